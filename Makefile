@@ -1,0 +1,52 @@
+# What a developer, a packager and CI call. `make test` works on a fresh machine.
+
+CARGO  ?= cargo
+PREFIX ?= /usr
+DESTDIR ?=
+# Where the unit looks for the job list; the tree under /usr is the packager's, this the operator's.
+SYSCONFDIR ?= /etc
+
+.PHONY: all test needs lint bench campaign install help
+
+all:
+	$(CARGO) build --locked --release
+
+help:
+	@echo 'make            builds the release binary, target/release/cronlatch'
+	@echo 'make test       installs what the tests need (apt-get), builds, runs every test'
+	@echo 'make lint       formatting, clippy and documentation, warnings are errors'
+	@echo 'make campaign   a long fault campaign: KIND=redis SECONDS=600 SEED=7'
+	@echo 'make bench      runs every benchmark and prints figures beside their floors'
+	@echo 'make install    installs into $$(DESTDIR)$$(PREFIX)'
+
+# redis-server, libfaketime and systemd: the tests start their own servers and managers.
+needs:
+	@sh tests/needs.sh
+
+test: needs
+	$(CARGO) test --locked
+
+lint:
+	$(CARGO) fmt --check
+	$(CARGO) clippy --locked --all-targets -- -D warnings
+	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --no-deps
+
+# KIND=redis, sqlite, sentinel, cluster or redlock, SECONDS of faults, SEED to repeat an order of faults.
+campaign: needs
+	$(CARGO) test --locked --test campaign -- --ignored --nocapture a_long_campaign
+
+bench: needs
+	$(CARGO) bench --locked
+
+install:
+	test -x target/release/cronlatch || $(CARGO) build --locked --release
+	install -D -m 0755 target/release/cronlatch '$(DESTDIR)$(PREFIX)/bin/cronlatch'
+	install -D -m 0644 systemd/cronlatch.service '$(DESTDIR)$(PREFIX)/lib/systemd/system/cronlatch.service'
+	install -D -m 0644 systemd/sysusers.d/cronlatch.conf '$(DESTDIR)$(PREFIX)/lib/sysusers.d/cronlatch.conf'
+	install -D -m 0644 systemd/tmpfiles.d/cronlatch.conf '$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/cronlatch.conf'
+	install -D -m 0644 jobs.example.yaml '$(DESTDIR)$(PREFIX)/share/doc/cronlatch/jobs.example.yaml'
+	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/cronlatch' README.md CHANGELOG.md LICENSE
+	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/cronlatch/docs' docs/*.md
+	install -d '$(DESTDIR)$(PREFIX)/share/doc/cronlatch/drop-ins'
+	install -m 0644 systemd/drop-ins/*.conf '$(DESTDIR)$(PREFIX)/share/doc/cronlatch/drop-ins/'
+	install -d -m 0755 '$(DESTDIR)$(SYSCONFDIR)/cronlatch'

@@ -1,0 +1,65 @@
+//! This program as a job: its first act is to write down when it began.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const FLAG: &str = "--mark";
+
+/// Nanoseconds since the epoch.
+pub(crate) fn now() -> u128 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_nanos())
+}
+
+/// Acts as the job when started as one.
+pub(crate) fn main() -> bool {
+    let began = now();
+    let mut args = std::env::args_os().skip(1);
+    if args.next().is_none_or(|arg| arg != FLAG) {
+        return false;
+    }
+    let file = args.next().map(PathBuf::from).unwrap_or_default();
+    let due = std::env::var("CRONLATCH_SCHEDULED_AT").unwrap_or_else(|_| "-".to_owned());
+    if let Ok(mut file) = OpenOptions::new().append(true).create(true).open(file) {
+        let _ = file.write_all(format!("{due} {began}\n").as_bytes());
+    }
+    true
+}
+
+/// The command that marks into `file`, as a job list has it.
+pub(crate) fn argv(file: &Path) -> Result<Vec<String>, String> {
+    let program = std::env::current_exe().map_err(|e| format!("no program: {e}"))?;
+    Ok(vec![
+        program.display().to_string(),
+        FLAG.to_owned(),
+        file.display().to_string(),
+    ])
+}
+
+/// The same, to be started by hand.
+pub(crate) fn command(file: &Path) -> Result<Command, String> {
+    let argv = argv(file)?;
+    let mut command = Command::new(&argv[0]);
+    command.args(&argv[1..]);
+    Ok(command)
+}
+
+/// The marks so far: when each was due (milliseconds; `None` when started by hand) and began
+/// (nanoseconds).
+pub(crate) fn read(file: &Path) -> Vec<(Option<i64>, u128)> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    text.lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter_map(|(due, began)| {
+            let due = cronlatch::time::Timestamp::parse(due).ok();
+            Some((
+                due.map(cronlatch::time::Timestamp::millis),
+                began.parse().ok()?,
+            ))
+        })
+        .collect()
+}

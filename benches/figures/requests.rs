@@ -1,0 +1,90 @@
+//! What the figures ask a store for.
+
+use std::time::Duration;
+
+use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
+use cronlatch::store::{
+    Claim, Due, Fingerprint, Finish, Kind, Lock, Outcome, Overlap, Record, Renewal, Tenure, What,
+};
+use cronlatch::time::Timestamp;
+
+/// The claim of `lock-N` alone, and the renewal that keeps it.
+pub(crate) fn lease(n: usize) -> Result<(Claim, Renewal), String> {
+    let ttl = Duration::from_secs(300);
+    let host = HostName::parse("bench").map_err(|e| e.to_string())?;
+    let name = LockName::parse(&format!("lock-{n}")).map_err(|e| e.to_string())?;
+    let run_id = RunId::new();
+    let claim = Claim {
+        lock: Lock::named(&name),
+        token: Token::new(&host, &run_id),
+        run_id,
+        ttl,
+        what: What::Lock,
+    };
+    let renewal = Renewal {
+        lock: claim.lock.clone(),
+        token: claim.token.clone(),
+        ttl,
+        tenure: Tenure::of_lock(1, claim.run_id.clone()),
+    };
+    Ok((claim, renewal))
+}
+
+/// The claim and the finish of the job's `n`th occurrence, all of them in the past.
+pub(crate) fn occurrence(n: i64) -> Result<(Claim, Finish), String> {
+    let job = JobName::parse("bench").map_err(|e| e.to_string())?;
+    let host = HostName::parse("bench").map_err(|e| e.to_string())?;
+    let lock = Lock::named(&LockName::parse("bench").map_err(|e| e.to_string())?);
+    let run_id = RunId::new();
+    let token = Token::new(&host, &run_id);
+    let at = |n| Timestamp::from_secs(1_700_000_000 + n);
+    let claim = Claim {
+        lock: lock.clone(),
+        token: token.clone(),
+        run_id: run_id.clone(),
+        ttl: Duration::from_secs(30),
+        what: What::Occurrence {
+            job: job.clone(),
+            kind: Kind::Schedule,
+            due: Due {
+                scheduled_at: at(n),
+                not_before: at(n),
+                deadline: Timestamp::now().plus(Duration::from_secs(3600)),
+                prev: Some(at(n - 1)),
+                fingerprint: Fingerprint("bench".to_owned()),
+                gap: None,
+                max_reruns: 0,
+            },
+            overlap: Overlap::Skip,
+            keep: 100,
+        },
+    };
+    let record = Record {
+        job: job.clone(),
+        run_id: Some(run_id),
+        kind: Kind::Schedule,
+        scheduled_at: Some(at(n)),
+        until: None,
+        count: None,
+        started_at: Some(at(n)),
+        finished_at: Some(at(n)),
+        host: Some(host),
+        outcome: Outcome::Succeeded,
+        reason: None,
+        by: None,
+        exit_code: Some(0),
+        signal: None,
+        attempts: 1,
+        fence: Some(1),
+        output_tail: None,
+    };
+    let finish = Finish {
+        lock,
+        token,
+        record: Some(record),
+        job: Some(job),
+        give_back: false,
+        keep: 100,
+    };
+    Ok((claim, finish))
+}

@@ -1,0 +1,62 @@
+//! `cronlatch check`: whether a job list is right, and what it means.
+
+mod policies;
+mod report;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::target::Place;
+use super::{Failure, failure, output};
+use crate::config::{self, ConfigErrors, JobList};
+use crate::time::Timestamp;
+use report::{Mistakes, Report};
+
+/// Options of `check`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The job list: a file, or a directory of *.yaml files
+    #[arg(
+        value_name = "FILE",
+        env = "CRONLATCH_CONFIG",
+        default_value = "/etc/cronlatch/jobs.yaml"
+    )]
+    file: PathBuf,
+    /// One JSON object, errors too
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    match config::load(&args.file) {
+        Ok(list) => right(args, &list),
+        Err(errors) => wrong(args, &errors),
+    }
+}
+
+fn right(args: &Args, list: &JobList) -> Result<ExitCode, Failure> {
+    let host = args.place.host()?;
+    let store = match args.place.settings(Some(list)) {
+        Ok(settings) => settings.shown(),
+        // A list without a store is right even where the embedded one has no place.
+        Err(_) if args.place.store.is_empty() => "the embedded one".to_owned(),
+        Err(failure) => return Err(failure),
+    };
+    let report = Report::new(list, &host, store, Timestamp::now());
+    output::print(&if args.json {
+        output::json_lines([&report])?
+    } else {
+        report.for_people()
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn wrong(args: &Args, errors: &ConfigErrors) -> Result<ExitCode, Failure> {
+    if !args.json {
+        return Err(Failure::Config(errors.to_string()));
+    }
+    output::print(&output::json_lines([Mistakes::new(&args.file, errors)])?)?;
+    Ok(ExitCode::from(failure::CONFIG))
+}

@@ -1,0 +1,331 @@
+//! What `check` found out. Field names and their order are an interface (`check --json`).
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::policies;
+use crate::cli::output;
+use crate::config::{ConfigErrors, Job, JobList, Scope, show_duration};
+use crate::names::HostName;
+use crate::time::Timestamp;
+
+/// A list that is right.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    ok: bool,
+    path: String,
+    fingerprint: String,
+    /// The store that would be used, without its password.
+    store: String,
+    /// The most that the store will hold for these jobs, in bytes.
+    store_memory_bytes: u64,
+    /// How many records each job keeps.
+    history: u32,
+    host: String,
+    jobs: Vec<JobLine>,
+    warnings: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct JobLine {
+    name: String,
+    schedule: String,
+    timezone: String,
+    /// The next occurrence, if the job is enabled.
+    next_at: Option<Timestamp>,
+    /// The delay of its firings after their instants.
+    delay_ms: u64,
+    /// The name of the lock, or its raw key.
+    lock: String,
+    /// The length of a lease.
+    ttl_ms: u64,
+    enabled: bool,
+    /// Whether `hosts` lets this host run it.
+    on_this_host: bool,
+    /// What differs from the defaults.
+    policies: BTreeMap<&'static str, String>,
+    #[serde(skip)]
+    shown_policies: Vec<String>,
+}
+
+/// The longest tail of output in a record, and what else is in one.
+const RECORD_MAX: u64 = 4096 + 700;
+/// Lock, state and ledger of a job.
+const KEYS: u64 = 2048;
+
+impl Report {
+    pub(super) fn new(list: &JobList, host: &HostName, store: String, now: Timestamp) -> Self {
+        let jobs = list.jobs.len() as u64;
+        Self {
+            ok: true,
+            path: list.path.display().to_string(),
+            fingerprint: list.fingerprint.0.clone(),
+            store,
+            store_memory_bytes: jobs * (KEYS + u64::from(list.history) * RECORD_MAX),
+            history: list.history,
+            host: host.to_string(),
+            jobs: list
+                .jobs
+                .iter()
+                .map(|job| JobLine::new(job, host, now))
+                .collect(),
+            warnings: list.warnings.clone(),
+        }
+    }
+
+    pub(super) fn for_people(&self) -> String {
+        let count = match self.jobs.len() {
+            1 => "1 job".to_owned(),
+            n => format!("{n} jobs"),
+        };
+        let mut text = format!("{} is right: {count}\n", self.path);
+        if !self.jobs.is_empty() {
+            let header = ["JOB", "SCHEDULE", "NEXT", "LOCK", "TTL"];
+            text += "\n";
+            text += &output::table(header, self.jobs.iter().map(|job| job.row(&self.host)));
+        }
+        text += &self.policies();
+        text += &format!(
+            "\nstore        {}\n             at most {} for these jobs: {} records of each, with \
+             the last 4 KiB of output\nfingerprint  {}\n",
+            self.store,
+            bytes(self.store_memory_bytes),
+            self.history,
+            self.fingerprint
+        );
+        for warning in &self.warnings {
+            text += &format!("\nwarning: {warning}\n");
+        }
+        text
+    }
+}
+
+impl Report {
+    /// What jobs do differently from a job that says nothing.
+    fn policies(&self) -> String {
+        let differing: Vec<_> = self
+            .jobs
+            .iter()
+            .filter(|job| !job.shown_policies.is_empty())
+            .collect();
+        let Some(longest) = differing.iter().map(|job| job.name.len()).max() else {
+            return String::new();
+        };
+        let indent = longest.min(INDENT_MAX) + 2;
+        let mut text = String::from("\nother than by default:\n");
+        for job in differing {
+            let mut line = format!("{:1$}", job.name, indent);
+            for (index, policy) in job.shown_policies.iter().enumerate() {
+                let comma = if index == 0 { "" } else { ", " };
+                if index > 0 && line.len() + comma.len() + policy.len() > WIDTH {
+                    text += &line;
+                    text += ",\n";
+                    line = format!("{:indent$}{policy}", "");
+                } else {
+                    line += comma;
+                    line += policy;
+                }
+            }
+            text += &line;
+            text += "\n";
+        }
+        text
+    }
+}
+
+/// Where lines are broken.
+const WIDTH: usize = 100;
+/// Longer names are not lined up with.
+const INDENT_MAX: usize = 30;
+
+impl JobLine {
+    fn new(job: &Job, host: &HostName, now: Timestamp) -> Self {
+        let millis = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+        let policies = policies::of(job);
+        let shown: Vec<_> = policies
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}"))
+            .collect();
+        Self {
+            name: job.name.to_string(),
+            schedule: job.schedule.to_string(),
+            timezone: job.schedule.zone().name().to_owned(),
+            next_at: job.enabled.then(|| job.schedule.next_after(now)).flatten(),
+            delay_ms: millis(job.delay()),
+            lock: match (job.lock.scope, &job.lock.key) {
+                (Scope::Fleet, Some(key)) => key.clone(),
+                (Scope::Fleet, None) => job.lock.name.to_string(),
+                (Scope::Host, _) => format!("{}@{host}", job.lock.name),
+                (Scope::None, _) => "none".to_owned(),
+            },
+            ttl_ms: millis(job.lock.ttl),
+            enabled: job.enabled,
+            on_this_host: job.hosts.matches(host),
+            policies: policies.into_iter().collect(),
+            shown_policies: shown,
+        }
+    }
+
+    fn row(&self, host: &str) -> [String; 5] {
+        let mut schedule = self.schedule.clone();
+        if self.timezone != "UTC" {
+            schedule += &format!(" ({})", self.timezone);
+        }
+        let mut next = match self.next_at {
+            _ if !self.enabled => "disabled".to_owned(),
+            _ if !self.on_this_host => format!("not on {host}"),
+            Some(next) => next.to_string(),
+            None => "never".to_owned(),
+        };
+        if self.delay_ms > 0 && self.enabled && self.on_this_host {
+            let delay = std::time::Duration::from_millis(self.delay_ms);
+            next += &format!(" +{}", output::short(delay));
+        }
+        [
+            self.name.clone(),
+            schedule,
+            next,
+            self.lock.clone(),
+            show_duration(std::time::Duration::from_millis(self.ttl_ms)),
+        ]
+    }
+}
+
+/// A number of bytes in the unit that fits.
+fn bytes(count: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    let mut tenths = count.saturating_mul(10).div_ceil(1024);
+    let mut unit = 0;
+    while tenths >= 10_240 && unit + 1 < UNITS.len() {
+        tenths = tenths.div_ceil(1024);
+        unit += 1;
+    }
+    format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
+}
+
+/// A list that is wrong.
+#[derive(Debug, Serialize)]
+pub(super) struct Mistakes<'a> {
+    ok: bool,
+    path: String,
+    errors: Vec<Mistake<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Mistake<'a> {
+    path: String,
+    /// From 1; 0 when the error is about the file as a whole.
+    line: usize,
+    column: usize,
+    message: &'a str,
+    help: &'a [String],
+}
+
+impl<'a> Mistakes<'a> {
+    pub(super) fn new(path: &Path, errors: &'a ConfigErrors) -> Self {
+        Self {
+            ok: false,
+            path: path.display().to_string(),
+            errors: errors
+                .iter()
+                .map(|error| Mistake {
+                    path: error.path.display().to_string(),
+                    line: error.line,
+                    column: error.column,
+                    message: &error.message,
+                    help: &error.help,
+                })
+                .collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(text: &str) -> Report {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("jobs.yaml");
+        std::fs::write(&path, text).expect("a file");
+        let mut list = match crate::config::load(&path) {
+            Ok(list) => list,
+            Err(errors) => panic!("{errors}"),
+        };
+        list.path = "jobs.yaml".into();
+        let dir = dir.path().display().to_string();
+        list.warnings = list
+            .warnings
+            .iter()
+            .map(|w| w.replace(&dir, "DIR"))
+            .collect();
+        let host = HostName::parse("web1").expect("a name");
+        let now = Timestamp::parse("2026-03-01T12:00:00Z").expect("a time");
+        Report::new(&list, &host, "sqlite:/s.db".to_owned(), now)
+    }
+
+    const LIST: &str = "\
+defaults: { timezone: UTC }
+jobs:
+  - { name: plain, every: 15m, command: x }
+  - { name: local, schedule: '30 2 * * mon', command: x, timezone: Europe/Berlin, jitter: 10m }
+  - { name: off, schedule: '@daily', command: x, enabled: false }
+  - { name: elsewhere, schedule: '@daily', command: x, hosts: [db*] }
+  - name: all
+    every: 1h
+    command: x
+    lock: { ttl: 1m, scope: host, name: l }
+    on_overlap: queue
+    queue_limit: 3
+    start_deadline: 1m
+    catch_up: all
+    catch_up_window: 2h
+    on_crash: rerun
+    max_reruns: 1
+    on_lost: continue
+    on_store_down: skip
+    timeout: 10m
+    kill_grace: 1s
+    kill_signal: INT
+    retry: { attempts: 3 }
+    success_exit_codes: [0, 2]
+    user: u
+    group: g
+    umask: '027'
+    nice: 5
+    working_dir: /w
+    env: { SECRET: geheim }
+    env_file: /e
+    shell: /bin/bash
+  - { name: raw, every: 1h, command: x, lock: { key: 'app:k' }, on_overlap: skip, queue_limit: 2 }
+";
+
+    #[test]
+    fn a_list_is_shown_with_what_differs_from_the_defaults() {
+        let text = report(LIST).for_people();
+        assert!(!text.contains("geheim"), "{text}");
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn the_same_as_json() {
+        let json = serde_json::to_string_pretty(&report(LIST)).expect("JSON");
+        assert!(!json.contains("geheim"), "{json}");
+        insta::assert_snapshot!(json);
+    }
+
+    #[test]
+    fn bytes_are_shown_in_the_unit_that_fits() {
+        let shown: Vec<_> = [0, 1, 1024, 1 << 20, 5_000_000, 1 << 40]
+            .map(bytes)
+            .to_vec();
+        assert_eq!(
+            shown,
+            [
+                "0.0 KiB", "0.1 KiB", "1.0 KiB", "1.0 MiB", "4.8 MiB", "1.0 TiB"
+            ]
+        );
+    }
+}

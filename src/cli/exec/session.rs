@@ -1,0 +1,299 @@
+//! Takes the lock, runs the command under it, and lets go.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use super::plan::Plan;
+use super::signals::{Arrivals, Dispositions};
+use super::verdict::{Ended, of_spawn_error};
+use super::{internal, show};
+use crate::cli::Failure;
+use crate::config::OnLost;
+use crate::latch::{Acquisition, Grant, NotAcquired, Wait, release};
+use crate::lease::{Held, Lease, LeaseLost, Watchdog, timing};
+use crate::names::HostName;
+use crate::process::{EndedBy, Event, Exit, Guard, Processes, Running, Spawn, Status, Stdio};
+use crate::store::{FinishReply, Store, StoreSettings, Tenure};
+
+/// For how long the release is tried: while the lease lasts, within these bounds.
+const RELEASE_LEAST: Duration = Duration::from_secs(1);
+const RELEASE_MOST: Duration = Duration::from_secs(10);
+
+/// What an outer run may have left in the environment.
+const NOT_OURS: [&str; 1] = ["CRONLATCH_SCHEDULED_AT"];
+
+pub(super) async fn run(
+    plan: &Plan,
+    host: &HostName,
+    settings: &StoreSettings,
+    guard: Guard,
+    dispositions: Dispositions,
+) -> Result<ExitCode, Failure> {
+    let mut arrivals = Arrivals::catch(dispositions).map_err(|e| internal("catch signals", &e))?;
+    let processes = guard
+        .serve()
+        .map_err(|e| internal("talk to the guard process", &e))?;
+    let store = crate::store::open(settings)?;
+    let grant = match take(plan, host, &store, &mut arrivals).await? {
+        Taken::Granted(grant) => grant,
+        Taken::Signalled(signal) => return Ok(ended_by(signal)),
+    };
+    let mut session = Session {
+        plan,
+        lock: plan.lock.name.clone(),
+        store,
+        lease: None,
+        grant,
+        arrivals,
+    };
+    let result = session.run(host, settings, &processes).await;
+    session.let_go(result).await
+}
+
+enum Taken {
+    Granted(Grant),
+    Signalled(Signal),
+}
+
+async fn take(
+    plan: &Plan,
+    host: &HostName,
+    store: &Arc<dyn Store>,
+    arrivals: &mut Arrivals,
+) -> Result<Taken, Failure> {
+    let lock = plan.lock.clone();
+    let mut acquisition = Acquisition::new(store.clone(), host, lock, plan.ttl, plan.wait);
+    // Both arms are cancel-safe; a claim under way when a signal comes is cancelled below.
+    let acquired = tokio::select! {
+        biased;
+        signal = arrivals.next_to_end() => Err(signal),
+        acquired = acquisition.acquire() => Ok(acquired),
+    };
+    match acquired {
+        Ok(Ok(grant)) => {
+            acquisition.hand_over();
+            Ok(Taken::Granted(grant))
+        }
+        Ok(Err(why)) => {
+            acquisition.cancel().await;
+            Err(not_acquired(plan, &why))
+        }
+        Err(signal) => {
+            acquisition.cancel().await;
+            Ok(Taken::Signalled(signal))
+        }
+    }
+}
+
+fn not_acquired(plan: &Plan, why: &NotAcquired) -> Failure {
+    let lock = &plan.lock.name;
+    match why {
+        NotAcquired::Held { by, remaining } => {
+            let left = match remaining {
+                // Nobody wants to read milliseconds here.
+                Some(left) => format!(
+                    "its lease ends in {} unless renewed",
+                    show(Duration::from_secs(left.as_secs() + 1))
+                ),
+                None => "without an end: its key has no TTL".to_owned(),
+            };
+            let waited = match plan.wait {
+                Wait::UpTo(wait) if !wait.is_zero() => format!("; waited {}", show(wait)),
+                _ => String::new(),
+            };
+            Failure::NotAcquired(format!("lock {lock:?} is held by {by}, {left}{waited}"))
+        }
+        NotAcquired::Recovering { .. } => Failure::NotAcquired(format!("lock {lock:?}: {why}")),
+        NotAcquired::Store(error) => Failure::Unavailable(format!("lock {lock:?}: {error}")),
+    }
+}
+
+fn ended_by(signal: Signal) -> ExitCode {
+    tracing::info!("{signal} while waiting for the lock");
+    ExitCode::from(u8::try_from(128 + signal as i32).unwrap_or(u8::MAX))
+}
+
+/// A lock that is held for one command.
+struct Session<'a> {
+    plan: &'a Plan,
+    lock: String,
+    store: Arc<dyn Store>,
+    grant: Grant,
+    /// `None` until the watchdog has it.
+    lease: Option<Lease>,
+    arrivals: Arrivals,
+}
+
+impl Session<'_> {
+    /// Runs the command to its end; the lock is held all the while, and afterwards.
+    async fn run(
+        &mut self,
+        host: &HostName,
+        settings: &StoreSettings,
+        processes: &Processes,
+    ) -> Result<ExitCode, Failure> {
+        // Not before the lock is ours: most hosts of a fleet never need it.
+        let watchdog = Watchdog::start(settings, Some(processes.deadlines()))
+            .map_err(|e| internal("start the thread that renews the lease", &e))?;
+        let lease = watchdog.hold(Held {
+            lock: self.grant.lock.clone(),
+            token: self.grant.token.clone(),
+            ttl: self.grant.ttl,
+            tenure: Tenure::of_lock(self.grant.fence, self.grant.run_id.clone()),
+            sent: self.grant.sent,
+            run: Some(self.grant.run_id.clone()),
+            on_lost: self.plan.on_lost,
+        });
+        let spawn = self.command(host, &lease);
+        let lease = self.lease.insert(lease);
+        let running = match processes.spawn(spawn).await {
+            Ok(running) => running,
+            Err(error) => return of_spawn_error(&error, &self.lock),
+        };
+        let ended = watch(self.plan, lease, &mut self.arrivals, running).await;
+        ended.code(&self.lock)
+    }
+
+    fn command(&self, host: &HostName, lease: &Lease) -> Spawn {
+        let deadline = timing::kill_at(lease.ends());
+        Spawn {
+            run: self.grant.run_id.clone(),
+            argv: self.plan.argv.clone(),
+            env: self.environment(host),
+            working_dir: None,
+            user: None,
+            umask: None,
+            nice: None,
+            deadline: (self.plan.on_lost == OnLost::Kill).then_some(deadline),
+            signal: Signal::SIGTERM,
+            grace: self.plan.grace,
+            stdio: Stdio::Inherit,
+        }
+    }
+
+    fn environment(&self, host: &HostName) -> BTreeMap<OsString, OsString> {
+        let ours = [
+            ("CRONLATCH_JOB", self.lock.clone()),
+            ("CRONLATCH_RUN_ID", self.grant.run_id.to_string()),
+            ("CRONLATCH_ATTEMPT", "1".to_owned()),
+            ("CRONLATCH_FENCING_TOKEN", self.grant.fence.to_string()),
+            ("CRONLATCH_HOST", host.to_string()),
+        ];
+        let mut env: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
+        for name in NOT_OURS {
+            env.remove(&OsString::from(name));
+        }
+        env.extend(ours.map(|(name, value)| (name.into(), value.into())));
+        env
+    }
+
+    /// Releases the lock. What the command answered stands, unless the lock was not ours any more.
+    async fn let_go(mut self, result: Result<ExitCode, Failure>) -> Result<ExitCode, Failure> {
+        let known_lost = matches!(result, Err(Failure::NotAcquired(_)));
+        let left = timing::ends(self.grant.sent, self.grant.ttl).remaining();
+        let left = self.lease.as_ref().map_or(left, Lease::validity);
+        let limit = left.clamp(RELEASE_LEAST, RELEASE_MOST);
+        // Both arms are cancel-safe; what is not released ends with its TTL.
+        let released = tokio::select! {
+            biased;
+            signal = self.arrivals.next_to_end() => Err(signal.to_string()),
+            released = release(&*self.store, &self.grant.lock, &self.grant.token, limit) => {
+                released.map_err(|e| e.to_string())
+            }
+        };
+        let why = self
+            .lease
+            .as_ref()
+            .and_then(|lease| lease.view().known_loss());
+        drop(self.lease);
+        match released {
+            Ok(FinishReply::Lost) if !known_lost => {
+                let why = why.unwrap_or(LeaseLost::Absent);
+                Err(Failure::NotAcquired(format!(
+                    "lock {:?}: {why}; the command had just come to its end",
+                    self.lock
+                )))
+            }
+            Err(why) if !known_lost => {
+                tracing::warn!(
+                    "lock {:?} is not released, it ends with its TTL: {why}",
+                    self.lock
+                );
+                result
+            }
+            _ => result,
+        }
+    }
+}
+
+/// Serves the command until it has ended: signals, its time-out, and the loss of the lease.
+async fn watch(
+    plan: &Plan,
+    lease: &mut Lease,
+    arrivals: &mut Arrivals,
+    mut running: Running,
+) -> Ended {
+    let mut lost = None;
+    let mut timed_out = None;
+    let mut timeout = std::pin::pin!(after(plan.timeout));
+    let exit = loop {
+        // Every arm is cancel-safe: two channels, a watch and a timer.
+        tokio::select! {
+            biased;
+            event = running.events.recv() => match event {
+                Some(Event::Exited(exit)) => break exit,
+                Some(Event::Line { .. }) => {}
+                None => break guard_gone(),
+            },
+            why = lease.lost(), if lost.is_none() => {
+                lost = Some(why);
+                on_loss(plan, why, &running);
+            }
+            limit = &mut timeout, if timed_out.is_none() => {
+                timed_out = Some(limit);
+                tracing::warn!("the command is ended: it took longer than {}", show(limit));
+                running.end();
+            }
+            signal = arrivals.next() => running.signal(signal),
+        }
+    };
+    Ended {
+        exit,
+        lost,
+        timed_out,
+    }
+}
+
+fn on_loss(plan: &Plan, why: LeaseLost, running: &Running) {
+    match plan.on_lost {
+        OnLost::Kill => {
+            tracing::warn!("the command is ended: {why}");
+            running.end();
+        }
+        OnLost::Continue => tracing::warn!("the command goes on: {why}"),
+    }
+}
+
+fn guard_gone() -> Exit {
+    Exit {
+        status: Status::Unknown,
+        ended_by: EndedBy::GuardGone,
+        left_behind: 0,
+        survivors: 0,
+    }
+}
+
+async fn after(limit: Option<Duration>) -> Duration {
+    match limit {
+        Some(limit) => {
+            tokio::time::sleep(limit).await;
+            limit
+        }
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,108 @@
+//! Signals: what the launcher wants ignored, and what is passed on to the command.
+
+use std::io;
+
+use nix::sys::signal::Signal;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// What is passed on. A terminal's Ctrl-C reaches the command by itself, which the way to it
+/// knows of.
+const PASSED_ON: [Signal; 8] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGALRM,
+    Signal::SIGWINCH,
+];
+
+/// Which signals were ignored when this process was started (`nohup`, `trap '' INT`). They stay
+/// so, here and, by the guard, in the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Dispositions {
+    ignored: u64,
+}
+
+impl Dispositions {
+    /// Those of this process. To be called before anything changes them.
+    pub(super) fn of_launcher() -> Self {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        Self {
+            ignored: ignored_mask(&status),
+        }
+    }
+
+    /// Whether the launcher wants the signal ignored. SIGTERM ends this program whatever it says:
+    /// nothing else could, but SIGKILL.
+    pub(super) fn ignores(self, signal: Signal) -> bool {
+        let bit = 1_u64 << (signal as u32 - 1);
+        signal != Signal::SIGTERM && self.ignored & bit != 0
+    }
+}
+
+fn ignored_mask(status: &str) -> u64 {
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
+}
+
+/// The signals that come to this process from now on.
+#[derive(Debug)]
+pub(super) struct Arrivals(mpsc::UnboundedReceiver<Signal>);
+
+impl Arrivals {
+    /// Catches every signal that is to be passed on.
+    pub(super) fn catch(dispositions: Dispositions) -> io::Result<Self> {
+        let (arrived, arrivals) = mpsc::unbounded_channel();
+        for number in PASSED_ON {
+            if dispositions.ignores(number) {
+                continue;
+            }
+            let mut stream = signal(SignalKind::from_raw(number as i32))?;
+            let arrived = arrived.clone();
+            tokio::spawn(async move {
+                while stream.recv().await.is_some() && arrived.send(number).is_ok() {}
+            });
+        }
+        Ok(Self(arrivals))
+    }
+
+    /// The next signal. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Signal {
+        match self.0.recv().await {
+            Some(signal) => signal,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The next signal that asks for an end. Cancel-safe.
+    pub(super) async fn next_to_end(&mut self) -> Signal {
+        loop {
+            let signal = self.next().await;
+            if signal != Signal::SIGWINCH {
+                return signal;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::signal::Signal;
+
+    use super::{Dispositions, ignored_mask};
+
+    #[test]
+    fn ignored_signals_are_read_from_the_kernel_and_term_is_never_among_them() {
+        let mask = ignored_mask("Name:\tx\nSigBlk:\tffff\nSigIgn:\t0000000000005001\n");
+        let dispositions = Dispositions { ignored: mask };
+        assert!(dispositions.ignores(Signal::SIGHUP));
+        assert!(!dispositions.ignores(Signal::SIGTERM));
+        assert!(!dispositions.ignores(Signal::SIGINT));
+    }
+}

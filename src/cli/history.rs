@@ -1,0 +1,249 @@
+//! `cronlatch history`: what became of occurrences, oldest first, as `journalctl` has it.
+
+use std::process::ExitCode;
+
+use super::{Failure, Target, output};
+use crate::config::JobList;
+use crate::names::{HostName, JobName, LockName};
+use crate::store::{self, Lock, Outcome, Record};
+use crate::time::Timestamp;
+
+/// Options of `history`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The job [default: every job of the list]
+    job: Option<JobName>,
+    /// How many records of each job, the newest ones
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+    limit: usize,
+    /// Only what came due or ran since: an instant (RFC 3339) or a length of time ago (`2h`)
+    #[arg(long, value_name = "T", value_parser = instant)]
+    since: Option<Timestamp>,
+    /// Also the last lines of output of each run
+    #[arg(long, conflicts_with = "json")]
+    output: bool,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let host = args.target.host()?;
+    let list = match &args.job {
+        Some(_) => args.target.list_if_any()?,
+        None => Some(args.target.list()?),
+    };
+    let settings = args.target.settings(list.as_ref())?;
+    let wanted = wanted(args.job.as_ref(), list.as_ref(), &host);
+    let mut records = output::ask(async {
+        let store = store::open(&settings)?;
+        let mut records = Vec::new();
+        for (job, lock) in &wanted {
+            records.extend(store.history(job, lock, args.limit).await?);
+        }
+        Ok(records)
+    })?;
+    if let (Some(job), true) = (&args.job, records.is_empty()) {
+        known(job, list.as_ref())?;
+    }
+    records.retain(|record| args.since.is_none_or(|since| instant_of(record) >= since));
+    // Stable: records of one instant stay as the store had them, turned round.
+    records.reverse();
+    records.sort_by_key(instant_of);
+    output::print(&if args.json {
+        output::json_lines(&records)?
+    } else {
+        for_people(&records, args.output)
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The jobs asked for, with the locks that keep their histories.
+///
+/// A job that is gone from the list may still have a history, under the lock of its own name.
+fn wanted(job: Option<&JobName>, list: Option<&JobList>, host: &HostName) -> Vec<(JobName, Lock)> {
+    let listed = list.into_iter().flat_map(|list| &list.jobs);
+    let mut wanted: Vec<_> = listed
+        .filter(|entry| job.is_none_or(|job| entry.name == *job))
+        .map(|entry| (entry.name.clone(), entry.lock_on(host)))
+        .collect();
+    if let (Some(job), true) = (job, wanted.is_empty()) {
+        let lock = LockName::parse(job.as_str()).map(|name| Lock::named(&name));
+        wanted.extend(lock.ok().map(|lock| (job.clone(), lock)));
+    }
+    wanted
+}
+
+/// Fails for a job that is in no list and of which nothing was recorded.
+fn known(job: &JobName, list: Option<&JobList>) -> Result<(), Failure> {
+    match list {
+        Some(list) if list.jobs.iter().all(|entry| entry.name != *job) => {
+            Err(super::unknown_job(job, list))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// When it ran, else when it was due: what the history is sorted by.
+fn instant_of(record: &Record) -> Timestamp {
+    record
+        .until
+        .or(record.started_at)
+        .or(record.scheduled_at)
+        .or(record.finished_at)
+        .unwrap_or(Timestamp::EPOCH)
+}
+
+fn for_people(records: &[Record], with_output: bool) -> String {
+    if records.is_empty() {
+        return "nothing recorded yet\n".to_owned();
+    }
+    let header = [
+        "DUE", "JOB", "VERDICT", "STARTED", "TOOK", "HOST", "EXIT", "TRIES", "WHY",
+    ];
+    let mut text = output::table(header, records.iter().map(row));
+    let tails = records
+        .iter()
+        .filter_map(|r| Some((r, r.output_tail.as_deref()?)));
+    for (record, tail) in tails.filter(|(_, tail)| with_output && !tail.is_empty()) {
+        let instant = instant_of(record);
+        text += &format!("\n{instant}  {}  {}\n", record.job, word(record.outcome));
+        for line in tail.lines() {
+            text += &format!("  {line}\n");
+        }
+    }
+    text
+}
+
+fn row(record: &Record) -> [String; 9] {
+    let dash = || "-".to_owned();
+    let due = match (record.scheduled_at, record.until, record.count) {
+        (Some(from), Some(until), Some(count)) => format!("{from} .. {until} ({count})"),
+        (Some(at), ..) => at.to_string(),
+        (None, ..) => "by hand".to_owned(),
+    };
+    let took = match (record.started_at, record.finished_at) {
+        (Some(from), Some(to)) => output::short(to.since(from)),
+        _ => dash(),
+    };
+    [
+        due,
+        record.job.to_string(),
+        word(record.outcome).to_owned(),
+        record.started_at.map_or_else(dash, |at| at.to_string()),
+        took,
+        record.host.as_ref().map_or_else(dash, ToString::to_string),
+        exit(record).unwrap_or_else(dash),
+        match record.attempts {
+            0 => dash(),
+            attempts => attempts.to_string(),
+        },
+        why(record),
+    ]
+}
+
+/// The verdict as `--json` says it.
+pub(super) fn word(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Succeeded => "succeeded",
+        Outcome::Failed => "failed",
+        Outcome::TimedOut => "timed_out",
+        Outcome::LeaseLost => "lease_lost",
+        Outcome::Stopped => "stopped",
+        Outcome::Interrupted => "interrupted",
+        Outcome::Skipped => "skipped",
+        Outcome::Missed => "missed",
+        Outcome::Unknown => "unknown",
+    }
+}
+
+/// The exit code, or the signal by its name.
+pub(super) fn exit(record: &Record) -> Option<String> {
+    let named = |number| {
+        nix::sys::signal::Signal::try_from(number)
+            .map_or_else(|_| format!("signal {number}"), |signal| signal.to_string())
+    };
+    record
+        .signal
+        .map(named)
+        .or_else(|| record.exit_code.map(|code| code.to_string()))
+}
+
+fn why(record: &Record) -> String {
+    let by = record.by.as_ref().map(|by| format!("held by {by}"));
+    let parts = [record.reason.clone(), by];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+/// An instant in RFC 3339, or a length of time before now.
+fn instant(text: &str) -> Result<Timestamp, String> {
+    Timestamp::parse(text)
+        .ok()
+        .or_else(|| Some(Timestamp::now().minus(humantime::parse_duration(text).ok()?)))
+        .ok_or_else(|| {
+            "neither an instant like 2026-01-31T02:30:00Z nor a length of time like 2h".to_owned()
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Kind;
+
+    fn record(job: &str) -> Record {
+        Record {
+            job: JobName::parse(job).unwrap(),
+            run_id: None,
+            kind: Kind::Schedule,
+            scheduled_at: Some(Timestamp::from_secs(60)),
+            until: None,
+            count: None,
+            started_at: Some(Timestamp::from_millis(60_002)),
+            finished_at: Some(Timestamp::from_millis(61_502)),
+            host: HostName::parse("web1").ok(),
+            outcome: Outcome::Failed,
+            reason: None,
+            by: None,
+            exit_code: Some(3),
+            signal: None,
+            attempts: 2,
+            fence: Some(7),
+            output_tail: Some("no space left\n".to_owned()),
+        }
+    }
+
+    #[test]
+    fn the_table_shows_runs_ranges_and_output() {
+        let missed = Record {
+            until: Some(Timestamp::from_secs(300)),
+            count: Some(5),
+            started_at: None,
+            finished_at: Some(Timestamp::from_secs(400)),
+            outcome: Outcome::Missed,
+            reason: Some("no host was up".to_owned()),
+            exit_code: None,
+            attempts: 0,
+            output_tail: None,
+            ..record("backup")
+        };
+        let killed = Record {
+            signal: Some(9),
+            scheduled_at: None,
+            kind: Kind::Manual,
+            outcome: Outcome::LeaseLost,
+            by: Some("web2".to_owned()),
+            ..record("mail")
+        };
+        insta::assert_snapshot!(for_people(&[missed, record("backup"), killed], true));
+    }
+
+    #[test]
+    fn since_takes_an_instant_or_a_length_of_time() {
+        assert_eq!(instant("1970-01-01T01:00:00+01:00"), Ok(Timestamp::EPOCH));
+        let ago = instant("2h").unwrap();
+        assert!(Timestamp::now().since(ago) >= std::time::Duration::from_secs(7200));
+        assert!(instant("yesterday").is_err());
+    }
+}

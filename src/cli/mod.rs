@@ -1,0 +1,99 @@
+//! The commands: one file each. This module parses, dispatches and maps failures to exit codes.
+
+mod check;
+mod doctor;
+mod exec;
+mod failure;
+mod history;
+mod init;
+mod next;
+mod output;
+mod run;
+mod status;
+mod target;
+mod trigger;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub use failure::Failure;
+pub use target::Target;
+
+use crate::config::JobList;
+use crate::names::JobName;
+
+/// The cron that a fleet can trust.
+#[derive(Debug, Parser)]
+#[command(name = "cronlatch", version, about, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    log: crate::observe::LogArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs the jobs of a list, until told to stop.
+    Run(run::Args),
+    /// Checks a job list and says what it means.
+    Check(check::Args),
+    /// Shows coming occurrences of a job list or of a cron expression.
+    Next(next::Args),
+    /// Runs one command under a lock.
+    Exec(exec::Args),
+    /// Runs a job of the list now, under its own lock.
+    Trigger(trigger::Args),
+    /// Shows hosts, jobs and what is running.
+    Status(status::Args),
+    /// Shows what became of occurrences.
+    History(history::Args),
+    /// Looks for what can go wrong: store, clocks, permissions, this host.
+    Doctor(doctor::Args),
+    /// Declares an empty store new.
+    Init(init::Args),
+}
+
+/// Parses the command line, runs the command and answers its exit code.
+pub fn main() -> ExitCode {
+    // The guard is this same program under a hidden name; it must not pass through clap.
+    if let Some(code) = crate::process::guard_main() {
+        return code;
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() {
+                ExitCode::from(failure::USAGE)
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    let result = match cli.command {
+        Command::Run(args) => run::run(args, &cli.log),
+        Command::Check(args) => check::run(&args),
+        Command::Next(args) => next::run(&args),
+        Command::Exec(args) => exec::run(args, &cli.log),
+        Command::Trigger(args) => trigger::run(&args, &cli.log),
+        Command::Status(args) => status::run(&args),
+        Command::History(args) => history::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Init(args) => init::run(&args),
+    };
+    result.unwrap_or_else(|failure| failure.report())
+}
+
+/// No such job; perhaps another was meant.
+fn unknown_job(job: &JobName, list: &JobList) -> Failure {
+    let likeness = |name: &JobName| strsim::jaro_winkler(name.as_str(), job.as_str());
+    let names = list.jobs.iter().map(|entry| &entry.name);
+    let nearest = names.max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    let mut text = format!("no job {job} in {}", list.path.display());
+    if let Some(name) = nearest.filter(|name| likeness(name) > 0.8) {
+        text += &format!("\nhelp: did you mean {name}?");
+    }
+    Failure::Usage(text)
+}

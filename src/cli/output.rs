@@ -1,0 +1,106 @@
+//! What commands print: text for people, JSON for programs, on standard output.
+
+use std::future::Future;
+use std::io::{self, Write as _};
+use std::time::Duration;
+
+use comfy_table::{ContentArrangement, Table, presets};
+
+use super::Failure;
+
+/// Writes to standard output. A reader that went away (`| head`) is no failure.
+pub(super) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = anstream::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::Internal(format!("cannot write: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// One JSON object a line.
+pub(super) fn json_lines<T: serde::Serialize>(
+    items: impl IntoIterator<Item = T>,
+) -> Result<String, Failure> {
+    let mut text = String::new();
+    for item in items {
+        let line = serde_json::to_string(&item);
+        text += &line.map_err(|e| Failure::Internal(format!("cannot write JSON: {e}")))?;
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// A table without lines, as wide as it needs to be.
+pub(super) fn table<const N: usize>(
+    header: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(header);
+    for row in rows {
+        table.add_row(row);
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    let mut text = String::new();
+    for line in table.to_string().lines() {
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// A length of time in the two units that matter: `43ms`, `1.2s`, `3m 20s`, `2h 5m`, `4d 1h`.
+pub(super) fn short(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let two = |big, big_unit, small, small_unit| match small {
+        0 => format!("{big}{big_unit}"),
+        _ => format!("{big}{big_unit} {small}{small_unit}"),
+    };
+    match seconds {
+        0 => format!("{}ms", duration.as_millis()),
+        1..60 => format!("{}.{}s", seconds, duration.subsec_millis() / 100),
+        60..3600 => two(seconds / 60, 'm', seconds % 60, 's'),
+        3600..86_400 => two(seconds / 3600, 'h', seconds % 3600 / 60, 'm'),
+        _ => two(seconds / 86_400, 'd', seconds % 86_400 / 3600, 'h'),
+    }
+}
+
+/// Runs a command's questions to the store.
+pub(super) fn ask<T>(questions: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::Internal(format!("cannot start: {e}")))?
+        .block_on(questions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_short_and_never_round_up() {
+        let shown = |millis| short(Duration::from_millis(millis));
+        assert_eq!(shown(0), "0ms");
+        assert_eq!(shown(999), "999ms");
+        assert_eq!(shown(1_250), "1.2s");
+        assert_eq!(shown(59_999), "59.9s");
+        assert_eq!(shown(60_000), "1m");
+        assert_eq!(shown(200_000), "3m 20s");
+        assert_eq!(shown(7_500_000), "2h 5m");
+        assert_eq!(shown(349_200_000), "4d 1h");
+    }
+
+    #[test]
+    fn a_table_has_neither_lines_nor_trailing_blanks() {
+        let text = table(["A", "LONG"], [["1".to_owned(), String::new()]]);
+        assert_eq!(text, "A  LONG\n1\n");
+    }
+}

@@ -1,0 +1,179 @@
+//! What `status` found out. Field names and their order are an interface (`status --json`).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::config::Job;
+use crate::store::{Condition, Fingerprint, HostReport, JobReport, OpenRun, Record};
+use crate::time::Timestamp;
+
+/// All of it.
+#[derive(Debug, Serialize)]
+pub(super) struct Status {
+    /// The store, without its password.
+    pub(super) store: String,
+    /// The store's clock.
+    pub(super) now: Timestamp,
+    /// When it lost data, or was first used without `init`; by its own clock.
+    pub(super) lost_data_at: Option<Timestamp>,
+    /// Until then it grants nothing on that account.
+    pub(super) recovering_until: Option<Timestamp>,
+    pub(super) hosts: Vec<HostStatus>,
+    pub(super) jobs: Vec<JobStatus>,
+}
+
+/// Until when nothing is granted after a loss of data: for the longest TTL that anybody knows.
+pub(super) fn recovering_until(
+    condition: Condition,
+    now: Timestamp,
+    jobs: &[Job],
+) -> Option<Timestamp> {
+    let known = now.plus(condition.recovering);
+    let longest = jobs
+        .iter()
+        .map(|job| job.lock.ttl)
+        .max()
+        .unwrap_or_default();
+    let until = condition.lost_at?.plus(longest).max(known);
+    (until > now).then_some(until)
+}
+
+/// A host whose daemon announced itself.
+#[derive(Debug, Serialize)]
+pub(super) struct HostStatus {
+    pub(super) name: String,
+    pub(super) version: String,
+    pub(super) pid: u32,
+    /// How many runs it has in hand.
+    pub(super) running: usize,
+    pub(super) draining: bool,
+    /// By its own clock.
+    pub(super) started_at: Timestamp,
+    /// By the store's clock.
+    pub(super) seen_at: Timestamp,
+    /// Its clock less the store's, when it last measured that; positive when it is ahead.
+    pub(super) clock_offset_ms: Option<i64>,
+    /// The fingerprint of its job list.
+    pub(super) config: String,
+    /// Its list is not the one given here; with none given here: hosts differ among themselves.
+    pub(super) config_differs: bool,
+}
+
+impl HostStatus {
+    /// The hosts by name, each compared with this command's own list, if it has one.
+    pub(super) fn all(hosts: &[HostReport], config: Option<&Fingerprint>) -> Vec<Self> {
+        let lists: BTreeSet<_> = hosts.iter().map(|host| &host.info.config).collect();
+        let differs = |theirs: &Fingerprint| match config {
+            Some(ours) => theirs != ours,
+            None => lists.len() > 1,
+        };
+        let mut all: Vec<_> = hosts
+            .iter()
+            .map(|HostReport { info, seen_at }| Self {
+                name: info.host.to_string(),
+                version: info.version.clone(),
+                pid: info.pid,
+                running: info.running,
+                draining: info.draining,
+                started_at: info.started_at,
+                seen_at: *seen_at,
+                clock_offset_ms: info.clock_offset_ms,
+                config: info.config.0.clone(),
+                config_differs: differs(&info.config),
+            })
+            .collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+}
+
+/// A job of the list.
+#[derive(Debug, Serialize)]
+pub(super) struct JobStatus {
+    pub(super) name: String,
+    pub(super) enabled: bool,
+    /// The next occurrence of its schedule.
+    pub(super) next_at: Option<Timestamp>,
+    /// Its open run.
+    pub(super) running: Option<RunningStatus>,
+    /// The newest record.
+    pub(super) last: Option<Record>,
+    /// Up to here its occurrences are decided; `None` for a job no daemon has seen yet.
+    pub(super) decided_until: Option<Timestamp>,
+    /// Who holds its lock; `None` when it is free.
+    pub(super) lock: Option<LockStatus>,
+    /// The last fencing token given out.
+    pub(super) fence: u64,
+}
+
+/// An open run.
+#[derive(Debug, Serialize)]
+pub(super) struct RunningStatus {
+    pub(super) host: String,
+    pub(super) run_id: String,
+    pub(super) scheduled_at: Option<Timestamp>,
+    pub(super) started_at: Timestamp,
+    pub(super) attempt: u32,
+    /// How long its lease lasts unless renewed.
+    pub(super) lease_remaining_ms: u64,
+    /// Its lease is over, and nobody has settled it yet: its host is gone.
+    pub(super) orphaned: bool,
+}
+
+/// A lock that is held.
+#[derive(Debug, Serialize)]
+pub(super) struct LockStatus {
+    /// The host, or what another program wrote.
+    pub(super) held_by: String,
+    /// The value of the key.
+    pub(super) value: String,
+    /// How long it lasts unless renewed.
+    pub(super) remaining_ms: Option<u64>,
+    /// It never ends by itself: a person must look at it.
+    pub(super) without_ttl: bool,
+    /// Not by the job's own open run: another job, `exec`, or another program.
+    pub(super) by_another: bool,
+}
+
+impl JobStatus {
+    /// What the list and the store know of a job.
+    pub(super) fn new(job: &Job, report: &JobReport, last: Option<Record>, now: Timestamp) -> Self {
+        let open = report.open.as_ref();
+        let lock = report.holder.as_ref().map(|holder| LockStatus {
+            held_by: holder.by.clone(),
+            value: holder.value.clone(),
+            remaining_ms: holder.remaining.map(millis),
+            without_ttl: holder.remaining.is_none(),
+            by_another: !open.is_some_and(|open| names(&holder.value, open)),
+        });
+        Self {
+            name: job.name.to_string(),
+            enabled: job.enabled,
+            next_at: job.enabled.then(|| job.schedule.next_after(now)).flatten(),
+            running: open.map(|open| RunningStatus {
+                host: open.by.clone(),
+                run_id: open.run_id.to_string(),
+                scheduled_at: open.scheduled_at,
+                started_at: open.started_at,
+                attempt: open.attempt,
+                lease_remaining_ms: millis(open.remaining),
+                orphaned: open.remaining.is_zero(),
+            }),
+            last,
+            decided_until: report.last,
+            lock,
+            fence: report.fence,
+        }
+    }
+}
+
+/// Whether the token is the run's.
+fn names(token: &str, open: &OpenRun) -> bool {
+    token.split(':').any(|part| part == open.run_id.as_str())
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

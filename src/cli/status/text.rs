@@ -1,0 +1,185 @@
+//! `status` for people.
+
+use std::time::Duration;
+
+use super::report::{HostStatus, JobStatus, LockStatus, Status};
+use crate::cli::{history, output};
+use crate::time::Timestamp;
+
+pub(super) fn for_people(status: &Status) -> String {
+    let mut text = format!("store  {}\n", status.store);
+    if let Some(until) = status.recovering_until {
+        text += &format!(
+            "       is new, was restarted or lost data: it grants nothing until {until}\n"
+        );
+    }
+    text.push('\n');
+    text += &if status.hosts.is_empty() {
+        "no host has announced itself: no daemon is up, or none reaches this store\n".to_owned()
+    } else {
+        let header = ["HOST", "RUNNING", "UP", "SEEN", "CLOCK", "VERSION", "NOTES"];
+        let rows = status.hosts.iter().map(|host| host_row(host, status.now));
+        output::table(header, rows)
+    };
+    text.push('\n');
+    text += &if status.jobs.is_empty() {
+        "no job list was given: see --config\n".to_owned()
+    } else {
+        let header = ["JOB", "NEXT", "NOW", "LAST", "VERDICT", "HOST", "NOTES"];
+        let rows = status.jobs.iter().map(|job| job_row(job, status.now));
+        output::table(header, rows)
+    };
+    text
+}
+
+fn host_row(host: &HostStatus, now: Timestamp) -> [String; 7] {
+    let mut notes = Vec::new();
+    if host.config_differs {
+        notes.push("another job list");
+    }
+    if host.draining {
+        notes.push("draining");
+    }
+    [
+        host.name.clone(),
+        host.running.to_string(),
+        output::short(now.since(host.started_at)),
+        format!("{} ago", output::short(now.since(host.seen_at))),
+        host.clock_offset_ms.map_or_else(|| "-".to_owned(), clock),
+        host.version.clone(),
+        notes.join(", "),
+    ]
+}
+
+/// How far the host's clock is from the store's: `+1.2s` is ahead.
+fn clock(offset: i64) -> String {
+    let sign = if offset < 0 { '-' } else { '+' };
+    format!(
+        "{sign}{}",
+        output::short(Duration::from_millis(offset.unsigned_abs()))
+    )
+}
+
+fn job_row(job: &JobStatus, now: Timestamp) -> [String; 7] {
+    let dash = || "-".to_owned();
+    let running = job.running.as_ref().map(|run| {
+        let since = output::short(now.since(run.started_at));
+        if run.orphaned {
+            format!("orphaned on {} since {since}", run.host)
+        } else {
+            format!("on {} for {since}", run.host)
+        }
+    });
+    let last = job.last.as_ref();
+    let last_at = last.and_then(|last| last.until.or(last.scheduled_at).or(last.started_at));
+    [
+        job.name.clone(),
+        job.next_at.map_or_else(
+            || if job.enabled { "never" } else { "disabled" }.to_owned(),
+            |at| at.to_string(),
+        ),
+        running.unwrap_or_else(dash),
+        last_at.map_or_else(dash, |at| at.to_string()),
+        last.map_or_else(dash, |last| {
+            let word = history::word(last.outcome);
+            history::exit(last).map_or_else(|| word.to_owned(), |exit| format!("{word} ({exit})"))
+        }),
+        last.and_then(|last| last.host.as_ref())
+            .map_or_else(dash, ToString::to_string),
+        job.lock.as_ref().map_or_else(String::new, lock_note),
+    ]
+}
+
+/// What a person should know of the lock: nothing, when the job's own run holds it.
+fn lock_note(lock: &LockStatus) -> String {
+    let mut note = String::new();
+    if lock.by_another {
+        note = format!("lock held by {}", lock.held_by);
+        if let Some(remaining) = lock.remaining_ms {
+            note += &format!(
+                " ({} left)",
+                output::short(Duration::from_millis(remaining))
+            );
+        }
+    }
+    if lock.without_ttl {
+        let and = if note.is_empty() { "lock" } else { ", and" };
+        note += &format!("{and} has no TTL: it will never end by itself");
+    }
+    note
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::RunningStatus;
+    use super::*;
+
+    fn host(name: &str) -> HostStatus {
+        HostStatus {
+            name: name.to_owned(),
+            version: "0.1.0".to_owned(),
+            pid: 7,
+            running: 1,
+            draining: name == "web2",
+            started_at: Timestamp::from_secs(1_000),
+            seen_at: Timestamp::from_secs(9_997),
+            clock_offset_ms: (name == "web2").then_some(-1_250),
+            config: "c1".to_owned(),
+            config_differs: name == "web2",
+        }
+    }
+
+    fn job(name: &str) -> JobStatus {
+        JobStatus {
+            name: name.to_owned(),
+            enabled: name != "off",
+            next_at: (name != "off").then(|| Timestamp::from_secs(10_800)),
+            running: None,
+            last: None,
+            decided_until: None,
+            lock: None,
+            fence: 0,
+        }
+    }
+
+    #[test]
+    fn people_see_drift_drains_orphans_and_foreign_locks() {
+        let run = RunningStatus {
+            host: "web1".to_owned(),
+            run_id: "r1".to_owned(),
+            scheduled_at: None,
+            started_at: Timestamp::from_secs(9_940),
+            attempt: 1,
+            lease_remaining_ms: 0,
+            orphaned: true,
+        };
+        let lock = |remaining_ms: Option<u64>| LockStatus {
+            held_by: "deploy-script".to_owned(),
+            value: "deploy-script".to_owned(),
+            remaining_ms,
+            without_ttl: remaining_ms.is_none(),
+            by_another: true,
+        };
+        let status = Status {
+            store: "redis://ops:***@10.0.0.5:6379/0".to_owned(),
+            now: Timestamp::from_secs(10_000),
+            lost_data_at: Some(Timestamp::from_secs(9_990)),
+            recovering_until: Some(Timestamp::from_secs(10_020)),
+            hosts: vec![host("web1"), host("web2")],
+            jobs: vec![
+                job("idle"),
+                job("off"),
+                JobStatus {
+                    running: Some(run),
+                    lock: Some(lock(Some(5_000))),
+                    ..job("crashed")
+                },
+                JobStatus {
+                    lock: Some(lock(None)),
+                    ..job("stuck")
+                },
+            ],
+        };
+        insta::assert_snapshot!(for_people(&status));
+    }
+}

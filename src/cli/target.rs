@@ -1,0 +1,83 @@
+//! Which store, which list and which host a command is about.
+
+use std::path::{Path, PathBuf};
+
+use super::Failure;
+use crate::config::{self, JobList};
+use crate::names::HostName;
+use crate::store::StoreSettings;
+
+const DEFAULT_CONFIG: &str = "/etc/cronlatch/jobs.yaml";
+
+/// The options that commands share.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Target {
+    /// The job list (file or directory of *.yaml) [default: /etc/cronlatch/jobs.yaml]
+    #[arg(short, long, env = "CRONLATCH_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) place: Place,
+}
+
+/// Store and host, for commands that name their list otherwise.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Place {
+    /// The store: `redis://`, `rediss://`, `redis+unix://`, `redis+sentinel://`,
+    /// `redis+cluster://` or `sqlite:PATH`; several, each after its own `--store` or separated by
+    /// commas: a majority of independent servers (Redlock); wins over the list's
+    #[arg(
+        long,
+        env = "CRONLATCH_STORE",
+        value_name = "URL",
+        hide_env_values = true
+    )]
+    pub store: Vec<String>,
+    /// The name of this host [default: the machine's host name]
+    #[arg(long, env = "CRONLATCH_HOST", value_name = "NAME")]
+    pub host: Option<String>,
+}
+
+impl Target {
+    /// The job list; it must be there.
+    pub fn list(&self) -> Result<JobList, Failure> {
+        let path = self.config.as_deref().unwrap_or(Path::new(DEFAULT_CONFIG));
+        config::load(path).map_err(|e| Failure::Config(e.to_string()))
+    }
+
+    /// The job list, or `None` when none was named and the default one is not there.
+    pub fn list_if_any(&self) -> Result<Option<JobList>, Failure> {
+        if self.config.is_none() && !Path::new(DEFAULT_CONFIG).exists() {
+            return Ok(None);
+        }
+        self.list().map(Some)
+    }
+
+    /// The store that the options, else the list, else the default name.
+    pub fn settings(&self, list: Option<&JobList>) -> Result<StoreSettings, Failure> {
+        self.place.settings(list)
+    }
+
+    /// The name of this host.
+    pub fn host(&self) -> Result<HostName, Failure> {
+        self.place.host()
+    }
+}
+
+impl Place {
+    /// The store that the options, else the list, else the default name.
+    pub(super) fn settings(&self, list: Option<&JobList>) -> Result<StoreSettings, Failure> {
+        match (self.store.as_slice(), list.and_then(|l| l.store.clone())) {
+            ([], Some(settings)) => Ok(settings),
+            ([], None) => config::embedded_store().map_err(Failure::Config),
+            (urls, _) => crate::store::check_url(&urls.join(",")).map_err(Failure::Usage),
+        }
+    }
+
+    /// The name of this host.
+    pub(super) fn host(&self) -> Result<HostName, Failure> {
+        match &self.host {
+            Some(name) => HostName::parse(name).map_err(|e| Failure::Usage(e.to_string())),
+            None => config::machine_host_name().map_err(Failure::Usage),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! One run carried by this process: claim, drive, finish.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::cli::Failure;
+use crate::config::Job;
+use crate::engine::run::{Assignment, Ended, Right, Stop, Tools, drive, inherited};
+use crate::latch::waits_text;
+use crate::lease::Watchdog;
+use crate::names::{HostName, RunId, Token};
+use crate::process::Guard;
+use crate::store::{
+    self, Claim, ClaimReply, Finish, Kind, Record, Store, StoreError, StoreSettings, What,
+};
+use crate::time::BootInstant;
+
+/// How long a store that does not answer is asked for the claim.
+const CLAIM_FOR: Duration = Duration::from_secs(5);
+/// How long it is asked to take the record; the run itself is over by then.
+const FINISH_FOR: Duration = Duration::from_secs(60);
+/// How long between two such questions.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// A job to be run, and with what.
+#[derive(Debug)]
+pub(super) struct Errand {
+    pub(super) job: Arc<Job>,
+    pub(super) host: HostName,
+    pub(super) settings: StoreSettings,
+    pub(super) keep: u32,
+}
+
+/// A run that was granted and has not begun.
+#[derive(Debug)]
+pub(super) struct Granted {
+    assignment: Assignment,
+    store: Arc<dyn Store>,
+    tools: Tools,
+    keep: u32,
+    runtime: Runtime,
+}
+
+impl Errand {
+    /// Takes the job's lock for a manual run. Must be called while this process has one thread.
+    pub(super) fn grant(self) -> Result<Granted, Failure> {
+        let internal = |e: std::io::Error| Failure::Internal(format!("cannot start: {e}"));
+        // The guard comes first: it is forked from a process without threads.
+        let guard = Guard::start().map_err(internal)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(internal)?;
+        let (assignment, store, tools) = runtime.block_on(async {
+            let processes = guard.serve().map_err(internal)?;
+            let store = store::open(&self.settings)?;
+            let watchdog =
+                Watchdog::start(&self.settings, Some(processes.deadlines())).map_err(internal)?;
+            let tools = Tools {
+                processes,
+                watchdog,
+                environment: Arc::new(inherited()),
+            };
+            Ok::<_, Failure>((self.claim(&*store).await?, store, tools))
+        })?;
+        Ok(Granted {
+            assignment,
+            store,
+            tools,
+            keep: self.keep,
+            runtime,
+        })
+    }
+
+    async fn claim(&self, store: &dyn Store) -> Result<Assignment, Failure> {
+        let run_id = RunId::new();
+        let claim = Claim {
+            lock: self.job.lock_on(&self.host),
+            token: Token::new(&self.host, &run_id),
+            run_id,
+            ttl: self.job.lock.ttl,
+            what: What::Manual {
+                job: self.job.name.clone(),
+            },
+        };
+        let mut sent = BootInstant::now();
+        let asked = patiently(CLAIM_FOR, async || {
+            sent = BootInstant::now();
+            store.claim(&claim).await
+        });
+        let reply = match asked.await {
+            Ok(reply) => reply,
+            Err(error) => {
+                // Perhaps it was granted all the same: nobody will use it.
+                let _ = store.finish(&self.cancelled(&claim)).await;
+                return Err(error.into());
+            }
+        };
+        match reply {
+            ClaimReply::Granted { fence, .. } => Ok(Assignment {
+                job: Arc::clone(&self.job),
+                host: self.host.clone(),
+                lock: claim.lock,
+                token: claim.token,
+                run_id: claim.run_id,
+                kind: Kind::Manual,
+                scheduled_at: None,
+                attempt: 1,
+                right: Right::Granted { fence, sent },
+            }),
+            ClaimReply::Held { by, remaining } => Err(self.held(&by, remaining)),
+            ClaimReply::Recovering { remaining } => Err(Failure::NotAcquired(format!(
+                "{}: {}",
+                self.job.name,
+                waits_text(remaining)
+            ))),
+            other => Err(Failure::Internal(format!(
+                "the store gave a manual run an answer that is not for one: {other:?}"
+            ))),
+        }
+    }
+
+    fn cancelled(&self, claim: &Claim) -> Finish {
+        Finish {
+            lock: claim.lock.clone(),
+            token: claim.token.clone(),
+            record: None,
+            job: Some(self.job.name.clone()),
+            give_back: false,
+            keep: self.keep,
+        }
+    }
+
+    fn held(&self, by: &str, remaining: Option<Duration>) -> Failure {
+        let name = &self.job.name;
+        Failure::NotAcquired(match remaining {
+            Some(left) => {
+                format!("the lock of {name} is held by {by}, for {left:.1?} unless renewed")
+            }
+            None => format!(
+                "the lock of {name} is held by {by} and has no TTL: it will never end by itself"
+            ),
+        })
+    }
+}
+
+impl Granted {
+    pub(super) fn run_id(&self) -> &RunId {
+        &self.assignment.run_id
+    }
+
+    /// Runs the job to its end and delivers its record.
+    pub(super) fn carry(self) -> Result<Record, Failure> {
+        self.runtime.block_on(async {
+            let (stopper, stop) = watch::channel(Stop::Not);
+            let ended = tokio::select! {
+                ended = drive(&self.assignment, &self.tools, stop) => ended,
+                never = stop_at_signals(&stopper) => return Err(never),
+            };
+            self.finish(ended).await
+        })
+    }
+
+    /// The lease is held, and renewed, until the store has the record.
+    async fn finish(&self, ended: Ended) -> Result<Record, Failure> {
+        let finish = Finish {
+            lock: self.assignment.lock.clone(),
+            token: self.assignment.token.clone(),
+            record: Some(ended.record.clone()),
+            job: Some(self.assignment.job.name.clone()),
+            give_back: false,
+            keep: self.keep,
+        };
+        let delivered = patiently(FINISH_FOR, async || self.store.finish(&finish).await).await;
+        drop(ended.lease);
+        delivered.map_err(|error| {
+            Failure::Unavailable(format!(
+                "the run ended, but its record could not be delivered: {error}"
+            ))
+        })?;
+        Ok(ended.record)
+    }
+}
+
+/// Asks again while the store does not answer.
+async fn patiently<T>(
+    limit: Duration,
+    mut ask: impl AsyncFnMut() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let began = Instant::now();
+    loop {
+        match ask().await {
+            Err(StoreError::Unreachable(_) | StoreError::PartUnreachable(_))
+                if began.elapsed() < limit =>
+            {
+                tokio::time::sleep(PAUSE).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// The first signal ends the run; it is then recorded as stopped. Answers only when it cannot
+/// listen.
+async fn stop_at_signals(stopper: &watch::Sender<Stop>) -> Failure {
+    let listen = |kind| {
+        signal(kind).map_err(|e| Failure::Internal(format!("cannot listen to signals: {e}")))
+    };
+    let heard = (
+        listen(SignalKind::interrupt()),
+        listen(SignalKind::terminate()),
+        listen(SignalKind::hangup()),
+    );
+    let (mut interrupt, mut terminate, mut hangup) = match heard {
+        (Ok(interrupt), Ok(terminate), Ok(hangup)) => (interrupt, terminate, hangup),
+        (Err(failure), ..) | (_, Err(failure), _) | (.., Err(failure)) => return failure,
+    };
+    loop {
+        // All three are cancel-safe.
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+        stopper.send_replace(Stop::End);
+    }
+}

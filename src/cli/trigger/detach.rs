@@ -1,0 +1,82 @@
+//! A run that outlives the command that asked for it: the command starts itself anew in a session
+//! of its own, and waits only for the word whether the run was granted.
+//!
+//! The word comes through the new process's standard output, which then closes: whoever reads the
+//! command's own output is never kept waiting by the run.
+
+use std::fs::OpenOptions;
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+
+use crate::cli::Failure;
+use crate::names::RunId;
+
+/// The word, one line of JSON.
+#[derive(Debug, Serialize, Deserialize)]
+enum Word {
+    /// The run has begun.
+    Granted(String),
+    /// It was not started.
+    Refused { code: u8, text: String },
+}
+
+/// Starts this command anew with the same arguments and `flag`; answers the id of the run.
+pub(super) fn start(flag: &str) -> Result<RunId, Failure> {
+    let failed = |error: io::Error| Failure::Internal(format!("cannot start the run: {error}"));
+    let mut child = Command::new("/proc/self/exe")
+        .args(std::env::args_os().skip(1))
+        .arg(flag)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(failed)?;
+    let mut line = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        BufReader::new(stdout)
+            .read_line(&mut line)
+            .map_err(failed)?;
+    }
+    match serde_json::from_str(&line) {
+        Ok(Word::Granted(run_id)) => Ok(RunId::from_text(&run_id)),
+        Ok(Word::Refused { code, text }) => Err(Failure::with_code(code, text)),
+        Err(_) => Err(Failure::Internal(
+            "the process that was to carry the run ended before it said a word".to_owned(),
+        )),
+    }
+}
+
+/// The other side, first of all: leaves the session of the one who asked. Neither its terminal's
+/// end nor its signals matter any more.
+pub(super) fn leave_session() -> Result<(), Failure> {
+    nix::unistd::setsid()
+        .map(drop)
+        .map_err(|e| Failure::Internal(format!("cannot start a session: {e}")))
+}
+
+/// Says that the run has begun.
+pub(super) fn granted(run_id: &RunId) {
+    say(&Word::Granted(run_id.to_string()));
+}
+
+/// Says that it has not.
+pub(super) fn refused(failure: &Failure) {
+    say(&Word::Refused {
+        code: failure.code(),
+        text: failure.to_string(),
+    });
+}
+
+/// Writes the word and lets go of the pipe. Nobody may be listening any more: the run goes on.
+fn say(word: &Word) {
+    if let Ok(mut line) = serde_json::to_vec(word) {
+        line.push(b'\n');
+        let mut out = io::stdout().lock();
+        let _ = out.write_all(&line).and_then(|()| out.flush());
+    }
+    if let Ok(null) = OpenOptions::new().write(true).open("/dev/null") {
+        let _ = nix::unistd::dup2_stdout(&null);
+    }
+}

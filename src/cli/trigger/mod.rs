@@ -1,0 +1,111 @@
+//! `cronlatch trigger`: a run of a job now, outside its schedule, under the same lock.
+
+mod carry;
+mod detach;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use super::{Failure, Target, history, output, unknown_job};
+use crate::names::JobName;
+use crate::store::{Outcome, Record};
+use carry::Errand;
+
+/// Options of `trigger`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The job; it may be one that is not enabled
+    job: JobName,
+    /// Stay until the run has ended: its output goes to the log on standard error, and the exit
+    /// code is 0 when it succeeded, 75 when its lease was lost, and 1 otherwise
+    #[arg(short, long)]
+    wait: bool,
+    /// One JSON object: the run's id, or with --wait its record
+    #[arg(long)]
+    json: bool,
+    /// Carry the run in a session of its own, and only say on standard output that it began.
+    #[arg(long, hide = true)]
+    detached: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// The flag behind which the run is carried, once its process has been started anew.
+const DETACHED: &str = "--detached";
+
+pub(super) fn run(args: &Args, log: &crate::observe::LogArgs) -> Result<ExitCode, Failure> {
+    if args.detached {
+        return carry_detached(args);
+    }
+    if args.wait {
+        log.start();
+        let record = errand(args)?.grant()?.carry()?;
+        output::print(&if args.json {
+            output::json_lines([&record])?
+        } else {
+            for_people(&record)
+        })?;
+        return Ok(ExitCode::from(code(record.outcome)));
+    }
+    // Mistakes of the one who asks are said here, in full and at once.
+    errand(args)?;
+    let run_id = detach::start(DETACHED)?;
+    output::print(&if args.json {
+        output::json_lines([serde_json::json!({ "run_id": run_id.as_str() })])?
+    } else {
+        format!("{run_id}\n")
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn carry_detached(args: &Args) -> Result<ExitCode, Failure> {
+    detach::leave_session()?;
+    match errand(args).and_then(Errand::grant) {
+        Ok(granted) => {
+            detach::granted(granted.run_id());
+            let record = granted.carry()?;
+            Ok(ExitCode::from(code(record.outcome)))
+        }
+        Err(failure) => {
+            detach::refused(&failure);
+            Ok(ExitCode::from(failure.code()))
+        }
+    }
+}
+
+/// What is to be run, and with what.
+fn errand(args: &Args) -> Result<Errand, Failure> {
+    let host = args.target.host()?;
+    let list = args.target.list()?;
+    let settings = args.target.settings(Some(&list))?;
+    let Some(job) = list.jobs.iter().find(|job| job.name == args.job) else {
+        return Err(unknown_job(&args.job, &list));
+    };
+    if !job.hosts.matches(&host) {
+        return Err(Failure::Usage(format!(
+            "job {} is not for host {host}: its hosts are {}",
+            job.name,
+            job.hosts.0.join(", "),
+        )));
+    }
+    Ok(Errand {
+        job: Arc::new(job.clone()),
+        host,
+        settings,
+        keep: list.history,
+    })
+}
+
+fn for_people(record: &Record) -> String {
+    let run_id = record.run_id.as_ref().map_or("-", |run_id| run_id.as_str());
+    let exit = history::exit(record).map_or_else(String::new, |exit| format!(" ({exit})"));
+    format!("{run_id}  {}{exit}\n", history::word(record.outcome))
+}
+
+fn code(outcome: Outcome) -> u8 {
+    match outcome {
+        Outcome::Succeeded => 0,
+        Outcome::LeaseLost => super::failure::NOT_ACQUIRED,
+        _ => 1,
+    }
+}

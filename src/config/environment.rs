@@ -1,0 +1,202 @@
+//! The one place where `config` reads the process environment and the machine it runs on.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::names::{HostName, NAME_MAX};
+use crate::store::StoreSettings;
+
+/// What the process was given: its variables and the machine's time zone.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Environment {
+    variables: BTreeMap<OsString, OsString>,
+    /// The machine's time zone, when it can be told.
+    pub(super) zone: Option<String>,
+}
+
+/// A variable that is no text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NotText;
+
+impl Environment {
+    /// The environment of this process.
+    pub(super) fn of_process() -> Self {
+        let variables: BTreeMap<_, _> = std::env::vars_os().collect();
+        let zone = machine_zone(variables.get(OsStr::new("TZ")).map(OsString::as_os_str));
+        Self { variables, zone }
+    }
+
+    /// An environment of these variables.
+    #[cfg(test)]
+    pub(super) fn of(variables: &[(&str, &str)]) -> Self {
+        Self {
+            variables: variables
+                .iter()
+                .map(|(k, v)| ((*k).into(), (*v).into()))
+                .collect(),
+            zone: None,
+        }
+    }
+
+    /// The value of a variable.
+    pub(super) fn get(&self, name: &str) -> Result<Option<&str>, NotText> {
+        self.variables
+            .get(OsStr::new(name))
+            .map(|value| value.to_str().ok_or(NotText))
+            .transpose()
+    }
+
+    /// The names of all variables that are text.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.variables.keys().filter_map(|k| k.to_str())
+    }
+
+    fn path(&self, name: &str) -> Option<&Path> {
+        self.variables
+            .get(OsStr::new(name))
+            .filter(|v| !v.is_empty())
+            .map(Path::new)
+    }
+
+    /// Where the embedded store of this environment lies.
+    pub(super) fn embedded_store(&self) -> Result<StoreSettings, String> {
+        // systemd names several state directories with colons between them; the first is ours.
+        let given = self.path("STATE_DIRECTORY").and_then(|dirs| {
+            dirs.as_os_str()
+                .as_bytes()
+                .split(|&b| b == b':')
+                .find(|dir| !dir.is_empty())
+                .map(|dir| PathBuf::from(OsStr::from_bytes(dir)))
+        });
+        let directory = given
+            .or_else(|| {
+                // The base directory specification: relative paths are to be ignored.
+                self.path("XDG_STATE_HOME")
+                    .filter(|p| p.is_absolute())
+                    .map(|p| p.join("cronlatch"))
+            })
+            .or_else(|| {
+                self.path("HOME")
+                    .filter(|p| p.is_absolute())
+                    .map(|p| p.join(".local/state/cronlatch"))
+            })
+            .ok_or(
+                "no place for the embedded store: none of STATE_DIRECTORY, XDG_STATE_HOME and \
+                 HOME is set; name a store in the job list (`store:`) or with --store",
+            )?;
+        Ok(StoreSettings::Sqlite {
+            path: directory.join("cronlatch.db"),
+        })
+    }
+}
+
+/// The embedded store: in `$STATE_DIRECTORY`, else `$XDG_STATE_HOME/cronlatch`, else
+/// `~/.local/state/cronlatch`.
+pub fn embedded_store() -> Result<StoreSettings, String> {
+    Environment::of_process().embedded_store()
+}
+
+/// The machine's time zone, when it has a name that is known.
+pub(crate) fn machine_time_zone() -> Option<String> {
+    Environment::of_process().zone
+}
+
+/// The machine's host name; characters that a name cannot have become `-`.
+pub fn machine_host_name() -> Result<HostName, String> {
+    let name = nix::unistd::gethostname().map_err(|e| {
+        format!("the machine's host name cannot be read: {e}; give one with --host")
+    })?;
+    host_name(&name.to_string_lossy())
+}
+
+fn host_name(name: &str) -> Result<HostName, String> {
+    let plain: String = name
+        .trim()
+        .chars()
+        .map(|c| match c {
+            c if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') => c,
+            _ => '-',
+        })
+        .take(NAME_MAX)
+        .collect();
+    HostName::parse(&plain)
+        .map_err(|_| "the machine has no host name; give one with --host".to_owned())
+}
+
+/// The IANA name of the machine's zone: `TZ`, else what `/etc/localtime` points to, else
+/// `/etc/timezone`.
+fn machine_zone(tz: Option<&OsStr>) -> Option<String> {
+    if let Some(tz) = tz.and_then(OsStr::to_str) {
+        return zone_of_path(Path::new(tz.trim_start_matches(':')));
+    }
+    std::fs::read_link("/etc/localtime")
+        .ok()
+        .and_then(|target| zone_of_path(&target))
+        .or_else(|| {
+            let text = std::fs::read_to_string("/etc/timezone").ok()?;
+            zone_of_path(Path::new(text.trim()))
+        })
+}
+
+fn zone_of_path(path: &Path) -> Option<String> {
+    let text = path.to_str()?;
+    let name = text.rsplit_once("zoneinfo/").map_or(text, |(_, name)| name);
+    let zone: chrono_tz::Tz = name.parse().ok()?;
+    Some(zone.name().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(variables: &[(&str, &str)]) -> Result<StoreSettings, String> {
+        Environment::of(variables).embedded_store()
+    }
+
+    fn sqlite(path: &str) -> StoreSettings {
+        StoreSettings::Sqlite { path: path.into() }
+    }
+
+    #[test]
+    fn the_embedded_store_lies_in_the_first_directory_that_is_given() {
+        assert_eq!(
+            place(&[("STATE_DIRECTORY", "/var/lib/a:/var/lib/b"), ("HOME", "/h")]),
+            Ok(sqlite("/var/lib/a/cronlatch.db"))
+        );
+        assert_eq!(
+            place(&[
+                ("STATE_DIRECTORY", ""),
+                ("XDG_STATE_HOME", "/x"),
+                ("HOME", "/h")
+            ]),
+            Ok(sqlite("/x/cronlatch/cronlatch.db"))
+        );
+        assert_eq!(
+            place(&[("XDG_STATE_HOME", "relative"), ("HOME", "/h")]),
+            Ok(sqlite("/h/.local/state/cronlatch/cronlatch.db"))
+        );
+        assert!(place(&[]).is_err());
+    }
+
+    #[test]
+    fn a_host_name_is_made_fit() {
+        let name = |text: &str| host_name(text).map(|n| n.to_string());
+        assert_eq!(name("web1.example.org"), Ok("web1.example.org".to_owned()));
+        assert_eq!(name("my host/ä"), Ok("my-host--".to_owned()));
+        assert_eq!(name(&"x".repeat(300)).map(|n| n.len()), Ok(NAME_MAX));
+        assert!(name("").is_err());
+    }
+
+    #[test]
+    fn the_zone_is_read_from_a_path() {
+        let zone = |p: &str| zone_of_path(Path::new(p));
+        assert_eq!(
+            zone("/usr/share/zoneinfo/Europe/Berlin").as_deref(),
+            Some("Europe/Berlin")
+        );
+        assert_eq!(zone("../usr/share/zoneinfo/UTC").as_deref(), Some("UTC"));
+        assert_eq!(zone("/etc/adjtime"), None);
+    }
+}

@@ -1,0 +1,190 @@
+//! `${VAR}`, `${VAR:-default}` and `$$` in string values.
+
+use super::environment::{Environment, NotText};
+use super::node::{Node, Text, Value, quoted};
+use super::problem::{Problem, Problems};
+use super::suggest;
+
+/// Replaces the variables of every string value of a tree.
+pub(super) fn apply(node: &mut Node, environment: &Environment, problems: &mut Problems) {
+    match &mut node.value {
+        Value::List(list) => {
+            for item in list {
+                apply(item, environment, problems);
+            }
+        }
+        Value::Map(entries) => {
+            for entry in entries {
+                apply(&mut entry.value, environment, problems);
+            }
+        }
+        Value::Text(text) if text.value.contains('$') => match expand(&text.value, environment) {
+            Ok(value) if value == text.value => {}
+            Ok(value) => {
+                let written = std::mem::take(&mut text.value);
+                *text = Text {
+                    value,
+                    written: Some(written),
+                };
+            }
+            Err(trouble) => {
+                problems.add(trouble.problem(node));
+                node.value = Value::Broken;
+            }
+        },
+        _ => {}
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Trouble {
+    Unset { name: String, near: Option<String> },
+    NotText(String),
+    Form(String),
+    Open,
+}
+
+impl Trouble {
+    fn problem(self, node: &Node) -> Problem {
+        match self {
+            Self::Unset { name, near } => {
+                Problem::new(node.span, format!("the variable `{name}` is not set"))
+                    .help(near.map_or_else(String::new, |n| format!("did you mean `${{{n}}}`?")))
+                    .help(format!(
+                        "give it a default, `${{{name}:-…}}`, or write `$${{{name}}}` to leave it \
+                         to the shell"
+                    ))
+            }
+            Self::NotText(name) => {
+                Problem::new(node.span, format!("the variable `{name}` is not UTF-8"))
+            }
+            Self::Form(inner) => Problem::new(
+                node.span,
+                format!("{} is not a variable", quoted(&format!("${{{inner}}}"))),
+            )
+            .help("expected `${NAME}` or `${NAME:-default}`; `$${` stands for a literal `${`"),
+            Self::Open => Problem::new(node.span, "a `${` is not closed")
+                .help("`$${` stands for a literal `${`"),
+        }
+    }
+}
+
+fn expand(text: &str, environment: &Environment) -> Result<String, Trouble> {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        let (plain, tail) = rest.split_at(at);
+        out.push_str(plain);
+        if let Some(tail) = tail.strip_prefix("$$") {
+            out.push('$');
+            rest = tail;
+        } else if let Some(tail) = tail.strip_prefix("${") {
+            let end = closing(tail).ok_or(Trouble::Open)?;
+            out.push_str(&variable(&tail[..end], environment)?);
+            rest = &tail[end + 1..];
+        } else {
+            // `$NAME` and `$(…)` belong to the shell.
+            out.push('$');
+            rest = &tail[1..];
+        }
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+/// Where the `}` is that closes an open `${`.
+fn closing(text: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    let mut previous = ' ';
+    for (at, c) in text.char_indices() {
+        match c {
+            '{' if previous == '$' => depth += 1,
+            '}' if depth == 0 => return Some(at),
+            '}' => depth -= 1,
+            _ => {}
+        }
+        previous = c;
+    }
+    None
+}
+
+fn variable(inner: &str, environment: &Environment) -> Result<String, Trouble> {
+    let (name, default) = match inner.split_once(":-") {
+        Some((name, default)) => (name, Some(default)),
+        None => (inner, None),
+    };
+    let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    if !is_name {
+        return Err(Trouble::Form(inner.to_owned()));
+    }
+    let value = environment
+        .get(name)
+        .map_err(|NotText| Trouble::NotText(name.to_owned()))?;
+    match (value, default) {
+        (Some(value), None) => Ok(value.to_owned()),
+        (Some(value), Some(_)) if !value.is_empty() => Ok(value.to_owned()),
+        (_, Some(default)) => expand(default, environment),
+        (None, None) => Err(Trouble::Unset {
+            name: name.to_owned(),
+            near: suggest::nearest(name, environment.names()).map(str::to_owned),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn with(text: &str) -> Result<String, Trouble> {
+        expand(
+            text,
+            &Environment::of(&[("A", "1"), ("EMPTY", ""), ("HOME", "/h")]),
+        )
+    }
+
+    #[test]
+    fn variables_are_replaced_and_everything_else_stays() {
+        for (text, value) in [
+            ("${A}", "1"),
+            ("x${A}y${A}", "x1y1"),
+            ("${NONE:-d}", "d"),
+            ("${NONE:-}", ""),
+            ("${A:-d}", "1"),
+            ("${EMPTY}", ""),
+            ("${EMPTY:-d}", "d"),
+            ("${NONE:-${A}}/b", "1/b"),
+            ("${NONE:-{}}", "{}"),
+            ("$$", "$"),
+            ("$${A}", "${A}"),
+            ("$$$${A}", "$${A}"),
+            ("$A $(date) $", "$A $(date) $"),
+            ("ä${A}ö", "ä1ö"),
+        ] {
+            assert_eq!(with(text), Ok(value.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_replaced_is_an_error() {
+        assert_eq!(
+            with("${HOMR}"),
+            Err(Trouble::Unset {
+                name: "HOMR".to_owned(),
+                near: Some("HOME".to_owned())
+            })
+        );
+        assert_eq!(with("${A"), Err(Trouble::Open));
+        assert_eq!(with("${A%x}"), Err(Trouble::Form("A%x".to_owned())));
+        assert_eq!(with("${}"), Err(Trouble::Form(String::new())));
+        assert_eq!(with("${1}"), Err(Trouble::Form("1".to_owned())));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_expansion_panic(text in "[$A{}:\\-ä ]{0,40}") {
+            let _ = with(&text);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Identities: of a schedule, so that a changed one is noticed, and of a whole list, so that
+//! hosts whose lists differ are.
+//!
+//! Neither depends on comments, the order of jobs and fields, or how a value is written; both are
+//! the same for every build of this program, because they are made from texts chosen here.
+
+use std::collections::BTreeMap;
+use std::fmt::{Debug, Write as _};
+
+use sha2::{Digest as _, Sha256};
+
+use super::model::{Command, Job, JobList, OnOverlap};
+use crate::store::Fingerprint;
+
+/// The fingerprint of a job that has none yet.
+pub(super) fn none() -> Fingerprint {
+    Fingerprint(String::new())
+}
+
+/// The identity of what names a job's instants: schedule, zone and delay.
+pub(super) fn of_schedule(job: &Job) -> Fingerprint {
+    digest(&format!(
+        "{}\n{}\n{}",
+        job.schedule,
+        job.schedule.zone().name(),
+        job.delay().as_millis()
+    ))
+}
+
+/// The identity of a list: everything in it that changes what its hosts do, the store left out
+/// (hosts may reach the same one under different names).
+pub(super) fn of_list(list: &JobList) -> Fingerprint {
+    let jobs: BTreeMap<&str, &Job> = list.jobs.iter().map(|j| (j.name.as_str(), j)).collect();
+    let mut text = String::new();
+    field(&mut text, "max_running", &list.max_running);
+    field(&mut text, "drain_timeout", &list.drain_timeout.as_millis());
+    field(&mut text, "history", &list.history);
+    field(&mut text, "spread", &list.spread.as_millis());
+    field(&mut text, "strict", &list.strict);
+    field(
+        &mut text,
+        "max_clock_skew",
+        &list.max_clock_skew.as_millis(),
+    );
+    for job in jobs.values() {
+        describe(&mut text, job);
+    }
+    digest(&text)
+}
+
+/// One line a field; `Debug` of texts and numbers, which escapes line ends.
+fn field(text: &mut String, name: &str, value: &dyn Debug) {
+    let _ = writeln!(text, "{name}={value:?}");
+}
+
+fn describe(text: &mut String, job: &Job) {
+    field(text, "name", &job.name);
+    field(text, "schedule", &job.fingerprint.0);
+    field(text, "jitter", &job.jitter.as_millis());
+    field(text, "lock.name", &job.lock.name);
+    field(text, "lock.key", &job.lock.key);
+    field(text, "lock.scope", &job.lock.scope);
+    field(text, "lock.ttl", &job.lock.ttl.as_millis());
+    match &job.command {
+        Command::Argv(argv) => field(text, "argv", argv),
+        Command::Shell { shell, script } => field(text, "shell", &(shell, script)),
+    }
+    match job.on_overlap {
+        OnOverlap::Queue { limit } => field(text, "on_overlap", &limit),
+        other => field(text, "on_overlap", &other),
+    }
+    field(text, "start_deadline", &job.start_deadline.as_millis());
+    field(text, "catch_up", &job.catch_up);
+    field(text, "catch_up_window", &job.catch_up_window.as_millis());
+    field(text, "on_crash", &job.on_crash);
+    field(text, "on_lost", &job.on_lost);
+    field(text, "on_store_down", &job.on_store_down);
+    field(text, "timeout", &job.timeout.map(|t| t.as_millis()));
+    field(text, "kill_signal", &job.kill.signal);
+    field(text, "kill_grace", &job.kill.grace.as_millis());
+    let retry = job.retry.map(|r| {
+        let (delay, max) = (r.delay.as_millis(), r.max_delay.as_millis());
+        (r.attempts, delay, max, r.jitter)
+    });
+    field(text, "retry", &retry);
+    field(text, "success_exit_codes", &job.success_exit_codes);
+    field(text, "user", &job.user);
+    field(text, "group", &job.group);
+    field(text, "umask", &job.umask);
+    field(text, "nice", &job.nice);
+    field(text, "working_dir", &job.working_dir);
+    field(text, "env", &job.env);
+    field(text, "env_file", &job.env_file);
+    field(text, "hosts", &job.hosts.0);
+    field(text, "enabled", &job.enabled);
+}
+
+/// 16 hexadecimal digits of SHA-256: enough to tell apart, short enough to read.
+fn digest(text: &str) -> Fingerprint {
+    let digest = Sha256::digest(text.as_bytes());
+    let mut hex = String::with_capacity(16);
+    for byte in digest.iter().take(8) {
+        let _ = write!(hex, "{byte:02x}");
+    }
+    Fingerprint(hex)
+}

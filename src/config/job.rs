@@ -1,0 +1,433 @@
+//! One job: from its mapping, over `defaults:`, to a [`Job`].
+
+use std::time::Duration;
+
+use super::command;
+use super::fingerprint;
+use super::lock;
+use super::model::{
+    CatchUp, HostPatterns, Job, LockPolicy, OnCrash, OnLost, OnOverlap, OnStoreDown, Retry,
+};
+use super::node::{Entry, Node, Value};
+use super::problem::{Problem, Problems};
+use super::section::{Section, Trouble, Vocabulary};
+use super::source::Span;
+use super::values;
+use super::when;
+use crate::names::{JobName, LockName};
+
+/// The fields of a job, in the order of the example.
+pub(super) const JOB: Vocabulary = Vocabulary {
+    what: "a job",
+    fields: &[
+        "name",
+        "schedule",
+        "every",
+        "command",
+        "timezone",
+        "jitter",
+        "enabled",
+        "hosts",
+        "lock",
+        "on_overlap",
+        "queue_limit",
+        "start_deadline",
+        "catch_up",
+        "catch_up_window",
+        "on_crash",
+        "max_reruns",
+        "on_lost",
+        "on_store_down",
+        "timeout",
+        "kill_grace",
+        "kill_signal",
+        "retry",
+        "success_exit_codes",
+        "user",
+        "group",
+        "umask",
+        "nice",
+        "working_dir",
+        "env",
+        "env_file",
+        "shell",
+    ],
+    other_words: &[
+        ("cron", "did you mean `schedule`?"),
+        ("when", "did you mean `schedule`?"),
+        ("interval", "did you mean `every`?"),
+        ("cmd", "did you mean `command`?"),
+        ("run", "did you mean `command`?"),
+        ("exec", "did you mean `command`?"),
+        ("script", "did you mean `command`?"),
+        (
+            "args",
+            "write the arguments into `command: [program, argument, …]`",
+        ),
+        ("tz", "did you mean `timezone`?"),
+        ("time_zone", "did you mean `timezone`?"),
+        ("cwd", "did you mean `working_dir`?"),
+        ("workdir", "did you mean `working_dir`?"),
+        ("working_directory", "did you mean `working_dir`?"),
+        ("environment", "did you mean `env`?"),
+        ("retries", "write `retry: { attempts: N }`"),
+        ("attempts", "write `retry: { attempts: N }`"),
+        ("ttl", "write `lock: { ttl: 30s }`"),
+        ("key", "write `lock: { key: … }`"),
+        ("scope", "write `lock: { scope: … }`"),
+        ("disabled", "write `enabled: false`"),
+        ("overlap", "did you mean `on_overlap`?"),
+        ("deadline", "did you mean `start_deadline`?"),
+        ("signal", "did you mean `kill_signal`?"),
+        ("exit_codes", "did you mean `success_exit_codes`?"),
+        ("uid", "did you mean `user`?"),
+        ("gid", "did you mean `group`?"),
+        ("history", "`history` stands at the top of the file"),
+        ("max_running", "`max_running` stands at the top of the file"),
+        (
+            "spread",
+            "`spread` stands at the top of the file; a job has `jitter`",
+        ),
+    ],
+    not_yet: &[],
+};
+
+/// The fields that `defaults:` may not have.
+pub(super) const NOT_IN_DEFAULTS: [&str; 4] = ["name", "schedule", "every", "command"];
+
+/// The fields of `retry:`.
+pub(super) const RETRY: Vocabulary = Vocabulary {
+    what: "`retry`",
+    fields: &["attempts", "delay", "max_delay", "jitter"],
+    other_words: &[
+        ("count", "did you mean `attempts`?"),
+        ("max", "did you mean `attempts` or `max_delay`?"),
+        ("backoff", "did you mean `delay`?"),
+    ],
+    not_yet: &[],
+};
+
+/// A job, and the places that later checks speak of.
+#[derive(Debug)]
+pub(super) struct JobPart {
+    /// The job, unless something it cannot do without was refused.
+    pub(super) job: Option<Job>,
+    /// Its name, if that can be told.
+    pub(super) name: Option<JobName>,
+    /// Where it is named.
+    pub(super) place: Span,
+    /// Where its `lock.ttl` is given, else its name.
+    pub(super) ttl_place: Span,
+    /// Its ttl was refused.
+    pub(super) ttl_refused: bool,
+    /// Where its `on_overlap` is given, else its name.
+    pub(super) overlap_place: Span,
+    /// Whether its cron fields are read in UTC because nobody said otherwise.
+    pub(super) zone_by_default: bool,
+    /// What is allowed but hardly meant, with its place.
+    pub(super) warnings: Vec<(Span, String)>,
+}
+
+/// Reads a job.
+pub(super) fn read(
+    entries: &[Entry],
+    defaults: &[Entry],
+    place: Span,
+    problems: &mut Problems,
+) -> JobPart {
+    let meant = JOB.check(entries, problems);
+    let section = Section::new(entries, defaults);
+    let name_place = section.span("name").unwrap_or(place);
+    if section.entry("name").is_none() && !meant.contains(&"name") {
+        problems.add(
+            Problem::new(place, "this job has no `name`")
+                .help("each job needs a name of its own: locks and history go by it"),
+        );
+    }
+    let name: Option<JobName> = section.read("name", problems, values::name);
+    let mut warnings = Vec::new();
+    let policies = Policies::read(section, problems);
+    let lock = lock::read(section, name.as_ref(), policies.on_lost, problems);
+    let on_overlap = overlap(section, &lock, problems);
+    idle(section, &policies, on_overlap, &mut warnings);
+    let when = when::read(section, name_place, &meant, problems, &mut warnings);
+    let command = command::read(section, name_place, &meant, problems, &mut warnings);
+    let surroundings = command::Surroundings::read(section, problems);
+    let hosts = hosts(section, problems, &mut warnings);
+    let retry = retry(section, problems);
+    let enabled = section
+        .read("enabled", problems, values::boolean)
+        .unwrap_or(true);
+    let codes = section.read("success_exit_codes", problems, values::exit_codes);
+    let timeout = timeout(section, problems);
+    let zone_by_default = when.as_ref().is_some_and(|w| w.zone_by_default);
+    let job = build(name.clone(), when, command, |name, when, command| {
+        let mut job = Job {
+            lock: LockPolicy {
+                name: lock.name.unwrap_or_else(|| lock_name(&name)),
+                key: lock.key,
+                scope: lock.scope,
+                ttl: lock.ttl,
+            },
+            name,
+            schedule: when.schedule,
+            jitter: when.jitter,
+            command,
+            on_overlap,
+            start_deadline: policies.start_deadline,
+            catch_up: policies.catch_up,
+            catch_up_window: policies.catch_up_window,
+            on_crash: policies.on_crash,
+            on_lost: policies.on_lost,
+            on_store_down: policies.on_store_down,
+            timeout,
+            kill: lock.kill,
+            retry,
+            success_exit_codes: codes.unwrap_or_else(|| [0].into()),
+            user: surroundings.user,
+            group: surroundings.group,
+            umask: surroundings.umask,
+            nice: surroundings.nice,
+            working_dir: surroundings.working_dir,
+            env: surroundings.env,
+            env_file: surroundings.env_file,
+            hosts,
+            enabled,
+            fingerprint: fingerprint::none(),
+        };
+        job.fingerprint = fingerprint::of_schedule(&job);
+        job
+    });
+    JobPart {
+        job,
+        name,
+        place: name_place,
+        ttl_place: lock.ttl_place.unwrap_or(name_place),
+        ttl_refused: lock.ttl_refused,
+        overlap_place: section.span("on_overlap").unwrap_or(name_place),
+        zone_by_default,
+        warnings,
+    }
+}
+
+fn timeout(section: Section<'_>, problems: &mut Problems) -> Option<Duration> {
+    const LEAST: Duration = Duration::from_millis(1);
+    section.read_or_none("timeout", problems, |node| {
+        values::duration_in(node, LEAST..=Duration::MAX, "`timeout: none` is no limit")
+    })
+}
+
+fn build<A, B, C, J>(
+    a: Option<A>,
+    b: Option<B>,
+    c: Option<C>,
+    build: impl FnOnce(A, B, C) -> J,
+) -> Option<J> {
+    Some(build(a?, b?, c?))
+}
+
+fn lock_name(job: &JobName) -> LockName {
+    LockName::parse(job.as_str()).expect("job names and lock names follow the same rule")
+}
+
+/// The policies that are a word or a duration each.
+struct Policies {
+    start_deadline: Duration,
+    catch_up: CatchUp,
+    catch_up_window: Duration,
+    on_crash: OnCrash,
+    on_lost: OnLost,
+    on_store_down: OnStoreDown,
+}
+
+impl Policies {
+    fn read(section: Section<'_>, problems: &mut Problems) -> Self {
+        let max_reruns = section
+            .read("max_reruns", problems, |n| values::number(n, 1..=1000))
+            .unwrap_or(3);
+        let on_crash = section.read("on_crash", problems, |n| {
+            values::word(
+                n,
+                &[
+                    ("ignore", OnCrash::Ignore),
+                    ("rerun", OnCrash::Rerun { max_reruns }),
+                ],
+            )
+        });
+        Self {
+            start_deadline: section
+                .read("start_deadline", problems, |n| {
+                    values::duration_in(
+                        n,
+                        Duration::from_secs(1)..=Duration::MAX,
+                        "within it a job waits for the store, the lock and a free place",
+                    )
+                })
+                .unwrap_or(Duration::from_secs(300)),
+            catch_up: section
+                .read("catch_up", problems, |n| {
+                    values::word(
+                        n,
+                        &[
+                            ("none", CatchUp::None),
+                            ("latest", CatchUp::Latest),
+                            ("all", CatchUp::All),
+                        ],
+                    )
+                })
+                .unwrap_or(CatchUp::Latest),
+            catch_up_window: section
+                .read("catch_up_window", problems, values::duration)
+                .unwrap_or(Duration::from_secs(3600)),
+            on_crash: on_crash.unwrap_or(OnCrash::Ignore),
+            on_lost: section
+                .read("on_lost", problems, |n| {
+                    values::word(n, &[("kill", OnLost::Kill), ("continue", OnLost::Continue)])
+                })
+                .unwrap_or(OnLost::Kill),
+            on_store_down: section
+                .read("on_store_down", problems, |n| {
+                    values::word(
+                        n,
+                        &[
+                            ("wait", OnStoreDown::Wait),
+                            ("run", OnStoreDown::Run),
+                            ("skip", OnStoreDown::Skip),
+                        ],
+                    )
+                })
+                .unwrap_or(OnStoreDown::Wait),
+        }
+    }
+}
+
+fn overlap(section: Section<'_>, lock: &lock::LockPart, problems: &mut Problems) -> OnOverlap {
+    let limit = section
+        .read("queue_limit", problems, |n| values::number(n, 1..=10_000))
+        .unwrap_or(10);
+    section
+        .read("on_overlap", problems, |n| {
+            values::word(
+                n,
+                &[
+                    ("skip", OnOverlap::Skip),
+                    ("wait", OnOverlap::Wait),
+                    ("queue", OnOverlap::Queue { limit }),
+                ],
+            )
+        })
+        // A lock that others take too is expected to be held now and then.
+        .unwrap_or(if lock.name.is_some() || lock.key.is_some() {
+            OnOverlap::Wait
+        } else {
+            OnOverlap::Skip
+        })
+}
+
+/// Limits of policies that the job does not have.
+fn idle(
+    section: Section<'_>,
+    policies: &Policies,
+    on_overlap: OnOverlap,
+    warnings: &mut Vec<(Span, String)>,
+) {
+    if let (Some(entry), OnCrash::Ignore) = (section.own_entry("max_reruns"), policies.on_crash) {
+        let text = "`max_reruns` has no effect without `on_crash: rerun`";
+        warnings.push((entry.span, text.to_owned()));
+    }
+    if let (Some(entry), OnOverlap::Skip | OnOverlap::Wait) =
+        (section.own_entry("queue_limit"), on_overlap)
+    {
+        let text = "`queue_limit` has no effect without `on_overlap: queue`";
+        warnings.push((entry.span, text.to_owned()));
+    }
+}
+
+fn retry(section: Section<'_>, problems: &mut Problems) -> Option<Retry> {
+    let retry = section.within_or_none("retry", &RETRY, problems)?;
+    if retry.entry("attempts").is_none() {
+        let place = section.entry("retry").map(|e| e.span)?;
+        problems.add(
+            Problem::new(place, "`retry` has no `attempts`")
+                .help("write `retry: { attempts: 3 }`: attempts in all, the first included"),
+        );
+    }
+    let attempts = retry.read("attempts", problems, |n| values::number(n, 1..=1000));
+    let delay = retry
+        .read("delay", problems, values::duration)
+        .unwrap_or(Duration::from_secs(10));
+    let max_delay = retry.read("max_delay", problems, |n| {
+        let max = values::duration(n)?;
+        if max < delay {
+            return Err(Trouble::new(
+                format!("`max_delay` {} is less than `delay`", n.found()),
+                "the delay begins at `delay` and doubles up to `max_delay`",
+            ));
+        }
+        Ok(max)
+    });
+    let jitter = retry.read("jitter", problems, values::boolean);
+    Some(Retry {
+        attempts: attempts?,
+        delay,
+        max_delay: max_delay.unwrap_or(Duration::from_secs(300).max(delay)),
+        jitter: jitter.unwrap_or(true),
+    })
+}
+
+fn hosts(
+    section: Section<'_>,
+    problems: &mut Problems,
+    warnings: &mut Vec<(Span, String)>,
+) -> HostPatterns {
+    let patterns = section.read("hosts", problems, |node| {
+        let patterns = values::texts(node)?;
+        if matches!(&node.value, Value::List(list) if list.is_empty()) {
+            return Err(Trouble::new(
+                "an empty list names no host",
+                "leave `hosts` out to mean all, or write `enabled: false`",
+            ));
+        }
+        for (pattern, item) in &patterns {
+            balanced(pattern, item).map_err(|t| t.with_item(item))?;
+            let odd = pattern
+                .chars()
+                .find(|c| !c.is_ascii_alphanumeric() && !"._-*?[]{},!^\\".contains(*c));
+            if let Some(odd) = odd {
+                warnings.push((
+                    item.span,
+                    format!("`hosts: {pattern}` matches no host: none has {odd:?} in its name"),
+                ));
+            }
+        }
+        Ok(patterns.into_iter().map(|(pattern, _)| pattern).collect())
+    });
+    HostPatterns(patterns.unwrap_or_default())
+}
+
+fn balanced(pattern: &str, item: &Node) -> Result<(), Trouble> {
+    let count = |c: char| pattern.matches(c).count();
+    if pattern.is_empty() || count('[') != count(']') || count('{') != count('}') {
+        return Err(Trouble::new(
+            format!("{} is not a pattern", item.found()),
+            "`*` stands for any characters, `?` for one, `[ab]` and `{web,db}` for a choice",
+        ));
+    }
+    Ok(())
+}
+
+/// Checks the fields of `defaults:` by themselves, whether or not a job inherits them.
+pub(super) fn check_defaults(entries: &[Entry], problems: &mut Problems) {
+    let section = Section::new(&[], entries);
+    let policies = Policies::read(section, problems);
+    let lock = lock::read(section, None, policies.on_lost, problems);
+    overlap(section, &lock, problems);
+    when::check_defaults(section, problems);
+    command::shell(section, problems);
+    command::Surroundings::read(section, problems);
+    hosts(section, problems, &mut Vec::new());
+    retry(section, problems);
+    section.read("enabled", problems, values::boolean);
+    section.read("success_exit_codes", problems, values::exit_codes);
+    timeout(section, problems);
+}

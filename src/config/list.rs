@@ -1,0 +1,336 @@
+//! A whole list: from the files' trees to a [`JobList`].
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::time::Duration;
+
+use super::environment::Environment;
+use super::job::{self, JOB, JobPart, NOT_IN_DEFAULTS};
+use super::model::JobList;
+use super::node::{Entry, Node, Value};
+use super::problem::{ConfigErrors, Problem, Problems, place};
+use super::section::{Section, Vocabulary};
+use super::source::{Source, Span};
+use super::store::{self, StorePart};
+use super::{cross, expand, fingerprint, merge, reader, values};
+use crate::store::StoreSettings;
+
+/// The fields of a file.
+pub(super) const TOP: Vocabulary = Vocabulary {
+    what: "a job list",
+    fields: &[
+        "store",
+        "defaults",
+        "max_running",
+        "drain_timeout",
+        "history",
+        "spread",
+        "strict",
+        "max_clock_skew",
+        "jobs",
+    ],
+    other_words: &[
+        ("redis", "write `store: { redis: redis://… }`"),
+        ("sqlite", "write `store: { sqlite: /path }`"),
+        ("default", "did you mean `defaults`?"),
+        ("job", "did you mean `jobs`?"),
+        ("tasks", "did you mean `jobs`?"),
+        ("wait_replicas", "write `store: { wait_replicas: … }`"),
+    ],
+    not_yet: &[],
+};
+
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
+const HISTORY: u32 = 100;
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(30);
+/// Longer than this a job's start would wait for nothing.
+const LONGEST_SPREAD: Duration = Duration::from_secs(60);
+
+/// Reads the files of a list, all errors of all files at once.
+pub(super) fn read(
+    path: &Path,
+    sources: &[Source],
+    environment: &Environment,
+) -> Result<JobList, ConfigErrors> {
+    let mut problems = Problems::default();
+    let roots = roots(sources, environment, &mut problems);
+    let top = top_level(&roots, &mut problems);
+    let section = Section::new(&top, &[]);
+    let defaults = defaults(section, &mut problems);
+    let (parts, jobs_place) = jobs(&roots, &defaults, &mut problems);
+    let store = section.entry("store").and_then(|entry| {
+        if matches!(entry.value.value, Value::Null) {
+            problems.add(
+                Problem::new(entry.span, "`store` has no value")
+                    .help("leave it out to use the embedded store"),
+            );
+            return None;
+        }
+        store::read(&entry.value, &mut problems)
+    });
+    let max_running = section.read_or_none("max_running", &mut problems, |n| {
+        values::number(n, 1..=1_000_000)
+    });
+    let drain_timeout = section.read("drain_timeout", &mut problems, values::duration);
+    let history = section.read("history", &mut problems, |n| values::number(n, 1..=100_000));
+    let spread = section.read("spread", &mut problems, |n| {
+        values::duration_in(n, Duration::ZERO..=LONGEST_SPREAD, "")
+    });
+    let strict = section.read("strict", &mut problems, values::boolean);
+    let max_clock_skew = section.read("max_clock_skew", &mut problems, values::duration);
+    let mut warnings = cross::check(&parts, &mut problems);
+    cross::raw_keys(&parts, store.as_ref().map(|s| &s.settings), &mut problems);
+    if jobs_place.is_none() && problems.is_empty() {
+        problems.add(
+            Problem::new(Span::of_file(0), "there is no `jobs:`")
+                .help("write `jobs:` and below it `- name: …`, see jobs.example.yaml"),
+        );
+    }
+    if !problems.is_empty() {
+        return Err(problems.into_errors(sources));
+    }
+    if let (true, Some(span)) = (parts.is_empty(), jobs_place) {
+        warnings.push((span, "`jobs` is empty: nothing will ever run".to_owned()));
+    }
+    warnings.extend(store_warnings(section, store.as_ref(), sources));
+    warnings.extend(zone_warning(&parts, environment));
+    warnings.extend(parts.iter().flat_map(|p| p.warnings.iter().cloned()));
+    let mut list = JobList {
+        path: path.to_owned(),
+        jobs: parts.into_iter().filter_map(|p| p.job).collect(),
+        store: store.map(|s| s.settings),
+        max_running: max_running.and_then(NonZeroUsize::new),
+        drain_timeout: drain_timeout.unwrap_or(DRAIN_TIMEOUT),
+        history: history.unwrap_or(HISTORY),
+        spread: spread.unwrap_or_default(),
+        strict: strict.unwrap_or(false),
+        max_clock_skew: max_clock_skew.unwrap_or(MAX_CLOCK_SKEW),
+        fingerprint: fingerprint::none(),
+        warnings: sentences(warnings, sources),
+    };
+    list.fingerprint = fingerprint::of_list(&list);
+    Ok(list)
+}
+
+/// The top-level fields of each file.
+fn roots(
+    sources: &[Source],
+    environment: &Environment,
+    problems: &mut Problems,
+) -> Vec<Vec<Entry>> {
+    let mut roots = Vec::with_capacity(sources.len());
+    for (file, source) in sources.iter().enumerate() {
+        match reader::read(source, file) {
+            Ok(None) => {}
+            Ok(Some(mut node)) => {
+                merge::apply(&mut node, problems);
+                expand::apply(&mut node, environment, problems);
+                match node.value {
+                    Value::Map(entries) => roots.push(entries),
+                    _ => problems.add(not_a_list_of_fields(&node)),
+                }
+            }
+            Err(problem) => problems.add(problem),
+        }
+    }
+    roots
+}
+
+fn not_a_list_of_fields(node: &Node) -> Problem {
+    let problem = Problem::new(
+        node.span,
+        format!(
+            "a job list begins with its fields, not with {}",
+            node.found()
+        ),
+    );
+    match node.value {
+        Value::List(_) => problem.help("write `jobs:` above the list"),
+        _ => problem.help("write `jobs:` and below it `- name: …`, see jobs.example.yaml"),
+    }
+}
+
+/// The top-level fields of all files but `jobs`; each may stand in one file only.
+fn top_level(roots: &[Vec<Entry>], problems: &mut Problems) -> Vec<Entry> {
+    let mut top: Vec<Entry> = Vec::new();
+    let mut seen: HashMap<String, Span> = HashMap::new();
+    for root in roots {
+        // A place to keep what anchors mark, as other programs have it.
+        let fields: Vec<Entry> = root
+            .iter()
+            .filter(|e| !e.key.starts_with("x-"))
+            .cloned()
+            .collect();
+        TOP.check(&fields, problems);
+        for entry in fields {
+            if entry.key == "jobs" || !TOP.fields.contains(&entry.key.as_str()) {
+                continue;
+            }
+            match seen.get(&entry.key) {
+                Some(first) if first.file == entry.span.file => {}
+                Some(&first) => problems.add(
+                    Problem::new(
+                        entry.span,
+                        format!("`{}` may stand in one file only", entry.key),
+                    )
+                    .other(first, "it also stands at"),
+                ),
+                None => {
+                    seen.insert(entry.key.clone(), entry.span);
+                    top.push(entry);
+                }
+            }
+        }
+    }
+    top
+}
+
+/// The fields of `defaults:` that jobs inherit; each is checked even when no job does.
+fn defaults<'a>(top: Section<'a>, problems: &mut Problems) -> Vec<Entry> {
+    let Some(entry) = top.entry("defaults") else {
+        return Vec::new();
+    };
+    let entries: &'a [Entry] = match &entry.value.value {
+        Value::Map(entries) => entries,
+        Value::Null | Value::Broken => &[],
+        _ => {
+            problems.add(
+                Problem::new(
+                    entry.value.span,
+                    format!("expected a mapping, found {}", entry.value.found()),
+                )
+                .help("`defaults:` holds fields of a job, such as `timezone: Europe/Berlin`"),
+            );
+            &[]
+        }
+    };
+    for entry in entries {
+        if NOT_IN_DEFAULTS.contains(&entry.key.as_str()) {
+            problems.add(
+                Problem::new(
+                    entry.span,
+                    format!("`{}` cannot be a default: each job has its own", entry.key),
+                )
+                .help("move it into the jobs"),
+            );
+        }
+    }
+    let inherited: Vec<Entry> = entries
+        .iter()
+        .filter(|e| !NOT_IN_DEFAULTS.contains(&e.key.as_str()))
+        .cloned()
+        .collect();
+    JOB.check(&inherited, problems);
+    job::check_defaults(&inherited, problems);
+    inherited
+}
+
+/// All jobs, and where the first `jobs:` stands.
+fn jobs(
+    roots: &[Vec<Entry>],
+    defaults: &[Entry],
+    problems: &mut Problems,
+) -> (Vec<JobPart>, Option<Span>) {
+    let mut parts = Vec::new();
+    let mut first = None;
+    for entry in roots.iter().flatten().filter(|e| e.key == "jobs") {
+        first.get_or_insert(entry.span);
+        match &entry.value.value {
+            Value::Null | Value::Broken => {}
+            Value::List(list) => {
+                for node in list {
+                    match &node.value {
+                        Value::Map(fields) => {
+                            parts.push(job::read(fields, defaults, node.span, problems));
+                        }
+                        Value::Broken => {}
+                        _ => problems.add(
+                            Problem::new(
+                                node.span,
+                                format!("a job is a mapping, not {}", node.found()),
+                            )
+                            .help("write `- name: …` and its fields below"),
+                        ),
+                    }
+                }
+            }
+            Value::Map(_) => problems.add(
+                Problem::new(entry.value.span, "`jobs` is a list, not a mapping")
+                    .help("begin each job with `- name: …`"),
+            ),
+            _ => problems.add(
+                Problem::new(
+                    entry.value.span,
+                    format!("`jobs` is a list, not {}", entry.value.found()),
+                )
+                .help("begin each job with `- name: …`"),
+            ),
+        }
+    }
+    (parts, first)
+}
+
+fn store_warnings(
+    top: Section<'_>,
+    store: Option<&StorePart>,
+    sources: &[Source],
+) -> Vec<(Span, String)> {
+    let (Some(entry), Some(store)) = (top.entry("store"), store) else {
+        return Vec::new();
+    };
+    let mut warnings = Vec::new();
+    let readable = sources
+        .get(entry.span.file)
+        .is_some_and(|s| s.world_readable);
+    if store.password_in_file && readable {
+        let text = "the store's password stands in a file that everybody on this machine may \
+                    read: use `password_file`, or chmod 640";
+        warnings.push((entry.span, text.to_owned()));
+    }
+    if let StoreSettings::Sqlite { path } = &store.settings
+        && path.is_relative()
+    {
+        let text = "the store's path depends on where a command is started: begin it with `/`";
+        warnings.push((entry.span, text.to_owned()));
+    }
+    for text in store.settings.warnings() {
+        warnings.push((entry.span, text));
+    }
+    warnings
+}
+
+fn zone_warning(parts: &[JobPart], environment: &Environment) -> Option<(Span, String)> {
+    let zone = environment.zone.as_deref().filter(|z| !is_utc(z))?;
+    let mut unzoned = parts.iter().filter(|p| p.zone_by_default);
+    let first = unzoned.next()?;
+    let many = match unzoned.count() {
+        0 => "this job's schedule is".to_owned(),
+        1 => "the schedules of this and one more job are".to_owned(),
+        n => format!("the schedules of this and {n} more jobs are"),
+    };
+    Some((
+        first.place,
+        format!(
+            "{many} read in UTC, while this machine's time zone is {zone}; say which one is \
+             meant: `defaults: {{ timezone: {zone} }}` or `timezone: UTC`"
+        ),
+    ))
+}
+
+fn is_utc(zone: &str) -> bool {
+    let name = zone.strip_prefix("Etc/").unwrap_or(zone);
+    matches!(
+        name,
+        "UTC" | "UCT" | "GMT" | "Zulu" | "Universal" | "Greenwich" | "GMT0"
+    )
+}
+
+fn sentences(mut warnings: Vec<(Span, String)>, sources: &[Source]) -> Vec<String> {
+    warnings.sort();
+    warnings.dedup();
+    warnings
+        .into_iter()
+        .map(|(span, text)| format!("{}: {text}", place(span, sources)))
+        .collect()
+}

@@ -1,0 +1,143 @@
+//! From YAML to a validated job list; every error with file, line, column and a way out.
+//!
+//! The only module that knows `serde_yaml`. It leaves opening stores and computing occurrences
+//! to others.
+//!
+//! | file | story |
+//! | --- | --- |
+//! | `source`, `reader`, `node` | text -> a tree in which every value knows its place |
+//! | `merge`, `expand` | merge keys and `${VAR}`, on that tree |
+//! | `section`, `values`, `duration` | fields and scalars, each refused with a reason |
+//! | `list`, `job`, `when`, `lock`, `command`, `store` | the tree -> the model |
+//! | `cross` | what holds between jobs |
+//! | `fingerprint` | the identity of a schedule and of a list |
+//! | `problem`, `suggest`, `syntax`, `mask` | what a person reads when something is wrong |
+//! | `environment` | what is read of the process and its machine |
+
+mod command;
+mod cross;
+mod duration;
+mod environment;
+mod expand;
+mod fingerprint;
+mod job;
+mod list;
+mod lock;
+mod mask;
+mod merge;
+mod model;
+mod node;
+mod problem;
+mod reader;
+mod section;
+mod source;
+mod store;
+mod suggest;
+mod syntax;
+mod values;
+mod when;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use self::duration::{InvalidDuration, parse_duration, show_duration};
+pub(crate) use self::environment::machine_time_zone;
+pub use self::environment::{embedded_store, machine_host_name};
+pub use self::model::{
+    CatchUp, Command, HostPatterns, Job, JobList, KillPlan, LockPolicy, OnCrash, OnLost, OnOverlap,
+    OnStoreDown, Retry, Scope,
+};
+pub use self::problem::{ConfigError, ConfigErrors};
+
+use self::environment::Environment;
+use self::source::{Source, Unreadable};
+
+/// Reads and validates a job list: a file, or a directory of `*.yaml` and `*.yml` files.
+///
+/// `${VAR}` in values is replaced from the environment of this process.
+pub fn load(path: &Path) -> Result<JobList, ConfigErrors> {
+    load_in(path, &Environment::of_process())
+}
+
+fn load_in(path: &Path, environment: &Environment) -> Result<JobList, ConfigErrors> {
+    let files = if path.is_dir() {
+        files_of(path)?
+    } else {
+        vec![path.to_owned()]
+    };
+    let mut sources = Vec::with_capacity(files.len());
+    let mut refused: Option<ConfigErrors> = None;
+    for file in &files {
+        match Source::read(file) {
+            Ok(source) => sources.push(source),
+            Err(error) => {
+                let errors = unreadable(file, &error);
+                refused = Some(match refused {
+                    Some(before) => before.and(errors),
+                    None => errors,
+                });
+            }
+        }
+    }
+    match refused {
+        // What the other files mean may depend on the ones that cannot be read.
+        Some(errors) => Err(errors),
+        None => list::read(path, &sources, environment),
+    }
+}
+
+/// The job lists of a directory, by name; hidden files are not ours (Kubernetes keeps the versions
+/// of a mounted directory in some, editors their own).
+fn files_of(directory: &Path) -> Result<Vec<PathBuf>, ConfigErrors> {
+    let refused = |error: &io::Error| {
+        let message = format!("this directory cannot be read: {error}");
+        ConfigErrors::of_path(directory.to_owned(), message, "")
+    };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(|e| refused(&e))? {
+        let path = entry.map_err(|e| refused(&e))?.path();
+        let hidden = path
+            .file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        let is_list = path
+            .extension()
+            .is_some_and(|ext| ext == "yaml" || ext == "yml");
+        if is_list && !hidden && !path.is_dir() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        return Err(ConfigErrors::of_path(
+            directory.to_owned(),
+            "this directory holds no job list",
+            "its files must be named *.yaml or *.yml",
+        ));
+    }
+    Ok(files)
+}
+
+fn unreadable(path: &Path, error: &Unreadable) -> ConfigErrors {
+    match error {
+        Unreadable::Io(error) => {
+            let help = match error.kind() {
+                io::ErrorKind::NotFound => "name a file, or a directory of *.yaml files",
+                io::ErrorKind::PermissionDenied => {
+                    "the user that runs cronlatch must be able to read it"
+                }
+                _ => "",
+            };
+            ConfigErrors::of_path(
+                path.to_owned(),
+                format!("this file cannot be read: {error}"),
+                help,
+            )
+        }
+        Unreadable::NotUtf8 { line, column } => {
+            ConfigErrors::not_utf8(path.to_owned(), *line, *column)
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The validated job list. A value of these types is right: every rule has been checked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::names::{HostName, JobName, LockName};
+use crate::schedule::Schedule;
+use crate::store::{Fingerprint, Lock, StoreSettings};
+
+/// Everything that a file (or a directory of files) says.
+#[derive(Debug, Clone)]
+pub struct JobList {
+    /// Where the file or directory is, as given.
+    pub path: PathBuf,
+    /// The jobs, in the order of the file.
+    pub jobs: Vec<Job>,
+    /// The store; `None` when the file leaves it out (then: `--store`, `CRONLATCH_STORE`, or the
+    /// embedded store).
+    pub store: Option<StoreSettings>,
+    /// The most runs this host has in hand at once.
+    pub max_running: Option<NonZeroUsize>,
+    /// How long a drain waits for running jobs.
+    pub drain_timeout: Duration,
+    /// How many records each job keeps.
+    pub history: u32,
+    /// The longest delay of a host's claims, so that not all hosts ask at the same instant.
+    pub spread: Duration,
+    /// Whether findings that endanger the guarantees keep the daemon from starting.
+    pub strict: bool,
+    /// How far the clocks of host and store may be apart.
+    pub max_clock_skew: Duration,
+    /// The identity of the list: equal on hosts whose lists mean the same.
+    pub fingerprint: Fingerprint,
+    /// What is allowed but hardly meant, each a full sentence with its place.
+    pub warnings: Vec<String>,
+}
+
+/// One job.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// Its name.
+    pub name: JobName,
+    /// When it is due.
+    pub schedule: Schedule,
+    /// The upper bound of the delay that is fixed per job; below the interval.
+    pub jitter: Duration,
+    /// Its lock.
+    pub lock: LockPolicy,
+    /// What it runs.
+    pub command: Command,
+    /// What happens when the lock is held at its instant.
+    pub on_overlap: OnOverlap,
+    /// Later than this after its instant it is not started.
+    pub start_deadline: Duration,
+    /// What happens to occurrences nobody decided.
+    pub catch_up: CatchUp,
+    /// How old an occurrence may be to be caught up.
+    pub catch_up_window: Duration,
+    /// What happens when its host dies under it.
+    pub on_crash: OnCrash,
+    /// What happens when its lease is lost.
+    pub on_lost: OnLost,
+    /// What happens while the store does not answer.
+    pub on_store_down: OnStoreDown,
+    /// How long one attempt may take.
+    pub timeout: Option<Duration>,
+    /// How an attempt is ended.
+    pub kill: KillPlan,
+    /// Further attempts after a failure.
+    pub retry: Option<Retry>,
+    /// Exit codes that mean success.
+    pub success_exit_codes: BTreeSet<u8>,
+    /// The user to run as; resolved by the daemon, not here.
+    pub user: Option<String>,
+    /// The group to run as.
+    pub group: Option<String>,
+    /// The file mode mask.
+    pub umask: Option<u32>,
+    /// The nice value, -20 to 19.
+    pub nice: Option<i32>,
+    /// Where it runs.
+    pub working_dir: Option<PathBuf>,
+    /// Variables set for it, after `env_file`.
+    pub env: BTreeMap<String, String>,
+    /// A file of `NAME=value` lines, read at every start.
+    pub env_file: Option<PathBuf>,
+    /// The hosts that may run it.
+    pub hosts: HostPatterns,
+    /// False: neither scheduled nor caught up; `trigger` still works.
+    pub enabled: bool,
+    /// The identity of schedule, time zone and jitter.
+    pub fingerprint: Fingerprint,
+}
+
+impl Job {
+    /// The lock that runs of this job on `host` take.
+    pub fn lock_on(&self, host: &HostName) -> Lock {
+        match (&self.lock.scope, &self.lock.key) {
+            (Scope::Fleet, Some(key)) => Lock::raw(key),
+            (Scope::Fleet, None) => Lock::named(&self.lock.name),
+            (Scope::Host, _) => Lock::of_host(&self.lock.name, host),
+            (Scope::None, _) => Lock {
+                exclusive: false,
+                ..Lock::of_host(&self.lock.name, host)
+            },
+        }
+    }
+
+    /// The delay of this job's firings after its instants: the same on every host, below
+    /// [`Job::jitter`].
+    pub fn delay(&self) -> Duration {
+        use sha2::{Digest as _, Sha256};
+        let Ok(millis @ 1..) = u64::try_from(self.jitter.as_millis()) else {
+            return Duration::ZERO;
+        };
+        let digest = Sha256::digest(self.name.as_str().as_bytes());
+        let (head, _) = digest.split_at(8);
+        let number = head.iter().fold(0_u64, |n, b| (n << 8) | u64::from(*b));
+        Duration::from_millis(number % millis)
+    }
+}
+
+/// `lock:` of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockPolicy {
+    /// `lock.name`, else the job's name.
+    pub name: LockName,
+    /// `lock.key`: the raw key of a lock that applications take too.
+    pub key: Option<String>,
+    /// Who competes.
+    pub scope: Scope,
+    /// How long a lease lasts unless renewed.
+    pub ttl: Duration,
+}
+
+/// `lock.scope`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// All hosts that use the store.
+    Fleet,
+    /// The daemons of one host.
+    Host,
+    /// No lock; every host runs every occurrence.
+    None,
+}
+
+/// `command:`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// A list: run as it is.
+    Argv(Vec<String>),
+    /// A string: handed to `shell -c`.
+    Shell {
+        /// The shell.
+        shell: PathBuf,
+        /// The text.
+        script: String,
+    },
+}
+
+/// `on_overlap`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnOverlap {
+    /// The new occurrence is skipped.
+    Skip,
+    /// The newest occurrence waits until its deadline; older ones are skipped as superseded.
+    Wait,
+    /// Occurrences wait in order.
+    Queue {
+        /// At most so many.
+        limit: usize,
+    },
+}
+
+/// `catch_up`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CatchUp {
+    /// Nothing is caught up.
+    None,
+    /// The newest of them runs.
+    Latest,
+    /// Each of them runs, in order.
+    All,
+}
+
+/// `on_crash`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnCrash {
+    /// The run is recorded as interrupted.
+    Ignore,
+    /// Another host runs the occurrence again.
+    Rerun {
+        /// At most so many times.
+        max_reruns: u32,
+    },
+}
+
+/// `on_lost`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnLost {
+    /// The job is ended before its lease can end in the store.
+    Kill,
+    /// The job goes on; two runs may overlap.
+    Continue,
+}
+
+/// `on_store_down`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnStoreDown {
+    /// Ask again until the start deadline.
+    Wait,
+    /// Run without a lock, on every host.
+    Run,
+    /// Skip the occurrence.
+    Skip,
+}
+
+/// How an attempt is ended: a signal, then SIGKILL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KillPlan {
+    /// The signal sent first.
+    pub signal: nix::sys::signal::Signal,
+    /// How long the job then has.
+    pub grace: Duration,
+}
+
+/// `retry:`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retry {
+    /// Attempts in all, the first included.
+    pub attempts: u32,
+    /// The delay before the second attempt; doubles from there.
+    pub delay: Duration,
+    /// The delay's upper bound.
+    pub max_delay: Duration,
+    /// Whether each delay is drawn between half of it and the whole.
+    pub jitter: bool,
+}
+
+/// `hosts:` — globs on host names; empty means all.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HostPatterns(pub Vec<String>);
+
+impl HostPatterns {
+    /// Whether the host is meant.
+    pub fn matches(&self, host: &HostName) -> bool {
+        self.0.is_empty()
+            || self
+                .0
+                .iter()
+                .any(|pattern| glob_match::glob_match(pattern, host.as_str()))
+    }
+}

@@ -1,0 +1,316 @@
+//! The one place that calls `serde_yaml`: from text to a tree of nodes with places.
+//!
+//! `serde_yaml` tells no visitor where it stands, but it fills the position into every error a
+//! visitor returns. So the visitor of a scalar puts the value aside and *fails*; whoever asked for
+//! the scalar (a mapping or a list, in this file too) takes the value from the side and the place
+//! from the error, and reads on: the scalar has been consumed. Thus one parser, and one pass, give
+//! both values and exact places, aliases included. A mapping or list stands where its first key or
+//! element does.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+
+use serde::de::{
+    DeserializeSeed, Deserializer, EnumAccess, Error as _, MapAccess, SeqAccess, Visitor,
+};
+
+use super::node::{Entry, Node, Text, Value};
+use super::problem::Problem;
+use super::source::{Source, Span};
+use super::syntax;
+
+/// Reads one file; `None` when it holds nothing but comments.
+pub(super) fn read(source: &Source, file: usize) -> Result<Option<Node>, Problem> {
+    let reader = Reader {
+        source,
+        file,
+        aside: RefCell::new(None),
+        budget: Cell::new(NODES_FREE + NODES_PER_BYTE * source.text.len()),
+        problem: RefCell::new(None),
+    };
+    let result = reader.deserialize(serde_yaml::Deserializer::from_str(&source.text));
+    let node = match result {
+        Ok(node) => node,
+        Err(error) => match reader.aside.take() {
+            Some(scalar) => reader.scalar(scalar, place(&error)),
+            None => {
+                return Err(reader
+                    .problem
+                    .take()
+                    .unwrap_or_else(|| syntax::explain(source, file, &error)));
+            }
+        },
+    };
+    Ok(match node.value {
+        Value::Null => None,
+        _ => Some(node),
+    })
+}
+
+/// A text without aliases has less than one value a byte, but aliases can make a small file into
+/// a tree that fills the memory. Lists that repeat a few anchored fields stay far below this.
+const NODES_PER_BYTE: usize = 10;
+/// So many are always allowed.
+const NODES_FREE: usize = 100_000;
+
+/// What a visitor of a scalar puts aside.
+enum Scalar {
+    Null,
+    Bool(bool),
+    Number(String),
+    Text(String),
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    line: usize,
+    column: usize,
+}
+
+struct Reader<'s> {
+    source: &'s Source,
+    file: usize,
+    aside: RefCell<Option<Scalar>>,
+    budget: Cell<usize>,
+    /// An error of our own that ends the reading, with its place.
+    problem: RefCell<Option<Problem>>,
+}
+
+/// The place in an error of `serde_yaml`. Its type is hidden behind `serde`'s traits here, so the
+/// place is read from its text, which ends in `at line L column C` unless both are 1.
+fn place(error: &impl fmt::Display) -> Place {
+    let text = error.to_string();
+    text.rsplit_once(" at line ")
+        .and_then(|(_, place)| place.split_once(" column "))
+        .and_then(|(line, column)| {
+            Some(Place {
+                line: line.parse().ok()?,
+                column: column.parse().ok()?,
+            })
+        })
+        .unwrap_or(Place { line: 1, column: 1 })
+}
+
+impl Reader<'_> {
+    /// A node from an answer of `serde_yaml`: the tree, or the scalar put aside.
+    fn node<E: fmt::Display>(&self, result: Result<Option<Node>, E>) -> Result<Option<Node>, E> {
+        result.or_else(|error| match self.aside.take() {
+            Some(scalar) => Ok(Some(self.scalar(scalar, place(&error)))),
+            None => Err(error),
+        })
+    }
+
+    fn scalar(&self, scalar: Scalar, place: Place) -> Node {
+        let place = self.behind_properties(place);
+        let rest = self.source.rest(place.line, place.column);
+        let raw = || -> String {
+            rest.chars()
+                .take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.' | '_'))
+                .collect()
+        };
+        let written = |fallback: String| match raw() {
+            raw if raw.is_empty() => fallback,
+            raw => raw,
+        };
+        let value = match scalar {
+            Scalar::Null => Value::Null,
+            Scalar::Bool(value) => Value::Bool(value, written(value.to_string())),
+            Scalar::Number(number) => Value::Number(written(number)),
+            Scalar::Text(value) => Value::Text(Text {
+                value,
+                written: None,
+            }),
+        };
+        let width = width(rest, &value);
+        Node {
+            span: Span {
+                file: self.file,
+                line: place.line,
+                column: place.column,
+                width,
+            },
+            value,
+        }
+    }
+
+    /// A scalar's place is that of its anchor or tag, if it has one; the value stands behind.
+    fn behind_properties(&self, mut place: Place) -> Place {
+        loop {
+            let rest = self.source.rest(place.line, place.column);
+            if !rest.starts_with(['&', '!']) {
+                return place;
+            }
+            let skipped = rest.chars().take_while(|c| *c != ' ').count();
+            let spaces = rest.chars().skip(skipped).take_while(|c| *c == ' ').count();
+            if spaces == 0 {
+                return place;
+            }
+            place.column += skipped + spaces;
+        }
+    }
+
+    fn span(&self, first: Option<Span>) -> Span {
+        first.unwrap_or(Span::of_file(self.file))
+    }
+
+    /// Where a value without a place of its own stands: at its key, or in the line before it.
+    fn adopt(node: &mut Node, span: Span) {
+        if node.span.line == 0 {
+            node.span = span;
+        }
+    }
+}
+
+fn width(rest: &str, value: &Value) -> usize {
+    let mut chars = rest.chars();
+    let counted = match (chars.next(), value) {
+        (Some(quote @ ('"' | '\'')), Value::Text(_)) => {
+            let mut escaped = false;
+            let mut closed = 0;
+            let inner = chars
+                .take_while(|&c| {
+                    let end = c == quote && !escaped;
+                    escaped = quote == '"' && c == '\\' && !escaped;
+                    closed = usize::from(end);
+                    !end
+                })
+                .count();
+            1 + inner + closed
+        }
+        (_, Value::Text(Text { value, .. })) => {
+            let first = value.lines().next().unwrap_or("");
+            if rest.starts_with(first) {
+                first.chars().count()
+            } else {
+                1
+            }
+        }
+        (_, Value::Bool(_, raw) | Value::Number(raw)) => raw.len(),
+        _ => 1,
+    };
+    counted.max(1)
+}
+
+impl<'de> DeserializeSeed<'de> for &Reader<'_> {
+    type Value = Node;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
+        let left = self.budget.get();
+        if left == 0 {
+            return Err(D::Error::custom(
+                "too many values: aliases (`*name`) repeat too much",
+            ));
+        }
+        self.budget.set(left - 1);
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl Reader<'_> {
+    fn put<E: serde::de::Error>(&self, scalar: Scalar) -> Result<Node, E> {
+        *self.aside.borrow_mut() = Some(scalar);
+        Err(E::custom("here"))
+    }
+}
+
+impl<'de> Visitor<'de> for &Reader<'_> {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any YAML without tags")
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, v: bool) -> Result<Node, E> {
+        self.put(Scalar::Bool(v))
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, v: i64) -> Result<Node, E> {
+        self.put(Scalar::Number(v.to_string()))
+    }
+
+    fn visit_i128<E: serde::de::Error>(self, v: i128) -> Result<Node, E> {
+        self.put(Scalar::Number(v.to_string()))
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, v: u64) -> Result<Node, E> {
+        self.put(Scalar::Number(v.to_string()))
+    }
+
+    fn visit_u128<E: serde::de::Error>(self, v: u128) -> Result<Node, E> {
+        self.put(Scalar::Number(v.to_string()))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, v: f64) -> Result<Node, E> {
+        self.put(Scalar::Number(v.to_string()))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<Node, E> {
+        self.put(Scalar::Text(v.to_owned()))
+    }
+
+    fn visit_unit<E: serde::de::Error>(self) -> Result<Node, E> {
+        self.put(Scalar::Null)
+    }
+
+    /// An empty document; it has no place and nothing follows it.
+    fn visit_none<E: serde::de::Error>(self) -> Result<Node, E> {
+        Ok(Node {
+            span: Span::of_file(self.file),
+            value: Value::Null,
+        })
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<Node, A::Error> {
+        let (tag, _) = data.variant::<String>()?;
+        Err(A::Error::custom(format_args!(
+            "tags such as `!{tag}` have no meaning here"
+        )))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Node, A::Error> {
+        let mut list: Vec<Node> = Vec::new();
+        while let Some(mut node) = self.node(seq.next_element_seed(self))? {
+            if let Some(before) = list.last() {
+                Reader::adopt(&mut node, before.span);
+            }
+            list.push(node);
+        }
+        Ok(Node {
+            span: self.span(list.first().map(|n| n.span)),
+            value: Value::List(list),
+        })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
+        let mut entries: Vec<Entry> = Vec::new();
+        while let Some(key) = self.node(map.next_key_seed(self))? {
+            let Some(name) = key.text().map(str::to_owned) else {
+                *self.problem.borrow_mut() = Some(
+                    Problem::new(
+                        key.span,
+                        format!("a key must be a word, not {}", key.found()),
+                    )
+                    .help("write `key: value`"),
+                );
+                return Err(A::Error::custom("a key must be a word"));
+            };
+            let value = map.next_value_seed(self).map(Some);
+            let Some(mut value) = self.node(value)? else {
+                continue;
+            };
+            if matches!(value.value, Value::Null) {
+                value.span = key.span;
+            }
+            Reader::adopt(&mut value, key.span);
+            entries.push(Entry {
+                key: name,
+                span: key.span,
+                value,
+            });
+        }
+        Ok(Node {
+            span: self.span(entries.first().map(|e| e.span)),
+            value: Value::Map(entries),
+        })
+    }
+}

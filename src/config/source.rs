@@ -1,0 +1,158 @@
+//! The files a job list is made of, and places within them.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// A place in one of the files: where it begins and how far it reaches on that line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Span {
+    /// The index of the file.
+    pub(super) file: usize,
+    /// The line, from 1; 0 stands for the file as a whole.
+    pub(super) line: usize,
+    /// The column in characters, from 1.
+    pub(super) column: usize,
+    /// How many characters it covers, at least 1.
+    pub(super) width: usize,
+}
+
+impl Span {
+    /// The file as a whole.
+    pub(super) const fn of_file(file: usize) -> Self {
+        Self {
+            file,
+            line: 0,
+            column: 0,
+            width: 1,
+        }
+    }
+}
+
+/// One file and its text.
+#[derive(Debug)]
+pub(super) struct Source {
+    /// Where it is, as a person would name it.
+    pub(super) path: PathBuf,
+    /// What it says.
+    pub(super) text: String,
+    /// Whether everybody on the machine may read it.
+    pub(super) world_readable: bool,
+    line_starts: Vec<usize>,
+    wide: HashMap<usize, Vec<usize>>,
+}
+
+/// A file that is no text, and where that shows.
+#[derive(Debug)]
+pub(super) enum Unreadable {
+    /// The operating system refused.
+    Io(std::io::Error),
+    /// The text before the first byte that is not UTF-8.
+    NotUtf8 {
+        /// The line of that byte, from 1.
+        line: usize,
+        /// Its column in characters, from 1.
+        column: usize,
+    },
+}
+
+/// More than this is no job list, and would only fill the memory.
+const SIZE_MAX: u64 = 64 << 20;
+
+impl Source {
+    /// Reads a file.
+    pub(super) fn read(path: &Path) -> Result<Self, Unreadable> {
+        use std::io::Read as _;
+        use std::os::unix::fs::MetadataExt as _;
+
+        let file = std::fs::File::open(path).map_err(Unreadable::Io)?;
+        let metadata = file.metadata().map_err(Unreadable::Io)?;
+        if metadata.is_dir() {
+            return Err(Unreadable::Io(std::io::ErrorKind::IsADirectory.into()));
+        }
+        let mut bytes = Vec::new();
+        file.take(SIZE_MAX + 1)
+            .read_to_end(&mut bytes)
+            .map_err(Unreadable::Io)?;
+        if bytes.len() as u64 > SIZE_MAX {
+            return Err(Unreadable::Io(std::io::ErrorKind::FileTooLarge.into()));
+        }
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+            let last = valid.rsplit(|&b| b == b'\n').next().unwrap_or(valid);
+            Unreadable::NotUtf8 {
+                line: valid.split(|&b| b == b'\n').count(),
+                column: String::from_utf8_lossy(last).chars().count() + 1,
+            }
+        })?;
+        Ok(Self {
+            world_readable: metadata.mode() & 0o004 != 0,
+            ..Self::new(path, text)
+        })
+    }
+
+    /// A file of this text.
+    pub(super) fn new(path: &Path, mut text: String) -> Self {
+        if text.starts_with('\u{feff}') {
+            // A byte order mark would shift every column of the first line.
+            text.drain(..'\u{feff}'.len_utf8());
+        }
+        let line_starts = std::iter::once(0)
+            .chain(text.match_indices('\n').map(|(at, _)| at + 1))
+            .collect();
+        Self {
+            path: path.to_owned(),
+            wide: wide_lines(&text),
+            text,
+            world_readable: false,
+            line_starts,
+        }
+    }
+
+    /// The line of this number, from 1, without its end; `""` when there is none.
+    pub(super) fn line(&self, number: usize) -> &str {
+        let Some(&start) = number.checked_sub(1).and_then(|n| self.line_starts.get(n)) else {
+            return "";
+        };
+        let end = self
+            .line_starts
+            .get(number)
+            .map_or(self.text.len(), |&next| next - 1);
+        let line = self.text.get(start..end).unwrap_or("");
+        line.strip_suffix('\r').unwrap_or(line)
+    }
+
+    /// What stands on that line from that column (in characters, from 1) on.
+    pub(super) fn rest(&self, line: usize, column: usize) -> &str {
+        let text = self.line(line);
+        let wanted = column.saturating_sub(1);
+        // A whole list may stand on one line (JSON is YAML): never count from its begin.
+        let (from, known) = match self.wide.get(&line) {
+            None => return text.get(wanted..).unwrap_or(""),
+            Some(steps) => {
+                let step = (wanted / STEP).min(steps.len() - 1);
+                (steps[step], step * STEP)
+            }
+        };
+        let tail = &text[from..];
+        let at = tail
+            .char_indices()
+            .nth(wanted - known)
+            .map_or(tail.len(), |(at, _)| at);
+        &tail[at..]
+    }
+}
+
+/// How many characters lie between two known columns of a line that is not ASCII.
+const STEP: usize = 256;
+
+/// For each line that is not ASCII, by its number, where every [`STEP`]th character begins.
+fn wide_lines(text: &str) -> HashMap<usize, Vec<usize>> {
+    text.split('\n')
+        .enumerate()
+        .filter(|(_, line)| !line.is_ascii())
+        .map(|(index, line)| {
+            let steps = line.char_indices().map(|(at, _)| at).step_by(STEP);
+            (index + 1, steps.collect())
+        })
+        .collect()
+}

@@ -1,0 +1,190 @@
+//! Lists of servers: those of a majority, the Sentinels, the nodes of a Cluster.
+
+use crate::config::node::{Node, Value};
+use crate::config::problem::{Problem, Problems};
+use crate::config::section::{Section, Trouble, Vocabulary};
+use crate::config::source::Span;
+use crate::config::{mask, values};
+use crate::store::url::{Role, address, master_template, node};
+use crate::store::{ClusterSettings, RedisSettings, SentinelSettings, StoreSettings};
+
+/// The fields of `store.sentinel:`.
+const SENTINEL: Vocabulary = Vocabulary {
+    what: "`sentinel`",
+    fields: &[
+        "master",
+        "nodes",
+        "user",
+        "database",
+        "tls",
+        "sentinel_user",
+        "sentinel_password_file",
+    ],
+    other_words: &[
+        ("name", "did you mean `master`?"),
+        ("service", "did you mean `master`?"),
+        ("hosts", "did you mean `nodes`?"),
+        ("sentinels", "did you mean `nodes`?"),
+        ("db", "did you mean `database`?"),
+        (
+            "password_file",
+            "the servers' one stands in `store`, beside `sentinel`; the Sentinels' own is \
+             `sentinel_password_file`",
+        ),
+        (
+            "password",
+            "put it into a file: `password_file` in `store` for the servers, \
+             `sentinel_password_file` here for the Sentinels",
+        ),
+    ],
+    not_yet: &[],
+};
+
+/// Reads each server of a list; `None` when one was refused or stands there twice.
+pub(super) fn read(
+    list: &[Node],
+    problems: &mut Problems,
+    parse: impl Fn(&Node) -> Result<RedisSettings, Trouble>,
+) -> Option<Vec<RedisSettings>> {
+    let mut servers = Vec::with_capacity(list.len());
+    let mut seen: Vec<(String, Span)> = Vec::with_capacity(list.len());
+    let mut is_right = true;
+    for item in list {
+        if matches!(item.value, Value::Broken) {
+            is_right = false;
+            continue;
+        }
+        match parse(item) {
+            Err(trouble) => {
+                is_right = false;
+                problems.add(trouble.at(item));
+            }
+            Ok(server) => {
+                let address = address(&server);
+                if let Some((_, first)) = seen.iter().find(|(known, _)| *known == address) {
+                    is_right = false;
+                    problems.add(
+                        Problem::new(item.span, format!("{address} is named twice"))
+                            .help("each must be a server of its own")
+                            .other(*first, "first named at"),
+                    );
+                }
+                seen.push((address, item.span));
+                servers.push(server);
+            }
+        }
+    }
+    is_right.then_some(servers)
+}
+
+/// `cluster:` — some of its servers.
+pub(super) fn cluster(node: &Node, problems: &mut Problems) -> Option<StoreSettings> {
+    let list = items(node, "cluster: [10.0.0.1:6379, 10.0.0.2:6379]", problems)?;
+    let seeds = read(list, problems, |node| server(node, "redis", Role::Server))?;
+    Some(StoreSettings::Cluster(ClusterSettings { seeds }))
+}
+
+/// `sentinel:` — the master's name, the Sentinels, and how to get into both.
+pub(super) fn sentinel(section: Section<'_>, problems: &mut Problems) -> Option<StoreSettings> {
+    let span = section.entry("sentinel")?.span;
+    let part = section.within("sentinel", &SENTINEL, problems)?;
+    for key in ["master", "nodes"] {
+        if part.entry(key).is_none() {
+            problems.add(
+                Problem::new(span, format!("`sentinel` has no `{key}`"))
+                    .help("write `sentinel: { master: mymaster, nodes: [10.0.0.1:26379, …] }`"),
+            );
+        }
+    }
+    let tls = part.read("tls", problems, values::boolean);
+    let scheme = if tls == Some(true) { "rediss" } else { "redis" };
+    let user = part.read("user", problems, user);
+    let database = part.read("database", problems, |node| {
+        values::number::<u32>(node, 0..=i64::from(u32::MAX))
+    });
+    let servers = part.read("master", problems, |node| {
+        let name = values::filled(node)?;
+        let user = user
+            .as_ref()
+            .map_or(String::new(), |user| format!("{user}@"));
+        let database = database.map_or(String::new(), |number| number.to_string());
+        let template = master_template(scheme, &user, &name, &database)
+            .map_err(|message| Trouble::new(message, "as in `master: mymaster`"))?;
+        Ok((name, template))
+    });
+    let sentinel_user = part.read("sentinel_user", problems, self::user);
+    let password_file = part.read("sentinel_password_file", problems, values::absolute);
+    let nodes = part.entry("nodes")?;
+    let list = items(
+        &nodes.value,
+        "nodes: [10.0.0.1:26379, 10.0.0.2:26379]",
+        problems,
+    )?;
+    let mut sentinels = read(list, problems, |node| {
+        let mut settings = server(node, scheme, Role::Sentinel)?;
+        if let (Some(user), Some((scheme, host))) =
+            (&sentinel_user, settings.url.0.split_once("://"))
+            && !host.contains('@')
+        {
+            settings.url.0 = format!("{scheme}://{user}@{host}");
+        }
+        Ok(settings)
+    })?;
+    for sentinel in &mut sentinels {
+        sentinel.password_file.clone_from(&password_file);
+    }
+    let (master, servers) = servers?;
+    Some(StoreSettings::Sentinel(SentinelSettings {
+        master,
+        sentinels,
+        servers,
+    }))
+}
+
+/// A user's name as it stands in a URL.
+fn user(node: &Node) -> Result<String, Trouble> {
+    let name = values::filled(node)?;
+    if name
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+    {
+        return Ok(name);
+    }
+    Err(Trouble::new(
+        "a user's name is made of letters, digits, `.`, `_` and `-`",
+        "",
+    ))
+}
+
+/// The items of a list that is not empty.
+fn items<'a>(node: &'a Node, example: &str, problems: &mut Problems) -> Option<&'a [Node]> {
+    match &node.value {
+        Value::List(list) if !list.is_empty() => Some(list),
+        Value::Broken => None,
+        _ => {
+            problems.add(
+                Problem::new(
+                    node.span,
+                    match &node.value {
+                        Value::List(_) => "this list is empty".to_owned(),
+                        _ => format!("expected a list of servers, found {}", node.found()),
+                    },
+                )
+                .help(format!("write `{example}`")),
+            );
+            None
+        }
+    }
+}
+
+fn server(item: &Node, scheme: &str, role: Role) -> Result<RedisSettings, Trouble> {
+    let text = values::filled(item)?;
+    node(&text, scheme, role).map_err(|message| match &item.value {
+        // A value from the environment may be secret as a whole.
+        Value::Text(value) if value.written.is_some() => Trouble::new(
+            format!("{} holds no server", item.found()),
+            "expected HOST:PORT, redis://HOST:PORT or rediss://HOST:PORT",
+        ),
+        _ => Trouble::new(mask::urls(&message), ""),
+    })
+}

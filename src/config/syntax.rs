@@ -1,0 +1,127 @@
+//! What a YAML syntax error probably means.
+
+use super::problem::Problem;
+use super::source::{Source, Span};
+
+/// An error of the YAML reader, at its place, with a way out where one is known.
+pub(super) fn explain(source: &Source, file: usize, error: &serde_yaml::Error) -> Problem {
+    let text = error.to_string();
+    if text.contains("more than one document") {
+        return Problem::new(
+            second_document(source, file),
+            "a job list is one YAML document",
+        )
+        .help("remove the `---`, or split the list into files of one directory");
+    }
+    let (line, column) = error
+        .location()
+        .map_or((1, 1), |place| (place.line(), place.column()));
+    // The scanner may notice only at the line's end, or on the next line.
+    let line = line.min(source.text.lines().count().max(1));
+    let span = Span {
+        file,
+        line,
+        column: column.min(source.line(line).chars().count() + 1),
+        width: 1,
+    };
+    let message = match text.split(" at line ").next().unwrap_or(&text) {
+        plain if plain.contains("recursion limit") => "this is nested too deeply".to_owned(),
+        plain if plain.contains("repetition limit") => {
+            "aliases (`*name`) repeat too much".to_owned()
+        }
+        plain => strip_path(plain).to_owned(),
+    };
+    let problem = Problem::new(span, format!("this is not YAML: {message}"));
+    let problem = match opened(&text) {
+        Some((line, column)) if line != span.line => problem.other(
+            Span {
+                line,
+                column,
+                ..span
+            },
+            "it begins at",
+        ),
+        _ => problem,
+    };
+    problem.help(hint(source, span, &text))
+}
+
+/// Where the thing begins whose end was not found: the reader names it as context.
+fn opened(text: &str) -> Option<(usize, usize)> {
+    let (_, context) = text.split_once(", while ")?;
+    if !context.contains("quoted scalar") && !context.contains("flow") {
+        return None;
+    }
+    let (line, column) = context.rsplit_once(" at line ")?.1.split_once(" column ")?;
+    Some((line.parse().ok()?, column.parse().ok()?))
+}
+
+/// Without the path that the reader puts before its own messages.
+fn strip_path(message: &str) -> &str {
+    ["tags such as", "too many values", "unknown anchor"]
+        .iter()
+        .find_map(|known| message.find(known).map(|at| &message[at..]))
+        .unwrap_or(message)
+}
+
+fn second_document(source: &Source, file: usize) -> Span {
+    let mut seen_content = false;
+    let mut number = 1;
+    for (index, line) in source.text.lines().enumerate() {
+        if seen_content && line.starts_with("---") {
+            number = index + 1;
+            break;
+        }
+        let bare = line.trim();
+        seen_content |= !bare.is_empty() && !bare.starts_with('#');
+    }
+    Span {
+        file,
+        line: number,
+        column: 1,
+        width: 3,
+    }
+}
+
+fn hint(source: &Source, span: Span, text: &str) -> String {
+    let line = source.line(span.line);
+    let value = line.split_once(": ").map_or("", |(_, v)| v.trim());
+    let key = line
+        .split(':')
+        .next()
+        .unwrap_or("")
+        .trim_start_matches([' ', '-']);
+    let indent = &line[..line.len() - line.trim_start().len()];
+    let before: String = line.chars().take(span.column).collect();
+    if indent.contains('\t') || (text.contains("cannot start any token") && before.contains('\t')) {
+        return "YAML is indented with spaces, never with tabs".to_owned();
+    }
+    if value.starts_with(['*', '@', '%', '`']) {
+        return format!("quote it: {key}: \"{value}\"");
+    }
+    if text.contains("mapping values are not allowed") {
+        return "quote a value that contains `: `, and indent the fields of one job alike"
+            .to_owned();
+    }
+    if text.contains("did not find expected ',' or") {
+        return "a `[` or `{` is not closed".to_owned();
+    }
+    if text.contains("unexpected end of stream") {
+        return "a quote is not closed".to_owned();
+    }
+    if text.contains("did not find expected key") || text.contains("did not find expected '-'") {
+        return "indent the fields of one job alike; begin each job with `- `".to_owned();
+    }
+    if text.contains("could not find expected ':'") {
+        return "write `key: value`, with a space after the colon".to_owned();
+    }
+    if text.contains("unknown anchor") {
+        return "`*name` repeats what `&name` marks earlier in the same file; a text that begins \
+                with `*` needs quotes"
+            .to_owned();
+    }
+    if text.contains("tags such as") {
+        return "quote a text that begins with `!`".to_owned();
+    }
+    String::new()
+}

@@ -1,0 +1,174 @@
+//! What a person reads when a list is wrong: the whole text.
+
+use super::{directory_errors, errors, read_with};
+
+#[test]
+fn a_file_full_of_mistakes_is_answered_with_all_of_them_at_once() {
+    let text = errors(include_str!("mistakes.yaml"));
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn what_is_not_yaml_is_explained() {
+    let all = [
+        "jobs:\n  - name: a\n    schedule: * * * * *\n    command: x\n",
+        "jobs:\n  - name: a\n    schedule: @daily\n    command: x\n",
+        "jobs:\n\t- name: a\n",
+        "jobs:\n  - name: a\n    command: echo: b: c\n",
+        "jobs:\n  - name: a\n    command: [a, b\n    every: 1h\n",
+        "jobs:\n  - name: a\n    command: \"a\n    every: 1h\n",
+        "jobs:\n  - name: a\n   every: 1h\n",
+        "jobs:\n  - name: a\n    every 1h\n    command: x\n",
+        "jobs:\n  - *a\n",
+        "jobs:\n  - name: !job a\n",
+        "jobs: []\n---\njobs: []\n",
+        "jobs:\n  - [a]: b\n",
+        "- name: a\n",
+        "hello\n",
+        "",
+        "# nothing\n",
+        "store: { sqlite: /x }\n",
+        "jobs: 3\n",
+        "jobs:\n  a: { every: 1h }\n",
+        "jobs:\n  - a\n  - {}\n  -\n",
+    ]
+    .map(|text| format!("{text}-----\n{}", errors(text)))
+    .join("\n=====\n");
+    insta::assert_snapshot!(all);
+}
+
+#[test]
+fn a_directory_names_both_places_of_what_stands_twice() {
+    let text = directory_errors(&[
+        (
+            "a.yaml",
+            "store: { sqlite: /a }\nhistory: 5\njobs:\n  - { name: x, every: 1h, command: a }\n",
+        ),
+        (
+            "b.yml",
+            "history: 6\nstore: { sqlite: /b }\njobs:\n  - { name: x, every: 1h, command: b }\n",
+        ),
+        ("c.yaml", "defaults: { timezone: Europe/Berln }\njbos: []\n"),
+    ]);
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn a_missing_variable_and_a_wrong_value_from_the_environment_are_told_without_the_value() {
+    let text = "\
+store: ${STORE}
+jobs:
+  - name: a
+    every: ${EVERY}
+    command: echo ${HOMR}
+    timeout: ${TIMEOUT:-soon}
+    env: { X: '${Y%z}' }
+";
+    let result = read_with(
+        text,
+        &[
+            ("STORE", "http://u:geheim@x"),
+            ("EVERY", "geheim"),
+            ("HOME", "/h"),
+        ],
+    );
+    let shown = result.expect_err("four mistakes").to_string();
+    assert!(!shown.contains("geheim"), "{shown}");
+    insta::assert_snapshot!(shown);
+}
+
+#[test]
+fn jobs_that_share_a_lock_need_the_same_ttl() {
+    let text = errors(
+        "\
+defaults: { every: 1h, lock: { ttl: 1m } }
+jobs:
+  - { name: a, every: 1h, command: x }
+  - { name: b, every: 1h, command: x, lock: { name: a, ttl: 30s } }
+  - { name: c, every: 1h, command: x, lock: { name: a, ttl: 30s, scope: host } }
+  - { name: d, every: 1h, command: x, lock: { name: a, ttl: 30s, scope: none } }
+  - { name: e, every: 1h, command: x, lock: { key: a, ttl: 30s } }
+  - { name: f, every: 1h, command: x, lock: { key: a, ttl: 40s } }
+  - { name: g, every: 1h, command: x, lock: { key: a, ttl: 40 } }
+",
+    );
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn a_store_that_contradicts_itself_is_refused() {
+    let text = [
+        "{ redis: 'redis://h', sqlite: /x }",
+        "{ sqlite: /x, password_file: /p, prefix: a }",
+        "{ redis: 'redis://h', ca_file: /ca.pem }",
+        "{ redis: 'redis://h', password_file: secret }",
+        "{ prefix: x }",
+        "{ redis: 'sqlite:/x' }",
+        "[redis://a, redis://b]",
+        "{ redis: [redis://a, 'redis://A:6379/1', redis://c] }",
+        "{ redis: [redis://a, sqlite:/b, redis+cluster://c, redis://d/x] }",
+        "{ redis: [], cluster: [a] }",
+        "{ redis: [] }",
+        "'redis://a,redis://b,redis://b'",
+        "{ redis: redis://a, redlock: { tries: 2 } }",
+        "{ redis: [redis://a, redis://b, redis://c], wait_replicas: 1 }",
+        "{ redis: [redis://a, redis://b, redis://c], redlock: { tries: 0, retry_delay: [2s, 1s] } }",
+        "{ redis: 'sqlite:/x', redlock: {} }",
+        "{ redis: [redis://a, redis://b, redis://c], redlock: { retries: 3, retry_delay: [1h] } }",
+        "{ cluster: a }",
+        "{ cluster: [a, 'a:6379', redis+unix:///x, 'b:x', rediss://c/2] }",
+        "{ cluster: [] }",
+        "{ cluster: }",
+        "{ sentinel: mymaster }",
+        "{ sentinel: { nodes: [a] } }",
+        "{ sentinel: { master: my master, node: [a] } }",
+        "{ sentinel: { master: m, nodes: [a, A.:26379, b?] } }",
+        "{ sentinel: { master: m, nodes: [a], user: 'u:pw', database: x, tls: maybe } }",
+        "{ sentinel: { master: m, nodes: [a], password_file: /p }, ca_file: /ca }",
+        "{ sentinel: { master: m, nodes: [a] }, strict: true }",
+        "",
+        "{ url: 'redis://h', passwrd_file: /x }",
+    ]
+    .map(|store| errors(&format!("store: {store}\njobs: []\n")))
+    .join("\n\n");
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn no_error_shows_a_secret() {
+    let wrong = [
+        "store: redis://:geheim@h/x\n",
+        "store: redis://geheim@h/x\n",
+        "store: redis://u:ge heim@h/x\n",
+        "store: u:geheim@h:6379\n",
+        "store: http://u:geheim@h\n",
+        "store: { redis: 'redis://:geheim@h', sqlite: /x }\n",
+        "store: { redis: 'redis://:geheim@h', prefx: /x }\n",
+        "store: { redis: 'redis+unix:///s?pass=geheim&x=1' }\n",
+        "store: { redis: 'redis://h', password: geheim }\n",
+        "store: { redis: ['redis://:geheim@h'] }\n",
+        "store: { redis: ['redis://:geheim@h', 'redis://:geheim@h', 'redis://u:geheim@h/x'] }\n",
+        "store: { cluster: ['redis://:geheim@h/x', 'redis://u:geheim@h', 'u:geheim@h'] }\n",
+        "store: { sentinel: { master: m, nodes: ['redis://:geheim@h/x', 'http://:geheim@h'] } }\n",
+        "store: redis://:geheim@a,redis://u:geheim@b\n",
+        "store: redis://:geheim@h: x\n",
+        "jobs:\n  - { name: a, every: 1h, command: a, env: { A: geheim, A: x } }\n",
+        "jobs:\n  - { name: a, every: 1h, command: a, env: { CRONLATCH_A: geheim } }\n",
+        "jobs:\n  - { name: a, every: 1, command: a, env: { DB_PASSWORD: geheim } }\n",
+    ];
+    for text in wrong {
+        let shown = errors(text);
+        assert!(
+            !shown.contains("geheim") && !shown.contains("heim"),
+            "{shown}"
+        );
+    }
+}
+
+#[test]
+fn a_raw_key_whose_keys_would_spread_is_refused_in_a_cluster_alone() {
+    let jobs = "jobs: [{ name: a, every: 1m, command: x, lock: { key: \"app}lock\" } }]\n";
+    let text = errors(&format!("store: {{ cluster: [h] }}\n{jobs}"));
+    insta::assert_snapshot!(text);
+    super::list(&format!("store: {{ redis: 'redis://h' }}\n{jobs}"));
+}

@@ -1,0 +1,389 @@
+//! Every field is read, has its default, and is documented in the example.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use super::{job, list, read_with};
+use crate::config::environment::Environment;
+use crate::config::{
+    CatchUp, Command, OnCrash, OnLost, OnOverlap, OnStoreDown, Retry, Scope, job as job_fields,
+    list as top_fields, load_in, lock, store,
+};
+use crate::names::HostName;
+use crate::store::StoreSettings;
+use crate::time::Timestamp;
+
+const EXAMPLE: &str = include_str!("../../../jobs.example.yaml");
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+fn one(fields: &str) -> crate::config::Job {
+    list(&job(fields)).jobs.remove(0)
+}
+
+#[test]
+fn the_example_loads_anywhere_without_warnings_and_fires_within_seconds() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("jobs.example.yaml");
+    let list = match load_in(&path, &Environment::of(&[])) {
+        Ok(list) => list,
+        Err(errors) => panic!("{errors}"),
+    };
+    assert_eq!(list.warnings, Vec::<String>::new());
+    assert_eq!(list.store, None);
+    let now = Timestamp::now();
+    let soon = list.jobs.iter().filter(|job| {
+        let next = job.schedule.next_after(now);
+        next.is_some_and(|next| next.since(now) <= secs(15))
+    });
+    assert!(soon.count() >= 4);
+    assert!(
+        list.jobs
+            .iter()
+            .all(|j| j.user.is_none() && j.group.is_none())
+    );
+    assert!(list.jobs.iter().all(|j| j.nice.unwrap_or(0) >= 0));
+}
+
+#[test]
+fn the_example_shows_every_field_with_a_comment() {
+    let shown = |field: &str| {
+        EXAMPLE.lines().any(|line| {
+            let words = line.trim_start_matches(['#', ' ', '-']);
+            words.strip_prefix(field).is_some_and(|rest| {
+                rest.strip_prefix(':')
+                    .is_some_and(|rest| rest.contains(" # "))
+            })
+        })
+    };
+    let fields: BTreeSet<&str> = [
+        job_fields::JOB.fields,
+        job_fields::RETRY.fields,
+        lock::LOCK.fields,
+        store::STORE.fields,
+        top_fields::TOP.fields,
+    ]
+    .concat()
+    .into_iter()
+    .collect();
+    let is_built = |field: &&str| !top_fields::TOP.not_yet.iter().any(|(key, _)| key == field);
+    let missing: Vec<&str> = fields
+        .into_iter()
+        .filter(is_built)
+        .filter(|f| !shown(f))
+        .collect();
+    assert_eq!(missing, Vec::<&str>::new());
+}
+
+#[test]
+fn the_defaults_of_the_example_are_the_defaults() {
+    // Every line of the example's last job that names a default must mean what leaving it out
+    // means.
+    let job = one("");
+    assert_eq!(job.jitter, Duration::ZERO);
+    assert_eq!(job.lock.ttl, secs(30));
+    assert_eq!(job.lock.name.as_str(), "j");
+    assert_eq!(job.lock.scope, Scope::Fleet);
+    assert_eq!(job.lock.key, None);
+    assert_eq!(job.on_overlap, OnOverlap::Skip);
+    assert_eq!(job.start_deadline, secs(300));
+    assert_eq!(job.catch_up, CatchUp::Latest);
+    assert_eq!(job.catch_up_window, secs(3600));
+    assert_eq!(job.on_crash, OnCrash::Ignore);
+    assert_eq!(job.on_lost, OnLost::Kill);
+    assert_eq!(job.on_store_down, OnStoreDown::Wait);
+    assert_eq!(job.timeout, None);
+    assert_eq!(job.kill.signal, Signal::SIGTERM);
+    assert_eq!(job.kill.grace, Duration::from_millis(7500));
+    assert_eq!(job.retry, None);
+    assert_eq!(job.success_exit_codes, [0].into());
+    assert!(job.enabled);
+    assert!(job.hosts.matches(&HostName::parse("any").expect("a name")));
+    assert_eq!(
+        (&job.user, &job.group, job.umask, job.nice),
+        (&None, &None, None, None)
+    );
+    let list = list(&super::job(""));
+    assert_eq!(list.drain_timeout, secs(60));
+    assert_eq!(list.history, 100);
+    assert_eq!(list.max_running, None);
+}
+
+#[test]
+fn every_field_is_read() {
+    let job = one("\
+jitter: 1m
+enabled: false
+hosts: [web*, 'db-?']
+lock: { ttl: 1m, name: shared, scope: host }
+on_overlap: queue
+queue_limit: 7
+start_deadline: 10s
+catch_up: all
+catch_up_window: 2d
+on_crash: rerun
+max_reruns: 5
+on_lost: continue
+on_store_down: skip
+timeout: 1h30m
+kill_grace: 0
+kill_signal: sigint
+retry: { attempts: 4, delay: 1s, max_delay: 8s, jitter: false }
+success_exit_codes: [0, 3]
+user: 1000
+group: staff
+umask: 022
+nice: -5
+working_dir: /srv
+env: { A: 1, B: yes, C: 1.10, D: '', E: 0x1f, F: true }
+env_file: /etc/x
+timezone: Asia/Kolkata");
+    assert_eq!(job.jitter, secs(60));
+    assert!(!job.enabled);
+    assert_eq!(job.hosts.0, ["web*", "db-?"]);
+    assert!(
+        !job.hosts
+            .matches(&HostName::parse("db-10").expect("a name"))
+    );
+    assert_eq!(job.lock.ttl, secs(60));
+    assert_eq!(job.lock.name.as_str(), "shared");
+    assert_eq!(job.lock.scope, Scope::Host);
+    assert_eq!(job.on_overlap, OnOverlap::Queue { limit: 7 });
+    assert_eq!(job.start_deadline, secs(10));
+    assert_eq!(job.catch_up, CatchUp::All);
+    assert_eq!(job.catch_up_window, secs(2 * 86_400));
+    assert_eq!(job.on_crash, OnCrash::Rerun { max_reruns: 5 });
+    assert_eq!(job.on_lost, OnLost::Continue);
+    assert_eq!(job.on_store_down, OnStoreDown::Skip);
+    assert_eq!(job.timeout, Some(secs(5400)));
+    assert_eq!(job.kill.signal, Signal::SIGINT);
+    assert_eq!(job.kill.grace, Duration::ZERO);
+    assert_eq!(
+        job.retry,
+        Some(Retry {
+            attempts: 4,
+            delay: secs(1),
+            max_delay: secs(8),
+            jitter: false
+        })
+    );
+    assert_eq!(job.success_exit_codes, [0, 3].into());
+    assert_eq!(job.user.as_deref(), Some("1000"));
+    assert_eq!(job.group.as_deref(), Some("staff"));
+    assert_eq!(job.umask, Some(0o022));
+    assert_eq!(job.nice, Some(-5));
+    assert_eq!(job.working_dir.as_deref(), Some(Path::new("/srv")));
+    assert_eq!(job.env_file.as_deref(), Some(Path::new("/etc/x")));
+    let env: Vec<_> = job.env.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    // Values reach the job as they are written, whatever YAML takes them for.
+    assert_eq!(env, ["A=1", "B=yes", "C=1.10", "D=", "E=0x1f", "F=true"]);
+}
+
+#[test]
+fn a_lock_that_others_take_makes_the_job_wait() {
+    assert_eq!(one("lock: { name: x }").on_overlap, OnOverlap::Wait);
+    let job = one("lock: { key: 'app:{x}:lock' }");
+    assert_eq!(job.on_overlap, OnOverlap::Wait);
+    assert_eq!(job.lock.key.as_deref(), Some("app:{x}:lock"));
+    assert_eq!(
+        one("lock: { name: x }\non_overlap: skip").on_overlap,
+        OnOverlap::Skip
+    );
+}
+
+#[test]
+fn umasks_are_octal_however_they_are_written() {
+    for (text, mask) in [
+        ("022", 0o22),
+        ("'0027'", 0o27),
+        ("77", 0o77),
+        ("0o077", 0o77),
+        ("0", 0),
+    ] {
+        assert_eq!(one(&format!("umask: {text}")).umask, Some(mask), "{text}");
+    }
+}
+
+#[test]
+fn a_command_is_a_list_or_a_text() {
+    let of = |command: &str| {
+        let text = format!("jobs:\n  - name: j\n    every: 1h\n    command: {command}\n");
+        list(&text).jobs.remove(0).command
+    };
+    assert_eq!(
+        of("[a, -n, 5, 1.10, true]"),
+        Command::Argv(["a", "-n", "5", "1.10", "true"].map(str::to_owned).to_vec())
+    );
+    let shell = |shell: &str, script: &str| Command::Shell {
+        shell: shell.into(),
+        script: script.to_owned(),
+    };
+    assert_eq!(of("echo $$$$ $HOME"), shell("/bin/sh", "echo $$ $HOME"));
+    assert_eq!(of("|\n      a\n      b"), shell("/bin/sh", "a\nb\n"));
+    assert_eq!(of("a\n    shell: /bin/bash"), shell("/bin/bash", "a"));
+    assert_eq!(of("true"), shell("/bin/sh", "true"));
+}
+
+#[test]
+fn jobs_inherit_defaults_field_by_field_and_can_refuse_them() {
+    let list = list(
+        "\
+defaults:
+  lock: { ttl: 1m }
+  retry: { attempts: 5, delay: 2s }
+  env: { A: base, B: base }
+  timeout: 1h
+  timezone: Europe/Berlin
+  on_overlap: wait
+jobs:
+  - name: a
+    schedule: '0 3 * * *'
+    command: x
+    lock: { name: shared }
+    retry: { attempts: 2 }
+    env: { B: own, C: own }
+  - { name: b, schedule: '0 3 * * *', command: x, timezone: UTC, timeout: none, retry: none }
+",
+    );
+    let [a, b] = list.jobs.as_slice() else {
+        panic!("two jobs")
+    };
+    assert_eq!(a.lock.ttl, secs(60));
+    assert_eq!(a.lock.name.as_str(), "shared");
+    assert_eq!(a.retry.map(|r| (r.attempts, r.delay)), Some((2, secs(2))));
+    let env: Vec<_> = a.env.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    assert_eq!(env, ["A=base", "B=own", "C=own"]);
+    assert_eq!(a.timeout, Some(secs(3600)));
+    assert_eq!(a.schedule.zone().name(), "Europe/Berlin");
+    assert_eq!(b.schedule.zone().name(), "UTC");
+    assert_eq!((b.timeout, b.retry), (None, None));
+    assert_eq!(b.on_overlap, OnOverlap::Wait);
+}
+
+#[test]
+fn none_is_no_word_for_what_cannot_be_undone() {
+    for field in [
+        "lock: none",
+        "env: none",
+        "user:",
+        "timeout:",
+        "lock:",
+        "jitter: none",
+    ] {
+        let shown = super::errors(&job(field));
+        assert!(shown.contains("1 error"), "{shown}");
+    }
+    let inherited = "defaults: { retry: none }\n";
+    let list = list(&format!("{inherited}{}", job("retry: { attempts: 2 }")));
+    assert_eq!(list.jobs[0].retry.map(|r| r.attempts), Some(2));
+}
+
+#[test]
+fn anchors_and_merge_keys_work_and_own_fields_win() {
+    let list = list(
+        "\
+x-common: &common
+  every: 1h
+  command: [x]
+  timeout: 5m
+x-more: &more { timeout: 9m, nice: 3 }
+jobs:
+  - { name: a, <<: *common }
+  - name: b
+    <<: [*common, *more]
+    command: [y]
+  - &c
+    name: c
+    every: 2h
+    command: &word [z]
+  - { <<: *c, name: d, command: *word }
+",
+    );
+    let shown: Vec<_> = list
+        .jobs
+        .iter()
+        .map(|j| (j.name.as_str(), j.schedule.interval(), j.timeout, j.nice))
+        .collect();
+    let hours = |n: u64| secs(n * 3600);
+    assert_eq!(
+        shown,
+        [
+            ("a", hours(1), Some(secs(300)), None),
+            ("b", hours(1), Some(secs(300)), Some(3)),
+            ("c", hours(2), None, None),
+            ("d", hours(2), None, None),
+        ]
+    );
+    assert_eq!(list.jobs[1].command, Command::Argv(vec!["y".to_owned()]));
+}
+
+#[test]
+fn variables_are_replaced_in_every_kind_of_value() {
+    let list = read_with(
+        "\
+store: { sqlite: '${DIR}/db' }
+history: ${N}
+jobs:
+  - name: ${NAME}
+    every: ${EVERY:-5m}
+    command: [\"${DIR}/x\", '$$HOME']
+    enabled: ${ON:-false}
+    env: { A: \"${NAME}-1\" }
+",
+        &[("DIR", "/d"), ("N", "7"), ("NAME", "n")],
+    );
+    let list = list.unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(
+        list.store,
+        Some(StoreSettings::Sqlite {
+            path: "/d/db".into()
+        })
+    );
+    assert_eq!(list.history, 7);
+    let job = &list.jobs[0];
+    assert_eq!(job.name.as_str(), "n");
+    assert_eq!(
+        job.command,
+        Command::Argv(vec!["/d/x".into(), "$HOME".into()])
+    );
+    assert!(!job.enabled);
+    assert_eq!(job.env["A"], "n-1");
+}
+
+#[test]
+fn a_store_is_a_url_or_a_mapping() {
+    let store = |text: &str| match list(&format!("store: {text}\njobs: []\n")).store {
+        Some(StoreSettings::Redis(redis)) => redis,
+        other => panic!("{other:?}"),
+    };
+    let plain = store("rediss://u@h:6380/2");
+    assert_eq!(plain.url.0, "rediss://u@h:6380/2");
+    assert_eq!(plain.prefix.as_str(), "cronlatch");
+    let full =
+        store("{ redis: 'rediss://h', password_file: /p, ca_file: /ca.pem, prefix: team-a }");
+    assert_eq!(full.password_file.as_deref(), Some(Path::new("/p")));
+    assert_eq!(full.ca_file.as_deref(), Some(Path::new("/ca.pem")));
+    assert_eq!(full.prefix.as_str(), "team-a");
+    let embedded = list("store: sqlite:/var/lib/x.db\njobs: []\n").store;
+    let path = "/var/lib/x.db".into();
+    assert_eq!(embedded, Some(StoreSettings::Sqlite { path }));
+}
+
+#[test]
+fn the_daemon_has_its_spread_its_strictness_and_its_bearable_skew() {
+    let quiet = list("jobs: []\n");
+    assert_eq!((quiet.spread, quiet.strict), (Duration::ZERO, false));
+    assert_eq!(quiet.max_clock_skew, secs(30));
+    let list = list("spread: 5s\nstrict: true\nmax_clock_skew: 2s\njobs: []\n");
+    assert_eq!((list.spread, list.strict), (secs(5), true));
+    assert_eq!(list.max_clock_skew, secs(2));
+    let refused = super::errors("spread: 2m\nstrict: perhaps\njobs: []\n");
+    assert!(
+        refused.contains("jobs.yaml:1:9") && refused.contains("jobs.yaml:2:9"),
+        "{refused}"
+    );
+}

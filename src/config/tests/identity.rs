@@ -1,0 +1,127 @@
+//! Fingerprints change with the meaning of a list, and with nothing else.
+
+use super::{job, list};
+
+fn of(text: &str) -> String {
+    list(text).fingerprint.0
+}
+
+fn schedule(fields: &str) -> String {
+    let text = format!("jobs:\n  - name: j\n    command: x\n{fields}");
+    list(&text).jobs.remove(0).fingerprint.0
+}
+
+#[test]
+fn order_comments_spelling_and_files_do_not_matter() {
+    let one = "\
+jobs:
+  - { name: a, every: 60s, command: [x], env: { A: '1', B: 2 } }
+  - { name: b, schedule: '0  3 * * *', command: y }
+";
+    let other = "\
+# the same
+history: 100
+defaults: { timezone: UTC }
+jobs:
+  - name: b
+    command: \"y\"
+    schedule: 0 3 * * *
+  - name: a
+    env: { B: 2, A: 1 }
+    every: 1m      # a minute
+    on_overlap: skip
+    command: [\"x\"]
+";
+    assert_eq!(of(one), of(other));
+    let (_dir, path) = super::directory(&[
+        (
+            "b.yaml",
+            "jobs: [{ name: a, every: 60s, command: [x], env: { A: 1, B: 2 } }]",
+        ),
+        (
+            "a.yaml",
+            "jobs: [{ name: b, schedule: '0 3 * * *', command: y }]",
+        ),
+    ]);
+    let environment = crate::config::environment::Environment::of(&[]);
+    let merged = crate::config::load_in(&path, &environment).map(|l| l.fingerprint.0);
+    assert_eq!(merged.ok(), Some(of(one)));
+}
+
+#[test]
+fn the_store_does_not_matter_hosts_may_reach_it_by_different_names() {
+    let text = job("");
+    assert_eq!(of(&text), of(&format!("store: redis://10.0.0.5\n{text}")));
+}
+
+#[test]
+fn every_change_of_meaning_changes_the_fingerprint_of_the_list() {
+    let mut seen = std::collections::BTreeMap::new();
+    let changes = [
+        "",
+        "jitter: 1m",
+        "enabled: false",
+        "hosts: [a]",
+        "hosts: [a, b]",
+        "lock: { ttl: 1m }",
+        "lock: { name: x }",
+        "lock: { key: x }",
+        "lock: { scope: host }",
+        "lock: { scope: none }",
+        "on_overlap: wait",
+        "on_overlap: queue",
+        "on_overlap: queue\nqueue_limit: 3",
+        "start_deadline: 1m",
+        "catch_up: all",
+        "catch_up: none",
+        "catch_up_window: 2h",
+        "on_crash: rerun",
+        "on_crash: rerun\nmax_reruns: 1",
+        "on_lost: continue",
+        "on_store_down: run",
+        "on_store_down: skip",
+        "timeout: 1m",
+        "kill_grace: 1s",
+        "kill_signal: INT",
+        "retry: { attempts: 2 }",
+        "retry: { attempts: 2, delay: 1s }",
+        "retry: { attempts: 2, max_delay: 1h }",
+        "retry: { attempts: 2, jitter: false }",
+        "success_exit_codes: [0, 1]",
+        "user: a",
+        "group: a",
+        "umask: 022",
+        "nice: 1",
+        "working_dir: /",
+        "env: { A: b }",
+        "env: { A: c }",
+        "env_file: /x",
+    ];
+    for fields in changes {
+        let text = job(fields);
+        if let Some(same) = seen.insert(of(&text), fields.to_owned()) {
+            panic!("{same:?} and {fields:?} have the same fingerprint");
+        }
+    }
+    for top in ["history: 5", "max_running: 3", "drain_timeout: 1s"] {
+        let text = format!("{top}\n{}", job(""));
+        assert!(seen.insert(of(&text), top.to_owned()).is_none(), "{top}");
+    }
+}
+
+#[test]
+fn a_schedules_fingerprint_is_its_text_its_zone_and_its_delay() {
+    let hourly = schedule("    schedule: '0 * * * *'\n");
+    assert_eq!(
+        hourly,
+        schedule("    schedule: 0  *  * * *\n    timeout: 3s\n")
+    );
+    for other in [
+        "    schedule: '1 * * * *'\n",
+        "    schedule: '0 * * * *'\n    timezone: Europe/Berlin\n",
+        "    schedule: '0 * * * *'\n    jitter: 30m\n",
+        "    every: 1h\n",
+    ] {
+        assert_ne!(hourly, schedule(other), "{other}");
+    }
+}

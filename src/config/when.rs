@@ -1,0 +1,152 @@
+//! `schedule:`, `every:`, `timezone:` and `jitter:`.
+
+use std::time::Duration;
+
+use chrono_tz::Tz;
+
+use super::duration::show_duration;
+use super::node::Node;
+use super::problem::{Problem, Problems};
+use super::section::{Section, Trouble};
+use super::source::Span;
+use super::suggest;
+use super::values;
+use crate::schedule::Schedule;
+
+/// When a job is due.
+#[derive(Debug)]
+pub(super) struct When {
+    pub(super) schedule: Schedule,
+    pub(super) jitter: Duration,
+    /// Cron fields are read in UTC because nobody said otherwise.
+    pub(super) zone_by_default: bool,
+}
+
+/// Reads when a job is due; `None` when that was refused.
+pub(super) fn read(
+    section: Section<'_>,
+    place: Span,
+    meant: &[&str],
+    problems: &mut Problems,
+    warnings: &mut Vec<(Span, String)>,
+) -> Option<When> {
+    let zone = section.read("timezone", problems, timezone);
+    let schedule = match (section.entry("schedule"), section.entry("every")) {
+        (Some(_), None) => section.read("schedule", problems, |n| cron(n, zone.unwrap_or(Tz::UTC))),
+        (None, Some(_)) => {
+            if let Some(zone) = section.own_entry("timezone") {
+                warnings.push((
+                    zone.span,
+                    "`timezone` has no effect on `every`, whose occurrences are counted from 1970 \
+                     in UTC"
+                        .to_owned(),
+                ));
+            }
+            section.read("every", problems, every)
+        }
+        (Some(schedule), Some(every)) => {
+            problems.add(
+                Problem::new(every.span, "a job has either `schedule` or `every`")
+                    .other(schedule.span, "`schedule` stands at"),
+            );
+            None
+        }
+        (None, None) if meant.contains(&"schedule") || meant.contains(&"every") => None,
+        (None, None) => {
+            problems.add(
+                Problem::new(place, "this job has neither `schedule` nor `every`")
+                    .help("write `schedule: \"30 2 * * *\"` or `every: 15m`"),
+            );
+            None
+        }
+    };
+    let jitter = section.read("jitter", problems, |node| {
+        let jitter = values::duration(node)?;
+        match &schedule {
+            Some(schedule) if jitter >= schedule.interval() => Err(Trouble::new(
+                format!(
+                    "a jitter of {} is not below the interval of {}",
+                    show_duration(jitter),
+                    show_duration(schedule.interval())
+                ),
+                "a delayed firing must not pass the next one",
+            )),
+            _ => Ok(jitter),
+        }
+    });
+    Some(When {
+        zone_by_default: section.entry("schedule").is_some() && section.entry("timezone").is_none(),
+        schedule: schedule?,
+        jitter: jitter.unwrap_or(Duration::ZERO),
+    })
+}
+
+/// Checks what `defaults:` may say of schedules.
+pub(super) fn check_defaults(section: Section<'_>, problems: &mut Problems) {
+    section.read("timezone", problems, timezone);
+    section.read("jitter", problems, values::duration);
+}
+
+fn cron(node: &Node, zone: Tz) -> Result<Schedule, Trouble> {
+    let Some(text) = node.text() else {
+        return Err(Trouble::new(
+            format!("expected cron text, found {}", node.found()),
+            "write `schedule: \"30 2 * * *\"`",
+        ));
+    };
+    let interval = ["@every ", "every "]
+        .iter()
+        .find_map(|word| text.trim().strip_prefix(word));
+    if let Some(interval) = interval {
+        return Err(Trouble::new(
+            "intervals have a field of their own",
+            format!("write `every: {}` instead of `schedule`", interval.trim()),
+        ));
+    }
+    Schedule::cron(text, zone).map_err(|error| Trouble {
+        message: format!("this is no cron expression: {}", error.what),
+        help: error.hint,
+        within: Some((error.columns.start, error.columns.len())),
+        item: None,
+    })
+}
+
+fn every(node: &Node) -> Result<Schedule, Trouble> {
+    let period = values::duration(node).map_err(|trouble| {
+        if node.text().is_some_and(|t| t.trim().contains(' ')) {
+            let help = "cron text goes to `schedule`; `every` is a duration such as `15m`";
+            Trouble::new(trouble.message, help)
+        } else {
+            trouble
+        }
+    })?;
+    Schedule::every(period).map_err(|e| Trouble::new(e.to_string(), "such as `15m`"))
+}
+
+fn timezone(node: &Node) -> Result<Tz, Trouble> {
+    let text = values::filled(node)?;
+    text.parse().map_err(|_| {
+        let names = || chrono_tz::TZ_VARIANTS.iter().map(|zone| zone.name());
+        // People write the city alone, or in small letters.
+        let city = |name: &str| {
+            let plain = text.replace(' ', "_");
+            name.rsplit('/')
+                .next()
+                .is_some_and(|n| n.eq_ignore_ascii_case(&plain))
+        };
+        let near = names()
+            .find(|name| name.eq_ignore_ascii_case(&text))
+            .or_else(|| names().find(|name| city(name)))
+            .or_else(|| suggest::nearest(&text, names()));
+        let help = match (near, text.to_ascii_lowercase().as_str()) {
+            (_, "local" | "localtime") => {
+                "hosts may differ: name the zone, such as `Europe/Berlin`".to_owned()
+            }
+            (Some(name), _) => format!("did you mean `{name}`?"),
+            (None, _) => {
+                "expected a name of the IANA list, such as `Europe/Berlin` or `UTC`".to_owned()
+            }
+        };
+        Trouble::new(format!("{} is not a time zone", node.found()), help)
+    })
+}

@@ -1,0 +1,143 @@
+//! The daemon's mind: what to do about each occurrence, as a pure state machine.
+//!
+//! [`Core::handle`] takes an event with the clocks of its moment and answers what is to be done.
+//! It does no I/O and reads no clock, so that every policy is tested without processes, stores
+//! and waiting. It leaves to the driver how claims are sent and runs are run.
+
+mod answers;
+mod event;
+mod gap;
+mod lane;
+mod occ;
+mod outage;
+mod policy;
+mod shared;
+mod spread;
+mod watch;
+
+#[cfg(test)]
+mod tests;
+
+use std::num::NonZeroUsize;
+
+pub(crate) use event::{Action, ClaimId, ClaimSpec, Event, JobIx, Now, Said};
+pub(crate) use policy::{Place, Policy};
+
+use crate::time::BootInstant;
+use lane::Lane;
+use shared::{Mode, Shared, StoreState};
+
+/// The state of all jobs of a daemon.
+#[derive(Debug)]
+pub(crate) struct Core {
+    lanes: Vec<Lane>,
+    shared: Shared,
+}
+
+impl Core {
+    /// A core for jobs that are about to be registered; job `i` is `JobIx(i)`.
+    pub(crate) fn new(
+        jobs: impl IntoIterator<Item = Policy>,
+        max_running: Option<NonZeroUsize>,
+        now: Now,
+    ) -> Self {
+        let lanes = (0..)
+            .zip(jobs)
+            .map(|(ix, policy)| Lane::new(JobIx(ix), policy, now.utc))
+            .collect();
+        Self {
+            lanes,
+            shared: Shared::new(max_running, now),
+        }
+    }
+
+    /// Takes an event and answers what is to be done about it, in order.
+    pub(crate) fn handle(&mut self, now: Now, event: Event) -> Vec<Action> {
+        self.shared.now = now;
+        self.dispatch(event);
+        while let Some(job) = self.shared.unpark() {
+            if let Some(lane) = self.lanes.get_mut(job.index()) {
+                lane.unparked(&mut self.shared);
+            }
+        }
+        std::mem::take(&mut self.shared.out)
+    }
+
+    /// When the next [`Event::Timer`] is wanted.
+    pub(crate) fn next_timer(&self) -> Option<BootInstant> {
+        self.shared.next_timer()
+    }
+
+    fn dispatch(&mut self, event: Event) {
+        match event {
+            Event::Due { job, at } => self.lane(job, |lane, shared| lane.due(shared, at)),
+            Event::Answered { job, claim, reply } => {
+                self.lane(job, |lane, shared| lane.answered(shared, claim, reply));
+            }
+            Event::Unanswered { job, claim } => {
+                self.shared.store = StoreState::Down;
+                self.lane(job, |lane, shared| lane.unanswered(shared, claim));
+            }
+            Event::UnansweredAlone { job, claim } => {
+                self.lane(job, |lane, shared| lane.unanswered(shared, claim));
+            }
+            Event::Woken { job, claim } => self.lane(job, |lane, shared| lane.woken(shared, claim)),
+            Event::Registered {
+                job,
+                decided_until,
+                store_now,
+                open,
+            } => self.lane(job, |lane, shared| {
+                lane.registered(shared, decided_until, store_now, open);
+            }),
+            Event::RunEnded { job } => self.lane(job, Lane::run_ended),
+            Event::RunClosed { job } => self.lane(job, Lane::run_closed),
+            Event::NotSettled { job } => self.lane(job, Lane::not_settled),
+            Event::ClockWrong => self.shared.held = true,
+            Event::ClockRight => self.release(),
+            Event::StoreDown => self.store(StoreState::Down),
+            Event::StoreUp => self.store(StoreState::Up),
+            Event::Drain => self.drain(),
+            Event::Timer => self.timers(),
+        }
+    }
+
+    fn lane(&mut self, job: JobIx, act: impl FnOnce(&mut Lane, &mut Shared)) {
+        if let Some(lane) = self.lanes.get_mut(job.index()) {
+            act(lane, &mut self.shared);
+        }
+    }
+
+    fn store(&mut self, state: StoreState) {
+        if self.shared.store == state {
+            return;
+        }
+        self.shared.store = state;
+        for lane in &mut self.lanes {
+            lane.advance(&mut self.shared);
+        }
+    }
+
+    /// The host's clock is right again.
+    fn release(&mut self) {
+        if std::mem::take(&mut self.shared.held) {
+            for lane in &mut self.lanes {
+                lane.released(&mut self.shared);
+            }
+        }
+    }
+
+    fn drain(&mut self) {
+        self.shared.mode = Mode::Draining;
+        self.shared.clear_timers();
+        for lane in &mut self.lanes {
+            lane.drain(&mut self.shared);
+        }
+    }
+
+    fn timers(&mut self) {
+        while let Some((job, kind)) = self.shared.due_timer() {
+            self.lane(job, |lane, shared| lane.timer(shared, kind));
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! An occurrence on its way through a lane, and what a lane remembers of those it let go.
+
+use crate::store::{GapAnswer, Kind, Outcome, Overlap, Range};
+use crate::time::Timestamp;
+
+/// What a claim is meant to bring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Aim {
+    /// A run.
+    Run,
+    /// Only the record that it was missed: the claim goes out with a deadline that has passed,
+    /// and a grant against expectation is given back.
+    Verdict,
+}
+
+/// An occurrence that this host acts on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Occ {
+    pub(super) at: Timestamp,
+    pub(super) kind: Kind,
+    pub(super) deadline: Timestamp,
+    pub(super) overlap: Overlap,
+    pub(super) aim: Aim,
+    pub(super) gap: Option<GapAnswer>,
+}
+
+impl Occ {
+    /// Whether this is an occurrence at its time, as opposed to one of the past.
+    pub(super) fn is_current(&self) -> bool {
+        matches!(self.kind, Kind::Schedule | Kind::Queue)
+    }
+
+    /// The same occurrence, no longer to be run.
+    pub(super) fn for_verdict(mut self) -> Self {
+        self.aim = Aim::Verdict;
+        self.overlap = Overlap::Skip;
+        self.deadline = self.at;
+        self
+    }
+}
+
+/// Why a lane let occurrences go without a word to the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Why {
+    /// A newer one took the place in the queue.
+    Superseded,
+    /// No place in the queue.
+    QueueFull,
+    /// `on_store_down: skip`.
+    StoreDown,
+    /// `on_store_down: run`, while the run before went on.
+    StillRunning,
+    /// `on_store_down: run`: its record follows with its end.
+    RanAlone,
+}
+
+impl Why {
+    /// The verdict to record when the ledger asks; `None` when it comes by another way.
+    pub(super) fn verdict(self) -> Option<(Outcome, &'static str)> {
+        match self {
+            Self::Superseded => Some((Outcome::Skipped, "superseded")),
+            Self::QueueFull => Some((Outcome::Skipped, "the queue was full")),
+            Self::StoreDown => Some((
+                Outcome::Skipped,
+                "the store did not answer (on_store_down: skip)",
+            )),
+            Self::StillRunning => Some((
+                Outcome::Skipped,
+                "the run before went on while the store did not answer",
+            )),
+            Self::RanAlone => None,
+        }
+    }
+}
+
+/// Occurrences in a row that were let go for one reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Note {
+    pub(super) range: Range,
+    pub(super) why: Why,
+}
+
+/// The notes of a lane, ascending.
+#[derive(Debug, Default)]
+pub(super) struct Notes(Vec<Note>);
+
+impl Notes {
+    pub(super) fn add(&mut self, at: Timestamp, why: Why) {
+        if let Some(last) = self.0.last_mut()
+            && last.why == why
+            && last.range.until < at
+        {
+            last.range.until = at;
+            last.range.count += 1;
+            return;
+        }
+        self.0.push(Note {
+            range: Range {
+                from: at,
+                until: at,
+                count: 1,
+            },
+            why,
+        });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn of(&self, at: Timestamp) -> Option<Why> {
+        self.0
+            .iter()
+            .find(|note| note.range.from <= at && at <= note.range.until)
+            .map(|note| note.why)
+    }
+
+    /// Takes out the notes that `pick` chooses.
+    pub(super) fn take(&mut self, mut pick: impl FnMut(&Note) -> bool) -> Vec<Note> {
+        self.0.extract_if(.., |note| pick(note)).collect()
+    }
+
+    /// Everything before `at` is decided: its notes have served.
+    pub(super) fn forget_before(&mut self, at: Timestamp) {
+        if !self.0.is_empty() {
+            self.0.retain(|note| note.range.until >= at);
+        }
+    }
+}

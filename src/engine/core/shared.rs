@@ -1,0 +1,146 @@
+//! What the lanes of all jobs share: clocks, places, timers, the state of the store.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::num::NonZeroUsize;
+
+use super::event::{Action, ClaimId, JobIx, Now};
+use crate::time::{BootInstant, Timestamp};
+
+/// Whether the store answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StoreState {
+    Up,
+    Down,
+}
+
+/// Whether new claims are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    Working,
+    Draining,
+}
+
+/// Why a lane wants to be woken. A timer that finds its lane in another state does nothing, so
+/// most need not be taken back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum TimerKind {
+    /// The claim came too early, or is this host's to make later (`spread`).
+    Early(ClaimId),
+    /// The start deadline of an occurrence that waits for a place or for an answer.
+    Deadline(ClaimId),
+    /// The lease of another host's run is over.
+    Watch,
+    /// Whatever other hosts were about to claim, they have claimed.
+    Grace,
+}
+
+/// The state beside the lanes.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) now: Now,
+    pub(super) store: StoreState,
+    pub(super) mode: Mode,
+    /// Nothing is claimed while the host's clock is wrong.
+    pub(super) held: bool,
+    pub(super) out: Vec<Action>,
+    timers: BTreeSet<(BootInstant, JobIx, TimerKind)>,
+    max_running: Option<NonZeroUsize>,
+    places_taken: usize,
+    parked: VecDeque<JobIx>,
+    next_claim: u64,
+}
+
+impl Shared {
+    pub(super) fn new(max_running: Option<NonZeroUsize>, now: Now) -> Self {
+        Self {
+            now,
+            store: StoreState::Up,
+            mode: Mode::Working,
+            held: false,
+            out: Vec::new(),
+            timers: BTreeSet::new(),
+            max_running,
+            places_taken: 0,
+            parked: VecDeque::new(),
+            next_claim: 0,
+        }
+    }
+
+    /// A number that no other claim has.
+    pub(super) fn new_claim(&mut self) -> ClaimId {
+        self.next_claim += 1;
+        ClaimId(self.next_claim)
+    }
+
+    /// Whether a place was free; it is taken then.
+    pub(super) fn take_place(&mut self) -> bool {
+        let free = self
+            .max_running
+            .is_none_or(|max| self.places_taken < max.get());
+        if free {
+            self.places_taken += 1;
+        }
+        free
+    }
+
+    pub(super) fn free_place(&mut self) {
+        self.places_taken = self.places_taken.saturating_sub(1);
+    }
+
+    pub(super) fn has_place(&self) -> bool {
+        self.max_running
+            .is_none_or(|max| self.places_taken < max.get())
+    }
+
+    pub(super) fn park(&mut self, job: JobIx) {
+        self.parked.push_back(job);
+    }
+
+    /// The job that has waited longest for a place, if there is a place for it.
+    pub(super) fn unpark(&mut self) -> Option<JobIx> {
+        if self.has_place() {
+            self.parked.pop_front()
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn forget_parked(&mut self, job: JobIx) {
+        self.parked.retain(|parked| *parked != job);
+    }
+
+    pub(super) fn arm(&mut self, at: BootInstant, job: JobIx, kind: TimerKind) {
+        self.timers.insert((at, job, kind));
+    }
+
+    pub(super) fn disarm(&mut self, at: BootInstant, job: JobIx, kind: TimerKind) {
+        self.timers.remove(&(at, job, kind));
+    }
+
+    /// Arms a timer for an instant of the wall clock.
+    pub(super) fn arm_utc(&mut self, at: Timestamp, job: JobIx, kind: TimerKind) {
+        let boot = self.now.boot.plus(at.since(self.now.utc));
+        self.arm(boot, job, kind);
+    }
+
+    pub(super) fn next_timer(&self) -> Option<BootInstant> {
+        self.timers.first().map(|(at, ..)| *at)
+    }
+
+    pub(super) fn due_timer(&mut self) -> Option<(JobIx, TimerKind)> {
+        let (at, ..) = self.timers.first()?;
+        if *at > self.now.boot {
+            return None;
+        }
+        self.timers.pop_first().map(|(_, job, kind)| (job, kind))
+    }
+
+    pub(super) fn clear_timers(&mut self) {
+        self.timers.clear();
+        self.parked.clear();
+    }
+
+    pub(super) fn act(&mut self, action: Action) {
+        self.out.push(action);
+    }
+}

@@ -1,0 +1,47 @@
+//! `spread`: hosts come to an occurrence one after the other, in an order that differs from
+//! occurrence to occurrence, so that none of them wins them all.
+
+use std::time::Duration;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::names::{HostName, JobName};
+use crate::time::Timestamp;
+
+/// How a host's claims of a job's occurrences are spread.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Spread {
+    /// The longest delay; zero: claims go out at once.
+    pub(super) window: Duration,
+    seed: u64,
+}
+
+impl Spread {
+    /// For the claims that a host makes for a job.
+    pub(crate) fn new(host: &HostName, job: &JobName, window: Duration) -> Self {
+        Self {
+            window,
+            seed: hash(&[host.as_str().as_bytes(), b"/", job.as_str().as_bytes()]),
+        }
+    }
+
+    /// The delay of the claim of an occurrence, in `[0, window)`, `window` being at most `limit`.
+    pub(super) fn delay(self, at: Timestamp, limit: Duration) -> Duration {
+        let millis = u64::try_from(self.window.min(limit).as_millis()).unwrap_or(u64::MAX);
+        if millis == 0 {
+            return Duration::ZERO;
+        }
+        let number = hash(&[&self.seed.to_be_bytes(), &at.millis().to_be_bytes()]);
+        Duration::from_millis(number % millis)
+    }
+}
+
+fn hash(parts: &[&[u8]]) -> u64 {
+    let mut digest = Sha256::new();
+    for part in parts {
+        digest.update(part);
+    }
+    let digest = digest.finalize();
+    let (head, _) = digest.split_at(8);
+    head.iter().fold(0, |n, byte| (n << 8) | u64::from(*byte))
+}

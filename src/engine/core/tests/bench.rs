@@ -1,0 +1,280 @@
+//! A core on a bench: one job, clocks turned by hand, actions read one by one.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::Core;
+use super::super::event::{Action, ClaimId, ClaimSpec, Event, JobIx, Now, Said};
+use super::super::policy::{Calendar, Policy};
+use super::super::spread::Spread;
+use crate::config::{CatchUp, OnCrash, OnOverlap, OnStoreDown};
+use crate::names::RunId;
+use crate::store::{ClaimReply, OpenRun, RunStatus};
+use crate::time::{BootInstant, Timestamp};
+
+/// Due at every multiple of so many seconds.
+#[derive(Debug)]
+pub(super) struct Every(pub(super) i64);
+
+impl Calendar for Every {
+    fn next_after(&self, from: Timestamp) -> Option<Timestamp> {
+        let step = self.0 * 1000;
+        Some(Timestamp::from_millis(
+            (from.millis().div_euclid(step) + 1) * step,
+        ))
+    }
+
+    fn last_before(&self, before: Timestamp) -> Option<Timestamp> {
+        let step = self.0 * 1000;
+        Some(Timestamp::from_millis(
+            (before.millis() - 1).div_euclid(step) * step,
+        ))
+    }
+
+    fn period(&self) -> Option<Duration> {
+        // The odd ones count as cron expressions, which have none.
+        (self.0 % 2 == 0).then(|| Duration::from_secs(self.0.unsigned_abs()))
+    }
+}
+
+/// A job every ten seconds, with the defaults of the configuration.
+pub(super) fn policy() -> Policy {
+    Policy {
+        calendar: Arc::new(Every(10)),
+        delay: Duration::ZERO,
+        start_deadline: Duration::from_secs(300),
+        on_overlap: OnOverlap::Skip,
+        catch_up: CatchUp::Latest,
+        catch_up_window: Duration::from_secs(3600),
+        on_crash: OnCrash::Ignore,
+        on_store_down: OnStoreDown::Wait,
+        poll: Duration::from_secs(5),
+        skew: Duration::ZERO,
+        spread: Spread::default(),
+    }
+}
+
+pub(super) const JOB: JobIx = JobIx(0);
+
+pub(super) fn secs(seconds: i64) -> Timestamp {
+    Timestamp::from_secs(seconds)
+}
+
+pub(super) struct Bench {
+    core: Core,
+    seconds: i64,
+    /// What the core asked for and the test has not read yet.
+    pub(super) out: Vec<Action>,
+}
+
+impl Bench {
+    /// A daemon that starts at second 1000 and whose ledger is decided up to there.
+    pub(super) fn new(policy: Policy) -> Self {
+        let mut bench = Self::fresh(vec![policy], None);
+        bench.registered(1000);
+        bench.nothing();
+        bench
+    }
+
+    pub(super) fn fresh(policies: Vec<Policy>, max_running: Option<usize>) -> Self {
+        let max = max_running.and_then(NonZeroUsize::new);
+        Self {
+            core: Core::new(policies, max, now(1000)),
+            seconds: 1000,
+            out: Vec::new(),
+        }
+    }
+
+    pub(super) fn feed(&mut self, event: Event) {
+        let actions = self.core.handle(now(self.seconds), event);
+        self.out.extend(actions);
+    }
+
+    /// Lets time pass to this second, with every timer on the way.
+    pub(super) fn at(&mut self, seconds: i64) {
+        while let Some(timer) = self.core.next_timer()
+            && timer <= now(seconds).boot
+        {
+            let upto = i64::try_from(timer.to_duration().as_millis().div_ceil(1000));
+            self.seconds = self.seconds.max(upto.expect("a small number"));
+            self.feed(Event::Timer);
+        }
+        self.seconds = seconds;
+    }
+
+    /// The occurrence of this second is due, now.
+    pub(super) fn due(&mut self, seconds: i64) {
+        self.at(self.seconds.max(seconds));
+        self.due_of(JOB, seconds);
+    }
+
+    pub(super) fn due_of(&mut self, job: JobIx, seconds: i64) {
+        let at = secs(seconds);
+        self.feed(Event::Due { job, at });
+    }
+
+    pub(super) fn registered(&mut self, decided_until: i64) {
+        self.feed(Event::Registered {
+            job: JOB,
+            decided_until: secs(decided_until),
+            store_now: secs(self.seconds),
+            open: None,
+        });
+    }
+
+    pub(super) fn registered_open(&mut self, decided_until: i64, at: i64, remaining: u64) {
+        self.feed(Event::Registered {
+            job: JOB,
+            decided_until: secs(decided_until),
+            store_now: secs(self.seconds),
+            open: Some(OpenRun {
+                scheduled_at: Some(secs(at)),
+                run_id: RunId::from_text("open"),
+                by: "other".to_owned(),
+                attempt: 1,
+                started_at: secs(at),
+                remaining: Duration::from_secs(remaining),
+            }),
+        });
+    }
+
+    /// The next action that is not talk.
+    #[track_caller]
+    pub(super) fn action(&mut self) -> Action {
+        loop {
+            assert!(!self.out.is_empty(), "no action is left");
+            let action = self.out.remove(0);
+            if !matches!(action, Action::Say { .. }) {
+                return action;
+            }
+        }
+    }
+
+    /// Nothing but talk is left; it is forgotten.
+    #[track_caller]
+    pub(super) fn nothing(&mut self) {
+        let talk = |action: &Action| matches!(action, Action::Say { .. });
+        let rest: Vec<_> = self.out.drain(..).filter(|a| !talk(a)).collect();
+        assert_eq!(rest, []);
+    }
+
+    /// Whether this was said of an occurrence since the last look.
+    pub(super) fn said(&self, seconds: i64, what: &Said) -> bool {
+        let is_it = |action: &Action| matches!(action, Action::Say { at, said, .. } if *at == secs(seconds) && said == what);
+        self.out.iter().any(is_it)
+    }
+
+    /// The next action is a claim of this second's occurrence.
+    #[track_caller]
+    pub(super) fn claim(&mut self, seconds: i64) -> ClaimSpec {
+        match self.action() {
+            Action::Claim(spec) if spec.at == secs(seconds) => spec,
+            other => panic!("not a claim of {seconds}: {other:?}"),
+        }
+    }
+
+    #[track_caller]
+    pub(super) fn started(&mut self, seconds: i64) -> ClaimId {
+        match self.action() {
+            Action::Start { at, claim, .. } if at == secs(seconds) => claim,
+            other => panic!("not a start of {seconds}: {other:?}"),
+        }
+    }
+
+    #[track_caller]
+    pub(super) fn started_alone(&mut self, seconds: i64) -> ClaimId {
+        match self.action() {
+            Action::StartAlone { at, claim, .. } if at == secs(seconds) => claim,
+            other => panic!("not a start of {seconds} without the store: {other:?}"),
+        }
+    }
+
+    pub(super) fn answer(&mut self, spec: &ClaimSpec, reply: ClaimReply) {
+        let (job, claim) = (spec.job, spec.claim);
+        self.feed(Event::Answered { job, claim, reply });
+    }
+
+    pub(super) fn unanswered(&mut self, spec: &ClaimSpec) {
+        let (job, claim) = (spec.job, spec.claim);
+        self.feed(Event::Unanswered { job, claim });
+    }
+
+    /// Answers with a grant and reads the start.
+    #[track_caller]
+    pub(super) fn grant(&mut self, spec: &ClaimSpec) {
+        self.answer(spec, granted());
+        let at = spec.at.millis() / 1000;
+        assert_eq!(self.started(at), spec.claim);
+    }
+
+    pub(super) fn ended(&mut self) {
+        self.feed(Event::RunEnded { job: JOB });
+    }
+
+    pub(super) fn closed(&mut self) {
+        self.feed(Event::RunClosed { job: JOB });
+    }
+
+    /// The wait that was asked for, which must be the next action, is over.
+    #[track_caller]
+    pub(super) fn wake(&mut self) {
+        match self.action() {
+            Action::AwaitRelease { job, claim, .. } => self.feed(Event::Woken { job, claim }),
+            other => panic!("not a wait: {other:?}"),
+        }
+    }
+
+    #[track_caller]
+    pub(super) fn waits(&mut self) {
+        let action = self.action();
+        assert!(
+            matches!(action, Action::AwaitRelease { .. }),
+            "not a wait: {action:?}"
+        );
+    }
+}
+
+fn now(seconds: i64) -> Now {
+    Now {
+        utc: secs(seconds),
+        boot: BootInstant::from_duration(Duration::from_secs(
+            u64::try_from(seconds).expect("a second after boot"),
+        )),
+    }
+}
+
+pub(super) fn granted() -> ClaimReply {
+    ClaimReply::Granted {
+        fence: 7,
+        attempt: 1,
+        at: secs(1000),
+    }
+}
+
+pub(super) fn held(remaining: u64) -> ClaimReply {
+    ClaimReply::Held {
+        by: "other".to_owned(),
+        remaining: Some(Duration::from_secs(remaining)),
+    }
+}
+
+pub(super) fn gap(last: i64) -> ClaimReply {
+    ClaimReply::Gap {
+        last: secs(last),
+        lost_at: None,
+    }
+}
+
+pub(super) fn decided() -> ClaimReply {
+    ClaimReply::AlreadyClaimed(RunStatus::Decided)
+}
+
+pub(super) fn running(remaining: u64) -> ClaimReply {
+    ClaimReply::AlreadyClaimed(RunStatus::Running {
+        by: "other".to_owned(),
+        run_id: RunId::from_text("theirs"),
+        attempt: 1,
+        remaining: Duration::from_secs(remaining),
+    })
+}

@@ -1,0 +1,676 @@
+//! A fleet in a box: cores with clocks of their own, the protocol as the store, a network that
+//! delays, loses and repeats. Simulated time; every run is repeatable by its seed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::event::{Action, ClaimId, ClaimSpec, Event, JobIx, Now};
+use super::super::{Core, Policy};
+use super::bench::{Every, policy};
+use crate::config::{CatchUp, OnCrash, OnOverlap};
+use crate::names::{HostName, JobName, LockName, RunId, Token};
+use crate::store::protocol::{self, Clock, Effect, JobState, Key, LockState, Past};
+use crate::store::{
+    Claim, Due, Fingerprint, Finish, Kind, Lock, Outcome, Record, Registration, Renewal, Settle,
+    Tenure, What,
+};
+use crate::time::{BootInstant, Timestamp};
+
+const START: i64 = 1_000_000;
+const TTL: Duration = Duration::from_secs(3);
+const JOB: JobIx = JobIx(0);
+
+/// Pseudo-random numbers (xorshift).
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, from: i64, to: i64) -> i64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        from + i64::try_from(self.0 % u64::try_from(to - from).expect("a range")).expect("small")
+    }
+
+    fn chance(&mut self, percent: i64) -> bool {
+        self.roll(0, 100) < percent
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// A host starts.
+    Start,
+    Due(Timestamp),
+    Wake,
+    /// A claim reaches the store; the answer may go back.
+    Claim(ClaimId, Box<Claim>),
+    Answer(ClaimId, crate::store::ClaimReply),
+    /// The host gives up waiting for an answer, and sends the claim again.
+    NoAnswer(ClaimId, Box<Claim>),
+    StoreUp,
+    Finish(Box<Finish>, Option<ClaimId>),
+    Closed,
+    Register,
+    Settle(RunId),
+    Woken(ClaimId),
+    Renew(ClaimId),
+    RunEnds(ClaimId),
+}
+
+struct Run {
+    token: Token,
+    at: Timestamp,
+    kind: Kind,
+    id: RunId,
+    attempt: u32,
+}
+
+struct Host {
+    name: HostName,
+    offset: i64,
+    core: Core,
+    life: u32,
+    up: bool,
+    tokens: BTreeMap<ClaimId, (Token, RunId)>,
+    runs: BTreeMap<ClaimId, Run>,
+}
+
+/// One start of the job.
+#[derive(Debug, Clone)]
+struct Started {
+    at: Timestamp,
+    attempt: u32,
+    from: i64,
+    until: Option<i64>,
+}
+
+pub(super) struct Fleet {
+    now: i64,
+    dice: Dice,
+    loss: i64,
+    steps: BTreeMap<(i64, u64), (usize, u32, Step)>,
+    number: u64,
+    hosts: Vec<Host>,
+    policy: Policy,
+    lock: Lock,
+    state: LockState,
+    job: Option<JobState>,
+    records: Vec<Record>,
+    started: Vec<Started>,
+    longest_run: i64,
+    last_due: i64,
+}
+
+impl Fleet {
+    fn new(seed: u64, policy: Policy, offsets: &[i64]) -> Self {
+        let mut fleet = Self {
+            now: START,
+            dice: Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
+            loss: 0,
+            steps: BTreeMap::new(),
+            number: 0,
+            hosts: Vec::new(),
+            lock: Lock::named(&LockName::parse("job").expect("a name")),
+            policy,
+            state: LockState::default(),
+            job: None,
+            records: Vec::new(),
+            started: Vec::new(),
+            longest_run: 1500,
+            last_due: START + 20_000,
+        };
+        for (n, offset) in offsets.iter().enumerate() {
+            fleet.hosts.push(Host {
+                name: HostName::parse(&format!("host-{n}")).expect("a name"),
+                offset: *offset,
+                core: Core::new([], None, fleet.clock(*offset)),
+                life: 0,
+                up: false,
+                tokens: BTreeMap::new(),
+                runs: BTreeMap::new(),
+            });
+            let when = START + fleet.dice.roll(0, 3000);
+            fleet.plan(when, n, Step::Start);
+        }
+        fleet
+    }
+
+    fn clock(&self, offset: i64) -> Now {
+        Now {
+            utc: Timestamp::from_millis(self.now + offset),
+            boot: BootInstant::from_duration(Duration::from_millis(
+                u64::try_from(self.now).expect("positive"),
+            )),
+        }
+    }
+
+    fn plan(&mut self, at: i64, host: usize, step: Step) {
+        self.number += 1;
+        let life = self.hosts[host].life;
+        self.steps
+            .insert((at.max(self.now), self.number), (host, life, step));
+    }
+
+    fn soon(&mut self, host: usize, step: Step) {
+        let at = self.now + self.dice.roll(1, 40);
+        self.plan(at, host, step);
+    }
+
+    /// Kills a host: its jobs die with it, its messages in flight arrive all the same.
+    fn crash_at(&mut self, at: i64, host: usize) {
+        self.run_until(at);
+        for run in std::mem::take(&mut self.hosts[host].runs).into_values() {
+            self.end_of(&run, self.now);
+        }
+        self.hosts[host].life += 1;
+        self.hosts[host].up = false;
+    }
+
+    fn end_of(&mut self, run: &Run, until: i64) {
+        let open =
+            |s: &&mut Started| s.until.is_none() && s.at == run.at && s.attempt == run.attempt;
+        if let Some(started) = self.started.iter_mut().find(open) {
+            started.until = Some(until);
+        }
+    }
+
+    fn run_until(&mut self, end: i64) {
+        while let Some(entry) = self.steps.first_entry()
+            && entry.key().0 <= end
+        {
+            let ((at, _), (host, life, step)) = entry.remove_entry();
+            self.now = at;
+            self.step(host, life, step);
+        }
+        self.now = end;
+    }
+
+    fn store_clock(&mut self) -> Clock {
+        let clock = Clock {
+            micros: u64::try_from(self.now * 1000).expect("positive"),
+            lease: u64::try_from(self.now).expect("positive"),
+            past: Past::default(),
+        };
+        if let Key::Value { end: Some(end), .. } = self.state.key
+            && end <= clock.lease
+        {
+            self.state.key = Key::Absent;
+        }
+        clock
+    }
+
+    fn keep(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            if let Effect::Append { record, .. } = effect {
+                self.records.push(*record);
+            }
+        }
+    }
+
+    fn step(&mut self, host: usize, life: u32, step: Step) {
+        let alive = self.hosts[host].life == life;
+        match step {
+            // What the store does, it does for the dead as well.
+            Step::Claim(id, claim) => {
+                let clock = self.store_clock();
+                let (reply, effects) =
+                    protocol::claim(&mut self.state, &mut self.job, clock, &claim);
+                self.keep(effects);
+                if !self.dice.chance(self.loss) {
+                    self.soon(host, Step::Answer(id, reply));
+                }
+                if self.dice.chance(self.loss) {
+                    let later = self.now + self.dice.roll(1, 5000);
+                    self.plan(later, host, Step::Claim(ClaimId(u64::MAX), claim));
+                }
+            }
+            Step::Finish(finish, run) => self.finish(host, finish, run),
+            _ if !alive => {}
+            Step::Start => self.start(host),
+            Step::Due(at) => {
+                self.feed(host, Event::Due { job: JOB, at });
+                let next = at.plus(Duration::from_secs(1));
+                self.plan_due(host, next);
+            }
+            Step::Wake => self.feed(host, Event::Timer),
+            Step::Answer(claim, reply) => {
+                let granted = matches!(reply, crate::store::ClaimReply::Granted { .. });
+                let known = self.hosts[host].tokens.contains_key(&claim);
+                if known && !granted {
+                    self.hosts[host].tokens.remove(&claim);
+                }
+                if known {
+                    self.feed(
+                        host,
+                        Event::Answered {
+                            job: JOB,
+                            claim,
+                            reply,
+                        },
+                    );
+                }
+            }
+            Step::NoAnswer(id, claim) => {
+                let runs = self.hosts[host].runs.contains_key(&id);
+                if self.hosts[host].tokens.contains_key(&id) && !runs {
+                    self.feed(
+                        host,
+                        Event::Unanswered {
+                            job: JOB,
+                            claim: id,
+                        },
+                    );
+                    self.plan(self.now + 200, host, Step::StoreUp);
+                    self.send_claim(host, id, claim, 210);
+                }
+            }
+            Step::StoreUp => self.feed(host, Event::StoreUp),
+            Step::Closed => self.feed(host, Event::RunClosed { job: JOB }),
+            Step::Register => self.register(host),
+            Step::Settle(run_id) => {
+                let clock = self.store_clock();
+                let settle = Settle {
+                    lock: self.lock.clone(),
+                    job: name(),
+                    run_id,
+                    keep: 100,
+                };
+                let (settled, effects) =
+                    protocol::settle(&mut self.state, &mut self.job, clock, &settle);
+                self.keep(effects);
+                if !settled {
+                    self.feed(host, Event::NotSettled { job: JOB });
+                }
+            }
+            Step::Woken(claim) => self.feed(host, Event::Woken { job: JOB, claim }),
+            Step::Renew(claim) => self.renew(host, claim),
+            Step::RunEnds(claim) => self.run_ends(host, claim),
+        }
+    }
+
+    fn plan_due(&mut self, host: usize, at: Timestamp) {
+        let offset = self.hosts[host].offset;
+        if at.millis() <= self.last_due {
+            let late = self.dice.roll(0, 5);
+            self.plan(at.millis() - offset + late, host, Step::Due(at));
+        }
+    }
+
+    fn start(&mut self, host: usize) {
+        let now = self.clock(self.hosts[host].offset);
+        let state = &mut self.hosts[host];
+        state.core = Core::new([self.policy.clone()], None, now);
+        state.up = true;
+        state.tokens.clear();
+        let next = self.policy.calendar.next_after(now.utc);
+        self.plan_due(host, next.expect("always another"));
+        self.soon(host, Step::Register);
+    }
+
+    fn register(&mut self, host: usize) {
+        let clock = self.store_clock();
+        let registration = Registration {
+            job: name(),
+            lock: self.lock.clone(),
+            fingerprint: fingerprint(),
+            ttl: TTL,
+        };
+        let answer = protocol::register(&self.state, &mut self.job, clock, &registration);
+        self.feed(
+            host,
+            Event::Registered {
+                job: JOB,
+                decided_until: answer.decided_until,
+                store_now: answer.now,
+                open: answer.open,
+            },
+        );
+    }
+
+    fn feed(&mut self, host: usize, event: Event) {
+        let now = self.clock(self.hosts[host].offset);
+        let actions = self.hosts[host].core.handle(now, event);
+        for action in actions {
+            self.act(host, action);
+        }
+        if let Some(timer) = self.hosts[host].core.next_timer() {
+            let at = i64::try_from(timer.to_duration().as_millis()).expect("small");
+            self.plan(at + 1, host, Step::Wake);
+        }
+    }
+
+    fn act(&mut self, host: usize, action: Action) {
+        match action {
+            Action::Claim(spec) => self.claim(host, spec),
+            Action::Cancel { claim, .. } => {
+                if let Some((token, _)) = self.hosts[host].tokens.remove(&claim) {
+                    self.send_finish(host, token, None, None, true);
+                }
+            }
+            Action::Start {
+                claim,
+                at,
+                kind,
+                attempt,
+                ..
+            } => {
+                let (token, run_id) = self.hosts[host].tokens[&claim].clone();
+                self.started.push(Started {
+                    at,
+                    attempt,
+                    from: self.now,
+                    until: None,
+                });
+                let run = Run {
+                    token,
+                    at,
+                    kind,
+                    id: run_id,
+                    attempt,
+                };
+                self.hosts[host].runs.insert(claim, run);
+                let ends = self.now + self.dice.roll(10, self.longest_run);
+                self.plan(ends, host, Step::RunEnds(claim));
+                self.plan(self.now + 1000, host, Step::Renew(claim));
+            }
+            Action::AwaitRelease { claim, limit, .. } => {
+                let limit = i64::try_from(limit.as_millis()).expect("small").min(300);
+                let at = self.now + self.dice.roll(1, limit + 2);
+                self.plan(at, host, Step::Woken(claim));
+            }
+            Action::Settle { run_id, .. } => self.soon(host, Step::Settle(run_id)),
+            Action::Register { .. } => self.soon(host, Step::Register),
+            Action::StartAlone { .. } | Action::RecordSkips { .. } => {
+                panic!("this fleet always waits for its store")
+            }
+            Action::Say { .. } => {}
+        }
+    }
+
+    fn claim(&mut self, host: usize, spec: ClaimSpec) {
+        let run_id = RunId::new();
+        let token = Token::new(&self.hosts[host].name, &run_id);
+        let claim = Box::new(Claim {
+            lock: self.lock.clone(),
+            token: token.clone(),
+            run_id: run_id.clone(),
+            ttl: TTL,
+            what: What::Occurrence {
+                job: name(),
+                kind: spec.kind,
+                due: Due {
+                    scheduled_at: spec.at,
+                    not_before: spec.not_before,
+                    deadline: spec.deadline,
+                    prev: spec.prev,
+                    fingerprint: fingerprint(),
+                    gap: spec.gap,
+                    max_reruns: spec.max_reruns,
+                },
+                overlap: spec.overlap,
+                keep: 100,
+            },
+        });
+        self.hosts[host].tokens.insert(spec.claim, (token, run_id));
+        self.send_claim(host, spec.claim, claim, 1);
+    }
+
+    fn send_claim(&mut self, host: usize, id: ClaimId, claim: Box<Claim>, after: i64) {
+        if self.loss > 0 {
+            self.plan(
+                self.now + after + 150,
+                host,
+                Step::NoAnswer(id, claim.clone()),
+            );
+        }
+        if !self.dice.chance(self.loss) {
+            let at = self.now + after + self.dice.roll(0, 40);
+            self.plan(at, host, Step::Claim(id, claim));
+        }
+    }
+
+    fn send_finish(
+        &mut self,
+        host: usize,
+        token: Token,
+        record: Option<Record>,
+        run: Option<ClaimId>,
+        give_back: bool,
+    ) {
+        let finish = Finish {
+            lock: self.lock.clone(),
+            token,
+            record,
+            job: Some(name()),
+            give_back,
+            keep: 100,
+        };
+        self.soon(host, Step::Finish(Box::new(finish), run));
+    }
+
+    fn finish(&mut self, host: usize, finish: Box<Finish>, run: Option<ClaimId>) {
+        if self.dice.chance(self.loss) {
+            // Lost on the way; it is sent again.
+            let later = self.now + 200;
+            self.plan(later, host, Step::Finish(finish, run));
+            return;
+        }
+        let clock = self.store_clock();
+        let (_, effects) = protocol::finish(&mut self.state, &mut self.job, clock, &finish);
+        self.keep(effects);
+        if self.dice.chance(self.loss) {
+            let later = self.now + 200;
+            self.plan(later, host, Step::Finish(finish, run));
+        } else if let Some(claim) = run {
+            self.hosts[host].runs.remove(&claim);
+            self.soon(host, Step::Closed);
+        }
+    }
+
+    fn renew(&mut self, host: usize, claim: ClaimId) {
+        let Some(run) = self.hosts[host].runs.get(&claim) else {
+            return;
+        };
+        let renewal = Renewal {
+            lock: self.lock.clone(),
+            token: run.token.clone(),
+            ttl: TTL,
+            tenure: Tenure::of_lock(0, run.id.clone()),
+        };
+        let clock = self.store_clock();
+        protocol::renew(&mut self.state, &mut self.job, clock, &renewal);
+        self.plan(self.now + 1000, host, Step::Renew(claim));
+    }
+
+    fn run_ends(&mut self, host: usize, claim: ClaimId) {
+        let now = Timestamp::from_millis(self.now);
+        let Some(run) = self.hosts[host].runs.remove(&claim) else {
+            return;
+        };
+        self.end_of(&run, self.now);
+        let record = Record {
+            job: name(),
+            run_id: Some(run.id.clone()),
+            kind: run.kind,
+            scheduled_at: Some(run.at),
+            until: None,
+            count: None,
+            started_at: Some(now),
+            finished_at: Some(now),
+            host: Some(self.hosts[host].name.clone()),
+            outcome: Outcome::Succeeded,
+            reason: None,
+            by: None,
+            exit_code: Some(0),
+            signal: None,
+            attempts: run.attempt,
+            fence: None,
+            output_tail: None,
+        };
+        let token = run.token.clone();
+        // It stays, so that its lease is renewed until the verdict has arrived.
+        self.hosts[host].runs.insert(claim, run);
+        self.feed(host, Event::RunEnded { job: JOB });
+        self.send_finish(host, token, Some(record), Some(claim), false);
+    }
+
+    /// Lets everything come to its end.
+    fn settle_down(&mut self) {
+        self.run_until(self.last_due + 60_000);
+    }
+
+    #[track_caller]
+    fn assert_exclusion(&self) {
+        let mut runs: Vec<_> = self
+            .started
+            .iter()
+            .map(|s| (s.from, s.until.unwrap_or(i64::MAX)))
+            .collect();
+        runs.sort_unstable();
+        for (one, next) in runs.iter().zip(runs.iter().skip(1)) {
+            assert!(one.1 <= next.0, "two at once: {:#?}", self.started);
+        }
+    }
+
+    #[track_caller]
+    fn assert_once(&self) {
+        let mut seen = BTreeSet::new();
+        for started in &self.started {
+            assert!(
+                seen.insert((started.at, started.attempt)),
+                "twice: {started:?} in {:#?}",
+                self.started
+            );
+            assert!(started.from >= started.at.millis(), "early: {started:?}");
+        }
+    }
+
+    /// The verdicts, by second.
+    #[track_caller]
+    fn verdicts(&self) -> BTreeMap<i64, Vec<Outcome>> {
+        let mut verdicts: BTreeMap<i64, Vec<Outcome>> = BTreeMap::new();
+        for record in &self.records {
+            let from = record.scheduled_at.expect("an occurrence").millis() / 1000;
+            let until = record.until.map_or(from, |until| until.millis() / 1000);
+            for second in from..=until {
+                verdicts.entry(second).or_default().push(record.outcome);
+            }
+        }
+        verdicts
+    }
+
+    #[track_caller]
+    fn assert_no_silence(&self) {
+        let verdicts = self.verdicts();
+        let first = *verdicts.keys().next().expect("verdicts");
+        let last = *verdicts.keys().last().expect("verdicts");
+        for second in first..=last {
+            assert!(
+                verdicts.contains_key(&second),
+                "{second}: {:#?}",
+                self.records
+            );
+        }
+        assert!(last >= self.last_due / 1000 - 3, "it stood still at {last}");
+    }
+}
+
+fn name() -> JobName {
+    JobName::parse("job").expect("a name")
+}
+
+fn fingerprint() -> Fingerprint {
+    Fingerprint("every second".to_owned())
+}
+
+fn every_second() -> Policy {
+    Policy {
+        calendar: Arc::new(Every(1)),
+        skew: Duration::from_secs(3),
+        ..policy()
+    }
+}
+
+const OVERLAPS: [OnOverlap; 3] = [
+    OnOverlap::Skip,
+    OnOverlap::Wait,
+    OnOverlap::Queue { limit: 3 },
+];
+
+/// Clocks that disagree: nothing runs twice, early or at the same time, and nothing is missed.
+#[test]
+fn hosts_whose_clocks_disagree_run_every_occurrence_once() {
+    for seed in 0..150 {
+        let on_overlap = OVERLAPS[usize::try_from(seed % 3).expect("small")];
+        let policy = Policy {
+            on_overlap,
+            ..every_second()
+        };
+        let mut fleet = Fleet::new(seed, policy, &[-1500, 0, 700]);
+        fleet.longest_run = 100;
+        fleet.settle_down();
+        fleet.assert_exclusion();
+        fleet.assert_once();
+        fleet.assert_no_silence();
+        for (second, outcomes) in fleet.verdicts() {
+            assert_eq!(outcomes, [Outcome::Succeeded], "seed {seed}, {second}");
+        }
+    }
+}
+
+/// A network that loses and repeats, jobs longer than their interval.
+#[test]
+fn a_bad_network_costs_time_and_no_guarantee() {
+    for seed in 0..300 {
+        let policy = Policy {
+            on_overlap: OVERLAPS[usize::try_from(seed % 3).expect("small")],
+            catch_up: [CatchUp::None, CatchUp::Latest, CatchUp::All]
+                [usize::try_from(seed / 3 % 3).expect("small")],
+            ..every_second()
+        };
+        let mut fleet = Fleet::new(seed, policy, &[-400, 0, 300]);
+        fleet.loss = 15;
+        fleet.settle_down();
+        fleet.assert_exclusion();
+        fleet.assert_once();
+        fleet.assert_no_silence();
+        for (second, outcomes) in fleet.verdicts() {
+            assert_eq!(outcomes.len(), 1, "seed {seed}, {second}: {outcomes:?}");
+        }
+    }
+}
+
+/// Hosts that die and come back, with and without reruns.
+#[test]
+fn crashes_leave_verdicts_and_no_run_twice() {
+    for seed in 0..300 {
+        let on_crash = if seed % 2 == 0 {
+            OnCrash::Ignore
+        } else {
+            OnCrash::Rerun { max_reruns: 3 }
+        };
+        let policy = Policy {
+            on_crash,
+            on_overlap: OVERLAPS[usize::try_from(seed % 3).expect("small")],
+            ..every_second()
+        };
+        let mut fleet = Fleet::new(seed, policy, &[-400, 0, 300]);
+        fleet.loss = 3;
+        for _ in 0..4 {
+            let at = fleet.now + fleet.dice.roll(1000, 4000);
+            let host = usize::try_from(fleet.dice.roll(0, 3)).expect("small");
+            fleet.crash_at(at, host);
+            let back = fleet.now + fleet.dice.roll(100, 3000);
+            fleet.plan(back, host, Step::Start);
+        }
+        fleet.settle_down();
+        fleet.assert_exclusion();
+        fleet.assert_once();
+        fleet.assert_no_silence();
+        if on_crash == OnCrash::Ignore {
+            let again = fleet.started.iter().find(|started| started.attempt > 1);
+            assert!(again.is_none(), "seed {seed}: {again:?}");
+        }
+    }
+}

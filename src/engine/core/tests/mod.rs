@@ -1,0 +1,12 @@
+//! Every policy, without processes, stores and waiting.
+
+mod bench;
+mod catch_up;
+mod crash;
+mod fleet;
+mod order;
+mod outage;
+mod overlap;
+mod places;
+mod spread;
+mod wrong_clock;

@@ -1,0 +1,278 @@
+//! `on_store_down`, and what is made good when the store is back.
+
+use std::time::Duration;
+
+use super::super::Policy;
+use super::super::event::{Action, Event, JobIx, Said};
+use super::bench::{Bench, JOB, decided, gap, granted, policy, secs};
+use crate::config::{CatchUp, OnOverlap, OnStoreDown};
+use crate::store::{ClaimReply, Kind, Outcome, Range};
+
+fn down(on_store_down: OnStoreDown) -> Policy {
+    Policy {
+        on_store_down,
+        ..policy()
+    }
+}
+
+/// The claim of 1010 gets no answer.
+fn cut_off(policy: Policy) -> (Bench, super::super::ClaimSpec) {
+    let mut bench = Bench::new(policy);
+    bench.due(1010);
+    let spec = bench.claim(1010);
+    bench.unanswered(&spec);
+    (bench, spec)
+}
+
+fn back(bench: &mut Bench) {
+    bench.feed(Event::StoreUp);
+}
+
+#[test]
+fn wait_uses_the_answer_that_comes_in_the_end() {
+    let (mut bench, spec) = cut_off(down(OnStoreDown::Wait));
+    bench.at(1015);
+    bench.nothing();
+    back(&mut bench);
+    bench.grant(&spec);
+}
+
+#[test]
+fn what_comes_due_meanwhile_is_judged_by_catch_up() {
+    let (mut bench, spec) = cut_off(down(OnStoreDown::Wait));
+    bench.due(1020);
+    bench.due(1030);
+    bench.nothing();
+    back(&mut bench);
+    bench.nothing();
+    bench.answer(&spec, decided());
+    assert_eq!(bench.action(), Action::Register { job: JOB });
+    bench.registered(1010);
+    let newest = bench.claim(1030);
+    assert_eq!(newest.kind, Kind::CatchUp);
+    bench.answer(&newest, gap(1010));
+    let newest = bench.claim(1030);
+    let drops = newest.gap.expect("an answer to the gap").drop;
+    assert_eq!(drops.len(), 1);
+    assert_eq!(drops[0].outcome, Outcome::Missed);
+}
+
+#[test]
+fn with_none_the_newest_of_an_outage_still_runs_within_its_deadline() {
+    let (mut bench, spec) = cut_off(Policy {
+        catch_up: CatchUp::None,
+        ..down(OnStoreDown::Wait)
+    });
+    bench.due(1020);
+    bench.due(1030);
+    back(&mut bench);
+    bench.answer(&spec, decided());
+    bench.action();
+    bench.registered(1010);
+    let newest = bench.claim(1030);
+    assert_eq!(newest.kind, Kind::Schedule);
+    assert_eq!(newest.deadline, secs(1330));
+}
+
+#[test]
+fn at_the_start_deadline_the_claim_is_cancelled() {
+    let (mut bench, spec) = cut_off(down(OnStoreDown::Wait));
+    bench.at(1311);
+    let cancel = Action::Cancel {
+        job: JOB,
+        claim: spec.claim,
+    };
+    assert_eq!(bench.action(), cancel);
+    bench.answer(&spec, granted());
+    bench.nothing();
+    back(&mut bench);
+    assert_eq!(bench.action(), Action::Register { job: JOB });
+}
+
+#[test]
+fn run_starts_at_once_without_the_store_and_under_the_same_claim() {
+    let (mut bench, spec) = cut_off(down(OnStoreDown::Run));
+    assert_eq!(bench.started_alone(1010), spec.claim);
+    bench.ended();
+    bench.due(1020);
+    bench.started_alone(1020);
+    bench.nothing();
+}
+
+#[test]
+fn run_does_not_overlap_with_itself() {
+    let (mut bench, _) = cut_off(down(OnStoreDown::Run));
+    bench.started_alone(1010);
+    bench.due(1020);
+    assert!(bench.said(1020, &Said::StillRunning));
+    bench.nothing();
+    let (mut bench, _) = cut_off(Policy {
+        on_overlap: OnOverlap::Wait,
+        ..down(OnStoreDown::Run)
+    });
+    bench.started_alone(1010);
+    bench.due(1020);
+    bench.nothing();
+    bench.ended();
+    bench.started_alone(1020);
+}
+
+#[test]
+fn what_ran_alone_is_not_run_again_when_the_store_is_back() {
+    let (mut bench, _) = cut_off(down(OnStoreDown::Run));
+    bench.started_alone(1010);
+    back(&mut bench);
+    assert_eq!(bench.action(), Action::Register { job: JOB });
+    bench.registered(1000);
+    bench.nothing();
+    bench.due(1020);
+    let spec = bench.claim(1020);
+    bench.answer(&spec, gap(1000));
+    let spec = bench.claim(1020);
+    assert_eq!(spec.gap.map(|gap| gap.drop), Some(Vec::new()));
+}
+
+#[test]
+fn skip_cancels_and_records_the_skips_once_the_store_is_back() {
+    let (mut bench, spec) = cut_off(down(OnStoreDown::Skip));
+    let cancel = Action::Cancel {
+        job: JOB,
+        claim: spec.claim,
+    };
+    assert_eq!(bench.action(), cancel);
+    bench.due(1020);
+    bench.nothing();
+    back(&mut bench);
+    assert_eq!(bench.action(), Action::Register { job: JOB });
+    bench.registered(1000);
+    let range = Range {
+        from: secs(1010),
+        until: secs(1020),
+        count: 2,
+    };
+    assert_eq!(bench.action(), Action::RecordSkips { job: JOB, range });
+    bench.due(1030);
+    bench.nothing();
+    bench.closed();
+    bench.claim(1030);
+}
+
+#[test]
+fn skips_that_others_decided_are_not_recorded() {
+    let (mut bench, _) = cut_off(down(OnStoreDown::Skip));
+    bench.action();
+    back(&mut bench);
+    bench.action();
+    bench.registered(1010);
+    bench.nothing();
+}
+
+#[test]
+fn a_daemon_that_starts_without_its_store_runs_alone_what_may() {
+    let mut bench = Bench::fresh(vec![down(OnStoreDown::Run)], None);
+    bench.due(1010);
+    bench.nothing();
+    bench.feed(Event::StoreDown);
+    bench.started_alone(1010);
+    bench.nothing();
+}
+
+#[test]
+fn a_daemon_that_starts_without_its_store_catches_up_later() {
+    let mut bench = Bench::fresh(vec![down(OnStoreDown::Wait)], None);
+    bench.feed(Event::StoreDown);
+    bench.due(1010);
+    bench.due(1020);
+    bench.nothing();
+    back(&mut bench);
+    bench.nothing();
+    bench.registered(1000);
+    bench.claim(1020);
+}
+
+#[test]
+fn an_outage_longer_than_the_window_leaves_a_verdict() {
+    let (mut bench, _) = cut_off(Policy {
+        catch_up_window: Duration::from_secs(5),
+        calendar: std::sync::Arc::new(super::bench::Every(1010)),
+        start_deadline: Duration::from_secs(5),
+        ..down(OnStoreDown::Wait)
+    });
+    bench.at(1100);
+    bench.action();
+    back(&mut bench);
+    bench.action();
+    bench.registered(1000);
+    let spec = bench.claim(1010);
+    assert!(spec.deadline < secs(1100), "only its verdict is wanted");
+    bench.answer(&spec, granted());
+    let cancel = Action::Cancel {
+        job: JOB,
+        claim: spec.claim,
+    };
+    assert_eq!(bench.action(), cancel, "it was granted against expectation");
+}
+
+#[test]
+fn what_other_servers_keep_is_claimed_while_the_server_of_one_lock_is_away() {
+    let mut bench = Bench::fresh(vec![policy(), policy()], None);
+    for job in [JobIx(0), JobIx(1)] {
+        bench.feed(Event::Registered {
+            job,
+            decided_until: secs(1000),
+            store_now: secs(1000),
+            open: None,
+        });
+    }
+    bench.nothing();
+    bench.due(1010);
+    let spec = bench.claim(1010);
+    let (job, claim) = (spec.job, spec.claim);
+    bench.feed(Event::UnansweredAlone { job, claim });
+    bench.nothing();
+    bench.feed(Event::Due {
+        job: JobIx(1),
+        at: secs(1010),
+    });
+    let other = bench.claim(1010);
+    assert_eq!(other.job, JobIx(1));
+    // And its own is still being asked for.
+    bench.grant(&spec);
+}
+
+#[test]
+fn a_store_that_recovers_is_asked_again_when_it_has_in_order_and_nothing_is_left_out() {
+    let mut bench = Bench::new(policy());
+    bench.due(1010);
+    let spec = bench.claim(1010);
+    let remaining = Duration::from_secs(25);
+    bench.answer(&spec, ClaimReply::Recovering { remaining });
+    bench.due(1020);
+    bench.due(1030);
+    bench.nothing();
+    bench.at(1035);
+    let first = bench.claim(1010);
+    assert_ne!(first.claim, spec.claim, "a claim of its own");
+    bench.answer(&first, ClaimReply::Unknown);
+    assert!(bench.said(1010, &Said::Unknown));
+    let second = bench.claim(1020);
+    bench.grant(&second);
+}
+
+#[test]
+fn what_lies_before_a_loss_is_unknown_and_what_lies_after_it_missed() {
+    let mut bench = Bench::new(policy());
+    bench.due(1060);
+    let spec = bench.claim(1060);
+    let (last, lost_at) = (secs(1000), Some(secs(1030)));
+    bench.answer(&spec, ClaimReply::Gap { last, lost_at });
+    let answer = bench.claim(1060).gap.expect("an answer to the gap");
+    let drops: Vec<_> = answer.drop.iter().map(|d| (d.outcome, d.range)).collect();
+    let range = |from, until, count| Range {
+        from: secs(from),
+        until: secs(until),
+        count,
+    };
+    let unknown = (Outcome::Unknown, range(1010, 1030, 3));
+    assert_eq!(drops, [unknown, (Outcome::Missed, range(1040, 1050, 2))]);
+}

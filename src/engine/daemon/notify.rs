@@ -1,0 +1,103 @@
+//! Word to the service manager (`sd_notify(3)`), never waiting for it.
+
+use std::ffi::OsString;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+/// The manager's socket, if there is a manager.
+#[derive(Debug)]
+pub(super) struct Manager {
+    socket: Option<(UnixDatagram, SocketAddr)>,
+    /// How often it wants a sign of life.
+    ping_every: Option<Duration>,
+}
+
+impl Manager {
+    /// The manager that `$NOTIFY_SOCKET` names.
+    pub(super) fn from_env() -> Self {
+        let socket = std::env::var_os("NOTIFY_SOCKET").and_then(|path| {
+            let opened = open(&path);
+            if let Err(error) = &opened {
+                tracing::warn!("cannot reach the service manager: {error}");
+            }
+            opened.ok()
+        });
+        let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+        let for_us = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
+        let ping_every = number("WATCHDOG_USEC")
+            .filter(|usec| for_us && *usec > 0)
+            .map(|usec| Duration::from_micros(usec) / 2);
+        Self { socket, ping_every }
+    }
+
+    /// How often to say [`Manager::alive`].
+    pub(super) fn ping_every(&self) -> Option<Duration> {
+        self.ping_every
+    }
+
+    /// The daemon serves.
+    pub(super) fn ready(&self, status: &str) {
+        self.send(&format!("READY=1\nSTATUS={status}"));
+    }
+
+    /// What it is doing.
+    pub(super) fn status(&self, status: &str) {
+        self.send(&format!("STATUS={status}"));
+    }
+
+    /// It begins to end, which may take so long.
+    pub(super) fn stopping(&self, limit: Duration, status: &str) {
+        self.send(&format!("STOPPING=1\nSTATUS={status}"));
+        self.extend(limit);
+    }
+
+    /// Ending takes so much longer from now.
+    pub(super) fn extend(&self, limit: Duration) {
+        self.send(&format!("EXTEND_TIMEOUT_USEC={}", limit.as_micros()));
+    }
+
+    /// A sign of life.
+    pub(super) fn alive(&self) {
+        self.send("WATCHDOG=1");
+    }
+
+    /// A manager that does not read costs us the message, not our time.
+    fn send(&self, text: &str) {
+        if let Some((socket, address)) = &self.socket
+            && let Err(error) = socket.send_to_addr(text.as_bytes(), address)
+        {
+            tracing::debug!("the service manager was not told: {error}");
+        }
+    }
+}
+
+fn open(path: &OsString) -> std::io::Result<(UnixDatagram, SocketAddr)> {
+    let address = match path.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(path)?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    Ok((socket, address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manager_that_does_not_read_never_blocks_us() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("notify");
+        let _deaf = UnixDatagram::bind(&path).expect("it can be bound");
+        let manager = Manager {
+            socket: Some(open(&path.into_os_string()).expect("it can be reached")),
+            ping_every: None,
+        };
+        for _ in 0..10_000 {
+            manager.status("still here");
+        }
+    }
+}

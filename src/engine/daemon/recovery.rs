@@ -1,0 +1,46 @@
+//! What the daemon says of a store that may have lost data. What it does is the core's business.
+
+use std::time::Duration;
+
+use super::Daemon;
+use crate::time::{BootInstant, Timestamp};
+
+/// Two answers that differ by less speak of the same wait.
+const SAME: Duration = Duration::from_secs(1);
+
+impl Daemon {
+    /// The store grants nothing for so long: said once.
+    pub(super) fn store_recovers(&mut self, remaining: Duration) {
+        if remaining.is_zero() {
+            return;
+        }
+        let until = BootInstant::now().plus(remaining);
+        let known = self.recovers.replace(until);
+        if known.is_some_and(|known| until <= known.plus(SAME)) {
+            self.recovers = known.max(Some(until));
+            return;
+        }
+        tracing::warn!(
+            "the store is new, was restarted or lost data: nothing is started until {} (another \
+             {:.1} s), for a run that it has forgotten may still go on somewhere; runs of this \
+             host go on, and occurrences wait (`cronlatch init` before a first start spares this)",
+            Timestamp::now().plus(remaining),
+            remaining.as_secs_f64()
+        );
+        self.status();
+    }
+
+    /// Says that the wait is over.
+    pub(super) fn look_for_recovery(&mut self) {
+        if self
+            .recovers
+            .is_some_and(|until| until.remaining().is_zero())
+        {
+            self.recovers = None;
+            tracing::info!(
+                "the store has recovered: what was due before it lost data, and is undecided, is \
+                 recorded as unknown"
+            );
+        }
+    }
+}

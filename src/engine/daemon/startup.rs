@@ -1,0 +1,116 @@
+//! The looks at a daemon's start: beside it, or, with `strict`, before it.
+
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::DaemonError;
+use super::notify::Manager;
+use crate::preflight::{self, Finding, Report, Severity, Subject, ids};
+use crate::process::Processes;
+
+/// How long between two tries to reach a store that must be looked at.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How long the service manager is to wait for the next try, at least.
+const TRY: Duration = Duration::from_secs(30);
+
+/// Whether the daemon goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Start {
+    /// It does.
+    Go,
+    /// It was told to stop before it began.
+    Stop,
+}
+
+/// Looks once the store answers, and logs what is worth a warning. Nothing waits for it.
+pub(super) async fn look_beside(subject: Subject) {
+    loop {
+        let report = preflight::look(&subject).await;
+        if report.unreachable.is_none() {
+            for finding in &report.findings {
+                // Said by those who notice it whenever it changes.
+                let elsewhere = [ids::EVICTION, ids::CLOCK];
+                if !elsewhere.iter().any(|id| id.0 == finding.id) {
+                    log(finding);
+                }
+            }
+            return;
+        }
+        tokio::time::sleep(AGAIN * 5).await;
+    }
+}
+
+/// Looks before anything starts: waits for the store, and refuses what is dangerous.
+pub(super) async fn look_first(
+    subject: &Subject,
+    processes: &Processes,
+) -> Result<Start, DaemonError> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    // It would end us; once we serve, it is heard.
+    let _hangup = signal(SignalKind::hangup())?;
+    // Every arm is cancel-safe: a look that is given up has changed nothing.
+    tokio::select! {
+        report = reachable(subject) => judge(&report),
+        Some(()) = terminate.recv() => Ok(stopped("SIGTERM")),
+        Some(()) = interrupt.recv() => Ok(stopped("SIGINT")),
+        () = processes.guard_gone() => Err(DaemonError::GuardGone),
+    }
+}
+
+fn stopped(signal: &str) -> Start {
+    tracing::info!("{signal}: stopped before it started");
+    Start::Stop
+}
+
+/// Looks until the store answers.
+async fn reachable(subject: &Subject) -> Report {
+    let manager = Manager::from_env();
+    let mut said = false;
+    loop {
+        let report = preflight::look(subject).await;
+        let Some(error) = &report.unreachable else {
+            return report;
+        };
+        if !std::mem::replace(&mut said, true) {
+            tracing::warn!(
+                "{error}; strict: waiting for it, for it must be looked at before anything starts"
+            );
+        }
+        manager.status("waiting for the store, to look at it first (strict)");
+        manager.extend(TRY);
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+fn judge(report: &Report) -> Result<Start, DaemonError> {
+    report.findings.iter().for_each(log);
+    let dangers: Vec<String> = report
+        .dangers()
+        .map(|f| format!("{} ({}): {}\n  help: {}", f.id, f.subject, f.text, f.mend))
+        .collect();
+    if dangers.is_empty() {
+        return Ok(Start::Go);
+    }
+    Err(DaemonError::Danger(format!(
+        "strict: refusing to start\n{}",
+        dangers.join("\n")
+    )))
+}
+
+/// One line, with what is to be done.
+fn log(finding: &Finding) {
+    let Finding {
+        id,
+        subject,
+        text,
+        mend,
+        ..
+    } = finding;
+    match finding.severity {
+        Severity::Danger => tracing::error!(finding = id, subject, "{text}; {mend}"),
+        Severity::Warning => tracing::warn!(finding = id, subject, "{text}; {mend}"),
+        Severity::Hint | Severity::Ok => tracing::debug!(finding = id, subject, "{text}"),
+    }
+}

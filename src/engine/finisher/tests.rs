@@ -1,0 +1,152 @@
+//! Verdicts meet a store that is away.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+
+use super::*;
+use crate::names::{HostName, JobName, LockName, RunId, Token};
+use crate::store::{
+    Claim, ClaimReply, HostInfo, HostReport, JobReport, Lock, Record, Registered, Registration,
+    RenewReply, Renewal, Settle, StoreSettings,
+};
+use crate::time::Timestamp;
+
+/// Takes verdicts while it is up, and does nothing else.
+#[derive(Debug, Default)]
+struct Sink {
+    up: AtomicBool,
+    taken: Mutex<Vec<Token>>,
+}
+
+fn away<T>() -> Result<T, StoreError> {
+    Err(StoreError::Unreachable("away".to_owned()))
+}
+
+#[async_trait]
+impl Store for Sink {
+    async fn finish(&self, finish: &Finish) -> Result<FinishReply, StoreError> {
+        if !self.up.load(Ordering::SeqCst) {
+            return away();
+        }
+        let mut taken = self.taken.lock().expect("no holder panics");
+        taken.push(finish.token.clone());
+        Ok(FinishReply::Released)
+    }
+
+    async fn claim(&self, _: &Claim) -> Result<ClaimReply, StoreError> {
+        away()
+    }
+    async fn renew(&self, _: &[Renewal]) -> Result<Vec<RenewReply>, StoreError> {
+        away()
+    }
+    async fn settle(&self, _: &Settle) -> Result<bool, StoreError> {
+        away()
+    }
+    async fn register(&self, _: &[Registration]) -> Result<Vec<Registered>, StoreError> {
+        away()
+    }
+    async fn announce(&self, _: &HostInfo, _: Duration) -> Result<(), StoreError> {
+        away()
+    }
+    async fn released(&self, _: &Lock, _: Duration) -> Result<(), StoreError> {
+        away()
+    }
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        away()
+    }
+    async fn jobs(&self, _: &[(JobName, Lock)]) -> Result<Vec<JobReport>, StoreError> {
+        away()
+    }
+    async fn history(&self, _: &JobName, _: &Lock, _: usize) -> Result<Vec<Record>, StoreError> {
+        away()
+    }
+    async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
+        away()
+    }
+    async fn init(&self) -> Result<Option<u64>, StoreError> {
+        away()
+    }
+}
+
+fn parcel(number: u32) -> Parcel {
+    let host = HostName::parse("a").expect("a name");
+    Parcel {
+        finish: Finish {
+            lock: Lock::named(&LockName::parse("lock").expect("a name")),
+            token: Token::new(&host, &RunId::new()),
+            record: None,
+            job: None,
+            give_back: true,
+            keep: 100,
+        },
+        lease: None,
+        job: Some(JobIx(number)),
+        spooled: false,
+    }
+}
+
+struct Bench {
+    store: Arc<Sink>,
+    finisher: Finisher,
+    notices: mpsc::UnboundedReceiver<Message>,
+    _dir: tempfile::TempDir,
+}
+
+fn bench() -> Bench {
+    let dir = tempfile::tempdir().expect("a directory");
+    let settings = StoreSettings::Sqlite {
+        path: dir.path().join("store.db"),
+    };
+    let spool = Spool::of(&HostName::parse("a").expect("a name"), &settings);
+    let store = Arc::new(Sink::default());
+    let (tx, notices) = mpsc::unbounded_channel();
+    Bench {
+        finisher: Finisher::start(Arc::<Sink>::clone(&store), spool, tx),
+        store,
+        notices,
+        _dir: dir,
+    }
+}
+
+#[tokio::test]
+async fn what_the_store_did_not_take_it_gets_in_order_once_it_is_back() {
+    let mut bench = bench();
+    let first = parcel(0);
+    let mut tokens = vec![first.finish.token.clone()];
+    bench.finisher.send(first);
+    let Some(Message::StoreFailed(_)) = bench.notices.recv().await else {
+        panic!("a failure is told");
+    };
+    for number in 1..20 {
+        let parcel = parcel(number);
+        tokens.push(parcel.finish.token.clone());
+        bench.finisher.send(parcel);
+    }
+    bench.store.up.store(true, Ordering::SeqCst);
+    bench.finisher.retry_now();
+    bench.finisher.idle(Duration::from_secs(60)).await;
+    assert_eq!(*bench.store.taken.lock().expect("no holder panics"), tokens);
+    let mut closed = Vec::new();
+    while closed.len() < 20 {
+        match bench.notices.recv().await {
+            Some(Message::Core(Event::RunClosed { job })) => closed.push(job.0),
+            Some(Message::StoreFailed(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(closed, (0..20).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn what_cannot_be_delivered_is_handed_back_also_what_is_under_way() {
+    let bench = bench();
+    let parcels = [parcel(0), parcel(1), parcel(2)];
+    let finishes = parcels.each_ref().map(|parcel| parcel.finish.clone());
+    for parcel in parcels {
+        bench.finisher.send(parcel);
+    }
+    let rest = bench.finisher.close(Duration::ZERO).await;
+    assert_eq!(rest, finishes);
+}

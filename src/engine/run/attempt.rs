@@ -1,0 +1,235 @@
+//! One attempt of a run: start the command, follow it, end it when it must end.
+
+use std::future::pending;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::{Stop, Tools, Work, command};
+use crate::config::OnLost;
+use crate::lease::{Lease, LeaseLost, timing};
+use crate::observe::run_log;
+use crate::process::{EndedBy, Event, Exit, Running, SpawnError, Status, Stream};
+use crate::store::Outcome;
+
+/// Why this daemon ended an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    TimedOut(Duration),
+    Lost(LeaseLost),
+    Stopped,
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Verdict {
+    pub(super) outcome: Outcome,
+    pub(super) reason: Option<String>,
+    pub(super) status: Option<Status>,
+    /// Whether the command was started at all.
+    pub(super) started: bool,
+}
+
+impl Verdict {
+    fn not_started(outcome: Outcome, reason: String) -> Self {
+        Self {
+            outcome,
+            reason: Some(reason),
+            status: None,
+            started: false,
+        }
+    }
+
+    /// Whether a further attempt could do better.
+    pub(super) fn is_worth_a_retry(&self) -> bool {
+        matches!(self.outcome, Outcome::Failed | Outcome::TimedOut)
+    }
+}
+
+/// What a lost lease means, in plain words.
+pub(super) fn lost_reason(lost: LeaseLost) -> &'static str {
+    match lost {
+        LeaseLost::Taken => "another holder took the lock",
+        LeaseLost::Absent => "the lock was gone from the store",
+        LeaseLost::Expired => "the lease could not be renewed in time",
+    }
+}
+
+impl Work<'_> {
+    /// Runs the command once.
+    pub(super) async fn attempt(
+        &mut self,
+        tools: &Tools,
+        stop: &mut watch::Receiver<Stop>,
+        number: u32,
+    ) -> Verdict {
+        let deadline = match (&self.lease, self.assignment.job.on_lost) {
+            (Some(lease), OnLost::Kill) => Some(timing::kill_at(lease.ends())),
+            _ => None,
+        };
+        let spawn = command::prepare(self.assignment, &tools.environment, number, deadline).await;
+        let spawn = match spawn {
+            Ok(spawn) => spawn,
+            Err(reason) => return Verdict::not_started(Outcome::Failed, reason),
+        };
+        match tools.processes.spawn(spawn).await {
+            Ok(running) => {
+                run_log!(
+                    info,
+                    self.fields,
+                    attempt = number,
+                    pid = running.pid,
+                    "started"
+                );
+                self.follow(running, stop).await
+            }
+            Err(error) => {
+                let outcome = match error {
+                    SpawnError::TooLate => Outcome::LeaseLost,
+                    SpawnError::CannotStart { .. } | SpawnError::GuardGone => Outcome::Failed,
+                };
+                Verdict::not_started(outcome, error.to_string())
+            }
+        }
+    }
+
+    async fn follow(&mut self, mut running: Running, stop: &mut watch::Receiver<Stop>) -> Verdict {
+        let timeout = self.assignment.job.timeout;
+        let timer = tokio::time::sleep(timeout.unwrap_or(Duration::MAX));
+        tokio::pin!(timer);
+        let mut cause = None;
+        // Every arm is cancel-safe: a channel, a timer, a watch, and a lease that says so.
+        loop {
+            tokio::select! {
+                event = running.events.recv() => match event {
+                    Some(Event::Line { stream, text }) => self.line(stream, &text),
+                    Some(Event::Exited(exit)) => return self.judge(&exit, cause),
+                    None => return self.judge(&GONE, cause),
+                },
+                lost = lost(&mut self.lease), if self.lost.is_none() => {
+                    self.lost = Some(lost);
+                    if self.lease_lost_ends_it(lost) {
+                        cause = cause.or(Some(Cause::Lost(lost)));
+                        running.end();
+                    }
+                }
+                () = &mut timer, if timeout.is_some() && cause.is_none() => {
+                    let limit = timeout.unwrap_or_default();
+                    run_log!(warn, self.fields, "ran longer than {limit:?}, its timeout: ending it");
+                    cause = Some(Cause::TimedOut(limit));
+                    running.end();
+                }
+                () = reached(stop, Stop::End), if cause.is_none() => {
+                    run_log!(warn, self.fields, "the daemon stops: ending it");
+                    cause = Some(Cause::Stopped);
+                    running.end();
+                }
+            }
+        }
+    }
+
+    /// Says that the lease is lost and whether that ends the job.
+    fn lease_lost_ends_it(&self, lost: LeaseLost) -> bool {
+        let why = lost_reason(lost);
+        match self.assignment.job.on_lost {
+            OnLost::Kill => {
+                run_log!(error, self.fields, "lease lost, {why}: ending it at once");
+                true
+            }
+            OnLost::Continue => {
+                run_log!(
+                    warn,
+                    self.fields,
+                    "lease lost, {why}: it goes on (on_lost: continue), and another run may overlap"
+                );
+                false
+            }
+        }
+    }
+
+    fn line(&mut self, stream: Stream, text: &str) {
+        self.tail.push(text);
+        match stream {
+            Stream::Out => run_log!(info, self.fields, stream = "stdout", "{text}"),
+            Stream::Err => run_log!(warn, self.fields, stream = "stderr", "{text}"),
+        }
+    }
+
+    fn judge(&self, exit: &Exit, cause: Option<Cause>) -> Verdict {
+        let (outcome, reason) = match (cause, exit.ended_by) {
+            (_, EndedBy::GuardGone) => (
+                Outcome::Unknown,
+                Some("the guard process went away".to_owned()),
+            ),
+            (Some(Cause::Lost(lost)), _) => {
+                (Outcome::LeaseLost, Some(lost_reason(lost).to_owned()))
+            }
+            (_, EndedBy::Deadline) => (
+                Outcome::LeaseLost,
+                Some(lost_reason(LeaseLost::Expired).to_owned()),
+            ),
+            (Some(Cause::TimedOut(limit)), _) => (
+                Outcome::TimedOut,
+                Some(format!("ran longer than {limit:?}")),
+            ),
+            (Some(Cause::Stopped), EndedBy::Request) => {
+                (Outcome::Stopped, Some("the daemon was stopped".to_owned()))
+            }
+            (Some(Cause::Stopped) | None, _) => self.judge_status(exit),
+        };
+        Verdict {
+            outcome,
+            reason,
+            status: Some(exit.status),
+            started: true,
+        }
+    }
+
+    fn judge_status(&self, exit: &Exit) -> (Outcome, Option<String>) {
+        let good = &self.assignment.job.success_exit_codes;
+        let succeeded = match exit.status {
+            Status::Code(code) => u8::try_from(code).is_ok_and(|code| good.contains(&code)),
+            Status::Signal(_) => false,
+            Status::Unknown => {
+                return (
+                    Outcome::Unknown,
+                    Some("how it ended is not known".to_owned()),
+                );
+            }
+        };
+        let outcome = if succeeded {
+            Outcome::Succeeded
+        } else {
+            Outcome::Failed
+        };
+        let reason = match exit.left_behind {
+            0 => None,
+            1 => Some("left 1 process behind, ended with it".to_owned()),
+            n => Some(format!("left {n} processes behind, ended with it")),
+        };
+        (outcome, reason)
+    }
+}
+
+const GONE: Exit = Exit {
+    status: Status::Unknown,
+    ended_by: EndedBy::GuardGone,
+    left_behind: 0,
+    survivors: 0,
+};
+
+/// Waits until the lease, if there is one, is lost. Cancel-safe.
+pub(super) async fn lost(lease: &mut Option<Lease>) -> LeaseLost {
+    match lease {
+        Some(lease) => lease.lost().await,
+        None => pending().await,
+    }
+}
+
+/// Waits until the daemon wants to stop at least so much. Cancel-safe.
+pub(super) async fn reached(stop: &mut watch::Receiver<Stop>, level: Stop) {
+    if stop.wait_for(|now| *now >= level).await.is_err() {
+        // Whoever could tell us is gone, and so is this process soon.
+        pending::<()>().await;
+    }
+}

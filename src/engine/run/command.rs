@@ -1,0 +1,120 @@
+//! From a job and a grant to the command that the guard starts.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use super::Assignment;
+use super::env_file;
+use super::identity::Identity;
+use crate::config::{Command, Job};
+use crate::process::{Spawn, Stdio};
+use crate::time::BootInstant;
+
+/// A process environment.
+pub(crate) type Environment = BTreeMap<OsString, OsString>;
+
+/// Variables that speak to the daemon alone. Handed on, they would let a job answer the service
+/// manager in its place, or read the store's password.
+const OWN: [&str; 12] = [
+    "CREDENTIALS_DIRECTORY",
+    "CRONLATCH_STORE",
+    "INVOCATION_ID",
+    "JOURNAL_STREAM",
+    "LISTEN_FDNAMES",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "MAINPID",
+    "NOTIFY_SOCKET",
+    "RUST_LOG",
+    "WATCHDOG_PID",
+    "WATCHDOG_USEC",
+];
+
+/// The environment of this process without what speaks to the daemon alone.
+pub(crate) fn inherited() -> Environment {
+    std::env::vars_os()
+        .filter(|(name, _)| !OWN.iter().any(|own| name == own))
+        .collect()
+}
+
+/// The command of one attempt. The error is one that a person can act on; the attempt then counts
+/// as one that could not be started.
+pub(super) async fn prepare(
+    assignment: &Assignment,
+    inherited: &Arc<Environment>,
+    attempt: u32,
+    deadline: Option<BootInstant>,
+) -> Result<Spawn, String> {
+    let (identity, from_file) = look_up(&assignment.job).await?;
+    let job = &assignment.job;
+    let mut env = Environment::clone(inherited);
+    env.extend(identity.env);
+    env.extend(from_file.into_iter().map(pair));
+    env.extend(job.env.clone().into_iter().map(pair));
+    env.extend(ours(assignment, attempt).into_iter().map(pair));
+    Ok(Spawn {
+        run: assignment.run_id.clone(),
+        argv: argv(&job.command),
+        env,
+        working_dir: job.working_dir.clone(),
+        user: identity.credentials,
+        umask: job.umask,
+        nice: job.nice,
+        deadline,
+        signal: job.kill.signal,
+        grace: job.kill.grace,
+        stdio: Stdio::Capture,
+    })
+}
+
+fn pair((name, value): (String, String)) -> (OsString, OsString) {
+    (name.into(), value.into())
+}
+
+fn argv(command: &Command) -> Vec<OsString> {
+    match command {
+        Command::Argv(words) => words.iter().map(OsString::from).collect(),
+        Command::Shell { shell, script } => vec![
+            shell.clone().into_os_string(),
+            "-c".into(),
+            OsString::from(script),
+        ],
+    }
+}
+
+/// What cronlatch tells a job.
+fn ours(assignment: &Assignment, attempt: u32) -> Vec<(String, String)> {
+    let mut ours = vec![
+        ("CRONLATCH_JOB", assignment.job.name.to_string()),
+        ("CRONLATCH_RUN_ID", assignment.run_id.to_string()),
+        ("CRONLATCH_ATTEMPT", attempt.to_string()),
+        ("CRONLATCH_HOST", assignment.host.to_string()),
+    ];
+    if let Some(at) = assignment.scheduled_at {
+        ours.push(("CRONLATCH_SCHEDULED_AT", at.to_string()));
+    }
+    if let Some(fence) = assignment.fence() {
+        ours.push(("CRONLATCH_FENCING_TOKEN", fence.to_string()));
+    }
+    ours.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
+}
+
+/// What may block, away from the runtime's threads, and only where there is something to do.
+async fn look_up(job: &Arc<Job>) -> Result<(Identity, Vec<(String, String)>), String> {
+    if job.user.is_none() && job.group.is_none() && job.env_file.is_none() {
+        return Ok((Identity::default(), Vec::new()));
+    }
+    let job = Arc::clone(job);
+    let looked_up = tokio::task::spawn_blocking(move || {
+        let identity = Identity::of(&job)?;
+        let from_file = match &job.env_file {
+            Some(path) => env_file::read(path)?,
+            None => Vec::new(),
+        };
+        Ok((identity, from_file))
+    });
+    looked_up
+        .await
+        .unwrap_or_else(|error| Err(format!("the look-up broke off: {error}")))
+}

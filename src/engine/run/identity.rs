@@ -1,0 +1,97 @@
+//! Whom a job runs as: names looked up by the daemon, never by the guard.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsString};
+
+use nix::unistd::{Gid, Group, Uid, User, getegid, geteuid, getgrouplist, getgroups};
+
+use crate::config::Job;
+use crate::process::Credentials;
+
+/// What a job's `user` and `group` come to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Identity {
+    /// `None`: as the daemon.
+    pub(super) credentials: Option<Credentials>,
+    /// What a login would set.
+    pub(super) env: BTreeMap<OsString, OsString>,
+}
+
+impl Identity {
+    /// Looks up a job's user and group. May block on a name service.
+    pub(super) fn of(job: &Job) -> Result<Self, String> {
+        let group = job.group.as_deref().map(group_id).transpose()?;
+        let Some(name) = job.user.as_deref() else {
+            return Ok(Self {
+                credentials: group.map(own_with_group).transpose()?,
+                env: BTreeMap::new(),
+            });
+        };
+        let user = user(name)?;
+        let gid = group.unwrap_or(user.gid);
+        let is_ours = user.uid == geteuid() && group.is_none_or(|gid| gid == getegid());
+        // An unprivileged daemon may not set even the groups it has.
+        let credentials = if is_ours && !user.uid.is_root() {
+            None
+        } else {
+            Some(Credentials {
+                uid: user.uid.as_raw(),
+                gid: gid.as_raw(),
+                groups: supplementary(&user, gid)?,
+            })
+        };
+        let env = [
+            ("USER", OsString::from(&user.name)),
+            ("LOGNAME", OsString::from(&user.name)),
+            ("HOME", user.dir.into_os_string()),
+            ("SHELL", user.shell.into_os_string()),
+        ];
+        Ok(Self {
+            credentials,
+            env: env.map(|(k, v)| (OsString::from(k), v)).into(),
+        })
+    }
+}
+
+fn user(name: &str) -> Result<User, String> {
+    let found = match name.parse::<u32>() {
+        Ok(uid) => User::from_uid(Uid::from_raw(uid)),
+        Err(_) => User::from_name(name),
+    };
+    match found {
+        Ok(Some(user)) => Ok(user),
+        Ok(None) => Err(format!("there is no user {name:?} on this host")),
+        Err(error) => Err(format!("cannot look up user {name:?}: {error}")),
+    }
+}
+
+fn group_id(name: &str) -> Result<Gid, String> {
+    if let Ok(gid) = name.parse::<u32>() {
+        return Ok(Gid::from_raw(gid));
+    }
+    match Group::from_name(name) {
+        Ok(Some(group)) => Ok(group.gid),
+        Ok(None) => Err(format!("there is no group {name:?} on this host")),
+        Err(error) => Err(format!("cannot look up group {name:?}: {error}")),
+    }
+}
+
+fn supplementary(user: &User, gid: Gid) -> Result<Vec<u32>, String> {
+    let name = CString::new(user.name.as_str()).map_err(|e| e.to_string())?;
+    let mut groups = getgrouplist(&name, user.gid)
+        .map_err(|error| format!("cannot look up the groups of {:?}: {error}", user.name))?;
+    if !groups.contains(&gid) {
+        groups.push(gid);
+    }
+    Ok(groups.into_iter().map(Gid::as_raw).collect())
+}
+
+fn own_with_group(gid: Gid) -> Result<Credentials, String> {
+    let groups =
+        getgroups().map_err(|error| format!("cannot read this process's groups: {error}"))?;
+    Ok(Credentials {
+        uid: geteuid().as_raw(),
+        gid: gid.as_raw(),
+        groups: groups.into_iter().map(Gid::as_raw).collect(),
+    })
+}

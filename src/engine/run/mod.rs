@@ -1,0 +1,340 @@
+//! One granted run, from the lease to the record: attempts, retries, and what ends them.
+//!
+//! Knows nothing of the daemon's loop; `trigger` uses the same driver.
+
+mod attempt;
+mod backoff;
+mod command;
+mod env_file;
+mod identity;
+mod tail;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use crate::config::{Job, OnLost};
+use crate::lease::{Held, Lease, LeaseLost, Watchdog};
+use crate::names::{HostName, RunId, Token};
+use crate::observe::{Occurrence, RunFields, run_log};
+use crate::process::{Processes, Status};
+use crate::store::{Kind, Lock, Outcome, Record, RunTenure, Tenure};
+use crate::time::{BootInstant, Timestamp};
+use attempt::{Verdict, lost, lost_reason, reached};
+pub(crate) use command::{Environment, inherited};
+use tail::Tail;
+
+/// How much the daemon wants its runs to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stop {
+    /// Not at all.
+    Not,
+    /// No further attempts.
+    Drain,
+    /// At once.
+    End,
+}
+
+/// What every run of a process needs.
+#[derive(Debug, Clone)]
+pub(crate) struct Tools {
+    /// Starts processes.
+    pub(crate) processes: Processes,
+    /// Renews leases.
+    pub(crate) watchdog: Watchdog,
+    /// What jobs inherit.
+    pub(crate) environment: Arc<Environment>,
+}
+
+/// By which right a run runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Right {
+    /// The store granted it.
+    Granted {
+        /// The fencing token.
+        fence: u64,
+        /// When the claim that was answered was sent.
+        sent: BootInstant,
+    },
+    /// `on_store_down: run`: nobody was asked.
+    Alone,
+}
+
+/// A run to be driven.
+#[derive(Debug, Clone)]
+pub(crate) struct Assignment {
+    /// The job.
+    pub(crate) job: Arc<Job>,
+    /// This host.
+    pub(crate) host: HostName,
+    /// The lock it holds.
+    pub(crate) lock: Lock,
+    /// The token of its claim.
+    pub(crate) token: Token,
+    /// Its identity.
+    pub(crate) run_id: RunId,
+    /// How it came to be.
+    pub(crate) kind: Kind,
+    /// Its occurrence; `None` for a manual run.
+    pub(crate) scheduled_at: Option<Timestamp>,
+    /// 1, or more for a rerun.
+    pub(crate) attempt: u32,
+    /// By which right.
+    pub(crate) right: Right,
+}
+
+impl Assignment {
+    /// What a store that lost its data needs to take the lease back.
+    fn tenure(&self, fence: u64) -> Tenure {
+        Tenure {
+            fence,
+            run_id: self.run_id.clone(),
+            run: Some(RunTenure {
+                job: self.job.name.clone(),
+                scheduled_at: self.scheduled_at,
+                attempt: self.attempt,
+                kind: self.kind,
+                started_at: Timestamp::now(),
+            }),
+        }
+    }
+
+    /// The fencing token, if the store gave one.
+    pub(crate) fn fence(&self) -> Option<u64> {
+        match self.right {
+            Right::Granted { fence, .. } => Some(fence),
+            Right::Alone => None,
+        }
+    }
+}
+
+/// A run that has ended. The lease is held until the record has been delivered.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// What to record.
+    pub(crate) record: Record,
+    /// The lease, if there was one.
+    pub(crate) lease: Option<Lease>,
+}
+
+struct Work<'a> {
+    assignment: &'a Assignment,
+    fields: RunFields,
+    lease: Option<Lease>,
+    lost: Option<LeaseLost>,
+    tail: Tail,
+}
+
+/// Drives a run to its end.
+pub(crate) async fn drive(
+    assignment: &Assignment,
+    tools: &Tools,
+    mut stop: watch::Receiver<Stop>,
+) -> Ended {
+    let mut work = Work::new(assignment, tools);
+    let began = Instant::now();
+    let started_at = Timestamp::now();
+    let (verdict, attempts) = work.attempts(tools, &mut stop).await;
+    work.report(&verdict, began.elapsed());
+    Ended {
+        record: work.record(&verdict, attempts, started_at),
+        lease: work.lease,
+    }
+}
+
+impl<'a> Work<'a> {
+    fn new(assignment: &'a Assignment, tools: &Tools) -> Self {
+        let lease = match assignment.right {
+            Right::Granted { fence, sent } => Some(tools.watchdog.hold(Held {
+                lock: assignment.lock.clone(),
+                token: assignment.token.clone(),
+                ttl: assignment.job.lock.ttl,
+                tenure: assignment.tenure(fence),
+                sent,
+                run: Some(assignment.run_id.clone()),
+                on_lost: assignment.job.on_lost,
+            })),
+            Right::Alone => None,
+        };
+        Self {
+            assignment,
+            fields: RunFields {
+                job: assignment.job.name.clone(),
+                run: assignment.run_id.clone(),
+                occurrence: Occurrence(assignment.scheduled_at),
+                host: assignment.host.clone(),
+            },
+            lease,
+            lost: None,
+            tail: Tail::default(),
+        }
+    }
+
+    /// Attempts until one succeeds, none is left, or something forbids another. Answers the last
+    /// verdict and how many times the command was started, reruns included.
+    async fn attempts(
+        &mut self,
+        tools: &Tools,
+        stop: &mut watch::Receiver<Stop>,
+    ) -> (Verdict, u32) {
+        let before = self.assignment.attempt.saturating_sub(1);
+        let mut tries = 0;
+        let mut starts = before;
+        loop {
+            tries += 1;
+            let mut verdict = self.attempt(tools, stop, before + tries).await;
+            starts += u32::from(verdict.started);
+            let Some(retry) = self.assignment.job.retry else {
+                return (verdict, starts);
+            };
+            if !verdict.is_worth_a_retry() || tries >= retry.attempts {
+                return (verdict, starts);
+            }
+            let delay = backoff::delay(&retry, tries, random());
+            self.report_retry(&verdict, delay, retry.attempts - tries);
+            if let Err((outcome, why)) = self.pause(delay, stop).await {
+                verdict.reason = Some(match verdict.reason.take() {
+                    Some(reason) => format!("{reason}; {why}"),
+                    None => why,
+                });
+                verdict.outcome = outcome.unwrap_or(verdict.outcome);
+                return (verdict, starts);
+            }
+        }
+    }
+
+    /// Waits before the next attempt; the error says why there is none.
+    async fn pause(
+        &mut self,
+        delay: Duration,
+        stop: &mut watch::Receiver<Stop>,
+    ) -> Result<(), (Option<Outcome>, String)> {
+        if let Some(lost) = self.lost
+            && self.assignment.job.on_lost == OnLost::Kill
+        {
+            let why = lost_reason(lost).to_owned();
+            return Err((Some(Outcome::LeaseLost), why));
+        }
+        let timer = tokio::time::sleep(delay);
+        tokio::pin!(timer);
+        // Every arm is cancel-safe: a timer, a watch, a lease that says so.
+        loop {
+            tokio::select! {
+                () = &mut timer => return Ok(()),
+                () = reached(stop, Stop::Drain) => {
+                    return Err((None, "no further attempt, for the daemon stops".to_owned()));
+                }
+                lost = lost(&mut self.lease), if self.lost.is_none() => {
+                    self.lost = Some(lost);
+                    if self.assignment.job.on_lost == OnLost::Kill {
+                        let why = format!("{} before the next attempt", lost_reason(lost));
+                        return Err((Some(Outcome::LeaseLost), why));
+                    }
+                }
+            }
+        }
+    }
+
+    fn report_retry(&self, verdict: &Verdict, delay: Duration, left: u32) {
+        let how = how(verdict);
+        run_log!(
+            warn,
+            self.fields,
+            "attempt {how}; {left} left, the next one in {delay:.1?}"
+        );
+    }
+
+    fn report(&self, verdict: &Verdict, took: Duration) {
+        let how = how(verdict);
+        if verdict.outcome == Outcome::Succeeded {
+            run_log!(
+                info,
+                self.fields,
+                outcome = word(verdict.outcome).replace(' ', "_"),
+                "finished after {took:.1?}: {how}"
+            );
+        } else {
+            run_log!(
+                warn,
+                self.fields,
+                outcome = word(verdict.outcome).replace(' ', "_"),
+                "finished after {took:.1?}: {how}"
+            );
+        }
+    }
+
+    fn record(&self, verdict: &Verdict, attempts: u32, started_at: Timestamp) -> Record {
+        let assignment = self.assignment;
+        let mut reason = verdict.reason.clone();
+        if reason.is_none() && assignment.right == Right::Alone {
+            reason = Some("ran without a lock: the store did not answer".to_owned());
+        }
+        Record {
+            job: assignment.job.name.clone(),
+            run_id: Some(assignment.run_id.clone()),
+            kind: assignment.kind,
+            scheduled_at: assignment.scheduled_at,
+            until: None,
+            count: None,
+            started_at: Some(started_at),
+            finished_at: Some(Timestamp::now()),
+            host: Some(assignment.host.clone()),
+            outcome: verdict.outcome,
+            reason,
+            by: None,
+            exit_code: match verdict.status {
+                Some(Status::Code(code)) => Some(code),
+                _ => None,
+            },
+            signal: match verdict.status {
+                Some(Status::Signal(signal)) => Some(signal),
+                _ => None,
+            },
+            attempts,
+            fence: assignment.fence(),
+            output_tail: self.tail.keep(verdict.outcome == Outcome::Succeeded),
+        }
+    }
+}
+
+/// How an attempt ended, as a clause.
+fn how(verdict: &Verdict) -> String {
+    let status = match verdict.status {
+        Some(Status::Code(0) | Status::Unknown) | None => String::new(),
+        Some(Status::Code(code)) => format!(", exit code {code}"),
+        Some(Status::Signal(signal)) => match nix::sys::signal::Signal::try_from(signal) {
+            Ok(name) => format!(", ended by {name}"),
+            Err(_) => format!(", ended by signal {signal}"),
+        },
+    };
+    let word = if verdict.started {
+        word(verdict.outcome)
+    } else {
+        "not started"
+    };
+    match &verdict.reason {
+        Some(reason) => format!("{word}{status} ({reason})"),
+        None => format!("{word}{status}"),
+    }
+}
+
+/// The outcome as people read it.
+fn word(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Succeeded => "succeeded",
+        Outcome::Failed => "failed",
+        Outcome::TimedOut => "timed out",
+        Outcome::LeaseLost => "lease lost",
+        Outcome::Stopped => "stopped",
+        Outcome::Interrupted => "interrupted",
+        Outcome::Skipped => "skipped",
+        Outcome::Missed => "missed",
+        Outcome::Unknown => "unknown",
+    }
+}
+
+/// A number in [0, 1); a source that fails gives 0, which costs spread and nothing else.
+pub(crate) fn random() -> f64 {
+    getrandom::u32().map_or(0.0, |n| f64::from(n) / (f64::from(u32::MAX) + 1.0))
+}

@@ -1,0 +1,295 @@
+//! Acquiring and releasing a bare lock: what `exec` and the library share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::patience::{Left, Patience, Setback, Wait};
+use crate::lease::timing;
+use crate::names::{HostName, RunId, Token};
+use crate::store::{Claim, ClaimReply, Finish, FinishReply, Lock, Store, StoreError, What};
+use crate::time::BootInstant;
+
+/// A store that takes longer for one claim than this is not waited for.
+const CLAIM_LIMIT: Duration = Duration::from_secs(5);
+/// The least time between two claims.
+const SETTLE: Duration = Duration::from_millis(5);
+/// How long is tried to cancel a claim whose answer did not come.
+const CANCEL_LIMIT: Duration = Duration::from_secs(2);
+/// The first pause after a failed release; it doubles up to a second.
+const RELEASE_RETRY: Duration = Duration::from_millis(50);
+
+/// The attempt to get one lock, under one token from first to last: a claim whose answer was lost
+/// is simply sent again.
+#[derive(Debug)]
+pub(crate) struct Acquisition {
+    store: Arc<dyn Store>,
+    claim: Claim,
+    wait: Wait,
+    /// The store may hold a lease under our token, now or when a delayed claim reaches it.
+    in_doubt: bool,
+}
+
+/// A lease as acquired.
+#[derive(Debug, Clone)]
+pub(crate) struct Grant {
+    pub(crate) lock: Lock,
+    pub(crate) token: Token,
+    pub(crate) run_id: RunId,
+    pub(crate) fence: u64,
+    pub(crate) ttl: Duration,
+    /// When the answered claim was sent: the lease counts from there.
+    pub(crate) sent: BootInstant,
+}
+
+/// Why a lock was not acquired.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotAcquired {
+    #[error("the lock is held by {by}")]
+    Held {
+        by: String,
+        remaining: Option<Duration>,
+    },
+    #[error("{}", waits_text(*.remaining))]
+    Recovering { remaining: Duration },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why a store grants nothing for a while, in plain words.
+pub(crate) fn waits_text(remaining: Duration) -> String {
+    format!(
+        "the store grants nothing for another {:.1} s: it is new, was restarted or lost its data, \
+         and a lock that it has forgotten may still be held (`cronlatch init` declares an empty \
+         store new)",
+        remaining.as_secs_f64()
+    )
+}
+
+impl Acquisition {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        host: &HostName,
+        lock: Lock,
+        ttl: Duration,
+        wait: Wait,
+    ) -> Self {
+        let run_id = RunId::new();
+        let claim = Claim {
+            lock,
+            token: Token::new(host, &run_id),
+            run_id,
+            ttl,
+            what: What::Lock,
+        };
+        Self {
+            store,
+            claim,
+            wait,
+            in_doubt: false,
+        }
+    }
+
+    /// Claims until the lock is ours or the wait is over. Dropping the future, or this value,
+    /// cancels a claim that may have been granted meanwhile.
+    pub(crate) async fn acquire(&mut self) -> Result<Grant, NotAcquired> {
+        let began = Instant::now();
+        let mut patience = Patience::new(&self.claim.lock.key);
+        let mut complained = false;
+        loop {
+            let why = match self.claim_once().await {
+                Ok(grant) => return Ok(grant),
+                Err(why) => why,
+            };
+            let setback = match &why {
+                NotAcquired::Held { remaining, .. } => Setback::Held(*remaining),
+                NotAcquired::Recovering { remaining } => Setback::Recovering(*remaining),
+                NotAcquired::Store(StoreError::Unreachable(_) | StoreError::PartUnreachable(_)) => {
+                    Setback::Silence
+                }
+                NotAcquired::Store(StoreError::Refused(_)) => Setback::Refusal,
+                NotAcquired::Store(StoreError::Corrupt(_)) => return Err(why),
+            };
+            let left = self.left(began);
+            let Some(pause) = patience.after(setback, left, spread()) else {
+                return Err(why);
+            };
+            // What is out of the ordinary is said once: nobody wonders why it takes long.
+            let is_odd = matches!(setback, Setback::Silence | Setback::Recovering(_));
+            if is_odd && !std::mem::replace(&mut complained, true) {
+                tracing::warn!(lock = self.claim.lock.name, "{why}; asking again");
+            } else {
+                tracing::debug!(lock = self.claim.lock.name, "{why}; asking again");
+            }
+            match setback {
+                Setback::Held(_) => self.listen(pause).await,
+                Setback::Recovering(_) | Setback::Silence | Setback::Refusal => {
+                    tokio::time::sleep(pause).await;
+                }
+            }
+        }
+    }
+
+    /// Makes sure that no claim of ours is granted any more. Tries for two seconds at most; what
+    /// is left then ends with its TTL.
+    pub(crate) async fn cancel(&mut self) {
+        if !self.in_doubt {
+            return;
+        }
+        let finish = finish_of(&self.claim.lock, &self.claim.token);
+        if let Err(error) = finish_until(&*self.store, &finish, CANCEL_LIMIT).await {
+            tracing::debug!(
+                lock = self.claim.lock.name,
+                "cannot cancel the claim, it ends with its TTL: {error}"
+            );
+        }
+        self.in_doubt = false;
+    }
+
+    /// The lease has an owner who will release it.
+    pub(crate) fn hand_over(mut self) {
+        self.in_doubt = false;
+    }
+
+    async fn claim_once(&mut self) -> Result<Grant, NotAcquired> {
+        let doubt = std::mem::replace(&mut self.in_doubt, true);
+        let sent = BootInstant::now();
+        let reply = tokio::time::timeout(CLAIM_LIMIT, self.store.claim(&self.claim))
+            .await
+            .unwrap_or_else(|_| {
+                let text = format!("no answer to a claim within {CLAIM_LIMIT:?}");
+                Err(StoreError::Unreachable(text))
+            });
+        let ttl = self.claim.ttl;
+        match reply {
+            // After a stop of this process most of the lease may be gone. The same claim again
+            // gives it its full length, or says that it is over.
+            Ok(ClaimReply::Granted { .. }) if timing::ends(sent, ttl).remaining() < ttl * 2 / 3 => {
+                let text = "the grant came when much of the lease was over".to_owned();
+                Err(StoreError::Unreachable(text).into())
+            }
+            Ok(ClaimReply::Granted { fence, .. }) => Ok(Grant {
+                lock: self.claim.lock.clone(),
+                token: self.claim.token.clone(),
+                run_id: self.claim.run_id.clone(),
+                fence,
+                ttl,
+                sent,
+            }),
+            Ok(ClaimReply::Held { by, remaining }) => {
+                self.in_doubt = doubt;
+                Err(NotAcquired::Held { by, remaining })
+            }
+            Ok(ClaimReply::Recovering { remaining }) => {
+                self.in_doubt = doubt;
+                Err(NotAcquired::Recovering { remaining })
+            }
+            Ok(reply) => {
+                self.in_doubt = doubt;
+                let text = format!("an answer that no claim of a bare lock can get: {reply:?}");
+                Err(StoreError::Corrupt(text).into())
+            }
+            Err(error @ (StoreError::Unreachable(_) | StoreError::PartUnreachable(_))) => {
+                Err(error.into())
+            }
+            Err(error) => {
+                self.in_doubt = doubt;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Until a release is heard of, at most for `pause`.
+    async fn listen(&self, pause: Duration) {
+        let began = Instant::now();
+        let until = began + pause;
+        let heard = self.store.released(&self.claim.lock, pause);
+        match tokio::time::timeout_at(until, heard).await {
+            // A store may say at once that something happened, as often as it is asked.
+            Ok(Ok(())) | Err(_) => tokio::time::sleep_until((began + SETTLE).min(until)).await,
+            // Not being able to listen must not turn waiting into a storm of claims.
+            Ok(Err(error)) => {
+                tracing::debug!("cannot listen for the release: {error}");
+                tokio::time::sleep_until(until).await;
+            }
+        }
+    }
+
+    fn left(&self, began: Instant) -> Left {
+        match self.wait {
+            Wait::UpTo(wait) => Left::Time(wait.saturating_sub(began.elapsed())),
+            Wait::Forever => Left::Unbounded,
+        }
+    }
+}
+
+impl Drop for Acquisition {
+    fn drop(&mut self) {
+        if self.in_doubt {
+            let finish = finish_of(&self.claim.lock, &self.claim.token);
+            finish_in_background(&self.store, finish);
+        }
+    }
+}
+
+/// Releases a lease, trying again until `limit` is over.
+pub(crate) async fn release(
+    store: &dyn Store,
+    lock: &Lock,
+    token: &Token,
+    limit: Duration,
+) -> Result<FinishReply, StoreError> {
+    finish_until(store, &finish_of(lock, token), limit).await
+}
+
+/// Releases a lease that nobody waits for any more; without a runtime it ends with its TTL.
+pub(crate) fn release_in_background(store: &Arc<dyn Store>, lock: &Lock, token: &Token) {
+    finish_in_background(store, finish_of(lock, token));
+}
+
+fn finish_in_background(store: &Arc<dyn Store>, finish: Finish) {
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        let store = Arc::clone(store);
+        runtime.spawn(async move { finish_until(&*store, &finish, CANCEL_LIMIT).await.map(drop) });
+    }
+}
+
+fn finish_of(lock: &Lock, token: &Token) -> Finish {
+    Finish {
+        lock: lock.clone(),
+        token: token.clone(),
+        record: None,
+        job: None,
+        give_back: false,
+        keep: 0,
+    }
+}
+
+async fn finish_until(
+    store: &dyn Store,
+    finish: &Finish,
+    limit: Duration,
+) -> Result<FinishReply, StoreError> {
+    let until = Instant::now() + limit;
+    let mut pause = RELEASE_RETRY;
+    loop {
+        let error = match tokio::time::timeout_at(until, store.finish(finish)).await {
+            Ok(Ok(reply)) => return Ok(reply),
+            Ok(Err(error)) => error,
+            Err(_) => StoreError::Unreachable(format!("no answer within {limit:?}")),
+        };
+        if Instant::now() + pause >= until {
+            return Err(error);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(1));
+    }
+}
+
+fn spread() -> u8 {
+    let mut byte = [0_u8];
+    // Without randomness those who wait ask at the same time, which is no harm.
+    let _ = getrandom::fill(&mut byte);
+    byte[0]
+}

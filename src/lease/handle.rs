@@ -1,0 +1,131 @@
+//! A lease as its holder sees it: how long it lasts, and the word that it is lost.
+
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use super::book::LeaseId;
+use super::rounds::Command;
+use super::watchdog::LeaseLost;
+use crate::time::BootInstant;
+
+/// What the watchdog last said of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Held { ends: BootInstant },
+    Lost(LeaseLost),
+}
+
+/// A lease under renewal; dropping it stops the renewal, and releases nothing.
+#[derive(Debug)]
+pub struct Lease {
+    pub(super) id: LeaseId,
+    pub(super) commands: mpsc::UnboundedSender<Command>,
+    pub(super) view: LeaseView,
+}
+
+impl Lease {
+    /// How long the lease lasts from now if no renewal succeeds any more; zero once lost.
+    pub fn validity(&self) -> Duration {
+        self.view.validity()
+    }
+
+    /// When it ends if no renewal succeeds any more.
+    pub fn ends(&self) -> BootInstant {
+        self.view.ends()
+    }
+
+    /// Waits until the lease is lost. Cancel-safe.
+    pub async fn lost(&mut self) -> LeaseLost {
+        self.view.lost().await
+    }
+
+    /// A view of the same lease for others; it does not keep the renewal going.
+    pub fn view(&self) -> LeaseView {
+        self.view.clone()
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // Fails only when the thread is gone, and then nothing is renewed.
+        let _ = self.commands.send(Command::LetGo(self.id));
+    }
+}
+
+/// Sees how a lease fares, without holding it.
+#[derive(Debug, Clone)]
+pub struct LeaseView {
+    state: watch::Receiver<State>,
+    /// Set once [`Self::lost`] has answered: a lost lease stays lost, even if a renewal succeeds
+    /// in the instant of its end.
+    lost: Option<LeaseLost>,
+    last_end: BootInstant,
+}
+
+impl LeaseView {
+    pub(super) fn new(state: watch::Receiver<State>, ends: BootInstant) -> Self {
+        Self {
+            state,
+            lost: None,
+            last_end: ends,
+        }
+    }
+
+    /// How long the lease lasts from now if no renewal succeeds any more; zero once lost.
+    pub fn validity(&self) -> Duration {
+        match (self.lost, *self.state.borrow()) {
+            (None, State::Held { ends }) => ends.remaining(),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Why it is lost, if it is.
+    pub fn known_loss(&self) -> Option<LeaseLost> {
+        self.lost.or(match *self.state.borrow() {
+            State::Lost(why) => Some(why),
+            State::Held { ends } => ends.remaining().is_zero().then_some(LeaseLost::Expired),
+        })
+    }
+
+    /// When it ends if no renewal succeeds any more.
+    pub fn ends(&self) -> BootInstant {
+        match *self.state.borrow() {
+            State::Held { ends } => ends,
+            State::Lost(_) => self.last_end,
+        }
+    }
+
+    /// Waits until the lease is lost. Cancel-safe.
+    ///
+    /// Does not depend on the watchdog thread for the end of the lease: that is looked at here
+    /// too, so that a thread that hangs or died cannot keep it secret.
+    pub async fn lost(&mut self) -> LeaseLost {
+        loop {
+            if let Some(why) = self.lost {
+                return why;
+            }
+            let state = *self.state.borrow_and_update();
+            match state {
+                State::Lost(why) => self.lost = Some(why),
+                State::Held { ends } if ends.remaining().is_zero() => {
+                    self.last_end = ends;
+                    self.lost = Some(LeaseLost::Expired);
+                }
+                State::Held { ends } => {
+                    self.last_end = ends;
+                    self.changed(ends.remaining()).await;
+                }
+            }
+        }
+    }
+
+    async fn changed(&mut self, limit: Duration) {
+        let changed = async {
+            if self.state.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        let _ = tokio::time::timeout(limit, changed).await;
+    }
+}

@@ -1,0 +1,279 @@
+//! The watchdog's loop: sleeps until something is due, asks the store, tells guard and holders.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::book::{Batch, Book, LeaseId, Terms};
+use super::handle::State;
+use super::timing;
+use super::watchdog::LeaseLost;
+use crate::names::RunId;
+use crate::process::Deadlines;
+use crate::store::{RenewReply, Store, StoreError};
+use crate::time::BootInstant;
+
+/// The loop goes round at least this often, so that a hang can be told from idleness.
+const BEAT: Duration = Duration::from_secs(1);
+/// A renewal is given up after this long. Longer than the response time-out, after which it is
+/// sent again, so that the store has the time to notice a dead link and to build a new one; an
+/// answer that still comes counts.
+const ATTEMPT_LIMIT: Duration = Duration::from_secs(5);
+
+/// What handles ask of the thread.
+#[derive(Debug)]
+pub(super) enum Command {
+    Hold(LeaseId, Seat, Box<Terms>),
+    LetGo(LeaseId),
+}
+
+/// Whom to tell about a lease.
+#[derive(Debug)]
+pub(super) struct Seat {
+    pub(super) state: watch::Sender<State>,
+    /// The run whose deadline the guard keeps.
+    pub(super) run: Option<RunId>,
+    /// For the log.
+    pub(super) lock: String,
+}
+
+/// When the loop last went round, in nanoseconds since boot.
+#[derive(Debug, Default)]
+pub(super) struct Beat(AtomicU64);
+
+impl Beat {
+    pub(super) fn at(&self) -> BootInstant {
+        BootInstant::from_duration(Duration::from_nanos(self.0.load(Ordering::Relaxed)))
+    }
+
+    pub(super) fn strike(&self, now: BootInstant) {
+        let nanos = u64::try_from(now.to_duration().as_nanos()).unwrap_or(u64::MAX);
+        self.0.store(nanos, Ordering::Relaxed);
+    }
+}
+
+struct Answer {
+    sent: BootInstant,
+    ids: Vec<LeaseId>,
+    result: Result<Vec<RenewReply>, StoreError>,
+}
+
+enum Event {
+    Time,
+    Command(Command),
+    Answer(Answer),
+    Closed,
+}
+
+/// The loop and what it owns. `clock` is the boot clock; tests pass one that they can move.
+pub(super) struct Rounds<C> {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) deadlines: Option<Deadlines>,
+    pub(super) commands: mpsc::UnboundedReceiver<Command>,
+    pub(super) beat: Arc<Beat>,
+    pub(super) clock: C,
+    book: Book,
+    /// That renewals fail was said, and none has succeeded since.
+    complained: bool,
+    seats: HashMap<LeaseId, Seat>,
+    attempts: JoinSet<Answer>,
+}
+
+impl<C: Fn() -> BootInstant> Rounds<C> {
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        deadlines: Option<Deadlines>,
+        commands: mpsc::UnboundedReceiver<Command>,
+        beat: Arc<Beat>,
+        clock: C,
+    ) -> Self {
+        Self {
+            store,
+            deadlines,
+            commands,
+            beat,
+            clock,
+            book: Book::default(),
+            complained: false,
+            seats: HashMap::new(),
+            attempts: JoinSet::new(),
+        }
+    }
+
+    /// Goes on until every handle and every lease is dropped.
+    pub(super) async fn run(mut self) {
+        loop {
+            let event = self.next_event().await;
+            let now = (self.clock)();
+            self.beat.strike(now);
+            // First of all: after a stop of the process an answer may lie ready that came when
+            // the lease was already over.
+            self.expire(now);
+            match event {
+                Event::Time => {}
+                Event::Closed => return,
+                Event::Command(command) => {
+                    self.obey(command);
+                    while let Ok(command) = self.commands.try_recv() {
+                        self.obey(command);
+                    }
+                    self.expire(now);
+                }
+                Event::Answer(answer) => self.take(answer, now),
+            }
+            for batch in self.book.ask(now) {
+                self.send(batch);
+            }
+        }
+    }
+
+    async fn next_event(&mut self) -> Event {
+        let now = (self.clock)();
+        let wait = self
+            .book
+            .next_wake()
+            .map_or(BEAT, |wake| wake.since(now).min(BEAT));
+        // Every arm is cancel-safe: a timer, `recv` and `join_next`.
+        tokio::select! {
+            biased;
+            command = self.commands.recv() => command.map_or(Event::Closed, Event::Command),
+            Some(done) = self.attempts.join_next() => done.map_or(Event::Time, Event::Answer),
+            () = tokio::time::sleep(wait) => Event::Time,
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Hold(id, seat, terms) => {
+                self.book.add(id, *terms);
+                self.seats.insert(id, seat);
+            }
+            Command::LetGo(id) => {
+                self.book.remove(id);
+                self.seats.remove(&id);
+            }
+        }
+    }
+
+    fn expire(&mut self, now: BootInstant) {
+        for id in self.book.expire(now) {
+            self.lose(id, LeaseLost::Expired);
+        }
+    }
+
+    fn take(&mut self, answer: Answer, now: BootInstant) {
+        let Answer { sent, ids, result } = answer;
+        let replies = match result {
+            Ok(replies) if replies.len() == ids.len() => replies,
+            Ok(replies) => {
+                tracing::error!(
+                    asked = ids.len(),
+                    answered = replies.len(),
+                    "the store answered another number of renewals than it was asked for"
+                );
+                return self.book.failed(now, sent, &ids, spread());
+            }
+            Err(error) => {
+                self.complain(ids.len(), &error);
+                return self.book.failed(now, sent, &ids, spread());
+            }
+        };
+        self.complained = false;
+        let changes = self.book.answered(sent, &ids, &replies);
+        self.tell_guard(&changes.extended);
+        for (id, ends) in changes.extended {
+            if let Some(seat) = self.seats.get(&id) {
+                seat.state.send_replace(State::Held { ends });
+            }
+        }
+        for (id, why) in changes.lost {
+            self.lose(id, why);
+        }
+    }
+
+    /// Aloud once an outage: renewals are tried again several times a second.
+    fn complain(&mut self, leases: usize, error: &StoreError) {
+        if self.complained {
+            tracing::debug!(leases, "renewal failed again: {error}");
+        } else {
+            self.complained = true;
+            tracing::warn!(leases, "renewal failed, trying again: {error}");
+        }
+    }
+
+    /// The guard hears of an extension from this thread, so that a busy runtime elsewhere cannot
+    /// let a job die whose lease is sound.
+    fn tell_guard(&self, extended: &[(LeaseId, BootInstant)]) {
+        let Some(deadlines) = &self.deadlines else {
+            return;
+        };
+        let runs: Vec<(RunId, BootInstant)> = extended
+            .iter()
+            .filter_map(|(id, ends)| {
+                let run = self.seats.get(id)?.run.clone()?;
+                Some((run, timing::kill_at(*ends)))
+            })
+            .collect();
+        if runs.is_empty() {
+            return;
+        }
+        if let Err(error) = deadlines.extend(&runs) {
+            tracing::error!("cannot tell the guard of renewed leases: {error}");
+        }
+    }
+
+    fn lose(&mut self, id: LeaseId, why: LeaseLost) {
+        if let Some(seat) = self.seats.remove(&id) {
+            // The holder knows what it means and says so: this may be a renewal that crossed the
+            // release on its way.
+            tracing::debug!(lock = seat.lock, "{why}");
+            seat.state.send_replace(State::Lost(why));
+        }
+    }
+
+    fn send(&mut self, batch: Batch) {
+        let mut places: HashMap<u64, Batch> = HashMap::new();
+        for (id, renewal) in batch.ids.into_iter().zip(batch.renewals) {
+            let part = places
+                .entry(self.store.place(&renewal.lock))
+                .or_insert_with(|| Batch {
+                    sent: batch.sent,
+                    ids: Vec::new(),
+                    renewals: Vec::new(),
+                });
+            part.ids.push(id);
+            part.renewals.push(renewal);
+        }
+        for part in places.into_values() {
+            self.send_part(part);
+        }
+    }
+
+    fn send_part(&mut self, batch: Batch) {
+        let store = Arc::clone(&self.store);
+        let Batch {
+            sent,
+            ids,
+            renewals,
+        } = batch;
+        self.attempts.spawn(async move {
+            let renewed = tokio::time::timeout(ATTEMPT_LIMIT, store.renew(&renewals)).await;
+            let result = renewed.unwrap_or_else(|_| {
+                let text = format!("no answer to a renewal within {ATTEMPT_LIMIT:?}");
+                Err(StoreError::Unreachable(text))
+            });
+            Answer { sent, ids, result }
+        });
+    }
+}
+
+fn spread() -> u8 {
+    let mut byte = [0_u8];
+    // Without randomness the retries of several hosts fall together, which is no harm.
+    let _ = getrandom::fill(&mut byte);
+    byte[0]
+}

@@ -1,0 +1,332 @@
+//! The watchdog's loop on a store that answers as told, on paused time.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use super::book::{LeaseId, Terms};
+use super::handle::State;
+use super::rounds::{Beat, Command, Rounds, Seat};
+use super::{Held, LeaseLost, Watchdog};
+use crate::config::OnLost;
+use crate::names::{JobName, RunId, Token};
+use crate::store::{
+    Claim, ClaimReply, Finish, FinishReply, HostInfo, HostReport, JobReport, Lock, Record,
+    Registered, Registration, RenewReply, Renewal, Settle, Store, StoreError, Tenure,
+};
+use crate::time::{BootInstant, Timestamp};
+
+/// How the store treats one call of `renew`.
+#[derive(Debug, Clone, Copy)]
+enum Answer {
+    All(RenewReply),
+    After(Duration, RenewReply),
+    Fails,
+    Hangs,
+    /// The asking thread itself hangs, its timers with it.
+    Blocks,
+}
+
+/// Answers the calls of `renew` in order; the last answer stands for all later ones.
+#[derive(Debug)]
+struct Scripted {
+    answers: Vec<Answer>,
+    calls: AtomicUsize,
+    asked: Mutex<Vec<usize>>,
+}
+
+impl Scripted {
+    fn new(answers: &[Answer]) -> Arc<Self> {
+        Arc::new(Self {
+            answers: answers.to_vec(),
+            calls: AtomicUsize::new(0),
+            asked: Mutex::default(),
+        })
+    }
+
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    fn sizes(&self) -> Vec<usize> {
+        self.asked.lock().expect("no test panics within").clone()
+    }
+}
+
+fn no<T>() -> Result<T, StoreError> {
+    Err(StoreError::Refused("not asked in these tests".to_owned()))
+}
+
+#[async_trait]
+impl Store for Scripted {
+    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<RenewReply>, StoreError> {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        let size = renewals.len();
+        self.asked.lock().expect("no test panics within").push(size);
+        match self.answers[call.min(self.answers.len() - 1)] {
+            Answer::All(reply) => Ok(vec![reply; size]),
+            Answer::After(pause, reply) => {
+                tokio::time::sleep(pause).await;
+                Ok(vec![reply; size])
+            }
+            Answer::Fails => Err(StoreError::Unreachable("as told".to_owned())),
+            Answer::Hangs => std::future::pending().await,
+            Answer::Blocks => loop {
+                std::thread::park();
+            },
+        }
+    }
+
+    async fn claim(&self, _: &Claim) -> Result<ClaimReply, StoreError> {
+        no()
+    }
+    async fn finish(&self, _: &Finish) -> Result<FinishReply, StoreError> {
+        no()
+    }
+    async fn settle(&self, _: &Settle) -> Result<bool, StoreError> {
+        no()
+    }
+    async fn register(&self, _: &[Registration]) -> Result<Vec<Registered>, StoreError> {
+        no()
+    }
+    async fn announce(&self, _: &HostInfo, _: Duration) -> Result<(), StoreError> {
+        no()
+    }
+    async fn released(&self, _: &Lock, _: Duration) -> Result<(), StoreError> {
+        no()
+    }
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        no()
+    }
+    async fn jobs(&self, _: &[(JobName, Lock)]) -> Result<Vec<JobReport>, StoreError> {
+        no()
+    }
+    async fn history(&self, _: &JobName, _: &Lock, _: usize) -> Result<Vec<Record>, StoreError> {
+        no()
+    }
+    async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
+        no()
+    }
+    async fn init(&self) -> Result<Option<u64>, StoreError> {
+        no()
+    }
+}
+
+const TTL: Duration = Duration::from_secs(30);
+
+/// The loop on paused time: its boot clock is the paused clock.
+struct Bench {
+    commands: mpsc::UnboundedSender<Command>,
+    start: Instant,
+    boot: BootInstant,
+    /// How long the process stood still, in milliseconds: the boot clock ran on, timers did not.
+    stood_still: Arc<AtomicU64>,
+}
+
+impl Bench {
+    fn start(store: Arc<dyn Store>) -> Self {
+        let (commands, inbox) = mpsc::unbounded_channel();
+        let (start, boot) = (Instant::now(), BootInstant::now());
+        let stood_still = Arc::new(AtomicU64::new(0));
+        let stop = Arc::clone(&stood_still);
+        let clock = move || {
+            let stop = Duration::from_millis(stop.load(Ordering::Relaxed));
+            boot.plus(start.elapsed() + stop)
+        };
+        let rounds = Rounds::new(store, None, inbox, Arc::new(Beat::default()), clock);
+        tokio::spawn(rounds.run());
+        Self {
+            commands,
+            start,
+            boot,
+            stood_still,
+        }
+    }
+
+    fn hold(&self, id: u64) -> watch::Receiver<State> {
+        let now = self.boot.plus(self.start.elapsed());
+        let (state, view) = watch::channel(State::Held { ends: now });
+        let seat = Seat {
+            state,
+            run: None,
+            lock: "k".to_owned(),
+        };
+        let terms = Terms {
+            lock: Lock::raw("k"),
+            token: Token::from_text("t"),
+            ttl: TTL,
+            tenure: Tenure::of_lock(1, RunId::from_text("r")),
+            sent: now,
+        };
+        self.commands
+            .send(Command::Hold(LeaseId(id), seat, Box::new(terms)))
+            .expect("the loop runs");
+        view
+    }
+
+    fn seconds(&self) -> f64 {
+        (self.start.elapsed().as_secs_f64() * 10.0).round() / 10.0
+    }
+
+    async fn until_lost(&self, view: &mut watch::Receiver<State>) -> (LeaseLost, f64) {
+        let lost = view.wait_for(|state| matches!(state, State::Lost(_)));
+        let lost = tokio::time::timeout(2 * TTL, lost).await;
+        let lost = lost.expect("lost in time").expect("the loop runs");
+        match *lost {
+            State::Lost(why) => (why, self.seconds()),
+            State::Held { .. } => unreachable!("waited for the other"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_lives_on_for_as_long_as_it_is_renewed() {
+    let store = Scripted::new(&[Answer::All(RenewReply::Renewed)]);
+    let bench = Bench::start(store.clone());
+    let view = bench.hold(1);
+    tokio::time::sleep(Duration::from_secs(3605)).await;
+    assert!(matches!(*view.borrow(), State::Held { .. }));
+    assert_eq!(store.calls(), 360);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_lost_at_its_end_even_when_the_store_hangs() {
+    let store = Scripted::new(&[Answer::Hangs]);
+    let bench = Bench::start(store.clone());
+    let mut view = bench.hold(1);
+    let lost = bench.until_lost(&mut view).await;
+    assert_eq!(lost, (LeaseLost::Expired, 29.7));
+    // Asked again after every response time-out, not only once.
+    assert!(store.calls() >= 15, "asked {} times", store.calls());
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_retried_until_one_renewal_succeeds() {
+    let mut answers = vec![Answer::Fails; 12];
+    answers.push(Answer::Hangs);
+    answers.push(Answer::All(RenewReply::Renewed));
+    let store = Scripted::new(&answers);
+    let bench = Bench::start(store.clone());
+    let view = bench.hold(1);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(matches!(*view.borrow(), State::Held { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_later_than_the_response_time_out_still_counts_from_its_send() {
+    let late = Answer::After(Duration::from_secs(4), RenewReply::Renewed);
+    let store = Scripted::new(&[late, Answer::Hangs]);
+    let bench = Bench::start(store.clone());
+    let mut view = bench.hold(1);
+    let lost = bench.until_lost(&mut view).await;
+    assert_eq!(lost, (LeaseLost::Expired, 39.7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_read_after_the_end_does_not_revive_the_lease() {
+    let answer = Answer::After(Duration::from_millis(500), RenewReply::Renewed);
+    let store = Scripted::new(&[answer]);
+    let bench = Bench::start(store.clone());
+    let mut view = bench.hold(1);
+    tokio::time::sleep(Duration::from_millis(10_300)).await;
+    assert_eq!(store.calls(), 1);
+    bench.stood_still.store(25_000, Ordering::Relaxed);
+    let lost = bench.until_lost(&mut view).await;
+    assert_eq!(lost, (LeaseLost::Expired, 10.5));
+    tokio::time::sleep(TTL).await;
+    assert_eq!(store.calls(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_taken_by_another_is_lost_with_the_next_renewal() {
+    let store = Scripted::new(&[Answer::All(RenewReply::Taken)]);
+    let bench = Bench::start(store.clone());
+    let mut view = bench.hold(1);
+    let lost = bench.until_lost(&mut view).await;
+    assert_eq!(lost, (LeaseLost::Taken, 10.0));
+    tokio::time::sleep(TTL).await;
+    assert_eq!(store.calls(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_let_go_is_not_renewed_any_more() {
+    let store = Scripted::new(&[Answer::All(RenewReply::Renewed)]);
+    let bench = Bench::start(store.clone());
+    let view = bench.hold(1);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    bench
+        .commands
+        .send(Command::LetGo(LeaseId(1)))
+        .expect("the loop runs");
+    tokio::time::sleep(TTL).await;
+    assert_eq!(store.calls(), 0);
+    assert!(matches!(*view.borrow(), State::Held { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_leases_are_renewed_in_one_call() {
+    let store = Scripted::new(&[Answer::All(RenewReply::Renewed)]);
+    let bench = Bench::start(store.clone());
+    let views: Vec<_> = (0..10_000).map(|id| bench.hold(id)).collect();
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    assert_eq!(store.sizes(), [10_000, 10_000]);
+    assert_eq!(views.len(), 10_000);
+}
+
+#[test]
+fn a_holder_learns_of_the_end_without_the_watchdog_thread() {
+    let watchdog = Watchdog::start_on(
+        || Ok(Scripted::new(&[Answer::Blocks]) as Arc<dyn Store>),
+        None,
+    )
+    .expect("a thread can be started");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime can be built");
+    runtime.block_on(async {
+        let mut lease = watchdog.hold(Held {
+            lock: Lock::raw("k"),
+            token: Token::from_text("t"),
+            ttl: Duration::from_millis(300),
+            tenure: Tenure::of_lock(1, RunId::from_text("r")),
+            sent: BootInstant::now(),
+            run: None,
+            on_lost: OnLost::Kill,
+        });
+        let limit = Duration::from_secs(60);
+        let lost = tokio::time::timeout(limit, lease.lost()).await;
+        assert_eq!(lost, Ok(LeaseLost::Expired));
+        assert_eq!(lease.validity(), Duration::ZERO);
+    });
+}
+
+#[test]
+fn a_dropped_lease_leaves_the_round() {
+    let store = Scripted::new(&[Answer::All(RenewReply::Renewed)]);
+    let same = Arc::clone(&store);
+    let watchdog = Watchdog::start_on(move || Ok(same as Arc<dyn Store>), None)
+        .expect("a thread can be started");
+    let held = Held {
+        lock: Lock::raw("k"),
+        token: Token::from_text("t"),
+        ttl: Duration::from_secs(3),
+        tenure: Tenure::of_lock(1, RunId::from_text("r")),
+        sent: BootInstant::now(),
+        run: None,
+        on_lost: OnLost::Kill,
+    };
+    // Due together, in a second.
+    let let_go = watchdog.hold(held.clone());
+    let kept = watchdog.hold(held);
+    drop(let_go);
+    while store.calls() == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(store.sizes(), [1]);
+    drop(kept);
+}

@@ -1,0 +1,43 @@
+//! The arithmetic of a lease: when it is renewed, when it ends, when its job must be dead.
+//!
+//! A lease of length `ttl` counts from *before* the request that was answered was sent, less 1 %
+//! for clocks that tick at slightly different rates. Renewal begins every third of it; a job gets
+//! its first signal early enough that SIGKILL of the whole tree lands before the lease ends.
+
+use std::time::Duration;
+
+use crate::time::BootInstant;
+
+/// What ending a process tree may take beyond its grace: scanning, signals, scheduling.
+pub const KILL_MARGIN: Duration = Duration::from_millis(500);
+
+/// How often a lease is renewed: every third of its length.
+pub fn renew_every(ttl: Duration) -> Duration {
+    ttl / 3
+}
+
+/// How long the store may take to answer before the attempt counts as failed: `min(1 s, ttl/12)`.
+pub fn response_timeout(ttl: Duration) -> Duration {
+    (ttl / 12).min(Duration::from_secs(1))
+}
+
+/// The grace a job gets unless it says otherwise: `min(10 s, ttl/4)`.
+pub fn default_kill_grace(ttl: Duration) -> Duration {
+    (ttl / 4).min(Duration::from_secs(10))
+}
+
+/// The shortest TTL that leaves room for one renewal that fails twice, the grace and the kill:
+/// `ttl/3 + 2T + kill_grace + ttl/100 + 500 ms`. A TTL below it is refused.
+pub fn needed(ttl: Duration, kill_grace: Duration) -> Duration {
+    renew_every(ttl) + 2 * response_timeout(ttl) + kill_grace + ttl / 100 + KILL_MARGIN
+}
+
+/// When a lease ends for its holder, given when the answered request was sent.
+pub fn ends(sent: BootInstant, ttl: Duration) -> BootInstant {
+    sent.plus(ttl.saturating_sub(ttl / 100))
+}
+
+/// When SIGKILL must be sent at the latest for a lease that ends at `end`.
+pub fn kill_at(end: BootInstant) -> BootInstant {
+    end.minus(KILL_MARGIN)
+}

@@ -1,0 +1,131 @@
+//! cronlatch: the cron that a fleet can trust.
+//!
+//! The same job list lies on many hosts. For every occurrence of every job the hosts race for a
+//! lock in a store they share; one wins, runs the job while its lease is renewed, and releases the
+//! lock with the token that proves it its own. **Every occurrence runs once**: at most once
+//! whatever the clocks, crashes and restarts, and at least once while a host and the store are up.
+//!
+//! # The library
+//!
+//! Rust programs take the same locks through [`Latch`]: with a TTL, a bounded wait that a release
+//! cuts short, renewal in the background, a fencing token and a signal for a lease that was lost.
+//!
+//! ```
+//! # let dir = tempfile::tempdir()?;
+//! # let url = format!("sqlite:{}/locks.db", dir.path().display());
+//! # tokio::runtime::Runtime::new()?.block_on(async {
+//! use std::time::Duration;
+//!
+//! let latch = cronlatch::Latch::open(&url)?; // redis://10.0.0.5:6379/0 for a fleet
+//! let fence = latch
+//!     .lock("nightly-report")?
+//!     .ttl(Duration::from_secs(30))
+//!     .wait(Duration::from_secs(10))
+//!     .run(|ticket| async move {
+//!         // The work. Whatever it writes to can refuse a holder that comes late:
+//!         ticket.fence()
+//!     })
+//!     .await?;
+//! # assert!(fence > 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! **What the library cannot do.** The daemon and `cronlatch exec` kill a job before its lease can
+//! end in the store. A library cannot kill its caller: there exclusion ends at the lost-lease
+//! signal ([`HeldLock::lost`], [`RunError::Lost`]), and what comes after it, in code that does not
+//! watch for the signal or was paused when it came, is for the [fencing token](Ticket::fence) to
+//! catch.
+//!
+//! Everything else in this crate is the program `cronlatch`; it is public for its tests and may
+//! change at any time.
+//!
+//! # The life of a run
+//!
+//! 1. `config` reads the YAML list into validated jobs; every mistake is told at once, with its
+//!    line.
+//! 2. `schedule` names the instants, and its ticker fires at each: a job, and when it was due.
+//! 3. `engine` decides: is the host full, is an older run of the job open, is it draining? If the
+//!    job is to run, it sends a *claim* with a fresh token.
+//! 4. `store` judges the claim in one atomic step: the ledger first (was this occurrence decided
+//!    before?), then the lock. Winner and losers learn it in one round trip.
+//! 5. `lease` takes the granted lease into the watchdog thread, which renews it every third of its
+//!    TTL on a connection and a runtime of its own.
+//! 6. `process` spawns the command through the guard, a small child process which knows the
+//!    deadline of every run and ends what outlives it, whatever became of the daemon.
+//! 7. When the whole process tree is gone, `finish` writes verdict and record and releases the lock,
+//!    in one atomic step again; `observe` has logged every line on the way.
+//!
+//! Data flows in that order only: `schedule` knows nothing of stores, `store` nothing of
+//! processes, `process` nothing of schedules.
+//!
+//! # Who owns which state
+//!
+//! | state | owner |
+//! | --- | --- |
+//! | lock, ledger, history | the store; its clock is the arbiter |
+//! | when a lease ends | the watchdog thread, on the boot clock, counted from before the send |
+//! | running processes and their deadlines | the guard |
+//! | what a host is about to do | the engine's core, plain data behind one `handle(event)` |
+//! | finishes not yet delivered | the engine; spooled to disk at exit |
+//!
+//! # When things go wrong
+//!
+//! *A lease is lost* (taken, gone, or not renewed in time): the watchdog says so, the engine ends
+//! the job, the record says `lease_lost`, and nothing of the new holder's is touched. If the daemon
+//! itself hangs, the guard ends the job at its deadline, before the lease can end in the store.
+//!
+//! *The store dies*: renewals are retried until each lease's deadline, claims until the
+//! occurrence's start deadline; afterwards `catch_up` decides about what was missed.
+//!
+//! *The store loses its data*: it notices by the server process that its marker names, grants
+//! nothing until what it may have forgotten is over, and takes leases back from their holders
+//! (`store::protocol`, recovery); what was due before and is undecided is `unknown`.
+//!
+//! *SIGTERM comes*: no more claims, running jobs finish under renewed leases until
+//! `drain_timeout`, a second SIGTERM ends them.
+//!
+//! # Where to add things
+//!
+//! A subcommand: one file in `src/cli/`, one arm in its `mod.rs`. A look of `doctor`: one file in
+//! `src/preflight/`, an id, its line in `docs/operations.md`. A store: an implementation of
+//! `store::Store`, opened in `src/store/open.rs`, that passes `tests/it/contract`. A policy: a field
+//! of `config::Job`, decided in the engine's core, or, if hosts must agree on it, in
+//! `store::protocol` and the Lua scripts that are compared with it.
+
+#![allow(
+    rustdoc::private_intra_doc_links,
+    reason = "the docs of the program's own modules are for those who read its sources"
+)]
+
+mod latch;
+
+#[doc(hidden)]
+pub mod cli;
+#[doc(hidden)]
+pub mod config;
+#[doc(hidden)]
+pub mod engine;
+#[doc(hidden)]
+pub mod lease;
+#[doc(hidden)]
+pub mod names;
+#[doc(hidden)]
+pub mod observe;
+mod preflight;
+#[doc(hidden)]
+pub mod process;
+#[doc(hidden)]
+pub mod schedule;
+#[doc(hidden)]
+pub mod store;
+#[doc(hidden)]
+pub mod time;
+
+pub use latch::{
+    AcquireError, HeldLock, Latch, LatchBuilder, LockRequest, OpenError, ReleaseError, RunError,
+    Ticket,
+};
+pub use lease::LeaseLost;
+pub use names::InvalidName;
+pub use store::StoreError;

@@ -1,0 +1,7 @@
+//! The `cronlatch` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cronlatch::cli::main()
+}

@@ -1,0 +1,171 @@
+//! Logging through tracing-subscriber, always to standard error.
+
+use std::fmt;
+use std::io::IsTerminal as _;
+
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::{Format, Full, Writer};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+
+use super::stderr::Stderr;
+
+/// How to log.
+#[derive(Debug, Clone, clap::Args)]
+pub struct LogArgs {
+    /// The form of log lines
+    #[arg(
+        long,
+        global = true,
+        value_name = "FORM",
+        default_value = "text",
+        help_heading = "Log"
+    )]
+    pub log_format: LogFormat,
+    /// The least level to log; `RUST_LOG` says more [default: info]
+    #[arg(long, global = true, value_name = "LEVEL", help_heading = "Log")]
+    pub log_level: Option<LogLevel>,
+}
+
+/// The form of log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// The least level to log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogLevel {
+    /// Nothing at all.
+    Off,
+    /// What needs a person.
+    Error,
+    /// What may need one.
+    Warn,
+    /// What runs, and how it ended.
+    Info,
+    /// Why things happen.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+impl LogLevel {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
+}
+
+impl LogArgs {
+    /// Sends the log to standard error, as these options say. Once per process; a later call
+    /// changes nothing.
+    pub fn start(&self) {
+        let builder = tracing_subscriber::fmt()
+            .with_env_filter(self.filter())
+            .with_writer(|| Stderr)
+            .with_target(false);
+        let started = match self.log_format {
+            LogFormat::Json => builder
+                .json()
+                .flatten_event(true)
+                .with_current_span(false)
+                .with_span_list(false)
+                .try_init(),
+            LogFormat::Text if is_journal() => builder
+                .with_ansi(false)
+                .event_format(ForJournal::new())
+                .try_init(),
+            LogFormat::Text => builder.with_ansi(wants_colour()).try_init(),
+        };
+        // A test, or a program that uses the library, may have set a subscriber before.
+        drop(started);
+    }
+
+    /// Our own lines from the wanted level on, those of libraries from `warn` on; what
+    /// `RUST_LOG` says comes after and wins, unless a level was asked for explicitly.
+    fn filter(&self) -> EnvFilter {
+        let level = self.log_level.unwrap_or(LogLevel::Info).as_str();
+        let least = if self.log_level == Some(LogLevel::Off) {
+            "off"
+        } else {
+            "warn"
+        };
+        let ours = format!("{least},cronlatch={level}");
+        let rust_log = std::env::var("RUST_LOG").unwrap_or_default();
+        let wanted = match (self.log_level, rust_log.as_str()) {
+            (_, "") => ours.clone(),
+            (None, said) => format!("{ours},{said}"),
+            (Some(_), said) => format!("{said},{ours}"),
+        };
+        EnvFilter::try_new(&wanted).unwrap_or_else(|error| {
+            anstream::eprintln!("RUST_LOG is not understood and ignored: {error}");
+            EnvFilter::new(ours)
+        })
+    }
+}
+
+fn wants_colour() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+}
+
+/// Whether standard error goes straight to the journal: systemd names device and inode of the
+/// stream it connected, which tells a redirected one apart (systemd.exec(5), `JOURNAL_STREAM`).
+fn is_journal() -> bool {
+    let Ok(stream) = std::env::var("JOURNAL_STREAM") else {
+        return false;
+    };
+    nix::sys::stat::fstat(std::io::stderr())
+        .is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
+}
+
+/// Lines for the journal, which has its own timestamps: the level as `<N>` in front, as
+/// sd-daemon(3) has it, then the message.
+struct ForJournal(Format<Full, ()>);
+
+impl ForJournal {
+    fn new() -> Self {
+        Self(
+            tracing_subscriber::fmt::format()
+                .without_time()
+                .with_level(false)
+                .with_target(false),
+        )
+    }
+}
+
+impl<S, N> FormatEvent<S, N> for ForJournal
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let level = *event.metadata().level();
+        let priority = if level == Level::ERROR {
+            3
+        } else if level == Level::WARN {
+            4
+        } else if level == Level::INFO {
+            6
+        } else {
+            7
+        };
+        write!(writer, "<{priority}>")?;
+        self.0.format_event(context, writer, event)
+    }
+}

@@ -1,0 +1,48 @@
+//! Lines about a run: each carries job, run, occurrence and host.
+
+use std::fmt;
+
+use crate::names::{HostName, JobName, RunId};
+use crate::time::Timestamp;
+
+/// What every line about a run says.
+#[derive(Debug, Clone)]
+pub(crate) struct RunFields {
+    /// The job.
+    pub(crate) job: JobName,
+    /// The run.
+    pub(crate) run: RunId,
+    /// The occurrence.
+    pub(crate) occurrence: Occurrence,
+    /// This host.
+    pub(crate) host: HostName,
+}
+
+/// The occurrence of a run, as a log line has it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Occurrence(pub(crate) Option<Timestamp>);
+
+impl fmt::Display for Occurrence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(at) => at.fmt(f),
+            None => f.write_str("manual"),
+        }
+    }
+}
+
+/// Logs about a run at a level of tracing: `run_log!(info, fields, "started", pid = 7)`.
+macro_rules! run_log {
+    ($level:ident, $fields:expr, $($rest:tt)+) => {{
+        let fields = &$fields;
+        tracing::$level!(
+            job = %fields.job,
+            run = %fields.run,
+            occurrence = %fields.occurrence,
+            host = %fields.host,
+            $($rest)+
+        )
+    }};
+}
+
+pub(crate) use run_log;

@@ -1,0 +1,207 @@
+//! Standard error as the log's end, which must not be able to stop the daemon.
+//!
+//! A terminal held by Ctrl-S, a pipe nobody reads or a journal that hangs would block a plain
+//! write for ever, and with it the thread that logs. Here a line waits for its reader a little,
+//! so that a flood is slowed down rather than lost; then lines are dropped, and counted, until
+//! there is room again.
+
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// How long a line waits for room.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// What a pipe that has room takes at once without blocking (`PIPE_BUF`, pipe(7)); other ends
+/// take more.
+const CHUNK: usize = 4096;
+
+static STATE: Mutex<State> = Mutex::new(State::new());
+
+#[derive(Debug)]
+struct State {
+    /// Lines dropped since there was room last.
+    dropped: u64,
+    /// The last line was written in part.
+    torn: bool,
+}
+
+/// Standard error for one line; made anew for each.
+#[derive(Debug)]
+pub(super) struct Stderr;
+
+impl Write for Stderr {
+    /// Takes the whole line, always: what cannot be written is counted.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let end = io::stderr();
+        let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+        state.line(end.as_fd(), line, PATIENCE);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl State {
+    const fn new() -> Self {
+        Self {
+            dropped: 0,
+            torn: false,
+        }
+    }
+
+    fn line(&mut self, end: BorrowedFd<'_>, line: &[u8], patience: Duration) {
+        // While lines are dropped none waits: the reader is known to be away.
+        let patience = if self.dropped == 0 {
+            patience
+        } else {
+            Duration::ZERO
+        };
+        let until = Instant::now() + patience;
+        let newline = if self.torn { "\n" } else { "" };
+        let text = match self.dropped {
+            0 => newline.to_owned(),
+            n => format!("{newline}({n} lines of the log were dropped: nobody read them)\n"),
+        };
+        match put(end, text.as_bytes(), until) {
+            Put::All => {
+                self.dropped = 0;
+                self.torn = false;
+            }
+            Put::None => {
+                self.dropped += 1;
+                return;
+            }
+            Put::Part => {
+                self.dropped += 1;
+                self.torn = true;
+                return;
+            }
+        }
+        match put(end, line, until) {
+            Put::All => {}
+            Put::None => self.dropped = 1,
+            Put::Part => {
+                self.dropped = 1;
+                self.torn = true;
+            }
+        }
+    }
+}
+
+/// How much was written.
+enum Put {
+    All,
+    Part,
+    None,
+}
+
+fn put(end: BorrowedFd<'_>, mut text: &[u8], until: Instant) -> Put {
+    let len = text.len();
+    while !text.is_empty() {
+        if !has_room(end, until) {
+            return if text.len() == len {
+                Put::None
+            } else {
+                Put::Part
+            };
+        }
+        match nix::unistd::write(end, &text[..text.len().min(CHUNK)]) {
+            Ok(n) => text = &text[n..],
+            Err(Errno::EINTR) => {}
+            // Somebody else had the room.
+            Err(Errno::EAGAIN) if Instant::now() < until => {}
+            Err(Errno::EAGAIN) if text.len() == len => return Put::None,
+            Err(Errno::EAGAIN) => return Put::Part,
+            // Closed, or a full disk: there is nobody to tell.
+            Err(_) => return Put::All,
+        }
+    }
+    Put::All
+}
+
+/// Waits for room; an end that is broken has it, and says so when written to.
+fn has_room(end: BorrowedFd<'_>, until: Instant) -> bool {
+    loop {
+        let rest = until.saturating_duration_since(Instant::now());
+        let timeout = PollTimeout::try_from(rest).unwrap_or(PollTimeout::ZERO);
+        match poll(&mut [PollFd::new(end, PollFlags::POLLOUT)], timeout) {
+            Ok(0) => return false,
+            Err(Errno::EINTR) => {}
+            Ok(_) | Err(_) => return true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{PipeReader, Read as _};
+
+    use super::*;
+
+    /// What a reader finds now, without waiting for more.
+    fn read(reader: &mut PipeReader) -> String {
+        let mut text = Vec::new();
+        let mut chunk = [0; CHUNK];
+        while has_some(reader) {
+            let n = reader.read(&mut chunk).expect("there is some");
+            text.extend_from_slice(&chunk[..n]);
+        }
+        String::from_utf8(text).expect("it was text")
+    }
+
+    fn has_some(reader: &PipeReader) -> bool {
+        let mut fds = [PollFd::new(reader.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::ZERO) == Ok(1)
+    }
+
+    #[test]
+    fn a_reader_who_is_away_stops_nobody_and_is_told_what_it_missed() {
+        let (mut reader, writer) = io::pipe().expect("a pipe");
+        let mut state = State::new();
+        let line = format!("{}\n", "x".repeat(999));
+        let lines = 1_000;
+        for _ in 0..lines {
+            state.line(writer.as_fd(), line.as_bytes(), Duration::ZERO);
+        }
+        let seen = read(&mut reader).lines().count() as u64;
+        assert!(seen > 0 && state.dropped > 0);
+        assert_eq!(seen + state.dropped, lines);
+        state.line(writer.as_fd(), b"back\n", Duration::ZERO);
+        let missed = lines - seen;
+        assert_eq!(
+            read(&mut reader),
+            format!("({missed} lines of the log were dropped: nobody read them)\nback\n")
+        );
+    }
+
+    #[test]
+    fn a_line_longer_than_the_room_is_ended_before_the_next() {
+        let (mut reader, writer) = io::pipe().expect("a pipe");
+        let mut state = State::new();
+        let long = format!("{}\n", "x".repeat(1 << 21));
+        state.line(writer.as_fd(), long.as_bytes(), Duration::ZERO);
+        let part = read(&mut reader);
+        assert!(part.chars().all(|c| c == 'x') && part.len() < long.len());
+        state.line(writer.as_fd(), b"next\n", Duration::ZERO);
+        assert_eq!(
+            read(&mut reader),
+            "\n(1 lines of the log were dropped: nobody read them)\nnext\n"
+        );
+    }
+
+    #[test]
+    fn a_reader_who_has_gone_stops_nobody() {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        drop(reader);
+        let mut state = State::new();
+        state.line(writer.as_fd(), b"a line\n", Duration::ZERO);
+        assert_eq!(state.dropped, 0);
+    }
+}

@@ -1,0 +1,126 @@
+//! How far this host's clock is from the store's.
+
+use std::time::Duration;
+
+use super::{Finding, ids};
+use crate::config::show_duration;
+use crate::store::{Store, StoreError};
+use crate::time::{BootInstant, Timestamp};
+
+/// From here on people are told.
+pub(crate) const NOTABLE: Duration = Duration::from_secs(1);
+
+/// The host's clock less the store's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Offset {
+    /// In milliseconds; positive when the host is ahead.
+    pub(crate) millis: i64,
+    /// It may be wrong by so much: half of the round trip in which it was measured.
+    pub(crate) error: Duration,
+}
+
+impl Offset {
+    /// Asks the store for its clock, and takes the answer to be from the middle of the round trip.
+    pub(crate) async fn measure(store: &dyn Store) -> Result<Self, StoreError> {
+        let (sent, began) = (Timestamp::now(), BootInstant::now());
+        let theirs = store.now().await?;
+        let error = BootInstant::now().since(began) / 2;
+        let ours = sent.plus(error);
+        Ok(Self {
+            millis: ours.millis().saturating_sub(theirs.millis()),
+            error,
+        })
+    }
+
+    /// The most exact of several measurements, the first of which may include a log-in.
+    pub(crate) async fn measure_well(store: &dyn Store) -> Result<Self, StoreError> {
+        let mut best = Self::measure(store).await?;
+        for _ in 0..2 {
+            let next = Self::measure(store).await?;
+            if next.error < best.error {
+                best = next;
+            }
+        }
+        Ok(best)
+    }
+
+    /// Whether the clocks are certainly further apart than `limit`.
+    pub(crate) fn exceeds(self, limit: Duration) -> bool {
+        let apart = Duration::from_millis(self.millis.unsigned_abs());
+        apart.saturating_sub(self.error) > limit
+    }
+
+    /// Whether the clocks are certainly no further apart than `limit`.
+    pub(crate) fn is_within(self, limit: Duration) -> bool {
+        Duration::from_millis(self.millis.unsigned_abs()) + self.error <= limit
+    }
+
+    /// `2.1 s ahead of the store's`.
+    pub(crate) fn shown(self) -> String {
+        let seconds = Duration::from_millis(self.millis.unsigned_abs()).as_secs_f64();
+        let side = if self.millis < 0 {
+            "behind"
+        } else {
+            "ahead of"
+        };
+        let error = self.error.as_secs_f64();
+        format!("{seconds:.3} s {side} the store's (give or take {error:.3} s)")
+    }
+}
+
+/// What an offset means.
+pub(super) fn judge(offset: Offset, max: Duration) -> Finding {
+    let shown = offset.shown();
+    let text = format!("this host's clock is {shown}");
+    let mend = "keep the clocks of all hosts and of the store in step: chrony or \
+                systemd-timesyncd (`timedatectl set-ntp true`)";
+    if offset.exceeds(max) {
+        let max = show_duration(max);
+        return ids::CLOCK.danger(
+            "this host",
+            format!("{text}: beyond max_clock_skew ({max}) it claims nothing"),
+            mend,
+        );
+    }
+    if offset.exceeds(NOTABLE) {
+        return ids::CLOCK.warning(
+            "this host",
+            format!(
+                "{text}: nothing runs twice or early for that, but a host that is behind starts \
+                 its jobs late, and one that is ahead asks in vain first"
+            ),
+            mend,
+        );
+    }
+    ids::CLOCK.ok("this host", text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offset(millis: i64, error: u64) -> Offset {
+        Offset {
+            millis,
+            error: Duration::from_millis(error),
+        }
+    }
+
+    #[test]
+    fn an_offset_counts_only_as_far_as_it_is_certain() {
+        assert!(!offset(1_400, 500).exceeds(NOTABLE));
+        assert!(offset(1_501, 500).exceeds(NOTABLE));
+        assert!(offset(-1_501, 500).exceeds(NOTABLE));
+        assert!(!offset(100, 900).exceeds(NOTABLE));
+    }
+
+    #[test]
+    fn the_further_apart_the_worse() {
+        use super::super::Severity::{Danger, Ok, Warning};
+        let judged = |millis| judge(offset(millis, 10), Duration::from_secs(30)).severity;
+        assert_eq!(judged(900), Ok);
+        assert_eq!(judged(-2_000), Warning);
+        assert_eq!(judged(31_000), Danger);
+        assert_eq!(judged(-31_000), Danger);
+    }
+}

@@ -1,0 +1,48 @@
+//! Round trips, against what the shortest leases leave time for.
+
+use std::time::Duration;
+
+use super::facts::Facts;
+use super::{Finding, ids};
+use crate::config::{Job, show_duration};
+use crate::lease::timing;
+
+pub(super) fn judge(facts: &Facts, jobs: &[Job]) -> Finding {
+    let trip = facts.round_trip;
+    let text = format!("{trip:.1?} a round trip");
+    let mut short: Vec<&Job> = jobs
+        .iter()
+        .filter(|job| trip > timing::response_timeout(job.lock.ttl) / 4)
+        .collect();
+    short.sort_by_key(|job| job.lock.ttl);
+    let Some(shortest) = short.first() else {
+        return ids::LATENCY.ok(&facts.shown, text);
+    };
+    let limit = timing::response_timeout(shortest.lock.ttl);
+    let others = match short.len() - 1 {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    let who = format!(
+        "{}{others}, whose ttl of {} leaves {} for an answer",
+        shortest.name,
+        show_duration(shortest.lock.ttl),
+        show_duration(Duration::from_millis(
+            u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)
+        ))
+    );
+    let mend = "a longer ttl for these jobs, or a store that is nearer";
+    if trip > limit {
+        ids::LATENCY.danger(
+            &facts.shown,
+            format!("{text}: too slow to renew the leases of {who}"),
+            mend,
+        )
+    } else {
+        ids::LATENCY.warning(
+            &facts.shown,
+            format!("{text}: little is left for a slow moment in the leases of {who}"),
+            mend,
+        )
+    }
+}

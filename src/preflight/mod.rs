@@ -1,0 +1,129 @@
+//! Looks at everything around cronlatch on which its promises depend, before something goes wrong.
+//!
+//! Each look is a small file: it reads facts and answers [`Finding`]s, each with a stable id, what
+//! can go wrong, and how to mend it. `cronlatch doctor` prints them; the daemon logs them at its
+//! start, and with `strict: true` does not start on a dangerous one. Nothing is changed by a look,
+//! neither in the store nor on this host.
+//!
+//! | file | looks at |
+//! | --- | --- |
+//! | `servers`, `facts` | what each server says of itself; the files below judge that |
+//! | `memory`, `persistence`, `replicas`, `rights`, `latency`, `nodes` | the servers of the store |
+//! | `clock`, `zone` | the clocks and the time zone data of this host |
+//! | `containment`, `secrets`, `disk` | this host: processes, files, space |
+
+mod clock;
+mod containment;
+mod disk;
+mod facts;
+mod finding;
+mod latency;
+mod memory;
+mod nodes;
+mod persistence;
+mod replicas;
+mod rights;
+mod secrets;
+mod servers;
+mod zone;
+
+use std::time::Duration;
+
+pub(crate) use clock::{NOTABLE, Offset};
+pub(crate) use finding::{Finding, Severity, ids};
+
+use crate::config::JobList;
+use crate::store::{self, StoreError, StoreSettings};
+
+/// What is looked at.
+#[derive(Debug, Clone)]
+pub(crate) struct Subject {
+    /// The job list; without one only store and host are looked at.
+    pub(crate) list: Option<JobList>,
+    /// The store.
+    pub(crate) settings: StoreSettings,
+}
+
+/// What was found.
+#[derive(Debug)]
+pub(crate) struct Report {
+    /// The worst first.
+    pub(crate) findings: Vec<Finding>,
+    /// Why the store could not be looked at, if so.
+    pub(crate) unreachable: Option<StoreError>,
+}
+
+impl Report {
+    /// The findings that `strict` does not start on.
+    pub(crate) fn dangers(&self) -> impl Iterator<Item = &Finding> {
+        self.findings
+            .iter()
+            .filter(|finding| finding.severity == Severity::Danger)
+    }
+}
+
+/// The clocks of host and store may be so far apart unless the list says otherwise.
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(30);
+
+/// Takes all looks.
+pub(crate) async fn look(subject: &Subject) -> Report {
+    let on_host = subject.clone();
+    let local = tokio::task::spawn_blocking(move || look_at_host(&on_host));
+    let (mut findings, unreachable) = look_at_store(subject).await;
+    match local.await {
+        Ok(found) => findings.extend(found),
+        Err(error) => tracing::error!("a look at this host failed: {error}"),
+    }
+    findings.sort_by(|a, b| {
+        (b.severity.cmp(&a.severity))
+            .then_with(|| a.id.cmp(b.id))
+            .then_with(|| a.subject.cmp(&b.subject))
+    });
+    Report {
+        findings,
+        unreachable,
+    }
+}
+
+fn look_at_host(subject: &Subject) -> Vec<Finding> {
+    let jobs = subject.list.as_ref().map_or(&[][..], |list| &list.jobs);
+    let mut found = zone::look(jobs);
+    found.extend(containment::look(jobs));
+    found.extend(secrets::look(subject));
+    found.extend(disk::look(subject));
+    found
+}
+
+async fn look_at_store(subject: &Subject) -> (Vec<Finding>, Option<StoreError>) {
+    let mut found = servers::look(subject).await;
+    // A file that the embedded store would refuse or make is not opened for a look.
+    if let StoreSettings::Sqlite { path } = &subject.settings {
+        let refused = disk::refusal(path);
+        found.extend(refused);
+        return (found, None);
+    }
+    let shown = subject.settings.shown();
+    let max = subject
+        .list
+        .as_ref()
+        .map_or(MAX_CLOCK_SKEW, |list| list.max_clock_skew);
+    let measured = match store::open(&subject.settings) {
+        Ok(store) => Offset::measure_well(&*store).await,
+        Err(error) => Err(error),
+    };
+    match measured {
+        Ok(offset) => {
+            found.push(clock::judge(offset, max));
+            (found, None)
+        }
+        Err(error) => {
+            let known = found.iter().any(|f| {
+                f.id == ids::REACHABLE.0 && f.severity == Severity::Danger && f.subject == shown
+            });
+            if !known {
+                found.push(servers::away(&shown, &error));
+            }
+            (found, Some(error))
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Several servers that decide together must be several, and each its own master.
+
+use std::collections::HashMap;
+
+use super::facts::Facts;
+use super::{Finding, ids};
+use crate::store::StoreSettings;
+
+pub(super) fn judge(all: &[Facts], settings: &StoreSettings) -> Vec<Finding> {
+    let StoreSettings::Redlock(redlock) = settings else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    let count = redlock.nodes.len();
+    if count.is_multiple_of(2) {
+        found.push(ids::NODES.warning(
+            &settings.shown(),
+            format!(
+                "{count} servers survive the failure of no more of them than {} do",
+                count.saturating_sub(1)
+            ),
+            "take an odd number",
+        ));
+    }
+    let mut seen: HashMap<&str, &str> = HashMap::new();
+    for facts in all {
+        if let Some(run_id) = facts.info("run_id")
+            && let Some(first) = seen.insert(run_id, &facts.shown)
+        {
+            found.push(ids::NODES.danger(
+                &facts.shown,
+                format!("it is the same server as {first}: one failure takes two votes along"),
+                "name each server once",
+            ));
+        }
+        if facts.info("role") == Some("slave") {
+            found.push(ids::NODES.danger(
+                &facts.shown,
+                "it is a replica: what it holds is another's vote",
+                "name independent masters only",
+            ));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preflight::Severity::{self, Danger, Warning};
+    use crate::store::{RedlockSettings, check_url};
+
+    fn judged(nodes: usize, all: &[Facts]) -> Vec<Severity> {
+        let Ok(StoreSettings::Redis(node)) = check_url("redis://h") else {
+            panic!("a URL");
+        };
+        let settings = StoreSettings::Redlock(RedlockSettings {
+            nodes: vec![node; nodes],
+            tries: 3,
+            retry_delay: Default::default(),
+        });
+        judge(all, &settings).iter().map(|f| f.severity).collect()
+    }
+
+    fn server(run_id: &str, role: &str) -> Facts {
+        Facts::forged(&[("run_id", run_id), ("role", role)], &[])
+    }
+
+    #[test]
+    fn the_same_server_twice_a_replica_and_an_even_number_are_told() {
+        let good = [server("a", "master"), server("b", "master")];
+        assert_eq!(judged(3, &good), []);
+        assert_eq!(judged(4, &good), [Warning]);
+        let twice = [server("a", "master"), server("a", "master")];
+        assert_eq!(judged(3, &twice), [Danger]);
+        assert_eq!(judged(3, &[server("a", "slave")]), [Danger]);
+    }
+}

@@ -1,0 +1,170 @@
+//! Who can read passwords and verdicts, and who can change what jobs do.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use super::{Finding, Subject, ids};
+use crate::config::{self, JobList};
+use crate::store::StoreSettings;
+
+const OTHERS_READ: u32 = 0o004;
+const OTHERS_WRITE: u32 = 0o002;
+/// Others may add to such a directory, but not replace what is another's.
+const STICKY: u32 = 0o1000;
+
+/// What a file is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// The job list; `true` when a password stands in it.
+    List(bool),
+    /// A password, or variables of a job.
+    Secret,
+    /// State of this host: the spool, the embedded store.
+    State,
+}
+
+pub(super) fn look(subject: &Subject) -> Vec<Finding> {
+    let mut files = Vec::new();
+    if let Some(list) = &subject.list {
+        files.extend(list_files(list));
+        let env = list.jobs.iter().filter_map(|job| job.env_file.clone());
+        files.extend(env.map(|path| (path, Use::Secret)));
+    }
+    for server in subject.settings.servers() {
+        files.extend(server.password_file.clone().map(|p| (p, Use::Secret)));
+    }
+    files.extend(state(&subject.settings).map(|path| (path, Use::State)));
+    files.sort_by(|a, b| a.0.cmp(&b.0));
+    files.dedup_by(|a, b| a.0 == b.0);
+    files
+        .iter()
+        .filter_map(|(path, what)| look_at(path, *what))
+        .collect()
+}
+
+fn list_files(list: &JobList) -> Vec<(PathBuf, Use)> {
+    let has_password = list.store.as_ref().is_some_and(|store| {
+        let servers = store.servers();
+        servers.iter().any(|s| s.shown() != s.url.0)
+    });
+    let mut files = vec![(list.path.clone(), Use::List(has_password))];
+    if list.path.is_dir() {
+        let inside = std::fs::read_dir(&list.path)
+            .into_iter()
+            .flatten()
+            .flatten();
+        let yaml = inside.map(|entry| entry.path()).filter(|path| {
+            let extension = path.extension();
+            extension.is_some_and(|e| e == "yaml" || e == "yml")
+        });
+        files.extend(yaml.map(|path| (path, Use::List(has_password))));
+    }
+    files
+}
+
+/// The directory of spool and embedded store.
+fn state(settings: &StoreSettings) -> Option<PathBuf> {
+    let path = match settings {
+        StoreSettings::Sqlite { path } => path.clone(),
+        _ => match config::embedded_store() {
+            Ok(StoreSettings::Sqlite { path }) => path,
+            Ok(_) | Err(_) => return None,
+        },
+    };
+    let directory = path.parent().filter(|p| !p.as_os_str().is_empty());
+    Some(directory.unwrap_or(Path::new(".")).to_owned())
+}
+
+fn look_at(path: &Path, what: Use) -> Option<Finding> {
+    match std::fs::metadata(path) {
+        Ok(meta) => Some(judge(path, what, &meta)),
+        Err(error) if what == Use::Secret => Some(ids::SECRETS.warning(
+            &path.display().to_string(),
+            format!("it cannot be read: {error}; what needs it will fail"),
+            "make the file, readable for the account that cronlatch runs as",
+        )),
+        // The daemon makes its state directory itself.
+        Err(_) => None,
+    }
+}
+
+fn judge(path: &Path, what: Use, meta: &Metadata) -> Finding {
+    let (mode, subject) = (meta.mode() & 0o7777, path.display().to_string());
+    let open = mode & OTHERS_WRITE != 0 && mode & STICKY == 0;
+    if open {
+        let harm = match what {
+            Use::List(_) => "everybody on this host can make cronlatch run anything",
+            Use::Secret => "everybody on this host can change it",
+            Use::State => "everybody on this host can forge or delete verdicts",
+        };
+        return ids::SECRETS.danger(
+            &subject,
+            format!("mode {mode:04o}: {harm}"),
+            format!("chmod o-w {subject}"),
+        );
+    }
+    let stranger = meta.uid() != 0 && meta.uid() != nix::unistd::geteuid().as_raw();
+    if stranger && matches!(what, Use::List(_)) {
+        return ids::SECRETS.warning(
+            &subject,
+            format!(
+                "it belongs to user {}, who can thereby make cronlatch run anything",
+                meta.uid()
+            ),
+            format!("chown root {subject}"),
+        );
+    }
+    let told = match what {
+        Use::List(true) => Some("everybody on this host can read the store's password"),
+        Use::Secret => Some("everybody on this host can read it"),
+        Use::List(false) | Use::State => None,
+    };
+    if let Some(harm) = told.filter(|_| mode & OTHERS_READ != 0 && !meta.is_dir()) {
+        return ids::SECRETS.warning(
+            &subject,
+            format!("mode {mode:04o}: {harm}"),
+            format!("chmod o-rwx {subject}"),
+        );
+    }
+    if what == Use::State && mode & OTHERS_READ != 0 {
+        return ids::SECRETS.hint(
+            &subject,
+            format!("mode {mode:04o}: everybody on this host can list what lies there"),
+            format!("chmod 0700 {subject}"),
+        );
+    }
+    ids::SECRETS.ok(&subject, format!("mode {mode:04o}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use crate::preflight::Severity::{self, Danger, Hint, Ok, Warning};
+
+    fn judged(mode: u32, what: Use) -> Severity {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(file.path(), permissions).expect("a mode");
+        let found = look_at(file.path(), what).expect("it is there");
+        found.severity
+    }
+
+    #[test]
+    fn modes_are_weighed_by_what_a_file_is_for() {
+        assert_eq!(judged(0o600, Use::Secret), Ok);
+        assert_eq!(judged(0o640, Use::Secret), Ok);
+        assert_eq!(judged(0o644, Use::Secret), Warning);
+        assert_eq!(judged(0o646, Use::Secret), Danger);
+        assert_eq!(judged(0o644, Use::List(false)), Ok);
+        assert_eq!(judged(0o644, Use::List(true)), Warning);
+        assert_eq!(judged(0o666, Use::List(false)), Danger);
+        assert_eq!(judged(0o755, Use::State), Hint);
+        assert_eq!(judged(0o1777, Use::State), Hint);
+        assert_eq!(judged(0o777, Use::State), Danger);
+        let gone = look_at(Path::new("/nowhere/at/all"), Use::Secret);
+        assert_eq!(gone.map(|f| f.severity), Some(Warning));
+    }
+}

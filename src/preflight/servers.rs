@@ -1,0 +1,109 @@
+//! The servers of the store, one by one.
+
+use super::facts::Facts;
+use super::{Finding, Subject, ids, latency, memory, nodes, persistence, replicas, rights};
+use crate::store::redis::master_of;
+use crate::store::{StoreError, StoreSettings};
+
+/// The oldest server that will do.
+const OLDEST: (u32, u32) = (7, 0);
+
+/// Asks every server at once, and judges what each says.
+pub(super) async fn look(subject: &Subject) -> Vec<Finding> {
+    let jobs = subject.list.as_ref().map_or(&[][..], |list| &list.jobs);
+    let keys: Vec<String> = jobs.iter().filter_map(|job| job.lock.key.clone()).collect();
+    let mut found = Vec::new();
+    let mut asked = tokio::task::JoinSet::new();
+    let servers = match &subject.settings {
+        StoreSettings::Sentinel(sentinel) => match master_of(sentinel).await {
+            Ok(master) => vec![master],
+            Err(error) => {
+                found.push(away(&subject.settings.shown(), &error));
+                Vec::new()
+            }
+        },
+        settings => settings.servers().into_iter().cloned().collect(),
+    };
+    for server in servers {
+        let keys = keys.clone();
+        asked.spawn(async move { (server.shown(), Facts::of(&server, &keys).await) });
+    }
+    let mut all = Vec::new();
+    while let Some(answer) = asked.join_next().await {
+        match answer {
+            Ok((_, Ok(facts))) => all.push(facts),
+            Ok((shown, Err(error))) => found.push(one_away(&subject.settings, &shown, &error)),
+            Err(error) => tracing::error!("a look at a server failed: {error}"),
+        }
+    }
+    for facts in &all {
+        found.extend(version(facts));
+        found.extend(rights::judge(facts));
+        found.extend(memory::judge(facts));
+        found.extend(persistence::judge(facts, &subject.settings));
+        found.extend(replicas::judge(facts, &subject.settings, jobs));
+        found.push(latency::judge(facts, jobs));
+    }
+    found.extend(nodes::judge(&all, &subject.settings));
+    found
+}
+
+/// The store does not answer.
+pub(super) fn away(shown: &str, error: &StoreError) -> Finding {
+    ids::REACHABLE.danger(
+        shown,
+        format!("{error}: no occurrence is started while that is so"),
+        "look at the server, the network between, address, password and TLS",
+    )
+}
+
+/// One server of the store does not answer.
+fn one_away(settings: &StoreSettings, shown: &str, error: &StoreError) -> Finding {
+    match settings {
+        StoreSettings::Redlock(_) | StoreSettings::Cluster(_) => ids::REACHABLE.warning(
+            shown,
+            format!("{error}: the others must do without it"),
+            "look at the server, the network between, address, password and TLS",
+        ),
+        _ => away(shown, error),
+    }
+}
+
+fn version(facts: &Facts) -> Option<Finding> {
+    let version = facts
+        .info("valkey_version")
+        .or_else(|| facts.info("redis_version"))?;
+    let mut numbers = version.split('.').map(|n| n.parse().unwrap_or(0));
+    let number = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let name = facts.info("server_name").unwrap_or("redis");
+    Some(if number < OLDEST {
+        ids::VERSION.danger(
+            &facts.shown,
+            format!("version {version}: its scripts lack what cronlatch needs"),
+            "upgrade to Redis 7.0 or later, or to Valkey",
+        )
+    } else {
+        ids::VERSION.ok(&facts.shown, format!("{name} {version}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preflight::Severity;
+
+    #[test]
+    fn a_server_before_seven_is_dangerous() {
+        let judged = |version| {
+            let facts = Facts::forged(&[("redis_version", version)], &[]);
+            version_of(&facts)
+        };
+        assert_eq!(judged("6.2.14"), Some(Severity::Danger));
+        assert_eq!(judged("7.0.15"), Some(Severity::Ok));
+        assert_eq!(judged("10.1.0"), Some(Severity::Ok));
+    }
+
+    fn version_of(facts: &Facts) -> Option<Severity> {
+        version(facts).map(|finding| finding.severity)
+    }
+}

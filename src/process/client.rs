@@ -1,0 +1,206 @@
+//! The daemon's side: what callers hold of the guard and of running commands.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::signal::Signal;
+use nix::unistd::{getpgrp, pipe2};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::guard::Guard;
+use super::output::{self, Source, Sources};
+use super::refusal;
+use super::service::{Command, Service, Start};
+use super::wire::{self, PACKET_MAX};
+use super::{
+    Deadlines, Processes, Running, Spawn, SpawnError, Stdio, Stream, channel, orphans, sys,
+};
+use crate::names::RunId;
+
+/// Events that wait for their reader, per command.
+const EVENTS: usize = 64;
+
+/// What all clones of [`Processes`] share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) commands: mpsc::UnboundedSender<Command>,
+    serials: AtomicU64,
+    deadlines: Arc<OwnedFd>,
+    null: File,
+    gone: watch::Receiver<bool>,
+}
+
+pub(super) fn serve(guard: Guard) -> io::Result<Processes> {
+    let Guard { socket, child } = guard;
+    let guard_pid = child.id().cast_signed();
+    let deadlines = Arc::new(socket.try_clone()?);
+    fcntl(&socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    let (commands, inbox) = mpsc::unbounded_channel();
+    let (gone_tx, gone) = watch::channel(false);
+    let service = Service::new(socket, child, gone_tx)?;
+    tokio::spawn(service.serve(inbox));
+    if std::process::id() == 1 {
+        tokio::spawn(orphans::reap_as_init(guard_pid));
+    }
+    let null = OpenOptions::new().read(true).open("/dev/null")?;
+    Ok(Processes {
+        shared: Arc::new(Shared {
+            commands,
+            serials: AtomicU64::new(0),
+            deadlines,
+            null,
+            gone,
+        }),
+    })
+}
+
+impl Processes {
+    /// Starts a command; its events then arrive in [`Running::events`]. When the future is
+    /// dropped before its end, the command is ended.
+    pub async fn spawn(&self, spawn: Spawn) -> Result<Running, SpawnError> {
+        let serial = self.shared.serials.fetch_add(1, Ordering::Relaxed);
+        refusal::nul(&spawn)?;
+        let receive = |source| SpawnError::CannotStart {
+            step: "open pipes for its output".to_owned(),
+            source,
+        };
+        let (mut fds, sources) = self.shared.stdio(spawn.stdio).map_err(receive)?;
+        let join = match spawn.stdio {
+            Stdio::Capture => None,
+            Stdio::Inherit => Some(getpgrp().as_raw()),
+        };
+        let mut packet = wire::spawn(serial, &spawn, join);
+        if packet.len() > PACKET_MAX {
+            fds.push(file_of(&packet).map_err(receive)?);
+            packet = wire::spawn_in_file();
+        }
+        let (started_tx, started) = oneshot::channel();
+        let (exited_tx, exited) = oneshot::channel();
+        let start = Start {
+            serial,
+            run: spawn.run.clone(),
+            packet,
+            fds,
+            started: started_tx,
+            exited: exited_tx,
+        };
+        let sent = self.shared.commands.send(Command::Spawn(Box::new(start)));
+        sent.map_err(|_| SpawnError::GuardGone)?;
+        let pid = match started.await {
+            Ok(Ok(pid)) => pid,
+            Ok(Err(refused)) => return Err(refusal::explain(&refused, &spawn)),
+            Err(_) => return Err(SpawnError::GuardGone),
+        };
+        let (sender, events) = mpsc::channel(EVENTS);
+        tokio::spawn(output::pump(sources, exited, sender));
+        Ok(Running {
+            pid,
+            events,
+            serial,
+            stdio: spawn.stdio,
+            commands: self.shared.commands.clone(),
+        })
+    }
+
+    /// The way to move deadlines, for the watchdog thread.
+    pub fn deadlines(&self) -> Deadlines {
+        Deadlines {
+            socket: Arc::clone(&self.shared.deadlines),
+        }
+    }
+
+    /// Waits until the guard is gone, which it should never be. Cancel-safe.
+    pub async fn guard_gone(&self) {
+        // The sender lives as long as the serving task; without it there is no guard either.
+        let _ = self.shared.gone.clone().wait_for(|gone| *gone).await;
+    }
+}
+
+impl Shared {
+    /// What goes to the command as input, output, error output, and what is read here.
+    fn stdio(&self, stdio: Stdio) -> io::Result<(Vec<OwnedFd>, Option<Sources>)> {
+        match stdio {
+            Stdio::Capture => {
+                let (out, out_writer) = pipe2(OFlag::O_CLOEXEC)?;
+                let (err, err_writer) = pipe2(OFlag::O_CLOEXEC)?;
+                let sources = Sources {
+                    out: Source::new(out, Stream::Out)?,
+                    err: Source::new(err, Stream::Err)?,
+                };
+                let null = self.null.as_fd().try_clone_to_owned()?;
+                Ok((vec![null, out_writer, err_writer], Some(sources)))
+            }
+            Stdio::Inherit => {
+                let fds = vec![
+                    io::stdin().as_fd().try_clone_to_owned()?,
+                    io::stdout().as_fd().try_clone_to_owned()?,
+                    io::stderr().as_fd().try_clone_to_owned()?,
+                ];
+                Ok((fds, None))
+            }
+        }
+    }
+}
+
+impl Running {
+    /// Ends the whole tree: the first signal, the grace, SIGKILL. The exit comes as an event.
+    /// Once is enough; a second call changes nothing.
+    pub fn end(&self) {
+        let _ = self.commands.send(Command::Send(wire::end(self.serial)));
+    }
+
+    /// Sends one signal to the process group; with [`Stdio::Inherit`] to the main process, for
+    /// the group is the caller's. There a signal that the terminal has sent to that group by
+    /// itself (Ctrl-C, Ctrl-\\) is not sent twice.
+    pub fn signal(&self, signal: Signal) {
+        if self.stdio == Stdio::Inherit && comes_from_terminal(signal) {
+            return;
+        }
+        let packet = wire::signal(self.serial, signal as i32);
+        let _ = self.commands.send(Command::Send(packet));
+    }
+}
+
+fn comes_from_terminal(signal: Signal) -> bool {
+    matches!(signal, Signal::SIGINT | Signal::SIGQUIT)
+        && sys::foreground_group() == Some(getpgrp().as_raw())
+}
+
+impl Deadlines {
+    /// Every process tree of each run now has until `to` to live; an instant that has passed, or
+    /// a run that is not there, is ignored. Waits at most a second for a guard that does not
+    /// take the message.
+    pub fn extend(&self, runs: &[(RunId, crate::time::BootInstant)]) -> io::Result<()> {
+        for packet in wire::extend(runs.iter().map(|(run, to)| (run.as_str(), *to))) {
+            self.send(&packet)?;
+        }
+        Ok(())
+    }
+
+    fn send(&self, packet: &[u8]) -> io::Result<()> {
+        use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+        loop {
+            match channel::send(self.socket.as_fd(), packet, &[]) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let mut writable = [PollFd::new(self.socket.as_fd(), PollFlags::POLLOUT)];
+                    if poll(&mut writable, PollTimeout::from(1000_u16))? == 0 {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                }
+                sent => return sent,
+            }
+        }
+    }
+}
+
+/// A memory file with the packet, for the guard to read.
+fn file_of(packet: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = File::from(memfd_create(c"cronlatch-order", MFdFlags::MFD_CLOEXEC)?);
+    file.write_all(packet)?;
+    Ok(file.into())
+}

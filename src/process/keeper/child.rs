@@ -1,0 +1,181 @@
+//! Between fork and exec: the new process turns itself into the command.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+
+use nix::errno::Errno;
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::{
+    Gid, Pid, Uid, chdir, execve, getegid, geteuid, getppid, setgid, setgroups, setpgid, setuid,
+};
+
+use super::Dispositions;
+use crate::process::sys;
+use crate::process::wire::{Order, Step};
+
+/// What the child needs beside its order.
+#[derive(Debug)]
+pub(super) struct Surroundings<'a> {
+    pub(super) guard: Pid,
+    /// Input, output, error output.
+    pub(super) stdio: &'a [OwnedFd],
+    /// The group to join; 0 makes one of its own.
+    pub(super) group: Pid,
+    pub(super) dispositions: &'a Dispositions,
+    /// The limit of open files the daemon was started with.
+    pub(super) files: (u64, u64),
+}
+
+/// The step that failed, and why.
+pub(super) struct Failed(pub(super) Step, pub(super) Errno);
+
+/// Becomes the command. Comes back only if that fails.
+pub(super) fn become_command(order: &Order, around: &Surroundings<'_>) -> Failed {
+    match prepare(order, around) {
+        Err(failed) => failed,
+        Ok(()) => Failed(Step::Run, execute(&order.argv, &order.env)),
+    }
+}
+
+fn prepare(order: &Order, around: &Surroundings<'_>) -> Result<(), Failed> {
+    let step = |step| move |errno| Failed(step, errno);
+    die_with(around.guard).map_err(step(Step::Parent))?;
+    setpgid(Pid::from_raw(0), around.group).map_err(step(Step::Group))?;
+    for signal in &around.dispositions.default {
+        sys::set_disposition(*signal, libc::SIG_DFL);
+    }
+    for signal in &around.dispositions.ignored {
+        sys::set_disposition(*signal, libc::SIG_IGN);
+    }
+    for (fd, target) in around.stdio.iter().zip(0..) {
+        // SAFETY: dup2 on numbers only; 0, 1 and 2 belong to nobody in this process any more.
+        if unsafe { libc::dup2(fd.as_raw_fd(), target) } < 0 {
+            return Err(Failed(Step::Stdio, Errno::last()));
+        }
+    }
+    if let Some(nice) = order.nice {
+        // SAFETY: plain integers. nix has no call for it.
+        if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) } < 0 {
+            return Err(Failed(Step::Nice, Errno::last()));
+        }
+    }
+    // What the guard raised for itself; a program that uses select() breaks with more.
+    let (soft, hard) = around.files;
+    let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
+    become_user(order)?;
+    // The kernel forgets the parent-death signal when the user changes.
+    die_with(around.guard).map_err(step(Step::Parent))?;
+    if let Some(mask) = order.umask {
+        umask(Mode::from_bits_truncate(mask));
+    }
+    if let Some(dir) = &order.dir {
+        chdir(dir.as_c_str()).map_err(step(Step::Dir))?;
+    }
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None).map_err(step(Step::Parent))
+}
+
+/// SIGKILL when the guard dies; it may have died just before.
+fn die_with(guard: Pid) -> Result<(), Errno> {
+    set_pdeathsig(Signal::SIGKILL)?;
+    if getppid() == guard {
+        Ok(())
+    } else {
+        Err(Errno::ESRCH)
+    }
+}
+
+fn become_user(order: &Order) -> Result<(), Failed> {
+    let Some(user) = &order.user else {
+        return Ok(());
+    };
+    let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+    // An unprivileged daemon that is this user already may not set its groups, nor need it.
+    if !geteuid().is_root() && geteuid() == uid && getegid() == gid {
+        return Ok(());
+    }
+    let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
+    setgroups(&groups).map_err(|errno| Failed(Step::Groups, errno))?;
+    setgid(gid).map_err(|errno| Failed(Step::Gid, errno))?;
+    setuid(uid).map_err(|errno| Failed(Step::Uid, errno))
+}
+
+/// Finds the program as a shell does and runs it; comes back only with the reason it could not.
+fn execute(argv: &[CString], env: &[CString]) -> Errno {
+    let Some(program) = argv.first().filter(|program| !program.is_empty()) else {
+        return Errno::ENOENT;
+    };
+    if program.to_bytes().contains(&b'/') {
+        return execute_at(program, argv, env);
+    }
+    let path = env
+        .iter()
+        .find_map(|entry| entry.to_bytes().strip_prefix(b"PATH="))
+        .unwrap_or(b"/usr/local/bin:/usr/bin:/bin");
+    let mut denied = false;
+    for dir in path.split(|byte| *byte == b':') {
+        let dir = if dir.is_empty() { b"." } else { dir };
+        let Ok(candidate) = CString::new([dir, b"/", program.to_bytes()].concat()) else {
+            continue;
+        };
+        match execute_at(&candidate, argv, env) {
+            Errno::ENOENT | Errno::ENOTDIR | Errno::ENAMETOOLONG => {}
+            // A directory of the program's name is passed over; a file without the right to
+            // run it is remembered while a later one may do.
+            Errno::EACCES => denied |= !is_dir(&candidate),
+            errno => return errno,
+        }
+    }
+    if denied { Errno::EACCES } else { Errno::ENOENT }
+}
+
+fn is_dir(path: &CStr) -> bool {
+    std::path::Path::new(std::ffi::OsStr::from_bytes(path.to_bytes())).is_dir()
+}
+
+fn execute_at(path: &CStr, argv: &[CString], env: &[CString]) -> Errno {
+    let Err(errno) = execve(path, argv, env);
+    if errno != Errno::ENOEXEC {
+        return errno;
+    }
+    // A script without `#!` is the shell's, says POSIX of execvp.
+    let mut shell = vec![c"/bin/sh".to_owned(), path.to_owned()];
+    shell.extend(argv.iter().skip(1).cloned());
+    let Err(errno) = execve(c"/bin/sh", &shell, env);
+    errno
+}
+
+/// Writes what failed to the error pipe and ends.
+pub(super) fn report(failed: &Failed, pipe: &OwnedFd) -> ! {
+    let mut message = [0_u8; 5];
+    message[0] = failed.0 as u8;
+    message[1..].copy_from_slice(&(failed.1 as i32).to_ne_bytes());
+    let _ = nix::unistd::write(pipe, &message);
+    // SAFETY: ends this process at once; destructors and exit handlers are the guard's business.
+    unsafe { libc::_exit(127) }
+}
+
+/// Reads what [`report`] wrote: `None` while the child is on its way, `Some(Ok)` once the
+/// command runs.
+pub(super) fn outcome(pipe: &OwnedFd) -> Option<Result<(), (Step, i32)>> {
+    let mut message = [0_u8; 5];
+    match nix::unistd::read(pipe, &mut message) {
+        Err(Errno::EAGAIN | Errno::EINTR) => None,
+        Ok(5) => {
+            let [step, errno @ ..] = message;
+            let step = Step::from_code(step).unwrap_or(Step::Fork);
+            Some(Err((step, i32::from_ne_bytes(errno))))
+        }
+        _ => Some(Ok(())),
+    }
+}
+
+/// The pipe between the two: reading end without waiting, both closed on exec.
+pub(super) fn error_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    use nix::fcntl::OFlag;
+    Ok(nix::unistd::pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?)
+}

@@ -1,0 +1,290 @@
+//! The guard's own side: a single-threaded loop that owns all job processes.
+//!
+//! It must keep deadlines while everything else fails, so it does as little as can be: no name
+//! look-ups, no network, no log, no locks, no waiting for anybody. What could block (changing to
+//! a directory on a dead file server, for one) happens in the forked child.
+
+mod child;
+mod ending;
+mod run;
+mod setup;
+mod spawning;
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Duration;
+
+use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
+use nix::sys::signalfd::SignalFd;
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{Expiration, TimerFd, TimerSetTimeFlags};
+use nix::unistd::{Pid, getppid};
+
+use super::cgroup::{Cgroup, Delegated};
+use super::channel;
+use super::wire::{Answer, PACKET_MAX, Request};
+use super::{Status, sys};
+use crate::time::BootInstant;
+use ending::Strays;
+use run::{Main, Run};
+
+pub(super) use setup::{ARGUMENT, main};
+
+const SOCKET: u64 = 0;
+const SIGNALS: u64 = 1;
+const TIMER: u64 = 2;
+/// Error pipes: this and the serial of the run.
+const PIPES: u64 = 16;
+
+/// Packets read before the clock is looked at again.
+const BATCH: usize = 64;
+
+/// The longest grace once the daemon is gone: nobody renews any lease now.
+const GRACE_WITHOUT_DAEMON: Duration = Duration::from_secs(10);
+
+/// How long what resists SIGKILL (uninterruptible sleep) keeps the guard once nobody listens.
+const PATIENCE_WITHOUT_DAEMON: Duration = Duration::from_secs(60);
+
+/// The signals that a command must find other than this process has them.
+#[derive(Debug)]
+struct Dispositions {
+    /// Ignored here, and not there.
+    default: Vec<i32>,
+    /// Ignored there, as the caller had them.
+    ignored: Vec<i32>,
+}
+
+/// The guard's state.
+struct Keeper {
+    socket: OwnedFd,
+    signals: SignalFd,
+    timer: TimerFd,
+    epoll: Epoll,
+    /// This process.
+    me: Pid,
+    daemon: Pid,
+    /// Set once the daemon is gone: when the guard gives up on what cannot be killed.
+    gone: Option<BootInstant>,
+    runs: HashMap<u64, Run>,
+    /// The main processes not yet reaped.
+    mains: HashMap<i32, u64>,
+    strays: Strays,
+    delegated: Option<Delegated>,
+    dispositions: Dispositions,
+    /// The limit of open files this process was started with.
+    files: (u64, u64),
+    unsent: VecDeque<Vec<u8>>,
+    buffer: Vec<u8>,
+}
+
+impl Keeper {
+    fn serve(&mut self) -> io::Result<()> {
+        self.answer(Answer::Ready);
+        let mut events = [EpollEvent::empty(); 64];
+        loop {
+            self.tick();
+            self.flush()?;
+            if let Some(until) = self.gone
+                && (self.runs.is_empty() || until <= BootInstant::now())
+            {
+                self.kill_strays();
+                return Ok(());
+            }
+            self.set_timer()?;
+            let count = match self.epoll.wait(&mut events, None::<u8>) {
+                Ok(count) => count,
+                Err(nix::errno::Errno::EINTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            for event in &events[..count] {
+                match event.data() {
+                    SOCKET => self.read_requests()?,
+                    SIGNALS => self.read_signals()?,
+                    TIMER => self.timer.wait()?,
+                    pipe => self.settle_start(pipe - PIPES),
+                }
+            }
+        }
+    }
+
+    fn set_timer(&self) -> io::Result<()> {
+        let due = self
+            .runs
+            .values()
+            .filter_map(Run::due)
+            .chain(self.gone)
+            .min();
+        let Some(due) = due else {
+            return Ok(self.timer.unset()?);
+        };
+        // Relative, so that only `CLOCK_BOOTTIME` as this process reads it matters; never zero,
+        // which would disarm it.
+        let rest = due.remaining().max(Duration::from_nanos(1));
+        let once = Expiration::OneShot(TimeSpec::from(rest));
+        Ok(self.timer.set(once, TimerSetTimeFlags::empty())?)
+    }
+
+    fn read_requests(&mut self) -> io::Result<()> {
+        for _ in 0..BATCH {
+            let mut buffer = std::mem::take(&mut self.buffer);
+            let received = channel::receive(&self.socket, &mut buffer);
+            let request = received.map(|(len, fds)| (Request::read(&buffer[..len]), len, fds));
+            self.buffer = buffer;
+            match request {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+                Ok((_, 0, _)) => {
+                    self.daemon_gone();
+                    return Ok(());
+                }
+                Ok((Some(request), _, fds)) => self.handle(request, fds),
+                Ok((None, ..)) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, request: Request, mut fds: Vec<OwnedFd>) {
+        let now = BootInstant::now();
+        match request {
+            Request::Spawn(order) => self.spawn(&order, &fds),
+            Request::SpawnInFile => {
+                let order = fds.pop().and_then(spawning::order_in_file);
+                if let Some(order) = order {
+                    self.spawn(&order, &fds);
+                }
+            }
+            Request::Extend(runs) => self.extend(now, &runs),
+            Request::End(serial) => {
+                let send = self.runs.get_mut(&serial).and_then(|run| {
+                    let send = run.end(now, Duration::MAX);
+                    send.map(|send| (run.serial, send))
+                });
+                self.send_to_trees(send);
+            }
+            Request::Signal(serial, signal) => {
+                if let Some(run) = self.runs.get(&serial) {
+                    ending::signal_main(run, signal);
+                }
+            }
+            Request::Ping => self.answer(Answer::Ready),
+        }
+    }
+
+    fn extend(&mut self, now: BootInstant, runs: &[(Vec<u8>, BootInstant)]) {
+        let to: HashMap<&[u8], BootInstant> =
+            runs.iter().map(|(run, to)| (run.as_slice(), *to)).collect();
+        for run in self.runs.values_mut() {
+            if let Some(to) = to.get(run.name.as_slice()) {
+                run.extend(now, *to);
+            }
+        }
+    }
+
+    fn read_signals(&mut self) -> io::Result<()> {
+        while self.signals.read_signal()?.is_some() {}
+        // The parent-death signal comes when the thread that started the guard ends, too.
+        if getppid() != self.daemon {
+            self.daemon_gone();
+        }
+        self.reap();
+        Ok(())
+    }
+
+    /// Takes leave of every child that has ended, adopted ones included.
+    fn reap(&mut self) {
+        let now = BootInstant::now();
+        while let Some((pid, status)) = sys::reap_any() {
+            let Some(serial) = self.mains.get(&pid).copied() else {
+                continue;
+            };
+            // Its last word on the error pipe comes before its end.
+            self.settle_start(serial);
+            self.mains.remove(&pid);
+            if let Some(run) = self.runs.get_mut(&serial) {
+                run.main_ended(now, Status::from_wait(status));
+            }
+        }
+    }
+
+    fn daemon_gone(&mut self) {
+        if self.gone.is_some() {
+            return;
+        }
+        let now = BootInstant::now();
+        self.gone = Some(now.plus(GRACE_WITHOUT_DAEMON + PATIENCE_WITHOUT_DAEMON));
+        self.unsent.clear();
+        // A closed socket is readable for ever.
+        let _ = self.epoll.delete(&self.socket);
+        let sends: Vec<_> = self
+            .runs
+            .values_mut()
+            .filter_map(|run| Some((run.serial, run.end(now, GRACE_WITHOUT_DAEMON)?)))
+            .collect();
+        self.send_to_trees(sends);
+    }
+
+    /// Does what the clock asks for, and reports every run of which nothing is left.
+    fn tick(&mut self) {
+        let now = BootInstant::now();
+        let sends: Vec<_> = self
+            .runs
+            .values_mut()
+            .filter_map(|run| Some((run.serial, run.advance(now)?)))
+            .collect();
+        self.send_to_trees(sends);
+        for serial in self.trees_gone() {
+            self.report_end(serial);
+        }
+    }
+
+    fn report_end(&mut self, serial: u64) {
+        let Some(run) = self.runs.remove(&serial) else {
+            return;
+        };
+        if let Some(cgroup) = run.cgroup {
+            cgroup.remove();
+        }
+        let Main::Ended(status) = run.main else {
+            return;
+        };
+        self.answer(Answer::Exited {
+            serial,
+            status,
+            ended_by: run.ended_by,
+            left_behind: u32::try_from(run.left_behind.len()).unwrap_or(u32::MAX),
+            survivors: run.survivors,
+        });
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        if self.gone.is_none() {
+            self.unsent.push_back(answer.write());
+        }
+    }
+
+    /// Sends what the daemon will take; the rest waits, for a stopped daemon must stop nothing
+    /// here.
+    fn flush(&mut self) -> io::Result<()> {
+        if self.gone.is_some() {
+            return Ok(());
+        }
+        while let Some(packet) = self.unsent.front() {
+            match channel::send(self.socket.as_fd(), packet, &[]) {
+                Ok(()) => {
+                    self.unsent.pop_front();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => {
+                    self.daemon_gone();
+                    return Ok(());
+                }
+            }
+        }
+        let mut wanted = EpollFlags::EPOLLIN;
+        wanted.set(EpollFlags::EPOLLOUT, !self.unsent.is_empty());
+        let mut event = EpollEvent::new(wanted, SOCKET);
+        Ok(self.epoll.modify(&self.socket, &mut event)?)
+    }
+}

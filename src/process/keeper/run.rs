@@ -1,0 +1,323 @@
+//! One command under the guard's care: when it gets which signal. Decides, touches no process.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use crate::process::cgroup::Cgroup;
+use crate::process::wire::Order;
+use crate::process::{EndedBy, Status};
+use crate::time::BootInstant;
+
+/// How long what a main process left behind may take to end by itself before it is signalled: a
+/// `tee` at the end of a pipeline has its last lines to write.
+const LINGER: Duration = Duration::from_millis(100);
+
+/// The pauses between two looks at a tree that was sent SIGKILL.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LAST_PAUSE: Duration = Duration::from_millis(250);
+
+/// A command that was started and is not reported as ended yet.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) serial: u64,
+    /// The run's name, shared by its attempts.
+    pub(super) name: Vec<u8>,
+    pub(super) main: Main,
+    pub(super) group: Group,
+    pub(super) cgroup: Option<Cgroup>,
+    /// When it was started, in ticks as `/proc` counts them.
+    pub(super) born: u64,
+    /// What was signalled after the main process had ended: process id and start.
+    pub(super) left_behind: Vec<(i32, u64)>,
+    /// How many processes we were not permitted to kill.
+    pub(super) survivors: u32,
+    deadline: Option<BootInstant>,
+    pub(super) signal: i32,
+    grace: Duration,
+    stage: Stage,
+    pub(super) ended_by: EndedBy,
+}
+
+/// The main process.
+#[derive(Debug)]
+pub(super) enum Main {
+    /// On its way to the command; the pipe tells which step failed, or closes.
+    Starting(i32, OwnedFd),
+    /// The command runs.
+    Alive(i32),
+    /// Ended and reaped: its number is no longer ours to signal.
+    Ended(Status),
+}
+
+impl Main {
+    /// The process that may be signalled.
+    pub(super) fn pid(&self) -> Option<i32> {
+        match self {
+            Self::Starting(pid, _) | Self::Alive(pid) => Some(*pid),
+            Self::Ended(_) => None,
+        }
+    }
+}
+
+/// The process group of the main process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Group {
+    /// Its own, by its number.
+    Own(i32),
+    /// The daemon's, which holds others and is not ours to signal.
+    Callers,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Running,
+    /// The main process ended, something is left.
+    Lingering {
+        until: BootInstant,
+    },
+    /// The first signal was sent; `again` to what the main process, ending, forked meanwhile.
+    Signalled {
+        kill_at: BootInstant,
+        again: Option<BootInstant>,
+    },
+    /// SIGKILL is being sent until nothing is left.
+    Killing {
+        next: BootInstant,
+        pause: Duration,
+    },
+}
+
+/// What is to be sent to the whole tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Send {
+    /// The first signal.
+    First,
+    /// SIGKILL.
+    Kill,
+}
+
+impl Run {
+    pub(super) fn new(order: &Order, main: Main, group: Group, cgroup: Option<Cgroup>) -> Self {
+        Self {
+            serial: order.serial,
+            name: order.run.clone(),
+            main,
+            group,
+            cgroup,
+            born: 0,
+            left_behind: Vec::new(),
+            survivors: 0,
+            deadline: order.deadline,
+            signal: order.signal,
+            grace: order.grace,
+            stage: Stage::Running,
+            ended_by: EndedBy::Itself,
+        }
+    }
+
+    /// When [`Run::advance`] has something to do next.
+    pub(super) fn due(&self) -> Option<BootInstant> {
+        let stage = match self.stage {
+            Stage::Running => return self.deadline.map(|at| at.minus(self.grace)),
+            Stage::Lingering { until } => until,
+            Stage::Signalled { kill_at, again } => again.map_or(kill_at, |at| at.min(kill_at)),
+            Stage::Killing { next, .. } => return Some(next),
+        };
+        Some(self.deadline.map_or(stage, |at| stage.min(at)))
+    }
+
+    /// Goes on to what the clock asks for.
+    pub(super) fn advance(&mut self, now: BootInstant) -> Option<Send> {
+        if self.due().is_none_or(|due| due > now) {
+            return None;
+        }
+        if let Stage::Killing { pause, .. } = self.stage {
+            return Some(self.kill(now, (pause * 2).min(LAST_PAUSE)));
+        }
+        if self.deadline.is_some_and(|at| at <= now) {
+            self.blame(EndedBy::Deadline);
+            return Some(self.kill(now, FIRST_PAUSE));
+        }
+        match self.stage {
+            Stage::Running => {
+                self.blame(EndedBy::Deadline);
+                Some(self.send_first(now, self.grace))
+            }
+            Stage::Lingering { .. } => Some(self.send_first(now, self.grace)),
+            Stage::Signalled { kill_at, .. } if kill_at > now => {
+                let again = None;
+                self.stage = Stage::Signalled { kill_at, again };
+                Some(Send::First)
+            }
+            Stage::Signalled { .. } => Some(self.kill(now, FIRST_PAUSE)),
+            Stage::Killing { .. } => None,
+        }
+    }
+
+    /// Begins to end the tree, unless that has begun: the first signal, then `grace`, but never
+    /// longer than the run's own.
+    pub(super) fn end(&mut self, now: BootInstant, grace: Duration) -> Option<Send> {
+        if self.is_ending() {
+            return None;
+        }
+        self.blame(EndedBy::Request);
+        Some(self.send_first(now, self.grace.min(grace)))
+    }
+
+    /// The run has until `to` to live. Never shortens: packets of two threads may overtake.
+    pub(super) fn extend(&mut self, now: BootInstant, to: BootInstant) {
+        if to > now && !self.is_ending() {
+            self.deadline = self.deadline.map(|at| at.max(to));
+        }
+    }
+
+    /// The main process has ended; something of its tree may be left.
+    pub(super) fn main_ended(&mut self, now: BootInstant, status: Status) {
+        self.main = Main::Ended(status);
+        let until = now.plus(LINGER);
+        match &mut self.stage {
+            Stage::Running => self.stage = Stage::Lingering { until },
+            Stage::Signalled { again, .. } => *again = Some(until),
+            Stage::Lingering { .. } | Stage::Killing { .. } => {}
+        }
+    }
+
+    /// Whether what is left may still end by itself.
+    pub(super) fn is_lingering(&self) -> bool {
+        matches!(self.stage, Stage::Lingering { .. })
+    }
+
+    fn is_ending(&self) -> bool {
+        matches!(self.stage, Stage::Signalled { .. } | Stage::Killing { .. })
+    }
+
+    fn send_first(&mut self, now: BootInstant, grace: Duration) -> Send {
+        let kill_at = now.plus(grace);
+        let again = None;
+        self.stage = Stage::Signalled { kill_at, again };
+        Send::First
+    }
+
+    fn kill(&mut self, now: BootInstant, pause: Duration) -> Send {
+        let next = now.plus(pause);
+        self.stage = Stage::Killing { next, pause };
+        Send::Kill
+    }
+
+    /// Only what ended a living main process is told; the rest of its tree goes with it.
+    fn blame(&mut self, by: EndedBy) {
+        if self.main.pid().is_some() && self.ended_by == EndedBy::Itself {
+            self.ended_by = by;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRACE: Duration = Duration::from_secs(5);
+
+    fn at(seconds: u64) -> BootInstant {
+        BootInstant::from_duration(Duration::from_secs(seconds))
+    }
+
+    fn run(deadline: Option<u64>) -> Run {
+        let order = Order {
+            serial: 1,
+            run: b"run".to_vec(),
+            deadline: deadline.map(at),
+            signal: libc::SIGTERM,
+            grace: GRACE,
+            join: None,
+            user: None,
+            umask: None,
+            nice: None,
+            dir: None,
+            argv: Vec::new(),
+            env: Vec::new(),
+        };
+        Run::new(&order, Main::Alive(2), Group::Own(2), None)
+    }
+
+    #[test]
+    fn the_first_signal_comes_a_grace_before_the_deadline_and_sigkill_at_it() {
+        let mut run = run(Some(100));
+        assert_eq!(run.due(), Some(at(95)));
+        assert_eq!(run.advance(at(94)), None);
+        assert_eq!(run.advance(at(95)), Some(Send::First));
+        assert_eq!(run.due(), Some(at(100)));
+        assert_eq!(run.advance(at(99)), None);
+        assert_eq!(run.advance(at(100)), Some(Send::Kill));
+        assert_eq!(run.ended_by, EndedBy::Deadline);
+    }
+
+    #[test]
+    fn a_guard_that_wakes_after_the_deadline_kills_at_once() {
+        let mut run = run(Some(100));
+        assert_eq!(run.advance(at(500)), Some(Send::Kill));
+    }
+
+    #[test]
+    fn an_end_close_to_the_deadline_does_not_outlive_it() {
+        let mut run = run(Some(100));
+        assert_eq!(run.end(at(93), GRACE * 9), Some(Send::First));
+        assert_eq!(run.due(), Some(at(98)));
+        let mut run = self::run(Some(100));
+        run.deadline = Some(at(95));
+        assert_eq!(run.end(at(94), GRACE), Some(Send::First));
+        assert_eq!(run.due(), Some(at(95)));
+        assert_eq!(run.ended_by, EndedBy::Request);
+    }
+
+    #[test]
+    fn a_second_end_neither_repeats_the_signal_nor_restarts_the_grace() {
+        let mut run = run(None);
+        assert_eq!(run.end(at(10), GRACE), Some(Send::First));
+        assert_eq!(run.end(at(14), GRACE), None);
+        assert_eq!(run.advance(at(15)), Some(Send::Kill));
+    }
+
+    #[test]
+    fn an_extension_moves_the_deadline_forward_only_and_not_once_it_has_passed() {
+        let mut run = run(Some(100));
+        run.extend(at(50), at(130));
+        run.extend(at(51), at(120));
+        assert_eq!(run.due(), Some(at(125)));
+        run.extend(at(51), at(49));
+        assert_eq!(run.due(), Some(at(125)));
+        assert_eq!(run.advance(at(126)), Some(Send::First));
+        run.extend(at(127), at(200));
+        assert_eq!(run.advance(at(130)), Some(Send::Kill));
+    }
+
+    #[test]
+    fn an_extension_gives_no_deadline_to_a_run_that_may_outlive_its_lease() {
+        let mut run = run(None);
+        run.extend(at(50), at(130));
+        assert_eq!(run.due(), None);
+    }
+
+    #[test]
+    fn what_a_signalled_main_process_forked_as_it_ended_is_signalled_too() {
+        let mut run = run(None);
+        assert_eq!(run.end(at(10), GRACE), Some(Send::First));
+        run.main_ended(at(11), Status::Code(0));
+        assert_eq!(run.advance(at(11)), None);
+        assert_eq!(run.advance(at(12)), Some(Send::First));
+        assert_eq!(run.due(), Some(at(15)), "the grace is the same");
+        assert_eq!(run.advance(at(15)), Some(Send::Kill));
+        assert_eq!(run.ended_by, EndedBy::Request);
+    }
+
+    #[test]
+    fn what_is_left_gets_a_moment_the_first_signal_the_grace_and_sigkill() {
+        let mut run = run(None);
+        run.main_ended(at(10), Status::Code(0));
+        assert_eq!(run.advance(at(10)), None);
+        assert_eq!(run.advance(at(11)), Some(Send::First));
+        assert_eq!(run.advance(at(16)), Some(Send::Kill));
+        assert_eq!(run.advance(at(17)), Some(Send::Kill));
+        assert_eq!(run.ended_by, EndedBy::Itself);
+    }
+}

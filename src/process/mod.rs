@@ -1,0 +1,254 @@
+//! Processes: the guard, spawning, output capture, ending a process tree.
+//!
+//! A small single-threaded child process, the guard, owns every job process: it spawns them, ends
+//! them when their deadline passes, and ends them all when the daemon is gone. This module knows
+//! nothing of schedules and stores.
+//!
+//! # What holds
+//!
+//! - The guard does no name look-ups, no network, no logging, takes no locks and waits for nobody:
+//!   a daemon that is stopped, starved or dead changes nothing about the deadlines it was told.
+//! - Every spawn may carry an absolute deadline on `CLOCK_BOOTTIME`. A grace before it the tree
+//!   gets its first signal, at it SIGKILL. A deadline that has passed starts nothing and extends
+//!   nothing.
+//! - [`Event::Exited`] comes when the main process has ended **and** nothing of its tree is left.
+//!   What a main process leaves behind gets a tenth of a second to end by itself (the `tee` of a
+//!   pipeline has its last lines to write), then the first signal, the grace, SIGKILL.
+//! - The guard is a sub-reaper: what leaves its session or its parent becomes its child. Such a
+//!   process belongs to the run whose cgroup it is in (where systemd delegated one,
+//!   `Delegate=yes`), which its environment names in `CRONLATCH_RUN_ID`, or in whose process
+//!   group it is. One that has cleared its environment, too, ends as soon as no other run it can
+//!   come from is left.
+//! - The daemon gone (its socket closed, however it died): every tree is ended, with a grace of at
+//!   most ten seconds and never beyond its deadline; then the guard exits. The guard gone: the
+//!   kernel kills the main processes (parent-death signal), and the daemon, a sub-reaper itself,
+//!   ends what is left and reports [`EndedBy::GuardGone`].
+//!
+//! # Input, output and the terminal
+//!
+//! With [`Stdio::Capture`] a command leads a process group of its own, reads an empty input and
+//! has no terminal. With [`Stdio::Inherit`] under [`Session::Callers`] it behaves as under
+//! `flock`: it stays in the caller's session and process group, so that it can read the terminal
+//! and that Ctrl-C and Ctrl-Z reach caller and command alike. (While both are stopped nobody
+//! renews the lease, so the guard, which is in a group of its own, ends the command at its
+//! deadline.) Under [`Session::Own`] it can read the terminal but has no control over it.
+//!
+//! # Known limits
+//!
+//! - Guard and daemon killed together outside systemd: main processes die by their parent-death
+//!   signal, descendants that survive their parents are nobody's. (systemd ends the whole cgroup.)
+//! - A program with the setuid bit forgets the parent-death signal, and an unprivileged daemon may
+//!   not kill what has become another user: counted in [`Exit::survivors`], not waited for. A
+//!   *main* process of that kind is waited for until it ends.
+//! - A process in uninterruptible sleep (a dead file server) dies only when it wakes; until then
+//!   its run has not ended.
+//! - A process that another service manager moves out of the tree (`systemd-run`, `at`, a
+//!   container engine) was never a descendant.
+//!
+//! # Files
+//!
+//! `guard` starts the guard, `client` and `service` are the daemon's side of it, `keeper` is its
+//! own; `wire` and `channel` are what they say and how; `tree` and `cgroup` find processes,
+//! `orphans` ends what a dead guard left; `output` turns bytes into lines.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use tokio::sync::mpsc;
+
+use crate::names::RunId;
+use crate::time::BootInstant;
+
+mod cgroup;
+mod channel;
+mod client;
+mod guard;
+mod keeper;
+mod orphans;
+mod output;
+mod refusal;
+mod service;
+mod sys;
+mod tree;
+mod wire;
+
+pub(crate) use cgroup::delegated;
+pub use guard::{Guard, GuardOptions, Session};
+pub use output::{CUT_MARK, LINE_MAX, Tail};
+
+/// The way to job processes. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Processes {
+    shared: Arc<client::Shared>,
+}
+
+/// Moves the deadlines of running processes; synchronous, for use outside the runtime.
+#[derive(Debug, Clone)]
+pub struct Deadlines {
+    socket: Arc<OwnedFd>,
+}
+
+/// A command to start.
+#[derive(Debug, Clone)]
+pub struct Spawn {
+    /// The run it belongs to.
+    pub run: RunId,
+    /// Program and arguments; the program is looked up in the `PATH` of `env` as a shell does.
+    pub argv: Vec<OsString>,
+    /// The whole environment.
+    pub env: BTreeMap<OsString, OsString>,
+    /// Where it runs; `None`: where the daemon does.
+    pub working_dir: Option<PathBuf>,
+    /// Whom it runs as; `None`: as the daemon.
+    pub user: Option<Credentials>,
+    /// The file mode mask.
+    pub umask: Option<u32>,
+    /// The nice value.
+    pub nice: Option<i32>,
+    /// When SIGKILL of the whole tree must be sent at the latest, unless extended; `None` for
+    /// `on_lost: continue` and for runs without a lease.
+    pub deadline: Option<BootInstant>,
+    /// The first signal at a deadline or an end, and the time until SIGKILL.
+    pub signal: Signal,
+    /// See `signal`.
+    pub grace: Duration,
+    /// Where input and output go.
+    pub stdio: Stdio,
+}
+
+/// Whom a process runs as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// The user id.
+    pub uid: u32,
+    /// The primary group.
+    pub gid: u32,
+    /// All supplementary groups.
+    pub groups: Vec<u32>,
+}
+
+/// Where a process's input and output go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stdio {
+    /// Input is empty; output comes as [`Event::Line`].
+    Capture,
+    /// All three are the daemon's own (`exec`).
+    Inherit,
+}
+
+/// A running command.
+#[derive(Debug)]
+pub struct Running {
+    /// Its process id.
+    pub pid: i32,
+    /// Lines as they come, then [`Event::Exited`] as the last one, once the whole tree is dead.
+    pub events: mpsc::Receiver<Event>,
+    serial: u64,
+    stdio: Stdio,
+    commands: mpsc::UnboundedSender<service::Command>,
+}
+
+/// What a running command does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A line of output, without its line end; invalid UTF-8 replaced, over-long lines cut.
+    Line {
+        /// Which stream.
+        stream: Stream,
+        /// The text.
+        text: String,
+    },
+    /// The main process ended and nothing of its tree is left.
+    Exited(Exit),
+}
+
+/// Standard output or standard error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exit {
+    /// What the main process left.
+    pub status: Status,
+    /// Who ended it.
+    pub ended_by: EndedBy,
+    /// How many processes it left behind, ended with it.
+    pub left_behind: usize,
+    /// How many processes of it we were not permitted to end, such as those of a setuid program
+    /// under an unprivileged daemon; they may still run.
+    pub survivors: usize,
+}
+
+/// What a process left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// It exited.
+    Code(i32),
+    /// A signal ended it.
+    Signal(i32),
+    /// Not known: the guard went away.
+    Unknown,
+}
+
+impl Status {
+    /// What `wait` says.
+    fn from_wait(status: i32) -> Self {
+        if libc::WIFSIGNALED(status) {
+            Self::Signal(libc::WTERMSIG(status))
+        } else {
+            Self::Code(libc::WEXITSTATUS(status))
+        }
+    }
+}
+
+/// Who ended a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndedBy {
+    /// Itself.
+    Itself,
+    /// Its deadline.
+    Deadline,
+    /// [`Running::end`].
+    Request,
+    /// The guard went away.
+    GuardGone,
+}
+
+/// Why a command was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// The command cannot be started: the step that failed, and why.
+    #[error("cannot {step}: {source}")]
+    CannotStart {
+        /// What was tried: `run "PROGRAM"`, `change to directory "DIR"`, `become user 1000`, …
+        step: String,
+        /// Why it failed; `NotFound` and `PermissionDenied` of the program itself are what a
+        /// shell calls 127 and 126.
+        source: io::Error,
+    },
+    /// The deadline had passed before the guard came to it.
+    #[error("the lease was over before the command could start")]
+    TooLate,
+    /// The guard is gone.
+    #[error("the guard process is gone")]
+    GuardGone,
+}
+
+/// Acts as the guard when this process was started as one; `None` when it was not.
+///
+/// Must be called first thing in `main`, before there are threads.
+pub fn guard_main() -> Option<std::process::ExitCode> {
+    keeper::main()
+}

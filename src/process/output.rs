@@ -1,0 +1,292 @@
+//! Output of commands: bytes to lines, lines to events, and the tail that history keeps.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use tokio::net::unix::pipe::Receiver;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Event, Exit, Stream};
+
+/// The longest line passed on, in bytes; the rest of it is dropped.
+pub const LINE_MAX: usize = 8 * 1024;
+
+/// What stands at the end of a line that was cut.
+pub const CUT_MARK: &str = " [...]";
+
+/// The most that is read from a pipe once the command's tree is dead; more can only come from a
+/// process that is not of the tree.
+const REST_MAX: usize = 4 * 1024 * 1024;
+
+const CHUNK: usize = 8 * 1024;
+
+/// Splits bytes into lines. `\r\n` ends a line as `\n` does; a `\r` within one begins it anew,
+/// as a terminal shows it, so that a progress bar becomes one line.
+#[derive(Debug, Default)]
+struct Lines {
+    line: Vec<u8>,
+    /// What came after [`LINE_MAX`] was dropped.
+    cut: bool,
+    /// The last byte was a `\r`: it ends the line or begins it anew.
+    returned: bool,
+}
+
+impl Lines {
+    fn push(&mut self, bytes: &[u8], lines: &mut Vec<String>) {
+        for part in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
+            let (text, end) = match part.split_last() {
+                Some((end @ (b'\n' | b'\r'), text)) => (text, Some(*end)),
+                _ => (part, None),
+            };
+            if self.returned && !text.is_empty() {
+                self.line.clear();
+                self.cut = false;
+                self.returned = false;
+            }
+            let room = LINE_MAX - self.line.len();
+            self.cut |= text.len() > room;
+            self.line.extend_from_slice(&text[..text.len().min(room)]);
+            match end {
+                Some(b'\n') => lines.push(self.take()),
+                Some(_) => self.returned = true,
+                None => {}
+            }
+        }
+    }
+
+    /// The last line, when it has no line end.
+    fn finish(&mut self) -> Option<String> {
+        (!self.line.is_empty()).then(|| self.take())
+    }
+
+    fn take(&mut self) -> String {
+        let mut text = String::from_utf8_lossy(&self.line).into_owned();
+        if self.cut {
+            // The cut may have gone through a character.
+            let whole = text.trim_end_matches(char::REPLACEMENT_CHARACTER).len();
+            text.truncate(whole);
+            text.push_str(CUT_MARK);
+        }
+        *self = Self::default();
+        text
+    }
+}
+
+/// The last lines of a run's output, within a limit of bytes.
+#[derive(Debug, Clone, Default)]
+pub struct Tail {
+    limit: usize,
+    bytes: usize,
+    lines: VecDeque<String>,
+}
+
+impl Tail {
+    /// Keeps at most `limit` bytes, line ends included.
+    pub fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            ..Self::default()
+        }
+    }
+
+    /// Adds a line.
+    pub fn push(&mut self, line: &str) {
+        self.bytes += line.len() + 1;
+        self.lines.push_back(line.to_owned());
+        while let Some(first) = self.lines.front()
+            && self.bytes - (first.len() + 1) >= self.limit
+        {
+            self.bytes -= first.len() + 1;
+            self.lines.pop_front();
+        }
+    }
+
+    /// The tail as text, at most the limit.
+    pub fn text(&self) -> String {
+        self.last(self.limit)
+    }
+
+    /// The last `limit` bytes, or the tail's own limit if that is less; cut between characters.
+    pub fn last(&self, limit: usize) -> String {
+        let mut text = String::with_capacity(self.bytes);
+        for line in &self.lines {
+            text.push_str(line);
+            text.push('\n');
+        }
+        let mut from = text.len().saturating_sub(limit.min(self.limit));
+        while !text.is_char_boundary(from) {
+            from += 1;
+        }
+        text.split_off(from)
+    }
+}
+
+/// The reading end of one stream.
+#[derive(Debug)]
+pub(super) struct Source {
+    pipe: Option<Receiver>,
+    stream: Stream,
+    lines: Lines,
+}
+
+/// The reading ends of both.
+#[derive(Debug)]
+pub(super) struct Sources {
+    pub(super) out: Source,
+    pub(super) err: Source,
+}
+
+impl Source {
+    pub(super) fn new(pipe: OwnedFd, stream: Stream) -> io::Result<Self> {
+        Ok(Self {
+            pipe: Some(Receiver::from_owned_fd(pipe)?),
+            stream,
+            lines: Lines::default(),
+        })
+    }
+
+    /// Waits until there is something to read; for ever once the stream has ended. Cancel-safe.
+    async fn readable(&self) {
+        match &self.pipe {
+            Some(pipe) if pipe.readable().await.is_ok() => {}
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// Reads what is there, at most one chunk: its lines, and its length unless nothing is.
+    fn read(&mut self, chunk: &mut [u8]) -> (Vec<String>, Option<usize>) {
+        let mut lines = Vec::new();
+        let Some(pipe) = &self.pipe else {
+            return (lines, None);
+        };
+        match pipe.try_read(chunk) {
+            Ok(len) if len > 0 => {
+                self.lines.push(&chunk[..len], &mut lines);
+                (lines, Some(len))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => (lines, None),
+            _ => {
+                self.pipe = None;
+                lines.extend(self.lines.finish());
+                (lines, None)
+            }
+        }
+    }
+
+    async fn pass_on(&mut self, chunk: &mut [u8], events: &mpsc::Sender<Event>) -> Option<usize> {
+        let (lines, len) = self.read(chunk);
+        for text in lines {
+            let stream = self.stream;
+            // Nobody listens: it is read all the same, or the command would stop.
+            let _ = events.send(Event::Line { stream, text }).await;
+        }
+        len
+    }
+
+    async fn finish(&mut self, chunk: &mut [u8], events: &mpsc::Sender<Event>) {
+        let mut read = 0;
+        while read < REST_MAX
+            && let Some(len) = self.pass_on(chunk, events).await
+        {
+            read += len;
+        }
+        let stream = self.stream;
+        if let Some(text) = self.lines.finish() {
+            let _ = events.send(Event::Line { stream, text }).await;
+        }
+    }
+}
+
+/// Passes a command's output on as events, and its exit as the last one. A full channel stops
+/// the reading, and with it a command that floods, but never the guard.
+pub(super) async fn pump(
+    mut sources: Option<Sources>,
+    mut exited: oneshot::Receiver<Exit>,
+    events: mpsc::Sender<Event>,
+) {
+    let mut chunk = vec![0; if sources.is_some() { CHUNK } else { 0 }];
+    let exit = match &mut sources {
+        None => exited.await,
+        Some(Sources { out, err }) => loop {
+            // All three waits are cancel-safe: they take nothing out.
+            tokio::select! {
+                exit = &mut exited => break exit,
+                () = out.readable() => out.pass_on(&mut chunk, &events).await,
+                () = err.readable() => err.pass_on(&mut chunk, &events).await,
+            };
+        },
+    };
+    if let Some(Sources { out, err }) = &mut sources {
+        out.finish(&mut chunk, &events).await;
+        err.finish(&mut chunk, &events).await;
+    }
+    // The serving task ends only with the runtime; then nobody listens.
+    if let Ok(exit) = exit {
+        let _ = events.send(Event::Exited(exit)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(parts: &[&[u8]]) -> Vec<String> {
+        let mut lines = Lines::default();
+        let mut out = Vec::new();
+        for part in parts {
+            lines.push(part, &mut out);
+        }
+        out.extend(lines.finish());
+        out
+    }
+
+    #[test]
+    fn lines_are_the_same_however_the_bytes_are_cut_into_reads() {
+        let text = b"one\ntwo\r\n\nthree\r\n10%\r20%\r\nlast";
+        let expected = ["one", "two", "", "three", "20%", "last"];
+        assert_eq!(split(&[text]), expected);
+        for at in 0..text.len() {
+            let (head, tail) = text.split_at(at);
+            assert_eq!(split(&[head, tail]), expected, "cut at {at}");
+        }
+        let single: Vec<&[u8]> = text.chunks(1).collect();
+        assert_eq!(split(&single), expected);
+    }
+
+    #[test]
+    fn what_is_no_utf_8_is_replaced() {
+        assert_eq!(split(&[b"a\xffb\n"]), ["a\u{fffd}b"]);
+    }
+
+    #[test]
+    fn a_long_line_is_cut_with_a_mark_and_the_next_one_is_whole() {
+        let long = vec![b'x'; LINE_MAX * 3];
+        let lines = split(&[&long, b"\nnext\n"]);
+        assert_eq!(lines.len(), 2);
+        assert_eq!(lines[0].len(), LINE_MAX + CUT_MARK.len());
+        assert!(lines[0].ends_with(CUT_MARK));
+        assert_eq!(lines[1], "next");
+    }
+
+    #[test]
+    fn a_line_is_not_cut_through_a_character() {
+        let mut long = vec![b'x'; LINE_MAX - 1];
+        long.extend_from_slice("é\n".as_bytes());
+        let lines = split(&[&long]);
+        assert_eq!(lines[0], format!("{}{CUT_MARK}", "x".repeat(LINE_MAX - 1)));
+    }
+
+    #[test]
+    fn a_tail_keeps_the_last_bytes_only() {
+        let mut tail = Tail::new(10);
+        for line in ["first", "second", "é3"] {
+            tail.push(line);
+        }
+        assert_eq!(tail.text(), "econd\né3\n");
+        assert_eq!(tail.last(3), "3\n");
+        let mut tail = Tail::new(4);
+        tail.push("a very long line");
+        assert_eq!(tail.text(), "ine\n");
+    }
+}

@@ -1,0 +1,324 @@
+//! The one task that talks to the guard.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::process::Child;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{Shutdown, shutdown};
+use nix::unistd::Pid;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Interval, MissedTickBehavior};
+
+use super::wire::{self, Answer, Step};
+use super::{EndedBy, Exit, Status, channel, orphans};
+use crate::names::RunId;
+
+/// Packets read from the guard before others get their turn.
+const BATCH: usize = 64;
+
+/// How often a guard that has work is asked for a sign of life.
+const ROUND: Duration = Duration::from_secs(1);
+/// After so many rounds of silence it may have been stopped, and is told to go on.
+const NUDGE_AFTER: u32 = 3;
+/// After so many it is given up: killed, whereupon its jobs are ended from here. Well within the
+/// default `ttl`, and far beyond what a busy machine makes it wait.
+const GIVE_UP_AFTER: u32 = 15;
+
+/// What the serving task is asked for.
+#[derive(Debug)]
+pub(super) enum Command {
+    Spawn(Box<Start>),
+    Send(Vec<u8>),
+}
+
+/// A command to start, ready to be sent.
+#[derive(Debug)]
+pub(super) struct Start {
+    pub(super) serial: u64,
+    pub(super) run: RunId,
+    pub(super) packet: Vec<u8>,
+    pub(super) fds: Vec<OwnedFd>,
+    pub(super) started: oneshot::Sender<Result<i32, Refused>>,
+    pub(super) exited: oneshot::Sender<Exit>,
+}
+
+/// Why the guard did not start a command.
+#[derive(Debug)]
+pub(super) enum Refused {
+    Failed(Step, i32),
+    TooLate,
+    GuardGone,
+}
+
+/// The task's state.
+pub(super) struct Service {
+    socket: AsyncFd<OwnedFd>,
+    child: Child,
+    entries: HashMap<u64, Entry>,
+    unsent: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
+    gone: watch::Sender<bool>,
+    /// Rounds since it was asked for a sign of life and gave none; none when it is not asked.
+    silence: Option<u32>,
+}
+
+/// A command the guard was asked to start.
+struct Entry {
+    run: RunId,
+    state: State,
+    exited: oneshot::Sender<Exit>,
+}
+
+enum State {
+    Asked(oneshot::Sender<Result<i32, Refused>>),
+    Started(i32),
+}
+
+enum Woken {
+    Command(Option<Command>),
+    Readable,
+    Writable,
+    Round,
+}
+
+impl Service {
+    pub(super) fn new(
+        socket: OwnedFd,
+        child: Child,
+        gone: watch::Sender<bool>,
+    ) -> io::Result<Self> {
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        // SAFETY: an `OwnedFd` answers one open descriptor for as long as it lives, and `AsyncFd`
+        // is its only owner. The safe constructors are deprecated.
+        let socket = unsafe { AsyncFd::register_with_interest(socket, interest)? };
+        Ok(Self {
+            socket,
+            child,
+            entries: HashMap::new(),
+            unsent: VecDeque::new(),
+            gone,
+            silence: None,
+        })
+    }
+
+    /// Serves until nobody can ask for anything any more and nothing runs.
+    pub(super) async fn serve(mut self, mut inbox: mpsc::UnboundedReceiver<Command>) {
+        let mut asked = true;
+        let mut round = tokio::time::interval(ROUND);
+        // Rounds are counted, not time: that this process was stopped itself says nothing about
+        // the guard.
+        round.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while asked || !self.entries.is_empty() {
+            match self.wait(&mut inbox, asked, &mut round).await {
+                Woken::Command(Some(command)) => self.command(command),
+                Woken::Command(None) => asked = false,
+                Woken::Writable => self.flush(),
+                Woken::Readable => {
+                    if self.read().is_err() {
+                        return self.guard_gone(inbox).await;
+                    }
+                }
+                Woken::Round => {
+                    if self.look_after_guard().is_err() {
+                        return self.guard_gone(inbox).await;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn wait(
+        &self,
+        inbox: &mut mpsc::UnboundedReceiver<Command>,
+        asked: bool,
+        round: &mut Interval,
+    ) -> Woken {
+        // All are cancel-safe: a command is taken out only when this arm wins, readiness stays
+        // until it is used up, and a tick until it is taken.
+        tokio::select! {
+            command = inbox.recv(), if asked => Woken::Command(command),
+            _ = self.socket.readable() => Woken::Readable,
+            _ = self.socket.writable(), if !self.unsent.is_empty() => Woken::Writable,
+            _ = round.tick(), if !self.entries.is_empty() => Woken::Round,
+        }
+    }
+
+    /// A guard that was stopped keeps no deadline: it is told to go on, and one that stays silent
+    /// is given up.
+    fn look_after_guard(&mut self) -> io::Result<()> {
+        let Some(silence) = &mut self.silence else {
+            self.silence = Some(0);
+            self.unsent.push_back((wire::ping(), Vec::new()));
+            self.flush();
+            return Ok(());
+        };
+        *silence += 1;
+        if *silence >= GIVE_UP_AFTER {
+            tracing::error!("the guard process does not answer: killing it, and every job with it");
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        if *silence == NUDGE_AFTER {
+            tracing::warn!(
+                "the guard process does not answer; in case somebody stopped it: telling it to go on"
+            );
+        }
+        if *silence >= NUDGE_AFTER {
+            // Our child, not reaped. Without effect on one that was not stopped.
+            let _ = kill(
+                Pid::from_raw(self.child.id().cast_signed()),
+                Signal::SIGCONT,
+            );
+        }
+        Ok(())
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Spawn(start) => {
+                let entry = Entry {
+                    run: start.run,
+                    state: State::Asked(start.started),
+                    exited: start.exited,
+                };
+                self.entries.insert(start.serial, entry);
+                self.unsent.push_back((start.packet, start.fds));
+            }
+            Command::Send(packet) => self.unsent.push_back((packet, Vec::new())),
+        }
+        self.flush();
+    }
+
+    /// Sends what the guard will take. That it is gone is noticed by reading.
+    fn flush(&mut self) {
+        while let Some((packet, fds)) = self.unsent.front() {
+            let fds: Vec<BorrowedFd<'_>> = fds.iter().map(|fd| fd.as_fd()).collect();
+            let send = |socket: &OwnedFd| channel::send(socket.as_fd(), packet, &fds);
+            match self.socket.try_io(Interest::WRITABLE, send) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                _ => {
+                    self.unsent.pop_front();
+                }
+            }
+        }
+    }
+
+    /// Reads what the guard says; fails when it is gone.
+    fn read(&mut self) -> io::Result<()> {
+        let mut packet = [0; 256];
+        for _ in 0..BATCH {
+            let receive = |socket: &OwnedFd| channel::receive(socket, &mut packet);
+            match self.socket.try_io(Interest::READABLE, receive) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+                Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok((len, _)) => {
+                    if let Some(answer) = Answer::read(&packet[..len]) {
+                        self.answer(answer);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        self.silence = None;
+        match answer {
+            Answer::Ready => {}
+            Answer::Started(serial, pid) => self.started(serial, pid),
+            Answer::Failed(serial, step, errno) => {
+                self.refuse(serial, Refused::Failed(step, errno));
+            }
+            Answer::TooLate(serial) => self.refuse(serial, Refused::TooLate),
+            Answer::Exited {
+                serial,
+                status,
+                ended_by,
+                left_behind,
+                survivors,
+            } => {
+                if let Some(entry) = self.entries.remove(&serial) {
+                    let _ = entry.exited.send(Exit {
+                        status,
+                        ended_by,
+                        left_behind: left_behind as usize,
+                        survivors: survivors as usize,
+                    });
+                }
+            }
+        }
+    }
+
+    fn started(&mut self, serial: u64, pid: i32) {
+        let Some(entry) = self.entries.get_mut(&serial) else {
+            return;
+        };
+        if let State::Asked(started) = std::mem::replace(&mut entry.state, State::Started(pid))
+            && started.send(Ok(pid)).is_err()
+        {
+            // Whoever asked has given up meanwhile.
+            self.unsent.push_back((wire::end(serial), Vec::new()));
+            self.flush();
+        }
+    }
+
+    fn refuse(&mut self, serial: u64, why: Refused) {
+        if let Some(entry) = self.entries.remove(&serial)
+            && let State::Asked(started) = entry.state
+        {
+            let _ = started.send(Err(why));
+        }
+    }
+
+    /// Ends what the guard left, says so to all who wait, and refuses whatever comes.
+    async fn guard_gone(mut self, mut inbox: mpsc::UnboundedReceiver<Command>) {
+        self.gone.send_replace(true);
+        let guard = self.child.id().cast_signed();
+        // It is dead, or has closed its only way to hear of us.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let entries: Vec<Entry> = self.entries.drain().map(|(_, entry)| entry).collect();
+        let left: Vec<_> = entries
+            .iter()
+            .map(|entry| orphans::Left {
+                run: entry.run.clone(),
+                main: match entry.state {
+                    State::Asked(_) => None,
+                    State::Started(pid) => Some(pid),
+                },
+            })
+            .collect();
+        let ended = tokio::task::spawn_blocking(move || orphans::end_all(guard, &left)).await;
+        let mut ended = ended.unwrap_or_default().into_iter();
+        for entry in entries {
+            let (left_behind, survivors) = ended.next().unwrap_or_default();
+            if let State::Asked(started) = entry.state {
+                let _ = started.send(Err(Refused::GuardGone));
+            }
+            let _ = entry.exited.send(Exit {
+                status: Status::Unknown,
+                ended_by: EndedBy::GuardGone,
+                left_behind,
+                survivors,
+            });
+        }
+        while let Some(command) = inbox.recv().await {
+            if let Command::Spawn(start) = command {
+                let _ = start.started.send(Err(Refused::GuardGone));
+            }
+        }
+    }
+}
+
+impl Drop for Service {
+    /// The guard must see the end even while a [`Deadlines`] still has its copy of the socket.
+    fn drop(&mut self) {
+        use std::os::fd::AsRawFd as _;
+        let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Both);
+        let _ = self.child.try_wait();
+    }
+}

@@ -1,0 +1,109 @@
+//! The system calls that nix has no safe wrapper for.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+
+/// Whose side of a fork this is.
+pub(super) enum Fork {
+    /// The new process.
+    Child,
+    /// This one; the number is the new process's.
+    Parent(i32),
+}
+
+/// Forks, into `cgroup` when one is given.
+///
+/// # Safety
+///
+/// The calling process must have one thread, so that its memory is whole in the child.
+pub(super) unsafe fn fork(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Fork> {
+    const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+    let pid = match cgroup {
+        // SAFETY: one thread, says the caller; the child then owns a whole copy of the memory.
+        None => i64::from(unsafe { libc::fork() }),
+        Some(cgroup) => {
+            // SAFETY: all-zero is a valid clone_args: no flag, no pointer.
+            let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+            args.flags = CLONE_INTO_CGROUP;
+            args.exit_signal = u64::from(libc::SIGCHLD.unsigned_abs());
+            args.cgroup = u64::from(cgroup.as_raw_fd().unsigned_abs());
+            // SAFETY: `args` is a clone_args of the size given; without CLONE_VM and a stack
+            // this is fork. Moving a process afterwards would cost a global kernel lock.
+            unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of_val(&args)) }
+        }
+    };
+    match pid {
+        0 => Ok(Fork::Child),
+        pid if pid > 0 => i32::try_from(pid)
+            .map(Fork::Parent)
+            .map_err(io::Error::other),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A descriptor that means this process for good, whatever becomes of its number.
+pub(super) fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: plain integers go in, a new descriptor of ours or -1 comes out.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let fd = i32::try_from(fd).map_err(io::Error::other)?;
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made it; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Signals the process behind the descriptor.
+pub(super) fn pidfd_signal(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
+    let none = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: a null siginfo is allowed and means what kill() means.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            pidfd.as_raw_fd(),
+            signal,
+            none,
+            0,
+        )
+    };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Sets a signal's disposition to default or ignored; answers what it was before.
+pub(super) fn set_disposition(signal: i32, to: libc::sighandler_t) -> libc::sighandler_t {
+    // SAFETY: only SIG_DFL and SIG_IGN are passed, neither of which runs code. nix knows no
+    // real-time signals. A signal that cannot be set answers an error that changes nothing.
+    unsafe { libc::signal(signal, to) }
+}
+
+/// Reaps one child that has ended, if there is one: its number and its raw wait status. nix
+/// would lose a child that a real-time signal ended.
+pub(super) fn reap_any() -> Option<(i32, i32)> {
+    reap(-1)
+}
+
+/// Reaps this child if it has ended.
+pub(super) fn reap(child: i32) -> Option<(i32, i32)> {
+    let mut status = 0;
+    loop {
+        // SAFETY: the status goes to a local integer.
+        let pid = unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) };
+        if pid > 0 {
+            return Some((pid, status));
+        }
+        if pid == 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return None;
+        }
+    }
+}
+
+/// The process group that the controlling terminal, if there is one, sends its signals to.
+pub(super) fn foreground_group() -> Option<i32> {
+    let terminal = std::fs::File::open("/dev/tty").ok()?;
+    // SAFETY: a descriptor that is open, and no memory.
+    let group = unsafe { libc::tcgetpgrp(terminal.as_raw_fd()) };
+    (group > 0).then_some(group)
+}

@@ -1,0 +1,432 @@
+//! What daemon and guard say to each other: one packet of a `SOCK_SEQPACKET` pair each.
+//!
+//! Integers are in native order (both ends are this very program on this very machine); a text
+//! is a length and its bytes. File descriptors travel beside the packet.
+
+use std::ffi::{CString, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+use std::time::Duration;
+
+use crate::process::{Credentials, EndedBy, Spawn, Status};
+use crate::time::BootInstant;
+
+/// The largest packet sent; what does not fit goes through a memory file.
+pub(super) const PACKET_MAX: usize = 32 * 1024;
+
+const SPAWN: u8 = 1;
+const SPAWN_IN_FILE: u8 = 2;
+const EXTEND: u8 = 3;
+const END: u8 = 4;
+const SIGNAL: u8 = 5;
+const PING: u8 = 6;
+
+const READY: u8 = 64;
+const STARTED: u8 = 65;
+const FAILED: u8 = 66;
+const TOO_LATE: u8 = 67;
+const EXITED: u8 = 68;
+
+/// What the daemon asks for.
+#[derive(Debug)]
+pub(super) enum Request {
+    /// Start a command; input, output and error output come beside it.
+    Spawn(Box<Order>),
+    /// The order is in the last file that came beside the packet.
+    SpawnInFile,
+    /// Move the deadlines of these runs.
+    Extend(Vec<(Vec<u8>, BootInstant)>),
+    /// First signal, grace, SIGKILL.
+    End(u64),
+    /// One signal.
+    Signal(u64, i32),
+    /// Say [`Answer::Ready`].
+    Ping,
+}
+
+/// What the guard says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// It is ready to serve, or still alive.
+    Ready,
+    /// The command runs, under this process id.
+    Started(u64, i32),
+    /// A step on the way to the command failed with this error number.
+    Failed(u64, Step, i32),
+    /// The deadline had passed.
+    TooLate(u64),
+    /// The main process ended and nothing of its tree is left but `survivors`.
+    Exited {
+        serial: u64,
+        status: Status,
+        ended_by: EndedBy,
+        left_behind: u32,
+        survivors: u32,
+    },
+}
+
+/// A step on the way to a running command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Step {
+    Fork = 1,
+    Receive,
+    Parent,
+    Stdio,
+    Group,
+    Groups,
+    Gid,
+    Uid,
+    Nice,
+    Dir,
+    Run,
+}
+
+impl Step {
+    pub(super) fn from_code(code: u8) -> Option<Self> {
+        [
+            Self::Fork,
+            Self::Receive,
+            Self::Parent,
+            Self::Stdio,
+            Self::Group,
+            Self::Groups,
+            Self::Gid,
+            Self::Uid,
+            Self::Nice,
+            Self::Dir,
+            Self::Run,
+        ]
+        .into_iter()
+        .find(|step| *step as u8 == code)
+    }
+}
+
+/// A command to start, as the guard reads it.
+#[derive(Debug)]
+pub(super) struct Order {
+    pub(super) serial: u64,
+    pub(super) run: Vec<u8>,
+    pub(super) deadline: Option<BootInstant>,
+    pub(super) signal: i32,
+    pub(super) grace: Duration,
+    /// The caller's process group, which the command is to join if it can.
+    pub(super) join: Option<i32>,
+    pub(super) user: Option<Credentials>,
+    pub(super) umask: Option<u32>,
+    pub(super) nice: Option<i32>,
+    pub(super) dir: Option<CString>,
+    pub(super) argv: Vec<CString>,
+    pub(super) env: Vec<CString>,
+}
+
+#[derive(Default)]
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn u8(&mut self, value: u8) -> &mut Self {
+        self.0.push(value);
+        self
+    }
+
+    fn u32(&mut self, value: u32) -> &mut Self {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    fn i32(&mut self, value: i32) -> &mut Self {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    fn u64(&mut self, value: u64) -> &mut Self {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    fn duration(&mut self, value: Duration) -> &mut Self {
+        self.u64(u64::try_from(value.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn len(&mut self, value: usize) -> &mut Self {
+        self.u32(u32::try_from(value).unwrap_or(u32::MAX))
+    }
+
+    fn bytes(&mut self, value: &[u8]) -> &mut Self {
+        self.len(value.len());
+        self.0.extend_from_slice(value);
+        self
+    }
+
+    fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) -> &mut Self {
+        match value {
+            None => {
+                self.u8(0);
+            }
+            Some(value) => {
+                self.u8(1);
+                write(self, value);
+            }
+        }
+        self
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (head, tail) = self.0.split_at_checked(len)?;
+        self.0 = tail;
+        Some(head)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.array().map(u8::from_ne_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_ne_bytes)
+    }
+
+    fn i32(&mut self) -> Option<i32> {
+        self.array().map(i32::from_ne_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_ne_bytes)
+    }
+
+    fn duration(&mut self) -> Option<Duration> {
+        self.u64().map(Duration::from_nanos)
+    }
+
+    fn len(&mut self) -> Option<usize> {
+        usize::try_from(self.u32()?).ok()
+    }
+
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        let len = self.len()?;
+        self.take(len)
+    }
+
+    fn text(&mut self) -> Option<CString> {
+        CString::new(self.bytes()?).ok()
+    }
+
+    fn list<T>(&mut self, read: impl Fn(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        (0..self.len()?).map(|_| read(self)).collect()
+    }
+
+    #[expect(
+        clippy::option_option,
+        reason = "the outer one says whether the packet could be read"
+    )]
+    fn option<T>(&mut self, read: impl Fn(&mut Self) -> Option<T>) -> Option<Option<T>> {
+        match self.u8()? {
+            0 => Some(None),
+            _ => read(self).map(Some),
+        }
+    }
+}
+
+/// The packet of a spawn; it may be longer than [`PACKET_MAX`].
+pub(super) fn spawn(serial: u64, spawn: &Spawn, join: Option<i32>) -> Vec<u8> {
+    let mut w = Writer(Vec::with_capacity(2048));
+    w.u8(SPAWN).u64(serial).bytes(spawn.run.as_str().as_bytes());
+    w.option(spawn.deadline, |w, at| {
+        w.duration(at.to_duration());
+    });
+    w.i32(spawn.signal as i32).duration(spawn.grace);
+    w.option(join, |w, group| {
+        w.i32(group);
+    });
+    w.option(spawn.user.as_ref(), |w, user| {
+        w.u32(user.uid).u32(user.gid).len(user.groups.len());
+        for group in &user.groups {
+            w.u32(*group);
+        }
+    });
+    w.option(spawn.umask, |w, umask| {
+        w.u32(umask);
+    });
+    w.option(spawn.nice, |w, nice| {
+        w.i32(nice);
+    });
+    w.option(spawn.working_dir.as_ref(), |w, dir| {
+        w.bytes(dir.as_os_str().as_bytes());
+    });
+    w.len(spawn.argv.len());
+    for argument in &spawn.argv {
+        w.bytes(argument.as_bytes());
+    }
+    let marker = OsString::from("CRONLATCH_RUN_ID");
+    let has_marker = spawn.env.contains_key(&marker);
+    w.len(spawn.env.len() + usize::from(!has_marker));
+    for (name, value) in &spawn.env {
+        w.bytes(&[name.as_bytes(), b"=", value.as_bytes()].concat());
+    }
+    if !has_marker {
+        // What strays out of the tree is recognised by it.
+        w.bytes(&[b"CRONLATCH_RUN_ID=", spawn.run.as_str().as_bytes()].concat());
+    }
+    w.0
+}
+
+/// Says that the order is in a file.
+pub(super) fn spawn_in_file() -> Vec<u8> {
+    vec![SPAWN_IN_FILE]
+}
+
+/// The packets that move the deadlines of these runs.
+pub(super) fn extend<'a>(
+    runs: impl IntoIterator<Item = (&'a str, BootInstant)>,
+) -> impl Iterator<Item = Vec<u8>> {
+    let mut runs = runs.into_iter().peekable();
+    std::iter::from_fn(move || {
+        runs.peek()?;
+        let mut w = Writer(vec![EXTEND]);
+        while let Some((run, to)) =
+            runs.next_if(|(run, _)| w.0.len() == 1 || w.0.len() + run.len() + 12 <= PACKET_MAX)
+        {
+            w.bytes(run.as_bytes()).duration(to.to_duration());
+        }
+        Some(w.0)
+    })
+}
+
+/// The packet that ends a command.
+pub(super) fn end(serial: u64) -> Vec<u8> {
+    let mut w = Writer(vec![END]);
+    w.u64(serial);
+    w.0
+}
+
+/// The packet that signals a command.
+pub(super) fn signal(serial: u64, signal: i32) -> Vec<u8> {
+    let mut w = Writer(vec![SIGNAL]);
+    w.u64(serial).i32(signal);
+    w.0
+}
+
+/// The packet that asks for a sign of life.
+pub(super) fn ping() -> Vec<u8> {
+    vec![PING]
+}
+
+impl Request {
+    /// Reads a packet; `None` when it is not one of ours.
+    pub(super) fn read(packet: &[u8]) -> Option<Self> {
+        let mut r = Reader(packet);
+        Some(match r.u8()? {
+            SPAWN => Self::Spawn(Box::new(order(&mut r)?)),
+            SPAWN_IN_FILE => Self::SpawnInFile,
+            EXTEND => {
+                let mut runs = Vec::new();
+                while !r.0.is_empty() {
+                    let run = r.bytes()?.to_vec();
+                    runs.push((run, BootInstant::from_duration(r.duration()?)));
+                }
+                Self::Extend(runs)
+            }
+            END => Self::End(r.u64()?),
+            SIGNAL => Self::Signal(r.u64()?, r.i32()?),
+            PING => Self::Ping,
+            _ => return None,
+        })
+    }
+}
+
+fn order(r: &mut Reader<'_>) -> Option<Order> {
+    Some(Order {
+        serial: r.u64()?,
+        run: r.bytes()?.to_vec(),
+        deadline: r.option(Reader::duration)?.map(BootInstant::from_duration),
+        signal: r.i32()?,
+        grace: r.duration()?,
+        join: r.option(Reader::i32)?,
+        user: r.option(|r| {
+            Some(Credentials {
+                uid: r.u32()?,
+                gid: r.u32()?,
+                groups: r.list(Reader::u32)?,
+            })
+        })?,
+        umask: r.option(Reader::u32)?,
+        nice: r.option(Reader::i32)?,
+        dir: r.option(Reader::text)?,
+        argv: r.list(Reader::text)?,
+        env: r.list(Reader::text)?,
+    })
+}
+
+impl Answer {
+    /// The packet.
+    pub(super) fn write(self) -> Vec<u8> {
+        let mut w = Writer(Vec::with_capacity(24));
+        match self {
+            Self::Ready => w.u8(READY),
+            Self::Started(serial, pid) => w.u8(STARTED).u64(serial).i32(pid),
+            Self::Failed(serial, step, errno) => w.u8(FAILED).u64(serial).u8(step as u8).i32(errno),
+            Self::TooLate(serial) => w.u8(TOO_LATE).u64(serial),
+            Self::Exited {
+                serial,
+                status,
+                ended_by,
+                left_behind,
+                survivors,
+            } => {
+                let (kind, value) = match status {
+                    Status::Code(code) => (0, code),
+                    Status::Signal(signal) => (1, signal),
+                    Status::Unknown => (2, 0),
+                };
+                let by = match ended_by {
+                    EndedBy::Itself => 0,
+                    EndedBy::Deadline => 1,
+                    EndedBy::Request => 2,
+                    EndedBy::GuardGone => 3,
+                };
+                w.u8(EXITED).u64(serial).u8(kind).i32(value).u8(by);
+                w.u32(left_behind).u32(survivors)
+            }
+        };
+        w.0
+    }
+
+    /// Reads a packet; `None` when it is not one of ours.
+    pub(super) fn read(packet: &[u8]) -> Option<Self> {
+        let mut r = Reader(packet);
+        Some(match r.u8()? {
+            READY => Self::Ready,
+            STARTED => Self::Started(r.u64()?, r.i32()?),
+            FAILED => Self::Failed(r.u64()?, Step::from_code(r.u8()?)?, r.i32()?),
+            TOO_LATE => Self::TooLate(r.u64()?),
+            EXITED => {
+                let serial = r.u64()?;
+                let kind = r.u8()?;
+                let value = r.i32()?;
+                Self::Exited {
+                    serial,
+                    status: match kind {
+                        0 => Status::Code(value),
+                        1 => Status::Signal(value),
+                        _ => Status::Unknown,
+                    },
+                    ended_by: match r.u8()? {
+                        0 => EndedBy::Itself,
+                        1 => EndedBy::Deadline,
+                        2 => EndedBy::Request,
+                        _ => EndedBy::GuardGone,
+                    },
+                    left_behind: r.u32()?,
+                    survivors: r.u32()?,
+                }
+            }
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,98 @@
+//! Wakes a task at an instant, to a tenth of a millisecond or so.
+//!
+//! Tokio's timers are as coarse as a millisecond, and epoll rounds up once more: together a firing
+//! is 1.2 ms late at the median. So the last stretch before an instant is slept by one thread, on
+//! a condition variable, whose time-out the kernel keeps to some 50 µs.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use tokio::sync::oneshot;
+
+/// How long the thread waits when nobody sleeps; a new sleeper cuts it short.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+
+/// The thread, and what it is to wake.
+pub(super) struct Alarm {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    sleepers: BTreeMap<(Instant, u64), oneshot::Sender<()>>,
+    /// Tells apart those who wake at the same instant.
+    counter: u64,
+    stopped: bool,
+}
+
+impl Alarm {
+    pub(super) fn start() -> io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let thread = Arc::clone(&shared);
+        thread::Builder::new()
+            .name("cronlatch-alarm".to_owned())
+            .stack_size(64 * 1024)
+            .spawn(move || thread.run())?;
+        Ok(Self { shared })
+    }
+
+    /// Sleeps; returns early when the alarm is dropped.
+    pub(super) async fn sleep(&self, duration: Duration) {
+        let (tx, rx) = oneshot::channel();
+        self.shared.add(Instant::now() + duration, tx);
+        // An error means that the thread is gone, and so is the ticker.
+        rx.await.ok();
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.shared.state().stopped = true;
+        self.shared.changed.notify_one();
+    }
+}
+
+impl Shared {
+    fn add(&self, instant: Instant, tx: oneshot::Sender<()>) {
+        let mut state = self.state();
+        let first = state.sleepers.keys().next().map(|(first, _)| *first);
+        state.counter += 1;
+        let key = (instant, state.counter);
+        state.sleepers.insert(key, tx);
+        drop(state);
+        if first.is_none_or(|first| instant < first) {
+            self.changed.notify_one();
+        }
+    }
+
+    fn run(&self) {
+        let mut state = self.state();
+        while !state.stopped {
+            let now = Instant::now();
+            while let Some(sleeper) = state.sleepers.first_entry()
+                && sleeper.key().0 <= now
+            {
+                // A task that gave up waiting needs no waking.
+                sleeper.remove().send(()).ok();
+            }
+            let next = state.sleepers.keys().next().map(|(next, _)| *next);
+            let wait = next.map_or(LONGEST_WAIT, |next| next - now);
+            let waited = self.changed.wait_timeout(state, wait);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.sleepers.clear();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code that holds the lock leaves the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

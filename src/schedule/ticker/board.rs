@@ -1,0 +1,234 @@
+//! What is due when, and what has been fired: the only state of the ticker.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::mpsc;
+
+use super::{Firing, MOST_AT_ONCE, Skipped, TickerJob, WallClock};
+use crate::time::Timestamp;
+
+/// How long before its instant a job is handed to its callback. The library polls every half
+/// second and, on a busy machine, less often.
+const LEAD: Duration = Duration::from_millis(1500);
+/// The longest sleep without a look at the wall clock.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// A clock set back by more than this was wrong before, and is believed now.
+const CORRECTION: Duration = Duration::from_secs(3 * 3600);
+
+/// What the callback of a job does next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Sleep so long, then take another step.
+    Sleep(Duration),
+    /// Return: the job waits on the board again, has no more occurrences, or all is stopped.
+    Leave,
+}
+
+/// The jobs and their next occurrences.
+pub(super) struct Board {
+    state: Mutex<State>,
+    clock: Arc<dyn WallClock>,
+}
+
+struct State {
+    slots: Vec<Slot>,
+    /// The jobs that no callback has in hand, by the instant at which they fire.
+    waiting: BTreeSet<(Timestamp, usize)>,
+    /// The wall clock at the last poll.
+    polled_at: Timestamp,
+    tx: mpsc::UnboundedSender<Firing>,
+    stopped: bool,
+}
+
+/// One job.
+struct Slot {
+    job: TickerJob,
+    /// The first occurrence after `job.from`, which moves on as occurrences are fired.
+    next: Option<Timestamp>,
+    /// Whether a callback has it in hand.
+    armed: bool,
+}
+
+impl Slot {
+    fn due(&self) -> Option<Timestamp> {
+        self.next.map(|next| next.plus(self.job.delay))
+    }
+
+    fn set_from(&mut self, from: Timestamp) {
+        self.job.from = from;
+        self.next = self.job.schedule.next_after(from);
+    }
+}
+
+impl Board {
+    pub(super) fn new(
+        jobs: Vec<TickerJob>,
+        tx: mpsc::UnboundedSender<Firing>,
+        clock: Arc<dyn WallClock>,
+    ) -> Self {
+        let slots = jobs.into_iter().map(|job| Slot {
+            next: job.schedule.next_after(job.from),
+            job,
+            armed: false,
+        });
+        let mut state = State {
+            slots: slots.collect(),
+            waiting: BTreeSet::new(),
+            polled_at: timestamp(clock.now()),
+            tx,
+            stopped: false,
+        };
+        state.rebuild_waiting();
+        Self {
+            state: Mutex::new(state),
+            clock,
+        }
+    }
+
+    /// The jobs to be handed to their callbacks now. A job stays among them until
+    /// [`Board::arm`] has taken it.
+    pub(super) fn due_soon(&self) -> Vec<usize> {
+        let now = timestamp(self.clock.now());
+        let mut state = self.state();
+        if state.stopped {
+            return Vec::new();
+        }
+        if now.plus(CORRECTION) < state.polled_at {
+            state.believe(now);
+        }
+        state.polled_at = now;
+        let soon = state.waiting.range(..=(now.plus(LEAD), usize::MAX));
+        soon.map(|(_, job)| *job).collect()
+    }
+
+    /// Gives a job to the caller alone; false when another has it, or nothing is ahead of it.
+    pub(super) fn arm(&self, job: usize) -> bool {
+        let mut state = self.state();
+        let Some(due) = state.slots.get(job).and_then(Slot::due) else {
+            return false;
+        };
+        let taken = state.waiting.remove(&(due, job));
+        if let (true, Some(slot)) = (taken, state.slots.get_mut(job)) {
+            slot.armed = true;
+        }
+        taken
+    }
+
+    /// Fires what is due of an armed job and says what its callback does next.
+    pub(super) fn step(&self, job: usize) -> Step {
+        let clock = self.clock.now();
+        let now = timestamp(clock);
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let Some(slot) = state.slots.get_mut(job).filter(|_| !state.stopped) else {
+            return Step::Leave;
+        };
+        if slot.due().is_some_and(|due| due <= now) && fire(slot, now, &state.tx).is_err() {
+            // Nobody listens any more.
+            state.stopped = true;
+            return Step::Leave;
+        }
+        match slot.due() {
+            Some(due) if due <= now.plus(LEAD) => Step::Sleep(until(due, clock).min(LONGEST_SLEEP)),
+            due => {
+                slot.armed = false;
+                state.waiting.extend(due.map(|due| (due, job)));
+                Step::Leave
+            }
+        }
+    }
+
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        self.state().slots.iter().filter_map(Slot::due).min()
+    }
+
+    pub(super) fn stop(&self) {
+        self.state().stopped = true;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code that holds the lock leaves the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn rebuild_waiting(&mut self) {
+        let slots = self.slots.iter().enumerate();
+        self.waiting = slots
+            .filter(|(_, slot)| !slot.armed)
+            .filter_map(|(job, slot)| Some((slot.due()?, job)))
+            .collect();
+    }
+
+    /// Goes on from `now` with jobs that had been fired ahead of it.
+    fn believe(&mut self, now: Timestamp) {
+        for slot in &mut self.slots {
+            if slot.job.from > now {
+                slot.set_from(now);
+            }
+        }
+        self.rebuild_waiting();
+    }
+}
+
+/// Sends every occurrence of the job that is due, in order.
+fn fire(slot: &mut Slot, now: Timestamp, tx: &mpsc::UnboundedSender<Firing>) -> Result<(), ()> {
+    let until = now.minus(slot.job.delay);
+    let (occurrences, mut skipped) = passed_over(slot, until);
+    for scheduled_at in occurrences {
+        let firing = Firing {
+            job: slot.job.name.clone(),
+            scheduled_at,
+            due_at: scheduled_at.plus(slot.job.delay),
+            skipped: skipped.take(),
+        };
+        tx.send(firing).map_err(drop)?;
+        slot.set_from(scheduled_at);
+    }
+    Ok(())
+}
+
+/// The occurrences up to `until` that have not been fired, and what was left out before them.
+fn passed_over(slot: &Slot, until: Timestamp) -> (Vec<Timestamp>, Option<Skipped>) {
+    let schedule = &slot.job.schedule;
+    let Some(first) = slot.next.filter(|next| *next <= until) else {
+        return (Vec::new(), None);
+    };
+    // No schedule has two occurrences within a second: mostly there is nothing more to look for.
+    if until.since(first) < Duration::from_secs(1) {
+        return (vec![first], None);
+    }
+    let all: Vec<_> = std::iter::once(first)
+        .chain(schedule.between(first, until))
+        .take(MOST_AT_ONCE + 1)
+        .collect();
+    if all.len() <= MOST_AT_ONCE {
+        return (all, None);
+    }
+    let after_until = until.plus(Duration::from_millis(1));
+    let backward = std::iter::successors(schedule.last_before(after_until), |occurrence| {
+        schedule.last_before(*occurrence)
+    });
+    let mut newest: Vec<_> = backward.take(MOST_AT_ONCE).collect();
+    newest.reverse();
+    let left_out = newest
+        .first()
+        .and_then(|oldest| schedule.last_before(*oldest));
+    let skipped = left_out.map(|last| Skipped { first, last });
+    (newest, skipped)
+}
+
+/// What the clock shows, in whole milliseconds that have passed; 1970 at the earliest.
+fn timestamp(clock: SystemTime) -> Timestamp {
+    let since_epoch = clock.duration_since(SystemTime::UNIX_EPOCH);
+    Timestamp::EPOCH.plus(since_epoch.unwrap_or_default())
+}
+
+/// How long it is from what the clock shows until `due`, to the nanosecond.
+fn until(due: Timestamp, clock: SystemTime) -> Duration {
+    let due = SystemTime::UNIX_EPOCH + due.since(Timestamp::EPOCH);
+    due.duration_since(clock).unwrap_or_default()
+}

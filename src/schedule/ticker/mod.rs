@@ -1,0 +1,184 @@
+//! Fires occurrences at their instants, on tokio-cron-scheduler.
+//!
+//! The library by itself polls every half second, keeps one fixed offset from UTC for each job,
+//! loses what does not fit into a channel of 200, and under load calls a job twice for one tick.
+//! Its storage trait is the way out: [`board`] knows by our own [`Schedule`] what is due when;
+//! [`storage`] reports a job to the library a little *before* its instant; the library calls the
+//! job back, and the callback sleeps to the exact instant and takes each occurrence from the board
+//! exactly once. A report that the library lost is made again at its next poll; one that it
+//! doubled finds nothing to take.
+//!
+//! Wall clocks are stepped. Sleeping is done on the monotonic clock in pieces of at most a second
+//! with a look at the wall clock after each, so that
+//! - a clock stepped forward delivers each occurrence passed over, in order, once (of more than
+//!   [`MOST_AT_ONCE`] of one job the newest; the firing says which were left out);
+//! - a clock stepped back delivers none again. Only when it is set back by more than three hours
+//!   is that taken for a correction, as Debian's cron does: firing goes on from the new time, and
+//!   the ledger knows what has run.
+
+mod alarm;
+mod board;
+mod clock;
+mod storage;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{RwLock, broadcast, mpsc};
+use tokio_cron_scheduler::{
+    Context, JobScheduler, JobSchedulerError, SimpleNotificationCode, SimpleNotificationStore,
+};
+
+use self::alarm::Alarm;
+use self::board::Board;
+pub use self::clock::{SystemClock, WallClock};
+use self::storage::{Callback, Storage};
+use super::Schedule;
+use crate::names::JobName;
+use crate::time::Timestamp;
+
+/// The most occurrences of one job that are delivered after a clock stepped forward.
+pub const MOST_AT_ONCE: usize = 1000;
+
+/// How many messages of the library's own actors, none of which are used here, can be in hand.
+const UNUSED_CHANNEL: usize = 16;
+
+/// A job to be fired.
+#[derive(Debug, Clone)]
+pub struct TickerJob {
+    /// Its name, which every firing carries.
+    pub name: JobName,
+    /// When it is due.
+    pub schedule: Schedule,
+    /// How long after its instant it fires (`jitter:`).
+    pub delay: Duration,
+    /// The first occurrence fired is the first strictly after this instant.
+    pub from: Timestamp,
+}
+
+/// An occurrence has come due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Firing {
+    /// The job.
+    pub job: JobName,
+    /// The occurrence.
+    pub scheduled_at: Timestamp,
+    /// The instant to act on it: `scheduled_at` and the job's delay. It has come.
+    pub due_at: Timestamp,
+    /// What was passed over right before this occurrence and will not be delivered.
+    pub skipped: Option<Skipped>,
+}
+
+/// A range of occurrences that a clock stepped forward passed over, too many to deliver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Skipped {
+    /// The first of them.
+    pub first: Timestamp,
+    /// The last of them.
+    pub last: Timestamp,
+}
+
+/// The ticker cannot start or stop.
+#[derive(Debug, thiserror::Error)]
+pub enum TickerError {
+    /// The library refused.
+    #[error("the scheduler failed: {0}")]
+    Library(#[from] JobSchedulerError),
+    /// There is no thread to be had.
+    #[error("cannot start the thread that keeps instants")]
+    Thread(#[from] std::io::Error),
+}
+
+/// Fires jobs until it is stopped or dropped.
+pub struct Ticker {
+    board: Arc<Board>,
+    scheduler: JobScheduler,
+}
+
+impl Ticker {
+    /// Fires `jobs` into `tx`, each job's occurrences in ascending order. Needs a tokio runtime
+    /// with time.
+    pub async fn start(
+        jobs: Vec<TickerJob>,
+        tx: mpsc::UnboundedSender<Firing>,
+    ) -> Result<Self, TickerError> {
+        Self::start_with_clock(jobs, tx, Arc::new(SystemClock)).await
+    }
+
+    /// As [`Ticker::start`], by another wall clock than the system's.
+    pub async fn start_with_clock(
+        jobs: Vec<TickerJob>,
+        tx: mpsc::UnboundedSender<Firing>,
+        clock: Arc<dyn WallClock>,
+    ) -> Result<Self, TickerError> {
+        let count = jobs.len();
+        let board = Arc::new(Board::new(jobs, tx, clock));
+        let mut scheduler = library(&board, Alarm::start()?, count);
+        scheduler.init().await?;
+        scheduler.start().await?;
+        // The library's first poll comes in half a second: too late for what is due before.
+        for job in board.due_soon() {
+            let id = storage::id_of(job);
+            scheduler.context.job_activation_tx.send(id).ok();
+        }
+        Ok(Self { board, scheduler })
+    }
+
+    /// Stops: once this returns, nothing more is delivered.
+    pub async fn stop(&mut self) -> Result<(), TickerError> {
+        self.board.stop();
+        Ok(self.scheduler.shutdown().await?)
+    }
+
+    /// When the next occurrence of any job is to be fired; `None` when nothing is ahead.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.board.next_due()
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        self.board.stop();
+        // Ends the library's polling; its lock is held only while it starts or stops.
+        if let Ok(scheduler) = self.scheduler.scheduler.try_read() {
+            scheduler.shutdown.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl std::fmt::Debug for Ticker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ticker").finish_non_exhaustive()
+    }
+}
+
+/// The library around our board. It is put together by hand because its constructor gives one
+/// size to all of its ten channels: sized to 10,000 jobs, they would take 13 MB.
+fn library(board: &Arc<Board>, alarm: Alarm, count: usize) -> JobScheduler {
+    let mut context = Context::new_with_channel_size(
+        Arc::new(RwLock::new(Box::new(Storage::new(Arc::clone(board))))),
+        Arc::new(RwLock::new(Box::new(SimpleNotificationStore::default()))),
+        Arc::new(RwLock::new(Box::new(Callback::new(board, alarm)))),
+        Arc::new(RwLock::new(Box::new(SimpleNotificationCode::default()))),
+        UNUSED_CHANNEL,
+    );
+    // One activation of each job may wait, and three notes on it.
+    context.job_activation_tx = broadcast::channel(count.max(UNUSED_CHANNEL)).0;
+    context.notify_tx = broadcast::channel(3 * count.max(UNUSED_CHANNEL)).0;
+    JobScheduler {
+        context: Arc::new(context),
+        inited: Arc::new(AtomicBool::new(false)),
+        job_creator: Arc::default(),
+        job_deleter: Arc::default(),
+        job_runner: Arc::default(),
+        notification_creator: Arc::default(),
+        notification_deleter: Arc::default(),
+        notification_runner: Arc::default(),
+        scheduler: Arc::default(),
+        shutdown_notifier: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

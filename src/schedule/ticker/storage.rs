@@ -1,0 +1,165 @@
+//! The library's storage traits over the board: what it asks for, answered as suits us.
+
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use tokio::sync::RwLock;
+use tokio_cron_scheduler::job::JobToRunAsync;
+use tokio_cron_scheduler::job::job_data::{
+    JobAndNextTick, JobStoredData, JobType, NonCronJob, job_stored_data,
+};
+use tokio_cron_scheduler::store::{DataStore, InitStore};
+use tokio_cron_scheduler::{
+    Context, JobCode, JobSchedulerError, MetaDataStorage, PinnedGetFuture, ToCode,
+};
+use uuid::Uuid;
+
+use super::alarm::Alarm;
+use super::board::{Board, Step};
+
+type Answer<T> = Pin<Box<dyn Future<Output = Result<T, JobSchedulerError>> + Send>>;
+
+fn answer<T: Send + 'static>(value: T) -> Answer<T> {
+    Box::pin(ready(Ok(value)))
+}
+
+/// A job's id in the library: its index and one, so that none is nil.
+pub(super) fn id_of(job: usize) -> Uuid {
+    Uuid::from_u128(job as u128 + 1)
+}
+
+fn job_of(id: Uuid) -> Option<usize> {
+    usize::try_from(id.as_u128().checked_sub(1)?).ok()
+}
+
+/// Tells the library which jobs to call now.
+pub(super) struct Storage {
+    board: Arc<Board>,
+}
+
+impl Storage {
+    pub(super) fn new(board: Arc<Board>) -> Self {
+        Self { board }
+    }
+}
+
+impl InitStore for Storage {
+    fn init(&mut self) -> Answer<()> {
+        answer(())
+    }
+
+    fn inited(&mut self) -> Answer<bool> {
+        answer(true)
+    }
+}
+
+impl DataStore<JobStoredData> for Storage {
+    /// A job that happens once: the library then computes no next tick of its own.
+    fn get(&mut self, id: Uuid) -> Answer<Option<JobStoredData>> {
+        answer(Some(JobStoredData {
+            id: Some(id.into()),
+            last_updated: None,
+            last_tick: None,
+            next_tick: 0,
+            job_type: JobType::OneShot.into(),
+            count: 0,
+            extra: Vec::new(),
+            ran: false,
+            stopped: false,
+            job: Some(job_stored_data::Job::NonCronJob(NonCronJob {
+                repeating: false,
+                repeated_every: 0,
+            })),
+            time_offset_seconds: 0,
+        }))
+    }
+
+    fn add_or_update(&mut self, _data: JobStoredData) -> Answer<()> {
+        Box::pin(ready(Err(JobSchedulerError::CantAdd)))
+    }
+
+    fn delete(&mut self, _id: Uuid) -> Answer<()> {
+        Box::pin(ready(Err(JobSchedulerError::CantRemove)))
+    }
+}
+
+impl MetaDataStorage for Storage {
+    fn list_next_ticks(&mut self) -> Answer<Vec<JobAndNextTick>> {
+        let soon = self.board.due_soon().into_iter().map(|job| JobAndNextTick {
+            id: Some(id_of(job).into()),
+            job_type: JobType::OneShot.into(),
+            // Long past, so that the library calls the job at once; 0 would delete it.
+            next_tick: 1,
+            last_tick: None,
+        });
+        answer(soon.collect())
+    }
+
+    /// The board alone decides what comes next.
+    fn set_next_and_last_tick(
+        &mut self,
+        _id: Uuid,
+        _next_tick: Option<DateTime<Utc>>,
+        _last_tick: Option<DateTime<Utc>>,
+    ) -> Answer<()> {
+        answer(())
+    }
+
+    fn time_till_next_job(&mut self) -> Answer<Option<Duration>> {
+        answer(None)
+    }
+}
+
+/// The stretch before an instant that the alarm sleeps: more than tokio's timers are late.
+const LAST_STRETCH: Duration = Duration::from_millis(3);
+
+/// The one callback that all jobs share.
+pub(super) struct Callback {
+    code: Arc<RwLock<Box<JobToRunAsync>>>,
+}
+
+impl Callback {
+    pub(super) fn new(board: &Arc<Board>, alarm: Alarm) -> Self {
+        let board = Arc::clone(board);
+        let alarm = Arc::new(alarm);
+        let call: Box<JobToRunAsync> = Box::new(move |id, _scheduler| {
+            let (board, alarm) = (Arc::clone(&board), Arc::clone(&alarm));
+            Box::pin(async move {
+                if let Some(job) = job_of(id) {
+                    run(&board, &alarm, job).await;
+                }
+            })
+        });
+        Self {
+            code: Arc::new(RwLock::new(call)),
+        }
+    }
+}
+
+/// Sleeps to the exact instants of a job until none is near.
+async fn run(board: &Board, alarm: &Alarm, job: usize) {
+    if !board.arm(job) {
+        return;
+    }
+    while let Step::Sleep(duration) = board.step(job) {
+        match duration.checked_sub(LAST_STRETCH) {
+            Some(most) if !most.is_zero() => tokio::time::sleep(most).await,
+            _ => alarm.sleep(duration).await,
+        }
+    }
+}
+
+impl ToCode<Box<JobToRunAsync>> for Callback {
+    fn init(&mut self, _context: &Context) -> Answer<()> {
+        answer(())
+    }
+
+    fn get(&mut self, _id: Uuid) -> PinnedGetFuture<Box<JobToRunAsync>> {
+        answer(Some(Arc::clone(&self.code)))
+    }
+}
+
+impl JobCode for Callback {}

@@ -1,0 +1,348 @@
+//! What the ticker promises, on a wall clock that tests step.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use chrono_tz::Tz::UTC;
+use tokio::sync::mpsc;
+
+use super::board::{Board, Step};
+use super::{Firing, MOST_AT_ONCE, Skipped, Ticker, TickerJob, WallClock};
+use crate::names::JobName;
+use crate::schedule::Schedule;
+use crate::time::Timestamp;
+
+/// How long a test waits for what must come.
+const LONG: Duration = Duration::from_secs(60);
+
+fn at(text: &str) -> Timestamp {
+    Timestamp::parse(text).expect("an RFC 3339 time")
+}
+
+/// A wall clock that shows what the test set and goes on from there.
+struct RunningClock {
+    set: Mutex<(SystemTime, Instant)>,
+}
+
+impl RunningClock {
+    fn new(now: Timestamp) -> Arc<Self> {
+        let clock = Self {
+            set: Mutex::new((SystemTime::UNIX_EPOCH, Instant::now())),
+        };
+        clock.set(now);
+        Arc::new(clock)
+    }
+
+    fn set(&self, now: Timestamp) {
+        let shown = SystemTime::UNIX_EPOCH + now.since(Timestamp::EPOCH);
+        *self.set.lock().expect("no test holds it") = (shown, Instant::now());
+    }
+
+    fn shown(&self) -> Timestamp {
+        let since_epoch = self.now().duration_since(SystemTime::UNIX_EPOCH);
+        Timestamp::EPOCH.plus(since_epoch.expect("after 1970"))
+    }
+}
+
+impl WallClock for RunningClock {
+    fn now(&self) -> SystemTime {
+        let (shown, since) = *self.set.lock().expect("no test holds it");
+        shown + since.elapsed()
+    }
+}
+
+/// A wall clock that moves only when told, for tests of the board alone.
+#[derive(Default)]
+struct StoppedClock(AtomicU64);
+
+impl StoppedClock {
+    fn set(&self, now: Timestamp) {
+        let millis = u64::try_from(now.millis()).expect("after 1970");
+        self.0.store(millis, Ordering::SeqCst);
+    }
+}
+
+impl WallClock for StoppedClock {
+    fn now(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_millis(self.0.load(Ordering::SeqCst))
+    }
+}
+
+fn job(name: &str, schedule: Schedule, from: Timestamp) -> TickerJob {
+    TickerJob {
+        name: JobName::parse(name).expect("a good name"),
+        schedule,
+        delay: Duration::ZERO,
+        from,
+    }
+}
+
+fn every(seconds: u64) -> Schedule {
+    Schedule::every(Duration::from_secs(seconds)).expect("a good interval")
+}
+
+/// A board of one job and a clock that stands still.
+struct Bench {
+    board: Board,
+    clock: Arc<StoppedClock>,
+    fired: mpsc::UnboundedReceiver<Firing>,
+}
+
+impl Bench {
+    fn new(job: TickerJob, now: &str) -> Self {
+        let clock = Arc::new(StoppedClock::default());
+        clock.set(at(now));
+        let (tx, fired) = mpsc::unbounded_channel();
+        let board = Board::new(vec![job], tx, Arc::clone(&clock) as Arc<dyn WallClock>);
+        Self {
+            board,
+            clock,
+            fired,
+        }
+    }
+
+    /// Sets the clock and does what the library and the callback would do at once.
+    fn at(&mut self, now: &str) -> Vec<Firing> {
+        self.clock.set(at(now));
+        for job in self.board.due_soon() {
+            self.board.arm(job);
+        }
+        self.board.step(0);
+        std::iter::from_fn(|| self.fired.try_recv().ok()).collect()
+    }
+}
+
+fn instants(firings: &[Firing]) -> Vec<String> {
+    firings.iter().map(|f| f.scheduled_at.to_string()).collect()
+}
+
+#[test]
+fn a_job_is_taken_once_however_often_it_is_reported() {
+    let now = "2026-06-01T11:59:59Z";
+    let bench = Bench::new(job("j", every(3600), at(now)), now);
+    assert_eq!(bench.board.due_soon(), [0]);
+    assert_eq!(
+        bench.board.due_soon(),
+        [0],
+        "reported again until it is taken"
+    );
+    assert!(bench.board.arm(0));
+    assert!(!bench.board.arm(0), "a doubled call finds nothing");
+    assert_eq!(bench.board.due_soon(), [0; 0]);
+    assert_eq!(
+        bench.board.step(0),
+        Step::Sleep(Duration::from_secs(1)),
+        "to the instant, not beyond"
+    );
+}
+
+#[test]
+fn a_sleeping_callback_looks_at_the_wall_clock_every_second() {
+    let now = "2026-06-01T11:59:58.600Z";
+    let bench = Bench::new(job("j", every(3600), at(now)), now);
+    assert_eq!(bench.board.due_soon(), [0]);
+    assert!(bench.board.arm(0));
+    assert_eq!(bench.board.step(0), Step::Sleep(Duration::from_secs(1)));
+    // Set back by an hour meanwhile: it waits on the board again and not in its sleep.
+    bench.clock.set(at("2026-06-01T10:59:59Z"));
+    assert_eq!(bench.board.step(0), Step::Leave);
+    assert_eq!(bench.board.due_soon(), [0; 0]);
+    bench.clock.set(at("2026-06-01T11:59:59Z"));
+    assert_eq!(bench.board.due_soon(), [0]);
+}
+
+#[test]
+fn an_occurrence_is_not_fired_a_millisecond_early() {
+    let mut bench = Bench::new(
+        job("j", every(3600), at("2026-06-01T11:00:00Z")),
+        "2026-06-01T11:59:59Z",
+    );
+    assert_eq!(bench.at("2026-06-01T11:59:59.999Z"), []);
+    let fired = bench.at("2026-06-01T12:00:00Z");
+    assert_eq!(instants(&fired), ["2026-06-01T12:00:00Z"]);
+    assert_eq!(bench.at("2026-06-01T12:00:00.001Z"), []);
+}
+
+#[test]
+fn a_delay_moves_the_firing_and_not_the_occurrence() {
+    let mut delayed = job("j", every(3600), at("2026-06-01T11:00:00Z"));
+    delayed.delay = Duration::from_millis(2500);
+    let mut bench = Bench::new(delayed, "2026-06-01T11:59:59Z");
+    assert_eq!(bench.at("2026-06-01T12:00:02.499Z"), []);
+    let fired = bench.at("2026-06-01T12:00:02.500Z");
+    assert_eq!(instants(&fired), ["2026-06-01T12:00:00Z"]);
+    assert_eq!(fired[0].due_at, at("2026-06-01T12:00:02.500Z"));
+}
+
+#[test]
+fn a_clock_stepped_forward_delivers_each_occurrence_once_and_in_order() {
+    let now = "2026-06-01T11:30:00Z";
+    let mut bench = Bench::new(job("j", every(3600), at(now)), now);
+    assert_eq!(bench.at(now), []);
+    let fired = bench.at("2026-06-01T14:10:00Z");
+    assert_eq!(
+        instants(&fired),
+        [
+            "2026-06-01T12:00:00Z",
+            "2026-06-01T13:00:00Z",
+            "2026-06-01T14:00:00Z"
+        ]
+    );
+    assert_eq!(bench.at("2026-06-01T14:10:01Z"), []);
+}
+
+#[test]
+fn a_clock_stepped_back_fires_nothing_again() {
+    let now = "2026-06-01T11:59:59Z";
+    let mut bench = Bench::new(job("j", every(3600), at(now)), now);
+    assert_eq!(
+        instants(&bench.at("2026-06-01T13:00:00Z")),
+        ["2026-06-01T12:00:00Z", "2026-06-01T13:00:00Z"]
+    );
+    assert_eq!(bench.at("2026-06-01T10:59:59Z"), []);
+    assert_eq!(bench.at("2026-06-01T12:00:00Z"), []);
+    assert_eq!(bench.at("2026-06-01T13:00:00Z"), []);
+    assert_eq!(
+        instants(&bench.at("2026-06-01T14:00:00Z")),
+        ["2026-06-01T14:00:00Z"]
+    );
+}
+
+#[test]
+fn a_clock_that_was_years_ahead_does_not_silence_a_job_for_years() {
+    let now = "2030-06-01T11:59:59Z";
+    let mut bench = Bench::new(job("j", every(3600), at(now)), now);
+    assert_eq!(
+        instants(&bench.at("2030-06-01T12:00:00Z")),
+        ["2030-06-01T12:00:00Z"]
+    );
+    assert_eq!(bench.at("2026-06-01T11:59:00Z"), []);
+    assert_eq!(
+        instants(&bench.at("2026-06-01T12:00:00Z")),
+        ["2026-06-01T12:00:00Z"]
+    );
+}
+
+#[test]
+fn of_too_many_passed_over_the_newest_are_delivered_and_the_rest_named() {
+    let now = "2026-06-01T12:00:00Z";
+    let mut bench = Bench::new(job("j", every(1), at(now)), now);
+    let fired = bench.at("2026-06-01T13:00:00.400Z");
+    assert_eq!(fired.len(), MOST_AT_ONCE);
+    assert_eq!(
+        fired[0].skipped,
+        Some(Skipped {
+            first: at("2026-06-01T12:00:01Z"),
+            last: at("2026-06-01T12:43:20Z"),
+        })
+    );
+    assert_eq!(fired[0].scheduled_at, at("2026-06-01T12:43:21Z"));
+    assert!(fired[1..].iter().all(|f| f.skipped.is_none()));
+    assert!(
+        fired
+            .windows(2)
+            .all(|w| w[0].scheduled_at < w[1].scheduled_at)
+    );
+    assert_eq!(
+        fired[MOST_AT_ONCE - 1].scheduled_at,
+        at("2026-06-01T13:00:00Z")
+    );
+    assert_eq!(
+        instants(&bench.at("2026-06-01T13:00:01Z")),
+        ["2026-06-01T13:00:01Z"]
+    );
+}
+
+#[test]
+fn after_stop_nothing_is_delivered() {
+    let now = "2026-06-01T11:59:59Z";
+    let mut bench = Bench::new(job("j", every(3600), at(now)), now);
+    assert_eq!(bench.at(now), []);
+    bench.board.stop();
+    assert_eq!(bench.at("2026-06-01T12:00:00Z"), []);
+}
+
+/// What came, with the clock at the time of receipt.
+async fn receive(
+    fired: &mut mpsc::UnboundedReceiver<Firing>,
+    clock: &RunningClock,
+) -> (Firing, Timestamp) {
+    let firing = tokio::time::timeout(LONG, fired.recv())
+        .await
+        .expect("a firing comes")
+        .expect("the ticker lives");
+    (firing, clock.shown())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_jobs_due_at_once_fire_once_each_and_none_early() {
+    const JOBS: usize = 10_000;
+    let start = at("2026-05-31T23:59:59.200Z");
+    let midnight = at("2026-06-01T00:00:00Z");
+    let clock = RunningClock::new(start);
+    let schedule = Schedule::cron("0 0 1 6 *", UTC).expect("good cron text");
+    let jobs = (0..JOBS).map(|n| job(&format!("job-{n}"), schedule.clone(), start));
+    let (tx, mut fired) = mpsc::unbounded_channel();
+    let shared = Arc::clone(&clock) as Arc<dyn WallClock>;
+    let mut ticker = Ticker::start_with_clock(jobs.collect(), tx, shared)
+        .await
+        .expect("the ticker starts");
+    let mut counts = BTreeMap::new();
+    for _ in 0..JOBS {
+        let (firing, received_at) = receive(&mut fired, &clock).await;
+        assert_eq!(firing.scheduled_at, midnight);
+        assert!(
+            received_at >= midnight,
+            "{} fired at {received_at}",
+            firing.job
+        );
+        *counts.entry(firing.job).or_insert(0) += 1;
+    }
+    assert_eq!(counts.len(), JOBS, "each job fired");
+    ticker.stop().await.expect("the ticker stops");
+    assert_eq!(fired.try_recv().ok(), None, "none fired twice");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_of_every_second_misses_none_and_doubles_none() {
+    let start = at("2026-06-01T11:59:59.700Z");
+    let clock = RunningClock::new(start);
+    let (tx, mut fired) = mpsc::unbounded_channel();
+    let shared = Arc::clone(&clock) as Arc<dyn WallClock>;
+    let ticker = Ticker::start_with_clock(vec![job("j", every(1), start)], tx, shared)
+        .await
+        .expect("the ticker starts");
+    for second in 0..3 {
+        let (firing, received_at) = receive(&mut fired, &clock).await;
+        let expected = at("2026-06-01T12:00:00Z").plus(Duration::from_secs(second));
+        assert_eq!(firing.scheduled_at, expected);
+        assert!(received_at >= expected, "{received_at}");
+    }
+    drop(ticker);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_of_the_clock_is_noticed_while_jobs_sleep() {
+    let start = at("2026-06-01T11:30:00Z");
+    let clock = RunningClock::new(start);
+    let (tx, mut fired) = mpsc::unbounded_channel();
+    let shared = Arc::clone(&clock) as Arc<dyn WallClock>;
+    let ticker = Ticker::start_with_clock(vec![job("j", every(3600), start)], tx, shared)
+        .await
+        .expect("the ticker starts");
+    assert_eq!(ticker.next_due(), Some(at("2026-06-01T12:00:00Z")));
+    clock.set(at("2026-06-01T13:30:00Z"));
+    let (first, _) = receive(&mut fired, &clock).await;
+    let (second, _) = receive(&mut fired, &clock).await;
+    assert_eq!(
+        instants(&[first, second]),
+        ["2026-06-01T12:00:00Z", "2026-06-01T13:00:00Z"]
+    );
+    clock.set(at("2026-06-01T11:59:59.900Z"));
+    // Back to 12:00: noon has fired. What fires next is 14:00.
+    clock.set(at("2026-06-01T14:00:00Z"));
+    let (third, _) = receive(&mut fired, &clock).await;
+    assert_eq!(instants(&[third]), ["2026-06-01T14:00:00Z"]);
+}

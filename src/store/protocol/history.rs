@@ -1,0 +1,164 @@
+//! The records that the protocol writes itself, and when two of them become one.
+
+use super::state::{Clock, Effect, LockState, Open, holder};
+use super::{Ending, JobState};
+use crate::names::{HostName, JobName, Token};
+use crate::store::{Drop, Kind, Outcome, Record};
+use crate::time::Timestamp;
+
+/// Why an occurrence was skipped.
+pub const REASON_OVERLAP: &str = "overlap: the lock was held";
+/// Why an occurrence was missed.
+pub const REASON_TOO_LATE: &str = "its start deadline had passed";
+/// Why a run was interrupted.
+pub const REASON_INTERRUPTED: &str = "its lease ended without a word from its host";
+/// Why a run was interrupted that its host closed.
+pub const REASON_NO_VERDICT: &str = "its host closed it without a verdict";
+/// Why an occurrence was missed that was claimed and given back.
+pub const REASON_GIVEN_BACK_LATE: &str =
+    "its claim was given up after later occurrences were decided";
+
+/// Why nobody knows what became of an occurrence.
+pub const REASON_UNKNOWN: &str = "due before the store lost data: nobody knows whether it ran";
+/// Why nobody knows how a run ended.
+pub const REASON_UNKNOWN_END: &str = "the store lost data: nobody knows how it ended";
+
+pub(super) fn append(record: Record, keep: Option<u32>) -> Effect {
+    Effect::Append {
+        record: Box::new(record),
+        keep,
+        follows: None,
+    }
+}
+
+/// A record that moves the watermark on from `last`.
+pub(super) fn append_after(last: Timestamp, record: Record, keep: Option<u32>) -> Effect {
+    Effect::Append {
+        record: Box::new(record),
+        keep,
+        follows: Some(last),
+    }
+}
+
+fn blank(job: &JobName, kind: Kind, outcome: Outcome, clock: Clock) -> Record {
+    Record {
+        job: job.clone(),
+        run_id: None,
+        kind,
+        scheduled_at: None,
+        until: None,
+        count: None,
+        started_at: None,
+        finished_at: Some(clock.utc()),
+        host: None,
+        outcome,
+        reason: None,
+        by: None,
+        exit_code: None,
+        signal: None,
+        attempts: 0,
+        fence: None,
+        output_tail: None,
+    }
+}
+
+/// The verdict of an occurrence that is not started, decided by a claim under `token`.
+pub(super) fn not_started(
+    (job, kind): (&JobName, Kind),
+    scheduled_at: Timestamp,
+    (outcome, reason): (Outcome, &str),
+    token: &Token,
+    clock: Clock,
+) -> Record {
+    Record {
+        scheduled_at: Some(scheduled_at),
+        host: HostName::parse(&holder(token.as_str())).ok(),
+        reason: Some(reason.to_owned()),
+        ..blank(job, kind, outcome, clock)
+    }
+}
+
+/// The verdict of what policy drops.
+pub(super) fn dropped(job: &JobName, drop: &Drop, token: &Token, clock: Clock) -> Record {
+    let many = drop.range.count > 1;
+    Record {
+        until: many.then_some(drop.range.until),
+        count: many.then_some(drop.range.count),
+        ..not_started(
+            (job, Kind::Schedule),
+            drop.range.from,
+            (drop.outcome, &drop.reason),
+            token,
+            clock,
+        )
+    }
+}
+
+/// The verdict of an open run that nobody will finish any more.
+pub(super) fn of_open(
+    job: &JobName,
+    open: &Open,
+    (outcome, reason): (Outcome, &str),
+    clock: Clock,
+) -> Record {
+    Record {
+        run_id: Some(open.run_id.clone()),
+        scheduled_at: open.scheduled_at,
+        started_at: Some(open.started_at),
+        host: HostName::parse(&open.host).ok(),
+        reason: Some(reason.to_owned()),
+        attempts: open.attempt,
+        fence: Some(open.fence),
+        ..blank(job, open.kind, outcome, clock)
+    }
+}
+
+/// Closes the open run of a job, whose lease is over, and remembers its token.
+pub(super) fn interrupt(
+    job: (&JobName, &mut JobState),
+    lock: &mut LockState,
+    keep: Option<u32>,
+    clock: Clock,
+) -> Option<Effect> {
+    let (name, state) = job;
+    let open = state.open.take()?;
+    if lock.ending(&open.token).is_none() {
+        lock.remember(&open.token, Ending::Interrupted);
+    }
+    // Given back: nothing ran under it.
+    (open.fence > 0).then(|| {
+        let why = (Outcome::Interrupted, REASON_INTERRUPTED);
+        append(of_open(name, &open, why, clock), keep)
+    })
+}
+
+/// Makes one ranged record of two that follow each other with the same verdict, or `None`.
+///
+/// Only what was skipped, missed or is unknown is merged, for the same kind, reason and holder, and only if
+/// the watermark stood at the end of `newest` when `next` was decided (`follows`): an occurrence
+/// between the two, whose run may still be open, must not seem part of the range.
+pub fn merge(newest: &Record, next: &Record, follows: Option<Timestamp>) -> Option<Record> {
+    let plain = |r: &Record| {
+        r.run_id.is_none()
+            && matches!(
+                r.outcome,
+                Outcome::Skipped | Outcome::Missed | Outcome::Unknown
+            )
+    };
+    let from = newest.scheduled_at?;
+    let until = newest.until.unwrap_or(from);
+    let next_from = next.scheduled_at?;
+    let alike = plain(newest)
+        && plain(next)
+        && next_from > until
+        && follows == Some(until)
+        && (newest.job.as_str(), newest.kind, newest.outcome)
+            == (next.job.as_str(), next.kind, next.outcome)
+        && (&newest.reason, &newest.by) == (&next.reason, &next.by);
+    alike.then(|| Record {
+        scheduled_at: Some(from),
+        until: Some(next.until.unwrap_or(next_from)),
+        count: Some(newest.count.unwrap_or(1) + next.count.unwrap_or(1)),
+        ..next.clone()
+    })
+}

@@ -1,0 +1,245 @@
+//! After a loss of data: how a store notices it, how long claims wait, and how holders take their
+//! leases back.
+//!
+//! The data say which server process keeps them ([`Marker`]). Data that another process wrote, or
+//! none at all, may be older than what that process had answered: leases, finished runs and
+//! decided occurrences may be missing. Until every lease that may have been granted before is over
+//! or renewed, nothing is granted ([`Past::recovering`]); a holder whose lease is valid by its own
+//! clock renews it meanwhile, and its renewal brings all that the store needs to take it back
+//! ([`reassert`]). What was due before the loss and stands in no ledger is `unknown` for ever.
+//!
+//! Leases of one lock have one TTL, so a claim waits for its own TTL at least, and all claims wait
+//! for the longest that a job list has.
+
+use std::time::Duration;
+
+use super::history::{REASON_UNKNOWN_END, append, of_open};
+use super::state::{Clock, Effect, Ending, JobState, Key, LockState, Open, holder};
+use crate::store::{Outcome, RenewReply, Renewal, RunTenure};
+use crate::time::Timestamp;
+
+/// For so long after a loss a job that the store does not know counts as forgotten, not as new.
+pub const AFTERMATH: Duration = Duration::from_secs(3600);
+
+/// What the data say of the server that keeps them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Marker {
+    /// The server process.
+    pub server: String,
+    /// When it was first seen with these data.
+    pub since: Timestamp,
+    /// When the loss was noticed; `None` for a store that was declared new.
+    pub lost_at: Option<Timestamp>,
+    /// Until then all claims wait, in milliseconds on [`Clock::lease`].
+    pub until: u64,
+    /// The longest TTL that a job list has.
+    pub longest: Duration,
+}
+
+/// What a store knows of its own past; the default is that of one that cannot lose its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Past {
+    /// When a loss was noticed. Up to then the ledger may be wrong about what it does not know.
+    pub lost_at: Option<Timestamp>,
+    /// The same on [`Clock::lease`].
+    pub since: u64,
+    /// Until then all claims wait, on [`Clock::lease`].
+    pub until: u64,
+}
+
+impl Marker {
+    /// The marker of a store that was declared new: nothing was ever granted before.
+    pub fn new(server: &str, clock: Clock) -> Self {
+        Self {
+            server: server.to_owned(),
+            since: clock.utc(),
+            lost_at: None,
+            until: 0,
+            longest: Duration::ZERO,
+        }
+    }
+
+    /// What follows from it. Only for stores whose two clocks are one.
+    pub fn past(&self) -> Past {
+        Past {
+            lost_at: self.lost_at,
+            since: self
+                .lost_at
+                .map_or(0, |at| u64::try_from(at.millis()).unwrap_or(0)),
+            until: self.until,
+        }
+    }
+}
+
+/// Compares the marker with the server that answers, and writes down a loss.
+///
+/// `longest` is the longest TTL of the job list behind the request; zero when there is none.
+pub fn notice(marker: &mut Option<Marker>, server: &str, clock: Clock, longest: Duration) -> Past {
+    let known = marker.as_ref().map_or(Duration::ZERO, |m| m.longest);
+    let longest = longest.max(known);
+    match marker {
+        Some(marker) if marker.server == server => {
+            if longest > known {
+                marker.longest = longest;
+                if let Some(lost_at) = marker.lost_at
+                    && marker.until > clock.lease
+                {
+                    marker.until = marker.until.max(end_of(lost_at, longest));
+                }
+            }
+            marker.past()
+        }
+        _ => {
+            let now = clock.utc();
+            marker
+                .insert(Marker {
+                    server: server.to_owned(),
+                    since: now,
+                    lost_at: Some(now),
+                    until: end_of(now, longest),
+                    longest,
+                })
+                .past()
+        }
+    }
+}
+
+fn end_of(lost_at: Timestamp, ttl: Duration) -> u64 {
+    u64::try_from(lost_at.plus(ttl).millis()).unwrap_or(0)
+}
+
+impl Past {
+    /// How long a claim under a TTL waits yet, if it does.
+    pub fn recovering(&self, clock: Clock, ttl: Duration) -> Option<Duration> {
+        self.lost_at?;
+        let own = self
+            .since
+            .saturating_add(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+        let left = clock.until(self.until.max(own));
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// Whether the ledger can know what became of an occurrence that it has not decided.
+    pub fn is_unknowable(&self, scheduled_at: Timestamp) -> bool {
+        self.lost_at.is_some_and(|lost_at| scheduled_at <= lost_at)
+    }
+
+    /// From where on the occurrences of a job count that the store does not know: from now, or
+    /// from the loss that made the store forget it.
+    pub(super) fn beginning(&self, clock: Clock) -> Timestamp {
+        self.forgot(clock).unwrap_or(clock.utc())
+    }
+
+    /// The loss, while it is fresh.
+    pub(super) fn forgot(&self, clock: Clock) -> Option<Timestamp> {
+        self.lost_at
+            .filter(|lost_at| clock.utc().since(*lost_at) < AFTERMATH)
+    }
+}
+
+/// Takes back a lease that the store has forgotten, if no later one is known. Only while the
+/// store recovers: nothing was granted since the loss.
+///
+/// Of two leases of one lock that the data and a holder tell of, the one with the larger fence is
+/// the later, and the other had ended before.
+pub(super) fn reassert(
+    lock: &mut LockState,
+    job: &mut Option<JobState>,
+    clock: Clock,
+    renewal: &Renewal,
+) -> (bool, Vec<Effect>) {
+    let (token, tenure) = (&renewal.token, &renewal.tenure);
+    let earlier = |lock: &LockState| lock.fence < tenure.fence;
+    // Without a fence its holder knows nothing of it.
+    if tenure.fence == 0 {
+        return (false, Vec::new());
+    }
+    let free = match &lock.key {
+        _ if !renewal.lock.exclusive => true,
+        Key::Absent => true,
+        // The data are from before ours was granted.
+        Key::Value { text, .. } => {
+            lock.token.as_ref().is_some_and(|t| t.as_str() == text) && earlier(lock)
+        }
+        Key::OtherType { .. } => false,
+    };
+    let ours = lock.is_granted_to(token) || earlier(lock) || lock.token.is_none();
+    if !free || !ours || lock.fence > tenure.fence || lock.ending(token).is_some() {
+        return (false, Vec::new());
+    }
+    lock.fence = tenure.fence;
+    lock.run_id = Some(tenure.run_id.clone());
+    let mut effects = Vec::new();
+    if let Some(run) = &tenure.run {
+        effects.extend(reopen(lock, job, clock, (renewal, run)));
+    }
+    lock.take(renewal.lock.exclusive, token, clock.after(renewal.ttl));
+    (true, effects)
+}
+
+/// Writes the run into the ledger again.
+fn reopen(
+    lock: &mut LockState,
+    job: &mut Option<JobState>,
+    clock: Clock,
+    (renewal, run): (&Renewal, &RunTenure),
+) -> Option<Effect> {
+    let beginning = clock.past.beginning(clock);
+    let scheduled_at = run.scheduled_at;
+    let state =
+        job.get_or_insert_with(|| JobState::starting_after(scheduled_at.unwrap_or(beginning)));
+    let mut record = None;
+    if let Some(open) = &state.open {
+        if open.token == renewal.token || open.fence >= renewal.tenure.fence {
+            return None;
+        }
+        // Its end was written down after what the data know.
+        if open.fence > 0 {
+            let why = (Outcome::Unknown, REASON_UNKNOWN_END);
+            record = Some(append(of_open(&run.job, open, why, clock), None));
+        }
+        let ended = open.token.clone();
+        if lock.ending(&ended).is_none() {
+            lock.remember(&ended, Ending::Interrupted);
+        }
+    }
+    let prev_last = state.last;
+    state.last = state.last.max(scheduled_at.unwrap_or(state.last));
+    state.open = Some(Open {
+        scheduled_at,
+        run_id: renewal.tenure.run_id.clone(),
+        token: renewal.token.clone(),
+        attempt: run.attempt,
+        kind: run.kind,
+        fence: renewal.tenure.fence,
+        started_at: run.started_at,
+        host: holder(renewal.token.as_str()),
+        prev_last,
+    });
+    record
+}
+
+/// Whether a loss made the store forget this lock, and nothing was granted under it since: who
+/// finishes now had it to the end.
+pub(super) fn is_forgotten(lock: &LockState, clock: Clock) -> bool {
+    lock.key == Key::Absent && lock.fence == 0 && clock.past.lost_at.is_some()
+}
+
+/// The answer to a renewal that was refused by what the data say.
+pub(super) fn renew_forgotten(
+    lock: &mut LockState,
+    job: &mut Option<JobState>,
+    clock: Clock,
+    renewal: &Renewal,
+    refused: RenewReply,
+) -> (RenewReply, Vec<Effect>) {
+    if clock.past.recovering(clock, renewal.ttl).is_none() {
+        return (refused, Vec::new());
+    }
+    let (taken_back, effects) = reassert(lock, job, clock, renewal);
+    if taken_back {
+        (RenewReply::Renewed, effects)
+    } else {
+        (refused, effects)
+    }
+}

@@ -1,0 +1,63 @@
+//! Making jobs known, and reading what is known of them.
+
+use super::state::{Clock, JobState, Key, LockState, OTHER_TYPE, holder};
+use crate::names::JobName;
+use crate::store::{JobReport, LockHolder, Registered, Registration};
+
+/// Creates the ledger of a new job, which starts from now, and notes a new schedule.
+pub fn register(
+    lock: &LockState,
+    job: &mut Option<JobState>,
+    clock: Clock,
+    registration: &Registration,
+) -> Registered {
+    let now = clock.utc();
+    let recovering = clock.past.recovering(clock, registration.ttl);
+    // While the store recovers nobody can tell a job that is new from one that was forgotten.
+    let beginning = match recovering {
+        Some(_) => clock.past.beginning(clock),
+        None => now,
+    };
+    let state = job.get_or_insert_with(|| JobState::starting_after(beginning));
+    state.note(&registration.fingerprint, now, beginning);
+    Registered {
+        decided_until: state.base(&registration.fingerprint),
+        now,
+        open: state.open.as_ref().map(|open| open.report(lock, clock)),
+        recovering: recovering.unwrap_or_default(),
+    }
+}
+
+/// What is known of a job and of its lock.
+pub fn report(
+    name: &JobName,
+    lock: &LockState,
+    exclusive: bool,
+    job: Option<&JobState>,
+    clock: Clock,
+) -> JobReport {
+    let token = lock.token.as_ref();
+    let shown = |value: &str, end: Option<u64>| LockHolder {
+        value: value.to_owned(),
+        by: holder(value),
+        remaining: end.map(|end| clock.until(end)),
+    };
+    let holder = match &lock.key {
+        Key::Value { text, end } if exclusive => Some(shown(text, *end)),
+        Key::OtherType { end } if exclusive => Some(shown(OTHER_TYPE, *end)),
+        // Not exclusive, or gone before its end: the state says whose it is.
+        _ => token
+            .filter(|_| lock.lease_end > clock.lease)
+            .map(|token| shown(token.as_str(), Some(lock.lease_end))),
+    };
+    JobReport {
+        job: name.clone(),
+        last: job.map(|job| job.last),
+        open: job
+            .and_then(|job| job.open.as_ref())
+            .map(|open| open.report(lock, clock)),
+        holder,
+        fence: lock.fence,
+        fingerprints: job.map(|job| job.fingerprints.clone()).unwrap_or_default(),
+    }
+}

@@ -1,0 +1,35 @@
+//! The end of a run whose host is gone.
+
+use std::time::Duration;
+
+use super::history::interrupt;
+use super::state::{Clock, Effect, JobState, LockState};
+use crate::store::Settle;
+
+/// Closes an open run whose lease is over, as `interrupted`. Answers whether it did.
+pub fn settle(
+    lock: &mut LockState,
+    job: &mut Option<JobState>,
+    clock: Clock,
+    settle: &Settle,
+) -> (bool, Vec<Effect>) {
+    // Its holder may be about to say that it lives.
+    if clock.past.recovering(clock, Duration::ZERO).is_some() {
+        return (false, Vec::new());
+    }
+    let Some((state, token)) = job.as_mut().and_then(|state| {
+        let open = state.open.as_ref()?;
+        let over = lock.remaining(&open.token, clock).is_zero();
+        let token = (open.run_id == settle.run_id && over).then(|| open.token.clone())?;
+        Some((state, token))
+    }) else {
+        return (false, Vec::new());
+    };
+    let record = interrupt((&settle.job, state), lock, Some(settle.keep), clock);
+    if lock.is_granted_to(&token) {
+        lock.token = None;
+        lock.run_id = None;
+        lock.lease_end = 0;
+    }
+    (true, record.into_iter().collect())
+}

@@ -1,0 +1,867 @@
+//! Each rule, by name.
+
+mod loss;
+
+use std::time::Duration;
+
+use super::{Clock, Effect, JobState, Key, LockState, OTHER_TYPE, Past, holder, merge};
+use crate::names::{HostName, JobName, LockName, RunId, Token};
+use crate::store::{
+    Claim, ClaimReply, Drop, Due, Fingerprint, Finish, FinishReply, GapAnswer, Kind, Lock, Outcome,
+    Overlap, Range, Record, Registered, Registration, RenewReply, Renewal, RunStatus, Settle,
+    Tenure, What,
+};
+use crate::time::Timestamp;
+
+const TTL: Duration = Duration::from_secs(30);
+
+/// One lock, one job, and a clock that only the test moves.
+pub(super) struct World {
+    pub(super) lock: LockState,
+    pub(super) job: Option<JobState>,
+    pub(super) ms: i64,
+    pub(super) exclusive: bool,
+    pub(super) records: Vec<Record>,
+    pub(super) released: usize,
+    pub(super) past: Past,
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        Self {
+            lock: LockState::default(),
+            job: None,
+            ms: 1_000_000_000_000,
+            exclusive: true,
+            records: Vec::new(),
+            released: 0,
+            past: Past::default(),
+        }
+    }
+
+    /// A world whose job is registered, a minute ago.
+    fn registered() -> Self {
+        let mut world = Self::new();
+        world.register("f1");
+        world.ms += 60_000;
+        world
+    }
+
+    pub(super) fn clock(&self) -> Clock {
+        Clock {
+            micros: u64::try_from(self.ms).expect("a positive time") * 1000,
+            lease: u64::try_from(self.ms).expect("a positive time"),
+            past: self.past,
+        }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.ms)
+    }
+
+    pub(super) fn name_of_lock(&self) -> Lock {
+        Lock {
+            exclusive: self.exclusive,
+            ..Lock::named(&LockName::parse("l").expect("a name"))
+        }
+    }
+
+    pub(super) fn take_effects(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Append { record, .. } => self.records.push(*record),
+                Effect::Released => self.released += 1,
+            }
+        }
+    }
+
+    pub(super) fn register(&mut self, fingerprint: &str) -> Registered {
+        let registration = Registration {
+            job: job(),
+            lock: self.name_of_lock(),
+            fingerprint: Fingerprint(fingerprint.to_owned()),
+            ttl: TTL,
+        };
+        let clock = self.clock();
+        super::register(&self.lock, &mut self.job, clock, &registration)
+    }
+
+    pub(super) fn send(&mut self, claim: &Claim) -> ClaimReply {
+        let clock = self.clock();
+        let (reply, effects) = super::claim(&mut self.lock, &mut self.job, clock, claim);
+        self.take_effects(effects);
+        reply
+    }
+
+    /// An occurrence due now, by a host whose schedule has nothing before it.
+    fn due(&self) -> Due {
+        Due {
+            scheduled_at: self.now(),
+            not_before: self.now(),
+            deadline: self.now().plus(Duration::from_secs(60 * 5)),
+            prev: None,
+            fingerprint: Fingerprint("f1".to_owned()),
+            gap: None,
+            max_reruns: 0,
+        }
+    }
+
+    fn occurrence(&self, token: &str, due: Due) -> Claim {
+        Claim {
+            lock: self.name_of_lock(),
+            token: token_of(token),
+            run_id: RunId::from_text(&format!("run-{token}")),
+            ttl: TTL,
+            what: What::Occurrence {
+                job: job(),
+                kind: Kind::Schedule,
+                due,
+                overlap: Overlap::Skip,
+                keep: 100,
+            },
+        }
+    }
+
+    fn of_lock(&self, token: &str) -> Claim {
+        Claim {
+            what: What::Lock,
+            ..self.occurrence(token, self.due())
+        }
+    }
+
+    fn finish_with(&mut self, finish: &Finish) -> FinishReply {
+        let clock = self.clock();
+        let (reply, effects) = super::finish(&mut self.lock, &mut self.job, clock, finish);
+        self.take_effects(effects);
+        reply
+    }
+
+    fn ending(&self, token: &str) -> Finish {
+        Finish {
+            lock: self.name_of_lock(),
+            token: token_of(token),
+            record: None,
+            job: Some(job()),
+            give_back: false,
+            keep: 100,
+        }
+    }
+
+    fn succeeded(&self, token: &str, scheduled_at: Timestamp) -> Finish {
+        Finish {
+            record: Some(record(Some(scheduled_at), Outcome::Succeeded)),
+            ..self.ending(token)
+        }
+    }
+
+    fn give_back(&mut self, token: &str) -> FinishReply {
+        let finish = Finish {
+            give_back: true,
+            ..self.ending(token)
+        };
+        self.finish_with(&finish)
+    }
+
+    fn renew(&mut self, token: &str) -> RenewReply {
+        let renewal = Renewal {
+            lock: self.name_of_lock(),
+            token: token_of(token),
+            ttl: TTL,
+            tenure: Tenure::of_lock(0, RunId::from_text("r")),
+        };
+        let clock = self.clock();
+        super::renew(&mut self.lock, &mut self.job, clock, &renewal).0
+    }
+
+    fn settle(&mut self, run: &str) -> bool {
+        let settle = Settle {
+            lock: self.name_of_lock(),
+            job: job(),
+            run_id: RunId::from_text(run),
+            keep: 100,
+        };
+        let clock = self.clock();
+        let (done, effects) = super::settle(&mut self.lock, &mut self.job, clock, &settle);
+        self.take_effects(effects);
+        done
+    }
+
+    /// Moves the clock; a key whose end has come is gone.
+    pub(super) fn pass(&mut self, ms: i64) {
+        self.ms += ms;
+        let now = self.clock().lease;
+        if let Key::Value { end: Some(end), .. } = self.lock.key
+            && end <= now
+        {
+            self.lock.key = Key::Absent;
+        }
+    }
+
+    fn last(&self) -> Timestamp {
+        self.job.as_ref().expect("the job is known").last
+    }
+
+    fn outcomes(&self) -> Vec<Outcome> {
+        self.records.iter().map(|record| record.outcome).collect()
+    }
+}
+
+pub(super) fn job() -> JobName {
+    JobName::parse("j").expect("a name")
+}
+
+pub(super) fn token_of(name: &str) -> Token {
+    Token::from_text(&format!("host-{name}:1:run-{name}:0f"))
+}
+
+pub(super) fn record(scheduled_at: Option<Timestamp>, outcome: Outcome) -> Record {
+    Record {
+        job: job(),
+        run_id: None,
+        kind: Kind::Schedule,
+        scheduled_at,
+        until: None,
+        count: None,
+        started_at: None,
+        finished_at: None,
+        host: None,
+        outcome,
+        reason: None,
+        by: None,
+        exit_code: None,
+        signal: None,
+        attempts: 1,
+        fence: None,
+        output_tail: None,
+    }
+}
+
+fn fence(reply: &ClaimReply) -> u64 {
+    match reply {
+        ClaimReply::Granted { fence, .. } => *fence,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+fn attempt(reply: &ClaimReply) -> u32 {
+    match reply {
+        ClaimReply::Granted { attempt, .. } => *attempt,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+#[test]
+fn an_occurrence_is_granted_once_even_when_the_lock_is_free_again() {
+    let mut world = World::registered();
+    let due = world.due();
+    let at = due.scheduled_at;
+    assert!(fence(&world.send(&world.occurrence("a", due.clone()))) > 0);
+    world.pass(50);
+    let finish = world.succeeded("a", at);
+    assert_eq!(world.finish_with(&finish), FinishReply::Released);
+    let reply = world.send(&world.occurrence("b", due));
+    assert_eq!(reply, ClaimReply::AlreadyClaimed(RunStatus::Decided));
+    assert_eq!(world.outcomes(), [Outcome::Succeeded]);
+}
+
+#[test]
+fn the_loser_learns_who_runs_it_and_for_how_long_the_lease_lasts() {
+    let mut world = World::registered();
+    let due = world.due();
+    world.send(&world.occurrence("a", due.clone()));
+    world.pass(10_000);
+    let reply = world.send(&world.occurrence("b", due));
+    assert_eq!(
+        reply,
+        ClaimReply::AlreadyClaimed(RunStatus::Running {
+            by: "host-a".to_owned(),
+            run_id: RunId::from_text("run-a"),
+            attempt: 1,
+            remaining: Duration::from_secs(20),
+        })
+    );
+}
+
+#[test]
+fn the_same_claim_again_gets_the_same_answer_and_a_new_ttl() {
+    let mut world = World::registered();
+    let claim = world.occurrence("a", world.due());
+    let first = world.send(&claim);
+    world.pass(20_000);
+    let again = world.send(&claim);
+    assert_eq!(fence(&first), fence(&again));
+    world.pass(20_000);
+    assert_eq!(world.renew("a"), RenewReply::Renewed);
+    assert!(world.records.is_empty());
+}
+
+#[test]
+fn a_copy_of_a_claim_that_arrives_after_its_finish_is_not_granted() {
+    for exclusive in [true, false] {
+        let mut world = World::registered();
+        world.exclusive = exclusive;
+        for claim in [world.occurrence("a", world.due()), world.of_lock("b")] {
+            world.send(&claim);
+            world.finish_with(&Finish {
+                token: claim.token.clone(),
+                ..world.ending("a")
+            });
+            assert_eq!(world.send(&claim), ClaimReply::Finished);
+        }
+    }
+}
+
+#[test]
+fn a_claim_cancelled_before_it_arrives_is_not_granted() {
+    let mut world = World::registered();
+    let claim = world.occurrence("a", world.due());
+    assert_eq!(world.give_back("a"), FinishReply::Lost);
+    assert_eq!(world.send(&claim), ClaimReply::Finished);
+    assert_eq!(world.released, 0);
+}
+
+#[test]
+fn an_own_lease_that_ended_untaken_is_taken_again_with_its_fence() {
+    let mut world = World::registered();
+    let claim = world.occurrence("a", world.due());
+    let first = world.send(&claim);
+    world.pass(40_000);
+    assert_eq!(fence(&world.send(&claim)), fence(&first));
+    assert!(world.lock.key_holds(&claim.token));
+}
+
+#[test]
+fn an_own_lease_that_another_had_in_between_is_taken_again_with_a_higher_fence() {
+    let mut world = World::registered();
+    let claim = world.occurrence("a", world.due());
+    world.send(&claim);
+    world.pass(40_000);
+    let other = fence(&world.send(&world.of_lock("b")));
+    assert!(matches!(world.send(&claim), ClaimReply::Held { .. }));
+    let finish = world.ending("b");
+    world.finish_with(&finish);
+    assert!(fence(&world.send(&claim)) > other);
+}
+
+#[test]
+fn an_occurrence_in_the_future_of_the_store_is_early_and_leaves_no_trace() {
+    let mut world = World::registered();
+    let due = Due {
+        scheduled_at: world.now().plus(Duration::from_millis(1500)),
+        not_before: world.now().plus(Duration::from_millis(1500)),
+        ..world.due()
+    };
+    let before = world.job.clone();
+    let by = Duration::from_millis(1500);
+    let claim = world.occurrence("a", due);
+    assert_eq!(world.send(&claim), ClaimReply::Early { by });
+    assert_eq!(world.job, before);
+    world.pass(1500);
+    assert_eq!(attempt(&world.send(&claim)), 1);
+}
+
+#[test]
+fn an_unknown_job_starts_from_the_occurrence_before_the_claimed_one() {
+    let mut world = World::new();
+    let prev = world.now().minus(Duration::from_secs(60));
+    let due = Due {
+        prev: Some(prev),
+        ..world.due()
+    };
+    world.send(&world.of_lock("x"));
+    let mut claim = world.occurrence("a", due);
+    if let What::Occurrence { overlap, .. } = &mut claim.what {
+        *overlap = Overlap::Wait;
+    }
+    assert!(matches!(world.send(&claim), ClaimReply::Held { .. }));
+    assert_eq!(
+        world.last(),
+        prev,
+        "the ledger is there although nothing was decided"
+    );
+}
+
+#[test]
+fn a_gap_is_answered_with_the_watermark_and_filled_in_one_step() {
+    let mut world = World::registered();
+    let start = world.last();
+    let minute = |n: u64| start.plus(Duration::from_secs(60 * n));
+    world.ms = minute(5).millis();
+    let due = Due {
+        scheduled_at: minute(5),
+        prev: Some(minute(4)),
+        ..world.due()
+    };
+    let claim = world.occurrence("a", due.clone());
+    let before = world.job.clone();
+    assert_eq!(
+        world.send(&claim),
+        ClaimReply::Gap {
+            last: start,
+            lost_at: None
+        }
+    );
+    assert_eq!(world.job, before);
+
+    let answer = |if_last| GapAnswer {
+        if_last,
+        drop: vec![Drop {
+            range: Range {
+                from: minute(1),
+                until: minute(4),
+                count: 4,
+            },
+            outcome: Outcome::Missed,
+            reason: "catch_up: none".to_owned(),
+        }],
+    };
+    let stale = Due {
+        gap: Some(answer(minute(1))),
+        ..due.clone()
+    };
+    let reply = world.send(&world.occurrence("a", stale));
+    assert_eq!(
+        reply,
+        ClaimReply::Gap {
+            last: start,
+            lost_at: None
+        }
+    );
+    assert!(world.records.is_empty());
+
+    let right = Due {
+        gap: Some(answer(start)),
+        ..due
+    };
+    assert_eq!(attempt(&world.send(&world.occurrence("a", right))), 1);
+    assert_eq!(world.last(), minute(5));
+    let dropped = &world.records[0];
+    assert_eq!(
+        (dropped.scheduled_at, dropped.until, dropped.count),
+        (Some(minute(1)), Some(minute(4)), Some(4))
+    );
+    assert_eq!(dropped.host.as_ref().map(HostName::as_str), Some("host-a"));
+}
+
+#[test]
+fn a_changed_schedule_has_no_gap_before_it_was_first_seen() {
+    let mut world = World::registered();
+    let before = world.last();
+    world.pass(600_000);
+    assert_eq!(world.register("f2").decided_until, world.now());
+    assert_eq!(world.last(), before, "the watermark does not move for it");
+    let old = Due {
+        prev: Some(world.now().minus(Duration::from_secs(60))),
+        ..world.due()
+    };
+    let new = Due {
+        fingerprint: Fingerprint("f2".to_owned()),
+        ..old.clone()
+    };
+    let reply = world.send(&world.occurrence("a", old));
+    assert_eq!(
+        reply,
+        ClaimReply::Gap {
+            last: before,
+            lost_at: None
+        }
+    );
+    assert_eq!(attempt(&world.send(&world.occurrence("b", new))), 1);
+}
+
+#[test]
+fn of_four_schedules_the_one_first_seen_first_is_forgotten() {
+    let mut world = World::registered();
+    for name in ["f2", "f3", "f1", "f4"] {
+        world.pass(1000);
+        world.register(name);
+    }
+    let kept: Vec<_> = world.job.into_iter().flat_map(|j| j.fingerprints).collect();
+    let names: Vec<_> = kept.iter().map(|(f, _)| f.0.as_str()).collect();
+    assert_eq!(names, ["f2", "f3", "f4"]);
+}
+
+#[test]
+fn past_its_deadline_an_occurrence_is_missed_once() {
+    let mut world = World::registered();
+    let due = world.due();
+    world.pass(300_001);
+    let reply = world.send(&world.occurrence("a", due.clone()));
+    assert_eq!(reply, ClaimReply::TooLate);
+    assert_eq!(world.last(), due.scheduled_at);
+    let reply = world.send(&world.occurrence("b", due));
+    assert_eq!(reply, ClaimReply::AlreadyClaimed(RunStatus::Decided));
+    assert_eq!(world.outcomes(), [Outcome::Missed]);
+}
+
+#[test]
+fn with_skip_a_held_lock_decides_the_occurrence_and_leaves_the_run_alone() {
+    let mut world = World::registered();
+    world.send(&world.occurrence("a", world.due()));
+    let open = world.job.as_ref().and_then(|job| job.open.clone());
+    world.pass(1000);
+    let due = world.due();
+    let by = "host-a".to_owned();
+    let reply = world.send(&world.occurrence("b", due.clone()));
+    let remaining = Some(Duration::from_secs(29));
+    assert_eq!(reply, ClaimReply::Held { by, remaining });
+    assert_eq!(world.last(), due.scheduled_at);
+    assert_eq!(world.job.as_ref().and_then(|job| job.open.clone()), open);
+    assert_eq!(world.records[0].by.as_deref(), Some("host-a"));
+    assert_eq!(world.outcomes(), [Outcome::Skipped]);
+}
+
+#[test]
+fn with_wait_a_held_lock_decides_nothing() {
+    let mut world = World::registered();
+    world.send(&world.of_lock("x"));
+    let before = world.last();
+    let mut claim = world.occurrence("b", world.due());
+    if let What::Occurrence { overlap, .. } = &mut claim.what {
+        *overlap = Overlap::Wait;
+    }
+    assert!(matches!(world.send(&claim), ClaimReply::Held { .. }));
+    assert_eq!((world.last(), world.records.len()), (before, 0));
+}
+
+#[test]
+fn a_lock_gone_before_its_lease_end_is_not_granted_until_then() {
+    let mut world = World::registered();
+    world.send(&world.of_lock("a"));
+    world.lock.key = Key::Absent;
+    world.pass(29_999);
+    let by = "host-a".to_owned();
+    let remaining = Some(Duration::from_millis(1));
+    let reply = world.send(&world.of_lock("b"));
+    assert_eq!(reply, ClaimReply::Held { by, remaining });
+    world.pass(1);
+    assert_eq!(attempt(&world.send(&world.of_lock("b"))), 1);
+}
+
+#[test]
+fn a_lock_gone_before_its_lease_end_is_set_again_by_its_holder() {
+    let mut world = World::registered();
+    world.send(&world.of_lock("a"));
+    world.lock.key = Key::Absent;
+    assert_eq!(world.renew("b"), RenewReply::Absent);
+    assert_eq!(world.renew("a"), RenewReply::Renewed);
+    assert!(world.lock.key_holds(&token_of("a")));
+}
+
+#[test]
+fn a_lease_that_is_over_is_not_renewed_even_if_nobody_took_it() {
+    let mut world = World::registered();
+    world.send(&world.of_lock("a"));
+    world.pass(30_000);
+    assert_eq!(world.renew("a"), RenewReply::Absent);
+    world.send(&world.of_lock("b"));
+    assert_eq!(world.renew("a"), RenewReply::Taken);
+}
+
+#[test]
+fn a_foreign_value_holds_the_lock_and_is_never_touched() {
+    let mut world = World::registered();
+    world.lock.key = Key::Value {
+        text: "someone else".to_owned(),
+        end: None,
+    };
+    let held = world.lock.key.clone();
+    let reply = world.send(&world.of_lock("a"));
+    let by = "someone else".to_owned();
+    assert_eq!(
+        reply,
+        ClaimReply::Held {
+            by,
+            remaining: None
+        }
+    );
+    assert_eq!(world.renew("a"), RenewReply::Taken);
+    let finish = world.ending("a");
+    assert_eq!(world.finish_with(&finish), FinishReply::Lost);
+    assert_eq!(world.lock.key, held);
+}
+
+#[test]
+fn a_key_of_another_type_counts_as_held() {
+    let mut world = World::registered();
+    world.lock.key = Key::OtherType { end: None };
+    let by = OTHER_TYPE.to_owned();
+    let reply = world.send(&world.of_lock("a"));
+    assert_eq!(
+        reply,
+        ClaimReply::Held {
+            by,
+            remaining: None
+        }
+    );
+}
+
+#[test]
+fn an_orphan_is_run_again_by_one_host_as_often_as_allowed() {
+    let mut world = World::registered();
+    let due = Due {
+        max_reruns: 2,
+        ..world.due()
+    };
+    let first = world.send(&world.occurrence("a", due.clone()));
+    world.pass(30_000);
+    let second = world.send(&world.occurrence("b", due.clone()));
+    assert_eq!(attempt(&second), 2);
+    assert!(fence(&second) > fence(&first));
+    let loser = world.send(&world.occurrence("c", due.clone()));
+    assert!(matches!(
+        loser,
+        ClaimReply::AlreadyClaimed(RunStatus::Running { attempt: 2, remaining, .. })
+            if !remaining.is_zero()
+    ));
+    world.pass(30_000);
+    assert_eq!(attempt(&world.send(&world.occurrence("c", due.clone()))), 3);
+    world.pass(30_000);
+    let spent = world.send(&world.occurrence("d", due));
+    assert!(matches!(
+        spent,
+        ClaimReply::AlreadyClaimed(RunStatus::Running { attempt: 3, remaining, .. })
+            if remaining.is_zero()
+    ));
+    assert!(world.settle("run-c"));
+    assert_eq!(world.outcomes(), [Outcome::Interrupted; 3]);
+}
+
+#[test]
+fn a_rerun_waits_for_a_held_lock_and_is_not_skipped() {
+    let mut world = World::registered();
+    let due = Due {
+        max_reruns: 1,
+        ..world.due()
+    };
+    world.send(&world.occurrence("a", due.clone()));
+    world.pass(30_000);
+    world.send(&world.of_lock("x"));
+    let before = world.job.clone();
+    let reply = world.send(&world.occurrence("b", due));
+    assert!(matches!(reply, ClaimReply::Held { .. }));
+    assert_eq!((world.job.clone(), world.records.len()), (before, 0));
+}
+
+#[test]
+fn a_late_copy_of_an_interrupted_claim_is_not_granted_and_its_finish_adds_its_record() {
+    let mut world = World::registered();
+    let due = Due {
+        max_reruns: 3,
+        ..world.due()
+    };
+    let first = world.occurrence("a", due.clone());
+    world.send(&first);
+    world.pass(30_000);
+    world.send(&world.occurrence("b", due.clone()));
+    world.pass(30_000);
+    assert_eq!(world.send(&first), ClaimReply::Finished);
+    let finish = world.succeeded("a", due.scheduled_at);
+    assert_eq!(world.finish_with(&finish), FinishReply::Lost);
+    assert_eq!(world.finish_with(&finish), FinishReply::Lost);
+    assert_eq!(world.outcomes(), [Outcome::Interrupted, Outcome::Succeeded]);
+    assert!(
+        world.job.and_then(|job| job.open).is_some(),
+        "b's run is b's"
+    );
+}
+
+#[test]
+fn a_later_occurrence_that_replaces_an_orphan_records_it() {
+    let mut world = World::registered();
+    let at = world.now();
+    world.send(&world.occurrence("a", world.due()));
+    world.pass(60_000);
+    world.send(&world.occurrence("b", world.due()));
+    let orphan = &world.records[0];
+    assert_eq!(orphan.outcome, Outcome::Interrupted);
+    assert_eq!(orphan.scheduled_at, Some(at));
+    assert_eq!(orphan.run_id, Some(RunId::from_text("run-a")));
+    assert_eq!(orphan.host.as_ref().map(HostName::as_str), Some("host-a"));
+}
+
+#[test]
+fn a_run_under_a_living_lease_is_not_settled() {
+    let mut world = World::registered();
+    world.send(&world.occurrence("a", world.due()));
+    world.pass(29_999);
+    assert!(!world.settle("run-a"));
+    world.lock.key = Key::Absent;
+    assert!(!world.settle("run-a"), "evicted, but its end has not come");
+    world.pass(1);
+    assert!(!world.settle("run-b"));
+    assert!(world.settle("run-a"));
+    assert!(!world.settle("run-a"));
+    assert_eq!(world.outcomes(), [Outcome::Interrupted]);
+}
+
+#[test]
+fn what_is_given_back_may_be_taken_by_another() {
+    let mut world = World::registered();
+    let due = world.due();
+    let before = world.last();
+    world.send(&world.occurrence("a", due.clone()));
+    assert_eq!(world.give_back("a"), FinishReply::Released);
+    assert_eq!(world.last(), before);
+    assert_eq!(world.give_back("a"), FinishReply::Released);
+    assert_eq!(attempt(&world.send(&world.occurrence("b", due))), 1);
+    assert!(world.records.is_empty());
+}
+
+#[test]
+fn what_is_given_back_after_later_ones_were_decided_is_missed() {
+    let mut world = World::registered();
+    let at = world.now();
+    world.send(&world.occurrence("a", world.due()));
+    world.pass(1000);
+    world.send(&world.occurrence("b", world.due()));
+    let last = world.last();
+    world.give_back("a");
+    assert_eq!(world.last(), last);
+    assert_eq!(world.outcomes(), [Outcome::Skipped, Outcome::Missed]);
+    assert_eq!(world.records[1].scheduled_at, Some(at));
+}
+
+#[test]
+fn a_rerun_that_is_given_back_is_still_to_be_rerun() {
+    let mut world = World::registered();
+    let due = Due {
+        max_reruns: 1,
+        ..world.due()
+    };
+    world.send(&world.occurrence("a", due.clone()));
+    world.pass(30_000);
+    assert_eq!(attempt(&world.send(&world.occurrence("b", due.clone()))), 2);
+    world.give_back("b");
+    assert_eq!(attempt(&world.send(&world.occurrence("c", due))), 2);
+    assert_eq!(world.outcomes(), [Outcome::Interrupted], "only a ran");
+}
+
+#[test]
+fn a_run_closed_without_a_verdict_gets_one() {
+    let mut world = World::registered();
+    world.send(&world.occurrence("a", world.due()));
+    let finish = world.ending("a");
+    world.finish_with(&finish);
+    assert_eq!(world.outcomes(), [Outcome::Interrupted]);
+}
+
+#[test]
+fn a_finish_is_written_once_and_wakes_who_waits() {
+    let mut world = World::registered();
+    let due = world.due();
+    world.send(&world.occurrence("a", due.clone()));
+    let finish = world.succeeded("a", due.scheduled_at);
+    for _ in 0..3 {
+        assert_eq!(world.finish_with(&finish), FinishReply::Released);
+    }
+    assert_eq!((world.records.len(), world.released), (1, 1));
+}
+
+#[test]
+fn a_finish_without_the_lock_touches_neither_lock_nor_run_of_another() {
+    let mut world = World::registered();
+    let at = world.now();
+    world.send(&world.occurrence("a", world.due()));
+    world.pass(60_000);
+    world.send(&world.occurrence("b", world.due()));
+    let (lock, job) = (world.lock.key.clone(), world.job.clone());
+    let finish = world.succeeded("a", at);
+    assert_eq!(world.finish_with(&finish), FinishReply::Lost);
+    assert_eq!((world.lock.key.clone(), world.job.clone()), (lock, job));
+    assert_eq!(world.outcomes(), [Outcome::Interrupted, Outcome::Succeeded]);
+    assert_eq!(world.renew("b"), RenewReply::Renewed);
+}
+
+#[test]
+fn a_record_of_a_run_without_the_store_moves_the_watermark() {
+    let mut world = World::registered();
+    let at = world.now();
+    let finish = world.succeeded("a", at);
+    assert_eq!(world.finish_with(&finish), FinishReply::Lost);
+    assert_eq!(world.last(), at);
+    let reply = world.send(&world.occurrence("b", world.due()));
+    assert_eq!(reply, ClaimReply::AlreadyClaimed(RunStatus::Decided));
+}
+
+#[test]
+fn a_manual_run_never_moves_the_watermark() {
+    let mut world = World::registered();
+    let before = world.last();
+    let claim = Claim {
+        what: What::Manual { job: job() },
+        ..world.of_lock("a")
+    };
+    assert_eq!(attempt(&world.send(&claim)), 1);
+    assert!(matches!(
+        world.send(&world.of_lock("b")),
+        ClaimReply::Held { .. }
+    ));
+    let finish = Finish {
+        record: Some(record(None, Outcome::Succeeded)),
+        ..world.ending("a")
+    };
+    assert_eq!(world.finish_with(&finish), FinishReply::Released);
+    assert_eq!(world.last(), before);
+    assert!(world.job.and_then(|job| job.open).is_none());
+}
+
+#[test]
+fn without_exclusion_no_key_is_written_and_runs_of_one_host_still_do_not_overlap() {
+    let mut world = World::registered();
+    world.exclusive = false;
+    world.send(&world.occurrence("a", world.due()));
+    assert_eq!(world.lock.key, Key::Absent);
+    world.pass(20_000);
+    assert_eq!(world.renew("a"), RenewReply::Renewed);
+    world.pass(20_000);
+    let reply = world.send(&world.occurrence("b", world.due()));
+    assert!(matches!(reply, ClaimReply::Held { .. }));
+    let finish = world.ending("a");
+    assert_eq!(world.finish_with(&finish), FinishReply::Released);
+    assert_eq!(world.renew("a"), RenewReply::Absent);
+}
+
+#[test]
+fn only_the_newest_finished_tokens_are_remembered() {
+    let mut world = World::registered();
+    for n in 0..=super::FINISHED_KEPT {
+        let finish = world.ending(&n.to_string());
+        world.finish_with(&finish);
+    }
+    assert_eq!(world.lock.finished.len(), super::FINISHED_KEPT);
+    assert_eq!(world.send(&world.of_lock("1")), ClaimReply::Finished);
+    assert_eq!(attempt(&world.send(&world.of_lock("0"))), 1);
+}
+
+#[test]
+fn a_holder_is_shown_by_its_host_and_a_foreign_value_by_its_beginning() {
+    assert_eq!(holder("web-1:4711:0190-ab:00ff"), "web-1");
+    assert_eq!(holder("web-1:pid:x:00ff"), "web-1:pid:x:00ff");
+    assert_eq!(holder(&"é".repeat(80)), "é".repeat(50));
+    assert_eq!(holder(""), "");
+}
+
+#[test]
+fn equal_skips_in_a_row_become_one_range() {
+    let at = |s| Some(Timestamp::from_secs(s));
+    let skip = |s| Record {
+        by: Some("h".to_owned()),
+        ..record(at(s), Outcome::Skipped)
+    };
+    let two = merge(&skip(1), &skip(2), at(1)).expect("alike");
+    let three = merge(&two, &skip(3), at(2)).expect("alike");
+    assert_eq!(
+        (three.scheduled_at, three.until, three.count),
+        (at(1), at(3), Some(3))
+    );
+    assert_eq!(merge(&three, &skip(3), at(3)), None, "decided already");
+    assert_eq!(merge(&three, &skip(5), at(4)), None, "4 may be running");
+    let other = Record {
+        by: Some("other".to_owned()),
+        ..skip(4)
+    };
+    assert_eq!(merge(&three, &other, at(3)), None);
+    let ran = record(at(4), Outcome::Succeeded);
+    assert_eq!(merge(&record(at(3), Outcome::Succeeded), &ran, at(3)), None);
+}

@@ -1,0 +1,150 @@
+//! The barrier: what a claim or a renewal has to pass before it counts, when it must be known to
+//! replicas too (`wait_replicas`).
+//!
+//! WAIT holds up the connection it is sent on, so it has one of its own, to the same server
+//! process as the link's, and ends with it: an acknowledgement says nothing of what another
+//! server was told. One WAIT serves all who came before it was sent.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::time::Instant;
+
+use super::connect::{Part, connect};
+use super::failure::Failure;
+use super::link::RESPONSE_TIMEOUT;
+use crate::store::RedisSettings;
+
+#[derive(Debug)]
+pub(super) struct Barrier {
+    connection: MultiplexedConnection,
+    channel: String,
+    shown: String,
+    replicas: u32,
+    /// Those for whom no WAIT was sent yet.
+    open: Mutex<Arc<Group>>,
+    /// Held by the one who waits for all of its group.
+    turn: tokio::sync::Mutex<()>,
+}
+
+/// Those whom one WAIT serves.
+#[derive(Debug, Default)]
+struct Group {
+    /// How many replicas acknowledged what was written before.
+    outcome: OnceLock<Result<u32, Failure>>,
+}
+
+impl Barrier {
+    /// A barrier for what is written by way of `main`, if the settings want one.
+    pub(super) async fn beside(
+        main: &mut MultiplexedConnection,
+        settings: &RedisSettings,
+        part: Part,
+    ) -> Result<Option<Arc<Self>>, Failure> {
+        if settings.wait_replicas == 0 {
+            return Ok(None);
+        }
+        // Its end is noticed when it is used.
+        let (pushes, _) = unbounded_channel();
+        let mut connection = connect(settings, part, pushes).await?;
+        let shown = settings.shown();
+        let ours = run_id(&shown, main).await?;
+        if run_id(&shown, &mut connection).await? != ours {
+            return Err(Failure::unreachable(format!(
+                "{shown} leads to several servers, one of which took the place of the other"
+            )));
+        }
+        Ok(Some(Arc::new(Self {
+            connection,
+            channel: format!("{}:acknowledge", settings.prefix),
+            shown,
+            replicas: settings.wait_replicas,
+            open: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+        })))
+    }
+
+    /// Waits until enough replicas have acknowledged all that the server was told so far.
+    pub(super) async fn pass(&self, limit: Duration) -> Result<(), Failure> {
+        let until = Instant::now() + limit;
+        loop {
+            let joined = self.join(until).await;
+            let count = joined.transpose()?.unwrap_or(0);
+            if count >= self.replicas {
+                return Ok(());
+            }
+            if Instant::now() >= until {
+                return Err(Failure::short_of_replicas(format!(
+                    "{}: {count} of {} replicas acknowledged within {limit:?} (wait_replicas)",
+                    self.shown, self.replicas
+                )));
+            }
+        }
+    }
+
+    /// The number of acknowledgements for what was written before this call; `None` when nobody
+    /// knows by then.
+    async fn join(&self, until: Instant) -> Option<Result<u32, Failure>> {
+        let group = Arc::clone(&self.open());
+        let _turn = tokio::time::timeout_at(until, self.turn.lock())
+            .await
+            .ok()?;
+        if let Some(outcome) = group.outcome.get() {
+            return Some(outcome.clone());
+        }
+        // Who comes from here on may have written after what is asked about now.
+        *self.open() = Arc::default();
+        let limit = until.saturating_duration_since(Instant::now());
+        let outcome = self.acknowledged(limit).await;
+        // Nobody else sets it: that takes the turn.
+        let _ = group.outcome.set(outcome.clone());
+        Some(outcome)
+    }
+
+    async fn acknowledged(&self, limit: Duration) -> Result<u32, Failure> {
+        let mut connection = self.connection.clone();
+        connection.set_response_timeout(limit + RESPONSE_TIMEOUT);
+        // 0 would mean to wait for ever.
+        let millis = limit.as_millis().max(1).to_string();
+        // WAIT asks about what its own connection wrote last. The message is heard of by nobody,
+        // and comes after everything that is to be acknowledged.
+        let (count,): (u32,) = redis::pipe()
+            .cmd("PUBLISH")
+            .arg(&self.channel)
+            .arg("")
+            .ignore()
+            .cmd("WAIT")
+            .arg(self.replicas)
+            .arg(millis)
+            .query_async(&mut connection)
+            .await
+            .map_err(|e| {
+                let failure = Failure::of(&self.shown, &e);
+                // A master that became a replica meanwhile.
+                if failure.text().contains("WAIT cannot be used") {
+                    return Failure::unreachable(failure.text().to_owned());
+                }
+                failure
+            })?;
+        Ok(count)
+    }
+
+    fn open(&self) -> MutexGuard<'_, Arc<Group>> {
+        // Nothing that holds the guard can panic half-way through a change.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Which server process answers on a connection.
+async fn run_id(shown: &str, connection: &mut MultiplexedConnection) -> Result<String, Failure> {
+    let info: String = redis::cmd("INFO")
+        .arg("server")
+        .query_async(connection)
+        .await
+        .map_err(|e| Failure::of(shown, &e))?;
+    let id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+    id.map(|id| id.trim().to_owned())
+        .ok_or_else(|| Failure::corrupt(format!("{shown}: INFO names no run_id")))
+}

@@ -1,0 +1,256 @@
+//! The map of a Cluster: which server serves which slot. Pure; [`super::router`] keeps it fresh.
+
+use std::fmt;
+
+use redis::Value;
+
+use super::slot::SLOTS;
+use crate::store::redis::failure::Failure;
+use crate::store::redis::reply::{Items, integer, text};
+
+/// Where a server listens.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Address {
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl Address {
+    /// Reads `HOST:PORT` as a redirect has it. A server that does not know how it is reached
+    /// leaves the host out: then it is the one that was asked.
+    pub(super) fn read(text: &str, asked: &Self) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        Some(Self::known(host, port.parse().ok()?, asked))
+    }
+
+    fn known(host: &str, port: u16, asked: &Self) -> Self {
+        let host = if host.is_empty() || host == "?" {
+            asked.host.clone()
+        } else {
+            host.to_owned()
+        };
+        Self { host, port }
+    }
+}
+
+/// One server's view of who serves what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SlotMap {
+    /// Position in `servers` of each slot's primary.
+    owners: Vec<Option<u16>>,
+    /// Primaries first come, first kept; then what redirects taught.
+    servers: Vec<Address>,
+    replicas: Vec<Address>,
+    /// How sure the server is: whether it sees a majority, and the newest epoch it knows.
+    pub(super) trust: Trust,
+}
+
+/// Of two views the more trustworthy is believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Trust {
+    /// Whether the server finds the Cluster in order (`cluster_state:ok`).
+    pub(super) in_order: bool,
+    /// `cluster_current_epoch`: grows with every failover.
+    pub(super) epoch: u64,
+}
+
+impl Trust {
+    /// From the answer to `CLUSTER INFO`.
+    pub(super) fn read(info: &str) -> Self {
+        let field = |name: &str| {
+            info.lines()
+                .find_map(|line| line.strip_prefix(name))
+                .map(str::trim)
+        };
+        Self {
+            in_order: field("cluster_state:") == Some("ok"),
+            epoch: field("cluster_current_epoch:")
+                .and_then(|epoch| epoch.parse().ok())
+                .unwrap_or(0),
+        }
+    }
+}
+
+impl SlotMap {
+    /// From the answer to `CLUSTER SLOTS` of the server at `asked`.
+    pub(super) fn read(answer: Value, asked: &Address, trust: Trust) -> Result<Self, Failure> {
+        let mut map = Self {
+            owners: vec![None; usize::from(SLOTS)],
+            servers: Vec::new(),
+            replicas: Vec::new(),
+            trust,
+        };
+        let mut ranges = Items::of(answer)?;
+        while !ranges.is_empty() {
+            let mut range = Items::of(ranges.next()?)?;
+            let (from, until) = (slot(&range.next()?)?, slot(&range.next()?)?);
+            let Some(primary) = server(range.next()?, asked)? else {
+                continue;
+            };
+            let owner = map.position(primary);
+            for slot in from..=until {
+                map.owners[usize::from(slot)] = Some(owner);
+            }
+            while !range.is_empty() {
+                map.replicas.extend(server(range.next()?, asked)?);
+            }
+        }
+        Ok(map)
+    }
+
+    fn position(&mut self, address: Address) -> u16 {
+        let at = self
+            .servers
+            .iter()
+            .position(|known| *known == address)
+            .unwrap_or_else(|| {
+                self.servers.push(address);
+                self.servers.len() - 1
+            });
+        // A Cluster has at most as many servers as slots.
+        u16::try_from(at).unwrap_or(u16::MAX)
+    }
+
+    /// Who serves the slot.
+    pub(super) fn owner(&self, slot: u16) -> Option<&Address> {
+        let owner = *self.owners.get(usize::from(slot))?;
+        self.servers.get(usize::from(owner?))
+    }
+
+    /// What `MOVED` taught.
+    pub(super) fn moved(&mut self, slot: u16, to: Address) {
+        let owner = self.position(to);
+        if let Some(kept) = self.owners.get_mut(usize::from(slot)) {
+            *kept = Some(owner);
+        }
+    }
+
+    /// The servers that serve slots.
+    pub(super) fn primaries(&self) -> Vec<Address> {
+        let mut serving: Vec<u16> = self.owners.iter().flatten().copied().collect();
+        serving.sort_unstable();
+        serving.dedup();
+        serving
+            .into_iter()
+            .filter_map(|at| self.servers.get(usize::from(at)).cloned())
+            .collect()
+    }
+
+    pub(super) fn replicas(&self) -> &[Address] {
+        &self.replicas
+    }
+
+    /// Whether no server serves some slot.
+    pub(super) fn has_gap(&self) -> bool {
+        self.owners.iter().any(Option::is_none)
+    }
+}
+
+fn slot(value: &Value) -> Result<u16, Failure> {
+    u16::try_from(integer(value)?)
+        .ok()
+        .filter(|slot| *slot < SLOTS)
+        .ok_or_else(|| Failure::corrupt(format!("CLUSTER SLOTS names the slot {value:?}")))
+}
+
+/// `[host, port, id, …]`; `None` for one without an address yet.
+fn server(value: Value, asked: &Address) -> Result<Option<Address>, Failure> {
+    let mut items = Items::of(value)?;
+    let host = match items.next()? {
+        Value::Nil => String::new(),
+        host => text(host)?,
+    };
+    let port = u16::try_from(integer(&items.next()?)?).unwrap_or(0);
+    Ok((port != 0).then(|| Address::known(&host, port, asked)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked() -> Address {
+        Address {
+            host: "10.0.0.1".to_owned(),
+            port: 6379,
+        }
+    }
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn node(host: Value, port: i64) -> Value {
+        Value::Array(vec![
+            host,
+            Value::Int(port),
+            bulk("id"),
+            Value::Array(vec![]),
+        ])
+    }
+
+    fn map() -> SlotMap {
+        let answer = Value::Array(vec![
+            Value::Array(vec![
+                Value::Int(0),
+                Value::Int(99),
+                node(bulk("10.0.0.2"), 1),
+                node(bulk("10.0.0.3"), 2),
+            ]),
+            Value::Array(vec![
+                Value::Int(100),
+                Value::Int(16382),
+                node(Value::Nil, 3),
+            ]),
+        ]);
+        let trust = Trust::read("cluster_state:ok\r\ncluster_current_epoch:7\r\n");
+        SlotMap::read(answer, &asked(), trust).expect("a map")
+    }
+
+    #[test]
+    fn every_slot_has_its_owner_and_what_is_served_by_none_is_known() {
+        let map = map();
+        assert_eq!(
+            map.owner(0).map(ToString::to_string).as_deref(),
+            Some("10.0.0.2:1")
+        );
+        assert_eq!(map.owner(99).map(|a| a.port), Some(1));
+        // A server that does not know its own host is reached where it was asked.
+        assert_eq!(
+            map.owner(100).map(ToString::to_string).as_deref(),
+            Some("10.0.0.1:3")
+        );
+        assert_eq!(map.owner(16383), None);
+        assert!(map.has_gap());
+        assert_eq!(map.primaries().len(), 2);
+        assert_eq!(map.replicas().len(), 1);
+    }
+
+    #[test]
+    fn a_redirect_moves_one_slot() {
+        let mut map = map();
+        let to = Address::read(":9", &asked()).expect("an address");
+        map.moved(5, to.clone());
+        assert_eq!(map.owner(5), Some(&to));
+        assert_eq!(map.owner(6).map(|a| a.port), Some(1));
+        assert_eq!(to.host, "10.0.0.1");
+        let v6 = Address::read("fe80::1:7", &asked()).expect("an address");
+        assert_eq!(v6.to_string(), "[fe80::1]:7");
+    }
+
+    #[test]
+    fn a_server_that_sees_no_majority_is_believed_less_than_one_that_does() {
+        let torn = Trust::read("cluster_state:fail\r\ncluster_current_epoch:9\r\n");
+        assert!(torn < map().trust);
+        assert!(map().trust < Trust::read("cluster_state:ok\ncluster_current_epoch:8\n"));
+    }
+}

@@ -1,0 +1,258 @@
+//! The store on a Redis Cluster: each lock with all that belongs to it in one slot, each slot on
+//! one server.
+//!
+//! [`router`] finds the server and follows the slots as they move; [`slot`] says where keys lie.
+//! Scripts, calls and answers are those of a single server. What concerns many locks is asked of
+//! each on its own and in parallel, so that a server that is down holds only its own up.
+
+mod fan;
+mod map;
+mod patrol;
+mod router;
+mod slot;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redis::Value;
+
+use self::fan::{Which, fan_out};
+use self::patrol::Patrol;
+use self::router::{Operation, Router};
+use super::connect::Part;
+use super::failure::Failure;
+use super::keys::{self, LockKeys};
+use super::link::{Call, Link, RESPONSE_TIMEOUT};
+use super::listen::{Ears, Listener};
+use super::reply::{Items, integer, text};
+use super::{claim, finish, reading};
+use crate::names::{JobName, Prefix};
+use crate::store::{
+    Claim, ClaimReply, ClusterSettings, Condition, Finish, FinishReply, HostInfo, HostReport,
+    JobReport, Lock, Record, RedisSettings, Registered, Registration, RenewReply, Renewal, Settle,
+    Store, StoreError,
+};
+use crate::time::Timestamp;
+
+/// The store on a Cluster.
+#[derive(Debug)]
+pub(in crate::store) struct ClusterStore {
+    router: Arc<Router>,
+    listener: Arc<Listener>,
+    patrol: Patrol,
+    /// The longest TTL of the job list that registered here, in milliseconds.
+    longest: AtomicU64,
+}
+
+#[derive(Debug)]
+struct AnyServer(Arc<Router>);
+
+impl Ears for AnyServer {
+    fn servers(&self) -> (Vec<RedisSettings>, Part) {
+        // Whatever is published on one server of a Cluster is heard of on all.
+        (self.0.everywhere(), Part::InCluster)
+    }
+}
+
+impl ClusterStore {
+    /// A store that connects when it is first asked.
+    pub(in crate::store) fn new(settings: &ClusterSettings) -> Result<Self, StoreError> {
+        let router = Arc::new(Router::new(settings)?);
+        Ok(Self {
+            listener: Listener::new(AnyServer(Arc::clone(&router))),
+            patrol: Patrol::default(),
+            router,
+            longest: AtomicU64::new(0),
+        })
+    }
+
+    fn prefix(&self) -> &Prefix {
+        self.router.prefix()
+    }
+
+    /// Asks again for a lease that its server may have forgotten.
+    async fn reassert(&self, renewal: &Renewal, limit: Duration) -> Result<RenewReply, Failure> {
+        let call = finish::reassert_call(self.prefix(), &[renewal]);
+        let answer = fan::run(&self.router, |s| &s.reassert, call, limit).await?;
+        let replies = finish::renew_read(answer, 1)?;
+        let reply = replies
+            .into_iter()
+            .flatten()
+            .next()
+            .ok_or_else(|| Failure::corrupt("a renewal was not answered".to_owned()))?;
+        if reply == RenewReply::Renewed {
+            tracing::warn!(
+                lock = renewal.lock.name,
+                run = %renewal.tenure.run_id,
+                "its server has lost data, and this lease with it: taken back by its holder"
+            );
+        }
+        Ok(reply)
+    }
+
+    async fn run(&self, which: Which, call: Call) -> Result<Value, Failure> {
+        fan::run(&self.router, which, call, RESPONSE_TIMEOUT).await
+    }
+}
+
+#[async_trait]
+impl Store for ClusterStore {
+    async fn claim(&self, claim: &Claim) -> Result<ClaimReply, StoreError> {
+        let longest = Duration::from_millis(self.longest.load(Ordering::Relaxed));
+        let call = claim::call(self.prefix(), claim, longest);
+        Ok(claim::read(self.run(|s| &s.claim, call).await?)?)
+    }
+
+    fn place(&self, lock: &Lock) -> u64 {
+        self.router
+            .place(slot::of(&LockKeys::of(self.prefix(), lock).state))
+    }
+
+    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<RenewReply>, StoreError> {
+        let limit = finish::renew_limit(renewals);
+        // One script for each lock: several in one would need one slot.
+        let calls = renewals
+            .iter()
+            .map(|renewal| finish::renew_call(self.prefix(), std::slice::from_ref(renewal)))
+            .collect();
+        let answers = fan_out(&self.router, |s| &s.renew, calls, limit).await?;
+        let mut replies = Vec::with_capacity(renewals.len());
+        for (renewal, answer) in renewals.iter().zip(answers) {
+            let known = finish::renew_read(answer, 1)?.into_iter().flatten().next();
+            replies.push(match known {
+                Some(reply) => reply,
+                None => self.reassert(renewal, limit).await?,
+            });
+        }
+        Ok(replies)
+    }
+
+    async fn finish(&self, finish: &Finish) -> Result<FinishReply, StoreError> {
+        let call = finish::finish_call(self.prefix(), finish);
+        Ok(finish::finish_read(self.run(|s| &s.finish, call).await?)?)
+    }
+
+    async fn settle(&self, settle: &Settle) -> Result<bool, StoreError> {
+        let call = finish::settle_call(self.prefix(), settle);
+        Ok(finish::settle_read(&self.run(|s| &s.settle, call).await?)?)
+    }
+
+    async fn register(&self, jobs: &[Registration]) -> Result<Vec<Registered>, StoreError> {
+        let longest = jobs.iter().map(|job| job.ttl.as_millis()).max();
+        let longest = u64::try_from(longest.unwrap_or_default()).unwrap_or(u64::MAX);
+        self.longest.fetch_max(longest, Ordering::Relaxed);
+        let registered = patrol::register(&self.router, jobs).await?;
+        self.patrol.remember(&self.router, jobs);
+        Ok(registered)
+    }
+
+    async fn announce(&self, host: &HostInfo, valid_for: Duration) -> Result<(), StoreError> {
+        let call = reading::announce_call(self.prefix(), host, claim::millis(valid_for))?;
+        self.run(|s| &s.announce, call).await?;
+        Ok(())
+    }
+
+    async fn released(&self, lock: &Lock, limit: Duration) -> Result<(), StoreError> {
+        let keys = LockKeys::of(self.prefix(), lock);
+        self.listener.wait(&keys.released, limit).await;
+        Ok(())
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        let answer = self.run(|s| &s.now, Call::default()).await?;
+        Ok(Timestamp::from_millis(integer(&answer)?))
+    }
+
+    async fn jobs(&self, jobs: &[(JobName, Lock)]) -> Result<Vec<JobReport>, StoreError> {
+        let calls = jobs
+            .iter()
+            .map(|job| reading::jobs_call(self.prefix(), std::slice::from_ref(job)))
+            .collect();
+        let answers = fan_out(&self.router, |s| &s.jobs, calls, RESPONSE_TIMEOUT).await?;
+        let mut reports = Vec::with_capacity(jobs.len());
+        for (job, answer) in jobs.iter().zip(answers) {
+            reports.extend(reading::jobs_read(answer, std::slice::from_ref(job))?);
+        }
+        Ok(reports)
+    }
+
+    async fn history(
+        &self,
+        job: &JobName,
+        lock: &Lock,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
+        let command = reading::history_command(self.prefix(), job, lock, limit);
+        let slot = slot::of(&LockKeys::of(self.prefix(), lock).runs(job));
+        let operation = Operation::Command(&command);
+        let answer = self.router.send(slot, operation, RESPONSE_TIMEOUT).await?;
+        Ok(reading::history_read(answer, job)?)
+    }
+
+    async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
+        let mut call = Call::default();
+        call.key(keys::hosts(self.prefix()));
+        Ok(reading::hosts_read(self.run(|s| &s.hosts, call).await?)?)
+    }
+
+    /// That of the slot where the hosts announce themselves; every slot has one of its own.
+    async fn condition(&self) -> Result<Condition, StoreError> {
+        let mut call = Call::default();
+        call.key(keys::store(self.prefix()));
+        let answer = self.run(|s| &s.condition, call).await?;
+        Ok(reading::condition_read(answer)?)
+    }
+
+    async fn init(&self) -> Result<Option<u64>, StoreError> {
+        let mut count = 0;
+        for (_, link) in self.router.primaries().await? {
+            count += count_keys(&link, self.prefix()).await?;
+        }
+        if count > 0 {
+            return Ok(Some(count));
+        }
+        let calls = (0..slot::SLOTS)
+            .map(|slot| {
+                let mut call = Call::default();
+                call.key(slot::marker(self.prefix(), slot));
+                call
+            })
+            .collect();
+        // Somebody else may have begun in between.
+        let mut marked = 0;
+        for answer in fan_out(&self.router, |s| &s.init, calls, RESPONSE_TIMEOUT).await? {
+            marked += u64::from(integer(&answer)? != 1);
+        }
+        Ok((marked > 0).then_some(marked))
+    }
+}
+
+/// How many keys of one server begin with our prefix.
+async fn count_keys(link: &Arc<Link>, prefix: &Prefix) -> Result<u64, Failure> {
+    let mut cursor = "0".to_owned();
+    let mut count = 0_u64;
+    loop {
+        let mut command = redis::cmd("SCAN");
+        command
+            .arg(&cursor)
+            .arg("MATCH")
+            .arg(format!("{prefix}:*"))
+            .arg("COUNT")
+            .arg(1000);
+        let mut answer = Items::of(link.send(&command).await?)?;
+        cursor = text(answer.next()?)?;
+        let mut found = Items::of(answer.next()?)?;
+        while !found.is_empty() {
+            found.next()?;
+            count += 1;
+        }
+        if cursor == "0" {
+            return Ok(count);
+        }
+    }
+}

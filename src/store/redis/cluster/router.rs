@@ -1,0 +1,470 @@
+//! The router: sends each operation to the server that serves its slot, and follows redirects.
+//!
+//! The map of slots is asked of the servers themselves, of those known and of the seeds, whenever
+//! it is in doubt. An operation is sent again only where a server said that it did nothing, or,
+//! because every operation may be repeated, once to the new owner of a slot whose server fell
+//! silent. Until somebody serves the slot again, the answer is `Unreachable`.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, ConnectionAddr, Value};
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use super::map::{Address, SlotMap, Trust};
+use crate::names::Prefix;
+use crate::store::redis::connect::{Part, connection_info};
+use crate::store::redis::failure::{Failure, Redirect};
+use crate::store::redis::link::{Call, Link, RESPONSE_TIMEOUT};
+use crate::store::redis::reply::text;
+use crate::store::redis::script::{Script, Scripts};
+use crate::store::{ClusterSettings, RedisSettings, Secret};
+
+/// How often one operation is sent elsewhere before it is given up.
+const REDIRECTS: usize = 5;
+
+/// The pause before a slot is asked again whose keys are on their way.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// How many servers are asked for the map at once.
+const ASKED: usize = 8;
+
+/// How long after the first answer the others are waited for.
+const OTHERS: Duration = Duration::from_millis(300);
+
+/// The map is not asked for again so soon.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What is sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Operation<'a> {
+    Script(&'a Script, &'a Call),
+    Command(&'a Cmd),
+}
+
+impl Operation<'_> {
+    async fn send(self, link: &Arc<Link>, ask: bool, limit: Duration) -> Result<Value, Failure> {
+        match (self, ask) {
+            (Self::Script(script, call), false) => link.run(script, call, limit).await,
+            // In full: there is no second try after NOSCRIPT.
+            (Self::Script(script, call), true) => {
+                link.send_asking(script.in_full(call), limit).await
+            }
+            (Self::Command(command), false) => link.send(command).await,
+            (Self::Command(command), true) => link.send_asking(command.clone(), limit).await,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Router {
+    pub(super) scripts: Scripts,
+    seeds: Vec<(Address, RedisSettings)>,
+    state: Mutex<State>,
+    /// Held while the map is asked for, so that it is done once for all who want it.
+    refreshing: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    map: Option<SlotMap>,
+    links: HashMap<Address, Arc<Link>>,
+    /// How often the map was asked for, when last, and what became of that.
+    refreshes: u64,
+    refreshed_at: Option<Instant>,
+    failed: Option<Failure>,
+    /// That some slot is served by nobody was told.
+    told_of_gap: bool,
+    turn: usize,
+}
+
+impl Router {
+    pub(super) fn new(settings: &ClusterSettings) -> Result<Self, Failure> {
+        let mut seeds = Vec::new();
+        for seed in &settings.seeds {
+            seeds.push((address_of(seed)?, seed.clone()));
+        }
+        if seeds.is_empty() {
+            return Err(Failure::refused(
+                "a Cluster needs at least one server".to_owned(),
+            ));
+        }
+        Ok(Self {
+            scripts: Scripts::new(),
+            seeds,
+            state: Mutex::default(),
+            refreshing: tokio::sync::Mutex::default(),
+        })
+    }
+
+    pub(super) fn prefix(&self) -> &Prefix {
+        &self.template().prefix
+    }
+
+    fn template(&self) -> &RedisSettings {
+        // `new` refuses a Cluster without seeds.
+        &self.seeds[0].1
+    }
+
+    /// Sends an operation to whoever serves the slot.
+    pub(super) async fn send(
+        &self,
+        slot: u16,
+        operation: Operation<'_>,
+        limit: Duration,
+    ) -> Result<Value, Failure> {
+        let answer = self.send_about(slot, operation, limit).await;
+        answer.map_err(|failure| {
+            if self.is_in_order() {
+                failure.in_part()
+            } else {
+                failure
+            }
+        })
+    }
+
+    /// Whether the Cluster as such is up, as far as is known.
+    fn is_in_order(&self) -> bool {
+        let state = self.state();
+        let in_order = state.map.as_ref().is_some_and(|map| map.trust.in_order);
+        in_order && state.failed.is_none()
+    }
+
+    async fn send_about(
+        &self,
+        slot: u16,
+        operation: Operation<'_>,
+        limit: Duration,
+    ) -> Result<Value, Failure> {
+        let began = Instant::now();
+        let mut at = self.owner(slot).await?;
+        let mut ask = false;
+        for _ in 0..=REDIRECTS {
+            let link = self.link(&at);
+            let failure = match operation.send(&link, ask, limit).await {
+                Ok(value) => return Ok(value),
+                Err(failure) => failure,
+            };
+            (at, ask) = match failure.redirect() {
+                Some(Redirect::Moved(to)) => (self.moved(slot, &at, to, &failure)?, false),
+                Some(Redirect::Ask(to)) => (read_address(to, &at, &failure)?, true),
+                Some(Redirect::Again) if began.elapsed() < limit => {
+                    tokio::time::sleep(AGAIN).await;
+                    (at, ask)
+                }
+                None if failure.is_outage() && began.elapsed() <= limit * 2 => {
+                    self.refresh().await;
+                    match self.known_owner(slot) {
+                        Some(owner) if owner != at => (owner, false),
+                        _ => return Err(failure),
+                    }
+                }
+                _ => return Err(failure),
+            };
+        }
+        self.refresh().await;
+        Err(Failure::unreachable(format!(
+            "the servers of the Cluster send slot {slot} from one to the other"
+        )))
+    }
+
+    /// A number for the server of the slot: operations on different ones need not wait for each
+    /// other. 0 while nobody is known to serve it.
+    pub(super) fn place(&self, slot: u16) -> u64 {
+        self.known_owner(slot).map_or(0, |owner| place_of(&owner))
+    }
+
+    /// Which connection an operation on the slot would go through.
+    pub(super) fn way(&self, slot: u16) -> Option<(Address, u64)> {
+        let owner = self.known_owner(slot)?;
+        let generation = self.link(&owner).generation();
+        Some((owner, generation))
+    }
+
+    /// The primaries, as the newest map has them.
+    pub(super) async fn primaries(&self) -> Result<Vec<(Address, Arc<Link>)>, Failure> {
+        self.refresh().await;
+        let (primaries, failed) = {
+            let state = self.state();
+            let map = state.map.as_ref();
+            if map.is_some_and(SlotMap::has_gap) {
+                return Err(Failure::unreachable(
+                    "some slots of the Cluster are served by no server".to_owned(),
+                ));
+            }
+            (map.map(SlotMap::primaries), state.failed.clone())
+        };
+        match (primaries, failed) {
+            (Some(primaries), None) => Ok(primaries
+                .into_iter()
+                .map(|address| (address.clone(), self.link(&address)))
+                .collect()),
+            (_, failed) => Err(failed.unwrap_or_else(no_map)),
+        }
+    }
+
+    /// How to get into the servers, each time beginning with another one.
+    pub(super) fn everywhere(&self) -> Vec<RedisSettings> {
+        let mut state = self.state();
+        state.turn = state.turn.wrapping_add(1);
+        let mut all: Vec<Address> = state.map.iter().flat_map(SlotMap::primaries).collect();
+        for (seed, _) in &self.seeds {
+            if !all.contains(seed) {
+                all.push(seed.clone());
+            }
+        }
+        let turn = state.turn % all.len();
+        all.rotate_left(turn);
+        drop(state);
+        all.iter().map(|address| self.settings(address)).collect()
+    }
+
+    async fn owner(&self, slot: u16) -> Result<Address, Failure> {
+        if let Some(owner) = self.known_owner(slot) {
+            return Ok(owner);
+        }
+        self.refresh().await;
+        if let Some(owner) = self.known_owner(slot) {
+            return Ok(owner);
+        }
+        let state = self.state();
+        Err(match (&state.map, &state.failed) {
+            (Some(_), _) => {
+                Failure::unreachable(format!("no server of the Cluster serves slot {slot}"))
+            }
+            (None, Some(failed)) => failed.clone(),
+            (None, None) => no_map(),
+        })
+    }
+
+    fn known_owner(&self, slot: u16) -> Option<Address> {
+        self.state().map.as_ref()?.owner(slot).cloned()
+    }
+
+    fn moved(
+        &self,
+        slot: u16,
+        from: &Address,
+        to: &str,
+        failure: &Failure,
+    ) -> Result<Address, Failure> {
+        let to = read_address(to, from, failure)?;
+        let mut state = self.state();
+        if let Some(map) = &mut state.map {
+            map.moved(slot, to.clone());
+        }
+        Ok(to)
+    }
+
+    fn link(&self, address: &Address) -> Arc<Link> {
+        let mut state = self.state();
+        let link = state
+            .links
+            .entry(address.clone())
+            .or_insert_with(|| Link::new(&self.settings(address), Part::InCluster));
+        Arc::clone(link)
+    }
+
+    fn settings(&self, address: &Address) -> RedisSettings {
+        self.seeds
+            .iter()
+            .find(|(seed, _)| seed == address)
+            .map_or_else(
+                || moved_to(self.template(), address),
+                |(_, seed)| seed.clone(),
+            )
+    }
+
+    /// Asks for the map, or waits for the answer that another is asking for.
+    pub(super) async fn refresh(&self) {
+        let seen = self.state().refreshes;
+        let _refreshing = self.refreshing.lock().await;
+        {
+            let state = self.state();
+            let fresh = state.refreshed_at.is_some_and(|at| at.elapsed() < PAUSE);
+            if state.refreshes != seen || fresh {
+                return;
+            }
+        }
+        let answer = self.ask_for_map().await;
+        let mut state = self.state();
+        state.refreshes += 1;
+        state.refreshed_at = Some(Instant::now());
+        match answer {
+            Ok(map) => {
+                state.say_gap(&map);
+                let known = |at: &Address| {
+                    map.primaries().contains(at)
+                        || map.replicas().contains(at)
+                        || self.seeds.iter().any(|(seed, _)| seed == at)
+                };
+                state.links.retain(|address, _| known(address));
+                state.map = Some(map);
+                state.failed = None;
+            }
+            // The old map stays: its servers may be back before the next question.
+            Err(failure) => state.failed = Some(failure),
+        }
+    }
+
+    /// Asks several servers at once and believes the one that is surest.
+    async fn ask_for_map(&self) -> Result<SlotMap, Failure> {
+        let mut asking = JoinSet::new();
+        for address in self.whom_to_ask() {
+            let link = self.link(&address);
+            asking.spawn(async move { view(&link, &address).await });
+        }
+        let mut best: Option<SlotMap> = None;
+        let mut failed = no_map();
+        let mut until = tokio::time::Instant::now() + RESPONSE_TIMEOUT * 2;
+        while let Ok(Some(done)) = tokio::time::timeout_at(until, asking.join_next()).await {
+            match done {
+                Ok(Ok(map)) => {
+                    if best.is_none() {
+                        until = until.min(tokio::time::Instant::now() + OTHERS);
+                    }
+                    if best.as_ref().is_none_or(|best| best.trust < map.trust) {
+                        best = Some(map);
+                    }
+                }
+                // What a person must mend is told rather than that some are away.
+                Ok(Err(failure)) if failed.is_outage() => failed = failure,
+                _ => {}
+            }
+        }
+        best.ok_or(failed)
+    }
+
+    /// Some of the primaries, each time others; seeds; replicas when there is room.
+    fn whom_to_ask(&self) -> Vec<Address> {
+        let mut state = self.state();
+        state.turn = state.turn.wrapping_add(1);
+        let mut primaries: Vec<Address> = state.map.iter().flat_map(SlotMap::primaries).collect();
+        if !primaries.is_empty() {
+            let turn = state.turn % primaries.len();
+            primaries.rotate_left(turn);
+        }
+        primaries.truncate(ASKED / 2);
+        let mut seeds: Vec<Address> = self.seeds.iter().map(|(seed, _)| seed.clone()).collect();
+        let turn = state.turn % seeds.len();
+        seeds.rotate_left(turn);
+        let mut replicas: Vec<Address> = state
+            .map
+            .iter()
+            .flat_map(|map| map.replicas().to_vec())
+            .collect();
+        if !replicas.is_empty() {
+            let turn = state.turn % replicas.len();
+            replicas.rotate_left(turn);
+        }
+        let mut whom: Vec<Address> = Vec::new();
+        for address in primaries.into_iter().chain(seeds).chain(replicas) {
+            if whom.len() < ASKED && !whom.contains(&address) {
+                whom.push(address);
+            }
+        }
+        whom
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing that holds the guard can panic half-way through a change.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn say_gap(&mut self, map: &SlotMap) {
+        match (map.has_gap(), self.told_of_gap) {
+            (true, false) => warn!(
+                "some slots of the Cluster are served by no server; locks that lie in them cannot \
+                 be claimed"
+            ),
+            (false, true) => info!("all slots of the Cluster are served again"),
+            _ => {}
+        }
+        self.told_of_gap = map.has_gap();
+    }
+}
+
+async fn view(link: &Arc<Link>, asked: &Address) -> Result<SlotMap, Failure> {
+    let mut info = redis::cmd("CLUSTER");
+    info.arg("INFO");
+    let trust = Trust::read(&text(link.send(&info).await?)?);
+    let mut slots = redis::cmd("CLUSTER");
+    slots.arg("SLOTS");
+    SlotMap::read(link.send(&slots).await?, asked, trust)
+}
+
+fn no_map() -> Failure {
+    Failure::unreachable("no server of the Cluster says who serves what".to_owned())
+}
+
+fn read_address(to: &str, asked: &Address, failure: &Failure) -> Result<Address, Failure> {
+    Address::read(to, asked).ok_or_else(|| {
+        Failure::corrupt(format!("a redirect without an address: {}", failure.text()))
+    })
+}
+
+fn place_of(address: &Address) -> u64 {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+    let mut hasher = DefaultHasher::new();
+    address.hash(&mut hasher);
+    hasher.finish().max(1)
+}
+
+fn address_of(seed: &RedisSettings) -> Result<Address, Failure> {
+    let info = connection_info(seed)
+        .map_err(|e| Failure::refused(format!("{} is not a store URL: {e}", seed.shown())))?;
+    match info.addr() {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            Ok(Address {
+                host: host.clone(),
+                port: *port,
+            })
+        }
+        _ => Err(Failure::refused(format!(
+            "{} cannot be a server of a Cluster: those are reached by host and port",
+            seed.shown()
+        ))),
+    }
+}
+
+/// The same way in, at another address.
+fn moved_to(template: &RedisSettings, address: &Address) -> RedisSettings {
+    let url = &template.url.0;
+    let (scheme, rest) = url.split_once("://").unwrap_or(("redis", url));
+    let user = rest.rsplit_once('@').map_or("", |(user, _)| user);
+    let at = if user.is_empty() { "" } else { "@" };
+    RedisSettings {
+        url: Secret(format!("{scheme}://{user}{at}{address}")),
+        ..template.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_way_in_holds_for_all_servers() {
+        let address = Address {
+            host: "::1".to_owned(),
+            port: 7,
+        };
+        let seed = |url: &str| RedisSettings {
+            url: Secret(url.to_owned()),
+            password_file: None,
+            ca_file: None,
+            prefix: Prefix::parse("p").expect("a name"),
+            wait_replicas: 0,
+        };
+        let moved = |url: &str| moved_to(&seed(url), &address).url.0;
+        assert_eq!(moved("rediss://u:p%40@a:1/0"), "rediss://u:p%40@[::1]:7");
+        assert_eq!(moved("redis://a"), "redis://[::1]:7");
+        let back = address_of(&moved_to(&seed("redis://:x@a"), &address));
+        assert_eq!(back.expect("an address"), address);
+        assert!(address_of(&seed("redis+unix:///r.sock")).is_err());
+    }
+}

@@ -1,0 +1,116 @@
+//! Slots: which of the 16384 parts of a Cluster a key lies in.
+//!
+//! Source: the Redis Cluster specification, "Key distribution model" and "Hash tags".
+
+use std::sync::OnceLock;
+
+use super::super::keys::{self, hash_tag};
+use super::super::link::Call;
+use crate::names::Prefix;
+use crate::store::redis::failure::Failure;
+
+/// How many slots a Cluster has.
+pub(in crate::store::redis) const SLOTS: u16 = 16384;
+
+/// The slot of a key.
+pub(super) fn of(key: &str) -> u16 {
+    crc16(hash_tag(key).as_bytes()) % SLOTS
+}
+
+/// CRC16, XMODEM: polynomial 0x1021, nothing reflected, begins with zero.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0_u16, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
+            let shifted = crc << 1;
+            if crc & 0x8000 == 0 {
+                shifted
+            } else {
+                shifted ^ 0x1021
+            }
+        })
+    })
+}
+
+/// The smallest number whose decimal text, as a hash tag, lies in the slot.
+fn tag(slot: u16) -> u32 {
+    static TAGS: OnceLock<Vec<u32>> = OnceLock::new();
+    let tags = TAGS.get_or_init(|| {
+        let mut tags = vec![None; usize::from(SLOTS)];
+        let mut missing = tags.len();
+        let mut number = 0_u32;
+        while missing > 0 {
+            let slot = usize::from(crc16(number.to_string().as_bytes()) % SLOTS);
+            if tags[slot].is_none() {
+                tags[slot] = Some(number);
+                missing -= 1;
+            }
+            number += 1;
+        }
+        tags.into_iter().flatten().collect()
+    });
+    tags[usize::from(slot)]
+}
+
+/// The marker of the store in a slot. One for each slot: slots move and are lost one by one, and
+/// a marker for each lock would make every new lock wait.
+pub(super) fn marker(prefix: &Prefix, slot: u16) -> String {
+    format!("{prefix}:{{{}}}:store", tag(slot))
+}
+
+/// Finds the slot of a call's keys, and gives it that slot's marker instead of the one that a
+/// single server has. A call without keys goes where the hosts announce themselves.
+pub(super) fn settle(prefix: &Prefix, call: &mut Call) -> Result<u16, Failure> {
+    let single = keys::store(prefix);
+    let mut slots = call
+        .keys
+        .iter()
+        .filter(|key| **key != single)
+        .map(|key| of(key));
+    let slot = slots.next().unwrap_or_else(|| of(&keys::hosts(prefix)));
+    if slots.any(|other| other != slot) {
+        let key = call.keys.first().map_or("", String::as_str);
+        return Err(Failure::refused(keys::spread(key)));
+    }
+    for key in &mut call.keys {
+        if *key == single {
+            *key = marker(prefix, slot);
+        }
+    }
+    Ok(slot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_lie_where_the_specification_says() {
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+        // As CLUSTER KEYSLOT answers.
+        assert_eq!(of("foo"), 12182);
+        assert_eq!(of("{user1000}.following"), of("{user1000}.followers"));
+        assert_eq!(of("foo{}{bar}"), crc16(b"foo{}{bar}") % SLOTS);
+        assert_eq!(of("foo{{bar}}zap"), crc16(b"{bar") % SLOTS);
+    }
+
+    #[test]
+    fn every_slot_has_a_marker_in_it() {
+        let prefix = Prefix::parse("p").expect("a name");
+        for slot in 0..SLOTS {
+            assert_eq!(of(&marker(&prefix, slot)), slot);
+        }
+    }
+
+    #[test]
+    fn a_call_whose_keys_would_spread_is_refused() {
+        let prefix = Prefix::parse("p").expect("a name");
+        let mut call = Call::default();
+        call.key("a}b").key("p:{a}b}:state:a}b").key("p:store");
+        assert!(settle(&prefix, &mut call).is_err());
+        let mut call = Call::default();
+        call.key("p:{l}:lock").key("p:{l}:state").key("p:store");
+        let slot = settle(&prefix, &mut call).expect("one slot");
+        assert_eq!(slot, of("l"));
+        assert!(call.keys.iter().all(|key| of(key) == slot), "{call:?}");
+    }
+}

@@ -1,0 +1,162 @@
+//! Where everything lies in Redis.
+//!
+//! All keys of a lock share a hash tag, `PREFIX:{LOCK}:…`, so that in a cluster one script can
+//! reach them. A lock under an application's own key takes that key's hash tag, else the whole
+//! key; and because several keys may share a hash tag, its state carries the whole key in its name
+//! (`PREFIX:{TAG}:state:KEY`): different locks never share a state.
+
+use crate::names::{JobName, Prefix};
+use crate::store::{Lock, LockKey};
+
+/// The keys of one lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LockKeys {
+    /// The lock itself: a string that holds the token.
+    pub(super) lock: String,
+    /// Fence, token, lease end, run, and the tokens that finished.
+    pub(super) state: String,
+    /// The channel on which releases are told.
+    pub(super) released: String,
+    tagged: String,
+}
+
+impl LockKeys {
+    pub(super) fn of(prefix: &Prefix, lock: &Lock) -> Self {
+        match &lock.key {
+            LockKey::Named => {
+                let tagged = format!("{prefix}:{{{}}}", lock.name);
+                Self {
+                    lock: format!("{tagged}:lock"),
+                    state: format!("{tagged}:state"),
+                    released: format!("{tagged}:released"),
+                    tagged,
+                }
+            }
+            LockKey::Raw(key) => {
+                let tagged = format!("{prefix}:{{{}}}", hash_tag(key));
+                Self {
+                    lock: key.clone(),
+                    state: format!("{tagged}:state:{key}"),
+                    released: format!("{tagged}:released"),
+                    tagged,
+                }
+            }
+        }
+    }
+
+    /// The ledger of a job under this lock.
+    pub(super) fn job(&self, job: &JobName) -> String {
+        format!("{}:job:{job}", self.tagged)
+    }
+
+    /// The history of a job under this lock.
+    pub(super) fn runs(&self, job: &JobName) -> String {
+        format!("{}:runs:{job}", self.tagged)
+    }
+}
+
+/// Why a raw key cannot be a lock in a Cluster: the keys that go with it would lie elsewhere than
+/// it does itself, and no script could reach them all. `Ok` for all others.
+pub(crate) fn check_raw_in_cluster(key: &str) -> Result<(), String> {
+    let tag = hash_tag(key);
+    if hash_tag(&format!("{{{tag}}}")) == tag {
+        Ok(())
+    } else {
+        Err(spread(key))
+    }
+}
+
+/// What is wrong with a raw key of which [`check_raw_in_cluster`] warns.
+pub(super) fn spread(key: &str) -> String {
+    format!(
+        "the key {key:?} cannot be a lock in a Redis Cluster: it has a '}}' that ends no hash tag, \
+         so that what cronlatch keeps beside it would lie on other servers; take a key without \
+         '}}', or with a hash tag, as in app:{{backup}}:lock"
+    )
+}
+
+/// The marker of the store: `{format, run_id, since}`.
+pub(super) fn store(prefix: &Prefix) -> String {
+    format!("{prefix}:store")
+}
+
+/// The marker of one node among several: `{server, lost_at, until, longest}`.
+pub(super) fn node(prefix: &Prefix) -> String {
+    format!("{prefix}:node")
+}
+
+/// What the hosts say of themselves, and until when that holds.
+pub(super) fn hosts(prefix: &Prefix) -> String {
+    format!("{prefix}:hosts")
+}
+
+/// The part of a key between its first `{` and the next `}`, if that is not empty; else all of it.
+/// Source: the Redis Cluster specification, "Hash tags".
+pub(super) fn hash_tag(key: &str) -> &str {
+    key.split_once('{')
+        .and_then(|(_, rest)| rest.split_once('}'))
+        .map(|(tag, _)| tag)
+        .filter(|tag| !tag.is_empty())
+        .unwrap_or(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::LockName;
+
+    fn prefix() -> Prefix {
+        Prefix::parse("p").expect("a name")
+    }
+
+    #[test]
+    fn a_named_lock_lies_under_its_hash_tag() {
+        let lock = Lock::named(&LockName::parse("db").expect("a name"));
+        let keys = LockKeys::of(&prefix(), &lock);
+        let job = JobName::parse("j").expect("a name");
+        assert_eq!(keys.lock, "p:{db}:lock");
+        assert_eq!(keys.state, "p:{db}:state");
+        assert_eq!(keys.released, "p:{db}:released");
+        assert_eq!(keys.job(&job), "p:{db}:job:j");
+        assert_eq!(keys.runs(&job), "p:{db}:runs:j");
+    }
+
+    #[test]
+    fn a_raw_key_keeps_its_name_and_lends_its_hash_tag() {
+        let keys = LockKeys::of(&prefix(), &Lock::raw("app:{x}:a"));
+        assert_eq!(keys.lock, "app:{x}:a");
+        assert_eq!(keys.released, "p:{x}:released");
+        assert_eq!(hash_tag("app:lock"), "app:lock");
+        assert_eq!(hash_tag("a{}b{c}"), "a{}b{c}");
+        assert_eq!(hash_tag("a{b}{c}"), "b");
+        assert_eq!(hash_tag("a{b"), "a{b");
+    }
+
+    #[test]
+    fn only_a_raw_key_whose_keys_stay_together_may_be_a_lock_in_a_cluster() {
+        for key in ["app:lock", "app:{x}:a", "a{b", "{x}}", "a{b}{c}"] {
+            assert_eq!(check_raw_in_cluster(key), Ok(()), "{key}");
+        }
+        for key in ["a}b", "}", "{}x", "a{}b}"] {
+            let why = check_raw_in_cluster(key).expect_err(key);
+            assert!(why.contains(key) && why.contains("hash tag"), "{why}");
+        }
+    }
+
+    #[test]
+    fn different_locks_never_share_a_state() {
+        let locks = [
+            Lock::raw("a:{x}"),
+            Lock::raw("b:{x}"),
+            Lock::raw("x"),
+            Lock::named(&LockName::parse("x").expect("a name")),
+        ];
+        let mut states: Vec<String> = locks
+            .iter()
+            .map(|lock| LockKeys::of(&prefix(), lock).state)
+            .collect();
+        states.sort();
+        states.dedup();
+        assert_eq!(states.len(), locks.len());
+    }
+}

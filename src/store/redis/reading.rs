@@ -1,0 +1,207 @@
+//! What is asked without taking or giving: registration, jobs, hosts, history.
+
+use redis::{Cmd, Value};
+use serde::{Deserialize, Serialize};
+
+use super::claim::{flag, millis};
+use super::failure::Failure;
+use super::keys::{self, LockKeys};
+use super::link::Call;
+use super::record;
+use super::reply::Items;
+use crate::names::{HostName, JobName, Prefix, RunId};
+use crate::store::protocol::holder;
+use crate::store::{
+    Condition, Fingerprint, HostInfo, HostReport, JobReport, Lock, LockHolder, OpenRun, Record,
+    Registered, Registration,
+};
+use crate::time::Timestamp;
+
+pub(super) fn register_call(prefix: &Prefix, jobs: &[Registration]) -> Call {
+    let mut call = Call::default();
+    call.key(keys::store(prefix));
+    for registration in jobs {
+        let keys = LockKeys::of(prefix, &registration.lock);
+        call.key(&keys.lock)
+            .key(&keys.state)
+            .key(keys.job(&registration.job));
+        call.arg(&flag(registration.lock.exclusive))
+            .arg(&registration.fingerprint.0)
+            .arg(&millis(registration.ttl));
+    }
+    call
+}
+
+pub(super) fn register_read(value: Value) -> Result<Vec<Registered>, Failure> {
+    each(value, |mut items| {
+        Ok(Registered {
+            decided_until: items.timestamp()?,
+            now: items.timestamp()?,
+            recovering: items.duration()?,
+            open: open_run(&mut items)?,
+        })
+    })
+}
+
+pub(super) fn jobs_call(prefix: &Prefix, jobs: &[(JobName, Lock)]) -> Call {
+    let mut call = Call::default();
+    for (job, lock) in jobs {
+        let keys = LockKeys::of(prefix, lock);
+        call.key(&keys.lock).key(&keys.state).key(keys.job(job));
+        call.arg(&flag(lock.exclusive));
+    }
+    call
+}
+
+pub(super) fn jobs_read(value: Value, jobs: &[(JobName, Lock)]) -> Result<Vec<JobReport>, Failure> {
+    let mut names = jobs.iter().map(|(job, _)| job);
+    each(value, |mut items| {
+        let job = names
+            .next()
+            .ok_or_else(|| Failure::corrupt("more jobs answered than asked for".to_owned()))?;
+        Ok(JobReport {
+            job: job.clone(),
+            last: items.optional_timestamp()?,
+            fence: items.unsigned()?,
+            fingerprints: fingerprints(&items.text()?)?,
+            holder: lock_holder(&mut items)?,
+            open: open_run(&mut items)?,
+        })
+    })
+}
+
+fn each<T>(
+    value: Value,
+    mut read: impl FnMut(Items) -> Result<T, Failure>,
+) -> Result<Vec<T>, Failure> {
+    let mut items = Items::of(value)?;
+    let mut all = Vec::new();
+    while !items.is_empty() {
+        all.push(read(Items::of(items.next()?)?)?);
+    }
+    Ok(all)
+}
+
+fn open_run(items: &mut Items) -> Result<Option<OpenRun>, Failure> {
+    if items.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(OpenRun {
+        scheduled_at: items.optional_timestamp()?,
+        run_id: RunId::from_text(&items.text()?),
+        by: items.text()?,
+        attempt: items.unsigned()?,
+        started_at: items.timestamp()?,
+        remaining: items.duration()?,
+    }))
+}
+
+fn lock_holder(items: &mut Items) -> Result<Option<LockHolder>, Failure> {
+    let held = items.integer()? == 1;
+    let value = items.text()?;
+    let remaining = items.optional_duration()?;
+    Ok(held.then(|| LockHolder {
+        by: holder(&value),
+        value,
+        remaining,
+    }))
+}
+
+pub(super) fn fingerprints(lines: &str) -> Result<Vec<(Fingerprint, Timestamp)>, Failure> {
+    lines
+        .lines()
+        .map(|line| {
+            line.split_once(' ')
+                .and_then(|(at, fingerprint)| {
+                    let at = Timestamp::from_millis(at.parse().ok()?);
+                    Some((Fingerprint(fingerprint.to_owned()), at))
+                })
+                .ok_or_else(|| Failure::corrupt(format!("a job's fingerprint reads {line:?}")))
+        })
+        .collect()
+}
+
+pub(super) fn history_command(prefix: &Prefix, job: &JobName, lock: &Lock, limit: usize) -> Cmd {
+    let runs = LockKeys::of(prefix, lock).runs(job);
+    let mut command = redis::cmd("XREVRANGE");
+    command.arg(&runs).arg("+").arg("-").arg("COUNT").arg(limit);
+    command
+}
+
+pub(super) fn history_read(value: Value, job: &JobName) -> Result<Vec<Record>, Failure> {
+    let mut entries = Items::of(value)?;
+    let mut records = Vec::new();
+    while !entries.is_empty() {
+        records.push(record::read(job, entries.next()?)?);
+    }
+    Ok(records)
+}
+
+/// What a host says of itself, as it lies in Redis.
+#[derive(Debug, Serialize, Deserialize)]
+struct Word {
+    host: String,
+    config: String,
+    version: String,
+    running: usize,
+    pid: u32,
+    draining: bool,
+    started_at: Timestamp,
+    /// Earlier versions did not measure it.
+    #[serde(default)]
+    clock_offset_ms: Option<i64>,
+}
+
+pub(super) fn announce_call(
+    prefix: &Prefix,
+    info: &HostInfo,
+    valid_for: u128,
+) -> Result<Call, Failure> {
+    let word = Word {
+        host: info.host.to_string(),
+        config: info.config.0.clone(),
+        version: info.version.clone(),
+        running: info.running,
+        pid: info.pid,
+        draining: info.draining,
+        started_at: info.started_at,
+        clock_offset_ms: info.clock_offset_ms,
+    };
+    let json = serde_json::to_string(&word)
+        .map_err(|e| Failure::refused(format!("a host's word cannot be written: {e}")))?;
+    let mut call = Call::default();
+    call.key(keys::hosts(prefix)).key(keys::store(prefix));
+    call.arg(&info.host).arg(&valid_for).arg(&json);
+    Ok(call)
+}
+
+pub(super) fn condition_read(value: Value) -> Result<Condition, Failure> {
+    let mut items = Items::of(value)?;
+    Ok(Condition {
+        lost_at: items.optional_timestamp()?,
+        recovering: items.duration()?,
+    })
+}
+
+pub(super) fn hosts_read(value: Value) -> Result<Vec<HostReport>, Failure> {
+    let mut hosts = each(value, |mut items| {
+        let seen_at = items.timestamp()?;
+        let word: Word = serde_json::from_str(&items.text()?)
+            .map_err(|e| Failure::corrupt(format!("a host's word cannot be read: {e}")))?;
+        Ok(HostReport {
+            info: HostInfo {
+                host: HostName::parse(&word.host).map_err(|e| Failure::corrupt(e.to_string()))?,
+                config: Fingerprint(word.config),
+                version: word.version,
+                running: word.running,
+                pid: word.pid,
+                draining: word.draining,
+                started_at: word.started_at,
+                clock_offset_ms: word.clock_offset_ms,
+            },
+            seen_at,
+        })
+    })?;
+    hosts.sort_by(|a, b| a.info.host.cmp(&b.info.host));
+    Ok(hosts)
+}

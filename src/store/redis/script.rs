@@ -1,0 +1,129 @@
+//! The scripts: their text, put together from the parts they share and one operation each.
+
+use redis::Cmd;
+
+use super::link::Call;
+
+const BASE: &str = include_str!("scripts/base.lua");
+const LOCK: &str = include_str!("scripts/lock.lua");
+const JOB: &str = include_str!("scripts/job.lua");
+const HISTORY: &str = include_str!("scripts/history.lua");
+
+/// A Lua script and its digest.
+pub(super) struct Script {
+    text: String,
+    digest: String,
+}
+
+impl std::fmt::Debug for Script {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Script").field(&self.digest).finish()
+    }
+}
+
+/// What a script may do under `maxmemory`.
+#[derive(Clone, Copy)]
+enum Flags {
+    /// Refused when memory is full: it would take more of it.
+    Ordinary,
+    /// Runs when memory is full: without it all leases die at once, and none is given back.
+    AllowOom,
+    /// Writes nothing.
+    ReadOnly,
+}
+
+impl Script {
+    fn new(flags: Flags, parts: &[&str], operation: &str) -> Self {
+        let shebang = match flags {
+            Flags::Ordinary => "#!lua",
+            Flags::AllowOom => "#!lua flags=allow-oom",
+            Flags::ReadOnly => "#!lua flags=no-writes",
+        };
+        let text = [&[shebang, BASE], parts, &[operation]].concat().join("\n");
+        let digest = redis::Script::new(&text).get_hash().to_owned();
+        Self { text, digest }
+    }
+
+    pub(super) fn by_digest(&self, call: &Call) -> Cmd {
+        command("EVALSHA", &self.digest, call)
+    }
+
+    pub(super) fn in_full(&self, call: &Call) -> Cmd {
+        command("EVAL", &self.text, call)
+    }
+}
+
+fn command(name: &str, script: &str, call: &Call) -> Cmd {
+    let mut command = redis::cmd(name);
+    command.arg(script).arg(call.keys.len());
+    for key in &call.keys {
+        command.arg(key);
+    }
+    for arg in &call.args {
+        command.arg(arg.as_slice());
+    }
+    command
+}
+
+/// All scripts of the store.
+#[derive(Debug)]
+pub(super) struct Scripts {
+    pub(super) claim: Script,
+    pub(super) renew: Script,
+    pub(super) reassert: Script,
+    pub(super) finish: Script,
+    pub(super) settle: Script,
+    pub(super) register: Script,
+    pub(super) announce: Script,
+    pub(super) init: Script,
+    pub(super) condition: Script,
+    pub(super) now: Script,
+    pub(super) jobs: Script,
+    pub(super) hosts: Script,
+}
+
+impl Scripts {
+    pub(super) fn new() -> Self {
+        use Flags::{AllowOom, Ordinary, ReadOnly};
+        let all = &[LOCK, JOB, HISTORY];
+        Self {
+            claim: Script::new(Ordinary, all, include_str!("scripts/claim.lua")),
+            renew: Script::new(AllowOom, &[], include_str!("scripts/renew.lua")),
+            reassert: Script::new(AllowOom, all, include_str!("scripts/reassert.lua")),
+            finish: Script::new(AllowOom, all, include_str!("scripts/finish.lua")),
+            settle: Script::new(Ordinary, all, include_str!("scripts/settle.lua")),
+            register: Script::new(Ordinary, &[LOCK, JOB], include_str!("scripts/register.lua")),
+            announce: Script::new(Ordinary, &[], include_str!("scripts/announce.lua")),
+            init: Script::new(Ordinary, &[], include_str!("scripts/init.lua")),
+            condition: Script::new(ReadOnly, &[], include_str!("scripts/condition.lua")),
+            now: Script::new(ReadOnly, &[], include_str!("scripts/now.lua")),
+            jobs: Script::new(ReadOnly, &[LOCK, JOB], include_str!("scripts/jobs.lua")),
+            hosts: Script::new(ReadOnly, &[], include_str!("scripts/hosts.lua")),
+        }
+    }
+}
+
+/// The scripts of one node among several.
+#[derive(Debug)]
+pub(super) struct NodeScripts {
+    pub(super) look: Script,
+    pub(super) accept: Script,
+    pub(super) withdraw: Script,
+    pub(super) extend: Script,
+    pub(super) declare: Script,
+}
+
+impl NodeScripts {
+    pub(super) fn new() -> Self {
+        // A finish is a proposal too, so none of them may fail for want of memory.
+        let node = include_str!("scripts/node.lua");
+        let script = |operation: &str| Script::new(Flags::AllowOom, &[HISTORY, node], operation);
+        Self {
+            look: script(include_str!("scripts/look.lua")),
+            accept: script(include_str!("scripts/accept.lua")),
+            withdraw: script(include_str!("scripts/withdraw.lua")),
+            extend: script(include_str!("scripts/extend.lua")),
+            declare: script(include_str!("scripts/declare.lua")),
+        }
+    }
+}

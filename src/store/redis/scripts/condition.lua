@@ -1,0 +1,15 @@
+-- Whether the store has lost data, and waits on that account.
+--
+-- KEYS  1 store marker
+-- Reply lost_at or '', how long claims wait yet in ms
+
+local kept = redis.call('HMGET', KEYS[1], 'run_id', 'lost_at', 'until', 'longest')
+if not kept[1] then
+  return { '', 0 }
+end
+if kept[1] ~= string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') then
+  -- The next claim will write it down.
+  return { now, tonumber(kept[4] or 0) }
+end
+local lost_at = tonumber(kept[2] or '')
+return { lost_at or '', lost_at and math.max(tonumber(kept[3] or 0) - now, 0) or 0 }

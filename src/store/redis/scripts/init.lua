@@ -1,0 +1,11 @@
+-- Declares an empty store new.
+--
+-- KEYS  1 store marker
+-- Reply 1 done | 0 it is marked already
+
+if redis.call('EXISTS', KEYS[1]) == 1 then
+  return 0
+end
+local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') or ''
+redis.call('HSET', KEYS[1], 'format', text(FORMAT), 'run_id', server, 'since', text(now))
+return 1

@@ -1,0 +1,148 @@
+-- A lock and its state.
+--
+-- State (hash): fence, token ('' when nobody), lease_end (ms), run_id, finished (lines of one
+-- length: R(eleased), L(ost) or I(nterrupted), then 16 characters that stand for the token).
+
+local FINISHED_KEPT = 64
+local FINISHED_LINE = 18
+local OTHER_TYPE = '(a key of another type)'
+
+-- The host of a token of ours, or what a foreign value begins with (100 bytes, whole characters).
+local function holder(value)
+  local host = string.match(value, '^([%w._-]+):%d+:[^:]+:%x+$')
+  if host and #host <= 200 then
+    return host
+  end
+  local cut = math.min(#value, 100)
+  while cut > 0 and cut < #value and math.floor(string.byte(value, cut + 1) / 64) == 2 do
+    cut = cut - 1
+  end
+  return string.sub(value, 1, cut)
+end
+
+-- kind: 'absent', 'value' (then value), 'other' (a key of another type: held all the same).
+local function load_lock(key, state, exclusive)
+  local kept = redis.call('HMGET', state, 'fence', 'token', 'lease_end', 'run_id', 'finished')
+  local lock = {
+    key = key, state = state, exclusive = exclusive, kind = 'absent',
+    fence = tonumber(kept[1] or 0), token = kept[2] or '', lease_end = tonumber(kept[3] or 0),
+    run_id = kept[4] or '', finished = kept[5] or '',
+  }
+  lock.fence_before = lock.fence
+  if exclusive then
+    local value = redis.pcall('GET', key)
+    if type(value) == 'table' then
+      if string.sub(value.err, 1, 9) ~= 'WRONGTYPE' then
+        error(value)
+      end
+      lock.kind = 'other'
+    elseif value then
+      lock.kind, lock.value = 'value', value
+    end
+  end
+  return lock
+end
+
+-- The end of the state itself is moved when it was not within this hour: the fence tells.
+local function save_lock(lock)
+  redis.call('HSET', lock.state, 'fence', text(lock.fence), 'token', lock.token,
+    'lease_end', text(lock.lease_end), 'run_id', lock.run_id)
+  if lock.remembered then
+    redis.call('HSET', lock.state, 'finished', lock.finished)
+  end
+  if lock.fence - lock.fence_before > 3600 * 1000000 or lock.fence == 0 then
+    redis.call('PEXPIRE', lock.state, STATE_TTL)
+  end
+end
+
+-- Milliseconds the key will last, or -1 without TTL.
+local function key_remaining(lock)
+  return redis.call('PTTL', lock.key)
+end
+
+local function holds(lock, token)
+  return lock.kind == 'value' and lock.value == token
+end
+
+-- 16 characters that stand for a token: 64 of its 128 random bits, else of its digest.
+local function mark(token)
+  local random = string.match(token, ':(%x+)$')
+  if random and #random == 32 then
+    return string.sub(random, 17)
+  end
+  return string.sub(redis.sha1hex(token), 1, 16)
+end
+
+-- Where the token's line in the list of the finished begins, or nil.
+local function finished_at(lock, token)
+  local at = string.find(lock.finished, mark(token), 1, true)
+  return at and at - 1
+end
+
+-- How a token ended: 'R', 'L', 'I' or nil.
+local function ending(lock, token)
+  local at = finished_at(lock, token)
+  return at and string.sub(lock.finished, at, at)
+end
+
+-- Remembers how a token ended and forgets the oldest beyond FINISHED_KEPT.
+local function remember(lock, token, how)
+  local finished, at = lock.finished, finished_at(lock, token)
+  if at then
+    finished = string.sub(finished, 1, at - 1) .. string.sub(finished, at + FINISHED_LINE)
+  end
+  finished = finished .. how .. mark(token) .. '\n'
+  local surplus = #finished - FINISHED_KEPT * FINISHED_LINE
+  lock.finished = surplus > 0 and string.sub(finished, surplus + 1) or finished
+  lock.remembered = true
+end
+
+-- How the lock stands to a token: 'ours', 'free', or 'other' with holder and milliseconds (-1
+-- without TTL). A lock that vanished before its lease end is its holder's until then.
+local function standing(lock, token)
+  if holds(lock, token) then
+    return 'ours'
+  elseif lock.kind == 'value' then
+    return 'other', holder(lock.value), key_remaining(lock)
+  elseif lock.kind == 'other' then
+    return 'other', OTHER_TYPE, key_remaining(lock)
+  elseif lock.token == token then
+    return lock.exclusive and 'free' or 'ours'
+  elseif lock.token ~= '' and lock.lease_end > now then
+    return 'other', holder(lock.token), lock.lease_end - now
+  end
+  return 'free'
+end
+
+-- How long the lease of a token lasts, in milliseconds; 0 when it is over.
+local function lease_remaining(lock, token)
+  if holds(lock, token) then
+    local left = key_remaining(lock)
+    if left < 0 then
+      left = lock.lease_end - now
+    end
+    return math.max(left, 1)
+  elseif lock.token == token then
+    return math.max(lock.lease_end - now, 0)
+  end
+  return 0
+end
+
+local function next_fence(lock)
+  return math.max(lock.fence + 1, micros)
+end
+
+-- Takes the lock in the state; the key itself is set with set_key, after all else is written.
+local function take(lock, token, ttl)
+  lock.token, lock.lease_end, lock.ttl = token, now + ttl, ttl
+end
+
+local function set_key(lock)
+  if lock.exclusive and lock.ttl then
+    redis.call('SET', lock.key, lock.token, 'PX', text(lock.ttl))
+  end
+end
+
+local function forget_holder(lock)
+  lock.token, lock.run_id, lock.lease_end = '', '', 0
+end

@@ -1,0 +1,5 @@
+-- The store's clock.
+--
+-- Reply milliseconds since the epoch
+
+return now

@@ -1,0 +1,34 @@
+-- Makes jobs known: a ledger for a new one, which starts from now; a new schedule's fingerprint.
+--
+-- KEYS  1 store marker, then per job: lock, its state, job
+-- ARGV  per job: exclusive (1/0), fingerprint, TTL in ms
+-- Reply per job: decided_until, now, how long claims wait yet in ms, then of the open run:
+--       scheduled_at or '', run id, host, attempt, started_at, remaining in ms
+
+local longest = 0
+for i = 3, #ARGV, 3 do
+  longest = math.max(longest, tonumber(ARGV[i]))
+end
+local past = notice(KEYS[1], longest)
+local replies = {}
+for i = 1, #ARGV / 3 do
+  local key, fingerprint = KEYS[3 * i + 1], ARGV[3 * i - 1]
+  local wait = recovering(past, tonumber(ARGV[3 * i]))
+  -- While the store recovers nobody can tell a job that is new from one that was forgotten.
+  local beginning = wait > 0 and forgot(past) or now
+  local job = load_job(key) or new_job(key, beginning)
+  if not first_seen(job, fingerprint) then
+    note(job, fingerprint, beginning)
+    redis.call('HSET', key, 'last', text(job.last), 'fingerprints', job.fingerprints)
+  end
+  local reply = { base(job, fingerprint), now, wait }
+  local open = job.open
+  if open then
+    local lock = load_lock(KEYS[3 * i - 1], KEYS[3 * i], ARGV[3 * i - 2] == '1')
+    reply[4], reply[5], reply[6] = open.scheduled_at or '', open.run_id, open.host
+    reply[7], reply[8] = open.attempt, tonumber(open.started_at)
+    reply[9] = lease_remaining(lock, open.token)
+  end
+  replies[i] = reply
+end
+return replies

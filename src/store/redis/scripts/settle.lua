@@ -1,0 +1,26 @@
+-- Closes an open run whose lease is over, as interrupted.
+--
+-- KEYS  1 lock, 2 its state, 3 job, 4 its history, 5 store marker
+-- ARGV  1 exclusive (1/0), 2 run id, 3 records kept
+-- Reply 1 done | 0 there is no such run, or its lease lasts
+
+-- Its holder may be about to say that it lives.
+if recovering(notice(KEYS[5], 0), 0) > 0 then
+  return 0
+end
+local lock = load_lock(KEYS[1], KEYS[2], ARGV[1] == '1')
+local job = load_job(KEYS[3])
+local open = job and job.open
+if not open or open.run_id ~= ARGV[2] or lease_remaining(lock, open.token) > 0 then
+  return 0
+end
+local record = interrupt(job, lock)
+if lock.token == open.token then
+  forget_holder(lock)
+end
+save_job(job)
+save_lock(lock)
+if record then
+  append(KEYS[4], ARGV[3], record)
+end
+return 1

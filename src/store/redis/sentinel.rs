@@ -1,0 +1,328 @@
+//! Sentinels: who the master is, according to those who decide about it.
+//!
+//! All of them are asked at once. An answer needs a majority of those that are configured, and
+//! the newest configuration among theirs counts: a Sentinel that was cut off with the old master
+//! is outvoted, or outdated. Whether the server so named is a master indeed is asked when it is
+//! connected to, and again each second for as long as the connection is used.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Value};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::connect::{CONNECT_TIMEOUT, Part, client, log_in_failure};
+use super::failure::Failure;
+use super::listen::Ears;
+use crate::store::{RedisSettings, SentinelSettings, StoreError};
+
+/// How long one Sentinel may take to answer.
+const ANSWER_LIMIT: Duration = Duration::from_millis(500);
+/// How long the others are waited for when a majority has answered.
+const STRAGGLERS: Duration = Duration::from_millis(100);
+
+/// The Sentinels of one master.
+#[derive(Debug)]
+pub(super) struct Sentinels {
+    settings: SentinelSettings,
+    all: Vec<Arc<Sentinel>>,
+    /// The master that was named last.
+    known: Mutex<Option<RedisSettings>>,
+}
+
+#[derive(Debug)]
+struct Sentinel {
+    settings: RedisSettings,
+    master: String,
+    connection: tokio::sync::Mutex<Option<MultiplexedConnection>>,
+}
+
+/// What a Sentinel says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Said {
+    /// The master is there.
+    Master(Named),
+    /// It knows no master of this name, but others.
+    Unknown(Vec<String>),
+}
+
+/// Where a master is, and since which change of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Named {
+    host: String,
+    port: u16,
+    epoch: u64,
+}
+
+/// How to get into the master that its Sentinels name now.
+pub(crate) async fn master_of(settings: &SentinelSettings) -> Result<RedisSettings, StoreError> {
+    Ok(Sentinels::new(settings).master().await?)
+}
+
+impl Sentinels {
+    pub(super) fn new(settings: &SentinelSettings) -> Arc<Self> {
+        let sentinels = settings.sentinels.iter().map(|sentinel| {
+            Arc::new(Sentinel {
+                settings: sentinel.clone(),
+                master: settings.master.clone(),
+                connection: tokio::sync::Mutex::default(),
+            })
+        });
+        Arc::new(Self {
+            all: sentinels.collect(),
+            settings: settings.clone(),
+            known: Mutex::default(),
+        })
+    }
+
+    /// How to get into the master that is so now.
+    pub(super) async fn master(&self) -> Result<RedisSettings, Failure> {
+        let named = self.ask().await?;
+        let master = self.settings_of(&named);
+        let before = self.known().replace(master.clone());
+        if let Some(before) = before.filter(|before| before.url != master.url) {
+            tracing::warn!(
+                "the master {} has moved from {} to {}",
+                self.settings.master,
+                before.shown(),
+                master.shown()
+            );
+        }
+        Ok(master)
+    }
+
+    async fn ask(&self) -> Result<Named, Failure> {
+        let needed = self.all.len() / 2 + 1;
+        let mut asked = JoinSet::new();
+        for sentinel in &self.all {
+            let sentinel = Arc::clone(sentinel);
+            asked.spawn(async move { sentinel.ask().await });
+        }
+        let mut named = Vec::new();
+        let mut others = Vec::new();
+        let mut unknown = 0;
+        let mut failures = Vec::new();
+        let mut until = Instant::now() + ANSWER_LIMIT + STRAGGLERS;
+        while let Ok(Some(answer)) = tokio::time::timeout_at(until, asked.join_next()).await {
+            match answer {
+                Ok(Ok(Said::Master(master))) => named.push(master),
+                Ok(Ok(Said::Unknown(known))) => {
+                    unknown += 1;
+                    others.extend(known);
+                }
+                Ok(Err(failure)) => failures.push(failure),
+                // The runtime is ending.
+                Err(_) => {}
+            }
+            if named.len() == needed {
+                until = until.min(Instant::now() + STRAGGLERS);
+            }
+        }
+        if named.len() >= needed
+            && let Some(newest) = newest(&named)
+        {
+            return Ok(newest.clone());
+        }
+        if unknown > 0 && named.is_empty() {
+            return Err(self.unknown_master(others));
+        }
+        Err(self.too_few(named.len(), needed, &failures))
+    }
+
+    fn unknown_master(&self, mut others: Vec<String>) -> Failure {
+        others.sort();
+        others.dedup();
+        let known = if others.is_empty() {
+            "none".to_owned()
+        } else {
+            others.join(", ")
+        };
+        Failure::refused(format!(
+            "the Sentinels know no master named {:?}; they know: {known}",
+            self.settings.master
+        ))
+    }
+
+    fn too_few(&self, count: usize, needed: usize, failures: &[Failure]) -> Failure {
+        let all = self.all.len();
+        let refusal = failures.iter().find(|failure| !failure.is_outage());
+        let why = refusal.or(failures.first()).map_or_else(
+            || format!("no answer within {ANSWER_LIMIT:?}"),
+            |failure| failure.text().to_owned(),
+        );
+        let text = format!(
+            "{count} of {all} Sentinels name the master {}, {needed} must: {why}",
+            self.settings.master
+        );
+        if refusal.is_some() {
+            Failure::refused(text)
+        } else {
+            Failure::unreachable(text)
+        }
+    }
+
+    fn settings_of(&self, named: &Named) -> RedisSettings {
+        let mut server = self.settings.servers.clone();
+        let (scheme, rest) = server.url.0.split_once("://").unwrap_or(("redis", ""));
+        let (user, rest) = rest
+            .rfind('@')
+            .map_or(("", rest), |at| rest.split_at(at + 1));
+        let database = rest.split_once('/').map_or("", |(_, database)| database);
+        let host = if named.host.contains(':') {
+            format!("[{}]", named.host)
+        } else {
+            named.host.clone()
+        };
+        server.url.0 = format!("{scheme}://{user}{host}:{}/{database}", named.port);
+        server
+    }
+
+    fn known(&self) -> MutexGuard<'_, Option<RedisSettings>> {
+        // Nothing that holds the guard can panic half-way through a change.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Releases are heard of at the master that was named last.
+impl Ears for Arc<Sentinels> {
+    fn servers(&self) -> (Vec<RedisSettings>, Part) {
+        (self.known().iter().cloned().collect(), Part::Watched)
+    }
+}
+
+/// What most say of those who know the newest configuration.
+fn newest(named: &[Named]) -> Option<&Named> {
+    let epoch = named.iter().map(|named| named.epoch).max()?;
+    let newest = || named.iter().filter(|named| named.epoch == epoch);
+    newest().max_by_key(|one| newest().filter(|other| other == one).count())
+}
+
+impl Sentinel {
+    async fn ask(&self) -> Result<Said, Failure> {
+        let mut kept = self.connection.lock().await;
+        let asked = async {
+            let mut connection = match kept.take() {
+                Some(connection) => connection,
+                None => self.connect().await?,
+            };
+            let said = self.ask_on(&mut connection).await?;
+            Ok::<_, Failure>((said, connection))
+        };
+        match tokio::time::timeout(ANSWER_LIMIT, asked).await {
+            Ok(Ok((said, connection))) => {
+                *kept = Some(connection);
+                Ok(said)
+            }
+            Ok(Err(failure)) => Err(failure),
+            Err(_) => Err(Failure::unreachable(format!(
+                "{}: no answer within {ANSWER_LIMIT:?}",
+                self.settings.shown()
+            ))),
+        }
+    }
+
+    async fn connect(&self) -> Result<MultiplexedConnection, Failure> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(Some(CONNECT_TIMEOUT));
+        client(&self.settings)?
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+            .map_err(|e| log_in_failure(&self.settings, &e))
+    }
+
+    async fn ask_on(&self, connection: &mut MultiplexedConnection) -> Result<Said, Failure> {
+        let ask = |what: &str| {
+            let mut command = redis::cmd("SENTINEL");
+            command.arg(what);
+            command
+        };
+        let address: Option<(String, u16)> = ask("GET-MASTER-ADDR-BY-NAME")
+            .arg(&self.master)
+            .query_async(connection)
+            .await
+            .map_err(|e| self.failure(&e))?;
+        let Some((host, port)) = address else {
+            // Only for the message: without the right to ask there is less in it.
+            let others = ask("MASTERS").query_async::<Value>(connection).await;
+            return Ok(Said::Unknown(names(others.ok())));
+        };
+        let about = ask("MASTER")
+            .arg(&self.master)
+            .query_async::<Value>(connection)
+            .await
+            .map_err(|e| self.failure(&e))?;
+        let epoch = field(about, "config-epoch").and_then(|epoch| epoch.parse().ok());
+        Ok(Said::Master(Named {
+            host,
+            port,
+            epoch: epoch.unwrap_or(0),
+        }))
+    }
+
+    fn failure(&self, error: &redis::RedisError) -> Failure {
+        let shown = self.settings.shown();
+        let said = error.to_string();
+        if said.contains("unknown command") {
+            return Failure::refused(format!("{shown} is no Sentinel"));
+        }
+        Failure::of(&shown, error)
+    }
+}
+
+/// The names of masters in an answer to `SENTINEL MASTERS`.
+fn names(masters: Option<Value>) -> Vec<String> {
+    let masters: Vec<Value> = masters
+        .and_then(|masters| redis::from_redis_value(masters).ok())
+        .unwrap_or_default();
+    masters
+        .into_iter()
+        .filter_map(|master| field(master, "name"))
+        .collect()
+}
+
+/// A field of a map, or of a list of names and values.
+fn field(value: Value, name: &str) -> Option<String> {
+    let mut fields: std::collections::HashMap<String, String> =
+        redis::from_redis_value(value).ok()?;
+    fields.remove(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(host: &str, epoch: u64) -> Named {
+        Named {
+            host: host.to_owned(),
+            port: 6379,
+            epoch,
+        }
+    }
+
+    fn picked(named: &[Named]) -> &str {
+        newest(named).map_or("", |named| named.host.as_str())
+    }
+
+    #[test]
+    fn the_newest_configuration_counts_however_many_know_an_old_one() {
+        assert_eq!(picked(&[]), "");
+        assert_eq!(picked(&[named("a", 1), named("a", 1), named("b", 2)]), "b");
+        assert_eq!(picked(&[named("b", 2), named("a", 1), named("b", 2)]), "b");
+        assert_eq!(picked(&[named("a", 1), named("b", 1), named("b", 1)]), "b");
+    }
+
+    #[test]
+    fn the_master_is_entered_as_configured_wherever_it_is() {
+        let settings = crate::store::check_url("rediss+sentinel://u:p@s/m/3");
+        let Ok(crate::store::StoreSettings::Sentinel(settings)) = settings else {
+            panic!("{settings:?}");
+        };
+        let sentinels = Sentinels::new(&settings);
+        let url = |host: &str| sentinels.settings_of(&named(host, 0)).url.0;
+        assert_eq!(url("10.0.0.1"), "rediss://u:p@10.0.0.1:6379/3");
+        assert_eq!(url("::1"), "rediss://u:p@[::1]:6379/3");
+    }
+}

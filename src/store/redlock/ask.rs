@@ -1,0 +1,189 @@
+//! Asking many nodes at once, and hearing them as they answer.
+
+use std::sync::Arc;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+
+use super::view::quorum;
+use crate::store::redis::node::{Node, View};
+use crate::store::{RedlockSettings, StoreError};
+
+/// A node that failed is not the first to be asked for so long.
+const SHUNNED: Duration = Duration::from_secs(5);
+
+/// What connecting says of a replica.
+const REPLICA: &str = "is a read-only replica";
+
+/// The nodes, in an order that all hosts share.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    all: Vec<Arc<Node>>,
+    known: Mutex<Vec<Known>>,
+}
+
+/// What is remembered of a node.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    /// The server process that answered last.
+    server: Option<String>,
+    failed: Option<Instant>,
+    /// It was told that the node recovers.
+    recovering: bool,
+}
+
+/// An answer, and whose.
+pub(super) type Answer<T> = (usize, Result<T, StoreError>);
+
+impl Nodes {
+    pub(super) fn new(settings: &RedlockSettings) -> Result<Self, StoreError> {
+        let mut sorted: Vec<_> = settings.nodes.iter().collect();
+        sorted.sort_by_key(|node| node.shown());
+        if let Some(pair) = sorted.windows(2).find(|pair| pair[0].url == pair[1].url) {
+            return Err(StoreError::Refused(format!(
+                "{} is named twice: every node must be a server of its own",
+                pair[0].shown()
+            )));
+        }
+        if sorted.is_empty() {
+            return Err(StoreError::Refused("no nodes are named".to_owned()));
+        }
+        let all = sorted
+            .into_iter()
+            .map(|node| Node::new(node).map(Arc::new))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            known: Mutex::new(vec![Known::default(); all.len()]),
+            all,
+        })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn quorum(&self) -> usize {
+        quorum(self.all.len())
+    }
+
+    pub(super) fn get(&self, at: usize) -> &Arc<Node> {
+        &self.all[at]
+    }
+
+    /// The nodes in the order in which the first one is looked for: the same on all hosts for
+    /// one lock, but for those that failed a moment ago, which come last.
+    pub(super) fn order(&self, lock: &str) -> Vec<usize> {
+        let start = lock.bytes().fold(0_usize, |sum, byte| {
+            sum.wrapping_mul(31).wrapping_add(usize::from(byte))
+        });
+        let known = self.known();
+        let shunned = |at: &usize| {
+            known[*at]
+                .failed
+                .is_some_and(|failed| failed.elapsed() < SHUNNED)
+        };
+        let ring: Vec<usize> = (0..self.len()).map(|i| (start + i) % self.len()).collect();
+        let (last, mut first): (Vec<usize>, Vec<usize>) = ring.into_iter().partition(shunned);
+        first.extend(last);
+        first
+    }
+
+    /// Asks the nodes at once. What is still under way when the receiver is dropped goes on.
+    pub(super) fn ask<T, F>(
+        &self,
+        which: impl Iterator<Item = usize>,
+        question: impl Fn(Arc<Node>) -> F,
+    ) -> mpsc::UnboundedReceiver<Answer<T>>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, StoreError>> + Send + 'static,
+    {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        for at in which {
+            let answer = question(Arc::clone(self.get(at)));
+            let sender = sender.clone();
+            tokio::spawn(async move {
+                // Enough others may have answered.
+                let _ = sender.send((at, answer.await));
+            });
+        }
+        receiver
+    }
+
+    /// Notes who answered; refuses what is no set of independent nodes.
+    pub(super) fn note(&self, at: usize, view: &View) -> Result<(), StoreError> {
+        let mut known = self.known();
+        known[at].failed = None;
+        let recovers = !view.recovering.is_zero();
+        let news = recovers != known[at].recovering;
+        known[at].recovering = recovers;
+        known[at].server = Some(view.server.clone());
+        let twin = known
+            .iter()
+            .position(|other| other.server.as_ref() == Some(&view.server))
+            .filter(|twin| *twin != at);
+        drop(known);
+        if news && recovers {
+            tracing::warn!(
+                node = self.get(at).shown(),
+                "the node has lost its data, or another process has taken it over; it does not \
+                 count for another {:.1} s, then its ledgers are repaired from the others",
+                view.recovering.as_secs_f64()
+            );
+        }
+        match twin {
+            Some(twin) => Err(StoreError::Refused(format!(
+                "{} and {} are the same server: every node must be one of its own",
+                self.get(at).shown(),
+                self.get(twin).shown()
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes a failure; one that shows a wrong list of nodes is for the caller.
+    pub(super) fn note_failure(&self, at: usize, error: &StoreError) -> Result<(), StoreError> {
+        let mut known = self.known();
+        known[at].failed = Some(Instant::now());
+        match error {
+            StoreError::Refused(said) if said.contains(REPLICA) && known[at].server.is_none() => {
+                Err(StoreError::Refused(format!(
+                    "{said}; nodes must be independent of one another"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The error for too few answers.
+    pub(super) fn too_few(&self, answered: usize, errors: &[Answer<()>]) -> StoreError {
+        let refused = errors
+            .iter()
+            .filter_map(|(_, e)| match e {
+                Err(StoreError::Unreachable(_)) | Ok(()) => None,
+                Err(other) => Some(other.to_string()),
+            })
+            .collect::<Vec<_>>();
+        let why = errors
+            .iter()
+            .filter_map(|(_, e)| e.as_ref().err().map(ToString::to_string))
+            .collect::<Vec<_>>()
+            .join("; ");
+        let text = format!(
+            "{answered} of {} nodes answer, {} are needed ({why})",
+            self.len(),
+            self.quorum()
+        );
+        if self.len() - refused.len() < self.quorum() {
+            StoreError::Refused(text)
+        } else {
+            StoreError::Unreachable(text)
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Vec<Known>> {
+        // Nothing that holds the guard can panic half-way through a change.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

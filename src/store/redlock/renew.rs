@@ -1,0 +1,123 @@
+//! Renewals: to all nodes at once, and a majority is enough.
+
+use std::time::Duration;
+
+use super::ask::Answer;
+use super::transact::Majority;
+use crate::store::{RenewReply, Renewal, StoreError};
+
+/// How long the slower nodes are waited for once all leases are decided: the lease is set again
+/// on those that do not have it.
+const GRACE: Duration = Duration::from_millis(5);
+
+/// What the nodes said of one lease.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) renewed: usize,
+    pub(super) taken: usize,
+    pub(super) absent: usize,
+}
+
+impl Tally {
+    fn add(&mut self, reply: RenewReply) {
+        match reply {
+            RenewReply::Renewed => self.renewed += 1,
+            RenewReply::Taken => self.taken += 1,
+            RenewReply::Absent => self.absent += 1,
+            RenewReply::Unanswered => {}
+        }
+    }
+
+    /// What a majority of `nodes` says. A lease is lost only when no majority can renew it any
+    /// more, whatever the silent nodes would say; a failed renewal unlocks nothing.
+    pub(super) fn verdict(self, nodes: usize, quorum: usize) -> RenewReply {
+        let never = nodes - quorum + 1;
+        if self.renewed >= quorum {
+            RenewReply::Renewed
+        } else if self.taken >= never {
+            RenewReply::Taken
+        } else if self.taken + self.absent >= never {
+            RenewReply::Absent
+        } else {
+            RenewReply::Unanswered
+        }
+    }
+}
+
+impl Majority {
+    pub(super) async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<RenewReply>, StoreError> {
+        let ttl = renewals.iter().map(|renewal| renewal.ttl).max();
+        let longest = self.longest(ttl.unwrap_or_default());
+        let (nodes, quorum) = (self.nodes.len(), self.nodes.quorum());
+        let mut answers = self.nodes.ask(0..nodes, |node| {
+            let renewals = renewals.to_vec();
+            async move { node.extend(&renewals, longest, false).await }
+        });
+        let mut tallies = vec![Tally::default(); renewals.len()];
+        let mut heard: Vec<(usize, Vec<RenewReply>)> = Vec::new();
+        let mut errors: Vec<Answer<()>> = Vec::new();
+        loop {
+            let decided =
+                heard.len() >= quorum && tallies.iter().all(|tally| tally.renewed >= quorum);
+            let next = if decided {
+                tokio::time::timeout(GRACE, answers.recv())
+                    .await
+                    .unwrap_or(None)
+            } else {
+                answers.recv().await
+            };
+            match next {
+                Some((at, Ok(replies))) => {
+                    for (tally, reply) in tallies.iter_mut().zip(&replies) {
+                        tally.add(*reply);
+                    }
+                    heard.push((at, replies));
+                }
+                Some((at, Err(error))) => {
+                    self.nodes.note_failure(at, &error)?;
+                    errors.push((at, Err(error)));
+                }
+                None => break,
+            }
+        }
+        if heard.len() < quorum {
+            return Err(self.nodes.too_few(heard.len(), &errors));
+        }
+        let verdicts: Vec<RenewReply> = tallies
+            .iter()
+            .map(|tally| tally.verdict(nodes, quorum))
+            .collect();
+        for (at, replies) in heard {
+            self.set_again(at, renewals, &verdicts, &replies, longest);
+        }
+        Ok(verdicts)
+    }
+
+    /// A node that came back without the lock, or was away when it was taken, gets it again from
+    /// its holder, who has a majority.
+    fn set_again(
+        &self,
+        at: usize,
+        renewals: &[Renewal],
+        verdicts: &[RenewReply],
+        replies: &[RenewReply],
+        longest: Duration,
+    ) {
+        let gone: Vec<Renewal> = renewals
+            .iter()
+            .zip(verdicts)
+            .zip(replies)
+            .filter(|((_, verdict), reply)| {
+                **verdict == RenewReply::Renewed && **reply == RenewReply::Absent
+            })
+            .map(|((renewal, _), _)| renewal.clone())
+            .collect();
+        if gone.is_empty() {
+            return;
+        }
+        drop(self.nodes.ask(std::iter::once(at), |node| {
+            let gone = gone.clone();
+            async move { node.extend(&gone, longest, true).await.map(drop) }
+        }));
+    }
+}

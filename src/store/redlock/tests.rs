@@ -1,0 +1,289 @@
+//! Decisions of a majority, without nodes.
+
+use std::time::Duration;
+
+use super::reads::union;
+use super::renew::Tally;
+use super::view::{Counting, count, merge, quorum};
+use crate::names::{JobName, RunId, Token};
+use crate::store::protocol::{JobState, Key, Open};
+use crate::store::redis::node::{Ballot, Held, JobView, LockView, Said, View};
+use crate::store::{Kind, Outcome, Record, RenewReply};
+use crate::time::Timestamp;
+
+const NOW: u64 = 1_700_000_000_000_000;
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn token(who: u8) -> Token {
+    Token::from_text(&format!("h{who}:1:r{who}:{who:032x}"))
+}
+
+fn ballot(number: u64) -> Ballot {
+    Ballot { number, id: 1 }
+}
+
+/// A node that knows of nothing and lost nothing.
+fn view() -> View {
+    View {
+        said: Said::Promised,
+        promised: 1,
+        micros: NOW,
+        server: String::new(),
+        lost_at: None,
+        recovering: Duration::ZERO,
+        longest: Duration::ZERO,
+        remembers: true,
+        held: Held::No,
+        lock: LockView {
+            finished: "\n".to_owned(),
+            ..LockView::default()
+        },
+        job: None,
+    }
+}
+
+fn held(who: u8, left: u64) -> View {
+    View {
+        held: Held::By(token(who).as_str().to_owned(), Some(ms(left))),
+        lock: LockView {
+            ballot: ballot(5),
+            token: Some(token(who)),
+            left: ms(left),
+            ..view().lock
+        },
+        ..view()
+    }
+}
+
+fn forgot(at: i64, recovering: u64) -> View {
+    View {
+        lost_at: Some(Timestamp::from_millis(at)),
+        recovering: ms(recovering),
+        remembers: false,
+        ..view()
+    }
+}
+
+fn running(number: u64, last: i64, who: u8) -> View {
+    let state = JobState {
+        last: Timestamp::from_millis(last),
+        open: Some(Open {
+            scheduled_at: Some(Timestamp::from_millis(last)),
+            run_id: RunId::from_text("r"),
+            token: token(who),
+            attempt: 1,
+            kind: Kind::Schedule,
+            fence: 1,
+            started_at: Timestamp::EPOCH,
+            host: "h".to_owned(),
+            prev_last: Timestamp::EPOCH,
+        }),
+        fingerprints: Vec::new(),
+    };
+    View {
+        job: Some(JobView {
+            ballot: ballot(number),
+            state,
+            doubt: false,
+            horizon: None,
+        }),
+        ..view()
+    }
+}
+
+fn key(views: &[View], me: Option<&Token>) -> Key {
+    let all: Vec<usize> = (0..views.len()).collect();
+    merge(views, &all, 2, (true, me)).lock.key
+}
+
+fn on(counted: &[usize], horizon: Option<i64>) -> Counting {
+    Counting::On {
+        counted: counted.to_vec(),
+        horizon: horizon.map(Timestamp::from_millis),
+    }
+}
+
+#[test]
+fn a_majority_is_more_than_half() {
+    assert_eq!([1, 2, 3, 4, 5].map(quorum), [1, 2, 2, 3, 3]);
+}
+
+#[test]
+fn a_node_that_forgot_counts_only_when_too_few_remember_and_its_wait_is_over() {
+    let lost = forgot(7, 0);
+    assert_eq!(count(&[view(), lost.clone(), view()], 2), on(&[0, 2], None));
+    assert_eq!(count(&[view(), lost.clone()], 2), on(&[0, 1], Some(7)));
+    assert_eq!(
+        count(&[view(), forgot(7, 300)], 2),
+        Counting::Recovering(ms(300))
+    );
+    let all = [forgot(7, 300), forgot(8, 200), forgot(9, 400)];
+    assert_eq!(count(&all, 2), Counting::Recovering(ms(300)));
+    assert_eq!(count(&[view()], 2), Counting::TooFew);
+    let outbid = View {
+        said: Said::Outbid,
+        ..view()
+    };
+    assert_eq!(count(&[view(), outbid], 2), Counting::TooFew);
+}
+
+#[test]
+fn a_lock_is_free_when_a_majority_of_all_nodes_has_it_free() {
+    assert_eq!(key(&[view(), held(1, 500), view()], None), Key::Absent);
+    // The third node was not heard: it may hold the lock as well.
+    let lease = |left: u64| Key::Value {
+        text: token(1).as_str().to_owned(),
+        end: Some(NOW / 1000 + left),
+    };
+    assert_eq!(key(&[view(), held(1, 500)], None), lease(500));
+    let views = [held(1, 900), held(1, 500), view()];
+    assert_eq!(key(&views, Some(&token(2))), lease(500));
+    assert_eq!(key(&[held(2, 900), held(2, 500)], Some(&token(3))), {
+        Key::Value {
+            text: token(2).as_str().to_owned(),
+            end: Some(NOW / 1000 + 900),
+        }
+    });
+}
+
+#[test]
+fn a_lease_is_over_when_a_majority_is_free_of_it() {
+    let left = |views: &[View], counted: &[usize]| merge(views, counted, 2, (true, None)).left;
+    let views = [held(1, 900), held(1, 500), view()];
+    assert_eq!(left(&views, &[0, 1, 2]), ms(500));
+    assert_eq!(left(&views, &[0, 2]), ms(900));
+    let views = [held(1, 900), view(), view()];
+    assert_eq!(left(&views, &[0, 1, 2]), Duration::ZERO);
+}
+
+#[test]
+fn the_lock_of_a_token_that_ended_is_free_wherever_its_release_was_missed() {
+    let released = View {
+        lock: LockView {
+            ballot: ballot(9),
+            finished: format!("\nR{:032x}\n", 1),
+            ..LockView::default()
+        },
+        ..view()
+    };
+    let views = [held(1, 900), released];
+    assert_eq!(key(&views, Some(&token(2))), Key::Absent);
+}
+
+#[test]
+fn the_proposal_with_the_greatest_number_is_the_ledger() {
+    let reader = View {
+        said: Said::Read,
+        ..view()
+    };
+    let views = [running(3, 30, 1), running(4, 20, 2), reader];
+    let merged = merge(&views, &[0, 1, 2], 2, (true, None));
+    let last = merged.job.map(|job| job.last);
+    assert_eq!(last, Some(Timestamp::from_millis(20)));
+    assert!(!merged.agreed, "it must be proposed again before it counts");
+    assert!(merged.doubt, "one node of three knows of the run");
+    let views = [running(4, 20, 2), running(4, 20, 2), view()];
+    let merged = merge(&views, &[0, 1, 2], 2, (true, None));
+    assert!(merged.agreed && !merged.doubt);
+}
+
+#[test]
+fn a_renewal_is_lost_only_when_no_majority_can_renew_it_any_more() {
+    let verdict = |renewed, taken, absent| {
+        let tally = Tally {
+            renewed,
+            taken,
+            absent,
+        };
+        tally.verdict(3, 2)
+    };
+    assert_eq!(verdict(2, 1, 0), RenewReply::Renewed);
+    assert_eq!(verdict(1, 1, 0), RenewReply::Unanswered);
+    assert_eq!(verdict(1, 0, 1), RenewReply::Unanswered);
+    assert_eq!(verdict(0, 2, 0), RenewReply::Taken);
+    assert_eq!(verdict(0, 1, 1), RenewReply::Absent);
+    assert_eq!(verdict(0, 0, 0), RenewReply::Unanswered);
+}
+
+#[test]
+fn histories_of_nodes_are_one_history() {
+    let at = |n: i64| Some(Timestamp::from_millis(n));
+    let skipped = |from: i64, until: Option<i64>, count: Option<u64>| Record {
+        job: JobName::parse("j").expect("a name"),
+        run_id: None,
+        kind: Kind::Schedule,
+        scheduled_at: at(from),
+        until: until.and_then(at),
+        count,
+        started_at: None,
+        finished_at: at(until.unwrap_or(from)),
+        host: None,
+        outcome: Outcome::Skipped,
+        reason: None,
+        by: None,
+        exit_code: None,
+        signal: None,
+        attempts: 0,
+        fence: None,
+        output_tail: None,
+    };
+    let ran = Record {
+        run_id: Some(RunId::from_text("r")),
+        outcome: Outcome::Succeeded,
+        ..skipped(5, None, None)
+    };
+    let whole = skipped(1, Some(3), Some(3));
+    let one = vec![((20, 0), ran.clone()), ((10, 0), whole.clone())];
+    // Was away for the second, and was told of the run later.
+    let two = vec![
+        ((25, 0), ran.clone()),
+        ((10, 0), skipped(3, None, None)),
+        ((8, 0), skipped(1, None, None)),
+    ];
+    assert_eq!(union(vec![two, one]), [ran, whole]);
+}
+
+#[test]
+fn a_proposal_that_can_find_no_majority_any_more_never_started_anything() {
+    let denies = view();
+    let all = |views: &[View]| {
+        merge(
+            views,
+            &(0..views.len()).collect::<Vec<_>>(),
+            2,
+            (true, None),
+        )
+    };
+    let mut knows = running(5, 100, 1);
+    knows.held = held(1, 900).held;
+    knows.lock = held(1, 900).lock;
+
+    let merged = all(&[knows.clone(), denies.clone(), denies.clone()]);
+    let job = merged.job.unwrap();
+    assert_eq!((job.open, job.last), (None, Timestamp::EPOCH));
+    assert_eq!(
+        (merged.lock.token, merged.doubt, merged.agreed),
+        (None, false, false)
+    );
+
+    // The node that is not heard of, forgot, or promised nothing may have made the majority.
+    let forgetful = forgot(7, 0);
+    let reader = View {
+        said: Said::Read,
+        ..view()
+    };
+    for views in [
+        vec![knows.clone(), denies.clone()],
+        vec![knows.clone(), denies.clone(), forgetful],
+        vec![knows.clone(), denies.clone(), reader],
+    ] {
+        let merged = all(&views);
+        assert!(merged.doubt);
+        assert_eq!(merged.job.unwrap().last, Timestamp::from_millis(100));
+    }
+    let merged = all(&[knows.clone(), knows, denies]);
+    assert!(merged.job.unwrap().open.is_some() && !merged.doubt);
+}

@@ -1,0 +1,359 @@
+//! What the views of several nodes say together: which nodes count, and the state of lock and job
+//! that the rules of the protocol are then applied to.
+//!
+//! Plain data, no I/O. Two things are merged in two ways. *What is written* (fence, token of the
+//! newest grant, finished tokens, ledger) is a register: the proposal with the greatest number
+//! wins, for whoever proposes has first heard a majority, and so knows what any earlier majority
+//! took. *What passes with time* (the lock, its lease end) is counted: a lock is free when a
+//! majority of all nodes has it free, and a lease lasts as long as that is not so.
+
+use std::time::Duration;
+
+use crate::names::Token;
+use crate::store::protocol::{Clock, JobState, Key, LockState, Past};
+use crate::store::redis::node::{Held, Said, View};
+use crate::time::Timestamp;
+
+/// How many of `nodes` are a majority.
+pub fn quorum(nodes: usize) -> usize {
+    nodes / 2 + 1
+}
+
+/// Which views a decision may rest on.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Counting {
+    /// These, by index. What was due up to the horizon and stands in no ledger cannot be known:
+    /// too many nodes have lost their data.
+    On {
+        counted: Vec<usize>,
+        horizon: Option<Timestamp>,
+    },
+    /// Enough nodes answer, but too many of them lost their data a moment ago.
+    Recovering(Duration),
+    /// Too few nodes answer.
+    TooFew,
+}
+
+/// Which of the views count. One that refused to promise counts for nothing but a read.
+pub fn count(views: &[View], quorum: usize) -> Counting {
+    let usable = || {
+        views
+            .iter()
+            .enumerate()
+            .filter(|(_, view)| matches!(view.said, Said::Promised | Said::Read))
+    };
+    let ready = |view: &View| view.recovering.is_zero();
+    let sound: Vec<usize> = usable()
+        .filter(|(_, view)| ready(view) && view.remembers)
+        .map(|(at, _)| at)
+        .collect();
+    if sound.len() >= quorum {
+        return Counting::On {
+            counted: sound,
+            horizon: None,
+        };
+    }
+    let there: Vec<usize> = usable()
+        .filter(|(_, view)| ready(view))
+        .map(|(at, _)| at)
+        .collect();
+    if there.len() >= quorum {
+        let horizon = there
+            .iter()
+            .filter(|at| !views[**at].remembers)
+            .filter_map(|at| views[*at].lost_at)
+            .max();
+        return Counting::On {
+            counted: there,
+            horizon,
+        };
+    }
+    let mut waits: Vec<Duration> = usable().map(|(_, view)| view.recovering).collect();
+    waits.sort();
+    match waits.get(quorum - 1) {
+        Some(wait) => Counting::Recovering(*wait),
+        None => Counting::TooFew,
+    }
+}
+
+/// Lock and job as the counted views have them.
+#[derive(Debug)]
+pub struct Merged {
+    pub lock: LockState,
+    pub job: Option<JobState>,
+    pub clock: Clock,
+    /// Whether a majority ever knew of the open run cannot be told.
+    pub doubt: bool,
+    /// Whether a majority has exactly this state: then it need not be proposed again.
+    pub agreed: bool,
+    /// What is left of the lease of the lock's token.
+    pub left: Duration,
+}
+
+/// Puts the views together, as they stand to `me`, the token of the request if it has one.
+/// `counted` is never empty.
+pub fn merge(
+    views: &[View],
+    counted: &[usize],
+    quorum: usize,
+    (exclusive, me): (bool, Option<&Token>),
+) -> Merged {
+    let clock = median_clock(counted.iter().map(|at| views[*at].micros).collect());
+    let newest = views.iter().max_by_key(|view| view.lock.ballot);
+    let base = newest.map(|view| view.lock.clone()).unwrap_or_default();
+    let newest_job = views
+        .iter()
+        .filter_map(|view| view.job.as_ref())
+        .max_by_key(|job| job.ballot);
+    let open = newest_job.and_then(|job| job.state.open.as_ref());
+    let known: Vec<&Token> = [me, base.token.as_ref(), open.map(|open| &open.token)]
+        .into_iter()
+        .flatten()
+        .collect();
+    let counted: Vec<&View> = counted.iter().map(|at| &views[*at]).collect();
+    let left = base.token.as_ref().map_or(Duration::ZERO, |token| {
+        let lefts = counted
+            .iter()
+            .map(|view| lease_left(view, exclusive, token));
+        nth(lefts, quorum)
+    });
+    let blocks = Blocks {
+        base: &base,
+        exclusive,
+        me,
+        clock,
+    };
+    let lock = LockState {
+        key: blocks.key(&counted, quorum),
+        fence: views.iter().map(|view| view.lock.fence).max().unwrap_or(0),
+        token: base.token.clone(),
+        lease_end: if left.is_zero() {
+            0
+        } else {
+            after(clock, left)
+        },
+        run_id: base.run_id.clone(),
+        finished: base.endings(&known),
+    };
+    let know_of_it = open.map_or(views.len(), |open| {
+        let has = |view: &&View| {
+            let theirs = view.job.as_ref().and_then(|job| job.state.open.as_ref());
+            theirs.is_some_and(|theirs| theirs.token == open.token)
+        };
+        views.iter().filter(has).count()
+    });
+    let same = |view: &&&View| {
+        view.lock.ballot == base.ballot
+            && view.job.as_ref().map(|job| job.ballot) == newest_job.map(|job| job.ballot)
+    };
+    let mut merged = Merged {
+        agreed: counted.iter().filter(same).count() >= quorum,
+        doubt: newest_job.is_some_and(|job| job.doubt) || know_of_it < quorum,
+        job: newest_job.map(|job| job.state.clone()),
+        lock,
+        clock,
+        left,
+    };
+    merged.forget_before(newest_job.and_then(|job| job.horizon));
+    if let Some(open) = open.filter(|open| is_dead_letter(views, quorum, &open.token)) {
+        merged.take_back(&open.token.clone());
+    }
+    merged
+}
+
+/// Whether a run can never have been granted: too few nodes know of it for a majority, and those
+/// that do not have promised to take nothing as old as its proposal any more. A job starts only
+/// after a majority took the proposal that opens its run, so it has not started and never will.
+fn is_dead_letter(views: &[View], quorum: usize, token: &Token) -> bool {
+    let denies = |view: &&View| {
+        let open = view.job.as_ref().and_then(|job| job.state.open.as_ref());
+        view.said == Said::Promised
+            && view.remembers
+            && view.recovering.is_zero()
+            && open.is_none_or(|open| open.token != *token)
+    };
+    // An even number of nodes is one less: then this is the cautious side.
+    let nodes = 2 * quorum - 1;
+    nodes - views.iter().filter(denies).count() < quorum
+}
+
+impl Merged {
+    /// Makes the open run undone, as `finish` does with one that is given back: its occurrence is
+    /// undecided again; a rerun is open as the run it was to repeat.
+    fn take_back(&mut self, token: &Token) {
+        if let Some(job) = &mut self.job
+            && let Some(mut open) = job.open.take()
+        {
+            if open.attempt > 1 {
+                open.attempt -= 1;
+                open.fence = 0;
+                job.open = Some(open);
+            } else if open.scheduled_at == Some(job.last) {
+                job.last = open.prev_last;
+            }
+        }
+        if self.lock.token.as_ref() == Some(token) {
+            self.lock.token = None;
+            self.lock.run_id = None;
+            self.lock.lease_end = 0;
+            self.left = Duration::ZERO;
+        }
+        self.doubt = false;
+        self.agreed = false;
+    }
+
+    /// What was due up to the horizon and is not decided cannot be known.
+    pub fn forget_before(&mut self, horizon: Option<Timestamp>) {
+        let past = &mut self.clock.past;
+        past.lost_at = past.lost_at.max(horizon);
+    }
+}
+
+/// The middle of the nodes' clocks; of an even number the later of the two.
+pub(super) fn median_clock(mut micros: Vec<u64>) -> Clock {
+    micros.sort_unstable();
+    let micros = micros.get(micros.len() / 2).copied().unwrap_or(0);
+    Clock {
+        micros,
+        lease: micros / 1000,
+        past: Past::default(),
+    }
+}
+
+fn after(clock: Clock, left: Duration) -> u64 {
+    clock
+        .lease
+        .saturating_add(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// After how long a majority of all nodes is free of a lease, given what is left of it on those
+/// that count.
+fn nth(lefts: impl Iterator<Item = Duration>, quorum: usize) -> Duration {
+    let mut lefts: Vec<Duration> = lefts.collect();
+    lefts.sort();
+    lefts.get(quorum - 1).copied().unwrap_or(Duration::MAX)
+}
+
+fn lease_left(view: &View, exclusive: bool, token: &Token) -> Duration {
+    let by_state = || {
+        if view.lock.token.as_ref() == Some(token) {
+            view.lock.left
+        } else {
+            Duration::ZERO
+        }
+    };
+    match &view.held {
+        _ if !exclusive => by_state(),
+        Held::No => by_state(),
+        Held::By(value, left) if value == token.as_str() => left.unwrap_or(view.lock.left),
+        Held::By(..) | Held::Other(_) => Duration::ZERO,
+    }
+}
+
+/// Who is in the way of the request on each node.
+struct Blocks<'a> {
+    base: &'a crate::store::redis::node::LockView,
+    exclusive: bool,
+    me: Option<&'a Token>,
+    clock: Clock,
+}
+
+/// What stands in the way on one node, in the order of how long it will.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Block {
+    Free,
+    Until(Duration, Who),
+    ForEver(Who),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Who {
+    /// The lock holds this.
+    Value(String),
+    OtherType,
+    /// The lock is gone, its lease end has not come.
+    Granted(String),
+}
+
+impl Blocks<'_> {
+    /// The lock as a majority has it.
+    fn key(&self, counted: &[&View], quorum: usize) -> Key {
+        if !self.exclusive {
+            return Key::Absent;
+        }
+        let mut blocks: Vec<Block> = counted.iter().map(|view| self.on(view)).collect();
+        blocks.sort();
+        let at = |left: &Duration| Some(after(self.clock, *left));
+        match blocks.get(quorum - 1) {
+            Some(Block::ForEver(Who::Value(text) | Who::Granted(text))) => Key::Value {
+                text: text.clone(),
+                end: None,
+            },
+            Some(Block::Until(left, Who::OtherType)) => Key::OtherType { end: at(left) },
+            Some(Block::ForEver(Who::OtherType)) => Key::OtherType { end: None },
+            // The token and the lease end of the state say the same.
+            Some(Block::Until(_, Who::Granted(text)))
+                if self.base.token.as_ref().map(Token::as_str) == Some(text) =>
+            {
+                Key::Absent
+            }
+            Some(Block::Until(left, Who::Value(text) | Who::Granted(text))) => Key::Value {
+                text: text.clone(),
+                end: at(left),
+            },
+            Some(Block::Free) | None => self.mine(counted, quorum),
+        }
+    }
+
+    /// A lock that is ours on so many nodes that it is nobody else's.
+    fn mine(&self, counted: &[&View], quorum: usize) -> Key {
+        let Some(me) = self.me else {
+            return Key::Absent;
+        };
+        let lefts = counted.iter().map(|view| match &view.held {
+            Held::By(value, left) if value == me.as_str() => {
+                left.unwrap_or(Duration::MAX).max(Duration::from_millis(1))
+            }
+            _ => Duration::ZERO,
+        });
+        let left = nth(lefts, quorum);
+        if left.is_zero() {
+            return Key::Absent;
+        }
+        Key::Value {
+            text: me.as_str().to_owned(),
+            end: (left != Duration::MAX).then(|| after(self.clock, left)),
+        }
+    }
+
+    fn on(&self, view: &View) -> Block {
+        match &view.held {
+            Held::Other(Some(left)) => Block::Until(*left, Who::OtherType),
+            Held::Other(None) => Block::ForEver(Who::OtherType),
+            Held::By(value, left) => {
+                let ours = self.me.is_some_and(|me| me.as_str() == value);
+                // The release of a token that ended did not reach this node.
+                if ours || self.base.has_ended(value) {
+                    return Block::Free;
+                }
+                match left {
+                    Some(left) => Block::Until(
+                        (*left).max(Duration::from_millis(1)),
+                        Who::Value(value.clone()),
+                    ),
+                    None => Block::ForEver(Who::Value(value.clone())),
+                }
+            }
+            Held::No => match &view.lock.token {
+                Some(token)
+                    if Some(token) != self.me
+                        && !view.lock.left.is_zero()
+                        && !self.base.has_ended(token.as_str()) =>
+                {
+                    Block::Until(view.lock.left, Who::Granted(token.as_str().to_owned()))
+                }
+                _ => Block::Free,
+            },
+        }
+    }
+}

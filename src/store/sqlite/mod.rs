@@ -1,0 +1,183 @@
+//! The embedded store: one `SQLite` file, one machine, any number of processes.
+//!
+//! Every operation runs the [`protocol`](super::protocol) itself, inside a write transaction that
+//! is on the disk before the answer is given. A thread of its own does the work, so that a slow
+//! disk never holds up the runtime; what has queued meanwhile shares one transaction.
+//!
+//! Lease ends are counted on `CLOCK_BOOTTIME` and belong to one boot of the machine: a stepped
+//! wall clock ends no lease, a restart ends all. The ledger is in UTC.
+
+mod clock;
+mod error;
+mod history;
+mod hosts;
+mod operations;
+mod place;
+mod rows;
+mod schema;
+mod worker;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+pub(crate) use self::place::network_file_system;
+
+use self::error::Failure;
+use self::worker::{Access, Work, Worker};
+use super::{
+    Claim, ClaimReply, Finish, FinishReply, HostInfo, HostReport, JobReport, Lock, Record,
+    Registered, Registration, RenewReply, Renewal, Settle, Store, StoreError,
+};
+use crate::names::JobName;
+use crate::time::Timestamp;
+
+/// How often a waiter looks for releases by other processes.
+const RELEASE_POLL: Duration = Duration::from_millis(50);
+
+/// The embedded store. The file is opened when first used, and again after a failure.
+#[derive(Debug)]
+pub(crate) struct SqliteStore {
+    worker: Worker,
+    /// Told of every release through this store.
+    freed: Arc<Notify>,
+    /// The longest lease asked for so far, in milliseconds.
+    longest_ttl: Arc<AtomicU64>,
+}
+
+impl SqliteStore {
+    /// A store on the file at `path`; starts its thread.
+    pub(crate) fn new(path: &Path) -> Result<Self, StoreError> {
+        let freed = Arc::new(Notify::new());
+        let longest_ttl = Arc::new(AtomicU64::new(0));
+        let worker = Worker::start(path, Arc::clone(&freed), Arc::clone(&longest_ttl))
+            .map_err(|e| StoreError::Refused(format!("cannot start a thread: {e}")))?;
+        Ok(Self {
+            worker,
+            freed,
+            longest_ttl,
+        })
+    }
+
+    async fn write<T, F>(&self, run: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnMut(&Work<'_>) -> Result<T, Failure> + Send + 'static,
+    {
+        self.worker.ask(Access::Write, run).await
+    }
+
+    async fn read<T, F>(&self, run: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnMut(&Work<'_>) -> Result<T, Failure> + Send + 'static,
+    {
+        self.worker.ask(Access::Read, run).await
+    }
+
+    fn note_ttl(&self, ttl: Duration) {
+        let millis = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        self.longest_ttl.fetch_max(millis, Ordering::Relaxed);
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn claim(&self, claim: &Claim) -> Result<ClaimReply, StoreError> {
+        self.note_ttl(claim.ttl);
+        let claim = claim.clone();
+        self.write(move |work| operations::claim(work, &claim))
+            .await
+    }
+
+    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<RenewReply>, StoreError> {
+        for renewal in renewals {
+            self.note_ttl(renewal.ttl);
+        }
+        let renewals = renewals.to_vec();
+        self.write(move |work| operations::renew(work, &renewals))
+            .await
+    }
+
+    async fn finish(&self, finish: &Finish) -> Result<FinishReply, StoreError> {
+        let finish = finish.clone();
+        self.write(move |work| operations::finish(work, &finish))
+            .await
+    }
+
+    async fn settle(&self, settle: &Settle) -> Result<bool, StoreError> {
+        let settle = settle.clone();
+        self.write(move |work| operations::settle(work, &settle))
+            .await
+    }
+
+    async fn register(&self, jobs: &[Registration]) -> Result<Vec<Registered>, StoreError> {
+        let jobs = jobs.to_vec();
+        self.write(move |work| operations::register(work, &jobs))
+            .await
+    }
+
+    async fn announce(&self, host: &HostInfo, valid_for: Duration) -> Result<(), StoreError> {
+        let host = host.clone();
+        self.write(move |work| hosts::announce(work, &host, valid_for))
+            .await
+    }
+
+    async fn released(&self, lock: &Lock, limit: Duration) -> Result<(), StoreError> {
+        let end = Instant::now() + limit;
+        loop {
+            // Listening begins before the look, so that no release falls between the two.
+            let freed = self.freed.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            let asked = lock.clone();
+            if self
+                .read(move |work| operations::is_free(work, &asked))
+                .await?
+            {
+                return Ok(());
+            }
+            let next = end.min(Instant::now() + RELEASE_POLL);
+            let _ = tokio::time::timeout_at(next, freed).await;
+            if Instant::now() >= end {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.read(|work| Ok(work.now.clock.utc())).await
+    }
+
+    async fn jobs(&self, jobs: &[(JobName, Lock)]) -> Result<Vec<JobReport>, StoreError> {
+        let jobs = jobs.to_vec();
+        self.read(move |work| operations::jobs(work, &jobs)).await
+    }
+
+    async fn history(
+        &self,
+        job: &JobName,
+        lock: &Lock,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        let (job, lock) = (job.clone(), lock.clone());
+        self.read(move |work| history::newest(work, &job, &lock, limit))
+            .await
+    }
+
+    async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
+        self.read(hosts::living).await
+    }
+
+    async fn init(&self) -> Result<Option<u64>, StoreError> {
+        self.write(schema::init).await
+    }
+}

@@ -1,0 +1,126 @@
+//! Each operation: load the states, run the protocol, keep what changed.
+
+use super::error::Failure;
+use super::history;
+use super::rows::{id_of, load_job, load_lease, load_lock, save_job, save_lease, save_lock};
+use super::worker::Work;
+use crate::names::JobName;
+use crate::store::protocol::{self, Effect, JobState, Key, LockState};
+use crate::store::{
+    Claim, ClaimReply, Finish, FinishReply, JobReport, Lock, Registered, Registration, RenewReply,
+    Renewal, Settle, What,
+};
+
+/// Runs one transition on a lock and, if it concerns one, a job.
+fn transition<T>(
+    work: &Work<'_>,
+    lock: &Lock,
+    job: Option<&JobName>,
+    run: impl FnOnce(&mut LockState, &mut Option<JobState>) -> (T, Vec<Effect>),
+) -> Result<T, Failure> {
+    let id = id_of(lock);
+    let lock_before = load_lock(work.db, &id, &work.now)?;
+    let job_before = match job {
+        Some(job) => load_job(work.db, &id, job)?,
+        None => None,
+    };
+    let (mut lock, mut state) = (lock_before.clone(), job_before.clone());
+    let (reply, effects) = run(&mut lock, &mut state);
+    save_lock(work.db, &id, (&lock_before, &lock), &work.now)?;
+    if let Some(job) = job {
+        save_job(work.db, &id, job, (job_before.as_ref(), state.as_ref()))?;
+    }
+    for effect in effects {
+        match effect {
+            Effect::Append {
+                record,
+                keep,
+                follows,
+            } => history::append(work, &id, &record, keep, follows)?,
+            Effect::Released => work.freed.set(true),
+        }
+    }
+    Ok(reply)
+}
+
+pub(super) fn claim(work: &Work<'_>, claim: &Claim) -> Result<ClaimReply, Failure> {
+    let job = match &claim.what {
+        What::Lock => None,
+        What::Manual { job } | What::Occurrence { job, .. } => Some(job),
+    };
+    transition(work, &claim.lock, job, |lock, job| {
+        protocol::claim(lock, job, work.now.clock, claim)
+    })
+}
+
+pub(super) fn finish(work: &Work<'_>, finish: &Finish) -> Result<FinishReply, Failure> {
+    let job = finish
+        .job
+        .as_ref()
+        .or(finish.record.as_ref().map(|record| &record.job));
+    transition(work, &finish.lock, job, |lock, job| {
+        protocol::finish(lock, job, work.now.clock, finish)
+    })
+}
+
+pub(super) fn settle(work: &Work<'_>, settle: &Settle) -> Result<bool, Failure> {
+    transition(work, &settle.lock, Some(&settle.job), |lock, job| {
+        protocol::settle(lock, job, work.now.clock, settle)
+    })
+}
+
+/// Only the small row of each lock is read and written: thousands of leases fit one transaction.
+pub(super) fn renew(work: &Work<'_>, renewals: &[Renewal]) -> Result<Vec<RenewReply>, Failure> {
+    renewals
+        .iter()
+        .map(|renewal| {
+            let id = id_of(&renewal.lock);
+            let mut state = load_lease(work.db, &id, &work.now)?;
+            // This store loses nothing, so no run is ever to be taken back.
+            let (reply, _) = protocol::renew(&mut state, &mut None, work.now.clock, renewal);
+            if reply == RenewReply::Renewed {
+                save_lease(work.db, &id, &state, &work.now)?;
+            }
+            Ok(reply)
+        })
+        .collect()
+}
+
+pub(super) fn register(work: &Work<'_>, jobs: &[Registration]) -> Result<Vec<Registered>, Failure> {
+    jobs.iter()
+        .map(|registration| {
+            let id = id_of(&registration.lock);
+            let lock = load_lease(work.db, &id, &work.now)?;
+            let before = load_job(work.db, &id, &registration.job)?;
+            let mut state = before.clone();
+            let reply = protocol::register(&lock, &mut state, work.now.clock, registration);
+            let change = (before.as_ref(), state.as_ref());
+            save_job(work.db, &id, &registration.job, change)?;
+            Ok(reply)
+        })
+        .collect()
+}
+
+pub(super) fn jobs(work: &Work<'_>, jobs: &[(JobName, Lock)]) -> Result<Vec<JobReport>, Failure> {
+    jobs.iter()
+        .map(|(job, lock)| {
+            let id = id_of(lock);
+            let state = load_lease(work.db, &id, &work.now)?;
+            let ledger = load_job(work.db, &id, job)?;
+            Ok(protocol::report(
+                job,
+                &state,
+                lock.exclusive,
+                ledger.as_ref(),
+                work.now.clock,
+            ))
+        })
+        .collect()
+}
+
+/// Whether a claim would find the lock free.
+pub(super) fn is_free(work: &Work<'_>, lock: &Lock) -> Result<bool, Failure> {
+    let state = load_lease(work.db, &id_of(lock), &work.now)?;
+    let promised = state.token.is_some() && state.lease_end > work.now.clock.lease;
+    Ok(!promised && (state.key == Key::Absent || !lock.exclusive))
+}

@@ -1,0 +1,192 @@
+//! Where the file lies: made for its owner alone, and never on a network file system.
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use crate::store::StoreError;
+
+/// What tells a file from one that took its name: device and inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Identity(u64, u64);
+
+/// The file that is there now, if any.
+pub(super) fn identity(path: &Path) -> io::Result<Option<Identity>> {
+    match std::fs::metadata(path) {
+        Ok(meta) => Ok(Some(Identity(meta.dev(), meta.ino()))),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Makes directory (0700) and file (0600) where they are missing.
+pub(super) fn prepare(path: &Path) -> Result<Identity, StoreError> {
+    let refused = |e: io::Error| StoreError::Refused(format!("{}: {e}", path.display()));
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .map_err(|e| StoreError::Refused(format!("{}: {e}", directory.display())))?;
+    refuse_network(directory)?;
+    if identity(path).map_err(refused)?.is_none() {
+        // Not `create_new`: another process may make it at the same time. `SQLite` gives its
+        // other files the same mode.
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)
+            .map_err(refused)?;
+    }
+    identity(path)
+        .map_err(refused)?
+        .ok_or_else(|| StoreError::Refused(format!("{}: vanished while opened", path.display())))
+}
+
+/// The network file system that a directory lies on, if it does.
+pub(crate) fn network_file_system(directory: &Path) -> io::Result<Option<String>> {
+    let statfs = nix::sys::statfs::statfs(directory)?;
+    let magic = magic(statfs.filesystem_type().0);
+    Ok(match network_name(magic) {
+        Some(name) => Some(name.to_owned()),
+        None if magic == FUSE => fuse_type(directory).filter(|kind| is_network_fuse(kind)),
+        None => None,
+    })
+}
+
+fn refuse_network(directory: &Path) -> Result<(), StoreError> {
+    let name = network_file_system(directory)
+        .map_err(|e| StoreError::Refused(format!("{}: {e}", directory.display())))?;
+    match name {
+        None => Ok(()),
+        Some(name) => Err(StoreError::Refused(format!(
+            "{} lies on {name}, which does not keep file locks and shared memory in step \
+             between machines: use a local file system, or Redis for several hosts",
+            directory.display()
+        ))),
+    }
+}
+
+/// The kernel's numbers have 32 bits; the field's width and sign differ between platforms.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the upper half is sign extension"
+)]
+fn magic<N: Into<i64>>(number: N) -> u32 {
+    number.into() as u32
+}
+
+const FUSE: u32 = 0x6573_5546;
+
+/// The network file systems by their magic number (statfs(2), linux/magic.h).
+fn network_name(magic: u32) -> Option<&'static str> {
+    Some(match magic {
+        0x6969 => "NFS",
+        0x517B => "SMB",
+        0xFF53_4D42 => "CIFS",
+        0xFE53_4D42 => "SMB2",
+        0x0102_1997 => "9p",
+        0x5346_414F | 0x6B41_4653 => "AFS",
+        0x00C3_6400 => "Ceph",
+        0x7375_7245 => "Coda",
+        0x564C => "NCP",
+        0x0BD0_0BD0 => "Lustre",
+        0x4750_4653 => "GPFS",
+        0x0116_1970 => "GFS2",
+        0x7461_636F => "OCFS2",
+        0x1983_0326 => "BeeGFS",
+        0x786F_4256 => "a VirtualBox shared folder",
+        0xAAD7_AAEA => "PanFS",
+        _ => return None,
+    })
+}
+
+/// FUSE is local or not by the program behind it.
+fn is_network_fuse(kind: &str) -> bool {
+    const NETWORK: &[&str] = &[
+        "sshfs",
+        "s3fs",
+        "rclone",
+        "gluster",
+        "ceph",
+        "gcsfuse",
+        "goofys",
+        "davfs",
+        "curlftpfs",
+        "juicefs",
+        "seaweedfs",
+        "virtiofs",
+        "smbnetfs",
+        "moosefs",
+        "mfs",
+        "lizardfs",
+        "hdfs",
+        "beegfs",
+        "nfs",
+        "grpcfuse",
+        "osxfs",
+        "geesefs",
+        "mountpoint-s3",
+        "blobfuse",
+    ];
+    NETWORK.iter().any(|name| kind.contains(name))
+}
+
+/// The type of the mount that `directory` lies on, as `/proc/self/mountinfo` has it.
+fn fuse_type(directory: &Path) -> Option<String> {
+    let device = std::fs::metadata(directory).ok()?.dev();
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    mount_type(&mounts, (libc::major(device), libc::minor(device)))
+}
+
+fn mount_type(mounts: &str, (major, minor): (u32, u32)) -> Option<String> {
+    let device = format!("{major}:{minor}");
+    mounts.lines().find_map(|line| {
+        let (place, kind) = line.split_once(" - ")?;
+        let kind = kind.split(' ').next()?;
+        (place.split(' ').nth(2)? == device).then(|| kind.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_network_fuse, magic, mount_type, network_name};
+
+    #[test]
+    fn network_file_systems_are_known_by_their_magic() {
+        assert_eq!(network_name(magic(0x6969_i64)), Some("NFS"));
+        assert_eq!(
+            network_name(magic(0xFF53_4D42_u32.cast_signed())),
+            Some("CIFS")
+        );
+        assert_eq!(network_name(magic(0xFE53_4D42_i64)), Some("SMB2"));
+        assert_eq!(network_name(magic(0x0102_1997_i64)), Some("9p"));
+        for local in [
+            0xEF53_i64,
+            0x0102_1994,
+            0x5846_5342,
+            0x9123_683E,
+            0x794C_7630,
+        ] {
+            assert_eq!(network_name(magic(local)), None);
+        }
+    }
+
+    #[test]
+    fn fuse_is_judged_by_the_program_behind_it() {
+        let mounts = "36 35 98:0 /m /mnt rw,noatime master:1 - fuse.sshfs host:/ rw\n\
+                      37 35 98:1 / /over rw - fuse.fuse-overlayfs x rw\n";
+        assert_eq!(mount_type(mounts, (98, 0)).as_deref(), Some("fuse.sshfs"));
+        assert_eq!(mount_type(mounts, (98, 2)), None);
+        assert!(is_network_fuse("fuse.sshfs"));
+        assert!(is_network_fuse("virtiofs"));
+        assert!(!is_network_fuse("fuse.fuse-overlayfs"));
+    }
+}

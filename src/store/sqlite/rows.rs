@@ -1,0 +1,251 @@
+//! Between the tables and the protocol's states.
+
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use super::clock::Now;
+use super::error::Failure;
+use crate::names::{JobName, RunId, Token};
+use crate::store::protocol::{Ending, JobState, Key, LockState, Open};
+use crate::store::{Fingerprint, Lock, LockKey};
+use crate::time::Timestamp;
+
+/// How a lock is called in the tables. Names hold no colon, so the two kinds cannot meet.
+pub(super) fn id_of(lock: &Lock) -> String {
+    match &lock.key {
+        LockKey::Named => lock.name.clone(),
+        LockKey::Raw(key) => format!("key:{key}"),
+    }
+}
+
+/// `SQLite` has no unsigned numbers; none of ours reaches the upper half.
+pub(super) fn stored(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn restored(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+fn read_lock(row: &Row<'_>, now: &Now) -> rusqlite::Result<LockState> {
+    let this_boot = row.get_ref("boot")?.as_str()? == now.boot;
+    let end: Option<i64> = row.get("key_end")?;
+    let value: Option<String> = row.get("key_value")?;
+    let end = end.map(restored);
+    // What Redis does by itself: a key whose end has come is not there. After a restart of the
+    // machine no process lives that could hold anything.
+    let lives = this_boot && end.is_none_or(|end| end > now.clock.lease);
+    let key = match value {
+        Some(text) if lives => Key::Value { text, end },
+        _ => Key::Absent,
+    };
+    let token: Option<String> = row.get("token")?;
+    let run_id: Option<String> = row.get("run_id")?;
+    Ok(LockState {
+        key,
+        fence: restored(row.get("fence")?),
+        token: token.as_deref().map(Token::from_text),
+        lease_end: if this_boot {
+            restored(row.get("lease_end")?)
+        } else {
+            0
+        },
+        run_id: run_id.as_deref().map(RunId::from_text),
+        finished: Vec::new(),
+    })
+}
+
+/// The lock without the tokens that ended, which a renewal does not ask for.
+pub(super) fn load_lease(db: &Connection, id: &str, now: &Now) -> Result<LockState, Failure> {
+    let state = db
+        .prepare_cached("SELECT * FROM locks WHERE lock = ?")?
+        .query_row([id], |row| read_lock(row, now))
+        .optional()?;
+    Ok(state.unwrap_or_default())
+}
+
+/// All of the lock.
+pub(super) fn load_lock(db: &Connection, id: &str, now: &Now) -> Result<LockState, Failure> {
+    let mut state = load_lease(db, id, now)?;
+    let tokens: Option<String> = db
+        .prepare_cached("SELECT tokens FROM finished WHERE lock = ?")?
+        .query_row([id], |row| row.get(0))
+        .optional()?;
+    if let Some(tokens) = tokens {
+        state.finished = read_finished(&tokens)?;
+    }
+    Ok(state)
+}
+
+fn read_finished(text: &str) -> Result<Vec<(Token, Ending)>, Failure> {
+    let pairs: Vec<(String, char)> = serde_json::from_str(text)
+        .map_err(|e| Failure::Unreadable(format!("the finished tokens of a lock: {e}")))?;
+    Ok(pairs
+        .into_iter()
+        .map(|(token, letter)| {
+            let ending = match letter {
+                'R' => Ending::Released,
+                'I' => Ending::Interrupted,
+                _ => Ending::Lost,
+            };
+            (Token::from_text(&token), ending)
+        })
+        .collect())
+}
+
+fn write_finished(finished: &[(Token, Ending)]) -> String {
+    let pairs: Vec<(&str, &str)> = finished
+        .iter()
+        .map(|(token, ending)| {
+            let letter = match ending {
+                Ending::Released => "R",
+                Ending::Lost => "L",
+                Ending::Interrupted => "I",
+            };
+            (token.as_str(), letter)
+        })
+        .collect();
+    serde_json::json!(pairs).to_string()
+}
+
+/// Writes the lock without the tokens that ended.
+pub(super) fn save_lease(
+    db: &Connection,
+    id: &str,
+    state: &LockState,
+    now: &Now,
+) -> Result<(), Failure> {
+    let (value, end) = match &state.key {
+        Key::Value { text, end } => (Some(text), *end),
+        // No other program writes this file: nothing in it has another type.
+        Key::Absent | Key::OtherType { .. } => (None, None),
+    };
+    db.prepare_cached("INSERT OR REPLACE INTO locks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?
+        .execute(params![
+            id,
+            now.boot,
+            value,
+            end.map(stored),
+            stored(state.fence),
+            state.token.as_ref().map(Token::as_str),
+            stored(state.lease_end),
+            state.run_id.as_ref().map(RunId::as_str),
+            now.clock.utc().millis(),
+        ])?;
+    Ok(())
+}
+
+/// Writes what an operation changed of the lock.
+pub(super) fn save_lock(
+    db: &Connection,
+    id: &str,
+    (before, after): (&LockState, &LockState),
+    now: &Now,
+) -> Result<(), Failure> {
+    if before.finished != after.finished {
+        db.prepare_cached("INSERT OR REPLACE INTO finished VALUES (?, ?)")?
+            .execute(params![id, write_finished(&after.finished)])?;
+    }
+    if before != after {
+        save_lease(db, id, after, now)?;
+    }
+    Ok(())
+}
+
+/// The job's ledger, or `None` for one never seen.
+pub(super) fn load_job(
+    db: &Connection,
+    id: &str,
+    job: &JobName,
+) -> Result<Option<JobState>, Failure> {
+    let mut statement = db.prepare_cached("SELECT * FROM jobs WHERE lock = ? AND job = ?")?;
+    let Some((last, fingerprints, open)) = statement
+        .query_row(params![id, job.as_str()], |row| {
+            let last: i64 = row.get("last")?;
+            let fingerprints: String = row.get("fingerprints")?;
+            Ok((last, fingerprints, read_open(row)?))
+        })
+        .optional()?
+    else {
+        return Ok(None);
+    };
+    let unreadable = |e| Failure::Unreadable(format!("the ledger of job {job}: {e}"));
+    let pairs: Vec<(String, i64)> = serde_json::from_str(&fingerprints).map_err(unreadable)?;
+    let open = match open {
+        Some((open, kind)) => Some(Open {
+            kind: serde_json::from_value(kind.into()).map_err(unreadable)?,
+            ..open
+        }),
+        None => None,
+    };
+    Ok(Some(JobState {
+        last: Timestamp::from_millis(last),
+        open,
+        fingerprints: pairs
+            .into_iter()
+            .map(|(text, seen)| (Fingerprint(text), Timestamp::from_millis(seen)))
+            .collect(),
+    }))
+}
+
+/// The open run, and its kind as text, which only the caller can refuse.
+fn read_open(row: &Row<'_>) -> rusqlite::Result<Option<(Open, String)>> {
+    let Some(run_id) = row.get::<_, Option<String>>("run_id")? else {
+        return Ok(None);
+    };
+    let scheduled_at: Option<i64> = row.get("scheduled_at")?;
+    let token: String = row.get("token")?;
+    let open = Open {
+        scheduled_at: scheduled_at.map(Timestamp::from_millis),
+        run_id: RunId::from_text(&run_id),
+        token: Token::from_text(&token),
+        attempt: row.get("attempt")?,
+        kind: crate::store::Kind::Schedule,
+        fence: restored(row.get("fence")?),
+        started_at: Timestamp::from_millis(row.get("started_at")?),
+        host: row.get("host")?,
+        prev_last: Timestamp::from_millis(row.get("prev_last")?),
+    };
+    Ok(Some((open, row.get("kind")?)))
+}
+
+/// Writes what an operation changed of the job.
+pub(super) fn save_job(
+    db: &Connection,
+    id: &str,
+    job: &JobName,
+    (before, after): (Option<&JobState>, Option<&JobState>),
+) -> Result<(), Failure> {
+    let Some(state) = after.filter(|_| before != after) else {
+        return Ok(());
+    };
+    let pairs: Vec<(&str, i64)> = state
+        .fingerprints
+        .iter()
+        .map(|(fingerprint, seen)| (fingerprint.0.as_str(), seen.millis()))
+        .collect();
+    let open = state.open.as_ref();
+    let kind = open.and_then(|open| {
+        let kind = serde_json::to_value(open.kind).ok()?;
+        kind.as_str().map(str::to_owned)
+    });
+    db.prepare_cached(
+        "INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    )?
+    .execute(params![
+        id,
+        job.as_str(),
+        state.last.millis(),
+        serde_json::json!(pairs).to_string(),
+        open.map(|open| open.run_id.as_str()),
+        open.map(|open| open.token.as_str()),
+        open.and_then(|open| open.scheduled_at)
+            .map(Timestamp::millis),
+        open.map(|open| open.attempt),
+        kind,
+        open.map(|open| stored(open.fence)),
+        open.map(|open| open.started_at.millis()),
+        open.map(|open| open.host.as_str()),
+        open.map(|open| open.prev_last.millis()),
+    ])?;
+    Ok(())
+}

@@ -1,0 +1,182 @@
+//! The tables, and which versions of them this program reads.
+
+use rusqlite::{Connection, TransactionBehavior, params};
+
+use super::clock::Now;
+use super::error::Failure;
+use super::rows;
+use super::worker::Work;
+use crate::store::StoreError;
+
+/// Marks a file as cronlatch's (`PRAGMA application_id`): `CrLt`.
+const APPLICATION: i32 = 0x4372_4C74;
+
+/// What takes a file from each version to the next; their number is the version written.
+const STEPS: &[&str] = &["
+CREATE TABLE marker (
+    format INTEGER NOT NULL,
+    since  INTEGER NOT NULL        -- UTC, ms
+) STRICT;
+
+-- A lock: its name, or `key:` and the raw key.
+CREATE TABLE locks (
+    lock      TEXT PRIMARY KEY,
+    boot      TEXT NOT NULL,       -- the boot that the ends below are counted in
+    key_value TEXT,                -- who holds it: what Redis has as PREFIX:{LOCK}:lock
+    key_end   INTEGER,             -- ms since that boot
+    fence     INTEGER NOT NULL,
+    token     TEXT,
+    lease_end INTEGER NOT NULL,    -- ms since that boot
+    run_id    TEXT,
+    used_at   INTEGER NOT NULL     -- UTC, ms
+) STRICT, WITHOUT ROWID;
+
+-- The tokens that ended, apart from `locks`, whose rows every renewal writes.
+CREATE TABLE finished (
+    lock   TEXT PRIMARY KEY,
+    tokens TEXT NOT NULL           -- JSON: [[token, ending], ...], oldest first
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE jobs (
+    lock         TEXT NOT NULL,
+    job          TEXT NOT NULL,
+    last         INTEGER NOT NULL, -- UTC, ms
+    fingerprints TEXT NOT NULL,    -- JSON: [[fingerprint, first seen], ...], oldest first
+    run_id       TEXT,             -- the open run; NULL when there is none
+    token        TEXT,
+    scheduled_at INTEGER,
+    attempt      INTEGER,
+    kind         TEXT,
+    fence        INTEGER,
+    started_at   INTEGER,
+    host         TEXT,
+    prev_last    INTEGER,
+    PRIMARY KEY (lock, job)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE records (
+    id     INTEGER PRIMARY KEY,
+    lock   TEXT NOT NULL,
+    job    TEXT NOT NULL,
+    record TEXT NOT NULL           -- JSON, as `history --json` prints it
+) STRICT;
+CREATE INDEX records_of_job ON records (lock, job, id);
+
+CREATE TABLE hosts (
+    host    TEXT PRIMARY KEY,
+    info    TEXT NOT NULL,         -- JSON
+    seen_at INTEGER NOT NULL,      -- UTC, ms
+    boot    TEXT NOT NULL,
+    ends    INTEGER NOT NULL       -- ms since that boot
+) STRICT, WITHOUT ROWID;
+"];
+
+/// The newest version this program reads, and the one it writes.
+fn version() -> i64 {
+    i64::try_from(STEPS.len()).unwrap_or(i64::MAX)
+}
+
+/// Sees to it that the file is ours and of a version this program knows. Changes nothing in one
+/// that is not.
+pub(super) fn prepare(db: &mut Connection, now_ms: i64, shown: &str) -> Result<(), StoreError> {
+    let told = |failure: rusqlite::Error| Failure::from(failure).told(shown);
+    inspect(db, shown)?;
+    let mode: String = db
+        .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
+        .map_err(told)?;
+    if mode != "wal" {
+        return Err(StoreError::Refused(format!(
+            "{shown}: its file system does not allow SQLite's write-ahead log"
+        )));
+    }
+    db.execute_batch(
+        "PRAGMA synchronous = FULL; PRAGMA journal_size_limit = 16777216;
+         PRAGMA temp_store = MEMORY;",
+    )
+    .map_err(told)?;
+    if inspect(db, shown)? == version() {
+        return Ok(());
+    }
+    // Several processes may come here at once: the first one migrates, under the write lock.
+    let tx = db
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(told)?;
+    let found = usize::try_from(inspect(&tx, shown)?).unwrap_or(0);
+    for step in STEPS.iter().skip(found) {
+        tx.execute_batch(step).map_err(told)?;
+    }
+    if found == 0 {
+        tx.pragma_update(None, "application_id", APPLICATION)
+            .map_err(told)?;
+        tx.execute("INSERT INTO marker VALUES (1, ?)", [now_ms])
+            .map_err(told)?;
+    }
+    tx.pragma_update(None, "user_version", version())
+        .map_err(told)?;
+    tx.commit().map_err(told)
+}
+
+/// The version of the file; 0 for an empty one.
+fn inspect(db: &Connection, shown: &str) -> Result<i64, StoreError> {
+    let told = |failure: rusqlite::Error| Failure::from(failure).told(shown);
+    let (application, found, objects): (i32, i64, i64) = db
+        .query_row(
+            "SELECT (SELECT application_id FROM pragma_application_id),
+                    (SELECT user_version FROM pragma_user_version),
+                    (SELECT count(*) FROM sqlite_schema)",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+        )
+        .map_err(told)?;
+    if (application, found, objects) == (0, 0, 0) {
+        return Ok(0);
+    }
+    if application != APPLICATION {
+        return Err(StoreError::Corrupt(format!(
+            "{shown} is a database of another program"
+        )));
+    }
+    if found > version() {
+        return Err(StoreError::Corrupt(format!(
+            "{shown} was written by a newer cronlatch (format {found}; this one reads up to {}): \
+             upgrade this program",
+            version()
+        )));
+    }
+    Ok(found)
+}
+
+/// Declares an empty store new, or answers how many entries are there already.
+pub(super) fn init(work: &Work<'_>) -> Result<Option<u64>, Failure> {
+    let entries: i64 = work.db.query_row(
+        "SELECT (SELECT count(*) FROM locks) + (SELECT count(*) FROM jobs)
+              + (SELECT count(*) FROM records) + (SELECT count(*) FROM hosts)",
+        [],
+        |row| row.get(0),
+    )?;
+    if entries > 0 {
+        return Ok(Some(u64::try_from(entries).unwrap_or(0)));
+    }
+    let now = work.now.clock.utc().millis();
+    work.db.execute("UPDATE marker SET since = ?", [now])?;
+    Ok(None)
+}
+
+/// Forgets locks that nobody used for thirty days and no job belongs to, as Redis does by TTL.
+pub(super) fn forget_old_locks(db: &Connection, now: &Now) -> Result<(), rusqlite::Error> {
+    const THIRTY_DAYS_MS: i64 = 30 * 24 * 3_600_000;
+    let before = now.clock.utc().millis().saturating_sub(THIRTY_DAYS_MS);
+    // The wall clock may be wrong: what lives by the lease clock stays.
+    let forgotten = db.execute(
+        "DELETE FROM locks WHERE used_at < ?1 AND (boot <> ?2 OR lease_end <= ?3)
+            AND lock NOT IN (SELECT lock FROM jobs)",
+        params![before, now.boot, rows::stored(now.clock.lease)],
+    )?;
+    if forgotten > 0 {
+        db.execute(
+            "DELETE FROM finished WHERE lock NOT IN (SELECT lock FROM locks)",
+            [],
+        )?;
+    }
+    Ok(())
+}

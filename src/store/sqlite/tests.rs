@@ -1,0 +1,110 @@
+//! What only a test that sets the clocks can see.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use super::clock::Now;
+use super::operations;
+use super::schema;
+use super::worker::Work;
+use crate::names::{LockName, RunId, Token};
+use crate::store::protocol::{Clock, Past};
+use crate::store::{Claim, ClaimReply, Lock, RenewReply, Renewal, Tenure, What};
+
+const HOUR_MS: u64 = 3_600_000;
+
+fn database() -> Connection {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut db = Connection::open(directory.path().join("db")).expect("a database");
+    schema::prepare(&mut db, 0, "test").expect("a schema");
+    // The directory may go: the file lives while it is open.
+    db
+}
+
+fn at(utc_ms: u64, boot_ms: u64, boot: &str) -> Now {
+    Now {
+        clock: Clock {
+            micros: utc_ms * 1000,
+            lease: boot_ms,
+            past: Past::default(),
+        },
+        boot: boot.to_owned(),
+    }
+}
+
+fn work(db: &Connection, now: Now) -> Work<'_> {
+    Work {
+        db,
+        now,
+        freed: Cell::new(false),
+    }
+}
+
+fn lock() -> Lock {
+    Lock::named(&LockName::parse("l").expect("a name"))
+}
+
+fn claim(token: &str) -> Claim {
+    Claim {
+        lock: lock(),
+        token: Token::from_text(token),
+        run_id: RunId::from_text(token),
+        ttl: Duration::from_secs(30),
+        what: What::Lock,
+    }
+}
+
+#[test]
+fn a_stepped_wall_clock_ends_no_lease() {
+    let db = database();
+    let utc = 1_700_000_000_000;
+    let first = operations::claim(&work(&db, at(utc, 1000, "b")), &claim("a")).expect("an answer");
+    let ClaimReply::Granted { fence: first, .. } = first else {
+        panic!("not granted: {first:?}");
+    };
+    for stepped in [utc + 24 * HOUR_MS, utc - 24 * HOUR_MS] {
+        let other = operations::claim(&work(&db, at(stepped, 2000, "b")), &claim("b"));
+        let other = other.expect("an answer");
+        let remaining = Some(Duration::from_secs(29));
+        let by = "a".to_owned();
+        assert_eq!(other, ClaimReply::Held { by, remaining });
+    }
+    // And one that was stepped back lets no fence fall.
+    let later = work(&db, at(utc - 24 * HOUR_MS, 31_000, "b"));
+    let next = operations::claim(&later, &claim("b")).expect("an answer");
+    assert!(matches!(next, ClaimReply::Granted { fence, .. } if fence > first));
+}
+
+#[test]
+fn a_restart_of_the_machine_ends_all_leases() {
+    let db = database();
+    operations::claim(&work(&db, at(5000, 900_000, "b1")), &claim("a")).expect("an answer");
+    let restarted = work(&db, at(6000, 1000, "b2"));
+    let renewal = Renewal {
+        lock: lock(),
+        token: Token::from_text("a"),
+        ttl: Duration::from_secs(30),
+        tenure: Tenure::of_lock(1, RunId::from_text("r")),
+    };
+    let renewed = operations::renew(&restarted, &[renewal]).expect("an answer");
+    assert_eq!(renewed, [RenewReply::Absent]);
+    let reply = operations::claim(&restarted, &claim("b")).expect("an answer");
+    assert!(matches!(reply, ClaimReply::Granted { .. }), "{reply:?}");
+}
+
+#[test]
+fn locks_that_nobody_used_for_long_are_forgotten_and_living_ones_are_not() {
+    let db = database();
+    operations::claim(&work(&db, at(1000, 1000, "b")), &claim("a")).expect("an answer");
+    let count = || -> i64 {
+        db.query_row("SELECT count(*) FROM locks", [], |row| row.get(0))
+            .expect("a number")
+    };
+    let stepped = 40 * 24 * HOUR_MS;
+    schema::forget_old_locks(&db, &at(stepped, 2000, "b")).expect("done");
+    assert_eq!(count(), 1);
+    schema::forget_old_locks(&db, &at(stepped, 31_000, "b")).expect("done");
+    assert_eq!(count(), 0);
+}

@@ -1,0 +1,309 @@
+//! The thread that owns the file: one connection, one transaction at a time.
+//!
+//! What queued up during a transaction shares the next one, so that a thousand claims at one
+//! instant cost one write to the disk. If that transaction fails, each is tried by itself: one
+//! unreadable row is not everybody's trouble.
+
+use std::cell::Cell;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use tokio::sync::{Notify, oneshot};
+
+use super::clock::{Now, boot_id};
+use super::error::{Failure, same};
+use super::place::{self, Identity};
+use super::schema;
+use crate::store::StoreError;
+use crate::time::BootInstant;
+
+/// How long a transaction waits for those of other processes.
+const BUSY: Duration = Duration::from_secs(2);
+
+/// How many requests share a transaction at most.
+const BATCH: usize = 512;
+
+/// What a piece of work has: the transaction it is in, and the instant of that transaction.
+pub(super) struct Work<'a> {
+    pub(super) db: &'a Connection,
+    pub(super) now: Now,
+    /// Set when a lock was released.
+    pub(super) freed: Cell<bool>,
+}
+
+/// Whether a piece of work writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+}
+
+/// Work with somebody who waits for its result.
+trait Request: Send {
+    fn access(&self) -> Access;
+    /// Does the work; may be called again after a transaction that was rolled back.
+    fn run(&mut self, work: &Work<'_>) -> Result<(), Failure>;
+    /// Gives the result, which by now is on the disk, or the reason why there is none.
+    fn answer(self: Box<Self>, outcome: Result<(), StoreError>);
+}
+
+struct Asked<T, F> {
+    access: Access,
+    run: F,
+    result: Option<T>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<T, F> Request for Asked<T, F>
+where
+    T: Send,
+    F: FnMut(&Work<'_>) -> Result<T, Failure> + Send,
+{
+    fn access(&self) -> Access {
+        self.access
+    }
+
+    fn run(&mut self, work: &Work<'_>) -> Result<(), Failure> {
+        self.result = Some((self.run)(work)?);
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, outcome: Result<(), StoreError>) {
+        let reply = match (outcome, self.result) {
+            (Ok(()), Some(result)) => Ok(result),
+            (Err(error), _) => Err(error),
+            (Ok(()), None) => Err(StoreError::Unreachable("it was not asked".to_owned())),
+        };
+        // Whoever asked may have stopped waiting.
+        let _ = self.reply.send(reply);
+    }
+}
+
+/// The way to the thread, which ends with the last of these.
+#[derive(Debug)]
+pub(super) struct Worker {
+    requests: mpsc::Sender<Box<dyn Request>>,
+}
+
+impl Worker {
+    pub(super) fn start(
+        path: &Path,
+        freed: Arc<Notify>,
+        longest_ttl: Arc<AtomicU64>,
+    ) -> io::Result<Self> {
+        let (requests, queue) = mpsc::channel();
+        let keeper = Keeper {
+            path: path.to_owned(),
+            shown: path.display().to_string(),
+            freed,
+            longest_ttl,
+            open: None,
+            ours: None,
+            gone_until: None,
+        };
+        std::thread::Builder::new()
+            .name("sqlite".to_owned())
+            .spawn(move || keeper.serve(&queue))?;
+        Ok(Self { requests })
+    }
+
+    pub(super) async fn ask<T, F>(&self, access: Access, run: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnMut(&Work<'_>) -> Result<T, Failure> + Send + 'static,
+    {
+        let gone =
+            || StoreError::Unreachable("the thread of the embedded store is gone".to_owned());
+        let (reply, answer) = oneshot::channel();
+        let request = Asked {
+            access,
+            run,
+            result: None,
+            reply,
+        };
+        self.requests.send(Box::new(request)).map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+}
+
+/// The file as opened.
+struct Opened {
+    db: Connection,
+    boot: String,
+}
+
+/// The thread's own.
+struct Keeper {
+    path: PathBuf,
+    shown: String,
+    freed: Arc<Notify>,
+    longest_ttl: Arc<AtomicU64>,
+    open: Option<Opened>,
+    /// The file that holds our leases; outlives the connection, which ends with any failure.
+    ours: Option<Identity>,
+    /// Set while the file that holds our leases is gone: when the last of them is over.
+    gone_until: Option<BootInstant>,
+}
+
+impl Keeper {
+    fn serve(mut self, queue: &mpsc::Receiver<Box<dyn Request>>) {
+        while let Ok(first) = queue.recv() {
+            let mut batch = vec![first];
+            while batch.len() < BATCH
+                && let Ok(next) = queue.try_recv()
+            {
+                batch.push(next);
+            }
+            self.serve_batch(batch);
+        }
+    }
+
+    fn serve_batch(&mut self, mut batch: Vec<Box<dyn Request>>) {
+        let outcome = self.attempt(&mut batch);
+        let alone = batch.len() == 1 || matches!(&outcome, Ok(()) | Err(Trouble::Whole(_)));
+        for mut request in batch {
+            let outcome = if alone {
+                outcome
+                    .as_ref()
+                    .map_err(|trouble| same(trouble.error()))
+                    .copied()
+            } else {
+                let one = std::slice::from_mut(&mut request);
+                self.attempt(one).map_err(|trouble| same(trouble.error()))
+            };
+            request.answer(outcome);
+        }
+    }
+
+    /// Runs all requests in one transaction.
+    fn attempt(&mut self, batch: &mut [Box<dyn Request>]) -> Result<(), Trouble> {
+        let opened = self.opened().map_err(Trouble::Whole)?;
+        let released = transact(opened, batch);
+        match released {
+            Ok(false) => Ok(()),
+            Ok(true) => {
+                self.freed.notify_waiters();
+                Ok(())
+            }
+            Err(failure) => {
+                if failure.spoils_connection() {
+                    self.open = None;
+                }
+                let error = failure.told(&self.shown);
+                Err(if failure.is_busy() {
+                    Trouble::Whole(error)
+                } else {
+                    Trouble::Some(error)
+                })
+            }
+        }
+    }
+
+    /// The connection, made anew when there is none, or when the file is not the one it was.
+    fn opened(&mut self) -> Result<&mut Opened, StoreError> {
+        self.check_file()?;
+        if self.open.is_none() {
+            self.open = Some(self.connect()?);
+        }
+        self.open
+            .as_mut()
+            .ok_or_else(|| StoreError::Unreachable(format!("{}: not open", self.shown)))
+    }
+
+    /// A file that was deleted or replaced under us must not be written any more: other
+    /// processes would not see it. Nor may its successor be used before every lease that the old
+    /// one held through us is over.
+    fn check_file(&mut self) -> Result<(), StoreError> {
+        if self.ours.is_some() && place::identity(&self.path).ok() != Some(self.ours) {
+            self.ours = None;
+            let kept = self.longest_ttl.load(Ordering::Relaxed);
+            self.gone_until = Some(BootInstant::now().plus(Duration::from_millis(kept)));
+            if let Some(opened) = self.open.take() {
+                // Its closing must not delete the write-ahead log of the file that took its name.
+                let _ = opened
+                    .db
+                    .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+            }
+        }
+        let remaining = self
+            .gone_until
+            .map_or(Duration::ZERO, BootInstant::remaining);
+        if !remaining.is_zero() {
+            return Err(StoreError::Refused(format!(
+                "{} was deleted or replaced while in use; what lies there is used in {} s, when \
+                 the leases of the lost file are over",
+                self.shown,
+                remaining.as_secs() + 1
+            )));
+        }
+        self.gone_until = None;
+        Ok(())
+    }
+
+    fn connect(&mut self) -> Result<Opened, StoreError> {
+        let told = |e: rusqlite::Error| Failure::from(e).told(&self.shown);
+        let boot = boot_id()?;
+        let identity = place::prepare(&self.path)?;
+        let mut db = Connection::open_with_flags(
+            &self.path,
+            OpenFlags::SQLITE_OPEN_READ_WRITE
+                | OpenFlags::SQLITE_OPEN_CREATE
+                | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+        )
+        .map_err(told)?;
+        db.busy_timeout(BUSY).map_err(told)?;
+        db.set_prepared_statement_cache_capacity(32);
+        let now = Now::read(&boot);
+        schema::prepare(&mut db, now.clock.utc().millis(), &self.shown)?;
+        if let Err(error) = schema::forget_old_locks(&db, &now) {
+            // Housekeeping: what is wrong with the file, the next operation says.
+            tracing::debug!(%error, "old locks stay");
+        }
+        self.ours = Some(identity);
+        Ok(Opened { db, boot })
+    }
+}
+
+/// Whether a failure concerns everything asked, or perhaps some of it only.
+enum Trouble {
+    Whole(StoreError),
+    Some(StoreError),
+}
+
+impl Trouble {
+    fn error(&self) -> &StoreError {
+        match self {
+            Self::Whole(error) | Self::Some(error) => error,
+        }
+    }
+}
+
+/// One transaction; answers whether it released a lock.
+fn transact(opened: &mut Opened, batch: &mut [Box<dyn Request>]) -> Result<bool, Failure> {
+    let writes = batch.iter().any(|r| r.access() == Access::Write);
+    let behavior = if writes {
+        TransactionBehavior::Immediate
+    } else {
+        TransactionBehavior::Deferred
+    };
+    let tx = Transaction::new(&mut opened.db, behavior)?;
+    // Only now: waiting for the lock took time, and the order of transactions is that of clocks.
+    let now = Now::read(&opened.boot);
+    let work = Work {
+        db: &tx,
+        now,
+        freed: Cell::new(false),
+    };
+    for request in batch {
+        request.run(&work)?;
+    }
+    let freed = work.freed.get();
+    tx.commit()?;
+    Ok(freed)
+}

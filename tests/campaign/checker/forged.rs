@@ -1,0 +1,301 @@
+//! The checker on forged stories: a true one passes, and each kind of lie is caught.
+
+use cronlatch::names::{HostName, JobName, RunId};
+use cronlatch::store::{Kind, Outcome, Record};
+use cronlatch::time::Timestamp;
+
+use super::{JobRule, Rule, Span, Story};
+use crate::support::runlog::Entry;
+
+const JOBS: [JobRule; 3] = [
+    JobRule {
+        name: "beat",
+        lock: "beat",
+        interval: 1_000,
+        reruns: 0,
+    },
+    JobRule {
+        name: "left",
+        lock: "pair",
+        interval: 2_000,
+        reruns: 1,
+    },
+    JobRule {
+        name: "right",
+        lock: "pair",
+        interval: 4_000,
+        reruns: 0,
+    },
+];
+
+fn run(job: &str, due: i64, start: i64, end: i64) -> Entry {
+    Entry {
+        job: job.to_owned(),
+        run_id: format!("{job}-{due}-{start}"),
+        host: "h1".to_owned(),
+        fence: u64::try_from(start).unwrap() * 1_000,
+        attempt: 1,
+        scheduled: Some(due),
+        pid: 1,
+        start,
+        last_sign: end,
+        ended: true,
+    }
+}
+
+fn record(run: &Entry, outcome: Outcome) -> Record {
+    Record {
+        job: JobName::parse(&run.job).unwrap(),
+        run_id: Some(RunId::from_text(&run.run_id)),
+        kind: Kind::Schedule,
+        scheduled_at: run.scheduled.map(Timestamp::from_millis),
+        until: None,
+        count: None,
+        started_at: Some(Timestamp::from_millis(run.start)),
+        finished_at: Some(Timestamp::from_millis(run.last_sign)),
+        host: Some(HostName::parse(&run.host).unwrap()),
+        outcome,
+        reason: None,
+        by: None,
+        exit_code: Some(0),
+        signal: None,
+        attempts: 1,
+        fence: Some(run.fence),
+        output_tail: None,
+    }
+}
+
+fn not_run(job: &str, due: i64, outcome: Outcome) -> Record {
+    Record {
+        run_id: None,
+        started_at: None,
+        exit_code: None,
+        fence: None,
+        attempts: 0,
+        ..record(&run(job, due, due, due), outcome)
+    }
+}
+
+/// Twelve seconds in which everything went well.
+fn truth() -> Story {
+    let mut runs = Vec::new();
+    for due in (1_000..=12_000).step_by(1_000) {
+        runs.push(run("beat", due, due + 5, due + 60));
+    }
+    for due in (2_000..=12_000).step_by(2_000) {
+        runs.push(run("left", due, due + 5, due + 200));
+    }
+    for due in (4_000..=12_000).step_by(4_000) {
+        runs.push(run("right", due, due + 210, due + 900));
+    }
+    let records = runs.iter().map(|run| record(run, Outcome::Succeeded));
+    Story {
+        jobs: JOBS.to_vec(),
+        records: records.collect(),
+        runs,
+        faults: Vec::new(),
+        decided: Some(Span {
+            from: 1_000,
+            until: 12_000,
+        }),
+        quiet: vec![Span {
+            from: 0,
+            until: 12_000,
+        }],
+        forgotten_until: None,
+    }
+}
+
+fn forged(forge: impl FnOnce(&mut Story)) -> Option<Rule> {
+    let mut story = truth();
+    forge(&mut story);
+    story.first_violation().map(|violation| {
+        assert!(!violation.to_string().is_empty());
+        assert!(!story.timeline(violation.at).is_empty());
+        violation.rule
+    })
+}
+
+/// The place of the beat's run that was due at this instant.
+fn beat(story: &Story, due: i64) -> usize {
+    let is_it = |run: &Entry| run.job == "beat" && run.scheduled == Some(due);
+    story.runs.iter().position(is_it).unwrap()
+}
+
+#[test]
+fn a_true_story_passes() {
+    assert_eq!(forged(|_| {}), None);
+}
+
+#[test]
+fn a_run_that_lives_on_into_the_next_one_is_caught() {
+    let found = forged(|story| {
+        let at = beat(story, 3_000);
+        story.runs[at].last_sign = 4_006;
+    });
+    assert_eq!(found, Some(Rule::Exclusion));
+}
+
+#[test]
+fn an_overlap_behind_a_short_run_is_caught() {
+    // `left` of 4,000 outlives `left` of 6,000, which is over when `left` of 8,000 begins.
+    let found = forged(|story| {
+        let is_it = |run: &&mut Entry| run.job == "left" && run.scheduled == Some(6_000);
+        story.runs.iter_mut().find(is_it).unwrap().last_sign = 8_100;
+        let is_it = |run: &&mut Entry| run.job == "right" && run.scheduled == Some(8_000);
+        story.runs.iter_mut().find(is_it).unwrap().start = 8_050;
+    });
+    assert_eq!(found, Some(Rule::Exclusion));
+}
+
+#[test]
+fn two_jobs_of_one_lock_at_once_are_caught() {
+    let found = forged(|story| {
+        let is_it = |run: &&mut Entry| run.job == "right" && run.scheduled == Some(4_000);
+        let run = story.runs.iter_mut().find(is_it).unwrap();
+        run.start = 4_100;
+        run.fence = 4_100_000;
+    });
+    assert_eq!(found, Some(Rule::Exclusion));
+}
+
+#[test]
+fn a_second_run_of_an_occurrence_is_caught() {
+    let found = forged(|story| {
+        let again = run("beat", 3_000, 3_500, 3_550);
+        story.records.push(record(&again, Outcome::Succeeded));
+        story.runs.push(again);
+    });
+    assert_eq!(found, Some(Rule::Once));
+}
+
+#[test]
+fn a_rerun_is_allowed_where_the_job_asks_for_it_and_only_so_often() {
+    let again = |story: &mut Story, start: i64| {
+        let again = run("left", 2_000, start, start + 50);
+        story.records.push(record(&again, Outcome::Succeeded));
+        story.runs.push(again);
+    };
+    assert_eq!(forged(|story| again(story, 3_000)), None);
+    let found = forged(|story| {
+        again(story, 3_000);
+        again(story, 3_200);
+    });
+    assert_eq!(found, Some(Rule::Once));
+}
+
+#[test]
+fn an_early_run_is_caught() {
+    let found = forged(|story| {
+        let at = beat(story, 3_000);
+        story.runs[at].start = 2_999;
+    });
+    assert_eq!(found, Some(Rule::Early));
+}
+
+#[test]
+fn a_missed_occurrence_is_caught_in_quiet_times_alone() {
+    let miss = |story: &mut Story| {
+        let at = beat(story, 3_000);
+        story.runs.remove(at);
+        story.records[at] = not_run("beat", 3_000, Outcome::Missed);
+    };
+    assert_eq!(forged(miss), Some(Rule::Missed));
+    let found = forged(|story| {
+        miss(story);
+        story.quiet = vec![Span {
+            from: 5_000,
+            until: 12_000,
+        }];
+    });
+    assert_eq!(found, None);
+}
+
+#[test]
+fn a_miss_within_a_range_is_caught() {
+    let found = forged(|story| {
+        for due in [3_000, 4_000, 5_000] {
+            let at = beat(story, due);
+            story.runs.remove(at);
+            story.records.remove(at);
+        }
+        let mut range = not_run("beat", 3_000, Outcome::Unknown);
+        range.until = Some(Timestamp::from_millis(5_000));
+        range.count = Some(3);
+        story.records.push(range);
+    });
+    assert_eq!(found, Some(Rule::Missed));
+}
+
+#[test]
+fn a_fence_that_falls_or_stays_is_caught() {
+    for fence in [3_005_000, 2_000_000] {
+        let found = forged(|story| {
+            let at = beat(story, 4_000);
+            story.runs[at].fence = fence;
+        });
+        assert_eq!(found, Some(Rule::Fencing), "{fence}");
+    }
+}
+
+#[test]
+fn an_occurrence_without_a_verdict_is_caught() {
+    let found = forged(|story| {
+        let at = beat(story, 5_000);
+        story.runs.remove(at);
+        story.records.remove(at);
+    });
+    assert_eq!(found, Some(Rule::Silence));
+}
+
+#[test]
+fn a_run_without_a_record_of_its_own_is_caught() {
+    let found = forged(|story| {
+        let at = beat(story, 5_000);
+        story.records[at].run_id = Some(RunId::from_text("another"));
+        story.records[at].outcome = Outcome::Failed;
+    });
+    assert_eq!(found, Some(Rule::Silence));
+}
+
+#[test]
+fn verdicts_lost_with_the_data_are_not_asked_for() {
+    let found = forged(|story| {
+        let at = beat(story, 5_000);
+        story.records.remove(at);
+        story.forgotten_until = Some(5_000);
+    });
+    assert_eq!(found, None);
+}
+
+#[test]
+fn a_success_that_never_was_is_caught() {
+    let found = forged(|story| {
+        let at = beat(story, 5_000);
+        story.runs[at].ended = false;
+    });
+    assert_eq!(found, Some(Rule::Untrue));
+    let found = forged(|story| {
+        let at = beat(story, 5_000);
+        story.runs.remove(at);
+    });
+    assert_eq!(found, Some(Rule::Untrue));
+}
+
+#[test]
+fn a_skip_of_what_ran_is_caught() {
+    let found = forged(|story| {
+        story.records.push(not_run("beat", 5_000, Outcome::Skipped));
+    });
+    assert_eq!(found, Some(Rule::Untrue));
+}
+
+#[test]
+fn the_first_violation_is_told() {
+    let mut story = truth();
+    for due in [9_000, 3_000, 6_000] {
+        let at = beat(&story, due);
+        story.runs[at].start = due - 1;
+    }
+    assert_eq!(story.first_violation().unwrap().at, 2_999);
+}

@@ -1,0 +1,236 @@
+//! The rules, one function each: a story in, everything that breaks the rule out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cronlatch::store::{Outcome, Record};
+
+use super::{JobRule, Rule, Span, Story, Violation};
+use crate::support::runlog::Entry;
+
+pub(super) const ALL: [fn(&Story) -> Vec<Violation>; 7] =
+    [exclusion, once, early, missed, fencing, silence, untrue];
+
+/// G1. A run lives from its beginning to its last sign of life, and no other run of its lock
+/// begins in between.
+fn exclusion(story: &Story) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for runs in by_lock(story).values() {
+        let mut longest: Option<&Entry> = None;
+        for run in runs {
+            if let Some(before) = longest
+                && run.start < before.last_sign
+                && run.run_id != before.run_id
+            {
+                found.push(Violation {
+                    rule: Rule::Exclusion,
+                    at: run.start,
+                    text: format!("{before:?}\n  {run:?}"),
+                });
+            }
+            if longest.is_none_or(|before| before.last_sign < run.last_sign) {
+                longest = Some(run);
+            }
+        }
+    }
+    found
+}
+
+/// G2. Runs of one occurrence: one, and as many more as the job's reruns allow.
+fn once(story: &Story) -> Vec<Violation> {
+    let mut runs: BTreeMap<(&str, i64), BTreeSet<&str>> = BTreeMap::new();
+    let mut found = Vec::new();
+    for run in &story.runs {
+        let Some(due) = run.scheduled else { continue };
+        let of = runs.entry((&run.job, due)).or_default();
+        of.insert(&run.run_id);
+        let allowed = 1 + rule_of(story, &run.job).map_or(0, |job| job.reruns as usize);
+        if of.len() > allowed {
+            found.push(Violation {
+                rule: Rule::Once,
+                at: run.start,
+                text: format!("the {}. run of {} due at {due}: {run:?}", of.len(), run.job),
+            });
+        }
+    }
+    found
+}
+
+/// G2. Nothing begins before it is due, by the true clock.
+fn early(story: &Story) -> Vec<Violation> {
+    let runs = story.runs.iter();
+    runs.filter(|run| run.scheduled.is_some_and(|due| run.start < due))
+        .map(|run| Violation {
+            rule: Rule::Early,
+            at: run.start,
+            text: format!("{run:?}"),
+        })
+        .collect()
+}
+
+/// G3. What came due in a quiet time is neither missed nor unknown.
+fn missed(story: &Story) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for job in &story.jobs {
+        for record in records_of(story, job) {
+            if !matches!(record.outcome, Outcome::Missed | Outcome::Unknown) {
+                continue;
+            }
+            let dues = occurrences(job, span_of(record));
+            let quiet = dues
+                .into_iter()
+                .find(|due| story.quiet.iter().any(|span| span.holds(*due)));
+            if let Some(due) = quiet {
+                found.push(Violation {
+                    rule: Rule::Missed,
+                    at: due,
+                    text: format!("{} due at {due}: {record:?}", job.name),
+                });
+            }
+        }
+    }
+    found
+}
+
+/// G6. From run to run of a lock the fencing token grows.
+fn fencing(story: &Story) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for runs in by_lock(story).values() {
+        for pair in runs.windows(2) {
+            if let [before, run] = pair
+                && run.run_id != before.run_id
+                && run.fence <= before.fence
+            {
+                found.push(Violation {
+                    rule: Rule::Fencing,
+                    at: run.start,
+                    text: format!("{before:?}\n  {run:?}"),
+                });
+            }
+        }
+    }
+    found
+}
+
+/// G7. Every occurrence of the decided time has a verdict, and every run has one of its own.
+fn silence(story: &Story) -> Vec<Violation> {
+    let Some(decided) = story.decided else {
+        return Vec::new();
+    };
+    let forgotten = |at: i64| story.forgotten_until.is_some_and(|until| at <= until);
+    let mut found = Vec::new();
+    for job in &story.jobs {
+        let spans: Vec<Span> = records_of(story, job).map(span_of).collect();
+        for due in occurrences(job, decided) {
+            if !forgotten(due) && !spans.iter().any(|span| span.holds(due)) {
+                found.push(Violation {
+                    rule: Rule::Silence,
+                    at: due,
+                    text: format!("{} due at {due} has no record", job.name),
+                });
+            }
+        }
+    }
+    let recorded: BTreeSet<&str> = story
+        .records
+        .iter()
+        .filter_map(|record| record.run_id.as_ref().map(cronlatch::names::RunId::as_str))
+        .collect();
+    for run in &story.runs {
+        let is_due = run
+            .scheduled
+            .is_some_and(|due| decided.holds(due) && !forgotten(due));
+        if is_due && !recorded.contains(run.run_id.as_str()) {
+            found.push(Violation {
+                rule: Rule::Silence,
+                at: run.start,
+                text: format!("a run has no record: {run:?}"),
+            });
+        }
+    }
+    found
+}
+
+/// G7. No record of a run that never began, nor of one that is said not to have been started. What
+/// was forgotten with the store's data cannot be told truly afterwards.
+fn untrue(story: &Story) -> Vec<Violation> {
+    let began: BTreeMap<&str, &Entry> = story
+        .runs
+        .iter()
+        .map(|run| (run.run_id.as_str(), run))
+        .collect();
+    let started: BTreeSet<(&str, i64)> = story
+        .runs
+        .iter()
+        .filter_map(|run| Some((run.job.as_str(), run.scheduled?)))
+        .collect();
+    let mut found = Vec::new();
+    for record in &story.records {
+        let at = span_of(record).from;
+        let run_id = record.run_id.as_ref().map(cronlatch::names::RunId::as_str);
+        let wrong = match record.outcome {
+            // It says that the command came to an end of its own.
+            Outcome::Succeeded => run_id.is_none_or(|id| began.get(id).is_none_or(|r| !r.ended)),
+            Outcome::Skipped | Outcome::Missed => {
+                let job = rule_of(story, record.job.as_str());
+                job.is_some_and(|job| {
+                    occurrences(job, span_of(record))
+                        .into_iter()
+                        .any(|due| started.contains(&(record.job.as_str(), due)))
+                })
+            }
+            _ => false,
+        };
+        let forgotten = story.forgotten_until.is_some_and(|until| at <= until);
+        if wrong && !forgotten {
+            found.push(Violation {
+                rule: Rule::Untrue,
+                at,
+                text: format!("{record:?}"),
+            });
+        }
+    }
+    found
+}
+
+fn rule_of<'a>(story: &'a Story, name: &str) -> Option<&'a JobRule> {
+    story.jobs.iter().find(|job| job.name == name)
+}
+
+fn records_of<'a>(story: &'a Story, job: &'a JobRule) -> impl Iterator<Item = &'a Record> {
+    let records = story.records.iter();
+    records.filter(|record| record.job.as_str() == job.name && record.scheduled_at.is_some())
+}
+
+fn span_of(record: &Record) -> Span {
+    let from = record
+        .scheduled_at
+        .map_or(0, cronlatch::time::Timestamp::millis);
+    let until = record
+        .until
+        .map_or(from, cronlatch::time::Timestamp::millis);
+    Span { from, until }
+}
+
+/// The job's instants within a span.
+fn occurrences(job: &JobRule, span: Span) -> Vec<i64> {
+    let first = span.from.div_euclid(job.interval) * job.interval;
+    let steps = (0..).map(|n| first + n * job.interval);
+    steps
+        .take_while(|due| *due <= span.until)
+        .filter(|due| span.holds(*due))
+        .collect()
+}
+
+/// The runs of each lock, in the order in which they began.
+fn by_lock(story: &Story) -> BTreeMap<&str, Vec<&Entry>> {
+    let mut locks: BTreeMap<&str, Vec<&Entry>> = BTreeMap::new();
+    for run in &story.runs {
+        if let Some(job) = rule_of(story, &run.job) {
+            locks.entry(job.lock).or_default().push(run);
+        }
+    }
+    for runs in locks.values_mut() {
+        runs.sort_by_key(|run| (run.start, run.fence));
+    }
+    locks
+}

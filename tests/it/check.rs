@@ -1,0 +1,72 @@
+//! `cronlatch check`: what it says and what it exits with.
+
+use crate::support::{command, cronlatch};
+
+fn example() -> String {
+    format!("{}/jobs.example.yaml", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn the_example_is_right_and_every_job_of_it_is_shown() {
+    let said = cronlatch(&["check", &example(), "--host", "h"]).expect_code(0);
+    for job in ["hello", "clock", "flaky", "slow", "nightly-report"] {
+        let shown = said.stdout.lines().any(|line| line.starts_with(job));
+        assert!(shown, "{job} is missing in {said:#?}");
+    }
+    assert!(!said.stdout.contains("warning"), "{said:#?}");
+    let json = cronlatch(&["check", "--json", &example(), "--host", "h"]).expect_code(0);
+    let [report] = json.json_lines().try_into().expect("one object");
+    assert_eq!(report["ok"], true);
+    assert_eq!(report["jobs"].as_array().map(Vec::len), Some(5));
+}
+
+#[test]
+fn a_wrong_list_exits_with_78_and_names_every_place() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("jobs.yaml");
+    let text =
+        "jobs:\n  - { name: a, evry: 5s, command: x }\n  - { name: b, every: 5, command: x }\n";
+    std::fs::write(&path, text).expect("a file");
+    let path = path.display().to_string();
+    let said = cronlatch(&["check", &path]).expect_code(78);
+    assert_eq!(said.stdout, "");
+    for place in [
+        ":2:16: error: `evry`",
+        "did you mean `every`?",
+        ":3:23: error: `5`",
+    ] {
+        assert!(
+            said.stderr.contains(place),
+            "{place} is missing in {said:#?}"
+        );
+    }
+    let json = cronlatch(&["check", "--json", &path]).expect_code(78);
+    let [report] = json.json_lines().try_into().expect("one object");
+    assert_eq!(report["ok"], false);
+    assert_eq!(report["errors"][1]["line"], 3);
+    assert_eq!(report["errors"][1]["column"], 23);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_a_configuration_error() {
+    let said = cronlatch(&["check", "/nowhere/jobs.yaml"]).expect_code(78);
+    assert!(
+        said.stderr.contains("/nowhere/jobs.yaml: error:"),
+        "{said:#?}"
+    );
+}
+
+#[test]
+fn a_machine_outside_utc_is_warned_unless_the_list_names_a_zone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("jobs.yaml");
+    let job = "jobs: [{ name: a, schedule: '0 3 * * *', command: x }]\n";
+    std::fs::write(&path, job).expect("a file");
+    let check = |zone: &str| {
+        let mut check = command::command(command::BINARY);
+        check.arg("check").arg(&path).env("TZ", zone);
+        command::output(check).expect_code(0).stdout
+    };
+    assert!(check("Asia/Tokyo").contains("Asia/Tokyo"));
+    assert!(!check("UTC").contains("warning"));
+}

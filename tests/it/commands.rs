@@ -1,0 +1,288 @@
+//! `history`, `status`, `trigger` and `init`, as a person and as a program uses them.
+
+use std::fs;
+use std::path::PathBuf;
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::support::redis::PASSWORD;
+use crate::support::{Daemon, Output, RedisServer, RunLog, command, tree, wait_for, wait_until};
+
+/// A job list, and a directory for whatever the commands keep.
+struct Site {
+    dir: tempfile::TempDir,
+    mark: String,
+}
+
+impl Site {
+    fn new(list: &Value) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        // JSON is YAML.
+        fs::write(dir.path().join("jobs.yaml"), list.to_string()).unwrap();
+        Self {
+            dir,
+            mark: tree::new_mark(),
+        }
+    }
+
+    fn list(&self) -> PathBuf {
+        self.dir.path().join("jobs.yaml")
+    }
+
+    #[track_caller]
+    fn run(&self, args: &[&str]) -> Output {
+        let mut command = command::command(command::BINARY);
+        command
+            .args(args)
+            .env("CRONLATCH_CONFIG", self.list())
+            .env("CRONLATCH_HOST", "here")
+            .env("STATE_DIRECTORY", self.dir.path())
+            .env(tree::MARK, &self.mark);
+        command::output(command)
+    }
+
+    #[track_caller]
+    fn history(&self, args: &[&str]) -> Vec<Value> {
+        let args = [&["history", "--json"], args].concat();
+        self.run(&args).expect_code(0).json_lines()
+    }
+
+    #[track_caller]
+    fn status(&self) -> Value {
+        let status = self.run(&["status", "--json"]).expect_code(0);
+        status.json_lines().remove(0)
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        tree::kill_all(&self.mark);
+    }
+}
+
+/// A job that is due once a year and does this.
+fn job(name: &str, command: &str) -> Value {
+    json!({ "name": name, "schedule": "0 0 1 1 *", "command": command })
+}
+
+#[test]
+fn trigger_wait_shows_output_and_answers_by_the_outcome() {
+    let site = Site::new(&json!({ "jobs": [
+        job("good", "echo well done"),
+        job("bad", "echo alas >&2; exit 3"),
+    ]}));
+    let good = site.run(&["trigger", "good", "--wait"]).expect_code(0);
+    assert!(good.stderr.contains("well done"), "{good:#?}");
+    assert!(good.stdout.contains("succeeded"), "{good:#?}");
+    site.run(&["trigger", "bad", "--wait"]).expect_code(1);
+
+    let [good, bad] = &site.history(&[])[..] else {
+        panic!("two runs, two records");
+    };
+    assert_eq!(good["kind"], "manual");
+    assert_eq!(good["scheduled_at"], Value::Null);
+    assert_eq!(good["outcome"], "succeeded");
+    assert_eq!(good["host"], "here");
+    assert_eq!(good["output_tail"], "well done");
+    assert_eq!(bad["outcome"], "failed");
+    assert_eq!(bad["exit_code"], 3);
+
+    let table = site.run(&["history", "--output"]).expect_code(0).stdout;
+    assert!(
+        table.contains("by hand") && table.contains("alas"),
+        "{table}"
+    );
+}
+
+#[test]
+fn trigger_returns_once_the_run_is_granted_and_the_run_goes_on_alone() {
+    let runs = RunLog::new();
+    let redis = RedisServer::start();
+    let site = Site::new(&json!({
+        "store": redis.url(),
+        "jobs": [job("slow", &runs.endless_job()), job("quick", "true")],
+    }));
+    let granted = site.run(&["trigger", "slow"]).expect_code(0);
+    let run_id = granted.stdout.trim();
+    wait_until("the job has begun", || !runs.entries().is_empty());
+    assert_eq!(runs.entries()[0].run_id, run_id);
+
+    let status = site.status();
+    let slow = &status["jobs"][0];
+    assert_eq!(slow["running"]["run_id"], run_id);
+    assert_eq!(slow["running"]["host"], "here");
+    assert_eq!(slow["running"]["orphaned"], false);
+    assert_eq!(slow["lock"]["by_another"], false);
+
+    // The lock is held: a second run is refused, waited for or not.
+    let refused = site.run(&["trigger", "slow"]).expect_code(75);
+    assert!(refused.stderr.contains("held by here"), "{refused:#?}");
+    site.run(&["trigger", "slow", "--wait"]).expect_code(75);
+    let other = site.run(&["trigger", "quick", "--json"]).expect_code(0);
+    assert!(other.json_lines()[0]["run_id"].is_string());
+
+    // Whoever carries it ends it when told to, and says so.
+    let carrier = wait_for("a process carries the run", || {
+        tree::members(&site.mark).into_iter().find(|pid| {
+            let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.contains("slow") && line.contains("--detached")
+        })
+    });
+    let carrier = nix::unistd::Pid::from_raw(carrier);
+    nix::sys::signal::kill(carrier, Signal::SIGTERM).unwrap();
+    wait_until("the record is there", || {
+        let history = site.history(&["slow"]);
+        history.iter().any(|record| record["outcome"] == "stopped")
+    });
+    wait_until("nothing of it is left", || {
+        tree::members(&site.mark).is_empty()
+    });
+}
+
+#[test]
+fn trigger_says_what_is_wrong_before_anything_runs() {
+    let mut elsewhere = job("elsewhere", "true");
+    elsewhere["hosts"] = json!(["db*"]);
+    let site = Site::new(&json!({ "jobs": [job("nightly-backup", "true"), elsewhere] }));
+    let typo = site.run(&["trigger", "nightly-bakcup"]).expect_code(64);
+    assert!(
+        typo.stderr.contains("did you mean nightly-backup?"),
+        "{typo:#?}"
+    );
+    let host = site.run(&["trigger", "elsewhere"]).expect_code(64);
+    assert!(host.stderr.contains("its hosts are db*"), "{host:#?}");
+    fs::write(site.list(), "jobs: 7").unwrap();
+    site.run(&["trigger", "nightly-backup"]).expect_code(78);
+    site.run(&["status"]).expect_code(78);
+}
+
+#[test]
+fn status_shows_hosts_that_differ_and_a_foreign_lock_that_never_ends_and_no_password() {
+    let redis = RedisServer::with().password().start();
+    let url = redis.url();
+    assert!(url.contains(PASSWORD), "the test is about this");
+    let mut shared = job("shared", "true");
+    shared["lock"] = json!({ "key": "app:nightly" });
+    let site = Site::new(&json!({ "store": url, "jobs": [shared, job("plain", "true")] }));
+    redis.command(&["SET", "app:nightly", "a-deploy-script"]);
+
+    let status = site.status();
+    let [shared, plain] = &status["jobs"].as_array().unwrap()[..] else {
+        panic!("two jobs");
+    };
+    assert_eq!(shared["lock"]["held_by"], "a-deploy-script");
+    assert_eq!(shared["lock"]["without_ttl"], true);
+    assert_eq!(shared["lock"]["by_another"], true);
+    assert_eq!(plain["lock"], Value::Null);
+    assert!(
+        plain["next_at"]
+            .as_str()
+            .unwrap()
+            .ends_with("-01-01T00:00:00Z")
+    );
+    assert_eq!(status["hosts"], json!([]));
+    assert!(!status.to_string().contains(PASSWORD));
+
+    let text = site.run(&["status"]).expect_code(0).stdout;
+    assert!(
+        text.contains("has no TTL") && text.contains(":***@"),
+        "{text}"
+    );
+    assert!(!text.contains(PASSWORD), "{text}");
+    site.run(&["trigger", "shared"]).expect_code(75);
+}
+
+#[test]
+fn status_marks_hosts_whose_list_differs_those_that_drain_and_orphaned_runs() {
+    let redis = RedisServer::start();
+    let runs = RunLog::new();
+    let mut slow = job("slow", &runs.endless_job());
+    slow["schedule"] = json!("* * * * * *");
+    slow["lock"] = json!({ "ttl": "3s" });
+    slow["kill_grace"] = json!("200ms");
+    let list = json!({ "store": redis.url(), "jobs": [slow] });
+    let other = json!({ "store": redis.url(), "jobs": [job("other", "true")] });
+    let site = Site::new(&list);
+    let mut same = Daemon::on("same", list.to_string()).start();
+    let _other = Daemon::on("other", other.to_string()).start();
+    same.wait_until("its job has begun", |_| !runs.entries().is_empty());
+    let host = |name: &str| -> Value {
+        let status = site.status();
+        let hosts = status["hosts"].as_array().unwrap();
+        hosts
+            .iter()
+            .find(|host| host["name"] == name)
+            .cloned()
+            .unwrap_or_default()
+    };
+    wait_until("both hosts are seen, one with another list", || {
+        host("same")["config_differs"] == false && host("other")["config_differs"] == true
+    });
+    wait_until("the run is counted", || host("same")["running"] == 1);
+    assert_eq!(host("same")["draining"], false);
+
+    same.signal(Signal::SIGTERM);
+    wait_until("it drains", || host("same")["draining"] == true);
+    let text = site.run(&["status"]).expect_code(0).stdout;
+    assert!(
+        text.contains("draining") && text.contains("another job list"),
+        "{text}"
+    );
+
+    // Nobody else has this job: what its host leaves open stays open, and is shown for it.
+    same.kill();
+    wait_until("the run is an orphan", || {
+        site.status()["jobs"][0]["running"]["orphaned"] == true
+    });
+    let text = site.run(&["status"]).expect_code(0).stdout;
+    assert!(text.contains("orphaned on same"), "{text}");
+}
+
+#[test]
+fn init_declares_an_empty_store_new_and_refuses_one_in_use() {
+    let redis = RedisServer::with().unmarked().start();
+    for store in [Some(redis.url()), None] {
+        let mut list = json!({ "jobs": [job("a", "true")] });
+        if let Some(url) = store {
+            list["store"] = json!(url);
+        }
+        let site = Site::new(&list);
+        site.run(&["init"]).expect_code(0);
+        site.run(&["trigger", "a", "--wait"]).expect_code(0);
+        let refused = site.run(&["init"]).expect_code(78);
+        assert!(refused.stderr.contains("is not empty"), "{refused:#?}");
+        assert_eq!(site.history(&[]).len(), 1, "init took nothing away");
+    }
+}
+
+#[test]
+fn history_is_in_order_of_time_and_takes_a_limit_and_a_beginning() {
+    let site = Site::new(&json!({ "jobs": [job("a", "true"), job("b", "false")] }));
+    for name in ["a", "b", "a"] {
+        site.run(&["trigger", name, "--wait"]);
+    }
+    let names = |args: &[&str]| -> Vec<String> {
+        let history = site.history(args);
+        let name = |record: &Value| record["job"].as_str().unwrap().to_owned();
+        history.iter().map(name).collect()
+    };
+    assert_eq!(names(&[]), ["a", "b", "a"]);
+    assert_eq!(names(&["a"]), ["a", "a"]);
+    assert_eq!(names(&["--limit", "1"]), ["b", "a"]);
+    assert_eq!(names(&["--since", "1h"]), ["a", "b", "a"]);
+    assert!(names(&["--since", "2100-01-01T00:00:00Z"]).is_empty());
+    site.run(&["history", "c"]).expect_code(64);
+    site.run(&["history", "--since", "yesterday"])
+        .expect_code(64);
+}
+
+#[test]
+fn a_store_that_is_not_there_is_said_to_be_so() {
+    let list = json!({ "store": "redis://127.0.0.1:1/", "jobs": [job("a", "true")] });
+    let site = Site::new(&list);
+    for args in [&["history"][..], &["status"], &["init"], &["trigger", "a"]] {
+        let said = site.run(args).expect_code(69);
+        assert!(said.stderr.contains("does not answer"), "{said:#?}");
+    }
+}

@@ -1,0 +1,556 @@
+//! The store against the protocol's transition function, call by call, over random sequences of
+//! requests: copies, delays, evictions and ends of leases included.
+
+use std::time::Duration;
+
+use cronlatch::names::{JobName, LockName};
+use cronlatch::store::protocol::{self, Clock, Effect, JobState, Key, LockState, Past};
+use cronlatch::store::{
+    Claim, ClaimReply, Drop, Due, Fingerprint, Finish, GapAnswer, JobReport, Kind, Lock, Outcome,
+    Overlap, Range, Record, Registration, Renewal, RunStatus, Settle, Store, Tenure, What,
+};
+use cronlatch::time::Timestamp;
+use proptest::prelude::Strategy;
+use proptest::test_runner::{Config, TestError, TestRunner};
+
+use super::{LONG, Subject, run_id, token};
+
+const CASES: u32 = 60;
+const CLAIMANTS: u8 = 5;
+
+/// One thing that happens. Claimants resend what they sent first, whenever they send.
+#[derive(Clone, Debug)]
+enum Step {
+    Claim(u8, Wish),
+    Resend(u8),
+    Renew(u8),
+    Finish(u8, How),
+    Settle(u8),
+    Evict,
+    Expire,
+    Register(u8, u8),
+}
+
+/// What a claimant wants.
+#[derive(Clone, Debug)]
+struct Wish {
+    job: u8,
+    form: Form,
+}
+
+#[derive(Clone, Debug)]
+enum Form {
+    Bare,
+    Manual,
+    Occurrence {
+        n: u64,
+        prev: bool,
+        /// The watermark a gap answer names: the model's, or a stale one.
+        gap: Option<bool>,
+        late: bool,
+        early: bool,
+        wait: bool,
+        schedule: u8,
+        max_reruns: u32,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum How {
+    WithRecord,
+    GiveBack,
+    Plain,
+}
+
+fn form() -> impl Strategy<Value = Form> {
+    use proptest::prelude::{Just, any};
+    use proptest::prop_oneof;
+    let rarely = || proptest::bool::weighted(0.1);
+    let occurrence = (
+        1..8_u64,
+        any::<bool>(),
+        proptest::option::weighted(0.4, proptest::bool::weighted(0.8)),
+        rarely(),
+        rarely(),
+        any::<bool>(),
+        0..2_u8,
+        0..3_u32,
+    )
+        .prop_map(
+            |(n, prev, gap, late, early, wait, schedule, max_reruns)| Form::Occurrence {
+                n,
+                prev,
+                gap,
+                late,
+                early,
+                wait,
+                schedule,
+                max_reruns,
+            },
+        );
+    prop_oneof![1 => Just(Form::Bare), 1 => Just(Form::Manual), 8 => occurrence]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    use proptest::prelude::Just;
+    use proptest::prop_oneof;
+    let who = || 0..CLAIMANTS;
+    let how = prop_oneof![Just(How::WithRecord), Just(How::GiveBack), Just(How::Plain)];
+    let wish = (0..2_u8, form()).prop_map(|(job, form)| Wish { job, form });
+    prop_oneof![
+        6 => (who(), wish).prop_map(|(who, wish)| Step::Claim(who, wish)),
+        4 => who().prop_map(Step::Resend),
+        2 => who().prop_map(Step::Renew),
+        4 => (who(), how).prop_map(|(who, how)| Step::Finish(who, how)),
+        2 => who().prop_map(Step::Settle),
+        1 => Just(Step::Evict),
+        3 => Just(Step::Expire),
+        1 => (0..2_u8, 0..4_u8).prop_map(|(job, schedule)| Step::Register(job, schedule)),
+    ]
+}
+
+/// What the model keeps besides the states: what was sent, and which fences correspond.
+struct Model<'a, S> {
+    subject: &'a S,
+    store: std::sync::Arc<dyn Store>,
+    lock_name: Lock,
+    lock: LockState,
+    jobs: [Option<JobState>; 2],
+    records: [Vec<Record>; 2],
+    start: Timestamp,
+    sent: Vec<Option<(u8, Claim)>>,
+    /// The model's fences and the store's, which differ by the clock alone.
+    fences: Vec<(u64, u64)>,
+}
+
+fn job(n: u8) -> JobName {
+    JobName::parse(["one", "two"][usize::from(n)]).unwrap()
+}
+
+impl<S: Subject> Model<'_, S> {
+    async fn clock(&self) -> Clock {
+        let now = self.store.now().await.unwrap();
+        at(now)
+    }
+
+    async fn register(&mut self, n: u8, schedule: u8) -> Result<(), String> {
+        let registration = Registration {
+            job: job(n),
+            lock: self.lock_name.clone(),
+            fingerprint: Fingerprint(format!("f{schedule}")),
+            ttl: LONG,
+        };
+        let theirs = self
+            .store
+            .register(std::slice::from_ref(&registration))
+            .await;
+        let theirs = theirs.unwrap().remove(0);
+        let state = &mut self.jobs[usize::from(n)];
+        let ours = protocol::register(&self.lock, state, at(theirs.now), &registration);
+        self.start = self.start.max(theirs.now);
+        same("decided until", ours.decided_until, theirs.decided_until)?;
+        same(
+            "open",
+            ours.open
+                .map(|open| (open.run_id, open.attempt, open.remaining.is_zero())),
+            theirs
+                .open
+                .map(|open| (open.run_id, open.attempt, open.remaining.is_zero())),
+        )
+    }
+
+    fn claim_for(&self, who: u8, number: usize, wish: &Wish) -> Claim {
+        let name = format!("{who}-{number}");
+        let job_name = job(wish.job);
+        let what = match wish.form {
+            Form::Bare => What::Lock,
+            Form::Manual => What::Manual { job: job_name },
+            Form::Occurrence {
+                n,
+                prev,
+                gap,
+                late,
+                early,
+                wait,
+                schedule,
+                max_reruns,
+            } => {
+                let at = |n: u64| self.start.plus(Duration::from_secs(n));
+                let last = self.jobs[usize::from(wish.job)]
+                    .as_ref()
+                    .map(|job| job.last);
+                let undecided = (1..n).find(|n| last.is_some_and(|last| at(*n) > last));
+                let drop = undecided.map(|from| Drop {
+                    range: Range {
+                        from: at(from),
+                        until: at(n - 1),
+                        count: n - from,
+                    },
+                    outcome: Outcome::Missed,
+                    reason: "dropped".to_owned(),
+                });
+                What::Occurrence {
+                    job: job_name,
+                    kind: Kind::Schedule,
+                    due: Due {
+                        scheduled_at: at(n),
+                        not_before: if early {
+                            at(1_000_000)
+                        } else {
+                            Timestamp::EPOCH
+                        },
+                        deadline: if late {
+                            Timestamp::EPOCH
+                        } else {
+                            at(1_000_000)
+                        },
+                        prev: (prev && n > 1).then(|| at(n - 1)),
+                        fingerprint: Fingerprint(format!("f{schedule}")),
+                        gap: gap.zip(last).map(|(right, last)| GapAnswer {
+                            if_last: if right {
+                                last
+                            } else {
+                                last.minus(Duration::from_millis(1))
+                            },
+                            drop: drop.into_iter().collect(),
+                        }),
+                        max_reruns,
+                    },
+                    overlap: if wait { Overlap::Wait } else { Overlap::Skip },
+                    keep: 1000,
+                }
+            }
+        };
+        Claim {
+            lock: self.lock_name.clone(),
+            token: token(&name),
+            run_id: run_id(&name),
+            ttl: LONG,
+            what,
+        }
+    }
+
+    fn keep(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            let Effect::Append {
+                record, follows, ..
+            } = effect
+            else {
+                continue;
+            };
+            let records = &mut self.records[usize::from(record.job == job(1))];
+            let merged = records
+                .last()
+                .and_then(|newest| protocol::merge(newest, &record, follows));
+            if merged.is_some() {
+                records.pop();
+            }
+            records.push(merged.unwrap_or(*record));
+        }
+    }
+
+    async fn claim(&mut self, n: u8, claim: &Claim) -> Result<(), String> {
+        // A schedule must be known before: the instant of first sight is the store's own.
+        if let What::Occurrence { due, .. } = &claim.what {
+            let schedule = due.fingerprint.0[1..].parse().unwrap_or(0);
+            self.register_quietly(n, schedule).await?;
+        }
+        let theirs = self.store.claim(claim).await.unwrap();
+        let clock = match theirs {
+            ClaimReply::Granted { at: instant, .. } => at(instant),
+            _ => self.clock().await,
+        };
+        let state = &mut self.jobs[usize::from(n)];
+        let (ours, effects) = protocol::claim(&mut self.lock, state, clock, claim);
+        self.keep(effects);
+        if let (
+            ClaimReply::Granted { fence: ours, .. },
+            ClaimReply::Granted { fence: theirs, .. },
+        ) = (&ours, &theirs)
+        {
+            self.fences.push((*ours, *theirs));
+        }
+        same("claim", timeless(ours), timeless(theirs))
+    }
+
+    /// Registers without moving the start of the schedule.
+    async fn register_quietly(&mut self, n: u8, schedule: u8) -> Result<(), String> {
+        let start = self.start;
+        let known = self.jobs[usize::from(n)].as_ref().is_some_and(|job| {
+            let name = format!("f{schedule}");
+            job.fingerprints.iter().any(|(known, _)| known.0 == name)
+        });
+        if !known {
+            self.register(n, schedule).await?;
+            self.start = start;
+        }
+        Ok(())
+    }
+
+    async fn run(&mut self, number: usize, step: &Step) -> Result<(), String> {
+        match step {
+            Step::Claim(who, wish) => {
+                let claim = self.claim_for(*who, number, wish);
+                self.sent[usize::from(*who)] = Some((wish.job, claim.clone()));
+                self.claim(wish.job, &claim).await
+            }
+            Step::Register(n, schedule) => self.register_quietly(*n, *schedule).await,
+            Step::Evict => {
+                self.subject.evict(&self.lock_name).await;
+                self.lock.key = Key::Absent;
+                Ok(())
+            }
+            Step::Expire => {
+                self.subject.expire(&self.lock_name).await;
+                self.lock.key = Key::Absent;
+                self.lock.lease_end = 0;
+                Ok(())
+            }
+            Step::Resend(who) | Step::Renew(who) | Step::Finish(who, _) | Step::Settle(who) => {
+                match self.sent[usize::from(*who)].clone() {
+                    Some((n, claim)) => self.follow_up(n, &claim, step).await,
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
+    async fn follow_up(&mut self, n: u8, claim: &Claim, step: &Step) -> Result<(), String> {
+        let (lock, token) = (claim.lock.clone(), claim.token.clone());
+        let state = usize::from(n);
+        match step {
+            Step::Renew(_) => {
+                let ttl = LONG;
+                let tenure = Tenure::of_lock(0, claim.run_id.clone());
+                let renewal = Renewal {
+                    lock,
+                    token,
+                    ttl,
+                    tenure,
+                };
+                let theirs = self.store.renew(std::slice::from_ref(&renewal)).await;
+                let clock = self.clock().await;
+                let (ours, _) = protocol::renew(&mut self.lock, &mut None, clock, &renewal);
+                same("renew", ours, theirs.unwrap()[0])
+            }
+            Step::Finish(_, how) => {
+                let finish = finish_of(n, claim, *how);
+                let theirs = self.store.finish(&finish).await.unwrap();
+                let clock = self.clock().await;
+                let mut none = None;
+                let job = if finish.job.is_some() {
+                    &mut self.jobs[state]
+                } else {
+                    &mut none
+                };
+                let (ours, effects) = protocol::finish(&mut self.lock, job, clock, &finish);
+                self.keep(effects);
+                same("finish", ours, theirs)
+            }
+            Step::Settle(_) => {
+                let settle = Settle {
+                    lock,
+                    job: job(n),
+                    run_id: claim.run_id.clone(),
+                    keep: 1000,
+                };
+                let theirs = self.store.settle(&settle).await.unwrap();
+                let clock = self.clock().await;
+                let job = &mut self.jobs[state];
+                let (ours, effects) = protocol::settle(&mut self.lock, job, clock, &settle);
+                self.keep(effects);
+                same("settle", ours, theirs)
+            }
+            _ => self.claim(n, claim).await,
+        }
+    }
+
+    /// Ledgers, holders and histories agree as well.
+    async fn compare(&mut self) -> Result<(), String> {
+        let clock = self.clock().await;
+        for n in 0..2_u8 {
+            let asked = [(job(n), self.lock_name.clone())];
+            let theirs = self.store.jobs(&asked).await.unwrap().remove(0);
+            let state = self.jobs[usize::from(n)].as_ref();
+            let ours = protocol::report(&job(n), &self.lock, true, state, clock);
+            same("report", seen(&ours), seen(&theirs))?;
+            let theirs = self.store.history(&job(n), &self.lock_name, 1000).await;
+            let mut theirs = theirs.unwrap();
+            theirs.reverse();
+            same(
+                "history",
+                told(&self.records[usize::from(n)]),
+                told(&theirs),
+            )?;
+        }
+        for (one, other) in self
+            .fences
+            .iter()
+            .flat_map(|a| self.fences.iter().map(move |b| (a, b)))
+        {
+            same("order of fences", one.0.cmp(&other.0), one.1.cmp(&other.1))?;
+        }
+        Ok(())
+    }
+}
+
+fn finish_of(n: u8, claim: &Claim, how: How) -> Finish {
+    let scheduled_at = match &claim.what {
+        What::Occurrence { due, .. } => Some(due.scheduled_at),
+        What::Lock | What::Manual { .. } => None,
+    };
+    let with_job = !matches!(claim.what, What::Lock);
+    let record = Record {
+        job: job(n),
+        run_id: Some(claim.run_id.clone()),
+        kind: Kind::Schedule,
+        scheduled_at,
+        until: None,
+        count: None,
+        started_at: None,
+        finished_at: None,
+        host: None,
+        outcome: Outcome::Succeeded,
+        reason: None,
+        by: None,
+        exit_code: Some(0),
+        signal: None,
+        attempts: 1,
+        fence: Some(1),
+        output_tail: None,
+    };
+    Finish {
+        lock: claim.lock.clone(),
+        token: claim.token.clone(),
+        record: (with_job && matches!(how, How::WithRecord)).then_some(record),
+        job: with_job.then(|| job(n)),
+        give_back: matches!(how, How::GiveBack),
+        keep: 1000,
+    }
+}
+
+fn at(now: Timestamp) -> Clock {
+    let millis = u64::try_from(now.millis()).unwrap();
+    Clock {
+        micros: millis * 1000,
+        lease: millis,
+        past: Past::default(),
+    }
+}
+
+/// The reply without what depends on the very millisecond.
+fn timeless(reply: ClaimReply) -> ClaimReply {
+    let whether = |d: Duration| Duration::from_secs(u64::from(!d.is_zero()));
+    match reply {
+        ClaimReply::Granted { attempt, .. } => ClaimReply::Granted {
+            fence: 0,
+            attempt,
+            at: Timestamp::EPOCH,
+        },
+        ClaimReply::Early { by } => ClaimReply::Early { by: whether(by) },
+        ClaimReply::Held { by, remaining } => ClaimReply::Held {
+            by,
+            remaining: remaining.map(whether),
+        },
+        ClaimReply::AlreadyClaimed(RunStatus::Running {
+            by,
+            run_id,
+            attempt,
+            remaining,
+        }) => ClaimReply::AlreadyClaimed(RunStatus::Running {
+            by,
+            run_id,
+            attempt,
+            remaining: whether(remaining),
+        }),
+        other => other,
+    }
+}
+
+fn seen(report: &JobReport) -> String {
+    let open = report.open.as_ref().map(|open| {
+        let lives = !open.remaining.is_zero();
+        (
+            open.scheduled_at,
+            &open.run_id,
+            &open.by,
+            open.attempt,
+            lives,
+        )
+    });
+    let holder = report.holder.as_ref().map(|holder| &holder.value);
+    let JobReport {
+        last, fingerprints, ..
+    } = report;
+    format!("{last:?} {fingerprints:?} {open:?} {holder:?}")
+}
+
+/// The records without their times.
+fn told(records: &[Record]) -> Vec<String> {
+    let timeless = records.iter().cloned().map(|record| Record {
+        started_at: None,
+        finished_at: None,
+        fence: record.fence.map(|fence| fence.min(1)),
+        ..record
+    });
+    timeless.map(|record| format!("{record:?}")).collect()
+}
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "what is compared is made for it"
+)]
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, ours: T, theirs: T) -> Result<(), String> {
+    if ours == theirs {
+        Ok(())
+    } else {
+        Err(format!(
+            "{what}:\n  protocol {ours:?}\n  store    {theirs:?}"
+        ))
+    }
+}
+
+async fn play(subject: &impl Subject, case: usize, steps: &[Step]) -> Result<(), String> {
+    let mut model = Model {
+        subject,
+        store: subject.store(),
+        lock_name: Lock::named(&LockName::parse(&format!("agree-{case}")).unwrap()),
+        lock: LockState::default(),
+        jobs: [None, None],
+        records: [Vec::new(), Vec::new()],
+        start: Timestamp::EPOCH,
+        sent: vec![None; usize::from(CLAIMANTS)],
+        fences: Vec::new(),
+    };
+    model.register(0, 0).await?;
+    model.register(1, 0).await?;
+    for (number, step) in steps.iter().enumerate() {
+        let done = model.run(number, step).await;
+        done.map_err(|e| format!("step {number}, {step:?}: {e}"))?;
+    }
+    model.compare().await
+}
+
+pub(crate) async fn the_store_does_what_the_protocol_says_call_by_call(subject: &impl Subject) {
+    let runtime = tokio::runtime::Handle::current();
+    let cases = std::cell::Cell::new(0);
+    let config = Config {
+        cases: CASES,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    tokio::task::block_in_place(|| {
+        let outcome =
+            TestRunner::new(config).run(&proptest::collection::vec(step(), 1..40), |steps| {
+                cases.set(cases.get() + 1);
+                runtime
+                    .block_on(play(subject, cases.get(), &steps))
+                    .map_err(proptest::test_runner::TestCaseError::fail)
+            });
+        match outcome {
+            Ok(()) => (),
+            Err(TestError::Fail(reason, steps)) => panic!("{reason}\nin {steps:#?}"),
+            Err(abort) => panic!("{abort}"),
+        }
+    });
+}

@@ -1,0 +1,279 @@
+//! How leases and runs end: renewed, finished, given back, settled, released.
+
+use std::time::{Duration, Instant};
+
+use cronlatch::names::LockName;
+use cronlatch::store::{
+    Claim, ClaimReply, Due, Finish, FinishReply, Lock, Outcome, RenewReply, Renewal, RunStatus,
+};
+
+use super::{LONG, SHORT, Scene, Subject, eventually, token};
+
+pub(crate) async fn a_finish_is_written_once_however_often_it_comes(subject: &impl Subject) {
+    let scene = Scene::new(subject).await;
+    scene.send(&scene.claim("a", 1)).await;
+    let finish = scene.success("a", 1);
+    for store in [subject.store(), subject.another(), subject.store()] {
+        assert_eq!(store.finish(&finish).await.unwrap(), FinishReply::Released);
+    }
+    // Also when the lock is another's by then.
+    scene.send(&scene.bare("b")).await;
+    assert_eq!(scene.finish(&finish).await, FinishReply::Released);
+    assert_eq!(scene.renew("b").await, RenewReply::Renewed);
+    assert_eq!(scene.outcomes().await, [Outcome::Succeeded]);
+}
+
+pub(crate) async fn a_finish_without_the_lock_touches_nothing_of_another(subject: &impl Subject) {
+    let scene = Scene::new(subject).await;
+    scene.send(&scene.claim("a", 1)).await;
+    subject.expire(&scene.lock).await;
+    scene.send(&scene.claim("b", 2)).await;
+    let finish = scene.success("a", 1);
+    for _ in 0..2 {
+        assert_eq!(scene.finish(&finish).await, FinishReply::Lost);
+    }
+    assert_eq!(scene.renew("b").await, RenewReply::Renewed);
+    assert_eq!(
+        scene.outcomes().await,
+        [Outcome::Interrupted, Outcome::Succeeded]
+    );
+    let running = scene.send(&scene.claim("c", 2)).await;
+    assert!(
+        matches!(&running, ClaimReply::AlreadyClaimed(RunStatus::Running { by, .. }) if by == "host-b"),
+        "{running:?}"
+    );
+}
+
+pub(crate) async fn what_is_given_back_may_be_taken_by_another(subject: &impl Subject) {
+    let scene = Scene::new(subject).await;
+    scene.send(&scene.claim("a", 1)).await;
+    assert_eq!(scene.give_back("a").await, FinishReply::Released);
+    assert_eq!(scene.last().await, Some(scene.start));
+    assert_eq!(scene.give_back("a").await, FinishReply::Released);
+    let reply = scene.send(&scene.claim("b", 1)).await;
+    assert_eq!(Scene::granted(&reply).1, 1);
+    assert!(scene.history().await.is_empty());
+}
+
+pub(crate) async fn what_is_given_back_too_late_is_missed(subject: &impl Subject) {
+    let scene = Scene::new(subject).await;
+    scene.send(&scene.claim("a", 1)).await;
+    scene.send(&scene.claim("b", 2)).await;
+    assert_eq!(scene.give_back("a").await, FinishReply::Released);
+    assert_eq!(scene.last().await, Some(scene.at(2)));
+    let history = scene.history().await;
+    assert_eq!(history[0].outcome, Outcome::Skipped);
+    assert_eq!(history[1].outcome, Outcome::Missed);
+    assert_eq!(history[1].scheduled_at, Some(scene.at(1)));
+    assert_eq!(history[1].attempts, 0);
+}
+
+pub(crate) async fn a_rerun_that_is_given_back_is_still_to_be_rerun(subject: &impl Subject) {
+    let scene = Scene::new(subject).await;
+    let due = Due {
+        max_reruns: 1,
+        ..scene.due(1)
+    };
+    scene.send(&scene.claim_due("a", due.clone())).await;
+    subject.expire(&scene.lock).await;
+    let second = scene.send(&scene.claim_due("b", due.clone())).await;
+    assert_eq!(Scene::granted(&second).1, 2);
+    assert_eq!(scene.give_back("b").await, FinishReply::Released);
+    let third = scene.send(&scene.claim_due("c", due)).await;
+    assert_eq!(Scene::granted(&third).1, 2);
+    assert_eq!(scene.outcomes().await, [Outcome::Interrupted]);
+}
+
+pub(crate) async fn a_record_of_a_run_without_the_store_moves_the_watermark(
+    subject: &impl Subject,
+) {
+    let scene = Scene::new(subject).await;
+    let finish = scene.success("a", 1);
+    assert_eq!(scene.finish(&finish).await, FinishReply::Lost);
+    assert_eq!(scene.last().await, Some(scene.at(1)));
+    let reply = scene.send(&scene.claim("b", 1)).await;
+    assert_eq!(reply, ClaimReply::AlreadyClaimed(RunStatus::Decided));
+}
+
+pub(crate) async fn a_run_closed_without_a_verdict_gets_one(subject: &impl Subject) {
+    let scene = Scene::new(subject).await;
+    scene.send(&scene.claim("a", 1)).await;
+    let finish = scene.ending("a");
+    assert_eq!(scene.finish(&finish).await, FinishReply::Released);
+    let history = scene.history().await;
+    assert_eq!(history.len(), 1);
+    assert_eq!(history[0].outcome, Outcome::Interrupted);
+    assert_eq!(history[0].scheduled_at, Some(scene.at(1)));
+}
+
+pub(crate) async fn a_renewal_says_renewed_taken_or_absent(subject: &impl Subject) {
+    let scene = Scene::new(subject).await;
+    assert_eq!(scene.renew("a").await, RenewReply::Absent);
+    scene.send(&scene.bare("a")).await;
+    assert_eq!(scene.renew("a").await, RenewReply::Renewed);
+    assert_eq!(scene.renew("b").await, RenewReply::Taken);
+    subject.expire(&scene.lock).await;
+    assert_eq!(scene.renew("a").await, RenewReply::Absent);
+    scene.send(&scene.bare("b")).await;
+    assert_eq!(scene.renew("a").await, RenewReply::Taken);
+    assert_eq!(scene.renew("b").await, RenewReply::Renewed);
+    scene.finish(&scene.ending("b")).await;
+    assert_eq!(scene.renew("b").await, RenewReply::Absent);
+    // What is renewed lasts: a short lease is still there after its first end.
+    let short = Claim {
+        ttl: SHORT,
+        ..scene.bare("s")
+    };
+    scene.send(&short).await;
+    let began = Instant::now();
+    while began.elapsed() < SHORT * 3 {
+        let renewal = Renewal {
+            ttl: LONG,
+            ..scene.renewal("s")
+        };
+        assert_eq!(
+            scene.store.renew(&[renewal]).await.unwrap(),
+            [RenewReply::Renewed]
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(matches!(
+        scene.send(&scene.bare("t")).await,
+        ClaimReply::Held { .. }
+    ));
+}
+
+pub(crate) async fn a_lock_gone_before_its_lease_end_is_its_holders_alone(subject: &impl Subject) {
+    let scene = Scene::new(subject).await;
+    scene.send(&scene.claim("a", 1)).await;
+    subject.evict(&scene.lock).await;
+    let ClaimReply::Held { by, remaining } = scene.send(&scene.bare("b")).await else {
+        panic!("granted before its end");
+    };
+    assert_eq!(by, "host-a");
+    assert!(remaining.is_some_and(|left| left > LONG / 2 && left <= LONG));
+    assert_eq!(scene.renew("b").await, RenewReply::Absent);
+    assert!(!scene.settle("a").await, "its lease is not over");
+    assert_eq!(scene.renew("a").await, RenewReply::Renewed);
+    assert_eq!(scene.renew("b").await, RenewReply::Taken);
+    assert_eq!(
+        scene.finish(&scene.success("a", 1)).await,
+        FinishReply::Released
+    );
+    // One that was short is free once its end has come.
+    let short = Claim {
+        ttl: SHORT,
+        ..scene.bare("s")
+    };
+    scene.send(&short).await;
+    subject.evict(&scene.lock).await;
+    let next = scene.bare("c");
+    eventually("the lease ends", async || {
+        matches!(scene.send(&next).await, ClaimReply::Granted { .. }).then_some(())
+    })
+    .await;
+}
+
+pub(crate) async fn many_leases_are_renewed_in_one_batch(subject: &impl Subject) {
+    const LEASES: usize = 1100;
+    let store = subject.store();
+    let lock = |n: usize| Lock::named(&LockName::parse(&format!("many-{n}")).unwrap());
+    let scene = Scene::new(subject).await;
+    let mut claiming = tokio::task::JoinSet::new();
+    // Every tenth is held by somebody else, every eleventh by nobody.
+    for n in (0..LEASES).filter(|n| n % 11 != 0) {
+        let who = if n % 10 == 0 { "other" } else { "me" };
+        let claim = Claim {
+            lock: lock(n),
+            ..scene.bare(who)
+        };
+        let store = subject.store();
+        claiming.spawn(async move { store.claim(&claim).await.unwrap() });
+    }
+    for reply in claiming.join_all().await {
+        Scene::granted(&reply);
+    }
+    let renewals: Vec<_> = (0..LEASES)
+        .map(|n| Renewal {
+            lock: lock(n),
+            token: token("me"),
+            ttl: LONG,
+            tenure: super::Tenure::of_lock(0, super::run_id("me")),
+        })
+        .collect();
+    let replies = store.renew(&renewals).await.unwrap();
+    assert_eq!(replies.len(), LEASES);
+    for (n, reply) in replies.into_iter().enumerate() {
+        let expected = if n % 11 == 0 {
+            RenewReply::Absent
+        } else if n % 10 == 0 {
+            RenewReply::Taken
+        } else {
+            RenewReply::Renewed
+        };
+        assert_eq!(reply, expected, "lease {n}");
+    }
+    assert_eq!(store.renew(&[]).await.unwrap(), []);
+}
+
+pub(crate) async fn an_orphan_is_settled_once_and_a_living_run_never(subject: &impl Subject) {
+    let scene = Scene::new(subject).await;
+    assert!(!scene.settle("a").await, "there is no run");
+    scene.send(&scene.claim("a", 1)).await;
+    assert!(!scene.settle("a").await, "it lives");
+    subject.expire(&scene.lock).await;
+    assert!(!scene.settle("b").await, "it is another");
+    assert!(scene.settle("a").await);
+    assert!(!scene.settle("a").await);
+    let history = scene.history().await;
+    assert_eq!(history.len(), 1);
+    assert_eq!(history[0].outcome, Outcome::Interrupted);
+    assert_eq!(history[0].run_id, Some(super::run_id("a")));
+    let reply = scene.send(&scene.claim("b", 1)).await;
+    assert_eq!(reply, ClaimReply::AlreadyClaimed(RunStatus::Decided));
+    // The host was not dead after all: its word counts, and it holds nothing.
+    let finish = scene.success("a", 1);
+    assert_eq!(scene.finish(&finish).await, FinishReply::Lost);
+    assert_eq!(
+        scene.outcomes().await,
+        [Outcome::Interrupted, Outcome::Succeeded]
+    );
+}
+
+pub(crate) async fn a_release_wakes_who_waits_for_it(subject: &impl Subject) {
+    let scene = Scene::new(subject).await;
+    for (n, waiter) in [(1, subject.store()), (2, subject.another())] {
+        let who = format!("a{n}");
+        Scene::granted(&scene.send(&scene.claim(&who, n)).await);
+        let lock = scene.lock.clone();
+        let next = scene.bare(&format!("b{n}"));
+        let waiting = tokio::spawn(async move {
+            loop {
+                match waiter.claim(&next).await.unwrap() {
+                    ClaimReply::Granted { .. } => return,
+                    ClaimReply::Held { .. } => waiter.released(&lock, LONG).await.unwrap(),
+                    other => panic!("{other:?}"),
+                }
+            }
+        });
+        // Whether the waiter has begun to listen by now must not matter for long.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let finish = scene.success(&who, n);
+        assert_eq!(scene.finish(&finish).await, FinishReply::Released);
+        let woken = tokio::time::timeout(Duration::from_secs(60), waiting).await;
+        woken.expect("woken long before its limit").unwrap();
+        let finish = Finish {
+            job: None,
+            ..scene.ending(&format!("b{n}"))
+        };
+        assert_eq!(scene.finish(&finish).await, FinishReply::Released);
+    }
+}
+
+pub(crate) async fn waiting_for_a_release_ends_at_its_limit(subject: &impl Subject) {
+    let scene = Scene::new(subject).await;
+    scene.send(&scene.bare("a")).await;
+    let waited = scene.store.released(&scene.lock, Duration::from_millis(50));
+    let waited = tokio::time::timeout(Duration::from_secs(60), waited).await;
+    waited.expect("at most its limit").unwrap();
+}

@@ -1,0 +1,405 @@
+//! What every store must do, said once: each store runs these cases through [`contract`].
+//!
+//! A store comes in as a [`Subject`]: the store itself and the few things that only its own
+//! backend can do, such as losing a key.
+
+pub(crate) mod agreement;
+pub(crate) mod claims;
+pub(crate) mod endings;
+pub(crate) mod gaps;
+pub(crate) mod reads;
+pub(crate) mod sharing;
+
+/// One test for each case, on the store that `$subject` (an async function) makes; or one test
+/// for all of them, one after the other on one `$home`, whose servers take long to start.
+macro_rules! contract {
+    (in one test: $home:path) => { $crate::contract::contract! { @list one $home } };
+    ($subject:path) => { $crate::contract::contract! { @list cases $subject } };
+    (@list $how:ident $subject:path) => {
+        $crate::contract::contract! { @$how $subject,
+            claims: [
+                an_occurrence_is_granted_once_even_when_the_lock_is_free_again,
+                the_same_claim_again_gets_the_same_answer,
+                a_copy_of_a_claim_that_arrives_after_its_finish_is_not_granted,
+                a_claim_cancelled_before_it_arrives_is_not_granted,
+                the_loser_learns_who_runs_it,
+                an_early_claim_is_told_how_long_to_wait_and_leaves_no_trace,
+                past_its_deadline_an_occurrence_is_missed_once,
+                with_skip_a_held_lock_decides_the_occurrence,
+                with_wait_a_held_lock_decides_nothing,
+                a_lease_ends_by_itself_and_not_before,
+                fences_rise_whoever_takes_the_lock,
+                of_many_hosts_one_is_granted_the_occurrence,
+                a_manual_run_never_moves_the_watermark,
+                an_orphan_is_run_again_as_often_as_allowed,
+                a_rerun_waits_for_a_held_lock,
+            ],
+            gaps: [
+                a_gap_is_answered_with_the_watermark_and_filled_in_one_step,
+                a_stale_gap_answer_changes_nothing,
+                an_unknown_job_starts_from_the_occurrence_before_the_claimed_one,
+                a_new_job_starts_from_now,
+                a_changed_schedule_has_no_gap_before_it_was_first_seen,
+                of_four_schedules_the_one_first_seen_first_is_forgotten,
+            ],
+            endings: [
+                a_finish_is_written_once_however_often_it_comes,
+                a_finish_without_the_lock_touches_nothing_of_another,
+                what_is_given_back_may_be_taken_by_another,
+                what_is_given_back_too_late_is_missed,
+                a_rerun_that_is_given_back_is_still_to_be_rerun,
+                a_record_of_a_run_without_the_store_moves_the_watermark,
+                a_run_closed_without_a_verdict_gets_one,
+                a_renewal_says_renewed_taken_or_absent,
+                a_lock_gone_before_its_lease_end_is_its_holders_alone,
+                many_leases_are_renewed_in_one_batch,
+                an_orphan_is_settled_once_and_a_living_run_never,
+                a_release_wakes_who_waits_for_it,
+                waiting_for_a_release_ends_at_its_limit,
+            ],
+            sharing: [
+                jobs_that_share_a_lock_exclude_each_other,
+                a_shared_lock_lost_under_one_job_is_not_given_to_the_other,
+                without_exclusion_a_host_still_does_not_overlap_itself,
+                a_raw_key_is_a_lock_of_its_own,
+                a_foreign_value_under_a_raw_key_is_respected,
+                a_key_of_another_type_counts_as_held,
+            ],
+            reads: [
+                a_record_comes_back_as_it_went_in,
+                the_history_is_newest_first_and_capped,
+                equal_skips_lose_no_occurrence,
+                a_job_is_reported_with_its_run_and_its_holder,
+                an_unknown_job_is_reported_as_such,
+                a_host_is_forgotten_when_it_falls_silent,
+                only_an_empty_store_can_be_declared_new,
+                the_clock_of_the_store_is_read,
+            ],
+            agreement: [the_store_does_what_the_protocol_says_call_by_call],
+        }
+    };
+    (@one $home:path, $($part:ident: [$($case:ident),* $(,)?],)*) => {
+        #[test]
+        fn every_case_of_the_contract_holds() {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            let home = $home();
+            $($(
+                eprintln!("case {}", stringify!($case));
+                runtime.block_on(async {
+                    let subject = home.subject().await;
+                    $crate::contract::$part::$case(&subject).await;
+                });
+            )*)*
+        }
+    };
+    (@cases $subject:path, $($part:ident: [$($case:ident),* $(,)?],)*) => {
+        $($(
+            #[test]
+            fn $case() {
+                let runtime = tokio::runtime::Builder::new_multi_thread()
+                    .worker_threads(2)
+                    .enable_all()
+                    .build()
+                    .expect("a runtime");
+                runtime.block_on(async {
+                    let subject = $subject().await;
+                    $crate::contract::$part::$case(&subject).await;
+                });
+            }
+        )*)*
+    };
+}
+pub(crate) use contract;
+
+mod cluster;
+mod redis;
+mod redlock;
+mod sentinel;
+mod sqlite;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
+use cronlatch::store::{
+    Claim, ClaimReply, Due, Fingerprint, Finish, FinishReply, Kind, Lock, Outcome, Overlap, Record,
+    Registration, RenewReply, Renewal, Settle, Store, Tenure, What,
+};
+use cronlatch::time::Timestamp;
+
+/// A store under test, empty when it is handed over.
+#[async_trait]
+pub(crate) trait Subject: Send + Sync {
+    /// The store as one host has it.
+    fn store(&self) -> Arc<dyn Store>;
+
+    /// The same store as another host has it: with a connection of its own.
+    fn another(&self) -> Arc<dyn Store>;
+
+    /// Deletes the lock itself, as an eviction would, and leaves its state.
+    async fn evict(&self, lock: &Lock);
+
+    /// Brings the end of the lock's lease: the lock is gone, its lease end has passed.
+    async fn expire(&self, lock: &Lock);
+
+    /// Writes what another program would; false where no other program can.
+    async fn foreign(&self, key: &str, value: Foreign<'_>) -> bool {
+        let _ = (key, value);
+        false
+    }
+
+    /// Takes away what says that the store was declared new, where there is such a thing.
+    async fn unmark(&self) {}
+}
+
+/// What another program may have under a raw key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Foreign<'a> {
+    /// `SET key value`, with `PX` if there is a TTL.
+    Value(&'a str, Option<Duration>),
+    /// A key of another type, a list for instance.
+    List,
+}
+
+/// Long enough to outlast any test.
+pub(crate) const LONG: Duration = Duration::from_secs(300);
+
+/// A lease that is meant to end within the test.
+pub(crate) const SHORT: Duration = Duration::from_millis(300);
+
+/// A job of the schedule `f1` with an occurrence every second, registered just now.
+///
+/// Its occurrences lie after the registration, which is what the ledger asks; `not_before` lies
+/// in the past, so that nobody has to wait for them.
+pub(crate) struct Scene {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) lock: Lock,
+    pub(crate) job: JobName,
+    /// The watermark at the start.
+    pub(crate) start: Timestamp,
+}
+
+impl Scene {
+    pub(crate) async fn new(subject: &impl Subject) -> Self {
+        Self::with_lock(subject, Lock::named(&LockName::parse("l").unwrap())).await
+    }
+
+    pub(crate) async fn with_lock(subject: &impl Subject, lock: Lock) -> Self {
+        Self::of(subject, lock, "j").await
+    }
+
+    pub(crate) async fn of(subject: &impl Subject, lock: Lock, job: &str) -> Self {
+        let store = subject.store();
+        let job = JobName::parse(job).unwrap();
+        let start = register(&*store, &job, &lock, "f1").await;
+        Self {
+            store,
+            lock,
+            job,
+            start,
+        }
+    }
+
+    /// The schedule's `n`th occurrence after the registration.
+    pub(crate) fn at(&self, n: u64) -> Timestamp {
+        self.start.plus(Duration::from_secs(n))
+    }
+
+    pub(crate) fn due(&self, n: u64) -> Due {
+        Due {
+            scheduled_at: self.at(n),
+            not_before: Timestamp::EPOCH,
+            deadline: self.start.plus(Duration::from_secs(3600 * 24)),
+            prev: None,
+            fingerprint: Fingerprint("f1".to_owned()),
+            gap: None,
+            max_reruns: 0,
+        }
+    }
+
+    pub(crate) fn claim_due(&self, who: &str, due: Due) -> Claim {
+        Claim {
+            lock: self.lock.clone(),
+            token: token(who),
+            run_id: run_id(who),
+            ttl: LONG,
+            what: What::Occurrence {
+                job: self.job.clone(),
+                kind: Kind::Schedule,
+                due,
+                overlap: Overlap::Skip,
+                keep: 100,
+            },
+        }
+    }
+
+    /// The claim of the `n`th occurrence by `who`; a held lock skips it.
+    pub(crate) fn claim(&self, who: &str, n: u64) -> Claim {
+        self.claim_due(who, self.due(n))
+    }
+
+    /// The claim of the lock alone.
+    pub(crate) fn bare(&self, who: &str) -> Claim {
+        Claim {
+            what: What::Lock,
+            ..self.claim(who, 1)
+        }
+    }
+
+    pub(crate) async fn send(&self, claim: &Claim) -> ClaimReply {
+        self.store.claim(claim).await.expect("the store answers")
+    }
+
+    /// Claims and must be granted; answers fence and attempt.
+    #[track_caller]
+    pub(crate) fn granted(reply: &ClaimReply) -> (u64, u32) {
+        match reply {
+            ClaimReply::Granted { fence, attempt, .. } => (*fence, *attempt),
+            other => panic!("not granted: {other:?}"),
+        }
+    }
+
+    pub(crate) fn ending(&self, who: &str) -> Finish {
+        Finish {
+            lock: self.lock.clone(),
+            token: token(who),
+            record: None,
+            job: Some(self.job.clone()),
+            give_back: false,
+            keep: 100,
+        }
+    }
+
+    pub(crate) fn record(&self, scheduled_at: Option<Timestamp>, outcome: Outcome) -> Record {
+        Record {
+            job: self.job.clone(),
+            run_id: Some(RunId::from_text("a-run")),
+            kind: Kind::Schedule,
+            scheduled_at,
+            until: None,
+            count: None,
+            started_at: scheduled_at,
+            finished_at: scheduled_at,
+            host: Some(HostName::parse("h").unwrap()),
+            outcome,
+            reason: None,
+            by: None,
+            exit_code: Some(0),
+            signal: None,
+            attempts: 1,
+            fence: Some(1),
+            output_tail: None,
+        }
+    }
+
+    pub(crate) fn success(&self, who: &str, n: u64) -> Finish {
+        Finish {
+            record: Some(self.record(Some(self.at(n)), Outcome::Succeeded)),
+            ..self.ending(who)
+        }
+    }
+
+    pub(crate) async fn finish(&self, finish: &Finish) -> FinishReply {
+        self.store.finish(finish).await.expect("the store answers")
+    }
+
+    pub(crate) async fn give_back(&self, who: &str) -> FinishReply {
+        let finish = Finish {
+            give_back: true,
+            ..self.ending(who)
+        };
+        self.finish(&finish).await
+    }
+
+    pub(crate) fn renewal(&self, who: &str) -> Renewal {
+        Renewal {
+            lock: self.lock.clone(),
+            token: token(who),
+            ttl: LONG,
+            tenure: Tenure::of_lock(0, run_id(who)),
+        }
+    }
+
+    pub(crate) async fn renew(&self, who: &str) -> RenewReply {
+        let renewals = [self.renewal(who)];
+        let replies = self.store.renew(&renewals).await;
+        replies.expect("the store answers")[0]
+    }
+
+    pub(crate) async fn settle(&self, who: &str) -> bool {
+        let settle = Settle {
+            lock: self.lock.clone(),
+            job: self.job.clone(),
+            run_id: run_id(who),
+            keep: 100,
+        };
+        self.store.settle(&settle).await.expect("the store answers")
+    }
+
+    /// The newest records, oldest first.
+    pub(crate) async fn history(&self) -> Vec<Record> {
+        let records = self.store.history(&self.job, &self.lock, 1000).await;
+        let mut records = records.expect("the store answers");
+        records.reverse();
+        records
+    }
+
+    pub(crate) async fn outcomes(&self) -> Vec<Outcome> {
+        let records = self.history().await;
+        records.iter().map(|record| record.outcome).collect()
+    }
+
+    pub(crate) async fn last(&self) -> Option<Timestamp> {
+        let asked = [(self.job.clone(), self.lock.clone())];
+        self.store.jobs(&asked).await.expect("the store answers")[0].last
+    }
+}
+
+/// Registers a job; answers from where on its occurrences are undecided.
+pub(crate) async fn register(
+    store: &dyn Store,
+    job: &JobName,
+    lock: &Lock,
+    schedule: &str,
+) -> Timestamp {
+    let registration = Registration {
+        job: job.clone(),
+        lock: lock.clone(),
+        fingerprint: Fingerprint(schedule.to_owned()),
+        ttl: LONG,
+    };
+    let registered = store.register(&[registration]).await;
+    registered.expect("the store answers")[0].decided_until
+}
+
+pub(crate) fn run_id(who: &str) -> RunId {
+    RunId::from_text(&format!("run-{who}"))
+}
+
+pub(crate) fn token(who: &str) -> Token {
+    // Each its own: what follows the last colon must differ from token to token.
+    let random = who
+        .bytes()
+        .fold(0_u128, |sum, byte| sum * 256 + u128::from(byte));
+    Token::from_text(&format!("host-{who}:1:run-{who}:{random:032x}"))
+}
+
+/// Asks again and again until the answer suits.
+pub(crate) async fn eventually<T, F>(what: &str, mut ask: F) -> T
+where
+    F: AsyncFnMut() -> Option<T>,
+{
+    let began = std::time::Instant::now();
+    while began.elapsed() < Duration::from_secs(60) {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("waited in vain: {what}");
+}

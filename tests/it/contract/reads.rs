@@ -1,0 +1,185 @@
+//! What can be read: histories, ledgers, holders, hosts.
+
+use std::time::Duration;
+
+use cronlatch::names::{HostName, JobName};
+use cronlatch::store::{Finish, HostInfo, Kind, Outcome, Record, What};
+use cronlatch::time::Timestamp;
+
+use super::{LONG, SHORT, Scene, Subject, eventually, token};
+
+pub(crate) async fn a_record_comes_back_as_it_went_in(subject: &impl Subject) {
+    let scene = Scene::new(subject).await;
+    let full = Record {
+        kind: Kind::CatchUp,
+        until: None,
+        outcome: Outcome::Failed,
+        reason: Some("exit 3, \"quoted\" and: {braces}".to_owned()),
+        by: Some("someone".to_owned()),
+        exit_code: Some(-3),
+        signal: Some(9),
+        attempts: 7,
+        fence: Some(1_790_000_000_123_456),
+        started_at: Some(Timestamp::from_millis(1_700_000_000_001)),
+        finished_at: Some(Timestamp::from_millis(1_700_000_000_999)),
+        output_tail: Some("one\n\u{0}two\ttäglich \u{1F980}\n".to_owned()),
+        ..scene.record(Some(scene.at(1)), Outcome::Succeeded)
+    };
+    let bare = Record {
+        run_id: None,
+        host: None,
+        started_at: None,
+        finished_at: None,
+        exit_code: None,
+        fence: None,
+        ..scene.record(None, Outcome::Unknown)
+    };
+    let range = Record {
+        until: Some(scene.at(9)),
+        count: Some(8),
+        ..scene.record(Some(scene.at(2)), Outcome::TimedOut)
+    };
+    for (n, record) in [&full, &bare, &range].into_iter().enumerate() {
+        let finish = Finish {
+            record: Some(record.clone()),
+            ..scene.ending(&n.to_string())
+        };
+        scene.finish(&finish).await;
+    }
+    assert_eq!(scene.history().await, [full, bare, range]);
+    assert_eq!(scene.last().await, Some(scene.at(9)));
+}
+
+pub(crate) async fn the_history_is_newest_first_and_capped(subject: &impl Subject) {
+    let scene = Scene::new(subject).await;
+    for n in 1..=9 {
+        let finish = Finish {
+            keep: 5,
+            ..scene.success(&n.to_string(), n)
+        };
+        scene.finish(&finish).await;
+    }
+    let newest = async |limit| {
+        let records = scene.store.history(&scene.job, &scene.lock, limit).await;
+        let records = records.unwrap();
+        let at: Vec<_> = records.iter().filter_map(|r| r.scheduled_at).collect();
+        at
+    };
+    let at = |n| scene.at(n);
+    assert_eq!(newest(100).await, [at(9), at(8), at(7), at(6), at(5)]);
+    assert_eq!(newest(2).await, [at(9), at(8)]);
+    assert_eq!(newest(0).await, []);
+    let stranger = JobName::parse("stranger").unwrap();
+    let none = scene.store.history(&stranger, &scene.lock, 5).await;
+    assert_eq!(none.unwrap(), []);
+}
+
+pub(crate) async fn equal_skips_lose_no_occurrence(subject: &impl Subject) {
+    let scene = Scene::new(subject).await;
+    scene.send(&scene.claim("a", 1)).await;
+    for n in 2..=200 {
+        let mut claim = scene.claim(&format!("w{n}"), n);
+        if let What::Occurrence { keep, .. } = &mut claim.what {
+            *keep = 1000;
+        }
+        scene.send(&claim).await;
+    }
+    // Whether a store merges them or not: together they cover each occurrence once.
+    let mut next = 2;
+    for record in scene.history().await {
+        assert_eq!(record.outcome, Outcome::Skipped);
+        assert_eq!(record.scheduled_at, Some(scene.at(next)));
+        let count = record.count.unwrap_or(1);
+        let until = record.until.or(record.scheduled_at);
+        assert_eq!(until, Some(scene.at(next + count - 1)));
+        next += count;
+    }
+    assert_eq!(next, 201);
+}
+
+pub(crate) async fn a_job_is_reported_with_its_run_and_its_holder(subject: &impl Subject) {
+    let scene = Scene::new(subject).await;
+    let (fence, _) = Scene::granted(&scene.send(&scene.claim("a", 1)).await);
+    let asked = [(scene.job.clone(), scene.lock.clone())];
+    let report = scene.store.jobs(&asked).await.unwrap().remove(0);
+    assert_eq!((report.job, report.fence), (scene.job.clone(), fence));
+    let holder = report.holder.expect("it is held");
+    assert_eq!(holder.value, token("a").as_str());
+    assert_eq!(holder.by, "host-a");
+    assert!(holder.remaining.is_some_and(|left| left > LONG / 2));
+    let open = report.open.expect("a run is open");
+    assert_eq!(open.scheduled_at, Some(scene.at(1)));
+    assert_eq!((open.by.as_str(), open.attempt), ("host-a", 1));
+    assert!(open.started_at >= scene.start);
+    assert!(open.remaining > LONG / 2);
+    assert_eq!(report.fingerprints.len(), 1);
+
+    subject.expire(&scene.lock).await;
+    let over = scene.store.jobs(&asked).await.unwrap().remove(0);
+    assert_eq!(over.holder, None);
+    assert!(over.open.expect("still open").remaining.is_zero());
+    scene.finish(&scene.success("a", 1)).await;
+    let after = scene.store.jobs(&asked).await.unwrap().remove(0);
+    assert_eq!((after.open, after.fence), (None, fence));
+}
+
+pub(crate) async fn an_unknown_job_is_reported_as_such(subject: &impl Subject) {
+    let scene = Scene::new(subject).await;
+    let stranger = JobName::parse("stranger").unwrap();
+    let asked = [
+        (stranger.clone(), scene.lock.clone()),
+        (scene.job.clone(), scene.lock.clone()),
+    ];
+    let reports = scene.store.jobs(&asked).await.unwrap();
+    assert_eq!((&reports[0].job, reports[0].last), (&stranger, None));
+    assert_eq!(reports[1].last, Some(scene.start));
+    assert_eq!(scene.store.jobs(&[]).await.unwrap(), []);
+}
+
+fn host(name: &str, running: usize) -> HostInfo {
+    HostInfo {
+        host: HostName::parse(name).unwrap(),
+        config: cronlatch::store::Fingerprint("c0ffee".to_owned()),
+        version: "0.1.0".to_owned(),
+        running,
+        pid: 42,
+        draining: running == 0,
+        started_at: Timestamp::from_secs(1_700_000_000),
+        clock_offset_ms: Some(-17),
+    }
+}
+
+pub(crate) async fn a_host_is_forgotten_when_it_falls_silent(subject: &impl Subject) {
+    let store = subject.store();
+    assert_eq!(store.hosts().await.unwrap(), []);
+    let (quiet, first, again) = (host("quiet", 1), host("h", 2), host("h", 0));
+    store.announce(&quiet, SHORT).await.unwrap();
+    store.announce(&first, LONG).await.unwrap();
+    subject.another().announce(&again, LONG).await.unwrap();
+    let left = eventually("the quiet host is forgotten", async || {
+        let hosts = store.hosts().await.unwrap();
+        (hosts.len() == 1).then_some(hosts)
+    })
+    .await;
+    assert_eq!(left[0].info, again);
+    let silent = store.now().await.unwrap().since(left[0].seen_at);
+    assert!(silent < Duration::from_secs(60), "{silent:?}");
+}
+
+pub(crate) async fn only_an_empty_store_can_be_declared_new(subject: &impl Subject) {
+    let store = subject.store();
+    subject.unmark().await;
+    assert_eq!(store.init().await.unwrap(), None);
+    Scene::new(subject).await;
+    let found = store.init().await.unwrap();
+    assert!(found.is_some_and(|keys| keys > 0), "{found:?}");
+}
+
+pub(crate) async fn the_clock_of_the_store_is_read(subject: &impl Subject) {
+    let store = subject.store();
+    let first = store.now().await.unwrap();
+    let second = subject.another().now().await.unwrap();
+    assert!(second >= first);
+    assert!(Timestamp::now().since(first) < Duration::from_secs(60));
+    assert!(first.since(Timestamp::now()) < Duration::from_secs(60));
+}

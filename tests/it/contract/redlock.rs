@@ -1,0 +1,120 @@
+//! The contract on a majority of three independent servers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use cronlatch::store::{Lock, LockKey, RedlockSettings, Store, StoreSettings, check_url, open};
+
+use super::{Foreign, Subject};
+use crate::support::RedisServer;
+use crate::support::redis::documented_rights;
+
+struct Redlock {
+    servers: Vec<RedisServer>,
+    store: Arc<dyn Store>,
+}
+
+fn store_on(servers: &[RedisServer]) -> Arc<dyn Store> {
+    let nodes = servers.iter().map(|server| {
+        let StoreSettings::Redis(node) = check_url(&server.url()).expect("a URL") else {
+            panic!("not a Redis URL");
+        };
+        node
+    });
+    open(&StoreSettings::Redlock(RedlockSettings {
+        nodes: nodes.collect(),
+        // The machine may be busy, and a script late.
+        tries: 20,
+        retry_delay: (Duration::from_millis(10), Duration::from_millis(20)),
+    }))
+    .expect("a store")
+}
+
+async fn redlock() -> Redlock {
+    // With no right that is not documented, but for the raw keys of other programs.
+    let rights = format!("{} ~*", documented_rights());
+    let server = || RedisServer::with().user("cronlatch", &rights).start();
+    let servers = vec![server(), server(), server()];
+    let store = store_on(&servers);
+    assert_eq!(store.init().await.expect("the nodes answer"), None);
+    Redlock { servers, store }
+}
+
+impl Redlock {
+    /// Waits for what is still on its way to the slowest node. A node that was outrun stays as it
+    /// is: then it has nothing that matters.
+    fn settle(&self, lock: &Lock) {
+        let state = format!("cronlatch:{{{}}}:state", lock.name);
+        let began = std::time::Instant::now();
+        while began.elapsed() < Duration::from_secs(2) {
+            let ballot = |server: &RedisServer| server.text(&["HGET", &state, "ballot"]);
+            let first = ballot(&self.servers[0]);
+            if self.servers.iter().all(|server| ballot(server) == first) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn key(lock: &Lock) -> String {
+    match &lock.key {
+        LockKey::Named => format!("cronlatch:{{{}}}:lock", lock.name),
+        LockKey::Raw(key) => key.clone(),
+    }
+}
+
+#[async_trait]
+impl Subject for Redlock {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store)
+    }
+
+    fn another(&self) -> Arc<dyn Store> {
+        store_on(&self.servers)
+    }
+
+    async fn evict(&self, lock: &Lock) {
+        self.settle(lock);
+        for server in &self.servers {
+            server.command(&["DEL", &key(lock)]);
+        }
+    }
+
+    async fn expire(&self, lock: &Lock) {
+        self.evict(lock).await;
+        let state = format!("cronlatch:{{{}}}:state", lock.name);
+        for server in &self.servers {
+            if server.number(&["EXISTS", &state]) == 1 {
+                server.command(&["HSET", &state, "lease_end", "1"]);
+            }
+        }
+    }
+
+    async fn unmark(&self) {
+        for server in &self.servers {
+            server.command(&["DEL", "cronlatch:node"]);
+        }
+    }
+
+    async fn foreign(&self, key: &str, value: Foreign<'_>) -> bool {
+        for server in &self.servers {
+            match value {
+                Foreign::Value(text, Some(ttl)) => {
+                    let millis = ttl.as_millis().to_string();
+                    server.command(&["SET", key, text, "PX", &millis]);
+                }
+                Foreign::Value(text, None) => {
+                    server.command(&["SET", key, text]);
+                }
+                Foreign::List => {
+                    server.command(&["RPUSH", key, "an element"]);
+                }
+            }
+        }
+        true
+    }
+}
+
+contract!(redlock);

@@ -1,0 +1,69 @@
+//! The contract on the embedded store: a file of its own for each case.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use cronlatch::store::{Lock, LockKey, Store, StoreSettings, open};
+
+use super::Subject;
+
+struct Sqlite {
+    path: PathBuf,
+    store: Arc<dyn Store>,
+    _directory: tempfile::TempDir,
+}
+
+fn open_at(path: PathBuf) -> Arc<dyn Store> {
+    open(&StoreSettings::Sqlite { path }).expect("a store")
+}
+
+async fn sqlite() -> Sqlite {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("store.db");
+    Sqlite {
+        store: open_at(path.clone()),
+        path,
+        _directory: directory,
+    }
+}
+
+impl Sqlite {
+    fn execute(&self, sql: &str, lock: &Lock) {
+        let id = match &lock.key {
+            LockKey::Named => lock.name.clone(),
+            LockKey::Raw(key) => format!("key:{key}"),
+        };
+        let db = rusqlite::Connection::open(&self.path).expect("the file");
+        db.busy_timeout(std::time::Duration::from_secs(60))
+            .expect("a time-out");
+        db.execute(sql, [id]).expect("the statement");
+    }
+}
+
+#[async_trait]
+impl Subject for Sqlite {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store)
+    }
+
+    fn another(&self) -> Arc<dyn Store> {
+        open_at(self.path.clone())
+    }
+
+    async fn evict(&self, lock: &Lock) {
+        self.execute(
+            "UPDATE locks SET key_value = NULL, key_end = NULL WHERE lock = ?",
+            lock,
+        );
+    }
+
+    async fn expire(&self, lock: &Lock) {
+        self.execute(
+            "UPDATE locks SET boot = 'an earlier one' WHERE lock = ?",
+            lock,
+        );
+    }
+}
+
+contract!(sqlite);

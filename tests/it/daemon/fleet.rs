@@ -1,0 +1,89 @@
+//! Several hosts, one list.
+
+use crate::support::{Daemon, RedisServer, RunLog, wait_until};
+
+use super::{assert_no_silence, records};
+
+fn three_hosts_run_each_occurrence_once(store: &str) {
+    let log = RunLog::new();
+    let jobs = format!(
+        "store: {store}\njobs:\n  - name: tick\n    every: 1s\n    command: '{}'\n",
+        log.job("0.05")
+    );
+    let mut hosts: Vec<Daemon> = ["one", "two", "three"]
+        .map(|host| Daemon::on(host, jobs.as_str()).spawn())
+        .into();
+    for host in &mut hosts {
+        host.wait_ready();
+    }
+    wait_until("four runs have ended", || {
+        log.entries().iter().filter(|entry| entry.ended).count() >= 4
+    });
+    for host in &mut hosts {
+        assert_eq!(host.terminate().code(), Some(0));
+    }
+    log.assert_each_once();
+    log.assert_no_overlap();
+    log.assert_none_early();
+    log.assert_fences_rise();
+    log.assert_none_missing(1000);
+    let records = records(&hosts[0], "tick");
+    assert_no_silence(&records);
+    let succeeded = |record: &&serde_json::Value| record["outcome"] == "succeeded";
+    assert_eq!(
+        records.iter().filter(succeeded).count(),
+        log.entries().len(),
+        "each run has its record: {records:#?}"
+    );
+}
+
+#[test]
+fn three_hosts_on_one_redis_run_each_occurrence_once() {
+    let redis = RedisServer::start();
+    three_hosts_run_each_occurrence_once(&redis.url());
+}
+
+#[test]
+fn three_daemons_on_one_file_run_each_occurrence_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("shared.db");
+    three_hosts_run_each_occurrence_once(&format!("sqlite:{}", path.display()));
+}
+
+#[test]
+fn a_job_for_other_hosts_and_a_disabled_one_do_not_run() {
+    let log = RunLog::new();
+    let command = log.job("0");
+    let jobs = format!(
+        "jobs:\n\
+         \x20 - {{ name: theirs, every: 1s, hosts: [db-*], command: '{command}' }}\n\
+         \x20 - {{ name: off, every: 1s, enabled: false, command: '{command}' }}\n\
+         \x20 - {{ name: ours, every: 1s, hosts: ['web-?'], command: '{command}' }}\n"
+    );
+    let daemon = Daemon::on("web-1", jobs).start();
+    wait_until("ours ran twice", || log.entries().len() >= 2);
+    drop(daemon);
+    assert!(log.entries().iter().all(|entry| entry.job == "ours"));
+}
+
+#[test]
+fn without_scope_every_host_runs_every_occurrence() {
+    let redis = RedisServer::start();
+    let log = RunLog::new();
+    let jobs = format!(
+        "store: {}\njobs:\n  - {{ name: each, every: 1s, lock: {{ scope: none }}, command: '{}' }}\n",
+        redis.url(),
+        log.job("0")
+    );
+    let _one = Daemon::on("one", jobs.as_str()).start();
+    let _two = Daemon::on("two", jobs.as_str()).start();
+    wait_until("one occurrence has run on both", || {
+        let entries = log.entries();
+        let on = |host: &str| {
+            let ours = entries.iter().filter(move |entry| entry.host == host);
+            ours.filter_map(|entry| entry.scheduled)
+                .collect::<std::collections::BTreeSet<_>>()
+        };
+        on("one").intersection(&on("two")).next().is_some()
+    });
+}

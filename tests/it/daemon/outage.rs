@@ -1,0 +1,112 @@
+//! A store that is away.
+
+use std::path::Path;
+
+use super::{assert_no_silence, has, records, wait_outcome, wait_record};
+use crate::support::{Daemon, Proxy, RedisServer, proxy::Mode, wait_until};
+
+fn lines(path: &Path) -> usize {
+    std::fs::read_to_string(path).map_or(0, |text| text.lines().count())
+}
+
+#[test]
+fn each_job_says_what_happens_while_the_store_is_away() {
+    let redis = RedisServer::start();
+    let proxy = Proxy::to(redis.port());
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = |name: &str| dir.path().join(name);
+    let job = |name: &str, more: &str| {
+        let file = file(name);
+        format!(
+            "  - {{ name: {name}, every: 1s, on_store_down: {name}, {more} command: 'echo . >> {}' }}\n",
+            file.display()
+        )
+    };
+    let list = format!(
+        "store: {}\njobs:\n{}{}{}",
+        redis.url_via(proxy.port()),
+        job("wait", ""),
+        job("run", ""),
+        job("skip", ""),
+    );
+    let mut daemon = Daemon::on("host", list).start();
+    let names = ["wait", "run", "skip"];
+    wait_until("each has run", || names.iter().all(|n| lines(&file(n)) > 0));
+    proxy.set(Mode::Refuse);
+    daemon.wait_log(&["waiting for it"]);
+    let (waited, ran, skipped) = (
+        lines(&file("wait")),
+        lines(&file("run")),
+        lines(&file("skip")),
+    );
+    wait_until("one ran without the store", || {
+        lines(&file("run")) >= ran + 3
+    });
+    // One that was under way when the store went is all that there can be.
+    assert!(lines(&file("wait")) <= waited + 1);
+    assert!(lines(&file("skip")) <= skipped + 1);
+
+    proxy.set(Mode::Pass);
+    daemon.wait_log(&["the store answers"]);
+    let reason =
+        |text: &'static str| move |record: &serde_json::Value| has(&record["reason"], text);
+    wait_record(
+        &mut daemon,
+        "run",
+        "without a lock",
+        reason("without a lock"),
+    );
+    let skip = wait_record(
+        &mut daemon,
+        "skip",
+        "skipped",
+        reason("on_store_down: skip"),
+    );
+    assert_eq!(skip["outcome"], "skipped");
+    let again: Vec<usize> = names.iter().map(|n| lines(&file(n))).collect();
+    wait_until("all go on", || {
+        (names.iter().zip(&again)).all(|(n, before)| lines(&file(n)) > *before)
+    });
+    daemon.terminate();
+    for name in names {
+        assert_no_silence(&records(&daemon, name));
+    }
+    let caught_up = |r: &serde_json::Value| r["kind"] == "catch_up";
+    assert!(records(&daemon, "wait").iter().any(caught_up));
+}
+
+#[test]
+fn a_daemon_starts_without_its_store_and_says_that_it_waits() {
+    let mut redis = RedisServer::start();
+    redis.stop();
+    let list = format!(
+        "store: {}\njobs:\n  - {{ name: job, every: 1s, command: 'true', lock: {{ ttl: 2s }}, kill_grace: 0s }}\n",
+        redis.url()
+    );
+    let mut daemon = Daemon::on("host", list).start();
+    let said = daemon.notices().join("\n");
+    assert!(said.contains("waiting for the store"), "{said}");
+    redis.restart();
+    wait_outcome(&mut daemon, "job", "succeeded");
+}
+
+#[test]
+fn an_answer_that_is_lost_is_asked_for_again_and_the_run_starts_once() {
+    let redis = RedisServer::start();
+    let proxy = Proxy::to(redis.port());
+    let log = crate::support::RunLog::new();
+    let list = format!(
+        "store: {}\njobs:\n  - {{ name: job, every: 1s, command: '{}' }}\n",
+        redis.url_via(proxy.port()),
+        log.job("0")
+    );
+    let mut daemon = Daemon::on("host", list).start();
+    for rounds in 1..=3 {
+        let before = log.entries().len();
+        proxy.set(Mode::CutReply);
+        daemon.wait_until("it runs on", |_| log.entries().len() > before + rounds % 2);
+    }
+    daemon.terminate();
+    log.assert_each_once();
+    assert_no_silence(&records(&daemon, "job"));
+}

@@ -1,0 +1,159 @@
+//! What a job is given, and how its end is judged.
+
+use super::{has, records, wait_record};
+use crate::support::Daemon;
+
+/// Waits for the first record of each job that ran.
+#[track_caller]
+fn first_runs(list: &str, jobs: &[&str]) -> (Daemon, Vec<serde_json::Value>) {
+    let mut daemon = Daemon::on("host", list).start();
+    let ran = |record: &serde_json::Value| !record["run_id"].is_null();
+    let runs = jobs
+        .iter()
+        .map(|job| wait_record(&mut daemon, job, "a run", ran));
+    let runs = runs.collect();
+    (daemon, runs)
+}
+
+#[test]
+fn an_end_is_judged_by_code_signal_and_time() {
+    let list = "jobs:\n\
+        \x20 - { name: fine, every: 1s, command: 'exit 3', success_exit_codes: [0, 3] }\n\
+        \x20 - { name: bad, every: 1s, command: 'echo out; echo err >&2; exit 4' }\n\
+        \x20 - { name: killed, every: 1s, command: 'kill -9 $PPID; kill -9 -0' }\n\
+        \x20 - { name: slow, every: 1s, command: [sleep, '60'], timeout: 300ms }\n\
+        \x20 - { name: absent, every: 1s, command: [/no/such/program] }\n\
+        \x20 - { name: again, every: 1s, command: 'test $CRONLATCH_ATTEMPT = 3', retry: { attempts: 3, delay: 10ms } }\n";
+    let list = list.replace("kill -9 $PPID; kill -9 -0", "kill -9 0");
+    let jobs = ["fine", "bad", "killed", "slow", "absent", "again"];
+    let (daemon, runs) = first_runs(&list, &jobs);
+    let [fine, bad, killed, slow, absent, again] = runs.as_slice() else {
+        panic!("six jobs");
+    };
+    assert_eq!(
+        (&fine["outcome"], &fine["exit_code"]),
+        (&"succeeded".into(), &3.into())
+    );
+    assert_eq!(
+        (&bad["outcome"], &bad["exit_code"]),
+        (&"failed".into(), &4.into())
+    );
+    let tail = bad["output_tail"].as_str().expect("a tail");
+    assert!(tail.contains("out") && tail.contains("err"), "{tail}");
+    assert_eq!(
+        (&killed["outcome"], &killed["signal"]),
+        (&"failed".into(), &9.into())
+    );
+    assert_eq!(slow["outcome"], "timed_out");
+    assert_eq!(
+        (&absent["outcome"], &absent["attempts"]),
+        (&"failed".into(), &0.into())
+    );
+    assert!(has(&absent["reason"], "/no/such/program"), "{absent:#}");
+    assert_eq!(
+        (&again["outcome"], &again["attempts"]),
+        (&"succeeded".into(), &3.into())
+    );
+    for fields in [["INFO", "out"], ["WARN", "err"]] {
+        let [level, text] = fields;
+        let words = [level, text, "job=bad", "run=", "occurrence=", "host=host"];
+        assert!(daemon.lines_with(&words) > 0, "{words:?}");
+    }
+}
+
+#[test]
+fn a_job_gets_the_environment_that_its_list_describes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("secrets");
+    std::fs::write(&file, "FROM_FILE=f\nBOTH=file\n").expect("a writable directory");
+    let list = format!(
+        "jobs:\n  - name: shows\n    every: 1s\n    umask: '027'\n    nice: 5\n    working_dir: {}\n    \
+         env_file: {}\n    env: {{ BOTH: list, FROM_LIST: l }}\n    \
+         command: echo $FROM_FILE $FROM_LIST $BOTH; umask; nice; pwd; env | grep -e CRONLATCH -e NOTIFY\n",
+        dir.path().display(),
+        file.display(),
+    );
+    let (mut daemon, runs) = first_runs(&list, &["shows"]);
+    let tail = runs[0]["output_tail"].as_str().expect("a tail").to_owned();
+    assert!(tail.contains("f l list\n0027\n5\n"), "{tail}");
+    assert!(
+        tail.contains(&format!("{}\n", dir.path().display())),
+        "{tail}"
+    );
+    let run_id = runs[0]["run_id"].as_str().expect("an id");
+    let fence = &runs[0]["fence"];
+    let at = runs[0]["scheduled_at"].as_str().expect("an instant");
+    for line in [
+        "CRONLATCH_JOB=shows".to_owned(),
+        format!("CRONLATCH_RUN_ID={run_id}"),
+        format!("CRONLATCH_SCHEDULED_AT={at}"),
+        format!("CRONLATCH_FENCING_TOKEN={fence}"),
+        "CRONLATCH_ATTEMPT=1".to_owned(),
+        "CRONLATCH_HOST=host".to_owned(),
+    ] {
+        assert!(
+            tail.lines().any(|l| l == line),
+            "{line} is missing in {tail}"
+        );
+    }
+    assert!(!tail.contains("NOTIFY_SOCKET"), "{tail}");
+
+    std::fs::write(&file, "FROM_FILE=changed\n").expect("a writable directory");
+    wait_record(&mut daemon, "shows", "the changed file", |r| {
+        has(&r["output_tail"], "changed l list")
+    });
+    std::fs::write(&file, "what is this\n").expect("a writable directory");
+    let failed = wait_record(&mut daemon, "shows", "the bad file", |r| {
+        r["outcome"] == "failed"
+    });
+    assert!(has(&failed["reason"], "line 1"), "{failed:#}");
+    assert!(!has(&failed["reason"], "what is this"), "{failed:#}");
+}
+
+#[test]
+fn a_job_runs_as_its_user_with_that_users_groups_and_home() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let list = "jobs:\n\
+        \x20 - { name: as-nobody, every: 1s, user: nobody, working_dir: /, command: 'id -un; id -G; echo $USER $LOGNAME $HOME' }\n\
+        \x20 - { name: in-group, every: 1s, user: nobody, group: daemon, working_dir: /, command: 'id -gn' }\n\
+        \x20 - { name: as-nemo, every: 1s, user: no-such-user, command: 'true' }\n";
+    let (daemon, runs) = first_runs(list, &["as-nobody", "in-group", "as-nemo"]);
+    let user = nix::unistd::User::from_name("nobody")
+        .expect("a database")
+        .expect("nobody");
+    let tail = runs[0]["output_tail"].as_str().expect("a tail");
+    let expected = format!("nobody\n{}\nnobody nobody {}", user.gid, user.dir.display());
+    assert_eq!(tail, expected);
+    assert_eq!(runs[1]["output_tail"], "daemon");
+    assert_eq!(runs[2]["outcome"], "failed");
+    assert!(has(&runs[2]["reason"], "no-such-user"), "{:#}", runs[2]);
+    drop(daemon);
+}
+
+#[test]
+fn json_lines_about_a_run_carry_job_run_occurrence_and_host() {
+    let list = "jobs:\n  - { name: job, every: 1s, command: echo said }\n";
+    let mut daemon = Daemon::on("host", list).arg("--log-format=json").start();
+    daemon.wait_log(&["\"said\""]);
+    daemon.terminate();
+    let log = daemon.log();
+    let lines: Vec<serde_json::Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("each line is one object"))
+        .collect();
+    for message in ["granted", "started", "said"] {
+        let line = lines.iter().find(|line| line["message"] == message);
+        let line = line.unwrap_or_else(|| panic!("no {message} in {log}"));
+        assert_eq!(
+            (&line["job"], &line["host"]),
+            (&"job".into(), &"host".into())
+        );
+        assert!(
+            line["run"].is_string() && line["occurrence"].is_string(),
+            "{line}"
+        );
+    }
+    assert!(!records(&daemon, "job").is_empty());
+}

@@ -1,0 +1,134 @@
+//! How a daemon ends, and what it tells its service manager.
+
+use nix::sys::signal::Signal;
+
+use super::{has, records, wait_record};
+use crate::support::{Daemon, Proxy, RedisServer, RunLog, proxy::Mode, wait_until};
+
+fn one_job(extra: &str, command: &str) -> String {
+    format!("{extra}\njobs:\n  - {{ name: job, every: 1s, command: '{command}' }}\n")
+}
+
+/// A daemon whose job has begun.
+fn busy(extra: &str, log: &RunLog, command: &str) -> Daemon {
+    let mut daemon = Daemon::on("host", one_job(extra, command))
+        .env("WATCHDOG_USEC", "200000")
+        .start();
+    daemon.wait_until("the job has begun", |_| !log.entries().is_empty());
+    daemon
+}
+
+#[test]
+fn a_drain_lets_running_jobs_finish_and_exits_with_0() {
+    let log = RunLog::new();
+    let mut daemon = busy("", &log, &log.job("1.5"));
+    daemon.wait_until("it gives a sign of life", |daemon| {
+        daemon.notices().iter().any(|notice| notice == "WATCHDOG=1")
+    });
+    assert_eq!(daemon.terminate().code(), Some(0));
+    let entries = log.entries();
+    assert!(entries.iter().all(|entry| entry.ended), "{entries:?}");
+    let said = daemon.notices().join("\n");
+    for word in ["READY=1", "STOPPING=1", "EXTEND_TIMEOUT_USEC=", "STATUS="] {
+        assert!(said.contains(word), "{word} is missing in {said}");
+    }
+    let runs = records(&daemon, "job");
+    let succeeded = runs.iter().filter(|r| r["outcome"] == "succeeded");
+    assert_eq!(succeeded.count(), entries.len(), "{runs:#?}");
+}
+
+#[test]
+fn a_second_signal_ends_what_runs() {
+    let log = RunLog::new();
+    let mut daemon = busy("", &log, &log.endless_job());
+    daemon.signal(Signal::SIGTERM);
+    daemon.wait_log(&["SIGTERM: draining"]);
+    daemon.signal(Signal::SIGINT);
+    assert_eq!(daemon.wait_exit().code(), Some(0));
+    wait_until("nothing is left", || daemon.processes().is_empty());
+    let runs = records(&daemon, "job");
+    assert_eq!(runs[0]["outcome"], "stopped", "{runs:#?}");
+}
+
+#[test]
+fn a_drain_is_bounded_by_its_time_out() {
+    let log = RunLog::new();
+    let mut daemon = busy("drain_timeout: 200ms", &log, &log.endless_job());
+    assert_eq!(daemon.terminate().code(), Some(0));
+    assert_eq!(daemon.lines_with(&["drain_timeout"]), 1);
+    let runs = records(&daemon, "job");
+    assert_eq!(runs[0]["outcome"], "stopped", "{runs:#?}");
+}
+
+#[test]
+fn a_drain_cancels_pending_retries() {
+    let list = "jobs:\n  - name: job\n    every: 1s\n    command: exit 7\n    \
+                retry: { attempts: 5, delay: 1h, max_delay: 2h }\n";
+    let mut daemon = Daemon::on("host", list).start();
+    daemon.wait_log(&["attempt failed, exit code 7; 4 left"]);
+    assert_eq!(daemon.terminate().code(), Some(0));
+    let runs = records(&daemon, "job");
+    assert_eq!(runs[0]["outcome"], "failed", "{runs:#?}");
+    assert!(has(&runs[0]["reason"], "no further attempt"), "{runs:#?}");
+    assert_eq!(runs[0]["exit_code"], 7);
+}
+
+#[test]
+fn a_hangup_is_logged_and_changes_nothing() {
+    let log = RunLog::new();
+    let mut daemon = busy("", &log, &log.job("0"));
+    daemon.signal(Signal::SIGHUP);
+    daemon.wait_log(&["reload is not supported yet"]);
+    let before = log.entries().len();
+    daemon.wait_until("it goes on", |_| log.entries().len() > before);
+}
+
+#[test]
+fn a_verdict_that_cannot_be_delivered_is_delivered_by_the_next_start() {
+    let redis = RedisServer::start();
+    let proxy = Proxy::to(redis.port());
+    let log = RunLog::new();
+    let state = tempfile::tempdir().expect("a directory");
+    let go_on = state.path().join("go-on");
+    let command = format!(
+        "{}; while ! [ -e {} ]; do sleep 0.05; done; {}",
+        log.begin(),
+        go_on.display(),
+        RunLog::end()
+    );
+    let store = format!("store: {}", redis.url_via(proxy.port()));
+    let list = one_job(&store, &command);
+    let on = |list: &str| {
+        let state = state.path().display().to_string();
+        Daemon::on("host", list).env("STATE_DIRECTORY", state)
+    };
+    let mut first = on(&list).start();
+    first.wait_until("the job has begun", |_| !log.entries().is_empty());
+    let run_id = log.entries()[0].run_id.clone();
+    proxy.set(Mode::Refuse);
+    std::fs::write(&go_on, "").expect("a writable directory");
+    wait_until("the job has ended", || log.entries()[0].ended);
+    assert_eq!(first.terminate().code(), Some(0));
+    assert_eq!(first.lines_with(&["could not be delivered"]), 1);
+    let kept = || state.path().join("undelivered-host.jsonl").exists();
+    assert!(kept());
+
+    proxy.set(Mode::Pass);
+    let mut second = on(&list).start();
+    let record = wait_record(&mut second, "job", "the run's", |r| r["run_id"] == *run_id);
+    assert_eq!(record["outcome"], "succeeded");
+    wait_until("the spool is empty", || !kept());
+}
+
+#[test]
+fn a_list_with_errors_exits_with_78_and_names_them_all() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("jobs.yaml");
+    let list = "jobs:\n  - { name: a, schedule: '61 * * * *', command: x }\n  - { nam: b }\n";
+    std::fs::write(&path, list).expect("a writable directory");
+    let said = crate::support::cronlatch(&["run".as_ref(), path.as_os_str()]).expect_code(78);
+    assert!(
+        said.stderr.contains("61") && said.stderr.contains("nam"),
+        "{said:#?}"
+    );
+}

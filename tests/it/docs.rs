@@ -1,0 +1,282 @@
+//! The documentation tells no tales: its lists load, its commands exist, its tests are there, and
+//! the rights it asks for in Redis are enough.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::support::{Output, RedisServer, command};
+
+pub(crate) const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// The pages, by path and text.
+fn pages() -> Vec<(PathBuf, String)> {
+    let docs = fs::read_dir(Path::new(ROOT).join("docs")).unwrap();
+    let mut paths: Vec<PathBuf> = docs.map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    paths.push(Path::new(ROOT).join("README.md"));
+    paths.sort();
+    let read = |path: PathBuf| (path.clone(), fs::read_to_string(path).unwrap());
+    paths.into_iter().map(read).collect()
+}
+
+/// The fenced blocks of this language, each with the line it begins at.
+pub(crate) fn blocks(page: &str, language: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut open: Option<(usize, String, bool)> = None;
+    for (number, line) in page.lines().enumerate() {
+        match (&mut open, line.trim_start().strip_prefix("```")) {
+            (None, Some(opened)) => {
+                open = Some((number + 1, String::new(), opened.trim() == language));
+            }
+            (Some(_), Some(_)) => {
+                if let Some((at, text, true)) = open.take() {
+                    found.push((at, text));
+                }
+            }
+            (Some((_, text, _)), None) => {
+                text.push_str(line);
+                text.push('\n');
+            }
+            (None, None) => {}
+        }
+    }
+    found
+}
+
+fn run(dir: &Path, args: &[&str]) -> Output {
+    let mut command = command::command(command::BINARY);
+    command
+        .args(args)
+        .current_dir(dir)
+        .env("STATE_DIRECTORY", dir)
+        .env("CRONLATCH_HOST", "web1");
+    command::output(command)
+}
+
+#[test]
+fn every_list_in_the_documentation_loads() {
+    let mut lists = 0;
+    for (path, page) in pages() {
+        for (line, text) in blocks(&page, "yaml") {
+            let dir = tempfile::tempdir().unwrap();
+            fs::write(dir.path().join("jobs.yaml"), whole(&text)).unwrap();
+            let said = run(dir.path(), &["check", "jobs.yaml"]);
+            assert_eq!(said.code(), 0, "{}:{line}: {}", path.display(), said.stderr);
+            lists += 1;
+        }
+    }
+    assert!(lists >= 3, "{lists} lists found");
+}
+
+/// A list around what is shown: a job, a few fields of one, or settings without jobs.
+fn whole(text: &str) -> String {
+    let has = |key: &str| text.lines().any(|line| line.starts_with(key));
+    if has("jobs:") {
+        return text.to_owned();
+    }
+    if has("- name:") {
+        return format!("jobs:\n{text}");
+    }
+    if has("store:")
+        || has("defaults:")
+        || has("spread:")
+        || has("drain_timeout:")
+        || has("max_running:")
+    {
+        return format!("{text}\njobs: [{{ name: a, schedule: '@daily', command: 'true' }}]\n");
+    }
+    let job = "jobs:\n  - name: a\n    schedule: '@daily'\n    command: 'true'";
+    let fields = text.lines().map(|line| format!("    {line}\n"));
+    std::iter::once(format!("{job}\n")).chain(fields).collect()
+}
+
+#[test]
+fn every_command_in_the_documentation_is_understood() {
+    let mut commands = 0;
+    for (path, page) in pages() {
+        let shown = ["sh", "console", "crontab"].map(|language| blocks(&page, language));
+        for (line, text) in shown.concat() {
+            // A backslash at the end of a line goes on in the next.
+            for shown in text.replace("\\\n", " ").lines() {
+                let Some(words) = words_of(shown) else {
+                    continue;
+                };
+                let said = understood(&words);
+                let place = format!("{}:{line}: {shown}", path.display());
+                assert_eq!(said.code(), 0, "{place}\n{}", said.stderr);
+                commands += 1;
+            }
+        }
+    }
+    assert!(commands >= 10, "{commands} commands found");
+}
+
+/// The arguments of cronlatch in a line of shell, if it is called there, as a shell splits them.
+fn words_of(line: &str) -> Option<Vec<String>> {
+    const COMMANDS: [&str; 9] = [
+        "run", "check", "next", "exec", "trigger", "status", "history", "init", "doctor",
+    ];
+    let (_, tail) = line.split_once("cronlatch ")?;
+    // Behind `install cronlatch` and the like it is no command.
+    if !COMMANDS.contains(&tail.split(' ').next()?) {
+        return None;
+    }
+    // What the shell would do with the output is no business of ours.
+    let mut tail = tail;
+    for end in [" | ", " && ", " > ", " >> "] {
+        tail = tail.split(end).next()?;
+    }
+    let mut shell = command::command("sh");
+    shell.args(["-c", &format!("printf '%s\\n' {tail}")]);
+    let words = command::output(shell).expect_code(0).stdout;
+    let words = words.lines().take_while(|word| *word != "--");
+    Some(words.map(str::to_owned).collect())
+}
+
+/// Whether the command line would be taken: asked for help, the parser judges what comes before.
+fn understood(words: &[String]) -> Output {
+    let mut command = command::command(command::BINARY);
+    command.args(words).arg("--help");
+    command::output(command)
+}
+
+#[test]
+fn every_test_that_the_guarantees_name_is_there() {
+    let page = fs::read_to_string(Path::new(ROOT).join("docs/guarantees.md")).unwrap();
+    let mut sources = String::new();
+    for folder in ["src", "tests"] {
+        collect(&Path::new(ROOT).join(folder), &mut sources);
+    }
+    let mut named = 0;
+    for word in page.split('`').skip(1).step_by(2) {
+        let Some((_, name)) = word.rsplit_once("::") else {
+            continue;
+        };
+        // Tests have long names; paths of types do not.
+        if name.matches('_').count() < 3 {
+            continue;
+        }
+        named += 1;
+        let there = sources.contains(&format!("fn {name}("));
+        assert!(there, "no test is called {word}");
+    }
+    assert!(named >= 10, "{named} tests named");
+    for guarantee in 1..=7 {
+        assert!(page.contains(&format!("## G{guarantee} ")), "G{guarantee}");
+    }
+}
+
+#[test]
+fn each_hazard_is_named_with_what_happens_and_a_test_of_it() {
+    let page = fs::read_to_string(Path::new(ROOT).join("docs/guarantees.md")).unwrap();
+    let (_, section) = page.split_once("## Hazards\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let rows: Vec<Vec<&str>> = section
+        .lines()
+        .filter(|line| line.starts_with("| **"))
+        .map(|line| line.trim_matches('|').split(" | ").collect())
+        .collect();
+    for hazard in [
+        "holder crash",
+        "late release",
+        "pause",
+        "failover",
+        "node restart",
+        "clock jump",
+        "eviction",
+        "split vote",
+    ] {
+        let name = format!("**{hazard}**");
+        assert!(
+            rows.iter().any(|row| row[0].contains(&name)),
+            "{hazard} is not named"
+        );
+    }
+    for row in rows {
+        assert_eq!(row.len(), 4, "{row:?}");
+        assert!(row[2].matches('`').count() >= 2, "no test: {row:?}");
+    }
+}
+
+#[test]
+fn every_log_line_that_the_documentation_explains_is_logged() {
+    let page = fs::read_to_string(Path::new(ROOT).join("docs/operations.md")).unwrap();
+    let mut sources = String::new();
+    collect(&Path::new(ROOT).join("src"), &mut sources);
+    let (_, section) = page.split_once("### What the log says").unwrap();
+    let (section, _) = section.split_once("### ").unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    let lines: Vec<&str> = rows.filter_map(|row| row.split('`').next()).collect();
+    assert!(lines.len() > 10, "{lines:?}");
+    for line in lines {
+        for part in line.split('…').map(str::trim).filter(|part| part.len() > 3) {
+            assert!(
+                sources.contains(part),
+                "{part:?} of {line:?} is logged nowhere"
+            );
+        }
+    }
+}
+
+fn collect(folder: &Path, sources: &mut String) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect(&path, sources);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            sources.push_str(&fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn the_rights_that_the_documentation_asks_for_in_redis_are_enough() {
+    let page = fs::read_to_string(Path::new(ROOT).join("docs/operations.md")).unwrap();
+    let acl = blocks(&page, "redis-acl").remove(0).1;
+    let (user, rights) = acl.trim().split_once(" on >PASSWORD ").unwrap();
+    assert_eq!(user, "user cronlatch");
+    let redis = RedisServer::with()
+        .user("cronlatch", rights)
+        .unmarked()
+        .start();
+    let dir = tempfile::tempdir().unwrap();
+    let list = serde_json::json!({
+        "store": redis.url(),
+        "jobs": [{ "name": "a", "schedule": "@daily", "command": "true" }],
+    });
+    fs::write(dir.path().join("jobs.yaml"), list.to_string()).unwrap();
+    for args in [
+        &["init", "-c", "jobs.yaml"][..],
+        &["trigger", "a", "--wait", "-c", "jobs.yaml"],
+        &[
+            "exec",
+            "--lock",
+            "b",
+            "--wait",
+            "1s",
+            "-c",
+            "jobs.yaml",
+            "--",
+            "true",
+        ],
+        &["status", "-c", "jobs.yaml"],
+        &["history", "-c", "jobs.yaml"],
+    ] {
+        run(dir.path(), args).expect_code(0);
+    }
+}
+
+#[test]
+fn twenty_lines_of_crontab_have_their_place_in_the_list() {
+    let page = fs::read_to_string(Path::new(ROOT).join("docs/from-crontab.md")).unwrap();
+    let crontab = &blocks(&page, "crontab")[0].1;
+    let settings = |line: &&str| line.is_empty() || line.contains('=') && !line.contains("  ");
+    let lines = crontab.lines().filter(|line| !settings(line)).count();
+    let list = &blocks(&page, "yaml")[0].1;
+    let jobs = list
+        .lines()
+        .filter(|line| line.starts_with("  - name:"))
+        .count();
+    // `@reboot` becomes a unit.
+    assert_eq!((lines, jobs), (20, 19));
+}

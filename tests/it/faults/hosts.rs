@@ -1,0 +1,133 @@
+//! Faults of hosts: wrong clocks, daemons that stop or die, jobs that leave something behind.
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use super::{assert_no_silence, history, list, record_of, stubborn};
+use crate::support::{Daemon, RedisServer, RunLog, cronlatch, tree, wait_until};
+
+#[test]
+fn hosts_with_wrong_clocks_run_each_occurrence_once_and_none_early() {
+    let (redis, runs) = (RedisServer::start(), RunLog::new());
+    // Queued, so that a machine on which a run takes longer than a second skips nothing.
+    let list = list(
+        &runs.job("0.05"),
+        &json!({ "on_overlap": "queue", "queue_limit": 100 }),
+    );
+    let url = redis.url();
+    let mut hosts: Vec<Daemon> = [("behind", -1500), ("true", 0), ("ahead", 700)]
+        .map(|(name, shift)| {
+            let daemon = Daemon::on(name, &list).store(&url);
+            daemon.clock_shifted_by(shift).spawn()
+        })
+        .into();
+    hosts.iter_mut().for_each(Daemon::wait_ready);
+    let before = runs.entries().len();
+    hosts[0].wait_until("six occurrences have run under all three clocks", |_| {
+        runs.entries().len() >= before + 6
+    });
+    for host in &mut hosts {
+        assert!(host.terminate().success());
+    }
+    runs.assert_each_once();
+    runs.assert_none_early();
+    runs.assert_none_missing(1000);
+    runs.assert_no_overlap();
+    runs.assert_fences_rise();
+    assert_no_silence(&history(&hosts[0], &redis, "job"));
+}
+
+#[test]
+fn a_stopped_daemon_loses_its_job_before_another_host_starts() {
+    let (redis, runs) = (RedisServer::start(), RunLog::new());
+    let list = list(&stubborn(&runs), &json!({}));
+    let mut first = Daemon::on("first", &list).store(&redis.url()).start();
+    first.wait_until("its job has begun", |_| !runs.entries().is_empty());
+    let mut second = Daemon::on("second", &list).store(&redis.url()).start();
+    first.signal(Signal::SIGSTOP);
+    second.wait_until("it runs the job in the other's place", |_| {
+        runs.entries().iter().any(|entry| entry.host == "second")
+    });
+    let ended = runs.entries().remove(0);
+    assert!(!tree::is_alive(ended.pid));
+    runs.assert_no_overlap();
+    runs.assert_fences_rise();
+
+    first.signal(Signal::SIGCONT);
+    let record = record_of(&first, &redis, &ended.run_id);
+    let outcome = record["outcome"].as_str().unwrap().to_owned();
+    assert!(
+        matches!(&*outcome, "interrupted" | "lease_lost"),
+        "{record}"
+    );
+    runs.assert_no_overlap();
+}
+
+#[test]
+fn a_killed_daemon_takes_its_jobs_along_and_another_host_runs_the_occurrence_again() {
+    let (redis, runs) = (RedisServer::start(), RunLog::new());
+    let list = list(
+        &stubborn(&runs),
+        &json!({ "schedule": "*/12 * * * * *", "on_crash": "rerun" }),
+    );
+    let mut hosts = ["one", "two"].map(|name| Daemon::on(name, &list).store(&redis.url()).start());
+    hosts[0].wait_until("the job has begun", |_| !runs.entries().is_empty());
+    let first = runs.entries().remove(0);
+    let [one, two] = &mut hosts;
+    let (holder, other) = if first.host == "one" {
+        (one, two)
+    } else {
+        (two, one)
+    };
+    holder.kill();
+    other.wait_until("it runs the occurrence again", |_| {
+        runs.entries().iter().any(|entry| entry.attempt == 2)
+    });
+    let again = runs.entries().remove(1);
+    assert_ne!(again.host, first.host);
+    assert_eq!(again.scheduled, first.scheduled);
+    assert!(!tree::is_alive(first.pid));
+    runs.assert_no_overlap();
+    runs.assert_fences_rise();
+    wait_until("nothing of the killed host is left", || {
+        holder.processes().is_empty()
+    });
+}
+
+#[test]
+fn a_process_left_behind_is_dead_before_the_lock_is_free() {
+    let (redis, runs) = (RedisServer::start(), RunLog::new());
+    // The main process ends at once, with success; what it left signs on.
+    let leaver = format!("{} & exit 0", stubborn(&runs));
+    let list = list(&leaver, &json!({}));
+    let mut host = Daemon::on("host", &list).store(&redis.url()).start();
+    host.wait_until("three have run", |_| runs.entries().len() >= 3);
+    assert!(host.terminate().success());
+    runs.assert_no_overlap();
+    assert!(
+        runs.entries()
+            .iter()
+            .all(|entry| !tree::is_alive(entry.pid))
+    );
+    let records = history(&host, &redis, "job");
+    let told = |record: &Value| {
+        record["outcome"] == "succeeded"
+            && record["reason"]
+                .as_str()
+                .is_some_and(|why| why.contains("left"))
+    };
+    assert!(records.iter().any(told), "{records:#?}");
+}
+
+#[test]
+fn a_command_under_a_lock_and_a_job_under_the_same_exclude_one_another() {
+    let (redis, runs) = (RedisServer::start(), RunLog::new());
+    let list = list(
+        &runs.endless_job(),
+        &json!({ "lock": { "key": "app:deploy", "ttl": "3s" } }),
+    );
+    let mut host = Daemon::on("host", &list).store(&redis.url()).start();
+    host.wait_until("its job has begun", |_| !runs.entries().is_empty());
+    let url = redis.url();
+    cronlatch(&["exec", "--key", "app:deploy", "--store", &url, "--", "true"]).expect_code(75);
+}

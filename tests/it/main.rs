@@ -1,0 +1,24 @@
+//! The black-box and fault tests: real daemons, real servers, one binary.
+
+#![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
+
+mod support;
+
+mod check;
+mod cluster;
+mod commands;
+mod contract;
+mod daemon;
+mod docs;
+mod doctor;
+mod exec;
+mod faults;
+mod fencing;
+mod library;
+mod next;
+mod processes;
+mod redis;
+mod redlock;
+mod sqlite;
+mod systemd;
+mod ticker;

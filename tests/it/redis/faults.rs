@@ -1,0 +1,270 @@
+//! What a network and an operator do to a connection, and to the server behind it.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use cronlatch::store::{ClaimReply, FinishReply, RenewReply, Renewal};
+
+use super::{
+    claim, expect_refused, expect_unreachable, finish, grant, lock, renew, renewal, store,
+    wait_back,
+};
+use crate::support::wait::{INTERVAL, LIMIT};
+use crate::support::{Mode, Proxy, RedisServer};
+
+#[tokio::test]
+async fn scripts_that_the_server_forgot_are_sent_again() {
+    let server = RedisServer::start();
+    let store = store(&server.url());
+    let first = claim();
+    let granted = grant(&store, &first).await;
+    server.command(&["SCRIPT", "FLUSH"]);
+    assert_eq!(grant(&store, &first).await, granted);
+    // More than one script's worth, none of them known any more.
+    server.command(&["SCRIPT", "FLUSH"]);
+    let batch: Vec<Renewal> = (0..1201).map(|_| renewal(&first)).collect();
+    let replies = store.renew(&batch).await.unwrap();
+    assert_eq!(replies, vec![RenewReply::Renewed; 1201]);
+    server.command(&["SCRIPT", "FLUSH"]);
+    let released = store.finish(&finish(&first)).await.unwrap();
+    assert_eq!(released, FinishReply::Released);
+}
+
+#[tokio::test]
+async fn a_server_that_was_away_is_found_again() {
+    let mut server = RedisServer::start();
+    let store = store(&server.url());
+    grant(&store, &claim()).await;
+    server.stop();
+    expect_unreachable(store.claim(&claim()).await);
+    expect_unreachable(store.renew(&[renewal(&claim())]).await);
+    server.restart();
+    wait_back(&store).await;
+    grant(&store, &claim()).await;
+    server.kill_clients();
+    wait_back(&store).await;
+}
+
+/// The answer is lost in three ways; the same claim, sent again, gets what it would have got.
+#[tokio::test]
+async fn a_claim_whose_answer_was_lost_gets_it_when_sent_again() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let store = store(&server.url_via(proxy.port()));
+    // So that the script is known, and the claim one round trip.
+    grant(&store, &claim()).await;
+    for mode in [Mode::CutReply, Mode::DropReplies] {
+        server.flush();
+        wait_back(&store).await;
+        let first = claim();
+        proxy.set(mode);
+        expect_unreachable(store.claim(&first).await);
+        let kept = server.text(&["HGET", "cronlatch:{backup}:state", "fence"]);
+        assert!(!kept.is_empty(), "{mode:?}: the server got it");
+        proxy.set(Mode::Pass);
+        wait_back(&store).await;
+        assert_eq!(grant(&store, &first).await.to_string(), kept, "{mode:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_half_open_connection_is_given_up() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let store = store(&server.url_via(proxy.port()));
+    let first = claim();
+    grant(&store, &first).await;
+    proxy.set(Mode::DropAll);
+    expect_unreachable(store.renew(&[renewal(&first)]).await);
+    proxy.set(Mode::Pass);
+    // The old connection would still swallow everything: what was lost in it comes no more.
+    wait_back(&store).await;
+    assert!(proxy.accepted() > 1);
+    assert_eq!(renew(&store, &first).await, RenewReply::Renewed);
+    proxy.set(Mode::Refuse);
+    expect_unreachable(store.claim(&first).await);
+    proxy.set(Mode::Pass);
+    wait_back(&store).await;
+}
+
+#[tokio::test]
+async fn a_slow_server_is_waited_for_and_one_that_is_too_slow_is_not() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let store = store(&server.url_via(proxy.port()));
+    let first = claim();
+    grant(&store, &first).await;
+    proxy.set(Mode::Delay(Duration::from_millis(20)));
+    assert_eq!(renew(&store, &first).await, RenewReply::Renewed);
+    server.pause();
+    proxy.set(Mode::Pass);
+    // Nobody queues behind anybody: all are told at about the same time.
+    let began = std::time::Instant::now();
+    let many: Vec<_> = (0..40)
+        .map(|_| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { store.claim(&claim()).await })
+        })
+        .collect();
+    for one in many {
+        expect_unreachable(one.await.unwrap());
+    }
+    assert!(
+        began.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        began.elapsed()
+    );
+    assert!(proxy.accepted() < 5, "{} connections", proxy.accepted());
+    server.resume();
+    wait_back(&store).await;
+}
+
+#[tokio::test]
+async fn a_server_that_loads_its_data_is_waited_for() {
+    let mut server = RedisServer::with()
+        .arg("--key-load-delay")
+        .arg("20000")
+        .arg("--loading-process-events-interval-bytes")
+        .arg("1024")
+        .arg("--rdbcompression")
+        .arg("no")
+        .start();
+    // A minute's worth, of which it does a few keys between one look at its clients and the next.
+    let populate = "for i = 1, 3000 do redis.call('SET', 'k' .. i, string.rep('x', 400)) end";
+    server.command(&["EVAL", populate, "0"]);
+    server.command(&["SAVE"]);
+    server.lose();
+    let store = store(&server.url());
+    let said = expect_unreachable(store.claim(&claim()).await);
+    assert!(said.contains("LOADING"), "{said}");
+    server.config("key-load-delay", "0");
+    wait_back(&store).await;
+    server.declare_new();
+    grant(&store, &claim()).await;
+}
+
+#[tokio::test]
+async fn a_master_that_was_demoted_is_left_and_found_again() {
+    let server = RedisServer::start();
+    let store = store(&server.url());
+    let first = claim();
+    grant(&store, &first).await;
+    server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+    let said = expect_refused(store.renew(&[renewal(&first)]).await);
+    assert!(said.contains("READONLY"), "{said}");
+    // The connection was rebuilt, and says so by itself.
+    let said = expect_refused(store.renew(&[renewal(&first)]).await);
+    assert!(said.contains("replica"), "{said}");
+    server.command(&["REPLICAOF", "NO", "ONE"]);
+    assert_eq!(renew(&store, &first).await, RenewReply::Renewed);
+}
+
+#[tokio::test]
+async fn with_memory_full_leases_are_renewed_and_given_back_and_none_is_granted() {
+    let server = RedisServer::start();
+    let store = store(&server.url());
+    let first = claim();
+    grant(&store, &first).await;
+    server.config("maxmemory-policy", "noeviction");
+    server.config("maxmemory", "1");
+    let said = expect_refused(store.claim(&claim()).await);
+    assert!(said.contains("OOM"), "{said}");
+    assert_eq!(renew(&store, &first).await, RenewReply::Renewed);
+    let released = store.finish(&finish(&first)).await.unwrap();
+    assert_eq!(released, FinishReply::Released);
+    server.config("maxmemory", "0");
+    grant(&store, &claim()).await;
+}
+
+#[tokio::test]
+async fn a_lock_without_ttl_is_reported_and_left_alone() {
+    let server = RedisServer::start();
+    let store = store(&server.url());
+    server.command(&["SET", "cronlatch:{backup}:lock", "by hand"]);
+    let held = ClaimReply::Held {
+        by: "by hand".to_owned(),
+        remaining: None,
+    };
+    assert_eq!(store.claim(&claim()).await.unwrap(), held);
+    let holder = store
+        .jobs(&[("backup".parse().unwrap(), lock())])
+        .await
+        .unwrap();
+    assert_eq!(holder[0].holder.as_ref().unwrap().remaining, None);
+    assert_eq!(server.text(&["GET", "cronlatch:{backup}:lock"]), "by hand");
+}
+
+/// Collects what is logged on this thread.
+#[derive(Debug, Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Lines {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+
+    /// Collects until the guard is dropped.
+    fn collect(&self) -> tracing::subscriber::DefaultGuard {
+        let writer = self.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .with_max_level(tracing::Level::DEBUG)
+            .with_ansi(false)
+            .finish();
+        tracing::subscriber::set_default(subscriber)
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_evicts_is_warned_of_once() {
+    let lines = Lines::default();
+    let _guard = lines.collect();
+    let server = RedisServer::with()
+        .arg("--maxmemory-policy")
+        .arg("allkeys-lru")
+        .start();
+    let store = store(&server.url());
+    for _ in 0..2 {
+        wait_back(&store).await;
+        let began = std::time::Instant::now();
+        while !lines.text().contains("allkeys-lru") {
+            assert!(began.elapsed() < LIMIT, "{}", lines.text());
+            tokio::time::sleep(INTERVAL).await;
+        }
+        server.kill_clients();
+    }
+    assert_eq!(lines.text().matches("allkeys-lru").count(), 1);
+}
+
+#[tokio::test]
+async fn an_outage_and_its_end_are_logged_once_each() {
+    let lines = Lines::default();
+    let _guard = lines.collect();
+    let mut server = RedisServer::with().password().start();
+    let store = store(&server.url());
+    grant(&store, &claim()).await;
+    server.stop();
+    for _ in 0..5 {
+        expect_unreachable(store.claim(&claim()).await);
+    }
+    server.restart();
+    wait_back(&store).await;
+    for _ in 0..5 {
+        store.now().await.unwrap();
+    }
+    let log = lines.text();
+    assert_eq!(log.matches("does not answer").count(), 1, "{log}");
+    assert_eq!(log.matches("answers again").count(), 1, "{log}");
+    assert!(!log.contains(crate::support::redis::PASSWORD), "{log}");
+}

@@ -1,0 +1,90 @@
+//! Hearing of releases.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cronlatch::store::{ClaimReply, Store};
+
+use super::{claim, finish, grant, lock, store};
+use crate::support::wait::{INTERVAL, LIMIT};
+use crate::support::{Proxy, RedisServer};
+
+fn subscribers(server: &RedisServer) -> usize {
+    let channel = "cronlatch:{backup}:released";
+    match server.command(&["PUBSUB", "NUMSUB", channel]) {
+        redis::Value::Array(items) => match items.get(1) {
+            Some(redis::Value::Int(count)) => usize::try_from(*count).unwrap(),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Claims until it is granted, waiting to hear of a release in between; how often it asked.
+async fn acquire(store: Arc<dyn Store>) -> u32 {
+    let claim = claim();
+    let mut asked = 0;
+    loop {
+        asked += 1;
+        if let ClaimReply::Granted { .. } = store.claim(&claim).await.unwrap() {
+            store.finish(&finish(&claim)).await.unwrap();
+            return asked;
+        }
+        store.released(&lock(), LIMIT).await.unwrap();
+    }
+}
+
+async fn wait_subscribed(server: &RedisServer, count: usize) {
+    let began = std::time::Instant::now();
+    while subscribers(server) != count {
+        assert!(began.elapsed() < LIMIT, "{} listen", subscribers(server));
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+#[tokio::test]
+async fn all_who_wait_in_all_processes_hear_of_a_release() {
+    let server = RedisServer::start();
+    let (here, there) = (store(&server.url()), store(&server.url()));
+    let holder = claim();
+    grant(&here, &holder).await;
+    let waiting: Vec<_> = [&here, &here, &there]
+        .map(|store| tokio::spawn(acquire(Arc::clone(store))))
+        .into();
+    // One connection for each store, however many wait.
+    wait_subscribed(&server, 2).await;
+    here.finish(&finish(&holder)).await.unwrap();
+    for one in waiting {
+        tokio::time::timeout(LIMIT, one).await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn one_who_waits_outlives_the_loss_of_its_ear() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let (here, there) = (store(&server.url_via(proxy.port())), store(&server.url()));
+    let holder = claim();
+    grant(&there, &holder).await;
+    let waiting = tokio::spawn(acquire(here));
+    wait_subscribed(&server, 1).await;
+    server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    wait_subscribed(&server, 1).await;
+    there.finish(&finish(&holder)).await.unwrap();
+    tokio::time::timeout(LIMIT, waiting).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn who_may_not_listen_asks_from_time_to_time() {
+    let server = RedisServer::with()
+        .user("deaf", "~cronlatch:* resetchannels +@all")
+        .start();
+    let (here, there) = (store(&server.url()), store(&server.url_with("")));
+    let holder = claim();
+    grant(&there, &holder).await;
+    let waiting = tokio::spawn(acquire(here));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    there.finish(&finish(&holder)).await.unwrap();
+    let asked = tokio::time::timeout(LIMIT, waiting).await.unwrap().unwrap();
+    assert!(asked < 50, "asked {asked} times");
+}

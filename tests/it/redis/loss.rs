@@ -1,0 +1,231 @@
+//! A server that restarts or is emptied, as the store's callers see it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cronlatch::store::{
+    Claim, ClaimReply, FinishReply, Outcome, RenewReply, Renewal, RunTenure, Store, Tenure, What,
+};
+use cronlatch::time::Timestamp;
+
+use super::{claim, fence, finish, grant, store, wait_back};
+use crate::support::RedisServer;
+use crate::support::wait::{INTERVAL, LIMIT};
+
+const TTL: Duration = Duration::from_secs(2);
+
+fn short() -> Claim {
+    Claim {
+        ttl: TTL,
+        ..claim()
+    }
+}
+
+/// The renewal of a holder that knows what it was granted.
+fn knowing(claim: &Claim, fence: u64) -> Renewal {
+    let run = match &claim.what {
+        What::Lock | What::Manual { .. } => None,
+        What::Occurrence { job, kind, due, .. } => Some(RunTenure {
+            job: job.clone(),
+            scheduled_at: Some(due.scheduled_at),
+            attempt: 1,
+            kind: *kind,
+            started_at: Timestamp::now(),
+        }),
+    };
+    Renewal {
+        lock: claim.lock.clone(),
+        token: claim.token.clone(),
+        ttl: claim.ttl,
+        tenure: Tenure {
+            fence,
+            run_id: claim.run_id.clone(),
+            run,
+        },
+    }
+}
+
+async fn renew(store: &Arc<dyn Store>, renewal: &Renewal) -> RenewReply {
+    store.renew(std::slice::from_ref(renewal)).await.unwrap()[0]
+}
+
+/// Claims until the store has recovered; the fence of the grant.
+async fn grant_when_recovered(store: &Arc<dyn Store>) -> u64 {
+    let began = std::time::Instant::now();
+    loop {
+        match store.claim(&short()).await {
+            Ok(ClaimReply::Recovering { remaining }) => {
+                assert!(remaining <= TTL, "{remaining:?}");
+                tokio::time::sleep(remaining.max(INTERVAL)).await;
+            }
+            answer => return fence(answer),
+        }
+        assert!(began.elapsed() < LIMIT, "it does not recover");
+    }
+}
+
+#[track_caller]
+fn expect_recovering(answer: &ClaimReply) {
+    assert!(
+        matches!(answer, ClaimReply::Recovering { .. }),
+        "{answer:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_store_that_was_never_declared_new_grants_nothing_for_one_ttl() {
+    let server = RedisServer::with().unmarked().start();
+    let store = store(&server.url());
+    expect_recovering(&store.claim(&short()).await.unwrap());
+    let told = store.condition().await.unwrap();
+    assert!(told.lost_at.is_some(), "{told:?}");
+    grant_when_recovered(&store).await;
+}
+
+#[tokio::test]
+async fn a_restarted_empty_server_waits_for_its_holders_and_fences_rise() {
+    let mut server = RedisServer::start();
+    let store = store(&server.url());
+    let (held, crashed) = (short(), super::claim());
+    let held_fence = grant(&store, &held).await;
+    let other = Claim {
+        ttl: TTL,
+        lock: cronlatch::store::Lock::raw("cronlatch:other"),
+        ..crashed
+    };
+    let other_fence = grant(&store, &other).await;
+    server.lose();
+    wait_back(&store).await;
+    expect_recovering(&store.claim(&short()).await.unwrap());
+    // One holder lives.
+    let renewal = knowing(&held, held_fence);
+    assert_eq!(renew(&store, &renewal).await, RenewReply::Renewed);
+    assert_eq!(
+        server.text(&["GET", "cronlatch:{backup}:lock"]),
+        held.token.as_str()
+    );
+    let released = store.finish(&finish(&held)).await.unwrap();
+    assert_eq!(released, FinishReply::Released);
+    // Its token has finished: a late renewal does not bring it back.
+    assert_eq!(renew(&store, &renewal).await, RenewReply::Absent);
+    let next = grant_when_recovered(&store).await;
+    assert!(next > held_fence && next > other_fence);
+}
+
+#[tokio::test]
+async fn a_holder_takes_its_lock_back_from_one_that_an_old_snapshot_brings_up() {
+    let mut server = RedisServer::start();
+    let store = store(&server.url());
+    let first = super::claim();
+    let first_fence = grant(&store, &first).await;
+    server.command(&["SAVE"]);
+    store.finish(&finish(&first)).await.unwrap();
+    let second = super::claim();
+    let second_fence = grant(&store, &second).await;
+    server.lose();
+    wait_back(&store).await;
+    let lock = || server.text(&["GET", "cronlatch:{backup}:lock"]);
+    assert_eq!(lock(), first.token.as_str());
+    let renewal = knowing(&second, second_fence);
+    assert_eq!(renew(&store, &renewal).await, RenewReply::Renewed);
+    assert_eq!(lock(), second.token.as_str());
+    // Not the other way round.
+    let stale = knowing(&first, first_fence);
+    assert_eq!(renew(&store, &stale).await, RenewReply::Taken);
+}
+
+#[tokio::test]
+async fn a_lease_that_ends_while_nobody_has_noticed_the_loss_is_released() {
+    let server = RedisServer::start();
+    let store = store(&server.url());
+    let held = short();
+    grant(&store, &held).await;
+    server.command(&["FLUSHALL"]);
+    let released = store.finish(&finish(&held)).await.unwrap();
+    assert_eq!(released, FinishReply::Released);
+}
+
+#[tokio::test]
+async fn all_wait_for_the_longest_ttl_of_the_list() {
+    let server = RedisServer::start();
+    let store = store(&server.url());
+    let long = cronlatch::store::Registration {
+        job: "j".parse_job(),
+        lock: super::lock(),
+        fingerprint: cronlatch::store::Fingerprint("f".to_owned()),
+        ttl: Duration::from_secs(3600),
+    };
+    store.register(&[long]).await.unwrap();
+    server.command(&["FLUSHALL"]);
+    let ClaimReply::Recovering { remaining } = store.claim(&short()).await.unwrap() else {
+        panic!("granted");
+    };
+    assert!(remaining > Duration::from_secs(3000), "{remaining:?}");
+    let told = store.condition().await.unwrap();
+    assert!(told.recovering > Duration::from_secs(3000), "{told:?}");
+}
+
+trait ParseJob {
+    fn parse_job(&self) -> cronlatch::names::JobName;
+}
+
+impl ParseJob for str {
+    fn parse_job(&self) -> cronlatch::names::JobName {
+        cronlatch::names::JobName::parse(self).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn what_was_due_before_the_loss_is_unknown_and_what_runs_is_not_run_again() {
+    let server = RedisServer::start();
+    let store = store(&server.url());
+    let at = store.now().await.unwrap().minus(Duration::from_secs(60));
+    let due = |at: Timestamp| Claim {
+        what: What::Occurrence {
+            job: "j".parse_job(),
+            kind: cronlatch::store::Kind::Schedule,
+            due: cronlatch::store::Due {
+                scheduled_at: at,
+                not_before: at,
+                deadline: at.plus(Duration::from_secs(3600)),
+                prev: None,
+                fingerprint: cronlatch::store::Fingerprint("f".to_owned()),
+                gap: None,
+                max_reruns: 0,
+            },
+            overlap: cronlatch::store::Overlap::Wait,
+            keep: 10,
+        },
+        ..short()
+    };
+    let runs = due(at);
+    let granted = grant(&store, &runs).await;
+    server.command(&["FLUSHALL"]);
+    let renewal = knowing(&runs, granted);
+    let began = std::time::Instant::now();
+    // Held through the recovery.
+    loop {
+        assert_eq!(renew(&store, &renewal).await, RenewReply::Renewed);
+        match store.claim(&due(at)).await.unwrap() {
+            ClaimReply::Recovering { .. } => tokio::time::sleep(INTERVAL * 10).await,
+            answer => {
+                let running = matches!(
+                    &answer,
+                    ClaimReply::AlreadyClaimed(cronlatch::store::RunStatus::Running { run_id, .. })
+                        if *run_id == runs.run_id
+                );
+                assert!(running, "{answer:?}");
+                break;
+            }
+        }
+        assert!(began.elapsed() < LIMIT);
+    }
+    let before = at.plus(Duration::from_secs(30));
+    let reply = store.claim(&due(before)).await.unwrap();
+    assert_eq!(reply, ClaimReply::Unknown);
+    let history = store.history(&"j".parse_job(), &super::lock(), 10).await;
+    let history = history.unwrap();
+    assert_eq!(history.len(), 1);
+    assert_eq!(history[0].outcome, Outcome::Unknown);
+    assert_eq!(history[0].scheduled_at, Some(before));
+}

@@ -1,0 +1,819 @@
+//! A store beside the executable protocol: the same calls, the same answers, call by call.
+//!
+//! Sequences of calls, with copies, delays, evictions and foreign hands in between, go to a real
+//! store and to the plain function. What depends on the instant of a call is compared after it
+//! was reduced: instants of the test itself read `now`, fences read first, second, third, and
+//! durations are taken to the nearest hundred seconds.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cronlatch::names::{HostName, JobName, RunId, Token};
+use cronlatch::store::protocol::{self, Clock, Effect, JobState, Key, LockState, Marker, Past};
+use cronlatch::store::{
+    Claim, ClaimReply, Drop, Due, Fingerprint, Finish, GapAnswer, JobReport, Kind, Lock, OpenRun,
+    Outcome, Overlap, Range, Record, Registered, Registration, Renewal, RunStatus, RunTenure,
+    Settle, Store, Tenure, What,
+};
+use cronlatch::time::Timestamp;
+use proptest::prelude::{Strategy, any, prop, prop_oneof};
+
+const TTL: Duration = Duration::from_secs(200);
+/// Longer than a store recovers.
+pub(crate) const AGE: Duration = Duration::from_secs(210);
+const FOREIGN_TTL: Duration = Duration::from_secs(300);
+const MINUTE: Duration = Duration::from_secs(60);
+/// Longer than one sequence takes on any machine, and shorter than half of a minute.
+const NOW: Duration = Duration::from_secs(25);
+const JOBS: usize = 2;
+/// The process that keeps the function's data.
+const SERVER: &str = "this one";
+
+/// What a hand from outside does to the lock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Meddling {
+    /// The lease ends: the key is gone, and its end has come.
+    End,
+    /// The key is gone before its end.
+    Evict,
+    /// Another program sets it, with or without TTL.
+    Foreign { ttl: bool },
+    /// Another program makes a list of it.
+    List,
+    /// The key loses its TTL.
+    Persist,
+    /// A snapshot of all that is kept is taken.
+    Save,
+    /// The server restarts with the snapshot.
+    Restore,
+    /// All is lost.
+    Flush,
+    /// The server restarts with all it had.
+    Restart,
+    /// As much time passes as the store takes to recover.
+    Age,
+}
+
+/// One call, in terms that do not depend on the clock.
+#[derive(Debug, Clone)]
+pub(crate) enum Call {
+    Claim(Asked),
+    /// A copy of an earlier claim.
+    Resend(usize),
+    Finish {
+        claim: usize,
+        record: bool,
+        give_back: bool,
+    },
+    Renew(Vec<usize>),
+    Settle(usize),
+    Register {
+        job: usize,
+        schedule: usize,
+    },
+    Meddle(Meddling),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Asked {
+    Lock,
+    Manual(usize),
+    Occurrence(Wish),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Wish {
+    job: usize,
+    /// Minutes from [`Both::start`].
+    at: u32,
+    prev: Option<u32>,
+    schedule: usize,
+    kind: Kind,
+    early: bool,
+    late: bool,
+    wait: bool,
+    max_reruns: u32,
+    /// An answer to the last gap told (or to a wrong one), with these drops.
+    gap: Option<(bool, Vec<(u32, u32)>)>,
+}
+
+fn wish() -> impl Strategy<Value = Wish> {
+    let gap = prop::option::weighted(
+        0.3,
+        (
+            prop::bool::weighted(0.8),
+            prop::collection::vec((0..6_u32, 1..3_u32), 0..3),
+        ),
+    );
+    let kind = prop_oneof![
+        4 => proptest::strategy::Just(Kind::Schedule),
+        1 => proptest::strategy::Just(Kind::CatchUp),
+        1 => proptest::strategy::Just(Kind::Queue),
+    ];
+    let flags = (
+        prop::bool::weighted(0.05),
+        prop::bool::weighted(0.15),
+        any::<bool>(),
+    );
+    (
+        (0..JOBS, 0..12_u32, prop::option::weighted(0.7, 1..3_u32)),
+        (0..5_usize, kind, flags, 0..3_u32, gap),
+    )
+        .prop_map(
+            |((job, at, back), (schedule, kind, (early, late, wait), max_reruns, gap))| Wish {
+                job,
+                at,
+                prev: back.map(|back| at.saturating_sub(back)),
+                schedule: schedule.saturating_sub(1),
+                kind,
+                early,
+                late,
+                wait,
+                max_reruns,
+                gap,
+            },
+        )
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    let meddling = prop_oneof![
+        4 => proptest::strategy::Just(Meddling::End),
+        1 => proptest::strategy::Just(Meddling::Evict),
+        1 => any::<bool>().prop_map(|ttl| Meddling::Foreign { ttl }),
+        1 => proptest::strategy::Just(Meddling::List),
+        1 => proptest::strategy::Just(Meddling::Persist),
+        2 => proptest::strategy::Just(Meddling::Save),
+        2 => proptest::strategy::Just(Meddling::Restore),
+        1 => proptest::strategy::Just(Meddling::Flush),
+        1 => proptest::strategy::Just(Meddling::Restart),
+        4 => proptest::strategy::Just(Meddling::Age),
+    ];
+    // Indices count back from the newest claim, so that most calls are about what goes on now.
+    let recent = || prop_oneof![3 => 0..2_usize, 1 => 0..12_usize];
+    prop_oneof![
+        6 => wish().prop_map(|wish| Call::Claim(Asked::Occurrence(wish))),
+        1 => (0..JOBS).prop_map(|job| Call::Claim(Asked::Manual(job))),
+        1 => proptest::strategy::Just(Call::Claim(Asked::Lock)),
+        3 => recent().prop_map(Call::Resend),
+        5 => (recent(), any::<bool>(), any::<bool>())
+            .prop_map(|(claim, record, give_back)| Call::Finish { claim, record, give_back }),
+        2 => prop::collection::vec(recent(), 0..4).prop_map(Call::Renew),
+        2 => recent().prop_map(Call::Settle),
+        1 => (0..JOBS, 0..4_usize).prop_map(|(job, schedule)| Call::Register { job, schedule }),
+        5 => meddling.prop_map(Call::Meddle),
+    ]
+}
+
+/// Sequences to compare, and whether the lock excludes.
+pub(crate) fn sequences() -> impl Strategy<Value = (bool, Vec<Call>)> {
+    (
+        prop::bool::weighted(0.8),
+        prop::collection::vec(call(), 1..40),
+    )
+}
+
+/// Does to the lock in the store what was done to it in the function's state.
+pub(crate) trait Meddler {
+    fn meddle(&self, lock: &Lock, meddling: Meddling, ttl: Duration);
+    /// Declares the store new.
+    fn begin(&self);
+}
+
+/// Runs one sequence on both sides; the first difference is the error.
+pub(crate) async fn compare(
+    store: Arc<dyn Store>,
+    meddler: &impl Meddler,
+    lock: Lock,
+    calls: &[Call],
+) -> Result<(), String> {
+    // From here on its claims carry the TTL, as those of a daemon.
+    let first = Registration {
+        job: job_name(0),
+        lock: Lock::raw("warm-up"),
+        fingerprint: Fingerprint("none".to_owned()),
+        ttl: TTL,
+    };
+    store.register(&[first]).await.map_err(|e| e.to_string())?;
+    meddler.begin();
+    let start = store.now().await.map_err(|e| e.to_string())?;
+    let mut both = Both {
+        store,
+        lock,
+        // Half a minute off, so that no occurrence lies near the instant of the test.
+        start: start.minus(MINUTE * 11 / 2),
+        now: start,
+        claims: Vec::new(),
+        real: Side::default(),
+        plain: Side::default(),
+        model: Model {
+            kept: Kept::default(),
+            saved: Kept::default(),
+            marker: Some(Marker::new(SERVER, clock_at(start))),
+        },
+        fences: Vec::new(),
+    };
+    for (nr, call) in calls.iter().enumerate() {
+        let (real, plain) = both.apply(call, meddler).await;
+        if real != plain {
+            return Err(format!(
+                "call {nr}, {call:?}\n  store:    {real}\n  function: {plain}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What one side has seen, to reduce its answers.
+#[derive(Debug, Default)]
+struct Side {
+    fences: Vec<u64>,
+    gap: Option<Timestamp>,
+}
+
+#[derive(Debug)]
+struct Model {
+    kept: Kept,
+    saved: Kept,
+    marker: Option<Marker>,
+}
+
+/// All that a loss of data may take away.
+#[derive(Debug, Default, Clone)]
+struct Kept {
+    lock: LockState,
+    jobs: HashMap<usize, Option<JobState>>,
+    history: HashMap<usize, Vec<Record>>,
+}
+
+struct Both {
+    store: Arc<dyn Store>,
+    lock: Lock,
+    start: Timestamp,
+    now: Timestamp,
+    /// Each claim as the store and as the function gets it, and its job.
+    claims: Vec<(Claim, Claim, Option<usize>)>,
+    /// What each was granted: by the store, by the function.
+    fences: Vec<(u64, u64)>,
+    real: Side,
+    plain: Side,
+    model: Model,
+}
+
+fn clock_at(now: Timestamp) -> Clock {
+    let millis = u64::try_from(now.millis()).expect("after 1970");
+    Clock {
+        micros: millis * 1000,
+        lease: millis,
+        past: Past::default(),
+    }
+}
+
+fn job_name(job: usize) -> JobName {
+    JobName::parse(&format!("j{job}")).expect("a name")
+}
+
+impl Both {
+    fn at(&self, minutes: u32) -> Timestamp {
+        self.start.plus(MINUTE * minutes)
+    }
+
+    /// A clock that is past every instant of the calls before: two instants that are equal on one
+    /// side must not differ on the other.
+    async fn clock(&self) -> Clock {
+        let before = self.store.now().await.expect("the store answers");
+        let mut now = before;
+        while now == before {
+            now = self.store.now().await.expect("the store answers");
+        }
+        clock_at(now)
+    }
+
+    /// The clock of an operation that compares the marker.
+    fn noticing(&mut self, clock: Clock, longest: Duration) -> Clock {
+        let past = protocol::notice(&mut self.model.marker, SERVER, clock, longest);
+        Clock { past, ..clock }
+    }
+
+    /// The renewal of a claim, as the store and as the function get it.
+    fn renewals(&self, index: usize) -> (Renewal, Renewal) {
+        let claim = &self.claims[index].0;
+        let run = match &claim.what {
+            What::Lock => None,
+            What::Manual { job } => Some((job, None, Kind::Manual)),
+            What::Occurrence { job, due, kind, .. } => Some((job, Some(due.scheduled_at), *kind)),
+        };
+        let run = run.map(|(job, scheduled_at, kind)| RunTenure {
+            job: job.clone(),
+            scheduled_at,
+            attempt: 1,
+            kind,
+            started_at: self.start,
+        });
+        let (real, plain) = self.fences[index];
+        let with = |fence| Renewal {
+            lock: self.lock.clone(),
+            token: claim.token.clone(),
+            ttl: TTL,
+            tenure: Tenure {
+                fence,
+                run_id: claim.run_id.clone(),
+                run: run.clone(),
+            },
+        };
+        (with(real), with(plain))
+    }
+
+    /// Makes the call on both sides; the answers and all that can be read afterwards, reduced.
+    async fn apply(&mut self, call: &Call, meddler: &impl Meddler) -> (String, String) {
+        let clock = self.clock().await;
+        let (real, plain) = match call {
+            Call::Claim(asked) => {
+                self.ask(asked);
+                self.claim(self.claims.len() - 1, clock).await
+            }
+            Call::Resend(back) => match self.recent(*back) {
+                Some(index) => self.claim(index, clock).await,
+                None => return Default::default(),
+            },
+            Call::Finish {
+                claim,
+                record,
+                give_back,
+            } => match self.recent(*claim) {
+                Some(index) => self.finish(index, (*record, *give_back), clock).await,
+                None => return Default::default(),
+            },
+            Call::Renew(backs) => self.renew(backs, clock).await,
+            Call::Settle(back) => match self.recent(*back) {
+                Some(index) => self.settle(index, clock).await,
+                None => return Default::default(),
+            },
+            Call::Register { job, schedule } => self.register(*job, *schedule, clock).await,
+            Call::Meddle(meddling) => {
+                let of_key = matches!(
+                    meddling,
+                    Meddling::Evict | Meddling::Foreign { .. } | Meddling::List | Meddling::Persist
+                );
+                if self.lock.exclusive || !of_key {
+                    meddler.meddle(&self.lock, *meddling, FOREIGN_TTL);
+                    self.meddle(*meddling, clock);
+                }
+                Default::default()
+            }
+        };
+        let (seen_real, seen_plain) = self.look(clock).await;
+        (
+            format!("{real} {seen_real}"),
+            format!("{plain} {seen_plain}"),
+        )
+    }
+
+    fn recent(&self, back: usize) -> Option<usize> {
+        self.claims.len().checked_sub(back + 1)
+    }
+
+    fn ask(&mut self, asked: &Asked) {
+        let host = HostName::parse(&format!("h{}", self.claims.len() % 3)).expect("a name");
+        let run_id = RunId::new();
+        let real = Claim {
+            lock: self.lock.clone(),
+            token: Token::new(&host, &run_id),
+            run_id,
+            ttl: TTL,
+            what: self.what(asked, self.real.gap),
+        };
+        let plain = Claim {
+            what: self.what(asked, self.plain.gap),
+            ..real.clone()
+        };
+        let job = match asked {
+            Asked::Lock => None,
+            Asked::Manual(job) => Some(*job),
+            Asked::Occurrence(wish) => Some(wish.job),
+        };
+        self.claims.push((real, plain, job));
+        self.fences.push((0, 0));
+    }
+
+    fn what(&self, asked: &Asked, told: Option<Timestamp>) -> What {
+        let wish = match asked {
+            Asked::Lock => return What::Lock,
+            Asked::Manual(job) => {
+                return What::Manual {
+                    job: job_name(*job),
+                };
+            }
+            Asked::Occurrence(wish) => wish,
+        };
+        let far = Duration::from_secs(24 * 3600);
+        let scheduled_at = self.at(wish.at);
+        let drop = |(from, count): &(u32, u32)| Drop {
+            range: Range {
+                from: self.at(*from),
+                until: self.at(from + count - 1),
+                count: u64::from(*count),
+            },
+            outcome: if count % 2 == 0 {
+                Outcome::Skipped
+            } else {
+                Outcome::Missed
+            },
+            reason: "dropped".to_owned(),
+        };
+        let due = Due {
+            scheduled_at,
+            not_before: if wish.early {
+                self.now.plus(far)
+            } else {
+                self.start.minus(far)
+            },
+            deadline: if wish.late {
+                self.start.minus(far)
+            } else {
+                self.now.plus(far)
+            },
+            prev: wish.prev.map(|prev| self.at(prev)),
+            fingerprint: Fingerprint(format!("schedule {}", wish.schedule)),
+            gap: wish.gap.as_ref().map(|(right, drops)| GapAnswer {
+                if_last: told.filter(|_| *right).unwrap_or(self.start),
+                drop: drops.iter().map(drop).collect(),
+            }),
+            max_reruns: wish.max_reruns,
+        };
+        What::Occurrence {
+            job: job_name(wish.job),
+            kind: wish.kind,
+            due,
+            overlap: if wish.wait {
+                Overlap::Wait
+            } else {
+                Overlap::Skip
+            },
+            keep: 6,
+        }
+    }
+
+    async fn claim(&mut self, index: usize, clock: Clock) -> (String, String) {
+        let clock = self.noticing(clock, TTL);
+        let (real, plain, job) = self.claims[index].clone();
+        let real = self.store.claim(&real).await.expect("the store answers");
+        let mut none = None;
+        let state = match job {
+            Some(job) => self.model.kept.jobs.entry(job).or_default(),
+            None => &mut none,
+        };
+        let (plain, effects) = protocol::claim(&mut self.model.kept.lock, state, clock, &plain);
+        self.model.write(effects);
+        if let (ClaimReply::Granted { fence: a, .. }, ClaimReply::Granted { fence: b, .. }) =
+            (&real, &plain)
+        {
+            self.fences[index] = (*a, *b);
+        }
+        if let ClaimReply::Gap { last, .. } = real {
+            self.real.gap = Some(last);
+        }
+        if let ClaimReply::Gap { last, .. } = plain {
+            self.plain.gap = Some(last);
+        }
+        (
+            self.real.claim_reply(self.now, &real),
+            self.plain.claim_reply(self.now, &plain),
+        )
+    }
+
+    async fn finish(
+        &mut self,
+        index: usize,
+        (record, give_back): (bool, bool),
+        clock: Clock,
+    ) -> (String, String) {
+        let (claim, _, job) = self.claims[index].clone();
+        let scheduled_at = match &claim.what {
+            What::Occurrence { due, .. } => Some(due.scheduled_at),
+            _ => None,
+        };
+        let record = job.filter(|_| record).map(|job| Record {
+            job: job_name(job),
+            run_id: Some(claim.run_id.clone()),
+            kind: Kind::Schedule,
+            scheduled_at,
+            until: None,
+            count: None,
+            started_at: Some(self.start),
+            finished_at: Some(self.start),
+            host: HostName::parse("h").ok(),
+            outcome: Outcome::Failed,
+            reason: Some("a reason".to_owned()),
+            by: None,
+            exit_code: Some(3),
+            signal: None,
+            attempts: 1,
+            fence: None,
+            output_tail: None,
+        });
+        let finish = Finish {
+            lock: self.lock.clone(),
+            token: claim.token,
+            record,
+            job: job.map(job_name),
+            give_back,
+            keep: 6,
+        };
+        let real = self.store.finish(&finish).await.expect("the store answers");
+        let lock = &self.model.kept.lock;
+        // Only then does the script look.
+        let clock = if lock.key == Key::Absent && lock.fence == 0 {
+            self.noticing(clock, Duration::ZERO)
+        } else {
+            clock
+        };
+        let mut none = None;
+        let state = match job {
+            Some(job) => self.model.kept.jobs.entry(job).or_default(),
+            None => &mut none,
+        };
+        let (plain, effects) = protocol::finish(&mut self.model.kept.lock, state, clock, &finish);
+        self.model.write(effects);
+        (format!("{real:?}"), format!("{plain:?}"))
+    }
+
+    async fn renew(&mut self, backs: &[usize], clock: Clock) -> (String, String) {
+        let indexes: Vec<usize> = backs.iter().filter_map(|b| self.recent(*b)).collect();
+        let (mut replies, mut expected) = (Vec::new(), Vec::new());
+        // One by one: a batch holds each lock once, and the scripts go through one twice.
+        for index in indexes {
+            let (real, plain) = self.renewals(index);
+            let reply = self.store.renew(&[real]).await.expect("the store answers");
+            replies.extend(reply);
+            let clock = self.noticing(clock, Duration::ZERO);
+            let kept = &mut self.model.kept;
+            let mut none = None;
+            let state = match self.claims[index].2 {
+                Some(job) => kept.jobs.entry(job).or_default(),
+                None => &mut none,
+            };
+            let (reply, effects) = protocol::renew(&mut kept.lock, state, clock, &plain);
+            self.model.write(effects);
+            expected.push(reply);
+        }
+        (format!("{replies:?}"), format!("{expected:?}"))
+    }
+
+    async fn settle(&mut self, index: usize, clock: Clock) -> (String, String) {
+        let (claim, _, Some(job)) = self.claims[index].clone() else {
+            return Default::default();
+        };
+        let settle = Settle {
+            lock: self.lock.clone(),
+            job: job_name(job),
+            run_id: claim.run_id,
+            keep: 6,
+        };
+        let real = self.store.settle(&settle).await.expect("the store answers");
+        let clock = self.noticing(clock, Duration::ZERO);
+        let state = self.model.kept.jobs.entry(job).or_default();
+        let (plain, effects) = protocol::settle(&mut self.model.kept.lock, state, clock, &settle);
+        self.model.write(effects);
+        (format!("{real:?}"), format!("{plain:?}"))
+    }
+
+    async fn register(&mut self, job: usize, schedule: usize, clock: Clock) -> (String, String) {
+        let registration = Registration {
+            job: job_name(job),
+            lock: self.lock.clone(),
+            fingerprint: Fingerprint(format!("schedule {schedule}")),
+            ttl: TTL,
+        };
+        let asked = [registration];
+        let real = self
+            .store
+            .register(&asked)
+            .await
+            .expect("the store answers");
+        let clock = self.noticing(clock, TTL);
+        let state = self.model.kept.jobs.entry(job).or_default();
+        let plain = protocol::register(&self.model.kept.lock, state, clock, &asked[0]);
+        let reduce = |known: &Registered| {
+            format!(
+                "{} {} {} {}",
+                reduce(known.recovering),
+                reduce_instant(self.now, known.decided_until),
+                reduce_instant(self.now, known.now),
+                reduce_open(self.now, known.open.as_ref())
+            )
+        };
+        (reduce(&real[0]), reduce(&plain))
+    }
+
+    fn meddle(&mut self, meddling: Meddling, clock: Clock) {
+        let model = &mut self.model;
+        let elsewhere = |marker: &mut Option<Marker>| {
+            if let Some(marker) = marker {
+                "another one".clone_into(&mut marker.server);
+            }
+        };
+        match meddling {
+            Meddling::Save => model.saved = model.kept.clone(),
+            Meddling::Restore => {
+                model.kept = model.saved.clone();
+                elsewhere(&mut model.marker);
+            }
+            Meddling::Flush => {
+                model.kept = Kept::default();
+                model.marker = None;
+            }
+            Meddling::Restart => elsewhere(&mut model.marker),
+            Meddling::Age => {
+                if let Some(marker) = &mut model.marker
+                    && let Some(lost_at) = &mut marker.lost_at
+                {
+                    *lost_at = lost_at.minus(AGE);
+                    marker.until -= u64::try_from(AGE.as_millis()).expect("small");
+                }
+            }
+            _ => {}
+        }
+        let lock = &mut self.model.kept.lock;
+        let foreign_end = clock.lease + u64::try_from(FOREIGN_TTL.as_millis()).expect("small");
+        match meddling {
+            Meddling::End => {
+                lock.key = Key::Absent;
+                lock.lease_end = 0;
+            }
+            Meddling::Evict => lock.key = Key::Absent,
+            Meddling::Foreign { ttl } => {
+                lock.key = Key::Value {
+                    text: "another program".to_owned(),
+                    end: ttl.then_some(foreign_end),
+                }
+            }
+            Meddling::List => {
+                lock.key = Key::OtherType {
+                    end: Some(foreign_end),
+                }
+            }
+            Meddling::Persist => {
+                if let Key::Value { end, .. } | Key::OtherType { end } = &mut lock.key {
+                    *end = None;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// All that can be read of the jobs.
+    async fn look(&mut self, clock: Clock) -> (String, String) {
+        let asked: Vec<(JobName, Lock)> = (0..JOBS)
+            .map(|job| (job_name(job), self.lock.clone()))
+            .collect();
+        let reports = self.store.jobs(&asked).await.expect("the store answers");
+        let (mut real, mut plain) = (String::new(), String::new());
+        for (job, report) in reports.iter().enumerate() {
+            let state = self.model.kept.jobs.entry(job).or_default().as_ref();
+            let exclusive = self.lock.exclusive;
+            let wanted =
+                protocol::report(&report.job, &self.model.kept.lock, exclusive, state, clock);
+            real += &self.real.report(self.now, report);
+            plain += &self.plain.report(self.now, &wanted);
+            let history = self.store.history(&report.job, &self.lock, 100).await;
+            let mut wanted = self
+                .model
+                .kept
+                .history
+                .get(&job)
+                .cloned()
+                .unwrap_or_default();
+            wanted.reverse();
+            real += &self
+                .real
+                .records(self.now, history.expect("the store answers"));
+            plain += &self.plain.records(self.now, wanted);
+        }
+        (real, plain)
+    }
+}
+
+impl Model {
+    fn write(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            let Effect::Append {
+                record,
+                keep,
+                follows,
+            } = effect
+            else {
+                continue;
+            };
+            let job = record.job.as_str()[1..].parse().expect("our own name");
+            let history = self.kept.history.entry(job).or_default();
+            let merged = history
+                .last()
+                .and_then(|newest| protocol::merge(newest, &record, follows));
+            if merged.is_some() {
+                history.pop();
+            }
+            history.push(merged.unwrap_or(*record));
+            if let Some(keep) = keep {
+                let surplus = history.len().saturating_sub(keep as usize);
+                history.drain(..surplus);
+            }
+        }
+    }
+}
+
+impl Side {
+    fn fence(&mut self, fence: u64) -> String {
+        if fence == 0 {
+            return "none".to_owned();
+        }
+        if self.fences.last().is_none_or(|newest| fence > *newest) {
+            self.fences.push(fence);
+        }
+        match self.fences.iter().position(|known| *known == fence) {
+            Some(nr) => format!("#{nr}"),
+            None => format!("a fence that fell: {fence}"),
+        }
+    }
+
+    fn claim_reply(&mut self, now: Timestamp, reply: &ClaimReply) -> String {
+        match reply {
+            ClaimReply::Granted { fence, attempt, at } => format!(
+                "granted {} {attempt} {}",
+                self.fence(*fence),
+                reduce_instant(now, *at)
+            ),
+            ClaimReply::Recovering { remaining } => format!("recovering {}", reduce(*remaining)),
+            ClaimReply::Early { by } => format!("early {}", reduce(*by)),
+            ClaimReply::AlreadyClaimed(RunStatus::Running {
+                by,
+                run_id,
+                attempt,
+                remaining,
+            }) => format!("running {by} {run_id} {attempt} {}", reduce(*remaining)),
+            ClaimReply::Gap { last, lost_at } => format!(
+                "gap {} {:?}",
+                reduce_instant(now, *last),
+                lost_at.map(|at| reduce_instant(now, at))
+            ),
+            ClaimReply::Held { by, remaining } => {
+                format!("held {by} {:?}", remaining.map(reduce))
+            }
+            other => format!("{other:?}"),
+        }
+    }
+
+    fn report(&mut self, now: Timestamp, report: &JobReport) -> String {
+        let last = report.last.map(|last| reduce_instant(now, last));
+        let holder = report
+            .holder
+            .as_ref()
+            .map(|h| format!("{} {} {:?}", h.value, h.by, h.remaining.map(reduce)));
+        let schedules: Vec<_> = report
+            .fingerprints
+            .iter()
+            .map(|(schedule, seen)| format!("{} {}", schedule.0, reduce_instant(now, *seen)))
+            .collect();
+        format!(
+            "\n    {} last {last:?} fence {} {schedules:?}\n      holder {holder:?} open {}",
+            report.job,
+            self.fence(report.fence),
+            reduce_open(now, report.open.as_ref())
+        )
+    }
+
+    fn records(&mut self, now: Timestamp, records: Vec<Record>) -> String {
+        let mut text = String::new();
+        for mut record in records {
+            let fence = record.fence.take().map(|fence| self.fence(fence));
+            let times = [record.started_at.take(), record.finished_at.take()]
+                .map(|at| at.map(|at| reduce_instant(now, at)));
+            text += &format!("\n      {record:?} {fence:?} {times:?}");
+        }
+        text
+    }
+}
+
+fn reduce_instant(now: Timestamp, at: Timestamp) -> String {
+    if at.since(now).max(now.since(at)) < NOW {
+        "now".to_owned()
+    } else {
+        at.to_string()
+    }
+}
+
+fn reduce(duration: Duration) -> u64 {
+    (duration.as_secs() + 50) / 100
+}
+
+fn reduce_open(now: Timestamp, open: Option<&OpenRun>) -> String {
+    open.map_or_else(
+        || "none".to_owned(),
+        |open| {
+            let at = open.scheduled_at.map(|at| reduce_instant(now, at));
+            let (started, left) = (reduce_instant(now, open.started_at), reduce(open.remaining));
+            let (run_id, by, attempt) = (&open.run_id, &open.by, open.attempt);
+            format!("{at:?} {run_id} {by} {attempt} {started} {left}")
+        },
+    )
+}

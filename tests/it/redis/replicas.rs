@@ -1,0 +1,159 @@
+//! Claims and renewals that must be known to replicas before they count.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cronlatch::store::{Claim, ClaimReply, Lock, Store, StoreSettings, check_url, open};
+
+use super::{expect_unreachable, finish, grant, renew, renewal, store};
+use crate::support::command::{BINARY, command};
+use crate::support::sentinel::{caught_up, replica_of};
+use crate::support::wait::{INTERVAL, LIMIT};
+use crate::support::{Mode, Proxy, RedisServer, wait_until};
+
+/// A store whose claims and renewals so many replicas must know.
+fn replicated(url: &str, replicas: u32) -> Arc<dyn Store> {
+    let mut settings = check_url(url).unwrap();
+    for server in settings.servers_mut() {
+        server.wait_replicas = replicas;
+    }
+    assert!(!matches!(settings, StoreSettings::Redlock(_)));
+    open(&settings).unwrap()
+}
+
+/// A claim whose lease is short: after a failover that is how long the new master waits.
+fn claim() -> Claim {
+    Claim {
+        ttl: Duration::from_secs(3),
+        ..super::claim()
+    }
+}
+
+fn master() -> RedisServer {
+    RedisServer::with()
+        .arg("--repl-diskless-sync-delay")
+        .arg("0")
+        .start()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_replica_knows_does_not_count_and_counts_when_one_does() {
+    let master = master();
+    let replica = replica_of(&master, master.port(), RedisServer::with());
+    let store = replicated(&master.url(), 1);
+    let first = claim();
+    let fence = grant(&store, &first).await;
+    renew(&store, &first).await;
+    replica.pause();
+    let said = expect_unreachable(store.renew(&[renewal(&first)]).await);
+    assert!(said.contains("0 of 1 replicas acknowledged"), "{said}");
+    let mut second = claim();
+    second.lock = Lock::raw("another");
+    let said = expect_unreachable(store.claim(&second).await);
+    assert!(said.contains("wait_replicas"), "{said}");
+    // What is given up takes its claim back, replicas or not.
+    store.finish(&finish(&second)).await.unwrap();
+    assert_eq!(master.number(&["EXISTS", "another"]), 0);
+    assert_eq!(store.claim(&second).await.unwrap(), ClaimReply::Finished);
+    replica.resume();
+    renew(&store, &first).await;
+    assert_eq!(grant(&store, &first).await, fence);
+}
+
+/// Fifty claims that come while one is waited for need one more WAIT, not fifty.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_claims_wait_for_the_replicas_together() {
+    let master = master();
+    let replica = replica_of(&master, master.port(), RedisServer::with());
+    let store = replicated(&master.url(), 1);
+    grant(&store, &claim()).await;
+    let waits = || {
+        let info = master.text(&["INFO", "commandstats"]);
+        let line = info.lines().find(|l| l.starts_with("cmdstat_wait:"));
+        let calls = line.and_then(|l| l.split_once("calls=")?.1.split(',').next());
+        calls.and_then(|n| n.parse::<u64>().ok()).unwrap_or(0)
+    };
+    let before = waits();
+    replica.pause();
+    let all: Vec<_> = (0..50)
+        .map(|number| {
+            let store = Arc::clone(&store);
+            let mut claim = claim();
+            claim.lock = Lock::raw(&format!("lock{number}"));
+            tokio::spawn(async move { store.claim(&claim).await })
+        })
+        .collect();
+    wait_until("all have been written", || {
+        (0..50).all(|n| master.number(&["EXISTS", &format!("lock{n}")]) == 1)
+    });
+    replica.resume();
+    for one in all {
+        // A busy machine may take longer than a claim is given.
+        let _ = one.await.unwrap();
+    }
+    assert!(waits() - before < 25, "{} times", waits() - before);
+}
+
+/// A master that is cut off from its replica, while a replica has become the master, cannot keep
+/// a lease alive: its holder is dead before the lock is another's.
+#[test]
+fn an_isolated_old_master_keeps_no_lease_alive() {
+    let master = master();
+    let between = Proxy::to(master.port());
+    let replica = replica_of(&master, between.port(), RedisServer::with());
+    let dir = tempfile::tempdir().unwrap();
+    let list = dir.path().join("jobs.yaml");
+    let text = format!(
+        "store: {{ redis: '{}', wait_replicas: 1 }}\njobs: []\n",
+        master.url()
+    );
+    std::fs::write(&list, text).unwrap();
+    let (began, alive) = (dir.path().join("began"), dir.path().join("alive"));
+    let script = format!(
+        "touch {}; while :; do date +%s%3N > {}; sleep 0.05; done",
+        began.display(),
+        alive.display()
+    );
+    let mut exec = command(BINARY);
+    exec.args(["exec", "--lock", "backup", "--ttl", "3s", "--wait", "60s"])
+        .args(["--kill-grace", "100ms", "-c"])
+        .arg(&list)
+        .args(["--", "/bin/sh", "-c", &script]);
+    let log = std::fs::File::create(dir.path().join("log")).unwrap();
+    let mut exec = exec.stderr(log).spawn().unwrap();
+    wait_until("the command has begun", || {
+        assert!(exec.try_wait().unwrap().is_none());
+        began.exists()
+    });
+    caught_up(&master, 1);
+    between.set(Mode::DropAll);
+    replica.command(&["REPLICAOF", "NO", "ONE"]);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let store = store(&replica.url());
+        let next = claim();
+        let began = std::time::Instant::now();
+        loop {
+            match store.claim(&next).await {
+                Ok(ClaimReply::Granted { .. }) => break,
+                _ => tokio::time::sleep(INTERVAL).await,
+            }
+            assert!(began.elapsed() < LIMIT, "never granted");
+        }
+    });
+    let granted = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap()
+        .as_millis();
+    let status = crate::support::command::exit_of(&mut exec).unwrap();
+    assert_eq!(status.code(), Some(75));
+    let last: u128 = std::fs::read_to_string(&alive)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap_or(0);
+    assert!(
+        last <= granted,
+        "alive at {last}, granted to another at {granted}"
+    );
+}

@@ -1,0 +1,140 @@
+//! The scripts beside the plain function, call by call.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use cronlatch::names::LockName;
+use cronlatch::store::Lock;
+use proptest::test_runner::{Config as ProptestConfig, TestCaseError, TestRunner};
+
+use super::property::{self, Meddler, Meddling};
+use super::store;
+use crate::support::RedisServer;
+
+/// Reaches into the server as another program would.
+struct Hands<'a>(&'a RedisServer);
+
+impl Meddler for Hands<'_> {
+    fn meddle(&self, lock: &Lock, meddling: Meddling, ttl: Duration) {
+        let key = format!("cronlatch:{{{}}}:lock", lock.name);
+        let state = format!("cronlatch:{{{}}}:state", lock.name);
+        let ttl_ms = ttl.as_millis().to_string();
+        match meddling {
+            Meddling::End => {
+                self.0.command(&["DEL", &key]);
+                if self.0.number(&["EXISTS", &state]) == 1 {
+                    self.0.command(&["HSET", &state, "lease_end", "0"]);
+                }
+            }
+            Meddling::Evict => {
+                self.0.command(&["DEL", &key]);
+            }
+            Meddling::Foreign { ttl: false } => {
+                self.0.command(&["SET", &key, "another program"]);
+            }
+            Meddling::Foreign { ttl: true } => {
+                self.0
+                    .command(&["SET", &key, "another program", "PX", &ttl_ms]);
+            }
+            Meddling::List => {
+                self.0.command(&["DEL", &key]);
+                self.0.command(&["RPUSH", &key, "x"]);
+                self.0.command(&["PEXPIRE", &key, &ttl_ms]);
+            }
+            Meddling::Persist => {
+                self.0.command(&["PERSIST", &key]);
+            }
+            Meddling::Save => self.copy(lock, "", ":saved"),
+            Meddling::Restore => {
+                self.copy(lock, ":saved", "");
+                self.elsewhere();
+            }
+            Meddling::Flush => {
+                let mut keys = keys_of(lock);
+                keys.push(MARKER.to_owned());
+                for key in keys {
+                    self.0.command(&["DEL", &key]);
+                }
+            }
+            Meddling::Restart => self.elsewhere(),
+            Meddling::Age => {
+                if self.0.number(&["HEXISTS", MARKER, "lost_at"]) == 1 {
+                    let back = format!("-{}", property::AGE.as_millis());
+                    for field in ["lost_at", "until"] {
+                        self.0.command(&["HINCRBY", MARKER, field, &back]);
+                    }
+                }
+            }
+        }
+    }
+
+    fn begin(&self) {
+        self.0.declare_new();
+    }
+}
+
+const MARKER: &str = "cronlatch:store";
+
+/// All that is kept of a lock and its jobs.
+fn keys_of(lock: &Lock) -> Vec<String> {
+    ["lock", "state", "job:j0", "job:j1", "runs:j0", "runs:j1"]
+        .map(|name| format!("cronlatch:{{{}}}:{name}", lock.name))
+        .to_vec()
+}
+
+impl Hands<'_> {
+    fn copy(&self, lock: &Lock, from: &str, to: &str) {
+        for key in keys_of(lock) {
+            let (from, to) = (format!("{key}{from}"), format!("{key}{to}"));
+            self.0.command(&["DEL", &to]);
+            self.0.command(&["COPY", &from, &to]);
+        }
+    }
+
+    /// The data were written by another process.
+    fn elsewhere(&self) {
+        if self.0.number(&["EXISTS", MARKER]) == 1 {
+            self.0.command(&["HSET", MARKER, "run_id", "another"]);
+        }
+    }
+}
+
+/// How many sequences are compared; `CRONLATCH_TEST_CASES` asks for more.
+fn cases() -> u32 {
+    std::env::var("CRONLATCH_TEST_CASES")
+        .ok()
+        .and_then(|cases| cases.parse().ok())
+        .unwrap_or(40)
+}
+
+#[test]
+fn the_scripts_do_what_the_plain_function_does() {
+    let server = RedisServer::start();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let store = runtime.block_on(async { store(&server.url()) });
+    let hands = Hands(&server);
+    let next = AtomicU32::new(0);
+    let config = ProptestConfig {
+        cases: cases(),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    let mut runner = TestRunner::new(config);
+    let outcome = runner.run(&property::sequences(), |(exclusive, calls)| {
+        // A shrunk sequence must not find what the longer one left.
+        let nr = next.fetch_add(1, Ordering::Relaxed);
+        let lock = Lock {
+            exclusive,
+            ..Lock::named(&LockName::parse(&format!("s{nr}")).unwrap())
+        };
+        let compared = property::compare(store.clone(), &hands, lock, &calls);
+        runtime.block_on(compared).map_err(TestCaseError::fail)
+    });
+    if let Err(e) = outcome {
+        panic!("{e}");
+    }
+}

@@ -1,0 +1,241 @@
+//! The store whose master Sentinels decide about.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cronlatch::store::{Claim, Store, StoreSettings, check_url, open};
+
+use super::{expect_refused, expect_unreachable, grant, renewal, store, wait_back};
+use crate::support::redis::PASSWORD;
+use crate::support::sentinel::{Door, Sentinel, Watched, caught_up, replica_of, url};
+use crate::support::wait::{INTERVAL, LIMIT};
+use crate::support::{Daemon, RedisServer, RunLog, wait_until};
+
+/// Two servers of which the first is the master, and three Sentinels.
+struct Fleet {
+    sentinels: Vec<Sentinel>,
+    master: RedisServer,
+    replica: RedisServer,
+}
+
+impl Fleet {
+    fn start() -> Self {
+        let master = server();
+        let replica = replica_of(&master, master.port(), RedisServer::with());
+        let watched = Watched {
+            master: master.port(),
+            replicas: vec![replica.port()],
+            user: None,
+        };
+        Self {
+            sentinels: Sentinel::start(3, &watched, &Door::default()),
+            master,
+            replica,
+        }
+    }
+
+    fn wait_failover(&self) {
+        wait_until("the Sentinels name the replica", || {
+            let named = self.sentinels.iter().filter_map(Sentinel::names);
+            named.filter(|port| *port == self.replica.port()).count() >= 2
+        });
+    }
+}
+
+/// A claim whose lease is short: after a failover that is how long the new master waits.
+fn claim() -> Claim {
+    Claim {
+        ttl: Duration::from_secs(3),
+        ..super::claim()
+    }
+}
+
+fn server() -> RedisServer {
+    RedisServer::with()
+        .arg("--repl-diskless-sync-delay")
+        .arg("0")
+        .start()
+}
+
+/// Its role; empty while it tells nobody: a server that changes it closes its connections.
+fn role(server: &RedisServer) -> String {
+    let info = server.try_command(&["INFO", "replication"]).ok();
+    let info = info.and_then(|info| ::redis::from_redis_value::<String>(info).ok());
+    let info = info.unwrap_or_default();
+    let role = info.lines().find_map(|line| line.strip_prefix("role:"));
+    role.unwrap_or_default().to_owned()
+}
+
+/// Claims until the lock lies on this server.
+async fn until_claimed_on(store: &Arc<dyn Store>, server: &RedisServer) {
+    let began = std::time::Instant::now();
+    loop {
+        let claim = claim();
+        let _ = store.claim(&claim).await;
+        if server.text(&["GET", "cronlatch:{backup}:lock"]) == claim.token.to_string() {
+            return;
+        }
+        assert!(began.elapsed() < LIMIT, "never claimed there");
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_master_is_who_a_majority_of_the_sentinels_names() {
+    let master = server();
+    let mut sentinels = Sentinel::start(3, &Watched::only(&master), &Door::default());
+    let url = url(&sentinels);
+    let first = claim();
+    grant(&store(&url), &first).await;
+    assert_eq!(master.number(&["EXISTS", "cronlatch:{backup}:lock"]), 1);
+    let said = expect_refused(store(&url.replace("mymaster", "other")).now().await);
+    assert!(said.contains("no master named \"other\""), "{said}");
+    assert!(said.contains("they know: mymaster"), "{said}");
+    let server = format!("redis+sentinel://127.0.0.1:{}/mymaster", master.port());
+    let said = expect_refused(store(&server).now().await);
+    assert!(said.contains("is no Sentinel"), "{said}");
+    let one = format!("redis://127.0.0.1:{}", sentinels[0].port());
+    let said = expect_refused(store(&one).now().await);
+    assert!(said.contains("is a Sentinel: name its master"), "{said}");
+
+    sentinels[0].stop();
+    wait_back(&store(&url)).await;
+    sentinels[1].stop();
+    let said = expect_unreachable(store(&url).now().await);
+    assert!(said.contains("1 of 3 Sentinels name the master"), "{said}");
+}
+
+/// With no right that is not documented.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_may_want_a_password_and_tls() {
+    let master = RedisServer::with().password().start();
+    let rights = include_str!("../../../docs/operations.md")
+        .lines()
+        .find_map(|line| line.strip_prefix("user cronlatch-sentinel on >PASSWORD "))
+        .expect("the page has the rule");
+    let door = Door {
+        tls: true,
+        user: Some(("watcher".to_owned(), rights.to_owned())),
+    };
+    let mut watched = Watched::only(&master);
+    watched.user = Some("default");
+    let sentinels = Sentinel::start(1, &watched, &door);
+    let dir = tempfile::tempdir().unwrap();
+    let secret = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, format!("{text}\n")).unwrap();
+        Some(path)
+    };
+    let url = url(&sentinels).replace("127.0.0.1", "localhost");
+    let StoreSettings::Sentinel(mut settings) = check_url(&url).unwrap() else {
+        panic!("{url}");
+    };
+    settings.servers.password_file = secret("servers", PASSWORD);
+    let sentinel = &mut settings.sentinels[0];
+    sentinel.url.0 = format!("rediss://watcher@localhost:{}", sentinels[0].port());
+    sentinel.ca_file = Some(sentinels[0].ca_file());
+    sentinel.password_file = secret("sentinels", PASSWORD);
+    let right = open(&StoreSettings::Sentinel(settings.clone())).unwrap();
+    wait_back(&right).await;
+    settings.sentinels[0].password_file = secret("wrong", "guessed");
+    let wrong = open(&StoreSettings::Sentinel(settings)).unwrap();
+    let said = expect_refused(wrong.now().await);
+    assert!(said.contains("does not accept the user name"), "{said}");
+    assert!(!said.contains("guessed"), "{said}");
+}
+
+#[test]
+fn a_killed_master_is_replaced_under_a_running_daemon() {
+    let mut fleet = Fleet::start();
+    let log = RunLog::new();
+    let list = format!(
+        "store: {}\njobs:\n  - {{ name: tick, every: 1s, lock: {{ ttl: 3s }}, kill_grace: 100ms, \
+         command: '{}' }}\n",
+        url(&fleet.sentinels),
+        log.job("0.01")
+    );
+    let mut daemon = Daemon::on("h1", list).start();
+    daemon.wait_until("it runs", |_| !log.entries().is_empty());
+    caught_up(&fleet.master, 1);
+    fleet.master.stop();
+    fleet.wait_failover();
+    let runs = log.entries().len();
+    daemon.wait_until("it runs on", |_| log.entries().len() > runs + 1);
+    assert!(daemon.lines_with(&["the master mymaster has moved"]) > 0);
+    // The old master comes back and believes for a while that it still is one.
+    fleet.master.lose();
+    wait_until("it is a replica", || role(&fleet.master) == "slave");
+    let runs = log.entries().len();
+    daemon.wait_until("it runs on", |_| log.entries().len() > runs + 1);
+    log.assert_each_once();
+    log.assert_no_overlap();
+    log.assert_fences_rise();
+    daemon.terminate();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_hangs_is_left_and_so_when_it_wakes() {
+    let fleet = Fleet::start();
+    let store = store(&url(&fleet.sentinels));
+    until_claimed_on(&store, &fleet.master).await;
+    fleet.master.pause();
+    fleet.wait_failover();
+    until_claimed_on(&store, &fleet.replica).await;
+    fleet.master.resume();
+    wait_until("it is a replica", || role(&fleet.master) == "slave");
+    until_claimed_on(&store, &fleet.replica).await;
+}
+
+/// The old master goes on answering us; its Sentinels and its replica cannot reach it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_master_that_still_answers_is_left() {
+    let master = RedisServer::with()
+        .password()
+        .arg("--repl-diskless-sync-delay")
+        .arg("0")
+        .start();
+    // They come as a user of their own, who can be shut out.
+    let user = |server: &RedisServer, how: &[&str]| {
+        server.command(&[&["ACL", "SETUSER", "inner"], how].concat());
+    };
+    let rights = ["on", &format!(">{PASSWORD}"), "~*", "&*", "+@all"];
+    user(&master, &rights);
+    let with = ["--masteruser", "inner", "--masterauth", PASSWORD];
+    let with = with
+        .iter()
+        .fold(RedisServer::with().password(), |with, arg| with.arg(arg));
+    let replica = replica_of(&master, master.port(), with);
+    user(&replica, &rights);
+    let watched = Watched {
+        master: master.port(),
+        replicas: vec![replica.port()],
+        user: Some("inner"),
+    };
+    let fleet = Fleet {
+        sentinels: Sentinel::start(3, &watched, &Door::default()),
+        master,
+        replica,
+    };
+    let url = url(&fleet.sentinels).replace("://", &format!("://:{PASSWORD}@"));
+    let plain = store(&url);
+    let mut settings = check_url(&url).unwrap();
+    for server in settings.servers_mut() {
+        server.wait_replicas = 1;
+    }
+    let careful = open(&settings).unwrap();
+    let held = claim();
+    grant(&careful, &held).await;
+    wait_back(&plain).await;
+
+    user(&fleet.master, &["off"]);
+    fleet.master.command(&["CLIENT", "KILL", "USER", "inner"]);
+    // Nobody outside the master knows of it any more: it does not count.
+    expect_unreachable(careful.renew(&[renewal(&held)]).await);
+    fleet.wait_failover();
+    assert_eq!(role(&fleet.master), "master");
+    fleet
+        .replica
+        .command(&["DEL", "cronlatch:{backup}:lock", "cronlatch:{backup}:state"]);
+    until_claimed_on(&plain, &fleet.replica).await;
+    assert_eq!(role(&fleet.master), "master");
+}

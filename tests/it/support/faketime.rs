@@ -1,0 +1,40 @@
+//! A daemon with a wall clock of its own: libfaketime, preloaded into the daemon itself.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use chrono::{DateTime, Utc};
+
+/// Where libfaketime is.
+#[track_caller]
+fn library() -> PathBuf {
+    let multi = std::fs::read_dir("/usr/lib").into_iter().flatten();
+    let folders = multi.filter_map(Result::ok).map(|entry| entry.path());
+    folders
+        .chain([PathBuf::from("/usr/lib"), PathBuf::from("/usr/lib64")])
+        .map(|folder| folder.join("faketime/libfaketime.so.1"))
+        .find(|path| path.exists())
+        .expect("libfaketime is not installed; `make test` installs it")
+}
+
+/// Shifts the command's wall clock by this many milliseconds, and leaves its other clocks alone.
+pub(crate) fn shift(command: &mut Command, millis: i64) {
+    command
+        .env("LD_PRELOAD", library())
+        .env("FAKETIME", format!("{:+.3}s", seconds(millis)))
+        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+        .env("DONT_FAKE_MONOTONIC", "1")
+        .env("NO_FAKE_STAT", "1");
+}
+
+#[expect(clippy::cast_precision_loss, reason = "offsets are a few seconds")]
+fn seconds(millis: i64) -> f64 {
+    millis as f64 / 1000.0
+}
+
+/// The instant at which a line of log was written, by the clock of the one who wrote it.
+pub(crate) fn instant_of(line: &str) -> Option<DateTime<Utc>> {
+    line.split(|c: char| c.is_whitespace() || c == '"')
+        .find_map(|word| DateTime::parse_from_rfc3339(word).ok())
+        .map(|instant| instant.to_utc())
+}
