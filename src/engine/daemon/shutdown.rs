@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Daemon;
+use super::tasks::Health;
 use crate::engine::core::Event;
 use crate::engine::run::Stop;
 use crate::time::BootInstant;
@@ -153,6 +154,15 @@ impl Daemon {
         }
     }
 
+    /// `status` shall not go on for half a minute to show a host that is gone.
+    async fn withdraw(&mut self) {
+        // None may arrive after the withdrawal.
+        self.announcements.shutdown().await;
+        if *self.health.borrow() == Health::Up {
+            self.link.withdraw(self.word()).await;
+        }
+    }
+
     /// Delivers the last verdicts, or keeps them for the next start.
     pub(super) async fn end(mut self) {
         if !matches!(self.shutdown, Some(Shutdown::GivenUp)) {
@@ -175,6 +185,7 @@ impl Daemon {
                 );
             }
         }
+        self.withdraw().await;
         tracing::info!(host = %self.host, "stopped");
     }
 }

@@ -68,7 +68,10 @@ fn when_said(daemon: &mut Daemon, text: &str) -> DateTime<Utc> {
 fn a_signal_repeated_at_once_is_one_word() {
     let log = RunLog::new();
     let go_on = tempfile::NamedTempFile::new().expect("a file");
-    let waits = format!("while [ -e {} ]; do sleep 0.05; done", go_on.path().display());
+    let waits = format!(
+        "while [ -e {} ]; do sleep 0.05; done",
+        go_on.path().display()
+    );
     let command = format!("{}; {waits}; {}", log.begin(), RunLog::end());
     let mut daemon = busy("", &log, &command);
     daemon.signal(Signal::SIGTERM);
@@ -80,13 +83,41 @@ fn a_signal_repeated_at_once_is_one_word() {
     if daemon.lines_with(&["SIGTERM again"]) > 0 {
         // Only a machine that could not bring it in time may have made it a second word.
         let second = when_said(&mut daemon, "SIGTERM again");
-        assert!(second - first >= TimeDelta::milliseconds(499), "{second} {first}");
+        assert!(
+            second - first >= TimeDelta::milliseconds(499),
+            "{second} {first}"
+        );
         return;
     }
     drop(go_on);
     assert_eq!(daemon.wait_exit().code(), Some(0));
     let runs = records(&daemon, "job");
     assert_eq!(runs[0]["outcome"], "succeeded", "{runs:#?}");
+}
+
+#[test]
+fn a_host_that_stopped_is_not_listed_any_more() {
+    let log = RunLog::new();
+    let go_on = tempfile::NamedTempFile::new().expect("a file");
+    let waits = format!(
+        "while [ -e {} ]; do sleep 0.05; done",
+        go_on.path().display()
+    );
+    let mut daemon = busy("", &log, &format!("{}; {waits}", log.begin()));
+    let hosts = |daemon: &Daemon| {
+        let said = daemon.ask(&["status", "--json"]).expect_code(0);
+        said.json_lines()[0]["hosts"]
+            .as_array()
+            .expect("hosts")
+            .clone()
+    };
+    daemon.signal(Signal::SIGTERM);
+    daemon.wait_until("it is listed as draining", |daemon| {
+        hosts(daemon).iter().any(|host| host["draining"] == true)
+    });
+    drop(go_on);
+    assert_eq!(daemon.wait_exit().code(), Some(0));
+    assert_eq!(hosts(&daemon), [] as [serde_json::Value; 0]);
 }
 
 #[test]
