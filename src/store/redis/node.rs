@@ -25,7 +25,7 @@ use crate::time::Timestamp;
 
 /// A node, and how to ask it.
 #[derive(Debug)]
-pub(in crate::store) struct Node {
+pub struct Node {
     pub(in crate::store) store: RedisStore,
     scripts: NodeScripts,
 }
@@ -40,7 +40,7 @@ pub struct Ballot {
 
 /// What a look is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::store) enum Mode {
+pub enum Mode {
     /// To be the only one who proposes; the node names the number.
     Vote,
     /// To have older proposals refused.
@@ -52,18 +52,18 @@ pub(in crate::store) enum Mode {
 }
 
 /// A lock and a job, as a node is asked for them.
-#[derive(Debug, Clone)]
-pub(in crate::store) struct Place {
-    pub(in crate::store) lock: Lock,
-    pub(in crate::store) job: Option<JobName>,
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Place {
+    pub lock: Lock,
+    pub job: Option<JobName>,
     /// The TTL of the lock's leases; zero when the request names none.
-    pub(in crate::store) ttl: Duration,
+    pub ttl: Duration,
     /// The longest TTL that is known.
-    pub(in crate::store) longest: Duration,
+    pub longest: Duration,
 }
 
 /// How a node answered a look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Said {
     Promised,
     /// Another has the vote.
@@ -74,7 +74,7 @@ pub enum Said {
 }
 
 /// What one node knows of a lock and a job.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct View {
     pub said: Said,
     /// The newest proposal number that the node has promised.
@@ -96,7 +96,7 @@ pub struct View {
 }
 
 /// The lock itself on one node.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Held {
     No,
     /// By a token or a foreign value; how long, if it has an end.
@@ -106,7 +106,7 @@ pub enum Held {
 }
 
 /// A lock's state on one node.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct LockView {
     pub ballot: Ballot,
     pub fence: u64,
@@ -119,7 +119,7 @@ pub struct LockView {
 }
 
 /// A job's ledger on one node.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct JobView {
     pub ballot: Ballot,
     pub state: JobState,
@@ -130,22 +130,22 @@ pub struct JobView {
 }
 
 /// What is proposed to the nodes.
-#[derive(Debug, Clone)]
-pub(in crate::store) struct Proposal {
-    pub(in crate::store) ballot: Ballot,
-    pub(in crate::store) place: Place,
-    pub(in crate::store) lock: LockState,
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Proposal {
+    pub ballot: Ballot,
+    pub place: Place,
+    pub lock: LockState,
     /// Takes the lock for the state's token; else what is left of its lease.
-    pub(in crate::store) lease: Lease,
-    pub(in crate::store) job: Option<JobView>,
-    pub(in crate::store) records: Vec<(Record, Option<Timestamp>)>,
-    pub(in crate::store) keep: Option<u32>,
-    pub(in crate::store) released: bool,
+    pub lease: Lease,
+    pub job: Option<JobView>,
+    pub records: Vec<(Record, Option<Timestamp>)>,
+    pub keep: Option<u32>,
+    pub released: bool,
 }
 
 /// What a proposal does with the lock itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::store) enum Lease {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Lease {
     Take(Duration),
     Stay(Duration),
 }
@@ -225,7 +225,7 @@ fn random_part(token: &str) -> &str {
 }
 
 impl Node {
-    pub(in crate::store) fn new(settings: &RedisSettings) -> Result<Self, StoreError> {
+    pub fn new(settings: &RedisSettings) -> Result<Self, StoreError> {
         Ok(Self {
             store: RedisStore::new(settings)?,
             scripts: NodeScripts::new(),
@@ -242,7 +242,7 @@ impl Node {
     }
 
     /// Looks at a lock and a job.
-    pub(in crate::store) async fn look(
+    pub async fn look(
         &self,
         place: &Place,
         (mode, ballot): (Mode, Ballot),
@@ -272,11 +272,7 @@ impl Node {
     }
 
     /// Proposes.
-    pub(in crate::store) async fn propose(
-        &self,
-        proposal: &Proposal,
-        limit: Duration,
-    ) -> Result<Taken, StoreError> {
+    pub async fn propose(&self, proposal: &Proposal, limit: Duration) -> Result<Taken, StoreError> {
         let call = self.propose_call(proposal);
         let answer = self.store.link.run(&self.scripts.accept, &call, limit);
         let mut items = Items::of(answer.await?)?;
@@ -334,7 +330,7 @@ impl Node {
     }
 
     /// Takes the lock of a proposal back that found no majority.
-    pub(in crate::store) async fn withdraw(
+    pub async fn withdraw(
         &self,
         lock: &Lock,
         ballot: Ballot,
@@ -353,7 +349,7 @@ impl Node {
     }
 
     /// Extends leases; with `again` also sets locks again that are gone.
-    pub(in crate::store) async fn extend(
+    pub async fn extend(
         &self,
         renewals: &[Renewal],
         longest: Duration,
@@ -381,7 +377,7 @@ impl Node {
     }
 
     /// The newest records of a job, each with the place in the stream where it lies.
-    pub(in crate::store) async fn records(
+    pub async fn records(
         &self,
         job: &JobName,
         lock: &Lock,
@@ -417,7 +413,7 @@ impl Node {
     }
 
     /// Declares the node new.
-    pub(in crate::store) async fn declare_new(&self) -> Result<(), StoreError> {
+    pub async fn declare_new(&self) -> Result<(), StoreError> {
         let mut call = Call::default();
         call.key(self.marker());
         self.store.run(&self.scripts.declare, &call).await?;
