@@ -37,13 +37,17 @@ pub use settings::{
 };
 pub use url::check_url;
 
-/// What a majority of nodes decides on, for the model that searches it for holes.
+/// What a majority of nodes decides on, for the model that searches it for holes, and for the test
+/// that compares a node with its plain form.
 #[doc(hidden)]
 pub mod majority {
     pub use super::redis::node::{
-        Ballot, Held, JobView, LockView, Said, Taken, View, finished_text,
+        Ballot, Held, JobView, Lease, LockView, Mode, Node, Place, Proposal, Said, Taken, View,
+        finished_text,
     };
-    pub use super::redlock::{Counting, Merged, count, merge, quorum};
+    pub use super::redlock::{
+        Counting, Here, Identity, Ledger, Member, Merged, Seat, count, merge, quorum,
+    };
 }
 
 use crate::names::JobName;
@@ -101,7 +105,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Makes the jobs known: a ledger for a new one, the schedule's fingerprint for a changed one.
     async fn register(&self, jobs: &[Registration]) -> Result<Vec<Registered>, StoreError>;
 
-    /// Says that this host lives; the word is forgotten after `valid_for`.
+    /// Says that this host lives; the word is forgotten after `valid_for`. Zero takes the word
+    /// back: the host is listed no longer.
     async fn announce(&self, host: &HostInfo, valid_for: Duration) -> Result<(), StoreError>;
 
     /// Waits until a release of the lock is heard of, at most `limit`. May return early for no
