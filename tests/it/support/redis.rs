@@ -543,6 +543,13 @@ fn a_server_comes_back_on_its_port_and_empty() {
     server.restart();
     assert_eq!(server.port(), port);
     assert_eq!(server.text(&["GET", "a"]), "");
+    server.command(&["SET", "a", "2"]);
+    server.command(&["SAVE"]);
+    server.restart();
+    assert_eq!(server.text(&["GET", "a"]), "2");
+    server.forget_snapshot();
+    server.restart();
+    assert_eq!(server.text(&["GET", "a"]), "");
     server.pause();
     server.resume();
     assert_eq!(server.text(&["PING"]), "PONG");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
 use super::redis::{Builder, PASSWORD, Port, write_certificates};
-use super::{RedisServer, command, wait};
+use super::{RedisServer, command, tree, wait};
 
 /// The name of the master that all of them watch over.
 pub(crate) const MASTER: &str = "mymaster";
@@ -124,7 +124,7 @@ impl Sentinel {
     }
 
     fn is_there(&self) -> bool {
-        self.child.is_some()
+        tree::is_alive(self.pid())
     }
 
     fn run(&mut self, watched: &Watched, all: &[u16]) {
