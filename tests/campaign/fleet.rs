@@ -30,7 +30,8 @@ pub(crate) struct Fleet {
     hosts: Vec<Host>,
     pub(super) ground: Ground,
     log: RunLog,
-    clocks: tempfile::TempDir,
+    /// The list, for those who read the history, and the hosts' clocks.
+    files: tempfile::TempDir,
     watch: Watch,
     deaths: Vec<Death>,
     /// Every record that was ever read, as it was read last.
@@ -52,11 +53,13 @@ impl Fleet {
             hosts: HOSTS.map(|_| Host::default()).into(),
             ground,
             log: RunLog::new(),
-            clocks: tempfile::tempdir().expect("a temporary directory"),
+            files: tempfile::tempdir().expect("a temporary directory"),
             watch: Watch::default(),
             deaths: Vec::new(),
             records: BTreeMap::new(),
         };
+        let list = list::text(&fleet.ground, &fleet.log);
+        std::fs::write(fleet.files.path().join("jobs.yaml"), list).expect("a writable directory");
         fleet.start_watch();
         for host in 0..HOSTS.len() {
             fleet.start_host(host);
@@ -101,7 +104,7 @@ impl Fleet {
     }
 
     fn clock(&self, host: usize) -> PathBuf {
-        self.clocks.path().join(HOSTS[host].0)
+        self.files.path().join(HOSTS[host].0)
     }
 
     /// Sets a host's clock so far on from where it usually is.
@@ -184,7 +187,7 @@ impl Fleet {
 
     /// Reads the history: what a store has on record now may be lost with its data.
     pub(crate) fn collect(&mut self) {
-        let list = self.daemon(0).list();
+        let list = self.files.path().join("jobs.yaml");
         let said = cronlatch(&[
             "history",
             "--json",
