@@ -5,6 +5,7 @@
 
 mod act;
 mod clock;
+mod health;
 mod notify;
 mod recovery;
 mod say;
@@ -21,7 +22,7 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::MissedTickBehavior;
 
 use super::core::{ClaimId, Core, Event, JobIx, Now, Place, Policy};
 use super::finisher::{Finisher, Parcel};
@@ -38,10 +39,11 @@ use crate::store::{self, ClaimReply, Fingerprint, HostInfo, StoreError, StoreSet
 use crate::time::{BootInstant, Timestamp};
 use act::Ticket;
 use clock::Clock;
+use health::StoreHealth;
 use notify::Manager;
 use shutdown::Shutdown;
 use startup::Start;
-use tasks::{Health, Link};
+use tasks::Link;
 
 /// How often the daemon looks after itself.
 const ROUND: Duration = Duration::from_secs(1);
@@ -93,11 +95,9 @@ struct Daemon {
     drain_timeout: Duration,
     started_at: Timestamp,
     link: Link,
-    health: watch::Sender<Health>,
-    up_since: Instant,
+    health: StoreHealth,
     /// Until when the store grants nothing, because it may have lost data.
     recovers: Option<BootInstant>,
-    probe_delay: Duration,
     finisher: Finisher,
     spool: Spool,
     tools: Tools,
@@ -133,11 +133,11 @@ pub(crate) async fn run(setup: Setup) -> Result<(), DaemonError> {
     let store = store::open(&setup.settings)?;
     let watchdog = Watchdog::start(&setup.settings, Some(processes.deadlines()))?;
     let (inbox, messages) = mpsc::unbounded_channel();
-    let (health, is_up) = watch::channel(Health::Up);
+    let health = StoreHealth::new();
     let link = Link {
         store: Arc::clone(&store),
         inbox: inbox.clone(),
-        health: is_up,
+        health: health.watch(),
     };
     let spool = Spool::of(&setup.host, &setup.settings);
     let finisher = Finisher::start(store, spool.clone(), inbox);
@@ -178,9 +178,7 @@ pub(crate) async fn run(setup: Setup) -> Result<(), DaemonError> {
         started_at: now.utc,
         link,
         health,
-        up_since: Instant::now(),
         recovers: None,
-        probe_delay: shutdown::FIRST_PROBE,
         finisher,
         spool,
         tools,
@@ -314,7 +312,7 @@ impl Daemon {
         for action in self.core.handle(Now::read(), event) {
             self.act(action);
         }
-        if *self.health.borrow() == Health::Up {
+        if self.health.is_up() {
             self.flush_registrations();
         }
     }
@@ -393,41 +391,11 @@ impl Daemon {
             }
             Message::RegisterAgain(jobs) => {
                 self.to_register.extend(jobs);
-                if *self.health.borrow() == Health::Up {
+                if self.health.is_up() {
                     self.flush_registrations();
                 }
             }
         }
-    }
-
-    fn store_failed(&mut self, error: &StoreError) {
-        tracing::debug!("{error}");
-        // The rest of the store goes on; its own link says once that the part is away.
-        let in_part = matches!(error, StoreError::PartUnreachable(_));
-        if in_part || *self.health.borrow() == Health::Down {
-            return;
-        }
-        // A store that answers one question and not the next is not asked ten times a second.
-        self.probe_delay = if self.up_since.elapsed() < Duration::from_secs(10) {
-            (self.probe_delay * 2).min(Duration::from_secs(5))
-        } else {
-            shutdown::FIRST_PROBE
-        };
-        tracing::warn!("{error}; waiting for it, and leases run on until their deadlines");
-        self.health.send_replace(Health::Down);
-        tokio::spawn(self.link.clone().probe(self.probe_delay));
-        self.feed(Event::StoreDown);
-        self.status();
-    }
-
-    fn store_answers(&mut self) {
-        tracing::info!("the store answers");
-        self.up_since = Instant::now();
-        self.health.send_replace(Health::Up);
-        self.finisher.retry_now();
-        self.feed(Event::StoreUp);
-        self.flush_registrations();
-        self.status();
     }
 
     fn be_ready(&mut self) {
@@ -451,10 +419,10 @@ impl Daemon {
     }
 
     fn status_text(&self) -> String {
-        let store = match *self.health.borrow() {
-            Health::Up if self.recovers.is_some() => "; waiting: the store may have lost data",
-            Health::Up => "",
-            Health::Down => "; waiting for the store",
+        let store = match self.health.is_up() {
+            true if self.recovers.is_some() => "; waiting: the store may have lost data",
+            true => "",
+            false => "; waiting for the store",
         };
         let draining = if self.shutdown.is_some() {
             "; draining"
@@ -478,6 +446,7 @@ impl Daemon {
 
     fn round(&mut self) {
         self.look_for_recovery();
+        self.look_at_health();
         self.status();
         self.extend_shutdown();
         self.rounds += 1;
@@ -487,7 +456,7 @@ impl Daemon {
     }
 
     fn announce(&mut self) {
-        if *self.health.borrow() == Health::Down {
+        if !self.health.is_up() {
             return;
         }
         let (info, measure) = (self.word(), self.clock.measure());
