@@ -23,6 +23,7 @@ pub(crate) struct Builder {
     env: Vec<(String, String)>,
     shift: i64,
     journal: bool,
+    clock: Option<PathBuf>,
 }
 
 /// A running daemon; dropping it kills it and every process of its tree.
@@ -49,6 +50,7 @@ impl Daemon {
             env: Vec::new(),
             shift: 0,
             journal: false,
+            clock: None,
         }
     }
 
@@ -220,6 +222,12 @@ impl Builder {
         self
     }
 
+    /// Lets its wall clock follow this file, as [`faketime::set`] writes it; now as shifted.
+    pub(crate) fn clock_in(mut self, file: PathBuf) -> Self {
+        self.clock = Some(file);
+        self
+    }
+
     /// Starts it, and waits until it is ready.
     #[track_caller]
     pub(crate) fn start(self) -> Daemon {
@@ -257,7 +265,10 @@ impl Builder {
             let stream = format!("{}:{}", stream.dev(), stream.ino());
             command.env("JOURNAL_STREAM", stream);
         }
-        if self.shift != 0 {
+        if let Some(clock) = &self.clock {
+            faketime::set(clock, self.shift);
+            faketime::follow(&mut command, clock);
+        } else if self.shift != 0 {
             faketime::shift(&mut command, self.shift);
         }
         let before_start = Utc::now();
