@@ -14,12 +14,14 @@ mod inspect;
 mod keys;
 mod link;
 mod listen;
+pub(super) mod mend;
 pub(super) mod node;
 mod reading;
 mod record;
 mod reply;
 mod script;
 mod sentinel;
+pub(super) mod standing;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -266,7 +268,7 @@ impl Store for RedisStore {
         Ok(reading::hosts_read(answer)?)
     }
 
-    async fn condition(&self) -> Result<Condition, StoreError> {
+    async fn condition(&self, _: &[(JobName, Lock)]) -> Result<Condition, StoreError> {
         let mut call = Call::default();
         call.key(keys::store(self.prefix()));
         let answer = self.run(&self.scripts.condition, &call).await?;

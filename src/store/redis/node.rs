@@ -27,7 +27,7 @@ use crate::time::Timestamp;
 #[derive(Debug)]
 pub(in crate::store) struct Node {
     pub(in crate::store) store: RedisStore,
-    scripts: NodeScripts,
+    pub(super) scripts: NodeScripts,
 }
 
 /// The number of a proposal; a later one has a greater.
@@ -138,6 +138,8 @@ pub(in crate::store) struct Proposal {
     /// Takes the lock for the state's token; else what is left of its lease.
     pub(in crate::store) lease: Lease,
     pub(in crate::store) job: Option<JobView>,
+    /// The proposal that the job's state was taken from.
+    pub(in crate::store) base: Ballot,
     pub(in crate::store) records: Vec<(Record, Option<Timestamp>)>,
     pub(in crate::store) keep: Option<u32>,
     pub(in crate::store) released: bool,
@@ -148,6 +150,14 @@ pub(in crate::store) struct Proposal {
 pub(in crate::store) enum Lease {
     Take(Duration),
     Stay(Duration),
+}
+
+/// A node's answer to a proposal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::store) struct Accepted {
+    pub(in crate::store) taken: Taken,
+    /// The mark of a history that may lack records: it did not take the proposal before this one.
+    pub(in crate::store) lacks: Option<String>,
 }
 
 /// How a node took a proposal.
@@ -237,7 +247,7 @@ impl Node {
         self.store.link.settings().shown()
     }
 
-    fn marker(&self) -> String {
+    pub(super) fn marker(&self) -> String {
         keys::node(self.store.prefix())
     }
 
@@ -276,23 +286,29 @@ impl Node {
         &self,
         proposal: &Proposal,
         limit: Duration,
-    ) -> Result<Taken, StoreError> {
+    ) -> Result<Accepted, StoreError> {
         let call = self.propose_call(proposal);
         let answer = self.store.link.run(&self.scripts.accept, &call, limit);
         let mut items = Items::of(answer.await?)?;
-        Ok(match items.text()?.as_str() {
-            "taken" => match items.text()?.as_str() {
-                "sound" => Taken::Yes,
-                "forgetful" => Taken::Forgetful,
-                _ => Taken::Recovering,
-            },
+        let mut lacks = None;
+        let taken = match items.text()?.as_str() {
+            "taken" => {
+                let standing = items.text()?;
+                lacks = Some(items.text()?).filter(|mark| !mark.is_empty());
+                match standing.as_str() {
+                    "sound" => Taken::Yes,
+                    "forgetful" => Taken::Forgetful,
+                    _ => Taken::Recovering,
+                }
+            }
             "promised" => Taken::Outbid,
             "held" => Taken::Held,
             other => {
                 let said = format!("the answer to a proposal is {other:?}");
                 return Err(Failure::corrupt(said).into());
             }
-        })
+        };
+        Ok(Accepted { taken, lacks })
     }
 
     fn propose_call(&self, proposal: &Proposal) -> Call {
@@ -320,6 +336,7 @@ impl Node {
             Lease::Stay(left) => call.arg("stay").arg(&left.as_millis()),
         };
         job_args(&mut call, proposal.job.as_ref());
+        call.arg(&proposal.base.number).arg(&proposal.base.id);
         for (record, follows) in &proposal.records {
             let mut fields = pairs(record);
             if let Some(follows) = follows {
