@@ -33,7 +33,8 @@ pub use request::{
     Registration, Renewal, RunTenure, Settle, Tenure, What,
 };
 pub use settings::{
-    ClusterSettings, RedisSettings, RedlockSettings, Secret, SentinelSettings, StoreSettings,
+    AtStart, ClusterSettings, RedisSettings, RedlockSettings, Secret, SentinelSettings,
+    StoreSettings,
 };
 pub use url::check_url;
 

@@ -194,7 +194,7 @@ async fn of_several_processes_on_one_file_each_occurrence_is_granted_to_one() {
 #[tokio::test]
 async fn a_file_that_many_make_at_once_is_made_once() {
     let directory = tempfile::tempdir().unwrap();
-    for round in 0..5 {
+    for round in 0..20 {
         let path = directory.path().join(format!("db{round}"));
         let mut opening = tokio::task::JoinSet::new();
         for _ in 0..8 {

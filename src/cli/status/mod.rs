@@ -30,6 +30,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let host = args.target.host()?;
     let list = args.target.list_if_any()?;
     let settings = args.target.settings(list.as_ref())?;
+    args.target.warn_of(&settings);
     let jobs = list.as_ref().map_or(&[][..], |list| &list.jobs);
     let wanted: Vec<_> = jobs
         .iter()

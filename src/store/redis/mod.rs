@@ -14,14 +14,12 @@ mod inspect;
 mod keys;
 mod link;
 mod listen;
-pub(super) mod mend;
 pub(super) mod node;
 mod reading;
 mod record;
 mod reply;
 mod script;
 mod sentinel;
-pub(super) mod standing;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

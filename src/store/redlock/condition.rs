@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::RedlockStore;
 use super::transact::Majority;
 use crate::names::JobName;
-use crate::store::redis::standing::{Ledger, Standing};
+use crate::store::redis::node::{Ledger, Standing};
 use crate::store::{Condition, Lock, NodeCondition, NodeStanding, StoreError};
 
 impl RedlockStore {
@@ -25,6 +25,20 @@ impl Majority {
         jobs: &[(JobName, Lock)],
     ) -> Vec<Result<Standing, StoreError>> {
         let longest = self.longest(Duration::ZERO);
+        let said = self.standings_under(jobs, longest).await;
+        let known = said.iter().flatten().map(|standing| standing.longest).max();
+        match known.filter(|known| *known > longest) {
+            // One that lost its data does not know how long the leases were that it forgot.
+            Some(known) => self.standings_under(jobs, self.longest(known)).await,
+            None => said,
+        }
+    }
+
+    async fn standings_under(
+        &self,
+        jobs: &[(JobName, Lock)],
+        longest: Duration,
+    ) -> Vec<Result<Standing, StoreError>> {
         let mut answers = self.nodes.ask(0..self.nodes.len(), |node| {
             let jobs = jobs.to_vec();
             async move { node.standing(&jobs, longest).await }
@@ -75,7 +89,8 @@ fn of_one(standing: &Standing, all: &[Result<Standing, StoreError>]) -> NodeStan
     let Some(lost_at) = standing.lost_at else {
         return NodeStanding::Counts;
     };
-    if standing.new {
+    // Among nodes that are in use one without a trace of that has lost it.
+    if standing.new && all.iter().flatten().all(|other| other.new) {
         return NodeStanding::New;
     }
     if !standing.recovering.is_zero() {

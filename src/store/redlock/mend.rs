@@ -12,8 +12,7 @@ use tokio::task::JoinSet;
 use super::reads::together;
 use super::view::quorum;
 use crate::names::JobName;
-use crate::store::redis::mend::Placed;
-use crate::store::redis::node::Node;
+use crate::store::redis::node::{Node, Placed};
 use crate::store::{Lock, StoreError};
 
 /// Longer histories are not copied: it would hold the node up.

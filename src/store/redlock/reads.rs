@@ -13,8 +13,7 @@ use super::transact::{Done, Majority, Outcomes, Subject};
 use super::view::{Counting, Merged, count, merge};
 use crate::names::JobName;
 use crate::store::protocol::{self, report};
-use crate::store::redis::mend::Placed;
-use crate::store::redis::node::{Ballot, Mode};
+use crate::store::redis::node::{Ballot, Mode, Placed};
 use crate::store::{
     HostReport, JobReport, Lock, Outcome, Record, Registered, Registration, StoreError,
 };

@@ -13,8 +13,7 @@ use super::condition::missing;
 use super::reads::by_lock;
 use super::transact::{Hear, Majority, Outcomes, Subject};
 use crate::names::JobName;
-use crate::store::redis::node::{Ballot, Mode};
-use crate::store::redis::standing::Standing;
+use crate::store::redis::node::{Ballot, Mode, Standing};
 use crate::store::{Lock, Registration, StoreError};
 use crate::time::Timestamp;
 

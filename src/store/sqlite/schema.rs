@@ -1,11 +1,13 @@
 //! The tables, and which versions of them this program reads.
 
+use std::time::{Duration, Instant};
+
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::clock::Now;
 use super::error::Failure;
 use super::rows;
-use super::worker::Work;
+use super::worker::{BUSY, Work};
 use crate::store::StoreError;
 
 /// Marks a file as cronlatch's (`PRAGMA application_id`): `CrLt`.
@@ -81,10 +83,7 @@ fn version() -> i64 {
 pub(super) fn prepare(db: &mut Connection, now_ms: i64, shown: &str) -> Result<(), StoreError> {
     let told = |failure: rusqlite::Error| Failure::from(failure).told(shown);
     inspect(db, shown)?;
-    let mode: String = db
-        .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
-        .map_err(told)?;
-    if mode != "wal" {
+    if write_ahead(db).map_err(|failure| failure.told(shown))? != "wal" {
         return Err(StoreError::Refused(format!(
             "{shown}: its file system does not allow SQLite's write-ahead log"
         )));
@@ -114,6 +113,25 @@ pub(super) fn prepare(db: &mut Connection, now_ms: i64, shown: &str) -> Result<(
     tx.pragma_update(None, "user_version", version())
         .map_err(told)?;
     tx.commit().map_err(told)
+}
+
+/// Switches the file to the write-ahead log; answers the mode it then has.
+///
+/// The switch first reads the file and then wants to write it. If another process came between,
+/// `SQLite` answers busy at once and calls no busy handler (whoever reads already and waits might
+/// wait for somebody who waits for it): here nothing is held meanwhile, so it is asked again for
+/// as long as the handler would have waited.
+fn write_ahead(db: &Connection) -> Result<String, Failure> {
+    let began = Instant::now();
+    loop {
+        let switched = db.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0));
+        match switched.map_err(Failure::from) {
+            Err(failure) if failure.is_busy() && began.elapsed() < BUSY => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 /// The version of the file; 0 for an empty one.

@@ -1,14 +1,14 @@
 //! What only a test that sets the clocks can see.
 
 use std::cell::Cell;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
 use super::clock::Now;
 use super::operations;
 use super::schema;
-use super::worker::Work;
+use super::worker::{BUSY, Work};
 use crate::names::{LockName, RunId, Token};
 use crate::store::protocol::{Clock, Past};
 use crate::store::{Claim, ClaimReply, Lock, RenewReply, Renewal, Tenure, What};
@@ -107,4 +107,25 @@ fn locks_that_nobody_used_for_long_are_forgotten_and_living_ones_are_not() {
     assert_eq!(count(), 1);
     schema::forget_old_locks(&db, &at(stepped, 31_000, "b")).expect("done");
     assert_eq!(count(), 0);
+}
+
+#[test]
+fn a_new_file_that_another_process_is_writing_is_waited_for_like_any_other() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let writer = Connection::open(&path).expect("a database");
+    writer.execute_batch("BEGIN IMMEDIATE").expect("its lock");
+
+    let mut late = Connection::open(&path).expect("a database");
+    let began = Instant::now();
+    let told = schema::prepare(&mut late, 0, "test").expect_err("it is locked");
+    assert!(
+        began.elapsed() >= BUSY,
+        "{told} after {:?}",
+        began.elapsed()
+    );
+    assert!(told.to_string().contains("keep it locked"), "{told}");
+
+    writer.execute_batch("ROLLBACK").expect("an end");
+    schema::prepare(&mut late, 0, "test").expect("a schema");
 }

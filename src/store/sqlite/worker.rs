@@ -24,7 +24,7 @@ use crate::store::StoreError;
 use crate::time::BootInstant;
 
 /// How long a transaction waits for those of other processes.
-const BUSY: Duration = Duration::from_secs(2);
+pub(super) const BUSY: Duration = Duration::from_secs(2);
 
 /// How many requests share a transaction at most.
 const BATCH: usize = 512;

@@ -4,7 +4,7 @@
 -- KEYS  1 the node's marker, then per job: the lock's state, the job
 -- ARGV  1 longest TTL known in ms
 -- Reply 'new' (never used, or declared new by nobody) | 'known'; lost_at or ''; how long its locks do
---       not count as free yet in ms; per job a letter: K known | N nothing there, and nothing lost
+--       not count as free yet in ms; the longest TTL it knows in ms; per job a letter: K known | N nothing there, and nothing lost
 --       | F there, from before the loss | A absent, maybe lost
 
 local kept = redis.call('HMGET', KEYS[1], 'server', 'lost_at', 'until', 'longest')
@@ -27,4 +27,5 @@ for i = 1, (#KEYS - 1) / 2 do
     letters[i] = lost_at == '' and 'N' or 'A'
   end
 end
-return { kept[1] and 'known' or 'new', lost_at, text(left), table.concat(letters) }
+return { kept[1] and 'known' or 'new', lost_at, text(left),
+  kept[4] or '0', table.concat(letters) }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::BATCH;
-use super::failure::Failure;
-use super::keys::LockKeys;
-use super::link::Call;
-use super::node::Node;
-use super::reply::Items;
+use super::Node;
 use crate::names::JobName;
+use crate::store::redis::BATCH;
+use crate::store::redis::failure::Failure;
+use crate::store::redis::keys::LockKeys;
+use crate::store::redis::link::Call;
+use crate::store::redis::reply::Items;
 use crate::store::{Lock, StoreError};
 use crate::time::Timestamp;
 
@@ -21,6 +21,8 @@ pub(in crate::store) struct Standing {
     pub(in crate::store) lost_at: Option<Timestamp>,
     /// How long its locks do not count as free.
     pub(in crate::store) recovering: Duration,
+    /// The longest TTL that it knows of.
+    pub(in crate::store) longest: Duration,
     /// What it has of each job, in the order asked.
     pub(in crate::store) ledgers: Vec<Ledger>,
 }
@@ -80,6 +82,7 @@ fn read(mut items: Items, jobs: usize) -> Result<Standing, Failure> {
         text => Some(millis(text)?),
     };
     let recovering = Duration::from_millis(millis(items.text()?)?);
+    let longest = Duration::from_millis(millis(items.text()?)?);
     let letters = items.text()?;
     let ledgers = letters
         .chars()
@@ -101,6 +104,7 @@ fn read(mut items: Items, jobs: usize) -> Result<Standing, Failure> {
         new,
         lost_at: lost_at.map(|at| Timestamp::from_millis(i64::try_from(at).unwrap_or(i64::MAX))),
         recovering,
+        longest,
         ledgers,
     })
 }

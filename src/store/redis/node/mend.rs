@@ -1,11 +1,11 @@
 //! Giving a node the records that it lacks.
 
-use super::keys::LockKeys;
-use super::link::{Call, RESPONSE_TIMEOUT};
-use super::node::Node;
-use super::record::pairs;
-use super::reply::integer;
+use super::Node;
 use crate::names::JobName;
+use crate::store::redis::keys::LockKeys;
+use crate::store::redis::link::{Call, RESPONSE_TIMEOUT};
+use crate::store::redis::record::pairs;
+use crate::store::redis::reply::integer;
 use crate::store::{Lock, Record, StoreError};
 
 /// A record, and where it lies in the stream of a node: milliseconds, and a number among those.

@@ -1,0 +1,196 @@
+//! From the text of a URL, or of several, to settings.
+
+mod characters;
+mod several;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use redis::ConnectionAddr;
+
+use self::characters::check_parts;
+use self::several::{cluster, sentinel};
+use super::redis::connection_info;
+use super::settings::{AtStart, RedisSettings, RedlockSettings, Secret, StoreSettings};
+use crate::names::Prefix;
+
+pub(crate) use self::several::{Role, master_template, node};
+
+/// How often a claim on several servers is tried unless the list says otherwise.
+pub(crate) const TRIES: u32 = 3;
+/// The pause between tries unless the list says otherwise.
+pub(crate) const RETRY_DELAY: (Duration, Duration) =
+    (Duration::from_millis(100), Duration::from_millis(200));
+
+const EXAMPLES: &str = "redis://10.0.0.5:6379/0, rediss://user@redis.example:6379, \
+                        redis+unix:///run/redis/redis.sock, \
+                        redis+sentinel://10.0.0.1,10.0.0.2,10.0.0.3/mymaster or \
+                        sqlite:/var/lib/cronlatch/store.db";
+
+/// Checks a store URL, as `--store`, `CRONLATCH_STORE` and the YAML have it; several, separated
+/// by commas, are the servers of a Redlock.
+///
+/// The answer to a wrong one says what is wrong and what would be right, and never shows a
+/// password.
+pub fn check_url(url: &str) -> Result<StoreSettings, String> {
+    let urls = split(url.trim());
+    match urls.as_slice() {
+        [one] => check_one(one),
+        several => {
+            let stores: Result<Vec<_>, _> = several.iter().map(|url| check_one(url)).collect();
+            redlock(stores?)
+        }
+    }
+}
+
+/// The URLs of a list. A comma within one (of a Sentinel's or a Cluster's servers, or in a
+/// password) is told apart by what follows it: a URL begins with its scheme.
+fn split(list: &str) -> Vec<String> {
+    let mut urls: Vec<String> = Vec::new();
+    for piece in list.split(',') {
+        let begins = piece.contains("://") || piece.trim_start().starts_with("sqlite:");
+        match urls.last_mut() {
+            Some(last) if !begins => {
+                last.push(',');
+                last.push_str(piece);
+            }
+            _ => urls.push(piece.to_owned()),
+        }
+    }
+    urls.iter().map(|url| url.trim().to_owned()).collect()
+}
+
+fn redlock(stores: Vec<StoreSettings>) -> Result<StoreSettings, String> {
+    let mut nodes = Vec::with_capacity(stores.len());
+    for store in stores {
+        match store {
+            StoreSettings::Redis(node) => nodes.push(node),
+            other => {
+                return Err(format!(
+                    "several store URLs mean a majority of single servers: {} cannot be one of \
+                     them",
+                    other.shown()
+                ));
+            }
+        }
+    }
+    if let Some((first, second)) = doubled(&nodes) {
+        return Err(format!(
+            "{} and {} are the same server: each must be one of its own",
+            nodes[first].shown(),
+            nodes[second].shown()
+        ));
+    }
+    if nodes.len() < 3 {
+        return Err(format!(
+            "a majority needs at least three servers, and {} are given",
+            nodes.len()
+        ));
+    }
+    Ok(StoreSettings::Redlock(RedlockSettings {
+        nodes,
+        tries: TRIES,
+        retry_delay: RETRY_DELAY,
+        at_start: AtStart::Wait,
+    }))
+}
+
+/// The first two servers of a list that are one and the same, as positions in it.
+pub(crate) fn doubled(servers: &[RedisSettings]) -> Option<(usize, usize)> {
+    let addresses: Vec<String> = servers.iter().map(address).collect();
+    addresses.iter().enumerate().find_map(|(second, address)| {
+        let first = addresses[..second].iter().position(|a| a == address)?;
+        Some((first, second))
+    })
+}
+
+/// What makes a server the same one however its URL is written: host in lower case and port, or
+/// the socket's path. Users, databases and TLS do not count.
+pub(crate) fn address(server: &RedisSettings) -> String {
+    let Ok(info) = connection_info(server) else {
+        return server.shown();
+    };
+    match info.addr() {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            let host = host.trim_end_matches('.').to_ascii_lowercase();
+            let host = if host == "localhost" {
+                "127.0.0.1".to_owned()
+            } else {
+                host
+            };
+            format!("{host}:{port}")
+        }
+        other => other.to_string(),
+    }
+}
+
+fn check_one(url: &str) -> Result<StoreSettings, String> {
+    if url.is_empty() {
+        return Err(format!("the store URL is empty; write {EXAMPLES}"));
+    }
+    if let Some(path) = url.strip_prefix("sqlite:") {
+        return sqlite(path);
+    }
+    let settings = server(url);
+    let shown = settings.shown();
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return Err(no_scheme(&shown));
+    };
+    match scheme {
+        "redis" | "rediss" | "redis+unix" => {}
+        "redis+sentinel" => return sentinel("redis", rest, &shown),
+        "rediss+sentinel" => return sentinel("rediss", rest, &shown),
+        "redis+cluster" => return cluster("redis", rest, &shown),
+        "rediss+cluster" => return cluster("rediss", rest, &shown),
+        _ => {
+            return Err(format!(
+                "{shown} is not a store URL: {scheme}:// is unknown; write {EXAMPLES}"
+            ));
+        }
+    }
+    check_parts(scheme, rest, &shown)?;
+    connection_info(&settings).map_err(|e| format!("{shown} is not a store URL: {e}"))?;
+    Ok(StoreSettings::Redis(settings))
+}
+
+/// The settings of one server under this URL, which is not checked.
+fn server(url: &str) -> RedisSettings {
+    RedisSettings {
+        url: Secret(url.to_owned()),
+        password_file: None,
+        ca_file: None,
+        prefix: Prefix::default(),
+        wait_replicas: 0,
+    }
+}
+
+fn sqlite(path: &str) -> Result<StoreSettings, String> {
+    let path = match path.strip_prefix("//") {
+        Some(rest) if rest.starts_with('/') => rest,
+        Some(rest) => {
+            return Err(format!(
+                "sqlite://{rest} is not a store URL: write sqlite:{rest} or sqlite:/{rest}"
+            ));
+        }
+        None => path,
+    };
+    if path.is_empty() {
+        return Err("sqlite: needs a file: sqlite:/var/lib/cronlatch/store.db".to_owned());
+    }
+    Ok(StoreSettings::Sqlite {
+        path: PathBuf::from(path),
+    })
+}
+
+fn no_scheme(shown: &str) -> String {
+    let hint = if shown.starts_with('/') || shown.starts_with('.') {
+        format!("did you mean sqlite:{shown}?")
+    } else if shown.contains(':') && !shown.contains([' ', ',']) {
+        format!("did you mean redis://{shown}?")
+    } else {
+        format!("write {EXAMPLES}")
+    };
+    format!("{shown} is not a store URL: {hint}")
+}
