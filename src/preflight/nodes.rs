@@ -77,7 +77,7 @@ pub(super) fn standing(condition: &Condition) -> Vec<Finding> {
 mod tests {
     use super::*;
     use crate::preflight::Severity::{self, Danger, Warning};
-    use crate::store::{RedlockSettings, check_url};
+    use crate::store::{AtStart, RedlockSettings, check_url};
 
     fn judged(nodes: usize, all: &[Facts]) -> Vec<Severity> {
         let Ok(StoreSettings::Redis(node)) = check_url("redis://h") else {
@@ -87,7 +87,7 @@ mod tests {
             nodes: vec![node; nodes],
             tries: 3,
             retry_delay: Default::default(),
-            at_start: Default::default(),
+            at_start: AtStart::Wait,
         });
         judge(all, &settings).iter().map(|f| f.severity).collect()
     }

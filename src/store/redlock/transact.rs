@@ -621,7 +621,7 @@ fn proposal<R>(
             ballot,
             state,
             doubt: judged.doubt,
-            horizon: merged.clock.past.lost_at,
+            horizon: merged.clock.past.horizon,
         }),
         base: merged.base,
         records: Vec::new(),
