@@ -2,6 +2,7 @@
 //! all, and hosts disagree about which of them is there.
 
 mod lists;
+mod member;
 mod repair;
 mod seen;
 

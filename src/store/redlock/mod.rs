@@ -2,11 +2,13 @@
 //!
 //! Every node has the keys and the meaning of a single server. [`transact`] has the two phases in
 //! which a majority takes a change, [`view`] what their views say together, [`ask`] the nodes
-//! themselves, [`mend`] and [`tend`] what brings a node up that was away. The rules are those of [`protocol`](super::protocol), applied to what a majority
+//! themselves, [`member`] what one of them does, in plain form; [`mend`] and [`tend`] bring one up
+//! that was away. The rules are those of [`protocol`](super::protocol), applied to what a majority
 //! knows. Renewals go to all nodes at once: they change no ledger.
 
 mod ask;
 mod condition;
+mod member;
 mod mend;
 mod reads;
 mod renew;
@@ -14,6 +16,7 @@ mod tend;
 mod transact;
 mod view;
 
+pub use member::{Here, Identity, Ledger, Member, Seat};
 pub use view::{Counting, Merged, count, merge, quorum};
 
 #[cfg(test)]

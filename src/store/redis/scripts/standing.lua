@@ -7,10 +7,9 @@
 --       not count as free yet in ms; the longest TTL it knows in ms; per job a letter: K known | N nothing there, and nothing lost
 --       | F there, from before the loss | A absent, maybe lost
 
-local kept = redis.call('HMGET', KEYS[1], 'server', 'lost_at', 'until', 'longest')
-local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') or ''
+local kept = redis.call('HMGET', KEYS[1], 'server', 'lost_at', 'until', 'longest', 'replid')
 local lost_at, left = kept[2] or '', 0
-if kept[1] ~= server then
+if not is_same(this_server(), kept[1], kept[5]) then
   lost_at, left = text(now), math.max(tonumber(ARGV[1]), tonumber(kept[4] or 0))
 elseif lost_at ~= '' then
   left = math.max(0, tonumber(kept[3] or 0) - now, tonumber(lost_at) + tonumber(ARGV[1]) - now)
