@@ -40,7 +40,15 @@ pub(super) struct Place {
 impl Target {
     /// The job list; it must be there.
     pub fn list(&self) -> Result<JobList, Failure> {
-        let path = self.config.as_deref().unwrap_or(Path::new(DEFAULT_CONFIG));
+        let default = Path::new(DEFAULT_CONFIG);
+        if self.config.is_none() && !default.exists() {
+            return Err(Failure::Config(format!(
+                "no job list is named, and {DEFAULT_CONFIG} is not there: name a file or a \
+                 directory of *.yaml files with -c/--config or CRONLATCH_CONFIG (`cronlatch run \
+                 FILE` takes it as its argument)"
+            )));
+        }
+        let path = self.config.as_deref().unwrap_or(default);
         config::load(path).map_err(|e| Failure::Config(e.to_string()))
     }
 
@@ -55,6 +63,16 @@ impl Target {
     /// The store that the options, else the list, else the default name.
     pub fn settings(&self, list: Option<&JobList>) -> Result<StoreSettings, Failure> {
         self.place.settings(list)
+    }
+
+    /// Says on standard error what is allowed but hardly meant of a store that the options name;
+    /// of one that the list names, `check` says it.
+    pub fn warn_of(&self, settings: &StoreSettings) {
+        if !self.place.store.is_empty() {
+            for warning in settings.warnings() {
+                anstream::eprintln!("warning: {warning}");
+            }
+        }
     }
 
     /// The name of this host.
