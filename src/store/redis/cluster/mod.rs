@@ -46,6 +46,22 @@ pub(in crate::store) struct ClusterStore {
     longest: AtomicU64,
 }
 
+/// How a Cluster is laid out, for those who judge whether it is set up well.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    /// How to get into each server that serves slots.
+    pub(crate) primaries: Vec<RedisSettings>,
+    /// How many slots are served by nobody.
+    pub(crate) unserved: usize,
+    /// Whether its servers find it in order.
+    pub(crate) in_order: bool,
+}
+
+/// Asks the servers of a Cluster how it is laid out.
+pub(crate) async fn layout_of(settings: &ClusterSettings) -> Result<Layout, StoreError> {
+    Ok(Router::new(settings)?.layout().await?)
+}
+
 #[derive(Debug)]
 struct AnyServer(Arc<Router>);
 

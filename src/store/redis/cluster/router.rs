@@ -13,6 +13,7 @@ use redis::{Cmd, ConnectionAddr, Value};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use super::Layout;
 use super::map::{Address, SlotMap, Trust};
 use crate::names::Prefix;
 use crate::store::redis::barrier::Trace;
@@ -251,6 +252,22 @@ impl Router {
                 .collect()),
             (_, failed) => Err(failed.unwrap_or_else(no_map)),
         }
+    }
+
+    /// What the newest map says of the Cluster as a whole.
+    pub(super) async fn layout(&self) -> Result<Layout, Failure> {
+        self.refresh().await;
+        let state = self.state();
+        if let Some(failed) = &state.failed {
+            return Err(failed.clone());
+        }
+        let map = state.map.as_ref().ok_or_else(no_map)?;
+        let primaries = map.primaries();
+        Ok(Layout {
+            primaries: primaries.iter().map(|at| self.settings(at)).collect(),
+            unserved: map.unserved(),
+            in_order: map.trust.in_order,
+        })
     }
 
     /// How to get into the servers, each time beginning with another one.
