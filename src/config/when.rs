@@ -31,8 +31,11 @@ pub(super) fn read(
     warnings: &mut Vec<(Span, String)>,
 ) -> Option<When> {
     let zone = section.read("timezone", problems, timezone);
+    let read_cron = |problems: &mut Problems| {
+        section.read("schedule", problems, |n| cron(n, zone.unwrap_or(Tz::UTC)))
+    };
     let schedule = match (section.entry("schedule"), section.entry("every")) {
-        (Some(_), None) => section.read("schedule", problems, |n| cron(n, zone.unwrap_or(Tz::UTC))),
+        (Some(_), None) => read_cron(problems),
         (None, Some(_)) => {
             if let Some(zone) = section.own_entry("timezone") {
                 warnings.push((
@@ -45,6 +48,9 @@ pub(super) fn read(
             section.read("every", problems, every)
         }
         (Some(schedule), Some(every)) => {
+            // Whichever stays is to be right.
+            read_cron(problems);
+            section.read("every", problems, self::every);
             problems.add(
                 Problem::new(every.span, "a job has either `schedule` or `every`")
                     .other(schedule.span, "`schedule` stands at"),

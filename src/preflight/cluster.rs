@@ -141,14 +141,14 @@ pub(super) fn failover(subject: &str, setting: &str, after: Duration, jobs: &[Jo
 mod tests {
     use super::*;
     use crate::preflight::Severity::{self, Danger, Ok, Warning};
+    use crate::store::{StoreSettings, check_url};
 
     fn severities(found: &[Finding]) -> Vec<Severity> {
         found.iter().map(|finding| finding.severity).collect()
     }
 
     fn judged(primaries: usize, unserved: usize, in_order: bool) -> Vec<Severity> {
-        let Ok(crate::store::StoreSettings::Redis(server)) = crate::store::check_url("redis://h")
-        else {
+        let Result::Ok(StoreSettings::Redis(server)) = check_url("redis://h") else {
             panic!("a URL");
         };
         let layout = Layout {

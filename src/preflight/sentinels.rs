@@ -178,7 +178,7 @@ mod tests {
     }
 
     fn judged(all: &[Words]) -> Vec<Severity> {
-        let std::result::Result::Ok(StoreSettings::Sentinel(settings)) =
+        let Result::Ok(StoreSettings::Sentinel(settings)) =
             check_url("redis+sentinel://a,b,c/m")
         else {
             panic!("a URL");

@@ -101,7 +101,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Makes the jobs known: a ledger for a new one, the schedule's fingerprint for a changed one.
     async fn register(&self, jobs: &[Registration]) -> Result<Vec<Registered>, StoreError>;
 
-    /// Says that this host lives; the word is forgotten after `valid_for`.
+    /// Says that this host lives; the word is forgotten after `valid_for`. Zero takes the word
+    /// back: the host is listed no longer.
     async fn announce(&self, host: &HostInfo, valid_for: Duration) -> Result<(), StoreError>;
 
     /// Waits until a release of the lock is heard of, at most `limit`. May return early for no

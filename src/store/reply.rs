@@ -36,9 +36,9 @@ pub enum ClaimReply {
         /// The ledger's watermark: everything up to it is decided (or not this schedule's to
         /// decide). Nothing was changed.
         last: Timestamp,
-        /// When the store lost data, if it ever did: what was due up to then, and is undecided,
-        /// is to be dropped as `unknown`.
-        lost_at: Option<Timestamp>,
+        /// If the store ever lost data: what was due up to here, and is undecided, is to be
+        /// dropped as `unknown`.
+        horizon: Option<Timestamp>,
     },
     /// It was due before the store lost its data, and nobody can know whether it ran: recorded as
     /// `unknown`, and `last` moved over it.

@@ -2,6 +2,7 @@
 //! every fault that a network and an operator can bring.
 
 mod access;
+mod failover;
 mod faults;
 mod listening;
 mod loss;

@@ -311,9 +311,9 @@ impl World {
                 lane.gap = None;
                 lane.free(now + 1);
             }
-            Answer::Gap { last, lost_at } => {
+            Answer::Gap { last, horizon } => {
                 let schedule = &rules.schedules[job][version];
-                lane.answer_gap(rules.catch_up, schedule, *last, *lost_at);
+                lane.answer_gap(rules.catch_up, schedule, *last, *horizon);
             }
             _ => lane.decided(what),
         }
@@ -402,11 +402,11 @@ impl Lane {
         policy: CatchUp,
         schedule: &[Tick],
         last: Tick,
-        lost_at: Option<Tick>,
+        horizon: Option<Tick>,
     ) {
         let first = schedule.partition_point(|at| *at <= last);
         let gap = &schedule[first..self.next];
-        let forgotten = gap.partition_point(|at| lost_at.is_some_and(|lost_at| *at <= lost_at));
+        let forgotten = gap.partition_point(|at| horizon.is_some_and(|horizon| *at <= horizon));
         let (unknown, rest) = gap.split_at(forgotten);
         let missed = match policy {
             CatchUp::All => {

@@ -110,9 +110,9 @@ impl World {
                 over: now + in_ticks(remaining),
             }),
             ClaimReply::AlreadyClaimed(RunStatus::Decided) => Answer::Decided,
-            ClaimReply::Gap { last, lost_at } => Answer::Gap {
+            ClaimReply::Gap { last, horizon } => Answer::Gap {
                 last: tick_of(last),
-                lost_at: lost_at.map(tick_of),
+                horizon: horizon.map(tick_of),
             },
             ClaimReply::TooLate => Answer::TooLate,
             ClaimReply::Held { .. } => Answer::Held,

@@ -293,7 +293,7 @@ impl Votes {
             left: merged.left,
             ledger: job.map(|state| Ledger {
                 doubt: merged.doubt && same_run && fence.is_none(),
-                horizon: merged.clock.past.lost_at,
+                horizon: merged.clock.past.horizon,
                 ..Ledger::new(ballot, state)
             }),
         };

@@ -145,7 +145,7 @@ pub(crate) enum Answer {
     Decided,
     Gap {
         last: Tick,
-        lost_at: Option<Tick>,
+        horizon: Option<Tick>,
     },
     Unknown,
     TooLate,
@@ -421,7 +421,8 @@ impl World {
         if rules.is_forgetful() && !rules.is(Defect::NoAmnesiaGuard) {
             let server = self.server.to_string();
             now.past = notice(&mut self.marker, &server, now, ticks(rules.ttl));
-            let lost_at = now.past.lost_at.map(tick_of);
+            let lost_at = self.marker.as_ref().and_then(|marker| marker.lost_at);
+            let lost_at = lost_at.map(tick_of);
             self.seen.lost_at = self.seen.lost_at.max(lost_at);
         }
         now

@@ -63,7 +63,7 @@ impl Lane {
                 self.decided(shared, &occ);
             }
             ClaimReply::Held { by, remaining } => self.held(shared, claim, occ, by, remaining),
-            ClaimReply::Gap { last, lost_at } => self.gap(shared, occ, last, lost_at),
+            ClaimReply::Gap { last, horizon } => self.gap(shared, occ, last, horizon),
         }
     }
 
@@ -194,10 +194,10 @@ impl Lane {
         shared: &mut Shared,
         mut occ: Occ,
         last: Timestamp,
-        lost_at: Option<Timestamp>,
+        horizon: Option<Timestamp>,
     ) {
         let between = (last, occ.at);
-        let sorted = gap::sort(&self.policy, &self.notes, between, lost_at, shared.now.utc);
+        let sorted = gap::sort(&self.policy, &self.notes, between, horizon, shared.now.utc);
         let dropped: u64 = sorted.drop.iter().map(|d| d.range.count).sum();
         if dropped > 0 {
             self.say(shared, occ.at, Said::Dropped(dropped));

@@ -22,19 +22,20 @@ pub(super) struct Sorted {
 ///
 /// With `catch_up: all` those young enough are run, the others dropped as missed; otherwise all
 /// are dropped, for the newest one is the occurrence itself. What the lane let go earlier is
-/// dropped with the reason it had then; what was due before the store lost data, as unknown.
+/// dropped with the reason it had then; what was due up to the horizon of a store that lost data,
+/// as unknown.
 pub(super) fn sort(
     policy: &Policy,
     notes: &Notes,
     (last, at): (Timestamp, Timestamp),
-    lost_at: Option<Timestamp>,
+    horizon: Option<Timestamp>,
     now: Timestamp,
 ) -> Sorted {
     let mut sorted = Sorted::default();
     let mut from = last;
     if notes.is_empty() {
         // After a long silence there may be millions: counted, where they can be.
-        let forgotten = lost_at.map(|lost_at| at.min(lost_at.plus(Duration::from_millis(1))));
+        let forgotten = horizon.map(|horizon| at.min(horizon.plus(Duration::from_millis(1))));
         if let Some(before) = forgotten
             && let Some(range) = range(policy.calendar.as_ref(), from, before)
         {
@@ -71,7 +72,7 @@ pub(super) fn sort(
                     add(&mut sorted.drop, t, outcome, reason);
                 }
             }
-            None if lost_at.is_some_and(|lost_at| t <= lost_at) => {
+            None if horizon.is_some_and(|horizon| t <= horizon) => {
                 add(&mut sorted.drop, t, Outcome::Unknown, REASON_UNKNOWN);
             }
             None if policy.catch_up == CatchUp::All && policy.window_end(t) > now => {

@@ -105,6 +105,8 @@ struct Daemon {
     tickets: HashMap<ClaimId, Ticket>,
     to_register: Vec<JobIx>,
     runs: JoinSet<()>,
+    /// Words of this host that are under way.
+    announcements: JoinSet<()>,
     running: usize,
     manager: Manager,
     is_ready: bool,
@@ -185,6 +187,7 @@ pub(crate) async fn run(setup: Setup) -> Result<(), DaemonError> {
         stop: watch::channel(Stop::Not).0,
         tickets: HashMap::new(),
         runs: JoinSet::new(),
+        announcements: JoinSet::new(),
         running: 0,
         manager: Manager::from_env(),
         is_ready: false,
@@ -483,12 +486,19 @@ impl Daemon {
         }
     }
 
-    fn announce(&self) {
+    fn announce(&mut self) {
         if *self.health.borrow() == Health::Down {
             return;
         }
-        let measure = self.clock.measure();
-        let info = HostInfo {
+        let (info, measure) = (self.word(), self.clock.measure());
+        self.announcements
+            .spawn(self.link.clone().announce(info, measure));
+        while self.announcements.try_join_next().is_some() {}
+    }
+
+    /// What this host says of itself.
+    fn word(&self) -> HostInfo {
+        HostInfo {
             host: self.host.clone(),
             config: self.config.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -497,8 +507,7 @@ impl Daemon {
             draining: self.shutdown.is_some(),
             started_at: self.started_at,
             clock_offset_ms: self.clock.offset(),
-        };
-        tokio::spawn(self.link.clone().announce(info, measure));
+        }
     }
 
     /// A sign of life, unless the watchdog thread gives none: then the manager shall act.

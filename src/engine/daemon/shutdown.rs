@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Daemon;
+use super::tasks::Health;
 use crate::engine::core::Event;
 use crate::engine::run::Stop;
 use crate::time::BootInstant;
@@ -13,34 +14,67 @@ pub(super) const FIRST_PROBE: Duration = Duration::from_millis(100);
 const DELIVERY: Duration = Duration::from_secs(3);
 /// What ending a process tree may take beyond its grace.
 const MARGIN: Duration = Duration::from_secs(5);
+/// A signal so soon after the first is the same word once more: `timeout` signals the process and
+/// then its group, wrappers pass on the Ctrl-C that the terminal has sent to all of them.
+const ECHO: Duration = Duration::from_millis(500);
 
 /// A daemon that ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Shutdown {
     /// Runs may finish until then.
-    Draining { until: BootInstant },
+    Draining {
+        since: BootInstant,
+        until: BootInstant,
+    },
     /// Runs are being ended; whatever is left then is given up.
     Ending { until: BootInstant },
     /// Something is left that would not end.
     GivenUp,
 }
 
-impl Daemon {
+/// What a signal that asks for an end asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Word {
+    /// To drain.
+    Drain,
+    /// What the signal before it asked for.
+    Echo,
+    /// Not to wait for the runs any longer.
+    End,
+    /// What is being done already.
+    Nothing,
+}
+
+impl Word {
     /// The first word drains, the second ends.
+    fn of(shutdown: Option<Shutdown>, now: BootInstant) -> Self {
+        match shutdown {
+            None => Self::Drain,
+            Some(Shutdown::Draining { since, .. }) if now.since(since) < ECHO => Self::Echo,
+            Some(Shutdown::Draining { .. }) => Self::End,
+            Some(Shutdown::Ending { .. } | Shutdown::GivenUp) => Self::Nothing,
+        }
+    }
+}
+
+impl Daemon {
+    /// SIGTERM or SIGINT came.
     pub(super) fn told_to_stop(&mut self, signal: &str) {
-        match self.shutdown {
-            None => {
+        let n = self.running;
+        match Word::of(self.shutdown, BootInstant::now()) {
+            Word::Drain => {
                 let limit = self.drain_timeout;
-                let n = self.running;
                 tracing::info!("{signal}: draining; {n} runs may take {limit:?} to finish");
                 self.begin(limit);
             }
-            Some(Shutdown::Draining { .. }) => {
-                let n = self.running;
+            Word::Echo => tracing::info!(
+                "{signal} once more within {ECHO:?}: taken for the same; the next ends {n} runs"
+            ),
+            Word::End => {
                 tracing::warn!("{signal} again: ending {n} runs now");
                 self.end_runs();
             }
-            Some(Shutdown::Ending { .. } | Shutdown::GivenUp) => {}
+            Word::Nothing => {}
         }
     }
 
@@ -53,8 +87,10 @@ impl Daemon {
     }
 
     fn begin(&mut self, limit: Duration) {
+        let since = BootInstant::now();
         self.shutdown = Some(Shutdown::Draining {
-            until: BootInstant::now().plus(limit),
+            since,
+            until: since.plus(limit),
         });
         self.manager
             .stopping(limit + self.longest_end(), &self.status_text());
@@ -81,7 +117,7 @@ impl Daemon {
 
     pub(super) fn deadline(&self) -> Option<BootInstant> {
         match self.shutdown {
-            Some(Shutdown::Draining { until } | Shutdown::Ending { until }) => Some(until),
+            Some(Shutdown::Draining { until, .. } | Shutdown::Ending { until }) => Some(until),
             Some(Shutdown::GivenUp) | None => None,
         }
     }
@@ -118,6 +154,15 @@ impl Daemon {
         }
     }
 
+    /// `status` shall not go on for half a minute to show a host that is gone.
+    async fn withdraw(&mut self) {
+        // None may arrive after the withdrawal.
+        self.announcements.shutdown().await;
+        if *self.health.borrow() == Health::Up {
+            self.link.withdraw(self.word()).await;
+        }
+    }
+
     /// Delivers the last verdicts, or keeps them for the next start.
     pub(super) async fn end(mut self) {
         if !matches!(self.shutdown, Some(Shutdown::GivenUp)) {
@@ -140,6 +185,28 @@ impl Daemon {
                 );
             }
         }
+        self.withdraw().await;
         tracing::info!(host = %self.host, "stopped");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BootInstant, Duration, Shutdown, Word};
+
+    #[test]
+    fn a_second_word_counts_from_half_a_second_after_the_first() {
+        let at = |millis| BootInstant::from_duration(Duration::from_millis(millis));
+        let draining = Some(Shutdown::Draining {
+            since: at(10_000),
+            until: at(70_000),
+        });
+        let ending = Some(Shutdown::Ending { until: at(20_000) });
+        assert_eq!(Word::of(None, at(10_000)), Word::Drain);
+        assert_eq!(Word::of(draining, at(10_000)), Word::Echo);
+        assert_eq!(Word::of(draining, at(10_499)), Word::Echo);
+        assert_eq!(Word::of(draining, at(10_500)), Word::End);
+        assert_eq!(Word::of(ending, at(10_001)), Word::Nothing);
+        assert_eq!(Word::of(Some(Shutdown::GivenUp), at(10_001)), Word::Nothing);
     }
 }

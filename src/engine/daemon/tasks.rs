@@ -19,6 +19,8 @@ use crate::time::BootInstant;
 const BATCH: usize = 500;
 /// When jobs are registered again whose part of the store was away.
 const REGISTER_AGAIN: Duration = Duration::from_secs(1);
+/// How long the store may take to hear that this host is gone.
+const WITHDRAW: Duration = Duration::from_secs(1);
 /// A host that has been silent for so long is forgotten.
 pub(super) const ANNOUNCED_FOR: Duration = Duration::from_secs(30);
 
@@ -191,6 +193,17 @@ impl Link {
         }
         if let Err(error) = self.store.announce(&info, ANNOUNCED_FOR).await {
             self.tell(Message::StoreFailed(error));
+        }
+    }
+
+    /// Takes the word back that this host lives. Without success it is forgotten all the same,
+    /// only later.
+    pub(super) async fn withdraw(&self, info: HostInfo) {
+        let told = self.store.announce(&info, Duration::ZERO);
+        match tokio::time::timeout(WITHDRAW, told).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!("this host is listed for a while: {error}"),
+            Err(_) => tracing::debug!("this host is listed for a while: no answer in {WITHDRAW:?}"),
         }
     }
 }

@@ -214,7 +214,7 @@ impl Claiming<'_> {
         if gap {
             return Judgement::Answer(ClaimReply::Gap {
                 last: base,
-                lost_at: self.clock.past.lost_at,
+                horizon: self.clock.past.horizon,
             });
         }
         for drop in due.gap.iter().flat_map(|answer| &answer.drop) {

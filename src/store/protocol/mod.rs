@@ -66,7 +66,7 @@ pub use history::{
     REASON_GIVEN_BACK_LATE, REASON_INTERRUPTED, REASON_NO_VERDICT, REASON_OVERLAP, REASON_TOO_LATE,
     REASON_UNKNOWN, REASON_UNKNOWN_END, merge,
 };
-pub use recovery::{AFTERMATH, Marker, Past, notice};
+pub use recovery::{AFTERMATH, Marker, Past, SUCCESSOR_SKEW, horizon_of, notice};
 pub use register::{register, report};
 pub use renew::renew;
 pub use settle::settle;

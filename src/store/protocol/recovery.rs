@@ -18,6 +18,13 @@ use super::state::{Clock, Effect, Ending, JobState, Key, LockState, Open, holder
 use crate::store::{Outcome, RenewReply, Renewal, RunTenure};
 use crate::time::Timestamp;
 
+/// How far the clock of a server may be behind that of the one it replaces.
+///
+/// An occurrence that was due by the old server's clock may have been granted by it and forgotten
+/// with the rest, though by the new one's it comes due only after the loss was noticed. Servers
+/// that tell the time by NTP or PTP differ by milliseconds, and a leap second is one second.
+pub const SUCCESSOR_SKEW: Duration = Duration::from_secs(1);
+
 /// For so long after a loss a job that the store does not know counts as forgotten, not as new.
 pub const AFTERMATH: Duration = Duration::from_secs(3600);
 
@@ -39,9 +46,10 @@ pub struct Marker {
 /// What a store knows of its own past; the default is that of one that cannot lose its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Past {
-    /// When a loss was noticed. Up to then the ledger may be wrong about what it does not know.
-    pub lost_at: Option<Timestamp>,
-    /// The same on [`Clock::lease`].
+    /// Up to here the ledger may be wrong about what it does not know: when a loss was noticed,
+    /// and [`SUCCESSOR_SKEW`] more.
+    pub horizon: Option<Timestamp>,
+    /// When the loss was noticed, on [`Clock::lease`].
     pub since: u64,
     /// Until then all claims wait, on [`Clock::lease`].
     pub until: u64,
@@ -62,7 +70,7 @@ impl Marker {
     /// What follows from it. Only for stores whose two clocks are one.
     pub fn past(&self) -> Past {
         Past {
-            lost_at: self.lost_at,
+            horizon: self.lost_at.map(horizon_of),
             since: self
                 .lost_at
                 .map_or(0, |at| u64::try_from(at.millis()).unwrap_or(0)),
@@ -104,24 +112,31 @@ pub fn notice(marker: &mut Option<Marker>, server: &str, clock: Clock, longest: 
     }
 }
 
+/// Up to when what came due may have been granted before a loss that was noticed then.
+pub fn horizon_of(lost_at: Timestamp) -> Timestamp {
+    lost_at.plus(SUCCESSOR_SKEW)
+}
+
 fn end_of(lost_at: Timestamp, ttl: Duration) -> u64 {
     u64::try_from(lost_at.plus(ttl).millis()).unwrap_or(0)
 }
 
 impl Past {
-    /// How long a claim under a TTL waits yet, if it does.
+    /// How long a claim under a TTL waits yet, if it does. Never less than [`SUCCESSOR_SKEW`], so
+    /// that fences, which follow the clock, have passed those of a server that was ahead.
     pub fn recovering(&self, clock: Clock, ttl: Duration) -> Option<Duration> {
-        self.lost_at?;
+        self.horizon?;
+        let least = ttl.max(SUCCESSOR_SKEW);
         let own = self
             .since
-            .saturating_add(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+            .saturating_add(u64::try_from(least.as_millis()).unwrap_or(u64::MAX));
         let left = clock.until(self.until.max(own));
         (!left.is_zero()).then_some(left)
     }
 
     /// Whether the ledger can know what became of an occurrence that it has not decided.
     pub fn is_unknowable(&self, scheduled_at: Timestamp) -> bool {
-        self.lost_at.is_some_and(|lost_at| scheduled_at <= lost_at)
+        self.horizon.is_some_and(|horizon| scheduled_at <= horizon)
     }
 
     /// From where on the occurrences of a job count that the store does not know: from now, or
@@ -132,7 +147,8 @@ impl Past {
 
     /// The loss, while it is fresh.
     pub(super) fn forgot(&self, clock: Clock) -> Option<Timestamp> {
-        self.lost_at
+        self.horizon
+            .map(|horizon| horizon.minus(SUCCESSOR_SKEW))
             .filter(|lost_at| clock.utc().since(*lost_at) < AFTERMATH)
     }
 }
@@ -222,7 +238,7 @@ fn reopen(
 /// Whether a loss made the store forget this lock, and nothing was granted under it since: who
 /// finishes now had it to the end.
 pub(super) fn is_forgotten(lock: &LockState, clock: Clock) -> bool {
-    lock.key == Key::Absent && lock.fence == 0 && clock.past.lost_at.is_some()
+    lock.key == Key::Absent && lock.fence == 0 && clock.past.horizon.is_some()
 }
 
 /// The answer to a renewal that was refused by what the data say.

@@ -398,7 +398,7 @@ fn a_gap_is_answered_with_the_watermark_and_filled_in_one_step() {
         world.send(&claim),
         ClaimReply::Gap {
             last: start,
-            lost_at: None
+            horizon: None
         }
     );
     assert_eq!(world.job, before);
@@ -424,7 +424,7 @@ fn a_gap_is_answered_with_the_watermark_and_filled_in_one_step() {
         reply,
         ClaimReply::Gap {
             last: start,
-            lost_at: None
+            horizon: None
         }
     );
     assert!(world.records.is_empty());
@@ -463,7 +463,7 @@ fn a_changed_schedule_has_no_gap_before_it_was_first_seen() {
         reply,
         ClaimReply::Gap {
             last: before,
-            lost_at: None
+            horizon: None
         }
     );
     assert_eq!(attempt(&world.send(&world.occurrence("b", new))), 1);

@@ -98,7 +98,7 @@ pub(super) fn read(value: Value) -> Result<ClaimReply, Failure> {
         "unknown" => ClaimReply::Unknown,
         "gap" => ClaimReply::Gap {
             last: items.timestamp()?,
-            lost_at: items.optional_timestamp()?,
+            horizon: items.optional_timestamp()?,
         },
         "too_late" => ClaimReply::TooLate,
         "held" => ClaimReply::Held {

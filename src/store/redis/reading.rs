@@ -1,5 +1,7 @@
 //! What is asked without taking or giving: registration, jobs, hosts, history.
 
+use std::time::Duration;
+
 use redis::{Cmd, Value};
 use serde::{Deserialize, Serialize};
 
@@ -155,7 +157,7 @@ struct Word {
 pub(super) fn announce_call(
     prefix: &Prefix,
     info: &HostInfo,
-    valid_for: u128,
+    valid_for: Duration,
 ) -> Result<Call, Failure> {
     let word = Word {
         host: info.host.to_string(),
@@ -169,6 +171,11 @@ pub(super) fn announce_call(
     };
     let json = serde_json::to_string(&word)
         .map_err(|e| Failure::refused(format!("a host's word cannot be written: {e}")))?;
+    // Zero is no short time but the end of the word.
+    let valid_for = match valid_for {
+        Duration::ZERO => 0,
+        some => millis(some),
+    };
     let mut call = Call::default();
     call.key(keys::hosts(prefix)).key(keys::store(prefix));
     call.arg(&info.host).arg(&valid_for).arg(&json);

@@ -152,6 +152,10 @@ impl Store for RedlockStore {
             let host = host.clone();
             async move { node.store.announce(&host, valid_for).await }
         });
+        if valid_for.is_zero() {
+            // A node that did not hear of it would go on listing the host.
+            return self.everybody(answers).await.map(drop);
+        }
         self.a_majority(answers).await.map(drop)
     }
 

@@ -10,7 +10,7 @@ use super::ask::Answer;
 use super::transact::{Done, Outcomes, Subject};
 use super::view::{Counting, Merged, count, merge};
 use crate::names::JobName;
-use crate::store::protocol::{self, report};
+use crate::store::protocol::{self, horizon_of, report};
 use crate::store::redis::node::{Ballot, Mode};
 use crate::store::{
     HostReport, JobReport, Lock, Outcome, Record, Registered, Registration, StoreError,
@@ -117,7 +117,7 @@ impl RedlockStore {
     ) -> Result<Registered, StoreError> {
         let merged = self.read(subject).await?;
         let (mut job, mut clock) = (merged.job, merged.clock);
-        clock.past.lost_at = Some(clock.utc());
+        clock.past.horizon = Some(horizon_of(clock.utc()));
         let mut registered = protocol::register(&merged.lock, &mut job, clock, registration);
         registered.recovering = left;
         Ok(registered)

@@ -585,7 +585,7 @@ fn proposal<R>(
             ballot,
             state,
             doubt: judged.doubt,
-            horizon: merged.clock.past.lost_at,
+            horizon: merged.clock.past.horizon,
         }),
         records: Vec::new(),
         keep: None,

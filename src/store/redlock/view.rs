@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use crate::names::Token;
-use crate::store::protocol::{Clock, JobState, Key, LockState, Past};
+use crate::store::protocol::{Clock, JobState, Key, LockState, Past, horizon_of};
 use crate::store::redis::node::{Held, Said, View};
 use crate::time::Timestamp;
 
@@ -62,7 +62,8 @@ pub fn count(views: &[View], quorum: usize) -> Counting {
             .iter()
             .filter(|at| !views[**at].remembers)
             .filter_map(|at| views[*at].lost_at)
-            .max();
+            .max()
+            .map(horizon_of);
         return Counting::On {
             counted: there,
             horizon,
@@ -205,7 +206,7 @@ impl Merged {
     /// What was due up to the horizon and is not decided cannot be known.
     pub fn forget_before(&mut self, horizon: Option<Timestamp>) {
         let past = &mut self.clock.past;
-        past.lost_at = past.lost_at.max(horizon);
+        past.horizon = past.horizon.max(horizon);
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) async fn a_gap_is_answered_with_the_watermark_and_filled_in_one_step(
         reply,
         ClaimReply::Gap {
             last,
-            lost_at: None
+            horizon: None
         }
     );
     assert_eq!(scene.last().await, Some(last));
@@ -101,7 +101,7 @@ pub(crate) async fn a_stale_gap_answer_changes_nothing(subject: &impl Subject) {
         reply,
         ClaimReply::Gap {
             last,
-            lost_at: None
+            horizon: None
         }
     );
     assert_eq!(scene.history().await.len(), records);
@@ -188,7 +188,7 @@ pub(crate) async fn a_changed_schedule_has_no_gap_before_it_was_first_seen(subje
         reply,
         ClaimReply::Gap {
             last,
-            lost_at: None
+            horizon: None
         }
     );
     let new = Due {

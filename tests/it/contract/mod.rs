@@ -72,6 +72,7 @@ macro_rules! contract {
                 a_job_is_reported_with_its_run_and_its_holder,
                 an_unknown_job_is_reported_as_such,
                 a_host_is_forgotten_when_it_falls_silent,
+                a_host_takes_its_word_back,
                 only_an_empty_store_can_be_declared_new,
                 the_clock_of_the_store_is_read,
             ],

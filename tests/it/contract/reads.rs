@@ -166,6 +166,24 @@ pub(crate) async fn a_host_is_forgotten_when_it_falls_silent(subject: &impl Subj
     assert!(silent < Duration::from_secs(60), "{silent:?}");
 }
 
+pub(crate) async fn a_host_takes_its_word_back(subject: &impl Subject) {
+    let store = subject.store();
+    let names = async || {
+        let hosts = store.hosts().await.unwrap();
+        let names = hosts.iter().map(|report| report.info.host.to_string());
+        names.collect::<Vec<_>>()
+    };
+    let (goes, stays) = (host("goes", 0), host("stays", 1));
+    store.announce(&goes, Duration::ZERO).await.unwrap();
+    assert_eq!(names().await, Vec::<String>::new());
+    store.announce(&goes, LONG).await.unwrap();
+    store.announce(&stays, LONG).await.unwrap();
+    assert_eq!(names().await, ["goes", "stays"]);
+    let same = subject.another();
+    same.announce(&goes, Duration::ZERO).await.unwrap();
+    assert_eq!(names().await, ["stays"]);
+}
+
 pub(crate) async fn only_an_empty_store_can_be_declared_new(subject: &impl Subject) {
     let store = subject.store();
     subject.unmark().await;

@@ -1,9 +1,10 @@
 //! How a daemon ends, and what it tells its service manager.
 
+use chrono::{DateTime, TimeDelta, Utc};
 use nix::sys::signal::Signal;
 
 use super::{has, records, wait_record};
-use crate::support::{Daemon, Proxy, RedisServer, RunLog, proxy::Mode, wait_until};
+use crate::support::{Daemon, Proxy, RedisServer, RunLog, faketime, proxy::Mode, wait_until};
 
 fn one_job(extra: &str, command: &str) -> String {
     format!("{extra}\njobs:\n  - {{ name: job, every: 1s, command: '{command}' }}\n")
@@ -42,12 +43,81 @@ fn a_second_signal_ends_what_runs() {
     let log = RunLog::new();
     let mut daemon = busy("", &log, &log.endless_job());
     daemon.signal(Signal::SIGTERM);
-    daemon.wait_log(&["SIGTERM: draining"]);
+    let first = when_said(&mut daemon, "SIGTERM: draining");
+    // The daemon's clock is this one's: once this shows half a second more, so does its own.
+    wait_until("half a second has passed since the first", || {
+        Utc::now() - first > TimeDelta::milliseconds(600)
+    });
     daemon.signal(Signal::SIGINT);
     assert_eq!(daemon.wait_exit().code(), Some(0));
     wait_until("nothing is left", || daemon.processes().is_empty());
     let runs = records(&daemon, "job");
     assert_eq!(runs[0]["outcome"], "stopped", "{runs:#?}");
+}
+
+/// When the daemon logged the line with this text.
+#[track_caller]
+fn when_said(daemon: &mut Daemon, text: &str) -> DateTime<Utc> {
+    daemon.wait_log(&[text]);
+    let log = daemon.log();
+    let line = log.lines().find(|line| line.contains(text));
+    line.and_then(faketime::instant_of).expect("a dated line")
+}
+
+#[test]
+fn a_signal_repeated_at_once_is_one_word() {
+    let log = RunLog::new();
+    let go_on = tempfile::NamedTempFile::new().expect("a file");
+    let waits = format!(
+        "while [ -e {} ]; do sleep 0.05; done",
+        go_on.path().display()
+    );
+    let command = format!("{}; {waits}; {}", log.begin(), RunLog::end());
+    let mut daemon = busy("", &log, &command);
+    daemon.signal(Signal::SIGTERM);
+    let first = when_said(&mut daemon, "SIGTERM: draining");
+    daemon.signal(Signal::SIGTERM);
+    daemon.wait_until("the second was heard", |daemon| {
+        daemon.lines_with(&["SIGTERM once more"]) + daemon.lines_with(&["SIGTERM again"]) > 0
+    });
+    if daemon.lines_with(&["SIGTERM again"]) > 0 {
+        // Only a machine that could not bring it in time may have made it a second word.
+        let second = when_said(&mut daemon, "SIGTERM again");
+        assert!(
+            second - first >= TimeDelta::milliseconds(499),
+            "{second} {first}"
+        );
+        return;
+    }
+    drop(go_on);
+    assert_eq!(daemon.wait_exit().code(), Some(0));
+    let runs = records(&daemon, "job");
+    assert_eq!(runs[0]["outcome"], "succeeded", "{runs:#?}");
+}
+
+#[test]
+fn a_host_that_stopped_is_not_listed_any_more() {
+    let log = RunLog::new();
+    let go_on = tempfile::NamedTempFile::new().expect("a file");
+    let waits = format!(
+        "while [ -e {} ]; do sleep 0.05; done",
+        go_on.path().display()
+    );
+    let mut daemon = busy("", &log, &format!("{}; {waits}", log.begin()));
+    let hosts = |daemon: &Daemon| {
+        let said = daemon.ask(&["status", "--json"]).expect_code(0);
+        said.json_lines()[0]["hosts"]
+            .as_array()
+            .expect("hosts")
+            .clone()
+    };
+    daemon.signal(Signal::SIGTERM);
+    daemon.wait_until("it is listed as draining", |daemon| {
+        hosts(daemon).iter().any(|host| host["draining"] == true)
+    });
+    drop(go_on);
+    assert_eq!(daemon.wait_exit().code(), Some(0));
+    assert_eq!(hosts(&daemon), [] as [serde_json::Value; 0]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! Sequences of calls, with copies, delays, evictions and foreign hands in between, go to a real
 //! store and to the plain function. What depends on the instant of a call is compared after it
-//! was reduced: instants of the test itself read `now`, fences read first, second, third, and
+//! was reduced: instants of the test itself read `now` (or so many ages before it), fences read first, second, third, and
 //! durations are taken to the nearest hundred seconds.
 
 use std::collections::HashMap;
@@ -20,8 +20,11 @@ use cronlatch::time::Timestamp;
 use proptest::prelude::{Strategy, any, prop, prop_oneof};
 
 const TTL: Duration = Duration::from_secs(200);
-/// Longer than a store recovers.
-pub(crate) const AGE: Duration = Duration::from_secs(210);
+/// Longer than a store recovers. What it moves from now into the past lies there between the
+/// instants of the calls.
+pub(crate) const AGE: Duration = Duration::from_secs(240);
+/// So often an instant can be moved in one sequence, and still be told from others.
+const AGES: u32 = 40;
 const FOREIGN_TTL: Duration = Duration::from_secs(300);
 const MINUTE: Duration = Duration::from_secs(60);
 /// Longer than one sequence takes on any machine, and shorter than half of a minute.
@@ -751,10 +754,10 @@ impl Side {
                 attempt,
                 remaining,
             }) => format!("running {by} {run_id} {attempt} {}", reduce(*remaining)),
-            ClaimReply::Gap { last, lost_at } => format!(
+            ClaimReply::Gap { last, horizon } => format!(
                 "gap {} {:?}",
                 reduce_instant(now, *last),
-                lost_at.map(|at| reduce_instant(now, at))
+                horizon.map(|at| reduce_instant(now, at))
             ),
             ClaimReply::Held { by, remaining } => {
                 format!("held {by} {:?}", remaining.map(reduce))
@@ -795,10 +798,11 @@ impl Side {
 }
 
 fn reduce_instant(now: Timestamp, at: Timestamp) -> String {
-    if at.since(now).max(now.since(at)) < NOW {
-        "now".to_owned()
-    } else {
-        at.to_string()
+    let near = |at: Timestamp| at.since(now).max(now.since(at)) < NOW;
+    match (0..AGES).find(|ages| near(at.plus(AGE * *ages))) {
+        Some(0) => "now".to_owned(),
+        Some(ages) => format!("now less {ages} ages"),
+        None => at.to_string(),
     }
 }
 

@@ -1,7 +1,9 @@
-//! A daemon with a wall clock of its own: libfaketime, preloaded into the daemon itself.
+//! Processes with a wall clock of their own: libfaketime, preloaded into a daemon; a library of a
+//! few lines, preloaded into a server.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use chrono::{DateTime, Utc};
 
@@ -25,6 +27,33 @@ pub(crate) fn shift(command: &mut Command, millis: i64) {
         .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
         .env("DONT_FAKE_MONOTONIC", "1")
         .env("NO_FAKE_STAT", "1");
+}
+
+/// Shifts a server's wall clock by this many milliseconds, and leaves its other clocks alone.
+#[track_caller]
+pub(crate) fn shift_server(command: &mut Command, millis: i64) {
+    command
+        .env("LD_PRELOAD", server_clock())
+        .env("CLOCK_SHIFT_MS", millis.to_string());
+}
+
+/// The library for servers, built by the compiler that links Rust programs.
+#[track_caller]
+fn server_clock() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/support/server_clock.c");
+        let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("server_clock.so");
+        // Other test programs may be at it.
+        let own = library.with_extension(std::process::id().to_string());
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-o"])
+            .args([&own, &source])
+            .status();
+        assert!(built.is_ok_and(|exit| exit.success()), "cc cannot build it");
+        std::fs::rename(&own, &library).expect("the directory for the tests' files");
+        library
+    })
 }
 
 #[expect(clippy::cast_precision_loss, reason = "offsets are a few seconds")]

@@ -9,7 +9,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::{command, wait};
+use super::{command, faketime, wait};
 
 /// The password of [`Builder::password`] and of [`Builder::user`].
 pub(crate) const PASSWORD: &str = "geheim-and-long";
@@ -56,6 +56,7 @@ pub(crate) struct Builder {
     unix: bool,
     cluster: bool,
     unmarked: bool,
+    shift: i64,
 }
 
 /// A port that no other test of this machine uses while this lives. It lies below those that the
@@ -143,6 +144,12 @@ impl Builder {
     /// Is not declared new: whoever comes first waits as after a loss of data.
     pub(crate) fn unmarked(mut self) -> Self {
         self.unmarked = true;
+        self
+    }
+
+    /// Shifts its wall clock by so many milliseconds.
+    pub(crate) fn clock_shifted_by(mut self, millis: i64) -> Self {
+        self.shift = millis;
         self
     }
 
@@ -438,6 +445,9 @@ impl RedisServer {
             .args(&self.options.args)
             .stdout(log.try_clone().expect("a file handle"))
             .stderr(Stdio::from(log));
+        if self.options.shift != 0 {
+            faketime::shift_server(&mut server, self.options.shift);
+        }
         self.child = match server.spawn() {
             Ok(child) => Some(child),
             Err(e) => panic!("redis-server cannot be started: {e} (apt-get install redis-server)"),

@@ -262,7 +262,7 @@ pub(super) fn held(remaining: u64) -> ClaimReply {
 pub(super) fn gap(last: i64) -> ClaimReply {
     ClaimReply::Gap {
         last: secs(last),
-        lost_at: None,
+        horizon: None,
     }
 }
 

@@ -264,8 +264,8 @@ fn what_lies_before_a_loss_is_unknown_and_what_lies_after_it_missed() {
     let mut bench = Bench::new(policy());
     bench.due(1060);
     let spec = bench.claim(1060);
-    let (last, lost_at) = (secs(1000), Some(secs(1030)));
-    bench.answer(&spec, ClaimReply::Gap { last, lost_at });
+    let (last, horizon) = (secs(1000), Some(secs(1030)));
+    bench.answer(&spec, ClaimReply::Gap { last, horizon });
     let answer = bench.claim(1060).gap.expect("an answer to the gap");
     let drops: Vec<_> = answer.drop.iter().map(|d| (d.outcome, d.range)).collect();
     let range = |from, until, count| Range {

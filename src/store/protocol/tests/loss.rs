@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{World, job};
 use crate::store::protocol::{
-    self, JobState, Key, LockState, Marker, Past, REASON_UNKNOWN, notice,
+    self, JobState, Key, LockState, Marker, Past, REASON_UNKNOWN, SUCCESSOR_SKEW, notice,
 };
 use crate::store::{
     Claim, ClaimReply, Due, FinishReply, Kind, Outcome, RenewReply, Renewal, RunTenure, Tenure,
@@ -212,6 +212,54 @@ fn what_was_due_before_the_loss_and_is_undecided_is_unknown() {
 }
 
 #[test]
+fn what_a_server_ahead_by_a_second_may_have_granted_is_unknown_too() {
+    let mut world = World::registered();
+    let snapshot = (world.lock.clone(), world.job.clone());
+    world.loses_data(Some(snapshot));
+    let horizon = world.now().plus(SUCCESSOR_SKEW);
+    world.pass(30_000);
+    let at_it = world.occurrence("b", world.due_at(horizon));
+    assert_eq!(world.send(&at_it), ClaimReply::Unknown);
+    assert_eq!(world.outcomes(), [Outcome::Unknown]);
+    let after = horizon.plus(Duration::from_millis(1));
+    let after_it = world.occurrence("c", world.due_at(after));
+    world.granted(&after_it);
+}
+
+#[test]
+fn what_lies_up_to_the_horizon_is_the_gap_of_a_forgotten_job() {
+    let mut world = World::new();
+    world.loses_data(None);
+    let lost_at = world.now();
+    let within = lost_at.plus(Duration::from_millis(700));
+    world.register("f1");
+    world.pass(30_000);
+    let due = Due {
+        prev: Some(within),
+        ..world.due()
+    };
+    let gap = ClaimReply::Gap {
+        last: lost_at,
+        horizon: Some(lost_at.plus(SUCCESSOR_SKEW)),
+    };
+    let claim = world.occurrence("a", due);
+    assert_eq!(world.send(&claim), gap);
+}
+
+#[test]
+fn however_short_a_ttl_fences_outgrow_those_of_a_server_that_was_ahead() {
+    let mut world = World::new();
+    let ahead = world.clock().micros + 900_000;
+    world.loses_data(None);
+    let mut claim = world.of_lock("a");
+    claim.ttl = Duration::from_millis(100);
+    let remaining = SUCCESSOR_SKEW;
+    assert_eq!(world.send(&claim), ClaimReply::Recovering { remaining });
+    world.pass(1000);
+    assert!(world.granted(&claim) > ahead);
+}
+
+#[test]
 fn a_forgotten_job_begins_at_the_loss_and_a_new_one_now() {
     let mut world = World::new();
     world.loses_data(None);
@@ -227,7 +275,7 @@ fn a_forgotten_job_begins_at_the_loss_and_a_new_one_now() {
     due.prev = Some(world.now().minus(Duration::from_secs(1)));
     let gap = ClaimReply::Gap {
         last: lost_at,
-        lost_at: Some(lost_at),
+        horizon: Some(lost_at.plus(SUCCESSOR_SKEW)),
     };
     let claim = world.occurrence("a", due);
     assert_eq!(world.send(&claim), gap);

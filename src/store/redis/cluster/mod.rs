@@ -141,7 +141,7 @@ impl Store for ClusterStore {
     }
 
     async fn announce(&self, host: &HostInfo, valid_for: Duration) -> Result<(), StoreError> {
-        let call = reading::announce_call(self.prefix(), host, claim::millis(valid_for))?;
+        let call = reading::announce_call(self.prefix(), host, valid_for)?;
         self.run(|s| &s.announce, call).await?;
         Ok(())
     }

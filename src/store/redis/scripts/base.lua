@@ -6,6 +6,7 @@
 
 local FORMAT = 1
 local AFTERMATH = 3600 * 1000
+local SUCCESSOR_SKEW = 1000
 local STATE_TTL = 30 * 24 * 3600 * 1000
 
 local time = redis.call('TIME')
@@ -20,8 +21,8 @@ end
 -- (first seen with them), lost_at (a loss was noticed; absent for a store declared new), until (no
 -- claim is granted before), longest (the longest TTL of a job list); instants and TTL in ms.
 --
--- Compares it with the server that runs this, and writes down a loss. Answers lost_at or nil, and
--- till. `longest` is the longest TTL of the caller's list, or 0.
+-- Compares it with the server that runs this, and writes down a loss. Answers lost_at or nil,
+-- horizon (what was due up to it may have been granted and forgotten) or nil, and till. `longest` is the longest TTL of the caller's list, or 0.
 local function notice(key, longest)
   local kept = redis.call('HMGET', key, 'format', 'run_id', 'lost_at', 'until', 'longest')
   if kept[1] and tonumber(kept[1]) ~= FORMAT then
@@ -41,6 +42,7 @@ local function notice(key, longest)
     end
     redis.call('HSET', key, 'until', text(past.till), 'longest', text(longest))
   end
+  past.horizon = past.lost_at and past.lost_at + SUCCESSOR_SKEW
   return past
 end
 
@@ -49,7 +51,7 @@ local function recovering(past, ttl)
   if not past.lost_at then
     return 0
   end
-  return math.max(past.lost_at + ttl, past.till, now) - now
+  return math.max(past.lost_at + math.max(ttl, SUCCESSOR_SKEW), past.till, now) - now
 end
 
 -- The loss while it is fresh, or nil: an unknown job then counts as forgotten, not as new.

@@ -8,7 +8,7 @@
 --       16 if_last of a gap's answer or '', then of each range it drops:
 --       from, until, count, outcome, reason
 -- Reply granted FENCE ATTEMPT NOW | recovering MS | early MS | running HOST RUN_ID ATTEMPT MS
---       | decided | gap LAST LOST_AT (or '') | unknown | too_late | held BY MS (-1 without TTL)
+--       | decided | gap LAST HORIZON (or '') | unknown | too_late | held BY MS (-1 without TTL)
 --       | finished
 
 local token, ttl, run_id, what = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
@@ -101,7 +101,7 @@ local function judge(scheduled_at)
       gap = tonumber(ARGV[16]) ~= last
     end
     if gap then
-      return nil, { 'gap', last, past.lost_at or '' }
+      return nil, { 'gap', last, past.horizon or '' }
     end
     drop_ranges()
     return 1
@@ -133,7 +133,7 @@ local function occurrence()
     return answer
   end
   local rerun = attempt > 1
-  if not rerun and past.lost_at and scheduled_at <= past.lost_at then
+  if not rerun and past.horizon and scheduled_at <= past.horizon then
     not_started(kind, scheduled_at, 'unknown',
       'due before the store lost data: nobody knows whether it ran')
     job.last, job_changed = scheduled_at, true
