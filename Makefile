@@ -6,6 +6,10 @@ DESTDIR ?=
 # Where the unit looks for the job list; the tree under /usr is the packager's, this the operator's.
 SYSCONFDIR ?= /etc
 
+# The tests start servers and daemons and then mostly wait for them: more at once than there are
+# processors.
+export RUST_TEST_THREADS ?= 4
+
 .PHONY: all test needs lint bench campaign install help
 
 all:

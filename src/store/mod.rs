@@ -37,13 +37,17 @@ pub use settings::{
 };
 pub use url::check_url;
 
-/// What a majority of nodes decides on, for the model that searches it for holes.
+/// What a majority of nodes decides on, for the model that searches it for holes, and for the test
+/// that compares a node with its plain form.
 #[doc(hidden)]
 pub mod majority {
     pub use super::redis::node::{
-        Ballot, Held, JobView, LockView, Said, Taken, View, finished_text,
+        Ballot, Held, JobView, Lease, LockView, Mode, Node, Place, Proposal, Said, Taken, View,
+        finished_text,
     };
-    pub use super::redlock::{Counting, Merged, count, merge, quorum};
+    pub use super::redlock::{
+        Counting, Here, Identity, Ledger, Member, Merged, Seat, count, merge, quorum,
+    };
 }
 
 use crate::names::JobName;

@@ -22,7 +22,7 @@ pub enum Kind {
 }
 
 /// How it ended. These words are an interface (`history --json`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// Exit code in `success_exit_codes`.
@@ -57,7 +57,7 @@ pub struct Range {
 }
 
 /// One line of the history. Field names and order are an interface (`history --json`).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Record {
     /// The job.
     #[serde(with = "as_text")]

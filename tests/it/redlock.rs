@@ -1,6 +1,8 @@
 //! A majority of independent nodes under fire: nodes die, come back empty, answer late or not at
 //! all, and hosts disagree about which of them is there.
 
+mod member;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;

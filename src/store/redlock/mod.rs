@@ -2,15 +2,17 @@
 //!
 //! Every node has the keys and the meaning of a single server. [`transact`] has the two phases in
 //! which a majority takes a change, [`view`] what their views say together, [`ask`] the nodes
-//! themselves. The rules are those of [`protocol`](super::protocol), applied to what a majority
+//! themselves, [`member`] what one of them does, in plain form. The rules are those of [`protocol`](super::protocol), applied to what a majority
 //! knows. Renewals go to all nodes at once: they change no ledger.
 
 mod ask;
+mod member;
 mod reads;
 mod renew;
 mod transact;
 mod view;
 
+pub use member::{Here, Identity, Ledger, Member, Seat};
 pub use view::{Counting, Merged, count, merge, quorum};
 
 #[cfg(test)]

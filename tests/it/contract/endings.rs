@@ -1,5 +1,6 @@
 //! How leases and runs end: renewed, finished, given back, settled, released.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cronlatch::names::LockName;
@@ -179,6 +180,9 @@ pub(crate) async fn many_leases_are_renewed_in_one_batch(subject: &impl Subject)
     let store = subject.store();
     let lock = |n: usize| Lock::named(&LockName::parse(&format!("many-{n}")).unwrap());
     let scene = Scene::new(subject).await;
+    // As many claims at a time as a fleet makes, not as many as there are leases: what is shown
+    // here is their renewal.
+    let at_once = Arc::new(tokio::sync::Semaphore::new(100));
     let mut claiming = tokio::task::JoinSet::new();
     // Every tenth is held by somebody else, every eleventh by nobody.
     for n in (0..LEASES).filter(|n| n % 11 != 0) {
@@ -187,8 +191,11 @@ pub(crate) async fn many_leases_are_renewed_in_one_batch(subject: &impl Subject)
             lock: lock(n),
             ..scene.bare(who)
         };
-        let store = subject.store();
-        claiming.spawn(async move { store.claim(&claim).await.unwrap() });
+        let (store, at_once) = (subject.store(), Arc::clone(&at_once));
+        claiming.spawn(async move {
+            let _turn = at_once.acquire().await;
+            store.claim(&claim).await.unwrap()
+        });
     }
     for reply in claiming.join_all().await {
         Scene::granted(&reply);

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use redis::Value;
 
-pub use self::view::{Ballot, Held, JobView, LockView, Said, Taken, View, finished_text};
-pub(in crate::store) use self::view::{Lease, Mode, Place, Proposal};
+pub use self::view::{
+    Ballot, Held, JobView, Lease, LockView, Mode, Place, Proposal, Said, Taken, View, finished_text,
+};
 use self::wire::{job_args, read_view};
 use super::claim::{flag, millis};
 use super::failure::Failure;
@@ -28,13 +29,13 @@ use crate::store::{Lock, Record, RedisSettings, RenewReply, Renewal, StoreError}
 
 /// A node, and how to ask it.
 #[derive(Debug)]
-pub(in crate::store) struct Node {
+pub struct Node {
     pub(in crate::store) store: RedisStore,
     scripts: NodeScripts,
 }
 
 impl Node {
-    pub(in crate::store) fn new(settings: &RedisSettings) -> Result<Self, StoreError> {
+    pub fn new(settings: &RedisSettings) -> Result<Self, StoreError> {
         Ok(Self {
             store: RedisStore::new(settings)?,
             scripts: NodeScripts::new(),
@@ -51,7 +52,7 @@ impl Node {
     }
 
     /// Looks at a lock and a job.
-    pub(in crate::store) async fn look(
+    pub async fn look(
         &self,
         place: &Place,
         (mode, ballot): (Mode, Ballot),
@@ -81,11 +82,7 @@ impl Node {
     }
 
     /// Proposes.
-    pub(in crate::store) async fn propose(
-        &self,
-        proposal: &Proposal,
-        limit: Duration,
-    ) -> Result<Taken, StoreError> {
+    pub async fn propose(&self, proposal: &Proposal, limit: Duration) -> Result<Taken, StoreError> {
         let call = self.propose_call(proposal);
         let answer = self.store.link.run(&self.scripts.accept, &call, limit);
         let mut items = Items::of(answer.await?)?;
@@ -143,7 +140,7 @@ impl Node {
     }
 
     /// Takes the lock of a proposal back that found no majority.
-    pub(in crate::store) async fn withdraw(
+    pub async fn withdraw(
         &self,
         lock: &Lock,
         ballot: Ballot,
@@ -162,7 +159,7 @@ impl Node {
     }
 
     /// Extends leases; with `again` also sets locks again that are gone.
-    pub(in crate::store) async fn extend(
+    pub async fn extend(
         &self,
         renewals: &[Renewal],
         longest: Duration,
@@ -190,7 +187,7 @@ impl Node {
     }
 
     /// The newest records of a job, each with the place in the stream where it lies.
-    pub(in crate::store) async fn records(
+    pub async fn records(
         &self,
         job: &JobName,
         lock: &Lock,
@@ -226,7 +223,7 @@ impl Node {
     }
 
     /// Declares the node new.
-    pub(in crate::store) async fn declare_new(&self) -> Result<(), StoreError> {
+    pub async fn declare_new(&self) -> Result<(), StoreError> {
         let mut call = Call::default();
         call.key(self.marker());
         self.store.run(&self.scripts.declare, &call).await?;

@@ -18,7 +18,7 @@ pub struct Ballot {
 
 /// What a look is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::store) enum Mode {
+pub enum Mode {
     /// To be the only one who proposes; the node names the number.
     Vote,
     /// To have older proposals refused.
@@ -30,18 +30,18 @@ pub(in crate::store) enum Mode {
 }
 
 /// A lock and a job, as a node is asked for them.
-#[derive(Debug, Clone)]
-pub(in crate::store) struct Place {
-    pub(in crate::store) lock: Lock,
-    pub(in crate::store) job: Option<JobName>,
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Place {
+    pub lock: Lock,
+    pub job: Option<JobName>,
     /// The TTL of the lock's leases; zero when the request names none.
-    pub(in crate::store) ttl: Duration,
+    pub ttl: Duration,
     /// The longest TTL that is known.
-    pub(in crate::store) longest: Duration,
+    pub longest: Duration,
 }
 
 /// How a node answered a look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Said {
     Promised,
     /// Another has the vote.
@@ -52,7 +52,7 @@ pub enum Said {
 }
 
 /// What one node knows of a lock and a job.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct View {
     pub said: Said,
     /// The newest proposal number that the node has promised.
@@ -74,7 +74,7 @@ pub struct View {
 }
 
 /// The lock itself on one node.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Held {
     No,
     /// By a token or a foreign value; how long, if it has an end.
@@ -84,7 +84,7 @@ pub enum Held {
 }
 
 /// A lock's state on one node.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct LockView {
     pub ballot: Ballot,
     pub fence: u64,
@@ -97,7 +97,7 @@ pub struct LockView {
 }
 
 /// A job's ledger on one node.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct JobView {
     pub ballot: Ballot,
     pub state: JobState,
@@ -108,22 +108,22 @@ pub struct JobView {
 }
 
 /// What is proposed to the nodes.
-#[derive(Debug, Clone)]
-pub(in crate::store) struct Proposal {
-    pub(in crate::store) ballot: Ballot,
-    pub(in crate::store) place: Place,
-    pub(in crate::store) lock: LockState,
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Proposal {
+    pub ballot: Ballot,
+    pub place: Place,
+    pub lock: LockState,
     /// Takes the lock for the state's token; else what is left of its lease.
-    pub(in crate::store) lease: Lease,
-    pub(in crate::store) job: Option<JobView>,
-    pub(in crate::store) records: Vec<(Record, Option<Timestamp>)>,
-    pub(in crate::store) keep: Option<u32>,
-    pub(in crate::store) released: bool,
+    pub lease: Lease,
+    pub job: Option<JobView>,
+    pub records: Vec<(Record, Option<Timestamp>)>,
+    pub keep: Option<u32>,
+    pub released: bool,
 }
 
 /// What a proposal does with the lock itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::store) enum Lease {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Lease {
     Take(Duration),
     Stay(Duration),
 }
