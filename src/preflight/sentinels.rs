@@ -178,8 +178,7 @@ mod tests {
     }
 
     fn judged(all: &[Words]) -> Vec<Severity> {
-        let Result::Ok(StoreSettings::Sentinel(settings)) =
-            check_url("redis+sentinel://a,b,c/m")
+        let Result::Ok(StoreSettings::Sentinel(settings)) = check_url("redis+sentinel://a,b,c/m")
         else {
             panic!("a URL");
         };

@@ -1,6 +1,8 @@
 //! The store on a real Redis Cluster: slots that move, primaries that die, all of it away.
 
+mod access;
 mod replicas;
+mod slots;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

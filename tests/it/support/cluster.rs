@@ -1,5 +1,7 @@
 //! A real Redis Cluster: three primaries, each with a replica if asked for.
 
+use std::path::Path;
+
 use super::redis::{Builder, PASSWORD, RedisServer};
 use super::wait::wait_until;
 
@@ -13,6 +15,7 @@ pub(crate) const PRIMARIES: usize = 3;
 pub(crate) struct Cluster {
     pub(crate) servers: Vec<RedisServer>,
     user: String,
+    scheme: &'static str,
 }
 
 /// Whether primaries have replicas.
@@ -27,12 +30,29 @@ impl Cluster {
     /// order. A silent server is given up after a second.
     #[track_caller]
     pub(crate) fn start(replicas: Replicas, rights: &str) -> Self {
+        Self::start_of(replicas, rights, &RedisServer::with(), "redis")
+    }
+
+    /// The same, of servers that speak TLS with these certificates.
+    #[track_caller]
+    pub(crate) fn start_with_tls(rights: &str, certificates: &Path) -> Self {
+        let server = RedisServer::with()
+            .tls_of(certificates)
+            .arg("--tls-cluster")
+            .arg("yes")
+            .arg("--tls-replication")
+            .arg("yes");
+        Self::start_of(Replicas::None, rights, &server, "rediss")
+    }
+
+    #[track_caller]
+    fn start_of(replicas: Replicas, rights: &str, server: &Builder, scheme: &'static str) -> Self {
         let count = match replicas {
             Replicas::None => PRIMARIES,
             Replicas::OneEach => PRIMARIES * 2,
         };
         let start = |_| {
-            let server: Builder = RedisServer::with().cluster().unmarked();
+            let server = server.clone().cluster().unmarked();
             server
                 .arg("--repl-diskless-sync-delay")
                 .arg("0")
@@ -57,6 +77,7 @@ impl Cluster {
         let cluster = Self {
             servers,
             user: format!("cronlatch:{PASSWORD}@"),
+            scheme,
         };
         let known = format!("cluster_known_nodes:{count}");
         cluster.wait_info("all know all", &known);
@@ -113,7 +134,7 @@ impl Cluster {
             .iter()
             .map(|seed| format!("127.0.0.1:{}", self.servers[*seed].port()))
             .collect();
-        format!("redis+cluster://{}{}", self.user, seeds.join(","))
+        format!("{}+cluster://{}{}", self.scheme, self.user, seeds.join(","))
     }
 
     /// The slot of a key.
