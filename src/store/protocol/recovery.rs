@@ -31,7 +31,7 @@ pub const AFTERMATH: Duration = Duration::from_secs(3600);
 /// What the data say of the server that keeps them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Marker {
-    /// The server process.
+    /// The server process; one that was a replica meanwhile is another.
     pub server: String,
     /// When it was first seen with these data.
     pub since: Timestamp,

@@ -75,12 +75,12 @@ pub(super) fn spread(key: &str) -> String {
     )
 }
 
-/// The marker of the store: `{format, run_id, since}`.
+/// The marker of the store: `{format, run_id, replid, since}`.
 pub(super) fn store(prefix: &Prefix) -> String {
     format!("{prefix}:store")
 }
 
-/// The marker of one node among several: `{server, lost_at, until, longest}`.
+/// The marker of one node among several: `{server, replid, lost_at, until, longest}`.
 pub(super) fn node(prefix: &Prefix) -> String {
     format!("{prefix}:node")
 }

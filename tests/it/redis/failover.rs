@@ -9,9 +9,9 @@ use cronlatch::store::{Claim, ClaimReply, Due, Fingerprint, Kind, Outcome, Overl
 use cronlatch::time::Timestamp;
 
 use super::{claim, fence, finish, grant, lock, store};
-use crate::support::RedisServer;
-use crate::support::sentinel::replica_of;
+use crate::support::sentinel::{caught_up, replica_of};
 use crate::support::wait::{INTERVAL, LIMIT};
+use crate::support::{RedisServer, wait_until};
 
 const MARKER: &str = "cronlatch:store";
 
@@ -80,7 +80,11 @@ async fn what_a_master_ahead_granted_and_did_not_replicate_is_not_granted_again(
     let ahead = old.now().await.unwrap().since(new.now().await.unwrap());
     assert!(ahead > Duration::from_millis(700), "{ahead:?}");
 
-    new.claim(&claim()).await.unwrap();
+    let noticed = new.claim(&claim()).await.unwrap();
+    assert!(
+        matches!(noticed, ClaimReply::Recovering { .. }),
+        "{noticed:?}"
+    );
     let at = lost_at(&replica).plus(Duration::from_millis(700));
     let first = of(at);
     let granted = grant(&old, &first).await;
@@ -88,4 +92,78 @@ async fn what_a_master_ahead_granted_and_did_not_replicate_is_not_granted_again(
     expect_unknown(&new, at).await;
     let after = lost_at(&replica).plus(SUCCESSOR_SKEW + Duration::from_millis(1));
     assert!(fence(Ok(judged(&new, after).await)) > granted);
+}
+
+/// A server, and one that was its replica and went its own way.
+fn parted() -> (RedisServer, RedisServer) {
+    let server = RedisServer::with()
+        .arg("--repl-diskless-sync-delay")
+        .arg("0");
+    let master = server.clone().start();
+    let replica = replica_of(&master, master.port(), server);
+    replica.command(&["REPLICAOF", "NO", "ONE"]);
+    (master, replica)
+}
+
+/// Takes over all data of another server and goes on as a master, in the same process.
+fn take_data_of(server: &RedisServer, other: &RedisServer) {
+    let port = other.port().to_string();
+    server.command(&["REPLICAOF", "127.0.0.1", &port]);
+    caught_up(other, 1);
+    server.command(&["REPLICAOF", "NO", "ONE"]);
+}
+
+/// The process stays the same, and so does the connection; its data are another's by now.
+#[tokio::test]
+async fn a_master_that_was_a_replica_meanwhile_may_have_forgotten() {
+    let (master, replica) = parted();
+    let store = store(&master.url());
+    let at = store.now().await.unwrap();
+    let first = of(at);
+    let granted = grant(&store, &first).await;
+    store.finish(&finish(&first)).await.unwrap();
+
+    take_data_of(&master, &replica);
+    let told = store.condition().await.unwrap();
+    assert!(told.lost_at.is_some(), "{told:?}");
+    expect_unknown(&store, at).await;
+    let after = lost_at(&master).plus(SUCCESSOR_SKEW + Duration::from_millis(1));
+    assert!(fence(Ok(judged(&store, after).await)) > granted);
+}
+
+/// A first replica changes the replication id of a server that lost nothing.
+#[tokio::test]
+async fn a_first_replica_is_no_loss_of_data() {
+    let master = RedisServer::start();
+    let store = store(&master.url());
+    let first = claim();
+    let granted = grant(&store, &first).await;
+    let before = master.text(&["HGET", MARKER, "replid"]);
+    let _replica = replica_of(&master, master.port(), RedisServer::with());
+    let now =
+        ::redis::from_redis_value::<String>(master.command(&["INFO", "replication"])).unwrap();
+    assert!(
+        !before.is_empty() && !now.contains(&before),
+        "{before}\n{now}"
+    );
+    store.finish(&finish(&first)).await.unwrap();
+    assert!(grant(&store, &claim()).await > granted);
+}
+
+#[tokio::test]
+async fn a_node_that_was_a_replica_meanwhile_may_have_forgotten() {
+    let (node, replica) = parted();
+    let others = [RedisServer::start(), RedisServer::start()];
+    let urls = [&others[0], &others[1], &node].map(RedisServer::url);
+    let store = store(&urls.join(","));
+    assert_eq!(store.init().await.unwrap(), None);
+    // What the replica would have of it, had it not gone its own way before.
+    let marker = node.command(&["DUMP", "cronlatch:node"]);
+    replica.restore("cronlatch:node", marker);
+    take_data_of(&node, &replica);
+    grant(&store, &claim()).await;
+    wait_until("the node says that it forgot", || {
+        !node.text(&["HGET", "cronlatch:node", "lost_at"]).is_empty()
+    });
+    assert_eq!(others[0].text(&["HGET", "cronlatch:node", "lost_at"]), "");
 }

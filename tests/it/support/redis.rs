@@ -345,16 +345,19 @@ impl RedisServer {
     #[track_caller]
     pub(crate) fn declare_new(&self) {
         let info = wait::wait_for("it has loaded its data", || {
-            let info = self.try_command(&["INFO", "server"]).ok()?;
+            let info = self.try_command(&["INFO"]).ok()?;
             ::redis::from_redis_value::<String>(info).ok()
         });
-        let run_id = info
-            .lines()
-            .find_map(|line| line.strip_prefix("run_id:"))
-            .expect("a run id");
+        let told = |name: &str| {
+            let mut lines = info.lines();
+            lines.find_map(|line| line.strip_prefix(name)).expect(name)
+        };
+        let (run_id, replid) = (told("run_id:"), told("master_replid:"));
         let marker = "cronlatch:store";
         self.command(&["HDEL", marker, "lost_at", "until", "longest"]);
-        let fields = ["format", "1", "run_id", run_id.trim(), "since", "0"];
+        let fields = [
+            "format", "1", "run_id", run_id, "replid", replid, "since", "0",
+        ];
         self.command(&[&["HSET", marker][..], &fields].concat());
     }
 

@@ -3,11 +3,11 @@
 -- KEYS  1 store marker
 -- Reply lost_at or '', how long claims wait yet in ms
 
-local kept = redis.call('HMGET', KEYS[1], 'run_id', 'lost_at', 'until', 'longest')
+local kept = redis.call('HMGET', KEYS[1], 'run_id', 'lost_at', 'until', 'longest', 'replid')
 if not kept[1] then
   return { '', 0 }
 end
-if kept[1] ~= string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') then
+if not is_same(this_server(), kept[1], kept[5]) then
   -- The next claim will write it down.
   return { now, tonumber(kept[4] or 0) }
 end

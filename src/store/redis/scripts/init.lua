@@ -6,6 +6,7 @@
 if redis.call('EXISTS', KEYS[1]) == 1 then
   return 0
 end
-local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') or ''
-redis.call('HSET', KEYS[1], 'format', text(FORMAT), 'run_id', server, 'since', text(now))
+local server = this_server()
+redis.call('HSET', KEYS[1], 'format', text(FORMAT), 'run_id', server.run_id,
+  'replid', server.replid, 'since', text(now))
 return 1
