@@ -261,6 +261,11 @@ impl RedisServer {
         format!("redis://{user}127.0.0.1:{port}")
     }
 
+    /// Its URL by its port, also where [`Self::url`] names a socket.
+    pub(crate) fn url_on_port(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port())
+    }
+
     /// The store URL by way of a proxy that listens on `port`.
     pub(crate) fn url_via(&self, port: u16) -> String {
         self.url()
