@@ -40,7 +40,15 @@ pub(super) struct Place {
 impl Target {
     /// The job list; it must be there.
     pub fn list(&self) -> Result<JobList, Failure> {
-        let path = self.config.as_deref().unwrap_or(Path::new(DEFAULT_CONFIG));
+        let default = Path::new(DEFAULT_CONFIG);
+        if self.config.is_none() && !default.exists() {
+            return Err(Failure::Config(format!(
+                "no job list is named, and {DEFAULT_CONFIG} is not there: name a file or a \
+                 directory of *.yaml files with -c/--config or CRONLATCH_CONFIG (`cronlatch run \
+                 FILE` takes it as its argument)"
+            )));
+        }
+        let path = self.config.as_deref().unwrap_or(default);
         config::load(path).map_err(|e| Failure::Config(e.to_string()))
     }
 
