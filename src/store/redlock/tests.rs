@@ -344,6 +344,8 @@ fn a_copied_history_lies_in_order_whatever_the_places_were() {
 
 #[test]
 fn a_node_counts_again_for_all_jobs_that_it_was_told_of() {
+    use Ledger::{Absent, Forgotten, Known, Nothing};
+
     let standing = |lost_at: Option<i64>, recovering: u64, ledgers: &[Ledger]| {
         Ok(Standing {
             new: false,
@@ -353,7 +355,6 @@ fn a_node_counts_again_for_all_jobs_that_it_was_told_of() {
             ledgers: ledgers.to_vec(),
         })
     };
-    use Ledger::{Absent, Forgotten, Known, Nothing};
     let judged = |said: &[Result<Standing, StoreError>]| {
         let shown = (0..said.len()).map(|n| n.to_string()).collect();
         judge(shown, said, 2)
