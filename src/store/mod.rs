@@ -46,7 +46,8 @@ pub mod majority {
         finished_text,
     };
     pub use super::redlock::{
-        Counting, Here, Identity, Ledger, Member, Merged, Seat, count, merge, quorum,
+        Counting, Here, Identity, Ledger, Member, Merged, Resolved, Seat, count, merge, quorum,
+        resolve,
     };
 }
 

@@ -201,6 +201,83 @@ pub(crate) fn forgetful_and_slow() -> Rules {
     }
 }
 
+/// A server whose clock is ahead by what is allowed, and one that takes its place.
+pub(crate) fn succeeded() -> Rules {
+    Rules {
+        end: 5,
+        ahead: 1,
+        budget: Budget {
+            losses: 1,
+            ..Budget::default()
+        },
+        sights: vec![ALL_RAN, UNKNOWN],
+        ..Rules::one_job(&[1, 2, 4], &[0, 1])
+    }
+}
+
+/// A server that comes back with a snapshot of any instant, while claims are sent again.
+pub(crate) fn snapshots() -> Rules {
+    Rules {
+        net: Net::SlowRequests,
+        end: 4,
+        budget: Budget {
+            losses: 1,
+            saves: 1,
+            copies: 1,
+            ..Budget::default()
+        },
+        sights: vec![UNKNOWN],
+        ..Rules::one_job(&[1], &[0, 0])
+    }
+}
+
+/// A host that starts while the store recovers, and so is the first to ask, or makes the loss
+/// known.
+pub(crate) fn joined() -> Rules {
+    Rules {
+        end: 5,
+        budget: Budget {
+            losses: 1,
+            crashes: 1,
+            restarts: 1,
+            ..Budget::default()
+        },
+        sights: vec![ALL_RAN, UNKNOWN],
+        ..Rules::one_job(&[1, 3], &[0, 0])
+    }
+}
+
+/// Runs that outlast their interval, and wait for one another.
+pub(crate) fn queued() -> Rules {
+    Rules {
+        overlap: Overlap::Wait,
+        end: 5,
+        budget: Budget {
+            renewals: 2,
+            crashes: 1,
+            ..Budget::default()
+        },
+        sights: vec![ALL_RAN, SETTLED],
+        ..Rules::one_job(&[1, 2, 3], &[0, 0])
+    }
+}
+
+/// Runs that are run again, and a store that loses its data.
+pub(crate) fn rerun_and_forgetful() -> Rules {
+    Rules {
+        max_reruns: 1,
+        end: 6,
+        budget: Budget {
+            losses: 1,
+            crashes: 1,
+            renewals: 1,
+            ..Budget::default()
+        },
+        sights: vec![ALL_RAN, RERUN, UNKNOWN],
+        ..Rules::one_job(&[1, 3], &[0, 0])
+    }
+}
+
 /// A job that the store has never heard of, and two schedules of it.
 pub(crate) fn changed() -> Rules {
     Rules {
@@ -282,4 +359,30 @@ fn after_a_loss_of_data_no_two_runs_overlap_and_nothing_starts_twice() {
 #[test]
 fn nor_if_renewals_and_verdicts_are_under_way_meanwhile() {
     holds(forgetful_and_slow(), 15_000);
+}
+
+#[test]
+fn what_a_server_that_was_ahead_granted_and_forgot_is_not_granted_again() {
+    holds(succeeded(), 1);
+}
+
+#[test]
+fn a_claim_sent_again_to_old_data_starts_nothing_twice() {
+    holds(snapshots(), 1);
+}
+
+#[test]
+fn a_host_that_starts_while_the_store_recovers_closes_the_ledger_over_nothing() {
+    holds(joined(), 1);
+}
+
+#[test]
+fn runs_that_outlast_their_interval_wait_for_one_another() {
+    holds(queued(), 1);
+}
+
+#[test]
+#[ignore = "larger: run by hand"]
+fn what_is_run_again_through_a_loss_of_data_is_so_no_more_often_than_allowed() {
+    holds(rerun_and_forgetful(), 1);
 }

@@ -9,10 +9,12 @@ mod ask;
 mod member;
 mod reads;
 mod renew;
+mod resolve;
 mod transact;
 mod view;
 
 pub use member::{Here, Identity, Ledger, Member, Seat};
+pub use resolve::{Resolved, resolve};
 pub use view::{Counting, Merged, count, merge, quorum};
 
 #[cfg(test)]

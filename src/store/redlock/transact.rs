@@ -74,12 +74,12 @@ enum Attempt<R> {
 }
 
 /// The state after the rules were applied.
-struct Judged<R> {
+pub(super) struct Judged<R> {
     lock: LockState,
     job: Option<JobState>,
     doubt: bool,
-    outcomes: Outcomes<R>,
-    changed: bool,
+    pub(super) outcomes: Outcomes<R>,
+    pub(super) changed: bool,
 }
 
 /// The nodes, and how patiently they are asked.
@@ -528,7 +528,7 @@ enum Verdict {
     TooFew(StoreError),
 }
 
-fn judge<R>(
+pub(super) fn judge<R>(
     merged: &Merged,
     rules: &impl Fn(&mut LockState, &mut Option<JobState>, Clock) -> Outcomes<R>,
 ) -> Judged<R> {
@@ -565,7 +565,7 @@ fn doubt(record: &mut Record, run: &str) {
     }
 }
 
-fn proposal<R>(
+pub(super) fn proposal<R>(
     place: &Place,
     ballot: Ballot,
     merged: &Merged,
