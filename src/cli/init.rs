@@ -15,6 +15,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let list = args.target.list_if_any()?;
     let settings = args.target.settings(list.as_ref())?;
+    args.target.warn_of(&settings);
     let there = output::ask(async { Ok(store::open(&settings)?.init().await?) })?;
     match there {
         None => {

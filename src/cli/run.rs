@@ -50,6 +50,7 @@ pub(super) fn run(mut args: Args, log: &crate::observe::LogArgs) -> Result<ExitC
         Err(error @ (DaemonError::Store(_) | DaemonError::Danger(_))) => {
             Err(Failure::Config(error.to_string()))
         }
+        Err(error @ DaemonError::NoMajority(_)) => Err(Failure::Unavailable(error.to_string())),
         Err(error) => Err(Failure::Internal(error.to_string())),
     }
 }

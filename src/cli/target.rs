@@ -57,6 +57,16 @@ impl Target {
         self.place.settings(list)
     }
 
+    /// Says on standard error what is allowed but hardly meant of a store that the options name;
+    /// of one that the list names, `check` says it.
+    pub fn warn_of(&self, settings: &StoreSettings) {
+        if !self.place.store.is_empty() {
+            for warning in settings.warnings() {
+                anstream::eprintln!("warning: {warning}");
+            }
+        }
+    }
+
     /// The name of this host.
     pub fn host(&self) -> Result<HostName, Failure> {
         self.place.host()

@@ -108,7 +108,13 @@ async fn look_at_store(subject: &Subject) -> (Vec<Finding>, Option<StoreError>) 
         .as_ref()
         .map_or(MAX_CLOCK_SKEW, |list| list.max_clock_skew);
     let measured = match store::open(&subject.settings) {
-        Ok(store) => Offset::measure_well(&*store).await,
+        Ok(store) => {
+            // Only of several nodes is there more to say than what each server says of itself.
+            if let Ok(condition) = store.condition(&[]).await {
+                found.extend(nodes::standing(&condition));
+            }
+            Offset::measure_well(&*store).await
+        }
         Err(error) => Err(error),
     };
     match measured {

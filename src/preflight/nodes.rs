@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::facts::Facts;
 use super::{Finding, ids};
-use crate::store::StoreSettings;
+use crate::store::{Condition, NodeStanding, StoreSettings};
 
 pub(super) fn judge(all: &[Facts], settings: &StoreSettings) -> Vec<Finding> {
     let StoreSettings::Redlock(redlock) = settings else {
@@ -44,11 +44,40 @@ pub(super) fn judge(all: &[Facts], settings: &StoreSettings) -> Vec<Finding> {
     found
 }
 
+/// What the nodes say of the data that they keep, for those that do not count.
+pub(super) fn standing(condition: &Condition) -> Vec<Finding> {
+    let wait = "wait until it counts again (`cronlatch status`) before another one is restarted";
+    condition
+        .nodes
+        .iter()
+        .filter_map(|node| match &node.standing {
+            NodeStanding::New => Some(ids::NODES.hint(
+                &node.node,
+                "it was never declared new: the first start waits for the longest ttl",
+                "`cronlatch init` before the first start spares the wait",
+            )),
+            NodeStanding::Recovering { lost_at, remaining } => Some(ids::NODES.warning(
+                &node.node,
+                format!(
+                    "it was restarted or lost its data, noticed at {lost_at}, and does not count \
+                     for another {:.1} s: the others must do without it",
+                    remaining.as_secs_f64()
+                ),
+                wait,
+            )),
+            // Which jobs there are is not asked here; who does not answer has a finding already.
+            NodeStanding::Counts | NodeStanding::Repairing { .. } | NodeStanding::Away { .. } => {
+                None
+            }
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::preflight::Severity::{self, Danger, Warning};
-    use crate::store::{RedlockSettings, check_url};
+    use crate::store::{AtStart, RedlockSettings, check_url};
 
     fn judged(nodes: usize, all: &[Facts]) -> Vec<Severity> {
         let Ok(StoreSettings::Redis(node)) = check_url("redis://h") else {
@@ -58,6 +87,7 @@ mod tests {
             nodes: vec![node; nodes],
             tries: 3,
             retry_delay: Default::default(),
+            at_start: AtStart::Wait,
         });
         judge(all, &settings).iter().map(|f| f.severity).collect()
     }

@@ -25,15 +25,16 @@ pub use open::open;
 pub use record::{Kind, Outcome, Range, Record};
 pub(crate) use redis::check_raw_in_cluster as check_key_in_cluster;
 pub use reply::{
-    ClaimReply, Condition, FinishReply, HostReport, JobReport, LockHolder, OpenRun, Registered,
-    RenewReply, RunStatus,
+    ClaimReply, Condition, FinishReply, HostReport, JobReport, LockHolder, NodeCondition,
+    NodeStanding, OpenRun, Registered, RenewReply, RunStatus,
 };
 pub use request::{
     Claim, Drop, Due, Fingerprint, Finish, GapAnswer, HostInfo, Lock, LockKey, Overlap,
     Registration, Renewal, RunTenure, Settle, Tenure, What,
 };
 pub use settings::{
-    ClusterSettings, RedisSettings, RedlockSettings, Secret, SentinelSettings, StoreSettings,
+    AtStart, ClusterSettings, RedisSettings, RedlockSettings, Secret, SentinelSettings,
+    StoreSettings,
 };
 pub use url::check_url;
 
@@ -42,8 +43,8 @@ pub use url::check_url;
 #[doc(hidden)]
 pub mod majority {
     pub use super::redis::node::{
-        Ballot, Held, JobView, Lease, LockView, Mode, Node, Place, Proposal, Said, Taken, View,
-        finished_text,
+        Accepted, Ballot, Held, JobView, Lease, LockView, Mode, Node, Place, Proposal, Said, Taken,
+        View, finished_text,
     };
     pub use super::redlock::{
         Counting, Here, Identity, Ledger, Member, Merged, Resolved, Seat, count, merge, quorum,
@@ -131,9 +132,11 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// The hosts that announced themselves and have not been silent for longer than they said.
     async fn hosts(&self) -> Result<Vec<HostReport>, StoreError>;
 
-    /// Whether the store has lost data, and waits on that account. One that cannot lose any says
-    /// so by default.
-    async fn condition(&self) -> Result<Condition, StoreError> {
+    /// Whether the store has lost data, and waits on that account; of several nodes, which of
+    /// them count, and for which of these jobs. Changes nothing. A store that cannot lose any
+    /// data says so by default.
+    async fn condition(&self, jobs: &[(JobName, Lock)]) -> Result<Condition, StoreError> {
+        let _ = jobs;
         Ok(Condition::default())
     }
 

@@ -113,12 +113,53 @@ pub struct Registered {
 }
 
 /// What a store says of its own data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Condition {
-    /// When it lost data, or was first used without having been declared new (`init`).
+    /// When it lost data, or was first used without having been declared new (`init`); of several
+    /// nodes: when so many of them did that claims wait.
     pub lost_at: Option<Timestamp>,
     /// How long claims wait yet on that account; usually zero.
     pub recovering: Duration,
+    /// Each node, where a majority of several decides; else empty.
+    pub nodes: Vec<NodeCondition>,
+}
+
+/// One node among several of which a majority decides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeCondition {
+    /// Its URL, without password.
+    pub node: String,
+    /// Whether it counts.
+    pub standing: NodeStanding,
+}
+
+/// Whether a node counts in a majority.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NodeStanding {
+    /// It does.
+    Counts,
+    /// It answers, and has not been used yet, nor declared new (`init`): the first request makes
+    /// it wait as after a loss of data.
+    New,
+    /// It lost its data, or another process has taken it over: it does not count yet.
+    Recovering {
+        /// When that was noticed, by its own clock.
+        lost_at: Timestamp,
+        /// For how long yet.
+        remaining: Duration,
+    },
+    /// It lost its data, and counts again for all but these.
+    Repairing {
+        /// When that was noticed, by its own clock.
+        lost_at: Timestamp,
+        /// How many of the jobs asked about it has not been told of since.
+        jobs: usize,
+    },
+    /// It does not answer, or refuses.
+    Away {
+        /// Why.
+        error: String,
+    },
 }
 
 /// An open run.

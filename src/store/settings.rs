@@ -63,6 +63,18 @@ pub struct RedlockSettings {
     pub tries: u32,
     /// The shortest and the longest pause between tries; 100 to 200 ms by default.
     pub retry_delay: (Duration, Duration),
+    /// What a daemon does at its start without a majority; waits by default.
+    pub at_start: AtStart,
+}
+
+/// What a daemon does that finds no majority of its servers when it starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AtStart {
+    /// Starts, and waits for one.
+    #[default]
+    Wait,
+    /// Ends at once (exit code 69), so that a deploy that starts it fails.
+    Refuse,
 }
 
 impl StoreSettings {
@@ -96,6 +108,11 @@ impl StoreSettings {
             any |= server.set_ca_file(path);
         }
         any
+    }
+
+    /// Whether a daemon that cannot reach the store at its start is to end.
+    pub fn refuses_to_wait(&self) -> bool {
+        matches!(self, Self::Redlock(redlock) if redlock.at_start == AtStart::Refuse)
     }
 
     /// What is allowed but hardly meant, each a full sentence.

@@ -1,8 +1,8 @@
-//! The faults that a campaign draws from, and their seeded order.
+//! The faults that a campaign draws from.
 
-use crate::chance::Chance;
+use crate::ground::Kind;
 
-/// What can go wrong with one host, or with the store.
+/// What can go wrong with a host, with its ways to the servers, or with the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The daemon is stopped in its tracks, then goes on.
@@ -11,154 +11,187 @@ pub(crate) enum Fault {
     KillHost(usize),
     /// The daemon is told to drain, and started again.
     RestartHost(usize),
-    /// What the host sends and gets disappears.
-    CutOff(usize),
-    /// The host's requests arrive, the answers do not.
-    LoseReplies(usize),
-    /// The host's connections are refused.
-    Refuse(usize),
-    /// Everything of the host takes so much longer.
-    Slow(usize),
-    /// The next answer to the host is cut off, and its connection closed.
-    CutReply(usize),
+    /// The daemon's clock is set so many milliseconds on, or back, and set right again.
+    StepClock(usize, i64),
+    /// The ways of a host fail.
+    Net(usize, Reach, Trouble),
     /// A server of the store does not answer.
     PauseServer(usize),
+    /// A server takes requests and keeps them for a while (`CLIENT PAUSE`).
+    StallServer(usize),
     /// All connections to a server are closed.
     KillClients(usize),
     /// A server forgets its scripts.
     ForgetScripts(usize),
     /// A server is killed and comes back with nothing.
     LoseServer(usize),
+    /// A server is killed and comes back with what it had when the fault began.
+    RewindServer(usize),
+    /// A server is emptied (`FLUSHALL`).
+    FlushServer(usize),
+    /// Another server is made master while this one lives, because somebody asked for it.
+    FailOver(usize),
+    /// A server is cut off from all others and from those who watch over them; hosts reach it.
+    Isolate(usize),
+    /// As `Isolate`, and this host reaches no other server.
+    Split(usize, usize),
+    /// Another program takes the lock that it shares with a job, as the usual recipe says.
+    Outsider,
 }
 
+/// Which of a host's ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    All,
+    /// That to this server.
+    One(usize),
+}
+
+/// What happens on a way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// What is sent disappears.
+    CutOff,
+    /// What is sent arrives when it is over.
+    Late,
+    /// Requests arrive, the answers do not.
+    LoseReplies,
+    /// Connections are refused.
+    Refuse,
+    /// Everything takes so much longer.
+    Slow,
+    /// The next answer is cut off, and its connection closed.
+    CutReply,
+    /// What is open leads nowhere any more, and nobody says so.
+    HalfOpen,
+}
+
+const TROUBLES: [Trouble; 7] = [
+    Trouble::CutOff,
+    Trouble::Late,
+    Trouble::LoseReplies,
+    Trouble::Refuse,
+    Trouble::Slow,
+    Trouble::CutReply,
+    Trouble::HalfOpen,
+];
+
+/// How far a clock is set: around the TTL, and beyond what is accepted of a host at all.
+const STEPS: [i64; 4] = [-5_000, 1_200, 4_000, 45_000];
+
 impl Fault {
+    /// What can go wrong with a host.
+    pub(crate) fn of_host(kind: Kind, host: usize) -> Vec<Self> {
+        // By how often each is drawn.
+        let mut all = vec![
+            Self::PauseHost(host),
+            Self::PauseHost(host),
+            Self::KillHost(host),
+            Self::KillHost(host),
+            Self::RestartHost(host),
+        ];
+        if kind == Kind::Sqlite {
+            return all;
+        }
+        all.extend(
+            STEPS
+                .map(|step| Self::StepClock(host, step))
+                .iter()
+                .skip(host % 2)
+                .step_by(2),
+        );
+        for trouble in TROUBLES {
+            all.push(Self::Net(host, Reach::All, trouble));
+        }
+        if kind.servers() > 1 {
+            for (at, trouble) in TROUBLES.into_iter().enumerate() {
+                all.push(Self::Net(host, Reach::One(at % kind.servers()), trouble));
+            }
+        }
+        all
+    }
+
+    /// What can go wrong with a store of this kind.
+    pub(crate) fn of_store(kind: Kind, hosts: usize) -> Vec<Self> {
+        let mut all = Vec::new();
+        for server in 0..kind.servers() {
+            all.extend([
+                Self::PauseServer(server),
+                Self::StallServer(server),
+                Self::KillClients(server),
+                Self::ForgetScripts(server),
+                Self::LoseServer(server),
+                Self::RewindServer(server),
+                Self::FlushServer(server),
+                Self::Outsider,
+            ]);
+            if kind.fails_over() {
+                all.push(Self::FailOver(server));
+            }
+            if kind.waits_for_replicas() {
+                all.push(Self::Isolate(server));
+                all.push(Self::Split(server, server % hosts));
+            }
+        }
+        all
+    }
+
     /// The host it concerns; the others concern all.
     pub(crate) fn host(self) -> Option<usize> {
         match self {
             Self::PauseHost(host)
             | Self::KillHost(host)
             | Self::RestartHost(host)
-            | Self::CutOff(host)
-            | Self::LoseReplies(host)
-            | Self::Refuse(host)
-            | Self::Slow(host)
-            | Self::CutReply(host) => Some(host),
+            | Self::StepClock(host, _)
+            | Self::Net(host, ..) => Some(host),
+            _ => None,
+        }
+    }
+
+    /// Whether it hinders anybody: else nothing is forgiven for it.
+    pub(crate) fn hinders(self) -> bool {
+        self != Self::Outsider
+    }
+
+    /// Whether a server may have lost what it had acknowledged, or another one took its place.
+    pub(crate) fn may_lose_data(self, kind: Kind) -> bool {
+        match self {
+            Self::LoseServer(_) | Self::RewindServer(_) | Self::FlushServer(_) => true,
+            // Long enough for its replica to take its place.
             Self::PauseServer(_)
-            | Self::KillClients(_)
-            | Self::ForgetScripts(_)
-            | Self::LoseServer(_) => None,
+            | Self::StallServer(_)
+            | Self::FailOver(_)
+            | Self::Isolate(_)
+            | Self::Split(..) => kind.fails_over(),
+            _ => false,
+        }
+    }
+
+    /// Whether what was sent before its end may be carried out only then.
+    pub(crate) fn delays(self) -> bool {
+        match self {
+            Self::PauseServer(_) | Self::StallServer(_) | Self::Isolate(_) | Self::Split(..) => {
+                true
+            }
+            Self::Net(_, _, trouble) => trouble != Trouble::CutReply,
+            _ => false,
         }
     }
 
     /// How long it lasts at the least and at the most, in milliseconds. Around the TTL of the
     /// campaign's jobs: some of each kind are shorter than a lease, some longer.
-    fn lasts(self) -> (u64, u64) {
+    pub(crate) fn lasts(self) -> (u64, u64) {
         match self {
-            Self::CutReply(_) | Self::KillClients(_) | Self::ForgetScripts(_) => (10, 11),
+            Self::Net(_, _, Trouble::CutReply | Trouble::HalfOpen)
+            | Self::KillClients(_)
+            | Self::ForgetScripts(_)
+            | Self::FlushServer(_)
+            | Self::FailOver(_) => (10, 11),
             Self::KillHost(_) | Self::RestartHost(_) | Self::LoseServer(_) => (100, 2_000),
-            Self::PauseServer(_) => (300, 4_500),
+            Self::RewindServer(_) => (300, 3_000),
+            Self::PauseServer(_) | Self::StallServer(_) => (300, 4_500),
+            Self::Outsider => (500, 2_500),
             _ => (300, 6_000),
-        }
-    }
-}
-
-/// One fault of a plan.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Planned {
-    pub(crate) fault: Fault,
-    /// Milliseconds from the start of the campaign.
-    pub(crate) from: u64,
-    pub(crate) until: u64,
-}
-
-/// The plan of a campaign: what a seed makes of so many milliseconds.
-///
-/// At most one fault of a host and one of the store at a time; now and then all is left alone for
-/// long enough that something may be asked of the fleet.
-pub(crate) fn plan(
-    seed: u64,
-    millis: u64,
-    hosts: usize,
-    of_store: &[Fault],
-    net: bool,
-) -> Vec<Planned> {
-    let mut chance = Chance::new(seed);
-    let mut plan: Vec<Planned> = Vec::new();
-    let mut now = 1_000;
-    while now < millis {
-        let host = usize::try_from(chance.between(0, hosts as u64)).expect("a few hosts");
-        let mut of_host = vec![
-            Fault::PauseHost(host),
-            Fault::KillHost(host),
-            Fault::RestartHost(host),
-        ];
-        if net {
-            of_host.extend([
-                Fault::CutOff(host),
-                Fault::LoseReplies(host),
-                Fault::Refuse(host),
-                Fault::Slow(host),
-                Fault::CutReply(host),
-            ]);
-        }
-        let fault = if !of_store.is_empty() && chance.between(0, 4) == 0 {
-            chance.one_of(of_store)
-        } else {
-            chance.one_of(&of_host)
-        };
-        let (least, most) = fault.lasts();
-        let until = now + chance.between(least, most);
-        let busy = plan
-            .iter()
-            .any(|other| other.until >= now && other.fault.host() == fault.host());
-        if !busy {
-            plan.push(Planned {
-                fault,
-                from: now,
-                until,
-            });
-        }
-        now += match chance.between(0, 6) {
-            0 => 9_000,
-            _ => chance.between(200, 1_500),
-        };
-    }
-    plan
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_seed_gives_the_same_plan_again_and_another_seed_another() {
-        let text = |seed| {
-            format!(
-                "{:?}",
-                plan(seed, 60_000, 3, &[Fault::PauseServer(0)], true)
-            )
-        };
-        assert_eq!(text(1), text(1));
-        assert_ne!(text(1), text(2));
-    }
-
-    #[test]
-    fn a_host_has_one_fault_at_a_time() {
-        for seed in 0..50 {
-            let plan = plan(
-                seed,
-                120_000,
-                3,
-                &[Fault::PauseServer(0), Fault::KillClients(1)],
-                true,
-            );
-            assert!(plan.len() > 10, "{plan:?}");
-            for (at, one) in plan.iter().enumerate() {
-                let clash = plan[at + 1..]
-                    .iter()
-                    .any(|next| next.fault.host() == one.fault.host() && next.from <= one.until);
-                assert!(!clash, "{plan:?}");
-            }
         }
     }
 }

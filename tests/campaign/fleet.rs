@@ -1,81 +1,45 @@
-//! The fleet under test: three daemons, each behind a proxy of its own, and their store.
+//! The fleet under test: three daemons, their store, and what is done to them.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use chrono::Utc;
 use cronlatch::store::Record;
 use nix::sys::signal::Signal;
 
-use crate::checker::{JobRule, Span};
-use crate::fault::Fault;
-use crate::ground::Ground;
-use crate::support::{Daemon, Mode, Proxy, RunLog, cronlatch, wait_for};
+use crate::checker::{Death, JobRule, Sighting};
+use crate::ground::{Ground, Kind, SERVER_CLOCKS};
+use crate::list;
+use crate::net::Party;
+use crate::support::{Daemon, RunLog, cronlatch, faketime, wait_for};
+use crate::watch::Watch;
 
 /// The hosts and how many milliseconds their clocks are off; hosts that share a file share a clock.
 pub(crate) const HOSTS: [(&str, i64); 3] = [("ahead", 700), ("true", 0), ("behind", -1_500)];
 
-/// What the jobs of the list are; the list itself is [`list`].
-pub(crate) const JOBS: [JobRule; 5] = [
-    rule("beat", "beat", 1_000, 0),
-    rule("long", "long", 4_000, 0),
-    rule("again", "again", 3_000, 3),
-    rule("left", "pair", 2_000, 0),
-    rule("right", "pair", 3_000, 0),
-];
-
-const fn rule(name: &'static str, lock: &'static str, interval: i64, reruns: u32) -> JobRule {
-    JobRule {
-        name,
-        lock,
-        interval,
-        reruns,
-    }
-}
-
-/// The job list. A TTL of 3 s, so that faults of a few seconds lie on both sides of it.
-fn list(log: &RunLog) -> String {
-    let short = log.job("0.05");
-    let half = log.job("0.4");
-    let sign = format!(
-        "say sign $CRONLATCH_RUN_ID $CRONLATCH_ATTEMPT {}",
-        "$(date +%s%3N)"
-    );
-    let long = format!(
-        "{}; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25; \
-         do {sign}; sleep 0.1; done; {}",
-        log.begin(),
-        RunLog::end()
-    );
-    format!(
-        "history: 100000
-defaults:
-  lock: {{ ttl: 3s }}
-  kill_grace: 200ms
-  start_deadline: 1m
-jobs:
-  - {{ name: beat, every: 1s, on_overlap: wait, command: '{short}' }}
-  - {{ name: long, every: 4s, catch_up: all, command: '{long}' }}
-  - {{ name: again, every: 3s, on_crash: rerun, command: '{half}' }}
-  - {{ name: left, every: 2s, lock: {{ name: pair }}, command: '{half}' }}
-  - {{ name: right, every: 3s, lock: {{ name: pair }}, on_overlap: queue, command: '{short}' }}
-"
-    )
-}
-
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Host {
-    /// One for each server that the host is told of; none where servers name one another.
-    proxies: Vec<Proxy>,
     daemon: Option<Daemon>,
+    /// What those before it logged.
+    logs: String,
 }
 
 /// The whole of it.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     hosts: Vec<Host>,
-    ground: Ground,
+    pub(super) ground: Ground,
     log: RunLog,
+    /// The list, for those who read the history, and the hosts' clocks.
+    files: tempfile::TempDir,
+    watch: Watch,
+    deaths: Vec<Death>,
+    /// Every record that was ever read, as it was read last.
+    records: BTreeMap<Identity, Record>,
 }
+
+/// What tells records apart: job, occurrence, run.
+type Identity = (String, Option<i64>, Option<String>);
 
 /// The true clock, in milliseconds since the epoch.
 pub(crate) fn now() -> i64 {
@@ -85,15 +49,18 @@ pub(crate) fn now() -> i64 {
 impl Fleet {
     /// Starts the daemons; all are ready, and their clocks are off as said.
     pub(crate) fn start(ground: Ground) -> Self {
-        let hosts = HOSTS.map(|_| Host {
-            proxies: ground.proxies(),
-            daemon: None,
-        });
         let mut fleet = Self {
-            hosts: Vec::from(hosts),
+            hosts: HOSTS.map(|_| Host::default()).into(),
             ground,
             log: RunLog::new(),
+            files: tempfile::tempdir().expect("a temporary directory"),
+            watch: Watch::default(),
+            deaths: Vec::new(),
+            records: BTreeMap::new(),
         };
+        let list = list::text(&fleet.ground, &fleet.log);
+        std::fs::write(fleet.files.path().join("jobs.yaml"), list).expect("a writable directory");
+        fleet.start_watch();
         for host in 0..HOSTS.len() {
             fleet.start_host(host);
         }
@@ -104,6 +71,18 @@ impl Fleet {
         fleet
     }
 
+    fn start_watch(&mut self) {
+        let locks = list::locks(self.ground.kind());
+        for (at, server) in self.ground.servers().iter().enumerate() {
+            let name = format!("server {at}");
+            self.watch
+                .redis(&name, server.socket(), SERVER_CLOCKS[at], &locks);
+        }
+        if let Some(file) = self.ground.file() {
+            self.watch.file(file, &locks);
+        }
+    }
+
     pub(crate) fn ground(&self) -> &Ground {
         &self.ground
     }
@@ -112,19 +91,25 @@ impl Fleet {
         &self.log
     }
 
-    fn start_host(&mut self, host: usize) {
+    pub(super) fn start_host(&mut self, host: usize) {
         let (name, shift) = HOSTS[host];
-        let url = self.ground.url(&self.hosts[host].proxies);
-        let shift = if self.ground.is_one_machine() {
-            0
-        } else {
-            shift
-        };
-        let daemon = Daemon::on(name, list(&self.log))
-            .store(&url)
-            .clock_shifted_by(shift)
-            .spawn();
+        let mut daemon = Daemon::on(name, list::text(&self.ground, &self.log));
+        if self.ground.kind() != Kind::Sqlite {
+            daemon = daemon.clock_shifted_by(shift).clock_in(self.clock(host));
+        }
+        let daemon = daemon.spawn();
+        let net = self.ground.net();
+        net.register(daemon.pid(), Party::Host(host));
         self.hosts[host].daemon = Some(daemon);
+    }
+
+    fn clock(&self, host: usize) -> PathBuf {
+        self.files.path().join(HOSTS[host].0)
+    }
+
+    /// Sets a host's clock so far on from where it usually is.
+    pub(super) fn step_clock(&self, host: usize, step: i64) {
+        faketime::set(&self.clock(host), HOSTS[host].1 + step);
     }
 
     fn daemon(&self, host: usize) -> &Daemon {
@@ -132,96 +117,77 @@ impl Fleet {
         daemon.expect("a host has one fault at a time")
     }
 
-    fn net(&self, host: usize, mode: Mode) {
-        for proxy in &self.hosts[host].proxies {
-            proxy.set(mode);
-        }
+    pub(super) fn signal(&self, host: usize, signal: Signal) {
+        self.daemon(host).signal(signal);
     }
 
-    pub(crate) fn begin(&mut self, fault: Fault) {
-        match fault {
-            Fault::PauseHost(host) => self.daemon(host).signal(Signal::SIGSTOP),
-            Fault::KillHost(host) => {
-                // Only the daemon: its guard must see to the rest.
-                let daemon = self.hosts[host]
-                    .daemon
-                    .as_mut()
-                    .expect("one fault at a time");
-                daemon.kill();
-            }
-            Fault::RestartHost(host) => self.daemon(host).signal(Signal::SIGTERM),
-            Fault::CutOff(host) => self.net(host, Mode::DropAll),
-            Fault::LoseReplies(host) => self.net(host, Mode::DropReplies),
-            Fault::Refuse(host) => self.net(host, Mode::Refuse),
-            Fault::Slow(host) => self.net(host, Mode::Delay(Duration::from_millis(120))),
-            Fault::CutReply(host) => self.net(host, Mode::CutReply),
-            Fault::PauseServer(at) => self.ground.servers()[at].pause(),
-            Fault::KillClients(at) => self.ground.servers()[at].kill_clients(),
-            Fault::ForgetScripts(at) => {
-                self.ground.servers()[at].command(&["SCRIPT", "FLUSH"]);
-            }
-            Fault::LoseServer(at) => self.ground.servers_mut()[at].stop(),
-        }
+    /// Kills the daemon alone: its guard must see to the rest.
+    pub(super) fn kill(&mut self, host: usize) {
+        let daemon = self.hosts[host].daemon.as_mut();
+        daemon.expect("a host has one fault at a time").kill();
+        self.bury(host);
     }
 
-    pub(crate) fn end(&mut self, fault: Fault) {
-        match fault {
-            Fault::PauseHost(host) => self.daemon(host).signal(Signal::SIGCONT),
-            Fault::KillHost(host) => self.start_host(host),
-            Fault::RestartHost(host) => {
-                let daemon = self.hosts[host]
-                    .daemon
-                    .as_mut()
-                    .expect("one fault at a time");
-                let exit = daemon.wait_exit();
-                assert!(exit.success(), "the drain ended with {exit}");
-                self.start_host(host);
-            }
-            Fault::CutOff(host)
-            | Fault::LoseReplies(host)
-            | Fault::Refuse(host)
-            | Fault::Slow(host)
-            | Fault::CutReply(host) => self.net(host, Mode::Pass),
-            Fault::PauseServer(at) => self.ground.servers()[at].resume(),
-            Fault::KillClients(_) | Fault::ForgetScripts(_) => {}
-            Fault::LoseServer(at) => self.ground.servers_mut()[at].lose(),
-        }
+    /// Waits until a drain that was asked for is over.
+    pub(super) fn await_exit(&mut self, host: usize) {
+        let daemon = self.hosts[host].daemon.as_mut();
+        let exit = daemon.expect("a host has one fault at a time").wait_exit();
+        let ready = self
+            .daemon(host)
+            .notices()
+            .iter()
+            .any(|n| n.contains("READY=1"));
+        // Before it is ready, the signal may find nobody who has learned to drain yet.
+        assert!(exit.success() || !ready, "the drain ended with {exit}");
+        self.bury(host);
+    }
+
+    /// Notes the death of a daemon, and keeps what it logged.
+    fn bury(&mut self, host: usize) {
+        let Some(daemon) = self.hosts[host].daemon.take() else {
+            return;
+        };
+        self.deaths.push(Death {
+            host: HOSTS[host].0.to_owned(),
+            pid: daemon.pid(),
+            at: now(),
+        });
+        self.hosts[host].logs += &daemon.log();
     }
 
     /// Waits until each job has a verdict for an occurrence at or after `at`; answers up to
     /// where all are decided.
-    pub(crate) fn wait_decided(&self, at: i64) -> i64 {
+    pub(crate) fn wait_decided(&mut self, at: i64) -> i64 {
         wait_for("every job is decided past the faults", || {
-            let records = self.history();
+            self.collect();
             let newest = |job: &JobRule| {
-                let of_job = records.iter().filter(|r| r.job.as_str() == job.name);
+                let of_job = self.records.values().filter(|r| r.job.as_str() == job.name);
                 of_job
                     .filter_map(|record| record.until.or(record.scheduled_at))
                     .map(cronlatch::time::Timestamp::millis)
                     .max()
             };
-            let least = JOBS.iter().map(newest).min()??;
+            let least = list::JOBS.iter().map(newest).min()??;
             (least >= at).then_some(least)
         })
     }
 
     /// Drains every host.
     pub(crate) fn stop(&mut self) {
-        for host in &self.hosts {
-            host.daemon
-                .as_ref()
-                .expect("all run")
-                .signal(Signal::SIGTERM);
+        for host in 0..HOSTS.len() {
+            self.signal(host, Signal::SIGTERM);
         }
-        for host in &mut self.hosts {
-            let exit = host.daemon.as_mut().expect("all run").wait_exit();
+        for host in 0..HOSTS.len() {
+            let daemon = self.hosts[host].daemon.as_mut();
+            let exit = daemon.expect("all run").wait_exit();
             assert!(exit.success(), "the drain ended with {exit}");
         }
+        self.collect();
     }
 
-    /// What the history says of every job.
-    pub(crate) fn history(&self) -> Vec<Record> {
-        let list = self.daemon(0).list();
+    /// Reads the history: what a store has on record now may be lost with its data.
+    pub(crate) fn collect(&mut self) {
+        let list = self.files.path().join("jobs.yaml");
         let said = cronlatch(&[
             "history",
             "--json",
@@ -229,24 +195,46 @@ impl Fleet {
             "100000",
             "--config",
             &list.display().to_string(),
-            "--store",
-            &self.ground.url(&[]),
         ]);
         if said.code() != 0 {
             // The store may be away for a moment; who waits for something asks again.
-            return Vec::new();
+            return;
         }
-        let lines = said.stdout.lines();
-        lines
-            .map(|line| serde_json::from_str(line).expect("a record a line"))
-            .collect()
+        for line in said.stdout.lines() {
+            let record: Record = serde_json::from_str(line).expect("a record a line");
+            let run = record.run_id.as_ref().map(|run| run.as_str().to_owned());
+            let at = record.scheduled_at.map(cronlatch::time::Timestamp::millis);
+            let identity = (record.job.as_str().to_owned(), at, run);
+            self.records.insert(identity, record);
+        }
     }
-}
 
-/// What a fault troubles: a span in which nothing is asked of a host, with what follows it.
-pub(crate) fn trouble(span: Span) -> Span {
-    Span {
-        from: span.from - 6_000,
-        until: span.until + 6_000,
+    /// What became of it all: the records, what was seen of the locks, and who died.
+    pub(crate) fn ended(&mut self) -> (Vec<Record>, Vec<Sighting>, Vec<Death>) {
+        (
+            self.records.values().cloned().collect(),
+            self.watch.end(),
+            std::mem::take(&mut self.deaths),
+        )
+    }
+
+    /// What all daemons logged, host by host, around an instant (by their clocks).
+    pub(crate) fn logs_around(&self, at: i64) -> String {
+        let mut text = String::new();
+        for (host, (name, shift)) in self.hosts.iter().zip(HOSTS) {
+            let now = host.daemon.as_ref().map(Daemon::log).unwrap_or_default();
+            text += &format!("--- log of {name} ---\n");
+            let near = |line: &&str| {
+                faketime::instant_of(line).is_none_or(|written| {
+                    let written = written.timestamp_millis() - shift;
+                    (at - 10_000..at + 5_000).contains(&written)
+                })
+            };
+            for line in host.logs.lines().chain(now.lines()).filter(near) {
+                text += line;
+                text.push('\n');
+            }
+        }
+        text
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::support::redis::{PASSWORD, documented_rights};
-use crate::support::{Daemon, Output, RedisServer, RunLog, command, wait_until};
+use crate::support::{Daemon, Output, RedisServer, RunLog, command, faketime, wait_until};
 
 /// A list for a store, with these fields besides.
 fn list(store: &str, fields: &Value) -> String {
@@ -301,6 +301,36 @@ fn a_host_far_from_the_stores_clock_claims_nothing_and_status_shows_how_far() {
     let offset = |i: usize| hosts[i]["clock_offset_ms"].as_i64().unwrap();
     assert!((-4_500..=-1_500).contains(&offset(0)), "{hosts:#}");
     assert!((18_000..=22_000).contains(&offset(1)), "{hosts:#}");
+}
+
+#[test]
+fn a_host_whose_clock_was_set_on_for_a_while_takes_part_again_when_it_is_right() {
+    let (server, runs) = (RedisServer::start(), RunLog::new());
+    let clocks = tempfile::tempdir().unwrap();
+    let clock = clocks.path().join("clock");
+    let tight = every_second(&runs, &json!({ "max_clock_skew": "5s" }));
+    let mut host = Daemon::on("host", &tight)
+        .store(&server.url())
+        .clock_in(clock.clone())
+        .start();
+    host.wait_until("it runs jobs", |_| runs_on(&runs, "host") >= 2);
+    faketime::set(&clock, 600_000);
+    host.wait_log(&["makes no claims", "ahead"]);
+    faketime::set(&clock, 0);
+    host.wait_log(&["right again"]);
+    let right = chrono::Utc::now().timestamp_millis();
+    let mut next = None;
+    host.wait_until("it has run what came due since", |_| {
+        let mut entries = runs.entries().into_iter();
+        next = entries.find_map(|run| run.scheduled.filter(|due| *due > right));
+        next.is_some()
+    });
+    assert!(
+        next.is_some_and(|due| due < right + 60_000),
+        "{next:?} after {right}"
+    );
+    assert!(host.terminate().success());
+    runs.assert_each_once();
 }
 
 #[test]

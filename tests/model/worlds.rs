@@ -231,22 +231,6 @@ pub(crate) fn snapshots() -> Rules {
     }
 }
 
-/// A host that starts while the store recovers, and so is the first to ask, or makes the loss
-/// known.
-pub(crate) fn joined() -> Rules {
-    Rules {
-        end: 5,
-        budget: Budget {
-            losses: 1,
-            crashes: 1,
-            restarts: 1,
-            ..Budget::default()
-        },
-        sights: vec![ALL_RAN, UNKNOWN],
-        ..Rules::one_job(&[1, 3], &[0, 0])
-    }
-}
-
 /// Runs that outlast their interval, and wait for one another.
 pub(crate) fn queued() -> Rules {
     Rules {
@@ -369,11 +353,6 @@ fn what_a_server_that_was_ahead_granted_and_forgot_is_not_granted_again() {
 #[test]
 fn a_claim_sent_again_to_old_data_starts_nothing_twice() {
     holds(snapshots(), 1);
-}
-
-#[test]
-fn a_host_that_starts_while_the_store_recovers_closes_the_ledger_over_nothing() {
-    holds(joined(), 1);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::config::Job;
-use crate::store::{Condition, Fingerprint, HostReport, JobReport, OpenRun, Record};
+use crate::store::{Condition, Fingerprint, HostReport, JobReport, NodeStanding, OpenRun, Record};
 use crate::time::Timestamp;
 
 /// All of it.
@@ -20,13 +20,16 @@ pub(super) struct Status {
     pub(super) lost_data_at: Option<Timestamp>,
     /// Until then it grants nothing on that account.
     pub(super) recovering_until: Option<Timestamp>,
+    /// Each node, where a majority of several decides; else left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) nodes: Vec<NodeStatus>,
     pub(super) hosts: Vec<HostStatus>,
     pub(super) jobs: Vec<JobStatus>,
 }
 
 /// Until when nothing is granted after a loss of data: for the longest TTL that anybody knows.
 pub(super) fn recovering_until(
-    condition: Condition,
+    condition: &Condition,
     now: Timestamp,
     jobs: &[Job],
 ) -> Option<Timestamp> {
@@ -38,6 +41,67 @@ pub(super) fn recovering_until(
         .unwrap_or_default();
     let until = condition.lost_at?.plus(longest).max(known);
     (until > now).then_some(until)
+}
+
+/// One node among several of which a majority decides.
+#[derive(Debug, Serialize)]
+pub(super) struct NodeStatus {
+    /// Its URL, without its password.
+    pub(super) node: String,
+    /// `counts`, `new`, `recovering`, `repairing` or `away`.
+    pub(super) standing: &'static str,
+    /// When it lost its data, if that matters yet; by its own clock.
+    pub(super) lost_data_at: Option<Timestamp>,
+    /// Until then it does not count, by the store's clock.
+    pub(super) recovering_until: Option<Timestamp>,
+    /// Of how many jobs of the list it does not know yet.
+    pub(super) jobs_left: usize,
+    /// Why it cannot be asked.
+    pub(super) error: Option<String>,
+}
+
+impl NodeStatus {
+    /// The nodes in the order in which the store names them.
+    pub(super) fn all(condition: &Condition, now: Timestamp) -> Vec<Self> {
+        condition
+            .nodes
+            .iter()
+            .map(|node| {
+                let mut status = Self {
+                    node: node.node.clone(),
+                    standing: "counts",
+                    lost_data_at: None,
+                    recovering_until: None,
+                    jobs_left: 0,
+                    error: None,
+                };
+                match &node.standing {
+                    NodeStanding::Counts => {}
+                    NodeStanding::New => status.standing = "new",
+                    NodeStanding::Recovering { lost_at, remaining } => {
+                        status.standing = "recovering";
+                        status.lost_data_at = Some(*lost_at);
+                        status.recovering_until = Some(now.plus(*remaining));
+                    }
+                    NodeStanding::Repairing { lost_at, jobs } => {
+                        status.standing = "repairing";
+                        status.lost_data_at = Some(*lost_at);
+                        status.jobs_left = *jobs;
+                    }
+                    NodeStanding::Away { error } => {
+                        status.standing = "away";
+                        status.error = Some(error.clone());
+                    }
+                }
+                status
+            })
+            .collect()
+    }
+
+    /// Whether it can be one of the majority that grants something.
+    pub(super) fn counts(&self) -> bool {
+        matches!(self.standing, "counts" | "repairing")
+    }
 }
 
 /// A host whose daemon announced itself.

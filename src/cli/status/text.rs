@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::report::{HostStatus, JobStatus, LockStatus, Status};
+use super::report::{HostStatus, JobStatus, LockStatus, NodeStatus, Status};
 use crate::cli::{history, output};
 use crate::time::Timestamp;
 
@@ -13,6 +13,7 @@ pub(super) fn for_people(status: &Status) -> String {
             "       is new, was restarted or lost data: it grants nothing until {until}\n"
         );
     }
+    text += &nodes_note(&status.nodes);
     text.push('\n');
     text += &if status.hosts.is_empty() {
         "no host has announced itself: no daemon is up, or none reaches this store\n".to_owned()
@@ -30,6 +31,54 @@ pub(super) fn for_people(status: &Status) -> String {
         output::table(header, rows)
     };
     text
+}
+
+/// What a person should know of the nodes: nothing, when all of them count.
+fn nodes_note(nodes: &[NodeStatus]) -> String {
+    let mut note = String::new();
+    for node in nodes {
+        let name = &node.node;
+        let since = node
+            .lost_data_at
+            .map_or_else(String::new, |at| at.to_string());
+        note += &match (node.standing, node.recovering_until, &node.error) {
+            ("new", ..) => format!(
+                "       {name} is new: the first request makes it wait (`cronlatch init` spares \
+                 that)\n"
+            ),
+            ("recovering", Some(until), _) => format!(
+                "       {name} was restarted or lost its data, noticed at {since}: it does not \
+                 count until {until}\n"
+            ),
+            ("repairing", ..) => format!(
+                "       {name} was restarted or lost its data, noticed at {since}: it counts \
+                 again, but for {} {} of this list\n",
+                node.jobs_left,
+                if node.jobs_left == 1 { "job" } else { "jobs" }
+            ),
+            (_, _, Some(error)) => format!("       {name} does not count: {error}\n"),
+            _ => String::new(),
+        };
+    }
+    if note.is_empty() {
+        return note;
+    }
+    let (all, quorum) = (nodes.len(), nodes.len() / 2 + 1);
+    let counting = nodes.iter().filter(|node| node.counts()).count();
+    note += &if counting < quorum {
+        format!(
+            "       {counting} of {all} nodes count, and {quorum} must: nothing is granted until \
+             they do\n"
+        )
+    } else if counting == quorum && counting < all {
+        format!(
+            "       {counting} of {all} nodes count, and {quorum} must: if one more fails, \
+             nothing is granted\n"
+        )
+    } else {
+        "       do not restart another node before all count for every job\n".to_owned()
+    };
+    note
 }
 
 fn host_row(host: &HostStatus, now: Timestamp) -> [String; 7] {
@@ -165,6 +214,7 @@ mod tests {
             now: Timestamp::from_secs(10_000),
             lost_data_at: Some(Timestamp::from_secs(9_990)),
             recovering_until: Some(Timestamp::from_secs(10_020)),
+            nodes: Vec::new(),
             hosts: vec![host("web1"), host("web2")],
             jobs: vec![
                 job("idle"),
@@ -181,5 +231,34 @@ mod tests {
             ],
         };
         insta::assert_snapshot!(for_people(&status));
+    }
+
+    fn node(name: &str, standing: &'static str) -> NodeStatus {
+        let at = |secs: i64| Some(Timestamp::from_secs(secs));
+        NodeStatus {
+            node: format!("redis://{name}"),
+            standing,
+            lost_data_at: at(9_990).filter(|_| matches!(standing, "recovering" | "repairing")),
+            recovering_until: at(10_020).filter(|_| standing == "recovering"),
+            jobs_left: usize::from(standing == "repairing"),
+            error: (standing == "away").then(|| "the store does not answer: refused".to_owned()),
+        }
+    }
+
+    #[test]
+    fn people_see_which_nodes_do_not_count_and_what_that_means() {
+        let notes = [
+            ["counts", "counts", "counts"],
+            ["counts", "away", "counts"],
+            ["counts", "away", "recovering"],
+            ["counts", "repairing", "counts"],
+            ["new", "new", "new"],
+        ]
+        .map(|nodes| {
+            let named = ["a", "b", "c"].iter().zip(nodes);
+            let nodes: Vec<_> = named.map(|(name, standing)| node(name, standing)).collect();
+            nodes_note(&nodes)
+        });
+        insta::assert_snapshot!(notes.join("--\n"));
     }
 }

@@ -16,7 +16,7 @@ use super::values;
 use crate::names::Prefix;
 use crate::store::open::not_yet;
 use crate::store::url::{RETRY_DELAY, TRIES};
-use crate::store::{RedlockSettings, StoreSettings, check_url};
+use crate::store::{AtStart, RedlockSettings, StoreSettings, check_url};
 
 /// The fields of `store:`.
 pub(super) const STORE: Vocabulary = Vocabulary {
@@ -70,7 +70,7 @@ pub(super) const STORE: Vocabulary = Vocabulary {
 /// The fields of `store.redlock:`.
 const REDLOCK: Vocabulary = Vocabulary {
     what: "`redlock`",
-    fields: &["tries", "retry_delay"],
+    fields: &["tries", "retry_delay", "at_start"],
     other_words: &[
         (
             "nodes",
@@ -209,10 +209,10 @@ fn common(
     });
     let patience = redlock(section, settings.as_ref(), problems);
     let mut settings = settings?;
-    if let (StoreSettings::Redlock(redlock), Some((tries, retry_delay))) = (&mut settings, patience)
-    {
-        redlock.tries = tries;
-        redlock.retry_delay = retry_delay;
+    if let (StoreSettings::Redlock(redlock), Some(patience)) = (&mut settings, patience) {
+        redlock.tries = patience.tries;
+        redlock.retry_delay = patience.retry_delay;
+        redlock.at_start = patience.at_start;
     }
     if let Some(path) = ca_file {
         settings.set_ca_file(&path);
@@ -227,12 +227,19 @@ fn common(
     Some(settings)
 }
 
-/// `redlock:` — how often a claim is tried, and the pauses between.
+/// What `redlock:` says.
+struct Patience {
+    tries: u32,
+    retry_delay: (Duration, Duration),
+    at_start: AtStart,
+}
+
+/// `redlock:` — how often a claim is tried, the pauses between, and a start without a majority.
 fn redlock(
     section: Section<'_>,
     settings: Option<&StoreSettings>,
     problems: &mut Problems,
-) -> Option<(u32, (Duration, Duration))> {
+) -> Option<Patience> {
     let entry = section.entry("redlock")?;
     if settings.is_some_and(|s| !matches!(s, StoreSettings::Redlock(_))) {
         problems.add(
@@ -266,7 +273,17 @@ fn redlock(
         }
         Ok(delays)
     });
-    Some((tries.unwrap_or(TRIES), retry_delay.unwrap_or(RETRY_DELAY)))
+    let at_start = patience.read("at_start", problems, |node| {
+        values::word(
+            node,
+            &[("wait", AtStart::Wait), ("refuse", AtStart::Refuse)],
+        )
+    });
+    Some(Patience {
+        tries: tries.unwrap_or(TRIES),
+        retry_delay: retry_delay.unwrap_or(RETRY_DELAY),
+        at_start: at_start.unwrap_or_default(),
+    })
 }
 
 /// One server by its URL, or several.
@@ -308,6 +325,7 @@ fn several(span: Span, list: &[Node], problems: &mut Problems) -> Option<StoreSe
         nodes,
         tries: TRIES,
         retry_delay: RETRY_DELAY,
+        at_start: AtStart::Wait,
     }))
 }
 

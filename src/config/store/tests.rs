@@ -52,8 +52,10 @@ fn several_urls_are_a_majority() {
         read("{ redis: [redis://a, redis://b, redis://c, redis://d], redlock: { tries: 5 } }");
     assert!(even.settings.warnings()[0].contains("odd number"));
     let patient = read(
-        "{ redis: [redis://a, redis://b, redis://c], redlock: { tries: 5, retry_delay: 1s } }",
+        "{ redis: [redis://a, redis://b, redis://c], redlock: { tries: 5, retry_delay: 1s, \
+         at_start: refuse } }",
     );
+    assert!(patient.settings.refuses_to_wait() && !even.settings.refuses_to_wait());
     let StoreSettings::Redlock(redlock) = patient.settings else {
         panic!("{patient:?}");
     };

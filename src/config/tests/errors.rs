@@ -114,7 +114,7 @@ fn a_store_that_contradicts_itself_is_refused() {
         "{ redis: [redis://a, redis://b, redis://c], wait_replicas: 1 }",
         "{ redis: [redis://a, redis://b, redis://c], redlock: { tries: 0, retry_delay: [2s, 1s] } }",
         "{ redis: 'sqlite:/x', redlock: {} }",
-        "{ redis: [redis://a, redis://b, redis://c], redlock: { retries: 3, retry_delay: [1h] } }",
+        "{ redis: [redis://a, redis://b, redis://c], redlock: { retries: 3, retry_delay: [1h], at_start: run } }",
         "{ cluster: a }",
         "{ cluster: [a, 'a:6379', redis+unix:///x, 'b:x', rediss://c/2] }",
         "{ cluster: [] }",

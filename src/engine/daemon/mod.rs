@@ -78,6 +78,9 @@ pub(crate) enum DaemonError {
     /// `strict`, and a look found a danger.
     #[error("{0}")]
     Danger(String),
+    /// `at_start: refuse`, and no majority of the servers answers.
+    #[error("refusing to start (at_start: refuse): {0}")]
+    NoMajority(#[source] StoreError),
     /// The guard is gone; a service manager should start the daemon again.
     #[error("the guard process is gone: every job was ended")]
     GuardGone,
@@ -123,6 +126,10 @@ pub(crate) async fn run(setup: Setup) -> Result<(), DaemonError> {
         list: Some(setup.list.clone()),
         settings: setup.settings.clone(),
     };
+    if setup.settings.refuses_to_wait() {
+        let asked = store::open(&setup.settings)?.now().await;
+        asked.map_err(DaemonError::NoMajority)?;
+    }
     if setup.list.strict {
         if startup::look_first(&subject, &processes).await? == Start::Stop {
             return Ok(());

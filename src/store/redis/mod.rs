@@ -266,7 +266,7 @@ impl Store for RedisStore {
         Ok(reading::hosts_read(answer)?)
     }
 
-    async fn condition(&self) -> Result<Condition, StoreError> {
+    async fn condition(&self, _: &[(JobName, Lock)]) -> Result<Condition, StoreError> {
         let mut call = Call::default();
         call.key(keys::store(self.prefix()));
         let answer = self.run(&self.scripts.condition, &call).await?;

@@ -187,6 +187,7 @@ pub(super) fn condition_read(value: Value) -> Result<Condition, Failure> {
     Ok(Condition {
         lost_at: items.optional_timestamp()?,
         recovering: items.duration()?,
+        nodes: Vec::new(),
     })
 }
 

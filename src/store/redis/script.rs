@@ -111,6 +111,8 @@ pub(super) struct NodeScripts {
     pub(super) withdraw: Script,
     pub(super) extend: Script,
     pub(super) declare: Script,
+    pub(super) standing: Script,
+    pub(super) mend: Script,
 }
 
 impl NodeScripts {
@@ -124,6 +126,9 @@ impl NodeScripts {
             withdraw: script(include_str!("scripts/withdraw.lua")),
             extend: script(include_str!("scripts/extend.lua")),
             declare: script(include_str!("scripts/declare.lua")),
+            standing: Script::new(Flags::ReadOnly, &[], include_str!("scripts/standing.lua")),
+            // What it brings can wait for memory.
+            mend: Script::new(Flags::Ordinary, &[], include_str!("scripts/mend.lua")),
         }
     }
 }

@@ -19,7 +19,7 @@ const REPLICA: &str = "is a read-only replica";
 /// The nodes, in an order that all hosts share.
 #[derive(Debug)]
 pub(super) struct Nodes {
-    all: Vec<Arc<Node>>,
+    all: Arc<[Arc<Node>]>,
     known: Mutex<Vec<Known>>,
 }
 
@@ -31,6 +31,12 @@ struct Known {
     failed: Option<Instant>,
     /// It was told that the node recovers.
     recovering: bool,
+}
+
+impl Known {
+    fn is_shunned(&self) -> bool {
+        self.failed.is_some_and(|failed| failed.elapsed() < SHUNNED)
+    }
 }
 
 /// An answer, and whose.
@@ -52,7 +58,7 @@ impl Nodes {
         let all = sorted
             .into_iter()
             .map(|node| Node::new(node).map(Arc::new))
-            .collect::<Result<Vec<_>, _>>()?;
+            .collect::<Result<Arc<[_]>, _>>()?;
         Ok(Self {
             known: Mutex::new(vec![Known::default(); all.len()]),
             all,
@@ -67,6 +73,11 @@ impl Nodes {
         quorum(self.all.len())
     }
 
+    /// All of them, for what goes on when nobody waits any more.
+    pub(super) fn all(&self) -> Arc<[Arc<Node>]> {
+        Arc::clone(&self.all)
+    }
+
     pub(super) fn get(&self, at: usize) -> &Arc<Node> {
         &self.all[at]
     }
@@ -78,11 +89,7 @@ impl Nodes {
             sum.wrapping_mul(31).wrapping_add(usize::from(byte))
         });
         let known = self.known();
-        let shunned = |at: &usize| {
-            known[*at]
-                .failed
-                .is_some_and(|failed| failed.elapsed() < SHUNNED)
-        };
+        let shunned = |at: &usize| known[*at].is_shunned();
         let ring: Vec<usize> = (0..self.len()).map(|i| (start + i) % self.len()).collect();
         let (last, mut first): (Vec<usize>, Vec<usize>) = ring.into_iter().partition(shunned);
         first.extend(last);
@@ -140,6 +147,16 @@ impl Nodes {
             ))),
             None => Ok(()),
         }
+    }
+
+    /// Notes that a node answers.
+    pub(super) fn note_answer(&self, at: usize) {
+        self.known()[at].failed = None;
+    }
+
+    /// Whether a node failed a moment ago.
+    pub(super) fn is_shunned(&self, at: usize) -> bool {
+        self.known()[at].is_shunned()
     }
 
     /// Notes a failure; one that shows a wrong list of nodes is for the caller.

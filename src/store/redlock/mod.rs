@@ -2,14 +2,18 @@
 //!
 //! Every node has the keys and the meaning of a single server. [`transact`] has the two phases in
 //! which a majority takes a change, [`view`] what their views say together, [`ask`] the nodes
-//! themselves, [`member`] what one of them does, in plain form. The rules are those of [`protocol`](super::protocol), applied to what a majority
+//! themselves, [`member`] what one of them does, in plain form; [`mend`] and [`tend`] bring one up
+//! that was away. The rules are those of [`protocol`](super::protocol), applied to what a majority
 //! knows. Renewals go to all nodes at once: they change no ledger.
 
 mod ask;
+mod condition;
 mod member;
+mod mend;
 mod reads;
 mod renew;
 mod resolve;
+mod tend;
 mod transact;
 mod view;
 
@@ -20,16 +24,18 @@ pub use view::{Counting, Merged, count, merge, quorum};
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
-use self::transact::{Done, Majority, Outcomes, Subject};
+use self::tend::Tender;
+use self::transact::{Done, Hear, Majority, Outcomes, Subject};
 use super::protocol;
 use super::{
-    Claim, ClaimReply, Finish, FinishReply, HostInfo, HostReport, JobReport, Lock, Record,
-    RedlockSettings, Registered, Registration, RenewReply, Renewal, Settle, Store, StoreError,
-    What,
+    Claim, ClaimReply, Condition, Finish, FinishReply, HostInfo, HostReport, JobReport, Lock,
+    Record, RedlockSettings, Registered, Registration, RenewReply, Renewal, Settle, Store,
+    StoreError, What,
 };
 use crate::names::JobName;
 use crate::time::Timestamp;
@@ -37,14 +43,17 @@ use crate::time::Timestamp;
 /// The store on a majority of nodes.
 #[derive(Debug)]
 pub(super) struct RedlockStore {
-    majority: Majority,
+    majority: Arc<Majority>,
+    tender: Arc<Tender>,
 }
 
 impl RedlockStore {
     /// A store that connects when it is first asked.
     pub(super) fn new(settings: &RedlockSettings) -> Result<Self, StoreError> {
+        let majority = Arc::new(Majority::new(settings)?);
         Ok(Self {
-            majority: Majority::new(settings)?,
+            tender: Tender::new(Arc::clone(&majority)),
+            majority,
         })
     }
 }
@@ -76,6 +85,7 @@ impl Store for RedlockStore {
             },
             me: Some(&claim.token),
             ttl: claim.ttl,
+            hear: Hear::Enough,
         };
         let done = self
             .majority
@@ -106,6 +116,7 @@ impl Store for RedlockStore {
             job: finish.job.as_ref().or(recorded),
             me: Some(&finish.token),
             ttl: Duration::ZERO,
+            hear: Hear::Enough,
         };
         let done = self
             .majority
@@ -122,12 +133,7 @@ impl Store for RedlockStore {
     }
 
     async fn settle(&self, settle: &Settle) -> Result<bool, StoreError> {
-        let subject = Subject {
-            lock: &settle.lock,
-            job: Some(&settle.job),
-            me: None,
-            ttl: Duration::ZERO,
-        };
+        let subject = Subject::of_job(&settle.job, &settle.lock);
         let done = self
             .majority
             .transact_lazily(&subject, |lock, job, clock| {
@@ -158,9 +164,11 @@ impl Store for RedlockStore {
         });
         if valid_for.is_zero() {
             // A node that did not hear of it would go on listing the host.
-            return self.everybody(answers).await.map(drop);
+            return self.all_there(answers).await.map(drop);
         }
-        self.a_majority(answers).await.map(drop)
+        self.a_majority(answers).await?;
+        self.tender.tend();
+        Ok(())
     }
 
     async fn released(&self, lock: &Lock, limit: Duration) -> Result<(), StoreError> {
@@ -200,7 +208,7 @@ impl Store for RedlockStore {
             let (job, lock) = (job.clone(), lock.clone());
             async move { node.records(&job, &lock, limit.max(1)).await }
         });
-        let found = self.everybody(answers).await?;
+        let found = self.all_there(answers).await?;
         let mut records = reads::union(found);
         records.truncate(limit);
         Ok(records)
@@ -213,6 +221,10 @@ impl Store for RedlockStore {
             .nodes
             .ask(0..asked, |node| async move { node.store.hosts().await });
         Ok(reads::newest(self.a_majority(answers).await?))
+    }
+
+    async fn condition(&self, jobs: &[(JobName, Lock)]) -> Result<Condition, StoreError> {
+        Ok(self.look_at_nodes(jobs).await)
     }
 
     async fn init(&self) -> Result<Option<u64>, StoreError> {

@@ -1,23 +1,25 @@
 //! Requests that go to many nodes or for many jobs, and how their answers become one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinSet;
 
 use super::RedlockStore;
 use super::ask::Answer;
-use super::transact::{Done, Outcomes, Subject};
+use super::transact::{Done, Majority, Outcomes, Subject};
 use super::view::{Counting, Merged, count, merge};
 use crate::names::JobName;
 use crate::store::protocol::{self, horizon_of, report};
-use crate::store::redis::node::{Ballot, Mode};
+use crate::store::redis::node::{Ballot, Mode, Placed};
 use crate::store::{
     HostReport, JobReport, Lock, Outcome, Record, Registered, Registration, StoreError,
 };
 
-/// A record, and where it lies in the stream of a node.
-type Placed = ((u64, u64), Record);
+/// How many locks are asked about at once: their requests share round trips.
+const AT_ONCE: usize = 64;
 
 impl RedlockStore {
     /// The answers of a majority; the rest is not waited for.
@@ -25,29 +27,42 @@ impl RedlockStore {
         &self,
         answers: UnboundedReceiver<Answer<T>>,
     ) -> Result<Vec<T>, StoreError> {
-        self.collect(answers, self.majority.nodes.quorum()).await
+        self.collect(answers, Enough::Majority).await
     }
 
-    /// The answers of all nodes that do; at least a majority.
-    pub(super) async fn everybody<T>(
+    /// The answers of all nodes that do, at least a majority; those that failed a moment ago are
+    /// not waited for.
+    pub(super) async fn all_there<T>(
         &self,
         answers: UnboundedReceiver<Answer<T>>,
     ) -> Result<Vec<T>, StoreError> {
-        self.collect(answers, self.majority.nodes.len()).await
+        self.collect(answers, Enough::AllThere).await
     }
 
     async fn collect<T>(
         &self,
         mut answers: UnboundedReceiver<Answer<T>>,
-        enough: usize,
+        enough: Enough,
     ) -> Result<Vec<T>, StoreError> {
         let nodes = &self.majority.nodes;
         let (mut found, mut errors) = (Vec::new(), Vec::new());
-        while found.len() < enough
+        let mut silent: BTreeSet<usize> = (0..nodes.len()).collect();
+        let is_enough = |found: usize, silent: &BTreeSet<usize>| match enough {
+            Enough::All => false,
+            Enough::AllThere => {
+                found >= nodes.quorum() && silent.iter().all(|at| nodes.is_shunned(*at))
+            }
+            Enough::Majority => found >= nodes.quorum(),
+        };
+        while !is_enough(found.len(), &silent)
             && let Some((at, answer)) = answers.recv().await
         {
+            silent.remove(&at);
             match answer {
-                Ok(answer) => found.push(answer),
+                Ok(answer) => {
+                    nodes.note_answer(at);
+                    found.push(answer);
+                }
                 Err(error) => {
                     nodes.note_failure(at, &error)?;
                     errors.push((at, Err(error)));
@@ -67,45 +82,83 @@ impl RedlockStore {
         for registration in jobs {
             self.majority.longest(registration.ttl);
         }
-        let mut all = Vec::with_capacity(jobs.len());
-        for registration in jobs {
-            let subject = Subject {
-                lock: &registration.lock,
-                job: Some(&registration.job),
-                me: None,
-                ttl: Duration::ZERO,
-            };
-            let done = self
-                .majority
-                .transact_lazily(&subject, |lock, job, clock| Outcomes {
-                    reply: protocol::register(lock, job, clock, registration),
-                    effects: Vec::new(),
-                    taken: false,
-                })
-                .await?;
-            all.push(match done {
-                Done::Reply(registered) => registered,
-                Done::Recovering(left) => self.forgotten(&subject, registration, left).await?,
-            });
-        }
-        Ok(all)
+        self.tender.knows(jobs);
+        let majority = Arc::clone(&self.majority);
+        let ask = move |registration: Registration| {
+            let majority = Arc::clone(&majority);
+            async move { majority.register(&registration).await }
+        };
+        by_lock(jobs, |registration| &registration.lock, ask).await
     }
 
     pub(super) async fn report_all(
         &self,
         jobs: &[(JobName, Lock)],
     ) -> Result<Vec<JobReport>, StoreError> {
-        let mut all = Vec::with_capacity(jobs.len());
-        for (job, lock) in jobs {
-            let subject = Subject {
-                lock,
-                job: Some(job),
-                me: None,
-                ttl: Duration::ZERO,
-            };
-            all.push(self.report(&subject, job).await?);
+        let majority = Arc::clone(&self.majority);
+        let ask = move |(job, lock): (JobName, Lock)| {
+            let majority = Arc::clone(&majority);
+            async move { majority.report(&job, &lock).await }
+        };
+        by_lock(jobs, |(_, lock)| lock, ask).await
+    }
+
+    pub(super) async fn declare_new(&self) -> Result<Option<u64>, StoreError> {
+        let nodes = &self.majority.nodes;
+        let answers = nodes.ask(
+            0..nodes.len(),
+            |node| async move { node.count_keys().await },
+        );
+        let counts = self.collect(answers, Enough::All).await?;
+        if counts.len() < nodes.len() {
+            return Err(StoreError::Unreachable(format!(
+                "{} of {} nodes answer; to declare them new all must",
+                counts.len(),
+                nodes.len()
+            )));
         }
-        Ok(all)
+        let found: u64 = counts.iter().sum();
+        if found > 0 {
+            return Ok(Some(found));
+        }
+        let answers = nodes.ask(
+            0..nodes.len(),
+            |node| async move { node.declare_new().await },
+        );
+        if self.collect(answers, Enough::All).await?.len() < nodes.len() {
+            return Err(StoreError::Unreachable(
+                "not all nodes could be declared new".to_owned(),
+            ));
+        }
+        Ok(None)
+    }
+}
+
+/// Whose answers are waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Enough {
+    /// Everybody's.
+    All,
+    /// Everybody's but those who failed a moment ago.
+    AllThere,
+    /// A majority's.
+    Majority,
+}
+
+impl Majority {
+    async fn register(&self, registration: &Registration) -> Result<Registered, StoreError> {
+        let subject = Subject::of_job(&registration.job, &registration.lock);
+        let done = self
+            .transact_lazily(&subject, |lock, job, clock| Outcomes {
+                reply: protocol::register(lock, job, clock, registration),
+                effects: Vec::new(),
+                taken: false,
+            })
+            .await?;
+        match done {
+            Done::Reply(registered) => Ok(registered),
+            Done::Recovering(left) => self.forgotten(&subject, registration, left).await,
+        }
     }
 
     /// What can be said of a job while too many nodes recover; nothing is written.
@@ -123,60 +176,76 @@ impl RedlockStore {
         Ok(registered)
     }
 
-    async fn report(&self, subject: &Subject<'_>, job: &JobName) -> Result<JobReport, StoreError> {
-        let merged = self.read(subject).await?;
-        let (exclusive, state) = (subject.lock.exclusive, merged.job.as_ref());
+    async fn report(&self, job: &JobName, lock: &Lock) -> Result<JobReport, StoreError> {
+        let merged = self.read(&Subject::of_job(job, lock)).await?;
+        let (exclusive, state) = (lock.exclusive, merged.job.as_ref());
         Ok(report(job, &merged.lock, exclusive, state, merged.clock))
     }
 
     /// Lock and job as a majority has them, or as those that recover do.
     async fn read(&self, subject: &Subject<'_>) -> Result<Merged, StoreError> {
-        let majority = &self.majority;
-        let (place, quorum) = (majority.place(subject), majority.nodes.quorum());
-        let all = 0..majority.nodes.len();
+        let (place, quorum) = (self.place(subject), self.nodes.quorum());
+        let all = 0..self.nodes.len();
         let read = (Mode::Read, Ballot::default());
-        let heard = majority.look(&place, all, read, Vec::new()).await?;
+        let heard = self.look(&place, all, read, Vec::new()).await?;
         let counted = match count(&heard.views, quorum) {
             Counting::On { counted, .. } => counted,
             // To be shown is less than to be granted.
             Counting::Recovering(_) => (0..heard.views.len()).collect(),
             Counting::TooFew => {
-                return Err(majority.nodes.too_few(heard.views.len(), &heard.errors));
+                return Err(self.nodes.too_few(heard.views.len(), &heard.errors));
             }
         };
         let exclusive = subject.lock.exclusive;
         Ok(merge(&heard.views, &counted, quorum, (exclusive, None)))
     }
+}
 
-    pub(super) async fn declare_new(&self) -> Result<Option<u64>, StoreError> {
-        let nodes = &self.majority.nodes;
-        let answers = nodes.ask(
-            0..nodes.len(),
-            |node| async move { node.count_keys().await },
-        );
-        let counts = self.everybody(answers).await?;
-        if counts.len() < nodes.len() {
-            return Err(StoreError::Unreachable(format!(
-                "{} of {} nodes answer; to declare them new all must",
-                counts.len(),
-                nodes.len()
-            )));
-        }
-        let found: u64 = counts.iter().sum();
-        if found > 0 {
-            return Ok(Some(found));
-        }
-        let answers = nodes.ask(
-            0..nodes.len(),
-            |node| async move { node.declare_new().await },
-        );
-        if self.everybody(answers).await?.len() < nodes.len() {
-            return Err(StoreError::Unreachable(
-                "not all nodes could be declared new".to_owned(),
-            ));
-        }
-        Ok(None)
+/// Asks about many at once, and answers in their order. What shares a lock is asked one after the
+/// other, for its proposals would be in one another's way.
+pub(super) async fn by_lock<T, R, F>(
+    items: &[T],
+    lock: impl Fn(&T) -> &Lock,
+    ask: impl Fn(T) -> F + Clone + Send + 'static,
+) -> Result<Vec<R>, StoreError>
+where
+    T: Clone + Send + 'static,
+    R: Send + 'static,
+    F: Future<Output = Result<R, StoreError>> + Send,
+{
+    let mut groups: HashMap<&Lock, Vec<(usize, T)>> = HashMap::new();
+    for (at, item) in items.iter().enumerate() {
+        groups
+            .entry(lock(item))
+            .or_default()
+            .push((at, item.clone()));
     }
+    let mut waiting = groups.into_values();
+    let mut asked = JoinSet::new();
+    let mut all: Vec<(usize, R)> = Vec::with_capacity(items.len());
+    loop {
+        while asked.len() < AT_ONCE
+            && let Some(group) = waiting.next()
+        {
+            let ask = ask.clone();
+            asked.spawn(async move {
+                let mut replies = Vec::with_capacity(group.len());
+                for (at, item) in group {
+                    replies.push((at, ask(item).await?));
+                }
+                Ok::<_, StoreError>(replies)
+            });
+        }
+        match asked.join_next().await {
+            Some(Ok(replies)) => all.extend(replies?),
+            Some(Err(error)) => {
+                return Err(StoreError::Unreachable(format!("given up: {error}")));
+            }
+            None => break,
+        }
+    }
+    all.sort_by_key(|(at, _)| *at);
+    Ok(all.into_iter().map(|(_, reply)| reply).collect())
 }
 
 /// The newest word of each host.
@@ -194,9 +263,15 @@ pub(super) fn newest(found: Vec<Vec<HostReport>>) -> Vec<HostReport> {
     hosts.into_values().collect()
 }
 
-/// All records that any node has, each once, newest first. A node that was away lacks some, and
-/// has ranges in pieces that another has as one.
+/// All records that any node has, each once, newest first.
 pub(super) fn union(found: Vec<Vec<Placed>>) -> Vec<Record> {
+    let all = together(found);
+    all.into_iter().map(|(_, record)| record).collect()
+}
+
+/// All records that any node has, each once and where it lies, newest first. A node that was away
+/// lacks some, and has ranges in pieces that another has as one.
+pub(super) fn together(found: Vec<Vec<Placed>>) -> Vec<Placed> {
     let mut all: Vec<Placed> = Vec::new();
     // From the largest range to the smallest, so that a piece finds the whole.
     let mut sorted: Vec<Placed> = found.into_iter().flatten().collect();
@@ -210,7 +285,7 @@ pub(super) fn union(found: Vec<Vec<Placed>>) -> Vec<Record> {
         }
     }
     all.sort_by_key(|(place, _)| std::cmp::Reverse(*place));
-    all.into_iter().map(|(_, record)| record).collect()
+    all
 }
 
 /// Whether `record` says nothing that `known` does not say.

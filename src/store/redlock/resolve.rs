@@ -53,7 +53,9 @@ pub fn resolve<R>(
             taken,
         }
     });
-    if !judged.changed && merged.agreed {
+    // One that forgot is told, so that it counts again.
+    let forgetful = |view: &View| view.recovering.is_zero() && !view.remembers;
+    if !judged.changed && merged.agreed && !views.iter().any(forgetful) {
         return Resolved::Reply(judged.outcomes.reply);
     }
     Resolved::Propose {

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::ask::{Answer, Nodes};
+use super::mend::mend;
 use super::view::{Counting, Merged, count, merge};
 use crate::lease::timing;
 use crate::names::{JobName, Token};
@@ -46,6 +47,29 @@ pub(super) struct Subject<'a> {
     pub(super) me: Option<&'a Token>,
     /// Zero when the request names none.
     pub(super) ttl: Duration,
+    pub(super) hear: Hear,
+}
+
+/// Who is heard before a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hear {
+    /// As many as it takes.
+    Enough,
+    /// Everybody who answers.
+    All,
+}
+
+impl<'a> Subject<'a> {
+    /// A job and its lock, in nobody's name.
+    pub(super) fn of_job(job: &'a JobName, lock: &'a Lock) -> Self {
+        Self {
+            lock,
+            job: Some(job),
+            me: None,
+            ttl: Duration::ZERO,
+            hear: Hear::Enough,
+        }
+    }
 }
 
 /// What the rules made of it.
@@ -198,7 +222,10 @@ impl Majority {
             ..ballot
         };
         let promise = (Mode::Promise, ballot);
-        let mut heard = self.look(&place, others, promise, vec![view]).await?;
+        let mut heard = match subject.hear {
+            Hear::Enough => self.look(&place, others, promise, vec![view]).await?,
+            Hear::All => self.hear(&place, others, promise, vec![view], true).await?,
+        };
         if self.is_in_doubt(&heard.views, subject) {
             let unheard: Vec<usize> = (0..self.nodes.len())
                 .filter(|at| *at != first && !heard.knows(*at))
@@ -251,7 +278,9 @@ impl Majority {
         let mut merged = merge(&heard.views, &counted, quorum, (exclusive, subject.me));
         merged.forget_before(horizon);
         let judged = judge(&merged, rules);
-        if !judged.changed && merged.agreed {
+        // One that forgot is told, so that it counts again.
+        let forgetful = |view: &View| view.recovering.is_zero() && !view.remembers;
+        if !judged.changed && merged.agreed && !heard.views.iter().any(forgetful) {
             let reply = Done::Reply(judged.outcomes.reply);
             return Ok((Attempt::Done(reply), Proposed::No));
         }
@@ -437,8 +466,15 @@ impl Majority {
         let proposal = Arc::new(proposal.clone());
         let limit = limit(proposal.place.ttl);
         let mut answers = self.nodes.ask(0..self.nodes.len(), |node| {
-            let proposal = Arc::clone(&proposal);
-            async move { node.propose(&proposal, limit).await }
+            let (proposal, all) = (Arc::clone(&proposal), self.nodes.all());
+            async move {
+                let accepted = node.propose(&proposal, limit).await?;
+                if let (Some(lacks), Some(job)) = (accepted.lacks, proposal.place.job.clone()) {
+                    let lock = proposal.place.lock.clone();
+                    tokio::spawn(mend(all, node, (job, lock), lacks));
+                }
+                Ok(accepted.taken)
+            }
         });
         let (mut taken, mut answered, mut outbid) = (0, 0, false);
         let mut errors = Vec::new();
@@ -587,6 +623,7 @@ pub(super) fn proposal<R>(
             doubt: judged.doubt,
             horizon: merged.clock.past.horizon,
         }),
+        base: merged.base,
         records: Vec::new(),
         keep: None,
         released: false,

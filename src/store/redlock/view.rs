@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::names::Token;
 use crate::store::protocol::{Clock, JobState, Key, LockState, Past, horizon_of};
-use crate::store::redis::node::{Held, Said, View};
+use crate::store::redis::node::{Ballot, Held, Said, View};
 use crate::time::Timestamp;
 
 /// How many of `nodes` are a majority.
@@ -85,6 +85,8 @@ pub struct Merged {
     pub clock: Clock,
     /// Whether a majority ever knew of the open run cannot be told.
     pub doubt: bool,
+    /// The proposal that the job's state was taken from.
+    pub base: Ballot,
     /// Whether a majority has exactly this state: then it need not be proposed again.
     pub agreed: bool,
     /// What is left of the lease of the lock's token.
@@ -149,6 +151,7 @@ pub fn merge(
     };
     let mut merged = Merged {
         agreed: counted.iter().filter(same).count() >= quorum,
+        base: newest_job.map(|job| job.ballot).unwrap_or_default(),
         doubt: newest_job.is_some_and(|job| job.doubt) || know_of_it < quorum,
         job: newest_job.map(|job| job.state.clone()),
         lock,

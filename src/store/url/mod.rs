@@ -13,7 +13,7 @@ use redis::ConnectionAddr;
 use self::characters::check_parts;
 use self::several::{cluster, sentinel};
 use super::redis::connection_info;
-use super::settings::{RedisSettings, RedlockSettings, Secret, StoreSettings};
+use super::settings::{AtStart, RedisSettings, RedlockSettings, Secret, StoreSettings};
 use crate::names::Prefix;
 
 pub(crate) use self::several::{Role, master_template, node};
@@ -93,6 +93,7 @@ fn redlock(stores: Vec<StoreSettings>) -> Result<StoreSettings, String> {
         nodes,
         tries: TRIES,
         retry_delay: RETRY_DELAY,
+        at_start: AtStart::Wait,
     }))
 }
 

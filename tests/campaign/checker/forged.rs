@@ -102,7 +102,11 @@ fn truth() -> Story {
             from: 0,
             until: 12_000,
         }],
-        forgotten_until: None,
+        forgotten: Vec::new(),
+        clock_ahead: 0,
+        sightings: Vec::new(),
+        deaths: Vec::new(),
+        ttl: 3_000,
     }
 }
 
@@ -263,7 +267,10 @@ fn verdicts_lost_with_the_data_are_not_asked_for() {
     let found = forged(|story| {
         let at = beat(story, 5_000);
         story.records.remove(at);
-        story.forgotten_until = Some(5_000);
+        story.forgotten = vec![Span {
+            from: 4_500,
+            until: 5_500,
+        }];
     });
     assert_eq!(found, None);
 }

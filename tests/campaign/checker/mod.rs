@@ -1,20 +1,25 @@
 //! The checker: from what jobs wrote and what the history says to the first broken guarantee.
 //!
 //! It knows nothing of daemons and stores. A [`Story`] may come from a campaign or be forged, and
-//! [`Story::first_violation`] decides G1, G2, G3, G6 and G7 on it. G4 is part of G3 here: a dead
-//! holder that blocked its lock for longer than a TTL would make occurrences of quiet times late
-//! or missed. G5 shows as a lease taken from a living run, which is a break of G1.
+//! [`Story::first_violation`] decides G1 to G7 on it: G4 and G5 on what was seen of the locks
+//! themselves ([`locks`]), the others on what jobs wrote and the history says ([`rules`]).
 
+mod locks;
 mod rules;
+mod timeline;
 
 #[cfg(test)]
 mod forged;
+#[cfg(test)]
+mod forged_locks;
 
 use std::fmt;
 
 use cronlatch::store::Record;
 
 use crate::support::runlog::Entry;
+
+pub(crate) use locks::{Death, Holding, Sight, Sighting, Write};
 
 /// A stretch of time, both ends included, in milliseconds since the epoch by the true clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +48,7 @@ pub(crate) struct JobRule {
 
 /// Something that was done to the fleet.
 #[derive(Debug, Clone)]
-pub(crate) struct Fault {
+pub(crate) struct Suffered {
     pub(crate) span: Span,
     pub(crate) text: String,
 }
@@ -57,13 +62,22 @@ pub(crate) struct Story {
     /// What the history says.
     pub(crate) records: Vec<Record>,
     /// What was done.
-    pub(crate) faults: Vec<Fault>,
+    pub(crate) faults: Vec<Suffered>,
     /// Between these instants every occurrence has a verdict; `None`: nothing is asked.
     pub(crate) decided: Option<Span>,
     /// When a host and the store were up and left alone: nothing may be missed.
     pub(crate) quiet: Vec<Span>,
-    /// After a loss of the store's data verdicts from before it may be gone.
-    pub(crate) forgotten_until: Option<i64>,
+    /// Around a loss of the store's data: what was due then may have a verdict no more.
+    pub(crate) forgotten: Vec<Span>,
+    /// By how much the clock of a server may be ahead of the true one, in milliseconds: nothing
+    /// begins earlier than that before its instant.
+    pub(crate) clock_ahead: i64,
+    /// What was seen of the locks, server by server in order.
+    pub(crate) sightings: Vec<Sighting>,
+    /// The daemons that died.
+    pub(crate) deaths: Vec<Death>,
+    /// The TTL of all leases, in milliseconds.
+    pub(crate) ttl: i64,
 }
 
 /// Which guarantee.
@@ -73,6 +87,8 @@ pub(crate) enum Rule {
     Once,
     Early,
     Missed,
+    Progress,
+    OwnLock,
     Fencing,
     Silence,
     /// The history tells what did not happen.
@@ -94,6 +110,8 @@ impl fmt::Display for Violation {
             Rule::Once => "G2: an occurrence started more often than allowed",
             Rule::Early => "G2: a run began before its instant",
             Rule::Missed => "G3: missed though a host and the store were up",
+            Rule::Progress => "G4: a dead holder held its lock for longer than one TTL",
+            Rule::OwnLock => "G5: a lease was changed that is another's",
             Rule::Fencing => "G6: a fencing token did not rise",
             Rule::Silence => "G7: no verdict",
             Rule::Untrue => "G7: the history tells what did not happen",
@@ -105,49 +123,8 @@ impl fmt::Display for Violation {
 impl Story {
     /// The violation that happened first, if there is any.
     pub(crate) fn first_violation(&self) -> Option<Violation> {
-        let all = rules::ALL.iter().flat_map(|rule| rule(self));
+        let all = rules::ALL.iter().chain(&locks::ALL);
+        let all = all.flat_map(|rule| rule(self));
         all.min_by_key(|violation| violation.at)
-    }
-
-    /// What happened around an instant, line by line, for a person.
-    pub(crate) fn timeline(&self, around: i64) -> String {
-        let near = Span {
-            from: around - 8_000,
-            until: around + 4_000,
-        };
-        let mut lines: Vec<(i64, String)> = Vec::new();
-        for fault in &self.faults {
-            lines.push((fault.span.from, format!("fault   {} begins", fault.text)));
-            lines.push((fault.span.until, format!("fault   {} is over", fault.text)));
-        }
-        for run in &self.runs {
-            let who = format!(
-                "{} on {}, fence {}, {}",
-                run.job, run.host, run.fence, run.run_id
-            );
-            lines.push((run.start, format!("began   {who}, due {:?}", run.scheduled)));
-            let end = if run.ended { "ended " } else { "last sign of" };
-            lines.push((run.last_sign, format!("{end}  {who}")));
-        }
-        for record in &self.records {
-            let at = record.finished_at.or(record.scheduled_at);
-            let at = at.map_or(around, cronlatch::time::Timestamp::millis);
-            let text = format!(
-                "record  {} due {:?} until {:?}: {:?} {:?} by {:?}",
-                record.job,
-                record.scheduled_at,
-                record.until,
-                record.outcome,
-                record.reason,
-                record.host
-            );
-            lines.push((at, text));
-        }
-        lines.sort();
-        let near = lines.iter().filter(|(at, _)| near.holds(*at));
-        let lines: Vec<_> = near
-            .map(|(at, text)| format!("{:>8} ms  {text}", at - around))
-            .collect();
-        lines.join("\n")
     }
 }

@@ -55,16 +55,19 @@ fn once(story: &Story) -> Vec<Violation> {
     found
 }
 
-/// G2. Nothing begins before it is due, by the true clock.
+/// G2. Nothing begins before it is due, by the clock of any server.
 fn early(story: &Story) -> Vec<Violation> {
     let runs = story.runs.iter();
-    runs.filter(|run| run.scheduled.is_some_and(|due| run.start < due))
-        .map(|run| Violation {
-            rule: Rule::Early,
-            at: run.start,
-            text: format!("{run:?}"),
-        })
-        .collect()
+    runs.filter(|run| {
+        run.scheduled
+            .is_some_and(|due| run.start + story.clock_ahead < due)
+    })
+    .map(|run| Violation {
+        rule: Rule::Early,
+        at: run.start,
+        text: format!("{run:?}"),
+    })
+    .collect()
 }
 
 /// G3. What came due in a quiet time is neither missed nor unknown.
@@ -116,7 +119,7 @@ fn silence(story: &Story) -> Vec<Violation> {
     let Some(decided) = story.decided else {
         return Vec::new();
     };
-    let forgotten = |at: i64| story.forgotten_until.is_some_and(|until| at <= until);
+    let forgotten = |at: i64| story.forgotten.iter().any(|span| span.holds(at));
     let mut found = Vec::new();
     for job in &story.jobs {
         let spans: Vec<Span> = records_of(story, job).map(span_of).collect();
@@ -180,7 +183,7 @@ fn untrue(story: &Story) -> Vec<Violation> {
             }
             _ => false,
         };
-        let forgotten = story.forgotten_until.is_some_and(|until| at <= until);
+        let forgotten = story.forgotten.iter().any(|span| span.holds(at));
         if wrong && !forgotten {
             found.push(Violation {
                 rule: Rule::Untrue,

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use cronlatch::store::{Lock, LockKey, RedlockSettings, Store, StoreSettings, check_url, open};
+use cronlatch::store::{
+    AtStart, Lock, LockKey, RedlockSettings, Store, StoreSettings, check_url, open,
+};
 
 use super::{Foreign, Subject};
 use crate::support::RedisServer;
@@ -27,6 +29,7 @@ fn store_on(servers: &[RedisServer]) -> Arc<dyn Store> {
         // The machine may be busy, and a script late.
         tries: 20,
         retry_delay: (Duration::from_millis(10), Duration::from_millis(20)),
+        at_start: AtStart::Wait,
     }))
     .expect("a store")
 }

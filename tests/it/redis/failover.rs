@@ -124,7 +124,7 @@ async fn a_master_that_was_a_replica_meanwhile_may_have_forgotten() {
     store.finish(&finish(&first)).await.unwrap();
 
     take_data_of(&master, &replica);
-    let told = store.condition().await.unwrap();
+    let told = store.condition(&[]).await.unwrap();
     assert!(told.lost_at.is_some(), "{told:?}");
     expect_unknown(&store, at).await;
     let after = lost_at(&master).plus(SUCCESSOR_SKEW + Duration::from_millis(1));

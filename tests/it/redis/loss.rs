@@ -77,7 +77,7 @@ async fn a_store_that_was_never_declared_new_grants_nothing_for_one_ttl() {
     let server = RedisServer::with().unmarked().start();
     let store = store(&server.url());
     expect_recovering(&store.claim(&short()).await.unwrap());
-    let told = store.condition().await.unwrap();
+    let told = store.condition(&[]).await.unwrap();
     assert!(told.lost_at.is_some(), "{told:?}");
     grant_when_recovered(&store).await;
 }
@@ -161,7 +161,7 @@ async fn all_wait_for_the_longest_ttl_of_the_list() {
         panic!("granted");
     };
     assert!(remaining > Duration::from_secs(3000), "{remaining:?}");
-    let told = store.condition().await.unwrap();
+    let told = store.condition(&[]).await.unwrap();
     assert!(told.recovering > Duration::from_secs(3000), "{told:?}");
 }
 

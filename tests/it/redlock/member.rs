@@ -374,6 +374,7 @@ impl Both<'_> {
                 (false, false) => Lease::Stay(Duration::ZERO),
             },
             job: wish.ledger.map(|wish| ledger(wish, ballot)),
+            base: Ballot::default(),
             records: records.collect(),
             keep: Some(6),
             released: false,
@@ -421,7 +422,8 @@ impl Both<'_> {
                 if !matches!(plain, Taken::Outbid | Taken::Held) {
                     self.write(&proposal);
                 }
-                let real = real.expect("the node answers");
+                // Whether its history may lack records is no part of the plain form.
+                let real = real.expect("the node answers").taken;
                 (format!("{real:?}"), format!("{plain:?}"))
             }
             Call::Extend {

@@ -27,21 +27,32 @@ impl Cluster {
     /// order. A silent server is given up after a second.
     #[track_caller]
     pub(crate) fn start(replicas: Replicas, rights: &str) -> Self {
+        Self::start_with(replicas, rights, |_, server| server.start())
+    }
+
+    /// As [`Self::start`], each server started by `start`, which is told its position. One that
+    /// announces other ports is known under those.
+    #[track_caller]
+    pub(crate) fn start_with(
+        replicas: Replicas,
+        rights: &str,
+        start: impl Fn(usize, Builder) -> RedisServer,
+    ) -> Self {
         let count = match replicas {
             Replicas::None => PRIMARIES,
             Replicas::OneEach => PRIMARIES * 2,
         };
-        let start = |_| {
-            let server: Builder = RedisServer::with().cluster().unmarked();
-            server
+        let start = |at| {
+            let server = RedisServer::with().cluster().unmarked();
+            let server = server
                 .arg("--repl-diskless-sync-delay")
                 .arg("0")
                 .arg("--cluster-require-full-coverage")
                 .arg("no")
                 .arg("--cluster-node-timeout")
                 .arg("1000")
-                .user("cronlatch", rights)
-                .start()
+                .user("cronlatch", rights);
+            start(at, server)
         };
         let servers: Vec<RedisServer> = (0..count).map(start).collect();
         for (at, primary) in servers.iter().take(PRIMARIES).enumerate() {
@@ -51,7 +62,10 @@ impl Cluster {
             primary.command(&["CLUSTER", "ADDSLOTSRANGE", &from, &until]);
         }
         for other in &servers[1..] {
-            let (port, bus) = (other.port().to_string(), other.bus().to_string());
+            let (port, bus) = (
+                other.known_port().to_string(),
+                other.known_bus().to_string(),
+            );
             servers[0].command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
         }
         let cluster = Self {
@@ -111,7 +125,7 @@ impl Cluster {
     pub(crate) fn url_of(&self, seeds: &[usize]) -> String {
         let seeds: Vec<String> = seeds
             .iter()
-            .map(|seed| format!("127.0.0.1:{}", self.servers[*seed].port()))
+            .map(|seed| format!("127.0.0.1:{}", self.servers[*seed].known_port()))
             .collect();
         format!("redis+cluster://{}{}", self.user, seeds.join(","))
     }

@@ -21,6 +21,7 @@ pub(crate) struct Builder {
     args: Vec<String>,
     env: Vec<(String, String)>,
     shift: i64,
+    clock: Option<PathBuf>,
 }
 
 /// A running daemon; dropping it kills it and every process of its tree.
@@ -46,6 +47,7 @@ impl Daemon {
             args: Vec::new(),
             env: Vec::new(),
             shift: 0,
+            clock: None,
         }
     }
 
@@ -211,6 +213,12 @@ impl Builder {
         self
     }
 
+    /// Lets its wall clock follow this file, as [`faketime::set`] writes it; now as shifted.
+    pub(crate) fn clock_in(mut self, file: PathBuf) -> Self {
+        self.clock = Some(file);
+        self
+    }
+
     /// Starts it, and waits until it is ready.
     #[track_caller]
     pub(crate) fn start(self) -> Daemon {
@@ -243,7 +251,10 @@ impl Builder {
             .stdout(log.try_clone().expect("a file handle"))
             .stderr(Stdio::from(log));
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
-        if self.shift != 0 {
+        if let Some(clock) = &self.clock {
+            faketime::set(clock, self.shift);
+            faketime::follow(&mut command, clock);
+        } else if self.shift != 0 {
             faketime::shift(&mut command, self.shift);
         }
         let before_start = Utc::now();

@@ -21,12 +21,34 @@ fn library() -> PathBuf {
 
 /// Shifts the command's wall clock by this many milliseconds, and leaves its other clocks alone.
 pub(crate) fn shift(command: &mut Command, millis: i64) {
+    preload(command).env("FAKETIME", offset(millis));
+}
+
+/// As [`shift`], by what a file says ([`set`]): within a second of a change the clock steps.
+pub(crate) fn follow(command: &mut Command, file: &Path) {
+    preload(command)
+        .env("FAKETIME_TIMESTAMP_FILE", file)
+        .env("FAKETIME_CACHE_DURATION", "1");
+}
+
+/// Sets the clocks of those that [`follow`] this file.
+pub(crate) fn set(file: &Path, millis: i64) {
+    // In one step: nobody may read half of it.
+    let new = file.with_extension("new");
+    std::fs::write(&new, offset(millis) + "\n").expect("a writable directory");
+    std::fs::rename(&new, file).expect("a writable directory");
+}
+
+fn preload(command: &mut Command) -> &mut Command {
     command
         .env("LD_PRELOAD", library())
-        .env("FAKETIME", format!("{:+.3}s", seconds(millis)))
         .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
         .env("DONT_FAKE_MONOTONIC", "1")
-        .env("NO_FAKE_STAT", "1");
+        .env("NO_FAKE_STAT", "1")
+}
+
+fn offset(millis: i64) -> String {
+    format!("{:+.3}s", seconds(millis))
 }
 
 /// Shifts a server's wall clock by this many milliseconds, and leaves its other clocks alone.

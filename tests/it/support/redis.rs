@@ -210,6 +210,25 @@ impl RedisServer {
         self.bus.as_ref().expect("a server of a Cluster").number
     }
 
+    /// The port under which a Cluster knows it: its own, or what it was told to announce.
+    pub(crate) fn known_port(&self) -> u16 {
+        self.told("--cluster-announce-port")
+            .unwrap_or_else(|| self.port())
+    }
+
+    /// The bus port under which a Cluster knows it.
+    pub(crate) fn known_bus(&self) -> u16 {
+        self.told("--cluster-announce-bus-port")
+            .unwrap_or_else(|| self.bus())
+    }
+
+    /// The number that an argument gives.
+    fn told(&self, argument: &str) -> Option<u16> {
+        let args = &self.options.args;
+        let at = args.iter().position(|arg| arg == argument)?;
+        args.get(at + 1)?.parse().ok()
+    }
+
     /// The store URL, with the password if there is one.
     pub(crate) fn url(&self) -> String {
         let user = match &self.options.user {
@@ -232,6 +251,11 @@ impl RedisServer {
         format!("redis://{user}127.0.0.1:{port}")
     }
 
+    /// Its URL by its port, also where [`Self::url`] names a socket.
+    pub(crate) fn url_on_port(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port())
+    }
+
     /// The store URL by way of a proxy that listens on `port`.
     pub(crate) fn url_via(&self, port: u16) -> String {
         self.url()
@@ -243,7 +267,8 @@ impl RedisServer {
         self.dir.path().join("ca.pem")
     }
 
-    fn socket(&self) -> PathBuf {
+    /// Where it lets in who may do anything.
+    pub(crate) fn socket(&self) -> PathBuf {
         self.dir.path().join("redis.sock")
     }
 
@@ -370,6 +395,11 @@ impl RedisServer {
             }
         });
         assert!(up, "redis-server does not start again:\n{}", self.log());
+    }
+
+    /// Deletes what `SAVE` saved, or a replica got from its master: [`Self::lose`] then loses all.
+    pub(crate) fn forget_snapshot(&self) {
+        let _ = fs::remove_file(self.dir.path().join("dump.rdb"));
     }
 
     /// Stops it in its tracks: connections stay, and nothing answers.
@@ -520,6 +550,13 @@ fn a_server_comes_back_on_its_port_and_empty() {
     assert_eq!(server.text(&["GET", "a"]), "1");
     server.restart();
     assert_eq!(server.port(), port);
+    assert_eq!(server.text(&["GET", "a"]), "");
+    server.command(&["SET", "a", "2"]);
+    server.command(&["SAVE"]);
+    server.restart();
+    assert_eq!(server.text(&["GET", "a"]), "2");
+    server.forget_snapshot();
+    server.restart();
     assert_eq!(server.text(&["GET", "a"]), "");
     server.pause();
     server.resume();

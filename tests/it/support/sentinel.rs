@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
 use super::redis::{Builder, PASSWORD, Port, write_certificates};
-use super::{RedisServer, command, wait};
+use super::{RedisServer, command, tree, wait};
 
 /// The name of the master that all of them watch over.
 pub(crate) const MASTER: &str = "mymaster";
@@ -80,6 +80,12 @@ impl Sentinel {
         self.port.number()
     }
 
+    /// Its process id.
+    pub(crate) fn pid(&self) -> i32 {
+        let child = self.child.as_ref().expect("the Sentinel runs");
+        i32::try_from(child.id()).expect("a process id")
+    }
+
     /// The certificate of the authority that signed its own.
     pub(crate) fn ca_file(&self) -> PathBuf {
         self.dir.path().join("ca.pem")
@@ -92,16 +98,21 @@ impl Sentinel {
 
     /// The port of the master as it knows it.
     pub(crate) fn names(&self) -> Option<u16> {
-        let socket = self.dir.path().join("sentinel.sock");
-        let client = ::redis::Client::open(format!("redis+unix://{}", socket.display())).ok()?;
-        let mut connection = client.get_connection_with_timeout(wait::LIMIT).ok()?;
-        connection.set_read_timeout(Some(wait::LIMIT)).ok()?;
-        let named: Option<(String, u16)> = ::redis::cmd("SENTINEL")
-            .arg("GET-MASTER-ADDR-BY-NAME")
-            .arg(MASTER)
-            .query(&mut connection)
+        let named = self
+            .try_command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER])
             .ok()?;
+        let named: Option<(String, u16)> = ::redis::from_redis_value(named).ok()?;
         named.map(|(_, port)| port)
+    }
+
+    /// The reply to a command, or why there is none.
+    pub(crate) fn try_command(&self, words: &[&str]) -> ::redis::RedisResult<::redis::Value> {
+        let socket = self.dir.path().join("sentinel.sock");
+        let client = ::redis::Client::open(format!("redis+unix://{}", socket.display()))?;
+        let mut connection = client.get_connection_with_timeout(wait::LIMIT)?;
+        connection.set_read_timeout(Some(wait::LIMIT))?;
+        let mut command = ::redis::cmd(words[0]);
+        command.arg(&words[1..]).query(&mut connection)
     }
 
     /// Ends it, as a crash would.
@@ -113,7 +124,7 @@ impl Sentinel {
     }
 
     fn is_there(&self) -> bool {
-        self.child.is_some()
+        tree::is_alive(self.pid())
     }
 
     fn run(&mut self, watched: &Watched, all: &[u16]) {

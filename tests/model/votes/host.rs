@@ -291,9 +291,6 @@ impl World {
                 if !matches!(said, Taken::Outbid | Taken::Held) {
                     self.write(rules, proposal);
                 }
-                if rules.is(Defect::NoEpoch) {
-                    self.remember_all(rules, node);
-                }
                 self.hear_taken(rules, host, proposal, said);
             }
             Ask::Withdraw(ballot) => {
@@ -317,17 +314,6 @@ impl World {
                 }
             }
         }
-    }
-
-    /// A node that comes back empty: to itself it has forgotten nothing.
-    pub(super) fn remember_all(&mut self, rules: &Rules, node: usize) {
-        self.at_node(rules, (node, None), |it, _| {
-            let lost_at = it.marker.as_ref().and_then(|it| it.lost_at);
-            it.seat.epoch = lost_at;
-            for ledger in it.ledgers.values_mut() {
-                ledger.epoch = lost_at;
-            }
-        });
     }
 
     fn write(&mut self, rules: &Rules, proposal: &Proposal) {

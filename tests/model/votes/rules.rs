@@ -65,6 +65,8 @@ pub(super) struct Rules {
     /// How far each node's clock is ahead.
     pub(super) clocks: [Tick; NODES],
     pub(super) promises: Promises,
+    /// The nodes that may come back empty.
+    pub(super) frail: Vec<usize>,
     pub(super) budget: Budget,
     pub(super) defect: Option<Defect>,
     pub(super) sights: Vec<Sight>,
@@ -80,6 +82,7 @@ impl Rules {
             tries: 1,
             clocks: [0; NODES],
             promises: Promises::Late,
+            frail: (0..NODES).collect(),
             budget: Budget::default(),
             defect: None,
             sights: Vec::new(),

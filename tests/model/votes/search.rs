@@ -119,7 +119,7 @@ impl Model for Votes {
             }
         }
         if world.left.wipes > 0 {
-            steps.extend((0..NODES).map(Step::Wipe));
+            steps.extend(self.0.frail.iter().copied().map(Step::Wipe));
         }
     }
 
@@ -166,7 +166,7 @@ impl Model for Votes {
                 world.nodes[node] = Shared::new(empty);
             }
         }
-        world.tidy();
+        world.tidy(rules);
         Some(world)
     }
 

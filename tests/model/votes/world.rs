@@ -9,7 +9,7 @@ use cronlatch::store::protocol::{JobState, Key};
 use cronlatch::store::{GapAnswer, RenewReply};
 
 use crate::ids::{self, Tick, Ticket, clock, fingerprint, instant, ticks};
-use crate::votes::rules::{Budget, NODES, Rules, TTL};
+use crate::votes::rules::{Budget, Defect, NODES, Rules, TTL};
 
 /// Something that many states share, and its digest.
 #[derive(Debug)]
@@ -306,7 +306,11 @@ impl World {
             server: &server,
         };
         let before = self.nodes[node].key.clone();
+        let no_epoch = rules.is(Defect::NoEpoch);
         let answer = self.nodes[node].change(|it| {
+            if no_epoch && let Some(marker) = &mut it.marker {
+                marker.lost_at = marker.lost_at.filter(|_| marker.until > micros / 1000);
+            }
             let answer = what(it, here);
             // Here nobody keeps to another's vote.
             it.seat.vote = None;
@@ -374,10 +378,10 @@ impl World {
     }
 
     /// Makes one state of those that differ in nothing that matters.
-    pub(super) fn tidy(&mut self) {
+    pub(super) fn tidy(&mut self, rules: &Rules) {
         self.net.sort_by_key(Message::rank);
         self.net.dedup();
-        if self.left.wipes == 0 {
+        if self.left.wipes == 0 && !rules.is(Defect::NoPromise) {
             // Whoever promised something later refuses it for ever.
             let nodes = &self.nodes;
             self.net.retain(|it| {

@@ -201,7 +201,7 @@ impl Store for ClusterStore {
     }
 
     /// That of the slot where the hosts announce themselves; every slot has one of its own.
-    async fn condition(&self) -> Result<Condition, StoreError> {
+    async fn condition(&self, _: &[(JobName, Lock)]) -> Result<Condition, StoreError> {
         let mut call = Call::default();
         call.key(keys::store(self.prefix()));
         let answer = self.run(|s| &s.condition, call).await?;

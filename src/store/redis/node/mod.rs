@@ -4,6 +4,8 @@
 //! the state of a lock and the ledger of a job stand the proposal that wrote them, and the newest
 //! one that was promised. Who asks, counts and decides is `store::redlock`.
 
+mod mend;
+mod standing;
 mod view;
 mod wire;
 
@@ -11,8 +13,11 @@ use std::time::Duration;
 
 use redis::Value;
 
+pub(in crate::store) use self::mend::Placed;
+pub(in crate::store) use self::standing::{Ledger, Standing};
 pub use self::view::{
-    Ballot, Held, JobView, Lease, LockView, Mode, Place, Proposal, Said, Taken, View, finished_text,
+    Accepted, Ballot, Held, JobView, Lease, LockView, Mode, Place, Proposal, Said, Taken, View,
+    finished_text,
 };
 use self::wire::{job_args, read_view};
 use super::claim::{flag, millis};
@@ -25,7 +30,7 @@ use super::reply::{Items, integer, text};
 use super::script::NodeScripts;
 use super::{BATCH, RedisStore};
 use crate::names::{JobName, RunId, Token};
-use crate::store::{Lock, Record, RedisSettings, RenewReply, Renewal, StoreError};
+use crate::store::{Lock, RedisSettings, RenewReply, Renewal, StoreError};
 
 /// A node, and how to ask it.
 #[derive(Debug)]
@@ -82,23 +87,33 @@ impl Node {
     }
 
     /// Proposes.
-    pub async fn propose(&self, proposal: &Proposal, limit: Duration) -> Result<Taken, StoreError> {
+    pub async fn propose(
+        &self,
+        proposal: &Proposal,
+        limit: Duration,
+    ) -> Result<Accepted, StoreError> {
         let call = self.propose_call(proposal);
         let answer = self.store.link.run(&self.scripts.accept, &call, limit);
         let mut items = Items::of(answer.await?)?;
-        Ok(match items.text()?.as_str() {
-            "taken" => match items.text()?.as_str() {
-                "sound" => Taken::Yes,
-                "forgetful" => Taken::Forgetful,
-                _ => Taken::Recovering,
-            },
+        let mut lacks = None;
+        let taken = match items.text()?.as_str() {
+            "taken" => {
+                let standing = items.text()?;
+                lacks = Some(items.text()?).filter(|mark| !mark.is_empty());
+                match standing.as_str() {
+                    "sound" => Taken::Yes,
+                    "forgetful" => Taken::Forgetful,
+                    _ => Taken::Recovering,
+                }
+            }
             "promised" => Taken::Outbid,
             "held" => Taken::Held,
             other => {
                 let said = format!("the answer to a proposal is {other:?}");
                 return Err(Failure::corrupt(said).into());
             }
-        })
+        };
+        Ok(Accepted { taken, lacks })
     }
 
     fn propose_call(&self, proposal: &Proposal) -> Call {
@@ -126,6 +141,7 @@ impl Node {
             Lease::Stay(left) => call.arg("stay").arg(&left.as_millis()),
         };
         job_args(&mut call, proposal.job.as_ref());
+        call.arg(&proposal.base.number).arg(&proposal.base.id);
         for (record, follows) in &proposal.records {
             let mut fields = pairs(record);
             if let Some(follows) = follows {
@@ -192,7 +208,7 @@ impl Node {
         job: &JobName,
         lock: &Lock,
         limit: usize,
-    ) -> Result<Vec<((u64, u64), Record)>, StoreError> {
+    ) -> Result<Vec<Placed>, StoreError> {
         let command = super::reading::history_command(self.store.prefix(), job, lock, limit);
         let mut entries = Items::of(self.store.link.send(&command).await?)?;
         let mut records = Vec::new();

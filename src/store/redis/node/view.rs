@@ -116,6 +116,8 @@ pub struct Proposal {
     /// Takes the lock for the state's token; else what is left of its lease.
     pub lease: Lease,
     pub job: Option<JobView>,
+    /// The proposal that the job's state was taken from.
+    pub base: Ballot,
     pub records: Vec<(Record, Option<Timestamp>)>,
     pub keep: Option<u32>,
     pub released: bool,
@@ -126,6 +128,14 @@ pub struct Proposal {
 pub enum Lease {
     Take(Duration),
     Stay(Duration),
+}
+
+/// A node's answer to a proposal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accepted {
+    pub taken: Taken,
+    /// The mark of a history that may lack records: it did not take the proposal before this one.
+    pub lacks: Option<String>,
 }
 
 /// How a node took a proposal.

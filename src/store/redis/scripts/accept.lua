@@ -6,8 +6,10 @@
 --       11 'take' (the lock, for the token) | 'stay', 12 TTL, or what is left of the lease, in ms,
 --       13 with a job (1/0), 14 last, 15 fingerprints, 16 in doubt (1/0), 17 horizon or '',
 --       18 with an open run (1/0), 19 scheduled_at or '', 20 run id, 21 token, 22 attempt, 23 kind,
---       24 fence, 25 started_at, 26 host, 27 prev_last, then per record: how many names and values, these
--- Reply taken, 'sound' | 'forgetful' | 'recovering' | promised (to a later one) | held (the lock, by another)
+--       24 fence, 25 started_at, 26 host, 27 prev_last, 28 number and 29 id of the proposal that the
+--       job's state was taken from, then per record: how many names and values, these
+-- Reply taken, 'sound' | 'forgetful' | 'recovering', '' or the mark of a history that may lack records
+--       | promised (to a later one) | held (the lock, by another)
 
 local number, id, token, ended = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[8], ARGV[10]
 local take = ARGV[11] == 'take'
@@ -43,9 +45,18 @@ elseif node.lost_at == '' or state[5] == node.lost_at
   standing = 'sound'
 end
 
+local lacks = ''
 if with_job then
+  -- Records come once, with the proposal that they belong to: who did not take the one before this
+  -- may lack some.
+  local kept = redis.call('HMGET', KEYS[4], 'ballot', 'ballot_id', 'lacks')
+  local follows = (kept[1] or '0') == ARGV[28] and (kept[2] or '0') == ARGV[29]
+  lacks = follows and (kept[3] or '') or ARGV[2]
+  if lacks ~= '' then
+    redis.call('HSET', KEYS[4], 'lacks', lacks)
+  end
   redis.call('HSET', KEYS[4], 'last', ARGV[14], 'fingerprints', ARGV[15], 'doubt', ARGV[16],
-    'horizon', ARGV[17],    'ballot', ARGV[2], 'ballot_id', ARGV[3], 'epoch', node.lost_at)
+    'horizon', ARGV[17], 'ballot', ARGV[2], 'ballot_id', ARGV[3], 'epoch', node.lost_at)
   if ARGV[18] == '1' then
     redis.call('HSET', KEYS[4], 'scheduled_at', ARGV[19], 'run_id', ARGV[20], 'token', ARGV[21],
       'attempt', ARGV[22], 'kind', ARGV[23], 'fence', ARGV[24], 'started_at', ARGV[25],
@@ -70,7 +81,7 @@ if state[6] and tonumber(state[6]) == id then
 end
 redis.call('PEXPIRE', KEYS[2], STATE_TTL)
 
-local at = 28
+local at = 30
 while ARGV[at] do
   local record, fields = {}, tonumber(ARGV[at])
   for i = at + 1, at + 2 * fields, 2 do
@@ -89,4 +100,4 @@ if over or ARGV[5] == '1' then
   -- Without the right to publish, those who wait still ask again by themselves.
   redis.pcall('PUBLISH', ARGV[4], token)
 end
-return { 'taken', standing }
+return { 'taken', standing, lacks }

@@ -1,0 +1,43 @@
+//! Giving a node the records that it lacks.
+
+use super::Node;
+use crate::names::JobName;
+use crate::store::redis::keys::LockKeys;
+use crate::store::redis::link::{Call, RESPONSE_TIMEOUT};
+use crate::store::redis::record::pairs;
+use crate::store::redis::reply::integer;
+use crate::store::{Lock, Record, StoreError};
+
+/// A record, and where it lies in the stream of a node: milliseconds, and a number among those.
+pub(in crate::store) type Placed = ((u64, u64), Record);
+
+impl Node {
+    /// Replaces the history of a job by `whole` (oldest first, places rising), or with `None` says
+    /// that it lacks nothing after all. Answers false, and changes nothing, when something was
+    /// written since `newest` was the newest entry and `lacks` the mark.
+    pub(in crate::store) async fn mend(
+        &self,
+        (job, lock): (&JobName, &Lock),
+        lacks: &str,
+        newest: Option<(u64, u64)>,
+        whole: Option<&[Placed]>,
+    ) -> Result<bool, StoreError> {
+        let keys = LockKeys::of(self.store.prefix(), lock);
+        let entry = |(ms, seq): (u64, u64)| format!("{ms}-{seq}");
+        let mut call = Call::default();
+        call.key(keys.job(job)).key(keys.runs(job));
+        call.arg(lacks)
+            .arg(&newest.map(entry).unwrap_or_default())
+            .arg(&u8::from(whole.is_some()));
+        for (place, record) in whole.into_iter().flatten() {
+            let fields = pairs(record);
+            call.arg(&entry(*place)).arg(&fields.len());
+            for (name, value) in fields {
+                call.arg(name).arg(&value);
+            }
+        }
+        let script = &self.scripts.mend;
+        let answer = self.store.link.run(script, &call, RESPONSE_TIMEOUT).await?;
+        Ok(integer(&answer)? == 1)
+    }
+}

@@ -1,0 +1,110 @@
+//! Whether a node among several counts, for those who look after it.
+
+use std::time::Duration;
+
+use super::Node;
+use crate::names::JobName;
+use crate::store::redis::BATCH;
+use crate::store::redis::failure::Failure;
+use crate::store::redis::keys::LockKeys;
+use crate::store::redis::link::Call;
+use crate::store::redis::reply::Items;
+use crate::store::{Lock, StoreError};
+use crate::time::Timestamp;
+
+/// What a node says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::store) struct Standing {
+    /// It has not been used yet, nor declared new.
+    pub(in crate::store) new: bool,
+    /// When it lost its data, if it ever did.
+    pub(in crate::store) lost_at: Option<Timestamp>,
+    /// How long its locks do not count as free.
+    pub(in crate::store) recovering: Duration,
+    /// The longest TTL that it knows of.
+    pub(in crate::store) longest: Duration,
+    /// What it has of each job, in the order asked.
+    pub(in crate::store) ledgers: Vec<Ledger>,
+}
+
+/// What a node has of one job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store) enum Ledger {
+    /// Its ledger, and it counts.
+    Known,
+    /// Nothing, and it never lost any.
+    Nothing,
+    /// One from before it lost its data.
+    Forgotten,
+    /// Nothing since it lost its data.
+    Absent,
+}
+
+impl Node {
+    /// Asks, and changes nothing. `longest` is the longest TTL that the asker knows of.
+    pub(in crate::store) async fn standing(
+        &self,
+        jobs: &[(JobName, Lock)],
+        longest: Duration,
+    ) -> Result<Standing, StoreError> {
+        let mut all: Option<Standing> = None;
+        let mut rest = jobs;
+        loop {
+            let (batch, later) = rest.split_at(rest.len().min(BATCH));
+            let mut call = Call::default();
+            call.key(self.marker()).arg(&longest.as_millis());
+            for (job, lock) in batch {
+                let keys = LockKeys::of(self.store.prefix(), lock);
+                call.key(&keys.state).key(keys.job(job));
+            }
+            let answer = self.store.run(&self.scripts.standing, &call).await?;
+            let said = read(Items::of(answer)?, batch.len())?;
+            match &mut all {
+                None => all = Some(said),
+                Some(all) => all.ledgers.extend(said.ledgers),
+            }
+            rest = later;
+            if rest.is_empty() {
+                return all.ok_or_else(|| Failure::corrupt("no answer".to_owned()).into());
+            }
+        }
+    }
+}
+
+fn read(mut items: Items, jobs: usize) -> Result<Standing, Failure> {
+    let new = items.text()? == "new";
+    let millis = |text: String| {
+        text.parse::<u64>()
+            .map_err(|_| Failure::corrupt(format!("a node answers {text:?} instead of a number")))
+    };
+    let lost_at = match items.text()? {
+        text if text.is_empty() => None,
+        text => Some(millis(text)?),
+    };
+    let recovering = Duration::from_millis(millis(items.text()?)?);
+    let longest = Duration::from_millis(millis(items.text()?)?);
+    let letters = items.text()?;
+    let ledgers = letters
+        .chars()
+        .map(|letter| match letter {
+            'K' => Ok(Ledger::Known),
+            'N' => Ok(Ledger::Nothing),
+            'F' => Ok(Ledger::Forgotten),
+            'A' => Ok(Ledger::Absent),
+            other => Err(Failure::corrupt(format!("a node says {other:?} of a job"))),
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    if ledgers.len() != jobs {
+        return Err(Failure::corrupt(format!(
+            "a node answers for {} jobs, asked for {jobs}",
+            ledgers.len()
+        )));
+    }
+    Ok(Standing {
+        new,
+        lost_at: lost_at.map(|at| Timestamp::from_millis(i64::try_from(at).unwrap_or(i64::MAX))),
+        recovering,
+        longest,
+        ledgers,
+    })
+}

@@ -1,0 +1,22 @@
+-- Gives a node the history that the nodes have together, in place of one that lacks records.
+--
+-- KEYS  1 job, 2 its history
+-- ARGV  1 the mark of what it lacks, 2 its newest entry or '', 3 another history (1/0), then per
+--       record, oldest first: its entry, how many names and values, these
+-- Reply 1 done | 0 something was written meanwhile, and nothing changed
+
+local newest = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
+if redis.call('HGET', KEYS[1], 'lacks') ~= ARGV[1] or (newest and newest[1] or '') ~= ARGV[2] then
+  return 0
+end
+if ARGV[3] == '1' then
+  redis.call('DEL', KEYS[2])
+  local at = 4
+  while ARGV[at] do
+    local last = at + 1 + tonumber(ARGV[at + 1]) * 2
+    redis.call('XADD', KEYS[2], ARGV[at], unpack(ARGV, at + 2, last))
+    at = last + 1
+  end
+end
+redis.call('HDEL', KEYS[1], 'lacks')
+return 1

@@ -1,0 +1,128 @@
+//! Which nodes count, as a person wants to know it.
+
+use std::time::Duration;
+
+use super::RedlockStore;
+use super::transact::Majority;
+use crate::names::JobName;
+use crate::store::redis::node::{Ledger, Standing};
+use crate::store::{Condition, Lock, NodeCondition, NodeStanding, StoreError};
+
+impl RedlockStore {
+    /// Every node, heard out; one that does not answer is told of, and is no error.
+    pub(super) async fn look_at_nodes(&self, jobs: &[(JobName, Lock)]) -> Condition {
+        let nodes = &self.majority.nodes;
+        let said = self.majority.standings(jobs).await;
+        let shown = (0..nodes.len()).map(|at| nodes.get(at).shown()).collect();
+        judge(shown, &said, nodes.quorum())
+    }
+}
+
+impl Majority {
+    /// What each node says of itself, and of these jobs.
+    pub(super) async fn standings(
+        &self,
+        jobs: &[(JobName, Lock)],
+    ) -> Vec<Result<Standing, StoreError>> {
+        let longest = self.longest(Duration::ZERO);
+        let said = self.standings_under(jobs, longest).await;
+        let known = said.iter().flatten().map(|standing| standing.longest).max();
+        match known.filter(|known| *known > longest) {
+            // One that lost its data does not know how long the leases were that it forgot.
+            Some(known) => self.standings_under(jobs, self.longest(known)).await,
+            None => said,
+        }
+    }
+
+    async fn standings_under(
+        &self,
+        jobs: &[(JobName, Lock)],
+        longest: Duration,
+    ) -> Vec<Result<Standing, StoreError>> {
+        let mut answers = self.nodes.ask(0..self.nodes.len(), |node| {
+            let jobs = jobs.to_vec();
+            async move { node.standing(&jobs, longest).await }
+        });
+        let mut said: Vec<Result<Standing, StoreError>> = Vec::new();
+        said.resize_with(self.nodes.len(), || {
+            Err(StoreError::Unreachable("it was not asked".to_owned()))
+        });
+        while let Some((at, answer)) = answers.recv().await {
+            said[at] = answer;
+        }
+        said
+    }
+}
+
+/// What the answers of the nodes say together.
+pub(super) fn judge(
+    shown: Vec<String>,
+    said: &[Result<Standing, StoreError>],
+    quorum: usize,
+) -> Condition {
+    let mut waits: Vec<&Standing> = said.iter().flatten().collect();
+    waits.sort_by_key(|standing| standing.recovering);
+    // With so many there, that many must be waited for.
+    let waited = waits
+        .get(quorum - 1)
+        .filter(|standing| !standing.recovering.is_zero());
+    Condition {
+        lost_at: waited.and_then(|standing| standing.lost_at),
+        recovering: waited.map_or(Duration::ZERO, |standing| standing.recovering),
+        nodes: shown
+            .into_iter()
+            .zip(said)
+            .map(|(node, answer)| NodeCondition {
+                node,
+                standing: match answer {
+                    Ok(standing) => of_one(standing, said),
+                    Err(error) => NodeStanding::Away {
+                        error: error.to_string(),
+                    },
+                },
+            })
+            .collect(),
+    }
+}
+
+fn of_one(standing: &Standing, all: &[Result<Standing, StoreError>]) -> NodeStanding {
+    let Some(lost_at) = standing.lost_at else {
+        return NodeStanding::Counts;
+    };
+    // Among nodes that are in use one without a trace of that has lost it.
+    if standing.new && all.iter().flatten().all(|other| other.new) {
+        return NodeStanding::New;
+    }
+    if !standing.recovering.is_zero() {
+        return NodeStanding::Recovering {
+            lost_at,
+            remaining: standing.recovering,
+        };
+    }
+    let heard: Vec<&Standing> = all.iter().flatten().collect();
+    match missing(standing, &heard).len() {
+        0 => NodeStanding::Counts,
+        jobs => NodeStanding::Repairing { lost_at, jobs },
+    }
+}
+
+/// Which of the jobs asked about a node has not been told of since it lost its data, by their
+/// place. A job that nobody knows of is missing nowhere.
+pub(super) fn missing(standing: &Standing, all: &[&Standing]) -> Vec<usize> {
+    let somewhere = |job: usize| {
+        all.iter().any(|other| {
+            matches!(
+                other.ledgers.get(job),
+                Some(Ledger::Known | Ledger::Forgotten)
+            )
+        })
+    };
+    standing
+        .ledgers
+        .iter()
+        .enumerate()
+        .filter(|(_, ledger)| matches!(ledger, Ledger::Forgotten | Ledger::Absent))
+        .map(|(job, _)| job)
+        .filter(|job| somewhere(*job))
+        .collect()
+}

@@ -1,0 +1,99 @@
+//! Records for a node that was away when they were written.
+//!
+//! A verdict is written with the proposal that it belongs to, once, by those who take that. A node
+//! that takes the next one without it says so, and is given what it lacks from what all nodes have
+//! together: else the verdict would be gone with the nodes that took it, though a majority never
+//! died at once.
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+use super::reads::together;
+use super::view::quorum;
+use crate::names::JobName;
+use crate::store::redis::node::{Node, Placed};
+use crate::store::{Lock, StoreError};
+
+/// Longer histories are not copied: it would hold the node up.
+const MOST: usize = 1000;
+
+/// Gives `node` the records of a job that it lacks; `mark` is what it says of that. Tried once: if
+/// it fails, the next proposal finds the mark again.
+pub(super) async fn mend(
+    nodes: Arc<[Arc<Node>]>,
+    node: Arc<Node>,
+    (job, lock): (JobName, Lock),
+    mark: String,
+) {
+    match try_to(&nodes, &node, (&job, &lock), &mark).await {
+        Ok(0) => {}
+        Ok(copied) => tracing::debug!(
+            node = node.shown(),
+            %job,
+            "{copied} records that the node lacked were copied to it"
+        ),
+        Err(error) => tracing::debug!(
+            node = node.shown(),
+            %job,
+            %error,
+            "the records that the node lacks are not copied to it yet"
+        ),
+    }
+}
+
+/// Answers how many it lacked.
+async fn try_to(
+    nodes: &[Arc<Node>],
+    node: &Arc<Node>,
+    (job, lock): (&JobName, &Lock),
+    mark: &str,
+) -> Result<usize, StoreError> {
+    let mut asked = JoinSet::new();
+    for other in nodes {
+        let (other, job, lock) = (Arc::clone(other), job.clone(), lock.clone());
+        let is_it = Arc::ptr_eq(&other, node);
+        asked.spawn(async move { (is_it, other.records(&job, &lock, MOST).await) });
+    }
+    let (mut own, mut found) = (None, Vec::new());
+    while let Some(answer) = asked.join_next().await {
+        match answer {
+            Ok((true, records)) => own = Some(records?),
+            Ok((false, Ok(records))) => found.push(records),
+            Ok((false, Err(_))) | Err(_) => {}
+        }
+    }
+    let Some(own) = own.filter(|_| found.len() + 1 >= quorum(nodes.len())) else {
+        return Ok(0);
+    };
+    let newest = own.first().map(|(place, _)| *place);
+    let (had, is_long) = (own.len(), own.len() >= MOST);
+    found.push(own.clone());
+    let mut whole = together(found);
+    let is_whole = whole.iter().map(|(_, r)| r).eq(own.iter().map(|(_, r)| r));
+    if is_whole || is_long {
+        node.mend((job, lock), mark, newest, None).await?;
+        return Ok(0);
+    }
+    whole.truncate(MOST);
+    let whole = rising(whole);
+    let done = node.mend((job, lock), mark, newest, Some(&whole)).await?;
+    Ok(if done {
+        whole.len().saturating_sub(had).max(1)
+    } else {
+        0
+    })
+}
+
+/// Oldest first, each later than the one before, as a stream wants it.
+pub(super) fn rising(newest_first: Vec<Placed>) -> Vec<Placed> {
+    let mut before = (0, 0);
+    let mut all: Vec<Placed> = newest_first.into_iter().rev().collect();
+    for (place, _) in &mut all {
+        if *place <= before {
+            *place = (before.0, before.1 + 1);
+        }
+        before = *place;
+    }
+    all
+}

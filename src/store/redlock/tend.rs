@@ -1,0 +1,138 @@
+//! Brings a node that lost its data up again, before anything falls due.
+//!
+//! A node that forgot does not count for a job before a proposal has told it of that. Left to the
+//! jobs themselves that may take a year, and another node may lose its data meanwhile. So whoever
+//! has registered jobs looks whenever it announces itself, and proposes to such a node what the
+//! others know, changed in nothing.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::condition::missing;
+use super::reads::by_lock;
+use super::transact::{Hear, Majority, Outcomes, Subject};
+use crate::names::JobName;
+use crate::store::redis::node::{Ballot, Mode, Standing};
+use crate::store::{Lock, Registration, StoreError};
+use crate::time::Timestamp;
+
+/// Who looks after the nodes, for the jobs of one host's list.
+#[derive(Debug)]
+pub(super) struct Tender {
+    majority: Arc<Majority>,
+    jobs: Mutex<HashMap<JobName, Lock>>,
+    /// Of each node, the loss after which it was told of all these jobs.
+    tended: Mutex<Vec<Option<Timestamp>>>,
+    busy: AtomicBool,
+}
+
+impl Tender {
+    pub(super) fn new(majority: Arc<Majority>) -> Arc<Self> {
+        Arc::new(Self {
+            jobs: Mutex::default(),
+            tended: Mutex::new(vec![None; majority.nodes.len()]),
+            busy: AtomicBool::new(false),
+            majority,
+        })
+    }
+
+    /// These jobs are the host's.
+    pub(super) fn knows(&self, jobs: &[Registration]) {
+        let mut known = lock(&self.jobs);
+        for registration in jobs {
+            known.insert(registration.job.clone(), registration.lock.clone());
+        }
+        lock(&self.tended).fill(None);
+    }
+
+    /// Looks, and does what is to be done, beside the caller.
+    pub(super) fn tend(self: &Arc<Self>) {
+        if self.busy.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let tender = Arc::clone(self);
+        tokio::spawn(async move {
+            // A node or a majority that is away is told of by those who need it.
+            let _ = tender.look().await;
+            tender.busy.store(false, Ordering::Relaxed);
+        });
+    }
+
+    async fn look(&self) -> Result<(), StoreError> {
+        let standings = self.ask(&[]).await;
+        let jobs: Vec<(JobName, Lock)> = {
+            let jobs = lock(&self.jobs);
+            jobs.iter().map(|(j, l)| (j.clone(), l.clone())).collect()
+        };
+        let Some((job, lock_of_it)) = jobs.first() else {
+            return Ok(());
+        };
+        let lost = |standing: &Option<Standing>| standing.as_ref().and_then(|s| s.lost_at);
+        let recovers = |s: &Option<Standing>| s.as_ref().is_some_and(|s| !s.recovering.is_zero());
+        if standings.iter().any(recovers) {
+            // Its wait begins when the loss is written down, and no job may be due for long.
+            let subject = Subject::of_job(job, lock_of_it);
+            let place = self.majority.place(&subject);
+            let (all, read) = (0..standings.len(), (Mode::Read, Ballot::default()));
+            self.majority.look(&place, all, read, Vec::new()).await?;
+        }
+        let is_news = |at: usize| {
+            let known = lock(&self.tended)[at];
+            lost(&standings[at]).is_some_and(|lost_at| known != Some(lost_at))
+                && !recovers(&standings[at])
+        };
+        let news: Vec<usize> = (0..standings.len()).filter(|at| is_news(*at)).collect();
+        if news.is_empty() {
+            return Ok(());
+        }
+        let standings = self.ask(&jobs).await;
+        let heard: Vec<&Standing> = standings.iter().flatten().collect();
+        let mut untold: Vec<usize> = Vec::new();
+        for at in news {
+            let Some(standing) = &standings[at] else {
+                continue;
+            };
+            let of_it = missing(standing, &heard);
+            if of_it.is_empty() {
+                lock(&self.tended)[at] = standing.lost_at;
+            }
+            untold.extend(of_it);
+        }
+        untold.sort_unstable();
+        untold.dedup();
+        let untold: Vec<(JobName, Lock)> = untold.iter().map(|at| jobs[*at].clone()).collect();
+        let majority = Arc::clone(&self.majority);
+        let tell = move |(job, lock): (JobName, Lock)| {
+            let majority = Arc::clone(&majority);
+            async move { majority.tell(&job, &lock).await }
+        };
+        by_lock(&untold, |(_, lock)| lock, tell).await.map(drop)
+    }
+
+    async fn ask(&self, jobs: &[(JobName, Lock)]) -> Vec<Option<Standing>> {
+        let said = self.majority.standings(jobs).await;
+        said.into_iter().map(Result::ok).collect()
+    }
+}
+
+impl Majority {
+    /// Proposes a job as it is, if there is a node that forgot it.
+    async fn tell(&self, job: &JobName, lock: &Lock) -> Result<(), StoreError> {
+        let subject = Subject {
+            hear: Hear::All,
+            ..Subject::of_job(job, lock)
+        };
+        let as_it_is = |_: &mut _, _: &mut _, _| Outcomes {
+            reply: (),
+            effects: Vec::new(),
+            taken: false,
+        };
+        self.transact(&subject, as_it_is).await.map(drop)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that holds the guard can panic half-way through a change.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

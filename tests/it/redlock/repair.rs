@@ -1,0 +1,120 @@
+//! A node that was away, or lost its data, is brought up before the others fail.
+
+use std::time::Duration;
+
+use cronlatch::names::HostName;
+use cronlatch::store::{Fingerprint, HostInfo, NodeStanding, Outcome, Store};
+use cronlatch::time::Timestamp;
+
+use super::{LONG, Scene, TTL, job, lock};
+use crate::contract::eventually;
+use crate::support::{Mode, Proxy, RedisServer};
+
+const RUNS: &str = "cronlatch:{l}:runs:j";
+const LEDGER: &str = "cronlatch:{l}:job:j";
+
+/// Says that a host lives, as a daemon does every few seconds.
+async fn announce(store: &dyn Store) {
+    let host = HostInfo {
+        host: HostName::parse("h").unwrap(),
+        config: Fingerprint("c".to_owned()),
+        version: "0".to_owned(),
+        running: 0,
+        pid: 1,
+        draining: false,
+        started_at: Timestamp::now(),
+        clock_offset_ms: None,
+    };
+    // A node may be away, and a busy machine late.
+    drop(store.announce(&host, Duration::from_secs(30)).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_verdict_outlives_the_nodes_that_took_it() {
+    let servers: Vec<RedisServer> = (0..3).map(|_| RedisServer::start()).collect();
+    let proxies: Vec<Proxy> = servers.iter().map(|s| Proxy::to(s.port())).collect();
+    let urls: Vec<String> = servers
+        .iter()
+        .zip(&proxies)
+        .map(|(server, proxy)| server.url_via(proxy.port()))
+        .collect();
+    let mut scene = Scene::by_way_of(servers, &urls, LONG).await;
+    scene.granted("a", 1).await;
+    scene.finish("a", 1).await;
+    eventually("the third node has the first verdict", async || {
+        (scene.servers[2].number(&["XLEN", RUNS]) == 1).then_some(())
+    })
+    .await;
+    proxies[2].set(Mode::Refuse);
+    for (who, n) in [("b", 2), ("c", 3)] {
+        scene.granted(who, n).await;
+        scene.finish(who, n).await;
+    }
+    assert_eq!(scene.servers[2].number(&["XLEN", RUNS]), 1);
+    proxies[2].set(Mode::Pass);
+    // What is decided next tells it that it was away, and who decides gives it what it lacks.
+    let mut n = 4;
+    eventually("the third node has all verdicts", async || {
+        let who = format!("d{n}");
+        scene.granted(&who, n).await;
+        scene.finish(&who, n).await;
+        n += 1;
+        let told = scene.servers[2].number(&["XLEN", RUNS]);
+        (told == i64::try_from(n - 1).unwrap()).then_some(())
+    })
+    .await;
+    let before = scene.outcomes().await;
+    assert_eq!(before.len(), usize::try_from(n - 1).unwrap(), "{before:?}");
+    // Those that took the verdicts at first: one loses its data, the other is down.
+    scene.servers[0].restart();
+    scene.servers[1].stop();
+    assert_eq!(
+        scene.outcomes().await,
+        before,
+        "none lost, none twice, in order"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_forgot_is_told_of_each_job_though_none_falls_due() {
+    let mut scene = Scene::new(TTL).await;
+    scene.granted("a", 1).await;
+    scene.finish("a", 1).await;
+    let last = scene
+        .start
+        .plus(Duration::from_millis(1))
+        .millis()
+        .to_string();
+    scene.servers[0].restart();
+    let jobs = [(job(), lock())];
+    // Its wait begins though nobody claims anything.
+    eventually("the loss is noticed", async || {
+        announce(&*scene.store).await;
+        (scene.servers[0].number(&["EXISTS", "cronlatch:node"]) == 1).then_some(())
+    })
+    .await;
+    eventually("the ledger is repaired", async || {
+        announce(&*scene.store).await;
+        (scene.servers[0].text(&["HGET", LEDGER, "last"]) == last).then_some(())
+    })
+    .await;
+    eventually("and the history", async || {
+        announce(&*scene.store).await;
+        (scene.servers[0].number(&["XLEN", RUNS]) == 1).then_some(())
+    })
+    .await;
+    let nodes = scene.store.condition(&jobs).await.unwrap().nodes;
+    assert!(
+        nodes.iter().all(|n| n.standing == NodeStanding::Counts),
+        "{nodes:?}"
+    );
+    // So it does for what is decided next, with one of the others down.
+    scene.servers[1].stop();
+    scene.granted("b", 2).await;
+    scene.finish("b", 2).await;
+    let at = |n| Some(scene.start.plus(Duration::from_millis(n)));
+    assert_eq!(
+        scene.outcomes().await,
+        [(at(2), Outcome::Succeeded), (at(1), Outcome::Succeeded)]
+    );
+}
