@@ -93,7 +93,7 @@
 //! of `config::Job`, decided in the engine's core, or, if hosts must agree on it, in
 //! `store::protocol` and the Lua scripts that are compared with it.
 
-#![allow(
+#![expect(
     rustdoc::private_intra_doc_links,
     reason = "the docs of the program's own modules are for those who read its sources"
 )]

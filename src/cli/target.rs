@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::Failure;
 use crate::config::{self, JobList};
 use crate::names::HostName;
-use crate::store::StoreSettings;
+use crate::store::{StoreSettings, check_key_in_cluster, check_url};
 
 const DEFAULT_CONFIG: &str = "/etc/cronlatch/jobs.yaml";
 
@@ -40,7 +40,15 @@ pub(super) struct Place {
 impl Target {
     /// The job list; it must be there.
     pub fn list(&self) -> Result<JobList, Failure> {
-        let path = self.config.as_deref().unwrap_or(Path::new(DEFAULT_CONFIG));
+        let default = Path::new(DEFAULT_CONFIG);
+        if self.config.is_none() && !default.exists() {
+            return Err(Failure::Config(format!(
+                "no job list is named, and {DEFAULT_CONFIG} is not there: name a file or a \
+                 directory of *.yaml files with -c/--config or CRONLATCH_CONFIG (`cronlatch run \
+                 FILE` takes it as its argument)"
+            )));
+        }
+        let path = self.config.as_deref().unwrap_or(default);
         config::load(path).map_err(|e| Failure::Config(e.to_string()))
     }
 
@@ -79,7 +87,11 @@ impl Place {
         match (self.store.as_slice(), list.and_then(|l| l.store.clone())) {
             ([], Some(settings)) => Ok(settings),
             ([], None) => config::embedded_store().map_err(Failure::Config),
-            (urls, _) => crate::store::check_url(&urls.join(",")).map_err(Failure::Usage),
+            (urls, _) => {
+                let settings = check_url(&urls.join(",")).map_err(Failure::Usage)?;
+                check_keys(&settings, list)?;
+                Ok(settings)
+            }
         }
     }
 
@@ -90,4 +102,16 @@ impl Place {
             None => config::machine_host_name().map_err(Failure::Usage),
         }
     }
+}
+
+/// A list is checked against the store it names; against another one, here.
+fn check_keys(settings: &StoreSettings, list: Option<&JobList>) -> Result<(), Failure> {
+    if !matches!(settings, StoreSettings::Cluster(_)) {
+        return Ok(());
+    }
+    for job in list.iter().flat_map(|list| &list.jobs) {
+        let key = job.lock.key.as_deref().map_or(Ok(()), check_key_in_cluster);
+        key.map_err(|why| Failure::Config(format!("job {}: {why}", job.name)))?;
+    }
+    Ok(())
 }

@@ -5,10 +5,9 @@ use std::time::Duration;
 use super::command;
 use super::fingerprint;
 use super::lock;
-use super::model::{
-    CatchUp, HostPatterns, Job, LockPolicy, OnCrash, OnLost, OnOverlap, OnStoreDown, Retry,
-};
+use super::model::{HostPatterns, Job, LockPolicy, Retry};
 use super::node::{Entry, Node, Value};
+use super::policies::{Policies, idle, overlap};
 use super::problem::{Problem, Problems};
 use super::section::{Section, Trouble, Vocabulary};
 use super::source::Span;
@@ -228,119 +227,6 @@ fn build<A, B, C, J>(
 
 fn lock_name(job: &JobName) -> LockName {
     LockName::parse(job.as_str()).expect("job names and lock names follow the same rule")
-}
-
-/// The policies that are a word or a duration each.
-struct Policies {
-    start_deadline: Duration,
-    catch_up: CatchUp,
-    catch_up_window: Duration,
-    on_crash: OnCrash,
-    on_lost: OnLost,
-    on_store_down: OnStoreDown,
-}
-
-impl Policies {
-    fn read(section: Section<'_>, problems: &mut Problems) -> Self {
-        let max_reruns = section
-            .read("max_reruns", problems, |n| values::number(n, 1..=1000))
-            .unwrap_or(3);
-        let on_crash = section.read("on_crash", problems, |n| {
-            values::word(
-                n,
-                &[
-                    ("ignore", OnCrash::Ignore),
-                    ("rerun", OnCrash::Rerun { max_reruns }),
-                ],
-            )
-        });
-        Self {
-            start_deadline: section
-                .read("start_deadline", problems, |n| {
-                    values::duration_in(
-                        n,
-                        Duration::from_secs(1)..=Duration::MAX,
-                        "within it a job waits for the store, the lock and a free place",
-                    )
-                })
-                .unwrap_or(Duration::from_secs(300)),
-            catch_up: section
-                .read("catch_up", problems, |n| {
-                    values::word(
-                        n,
-                        &[
-                            ("none", CatchUp::None),
-                            ("latest", CatchUp::Latest),
-                            ("all", CatchUp::All),
-                        ],
-                    )
-                })
-                .unwrap_or(CatchUp::Latest),
-            catch_up_window: section
-                .read("catch_up_window", problems, values::duration)
-                .unwrap_or(Duration::from_secs(3600)),
-            on_crash: on_crash.unwrap_or(OnCrash::Ignore),
-            on_lost: section
-                .read("on_lost", problems, |n| {
-                    values::word(n, &[("kill", OnLost::Kill), ("continue", OnLost::Continue)])
-                })
-                .unwrap_or(OnLost::Kill),
-            on_store_down: section
-                .read("on_store_down", problems, |n| {
-                    values::word(
-                        n,
-                        &[
-                            ("wait", OnStoreDown::Wait),
-                            ("run", OnStoreDown::Run),
-                            ("skip", OnStoreDown::Skip),
-                        ],
-                    )
-                })
-                .unwrap_or(OnStoreDown::Wait),
-        }
-    }
-}
-
-fn overlap(section: Section<'_>, lock: &lock::LockPart, problems: &mut Problems) -> OnOverlap {
-    let limit = section
-        .read("queue_limit", problems, |n| values::number(n, 1..=10_000))
-        .unwrap_or(10);
-    section
-        .read("on_overlap", problems, |n| {
-            values::word(
-                n,
-                &[
-                    ("skip", OnOverlap::Skip),
-                    ("wait", OnOverlap::Wait),
-                    ("queue", OnOverlap::Queue { limit }),
-                ],
-            )
-        })
-        // A lock that others take too is expected to be held now and then.
-        .unwrap_or(if lock.name.is_some() || lock.key.is_some() {
-            OnOverlap::Wait
-        } else {
-            OnOverlap::Skip
-        })
-}
-
-/// Limits of policies that the job does not have.
-fn idle(
-    section: Section<'_>,
-    policies: &Policies,
-    on_overlap: OnOverlap,
-    warnings: &mut Vec<(Span, String)>,
-) {
-    if let (Some(entry), OnCrash::Ignore) = (section.own_entry("max_reruns"), policies.on_crash) {
-        let text = "`max_reruns` has no effect without `on_crash: rerun`";
-        warnings.push((entry.span, text.to_owned()));
-    }
-    if let (Some(entry), OnOverlap::Skip | OnOverlap::Wait) =
-        (section.own_entry("queue_limit"), on_overlap)
-    {
-        let text = "`queue_limit` has no effect without `on_overlap: queue`";
-        warnings.push((entry.span, text.to_owned()));
-    }
 }
 
 fn retry(section: Section<'_>, problems: &mut Problems) -> Option<Retry> {

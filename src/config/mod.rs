@@ -27,6 +27,7 @@ mod mask;
 mod merge;
 mod model;
 mod node;
+mod policies;
 mod problem;
 mod reader;
 mod section;

@@ -9,4 +9,4 @@ pub(crate) mod daemon;
 mod finisher;
 mod message;
 pub(crate) mod run;
-mod spool;
+pub(crate) mod spool;

@@ -1,22 +1,25 @@
 //! Verdicts that outlive the daemon: written to disk at its end, delivered after its next start.
 //!
-//! One file per host, JSON lines, replaced as a whole. A verdict delivered twice is written once,
-//! for the store knows its token.
+//! One file per host, JSON lines, replaced as a whole; a run by hand whose record does not arrive
+//! leaves a file of its own, for two processes cannot replace one file. The daemon reads all of
+//! them at its start. A verdict delivered twice is written once, for the store knows its token.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::config;
-use crate::names::{HostName, JobName, Token};
+use crate::names::{HostName, JobName, RunId, Token};
 use crate::store::{Finish, Lock, LockKey, Record, StoreSettings};
 
 /// The file.
 #[derive(Debug, Clone)]
 pub(crate) struct Spool {
     path: Option<PathBuf>,
+    /// Files that runs by hand have left; what is in them goes into `path`.
+    left: Vec<PathBuf>,
     store: String,
 }
 
@@ -35,8 +38,24 @@ struct Line {
 }
 
 impl Spool {
-    /// The spool of a host for a store: beside the embedded store, in use or not.
+    /// The spool of a host's daemon for a store: beside the embedded store, in use or not.
     pub(crate) fn of(host: &HostName, settings: &StoreSettings) -> Self {
+        let mut spool = Self::named(&format!("undelivered-{host}.jsonl"), settings);
+        spool.left = spool.path.as_deref().map(left_by_hand).unwrap_or_default();
+        spool
+    }
+
+    /// The spool of one run by hand: the next daemon of the host delivers it.
+    pub(crate) fn of_run(host: &HostName, run_id: &RunId, settings: &StoreSettings) -> Self {
+        Self::named(&format!("undelivered-{host}@{run_id}.jsonl"), settings)
+    }
+
+    /// Where it lies; `None` when this process has no place for one.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    fn named(file: &str, settings: &StoreSettings) -> Self {
         let (store, beside) = if let StoreSettings::Sqlite { path } = settings {
             (settings.shown(), Some(path.clone()))
         } else {
@@ -55,7 +74,8 @@ impl Spool {
             )
         };
         Self {
-            path: beside.map(|path| path.with_file_name(format!("undelivered-{host}.jsonl"))),
+            path: beside.map(|path| path.with_file_name(file)),
+            left: Vec::new(),
             store,
         }
     }
@@ -87,10 +107,11 @@ impl Spool {
         let mut lines: Vec<Line> = self.lines().into_iter().filter(others).collect();
         lines.extend(undelivered.iter().map(|f| Line::of(f, &self.store)));
         if lines.is_empty() {
-            return match fs::remove_file(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => Ok(()),
-            };
+            return self
+                .left
+                .iter()
+                .chain([path])
+                .try_for_each(|file| remove(file));
         }
         let directory = path.parent().unwrap_or(path);
         fs::create_dir_all(directory)?;
@@ -102,27 +123,57 @@ impl Spool {
         }
         file.sync_all()?;
         fs::rename(&fresh, path)?;
-        File::open(directory)?.sync_all()
+        File::open(directory)?.sync_all()?;
+        // Only now: what was in them is in the one file, or delivered.
+        self.left.iter().try_for_each(|file| remove(file))
     }
 
     fn lines(&self) -> Vec<Line> {
-        let text = match self.path.as_ref().map(fs::read_to_string) {
-            Some(Ok(text)) => text,
-            Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!("cannot read the spool: {error}");
-                return Vec::new();
-            }
-            Some(Err(_)) | None => return Vec::new(),
-        };
-        let parse = |line: &str| match serde_json::from_str(line) {
-            Ok(line) => Some(line),
-            Err(error) => {
-                tracing::warn!("a line of the spool is not understood and dropped: {error}");
-                None
-            }
-        };
-        text.lines().filter_map(parse).collect()
+        let files = self.path.iter().chain(&self.left);
+        files.flat_map(|file| lines_of(file)).collect()
     }
+}
+
+/// The files of runs by hand that lie beside the daemon's own.
+fn left_by_hand(own: &Path) -> Vec<PathBuf> {
+    let (Some(directory), Some(stem)) = (own.parent(), own.file_stem()) else {
+        return Vec::new();
+    };
+    let begin = format!("{}@", stem.to_string_lossy());
+    let is_left = |file: &PathBuf| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(&begin) && name.ends_with(".jsonl")
+    };
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut left: Vec<_> = entries.map(|entry| entry.path()).filter(is_left).collect();
+    left.sort();
+    left
+}
+
+fn remove(file: &Path) -> io::Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn lines_of(file: &Path) -> Vec<Line> {
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!("cannot read the spool: {error}");
+            return Vec::new();
+        }
+        Err(_) => return Vec::new(),
+    };
+    let parse = |line: &str| match serde_json::from_str(line) {
+        Ok(line) => Some(line),
+        Err(error) => {
+            tracing::warn!("a line of the spool is not understood and dropped: {error}");
+            None
+        }
+    };
+    text.lines().filter_map(parse).collect()
 }
 
 impl Line {
@@ -165,11 +216,12 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::{LockName, RunId};
+    use crate::names::LockName;
 
     fn spool(dir: &tempfile::TempDir, store: &str) -> Spool {
         Spool {
             path: Some(dir.path().join("deep/undelivered-a.jsonl")),
+            left: Vec::new(),
             store: store.to_owned(),
         }
     }
@@ -206,6 +258,33 @@ mod tests {
         assert_eq!(spool(&dir, "two").load(), []);
         spool(&dir, "two").clear();
         assert_eq!(spool(&dir, "one").load(), [other]);
+    }
+
+    #[test]
+    fn what_runs_by_hand_have_left_is_the_daemons_and_of_no_other_host() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let settings = StoreSettings::Sqlite {
+            path: dir.path().join("store.db"),
+        };
+        let host = |name: &str| HostName::parse(name).expect("a name");
+        let kept = [finish("x"), finish("y"), finish("z")];
+        let (a, other) = (host("a"), host("a.b"));
+        let keep = |spool: Spool, at: usize| spool.keep(&kept[at..=at]).expect("it can be written");
+        keep(Spool::of(&a, &settings), 0);
+        keep(Spool::of_run(&a, &RunId::new(), &settings), 1);
+        keep(Spool::of_run(&other, &RunId::new(), &settings), 2);
+        let spool = Spool::of(&a, &settings);
+        assert_eq!(spool.load(), kept[..2]);
+        // One that comes while the daemon is up waits for its next start.
+        keep(Spool::of_run(&a, &RunId::new(), &settings), 0);
+        spool.keep(&kept[1..2]).expect("it can be written");
+        assert_eq!(
+            Spool::of(&a, &settings).load(),
+            [kept[1].clone(), kept[0].clone()]
+        );
+        Spool::of(&a, &settings).clear();
+        assert_eq!(Spool::of(&a, &settings).load(), []);
+        assert_eq!(Spool::of(&other, &settings).load(), kept[2..]);
     }
 
     #[test]

@@ -3,12 +3,15 @@
 //! Integers are in native order (both ends are this very program on this very machine); a text
 //! is a length and its bytes. File descriptors travel beside the packet.
 
+mod bytes;
+
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use crate::process::{Credentials, EndedBy, Spawn, Status};
 use crate::time::BootInstant;
+use bytes::{Reader, Writer};
 
 /// The largest packet sent; what does not fit goes through a memory file.
 pub(super) const PACKET_MAX: usize = 32 * 1024;
@@ -117,120 +120,6 @@ pub(super) struct Order {
     pub(super) dir: Option<CString>,
     pub(super) argv: Vec<CString>,
     pub(super) env: Vec<CString>,
-}
-
-#[derive(Default)]
-struct Writer(Vec<u8>);
-
-impl Writer {
-    fn u8(&mut self, value: u8) -> &mut Self {
-        self.0.push(value);
-        self
-    }
-
-    fn u32(&mut self, value: u32) -> &mut Self {
-        self.0.extend_from_slice(&value.to_ne_bytes());
-        self
-    }
-
-    fn i32(&mut self, value: i32) -> &mut Self {
-        self.0.extend_from_slice(&value.to_ne_bytes());
-        self
-    }
-
-    fn u64(&mut self, value: u64) -> &mut Self {
-        self.0.extend_from_slice(&value.to_ne_bytes());
-        self
-    }
-
-    fn duration(&mut self, value: Duration) -> &mut Self {
-        self.u64(u64::try_from(value.as_nanos()).unwrap_or(u64::MAX))
-    }
-
-    fn len(&mut self, value: usize) -> &mut Self {
-        self.u32(u32::try_from(value).unwrap_or(u32::MAX))
-    }
-
-    fn bytes(&mut self, value: &[u8]) -> &mut Self {
-        self.len(value.len());
-        self.0.extend_from_slice(value);
-        self
-    }
-
-    fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) -> &mut Self {
-        match value {
-            None => {
-                self.u8(0);
-            }
-            Some(value) => {
-                self.u8(1);
-                write(self, value);
-            }
-        }
-        self
-    }
-}
-
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (head, tail) = self.0.split_at_checked(len)?;
-        self.0 = tail;
-        Some(head)
-    }
-
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.take(N)?.try_into().ok()
-    }
-
-    fn u8(&mut self) -> Option<u8> {
-        self.array().map(u8::from_ne_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_ne_bytes)
-    }
-
-    fn i32(&mut self) -> Option<i32> {
-        self.array().map(i32::from_ne_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_ne_bytes)
-    }
-
-    fn duration(&mut self) -> Option<Duration> {
-        self.u64().map(Duration::from_nanos)
-    }
-
-    fn len(&mut self) -> Option<usize> {
-        usize::try_from(self.u32()?).ok()
-    }
-
-    fn bytes(&mut self) -> Option<&'a [u8]> {
-        let len = self.len()?;
-        self.take(len)
-    }
-
-    fn text(&mut self) -> Option<CString> {
-        CString::new(self.bytes()?).ok()
-    }
-
-    fn list<T>(&mut self, read: impl Fn(&mut Self) -> Option<T>) -> Option<Vec<T>> {
-        (0..self.len()?).map(|_| read(self)).collect()
-    }
-
-    #[expect(
-        clippy::option_option,
-        reason = "the outer one says whether the packet could be read"
-    )]
-    fn option<T>(&mut self, read: impl Fn(&mut Self) -> Option<T>) -> Option<Option<T>> {
-        match self.u8()? {
-            0 => Some(None),
-            _ => read(self).map(Some),
-        }
-    }
 }
 
 /// The packet of a spawn; it may be longer than [`PACKET_MAX`].

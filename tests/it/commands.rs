@@ -2,12 +2,15 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::support::redis::PASSWORD;
-use crate::support::{Daemon, Output, RedisServer, RunLog, command, tree, wait_for, wait_until};
+use crate::support::{
+    Daemon, Mode, Output, Proxy, RedisServer, RunLog, command, tree, wait_for, wait_until,
+};
 
 /// A job list, and a directory for whatever the commands keep.
 struct Site {
@@ -30,8 +33,7 @@ impl Site {
         self.dir.path().join("jobs.yaml")
     }
 
-    #[track_caller]
-    fn run(&self, args: &[&str]) -> Output {
+    fn command(&self, args: &[&str]) -> Command {
         let mut command = command::command(command::BINARY);
         command
             .args(args)
@@ -39,7 +41,12 @@ impl Site {
             .env("CRONLATCH_HOST", "here")
             .env("STATE_DIRECTORY", self.dir.path())
             .env(tree::MARK, &self.mark);
-        command::output(command)
+        command
+    }
+
+    #[track_caller]
+    fn run(&self, args: &[&str]) -> Output {
+        command::output(self.command(args))
     }
 
     #[track_caller]
@@ -138,6 +145,57 @@ fn trigger_returns_once_the_run_is_granted_and_the_run_goes_on_alone() {
     wait_until("nothing of it is left", || {
         tree::members(&site.mark).is_empty()
     });
+}
+
+#[test]
+fn the_record_of_a_run_by_hand_that_the_store_does_not_take_is_kept_and_delivered_later() {
+    let redis = RedisServer::start();
+    let proxy = Proxy::to(redis.port());
+    let runs = RunLog::new();
+    let go_on = tempfile::NamedTempFile::new().unwrap();
+    let waits = format!(
+        "while [ -e {} ]; do sleep 0.05; done",
+        go_on.path().display()
+    );
+    let script = format!("{}; {waits}; {}", runs.begin(), RunLog::end());
+    let list = json!({ "store": redis.url_via(proxy.port()), "jobs": [job("a", &script)] });
+    let site = Site::new(&list);
+    let mut trigger = site.command(&["trigger", "a", "--wait"]);
+    let said = fs::File::create(site.dir.path().join("said")).unwrap();
+    let mut trigger = trigger.stderr(said).spawn().unwrap();
+    wait_until("the job has begun", || !runs.entries().is_empty());
+    proxy.set(Mode::Refuse);
+    drop(go_on);
+    wait_until("the job has ended", || runs.entries()[0].ended);
+    // Nobody wants to wait for the store.
+    let pid = nix::unistd::Pid::from_raw(trigger.id().try_into().unwrap());
+    nix::sys::signal::kill(pid, Signal::SIGINT).unwrap();
+    let ended = wait_for("trigger ends", || trigger.try_wait().unwrap());
+    let said = fs::read_to_string(site.dir.path().join("said")).unwrap();
+    assert_eq!(ended.code(), Some(69), "{said}");
+    let kept = || {
+        let files = fs::read_dir(site.dir.path()).unwrap();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        names
+            .filter(|name| name.starts_with("undelivered-here@"))
+            .count()
+    };
+    assert!(said.contains("it is kept in") && kept() == 1, "{said}");
+
+    proxy.set(Mode::Pass);
+    let state = site.dir.path().display().to_string();
+    let mut daemon = Daemon::on("here", list.to_string())
+        .env("STATE_DIRECTORY", state)
+        .start();
+    daemon.wait_until("the record is there", |_| {
+        site.history(&["a"])
+            .iter()
+            .any(|record| record["run_id"] == *runs.entries()[0].run_id)
+    });
+    wait_until("nothing is kept", || kept() == 0);
+    let records = site.history(&["a"]);
+    assert_eq!(records.len(), 1, "{records:#?}");
+    assert_eq!(records[0]["kind"], "manual");
 }
 
 #[test]

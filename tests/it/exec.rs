@@ -5,7 +5,6 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use cronlatch::names::Token;
 use cronlatch::store::{Finish, Lock};
@@ -167,6 +166,18 @@ impl Exec {
         }
     }
 
+    /// Starts one, and waits until it has been told that another holds the lock.
+    #[track_caller]
+    fn waiting(mut command: Command) -> Self {
+        command.env("RUST_LOG", "cronlatch=debug");
+        let mut exec = Self::start(command);
+        let said = exec.said.clone();
+        exec.wait_for("it has asked for the lock", || {
+            fs::read_to_string(&said).is_ok_and(|said| said.contains("asking again"))
+        });
+        exec
+    }
+
     fn said(&self) -> String {
         fs::read_to_string(&self.said).unwrap_or_default()
     }
@@ -245,10 +256,9 @@ fn one_who_waits_runs_once_the_lock_is_released(place: &Place) {
         "while ! [ -e go ]; do sleep 0.02; done; echo first >> log",
     );
     let waiting = place.command(&["--lock", "a", "--wait"], "echo second >> log");
-    let mut waiter = Exec::start(waiting);
-    // It waits: it neither runs nor ends, for as long as we care to look.
-    std::thread::sleep(Duration::from_millis(300));
+    let mut waiter = Exec::waiting(waiting);
     assert!(waiter.child.try_wait().expect("a child of ours").is_none());
+    assert!(!place.file("log").exists());
     fs::write(place.file("go"), "").expect("a writable directory");
     assert_eq!(holder.code(), 0, "{}", holder.said());
     assert_eq!(waiter.code(), 0, "{}", waiter.said());
@@ -265,11 +275,9 @@ fn a_waiter_that_is_ended_leaves_no_claim(place: &Place) {
     ];
     for (signal, code) in endings {
         let waiting = place.command(&["--lock", "a", "--ttl", "1h", "--wait"], "touch ran");
-        let mut waiter = Exec::start(waiting);
-        std::thread::sleep(Duration::from_millis(200));
+        let mut waiter = Exec::waiting(waiting);
         waiter.signal(signal);
         let ended = waiter.code();
-        // Signalled before it could catch the signal, it dies of it, which a shell says alike.
         assert_eq!(ended, code, "{}", waiter.said());
     }
     fs::write(place.file("go"), "").expect("a writable directory");
@@ -552,11 +560,6 @@ fn without_any_configuration_the_lock_is_this_hosts() {
     };
     let mut holder = Exec::start(exec("touch began; while ! [ -e go ]; do sleep 0.02; done"));
     holder.wait_for("the command has begun", || place.file("began").exists());
-    assert!(
-        holder.said().contains("on this host only"),
-        "{}",
-        holder.said()
-    );
     output(exec("true")).expect_code(75);
     fs::write(place.file("go"), "").expect("a writable directory");
     assert_eq!(holder.code(), 0);
@@ -608,4 +611,20 @@ fn a_wrong_command_line_is_a_usage_error() {
         let words: Vec<&str> = line.split(' ').collect();
         cronlatch(&words).expect_code(64);
     }
+}
+
+#[test]
+fn without_a_store_named_it_says_nothing_of_its_own_unless_asked() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let exec = |options: &[&str]| {
+        let mut exec = command(BINARY);
+        exec.arg("exec")
+            .args(options)
+            .args(["--lock", "a", "--", "true"]);
+        exec.env("STATE_DIRECTORY", dir.path());
+        output(exec).expect_code(0)
+    };
+    assert_eq!(exec(&[]).stderr, "");
+    let said = exec(&["--log-level", "debug"]).stderr;
+    assert!(said.contains("the lock holds on this host only"), "{said}");
 }

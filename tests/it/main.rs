@@ -1,6 +1,6 @@
 //! The black-box and fault tests: real daemons, real servers, one binary.
 
-#![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
+#![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 mod support;
 

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,9 +13,9 @@ use cronlatch::store::{
     Registration, RenewReply, Renewal, Store, StoreError, StoreSettings, Tenure, What, open,
 };
 use cronlatch::time::Timestamp;
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use crate::contract::eventually;
+use crate::support::SmallDisk;
 
 /// How a child of this test is told what to do: `MODE START PATH`.
 const ORDERS: &str = "CRONLATCH_TEST_SQLITE_CHILD";
@@ -400,30 +400,6 @@ async fn a_file_that_others_keep_locked_is_said_to_be_and_used_again_afterwards(
     db.execute_batch("ROLLBACK").unwrap();
     let reply = store.claim(&claim).await.unwrap();
     assert!(matches!(reply, ClaimReply::Granted { .. }), "{reply:?}");
-}
-
-/// A small file system in memory; gone with this.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    /// `None` where this process may not mount.
-    fn new(path: &Path) -> Option<Self> {
-        Self::mount(path, MsFlags::empty(), "size=400k").then(|| Self(path.to_owned()))
-    }
-
-    fn mount(path: &Path, flags: MsFlags, options: &str) -> bool {
-        mount(Some("tmpfs"), path, Some("tmpfs"), flags, Some(options)).is_ok()
-    }
-
-    fn grow(&self) {
-        assert!(Self::mount(&self.0, MsFlags::MS_REMOUNT, "size=8m"));
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
-    }
 }
 
 #[tokio::test]

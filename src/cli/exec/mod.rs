@@ -94,7 +94,8 @@ pub(super) fn run(args: Args, log: &crate::observe::LogArgs) -> Result<ExitCode,
     let plan = Plan::new(args)?;
     log.start();
     if let (StoreSettings::Sqlite { path }, Named::No) = (&settings, named) {
-        tracing::info!(
+        // Not louder: cron mails whatever is said.
+        tracing::debug!(
             store = %path.display(),
             "no store is named (--store, CRONLATCH_STORE, -c): the lock holds on this host only"
         );

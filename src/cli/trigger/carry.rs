@@ -1,5 +1,6 @@
 //! One run carried by this process: claim, drive, finish.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use tokio::sync::watch;
 use crate::cli::Failure;
 use crate::config::Job;
 use crate::engine::run::{Assignment, Ended, Right, Stop, Tools, drive, inherited};
+use crate::engine::spool::Spool;
 use crate::latch::waits_text;
 use crate::lease::Watchdog;
 use crate::names::{HostName, RunId, Token};
@@ -23,6 +25,8 @@ use crate::time::BootInstant;
 const CLAIM_FOR: Duration = Duration::from_secs(5);
 /// How long it is asked to take the record; the run itself is over by then.
 const FINISH_FOR: Duration = Duration::from_secs(60);
+/// The same, once somebody wants this process to end.
+const FINISH_SOON: Duration = Duration::from_secs(2);
 /// How long between two such questions.
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -39,6 +43,8 @@ pub(super) struct Errand {
 #[derive(Debug)]
 pub(super) struct Granted {
     assignment: Assignment,
+    /// For a record that the store does not take.
+    spool: Spool,
     store: Arc<dyn Store>,
     tools: Tools,
     keep: u32,
@@ -68,6 +74,7 @@ impl Errand {
             Ok::<_, Failure>((self.claim(&*store).await?, store, tools))
         })?;
         Ok(Granted {
+            spool: Spool::of_run(&self.host, &assignment.run_id, &self.settings),
             assignment,
             store,
             tools,
@@ -157,16 +164,24 @@ impl Granted {
     pub(super) fn carry(self) -> Result<Record, Failure> {
         self.runtime.block_on(async {
             let (stopper, stop) = watch::channel(Stop::Not);
-            let ended = tokio::select! {
-                ended = drive(&self.assignment, &self.tools, stop) => ended,
-                never = stop_at_signals(&stopper) => return Err(never),
+            let run = async {
+                let ended = drive(&self.assignment, &self.tools, stop.clone()).await;
+                self.finish(ended, stop.clone()).await
             };
-            self.finish(ended).await
+            tokio::select! {
+                record = run => record,
+                never = stop_at_signals(&stopper) => Err(never),
+            }
         })
     }
 
-    /// The lease is held, and renewed, until the store has the record.
-    async fn finish(&self, ended: Ended) -> Result<Record, Failure> {
+    /// The lease is held, and renewed, until the store has the record. One that it does not take
+    /// is kept for the host's daemon.
+    async fn finish(
+        &self,
+        ended: Ended,
+        mut stop: watch::Receiver<Stop>,
+    ) -> Result<Record, Failure> {
         let finish = Finish {
             lock: self.assignment.lock.clone(),
             token: self.assignment.token.clone(),
@@ -175,14 +190,39 @@ impl Granted {
             give_back: false,
             keep: self.keep,
         };
-        let delivered = patiently(FINISH_FOR, async || self.store.finish(&finish).await).await;
+        let hurry = async {
+            // Without a sender nobody can hurry us.
+            if stop.wait_for(|stop| *stop == Stop::End).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(FINISH_SOON).await;
+        };
+        // Both are cancel-safe: a finish sent again is written once.
+        let delivered = tokio::select! {
+            delivered = patiently(FINISH_FOR, async || self.store.finish(&finish).await) => delivered,
+            () = hurry => Err(StoreError::Unreachable("told to end before the store answered".to_owned())),
+        };
         drop(ended.lease);
-        delivered.map_err(|error| {
-            Failure::Unavailable(format!(
-                "the run ended, but its record could not be delivered: {error}"
-            ))
-        })?;
-        Ok(ended.record)
+        match delivered {
+            Ok(_) => Ok(ended.record),
+            Err(error) => Err(self.keep(&finish, &error)),
+        }
+    }
+
+    /// Keeps a record that could not be delivered.
+    fn keep(&self, finish: &Finish, error: &StoreError) -> Failure {
+        let kept = match self.spool.keep(std::slice::from_ref(finish)) {
+            Ok(()) => {
+                let place = self.spool.path().unwrap_or(Path::new("-")).display();
+                format!(
+                    "it is kept in {place}, from where this host's daemon delivers it when it starts next"
+                )
+            }
+            Err(error) => format!("and could not be kept: {error}"),
+        };
+        Failure::Unavailable(format!(
+            "the run ended, but its record could not be delivered ({error}); {kept}"
+        ))
     }
 }
 

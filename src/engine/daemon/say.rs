@@ -31,8 +31,14 @@ pub(super) fn say(job: &JobName, at: Timestamp, host: &HostName, said: &Said) {
         Said::TooLate => line!(warn, "missed: it was too late to start it"),
         Said::Superseded => line!(info, "skipped: a newer occurrence took its place"),
         Said::QueueFull => line!(warn, "skipped: the queue is full"),
-        Said::Dropped(1) => line!(warn, "1 occurrence before this one is dropped"),
-        Said::Dropped(n) => line!(warn, "{n} occurrences before this one are dropped"),
+        Said::Dropped(1) => line!(
+            warn,
+            "1 occurrence before this one is dropped; `history` says why"
+        ),
+        Said::Dropped(n) => line!(
+            warn,
+            "{n} occurrences before this one are dropped; `history` says why"
+        ),
         Said::StoreDown => line!(
             warn,
             "skipped: the store does not answer (on_store_down: skip)"

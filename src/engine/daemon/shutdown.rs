@@ -3,13 +3,10 @@
 use std::time::Duration;
 
 use super::Daemon;
-use super::tasks::Health;
 use crate::engine::core::Event;
 use crate::engine::run::Stop;
 use crate::time::BootInstant;
 
-/// The first wait before the store is asked whether it is back.
-pub(super) const FIRST_PROBE: Duration = Duration::from_millis(100);
 /// How long verdicts may take to be delivered once the last run has ended.
 const DELIVERY: Duration = Duration::from_secs(3);
 /// What ending a process tree may take beyond its grace.
@@ -57,21 +54,27 @@ impl Word {
     }
 }
 
+/// So many of a thing: `1 run`, `2 runs`.
+fn counted(n: usize, thing: &str) -> String {
+    let s = if n == 1 { "" } else { "s" };
+    format!("{n} {thing}{s}")
+}
+
 impl Daemon {
     /// SIGTERM or SIGINT came.
     pub(super) fn told_to_stop(&mut self, signal: &str) {
-        let n = self.running;
+        let n = counted(self.running, "run");
         match Word::of(self.shutdown, BootInstant::now()) {
             Word::Drain => {
                 let limit = self.drain_timeout;
-                tracing::info!("{signal}: draining; {n} runs may take {limit:?} to finish");
+                tracing::info!("{signal}: draining; {n} may take {limit:?} to finish");
                 self.begin(limit);
             }
             Word::Echo => tracing::info!(
-                "{signal} once more within {ECHO:?}: taken for the same; the next ends {n} runs"
+                "{signal} once more within {ECHO:?}: taken for the same; the next ends {n}"
             ),
             Word::End => {
-                tracing::warn!("{signal} again: ending {n} runs now");
+                tracing::warn!("{signal} again: ending {n} now");
                 self.end_runs();
             }
             Word::Nothing => {}
@@ -123,15 +126,15 @@ impl Daemon {
     }
 
     pub(super) fn deadline_passed(&mut self) {
-        let n = self.running;
+        let n = counted(self.running, "run");
         match self.shutdown {
             Some(Shutdown::Draining { .. }) => {
                 let limit = self.drain_timeout;
-                tracing::warn!("{n} runs have not finished within {limit:?} (drain_timeout)");
+                tracing::warn!("{n} not finished within {limit:?} (drain_timeout)");
                 self.end_runs();
             }
             Some(Shutdown::Ending { .. }) => {
-                tracing::error!("{n} runs would not end; leaving them to the guard");
+                tracing::error!("{n} would not end; leaving them to the guard");
                 self.shutdown = Some(Shutdown::GivenUp);
             }
             Some(Shutdown::GivenUp) | None => {}
@@ -158,7 +161,7 @@ impl Daemon {
     async fn withdraw(&mut self) {
         // None may arrive after the withdrawal.
         self.announcements.shutdown().await;
-        if *self.health.borrow() == Health::Up {
+        if self.health.is_up() {
             self.link.withdraw(self.word()).await;
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 use super::clock::Measure;
+use super::health::Health;
 use crate::engine::core::{ClaimId, Event, JobIx};
 use crate::engine::finisher::Finisher;
 use crate::engine::message::Message;
@@ -23,13 +24,6 @@ const REGISTER_AGAIN: Duration = Duration::from_secs(1);
 const WITHDRAW: Duration = Duration::from_secs(1);
 /// A host that has been silent for so long is forgotten.
 pub(super) const ANNOUNCED_FOR: Duration = Duration::from_secs(30);
-
-/// Whether the store answers, as far as the daemon knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Health {
-    Up,
-    Down,
-}
 
 /// The way to store and loop, for all tasks.
 #[derive(Debug, Clone)]
@@ -158,13 +152,14 @@ impl Link {
         self.tell(Message::RegisterAgain(jobs));
     }
 
-    /// Asks until the store answers.
-    pub(super) async fn probe(self, mut delay: Duration) {
+    /// Asks until the store answers, with something that it must write: one whose disk or memory
+    /// is full still reads.
+    pub(super) async fn probe(self, word: HostInfo, mut delay: Duration) {
         loop {
             tokio::time::sleep(delay.mul_f64(0.5 + random() / 2.0)).await;
-            match self.store.now().await {
+            match self.store.announce(&word, ANNOUNCED_FOR).await {
                 // Part of it is enough to go on.
-                Ok(_) | Err(StoreError::PartUnreachable(_)) => break,
+                Ok(()) | Err(StoreError::PartUnreachable(_)) => break,
                 Err(error) => tracing::debug!("still waiting for the store: {error}"),
             }
             delay = (delay * 2).min(Duration::from_secs(1));

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{assert_no_silence, has, records, wait_outcome, wait_record};
-use crate::support::{Daemon, Proxy, RedisServer, proxy::Mode, wait_until};
+use crate::support::{Daemon, Proxy, RedisServer, SmallDisk, proxy::Mode, wait_until};
 
 fn lines(path: &Path) -> usize {
     std::fs::read_to_string(path).map_or(0, |text| text.lines().count())
@@ -109,4 +109,36 @@ fn an_answer_that_is_lost_is_asked_for_again_and_the_run_starts_once() {
     daemon.terminate();
     log.assert_each_once();
     assert_no_silence(&records(&daemon, "job"));
+}
+
+#[test]
+fn a_full_disk_is_told_once_and_not_with_every_try() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let Some(disk) = SmallDisk::new(directory.path()) else {
+        return;
+    };
+    let ran = tempfile::NamedTempFile::new().expect("a file");
+    let command = format!("echo . >> {}", ran.path().display());
+    let mut daemon = Daemon::on(
+        "host",
+        format!("jobs:\n  - {{ name: job, every: 1s, command: '{command}' }}\n"),
+    )
+    .store(&format!("sqlite:{}/store.db", directory.path().display()))
+    .env("RUST_LOG", "cronlatch=debug")
+    .start();
+    let filler = directory.path().join("filler");
+    wait_until("the disk is full", || {
+        std::fs::write(&filler, vec![0; 400 << 10]).is_err()
+    });
+    daemon.wait_until("it has tried again and again", |daemon| {
+        daemon.lines_with(&["DEBUG", "disk is full"]) >= 6
+    });
+    assert!(daemon.lines_with(&["WARN", "waiting for it"]) <= 2);
+    assert!(daemon.lines_with(&["the store answers"]) <= 1);
+    let before = lines(ran.path());
+    std::fs::remove_file(&filler).expect("it is ours");
+    disk.grow();
+    daemon.wait_until("jobs run again", |_| lines(ran.path()) > before + 1);
+    assert!(daemon.terminate().success());
+    drop(disk);
 }

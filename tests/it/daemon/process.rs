@@ -1,7 +1,7 @@
 //! What a job is given, and how its end is judged.
 
 use super::{has, records, wait_record};
-use crate::support::Daemon;
+use crate::support::{Daemon, faketime};
 
 /// Waits for the first record of each job that ran.
 #[track_caller]
@@ -156,4 +156,27 @@ fn json_lines_about_a_run_carry_job_run_occurrence_and_host() {
         );
     }
     assert!(!records(&daemon, "job").is_empty());
+}
+
+#[test]
+fn lines_for_the_journal_begin_with_their_level_and_have_no_time() {
+    let list = "jobs:\n  - { name: job, every: 1s, command: 'echo out; echo err >&2; exit 7' }\n";
+    let mut daemon = Daemon::on("host", list).on_journal().start();
+    let (out, err) = (["<6>out", "job=job"], ["<4>err", "job=job"]);
+    daemon.wait_until("its job has spoken", |daemon| {
+        daemon.lines_with(&out) > 0 && daemon.lines_with(&err) > 0
+    });
+    assert!(daemon.lines_with(&["<6>ready"]) > 0);
+    assert!(daemon.terminate().success());
+    let log = daemon.log();
+    for line in log.lines() {
+        let level = line.strip_prefix('<').and_then(|line| line.split_once('>'));
+        let (level, text) = level.unwrap_or_else(|| panic!("no level: {line}"));
+        assert!(["3", "4", "6", "7"].contains(&level), "{line}");
+        assert_eq!(
+            faketime::instant_of(text.split("occurrence=").next().unwrap()),
+            None,
+            "{line}"
+        );
+    }
 }

@@ -1,7 +1,7 @@
 //! Hearing of releases.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use cronlatch::store::{ClaimReply, Store};
 
@@ -20,16 +20,21 @@ fn subscribers(server: &RedisServer) -> usize {
     }
 }
 
-/// Claims until it is granted, waiting to hear of a release in between; how often it asked.
+/// Claims until it is granted, waiting to hear of a release in between; how often it was refused.
 async fn acquire(store: Arc<dyn Store>) -> u32 {
+    let asked = AtomicU32::new(0);
+    acquire_counted(store, &asked).await;
+    asked.into_inner()
+}
+
+async fn acquire_counted(store: Arc<dyn Store>, asked: &AtomicU32) {
     let claim = claim();
-    let mut asked = 0;
     loop {
-        asked += 1;
         if let ClaimReply::Granted { .. } = store.claim(&claim).await.unwrap() {
             store.finish(&finish(&claim)).await.unwrap();
-            return asked;
+            return;
         }
+        asked.fetch_add(1, Ordering::Relaxed);
         store.released(&lock(), LIMIT).await.unwrap();
     }
 }
@@ -82,9 +87,15 @@ async fn who_may_not_listen_asks_from_time_to_time() {
     let (here, there) = (store(&server.url()), store(&server.url_with("")));
     let holder = claim();
     grant(&there, &holder).await;
-    let waiting = tokio::spawn(acquire(here));
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    let asked = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&asked);
+    let waiting = tokio::spawn(async move { acquire_counted(here, &counter).await });
+    let refused = || asked.load(Ordering::Relaxed);
+    while refused() == 0 {
+        assert!(!waiting.is_finished());
+        tokio::time::sleep(INTERVAL).await;
+    }
     there.finish(&finish(&holder)).await.unwrap();
-    let asked = tokio::time::timeout(LIMIT, waiting).await.unwrap().unwrap();
-    assert!(asked < 50, "asked {asked} times");
+    tokio::time::timeout(LIMIT, waiting).await.unwrap().unwrap();
+    assert!(refused() < 50, "asked {} times", refused());
 }

@@ -1,6 +1,7 @@
 //! A daemon under test: one host of a fleet, with its own name, list, log and clock.
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
@@ -21,6 +22,7 @@ pub(crate) struct Builder {
     args: Vec<String>,
     env: Vec<(String, String)>,
     shift: i64,
+    journal: bool,
     clock: Option<PathBuf>,
 }
 
@@ -47,6 +49,7 @@ impl Daemon {
             args: Vec::new(),
             env: Vec::new(),
             shift: 0,
+            journal: false,
             clock: None,
         }
     }
@@ -213,6 +216,12 @@ impl Builder {
         self
     }
 
+    /// Lets it believe that its log goes to the journal.
+    pub(crate) fn on_journal(mut self) -> Self {
+        self.journal = true;
+        self
+    }
+
     /// Lets its wall clock follow this file, as [`faketime::set`] writes it; now as shifted.
     pub(crate) fn clock_in(mut self, file: PathBuf) -> Self {
         self.clock = Some(file);
@@ -234,6 +243,7 @@ impl Builder {
         let list = dir.path().join("jobs.yaml");
         fs::write(&list, &self.jobs).expect("a writable directory");
         let log = File::create(dir.path().join("log")).expect("a writable directory");
+        let stream = log.metadata().expect("an open file");
         let socket = dir.path().join("notify");
         let notices = listen(&socket);
         let mark = tree::new_mark();
@@ -251,6 +261,10 @@ impl Builder {
             .stdout(log.try_clone().expect("a file handle"))
             .stderr(Stdio::from(log));
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        if self.journal {
+            let stream = format!("{}:{}", stream.dev(), stream.ino());
+            command.env("JOURNAL_STREAM", stream);
+        }
         if let Some(clock) = &self.clock {
             faketime::set(clock, self.shift);
             faketime::follow(&mut command, clock);

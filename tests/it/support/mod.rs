@@ -3,6 +3,7 @@
 pub(crate) mod cluster;
 pub(crate) mod command;
 pub(crate) mod daemon;
+pub(crate) mod disk;
 pub(crate) mod faketime;
 pub(crate) mod proxy;
 pub(crate) mod redis;
@@ -14,6 +15,7 @@ pub(crate) mod wait;
 pub(crate) use cluster::Cluster;
 pub(crate) use command::{Output, cronlatch};
 pub(crate) use daemon::Daemon;
+pub(crate) use disk::SmallDisk;
 pub(crate) use proxy::{Mode, Proxy};
 pub(crate) use redis::RedisServer;
 pub(crate) use runlog::RunLog;

@@ -1,0 +1,127 @@
+//! The policies of a job: what happens when it cannot simply run.
+
+use std::time::Duration;
+
+use super::lock;
+use super::model::{CatchUp, OnCrash, OnLost, OnOverlap, OnStoreDown};
+use super::problem::Problems;
+use super::section::Section;
+use super::source::Span;
+use super::values;
+
+/// The policies that are a word or a duration each.
+pub(super) struct Policies {
+    pub(super) start_deadline: Duration,
+    pub(super) catch_up: CatchUp,
+    pub(super) catch_up_window: Duration,
+    pub(super) on_crash: OnCrash,
+    pub(super) on_lost: OnLost,
+    pub(super) on_store_down: OnStoreDown,
+}
+
+impl Policies {
+    pub(super) fn read(section: Section<'_>, problems: &mut Problems) -> Self {
+        let max_reruns = section
+            .read("max_reruns", problems, |n| values::number(n, 1..=1000))
+            .unwrap_or(3);
+        let on_crash = section.read("on_crash", problems, |n| {
+            values::word(
+                n,
+                &[
+                    ("ignore", OnCrash::Ignore),
+                    ("rerun", OnCrash::Rerun { max_reruns }),
+                ],
+            )
+        });
+        Self {
+            start_deadline: section
+                .read("start_deadline", problems, |n| {
+                    values::duration_in(
+                        n,
+                        Duration::from_secs(1)..=Duration::MAX,
+                        "within it a job waits for the store, the lock and a free place",
+                    )
+                })
+                .unwrap_or(Duration::from_secs(300)),
+            catch_up: section
+                .read("catch_up", problems, |n| {
+                    values::word(
+                        n,
+                        &[
+                            ("none", CatchUp::None),
+                            ("latest", CatchUp::Latest),
+                            ("all", CatchUp::All),
+                        ],
+                    )
+                })
+                .unwrap_or(CatchUp::Latest),
+            catch_up_window: section
+                .read("catch_up_window", problems, values::duration)
+                .unwrap_or(Duration::from_secs(3600)),
+            on_crash: on_crash.unwrap_or(OnCrash::Ignore),
+            on_lost: section
+                .read("on_lost", problems, |n| {
+                    values::word(n, &[("kill", OnLost::Kill), ("continue", OnLost::Continue)])
+                })
+                .unwrap_or(OnLost::Kill),
+            on_store_down: section
+                .read("on_store_down", problems, |n| {
+                    values::word(
+                        n,
+                        &[
+                            ("wait", OnStoreDown::Wait),
+                            ("run", OnStoreDown::Run),
+                            ("skip", OnStoreDown::Skip),
+                        ],
+                    )
+                })
+                .unwrap_or(OnStoreDown::Wait),
+        }
+    }
+}
+
+pub(super) fn overlap(
+    section: Section<'_>,
+    lock: &lock::LockPart,
+    problems: &mut Problems,
+) -> OnOverlap {
+    let limit = section
+        .read("queue_limit", problems, |n| values::number(n, 1..=10_000))
+        .unwrap_or(10);
+    section
+        .read("on_overlap", problems, |n| {
+            values::word(
+                n,
+                &[
+                    ("skip", OnOverlap::Skip),
+                    ("wait", OnOverlap::Wait),
+                    ("queue", OnOverlap::Queue { limit }),
+                ],
+            )
+        })
+        // A lock that others take too is expected to be held now and then.
+        .unwrap_or(if lock.name.is_some() || lock.key.is_some() {
+            OnOverlap::Wait
+        } else {
+            OnOverlap::Skip
+        })
+}
+
+/// Limits of policies that the job does not have.
+pub(super) fn idle(
+    section: Section<'_>,
+    policies: &Policies,
+    on_overlap: OnOverlap,
+    warnings: &mut Vec<(Span, String)>,
+) {
+    if let (Some(entry), OnCrash::Ignore) = (section.own_entry("max_reruns"), policies.on_crash) {
+        let text = "`max_reruns` has no effect without `on_crash: rerun`";
+        warnings.push((entry.span, text.to_owned()));
+    }
+    if let (Some(entry), OnOverlap::Skip | OnOverlap::Wait) =
+        (section.own_entry("queue_limit"), on_overlap)
+    {
+        let text = "`queue_limit` has no effect without `on_overlap: queue`";
+        warnings.push((entry.span, text.to_owned()));
+    }
+}

@@ -1,0 +1,122 @@
+//! Numbers, texts and lists in a packet: how they are written and read back.
+
+use std::ffi::CString;
+use std::time::Duration;
+
+#[derive(Default)]
+pub(super) struct Writer(pub(super) Vec<u8>);
+
+impl Writer {
+    pub(super) fn u8(&mut self, value: u8) -> &mut Self {
+        self.0.push(value);
+        self
+    }
+
+    pub(super) fn u32(&mut self, value: u32) -> &mut Self {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    pub(super) fn i32(&mut self, value: i32) -> &mut Self {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    pub(super) fn u64(&mut self, value: u64) -> &mut Self {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    pub(super) fn duration(&mut self, value: Duration) -> &mut Self {
+        self.u64(u64::try_from(value.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn len(&mut self, value: usize) -> &mut Self {
+        self.u32(u32::try_from(value).unwrap_or(u32::MAX))
+    }
+
+    pub(super) fn bytes(&mut self, value: &[u8]) -> &mut Self {
+        self.len(value.len());
+        self.0.extend_from_slice(value);
+        self
+    }
+
+    pub(super) fn option<T>(
+        &mut self,
+        value: Option<T>,
+        write: impl FnOnce(&mut Self, T),
+    ) -> &mut Self {
+        match value {
+            None => {
+                self.u8(0);
+            }
+            Some(value) => {
+                self.u8(1);
+                write(self, value);
+            }
+        }
+        self
+    }
+}
+
+pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(super) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (head, tail) = self.0.split_at_checked(len)?;
+        self.0 = tail;
+        Some(head)
+    }
+
+    pub(super) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    pub(super) fn u8(&mut self) -> Option<u8> {
+        self.array().map(u8::from_ne_bytes)
+    }
+
+    pub(super) fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_ne_bytes)
+    }
+
+    pub(super) fn i32(&mut self) -> Option<i32> {
+        self.array().map(i32::from_ne_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_ne_bytes)
+    }
+
+    pub(super) fn duration(&mut self) -> Option<Duration> {
+        self.u64().map(Duration::from_nanos)
+    }
+
+    pub(super) fn len(&mut self) -> Option<usize> {
+        usize::try_from(self.u32()?).ok()
+    }
+
+    pub(super) fn bytes(&mut self) -> Option<&'a [u8]> {
+        let len = self.len()?;
+        self.take(len)
+    }
+
+    pub(super) fn text(&mut self) -> Option<CString> {
+        CString::new(self.bytes()?).ok()
+    }
+
+    pub(super) fn list<T>(&mut self, read: impl Fn(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        (0..self.len()?).map(|_| read(self)).collect()
+    }
+
+    #[expect(
+        clippy::option_option,
+        reason = "the outer one says whether the packet could be read"
+    )]
+    pub(super) fn option<T>(&mut self, read: impl Fn(&mut Self) -> Option<T>) -> Option<Option<T>> {
+        match self.u8()? {
+            0 => Some(None),
+            _ => read(self).map(Some),
+        }
+    }
+}
