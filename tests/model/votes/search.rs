@@ -164,6 +164,13 @@ impl Model for Votes {
                     empty.declare_new(&world.servers[node].to_string());
                 }
                 world.nodes[node] = Shared::new(empty);
+                if rules.is(Defect::NoEpoch) {
+                    // Somebody asks it at once, so that its wait begins.
+                    world.at_node(rules, (node, None), |it, here| {
+                        let read = (Mode::Read, Ballot::default());
+                        it.look(here, &place(Wish::Claim), read, std::time::Duration::ZERO)
+                    });
+                }
             }
         }
         world.tidy(rules);
