@@ -47,7 +47,8 @@ pub mod majority {
         View, finished_text,
     };
     pub use super::redlock::{
-        Counting, Here, Identity, Ledger, Member, Merged, Seat, count, merge, quorum,
+        Counting, Here, Identity, Ledger, Member, Merged, Resolved, Seat, count, merge, quorum,
+        resolve,
     };
 }
 
