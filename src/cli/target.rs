@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::Failure;
 use crate::config::{self, JobList};
 use crate::names::HostName;
-use crate::store::StoreSettings;
+use crate::store::{StoreSettings, check_key_in_cluster, check_url};
 
 const DEFAULT_CONFIG: &str = "/etc/cronlatch/jobs.yaml";
 
@@ -87,7 +87,11 @@ impl Place {
         match (self.store.as_slice(), list.and_then(|l| l.store.clone())) {
             ([], Some(settings)) => Ok(settings),
             ([], None) => config::embedded_store().map_err(Failure::Config),
-            (urls, _) => crate::store::check_url(&urls.join(",")).map_err(Failure::Usage),
+            (urls, _) => {
+                let settings = check_url(&urls.join(",")).map_err(Failure::Usage)?;
+                check_keys(&settings, list)?;
+                Ok(settings)
+            }
         }
     }
 
@@ -98,4 +102,16 @@ impl Place {
             None => config::machine_host_name().map_err(Failure::Usage),
         }
     }
+}
+
+/// A list is checked against the store it names; against another one, here.
+fn check_keys(settings: &StoreSettings, list: Option<&JobList>) -> Result<(), Failure> {
+    if !matches!(settings, StoreSettings::Cluster(_)) {
+        return Ok(());
+    }
+    for job in list.iter().flat_map(|list| &list.jobs) {
+        let key = job.lock.key.as_deref().map_or(Ok(()), check_key_in_cluster);
+        key.map_err(|why| Failure::Config(format!("job {}: {why}", job.name)))?;
+    }
+    Ok(())
 }

@@ -69,11 +69,6 @@ impl Problems {
         }
     }
 
-    /// How many were found.
-    pub(super) fn count(&self) -> usize {
-        self.list.len()
-    }
-
     /// Whether nothing was found.
     pub(super) fn is_empty(&self) -> bool {
         self.list.is_empty()

@@ -9,8 +9,12 @@ use crate::store::{RedisSettings, StoreError};
 use crate::time::BootInstant;
 
 /// The settings that the looks read.
-const SETTINGS: [&str; 6] = [
+const SETTINGS: [&str; 10] = [
     "appendfsync",
+    "cluster-allow-replica-migration",
+    "cluster-migration-barrier",
+    "cluster-node-timeout",
+    "cluster-require-full-coverage",
     "min-replicas-to-write",
     "min-replicas-max-lag",
     "min-slaves-to-write",

@@ -103,6 +103,11 @@ pub(crate) mod ids {
     pub(crate) const REPLICAS: Id = Id("store.replicas");
     pub(crate) const OLD_MASTER: Id = Id("store.old-master");
     pub(crate) const NODES: Id = Id("store.nodes");
+    pub(crate) const SENTINELS: Id = Id("store.sentinels");
+    pub(crate) const SLOTS: Id = Id("store.slots");
+    pub(crate) const COVERAGE: Id = Id("store.coverage");
+    pub(crate) const MIGRATION: Id = Id("store.migration");
+    pub(crate) const FAILOVER: Id = Id("store.failover");
     pub(crate) const LATENCY: Id = Id("store.latency");
     pub(crate) const PLACE: Id = Id("store.place");
     pub(crate) const SPACE: Id = Id("disk.space");

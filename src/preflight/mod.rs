@@ -9,10 +9,12 @@
 //! | --- | --- |
 //! | `servers`, `facts` | what each server says of itself; the files below judge that |
 //! | `memory`, `persistence`, `replicas`, `rights`, `latency`, `nodes` | the servers of the store |
+//! | `cluster`, `sentinels` | a Redis Cluster as a whole; those who decide who is master |
 //! | `clock`, `zone` | the clocks and the time zone data of this host |
 //! | `containment`, `secrets`, `disk` | this host: processes, files, space |
 
 mod clock;
+mod cluster;
 mod containment;
 mod disk;
 mod facts;
@@ -24,6 +26,7 @@ mod persistence;
 mod replicas;
 mod rights;
 mod secrets;
+mod sentinels;
 mod servers;
 mod zone;
 

@@ -44,9 +44,24 @@ pub(super) fn judge(facts: &Facts, settings: &StoreSettings, jobs: &[Job]) -> Ve
     let Some(replicas) = Replicas::of(facts) else {
         return Vec::new();
     };
-    let mut found = vec![acknowledged(facts, &replicas)];
+    let mut found = vec![match settings {
+        StoreSettings::Cluster(_) if replicas.all == 0 && facts.wait_replicas == 0 => {
+            without_successor(facts)
+        }
+        _ => acknowledged(facts, &replicas),
+    }];
     found.extend(old_master(facts, &replicas, jobs));
     found
+}
+
+/// In a Cluster no other server has what this one keeps.
+fn without_successor(facts: &Facts) -> Finding {
+    ids::REPLICAS.warning(
+        &facts.shown,
+        "no replica: when it dies, the locks it keeps cannot be claimed or renewed before it is \
+         back, and jobs under them are ended",
+        "give every primary a replica, or two with wait_replicas: 1",
+    )
 }
 
 fn acknowledged(facts: &Facts, replicas: &Replicas) -> Finding {

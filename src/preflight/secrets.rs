@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Finding, Subject, ids};
 use crate::config::{self, JobList};
-use crate::store::StoreSettings;
+use crate::store::{RedisSettings, StoreSettings};
 
 const OTHERS_READ: u32 = 0o004;
 const OTHERS_WRITE: u32 = 0o002;
@@ -31,7 +31,7 @@ pub(super) fn look(subject: &Subject) -> Vec<Finding> {
         let env = list.jobs.iter().filter_map(|job| job.env_file.clone());
         files.extend(env.map(|path| (path, Use::Secret)));
     }
-    for server in subject.settings.servers() {
+    for server in doors(&subject.settings) {
         files.extend(server.password_file.clone().map(|p| (p, Use::Secret)));
     }
     files.extend(state(&subject.settings).map(|path| (path, Use::State)));
@@ -43,10 +43,19 @@ pub(super) fn look(subject: &Subject) -> Vec<Finding> {
         .collect()
 }
 
+/// All that have a user and a password of their own: servers and Sentinels.
+fn doors(settings: &StoreSettings) -> Vec<&RedisSettings> {
+    let mut all = settings.servers();
+    if let StoreSettings::Sentinel(sentinel) = settings {
+        all.extend(&sentinel.sentinels);
+    }
+    all
+}
+
 fn list_files(list: &JobList) -> Vec<(PathBuf, Use)> {
     let has_password = list.store.as_ref().is_some_and(|store| {
-        let servers = store.servers();
-        servers.iter().any(|s| s.shown() != s.url.0)
+        let doors = doors(store);
+        doors.iter().any(|s| s.shown() != s.url.0)
     });
     let mut files = vec![(list.path.clone(), Use::List(has_password))];
     if list.path.is_dir() {

@@ -1,9 +1,14 @@
 //! The servers of the store, one by one.
 
 use super::facts::Facts;
-use super::{Finding, Subject, ids, latency, memory, nodes, persistence, replicas, rights};
-use crate::store::redis::master_of;
-use crate::store::{StoreError, StoreSettings};
+use super::{
+    Finding, Subject, cluster, ids, latency, memory, nodes, persistence, replicas, rights,
+    sentinels,
+};
+use crate::config::Job;
+use crate::store::redis::{Layout, layout_of, master_of};
+use crate::store::url::address;
+use crate::store::{RedisSettings, StoreError, StoreSettings};
 
 /// The oldest server that will do.
 const OLDEST: (u32, u32) = (7, 0);
@@ -13,17 +18,8 @@ pub(super) async fn look(subject: &Subject) -> Vec<Finding> {
     let jobs = subject.list.as_ref().map_or(&[][..], |list| &list.jobs);
     let keys: Vec<String> = jobs.iter().filter_map(|job| job.lock.key.clone()).collect();
     let mut found = Vec::new();
+    let (servers, layout) = whom_to_ask(subject, jobs, &mut found).await;
     let mut asked = tokio::task::JoinSet::new();
-    let servers = match &subject.settings {
-        StoreSettings::Sentinel(sentinel) => match master_of(sentinel).await {
-            Ok(master) => vec![master],
-            Err(error) => {
-                found.push(away(&subject.settings.shown(), &error));
-                Vec::new()
-            }
-        },
-        settings => settings.servers().into_iter().cloned().collect(),
-    };
     for server in servers {
         let keys = keys.clone();
         asked.spawn(async move { (server.shown(), Facts::of(&server, &keys).await) });
@@ -45,7 +41,44 @@ pub(super) async fn look(subject: &Subject) -> Vec<Finding> {
         found.push(latency::judge(facts, jobs));
     }
     found.extend(nodes::judge(&all, &subject.settings));
+    if let Some(layout) = layout {
+        let shown = subject.settings.shown();
+        found.extend(cluster::judge(&shown, &layout, &all, jobs));
+    }
     found
+}
+
+/// The servers that keep data: not those that are named, where others say which they are.
+async fn whom_to_ask(
+    subject: &Subject,
+    jobs: &[Job],
+    found: &mut Vec<Finding>,
+) -> (Vec<RedisSettings>, Option<Layout>) {
+    let settings = &subject.settings;
+    let mut servers: Vec<RedisSettings> = settings.servers().into_iter().cloned().collect();
+    match settings {
+        StoreSettings::Sentinel(sentinel) => {
+            found.extend(sentinels::look(sentinel, jobs).await);
+            match master_of(sentinel).await {
+                Ok(master) => (vec![master], None),
+                Err(error) => {
+                    found.push(away(&settings.shown(), &error));
+                    (Vec::new(), None)
+                }
+            }
+        }
+        StoreSettings::Cluster(cluster) => match layout_of(cluster).await {
+            Ok(layout) => {
+                let known: Vec<String> = servers.iter().map(address).collect();
+                let others = layout.primaries.iter();
+                servers.extend(others.filter(|p| !known.contains(&address(p))).cloned());
+                (servers, Some(layout))
+            }
+            // Why not is told by the servers that are named.
+            Err(_) => (servers, None),
+        },
+        _ => (servers, None),
+    }
 }
 
 /// The store does not answer.

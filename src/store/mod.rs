@@ -6,7 +6,7 @@
 //!
 //! This module knows nothing of processes and schedules: it is told instants, never cron text.
 
-pub(crate) mod open;
+mod open;
 pub mod protocol;
 mod record;
 pub(crate) mod redis;

@@ -11,31 +11,11 @@ use super::{Store, StoreError};
 /// Opens the store on the current tokio runtime. Connects when first used: an unreachable server
 /// is reported by the operations, not here.
 pub fn open(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError> {
-    if let Some(what) = not_yet(settings) {
-        return Err(StoreError::Refused(format!(
-            "{what} is not supported yet: {}",
-            settings.shown()
-        )));
-    }
     match settings {
         StoreSettings::Redis(settings) => Ok(Arc::new(RedisStore::new(settings)?)),
         StoreSettings::Sqlite { path } => Ok(Arc::new(SqliteStore::new(path)?)),
         StoreSettings::Sentinel(settings) => Ok(Arc::new(RedisStore::watched(settings))),
         StoreSettings::Redlock(settings) => Ok(Arc::new(RedlockStore::new(settings)?)),
         StoreSettings::Cluster(settings) => Ok(Arc::new(ClusterStore::new(settings)?)),
-    }
-}
-
-/// What these settings ask for that is not built; a job list that asks for it is refused too.
-pub(crate) fn not_yet(settings: &StoreSettings) -> Option<&'static str> {
-    match settings {
-        StoreSettings::Cluster(cluster) if cluster.seeds.iter().any(|s| s.wait_replicas > 0) => {
-            Some("`wait_replicas` in a Redis Cluster")
-        }
-        StoreSettings::Redis(_)
-        | StoreSettings::Sentinel(_)
-        | StoreSettings::Cluster(_)
-        | StoreSettings::Redlock(_)
-        | StoreSettings::Sqlite { .. } => None,
     }
 }

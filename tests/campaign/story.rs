@@ -31,6 +31,8 @@ pub(crate) fn of(
         .map(|(planned, fault)| (planned.fault, fault.span))
         .collect();
     let (records, sightings, deaths) = fleet.ended();
+    let clocks = || SERVER_CLOCKS.into_iter();
+    let (earliest, latest) = (clocks().min().unwrap_or(0), clocks().max().unwrap_or(0));
     Story {
         jobs: list::JOBS.to_vec(),
         runs: fleet.log().entries(),
@@ -42,7 +44,12 @@ pub(crate) fn of(
         }),
         quiet: quiet(kind, began + START, decided, &suffered),
         forgotten: forgotten(kind, &suffered),
-        clock_ahead: SERVER_CLOCKS.into_iter().max().unwrap_or(0),
+        clock_ahead: latest,
+        clock_spread: if kind.fails_over() {
+            latest - earliest
+        } else {
+            0
+        },
         sightings,
         deaths: deaths
             .into_iter()

@@ -70,3 +70,19 @@ fn a_machine_outside_utc_is_warned_unless_the_list_names_a_zone() {
     assert!(check("Asia/Tokyo").contains("Asia/Tokyo"));
     assert!(!check("UTC").contains("warning"));
 }
+
+/// A list that names no store is checked against the one that is given.
+#[test]
+fn a_raw_key_that_the_given_cluster_cannot_take_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("jobs.yaml");
+    let text = "jobs:\n  - { name: a, every: 5s, command: x, lock: { key: 'a}b' } }\n";
+    std::fs::write(&path, text).expect("a file");
+    let path = path.display().to_string();
+    cronlatch(&["check", &path]).expect_code(0);
+    for command in ["check", "run"] {
+        let said = cronlatch(&[command, &path, "--store", "redis+cluster://127.0.0.1:1"]);
+        let said = said.expect_code(78);
+        assert!(said.stderr.contains("job a: the key \"a}b\""), "{said:#?}");
+    }
+}

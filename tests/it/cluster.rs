@@ -1,5 +1,9 @@
 //! The store on a real Redis Cluster: slots that move, primaries that die, all of it away.
 
+mod access;
+mod replicas;
+mod slots;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -60,13 +64,17 @@ async fn grant(store: &Arc<dyn Store>, claim: &Claim) {
     }
 }
 
-async fn renew(store: &Arc<dyn Store>, claim: &Claim) -> RenewReply {
-    let renewal = Renewal {
+fn renewal(claim: &Claim) -> Renewal {
+    Renewal {
         lock: claim.lock.clone(),
         token: claim.token.clone(),
         ttl: claim.ttl,
         tenure: Tenure::of_lock(1, claim.run_id.clone()),
-    };
+    }
+}
+
+async fn renew(store: &Arc<dyn Store>, claim: &Claim) -> RenewReply {
+    let renewal = renewal(claim);
     answer(async || store.renew(std::slice::from_ref(&renewal)).await).await[0]
 }
 
@@ -176,15 +184,7 @@ async fn slots_that_move_are_followed_while_claims_go_on() {
     for one in &both {
         grant(&store, one).await;
     }
-    let renewals: Vec<Renewal> = both
-        .iter()
-        .map(|claim| Renewal {
-            lock: claim.lock.clone(),
-            token: claim.token.clone(),
-            ttl: claim.ttl,
-            tenure: Tenure::of_lock(1, claim.run_id.clone()),
-        })
-        .collect();
+    let renewals: Vec<Renewal> = both.iter().map(renewal).collect();
     let replies = answer(async || store.renew(&renewals).await).await;
     assert_eq!(replies, [RenewReply::Renewed; 2]);
 

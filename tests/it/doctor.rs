@@ -1,5 +1,7 @@
 //! `doctor`, `strict`, clock skew and `spread`, against real servers set up badly and well.
 
+mod several;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;

@@ -397,6 +397,22 @@ async fn a_grant_that_only_a_minority_knows_of_is_unknown_while_the_others_canno
     );
 }
 
+/// A claim that only one node took is asked again after another host ran the occurrence, and a
+/// third node cannot be asked: the lock that it left behind on the one is nobody's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_claim_left_on_one_node_does_not_let_it_run_what_another_has_run() {
+    let mut scene = Scene::new(LONG).await;
+    scene.granted("b", 1).await;
+    scene.finish("b", 1).await;
+    let left_over = token("a");
+    let set = ["SET", "cronlatch:{l}:lock", left_over.as_str()];
+    scene.servers[0].command(&[&set[..], &["PX", "300000"]].concat());
+    scene.servers[2].stop();
+    let reply = scene.store.claim(&scene.claim("a", 1)).await.unwrap();
+    let decided = ClaimReply::AlreadyClaimed(RunStatus::Decided);
+    assert_eq!(reply, decided);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_lost_on_the_way_leave_nothing_behind_that_blocks_others() {
     let scene = Scene::new(LONG).await;

@@ -14,7 +14,6 @@ use super::section::{Section, Trouble, Vocabulary};
 use super::source::Span;
 use super::values;
 use crate::names::Prefix;
-use crate::store::open::not_yet;
 use crate::store::url::{RETRY_DELAY, TRIES};
 use crate::store::{AtStart, RedlockSettings, StoreSettings, check_url};
 
@@ -97,19 +96,6 @@ pub(super) struct StorePart {
 
 /// Reads `store:`; `None` when something in it was refused.
 pub(super) fn read(node: &Node, problems: &mut Problems) -> Option<StorePart> {
-    let before = problems.count();
-    let part = parse(node, problems)?;
-    let Some(what) = not_yet(&part.settings).filter(|_| problems.count() == before) else {
-        return Some(part);
-    };
-    problems.add(
-        Problem::new(node.span, format!("{what} is not supported yet"))
-            .help("name one server: `redis: redis://10.0.0.5:6379/0`"),
-    );
-    None
-}
-
-fn parse(node: &Node, problems: &mut Problems) -> Option<StorePart> {
     match &node.value {
         Value::Broken => None,
         Value::Map(entries) => mapping(node, entries, problems),
@@ -195,13 +181,13 @@ fn common(
     let is_replicated = |settings: &StoreSettings| {
         matches!(
             settings,
-            StoreSettings::Redis(_) | StoreSettings::Sentinel(_)
+            StoreSettings::Redis(_) | StoreSettings::Sentinel(_) | StoreSettings::Cluster(_)
         )
     };
     let wait_replicas = section.read("wait_replicas", problems, |node| {
         if !settings.as_ref().is_none_or(is_replicated) {
             return Err(Trouble::new(
-                "`wait_replicas` is for one server and its replicas, or for Sentinel",
+                "`wait_replicas` is for servers that have replicas: one, a Sentinel's, or a Cluster's",
                 "leave it out",
             ));
         }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::{StorePart, parse};
+use super::StorePart;
 use crate::config::problem::Problems;
 use crate::config::reader;
 use crate::config::source::Source;
@@ -16,7 +16,7 @@ fn read(text: &str) -> StorePart {
         Ok(Some(node)) => node,
         other => panic!("{other:?}"),
     };
-    match parse(&node, &mut problems) {
+    match super::read(&node, &mut problems) {
         Some(part) if problems.is_empty() => part,
         _ => panic!("{}", problems.into_errors(&[source])),
     }

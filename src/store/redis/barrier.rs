@@ -17,6 +17,17 @@ use super::failure::Failure;
 use super::link::RESPONSE_TIMEOUT;
 use crate::store::RedisSettings;
 
+const TOUCH: &str = include_str!("scripts/touch.lua");
+
+/// What is written before a WAIT.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Trace<'a> {
+    /// A message.
+    Message,
+    /// The marker of a slot of a Cluster's, once more.
+    Marker(&'a str),
+}
+
 #[derive(Debug)]
 pub(super) struct Barrier {
     connection: MultiplexedConnection,
@@ -27,6 +38,13 @@ pub(super) struct Barrier {
     open: Mutex<Arc<Group>>,
     /// Held by the one who waits for all of its group.
     turn: tokio::sync::Mutex<()>,
+}
+
+/// Who sent the WAIT of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    ByUs,
+    ByAnother,
 }
 
 /// Those whom one WAIT serves.
@@ -67,11 +85,15 @@ impl Barrier {
     }
 
     /// Waits until enough replicas have acknowledged all that the server was told so far.
-    pub(super) async fn pass(&self, limit: Duration) -> Result<(), Failure> {
+    pub(super) async fn pass(&self, trace: Trace<'_>, limit: Duration) -> Result<(), Failure> {
         let until = Instant::now() + limit;
         loop {
-            let joined = self.join(until).await;
-            let count = joined.transpose()?.unwrap_or(0);
+            let count = match self.join(trace, until).await {
+                None => 0,
+                // The trace was another's: its slot has moved away, and ours may not have.
+                Some((Asked::ByAnother, Err(failure))) if failure.redirect().is_some() => 0,
+                Some((_, outcome)) => outcome?,
+            };
             if count >= self.replicas {
                 return Ok(());
             }
@@ -86,49 +108,67 @@ impl Barrier {
 
     /// The number of acknowledgements for what was written before this call; `None` when nobody
     /// knows by then.
-    async fn join(&self, until: Instant) -> Option<Result<u32, Failure>> {
+    async fn join(
+        &self,
+        trace: Trace<'_>,
+        until: Instant,
+    ) -> Option<(Asked, Result<u32, Failure>)> {
         let group = Arc::clone(&self.open());
         let _turn = tokio::time::timeout_at(until, self.turn.lock())
             .await
             .ok()?;
         if let Some(outcome) = group.outcome.get() {
-            return Some(outcome.clone());
+            return Some((Asked::ByAnother, outcome.clone()));
         }
         // Who comes from here on may have written after what is asked about now.
         *self.open() = Arc::default();
         let limit = until.saturating_duration_since(Instant::now());
-        let outcome = self.acknowledged(limit).await;
+        let outcome = self.acknowledged(trace, limit).await;
         // Nobody else sets it: that takes the turn.
         let _ = group.outcome.set(outcome.clone());
-        Some(outcome)
+        Some((Asked::ByUs, outcome))
     }
 
-    async fn acknowledged(&self, limit: Duration) -> Result<u32, Failure> {
+    async fn acknowledged(&self, trace: Trace<'_>, limit: Duration) -> Result<u32, Failure> {
         let mut connection = self.connection.clone();
         connection.set_response_timeout(limit + RESPONSE_TIMEOUT);
+        let mut commands = redis::pipe();
+        match trace {
+            // It comes after everything that is to be acknowledged.
+            Trace::Message => commands.cmd("PUBLISH").arg(&self.channel).arg("").ignore(),
+            // A slot that is on its way to this server is served to those who ask so.
+            Trace::Marker(marker) => commands
+                .cmd("ASKING")
+                .ignore()
+                .cmd("EVAL")
+                .arg(TOUCH)
+                .arg(1)
+                .arg(marker),
+        };
         // 0 would mean to wait for ever.
         let millis = limit.as_millis().max(1).to_string();
-        // WAIT asks about what its own connection wrote last. The message is heard of by nobody,
-        // and comes after everything that is to be acknowledged.
-        let (count,): (u32,) = redis::pipe()
-            .cmd("PUBLISH")
-            .arg(&self.channel)
-            .arg("")
-            .ignore()
-            .cmd("WAIT")
-            .arg(self.replicas)
-            .arg(millis)
-            .query_async(&mut connection)
-            .await
-            .map_err(|e| {
-                let failure = Failure::of(&self.shown, &e);
-                // A master that became a replica meanwhile.
-                if failure.text().contains("WAIT cannot be used") {
-                    return Failure::unreachable(failure.text().to_owned());
-                }
-                failure
-            })?;
-        Ok(count)
+        commands.cmd("WAIT").arg(self.replicas).arg(millis);
+        let answers = commands.query_async::<Vec<u32>>(&mut connection).await;
+        match answers.map_err(|e| self.failure(&e))?.as_slice() {
+            [0, _] => Err(Failure::short_of_replicas(format!(
+                "{}: what was written is gone before a replica acknowledged it",
+                self.shown
+            ))),
+            [count] | [_, count] => Ok(*count),
+            other => Err(Failure::corrupt(format!(
+                "{}: the answer to WAIT is {other:?}",
+                self.shown
+            ))),
+        }
+    }
+
+    fn failure(&self, error: &redis::RedisError) -> Failure {
+        let failure = Failure::of(&self.shown, error);
+        // A master that became a replica meanwhile.
+        if failure.text().contains("WAIT cannot be used") {
+            return Failure::unreachable(failure.text().to_owned());
+        }
+        failure
     }
 
     fn open(&self) -> MutexGuard<'_, Arc<Group>> {

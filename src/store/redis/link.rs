@@ -14,7 +14,7 @@ use redis::{Cmd, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
 
-use super::barrier::Barrier;
+use super::barrier::{Barrier, Trace};
 use super::connect::{CONNECT_TIMEOUT, Part, connect};
 use super::failure::Failure;
 use super::script::Script;
@@ -86,11 +86,15 @@ pub(super) struct Way {
 
 impl Way {
     /// Waits until as many replicas as configured know what was answered this way.
-    pub(super) async fn replicated(&self, limit: Duration) -> Result<(), Failure> {
+    pub(super) async fn replicated(
+        &self,
+        trace: Trace<'_>,
+        limit: Duration,
+    ) -> Result<(), Failure> {
         let Some(barrier) = &self.barrier else {
             return Ok(());
         };
-        let passed = barrier.pass(limit).await;
+        let passed = barrier.pass(trace, limit).await;
         if passed.as_ref().is_err_and(Failure::wants_rebuild) {
             self.link.give_up(self.generation);
         }
@@ -162,29 +166,43 @@ impl Link {
             // After a restart or SCRIPT FLUSH. EVAL runs it and makes it known again.
             answer = script.in_full(call).query_async(&mut live.connection).await;
         }
-        let way = Way {
+        let value = self.judge(live.generation, answer)?;
+        Ok((value, self.way(live)))
+    }
+
+    fn way(self: &Arc<Self>, live: Live) -> Way {
+        Way {
             link: Arc::clone(self),
             barrier: live.barrier,
             generation: live.generation,
-        };
-        self.judge(live.generation, answer)
-            .map(|value| (value, way))
+        }
     }
 
     /// Sends one command.
     pub(super) async fn send(self: &Arc<Self>, command: &Cmd) -> Result<Value, Failure> {
-        let mut live = self.connection(RESPONSE_TIMEOUT).await?;
-        live.connection.set_response_timeout(RESPONSE_TIMEOUT);
-        let answer = command.query_async(&mut live.connection).await;
-        self.judge(live.generation, answer)
+        let sent = self.send_by(command, RESPONSE_TIMEOUT).await;
+        sent.map(|(value, _)| value)
     }
 
-    /// Sends one command under `ASKING`, on the same connection and with nothing in between.
+    /// The same, and the way by which the answer came.
+    pub(super) async fn send_by(
+        self: &Arc<Self>,
+        command: &Cmd,
+        limit: Duration,
+    ) -> Result<(Value, Way), Failure> {
+        let mut live = self.connection(limit).await?;
+        live.connection.set_response_timeout(limit);
+        let answer = command.query_async(&mut live.connection).await;
+        let value = self.judge(live.generation, answer)?;
+        Ok((value, self.way(live)))
+    }
+
+    /// As [`Self::send_by`] under `ASKING`, on the same connection and with nothing in between.
     pub(super) async fn send_asking(
         self: &Arc<Self>,
         command: Cmd,
         limit: Duration,
-    ) -> Result<Value, Failure> {
+    ) -> Result<(Value, Way), Failure> {
         let mut live = self.connection(limit).await?;
         live.connection.set_response_timeout(limit);
         let answer = redis::pipe()
@@ -194,7 +212,8 @@ impl Link {
             .query_async::<(Value,)>(&mut live.connection)
             .await
             .map(|(value,)| value);
-        self.judge(live.generation, answer)
+        let value = self.judge(live.generation, answer)?;
+        Ok((value, self.way(live)))
     }
 
     /// Which connection of this link's is in use; another number means another connection.

@@ -29,12 +29,14 @@ use async_trait::async_trait;
 use redis::Value;
 
 pub(super) use cluster::ClusterStore;
+pub(crate) use cluster::{Layout, layout_of};
 pub(crate) use connect::connection_info;
 pub(crate) use inspect::{Inspector, NoAnswer};
 pub(crate) use keys::check_raw_in_cluster;
 
 pub(crate) use sentinel::master_of;
 
+use self::barrier::Trace;
 use self::connect::Part;
 use self::failure::Failure;
 use self::keys::LockKeys;
@@ -119,7 +121,7 @@ impl RedisStore {
             let call = finish::reassert_call(self.prefix(), &forgotten);
             let script = &self.scripts.reassert;
             let (answer, way) = self.link.run_by(script, &call, limit).await?;
-            way.replicated(limit).await?;
+            way.replicated(Trace::Message, limit).await?;
             replies = finish::renew_read(answer, forgotten.len())?;
             for (renewal, reply) in forgotten.iter().zip(&replies) {
                 if *reply == Some(RenewReply::Renewed) {
@@ -168,7 +170,7 @@ impl Store for RedisStore {
         let (answer, way) = self.link.run_by(script, &call, RESPONSE_TIMEOUT).await?;
         let reply = claim::read(answer)?;
         if matches!(reply, ClaimReply::Granted { .. }) {
-            way.replicated(RESPONSE_TIMEOUT).await?;
+            way.replicated(Trace::Message, RESPONSE_TIMEOUT).await?;
         }
         Ok(reply)
     }
@@ -180,7 +182,7 @@ impl Store for RedisStore {
             let call = finish::renew_call(self.prefix(), batch);
             let script = &self.scripts.renew;
             let (answer, way) = self.link.run_by(script, &call, limit).await?;
-            way.replicated(limit).await?;
+            way.replicated(Trace::Message, limit).await?;
             let first = finish::renew_read(answer, batch.len())?;
             let mut second = self.reassert(batch, &first, limit).await?;
             for reply in first {

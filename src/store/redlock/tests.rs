@@ -151,6 +151,24 @@ fn a_lock_is_free_when_a_majority_of_all_nodes_has_it_free() {
 }
 
 #[test]
+fn a_lock_is_ours_when_a_majority_of_all_nodes_has_it_for_us() {
+    let ours = |views: &[View]| key(views, Some(&token(1)));
+    let lease = |left: u64| Key::Value {
+        text: token(1).as_str().to_owned(),
+        end: Some(NOW / 1000 + left),
+    };
+    assert_eq!(ours(&[held(1, 900), held(1, 500)]), lease(500));
+    assert_eq!(ours(&[held(1, 900), view(), held(1, 500)]), lease(500));
+    assert_eq!(
+        ours(&[held(1, 900), held(1, 700), held(1, 500)]),
+        lease(700)
+    );
+    // What one node has left over of a proposal that found no majority is no lock.
+    assert_eq!(ours(&[held(1, 900), view(), view()]), Key::Absent);
+    assert_eq!(ours(&[held(1, 900), view()]), Key::Absent);
+}
+
+#[test]
 fn a_lease_is_over_when_a_majority_is_free_of_it() {
     let left = |views: &[View], counted: &[usize]| merge(views, counted, 2, (true, None)).left;
     let views = [held(1, 900), held(1, 500), view()];

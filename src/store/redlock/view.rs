@@ -309,21 +309,24 @@ impl Blocks<'_> {
         }
     }
 
-    /// A lock that is ours on so many nodes that it is nobody else's.
+    /// A lock that is ours on so many nodes that it is nobody else's. Of the nodes that do not
+    /// count nobody knows: where a majority is free of a lease they are taken to hold it, and here
+    /// to be free.
     fn mine(&self, counted: &[&View], quorum: usize) -> Key {
         let Some(me) = self.me else {
             return Key::Absent;
         };
-        let lefts = counted.iter().map(|view| match &view.held {
+        let lefts = counted.iter().filter_map(|view| match &view.held {
             Held::By(value, left) if value == me.as_str() => {
-                left.unwrap_or(Duration::MAX).max(Duration::from_millis(1))
+                Some(left.unwrap_or(Duration::MAX).max(Duration::from_millis(1)))
             }
-            _ => Duration::ZERO,
+            _ => None,
         });
-        let left = nth(lefts, quorum);
-        if left.is_zero() {
+        let mut lefts: Vec<Duration> = lefts.collect();
+        lefts.sort_by(|one, other| other.cmp(one));
+        let Some(left) = lefts.get(quorum - 1).copied() else {
             return Key::Absent;
-        }
+        };
         Key::Value {
             text: me.as_str().to_owned(),
             end: (left != Duration::MAX).then(|| after(self.clock, left)),

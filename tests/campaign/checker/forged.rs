@@ -104,6 +104,7 @@ fn truth() -> Story {
         }],
         forgotten: Vec::new(),
         clock_ahead: 0,
+        clock_spread: 0,
         sightings: Vec::new(),
         deaths: Vec::new(),
         ttl: 3_000,

@@ -263,6 +263,10 @@ fn a_lease_longer_than_a_ttl_or_without_end_is_caught() {
         found(vec![look(1_000, Some(endless))]),
         Some(Rule::Progress)
     );
+    let apart = |story: &mut Story| story.clock_spread = 800;
+    let promoted = |until| vec![look(1_000, Some(holding(OURS, Some(until))))];
+    assert_eq!(with(promoted(4_800), apart), None);
+    assert_eq!(with(promoted(4_900), apart), Some(Rule::Progress));
     // What other programs do is their affair.
     assert_eq!(
         found(vec![look(1_000, Some(holding(FOREIGN, Some(99_000))))]),

@@ -231,6 +231,7 @@ fn run_of(token: &str) -> Option<&str> {
 /// G4. One TTL after a daemon died no lock is its any more; and no lease of a host is longer than
 /// one TTL, or without end.
 fn blocked(story: &Story) -> Vec<Violation> {
+    let longest = story.ttl + story.clock_spread + LOOK;
     let mut found = Vec::new();
     for seen in &story.sightings {
         let Sight::Look { key, beside, .. } = &seen.sight else {
@@ -247,10 +248,8 @@ fn blocked(story: &Story) -> Vec<Violation> {
                 .deaths
                 .iter()
                 .find(|death| death.host == host && death.pid.to_string() == pid);
-            let outlived = death.is_some_and(|death| seen.at > death.at + story.ttl + LOOK);
-            let endless = held
-                .until
-                .is_none_or(|until| until > seen.at + story.ttl + LOOK);
+            let outlived = death.is_some_and(|death| seen.at > death.at + longest);
+            let endless = held.until.is_none_or(|until| until > seen.at + longest);
             if outlived || endless {
                 found.push(Violation {
                     rule: Rule::Progress,

@@ -72,6 +72,9 @@ pub(crate) struct Story {
     /// By how much the clock of a server may be ahead of the true one, in milliseconds: nothing
     /// begins earlier than that before its instant.
     pub(crate) clock_ahead: i64,
+    /// How far the clocks of servers that take one another's place are apart, in milliseconds: the
+    /// end of a lease goes over from one to the other as an instant.
+    pub(crate) clock_spread: i64,
     /// What was seen of the locks, server by server in order.
     pub(crate) sightings: Vec<Sighting>,
     /// The daemons that died.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cronlatch::store::{Claim, Store, StoreSettings, check_url, open};
+use cronlatch::store::{Claim, RenewReply, Store, StoreSettings, check_url, open};
 
-use super::{expect_refused, expect_unreachable, grant, renewal, store, wait_back};
-use crate::support::redis::PASSWORD;
+use super::{expect_refused, expect_unreachable, finish, grant, renew, renewal, store, wait_back};
+use crate::support::redis::{PASSWORD, documented_rights, write_certificates};
 use crate::support::sentinel::{Door, Sentinel, Watched, caught_up, replica_of, url};
 use crate::support::wait::{INTERVAL, LIMIT};
 use crate::support::{Daemon, RedisServer, RunLog, wait_until};
@@ -116,6 +116,7 @@ async fn sentinels_may_want_a_password_and_tls() {
     let door = Door {
         tls: true,
         user: Some(("watcher".to_owned(), rights.to_owned())),
+        ..Door::default()
     };
     let mut watched = Watched::only(&master);
     watched.user = Some("default");
@@ -142,6 +143,82 @@ async fn sentinels_may_want_a_password_and_tls() {
     let said = expect_refused(wrong.now().await);
     assert!(said.contains("does not accept the user name"), "{said}");
     assert!(!said.contains("guessed"), "{said}");
+}
+
+/// Asks until this is why the store cannot be reached; a busy machine may miss a server first.
+async fn until_told(store: &Arc<dyn Store>, why: &str) {
+    let began = std::time::Instant::now();
+    loop {
+        let said = expect_unreachable(store.now().await);
+        if said.contains(why) {
+            return;
+        }
+        assert!(began.elapsed() < LIMIT, "{said}");
+    }
+}
+
+/// The Sentinels and the master they name, each with TLS and a user of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tls_and_users_hold_for_the_sentinels_and_for_the_master_they_name() {
+    let certificates = tempfile::tempdir().unwrap();
+    write_certificates(certificates.path());
+    let master = RedisServer::with()
+        .tls_of(certificates.path())
+        .user("cronlatch", documented_rights())
+        .start();
+    let door = Door {
+        tls: true,
+        certificates: Some(certificates.path().to_owned()),
+        ..Door::default()
+    };
+    let sentinels = Sentinel::start(3, &Watched::only(&master), &door);
+    let url = url(&sentinels).replace("redis+sentinel://", "rediss+sentinel://cronlatch@");
+    let password = certificates.path().join("password");
+    std::fs::write(&password, PASSWORD).unwrap();
+    let StoreSettings::Sentinel(mut settings) = check_url(&url).unwrap() else {
+        panic!("{url}");
+    };
+    settings.servers.password_file = Some(password);
+    let mut settings = StoreSettings::Sentinel(settings);
+    assert!(settings.set_ca_file(&master.ca_file()));
+    let right = open(&settings).unwrap();
+    let held = claim();
+    grant(&right, &held).await;
+    assert_eq!(renew(&right, &held).await, RenewReply::Renewed);
+    right.finish(&finish(&held)).await.unwrap();
+
+    // Another authority than the one that signed for them.
+    let other = tempfile::tempdir().unwrap();
+    write_certificates(other.path());
+    settings.set_ca_file(&other.path().join("ca.pem"));
+    until_told(&open(&settings).unwrap(), "certificate").await;
+    // The Sentinels are believed, the server they name is not.
+    let StoreSettings::Sentinel(half) = &mut settings else {
+        panic!("{settings:?}");
+    };
+    for sentinel in &mut half.sentinels {
+        sentinel.ca_file = Some(master.ca_file());
+    }
+    until_told(&open(&settings).unwrap(), "certificate").await;
+}
+
+/// It is made a replica in place: its connections stay open, and its Sentinels name it for a while
+/// yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_named_master_that_is_a_replica_is_no_master_until_it_is_one_again() {
+    let (named, other) = (server(), server());
+    let sentinels = Sentinel::start(1, &Watched::only(&named), &Door::default());
+    let store = store(&url(&sentinels));
+    grant(&store, &claim()).await;
+    named.command(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
+    // By the connection that is open, and by a new one: it may come back, or another in its place.
+    expect_unreachable(store.claim(&claim()).await);
+    let replica = "is named as master, and is a replica";
+    until_told(&store, replica).await;
+    until_told(&super::store(&url(&sentinels)), replica).await;
+    named.command(&["REPLICAOF", "NO", "ONE"]);
+    wait_back(&store).await;
+    assert_eq!(role(&named), "master");
 }
 
 #[test]

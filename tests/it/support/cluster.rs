@@ -1,5 +1,7 @@
 //! A real Redis Cluster: three primaries, each with a replica if asked for.
 
+use std::path::Path;
+
 use super::redis::{Builder, PASSWORD, RedisServer};
 use super::wait::wait_until;
 
@@ -13,6 +15,7 @@ pub(crate) const PRIMARIES: usize = 3;
 pub(crate) struct Cluster {
     pub(crate) servers: Vec<RedisServer>,
     user: String,
+    scheme: &'static str,
 }
 
 /// Whether primaries have replicas.
@@ -28,6 +31,21 @@ impl Cluster {
     #[track_caller]
     pub(crate) fn start(replicas: Replicas, rights: &str) -> Self {
         Self::start_with(replicas, rights, |_, server| server.start())
+    }
+
+    /// Three primaries that speak TLS with these certificates, among themselves too.
+    #[track_caller]
+    pub(crate) fn start_with_tls(rights: &str, certificates: &Path) -> Self {
+        let start = |_, server: Builder| {
+            ["--tls-cluster", "yes", "--tls-replication", "yes"]
+                .iter()
+                .fold(server.tls_of(certificates), |server, arg| server.arg(arg))
+                .start()
+        };
+        Self {
+            scheme: "rediss",
+            ..Self::start_with(Replicas::None, rights, start)
+        }
     }
 
     /// As [`Self::start`], each server started by `start`, which is told its position. One that
@@ -71,6 +89,7 @@ impl Cluster {
         let cluster = Self {
             servers,
             user: format!("cronlatch:{PASSWORD}@"),
+            scheme: "redis",
         };
         let known = format!("cluster_known_nodes:{count}");
         cluster.wait_info("all know all", &known);
@@ -127,7 +146,7 @@ impl Cluster {
             .iter()
             .map(|seed| format!("127.0.0.1:{}", self.servers[*seed].known_port()))
             .collect();
-        format!("redis+cluster://{}{}", self.user, seeds.join(","))
+        format!("{}+cluster://{}{}", self.scheme, self.user, seeds.join(","))
     }
 
     /// The slot of a key.

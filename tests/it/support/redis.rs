@@ -53,6 +53,7 @@ pub(crate) struct Builder {
     password: bool,
     user: Option<(String, String)>,
     tls: bool,
+    certificates: Option<PathBuf>,
     unix: bool,
     cluster: bool,
     unmarked: bool,
@@ -129,6 +130,13 @@ impl Builder {
         self
     }
 
+    /// Speaks TLS, with what [`write_certificates`] wrote into this directory.
+    pub(crate) fn tls_of(mut self, certificates: &Path) -> Self {
+        self.tls = true;
+        self.certificates = Some(certificates.to_owned());
+        self
+    }
+
     /// Listens on a unix socket as well, which [`RedisServer::url`] then names.
     pub(crate) fn unix(mut self) -> Self {
         self.unix = true;
@@ -157,8 +165,10 @@ impl Builder {
     #[track_caller]
     pub(crate) fn start(self) -> RedisServer {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        if self.tls {
-            write_certificates(dir.path());
+        match &self.certificates {
+            Some(from) => copy_certificates(from, dir.path()),
+            None if self.tls => write_certificates(dir.path()),
+            None => {}
         }
         if let Some((name, rights)) = &self.user {
             let acl = format!(
@@ -518,12 +528,19 @@ impl Drop for RedisServer {
 
 /// An authority, and a certificate for `localhost` and `127.0.0.1` that it signed.
 pub(crate) fn write_certificates(dir: &Path) {
-    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+    use rcgen::{
+        BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    };
 
     let authority_key = KeyPair::generate().expect("a key");
     let mut authority = CertificateParams::new(Vec::new()).expect("parameters");
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    // A name of its own: servers that verify each other take a certificate whose issuer has its
+    // subject's name for one that signed itself.
+    authority
+        .distinguished_name
+        .push(DnType::CommonName, "the authority of a test");
     let certificate = authority
         .self_signed(&authority_key)
         .expect("a certificate");
@@ -539,6 +556,13 @@ pub(crate) fn write_certificates(dir: &Path) {
         ("server.key", key.serialize_pem()),
     ] {
         fs::write(dir.join(name), text).expect("a writable directory");
+    }
+}
+
+/// The same ones for another server.
+pub(crate) fn copy_certificates(from: &Path, to: &Path) {
+    for name in ["ca.pem", "server.pem", "server.key"] {
+        fs::copy(from.join(name), to.join(name)).expect("a certificate");
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
-use super::redis::{Builder, PASSWORD, Port, write_certificates};
+use super::redis::{Builder, PASSWORD, Port, copy_certificates, write_certificates};
 use super::{RedisServer, command, tree, wait};
 
 /// The name of the master that all of them watch over.
@@ -15,6 +15,9 @@ pub(crate) const MASTER: &str = "mymaster";
 pub(crate) struct Door {
     /// With TLS, under an authority of its own: [`Sentinel::ca_file`].
     pub(crate) tls: bool,
+    /// With these certificates, of an authority that the servers share: they are reached by TLS,
+    /// too.
+    pub(crate) certificates: Option<PathBuf>,
     /// Also a user of this name, with [`PASSWORD`] and these rights.
     pub(crate) user: Option<(String, String)>,
 }
@@ -156,7 +159,13 @@ impl Sentinel {
             id(port)
         );
         if self.door.tls {
-            write_certificates(self.dir.path());
+            match &self.door.certificates {
+                Some(from) => {
+                    copy_certificates(from, self.dir.path());
+                    text += "tls-replication yes\n";
+                }
+                None => write_certificates(self.dir.path()),
+            }
             text += &format!(
                 "port 0\ntls-port {port}\ntls-auth-clients no\ntls-cert-file server.pem\n\
                  tls-key-file server.key\ntls-ca-cert-file ca.pem\n"

@@ -6,10 +6,10 @@ use std::time::Duration;
 use redis::Value;
 use tokio::task::JoinSet;
 
-use super::router::{Operation, Router};
+use super::router::Router;
 use super::slot;
 use crate::store::redis::failure::Failure;
-use crate::store::redis::link::Call;
+use crate::store::redis::link::{Call, Way};
 use crate::store::redis::script::{Script, Scripts};
 
 /// How many calls are under way at most: more would wait in the servers' queues, and their time
@@ -19,40 +19,81 @@ const AT_ONCE: usize = 512;
 /// One of the scripts.
 pub(super) type Which = fn(&Scripts) -> &Script;
 
+/// A script's answer, and how it came.
+#[derive(Debug)]
+pub(super) struct Heard {
+    pub(super) value: Value,
+    slot: u16,
+    way: Way,
+}
+
+impl Heard {
+    /// Waits until as many replicas as configured know of what was answered.
+    pub(super) async fn replicated(&self, router: &Router, limit: Duration) -> Result<(), Failure> {
+        router.replicated(self.slot, &self.way, limit).await
+    }
+}
+
 /// Calls one script.
 pub(super) async fn run(
     router: &Router,
     which: Which,
-    mut call: Call,
+    call: Call,
     limit: Duration,
 ) -> Result<Value, Failure> {
-    let slot = slot::settle(router.prefix(), &mut call)?;
-    let operation = Operation::Script(which(&router.scripts), &call);
-    router.send(slot, operation, limit).await
+    hear(router, which, call, limit)
+        .await
+        .map(|heard| heard.value)
 }
 
-/// Calls a script many times over; the answers in the order of the calls, or the first failure
-/// once all have been tried: none is held back because another's server is down.
+/// The same, and how the answer came.
+pub(super) async fn hear(
+    router: &Router,
+    which: Which,
+    mut call: Call,
+    limit: Duration,
+) -> Result<Heard, Failure> {
+    let slot = slot::settle(router.prefix(), &mut call)?;
+    let script = which(&router.scripts);
+    let (value, way) = router.run(slot, script, &call, limit).await?;
+    Ok(Heard { value, slot, way })
+}
+
+/// Calls a script many times over; the answers in the order of the calls.
 pub(super) async fn fan_out(
     router: &Arc<Router>,
     which: Which,
     calls: Vec<Call>,
     limit: Duration,
 ) -> Result<Vec<Value>, Failure> {
-    let mut answers: Vec<Option<Value>> = vec![None; calls.len()];
+    let calls = calls.into_iter().map(|call| {
+        let router = Arc::clone(router);
+        async move { run(&router, which, call, limit).await }
+    });
+    all(calls).await
+}
+
+/// Does many things at once; the outcomes in the same order, or the first failure once all have
+/// been tried: none is held back because another's server is down.
+pub(super) async fn all<T, F>(tasks: impl Iterator<Item = F>) -> Result<Vec<T>, Failure>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, Failure>> + Send + 'static,
+{
+    let mut done: Vec<Option<T>> = Vec::new();
     let mut failed = None;
-    let mut calls = calls.into_iter().enumerate();
+    let mut tasks = tasks.enumerate();
     let mut under_way = JoinSet::new();
     loop {
         while under_way.len() < AT_ONCE
-            && let Some((at, call)) = calls.next()
+            && let Some((at, task)) = tasks.next()
         {
-            let router = Arc::clone(router);
-            under_way.spawn(async move { (at, run(&router, which, call, limit).await) });
+            done.push(None);
+            under_way.spawn(async move { (at, task.await) });
         }
         match under_way.join_next().await {
             None => break,
-            Some(Ok((at, Ok(answer)))) => answers[at] = Some(answer),
+            Some(Ok((at, Ok(outcome)))) => done[at] = Some(outcome),
             Some(Ok((_, Err(failure)))) => failed = failed.or(Some(failure)),
             Some(Err(e)) => {
                 failed =
@@ -61,7 +102,7 @@ pub(super) async fn fan_out(
         }
     }
     match failed {
-        None => Ok(answers.into_iter().flatten().collect()),
+        None => Ok(done.into_iter().flatten().collect()),
         Some(failure) => Err(failure),
     }
 }

@@ -150,9 +150,14 @@ impl SlotMap {
         &self.replicas
     }
 
+    /// How many slots no server serves.
+    pub(super) fn unserved(&self) -> usize {
+        self.owners.iter().filter(|owner| owner.is_none()).count()
+    }
+
     /// Whether no server serves some slot.
     pub(super) fn has_gap(&self) -> bool {
-        self.owners.iter().any(Option::is_none)
+        self.unserved() > 0
     }
 }
 

@@ -20,7 +20,7 @@ use redis::Value;
 
 use self::fan::{Which, fan_out};
 use self::patrol::Patrol;
-use self::router::{Operation, Router};
+use self::router::Router;
 use super::connect::Part;
 use super::failure::Failure;
 use super::keys::{self, LockKeys};
@@ -44,6 +44,22 @@ pub(in crate::store) struct ClusterStore {
     patrol: Patrol,
     /// The longest TTL of the job list that registered here, in milliseconds.
     longest: AtomicU64,
+}
+
+/// How a Cluster is laid out, for those who judge whether it is set up well.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    /// How to get into each server that serves slots.
+    pub(crate) primaries: Vec<RedisSettings>,
+    /// How many slots are served by nobody.
+    pub(crate) unserved: usize,
+    /// Whether its servers find it in order.
+    pub(crate) in_order: bool,
+}
+
+/// Asks the servers of a Cluster how it is laid out.
+pub(crate) async fn layout_of(settings: &ClusterSettings) -> Result<Layout, StoreError> {
+    Ok(Router::new(settings)?.layout().await?)
 }
 
 #[derive(Debug)]
@@ -72,26 +88,6 @@ impl ClusterStore {
         self.router.prefix()
     }
 
-    /// Asks again for a lease that its server may have forgotten.
-    async fn reassert(&self, renewal: &Renewal, limit: Duration) -> Result<RenewReply, Failure> {
-        let call = finish::reassert_call(self.prefix(), &[renewal]);
-        let answer = fan::run(&self.router, |s| &s.reassert, call, limit).await?;
-        let replies = finish::renew_read(answer, 1)?;
-        let reply = replies
-            .into_iter()
-            .flatten()
-            .next()
-            .ok_or_else(|| Failure::corrupt("a renewal was not answered".to_owned()))?;
-        if reply == RenewReply::Renewed {
-            tracing::warn!(
-                lock = renewal.lock.name,
-                run = %renewal.tenure.run_id,
-                "its server has lost data, and this lease with it: taken back by its holder"
-            );
-        }
-        Ok(reply)
-    }
-
     async fn run(&self, which: Which, call: Call) -> Result<Value, Failure> {
         fan::run(&self.router, which, call, RESPONSE_TIMEOUT).await
     }
@@ -102,7 +98,12 @@ impl Store for ClusterStore {
     async fn claim(&self, claim: &Claim) -> Result<ClaimReply, StoreError> {
         let longest = Duration::from_millis(self.longest.load(Ordering::Relaxed));
         let call = claim::call(self.prefix(), claim, longest);
-        Ok(claim::read(self.run(|s| &s.claim, call).await?)?)
+        let heard = fan::hear(&self.router, |s| &s.claim, call, RESPONSE_TIMEOUT).await?;
+        let reply = claim::read(heard.value.clone())?;
+        if matches!(reply, ClaimReply::Granted { .. }) {
+            heard.replicated(&self.router, RESPONSE_TIMEOUT).await?;
+        }
+        Ok(reply)
     }
 
     fn place(&self, lock: &Lock) -> u64 {
@@ -113,20 +114,11 @@ impl Store for ClusterStore {
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<RenewReply>, StoreError> {
         let limit = finish::renew_limit(renewals);
         // One script for each lock: several in one would need one slot.
-        let calls = renewals
-            .iter()
-            .map(|renewal| finish::renew_call(self.prefix(), std::slice::from_ref(renewal)))
-            .collect();
-        let answers = fan_out(&self.router, |s| &s.renew, calls, limit).await?;
-        let mut replies = Vec::with_capacity(renewals.len());
-        for (renewal, answer) in renewals.iter().zip(answers) {
-            let known = finish::renew_read(answer, 1)?.into_iter().flatten().next();
-            replies.push(match known {
-                Some(reply) => reply,
-                None => self.reassert(renewal, limit).await?,
-            });
-        }
-        Ok(replies)
+        let tasks = renewals.iter().cloned().map(|renewal| {
+            let router = Arc::clone(&self.router);
+            async move { renew(&router, &renewal, limit).await }
+        });
+        Ok(fan::all(tasks).await?)
     }
 
     async fn finish(&self, finish: &Finish) -> Result<FinishReply, StoreError> {
@@ -189,8 +181,7 @@ impl Store for ClusterStore {
         }
         let command = reading::history_command(self.prefix(), job, lock, limit);
         let slot = slot::of(&LockKeys::of(self.prefix(), lock).runs(job));
-        let operation = Operation::Command(&command);
-        let answer = self.router.send(slot, operation, RESPONSE_TIMEOUT).await?;
+        let answer = self.router.send(slot, &command).await?;
         Ok(reading::history_read(answer, job)?)
     }
 
@@ -230,6 +221,34 @@ impl Store for ClusterStore {
         }
         Ok((marked > 0).then_some(marked))
     }
+}
+
+/// Renews one lease, and asks for it again when its server may have forgotten it.
+async fn renew(router: &Router, renewal: &Renewal, limit: Duration) -> Result<RenewReply, Failure> {
+    let prefix = router.prefix();
+    let read = |value| Ok::<_, Failure>(finish::renew_read(value, 1)?.into_iter().flatten().next());
+    let call = finish::renew_call(prefix, std::slice::from_ref(renewal));
+    let mut heard = fan::hear(router, |s| &s.renew, call, limit).await?;
+    let mut reply = read(heard.value.clone())?;
+    let forgotten = reply.is_none();
+    if forgotten {
+        let call = finish::reassert_call(prefix, &[renewal]);
+        heard = fan::hear(router, |s| &s.reassert, call, limit).await?;
+        reply = read(heard.value.clone())?;
+    }
+    let reply = reply.ok_or_else(|| Failure::corrupt("a renewal was not answered".to_owned()))?;
+    if reply != RenewReply::Renewed {
+        return Ok(reply);
+    }
+    heard.replicated(router, limit).await?;
+    if forgotten {
+        tracing::warn!(
+            lock = renewal.lock.name,
+            run = %renewal.tenure.run_id,
+            "its server has lost data, and this lease with it: taken back by its holder"
+        );
+    }
+    Ok(reply)
 }
 
 /// How many keys of one server begin with our prefix.

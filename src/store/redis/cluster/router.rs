@@ -13,11 +13,13 @@ use redis::{Cmd, ConnectionAddr, Value};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use super::Layout;
 use super::map::{Address, SlotMap, Trust};
 use crate::names::Prefix;
+use crate::store::redis::barrier::Trace;
 use crate::store::redis::connect::{Part, connection_info};
 use crate::store::redis::failure::{Failure, Redirect};
-use crate::store::redis::link::{Call, Link, RESPONSE_TIMEOUT};
+use crate::store::redis::link::{Call, Link, RESPONSE_TIMEOUT, Way};
 use crate::store::redis::reply::text;
 use crate::store::redis::script::{Script, Scripts};
 use crate::store::{ClusterSettings, RedisSettings, Secret};
@@ -39,21 +41,37 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// What is sent.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Operation<'a> {
+enum Operation<'a> {
     Script(&'a Script, &'a Call),
     Command(&'a Cmd),
 }
 
+/// How a server is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    /// As the one that serves the slot.
+    Plain,
+    /// As the one that the slot is on its way to.
+    Asking,
+}
+
 impl Operation<'_> {
-    async fn send(self, link: &Arc<Link>, ask: bool, limit: Duration) -> Result<Value, Failure> {
-        match (self, ask) {
-            (Self::Script(script, call), false) => link.run(script, call, limit).await,
+    async fn send(
+        self,
+        link: &Arc<Link>,
+        manner: Manner,
+        limit: Duration,
+    ) -> Result<(Value, Way), Failure> {
+        match (self, manner) {
+            (Self::Script(script, call), Manner::Plain) => link.run_by(script, call, limit).await,
             // In full: there is no second try after NOSCRIPT.
-            (Self::Script(script, call), true) => {
+            (Self::Script(script, call), Manner::Asking) => {
                 link.send_asking(script.in_full(call), limit).await
             }
-            (Self::Command(command), false) => link.send(command).await,
-            (Self::Command(command), true) => link.send_asking(command.clone(), limit).await,
+            (Self::Command(command), Manner::Plain) => link.send_by(command, limit).await,
+            (Self::Command(command), Manner::Asking) => {
+                link.send_asking(command.clone(), limit).await
+            }
         }
     }
 }
@@ -108,21 +126,52 @@ impl Router {
         &self.seeds[0].1
     }
 
-    /// Sends an operation to whoever serves the slot.
-    pub(super) async fn send(
+    /// Runs a script on whoever serves the slot.
+    pub(super) async fn run(
         &self,
         slot: u16,
-        operation: Operation<'_>,
+        script: &Script,
+        call: &Call,
         limit: Duration,
-    ) -> Result<Value, Failure> {
+    ) -> Result<(Value, Way), Failure> {
+        let operation = Operation::Script(script, call);
         let answer = self.send_about(slot, operation, limit).await;
-        answer.map_err(|failure| {
-            if self.is_in_order() {
-                failure.in_part()
-            } else {
-                failure
-            }
-        })
+        answer.map_err(|failure| self.weighed(failure))
+    }
+
+    /// Sends a command to whoever serves the slot.
+    pub(super) async fn send(&self, slot: u16, command: &Cmd) -> Result<Value, Failure> {
+        let operation = Operation::Command(command);
+        let answer = self.send_about(slot, operation, RESPONSE_TIMEOUT).await;
+        answer
+            .map(|(value, _)| value)
+            .map_err(|failure| self.weighed(failure))
+    }
+
+    /// Waits until as many replicas as configured know of what was answered about the slot.
+    pub(super) async fn replicated(
+        &self,
+        slot: u16,
+        way: &Way,
+        limit: Duration,
+    ) -> Result<(), Failure> {
+        let marker = super::slot::marker(self.prefix(), slot);
+        let passed = way.replicated(Trace::Marker(&marker), limit).await;
+        if let Err(failure) = passed {
+            // Another server may have taken its place, and the replicas with it.
+            self.refresh().await;
+            return Err(self.weighed(failure));
+        }
+        Ok(())
+    }
+
+    /// A failure, as one of a part when the others go on.
+    fn weighed(&self, failure: Failure) -> Failure {
+        if self.is_in_order() {
+            failure.in_part()
+        } else {
+            failure
+        }
     }
 
     /// Whether the Cluster as such is up, as far as is known.
@@ -137,27 +186,27 @@ impl Router {
         slot: u16,
         operation: Operation<'_>,
         limit: Duration,
-    ) -> Result<Value, Failure> {
+    ) -> Result<(Value, Way), Failure> {
         let began = Instant::now();
         let mut at = self.owner(slot).await?;
-        let mut ask = false;
+        let mut manner = Manner::Plain;
         for _ in 0..=REDIRECTS {
             let link = self.link(&at);
-            let failure = match operation.send(&link, ask, limit).await {
-                Ok(value) => return Ok(value),
+            let failure = match operation.send(&link, manner, limit).await {
+                Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
-            (at, ask) = match failure.redirect() {
-                Some(Redirect::Moved(to)) => (self.moved(slot, &at, to, &failure)?, false),
-                Some(Redirect::Ask(to)) => (read_address(to, &at, &failure)?, true),
+            (at, manner) = match failure.redirect() {
+                Some(Redirect::Moved(to)) => (self.moved(slot, &at, to, &failure)?, Manner::Plain),
+                Some(Redirect::Ask(to)) => (read_address(to, &at, &failure)?, Manner::Asking),
                 Some(Redirect::Again) if began.elapsed() < limit => {
                     tokio::time::sleep(AGAIN).await;
-                    (at, ask)
+                    (at, manner)
                 }
                 None if failure.is_outage() && began.elapsed() <= limit * 2 => {
                     self.refresh().await;
                     match self.known_owner(slot) {
-                        Some(owner) if owner != at => (owner, false),
+                        Some(owner) if owner != at => (owner, Manner::Plain),
                         _ => return Err(failure),
                     }
                 }
@@ -203,6 +252,22 @@ impl Router {
                 .collect()),
             (_, failed) => Err(failed.unwrap_or_else(no_map)),
         }
+    }
+
+    /// What the newest map says of the Cluster as a whole.
+    pub(super) async fn layout(&self) -> Result<Layout, Failure> {
+        self.refresh().await;
+        let state = self.state();
+        if let Some(failed) = &state.failed {
+            return Err(failed.clone());
+        }
+        let map = state.map.as_ref().ok_or_else(no_map)?;
+        let primaries = map.primaries();
+        Ok(Layout {
+            primaries: primaries.iter().map(|at| self.settings(at)).collect(),
+            unserved: map.unserved(),
+            in_order: map.trust.in_order,
+        })
     }
 
     /// How to get into the servers, each time beginning with another one.
