@@ -10,7 +10,7 @@ use super::keys::{self, LockKeys};
 use super::link::Call;
 use super::record;
 use super::reply::Items;
-use crate::names::{HostName, JobName, Prefix, RunId};
+use crate::names::{JobName, Prefix, RunId};
 use crate::store::protocol::holder;
 use crate::store::word::Word;
 use crate::store::{

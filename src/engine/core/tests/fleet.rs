@@ -14,9 +14,7 @@ use super::bench::{Every, policy};
 use crate::config::{CatchUp, OnCrash, OnOverlap};
 use crate::names::{HostName, JobName, LockName, RunId, Token};
 use crate::store::protocol::{self, Clock, Effect, JobState, Key, LockState, Past};
-use crate::store::{
-    Claim, Due, Fingerprint, Finish, Kind, Lock, Outcome, Record, Registration, Settle,
-};
+use crate::store::{Claim, Fingerprint, Finish, Kind, Lock, Outcome, Record, Registration, Settle};
 use crate::time::{BootInstant, Timestamp};
 
 const START: i64 = 1_000_000;
