@@ -87,8 +87,9 @@ fn every_right(list: &str, servers: usize) -> (Output, Vec<Value>) {
         let said = cronlatch(&["doctor", "-c", list, "--json"]);
         let findings = said.json_lines().remove(0)["findings"].take();
         let findings = findings.as_array().unwrap().iter();
-        let rights: Vec<_> = findings.filter(|f| f["id"] == "store.rights").collect();
-        (rights.len() == servers).then(|| (said.clone(), rights.into_iter().cloned().collect()))
+        let rights = findings.filter(|f| f["id"] == "store.rights").cloned();
+        let rights: Vec<Value> = rights.collect();
+        (rights.len() == servers).then_some((said, rights))
     })
 }
 
