@@ -5,7 +5,7 @@ use std::time::Duration;
 use cronlatch::store::{RenewReply, Store, StoreError, StoreSettings, check_url, open};
 use serde_json::{Value, json};
 
-use super::{answer, claim, finish, grant, renew};
+use super::{claim, declare_new, finish, grant, renew};
 use crate::support::redis::{PASSWORD, documented_cluster_rights, write_certificates};
 use crate::support::wait::{LIMIT, wait_for};
 use crate::support::{Cluster, Output, cronlatch};
@@ -28,7 +28,7 @@ async fn tls_and_users_hold_for_every_server_that_is_found_through_one() {
         open_as(&settings)
     };
     let store = with(&dir.path().join("ca.pem"));
-    assert_eq!(answer(async || store.init().await).await, None);
+    declare_new(&cluster, &store).await;
     for primary in 0..3 {
         let one = claim(&cluster.name_on(primary, "lock"));
         grant(&store, &one).await;
@@ -86,9 +86,8 @@ fn every_right(list: &str, servers: usize) -> (Output, Vec<Value>) {
     wait_for("doctor reaches all servers", || {
         let said = cronlatch(&["doctor", "-c", list, "--json"]);
         let findings = said.json_lines().remove(0)["findings"].take();
-        let findings = findings.as_array().unwrap().iter();
-        let rights = findings.filter(|f| f["id"] == "store.rights").cloned();
-        let rights: Vec<Value> = rights.collect();
+        let findings = findings.as_array().unwrap().iter().cloned();
+        let rights: Vec<_> = findings.filter(|f| f["id"] == "store.rights").collect();
         (rights.len() == servers).then_some((said, rights))
     })
 }
