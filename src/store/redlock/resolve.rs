@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use super::transact::{Outcomes, judge, proposal};
+use super::judge::judge;
+use super::propose::proposal;
+use super::transact::Outcomes;
 use super::view::{Counting, count, merge};
 use crate::names::Token;
 use crate::store::protocol::{Clock, Effect, JobState, LockState};
