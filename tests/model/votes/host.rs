@@ -171,7 +171,7 @@ impl World {
                 resolve(at, &views, QUORUM, Some(&token), |lock, job, clock| {
                     let (reply, effects) = protocol::claim(lock, job, clock, &claim);
                     let taken = matches!(reply, ClaimReply::Granted { .. });
-                    (self.then(rules, reply), effects, taken)
+                    (Self::then(rules, &reply), effects, taken)
                 })
             }
             Wish::Finish => {
@@ -215,12 +215,12 @@ impl World {
         }
     }
 
-    fn then(&self, rules: &Rules, reply: ClaimReply) -> Then {
+    fn then(rules: &Rules, reply: &ClaimReply) -> Then {
         match reply {
-            ClaimReply::Granted { fence, .. } => Then::Start { fence },
+            ClaimReply::Granted { fence, .. } => Then::Start { fence: *fence },
             ClaimReply::Early { .. } | ClaimReply::Recovering { .. } => Then::Wait,
             ClaimReply::Gap { last, horizon } => {
-                let last = tick_of(last);
+                let last = tick_of(*last);
                 let horizon = horizon.map_or(last, tick_of);
                 let gap = rules.occurrences.iter();
                 let unknown = gap.filter(|at| last < **at && **at <= horizon).copied();

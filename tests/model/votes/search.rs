@@ -58,7 +58,7 @@ impl Votes {
                 then: Then::Start { .. },
                 ..
             } if me.up && world.left.give_ups > 0 && *sent < world.now => {
-                steps.push(Step::GiveUp(host))
+                steps.push(Step::GiveUp(host));
             }
             _ => {}
         }
