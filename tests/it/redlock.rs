@@ -439,6 +439,36 @@ async fn answers_lost_on_the_way_leave_nothing_behind_that_blocks_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_that_took_longer_than_its_lease_is_none() {
+    let scene = Scene::new(LONG).await;
+    let proxies: Vec<Proxy> = scene.servers.iter().map(|s| Proxy::to(s.port())).collect();
+    let by_proxy: Vec<String> = scene
+        .servers
+        .iter()
+        .zip(&proxies)
+        .map(|(server, proxy)| server.url_via(proxy.port()))
+        .collect();
+    let far_away = store_at(&by_proxy);
+    let claim = |who: &str, ttl: Duration| Claim {
+        ttl,
+        what: What::Lock,
+        ..scene.claim(who, 1)
+    };
+    granted(&*far_away, &claim("a", LONG)).await;
+    for server in &scene.servers {
+        server.command(&["DEL", "cronlatch:{l}:lock", "cronlatch:{l}:state"]);
+    }
+    // Three times there and back take 120 ms, and each is in time.
+    for proxy in &proxies {
+        proxy.set(Mode::Delay(Duration::from_millis(20)));
+    }
+    let late = far_away
+        .claim(&claim("b", Duration::from_millis(100)))
+        .await;
+    assert!(matches!(late, Err(StoreError::Unreachable(_))), "{late:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_is_set_again_where_it_was_lost_and_taken_only_by_a_majority() {
     let mut scene = Scene::new(LONG).await;
     scene.granted("a", 1).await;

@@ -1,15 +1,18 @@
 //! The store on several independent servers, of which a majority decides (Redlock).
 //!
 //! Every node has the keys and the meaning of a single server. [`transact`] has the two phases in
-//! which a majority takes a change, [`view`] what their views say together, [`ask`] the nodes
-//! themselves, [`member`] what one of them does, in plain form; [`mend`] and [`tend`] bring one up
-//! that was away. The rules are those of [`protocol`](super::protocol), applied to what a majority
-//! knows. Renewals go to all nodes at once: they change no ledger.
+//! which a majority takes a change ([`hear`], [`propose`]), [`view`] what the nodes say together,
+//! [`judge`] the rules of [`protocol`](super::protocol), applied to that; [`ask`] asks the nodes,
+//! [`mend`] and [`tend`] bring one up that was away, [`member`] is what one of them does, in plain
+//! form. Renewals go to all nodes at once: they change no ledger.
 
 mod ask;
 mod condition;
+mod hear;
+mod judge;
 mod member;
 mod mend;
+mod propose;
 mod reads;
 mod renew;
 mod tend;

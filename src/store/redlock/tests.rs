@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use super::condition::judge;
+use super::mend::rising;
 use super::reads::union;
 use super::renew::Tally;
 use super::view::{Counting, count, merge, quorum};
 use crate::names::{JobName, RunId, Token};
 use crate::store::protocol::{JobState, Key, Open};
-use crate::store::redis::node::{Ballot, Held, JobView, LockView, Said, View};
-use crate::store::{Kind, Outcome, Record, RenewReply};
+use crate::store::redis::node::{Ballot, Held, JobView, Ledger, LockView, Said, Standing, View};
+use crate::store::{Condition, Kind, NodeStanding, Outcome, Record, RenewReply, StoreError};
 use crate::time::Timestamp;
 
 const NOW: u64 = 1_700_000_000_000_000;
@@ -305,4 +307,100 @@ fn a_proposal_that_can_find_no_majority_any_more_never_started_anything() {
     }
     let merged = all(&[knows.clone(), knows, denies]);
     assert!(merged.job.unwrap().open.is_some() && !merged.doubt);
+}
+
+#[test]
+fn a_fence_rises_above_all_that_any_node_knows_of() {
+    let with = |number: u64, fence: u64| View {
+        lock: LockView {
+            ballot: ballot(number),
+            fence,
+            ..view().lock
+        },
+        ..view()
+    };
+    // Taken by a minority whose proposal was older.
+    let views = [with(5, 10), with(4, 12), with(5, 10)];
+    let merged = merge(&views, &[0, 2], 2, (true, None));
+    assert_eq!(merged.lock.fence, 12);
+}
+
+#[test]
+fn a_copied_history_lies_in_order_whatever_the_places_were() {
+    let record = |n: i64| Record {
+        job: JobName::parse("j").expect("a name"),
+        run_id: Some(RunId::from_text(&format!("r{n}"))),
+        kind: Kind::Schedule,
+        scheduled_at: Some(Timestamp::from_millis(n)),
+        until: None,
+        count: None,
+        started_at: None,
+        finished_at: None,
+        host: None,
+        outcome: Outcome::Succeeded,
+        reason: None,
+        by: None,
+        exit_code: None,
+        signal: None,
+        attempts: 1,
+        fence: None,
+        output_tail: None,
+    };
+    let newest_first = vec![
+        ((7, 0), record(3)),
+        ((7, 0), record(2)),
+        ((0, 0), record(1)),
+    ];
+    let places: Vec<_> = rising(newest_first)
+        .into_iter()
+        .map(|(place, record)| (place, record.scheduled_at.map(Timestamp::millis)))
+        .collect();
+    // A stream has no entry 0-0.
+    let expected = [((0, 1), Some(1)), ((7, 0), Some(2)), ((7, 1), Some(3))];
+    assert_eq!(places, expected);
+}
+
+#[test]
+fn a_node_counts_again_for_all_jobs_that_it_was_told_of() {
+    use Ledger::{Absent, Forgotten, Known, Nothing};
+
+    let standing = |lost_at: Option<i64>, recovering: u64, ledgers: &[Ledger]| {
+        Ok(Standing {
+            new: false,
+            lost_at: lost_at.map(Timestamp::from_millis),
+            recovering: ms(recovering),
+            longest: ms(1000),
+            ledgers: ledgers.to_vec(),
+        })
+    };
+    let judged = |said: &[Result<Standing, StoreError>]| {
+        let shown = (0..said.len()).map(|n| n.to_string()).collect();
+        judge(shown, said, 2)
+    };
+    let sound = || standing(None, 0, &[Known, Known, Nothing]);
+    let told = judged(&[
+        sound(),
+        standing(Some(7), 0, &[Known, Forgotten, Absent]),
+        standing(Some(8), 500, &[Absent, Absent, Absent]),
+    ]);
+    let of = |told: &Condition, at: usize| told.nodes[at].standing.clone();
+    let lost_at = Timestamp::from_millis;
+    assert_eq!(of(&told, 0), NodeStanding::Counts);
+    // The third job is unknown to all.
+    let repairing = NodeStanding::Repairing {
+        lost_at: lost_at(7),
+        jobs: 1,
+    };
+    assert_eq!(of(&told, 1), repairing);
+    let recovering = NodeStanding::Recovering {
+        lost_at: lost_at(8),
+        remaining: ms(500),
+    };
+    assert_eq!(of(&told, 2), recovering);
+    assert_eq!((told.lost_at, told.recovering), (None, Duration::ZERO));
+
+    let away = Err(StoreError::Unreachable("gone".to_owned()));
+    let told = judged(&[sound(), away, standing(Some(8), 500, &[Known; 3])]);
+    assert!(matches!(of(&told, 1), NodeStanding::Away { .. }));
+    assert_eq!((told.lost_at, told.recovering), (Some(lost_at(8)), ms(500)));
 }

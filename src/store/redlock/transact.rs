@@ -10,33 +10,21 @@
 //! Who loses the vote only reads: once a majority agrees on a state that answers the request as it
 //! is, that is the answer.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::ask::{Answer, Nodes};
-use super::mend::mend;
-use super::view::{Counting, Merged, count, merge};
-use crate::lease::timing;
+use super::ask::Nodes;
+use super::hear::Heard;
+use super::judge::judge;
+use super::propose::{Proposed, Verdict, proposal, validity};
+use super::view::{Counting, count, merge};
 use crate::names::{JobName, Token};
-use crate::store::protocol::{Clock, Effect, JobState, LockState, REASON_INTERRUPTED};
-use crate::store::redis::node::{
-    Ballot, JobView, Lease, Mode, Node, Place, Proposal, Said, Taken, View,
-};
-use crate::store::{Lock, Outcome, Record, RedlockSettings, StoreError};
-
-/// How long others let the holder of the vote finish what it began.
-const VOTE: Duration = Duration::from_millis(1500);
+use crate::store::protocol::{Clock, Effect, JobState, LockState};
+use crate::store::redis::node::{Ballot, Mode, Place, Said, View};
+use crate::store::{Lock, RedlockSettings, StoreError};
 
 /// How long hosts step aside for one another before a request counts as unanswered.
 const CONTENTION_LIMIT: Duration = Duration::from_secs(10);
-
-/// The shortest time a node gets to answer.
-const SHORTEST_LIMIT: Duration = Duration::from_millis(100);
-
-/// Why a run is `unknown` whose lease ended without a word.
-const REASON_DOUBT: &str = "its lease ended, and only a minority of the nodes knew of it: whether \
-                            it ran cannot be told";
 
 /// What a request is about.
 #[derive(Debug, Clone)]
@@ -97,15 +85,6 @@ enum Attempt<R> {
     Failed(StoreError),
 }
 
-/// The state after the rules were applied.
-struct Judged<R> {
-    lock: LockState,
-    job: Option<JobState>,
-    doubt: bool,
-    outcomes: Outcomes<R>,
-    changed: bool,
-}
-
 /// The nodes, and how patiently they are asked.
 #[derive(Debug)]
 pub(super) struct Majority {
@@ -114,7 +93,7 @@ pub(super) struct Majority {
     retry_delay: (Duration, Duration),
     longest: AtomicU64,
     /// All nodes were heard out once: they are as many servers as they should be.
-    looked: AtomicBool,
+    pub(super) looked: AtomicBool,
 }
 
 impl Majority {
@@ -337,325 +316,11 @@ impl Majority {
         }
     }
 
-    /// The vote of the first node that answers.
-    async fn first(
-        &self,
-        place: &Place,
-        ballot: Ballot,
-    ) -> Result<Result<(usize, View), StoreError>, StoreError> {
-        let mut errors: Vec<Answer<()>> = Vec::new();
-        let limit = limit(place.ttl);
-        for at in self.nodes.order(&place.lock.name) {
-            let node = self.nodes.get(at);
-            match node.look(place, (Mode::Vote, ballot), VOTE, limit).await {
-                Ok(view) => {
-                    self.longest(view.longest);
-                    self.nodes.note(at, &view)?;
-                    return Ok(Ok((at, view)));
-                }
-                Err(error) => {
-                    self.nodes.note_failure(at, &error)?;
-                    errors.push((at, Err(error)));
-                    // Without a majority there is no use in a vote.
-                    if errors.len() > self.nodes.len() - self.nodes.quorum() {
-                        break;
-                    }
-                }
-            }
-        }
-        let answered = self.nodes.len() - errors.len();
-        Ok(Err(self.nodes.too_few(answered, &errors)))
-    }
-
-    /// Whether the views alone cannot tell that a majority knows of the open run.
-    fn is_in_doubt(&self, views: &[View], subject: &Subject<'_>) -> bool {
-        let quorum = self.nodes.quorum();
-        match count(views, quorum) {
-            Counting::On { counted, .. } if views.len() < self.nodes.len() => {
-                merge(
-                    views,
-                    &counted,
-                    quorum,
-                    (subject.lock.exclusive, subject.me),
-                )
-                .doubt
-            }
-            _ => false,
-        }
-    }
-
-    /// Looks at many nodes at once, until enough of them answered for a decision.
-    pub(super) async fn look(
-        &self,
-        place: &Place,
-        which: impl Iterator<Item = usize>,
-        question: (Mode, Ballot),
-        views: Vec<View>,
-    ) -> Result<Heard, StoreError> {
-        // The first time all are heard out: a wrong list of nodes must not go unnoticed.
-        let all = !self.looked.load(Ordering::Relaxed);
-        let heard = self.hear(place, which, question, views, all).await?;
-        if all && heard.views.len() >= self.nodes.quorum() {
-            self.say_missing(&heard.errors);
-            self.looked.store(true, Ordering::Relaxed);
-        }
-        Ok(heard)
-    }
-
-    /// As [`Self::look`], or until all have answered.
-    async fn hear(
-        &self,
-        place: &Place,
-        which: impl Iterator<Item = usize>,
-        question: (Mode, Ballot),
-        mut views: Vec<View>,
-        all: bool,
-    ) -> Result<Heard, StoreError> {
-        let limit = limit(place.ttl);
-        let mut answers = self.nodes.ask(which, |node| {
-            let place = place.clone();
-            async move { node.look(&place, question, VOTE, limit).await }
-        });
-        let (mut errors, mut heard_at) = (Vec::new(), Vec::new());
-        let quorum = self.nodes.quorum();
-        let enough = |views: &[View]| {
-            !all && matches!(count(views, quorum), Counting::On { horizon: None, .. })
-        };
-        while !enough(&views) {
-            let Some((at, answer)) = answers.recv().await else {
-                break;
-            };
-            match answer {
-                Ok(view) => {
-                    self.longest(view.longest);
-                    self.nodes.note(at, &view)?;
-                    heard_at.push(at);
-                    views.push(view);
-                }
-                Err(error) => {
-                    self.nodes.note_failure(at, &error)?;
-                    errors.push((at, Err(error)));
-                }
-            }
-        }
-        Ok(Heard {
-            views,
-            at: heard_at,
-            errors,
-        })
-    }
-
-    fn say_missing(&self, errors: &[Answer<()>]) {
-        if errors.is_empty() || self.looked.load(Ordering::Relaxed) {
-            return;
-        }
-        let missing: Vec<String> = errors
-            .iter()
-            .map(|(at, _)| self.nodes.get(*at).shown())
-            .collect();
-        tracing::warn!(
-            "{} of {} nodes do not answer ({}); going on with the majority",
-            missing.len(),
-            self.nodes.len(),
-            missing.join(", ")
-        );
-    }
-
-    /// Proposes to all nodes; done as soon as a majority took it.
-    async fn propose(&self, proposal: &Proposal, forgotten: bool) -> Verdict {
-        let proposal = Arc::new(proposal.clone());
-        let limit = limit(proposal.place.ttl);
-        let mut answers = self.nodes.ask(0..self.nodes.len(), |node| {
-            let (proposal, all) = (Arc::clone(&proposal), self.nodes.all());
-            async move {
-                let accepted = node.propose(&proposal, limit).await?;
-                if let (Some(lacks), Some(job)) = (accepted.lacks, proposal.place.job.clone()) {
-                    let lock = proposal.place.lock.clone();
-                    tokio::spawn(mend(all, node, (job, lock), lacks));
-                }
-                Ok(accepted.taken)
-            }
-        });
-        let (mut taken, mut answered, mut outbid) = (0, 0, false);
-        let mut errors = Vec::new();
-        while let Some((at, answer)) = answers.recv().await {
-            match answer {
-                Ok(Taken::Yes) => {
-                    answered += 1;
-                    taken += 1;
-                }
-                Ok(Taken::Forgetful) => {
-                    answered += 1;
-                    taken += usize::from(forgotten);
-                }
-                Ok(Taken::Recovering) => answered += 1,
-                Ok(Taken::Outbid | Taken::Held) => {
-                    answered += 1;
-                    outbid = true;
-                }
-                Err(error) => errors.push((at, Err(error))),
-            }
-            if taken >= self.nodes.quorum() {
-                return Verdict::Taken;
-            }
-        }
-        if outbid {
-            Verdict::Outbid
-        } else {
-            Verdict::TooFew(self.nodes.too_few(answered, &errors))
-        }
-    }
-
-    fn withdraw(&self, proposal: &Proposal) {
-        let (lock, ballot) = (proposal.place.lock.clone(), proposal.ballot);
-        let Some(token) = proposal.lock.token.clone() else {
-            return;
-        };
-        // Nobody waits for it: what cannot be withdrawn ends with its TTL.
-        drop(self.nodes.ask(0..self.nodes.len(), |node| {
-            let (lock, token) = (lock.clone(), token.clone());
-            async move { node.withdraw(&lock, ballot, &token).await }
-        }));
-    }
-
-    fn yield_vote(&self, first: usize, place: &Place, ballot: Ballot) {
-        drop(self.nodes.ask(std::iter::once(first), |node: Arc<Node>| {
-            let place = place.clone();
-            async move {
-                node.look(&place, (Mode::Yield, ballot), VOTE, Node::RESPONSE_TIMEOUT)
-                    .await
-                    .map(drop)
-            }
-        }));
-    }
-
     fn jittered(&self) -> Duration {
         let (least, most) = self.retry_delay;
         let share = u32::try_from(random() >> 48).unwrap_or(0);
         least + most.saturating_sub(least) * share / 65_536
     }
-}
-
-/// What the nodes answered.
-#[derive(Debug)]
-pub(super) struct Heard {
-    pub(super) views: Vec<View>,
-    /// The nodes that were asked and answered.
-    at: Vec<usize>,
-    pub(super) errors: Vec<Answer<()>>,
-}
-
-impl Heard {
-    fn knows(&self, node: usize) -> bool {
-        self.at.contains(&node) || self.errors.iter().any(|(at, _)| *at == node)
-    }
-}
-
-/// Whether a majority took a proposal, and with it the vote is given back.
-#[derive(PartialEq, Eq)]
-enum Proposed {
-    Yes,
-    No,
-}
-
-enum Verdict {
-    Taken,
-    Outbid,
-    TooFew(StoreError),
-}
-
-fn judge<R>(
-    merged: &Merged,
-    rules: &impl Fn(&mut LockState, &mut Option<JobState>, Clock) -> Outcomes<R>,
-) -> Judged<R> {
-    let (mut lock, mut job) = (merged.lock.clone(), merged.job.clone());
-    let mut outcomes = rules(&mut lock, &mut job, merged.clock);
-    let changed =
-        lock != merged.lock || job != merged.job || outcomes.taken || !outcomes.effects.is_empty();
-    let before = merged.job.as_ref().and_then(|job| job.open.as_ref());
-    if let Some(open) = before.filter(|_| merged.doubt) {
-        for effect in &mut outcomes.effects {
-            if let Effect::Append { record, .. } = effect {
-                doubt(record, open.run_id.as_str());
-            }
-        }
-    }
-    let same_run = job
-        .as_ref()
-        .and_then(|job| job.open.as_ref())
-        .is_some_and(|open| before.is_some_and(|before| before.token == open.token));
-    Judged {
-        doubt: merged.doubt && same_run && !outcomes.taken,
-        lock,
-        job,
-        outcomes,
-        changed,
-    }
-}
-
-fn doubt(record: &mut Record, run: &str) {
-    let of_it = record.run_id.as_ref().is_some_and(|id| id.as_str() == run);
-    if of_it && record.reason.as_deref() == Some(REASON_INTERRUPTED) {
-        record.outcome = Outcome::Unknown;
-        record.reason = Some(REASON_DOUBT.to_owned());
-    }
-}
-
-fn proposal<R>(
-    place: &Place,
-    ballot: Ballot,
-    merged: &Merged,
-    judged: &Judged<R>,
-    ttl: Duration,
-) -> Proposal {
-    let mut proposal = Proposal {
-        ballot,
-        place: place.clone(),
-        lock: judged.lock.clone(),
-        lease: if judged.outcomes.taken {
-            Lease::Take(ttl)
-        } else {
-            Lease::Stay(merged.left)
-        },
-        job: judged.job.clone().map(|state| JobView {
-            ballot,
-            state,
-            doubt: judged.doubt,
-            horizon: merged.clock.past.horizon,
-        }),
-        base: merged.base,
-        records: Vec::new(),
-        keep: None,
-        released: false,
-    };
-    for effect in &judged.outcomes.effects {
-        match effect {
-            Effect::Append {
-                record,
-                keep,
-                follows,
-            } => {
-                proposal.records.push(((**record).clone(), *follows));
-                proposal.keep = proposal.keep.or(*keep);
-            }
-            Effect::Released => proposal.released = true,
-        }
-    }
-    proposal
-}
-
-/// How long a lease may have been in the making: its TTL less what clocks drift apart, 1 % and
-/// 2 ms. Source: the description of Redlock, "Is the algorithm asynchronous?".
-fn validity(ttl: Duration) -> Duration {
-    ttl.saturating_sub(ttl / 100 + Duration::from_millis(2))
-}
-
-/// How long one node may take to answer.
-fn limit(ttl: Duration) -> Duration {
-    if ttl.is_zero() {
-        return Node::RESPONSE_TIMEOUT;
-    }
-    timing::response_timeout(ttl).max(SHORTEST_LIMIT)
 }
 
 fn random() -> u64 {

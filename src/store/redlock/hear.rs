@@ -1,0 +1,166 @@
+//! Phase 1: the vote of one node, the promises of the others, and what all of them know.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::ask::Answer;
+use super::transact::{Majority, Subject};
+use super::view::{Counting, count, merge};
+use crate::lease::timing;
+use crate::store::StoreError;
+use crate::store::redis::node::{Ballot, Mode, Node, Place, View};
+
+/// How long others let the holder of the vote finish what it began.
+pub(super) const VOTE: Duration = Duration::from_millis(1500);
+
+/// The shortest time a node gets to answer.
+const SHORTEST_LIMIT: Duration = Duration::from_millis(100);
+
+/// What the nodes answered.
+#[derive(Debug)]
+pub(super) struct Heard {
+    pub(super) views: Vec<View>,
+    /// The nodes that were asked and answered.
+    pub(super) at: Vec<usize>,
+    pub(super) errors: Vec<Answer<()>>,
+}
+
+impl Heard {
+    pub(super) fn knows(&self, node: usize) -> bool {
+        self.at.contains(&node) || self.errors.iter().any(|(at, _)| *at == node)
+    }
+}
+
+impl Majority {
+    /// The vote of the first node that answers.
+    pub(super) async fn first(
+        &self,
+        place: &Place,
+        ballot: Ballot,
+    ) -> Result<Result<(usize, View), StoreError>, StoreError> {
+        let mut errors: Vec<Answer<()>> = Vec::new();
+        let limit = limit(place.ttl);
+        for at in self.nodes.order(&place.lock.name) {
+            let node = self.nodes.get(at);
+            match node.look(place, (Mode::Vote, ballot), VOTE, limit).await {
+                Ok(view) => {
+                    self.longest(view.longest);
+                    self.nodes.note(at, &view)?;
+                    return Ok(Ok((at, view)));
+                }
+                Err(error) => {
+                    self.nodes.note_failure(at, &error)?;
+                    errors.push((at, Err(error)));
+                    // Without a majority there is no use in a vote.
+                    if errors.len() > self.nodes.len() - self.nodes.quorum() {
+                        break;
+                    }
+                }
+            }
+        }
+        let answered = self.nodes.len() - errors.len();
+        Ok(Err(self.nodes.too_few(answered, &errors)))
+    }
+
+    /// Whether the views alone cannot tell that a majority knows of the open run.
+    pub(super) fn is_in_doubt(&self, views: &[View], subject: &Subject<'_>) -> bool {
+        let quorum = self.nodes.quorum();
+        match count(views, quorum) {
+            Counting::On { counted, .. } if views.len() < self.nodes.len() => {
+                merge(
+                    views,
+                    &counted,
+                    quorum,
+                    (subject.lock.exclusive, subject.me),
+                )
+                .doubt
+            }
+            _ => false,
+        }
+    }
+
+    /// Looks at many nodes at once, until enough of them answered for a decision.
+    pub(super) async fn look(
+        &self,
+        place: &Place,
+        which: impl Iterator<Item = usize>,
+        question: (Mode, Ballot),
+        views: Vec<View>,
+    ) -> Result<Heard, StoreError> {
+        // The first time all are heard out: a wrong list of nodes must not go unnoticed.
+        let all = !self.looked.load(Ordering::Relaxed);
+        let heard = self.hear(place, which, question, views, all).await?;
+        if all && heard.views.len() >= self.nodes.quorum() {
+            self.say_missing(&heard.errors);
+            self.looked.store(true, Ordering::Relaxed);
+        }
+        Ok(heard)
+    }
+
+    /// As [`Self::look`], or until all have answered.
+    pub(super) async fn hear(
+        &self,
+        place: &Place,
+        which: impl Iterator<Item = usize>,
+        question: (Mode, Ballot),
+        mut views: Vec<View>,
+        all: bool,
+    ) -> Result<Heard, StoreError> {
+        let limit = limit(place.ttl);
+        let mut answers = self.nodes.ask(which, |node| {
+            let place = place.clone();
+            async move { node.look(&place, question, VOTE, limit).await }
+        });
+        let (mut errors, mut heard_at) = (Vec::new(), Vec::new());
+        let quorum = self.nodes.quorum();
+        let enough = |views: &[View]| {
+            !all && matches!(count(views, quorum), Counting::On { horizon: None, .. })
+        };
+        while !enough(&views) {
+            let Some((at, answer)) = answers.recv().await else {
+                break;
+            };
+            match answer {
+                Ok(view) => {
+                    self.longest(view.longest);
+                    self.nodes.note(at, &view)?;
+                    heard_at.push(at);
+                    views.push(view);
+                }
+                Err(error) => {
+                    self.nodes.note_failure(at, &error)?;
+                    errors.push((at, Err(error)));
+                }
+            }
+        }
+        Ok(Heard {
+            views,
+            at: heard_at,
+            errors,
+        })
+    }
+
+    fn say_missing(&self, errors: &[Answer<()>]) {
+        if errors.is_empty() || self.looked.load(Ordering::Relaxed) {
+            return;
+        }
+        let missing: Vec<String> = errors
+            .iter()
+            .map(|(at, _)| self.nodes.get(*at).shown())
+            .collect();
+        tracing::warn!(
+            "{} of {} nodes do not answer ({}); going on with the majority",
+            missing.len(),
+            self.nodes.len(),
+            missing.join(", ")
+        );
+    }
+}
+
+/// How long one node may take to answer.
+pub(super) fn limit(ttl: Duration) -> Duration {
+    if ttl.is_zero() {
+        return Node::RESPONSE_TIMEOUT;
+    }
+    timing::response_timeout(ttl).max(SHORTEST_LIMIT)
+}
