@@ -52,6 +52,7 @@ enum Step {
     Finish(Box<Finish>, Option<ClaimId>),
     Closed,
     Register,
+    Look,
     Settle(RunId),
     Woken(ClaimId),
     Renew(ClaimId),
@@ -268,6 +269,7 @@ impl Fleet {
             Step::StoreUp => self.feed(host, Event::StoreUp),
             Step::Closed => self.feed(host, Event::RunClosed { job: JOB }),
             Step::Register => self.register(host),
+            Step::Look => self.look(host),
             Step::Settle(run_id) => {
                 let clock = self.store_clock();
                 let settle = Settle {
@@ -328,6 +330,13 @@ impl Fleet {
         );
     }
 
+    fn look(&mut self, host: usize) {
+        let clock = self.store_clock();
+        let report = protocol::report(&name(), &self.state, true, self.job.as_ref(), clock);
+        let (job, open) = (JOB, report.open);
+        self.feed(host, Event::Found { job, open });
+    }
+
     fn feed(&mut self, host: usize, event: Event) {
         let now = self.clock(self.hosts[host].offset);
         let actions = self.hosts[host].core.handle(now, event);
@@ -381,6 +390,7 @@ impl Fleet {
             }
             Action::Settle { run_id, .. } => self.soon(host, Step::Settle(run_id)),
             Action::Register { .. } => self.soon(host, Step::Register),
+            Action::Look { .. } => self.soon(host, Step::Look),
             Action::StartAlone { .. } | Action::RecordSkips { .. } => {
                 panic!("this fleet always waits for its store")
             }
