@@ -16,6 +16,7 @@ mod request;
 mod settings;
 pub(crate) mod sqlite;
 pub(crate) mod url;
+mod word;
 
 use std::time::Duration;
 
