@@ -16,6 +16,7 @@ mod request;
 mod settings;
 pub(crate) mod sqlite;
 pub(crate) mod url;
+mod word;
 
 use std::time::Duration;
 
@@ -47,7 +48,8 @@ pub mod majority {
         View, finished_text,
     };
     pub use super::redlock::{
-        Counting, Here, Identity, Ledger, Member, Merged, Seat, count, merge, quorum,
+        Counting, Here, Identity, Ledger, Member, Merged, Resolved, Seat, count, merge, quorum,
+        resolve,
     };
 }
 

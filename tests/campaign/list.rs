@@ -61,9 +61,10 @@ pub(crate) fn text(ground: &Ground, log: &RunLog) -> String {
         "say sign $CRONLATCH_RUN_ID $CRONLATCH_ATTEMPT {}",
         "$(date +%s%3N)"
     );
+    // Longer than a lease, and than it is to its next occurrence: what frees its lock too early
+    // shows.
     let long = format!(
-        "{}; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25; \
-         do {sign}; sleep 0.1; done; {}",
+        "{}; for i in 1 2 3 4 5; do for j in 1 2 3 4 5 6 7 8 9; do {sign}; sleep 0.1; done; done; {}",
         log.begin(),
         RunLog::end()
     );

@@ -188,9 +188,9 @@ fn the_record_of_a_run_by_hand_that_the_store_does_not_take_is_kept_and_delivere
         .env("STATE_DIRECTORY", state)
         .start();
     daemon.wait_until("the record is there", |_| {
-        site.history(&["a"])
-            .iter()
-            .any(|record| record["run_id"] == *runs.entries()[0].run_id)
+        let run_id = &runs.entries()[0].run_id;
+        let records = site.history(&["a"]);
+        (records.iter()).any(|r| r["run_id"] == **run_id && r["outcome"] == "succeeded")
     });
     wait_until("nothing is kept", || kept() == 0);
     let records = site.history(&["a"]);

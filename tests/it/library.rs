@@ -216,6 +216,7 @@ async fn one_who_gives_up_waiting_leaves_no_claim(url: &str) {
     let held = acquire(&one, 60).await;
     let other = two.clone();
     let waiter = tokio::spawn(async move { acquire(&other, 3600).await });
+    // Most likely it has asked by now; whether or not, nothing of it may stay.
     tokio::time::sleep(Duration::from_millis(100)).await;
     waiter.abort();
     assert!(waiter.await.is_err_and(|e| e.is_cancelled()));
@@ -256,7 +257,7 @@ async fn a_raw_key_is_shared_with_programs_that_set_it_themselves() {
         Err(AcquireError::Held { by, .. }) => assert_eq!(by, "theirs"),
         other => panic!("not refused: {other:?}"),
     }
-    // Nobody announces that it is gone.
+    // Nobody announces that it is gone: whether it waits by now or not, it must find out.
     let waiter = tokio::spawn(latch.key("app:lock").wait(LONG).acquire());
     tokio::time::sleep(Duration::from_millis(200)).await;
     server.number(&["DEL", "app:lock"]);

@@ -14,13 +14,11 @@
 //! | [`host`] | what a host does |
 //! | [`search`] | steps, claims about every state, and the search |
 //! | [`worlds`], [`defects`] | the tests |
-//! | [`votes`] | several nodes, of which a majority decides (`store::redlock`): steps, claims, tests |
-//! | [`node`] | one of them: what it promises, takes and tells |
+//! | [`votes`] | several nodes, of which a majority decides (`store::redlock`) |
 
 mod defects;
 mod host;
 mod ids;
-mod node;
 mod rules;
 mod search;
 mod store;

@@ -40,6 +40,8 @@ pub(crate) struct Budget {
     pub(crate) evictions: u8,
     /// The store loses its data.
     pub(crate) losses: u8,
+    /// Snapshots that the store can come back with.
+    pub(crate) saves: u8,
 }
 
 /// A mechanism taken out.
@@ -61,6 +63,8 @@ pub(crate) enum Defect {
     NoAmnesiaGuard,
     /// The claim carries no preceding occurrence.
     NoGapRule,
+    /// Only what was due when a loss was noticed is taken for forgotten.
+    NoHorizon,
 }
 
 /// Something that must be seen in a world, or it proves nothing.
@@ -85,6 +89,8 @@ pub(crate) struct Rules {
     pub(crate) max_reruns: u32,
     pub(crate) net: Net,
     pub(crate) budget: Budget,
+    /// How far the clock of the first server is ahead of those that may follow.
+    pub(crate) ahead: Tick,
     /// Whether the store has never heard of the jobs.
     pub(crate) fresh: bool,
     pub(crate) defect: Option<Defect>,
@@ -106,6 +112,7 @@ impl Rules {
             max_reruns: 0,
             net: Net::Instant,
             budget: Budget::default(),
+            ahead: 0,
             fresh: false,
             defect: None,
             sights: Vec::new(),

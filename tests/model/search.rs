@@ -36,6 +36,8 @@ pub(crate) enum Step {
     Crash(usize),
     Restart(usize),
     Evict,
+    /// A snapshot is taken.
+    Save,
     /// The server starts again.
     Lose(Kept),
 }
@@ -136,6 +138,10 @@ impl Protocol {
                 world.left.losses -= 1;
                 world.lose(rules, kept);
             }
+            Step::Save => {
+                world.left.saves -= 1;
+                world.save();
+            }
             Step::Evict => {
                 world.left.evictions -= 1;
                 world.lock.key = Key::Absent;
@@ -161,7 +167,8 @@ impl Model for Protocol {
     }
 
     fn actions(&self, world: &World, steps: &mut Vec<Step>) {
-        if world.now < self.0.end {
+        let rules = &self.0;
+        if world.now < rules.end {
             steps.push(Step::Tick);
         }
         self.steps_of_hosts(world, steps);
@@ -172,8 +179,16 @@ impl Model for Protocol {
             }
         }
         if world.left.losses > 0 {
-            let all = [Kept::All, Kept::Beginning, Kept::Nothing];
-            steps.extend(all.map(Step::Lose));
+            let snapshots = if rules.budget.saves > 0 {
+                world.saved.as_ref().map(|_| Kept::Saved)
+            } else {
+                Some(Kept::Beginning)
+            };
+            let kept = [Kept::All, Kept::Nothing].into_iter().chain(snapshots);
+            steps.extend(kept.map(Step::Lose));
+            if world.left.saves > 0 {
+                steps.push(Step::Save);
+            }
         }
         if world.left.evictions > 0 && world.lock.key != Key::Absent {
             steps.push(Step::Evict);
@@ -318,8 +333,11 @@ pub(crate) fn holds(rules: Rules, floor: usize) {
     );
 }
 
-/// Searches a world with a mechanism taken out until a claim is seen to fail.
-pub(crate) fn fails(rules: Rules, claim: &'static str) {
+/// A counterexample: its states, and the step out of each.
+pub(crate) type Story = Vec<(World, Option<Step>)>;
+
+/// Searches a world with a mechanism taken out until a claim is seen to fail, and in this way.
+pub(crate) fn fails(rules: Rules, claim: &'static str, shape: impl Fn(&Story) -> bool) {
     let begun = std::time::Instant::now();
     let until = HasDiscoveries::AnyOf([claim].into());
     let checker = Protocol(rules)
@@ -332,5 +350,7 @@ pub(crate) fn fails(rules: Rules, claim: &'static str) {
         panic!("{states} states, and no counterexample to: {claim}");
     };
     eprintln!("{states} states, {:?}", begun.elapsed());
+    let story: Story = path.clone().into_vec();
+    assert!(shape(&story), "not as expected: {claim}\n{}", tell(path));
     eprintln!("not so: {claim}\n{}", tell(path));
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cronlatch::store::Kind;
-use cronlatch::store::protocol::{Clock, JobState, Key, LockState, Marker, notice};
+use cronlatch::store::protocol::{Clock, JobState, Key, LockState, Marker, SUCCESSOR_SKEW, notice};
 
 use crate::ids::{Tick, Ticket, clock, fingerprint, instant, tick_of, ticks};
 use crate::rules::{Budget, Defect, Rules};
@@ -166,7 +166,17 @@ pub(crate) enum Answer {
 pub(crate) enum Kept {
     All,
     Beginning,
+    /// The snapshot that was taken last.
+    Saved,
     Nothing,
+}
+
+/// A snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Saved {
+    lock: LockState,
+    jobs: Vec<Option<JobState>>,
+    marker: Option<Marker>,
 }
 
 /// A request, or with its answer on the way back.
@@ -262,6 +272,9 @@ pub(crate) struct World {
     /// What the data say of the server; only where it may lose them.
     pub(crate) marker: Option<Marker>,
     pub(crate) server: usize,
+    /// How far the server's clock is ahead.
+    pub(crate) ahead: Tick,
+    pub(crate) saved: Option<Box<Saved>>,
     pub(crate) hosts: Vec<Host>,
     pub(crate) net: Vec<Message>,
     pub(crate) left: Budget,
@@ -296,6 +309,8 @@ impl World {
             jobs: vec![(!rules.fresh).then_some(known); jobs],
             marker: (rules.is_forgetful()).then(|| Marker::new("0", clock(0))),
             server: 0,
+            ahead: rules.ahead,
+            saved: None,
             hosts: rules.versions.iter().map(host).collect(),
             net: Vec::new(),
             left: rules.budget,
@@ -321,7 +336,7 @@ impl World {
     /// A tick passes: leases end, in the store and on the hosts.
     pub(crate) fn tick(&mut self, rules: &Rules) {
         self.now += 1;
-        let clock = clock(self.now);
+        let clock = clock(self.now + self.ahead);
         if let Key::Value { end: Some(end), .. } = &self.lock.key
             && *end <= clock.lease
         {
@@ -396,13 +411,12 @@ impl World {
                 used.push(watch.run);
             }
         }
-        if let Key::Value { text, .. } = &self.lock.key {
-            used.push(Ticket::of_token(text));
+        used.extend(tickets_in(&self.lock, &self.jobs));
+        if let Some(saved) = &self.saved {
+            used.extend(tickets_in(&saved.lock, &saved.jobs));
+            let ended = saved.lock.finished.iter();
+            used.extend(ended.map(|(token, _)| Ticket::of_token(token.as_str())));
         }
-        let granted = self.lock.token.iter();
-        let open = self.jobs.iter().flatten().filter_map(|j| j.open.as_ref());
-        let tokens = granted.chain(open.map(|open| &open.token));
-        used.extend(tokens.map(|token| Ticket::of_token(token.as_str())));
         used
     }
 
@@ -417,32 +431,58 @@ impl World {
 
     /// The store's clocks, and what it knows of its past.
     pub(crate) fn clock(&mut self, rules: &Rules) -> Clock {
-        let mut now = clock(self.now);
+        let mut now = clock(self.now + self.ahead);
         if rules.is_forgetful() && !rules.is(Defect::NoAmnesiaGuard) {
             let server = self.server.to_string();
             now.past = notice(&mut self.marker, &server, now, ticks(rules.ttl));
             let lost_at = self.marker.as_ref().and_then(|marker| marker.lost_at);
             let lost_at = lost_at.map(tick_of);
             self.seen.lost_at = self.seen.lost_at.max(lost_at);
+            if rules.is(Defect::NoHorizon) {
+                now.past.horizon = now.past.horizon.map(|at| at.minus(SUCCESSOR_SKEW));
+            }
         }
         now
     }
 
-    /// The server starts again, with these data: all of them, those of the beginning, or none.
+    /// A snapshot is taken.
+    pub(crate) fn save(&mut self) {
+        self.saved = Some(Box::new(Saved {
+            lock: self.lock.clone(),
+            jobs: self.jobs.clone(),
+            marker: self.marker.clone(),
+        }));
+    }
+
+    /// The server starts again, or another takes its place, with these data.
     pub(crate) fn lose(&mut self, rules: &Rules, kept: Kept) {
         self.server += 1;
-        if kept == Kept::All {
-            return;
+        self.ahead = 0;
+        if kept != Kept::All {
+            self.seen.finished.clear();
         }
-        self.lock = LockState::default();
-        self.seen.finished.clear();
-        if kept == Kept::Beginning {
-            let fresh = Self::begin(rules);
-            self.marker = fresh.marker;
-            self.jobs = fresh.jobs;
-        } else {
-            self.marker = None;
-            self.jobs.fill(None);
+        match kept {
+            Kept::All => {}
+            Kept::Saved => {
+                if let Some(saved) = self.saved.take() {
+                    let Saved { lock, jobs, marker } = *saved;
+                    (self.lock, self.jobs, self.marker) = (lock, jobs, marker);
+                }
+            }
+            Kept::Beginning => {
+                let fresh = Self::begin(rules);
+                self.lock = LockState::default();
+                (self.jobs, self.marker) = (fresh.jobs, fresh.marker);
+            }
+            Kept::Nothing => {
+                self.lock = LockState::default();
+                self.marker = None;
+                self.jobs.fill(None);
+            }
+        }
+        let now = clock(self.now).lease;
+        if matches!(&self.lock.key, Key::Value { end: Some(end), .. } if *end <= now) {
+            self.lock.key = Key::Absent;
         }
     }
 
@@ -454,4 +494,19 @@ impl World {
             answer: None,
         });
     }
+}
+
+/// The tickets that the data of a store name.
+fn tickets_in(lock: &LockState, jobs: &[Option<JobState>]) -> Vec<Ticket> {
+    let key = match &lock.key {
+        Key::Value { text, .. } => Some(text.as_str()),
+        Key::Absent | Key::OtherType { .. } => None,
+    };
+    let open = jobs.iter().flatten().filter_map(|job| job.open.as_ref());
+    let tokens = lock.token.iter().chain(open.map(|open| &open.token));
+    let tokens = tokens.map(cronlatch::names::Token::as_str);
+    key.into_iter()
+        .chain(tokens)
+        .map(Ticket::of_token)
+        .collect()
 }

@@ -201,6 +201,67 @@ pub(crate) fn forgetful_and_slow() -> Rules {
     }
 }
 
+/// A server whose clock is ahead by what is allowed, and one that takes its place.
+pub(crate) fn succeeded() -> Rules {
+    Rules {
+        end: 5,
+        ahead: 1,
+        budget: Budget {
+            losses: 1,
+            ..Budget::default()
+        },
+        sights: vec![ALL_RAN, UNKNOWN],
+        ..Rules::one_job(&[1, 2, 4], &[0, 1])
+    }
+}
+
+/// A server that comes back with a snapshot of any instant, while copies of claims are under way.
+pub(crate) fn snapshots() -> Rules {
+    Rules {
+        net: Net::SlowRequests,
+        end: 4,
+        budget: Budget {
+            losses: 1,
+            saves: 1,
+            copies: 1,
+            ..Budget::default()
+        },
+        sights: vec![UNKNOWN],
+        ..Rules::one_job(&[1], &[0, 0])
+    }
+}
+
+/// Runs that outlast their interval, and wait for one another.
+pub(crate) fn queued() -> Rules {
+    Rules {
+        overlap: Overlap::Wait,
+        end: 5,
+        budget: Budget {
+            renewals: 2,
+            crashes: 1,
+            ..Budget::default()
+        },
+        sights: vec![ALL_RAN, SETTLED],
+        ..Rules::one_job(&[1, 2, 3], &[0, 0])
+    }
+}
+
+/// Runs that are run again, and a store that loses its data.
+pub(crate) fn rerun_and_forgetful() -> Rules {
+    Rules {
+        max_reruns: 1,
+        end: 6,
+        budget: Budget {
+            losses: 1,
+            crashes: 1,
+            renewals: 1,
+            ..Budget::default()
+        },
+        sights: vec![ALL_RAN, RERUN, UNKNOWN],
+        ..Rules::one_job(&[1, 3], &[0, 0])
+    }
+}
+
 /// A job that the store has never heard of, and two schedules of it.
 pub(crate) fn changed() -> Rules {
     Rules {
@@ -282,4 +343,25 @@ fn after_a_loss_of_data_no_two_runs_overlap_and_nothing_starts_twice() {
 #[test]
 fn nor_if_renewals_and_verdicts_are_under_way_meanwhile() {
     holds(forgetful_and_slow(), 15_000);
+}
+
+#[test]
+fn what_a_server_that_was_ahead_granted_and_forgot_is_not_granted_again() {
+    holds(succeeded(), 80_000);
+}
+
+#[test]
+fn late_copies_that_reach_a_server_with_old_data_start_nothing_twice() {
+    holds(snapshots(), 75_000);
+}
+
+#[test]
+fn runs_that_outlast_their_interval_wait_for_one_another() {
+    holds(queued(), 28_000);
+}
+
+#[test]
+#[ignore = "larger: run by hand"]
+fn what_is_run_again_through_a_loss_of_data_is_so_no_more_often_than_allowed() {
+    holds(rerun_and_forgetful(), 1);
 }

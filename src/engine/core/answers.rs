@@ -48,19 +48,19 @@ impl Lane {
             }
             ClaimReply::AlreadyClaimed(status) => {
                 self.already_claimed(shared, &occ, status);
-                self.decided(shared, &occ);
+                self.refused(shared, &occ);
             }
-            ClaimReply::Finished => self.decided(shared, &occ),
+            ClaimReply::Finished => self.refused(shared, &occ),
             ClaimReply::Unknown => {
                 if occ.kind == Kind::Rerun {
                     self.unwatch(shared);
                 }
                 self.say(shared, occ.at, Said::Unknown);
-                self.decided(shared, &occ);
+                self.refused(shared, &occ);
             }
             ClaimReply::TooLate => {
                 self.say(shared, occ.at, Said::TooLate);
-                self.decided(shared, &occ);
+                self.refused(shared, &occ);
             }
             ClaimReply::Held { by, remaining } => self.held(shared, claim, occ, by, remaining),
             ClaimReply::Gap { last, horizon } => self.gap(shared, occ, last, horizon),
@@ -87,6 +87,8 @@ impl Lane {
         } else {
             if occ.kind == Kind::Rerun {
                 self.unwatch(shared);
+            } else {
+                self.blind = false;
             }
             self.running += 1;
             shared.act(Action::Start {
@@ -97,6 +99,15 @@ impl Lane {
                 fence,
                 attempt,
             });
+        }
+        self.decided(shared, occ);
+    }
+
+    /// The occurrence was decided without this host: with it all that this lane passed by before.
+    fn refused(&mut self, shared: &mut Shared, occ: &Occ) {
+        if occ.kind != Kind::Rerun {
+            self.look(shared);
+            self.blind = false;
         }
         self.decided(shared, occ);
     }
@@ -117,6 +128,8 @@ impl Lane {
                 remaining,
                 ..
             } => {
+                // A job has one open run.
+                self.blind = false;
                 if occ.kind != Kind::Rerun {
                     self.say(shared, occ.at, Said::LostTo(by));
                 }
@@ -161,9 +174,11 @@ impl Lane {
         }
         if occ.overlap == Overlap::Skip {
             self.say(shared, occ.at, Said::Skipped(by));
-            self.decided(shared, &occ);
+            self.refused(shared, &occ);
             return;
         }
+        self.look(shared);
+        self.blind = false;
         // Whatever was to be dropped is dropped now.
         occ.gap = None;
         self.say(shared, occ.at, Said::Waiting(by));

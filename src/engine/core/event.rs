@@ -91,6 +91,13 @@ pub(crate) enum Event {
         /// A run that is open.
         open: Option<OpenRun>,
     },
+    /// What [`Action::Look`] found.
+    Found {
+        /// The job.
+        job: JobIx,
+        /// A run that is open.
+        open: Option<OpenRun>,
+    },
     /// A run's processes are gone; its place is free.
     RunEnded {
         /// The job.
@@ -175,6 +182,12 @@ pub(crate) enum Action {
     },
     /// Register the job, again and again until the store answers.
     Register {
+        /// The job.
+        job: JobIx,
+    },
+    /// Ask whether a run of the job is open, again and again until the store answers; then say
+    /// `Found`.
+    Look {
         /// The job.
         job: JobIx,
     },

@@ -60,6 +60,9 @@ pub(super) struct Lane {
     pub(super) pending: VecDeque<Occ>,
     pub(super) notes: Notes,
     pub(super) watch: Option<Watch>,
+    /// Occurrences were passed by that another host may have been granted since: no answer to a
+    /// claim of theirs would tell this lane of the run.
+    pub(super) blind: bool,
     pub(super) sync: Sync,
     /// The newest occurrence that was looked at.
     pub(super) seen_until: Option<Timestamp>,
@@ -82,6 +85,7 @@ impl Lane {
             pending: VecDeque::new(),
             notes: Notes::default(),
             watch: None,
+            blind: false,
             sync: Sync::Asked,
             seen_until: None,
             skipped_until: None,
@@ -179,6 +183,7 @@ impl Lane {
     /// Remembers why an occurrence is not claimed; the next claim tells the ledger.
     pub(super) fn let_go(&mut self, shared: &mut Shared, at: Timestamp, why: Why) {
         self.notes.add(at, why);
+        self.blind = true;
         let said = match why {
             Why::Superseded => Said::Superseded,
             Why::QueueFull => Said::QueueFull,
@@ -308,6 +313,7 @@ impl Lane {
     pub(super) fn timer(&mut self, shared: &mut Shared, kind: TimerKind) {
         match kind {
             TimerKind::Watch => self.watch_due(shared),
+            TimerKind::Look => self.look(shared),
             TimerKind::Grace if self.sync == Sync::Grace => {
                 self.sync = Sync::AskedAgain;
                 shared.act(Action::Register { job: self.job });

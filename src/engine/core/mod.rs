@@ -90,6 +90,7 @@ impl Core {
             } => self.lane(job, |lane, shared| {
                 lane.registered(shared, decided_until, store_now, open);
             }),
+            Event::Found { job, open } => self.lane(job, |lane, shared| lane.found(shared, open)),
             Event::RunEnded { job } => self.lane(job, Lane::run_ended),
             Event::RunClosed { job } => self.lane(job, Lane::run_closed),
             Event::NotSettled { job } => self.lane(job, Lane::not_settled),

@@ -221,7 +221,7 @@ impl Lane {
     }
 
     /// The occurrences up to now that nobody decided and that policy wants claimed, ascending.
-    fn undecided(&mut self, shared: &Shared, decided_until: Timestamp) -> Vec<Occ> {
+    fn undecided(&mut self, shared: &mut Shared, decided_until: Timestamp) -> Vec<Occ> {
         let decided_until = decided_until.max(self.skipped_until.unwrap_or(decided_until));
         let now = shared.now.utc;
         let before = self.undecided_before(now);
@@ -229,6 +229,13 @@ impl Lane {
             return Vec::new();
         };
         self.seen_until = self.seen_until.max(Some(newest));
+        let none = self.policy.catch_up == CatchUp::None;
+        self.blind |= none || self.newest_open(decided_until, newest).is_some();
+        if none {
+            // Nothing may be claimed here for long, and by then nobody is granted it any more.
+            let over = self.policy.deadline(newest).plus(MILLISECOND);
+            shared.arm_utc(over, self.job, TimerKind::Look);
+        }
         let verdict = || vec![self.caught_up(newest).for_verdict()];
         match self.policy.catch_up {
             CatchUp::None if newest >= self.started_at => vec![self.current(newest)],

@@ -30,6 +30,8 @@ pub(super) enum TimerKind {
     Deadline(ClaimId),
     /// The lease of another host's run is over.
     Watch,
+    /// Nobody is granted any more what this lane passed by.
+    Look,
     /// Whatever other hosts were about to claim, they have claimed.
     Grace,
 }

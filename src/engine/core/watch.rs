@@ -54,6 +54,21 @@ impl Lane {
         }
     }
 
+    /// A claim of this lane's was refused, and the refusal names no run of the job: one that was
+    /// granted for an occurrence that this lane passed by would be watched by nobody.
+    pub(super) fn look(&mut self, shared: &mut Shared) {
+        let busy = self.running > 0 || self.closing > 0 || shared.mode == Mode::Draining;
+        if self.blind && self.watch.is_none() && !busy {
+            shared.act(Action::Look { job: self.job });
+        }
+    }
+
+    pub(super) fn found(&mut self, shared: &mut Shared, open: Option<OpenRun>) {
+        if let Some(open) = open.filter(|_| self.watch.is_none()) {
+            self.watch_open(shared, open);
+        }
+    }
+
     pub(super) fn watch_again(&mut self, shared: &mut Shared, after: Duration) {
         if let Some(watch) = self.watch.take() {
             self.watch_run(shared, watch.at, watch.run_id, after);

@@ -82,6 +82,12 @@ impl Daemon {
                 }
             }
             Action::Register { job } => self.to_register.push(job),
+            Action::Look { job: place } => {
+                if let Some(job) = self.job(place) {
+                    let asked = (job.name.clone(), job.lock_on(&self.host));
+                    tokio::spawn(self.link.clone().look(place, asked));
+                }
+            }
             Action::RecordSkips { job, range } => self.record_skips(job, range),
             Action::Say { job, at, said } => {
                 if let Some(job) = self.job(job) {

@@ -12,6 +12,7 @@ use crate::engine::core::{ClaimId, Event, JobIx};
 use crate::engine::finisher::Finisher;
 use crate::engine::message::Message;
 use crate::engine::run::random;
+use crate::names::JobName;
 use crate::preflight::Offset;
 use crate::store::{Claim, HostInfo, Lock, Registration, Settle, Store, StoreError};
 use crate::time::BootInstant;
@@ -100,6 +101,22 @@ impl Link {
                 }
                 Ok(false) => {
                     self.tell(Message::Core(Event::NotSettled { job }));
+                    return;
+                }
+                Err(error) => self.tell(Message::StoreFailed(error)),
+            }
+            self.pause(&mut delay).await;
+        }
+    }
+
+    /// Asks for the open run of a job.
+    pub(super) async fn look(mut self, job: JobIx, asked: (JobName, Lock)) {
+        let mut delay = Duration::from_millis(100);
+        loop {
+            match self.store.jobs(std::slice::from_ref(&asked)).await {
+                Ok(reports) => {
+                    let open = reports.into_iter().find_map(|report| report.open);
+                    self.tell(Message::Core(Event::Found { job, open }));
                     return;
                 }
                 Err(error) => self.tell(Message::StoreFailed(error)),

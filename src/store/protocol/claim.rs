@@ -76,15 +76,27 @@ impl Claiming<'_> {
             }
             What::Occurrence { due, .. } => {
                 let beginning = self.clock.past.beginning(self.clock);
-                let state = job.get_or_insert_with(|| {
-                    let before = due.scheduled_at.minus(Duration::from_millis(1));
-                    let last = due.prev.unwrap_or(before);
-                    let forgot = self.clock.past.forgot(self.clock);
-                    JobState::starting_after(forgot.map_or(last, |at| at.min(last)))
-                });
-                state.note(&due.fingerprint, self.clock.utc(), beginning);
+                let state =
+                    job.get_or_insert_with(|| JobState::starting_after(self.before_first(due)));
+                state.note(&due.fingerprint, beginning);
                 self.occurrence(state)
             }
+        }
+    }
+
+    /// Where a ledger begins that an occurrence is the first to ask for.
+    ///
+    /// After a loss another host may have the occurrence before it in hand, which is `unknown`
+    /// then: the ledger does not close over it.
+    fn before_first(&self, due: &Due) -> Timestamp {
+        let millisecond = Duration::from_millis(1);
+        let last = due.prev.unwrap_or(due.scheduled_at.minus(millisecond));
+        match self.clock.past.forgot(self.clock) {
+            None => last,
+            Some(lost_at) if last > lost_at || self.clock.past.is_unknowable(due.scheduled_at) => {
+                last.min(lost_at)
+            }
+            Some(_) => due.prev.map_or(last, |prev| prev.minus(millisecond)),
         }
     }
 
@@ -104,6 +116,11 @@ impl Claiming<'_> {
         if let Standing::Other { by, remaining } = self.lock.standing(exclusive, token, self.clock)
         {
             return Some(ClaimReply::Held { by, remaining });
+        }
+        // Old data may name a holder whose lease has ended since, and know nothing of the next.
+        let lasts = self.lock.key_holds(token) || granted && self.lock.lease_end > self.clock.lease;
+        if !lasts && self.clock.past.recovering(self.clock, claim.ttl).is_some() {
+            return None;
         }
         if !granted {
             self.lock.fence = self.lock.next_fence(self.clock);

@@ -13,13 +13,22 @@ pub fn register(
 ) -> Registered {
     let now = clock.utc();
     let recovering = clock.past.recovering(clock, registration.ttl);
-    // While the store recovers nobody can tell a job that is new from one that was forgotten.
+    // While the store recovers nobody can tell a job that is new from one that was forgotten. Of
+    // that one another host may have occurrences in hand: no ledger is closed over them.
     let beginning = match recovering {
         Some(_) => clock.past.beginning(clock),
         None => now,
     };
+    if job.is_none() && recovering.is_some() {
+        return Registered {
+            decided_until: beginning,
+            now,
+            open: None,
+            recovering: recovering.unwrap_or_default(),
+        };
+    }
     let state = job.get_or_insert_with(|| JobState::starting_after(beginning));
-    state.note(&registration.fingerprint, now, beginning);
+    state.note(&registration.fingerprint, beginning);
     Registered {
         decided_until: state.base(&registration.fingerprint),
         now,

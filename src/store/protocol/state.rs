@@ -284,9 +284,10 @@ impl JobState {
         }
     }
 
-    /// Notes that a schedule exists; of more than three the one first seen is forgotten. The first
-    /// one counts from `beginning`: a ledger without any is new, or was brought back by a holder.
-    pub(super) fn note(&mut self, fingerprint: &Fingerprint, now: Timestamp, beginning: Timestamp) {
+    /// Notes that a schedule exists, whose occurrences count from `beginning`; of more than three
+    /// the one first seen is forgotten. A ledger without any was made by something else than a
+    /// registration, and from where it begins on nothing is decided.
+    pub(super) fn note(&mut self, fingerprint: &Fingerprint, beginning: Timestamp) {
         if self
             .fingerprints
             .iter()
@@ -294,12 +295,12 @@ impl JobState {
         {
             return;
         }
-        let first = if self.fingerprints.is_empty() {
-            beginning
+        let beginning = if self.fingerprints.is_empty() {
+            beginning.min(self.last)
         } else {
-            now
+            beginning
         };
-        self.fingerprints.push((fingerprint.clone(), first));
+        self.fingerprints.push((fingerprint.clone(), beginning));
         let surplus = self.fingerprints.len().saturating_sub(FINGERPRINTS_KEPT);
         self.fingerprints.drain(..surplus);
     }

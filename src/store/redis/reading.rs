@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use redis::{Cmd, Value};
-use serde::{Deserialize, Serialize};
 
 use super::claim::{flag, millis};
 use super::failure::Failure;
@@ -11,8 +10,9 @@ use super::keys::{self, LockKeys};
 use super::link::Call;
 use super::record;
 use super::reply::Items;
-use crate::names::{HostName, JobName, Prefix, RunId};
+use crate::names::{JobName, Prefix, RunId};
 use crate::store::protocol::holder;
+use crate::store::word::Word;
 use crate::store::{
     Condition, Fingerprint, HostInfo, HostReport, JobReport, Lock, LockHolder, OpenRun, Record,
     Registered, Registration,
@@ -139,37 +139,12 @@ pub(super) fn history_read(value: Value, job: &JobName) -> Result<Vec<Record>, F
     Ok(records)
 }
 
-/// What a host says of itself, as it lies in Redis.
-#[derive(Debug, Serialize, Deserialize)]
-struct Word {
-    host: String,
-    config: String,
-    version: String,
-    running: usize,
-    pid: u32,
-    draining: bool,
-    started_at: Timestamp,
-    /// Earlier versions did not measure it.
-    #[serde(default)]
-    clock_offset_ms: Option<i64>,
-}
-
 pub(super) fn announce_call(
     prefix: &Prefix,
     info: &HostInfo,
     valid_for: Duration,
 ) -> Result<Call, Failure> {
-    let word = Word {
-        host: info.host.to_string(),
-        config: info.config.0.clone(),
-        version: info.version.clone(),
-        running: info.running,
-        pid: info.pid,
-        draining: info.draining,
-        started_at: info.started_at,
-        clock_offset_ms: info.clock_offset_ms,
-    };
-    let json = serde_json::to_string(&word)
+    let json = serde_json::to_string(&Word::of(info))
         .map_err(|e| Failure::refused(format!("a host's word cannot be written: {e}")))?;
     // Zero is no short time but the end of the word.
     let valid_for = match valid_for {
@@ -197,16 +172,7 @@ pub(super) fn hosts_read(value: Value) -> Result<Vec<HostReport>, Failure> {
         let word: Word = serde_json::from_str(&items.text()?)
             .map_err(|e| Failure::corrupt(format!("a host's word cannot be read: {e}")))?;
         Ok(HostReport {
-            info: HostInfo {
-                host: HostName::parse(&word.host).map_err(|e| Failure::corrupt(e.to_string()))?,
-                config: Fingerprint(word.config),
-                version: word.version,
-                running: word.running,
-                pid: word.pid,
-                draining: word.draining,
-                started_at: word.started_at,
-                clock_offset_ms: word.clock_offset_ms,
-            },
+            info: (word.into_info()).map_err(|e| Failure::corrupt(e.to_string()))?,
             seen_at,
         })
     })?;

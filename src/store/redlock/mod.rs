@@ -15,11 +15,13 @@ mod mend;
 mod propose;
 mod reads;
 mod renew;
+mod resolve;
 mod tend;
 mod transact;
 mod view;
 
 pub use member::{Here, Identity, Ledger, Member, Seat};
+pub use resolve::{Resolved, resolve};
 pub use view::{Counting, Merged, count, merge, quorum};
 
 #[cfg(test)]

@@ -3,44 +3,20 @@
 use std::time::Duration;
 
 use rusqlite::params;
-use serde::{Deserialize, Serialize};
 
 use super::error::Failure;
 use super::rows::stored;
 use super::worker::Work;
-use crate::names::HostName;
-use crate::store::{Fingerprint, HostInfo, HostReport};
+use crate::store::word::Word;
+use crate::store::{HostInfo, HostReport};
 use crate::time::Timestamp;
-
-/// What is kept of [`HostInfo`] besides the name.
-#[derive(Serialize, Deserialize)]
-struct Kept {
-    config: String,
-    version: String,
-    running: usize,
-    pid: u32,
-    draining: bool,
-    started_at: Timestamp,
-    /// Earlier versions did not measure it.
-    #[serde(default)]
-    clock_offset_ms: Option<i64>,
-}
 
 pub(super) fn announce(
     work: &Work<'_>,
     host: &HostInfo,
     valid_for: Duration,
 ) -> Result<(), Failure> {
-    let kept = Kept {
-        config: host.config.0.clone(),
-        version: host.version.clone(),
-        running: host.running,
-        pid: host.pid,
-        draining: host.draining,
-        started_at: host.started_at,
-        clock_offset_ms: host.clock_offset_ms,
-    };
-    let info = serde_json::to_string(&kept)
+    let info = serde_json::to_string(&Word::of(host))
         .map_err(|e| Failure::Unreadable(format!("a host that cannot be written: {e}")))?;
     let valid_for = u64::try_from(valid_for.as_millis()).unwrap_or(u64::MAX);
     let now = &work.now;
@@ -78,18 +54,9 @@ pub(super) fn living(work: &Work<'_>) -> Result<Vec<HostReport>, Failure> {
     rows.iter()
         .map(|(host, info, seen_at)| {
             let unreadable = |e: String| Failure::Unreadable(format!("host {host}: {e}"));
-            let kept: Kept = serde_json::from_str(info).map_err(|e| unreadable(e.to_string()))?;
+            let word: Word = serde_json::from_str(info).map_err(|e| unreadable(e.to_string()))?;
             Ok(HostReport {
-                info: HostInfo {
-                    host: HostName::parse(host).map_err(|e| unreadable(e.to_string()))?,
-                    config: Fingerprint(kept.config),
-                    version: kept.version,
-                    running: kept.running,
-                    pid: kept.pid,
-                    draining: kept.draining,
-                    started_at: kept.started_at,
-                    clock_offset_ms: kept.clock_offset_ms,
-                },
+                info: word.into_info().map_err(|e| unreadable(e.to_string()))?,
                 seen_at: Timestamp::from_millis(*seen_at),
             })
         })

@@ -26,7 +26,8 @@ pub(crate) const RETRY_DELAY: (Duration, Duration) =
 
 const EXAMPLES: &str = "redis://10.0.0.5:6379/0, rediss://user@redis.example:6379, \
                         redis+unix:///run/redis/redis.sock, \
-                        redis+sentinel://10.0.0.1,10.0.0.2,10.0.0.3/mymaster or \
+                        redis+sentinel://10.0.0.1,10.0.0.2,10.0.0.3/mymaster, \
+                        redis+cluster://10.0.0.1:7000,10.0.0.2:7000 or \
                         sqlite:/var/lib/cronlatch/store.db";
 
 /// Checks a store URL, as `--store`, `CRONLATCH_STORE` and the YAML have it; several, separated

@@ -157,3 +157,110 @@ fn a_run_that_is_not_open_any_more_when_it_is_settled_makes_the_lane_ask_the_led
     bench.feed(Event::NotSettled { job: JOB });
     assert_eq!(bench.action(), Action::Register { job: JOB });
 }
+
+fn look() -> Action {
+    Action::Look { job: JOB }
+}
+
+/// The run of an occurrence that this host passed by.
+fn found(at: i64) -> Event {
+    Event::Found {
+        job: JOB,
+        open: Some(crate::store::OpenRun {
+            scheduled_at: Some(super::bench::secs(at)),
+            run_id: RunId::from_text("theirs"),
+            by: "other".to_owned(),
+            attempt: 1,
+            started_at: super::bench::secs(at),
+            remaining: std::time::Duration::from_secs(5),
+        }),
+    }
+}
+
+/// A host that comes when two occurrences are undecided; `catch_up: latest` claims the second.
+fn passed_one_by(policy: Policy) -> (Bench, super::super::event::ClaimSpec) {
+    let mut bench = Bench::fresh(vec![policy], None);
+    bench.at(1025);
+    bench.registered(1000);
+    let spec = bench.claim(1020);
+    bench.nothing();
+    (bench, spec)
+}
+
+#[test]
+fn a_run_that_was_granted_after_this_host_passed_it_by_is_looked_after() {
+    let (mut bench, spec) = passed_one_by(rerun());
+    bench.answer(&spec, decided());
+    assert_eq!(bench.action(), look());
+    bench.feed(found(1010));
+    bench.nothing();
+    bench.at(1031);
+    let again = bench.claim(1010);
+    assert_eq!(again.kind, Kind::Rerun);
+    bench.answer(&again, decided());
+    // Once is enough.
+    bench.due(1030);
+    let next = bench.claim(1030);
+    bench.answer(&next, decided());
+    bench.nothing();
+}
+
+#[test]
+fn a_run_that_was_passed_by_goes_before_the_one_that_waits_for_its_lock() {
+    let (mut bench, spec) = passed_one_by(rerun());
+    bench.answer(&spec, held(5));
+    assert_eq!(bench.action(), look());
+    bench.waits();
+    bench.feed(found(1010));
+    bench.at(1031);
+    let again = bench.claim(1010);
+    assert_eq!(again.kind, Kind::Rerun);
+}
+
+#[test]
+fn an_orphan_that_was_passed_by_is_closed() {
+    let (mut bench, spec) = passed_one_by(policy());
+    bench.answer(&spec, ClaimReply::TooLate);
+    assert_eq!(bench.action(), look());
+    bench.feed(found(1010));
+    bench.at(1031);
+    let again = bench.claim(1010);
+    bench.answer(&again, running(0));
+    assert_eq!(bench.action(), settles("theirs"));
+}
+
+#[test]
+fn without_catch_up_a_host_looks_when_nobody_can_be_granted_what_it_passed_by() {
+    let mut bench = Bench::fresh(
+        vec![Policy {
+            calendar: std::sync::Arc::new(super::bench::Every(7)),
+            catch_up: crate::config::CatchUp::None,
+            start_deadline: std::time::Duration::from_secs(30),
+            ..policy()
+        }],
+        None,
+    );
+    bench.feed(Event::Registered {
+        job: JOB,
+        decided_until: super::bench::secs(980),
+        store_now: super::bench::secs(1000),
+        open: None,
+    });
+    bench.nothing();
+    bench.at(1024);
+    bench.nothing();
+    bench.at(1025);
+    assert_eq!(bench.action(), look());
+    bench.feed(found(994));
+    bench.at(1031);
+    assert_eq!(bench.claim(994).kind, Kind::Rerun);
+}
+
+#[test]
+fn who_passed_nothing_by_need_not_look() {
+    let mut bench = Bench::new(policy());
+    bench.due(1010);
+    let spec = bench.claim(1010);
+    bench.answer(&spec, decided());
+    bench.nothing();
+}

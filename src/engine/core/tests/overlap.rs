@@ -1,7 +1,7 @@
 //! `on_overlap`: skip, wait, queue.
 
 use super::super::Policy;
-use super::super::event::Said;
+use super::super::event::{Action, Said};
 use super::bench::{Bench, gap, held, policy, secs};
 use crate::config::OnOverlap;
 use crate::store::{Drop, Kind, Outcome, Overlap, Range};
@@ -66,6 +66,9 @@ fn a_newer_occurrence_takes_the_place_of_the_waiting_one() {
     bench.due(1020);
     let newer = bench.claim(1020);
     bench.answer(&newer, held(50));
+    // What it passed by may have been granted to another since.
+    let look = bench.action();
+    assert!(matches!(look, Action::Look { .. }), "{look:?}");
     bench.waits();
     bench.due(1030);
     assert!(bench.said(1020, &Said::Superseded));

@@ -154,5 +154,7 @@ fn what_is_caught_up_is_not_held_back_again() {
     bench.registered(1000);
     let spec = bench.claim(2000);
     bench.answer(&spec, decided());
+    let look = bench.action();
+    assert!(matches!(look, Action::Look { .. }), "{look:?}");
     bench.nothing();
 }

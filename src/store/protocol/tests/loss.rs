@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use super::{World, job};
+use super::{World, job, token_of};
 use crate::store::protocol::{
-    self, JobState, Key, LockState, Marker, Past, REASON_UNKNOWN, SUCCESSOR_SKEW, notice,
+    self, Ending, JobState, Key, LockState, Marker, Past, REASON_UNKNOWN, SUCCESSOR_SKEW, notice,
 };
 use crate::store::{
-    Claim, ClaimReply, Due, FinishReply, Kind, Outcome, RenewReply, Renewal, RunTenure, Tenure,
+    Claim, ClaimReply, Due, Fingerprint, FinishReply, Kind, Outcome, RenewReply, Renewal,
+    RunTenure, Tenure,
 };
 use crate::time::Timestamp;
 
@@ -296,4 +297,219 @@ fn an_orphan_is_not_settled_before_its_holder_had_its_chance() {
 fn a_store_that_cannot_lose_its_data_never_waits() {
     let world = World::new();
     assert_eq!(Past::default().recovering(world.clock(), TTL), None);
+}
+
+#[test]
+fn a_claim_resent_to_old_data_takes_no_lock_that_another_may_have_by_now() {
+    let (mut world, first, _, first_at) = running();
+    let snapshot = (world.lock.clone(), world.job.clone());
+    // Its answer was lost, its lease ends, another has the lock: none of it is in the snapshot.
+    world.pass(40_000);
+    let at = world.now();
+    let second = world.occurrence("b", world.due());
+    let fence = world.granted(&second);
+    world.loses_data(Some(snapshot));
+    world.lock.key = Key::Absent;
+    let remaining = TTL;
+    assert_eq!(world.send(&first), ClaimReply::Recovering { remaining });
+    assert_eq!(world.knowing(&second, fence, at), RenewReply::Renewed);
+    world.pass(29_000);
+    assert_eq!(world.knowing(&second, fence, at), RenewReply::Renewed);
+    world.pass(2_000);
+    let reply = world.send(&first);
+    assert!(matches!(reply, ClaimReply::Finished), "{reply:?}");
+    let again = world.occurrence("c", world.due_at(first_at));
+    assert!(matches!(world.send(&again), ClaimReply::AlreadyClaimed(_)));
+}
+
+#[test]
+fn a_claim_resent_while_its_lease_lasts_keeps_it_also_on_old_data() {
+    let (mut world, claim, fence, _) = running();
+    let snapshot = (world.lock.clone(), world.job.clone());
+    world.loses_data(Some(snapshot));
+    assert_eq!(world.granted(&claim), fence);
+    // The key is gone, its end has not come.
+    world.lock.key = Key::Absent;
+    assert_eq!(world.granted(&claim), fence);
+}
+
+#[test]
+fn a_host_that_registers_first_closes_no_ledger_over_what_another_has_in_hand() {
+    let mut world = World::new();
+    let at = world.now();
+    world.pass(5_000);
+    world.loses_data(None);
+    let lost_at = world.now();
+    assert_eq!(world.register("f1").decided_until, lost_at);
+    assert_eq!(world.job, None);
+    world.pass(30_000);
+    // The host that registered comes first, with the next occurrence.
+    let next = Due {
+        prev: Some(at),
+        ..world.due()
+    };
+    let before = at.minus(Duration::from_millis(1));
+    let gap = ClaimReply::Gap {
+        last: before,
+        horizon: Some(lost_at.plus(SUCCESSOR_SKEW)),
+    };
+    let claim = world.occurrence("b", next);
+    assert_eq!(world.send(&claim), gap);
+    // The other comes first.
+    world.job = None;
+    let in_hand = Due {
+        prev: Some(before),
+        ..world.due_at(at)
+    };
+    let claim = world.occurrence("a", in_hand);
+    assert_eq!(world.send(&claim), ClaimReply::Unknown);
+    assert_eq!(world.outcomes(), [Outcome::Unknown]);
+}
+
+#[test]
+fn a_schedule_that_the_data_forgot_counts_from_the_loss_and_not_from_its_next_claim() {
+    let mut world = World::registered();
+    let snapshot = (world.lock.clone(), world.job.clone());
+    world.loses_data(Some(snapshot));
+    let lost_at = world.now();
+    let after = |ms| lost_at.plus(Duration::from_millis(ms));
+    world.pass(31_000);
+    let newer = |due| Due {
+        fingerprint: Fingerprint("f2".to_owned()),
+        ..due
+    };
+    // Those that came due while it recovered are a gap.
+    let due = Due {
+        prev: Some(after(20_000)),
+        ..newer(world.due())
+    };
+    let gap = ClaimReply::Gap {
+        last: lost_at,
+        horizon: Some(lost_at.plus(SUCCESSOR_SKEW)),
+    };
+    let claim = world.occurrence("a", due);
+    assert_eq!(world.send(&claim), gap);
+    // One that is deployed then is new: its host registers first.
+    world.pass(1_000);
+    assert_eq!(world.register("f3").decided_until, world.now());
+}
+
+#[test]
+fn long_after_a_loss_a_job_that_is_not_known_is_new() {
+    let mut world = World::new();
+    world.loses_data(None);
+    world.pass(3_599_000);
+    let prev = world.now().minus(Duration::from_secs(600));
+    let due = |world: &World| Due {
+        prev: Some(prev),
+        ..world.due()
+    };
+    let claim = world.occurrence("a", due(&world));
+    assert!(matches!(world.send(&claim), ClaimReply::Gap { .. }));
+    world.job = None;
+    world.pass(1_000);
+    let claim = world.occurrence("b", due(&world));
+    world.granted(&claim);
+}
+
+/// Each of the things that forbid that a holder takes its lease back, alone.
+#[test]
+fn a_lease_is_not_taken_back_from_a_later_one_or_from_another_program() {
+    let taken_back = |change: &dyn Fn(&mut LockState)| {
+        let (mut world, claim, fence, at) = running();
+        world.loses_data(None);
+        world.lock.fence = fence - 1;
+        change(&mut world.lock);
+        world.knowing(&claim, fence, at)
+    };
+    let (_, _, fence, _) = running();
+    let other = || Some(token_of("b"));
+    let key = |text: &str| Key::Value {
+        text: text.to_owned(),
+        end: Some(u64::MAX),
+    };
+    assert_eq!(taken_back(&|_| {}), RenewReply::Renewed);
+    let later = |lock: &mut LockState| lock.fence = fence + 1;
+    assert_eq!(taken_back(&later), RenewReply::Absent);
+    let anothers = |lock: &mut LockState| (lock.fence, lock.token) = (fence, other());
+    assert_eq!(taken_back(&anothers), RenewReply::Absent);
+    let ended = |lock: &mut LockState| lock.finished = vec![(token_of("a"), Ending::Interrupted)];
+    assert_eq!(taken_back(&ended), RenewReply::Absent);
+    let list = |lock: &mut LockState| lock.key = Key::OtherType { end: None };
+    assert_eq!(taken_back(&list), RenewReply::Taken);
+    let foreign = |lock: &mut LockState| lock.key = key("another program");
+    assert_eq!(taken_back(&foreign), RenewReply::Taken);
+    let earlier = |lock: &mut LockState| {
+        lock.token = other();
+        lock.key = key(token_of("b").as_str());
+    };
+    assert_eq!(taken_back(&earlier), RenewReply::Renewed);
+    let as_late = |lock: &mut LockState| {
+        earlier(lock);
+        lock.fence = fence;
+    };
+    assert_eq!(taken_back(&as_late), RenewReply::Taken);
+}
+
+#[test]
+fn who_was_granted_nothing_takes_nothing_back() {
+    let (mut world, claim, _, at) = running();
+    world.loses_data(None);
+    assert_eq!(world.knowing(&claim, 0, at), RenewReply::Absent);
+    assert_eq!(world.lock, LockState::default());
+}
+
+#[test]
+fn a_run_that_the_data_know_is_taken_back_as_it_was() {
+    let (mut world, claim, fence, at) = running();
+    let (mut lock, job) = (world.lock.clone(), world.job.clone());
+    // Renewed for so long that its lease is over in the snapshot.
+    (lock.key, lock.lease_end) = (Key::Absent, 0);
+    world.loses_data(Some((lock, job.clone())));
+    assert_eq!(world.knowing(&claim, fence, at), RenewReply::Renewed);
+    assert_eq!((&world.job, world.outcomes()), (&job, Vec::new()));
+}
+
+#[test]
+fn a_later_run_in_the_ledger_stays_and_one_that_never_ran_gets_no_record() {
+    for (ahead, stays) in [(1, true), (0, true), (-1, false)] {
+        let (mut world, claim, fence, at) = running();
+        let mut job = world.job.clone();
+        let open = job.as_mut().and_then(|job| job.open.as_mut());
+        let open = open.expect("it runs");
+        open.token = token_of("b");
+        open.fence = fence.checked_add_signed(ahead).expect("in range");
+        world.loses_data(Some((LockState::default(), job.clone())));
+        assert_eq!(world.knowing(&claim, fence, at), RenewReply::Renewed);
+        assert_eq!(world.job == job, stays);
+        let replaced = if stays {
+            vec![]
+        } else {
+            vec![Outcome::Unknown]
+        };
+        assert_eq!(world.outcomes(), replaced);
+        let interrupted = world.lock.ending(&token_of("b"));
+        assert_eq!(interrupted.is_some(), !stays);
+    }
+    let (mut world, claim, fence, at) = running();
+    let mut job = world.job.clone();
+    let open = job.as_mut().and_then(|job| job.open.as_mut());
+    let open = open.expect("it runs");
+    (open.token, open.fence) = (token_of("b"), 0);
+    world.loses_data(Some((LockState::default(), job)));
+    assert_eq!(world.knowing(&claim, fence, at), RenewReply::Renewed);
+    assert_eq!(world.outcomes(), []);
+}
+
+#[test]
+fn a_run_that_is_taken_back_does_not_take_the_ledger_back() {
+    let (mut world, claim, fence, at) = running();
+    let mut job = world.job.clone();
+    let later = at.plus(Duration::from_secs(3));
+    if let Some(job) = &mut job {
+        (job.last, job.open) = (later, None);
+    }
+    world.loses_data(Some((LockState::default(), job)));
+    assert_eq!(world.knowing(&claim, fence, at), RenewReply::Renewed);
+    assert_eq!(world.last(), later);
 }

@@ -36,6 +36,11 @@ local function own()
   if how == 'other' then
     return { 'held', by, remaining }
   end
+  -- Old data may name a holder whose lease has ended since, and know nothing of the next.
+  local lasts = holds(lock, token) or granted and lock.lease_end > now
+  if not lasts and recovering(past, ttl) > 0 then
+    return nil
+  end
   if not granted then
     lock.fence, lock.run_id = next_fence(lock), run_id
   end
@@ -117,14 +122,25 @@ local function judge(scheduled_at)
   return nil, { 'running', open.host, open.run_id, open.attempt, remaining }
 end
 
+-- Where a ledger begins that an occurrence is the first to ask for. After a loss another host may
+-- have the occurrence before it in hand: the ledger does not close over it.
+local function before_first(scheduled_at, prev)
+  local last = prev or scheduled_at - 1
+  if not forgotten_at then
+    return last
+  elseif last > forgotten_at or scheduled_at <= past.horizon then
+    return math.min(last, forgotten_at)
+  end
+  return prev and prev - 1 or last
+end
+
 local function occurrence()
   local kind, scheduled_at, prev = ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[11])
   if tonumber(ARGV[9]) > now then
     return { 'early', tonumber(ARGV[9]) - now }
   end
   if not job or not first_seen(job, ARGV[12]) then
-    local before = prev or scheduled_at - 1
-    job = job or new_job(KEYS[4], math.min(before, forgotten_at or before))
+    job = job or new_job(KEYS[4], before_first(scheduled_at, prev))
     note(job, ARGV[12], forgotten_at or now)
     job_changed = true
   end

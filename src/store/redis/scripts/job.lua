@@ -50,8 +50,9 @@ local function first_seen(job, fingerprint)
   end
 end
 
--- Notes a schedule; of more than FINGERPRINTS_KEPT the one first seen is forgotten. The first one
--- counts from `beginning`: a ledger without any is new, or was brought back by a holder.
+-- Notes a schedule, whose occurrences count from `beginning`; of more than FINGERPRINTS_KEPT the
+-- one first seen is forgotten. A ledger without any was made by something else than a registration,
+-- and from where it begins on nothing is decided.
 local function note(job, fingerprint, beginning)
   if first_seen(job, fingerprint) then
     return
@@ -60,7 +61,10 @@ local function note(job, fingerprint, beginning)
   for line in string.gmatch(job.fingerprints, '[^\n]+\n') do
     lines[#lines + 1] = line
   end
-  lines[#lines + 1] = text(#lines == 0 and beginning or now) .. ' ' .. fingerprint .. '\n'
+  if #lines == 0 then
+    beginning = math.min(beginning, job.last)
+  end
+  lines[#lines + 1] = text(beginning) .. ' ' .. fingerprint .. '\n'
   job.fingerprints = table.concat(lines, '', math.max(1, #lines - FINGERPRINTS_KEPT + 1))
 end
 
