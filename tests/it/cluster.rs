@@ -52,6 +52,21 @@ where
     }
 }
 
+/// Declares it new. On a busy machine part of that may go without an answer: then from the start.
+async fn declare_new(cluster: &Cluster, store: &Arc<dyn Store>) {
+    let began = std::time::Instant::now();
+    loop {
+        let answer = store.init().await;
+        if matches!(answer, Ok(None)) {
+            return;
+        }
+        assert!(began.elapsed() < LIMIT, "{answer:?}");
+        for primary in &cluster.servers[..3] {
+            primary.command(&["FLUSHALL"]);
+        }
+    }
+}
+
 async fn grant(store: &Arc<dyn Store>, claim: &Claim) {
     let began = std::time::Instant::now();
     loop {
@@ -134,7 +149,7 @@ async fn slots_that_move_are_followed_while_claims_go_on() {
     let slot = cluster.slot(&name);
     let text = slot.to_string();
     let store = store(&cluster.url_of(&[1]));
-    assert_eq!(answer(async || store.init().await).await, None);
+    declare_new(&cluster, &store).await;
     let ids: Vec<String> = cluster
         .servers
         .iter()

@@ -166,7 +166,8 @@ fn redirect(error: &RedisError) -> Option<Redirect> {
     match (error.code()?, to) {
         ("MOVED", Some(to)) => Some(Redirect::Moved(to)),
         ("ASK", Some(to)) => Some(Redirect::Ask(to)),
-        ("TRYAGAIN", _) => Some(Redirect::Again),
+        // In a pipeline the client library leaves out where to.
+        ("MOVED" | "ASK" | "TRYAGAIN", _) => Some(Redirect::Again),
         _ => None,
     }
 }

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 use super::ask::Nodes;
 use super::hear::Heard;
 use super::judge::judge;
-use super::propose::{Proposed, Verdict, proposal, validity};
+use super::propose::{Proposed, Verdict, validity};
+use super::resolve::{Resolved, resolve};
 use super::view::{Counting, count, merge};
 use crate::names::{JobName, Token};
 use crate::store::protocol::{Clock, Effect, JobState, LockState};
@@ -237,37 +238,31 @@ impl Majority {
         ),
         sent: Instant,
     ) -> Result<(Attempt<R>, Proposed), StoreError> {
-        let quorum = self.nodes.quorum();
-        let (counted, horizon) = match count(&heard.views, quorum) {
-            Counting::On { counted, horizon } => (counted, horizon),
-            Counting::Recovering(left) => {
-                return Ok((Attempt::Done(Done::Recovering(left)), Proposed::No));
-            }
-            Counting::TooFew => {
-                let later = heard.views.iter().filter(|view| view.said == Said::Outbid);
-                let attempt = if let Some(seen) = later.map(|view| view.promised).max() {
-                    Attempt::Contended(seen)
-                } else {
-                    Attempt::Failed(self.nodes.too_few(heard.views.len(), &heard.errors))
-                };
-                return Ok((attempt, Proposed::No));
-            }
+        let told = |lock: &mut _, job: &mut _, clock| {
+            let outcomes = rules(lock, job, clock);
+            (outcomes.reply, outcomes.effects, outcomes.taken)
         };
-        let exclusive = subject.lock.exclusive;
-        let mut merged = merge(&heard.views, &counted, quorum, (exclusive, subject.me));
-        merged.forget_before(horizon);
-        let judged = judge(&merged, rules);
-        // One that forgot is told, so that it counts again.
-        let forgetful = |view: &View| view.recovering.is_zero() && !view.remembers;
-        if !judged.changed && merged.agreed && !heard.views.iter().any(forgetful) {
-            let reply = Done::Reply(judged.outcomes.reply);
-            return Ok((Attempt::Done(reply), Proposed::No));
-        }
-        let proposal = proposal(place, ballot, &merged, &judged, subject.ttl);
-        let verdict = self.propose(&proposal, horizon.is_some()).await;
-        let over = judged.outcomes.taken && sent.elapsed() >= validity(subject.ttl);
+        let quorum = self.nodes.quorum();
+        let (proposal, taken, forgotten, reply) =
+            match resolve((place, ballot), &heard.views, quorum, subject.me, told) {
+                Resolved::Reply(reply) => {
+                    return Ok((Attempt::Done(Done::Reply(reply)), Proposed::No));
+                }
+                Resolved::Recovering(left) => {
+                    return Ok((Attempt::Done(Done::Recovering(left)), Proposed::No));
+                }
+                Resolved::TooFew => return Ok((self.too_few(heard), Proposed::No)),
+                Resolved::Propose {
+                    proposal,
+                    taken,
+                    forgotten,
+                    reply,
+                } => (proposal, taken, forgotten, reply),
+            };
+        let verdict = self.propose(&proposal, forgotten).await;
+        let over = taken && sent.elapsed() >= validity(subject.ttl);
         let attempt = match verdict {
-            Verdict::Taken if !over => Attempt::Done(Done::Reply(judged.outcomes.reply)),
+            Verdict::Taken if !over => Attempt::Done(Done::Reply(reply)),
             Verdict::Taken => Attempt::Failed(StoreError::Unreachable(format!(
                 "the nodes took {:?} to grant a lease of {:?}",
                 sent.elapsed(),
@@ -276,11 +271,19 @@ impl Majority {
             Verdict::Outbid => Attempt::Contended(ballot.number),
             Verdict::TooFew(error) => Attempt::Failed(error),
         };
-        if judged.outcomes.taken && !matches!(attempt, Attempt::Done(_)) {
+        if taken && !matches!(attempt, Attempt::Done(_)) {
             self.withdraw(&proposal);
         }
         let over = matches!(attempt, Attempt::Done(_));
         Ok((attempt, if over { Proposed::Yes } else { Proposed::No }))
+    }
+
+    fn too_few<R>(&self, heard: &Heard) -> Attempt<R> {
+        let later = heard.views.iter().filter(|view| view.said == Said::Outbid);
+        match later.map(|view| view.promised).max() {
+            Some(seen) => Attempt::Contended(seen),
+            None => Attempt::Failed(self.nodes.too_few(heard.views.len(), &heard.errors)),
+        }
     }
 
     /// The answer, if a majority agrees on a state that gives it as it is.

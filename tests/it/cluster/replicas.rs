@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cronlatch::store::{Claim, ClaimReply, RenewReply, Store, StoreError, check_url, open};
 
-use super::{answer, claim, finish, grant, renew, renewal, send_keys, store};
+use super::{answer, claim, declare_new, finish, grant, renew, renewal, send_keys, store};
 use crate::support::Cluster;
 use crate::support::cluster::Replicas;
 use crate::support::command::{BINARY, command, exit_of};
@@ -58,7 +58,7 @@ async fn what_the_replica_of_its_primary_does_not_know_does_not_count() {
     let cluster = Cluster::start(Replicas::OneEach, &rights());
     let url = cluster.url_of(&[0, 1, 2]);
     let (plain, careful) = (store(&url), careful(&url));
-    assert_eq!(answer(async || plain.init().await).await, None);
+    declare_new(&cluster, &plain).await;
     let [hit, spared] = [0, 1].map(|primary| claim(&cluster.name_on(primary, "lock")));
     for one in [&hit, &spared] {
         grant(&careful, one).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cronlatch::names::JobName;
 use cronlatch::store::{Fingerprint, Lock, Registration, RenewReply, StoreError};
 
-use super::{answer, claim, grant, renew, renewal, send_keys, store};
+use super::{answer, claim, declare_new, grant, renew, renewal, send_keys, store};
 use crate::support::cluster::Replicas;
 use crate::support::redis::documented_cluster_rights;
 use crate::support::wait::wait_until;
@@ -32,7 +32,7 @@ fn markers(server: &RedisServer) -> Vec<String> {
 async fn keys_in_two_places_are_waited_for_and_a_loss_that_no_claim_meets_is_noticed() {
     let mut cluster = Cluster::start(Replicas::None, &documented_cluster_rights());
     let store = store(&cluster.url_of(&[1]));
-    assert_eq!(answer(async || store.init().await).await, None);
+    declare_new(&cluster, &store).await;
     let name = cluster.name_on(0, "lock");
     let held = claim(&name);
     grant(&store, &held).await;

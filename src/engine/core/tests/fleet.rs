@@ -1,20 +1,20 @@
 //! A fleet in a box: cores with clocks of their own, the protocol as the store, a network that
 //! delays, loses and repeats. Simulated time; every run is repeatable by its seed.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod acts;
+mod judge;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::event::{Action, ClaimId, ClaimSpec, Event, JobIx, Now};
+use super::super::event::{ClaimId, Event, JobIx, Now};
 use super::super::{Core, Policy};
 use super::bench::{Every, policy};
 use crate::config::{CatchUp, OnCrash, OnOverlap};
 use crate::names::{HostName, JobName, LockName, RunId, Token};
 use crate::store::protocol::{self, Clock, Effect, JobState, Key, LockState, Past};
-use crate::store::{
-    Claim, Due, Fingerprint, Finish, Kind, Lock, Outcome, Record, Registration, Renewal, Settle,
-    Tenure, What,
-};
+use crate::store::{Claim, Fingerprint, Finish, Kind, Lock, Outcome, Record, Registration, Settle};
 use crate::time::{BootInstant, Timestamp};
 
 const START: i64 = 1_000_000;
@@ -347,242 +347,6 @@ impl Fleet {
             let at = i64::try_from(timer.to_duration().as_millis()).expect("small");
             self.plan(at + 1, host, Step::Wake);
         }
-    }
-
-    fn act(&mut self, host: usize, action: Action) {
-        match action {
-            Action::Claim(spec) => self.claim(host, spec),
-            Action::Cancel { claim, .. } => {
-                if let Some((token, _)) = self.hosts[host].tokens.remove(&claim) {
-                    self.send_finish(host, token, None, None, true);
-                }
-            }
-            Action::Start {
-                claim,
-                at,
-                kind,
-                attempt,
-                ..
-            } => {
-                let (token, run_id) = self.hosts[host].tokens[&claim].clone();
-                self.started.push(Started {
-                    at,
-                    attempt,
-                    from: self.now,
-                    until: None,
-                });
-                let run = Run {
-                    token,
-                    at,
-                    kind,
-                    id: run_id,
-                    attempt,
-                };
-                self.hosts[host].runs.insert(claim, run);
-                let ends = self.now + self.dice.roll(10, self.longest_run);
-                self.plan(ends, host, Step::RunEnds(claim));
-                self.plan(self.now + 1000, host, Step::Renew(claim));
-            }
-            Action::AwaitRelease { claim, limit, .. } => {
-                let limit = i64::try_from(limit.as_millis()).expect("small").min(300);
-                let at = self.now + self.dice.roll(1, limit + 2);
-                self.plan(at, host, Step::Woken(claim));
-            }
-            Action::Settle { run_id, .. } => self.soon(host, Step::Settle(run_id)),
-            Action::Register { .. } => self.soon(host, Step::Register),
-            Action::Look { .. } => self.soon(host, Step::Look),
-            Action::StartAlone { .. } | Action::RecordSkips { .. } => {
-                panic!("this fleet always waits for its store")
-            }
-            Action::Say { .. } => {}
-        }
-    }
-
-    fn claim(&mut self, host: usize, spec: ClaimSpec) {
-        let run_id = RunId::new();
-        let token = Token::new(&self.hosts[host].name, &run_id);
-        let claim = Box::new(Claim {
-            lock: self.lock.clone(),
-            token: token.clone(),
-            run_id: run_id.clone(),
-            ttl: TTL,
-            what: What::Occurrence {
-                job: name(),
-                kind: spec.kind,
-                due: Due {
-                    scheduled_at: spec.at,
-                    not_before: spec.not_before,
-                    deadline: spec.deadline,
-                    prev: spec.prev,
-                    fingerprint: fingerprint(),
-                    gap: spec.gap,
-                    max_reruns: spec.max_reruns,
-                },
-                overlap: spec.overlap,
-                keep: 100,
-            },
-        });
-        self.hosts[host].tokens.insert(spec.claim, (token, run_id));
-        self.send_claim(host, spec.claim, claim, 1);
-    }
-
-    fn send_claim(&mut self, host: usize, id: ClaimId, claim: Box<Claim>, after: i64) {
-        if self.loss > 0 {
-            self.plan(
-                self.now + after + 150,
-                host,
-                Step::NoAnswer(id, claim.clone()),
-            );
-        }
-        if !self.dice.chance(self.loss) {
-            let at = self.now + after + self.dice.roll(0, 40);
-            self.plan(at, host, Step::Claim(id, claim));
-        }
-    }
-
-    fn send_finish(
-        &mut self,
-        host: usize,
-        token: Token,
-        record: Option<Record>,
-        run: Option<ClaimId>,
-        give_back: bool,
-    ) {
-        let finish = Finish {
-            lock: self.lock.clone(),
-            token,
-            record,
-            job: Some(name()),
-            give_back,
-            keep: 100,
-        };
-        self.soon(host, Step::Finish(Box::new(finish), run));
-    }
-
-    fn finish(&mut self, host: usize, finish: Box<Finish>, run: Option<ClaimId>) {
-        if self.dice.chance(self.loss) {
-            // Lost on the way; it is sent again.
-            let later = self.now + 200;
-            self.plan(later, host, Step::Finish(finish, run));
-            return;
-        }
-        let clock = self.store_clock();
-        let (_, effects) = protocol::finish(&mut self.state, &mut self.job, clock, &finish);
-        self.keep(effects);
-        if self.dice.chance(self.loss) {
-            let later = self.now + 200;
-            self.plan(later, host, Step::Finish(finish, run));
-        } else if let Some(claim) = run {
-            self.hosts[host].runs.remove(&claim);
-            self.soon(host, Step::Closed);
-        }
-    }
-
-    fn renew(&mut self, host: usize, claim: ClaimId) {
-        let Some(run) = self.hosts[host].runs.get(&claim) else {
-            return;
-        };
-        let renewal = Renewal {
-            lock: self.lock.clone(),
-            token: run.token.clone(),
-            ttl: TTL,
-            tenure: Tenure::of_lock(0, run.id.clone()),
-        };
-        let clock = self.store_clock();
-        protocol::renew(&mut self.state, &mut self.job, clock, &renewal);
-        self.plan(self.now + 1000, host, Step::Renew(claim));
-    }
-
-    fn run_ends(&mut self, host: usize, claim: ClaimId) {
-        let now = Timestamp::from_millis(self.now);
-        let Some(run) = self.hosts[host].runs.remove(&claim) else {
-            return;
-        };
-        self.end_of(&run, self.now);
-        let record = Record {
-            job: name(),
-            run_id: Some(run.id.clone()),
-            kind: run.kind,
-            scheduled_at: Some(run.at),
-            until: None,
-            count: None,
-            started_at: Some(now),
-            finished_at: Some(now),
-            host: Some(self.hosts[host].name.clone()),
-            outcome: Outcome::Succeeded,
-            reason: None,
-            by: None,
-            exit_code: Some(0),
-            signal: None,
-            attempts: run.attempt,
-            fence: None,
-            output_tail: None,
-        };
-        let token = run.token.clone();
-        // It stays, so that its lease is renewed until the verdict has arrived.
-        self.hosts[host].runs.insert(claim, run);
-        self.feed(host, Event::RunEnded { job: JOB });
-        self.send_finish(host, token, Some(record), Some(claim), false);
-    }
-
-    /// Lets everything come to its end.
-    fn settle_down(&mut self) {
-        self.run_until(self.last_due + 60_000);
-    }
-
-    #[track_caller]
-    fn assert_exclusion(&self) {
-        let mut runs: Vec<_> = self
-            .started
-            .iter()
-            .map(|s| (s.from, s.until.unwrap_or(i64::MAX)))
-            .collect();
-        runs.sort_unstable();
-        for (one, next) in runs.iter().zip(runs.iter().skip(1)) {
-            assert!(one.1 <= next.0, "two at once: {:#?}", self.started);
-        }
-    }
-
-    #[track_caller]
-    fn assert_once(&self) {
-        let mut seen = BTreeSet::new();
-        for started in &self.started {
-            assert!(
-                seen.insert((started.at, started.attempt)),
-                "twice: {started:?} in {:#?}",
-                self.started
-            );
-            assert!(started.from >= started.at.millis(), "early: {started:?}");
-        }
-    }
-
-    /// The verdicts, by second.
-    #[track_caller]
-    fn verdicts(&self) -> BTreeMap<i64, Vec<Outcome>> {
-        let mut verdicts: BTreeMap<i64, Vec<Outcome>> = BTreeMap::new();
-        for record in &self.records {
-            let from = record.scheduled_at.expect("an occurrence").millis() / 1000;
-            let until = record.until.map_or(from, |until| until.millis() / 1000);
-            for second in from..=until {
-                verdicts.entry(second).or_default().push(record.outcome);
-            }
-        }
-        verdicts
-    }
-
-    #[track_caller]
-    fn assert_no_silence(&self) {
-        let verdicts = self.verdicts();
-        let first = *verdicts.keys().next().expect("verdicts");
-        let last = *verdicts.keys().last().expect("verdicts");
-        for second in first..=last {
-            assert!(
-                verdicts.contains_key(&second),
-                "{second}: {:#?}",
-                self.records
-            );
-        }
-        assert!(last >= self.last_due / 1000 - 3, "it stood still at {last}");
     }
 }
 
