@@ -357,7 +357,11 @@ fn a_claim_by_hand_that_is_overtaken_by_its_copy_is_granted_to_nobody_afterwards
         &["trigger", "a", "--wait"][..],
         &["exec", "--lock", "a", "--", "true"],
     ] {
-        proxy.keep_back(if command[0] == "exec" { "lock" } else { "manual" });
+        proxy.keep_back(if command[0] == "exec" {
+            "lock"
+        } else {
+            "manual"
+        });
         let refused = site.run(command).expect_code(75);
         assert!(refused.stderr.contains("held by other"), "{refused:#?}");
         assert!(proxy.has_kept());

@@ -546,7 +546,8 @@ async fn who_has_the_vote_and_nothing_to_propose_gives_it_back() {
     wait_until("nobody has a vote", || {
         scene.servers.iter().all(|server| {
             let state = "cronlatch:{l}:state";
-            server.number(&["EXISTS", state]) == 1 && server.number(&["HEXISTS", state, "vote"]) == 0
+            server.number(&["EXISTS", state]) == 1
+                && server.number(&["HEXISTS", state, "vote"]) == 0
         })
     });
 }
