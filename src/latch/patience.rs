@@ -35,6 +35,8 @@ pub(crate) enum Setback {
 
 /// The first pause; each further one doubles it.
 const FIRST: Duration = Duration::from_millis(100);
+/// The least pause for a store that recovers, whatever it says.
+const SOONEST: Duration = Duration::from_millis(20);
 /// The longest pause while a release is announced: a word that got lost costs no more.
 const LONGEST: Duration = Duration::from_secs(2);
 /// The longest pause for a raw key: the programs that share it announce nothing.
@@ -74,7 +76,7 @@ impl Patience {
             // Before that nothing changes.
             Setback::Recovering(remaining) => {
                 self.failures = 0;
-                remaining + Duration::from_millis(spread.into()) / 8
+                remaining.max(SOONEST) + Duration::from_millis(spread.into()) / 8
             }
             Setback::Held(remaining) => {
                 self.failures = 0;
@@ -122,6 +124,20 @@ mod tests {
 
     fn millis(n: u64) -> Duration {
         Duration::from_millis(n)
+    }
+
+    #[test]
+    fn a_store_that_recovers_is_asked_again_when_it_says_and_never_in_a_storm() {
+        let mut patience = Patience::new(&LockKey::Named);
+        let mut after = |remaining, left| patience.after(Setback::Recovering(remaining), left, 0);
+        let unbounded = Left::Unbounded;
+        assert_eq!(after(millis(4000), unbounded), Some(millis(4000)));
+        for _ in 0..100 {
+            assert_eq!(after(Duration::ZERO, unbounded), Some(millis(20)));
+        }
+        // The last look comes when the wait is over.
+        assert_eq!(after(millis(4000), Left::Time(millis(9))), Some(millis(9)));
+        assert_eq!(after(millis(4000), Left::Time(Duration::ZERO)), None);
     }
 
     #[test]

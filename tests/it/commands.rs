@@ -344,3 +344,31 @@ fn a_store_that_is_not_there_is_said_to_be_so() {
         assert!(said.stderr.contains("does not answer"), "{said:#?}");
     }
 }
+
+#[test]
+fn a_claim_by_hand_that_is_overtaken_by_its_copy_is_granted_to_nobody_afterwards() {
+    let redis = RedisServer::start();
+    let proxy = Proxy::to(redis.port());
+    let lock = "cronlatch:{a}:lock";
+    let list = json!({ "store": redis.url_via(proxy.port()), "jobs": [job("a", "true")] });
+    let site = Site::new(&list);
+    redis.command(&["SET", lock, "other:1:run:token", "PX", "600000"]);
+    for command in [
+        &["trigger", "a", "--wait"][..],
+        &["exec", "--lock", "a", "--", "true"],
+    ] {
+        proxy.keep_back(if command[0] == "exec" {
+            "lock"
+        } else {
+            "manual"
+        });
+        let refused = site.run(command).expect_code(75);
+        assert!(refused.stderr.contains("held by other"), "{refused:#?}");
+        assert!(proxy.has_kept());
+        redis.command(&["DEL", lock]);
+        let answer = proxy.deliver();
+        assert!(answer.contains("finished"), "{answer}");
+        assert_eq!(redis.number(&["EXISTS", lock]), 0);
+        redis.command(&["SET", lock, "other:1:run:token", "PX", "600000"]);
+    }
+}

@@ -19,6 +19,7 @@ use cronlatch::store::{
 use cronlatch::time::Timestamp;
 
 use crate::contract::eventually;
+use crate::support::redis::documented_rights;
 use crate::support::wait::{INTERVAL, LIMIT};
 use crate::support::{Daemon, Mode, Proxy, RedisServer, RunLog, wait_until};
 
@@ -469,6 +470,33 @@ async fn a_grant_that_took_longer_than_its_lease_is_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_only_a_minority_took_is_given_back_long_before_it_ends() {
+    // Two of the nodes promise, and then may not take what is proposed.
+    let rights = documented_rights().replace(" +set ", " ");
+    let refuses = || RedisServer::with().user("cronlatch", &rights).start();
+    let servers = [RedisServer::start(), refuses(), refuses()];
+    let store = store_at(&urls(&servers));
+    assert_eq!(store.init().await.unwrap(), None);
+    let claim = Claim {
+        lock: lock(),
+        token: token("a"),
+        run_id: RunId::from_text("run-a"),
+        ttl: LONG,
+        what: What::Lock,
+    };
+    eventually("the first node takes it", async || {
+        let reply = store.claim(&claim).await;
+        assert!(reply.is_err(), "{reply:?}");
+        let taken = servers[0].text(&["HGET", "cronlatch:{l}:state", "token"]);
+        (taken == token("a").as_str()).then_some(())
+    })
+    .await;
+    wait_until("the lock is free again", || {
+        servers[0].number(&["EXISTS", "cronlatch:{l}:lock"]) == 0
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_is_set_again_where_it_was_lost_and_taken_only_by_a_majority() {
     let mut scene = Scene::new(LONG).await;
     scene.granted("a", 1).await;
@@ -487,6 +515,41 @@ async fn a_lease_is_set_again_where_it_was_lost_and_taken_only_by_a_majority() {
     // Nothing of it is anybody's but the thief's.
     scene.finish("a", 1).await;
     assert_eq!(scene.servers[1].text(&["GET", key]), "thief");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_was_away_when_the_lock_was_taken_gets_it_with_a_renewal() {
+    let servers: Vec<RedisServer> = (0..3).map(|_| RedisServer::start()).collect();
+    let proxy = Proxy::to(servers[2].port());
+    let mut urls = urls(&servers);
+    urls[2] = servers[2].url_via(proxy.port());
+    let scene = Scene::by_way_of(servers, &urls, LONG).await;
+    proxy.set(Mode::Refuse);
+    scene.granted("a", 1).await;
+    let key = "cronlatch:{l}:lock";
+    assert_eq!(scene.servers[2].number(&["EXISTS", key]), 0);
+    proxy.set(Mode::Pass);
+    eventually("it has the lock too", async || {
+        let reply = scene.renew("a").await;
+        assert_eq!(reply.unwrap(), RenewReply::Renewed);
+        (scene.servers[2].text(&["GET", key]) == token("a").as_str()).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_the_vote_and_nothing_to_propose_gives_it_back() {
+    let scene = Scene::new(LONG).await;
+    scene.granted("a", 1).await;
+    let refused = scene.store.claim(&scene.claim("b", 2)).await.unwrap();
+    assert!(matches!(refused, ClaimReply::Held { .. }), "{refused:?}");
+    wait_until("nobody has a vote", || {
+        scene.servers.iter().all(|server| {
+            let state = "cronlatch:{l}:state";
+            server.number(&["EXISTS", state]) == 1
+                && server.number(&["HEXISTS", state, "vote"]) == 0
+        })
+    });
 }
 
 #[tokio::test]

@@ -95,19 +95,19 @@ impl Errand {
             },
         };
         let mut sent = BootInstant::now();
+        let mut unanswered = false;
         let asked = patiently(CLAIM_FOR, async || {
             sent = BootInstant::now();
-            store.claim(&claim).await
+            let answer = store.claim(&claim).await;
+            unanswered |= answer.is_err();
+            answer
         });
-        let reply = match asked.await {
-            Ok(reply) => reply,
-            Err(error) => {
-                // Perhaps it was granted all the same: nobody will use it.
-                let _ = store.finish(&self.cancelled(&claim)).await;
-                return Err(error.into());
-            }
-        };
-        match reply {
+        let answer = asked.await;
+        if unanswered && !matches!(answer, Ok(ClaimReply::Granted { .. })) {
+            // Perhaps a copy was granted all the same, or will be: nobody will use it.
+            self.cancel(store, &claim).await;
+        }
+        match answer? {
             ClaimReply::Granted { fence, .. } => Ok(Assignment {
                 job: Arc::clone(&self.job),
                 host: self.host.clone(),
@@ -131,14 +131,18 @@ impl Errand {
         }
     }
 
-    fn cancelled(&self, claim: &Claim) -> Finish {
-        Finish {
+    /// Has the store refuse what may still come of the claim.
+    async fn cancel(&self, store: &dyn Store, claim: &Claim) {
+        let finish = Finish {
             lock: claim.lock.clone(),
             token: claim.token.clone(),
             record: None,
             job: Some(self.job.name.clone()),
-            give_back: false,
+            give_back: true,
             keep: self.keep,
+        };
+        if let Err(error) = patiently(FINISH_SOON, async || store.finish(&finish).await).await {
+            tracing::debug!("cannot cancel the claim, it ends with its TTL: {error}");
         }
     }
 

@@ -24,6 +24,8 @@ pub(super) struct Ticket {
     pub(super) run_id: RunId,
     /// When the copy that was granted was sent.
     pub(super) sent: Option<BootInstant>,
+    /// A copy of the claim was not answered: it may still reach the store.
+    pub(super) in_doubt: bool,
     /// Stops resending.
     task: Option<AbortHandle>,
 }
@@ -107,6 +109,7 @@ impl Daemon {
             token: Token::new(&self.host, &run_id),
             run_id,
             sent: None,
+            in_doubt: false,
             task: None,
         }
     }
@@ -143,16 +146,32 @@ impl Daemon {
     }
 
     fn cancel(&mut self, job: JobIx, claim: ClaimId) {
-        let (Some(ticket), Some(job)) = (self.tickets.remove(&claim), self.job(job)) else {
+        if let Some(ticket) = self.tickets.remove(&claim) {
+            if let Some(task) = &ticket.task {
+                task.abort();
+            }
+            self.give_back(job, ticket.token);
+        }
+    }
+
+    /// The claim was answered, and not granted. An earlier copy of it that is still on its way
+    /// must not be granted afterwards: nobody would use it.
+    pub(super) fn not_granted(&mut self, job: JobIx, claim: ClaimId) {
+        if let Some(ticket) = self.tickets.remove(&claim)
+            && ticket.in_doubt
+        {
+            self.give_back(job, ticket.token);
+        }
+    }
+
+    fn give_back(&self, job: JobIx, token: Token) {
+        let Some(job) = self.job(job) else {
             return;
         };
-        if let Some(task) = &ticket.task {
-            task.abort();
-        }
         self.finisher.send(Parcel {
             finish: Finish {
                 lock: job.lock_on(&self.host),
-                token: ticket.token,
+                token,
                 record: None,
                 job: Some(job.name.clone()),
                 give_back: true,

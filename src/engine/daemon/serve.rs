@@ -148,7 +148,7 @@ impl Daemon {
                         ticket.sent = Some(sent);
                     }
                 } else {
-                    self.tickets.remove(&claim);
+                    self.not_granted(job, claim);
                 }
                 if let ClaimReply::Recovering { remaining } = reply {
                     self.store_recovers(remaining);
@@ -157,6 +157,9 @@ impl Daemon {
             }
             Message::ClaimFailed { job, claim, error } => {
                 self.store_failed(&error);
+                if let Some(ticket) = self.tickets.get_mut(&claim) {
+                    ticket.in_doubt = true;
+                }
                 self.feed(match error {
                     StoreError::PartUnreachable(_) => Event::UnansweredAlone { job, claim },
                     _ => Event::Unanswered { job, claim },

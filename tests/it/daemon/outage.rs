@@ -112,6 +112,30 @@ fn an_answer_that_is_lost_is_asked_for_again_and_the_run_starts_once() {
 }
 
 #[test]
+fn a_claim_that_is_overtaken_by_its_copy_is_granted_to_nobody_afterwards() {
+    let redis = RedisServer::start();
+    let proxy = Proxy::to(redis.port());
+    let lock = "cronlatch:{job}:lock";
+    redis.command(&["SET", lock, "other:1:run:token", "PX", "600000"]);
+    let list = format!(
+        "store: {}\njobs:\n  - {{ name: job, every: 4s, on_overlap: wait, command: 'true' }}\n",
+        redis.url_via(proxy.port()),
+    );
+    proxy.keep_back("occurrence");
+    let mut daemon = Daemon::on("host", list)
+        .env("RUST_LOG", "cronlatch=debug")
+        .start();
+    // The same claim again, which was answered and decided nothing.
+    daemon.wait_log(&["waiting:", "holds the lock"]);
+    assert!(proxy.has_kept());
+    daemon.terminate();
+    redis.command(&["DEL", lock]);
+    let answer = proxy.deliver();
+    assert!(answer.contains("finished"), "{answer}");
+    assert_eq!(redis.number(&["EXISTS", lock]), 0);
+}
+
+#[test]
 fn a_full_disk_is_told_once_and_not_with_every_try() {
     let directory = tempfile::tempdir().expect("a directory");
     let Some(disk) = SmallDisk::new(directory.path()) else {

@@ -29,6 +29,7 @@ pub(crate) enum Mode {
 #[derive(Debug)]
 pub(crate) struct Proxy {
     port: u16,
+    server: u16,
     shared: Arc<Mutex<Shared>>,
 }
 
@@ -38,6 +39,9 @@ struct Shared {
     ended: bool,
     open: Vec<TcpStream>,
     accepted: usize,
+    /// The argument of the request that is kept back.
+    wanted: Option<String>,
+    kept: Option<Vec<u8>>,
 }
 
 impl Proxy {
@@ -50,10 +54,16 @@ impl Proxy {
             ended: false,
             open: Vec::new(),
             accepted: 0,
+            wanted: None,
+            kept: None,
         }));
         let theirs = Arc::clone(&shared);
         thread::spawn(move || accept(&listener, server, &theirs));
-        Self { port, shared }
+        Self {
+            port,
+            server,
+            shared,
+        }
     }
 
     /// Where it listens.
@@ -70,6 +80,40 @@ impl Proxy {
         }
     }
 
+    /// Keeps the next request back that has this argument, and closes its connection: to the
+    /// client it is lost.
+    pub(crate) fn keep_back(&self, argument: &str) {
+        lock(&self.shared).wanted = Some(format!("\r\n{argument}\r\n"));
+    }
+
+    /// Whether a request was kept back.
+    pub(crate) fn has_kept(&self) -> bool {
+        lock(&self.shared).kept.is_some()
+    }
+
+    /// Hands the request on that was kept back, and waits until the server has dealt with it;
+    /// what the server answers.
+    pub(crate) fn deliver(&self) -> String {
+        let kept = lock(&self.shared).kept.take();
+        let mut server = TcpStream::connect(("127.0.0.1", self.server)).expect("the server runs");
+        let limit = server.set_read_timeout(Some(wait::LIMIT));
+        limit.expect("the system takes a limit");
+        let written = server.write_all(&kept.expect("a request was kept back"));
+        // In order: what is answered last was asked last.
+        written
+            .and_then(|()| server.write_all(b"ECHO delivered\r\n"))
+            .expect("the server reads");
+        let mut answers = Vec::new();
+        let mut piece = [0; 4096];
+        while !answers.ends_with(b"delivered\r\n") {
+            match server.read(&mut piece).expect("the server answers") {
+                0 => panic!("the server closed the connection"),
+                read => answers.extend_from_slice(&piece[..read]),
+            }
+        }
+        String::from_utf8_lossy(&answers).into_owned()
+    }
+
     /// How many connections it has accepted so far.
     pub(crate) fn accepted(&self) -> usize {
         lock(&self.shared).accepted
@@ -84,6 +128,20 @@ impl Drop for Proxy {
         drop(shared);
         // Wakes the thread that accepts, so that it sees the end.
         drop(TcpStream::connect(("127.0.0.1", self.port)));
+    }
+}
+
+impl Shared {
+    fn keeps(&mut self, request: &[u8]) -> bool {
+        let has = |wanted: &String| {
+            let mut parts = request.windows(wanted.len());
+            parts.any(|part| part == wanted.as_bytes())
+        };
+        if self.wanted.take_if(|wanted| has(wanted)).is_none() {
+            return false;
+        }
+        self.kept = Some(request.to_vec());
+        true
     }
 }
 
@@ -139,6 +197,9 @@ fn carry(mut from: TcpStream, mut to: TcpStream, replies: bool, shared: &Mutex<S
             let mode = state.mode;
             if mode == Mode::CutReply && replies {
                 state.mode = Mode::Pass;
+            }
+            if !replies && state.keeps(&buffer[..read]) {
+                break;
             }
             mode
         };
