@@ -275,6 +275,22 @@ pub(crate) fn changed() -> Rules {
     }
 }
 
+/// A host that starts while the store recovers or just after, and makes the job known anew while
+/// another has an occurrence in hand.
+pub(crate) fn joined() -> Rules {
+    Rules {
+        end: 4,
+        budget: Budget {
+            losses: 1,
+            crashes: 1,
+            restarts: 1,
+            ..Budget::default()
+        },
+        sights: vec![ALL_RAN, UNKNOWN],
+        ..Rules::one_job(&[1, 3], &[0, 0])
+    }
+}
+
 #[test]
 fn copies_and_late_requests_start_nothing_twice() {
     holds(copies(), 8_000);
@@ -343,6 +359,11 @@ fn after_a_loss_of_data_no_two_runs_overlap_and_nothing_starts_twice() {
 #[test]
 fn nor_if_renewals_and_verdicts_are_under_way_meanwhile() {
     holds(forgetful_and_slow(), 15_000);
+}
+
+#[test]
+fn a_host_that_starts_after_a_loss_closes_no_ledger_over_what_another_has_in_hand() {
+    holds(joined(), 50_000);
 }
 
 #[test]

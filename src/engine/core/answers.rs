@@ -247,6 +247,7 @@ impl Lane {
             overlap: Overlap::Wait,
             aim: Aim::Run,
             gap: None,
+            hole: false,
         }
     }
 }

@@ -38,10 +38,8 @@ pub(super) enum Phase {
 /// Whether the lane knows how far the ledger has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sync {
-    /// It does: its own claims follow one another.
+    /// It does, but for [`Lane::hole`] and [`Occ::hole`]: its own claims follow one another.
     Known,
-    /// Occurrences came due while the store was away.
-    Stale,
     /// A registration is under way.
     Asked,
     /// Something is undecided that another host, whose clock is behind, may be about to claim.
@@ -64,6 +62,8 @@ pub(super) struct Lane {
     /// claim of theirs would tell this lane of the run.
     pub(super) blind: bool,
     pub(super) sync: Sync,
+    /// Behind all that is pending, occurrences came due that this lane does not claim one by one.
+    pub(super) hole: bool,
     /// The newest occurrence that was looked at.
     pub(super) seen_until: Option<Timestamp>,
     /// The newest occurrence that was handed over as skipped.
@@ -87,6 +87,7 @@ impl Lane {
             watch: None,
             blind: false,
             sync: Sync::Asked,
+            hole: false,
             seen_until: None,
             skipped_until: None,
             running: 0,
@@ -101,25 +102,32 @@ impl Lane {
         }
         self.seen_until = Some(at);
         if shared.held {
-            self.mark_stale();
+            self.hole = true;
             return;
         }
         if shared.store == StoreState::Down && self.due_while_down(shared, at) {
             return;
         }
         if shared.now.utc.since(self.policy.not_before(at)) > LATE {
-            self.mark_stale();
+            self.hole = true;
             self.advance(shared);
             return;
         }
-        if let OnOverlap::Queue { limit } = self.policy.on_overlap {
+        // What waits for the ledger waits for no lock.
+        if let OnOverlap::Queue { limit } = self.policy.on_overlap
+            && self.sync == Sync::Known
+        {
             let waiting = self.pending.len() + usize::from(self.is_waiting());
             if waiting >= limit {
                 self.let_go(shared, at, Why::QueueFull);
                 return;
             }
         }
-        self.pending.push_back(self.current(at));
+        let hole = std::mem::take(&mut self.hole);
+        self.pending.push_back(Occ {
+            hole,
+            ..self.current(at)
+        });
         self.overtake(shared);
         self.advance(shared);
     }
@@ -136,6 +144,7 @@ impl Lane {
             },
             aim: Aim::Run,
             gap: None,
+            hole: false,
         }
     }
 
@@ -170,13 +179,27 @@ impl Lane {
             && let Some(occ) = self.pending.pop_front()
         {
             self.let_go(shared, occ.at, Why::Superseded);
+            if occ.hole {
+                self.hole_before_pending();
+            }
         }
     }
 
-    /// Occurrences came due that this lane does not claim one by one.
-    pub(super) fn mark_stale(&mut self) {
-        if self.sync == Sync::Known {
-            self.sync = Sync::Stale;
+    /// Before what is pending lies something that this lane does not claim one by one.
+    pub(super) fn hole_before_pending(&mut self) {
+        match self.pending.iter_mut().find(|occ| occ.kind != Kind::Rerun) {
+            Some(occ) => occ.hole = true,
+            None => self.hole = true,
+        }
+    }
+
+    /// Leaves those whose start deadline has passed to `catch_up`.
+    pub(super) fn drop_late(&mut self, now: Timestamp) {
+        let before = self.pending.len();
+        self.pending
+            .retain(|occ| occ.kind == Kind::Rerun || occ.deadline >= now);
+        if self.pending.len() < before {
+            self.hole_before_pending();
         }
     }
 
@@ -210,13 +233,17 @@ impl Lane {
         }
         if !down && let Some(occ) = self.due_rerun() {
             self.begin(shared, occ);
-        } else if matches!(self.sync, Sync::Asked | Sync::Grace | Sync::AskedAgain) {
+        } else if self.sync != Sync::Known {
             // What is undecided before the pending ones is about to be known.
+        } else if self.pending.front().map_or(self.hole, |occ| occ.hole) {
+            // Claimed at once, the next one would have all before it dropped as missed, those
+            // included that another host has in hand.
+            if !down {
+                self.sync = Sync::Asked;
+                shared.act(Action::Register { job: self.job });
+            }
         } else if let Some(occ) = self.pending.pop_front() {
             self.begin(shared, occ);
-        } else if self.sync == Sync::Stale && !down {
-            self.sync = Sync::Asked;
-            shared.act(Action::Register { job: self.job });
         }
     }
 
@@ -268,13 +295,7 @@ impl Lane {
 
     /// The clock is right again: what is still in time is claimed, the rest judged by `catch_up`.
     pub(super) fn released(&mut self, shared: &mut Shared) {
-        let now = shared.now.utc;
-        let before = self.pending.len();
-        self.pending
-            .retain(|occ| occ.kind == Kind::Rerun || occ.deadline >= now);
-        if self.pending.len() < before {
-            self.mark_stale();
-        }
+        self.drop_late(shared.now.utc);
         self.advance(shared);
     }
 

@@ -22,6 +22,9 @@ pub(super) struct Occ {
     pub(super) overlap: Overlap,
     pub(super) aim: Aim,
     pub(super) gap: Option<GapAnswer>,
+    /// Just before it, occurrences came due that this lane does not claim one by one: the ledger
+    /// is asked about them first.
+    pub(super) hole: bool,
 }
 
 impl Occ {

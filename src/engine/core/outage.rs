@@ -26,12 +26,12 @@ impl Lane {
         match self.policy.on_store_down {
             OnStoreDown::Skip if current => {
                 self.cancel(shared, claim, placed);
-                self.mark_stale();
+                self.hole = true;
                 self.let_go(shared, occ.at, Why::StoreDown);
                 self.skip_pending(shared);
             }
             OnStoreDown::Run if current => {
-                self.mark_stale();
+                self.hole = true;
                 if self.overlaps_alone() {
                     self.cancel(shared, claim, placed);
                     self.pending.push_front(occ);
@@ -61,13 +61,13 @@ impl Lane {
     pub(super) fn give_up(&mut self, shared: &mut Shared, claim: ClaimId, placed: bool) {
         self.cancel(shared, claim, placed);
         self.pending.clear();
-        self.mark_stale();
+        self.hole = true;
         self.advance(shared);
     }
 
     /// Answers whether the occurrence was dealt with.
     pub(super) fn due_while_down(&mut self, shared: &mut Shared, at: Timestamp) -> bool {
-        self.mark_stale();
+        self.hole = true;
         match self.policy.on_store_down {
             OnStoreDown::Wait => true,
             OnStoreDown::Skip => {
@@ -92,7 +92,8 @@ impl Lane {
     pub(super) fn advance_alone(&mut self, shared: &mut Shared) {
         // What was to be caught up waits for the ledger.
         self.pending.retain(Occ::is_current);
-        self.mark_stale();
+        self.hole_before_pending();
+        self.hole = true;
         while !self.overlaps_alone()
             && let Some(occ) = self.pending.pop_front()
         {
@@ -134,6 +135,7 @@ impl Lane {
         if let Some(open) = open {
             self.watch_open(shared, open);
         }
+        self.drop_late(shared.now.utc);
         self.await_future(shared, decided_until, store_now);
         if self.grants_grace(shared, decided_until, store_now) {
             return;
@@ -146,6 +148,10 @@ impl Lane {
             }
         }
         self.sync = Sync::Known;
+        match self.pending.front_mut() {
+            Some(first) => first.hole = false,
+            None => self.hole = false,
+        }
         self.record_skips(shared, decided_until);
         let occs = self.undecided(shared, decided_until);
         for occ in occs.into_iter().rev() {
@@ -184,8 +190,10 @@ impl Lane {
     ) -> bool {
         let before = self.undecided_before(shared.now.utc);
         let newest = self.newest_open(decided_until, before);
-        let Some(over) = newest.map(|newest| self.policy.not_before(newest).plus(self.policy.skew))
-        else {
+        // Once it is too late to start it, nobody is about to; nor is this host's next one too
+        // late by then.
+        let grace = self.policy.skew.min(self.policy.start_deadline);
+        let Some(over) = newest.map(|newest| self.policy.not_before(newest).plus(grace)) else {
             return false;
         };
         if self.sync != Sync::Asked || over <= now {

@@ -112,7 +112,7 @@ impl Lane {
     /// Whose claim was given back just now, after this lane had passed its occurrence by: only the
     /// ledger knows.
     pub(super) fn not_settled(&mut self, shared: &mut Shared) {
-        self.mark_stale();
+        self.hole = true;
         self.advance(shared);
     }
 
@@ -128,6 +128,7 @@ impl Lane {
             overlap: Overlap::Wait,
             aim: Aim::Run,
             gap: None,
+            hole: false,
         })
     }
 }

@@ -4,7 +4,8 @@ use super::state::{Clock, JobState, Key, LockState, OTHER_TYPE, holder};
 use crate::names::JobName;
 use crate::store::{JobReport, LockHolder, Registered, Registration};
 
-/// Creates the ledger of a new job, which starts from now, and notes a new schedule.
+/// Creates the ledger of a new job, which starts from now, or from a loss of data while that is
+/// fresh; and notes a new schedule.
 pub fn register(
     lock: &LockState,
     job: &mut Option<JobState>,
@@ -13,12 +14,9 @@ pub fn register(
 ) -> Registered {
     let now = clock.utc();
     let recovering = clock.past.recovering(clock, registration.ttl);
-    // While the store recovers nobody can tell a job that is new from one that was forgotten. Of
-    // that one another host may have occurrences in hand: no ledger is closed over them.
-    let beginning = match recovering {
-        Some(_) => clock.past.beginning(clock),
-        None => now,
-    };
+    // After a loss nobody can tell a job that is new from one that was forgotten. Of that one
+    // another host may have occurrences in hand, from the wait, too: no ledger is closed over them.
+    let beginning = clock.past.beginning(clock);
     if job.is_none() && recovering.is_some() {
         return Registered {
             decided_until: beginning,

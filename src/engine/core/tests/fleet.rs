@@ -73,6 +73,8 @@ struct Host {
     core: Core,
     life: u32,
     up: bool,
+    /// Until then nothing passes between it and the store.
+    cut_until: i64,
     tokens: BTreeMap<ClaimId, (Token, RunId)>,
     runs: BTreeMap<ClaimId, Run>,
 }
@@ -90,6 +92,8 @@ pub(super) struct Fleet {
     now: i64,
     dice: Dice,
     loss: i64,
+    /// Whether claims are sent again when no answer comes.
+    resends: bool,
     steps: BTreeMap<(i64, u64), (usize, u32, Step)>,
     number: u64,
     hosts: Vec<Host>,
@@ -109,6 +113,7 @@ impl Fleet {
             now: START,
             dice: Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
             loss: 0,
+            resends: false,
             steps: BTreeMap::new(),
             number: 0,
             hosts: Vec::new(),
@@ -128,6 +133,7 @@ impl Fleet {
                 core: Core::new([], None, fleet.clock(*offset)),
                 life: 0,
                 up: false,
+                cut_until: 0,
                 tokens: BTreeMap::new(),
                 runs: BTreeMap::new(),
             });
@@ -147,8 +153,11 @@ impl Fleet {
     }
 
     fn plan(&mut self, at: i64, host: usize, step: Step) {
+        self.plan_for(at, host, self.hosts[host].life, step);
+    }
+
+    fn plan_for(&mut self, at: i64, host: usize, life: u32, step: Step) {
         self.number += 1;
-        let life = self.hosts[host].life;
         self.steps
             .insert((at.max(self.now), self.number), (host, life, step));
     }
@@ -166,6 +175,16 @@ impl Fleet {
         }
         self.hosts[host].life += 1;
         self.hosts[host].up = false;
+    }
+
+    /// Cuts a host off from the store.
+    fn cut_at(&mut self, at: i64, host: usize, until: i64) {
+        self.run_until(at);
+        self.hosts[host].cut_until = until;
+    }
+
+    fn is_cut(&self, host: usize) -> bool {
+        self.now < self.hosts[host].cut_until
     }
 
     fn end_of(&mut self, run: &Run, until: i64) {
@@ -212,6 +231,20 @@ impl Fleet {
     fn step(&mut self, host: usize, life: u32, step: Step) {
         let alive = self.hosts[host].life == life;
         match step {
+            // Lost, and told by the silence.
+            Step::Claim(..) | Step::Answer(..) if self.is_cut(host) => {}
+            // Tried again and again.
+            Step::StoreUp
+            | Step::Finish(..)
+            | Step::Closed
+            | Step::Register
+            | Step::Look
+            | Step::Settle(_)
+            | Step::Renew(_)
+                if self.is_cut(host) =>
+            {
+                self.plan_for(self.now + 200, host, life, step);
+            }
             // What the store does, it does for the dead as well.
             Step::Claim(id, claim) => {
                 let clock = self.store_clock();
@@ -405,6 +438,7 @@ fn a_bad_network_costs_time_and_no_guarantee() {
         };
         let mut fleet = Fleet::new(seed, policy, &[-400, 0, 300]);
         fleet.loss = 15;
+        fleet.resends = true;
         fleet.settle_down();
         fleet.assert_exclusion();
         fleet.assert_once();
@@ -431,6 +465,7 @@ fn crashes_leave_verdicts_and_no_run_twice() {
         };
         let mut fleet = Fleet::new(seed, policy, &[-400, 0, 300]);
         fleet.loss = 3;
+        fleet.resends = true;
         for _ in 0..4 {
             let at = fleet.now + fleet.dice.roll(1000, 4000);
             let host = usize::try_from(fleet.dice.roll(0, 3)).expect("small");
@@ -445,6 +480,42 @@ fn crashes_leave_verdicts_and_no_run_twice() {
         if on_crash == OnCrash::Ignore {
             let again = fleet.started.iter().find(|started| started.attempt > 1);
             assert!(again.is_none(), "seed {seed}: {again:?}");
+        }
+    }
+}
+
+/// Hosts that are cut off from the store for a while, beside one that never is: whatever that one
+/// has in hand is run, or skipped for a lock that a cut-off host still has, and never missed.
+#[test]
+fn what_a_healthy_host_has_in_hand_is_not_missed_for_hosts_that_come_back() {
+    for seed in 0..90 {
+        let policy = Policy {
+            on_overlap: OVERLAPS[usize::try_from(seed % 3).expect("small")],
+            catch_up: [CatchUp::None, CatchUp::Latest, CatchUp::All]
+                [usize::try_from(seed / 3 % 3).expect("small")],
+            ..every_second()
+        };
+        let mut fleet = Fleet::new(seed, policy, &[-1500, 0, 700]);
+        fleet.resends = true;
+        fleet.longest_run = 100;
+        fleet.run_until(START + 5000);
+        for _ in 0..5 {
+            let at = fleet.now + fleet.dice.roll(100, 3000);
+            let until = at + fleet.dice.roll(300, 4000);
+            let host = usize::try_from(fleet.dice.roll(1, 4)).expect("small");
+            for cut in [1, 2] {
+                if host == cut || host == 3 {
+                    fleet.cut_at(at, cut, until);
+                }
+            }
+        }
+        fleet.settle_down();
+        fleet.assert_exclusion();
+        fleet.assert_once();
+        fleet.assert_no_silence();
+        for (second, outcomes) in fleet.verdicts() {
+            let missed = outcomes.contains(&Outcome::Missed);
+            assert!(!missed, "seed {seed}, {second}: {outcomes:?}");
         }
     }
 }

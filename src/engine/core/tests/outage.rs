@@ -276,3 +276,147 @@ fn what_lies_before_a_loss_is_unknown_and_what_lies_after_it_missed() {
     let unknown = (Outcome::Unknown, range(1010, 1030, 3));
     assert_eq!(drops, [unknown, (Outcome::Missed, range(1040, 1050, 2))]);
 }
+
+/// Hosts whose clocks may lie three seconds apart, and a job every second.
+fn in_company() -> Policy {
+    Policy {
+        calendar: std::sync::Arc::new(super::bench::Every(1)),
+        skew: Duration::from_secs(3),
+        ..policy()
+    }
+}
+
+fn asks(bench: &mut Bench) {
+    assert_eq!(bench.action(), Action::Register { job: JOB });
+}
+
+#[test]
+fn what_others_may_have_in_hand_is_left_to_them_though_a_newer_one_is_due() {
+    for catch_up in [CatchUp::None, CatchUp::Latest, CatchUp::All] {
+        let (mut bench, spec) = cut_off(Policy {
+            catch_up,
+            ..in_company()
+        });
+        bench.due(1011);
+        bench.due(1012);
+        back(&mut bench);
+        bench.due(1013);
+        bench.answer(&spec, decided());
+        asks(&mut bench);
+        bench.registered(1010);
+        bench.nothing();
+        bench.at(1015);
+        asks(&mut bench);
+        bench.registered(1012);
+        bench.claim(1013);
+        bench.nothing();
+    }
+}
+
+#[test]
+fn what_was_pending_before_an_outage_is_claimed_before_the_ledger_is_asked() {
+    let mut bench = Bench::new(in_company());
+    bench.due(1010);
+    let spec = bench.claim(1010);
+    bench.due(1011);
+    bench.unanswered(&spec);
+    bench.due(1012);
+    back(&mut bench);
+    bench.due(1013);
+    bench.answer(&spec, decided());
+    let spec = bench.claim(1011);
+    bench.answer(&spec, decided());
+    asks(&mut bench);
+    bench.registered(1011);
+    bench.nothing();
+    bench.at(1015);
+    asks(&mut bench);
+    bench.registered(1012);
+    bench.claim(1013);
+}
+
+#[test]
+fn after_each_of_several_outages_the_ledger_is_asked() {
+    let (mut bench, spec) = cut_off(in_company());
+    bench.due(1011);
+    back(&mut bench);
+    bench.due(1012);
+    bench.feed(Event::StoreDown);
+    bench.due(1013);
+    back(&mut bench);
+    bench.due(1014);
+    bench.answer(&spec, decided());
+    asks(&mut bench);
+    bench.registered(1011);
+    let spec = bench.claim(1012);
+    bench.answer(&spec, decided());
+    asks(&mut bench);
+    bench.registered(1012);
+    bench.nothing();
+    bench.at(1016);
+    asks(&mut bench);
+    bench.registered(1013);
+    let spec = bench.claim(1014);
+    bench.grant(&spec);
+    bench.nothing();
+}
+
+#[test]
+fn nothing_is_left_to_others_for_so_long_that_the_next_one_is_too_late() {
+    let (mut bench, spec) = cut_off(Policy {
+        start_deadline: Duration::from_secs(2),
+        ..in_company()
+    });
+    bench.due(1011);
+    back(&mut bench);
+    bench.answer(&spec, decided());
+    asks(&mut bench);
+    bench.registered(1010);
+    bench.due(1012);
+    bench.nothing();
+    bench.at(1013);
+    asks(&mut bench);
+    bench.registered(1010);
+    let newest = bench.claim(1011);
+    bench.answer(&newest, decided());
+    assert_eq!(bench.claim(1012).deadline, secs(1014));
+}
+
+#[test]
+fn what_became_too_late_before_the_ledger_answered_is_judged_by_catch_up() {
+    let (mut bench, spec) = cut_off(policy());
+    bench.due(1020);
+    back(&mut bench);
+    bench.due(1030);
+    bench.answer(&spec, decided());
+    asks(&mut bench);
+    bench.feed(Event::StoreDown);
+    bench.at(1395);
+    back(&mut bench);
+    bench.registered(1010);
+    assert_eq!(bench.claim(1390).kind, Kind::CatchUp);
+    bench.nothing();
+}
+
+#[test]
+fn a_queue_that_waits_for_the_ledger_is_not_full() {
+    let (mut bench, spec) = cut_off(Policy {
+        on_overlap: OnOverlap::Queue { limit: 1 },
+        ..in_company()
+    });
+    bench.due(1011);
+    back(&mut bench);
+    bench.answer(&spec, decided());
+    asks(&mut bench);
+    bench.registered(1010);
+    bench.due(1012);
+    bench.due(1013);
+    bench.at(1014);
+    asks(&mut bench);
+    bench.registered(1011);
+    for second in [1012, 1013] {
+        let spec = bench.claim(second);
+        bench.answer(&spec, decided());
+    }
+    bench.nothing();
+}

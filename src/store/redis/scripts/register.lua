@@ -1,5 +1,5 @@
--- Makes jobs known: a ledger for a new one, which starts from now (but none while the store
--- recovers); a new schedule's fingerprint.
+-- Makes jobs known: a ledger for a new one, which starts from now, or from a loss of data while
+-- that is fresh (but none while the store recovers); a new schedule's fingerprint.
 --
 -- KEYS  1 store marker, then per job: lock, its state, job
 -- ARGV  per job: exclusive (1/0), fingerprint, TTL in ms
@@ -15,9 +15,9 @@ local replies = {}
 for i = 1, #ARGV / 3 do
   local key, fingerprint = KEYS[3 * i + 1], ARGV[3 * i - 1]
   local wait = recovering(past, tonumber(ARGV[3 * i]))
-  -- While the store recovers nobody can tell a job that is new from one that was forgotten. Of
-  -- that one another host may have occurrences in hand: no ledger is closed over them.
-  local beginning = wait > 0 and forgot(past) or now
+  -- After a loss nobody can tell a job that is new from one that was forgotten. Of that one
+  -- another host may have occurrences in hand, from the wait, too: no ledger is closed over them.
+  local beginning = forgot(past) or now
   local job = load_job(key)
   local forgotten = not job and wait > 0
   job = job or new_job(key, beginning)

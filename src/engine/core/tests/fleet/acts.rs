@@ -86,7 +86,7 @@ impl Fleet {
     }
 
     pub(super) fn send_claim(&mut self, host: usize, id: ClaimId, claim: Box<Claim>, after: i64) {
-        if self.loss > 0 {
+        if self.resends {
             self.plan(
                 self.now + after + 150,
                 host,
