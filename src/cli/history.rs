@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use super::{Failure, Target, output};
 use crate::config::JobList;
 use crate::names::{HostName, JobName, LockName};
-use crate::store::{self, Lock, Outcome, Record};
+use crate::store::{self, Lock, Outcome, Record, StoreError};
 use crate::time::Timestamp;
 
 /// Options of `history`.
@@ -37,15 +37,20 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let settings = args.target.settings(list.as_ref())?;
     let wanted = wanted(args.job.as_ref(), list.as_ref(), &host);
-    let mut records = output::ask(async {
+    let (mut records, away) = output::ask(async {
         let store = store::open(&settings)?;
-        let mut records = Vec::new();
+        let (mut records, mut away) = (Vec::new(), None);
         for (job, lock) in &wanted {
-            records.extend(store.history(job, lock, args.limit).await?);
+            match store.history(job, lock, args.limit).await {
+                Ok(found) => records.extend(found),
+                // What the rest of the store keeps is shown all the same.
+                Err(error @ StoreError::PartUnreachable(_)) => away = Some(error),
+                Err(error) => return Err(error.into()),
+            }
         }
-        Ok(records)
+        Ok((records, away))
     })?;
-    if let (Some(job), true) = (&args.job, records.is_empty()) {
+    if let (Some(job), true, None) = (&args.job, records.is_empty(), &away) {
         known(job, list.as_ref())?;
     }
     records.retain(|record| args.since.is_none_or(|since| instant_of(record) >= since));
@@ -57,7 +62,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     } else {
         for_people(&records, args.output)
     })?;
-    Ok(ExitCode::SUCCESS)
+    match away {
+        None => Ok(ExitCode::SUCCESS),
+        Some(error) => Err(Failure::Unavailable(format!(
+            "{error}: what it keeps is missing above"
+        ))),
+    }
 }
 
 /// The jobs asked for, with the locks that keep their histories.

@@ -83,10 +83,15 @@ async fn whom_to_ask(
 
 /// The store does not answer.
 pub(super) fn away(shown: &str, error: &StoreError) -> Finding {
+    let mend = "look at the server, the network between, address, password and TLS";
+    if matches!(error, StoreError::PartUnreachable(_)) {
+        let text = format!("{error}: no lock that it keeps is granted or renewed; others are");
+        return ids::REACHABLE.warning(shown, text, mend);
+    }
     ids::REACHABLE.danger(
         shown,
         format!("{error}: no occurrence is started while that is so"),
-        "look at the server, the network between, address, password and TLS",
+        mend,
     )
 }
 

@@ -60,8 +60,8 @@ fn a_signal_reaches_the_whole_process_group() {
 fn descendants_that_left_session_and_parent_end_with_the_run() {
     with_guard(async |processes| {
         let script = r#"
-            (setsid sh -c 'trap "" TERM; echo $$; while :; do sleep 60; done' &)
             trap '' TERM
+            (setsid sh -c 'trap "" TERM; echo $$; while :; do sleep 60; done' &)
             while :; do sleep 60; done"#;
         let mut spawn = shell(script);
         spawn.grace = Duration::from_millis(100);
@@ -78,7 +78,7 @@ fn descendants_that_left_session_and_parent_end_with_the_run() {
 fn what_a_main_process_leaves_behind_is_ended_before_its_exit_is_reported() {
     with_guard(async |processes| {
         let mut spawn = shell(
-            r#"sh -c 'trap "" TERM; echo $$; while :; do sleep 60; done' &
+            r#"sh -c 'trap "" TERM; sleep 600 & echo $$; wait' &
             read go <$FIFO; exit 5"#,
         );
         let files = tempfile::tempdir().expect("a directory");
@@ -96,7 +96,7 @@ fn what_a_main_process_leaves_behind_is_ended_before_its_exit_is_reported() {
         assert!(!is_alive(left), "dead before the exit is reported");
         assert_eq!(exit.status, Status::Code(5));
         assert_eq!(exit.ended_by, EndedBy::Itself);
-        // The shell, and the sleep it was in.
+        // The shell, and its sleep.
         assert_eq!(exit.left_behind, 2);
     });
 }

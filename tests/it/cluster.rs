@@ -265,6 +265,32 @@ fn count(runs: &RunLog) -> usize {
     runs.entries().len()
 }
 
+/// What the primary of the first job keeps cannot be told, and the second job can.
+fn commands_show_the_rest(host: &Daemon, url: &str, [hit, spared]: &[String; 2]) {
+    let said = host
+        .ask(&["status", "--json", "--store", url])
+        .expect_code(0);
+    let status: serde_json::Value = serde_json::from_str(&said.stdout).expect("JSON");
+    let away = status["away"].as_str().expect("a part is away");
+    assert!(away.contains("a part of the store"), "{away}");
+    for job in status["jobs"].as_array().expect("jobs") {
+        let is_hit = job["name"] == hit.as_str();
+        assert_eq!(job["unreachable"] == true, is_hit, "{status}");
+        assert_eq!(job["last"].is_null(), is_hit, "{status}");
+    }
+    let said = host.ask(&["history", "--store", url]).expect_code(69);
+    assert!(said.stdout.contains(spared.as_str()), "{}", said.stdout);
+    assert!(!said.stdout.contains(hit.as_str()), "{}", said.stdout);
+    assert!(said.stderr.contains("missing above"), "{}", said.stderr);
+    let said = host.ask(&["doctor", "--store", url]);
+    assert!(said.stdout.contains("store.reachable"), "{}", said.stdout);
+    assert!(
+        !said.stdout.contains("no occurrence is started"),
+        "{}",
+        said.stdout
+    );
+}
+
 #[test]
 fn a_dead_primary_holds_up_its_own_locks_alone_and_until_its_replica_takes_over() {
     let mut cluster = Cluster::start(Replicas::OneEach, &documented_cluster_rights());
@@ -288,6 +314,7 @@ fn a_dead_primary_holds_up_its_own_locks_alone_and_until_its_replica_takes_over(
     hosts[0].wait_until("the other job goes on", |_| count(&spared) > others + 1);
     assert!(replica_is(&cluster, "slave"));
     assert!(count(&hit) <= before + 1, "who granted that?");
+    commands_show_the_rest(&hosts[0], &url, &names);
     cluster.servers[3].config("cluster-replica-no-failover", "no");
     let resumed = count(&hit);
     hosts[0].wait_until("the job goes on", |_| count(&hit) > resumed + 1);

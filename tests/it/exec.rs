@@ -540,11 +540,12 @@ fn a_time_out_ends_the_command() {
     place
         .exec(&["--timeout", "200ms"], "exec sleep 3600")
         .expect_code(143);
+    // Long enough for the shell to have set its trap.
     let obeys = format!("trap 'exit 0' TERM; {ENDLESS}");
-    place.exec(&["--timeout", "200ms"], &obeys).expect_code(124);
+    place.exec(&["--timeout", "2s"], &obeys).expect_code(124);
     let resists = format!("trap '' TERM; {ENDLESS}");
     place
-        .exec(&["--timeout", "200ms", "--kill-grace", "200ms"], &resists)
+        .exec(&["--timeout", "2s", "--kill-grace", "200ms"], &resists)
         .expect_code(137);
 }
 

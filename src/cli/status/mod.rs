@@ -10,10 +10,10 @@ use tokio::task::JoinSet;
 
 use super::{Failure, Target, output};
 use crate::names::JobName;
-use crate::store::{self, Lock, Record, Store, StoreError};
+use crate::store::{self, JobReport, Lock, Record, Store, StoreError};
 use report::{HostStatus, JobStatus, NodeStatus, Status};
 
-/// How many histories are read at once.
+/// How many jobs are asked about at once.
 const AT_ONCE: usize = 64;
 
 /// Options of `status`.
@@ -39,20 +39,23 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let status = output::ask(async {
         let store = store::open(&settings)?;
         let now = store.now().await?;
-        let condition = store.condition(&wanted).await?;
-        let hosts = store.hosts().await?;
-        let reports = store.jobs(&wanted).await?;
-        let newest = newest(&store, &wanted).await?;
-        let found = jobs
-            .iter()
-            .zip(&reports)
-            .zip(newest)
-            .map(|((job, report), newest)| JobStatus::new(job, report, newest, now))
-            .collect();
+        let mut parts = Parts::default();
+        let condition = parts.shown(store.condition(&wanted).await)?;
+        let condition = condition.unwrap_or_default();
+        let hosts = parts.shown(store.hosts().await)?.unwrap_or_default();
+        let reports = reports(&store, &wanted).await?;
+        let newest = each(&store, &wanted, newest).await;
+        let mut found = Vec::with_capacity(jobs.len());
+        for ((job, report), newest) in jobs.iter().zip(reports).zip(newest) {
+            let report = parts.shown(report)?;
+            let newest = parts.shown(newest)?.flatten();
+            found.push(JobStatus::new(job, report.as_ref(), newest, now));
+        }
         let config = list.as_ref().map(|list| &list.fingerprint);
         Ok(Status {
             store: settings.shown(),
             now,
+            away: parts.away,
             lost_data_at: condition.lost_at,
             recovering_until: report::recovering_until(&condition, now, jobs),
             nodes: NodeStatus::all(&condition, now),
@@ -68,27 +71,78 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The newest record of each job.
-async fn newest(
+/// What does not answer of a store that has parts, while the rest is shown.
+#[derive(Debug, Default)]
+struct Parts {
+    away: Option<String>,
+}
+
+impl Parts {
+    /// The answer, or `None` from a part that is away.
+    fn shown<T>(&mut self, answer: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+        match answer {
+            Ok(answer) => Ok(Some(answer)),
+            Err(error @ StoreError::PartUnreachable(_)) => {
+                self.away.get_or_insert_with(|| error.to_string());
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What the store says of each job: of all at once, or of each alone when a part is away.
+async fn reports(
     store: &Arc<dyn Store>,
     jobs: &[(JobName, Lock)],
-) -> Result<Vec<Option<Record>>, StoreError> {
-    let mut newest = Vec::with_capacity(jobs.len());
-    newest.resize_with(jobs.len(), || None);
+) -> Result<Vec<Result<JobReport, StoreError>>, StoreError> {
+    match store.jobs(jobs).await {
+        Err(StoreError::PartUnreachable(_)) => Ok(each(store, jobs, report_of).await),
+        answer => Ok(answer?.into_iter().map(Ok).collect()),
+    }
+}
+
+async fn report_of(store: Arc<dyn Store>, job: (JobName, Lock)) -> Result<JobReport, StoreError> {
+    let mut reports = store.jobs(std::slice::from_ref(&job)).await?;
+    reports
+        .pop()
+        .ok_or_else(|| StoreError::Corrupt(format!("nothing is said of job {}", job.0)))
+}
+
+async fn newest(
+    store: Arc<dyn Store>,
+    (job, lock): (JobName, Lock),
+) -> Result<Option<Record>, StoreError> {
+    Ok(store.history(&job, &lock, 1).await?.pop())
+}
+
+/// Asks about each job alone; the answers are in the order of the jobs.
+async fn each<T, F>(
+    store: &Arc<dyn Store>,
+    jobs: &[(JobName, Lock)],
+    ask: impl Fn(Arc<dyn Store>, (JobName, Lock)) -> F,
+) -> Vec<Result<T, StoreError>>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, StoreError>> + Send + 'static,
+{
+    let mut answers: Vec<(usize, Result<T, StoreError>)> = Vec::with_capacity(jobs.len());
     let mut asked = JoinSet::new();
     let mut rest = jobs.iter().cloned().enumerate();
     loop {
         while asked.len() < AT_ONCE
-            && let Some((at, (job, lock))) = rest.next()
+            && let Some((at, job)) = rest.next()
         {
-            let store = Arc::clone(store);
-            asked.spawn(async move { (at, store.history(&job, &lock, 1).await) });
+            let answer = ask(Arc::clone(store), job);
+            asked.spawn(async move { (at, answer.await) });
         }
         match asked.join_next().await {
-            Some(Ok((at, records))) => newest[at] = records?.pop(),
-            // Nobody aborts them: one has panicked, and said so.
-            Some(Err(_)) => {}
-            None => return Ok(newest),
+            Some(Ok(answer)) => answers.push(answer),
+            // Nobody aborts them.
+            Some(Err(panicked)) => std::panic::resume_unwind(panicked.into_panic()),
+            None => break,
         }
     }
+    answers.sort_by_key(|(at, _)| *at);
+    answers.into_iter().map(|(_, answer)| answer).collect()
 }

@@ -16,6 +16,10 @@ pub(super) struct Status {
     pub(super) store: String,
     /// The store's clock.
     pub(super) now: Timestamp,
+    /// What of it does not answer, where the rest does; else left out. Nothing is known of the jobs
+    /// (`unreachable`) and, if none is shown, of the hosts that it keeps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) away: Option<String>,
     /// When it lost data, or was first used without `init`; by its own clock.
     pub(super) lost_data_at: Option<Timestamp>,
     /// Until then it grants nothing on that account.
@@ -160,6 +164,10 @@ pub(super) struct JobStatus {
     pub(super) enabled: bool,
     /// The next occurrence of its schedule.
     pub(super) next_at: Option<Timestamp>,
+    /// The part of the store that keeps it does not answer: what follows is not known. Left out
+    /// when it does.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) unreachable: bool,
     /// Its open run.
     pub(super) running: Option<RunningStatus>,
     /// The newest record.
@@ -202,10 +210,16 @@ pub(super) struct LockStatus {
 }
 
 impl JobStatus {
-    /// What the list and the store know of a job.
-    pub(super) fn new(job: &Job, report: &JobReport, last: Option<Record>, now: Timestamp) -> Self {
-        let open = report.open.as_ref();
-        let lock = report.holder.as_ref().map(|holder| LockStatus {
+    /// What the list and the store know of a job; without a report the store cannot be asked.
+    pub(super) fn new(
+        job: &Job,
+        report: Option<&JobReport>,
+        last: Option<Record>,
+        now: Timestamp,
+    ) -> Self {
+        let open = report.and_then(|report| report.open.as_ref());
+        let holder = report.and_then(|report| report.holder.as_ref());
+        let lock = holder.map(|holder| LockStatus {
             held_by: holder.by.clone(),
             value: holder.value.clone(),
             remaining_ms: holder.remaining.map(millis),
@@ -216,6 +230,7 @@ impl JobStatus {
             name: job.name.to_string(),
             enabled: job.enabled,
             next_at: job.enabled.then(|| job.schedule.next_after(now)).flatten(),
+            unreachable: report.is_none(),
             running: open.map(|open| RunningStatus {
                 host: open.by.clone(),
                 run_id: open.run_id.to_string(),
@@ -226,9 +241,9 @@ impl JobStatus {
                 orphaned: open.remaining.is_zero(),
             }),
             last,
-            decided_until: report.last,
+            decided_until: report.and_then(|report| report.last),
             lock,
-            fence: report.fence,
+            fence: report.map_or(0, |report| report.fence),
         }
     }
 }

@@ -13,9 +13,15 @@ pub(super) fn for_people(status: &Status) -> String {
             "       is new, was restarted or lost data: it grants nothing until {until}\n"
         );
     }
+    if let Some(away) = &status.away {
+        text += &format!("       {away}\n");
+    }
     text += &nodes_note(&status.nodes);
     text.push('\n');
-    text += &if status.hosts.is_empty() {
+    text += &if status.hosts.is_empty() && status.away.is_some() {
+        "no host can be shown: none has announced itself, or the part that knows is away\n"
+            .to_owned()
+    } else if status.hosts.is_empty() {
         "no host has announced itself: no daemon is up, or none reaches this store\n".to_owned()
     } else {
         let header = ["HOST", "RUNNING", "UP", "SEEN", "CLOCK", "VERSION", "NOTES"];
@@ -135,7 +141,11 @@ fn job_row(job: &JobStatus, now: Timestamp) -> [String; 7] {
         }),
         last.and_then(|last| last.host.as_ref())
             .map_or_else(dash, ToString::to_string),
-        job.lock.as_ref().map_or_else(String::new, lock_note),
+        if job.unreachable {
+            "not known: its part of the store does not answer".to_owned()
+        } else {
+            job.lock.as_ref().map_or_else(String::new, lock_note)
+        },
     ]
 }
 
@@ -183,6 +193,7 @@ mod tests {
             name: name.to_owned(),
             enabled: name != "off",
             next_at: (name != "off").then(|| Timestamp::from_secs(10_800)),
+            unreachable: false,
             running: None,
             last: None,
             decided_until: None,
@@ -212,6 +223,7 @@ mod tests {
         let status = Status {
             store: "redis://ops:***@10.0.0.5:6379/0".to_owned(),
             now: Timestamp::from_secs(10_000),
+            away: None,
             lost_data_at: Some(Timestamp::from_secs(9_990)),
             recovering_until: Some(Timestamp::from_secs(10_020)),
             nodes: Vec::new(),
@@ -231,6 +243,37 @@ mod tests {
             ],
         };
         insta::assert_snapshot!(for_people(&status));
+    }
+
+    #[test]
+    fn people_see_what_a_part_of_the_store_that_is_away_keeps() {
+        let status = Status {
+            store: "cluster of redis://10.0.0.5:6379".to_owned(),
+            now: Timestamp::from_secs(10_000),
+            away: Some("a part of the store does not answer: refused".to_owned()),
+            lost_data_at: None,
+            recovering_until: None,
+            nodes: Vec::new(),
+            hosts: Vec::new(),
+            jobs: vec![
+                job("here"),
+                JobStatus {
+                    unreachable: true,
+                    ..job("there")
+                },
+            ],
+        };
+        let expected = "\
+store  cluster of redis://10.0.0.5:6379
+       a part of the store does not answer: refused
+
+no host can be shown: none has announced itself, or the part that knows is away
+
+JOB    NEXT                  NOW  LAST  VERDICT  HOST  NOTES
+here   1970-01-01T03:00:00Z  -    -     -        -
+there  1970-01-01T03:00:00Z  -    -     -        -     not known: its part of the store does not answer
+";
+        assert_eq!(for_people(&status), expected);
     }
 
     fn node(name: &str, standing: &'static str) -> NodeStatus {

@@ -128,8 +128,8 @@ impl Nodes {
         known[at].server = Some(view.server.clone());
         let twin = known
             .iter()
-            .position(|other| other.server.as_ref() == Some(&view.server))
-            .filter(|twin| *twin != at);
+            .enumerate()
+            .position(|(other, it)| other != at && it.server.as_ref() == Some(&view.server));
         drop(known);
         if news && recovers {
             tracing::warn!(

@@ -5,7 +5,7 @@
 //! has registered jobs looks whenever it announces itself, and proposes to such a node what the
 //! others know, changed in nothing.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,6 +25,33 @@ pub(super) struct Tender {
     /// Of each node, the loss after which it was told of all these jobs.
     tended: Mutex<Vec<Option<Timestamp>>>,
     busy: AtomicBool,
+    away: Mutex<Away>,
+}
+
+/// Which nodes people were told are away.
+#[derive(Debug, Default)]
+struct Away(BTreeSet<usize>);
+
+/// What people are told of a node.
+#[derive(Debug, PartialEq, Eq)]
+enum News {
+    Gone(String),
+    Back,
+}
+
+impl Away {
+    /// What has changed since the answers before these.
+    fn news<T>(&mut self, said: &[Result<T, StoreError>]) -> Vec<(usize, News)> {
+        let mut news = Vec::new();
+        for (at, answer) in said.iter().enumerate() {
+            match answer {
+                Ok(_) if self.0.remove(&at) => news.push((at, News::Back)),
+                Err(error) if self.0.insert(at) => news.push((at, News::Gone(error.to_string()))),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        news
+    }
 }
 
 impl Tender {
@@ -33,6 +60,7 @@ impl Tender {
             jobs: Mutex::default(),
             tended: Mutex::new(vec![None; majority.nodes.len()]),
             busy: AtomicBool::new(false),
+            away: Mutex::default(),
             majority,
         })
     }
@@ -53,14 +81,16 @@ impl Tender {
         }
         let tender = Arc::clone(self);
         tokio::spawn(async move {
-            // A node or a majority that is away is told of by those who need it.
+            // A majority that is away is told of by those who need it.
             let _ = tender.look().await;
             tender.busy.store(false, Ordering::Relaxed);
         });
     }
 
     async fn look(&self) -> Result<(), StoreError> {
-        let standings = self.ask(&[]).await;
+        let said = self.majority.standings(&[]).await;
+        self.tell_of_news(&said);
+        let standings: Vec<Option<Standing>> = said.into_iter().map(Result::ok).collect();
         let jobs: Vec<(JobName, Lock)> = {
             let jobs = lock(&self.jobs);
             jobs.iter().map(|(j, l)| (j.clone(), l.clone())).collect()
@@ -110,6 +140,20 @@ impl Tender {
         by_lock(&untold, |(_, lock)| lock, tell).await.map(drop)
     }
 
+    /// While a majority answers nothing else shows that a node is away.
+    fn tell_of_news(&self, said: &[Result<Standing, StoreError>]) {
+        for (at, news) in lock(&self.away).news(said) {
+            let node = self.majority.nodes.get(at).shown();
+            match news {
+                News::Gone(error) => tracing::warn!(
+                    node,
+                    "the node is away, and the others go on without it: {error}"
+                ),
+                News::Back => tracing::info!(node, "the node answers again"),
+            }
+        }
+    }
+
     async fn ask(&self, jobs: &[(JobName, Lock)]) -> Vec<Option<Standing>> {
         let said = self.majority.standings(jobs).await;
         said.into_iter().map(Result::ok).collect()
@@ -135,4 +179,24 @@ impl Majority {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing that holds the guard can panic half-way through a change.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_away_is_told_of_once_and_once_when_it_is_back() {
+        let gone = || Err(StoreError::Unreachable("refused".to_owned()));
+        let mut away = Away::default();
+        assert_eq!(away.news(&[Ok(()), Ok(()), Ok(())]), []);
+        let said = "the store does not answer: refused".to_owned();
+        assert_eq!(
+            away.news(&[Ok(()), gone(), Ok(())]),
+            [(1, News::Gone(said))]
+        );
+        assert_eq!(away.news(&[Ok(()), gone(), Ok(())]), []);
+        assert_eq!(away.news(&[Ok(()), Ok(()), Ok(())]), [(1, News::Back)]);
+        assert_eq!(away.news(&[Ok(()), Ok(()), Ok(())]), []);
+    }
 }

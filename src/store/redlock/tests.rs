@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::ask::Nodes;
 use super::condition::judge;
 use super::mend::rising;
 use super::reads::union;
@@ -10,7 +11,10 @@ use super::view::{Counting, count, merge, quorum};
 use crate::names::{JobName, RunId, Token};
 use crate::store::protocol::{JobState, Key, Open};
 use crate::store::redis::node::{Ballot, Held, JobView, Ledger, LockView, Said, Standing, View};
-use crate::store::{Condition, Kind, NodeStanding, Outcome, Record, RenewReply, StoreError};
+use crate::store::{
+    AtStart, Condition, Kind, NodeStanding, Outcome, Record, RedlockSettings, RenewReply,
+    StoreError, StoreSettings, check_url,
+};
 use crate::time::Timestamp;
 
 const NOW: u64 = 1_700_000_000_000_000;
@@ -403,4 +407,30 @@ fn a_node_counts_again_for_all_jobs_that_it_was_told_of() {
     let told = judged(&[sound(), away, standing(Some(8), 500, &[Known; 3])]);
     assert!(matches!(of(&told, 1), NodeStanding::Away { .. }));
     assert_eq!((told.lost_at, told.recovering), (Some(lost_at(8)), ms(500)));
+}
+
+#[test]
+fn one_server_under_two_names_is_refused_whichever_answers_last() {
+    for order in [[0, 1, 2], [2, 1, 0], [2, 0, 1]] {
+        let nodes = ["a", "b", "c"].map(|host| match check_url(&format!("redis://{host}")) {
+            Ok(StoreSettings::Redis(node)) => node,
+            other => panic!("{other:?}"),
+        });
+        let nodes = Nodes::new(&RedlockSettings {
+            nodes: nodes.to_vec(),
+            tries: 3,
+            retry_delay: (ms(100), ms(200)),
+            at_start: AtStart::Wait,
+        })
+        .unwrap();
+        let answers = order.map(|at| {
+            let server = if at == 1 { "one" } else { "other" };
+            let view = View {
+                server: server.to_owned(),
+                ..view()
+            };
+            nodes.note(at, &view).is_err()
+        });
+        assert!(answers.contains(&true), "{order:?}: nobody noticed");
+    }
 }
