@@ -53,6 +53,9 @@ impl Fleet {
                 let take = ["SET", SHARED_KEY, &token, "NX", "PX", OUTSIDER_TTL];
                 (0..self.ground.servers().len()).for_each(|at| self.try_on(at, &take));
             }
+            Fault::PauseHolder => self.pause_holder(),
+            Fault::LoseUnderHolder => self.lose_under_holder(),
+            Fault::SplitHolder => self.split_holder(),
         }
     }
 
@@ -91,12 +94,15 @@ impl Fleet {
             | Fault::KillClients(_)
             | Fault::ForgetScripts(_)
             | Fault::FlushServer(_)
-            | Fault::FailOver(_) => {}
+            | Fault::FailOver(_)
+            | Fault::PauseHolder
+            | Fault::LoseUnderHolder
+            | Fault::SplitHolder => {}
         }
     }
 
     /// A command that a server may refuse, as it is a replica or has no such slot.
-    fn try_on(&self, server: usize, words: &[&str]) {
+    pub(super) fn try_on(&self, server: usize, words: &[&str]) {
         let _ = self.ground.servers()[server].try_command(words);
     }
 
@@ -122,7 +128,7 @@ impl Fleet {
     }
 
     /// Cuts a server off from its like, and from those who watch over it.
-    fn isolate(&self, server: usize, way: Way) {
+    pub(super) fn isolate(&self, server: usize, way: Way) {
         let net = self.ground.net();
         let own = self.ground.doors_of(server);
         for other in (0..self.ground.servers().len()).filter(|other| *other != server) {
@@ -135,7 +141,7 @@ impl Fleet {
     }
 
     /// Leaves a host with the way to one server.
-    fn keep_to(&self, host: usize, server: usize, way: Way) {
+    pub(super) fn keep_to(&self, host: usize, server: usize, way: Way) {
         debug_assert!(host < HOSTS.len());
         let own = self.ground.doors_of(server);
         let mut doors = self.ground.all_doors();

@@ -37,6 +37,15 @@ pub(crate) enum Fault {
     Split(usize, usize),
     /// Another program takes the lock that it shares with a job, as the usual recipe says.
     Outsider,
+    /// Aimed: the daemon whose run of `long` has just begun is stopped until its lease is over and
+    /// the job due again.
+    PauseHolder,
+    /// Aimed: the daemon whose `long` runs is stopped for less than its lease, and the only server
+    /// is killed and comes back with nothing, before the job is due again.
+    LoseUnderHolder,
+    /// Aimed: the host whose `long` is nearly over stays with the master, and both are cut off from
+    /// everybody else before the job is due again.
+    SplitHolder,
 }
 
 /// Which of a host's ways.
@@ -136,6 +145,27 @@ impl Fault {
         all
     }
 
+    /// What is done at the moment when it hurts most, whoever it then concerns; each of them needs
+    /// another mechanism of the product.
+    pub(crate) fn aimed(kind: Kind) -> Vec<Self> {
+        let mut all = vec![Self::PauseHolder];
+        if kind == Kind::Redis {
+            all.push(Self::LoseUnderHolder);
+        }
+        if kind.waits_for_replicas() {
+            all.push(Self::SplitHolder);
+        }
+        all
+    }
+
+    /// Whether it waits for its moment, and is over when it has been carried out.
+    pub(crate) fn is_aimed(self) -> bool {
+        matches!(
+            self,
+            Self::PauseHolder | Self::LoseUnderHolder | Self::SplitHolder
+        )
+    }
+
     /// The host it concerns; the others concern all.
     pub(crate) fn host(self) -> Option<usize> {
         match self {
@@ -156,13 +186,17 @@ impl Fault {
     /// Whether a server may have lost what it had acknowledged, or another one took its place.
     pub(crate) fn may_lose_data(self, kind: Kind) -> bool {
         match self {
-            Self::LoseServer(_) | Self::RewindServer(_) | Self::FlushServer(_) => true,
+            Self::LoseServer(_)
+            | Self::RewindServer(_)
+            | Self::FlushServer(_)
+            | Self::LoseUnderHolder => true,
             // Long enough for its replica to take its place.
             Self::PauseServer(_)
             | Self::StallServer(_)
             | Self::FailOver(_)
             | Self::Isolate(_)
-            | Self::Split(..) => kind.fails_over(),
+            | Self::Split(..)
+            | Self::SplitHolder => kind.fails_over(),
             _ => false,
         }
     }
@@ -170,9 +204,11 @@ impl Fault {
     /// Whether what was sent before its end may be carried out only then.
     pub(crate) fn delays(self) -> bool {
         match self {
-            Self::PauseServer(_) | Self::StallServer(_) | Self::Isolate(_) | Self::Split(..) => {
-                true
-            }
+            Self::PauseServer(_)
+            | Self::StallServer(_)
+            | Self::Isolate(_)
+            | Self::Split(..)
+            | Self::SplitHolder => true,
             Self::Net(_, _, trouble) => trouble != Trouble::CutReply,
             _ => false,
         }
@@ -191,6 +227,9 @@ impl Fault {
             Self::RewindServer(_) => (300, 3_000),
             Self::PauseServer(_) | Self::StallServer(_) => (300, 4_500),
             Self::Outsider => (500, 2_500),
+            // As long as it may wait for its moment, and a bit more than it then takes.
+            Self::PauseHolder | Self::LoseUnderHolder => (15_000, 15_001),
+            Self::SplitHolder => (23_000, 23_001),
             _ => (300, 6_000),
         }
     }

@@ -216,6 +216,14 @@ impl Ground {
         };
     }
 
+    /// The server that is master now, where one is master of the others.
+    pub(crate) fn master(&self) -> Option<usize> {
+        self.servers.iter().position(|server| {
+            let role = server.try_command(&["ROLE"]);
+            role.is_ok_and(|role| format!("{role:?}").contains("master"))
+        })
+    }
+
     /// The doors that lead to this server.
     pub(crate) fn doors_of(&self, server: usize) -> Vec<usize> {
         self.doors[server].iter().map(Door::number).collect()

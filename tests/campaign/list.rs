@@ -14,7 +14,7 @@ pub(crate) const SHARED_KEY: &str = "app:lock";
 /// What the jobs of the list are; the list itself is [`text`].
 pub(crate) const JOBS: [JobRule; 6] = [
     rule("beat", "beat", 1_000, 0),
-    rule("long", "long", 4_000, 0),
+    rule("long", "long", 3_600, 0),
     rule("again", "again", 3_000, 3),
     rule("left", "pair", 2_000, 0),
     rule("right", "pair", 3_000, 0),
@@ -61,8 +61,8 @@ pub(crate) fn text(ground: &Ground, log: &RunLog) -> String {
         "say sign $CRONLATCH_RUN_ID $CRONLATCH_ATTEMPT {}",
         "$(date +%s%3N)"
     );
-    // Longer than a lease, and than it is to its next occurrence: what frees its lock too early
-    // shows.
+    // Longer than a lease, and than it is to its next occurrence, which comes a little after the
+    // end of a lease that was not renewed: what frees its lock too early shows.
     let long = format!(
         "{}; for i in 1 2 3 4 5; do for j in 1 2 3 4 5 6 7 8 9; do {sign}; sleep 0.1; done; done; {}",
         log.begin(),
@@ -76,7 +76,7 @@ defaults:
   start_deadline: 1m
 jobs:
   - {{ name: beat, every: 1s, on_overlap: wait, command: '{short}' }}
-  - {{ name: long, every: 4s, catch_up: all, command: '{long}' }}
+  - {{ name: long, every: 3600ms, catch_up: all, command: '{long}' }}
   - {{ name: again, every: 3s, on_crash: rerun, command: '{half}' }}
   - {{ name: left, every: 2s, lock: {{ name: pair }}, command: '{half}' }}
   - {{ name: right, every: 3s, lock: {{ name: pair }}, on_overlap: queue, command: '{short}' }}

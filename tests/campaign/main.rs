@@ -10,6 +10,7 @@
 //! repeats the order of faults.
 
 mod act;
+mod aimed;
 mod chance;
 mod checker;
 mod fault;
@@ -187,11 +188,12 @@ fn make_trouble(fleet: &mut Fleet, began: i64, plan: &[Planned]) -> Vec<Suffered
         if begins {
             let from = fleet::now();
             fleet.begin(planned);
+            let until = fleet::now();
             faults[at] = Some(Suffered {
-                span: Span { from, until: from },
+                span: Span { from, until },
                 text: format!("{:?}", planned.fault),
             });
-        } else {
+        } else if !planned.fault.is_aimed() {
             fleet.end(planned);
             if let Some(fault) = &mut faults[at] {
                 fault.span.until = fleet::now();
