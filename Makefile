@@ -12,7 +12,7 @@ export RUST_TEST_THREADS ?= 4
 # The generated cases of property tests are the same each time; another number makes others.
 export PROPTEST_RNG_SEED ?= 7
 
-.PHONY: all test needs lint bench campaign install help
+.PHONY: all test needs lint deny bench campaign simulate soak install help
 
 all:
 	$(CARGO) build --locked --release
@@ -22,6 +22,9 @@ help:
 	@echo 'make test       installs what the tests need (apt-get), builds, runs every test'
 	@echo 'make lint       formatting, clippy and documentation, warnings are errors'
 	@echo 'make campaign   a long fault campaign: KIND=redis SECONDS=600 SEED=7'
+	@echo 'make deny       licences and sources of dependencies (needs cargo-deny)'
+	@echo 'make simulate   simulated fleets: SECONDS=600 SEED=7; SECONDS=0 looks at one seed'
+	@echo 'make soak       50 jobs a second on damaged keys: SECONDS=1800; nothing may grow'
 	@echo 'make bench      runs every benchmark and prints figures beside their floors'
 	@echo 'make install    installs into $$(DESTDIR)$$(PREFIX)'
 
@@ -35,11 +38,24 @@ test: needs
 lint:
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) clippy --locked --lib --no-default-features -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --locked --no-deps
+
+# Not part of .ci/run: building cargo-deny takes longer than all tests.
+deny:
+	$(CARGO) deny --all-features check
 
 # KIND=redis, sqlite, sentinel, cluster or redlock, SECONDS of faults, SEED to repeat an order of faults.
 campaign: needs
 	$(CARGO) test --locked --test campaign -- --ignored --nocapture a_long_campaign
+
+# Many seeds from SEED on, for SECONDS; with SECONDS=0 that seed alone (docs/simulate.md).
+simulate:
+	$(CARGO) test --locked --profile simulate --test simulate -- --ignored --nocapture a_long_simulation
+
+# Fifty jobs a second for SECONDS (480 or more) on a store with damaged keys; nothing may grow.
+soak: needs
+	$(CARGO) test --locked --test it -- --ignored --nocapture a_soak
 
 bench: needs
 	$(CARGO) bench --locked

@@ -20,7 +20,7 @@
 //! let fence = latch
 //!     .lock("nightly-report")?
 //!     .ttl(Duration::from_secs(30))
-//!     .wait(Duration::from_secs(10))
+//!     .wait(Duration::from_secs(60)) // a Redis that is new to cronlatch grants after 30 s
 //!     .run(|ticket| async move {
 //!         // The work. Whatever it writes to can refuse a holder that comes late:
 //!         ticket.fence()
@@ -30,6 +30,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(()) })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! Other ways to take and keep a lock: [`try_acquire`](LockRequest::try_acquire), several at once
+//! ([`Latch::locks`]), keys that programs in other languages share ([`Latch::key`]), renewal
+//! [by hand](LockRequest::manual_renewal) or [for a while](LockRequest::renew_for), and
+//! [`blocking`] for programs without a runtime.
+//!
+//! Features: `program` (the default) is everything. With `default-features = false` this crate is
+//! the lock alone, on Redis; the feature `sqlite` adds the embedded store.
 //!
 //! **What the library cannot do.** The daemon and `cronlatch exec` kill a job before its lease can
 //! end in the store. A library cannot kill its caller: there exclusion ends at the lost-lease
@@ -50,7 +58,7 @@
 //! 4. `store` judges the claim in one atomic step: the ledger first (was this occurrence decided
 //!    before?), then the lock. Winner and losers learn it in one round trip.
 //! 5. `lease` takes the granted lease into the watchdog thread, which renews it every third of its
-//!    TTL on a connection and a runtime of its own.
+//!    TTL, and at least every ten seconds, on a connection and a runtime of its own.
 //! 6. `process` spawns the command through the guard, a small child process which knows the
 //!    deadline of every run and ends what outlives it, whatever became of the daemon.
 //! 7. When the whole process tree is gone, `finish` writes verdict and record and releases the lock,
@@ -67,7 +75,7 @@
 //! | when a lease ends | the watchdog thread, on the boot clock, counted from before the send |
 //! | running processes and their deadlines | the guard |
 //! | what a host is about to do | the engine's core, plain data behind one `handle(event)` |
-//! | finishes not yet delivered | the engine; spooled to disk at exit |
+//! | finishes not yet delivered | the engine; spooled to disk meanwhile |
 //!
 //! # When things go wrong
 //!
@@ -97,24 +105,44 @@
     rustdoc::private_intra_doc_links,
     reason = "the docs of the program's own modules are for those who read its sources"
 )]
+#![cfg_attr(
+    not(feature = "program"),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "much of what is common to the program and the library is used by the program"
+    )
+)]
+
+/// The examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 mod latch;
 
+#[cfg(feature = "program")]
 #[doc(hidden)]
 pub mod cli;
+#[cfg(feature = "program")]
 #[doc(hidden)]
 pub mod config;
+#[cfg(feature = "program")]
 #[doc(hidden)]
 pub mod engine;
 #[doc(hidden)]
 pub mod lease;
 #[doc(hidden)]
 pub mod names;
+#[cfg(feature = "program")]
 #[doc(hidden)]
 pub mod observe;
+#[cfg(feature = "program")]
 mod preflight;
+#[cfg(feature = "program")]
 #[doc(hidden)]
 pub mod process;
+#[cfg(feature = "program")]
 #[doc(hidden)]
 pub mod schedule;
 #[doc(hidden)]
@@ -123,9 +151,9 @@ pub mod store;
 pub mod time;
 
 pub use latch::{
-    AcquireError, HeldLock, Latch, LatchBuilder, LockRequest, OpenError, ReleaseError, RunError,
-    Ticket,
+    AcquireError, ExtendError, HeldLock, HeldLocks, Latch, LatchBuilder, LockRequest, LocksRequest,
+    OpenError, Owner, ReleaseError, RunError, ShutdownError, Ticket, blocking,
 };
 pub use lease::LeaseLost;
 pub use names::InvalidName;
-pub use store::StoreError;
+pub use store::{ErrorDetail, StoreError};

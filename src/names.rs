@@ -6,27 +6,37 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// A name that breaks the rule `[A-Za-z0-9._-]+`.
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A name that is empty, too long, or has a character that is not allowed. Its text says which, and
+/// what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what} {text:?} {problem}: use letters, digits, '.', '_' and '-' only")]
+#[error("{what} {text:?} {problem}: {rule}")]
 pub struct InvalidName {
     what: &'static str,
     text: String,
     problem: &'static str,
+    rule: &'static str,
 }
 
 /// The longest name accepted, in bytes.
 pub const NAME_MAX: usize = 200;
+/// The longest raw key accepted, in bytes.
+pub const KEY_MAX: usize = 1024;
 
-fn check(what: &'static str, text: &str) -> Result<(), InvalidName> {
+const PLAIN: &str = "use letters, digits, '.', '_' and '-' only";
+const WITH_COLON: &str = "use letters, digits, '.', '_', '-' and ':' only";
+
+fn check(what: &'static str, text: &str, rule: &'static str) -> Result<(), InvalidName> {
     let problem = if text.is_empty() {
         "is empty"
     } else if text.len() > NAME_MAX {
         "is longer than 200 characters"
-    } else if !text
-        .bytes()
-        .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
-    {
+    } else if !text.bytes().all(|b| {
+        b.is_ascii_alphanumeric()
+            || matches!(b, b'.' | b'_' | b'-')
+            || b == b':' && rule == WITH_COLON
+    }) {
         "has a character that is not allowed"
     } else {
         return Ok(());
@@ -35,19 +45,20 @@ fn check(what: &'static str, text: &str) -> Result<(), InvalidName> {
         what,
         text: text.to_owned(),
         problem,
+        rule,
     })
 }
 
 macro_rules! name {
-    ($(#[$doc:meta])* $type:ident, $what:literal) => {
+    ($(#[$doc:meta])* $type:ident, $what:literal, $rule:expr, $allowed:literal) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $type(Arc<str>);
 
         impl $type {
-            /// Reads a name; it may hold letters, digits, `.`, `_` and `-`, at most 200 bytes.
+            #[doc = concat!("Reads a name: ", $allowed, ", from 1 to 200 bytes.")]
             pub fn parse(text: &str) -> Result<Self, InvalidName> {
-                check($what, text)?;
+                check($what, text, $rule)?;
                 Ok(Self(Arc::from(text)))
             }
 
@@ -82,27 +93,84 @@ macro_rules! name {
 name!(
     /// The name of a job in the YAML list.
     JobName,
-    "job name"
+    "job name",
+    PLAIN,
+    "letters, digits, `.`, `_` and `-`"
 );
 name!(
     /// The name of a lock; jobs that exclude one another share it.
     LockName,
-    "lock name"
+    "lock name",
+    WITH_COLON,
+    "letters, digits, `.`, `_`, `-` and `:`"
 );
 name!(
     /// The name of a host, as `--host` or the machine gives it.
     HostName,
-    "host name"
+    "host name",
+    PLAIN,
+    "letters, digits, `.`, `_` and `-`"
 );
 name!(
     /// What every key in Redis begins with; `cronlatch` by default.
     Prefix,
-    "key prefix"
+    "key prefix",
+    PLAIN,
+    "letters, digits, `.`, `_` and `-`"
 );
 
 impl Default for Prefix {
     fn default() -> Self {
         Self(Arc::from("cronlatch"))
+    }
+}
+
+impl HostName {
+    /// This machine's host name; characters that a name cannot have become `-`. The error says
+    /// what is wrong with it.
+    pub fn of_machine() -> Result<Self, String> {
+        let name = nix::unistd::gethostname()
+            .map_err(|e| format!("the machine's host name cannot be read: {e}"))?;
+        Self::made_fit(&name.to_string_lossy())
+    }
+
+    fn made_fit(name: &str) -> Result<Self, String> {
+        let plain: String = name
+            .trim()
+            .chars()
+            .map(|c| match c {
+                c if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') => c,
+                _ => '-',
+            })
+            .take(NAME_MAX)
+            .collect();
+        Self::parse(&plain).map_err(|_| "the machine has no host name".to_owned())
+    }
+}
+
+/// The key of a lock that applications take themselves: any text from 1 to 1024 bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RawKey(Arc<str>);
+
+impl RawKey {
+    /// Reads a key.
+    pub fn parse(text: &str) -> Result<Self, InvalidName> {
+        let problem = match text.len() {
+            0 => "is empty",
+            1..=KEY_MAX => return Ok(Self(Arc::from(text))),
+            _ => "is longer than 1024 bytes",
+        };
+        Err(InvalidName {
+            what: "key",
+            text: text.to_owned(),
+            problem,
+            rule: "use from 1 to 1024 bytes",
+        })
+    }
+
+    /// The key as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 }
 
@@ -130,6 +198,18 @@ impl RunId {
 impl Default for RunId {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl Serialize for RunId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for RunId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|text| Self::from_text(&text))
     }
 }
 
@@ -181,6 +261,18 @@ impl Token {
     }
 }
 
+impl Serialize for Token {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Token {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|text| Self::from_text(&text))
+    }
+}
+
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)
@@ -190,5 +282,36 @@ impl fmt::Display for Token {
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HostName, JobName, LockName, NAME_MAX, RawKey};
+
+    #[test]
+    fn a_host_name_is_made_fit() {
+        let name = |text: &str| HostName::made_fit(text).map(|n| n.to_string());
+        assert_eq!(name("web1.example.org"), Ok("web1.example.org".to_owned()));
+        assert_eq!(name("my host/ä"), Ok("my-host--".to_owned()));
+        assert_eq!(name(&"x".repeat(300)).map(|n| n.len()), Ok(NAME_MAX));
+        assert!(name("").is_err());
+    }
+
+    #[test]
+    fn a_lock_may_have_a_colon_in_its_name_and_a_job_may_not() {
+        assert!(LockName::parse("user:42").is_ok());
+        let refused = JobName::parse("user:42").expect_err("a colon").to_string();
+        assert!(refused.ends_with("use letters, digits, '.', '_' and '-' only"));
+        let refused = LockName::parse("user/42").expect_err("a slash").to_string();
+        assert!(refused.ends_with("'_', '-' and ':' only"), "{refused}");
+    }
+
+    #[test]
+    fn a_key_has_from_1_to_1024_bytes() {
+        assert!(RawKey::parse("app:{x}/ä").is_ok());
+        assert!(RawKey::parse("").is_err());
+        assert!(RawKey::parse(&"x".repeat(1024)).is_ok());
+        assert!(RawKey::parse(&"x".repeat(1025)).is_err());
     }
 }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
 use cronlatch::store::{
-    Claim, Due, Fingerprint, Finish, Kind, Lock, Outcome, Overlap, Record, Renewal, Tenure, What,
+    Claim, Due, Fingerprint, Finish, Kind, Late, Lock, Outcome, Overlap, Record, Renewal, Tenure,
+    What,
 };
 use cronlatch::time::Timestamp;
 
@@ -53,7 +54,10 @@ pub(crate) fn occurrence(n: i64) -> Result<(Claim, Finish), String> {
                 prev: Some(at(n - 1)),
                 fingerprint: Fingerprint("bench".to_owned()),
                 gap: None,
+                late: Late::Miss,
                 max_reruns: 0,
+                max_attempts: 0,
+                rerun_window: Duration::ZERO,
             },
             overlap: Overlap::Skip,
             keep: 100,

@@ -10,7 +10,7 @@ use crate::preflight::{self, Finding, Severity, Subject};
 /// Options of `doctor`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -29,7 +29,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let list = args.target.list_if_any()?;
     let settings = args.target.settings(list.as_ref())?;
     let store = settings.shown();
-    let subject = Subject { list, settings };
+    let subject = Subject {
+        list,
+        settings,
+        host: args.target.host()?,
+    };
     let report = output::ask(async { Ok(preflight::look(&subject).await) })?;
     output::print(&if args.json {
         output::json_lines([Diagnosis {
@@ -48,15 +52,15 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     })
 }
 
-/// The worst first; below each what it means, and how to mend it.
+/// The worst first; below each what it means, and how to fix it.
 fn for_people(store: &str, findings: &[Finding]) -> String {
     let mut text = format!("store  {store}\n\n");
     for finding in findings {
         let Finding { id, subject, .. } = finding;
         text += &format!("{:<7}  {id}  {subject}\n", finding.severity.word());
         text += &format!("         {}\n", finding.text);
-        if !finding.mend.is_empty() {
-            text += &format!("         -> {}\n", finding.mend);
+        if !finding.fix.is_empty() {
+            text += &format!("         -> {}\n", finding.fix);
         }
     }
     let count = |severity| findings.iter().filter(|f| f.severity == severity).count();
@@ -76,12 +80,12 @@ mod tests {
 
     #[test]
     fn people_see_the_worst_first_and_what_to_do() {
-        let finding = |id, severity, mend: &str| Finding {
+        let finding = |id, severity, fix: &str| Finding {
             id,
             severity,
             subject: "redis://ops:***@10.0.0.5:6379".to_owned(),
             text: "something, and what comes of it".to_owned(),
-            mend: mend.to_owned(),
+            fix: fix.to_owned(),
         };
         let findings = [
             finding("store.eviction", Severity::Danger, "set it"),

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use crate::observe::plain;
 use crate::store::StoreError;
 
 /// Wrong use of the command line (`EX_USAGE`).
@@ -34,14 +35,17 @@ pub enum Failure {
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
-        Self::Unavailable(error.to_string())
+        match error {
+            StoreError::WrongList(_) => Self::Config(error.to_string()),
+            _ => Self::Unavailable(error.to_string()),
+        }
     }
 }
 
 impl Failure {
     /// Prints the failure on standard error and answers its exit code.
     pub fn report(&self) -> ExitCode {
-        anstream::eprintln!("{self}");
+        anstream::eprintln!("{}", plain(&self.to_string()));
         ExitCode::from(self.code())
     }
 

@@ -1,28 +1,30 @@
 //! `cronlatch history`: what became of occurrences, oldest first, as `journalctl` has it.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use super::{Failure, Target, output};
 use crate::config::JobList;
 use crate::names::{HostName, JobName, LockName};
-use crate::store::{self, Lock, Outcome, Record, StoreError};
+use crate::observe::plain;
+use crate::store::{self, Listing, Lock, LockId, Outcome, Record, Store, StoreError};
 use crate::time::Timestamp;
 
 /// Options of `history`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The job [default: every job of the list]
+    /// The job [default: all jobs of the list]
     job: Option<JobName>,
-    /// How many records of each job, the newest ones
+    /// The number of records per job (the newest)
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
     limit: usize,
-    /// Only what came due or ran since: an instant (RFC 3339) or a length of time ago (`2h`)
+    /// Only what came due or ran since this time (RFC 3339) or this long ago (`2h`)
     #[arg(long, value_name = "T", value_parser = instant)]
     since: Option<Timestamp>,
-    /// Also the last lines of output of each run
+    /// Also show the last lines of output of each run
     #[arg(long, conflicts_with = "json")]
     output: bool,
-    /// One JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -37,53 +39,112 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let settings = args.target.settings(list.as_ref())?;
     let wanted = wanted(args.job.as_ref(), list.as_ref(), &host);
-    let (mut records, away) = output::ask(async {
+    let (mut records, damage, away) = output::ask(async {
         let store = store::open(&settings)?;
-        let (mut records, mut away) = (Vec::new(), None);
-        for (job, lock) in &wanted {
+        let (mut records, mut damage, mut away) = (Vec::new(), Vec::new(), None);
+        let earlier = earlier(&*store, &wanted, &host).await?;
+        for (job, lock, _) in wanted.iter().chain(&earlier) {
             match store.history(job, lock, args.limit).await {
-                Ok(found) => records.extend(found),
+                Ok(found) => {
+                    records.extend(found.records);
+                    let unreadable = found.unreadable.into_iter();
+                    damage.extend(unreadable.map(|fault| (job.clone(), fault)));
+                }
+                Err(StoreError::Key(fault)) => damage.push((job.clone(), fault)),
                 // What the rest of the store keeps is shown all the same.
                 Err(error @ StoreError::PartUnreachable(_)) => away = Some(error),
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok((records, away))
+        Ok((records, damage, away))
     })?;
-    if let (Some(job), true, None) = (&args.job, records.is_empty(), &away) {
+    let nothing = records.is_empty() && damage.is_empty();
+    if let (Some(job), true, None) = (&args.job, nothing, &away) {
         known(job, list.as_ref())?;
     }
     records.retain(|record| args.since.is_none_or(|since| instant_of(record) >= since));
     // Stable: records of one instant stay as the store had them, turned round.
     records.reverse();
     records.sort_by_key(instant_of);
+    keep_newest(&mut records, args.limit);
     output::print(&if args.json {
         output::json_lines(&records)?
     } else {
         for_people(&records, args.output)
     })?;
+    for (job, fault) in damage {
+        let warning = format!(
+            "warning: part of the history of job {job} cannot be shown: {fault}\n  help: {}",
+            fault.repair(Some(job.as_str()))
+        );
+        anstream::eprintln!("{}", plain(&warning));
+    }
     match away {
         None => Ok(ExitCode::SUCCESS),
         Some(error) => Err(Failure::Unavailable(format!(
-            "{error}: what it keeps is missing above"
+            "{error}: its records are missing above"
         ))),
     }
 }
 
+/// A job, the lock under which its history lies, and how its list calls that lock.
+type Wanted = (JobName, Lock, LockId);
+
 /// The jobs asked for, with the locks that keep their histories.
 ///
 /// A job that is gone from the list may still have a history, under the lock of its own name.
-fn wanted(job: Option<&JobName>, list: Option<&JobList>, host: &HostName) -> Vec<(JobName, Lock)> {
+fn wanted(job: Option<&JobName>, list: Option<&JobList>, host: &HostName) -> Vec<Wanted> {
     let listed = list.into_iter().flat_map(|list| &list.jobs);
     let mut wanted: Vec<_> = listed
         .filter(|entry| job.is_none_or(|job| entry.name == *job))
-        .map(|entry| (entry.name.clone(), entry.lock_on(host)))
+        .map(|entry| (entry.name.clone(), entry.lock_on(host), entry.lock_id()))
         .collect();
     if let (Some(job), true) = (job, wanted.is_empty()) {
         let lock = LockName::parse(job.as_str()).map(|name| Lock::named(&name));
-        wanted.extend(lock.ok().map(|lock| (job.clone(), lock)));
+        let id = LockId::Fleet(job.to_string());
+        wanted.extend(lock.ok().map(|lock| (job.clone(), lock, id)));
     }
     wanted
+}
+
+/// The same jobs under the locks that they had before, where older records are.
+async fn earlier(
+    store: &dyn Store,
+    wanted: &[Wanted],
+    host: &HostName,
+) -> Result<Vec<Wanted>, StoreError> {
+    let names: Vec<JobName> = wanted.iter().map(|(job, ..)| job.clone()).collect();
+    let listings = match store.listings(&names).await {
+        Err(StoreError::PartUnreachable(_) | StoreError::Key(_)) => return Ok(Vec::new()),
+        answer => answer?,
+    };
+    let of_one = |((job, _, id), listing): (&Wanted, Listing)| {
+        let locks = listing.other_locks(host, id).into_iter();
+        let wanted = |lock| (job.clone(), lock, id.clone());
+        locks.map(wanted).collect::<Vec<_>>()
+    };
+    let mut all: Vec<Wanted> = wanted.iter().zip(listings).flat_map(of_one).collect();
+    // Locks that share a hash tag share their histories, too.
+    all.retain(|(job, lock, _)| {
+        let shares = |(other, known, _): &Wanted| other == job && known.name == lock.name;
+        !wanted.iter().any(shares)
+    });
+    Ok(all)
+}
+
+/// Leaves the newest `limit` records of each job, of which several locks may have kept so many.
+fn keep_newest(records: &mut Vec<Record>, limit: usize) {
+    let mut counts: BTreeMap<JobName, usize> = BTreeMap::new();
+    let mut keep: Vec<bool> = records
+        .iter()
+        .rev()
+        .map(|record| {
+            let count = counts.entry(record.job.clone()).or_default();
+            *count += 1;
+            *count <= limit
+        })
+        .collect();
+    records.retain(|_| keep.pop().unwrap_or(true));
 }
 
 /// Fails for a job that is in no list and of which nothing was recorded.
@@ -193,7 +254,7 @@ fn instant(text: &str) -> Result<Timestamp, String> {
         .ok()
         .or_else(|| Some(Timestamp::now().minus(humantime::parse_duration(text).ok()?)))
         .ok_or_else(|| {
-            "neither an instant like 2026-01-31T02:30:00Z nor a length of time like 2h".to_owned()
+            "neither a time such as 2026-01-31T02:30:00Z nor a duration such as 2h".to_owned()
         })
 }
 

@@ -8,24 +8,63 @@ use crate::store;
 /// Options of `init`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
+    /// Do not check for connected daemons. Make sure first that no job, `exec` command or program
+    /// with a lock is still running
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     target: Target,
+}
+
+/// What came of it.
+enum Declared {
+    New,
+    /// So many keys of ours are there.
+    NotEmpty(u64),
+    /// These daemons are connected.
+    InUse(Vec<String>),
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let list = args.target.list_if_any()?;
     let settings = args.target.settings(list.as_ref())?;
     args.target.warn_of(&settings);
-    let there = output::ask(async { Ok(store::open(&settings)?.init().await?) })?;
-    match there {
-        None => {
+    let declared = output::ask(async {
+        let store = store::open(&settings)?;
+        if !args.force {
+            let live = store.daemons().await?;
+            if !live.is_empty() {
+                return Ok(Declared::InUse(live));
+            }
+        }
+        Ok(store
+            .init()
+            .await?
+            .map_or(Declared::New, Declared::NotEmpty))
+    })?;
+    match declared {
+        Declared::InUse(live) => Err(Failure::Config(format!(
+            "{} is in use: {} connected ({}), and nothing was written\n\
+             help: if the store has just lost its data, jobs may be running that it does not know \
+             of, and a store declared new would start them a second time. Leave it alone: the \
+             daemons take their locks back, and new runs start once the longest TTL has passed. \
+             Or stop the daemons first; `--force` does not ask",
+            settings.shown(),
+            if live.len() == 1 {
+                "a daemon is".to_owned()
+            } else {
+                format!("{} daemons are", live.len())
+            },
+            live.join(", "),
+        ))),
+        Declared::New => {
             output::print(&format!(
                 "{} is ready for its first run\n",
                 settings.shown()
             ))?;
             Ok(ExitCode::SUCCESS)
         }
-        Some(count) => Err(Failure::Config(format!(
+        Declared::NotEmpty(count) => Err(Failure::Config(format!(
             "{} is not empty: {count} {} of cronlatch {} there already, and nothing was written\n\
              help: a store that is in use needs no `init`",
             settings.shown(),

@@ -4,6 +4,7 @@ mod check;
 mod doctor;
 mod exec;
 mod failure;
+mod forget;
 mod history;
 mod init;
 mod next;
@@ -35,24 +36,26 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Runs the jobs of a list, until told to stop.
+    /// Run the jobs of a list until stopped.
     Run(run::Args),
-    /// Checks a job list and says what it means.
+    /// Check a job list and show what it means.
     Check(check::Args),
-    /// Shows coming occurrences of a job list or of a cron expression.
+    /// Show the next occurrences of a job list or a cron expression.
     Next(next::Args),
-    /// Runs one command under a lock.
+    /// Run one command under a lock.
     Exec(exec::Args),
-    /// Runs a job of the list now, under its own lock.
+    /// Run a job of the list now, under its lock.
     Trigger(trigger::Args),
-    /// Shows hosts, jobs and what is running.
+    /// Show hosts, jobs and current runs.
     Status(status::Args),
-    /// Shows what became of occurrences.
+    /// Show the result of each occurrence.
     History(history::Args),
-    /// Looks for what can go wrong: store, clocks, permissions, this host.
+    /// Diagnose store, clocks, permissions and this host.
     Doctor(doctor::Args),
-    /// Declares an empty store new.
+    /// Initialise a new, empty store.
     Init(init::Args),
+    /// Delete a job's data from the store.
+    Forget(forget::Args),
 }
 
 /// Parses the command line, runs the command and answers its exit code.
@@ -82,11 +85,12 @@ pub fn main() -> ExitCode {
         Command::History(args) => history::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Init(args) => init::run(&args),
+        Command::Forget(args) => forget::run(&args),
     };
     result.unwrap_or_else(|failure| failure.report())
 }
 
-/// No such job; perhaps another was meant.
+/// The error for a job that the list does not have, with a suggestion.
 fn unknown_job(job: &JobName, list: &JobList) -> Failure {
     let likeness = |name: &JobName| strsim::jaro_winkler(name.as_str(), job.as_str());
     let names = list.jobs.iter().map(|entry| &entry.name);

@@ -17,23 +17,23 @@ pub(super) struct Args {
     /// The job list (file or directory of *.yaml)
     #[arg(required_unless_present = "expr", conflicts_with_all = ["expr", "tz"])]
     file: Option<PathBuf>,
-    /// A cron expression instead of a list
+    /// Use this cron expression instead of a list
     #[arg(long, value_name = "E", allow_hyphen_values = true)]
     expr: Option<String>,
     /// The IANA time zone of the expression [default: UTC]
     #[arg(long, value_name = "TZ", value_parser = zone)]
     tz: Option<Tz>,
-    /// Occurrences strictly after this instant (RFC 3339) [default: now]
+    /// Show occurrences after this time (RFC 3339) [default: now]
     #[arg(long, value_name = "T", value_parser = instant)]
     from: Option<Timestamp>,
-    /// How many of each schedule
+    /// The number of occurrences per schedule
     #[arg(short = 'n', long, value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     count: u32,
-    /// Only this job of the list
+    /// Show only this job of the list
     #[arg(long, value_name = "NAME", conflicts_with = "expr")]
     job: Option<JobName>,
-    /// One JSON object for each schedule, one a line
+    /// Print one JSON object per schedule, one per line
     #[arg(long)]
     json: bool,
 }
@@ -180,6 +180,6 @@ fn zone(text: &str) -> Result<Tz, String> {
 
 fn instant(text: &str) -> Result<Timestamp, String> {
     Timestamp::parse(text).map_err(|_| {
-        "not an instant like 2026-03-29T00:00:00Z or 2026-03-29T02:00:00+01:00".to_owned()
+        "not a time such as 2026-03-29T00:00:00Z or 2026-03-29T02:00:00+01:00".to_owned()
     })
 }

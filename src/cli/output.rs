@@ -7,11 +7,15 @@ use std::time::Duration;
 use comfy_table::{ContentArrangement, Table, presets};
 
 use super::Failure;
+use crate::observe::{plain, plain_line};
 
-/// Writes to standard output. A reader that went away (`| head`) is no failure.
+/// Writes to standard output; what would drive a terminal is shown instead. A reader that went away (`| head`) is no failure.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
     let mut out = anstream::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out
+        .write_all(plain(text).as_bytes())
+        .and_then(|()| out.flush())
+    {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::Internal(format!("cannot write: {error}")))
         }
@@ -43,7 +47,7 @@ pub(super) fn table<const N: usize>(
         .set_content_arrangement(ContentArrangement::Disabled)
         .set_header(header);
     for row in rows {
-        table.add_row(row);
+        table.add_row(row.map(|cell| plain_line(&cell).into_owned()));
     }
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));

@@ -10,7 +10,7 @@ use crate::process::Guard;
 /// Options of `run`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The job list (file or directory of *.yaml) [default: what --config names]
+    /// The job list (file or directory of *.yaml) [default: the one of --config]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -31,6 +31,7 @@ pub(super) fn run(mut args: Args, log: &crate::observe::LogArgs) -> Result<ExitC
     // The guard forks while there is one thread; threads come with the runtime.
     let guard = Guard::start()
         .map_err(|error| Failure::Internal(format!("cannot start the guard process: {error}")))?;
+    has_room_for_threads(workers() + OTHER_THREADS)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers())
         .thread_name("cronlatch")
@@ -53,6 +54,42 @@ pub(super) fn run(mut args: Args, log: &crate::observe::LogArgs) -> Result<ExitC
         Err(error @ DaemonError::NoMajority(_)) => Err(Failure::Unavailable(error.to_string())),
         Err(error) => Err(Failure::Internal(error.to_string())),
     }
+}
+
+/// The watchdog, the alarm of the schedules, the embedded store twice, and two for what may block.
+const OTHER_THREADS: usize = 6;
+
+/// Starts so many threads and ends them again. The runtime panics where it cannot start its own.
+fn has_room_for_threads(count: usize) -> Result<(), Failure> {
+    let (open, gate) = std::sync::mpsc::channel::<()>();
+    let gate = std::sync::Arc::new(std::sync::Mutex::new(gate));
+    let mut threads = Vec::new();
+    let mut refused = None;
+    for started in 0..count {
+        let gate = std::sync::Arc::clone(&gate);
+        // Waits until the sender is gone.
+        let wait = move || drop(gate.lock().map(|gate| gate.recv()));
+        match std::thread::Builder::new()
+            .stack_size(64 * 1024)
+            .spawn(wait)
+        {
+            Ok(thread) => threads.push(thread),
+            Err(error) => {
+                refused = Some((started, error));
+                break;
+            }
+        }
+    }
+    drop(open);
+    for thread in threads {
+        let _ = thread.join();
+    }
+    refused.map_or(Ok(()), |(started, error)| {
+        Err(Failure::Internal(format!(
+            "cannot start: the daemon needs {count} threads, and this host allowed {started}: \
+             {error}\n  help: raise TasksMax= and LimitNPROC= of the unit (`ulimit -u`)"
+        )))
+    })
 }
 
 /// The daemon waits more than it computes: a few threads serve any number of jobs.

@@ -23,8 +23,8 @@ pub struct Target {
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Place {
     /// The store: `redis://`, `rediss://`, `redis+unix://`, `redis+sentinel://`,
-    /// `redis+cluster://` or `sqlite:PATH`; several, each after its own `--store` or separated by
-    /// commas: a majority of independent servers (Redlock); wins over the list's
+    /// `redis+cluster://` or `sqlite:PATH`. Repeat it, or separate URLs by commas, for a majority of
+    /// independent servers (Redlock). Overrides the store of the list
     #[arg(
         long,
         env = "CRONLATCH_STORE",
@@ -32,7 +32,7 @@ pub(super) struct Place {
         hide_env_values = true
     )]
     pub store: Vec<String>,
-    /// The name of this host [default: the machine's host name]
+    /// This host's name [default: the machine's host name]
     #[arg(long, env = "CRONLATCH_HOST", value_name = "NAME")]
     pub host: Option<String>,
 }

@@ -24,7 +24,7 @@ pub(super) fn read(
     if section.entry("command").is_none() && !meant.contains(&"command") {
         problems.add(
             Problem::new(place, "this job has no `command`")
-                .help("write `command: [program, argument, …]`, or a text for the shell"),
+                .help("write `command: [program, argument, …]`, or a string for the shell"),
         );
     }
     section.read("command", problems, |node| match &node.value {
@@ -43,8 +43,8 @@ pub(super) fn read(
                 warnings.push((
                     item.span,
                     format!(
-                        "{} is one word of a list, so it is run as a program of that very name; \
-                         write a text for the shell, or one list item per word",
+                        "{} is a single list item, so it is run as a program of exactly this \
+                         name; write a string for the shell, or one list item per word",
                         item.found()
                     ),
                 ));
@@ -60,8 +60,8 @@ pub(super) fn read(
             ))
         }
         Value::Map(_) => Err(Trouble::new(
-            "expected a list or a text, found a mapping",
-            "write `command: [program, argument, …]`; quote a text that contains `: `",
+            "expected a list or a string, found a mapping",
+            "write `command: [program, argument, …]`; quote a string that contains `: `",
         )),
         _ => Ok(Command::Shell {
             shell: shell.unwrap_or_else(|| PathBuf::from(DEFAULT_SHELL)),
@@ -159,9 +159,9 @@ fn variable(entry: &Entry) -> Result<Option<String>, Problem> {
     if name.starts_with("CRONLATCH_") {
         return Err(Problem::new(
             entry.span,
-            format!("{} is not free: cronlatch sets it itself", quoted(name)),
+            format!("{} is reserved: cronlatch sets it", quoted(name)),
         )
-        .help("names that begin with `CRONLATCH_` tell a job about its run"));
+        .help("variables that begin with `CRONLATCH_` describe the run to the job"));
     }
     match &entry.value.value {
         Value::Broken => Ok(None),

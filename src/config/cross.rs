@@ -57,9 +57,9 @@ fn unique_names(parts: &[JobPart], problems: &mut Problems) {
         let Some(name) = &part.name else { continue };
         match names.get(name.as_str()) {
             Some(&first) => problems.add(
-                Problem::new(part.place, format!("a job named `{name}` is there already"))
+                Problem::new(part.place, format!("a job named `{name}` already exists"))
                     .other(first, "first named at")
-                    .help("locks and history go by the name: give each job its own"),
+                    .help("locks and history use the name: give each job its own"),
             ),
             None => {
                 names.insert(name.as_str(), part.place);
@@ -103,7 +103,7 @@ impl Pair<'_> {
                     show_duration(second)
                 ),
             )
-            .other(self.first.ttl_place, "the other one stands at"),
+            .other(self.first.ttl_place, "the other one is at"),
         );
     }
 
@@ -115,8 +115,8 @@ impl Pair<'_> {
         Some((
             self.part.overlap_place,
             format!(
-                "jobs `{}` ({}) and `{}` ({}) share a lock and meet it differently: the one that \
-                 skips gives way to the other every time",
+                "jobs `{}` ({}) and `{}` ({}) share a lock with different on_overlap: the one \
+                 that skips always gives way to the other",
                 self.first_job.name,
                 word(first),
                 self.job.name,

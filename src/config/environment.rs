@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::names::{HostName, NAME_MAX};
+use crate::names::HostName;
 use crate::store::StoreSettings;
 
 /// What the process was given: its variables and the machine's time zone.
@@ -83,8 +83,8 @@ impl Environment {
                     .map(|p| p.join(".local/state/cronlatch"))
             })
             .ok_or(
-                "no place for the embedded store: none of STATE_DIRECTORY, XDG_STATE_HOME and \
-                 HOME is set; name a store in the job list (`store:`) or with --store",
+                "no directory for the embedded store: none of STATE_DIRECTORY, XDG_STATE_HOME \
+                 and HOME is set; name a store in the job list (`store:`) or with --store",
             )?;
         Ok(StoreSettings::Sqlite {
             path: directory.join("cronlatch.db"),
@@ -105,24 +105,7 @@ pub(crate) fn machine_time_zone() -> Option<String> {
 
 /// The machine's host name; characters that a name cannot have become `-`.
 pub fn machine_host_name() -> Result<HostName, String> {
-    let name = nix::unistd::gethostname().map_err(|e| {
-        format!("the machine's host name cannot be read: {e}; give one with --host")
-    })?;
-    host_name(&name.to_string_lossy())
-}
-
-fn host_name(name: &str) -> Result<HostName, String> {
-    let plain: String = name
-        .trim()
-        .chars()
-        .map(|c| match c {
-            c if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') => c,
-            _ => '-',
-        })
-        .take(NAME_MAX)
-        .collect();
-    HostName::parse(&plain)
-        .map_err(|_| "the machine has no host name; give one with --host".to_owned())
+    HostName::of_machine().map_err(|why| format!("{why}; give one with --host"))
 }
 
 /// The IANA name of the machine's zone: `TZ`, else what `/etc/localtime` points to, else
@@ -178,15 +161,6 @@ mod tests {
             Ok(sqlite("/h/.local/state/cronlatch/cronlatch.db"))
         );
         assert!(place(&[]).is_err());
-    }
-
-    #[test]
-    fn a_host_name_is_made_fit() {
-        let name = |text: &str| host_name(text).map(|n| n.to_string());
-        assert_eq!(name("web1.example.org"), Ok("web1.example.org".to_owned()));
-        assert_eq!(name("my host/ä"), Ok("my-host--".to_owned()));
-        assert_eq!(name(&"x".repeat(300)).map(|n| n.len()), Ok(NAME_MAX));
-        assert!(name("").is_err());
     }
 
     #[test]

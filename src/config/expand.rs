@@ -1,5 +1,7 @@
 //! `${VAR}`, `${VAR:-default}` and `$$` in string values.
 
+use std::collections::BTreeSet;
+
 use super::environment::{Environment, NotText};
 use super::node::{Node, Text, Value, quoted};
 use super::problem::{Problem, Problems};
@@ -42,7 +44,12 @@ enum Trouble {
     NotText(String),
     Form(String),
     Open,
+    Deep,
 }
+
+/// So many defaults may stand within one another. Without a limit a text of 250 KB would use up
+/// the stack.
+const DEEPEST: usize = 20;
 
 impl Trouble {
     fn problem(self, node: &Node) -> Problem {
@@ -51,8 +58,8 @@ impl Trouble {
                 Problem::new(node.span, format!("the variable `{name}` is not set"))
                     .help(near.map_or_else(String::new, |n| format!("did you mean `${{{n}}}`?")))
                     .help(format!(
-                        "give it a default, `${{{name}:-…}}`, or write `$${{{name}}}` to leave it \
-                         to the shell"
+                        "set it, give it a default (`${{{name}:-…}}`), or write `$${{{name}}}` \
+                         to leave it to the shell"
                     ))
             }
             Self::NotText(name) => {
@@ -63,6 +70,8 @@ impl Trouble {
                 format!("{} is not a variable", quoted(&format!("${{{inner}}}"))),
             )
             .help("expected `${NAME}` or `${NAME:-default}`; `$${` stands for a literal `${`"),
+            Self::Deep => Problem::new(node.span, format!("more than {DEEPEST} nested defaults"))
+                .help("`${A:-${B:-c}}` uses the first variable that is set; nest fewer"),
             Self::Open => Problem::new(node.span, "a `${` is not closed")
                 .help("`$${` stands for a literal `${`"),
         }
@@ -70,6 +79,13 @@ impl Trouble {
 }
 
 fn expand(text: &str, environment: &Environment) -> Result<String, Trouble> {
+    expand_within(text, environment, 0)
+}
+
+fn expand_within(text: &str, environment: &Environment, depth: usize) -> Result<String, Trouble> {
+    if depth > DEEPEST {
+        return Err(Trouble::Deep);
+    }
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('$') {
@@ -80,7 +96,7 @@ fn expand(text: &str, environment: &Environment) -> Result<String, Trouble> {
             rest = tail;
         } else if let Some(tail) = tail.strip_prefix("${") {
             let end = closing(tail).ok_or(Trouble::Open)?;
-            out.push_str(&variable(&tail[..end], environment)?);
+            out.push_str(&variable(&tail[..end], environment, depth)?);
             rest = &tail[end + 1..];
         } else {
             // `$NAME` and `$(…)` belong to the shell.
@@ -108,7 +124,7 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-fn variable(inner: &str, environment: &Environment) -> Result<String, Trouble> {
+fn variable(inner: &str, environment: &Environment, depth: usize) -> Result<String, Trouble> {
     let (name, default) = match inner.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (inner, None),
@@ -124,11 +140,33 @@ fn variable(inner: &str, environment: &Environment) -> Result<String, Trouble> {
     match (value, default) {
         (Some(value), None) => Ok(value.to_owned()),
         (Some(value), Some(_)) if !value.is_empty() => Ok(value.to_owned()),
-        (_, Some(default)) => expand(default, environment),
+        (_, Some(default)) => expand_within(default, environment, depth + 1),
         (None, None) => Err(Trouble::Unset {
             name: name.to_owned(),
             near: suggest::nearest(name, environment.names()).map(str::to_owned),
         }),
+    }
+}
+
+/// The names of all variables that stand in the values of a tree, used or only named as a default.
+pub(super) fn variables(node: &Node) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    collect(node, &mut names);
+    names
+}
+
+fn collect(node: &Node, names: &mut BTreeSet<String>) {
+    match &node.value {
+        Value::List(list) => list.iter().for_each(|item| collect(item, names)),
+        Value::Map(entries) => entries.iter().for_each(|e| collect(&e.value, names)),
+        Value::Text(Text {
+            written: Some(written),
+            ..
+        }) => names.extend(written.replace("$$", "").split("${").skip(1).map(|rest| {
+            let is_name = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
+            rest.chars().take_while(is_name).collect()
+        })),
+        _ => {}
     }
 }
 
@@ -179,6 +217,13 @@ mod tests {
         assert_eq!(with("${A%x}"), Err(Trouble::Form("A%x".to_owned())));
         assert_eq!(with("${}"), Err(Trouble::Form(String::new())));
         assert_eq!(with("${1}"), Err(Trouble::Form("1".to_owned())));
+    }
+
+    #[test]
+    fn defaults_within_defaults_are_limited() {
+        let nested = |depth| format!("{}x{}", "${NONE:-".repeat(depth), "}".repeat(depth));
+        assert_eq!(with(&nested(DEEPEST)), Ok("x".to_owned()));
+        assert_eq!(with(&nested(50_000)), Err(Trouble::Deep));
     }
 
     proptest! {

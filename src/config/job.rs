@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::command;
 use super::fingerprint;
 use super::lock;
-use super::model::{HostPatterns, Job, LockPolicy, Retry};
+use super::model::{HostPatterns, Job, LockPolicy, Retry, Scope};
 use super::node::{Entry, Node, Value};
 use super::policies::{Policies, idle, overlap};
 use super::problem::{Problem, Problems};
@@ -81,11 +81,14 @@ pub(super) const JOB: Vocabulary = Vocabulary {
         ("exit_codes", "did you mean `success_exit_codes`?"),
         ("uid", "did you mean `user`?"),
         ("gid", "did you mean `group`?"),
-        ("history", "`history` stands at the top of the file"),
-        ("max_running", "`max_running` stands at the top of the file"),
+        ("history", "`history` belongs at the top of the file"),
+        (
+            "max_running",
+            "`max_running` belongs at the top of the file",
+        ),
         (
             "spread",
-            "`spread` stands at the top of the file; a job has `jitter`",
+            "`spread` belongs at the top of the file; a job has `jitter`",
         ),
     ],
     not_yet: &[],
@@ -140,7 +143,7 @@ pub(super) fn read(
     if section.entry("name").is_none() && !meant.contains(&"name") {
         problems.add(
             Problem::new(place, "this job has no `name`")
-                .help("each job needs a name of its own: locks and history go by it"),
+                .help("each job needs its own name: locks and history use it"),
         );
     }
     let name: Option<JobName> = section.read("name", problems, values::name);
@@ -148,7 +151,7 @@ pub(super) fn read(
     let policies = Policies::read(section, problems);
     let lock = lock::read(section, name.as_ref(), policies.on_lost, problems);
     let on_overlap = overlap(section, &lock, problems);
-    idle(section, &policies, on_overlap, &mut warnings);
+    idle(section, &policies, on_overlap, &lock, &mut warnings);
     let when = when::read(section, name_place, &meant, problems, &mut warnings);
     let command = command::read(section, name_place, &meant, problems, &mut warnings);
     let surroundings = command::Surroundings::read(section, problems);
@@ -163,7 +166,9 @@ pub(super) fn read(
     let job = build(name.clone(), when, command, |name, when, command| {
         let mut job = Job {
             lock: LockPolicy {
-                name: lock.name.unwrap_or_else(|| lock_name(&name)),
+                // A job that takes no lock shares none: what the store keeps of its leases is its own.
+                name: (lock.name.filter(|_| lock.scope != Scope::None))
+                    .unwrap_or_else(|| lock_name(&name)),
                 key: lock.key,
                 scope: lock.scope,
                 ttl: lock.ttl,
@@ -212,7 +217,11 @@ pub(super) fn read(
 fn timeout(section: Section<'_>, problems: &mut Problems) -> Option<Duration> {
     const LEAST: Duration = Duration::from_millis(1);
     section.read_or_none("timeout", problems, |node| {
-        values::duration_in(node, LEAST..=Duration::MAX, "`timeout: none` is no limit")
+        values::duration_in(
+            node,
+            LEAST..=Duration::MAX,
+            "`timeout: none` means no limit",
+        )
     })
 }
 
@@ -247,7 +256,7 @@ fn retry(section: Section<'_>, problems: &mut Problems) -> Option<Retry> {
         if max < delay {
             return Err(Trouble::new(
                 format!("`max_delay` {} is less than `delay`", n.found()),
-                "the delay begins at `delay` and doubles up to `max_delay`",
+                "the delay starts at `delay` and doubles up to `max_delay`",
             ));
         }
         Ok(max)
@@ -271,7 +280,7 @@ fn hosts(
         if matches!(&node.value, Value::List(list) if list.is_empty()) {
             return Err(Trouble::new(
                 "an empty list names no host",
-                "leave `hosts` out to mean all, or write `enabled: false`",
+                "remove `hosts` for all hosts, or write `enabled: false`",
             ));
         }
         for (pattern, item) in &patterns {
@@ -296,7 +305,7 @@ fn balanced(pattern: &str, item: &Node) -> Result<(), Trouble> {
     if pattern.is_empty() || count('[') != count(']') || count('{') != count('}') {
         return Err(Trouble::new(
             format!("{} is not a pattern", item.found()),
-            "`*` stands for any characters, `?` for one, `[ab]` and `{web,db}` for a choice",
+            "`*` matches any characters, `?` one character, `[ab]` and `{web,db}` one of several",
         ));
     }
     Ok(())

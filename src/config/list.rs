@@ -1,6 +1,6 @@
 //! A whole list: from the files' trees to a [`JobList`].
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::Duration;
@@ -63,7 +63,7 @@ pub(super) fn read(
         if matches!(entry.value.value, Value::Null) {
             problems.add(
                 Problem::new(entry.span, "`store` has no value")
-                    .help("leave it out to use the embedded store"),
+                    .help("remove it to use the embedded store"),
             );
             return None;
         }
@@ -107,6 +107,7 @@ pub(super) fn read(
         strict: strict.unwrap_or(false),
         max_clock_skew: max_clock_skew.unwrap_or(MAX_CLOCK_SKEW),
         fingerprint: fingerprint::none(),
+        secret_variables: secret_variables(section),
         warnings: sentences(warnings, sources),
     };
     list.fingerprint = fingerprint::of_list(&list);
@@ -172,9 +173,9 @@ fn top_level(roots: &[Vec<Entry>], problems: &mut Problems) -> Vec<Entry> {
                 Some(&first) => problems.add(
                     Problem::new(
                         entry.span,
-                        format!("`{}` may stand in one file only", entry.key),
+                        format!("`{}` may appear in one file only", entry.key),
                     )
-                    .other(first, "it also stands at"),
+                    .other(first, "it is also at"),
                 ),
                 None => {
                     seen.insert(entry.key.clone(), entry.span);
@@ -210,7 +211,10 @@ fn defaults<'a>(top: Section<'a>, problems: &mut Problems) -> Vec<Entry> {
             problems.add(
                 Problem::new(
                     entry.span,
-                    format!("`{}` cannot be a default: each job has its own", entry.key),
+                    format!(
+                        "`{}` cannot be a default: each job needs its own",
+                        entry.key
+                    ),
                 )
                 .help("move it into the jobs"),
             );
@@ -271,6 +275,29 @@ fn jobs(
     (parts, first)
 }
 
+/// Variables that every program may need, and that hold no secret.
+const COMMON_VARIABLES: [&str; 10] = [
+    "HOME",
+    "HOSTNAME",
+    "LANG",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "TMPDIR",
+    "TZ",
+    "USER",
+    "XDG_STATE_HOME",
+];
+
+/// The variables that `store:` names: jobs do not inherit them.
+fn secret_variables(top: Section<'_>) -> BTreeSet<String> {
+    let mut names = (top.entry("store"))
+        .map(|entry| expand::variables(&entry.value))
+        .unwrap_or_default();
+    names.retain(|name| !COMMON_VARIABLES.contains(&name.as_str()));
+    names
+}
+
 fn store_warnings(
     top: Section<'_>,
     store: Option<&StorePart>,
@@ -284,14 +311,14 @@ fn store_warnings(
         .get(entry.span.file)
         .is_some_and(|s| s.world_readable);
     if store.password_in_file && readable {
-        let text = "the store's password stands in a file that everybody on this machine may \
-                    read: use `password_file`, or chmod 640";
+        let text = "the store's password is in a file that every user of this machine can read: \
+                    use `password_file`, or chmod 640";
         warnings.push((entry.span, text.to_owned()));
     }
     if let StoreSettings::Sqlite { path } = &store.settings
         && path.is_relative()
     {
-        let text = "the store's path depends on where a command is started: begin it with `/`";
+        let text = "the store's path depends on the working directory: begin it with `/`";
         warnings.push((entry.span, text.to_owned()));
     }
     for text in store.settings.warnings() {
@@ -312,8 +339,8 @@ fn zone_warning(parts: &[JobPart], environment: &Environment) -> Option<(Span, S
     Some((
         first.place,
         format!(
-            "{many} read in UTC, while this machine's time zone is {zone}; say which one is \
-             meant: `defaults: {{ timezone: {zone} }}` or `timezone: UTC`"
+            "{many} in UTC, but this machine's time zone is {zone}; state which one you mean: \
+             `defaults: {{ timezone: {zone} }}` or `timezone: UTC`"
         ),
     ))
 }

@@ -56,7 +56,7 @@ pub(super) fn read(
         values::duration_in(
             n,
             Duration::from_secs(1)..=MAX_TTL,
-            "a dead host blocks its locks for at most one ttl",
+            "a dead host's locks stay held for up to one ttl",
         )
     });
     let scope = lock.read("scope", problems, |n| {
@@ -75,16 +75,16 @@ pub(super) fn read(
     if let (Some(key), Some(name)) = (lock.entry("key"), lock.entry("name")) {
         problems.add(
             Problem::new(key.span, "a lock has either a `name` or a `key`")
-                .other(name.span, "`name` stands at")
-                .help("`name` is cronlatch's own lock, `key` one that applications take too"),
+                .other(name.span, "`name` is at")
+                .help("`name` is a lock of cronlatch, `key` one that applications use too"),
         );
     } else if let (Some(key), Scope::Host | Scope::None) = (lock.entry("key"), scope) {
         let mut problem = Problem::new(
             key.span,
-            "`key` is a lock of the whole fleet: it goes with `scope: fleet` only",
+            "`key` is a lock of the whole fleet: it requires `scope: fleet`",
         );
         if let Some(span) = lock.span("scope") {
-            problem = problem.other(span, "`scope` stands at");
+            problem = problem.other(span, "`scope` is at");
         }
         problems.add(problem);
     }
@@ -167,7 +167,7 @@ impl Given {
         let sum = format!(
             "needed: ttl/3 ({}) + 2 response time-outs ({}) + kill_grace ({}) + 1 % of ttl ({}) \
              + {} = {}",
-            whole(timing::renew_every(ttl)),
+            whole(ttl / 3),
             whole(2 * timing::response_timeout(ttl)),
             whole(grace),
             whole(ttl / 100),
@@ -176,8 +176,8 @@ impl Given {
         );
         let of = job.map_or_else(String::new, |name| format!(" for job `{name}`"));
         let message = format!(
-            "a ttl of {} is too short{of}: a renewal that fails, and the end of the job, must fit \
-             into it",
+            "a ttl of {} is too short{of}: it must leave time for a failed renewal and for \
+             killing the job",
             whole(ttl)
         );
         let enough = (1..=MAX_TTL.as_secs())

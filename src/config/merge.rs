@@ -47,10 +47,7 @@ fn merge(entries: &mut Vec<Entry>, problems: &mut Problems) {
                 _ => problems.add(
                     Problem::new(
                         part.span,
-                        format!(
-                            "`<<` takes over the fields of a mapping, not {}",
-                            part.found()
-                        ),
+                        format!("`<<` merges a mapping, not {}", part.found()),
                     )
                     .help("write `<<: *name`, with `&name` before a mapping"),
                 ),

@@ -5,7 +5,7 @@
 //!
 //! | file | story |
 //! | --- | --- |
-//! | `source`, `reader`, `node` | text -> a tree in which every value knows its place |
+//! | `source`, `nesting`, `reader`, `node` | text -> a tree in which every value knows its place |
 //! | `merge`, `expand` | merge keys and `${VAR}`, on that tree |
 //! | `section`, `values`, `duration` | fields and scalars, each refused with a reason |
 //! | `list`, `job`, `when`, `lock`, `command`, `store` | the tree -> the model |
@@ -26,6 +26,7 @@ mod lock;
 mod mask;
 mod merge;
 mod model;
+mod nesting;
 mod node;
 mod policies;
 mod problem;
@@ -129,6 +130,7 @@ fn unreadable(path: &Path, error: &Unreadable) -> ConfigErrors {
                 io::ErrorKind::PermissionDenied => {
                     "the user that runs cronlatch must be able to read it"
                 }
+                io::ErrorKind::FileTooLarge => "a job list has at most 64 MiB",
                 _ => "",
             };
             ConfigErrors::of_path(
@@ -137,6 +139,11 @@ fn unreadable(path: &Path, error: &Unreadable) -> ConfigErrors {
                 help,
             )
         }
+        Unreadable::NotAFile(what) => ConfigErrors::of_path(
+            path.to_owned(),
+            format!("this is {what}, not a file"),
+            "write the list into a file, or name a directory of *.yaml files",
+        ),
         Unreadable::NotUtf8 { line, column } => {
             ConfigErrors::not_utf8(path.to_owned(), *line, *column)
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::names::{HostName, JobName, LockName};
 use crate::schedule::Schedule;
-use crate::store::{Fingerprint, Lock, StoreSettings};
+use crate::store::{Fingerprint, Lock, LockId, StoreSettings};
 
 /// Everything that a file (or a directory of files) says.
 #[derive(Debug, Clone)]
@@ -33,6 +33,9 @@ pub struct JobList {
     pub max_clock_skew: Duration,
     /// The identity of the list: equal on hosts whose lists mean the same.
     pub fingerprint: Fingerprint,
+    /// The environment variables that `store:` is made of, which may hold its password. Jobs do not
+    /// inherit them; a job gets the value of one only where its own fields name it.
+    pub secret_variables: BTreeSet<String>,
     /// What is allowed but hardly meant, each a full sentence with its place.
     pub warnings: Vec<String>,
 }
@@ -105,6 +108,17 @@ impl Job {
                 exclusive: false,
                 ..Lock::of_host(&self.lock.name, host)
             },
+        }
+    }
+
+    /// The lock that the list gives to this job, the same on all hosts.
+    pub fn lock_id(&self) -> LockId {
+        let name = self.lock.name.to_string();
+        match (&self.lock.scope, &self.lock.key) {
+            (Scope::Fleet, Some(key)) => LockId::Raw(key.clone()),
+            (Scope::Fleet, None) => LockId::Fleet(name),
+            (Scope::Host, _) => LockId::Host(name),
+            (Scope::None, _) => LockId::None(name),
         }
     }
 
@@ -197,14 +211,7 @@ pub enum OnCrash {
     },
 }
 
-/// `on_lost`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnLost {
-    /// The job is ended before its lease can end in the store.
-    Kill,
-    /// The job goes on; two runs may overlap.
-    Continue,
-}
+pub use crate::lease::OnLost;
 
 /// `on_store_down`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

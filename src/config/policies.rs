@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::lock;
-use super::model::{CatchUp, OnCrash, OnLost, OnOverlap, OnStoreDown};
+use super::model::{CatchUp, OnCrash, OnLost, OnOverlap, OnStoreDown, Scope};
 use super::problem::Problems;
 use super::section::Section;
 use super::source::Span;
@@ -39,7 +39,7 @@ impl Policies {
                     values::duration_in(
                         n,
                         Duration::from_secs(1)..=Duration::MAX,
-                        "within it a job waits for the store, the lock and a free place",
+                        "until then a job waits for the store, its lock and a free slot",
                     )
                 })
                 .unwrap_or(Duration::from_secs(300)),
@@ -112,8 +112,14 @@ pub(super) fn idle(
     section: Section<'_>,
     policies: &Policies,
     on_overlap: OnOverlap,
+    lock: &lock::LockPart,
     warnings: &mut Vec<(Span, String)>,
 ) {
+    if let (Some(entry), Scope::None) = (section.own_entry("on_overlap"), lock.scope) {
+        let text = "`on_overlap` has no effect with `scope: none`: runs of this job take no lock and \
+                    may overlap";
+        warnings.push((entry.span, text.to_owned()));
+    }
     if let (Some(entry), OnCrash::Ignore) = (section.own_entry("max_reruns"), policies.on_crash) {
         let text = "`max_reruns` has no effect without `on_crash: rerun`";
         warnings.push((entry.span, text.to_owned()));

@@ -14,6 +14,7 @@ use serde::de::{
     DeserializeSeed, Deserializer, EnumAccess, Error as _, MapAccess, SeqAccess, Visitor,
 };
 
+use super::nesting;
 use super::node::{Entry, Node, Text, Value};
 use super::problem::Problem;
 use super::source::{Source, Span};
@@ -21,6 +22,7 @@ use super::syntax;
 
 /// Reads one file; `None` when it holds nothing but comments.
 pub(super) fn read(source: &Source, file: usize) -> Result<Option<Node>, Problem> {
+    nesting::check(source, file)?;
     let reader = Reader {
         source,
         file,
@@ -263,7 +265,7 @@ impl<'de> Visitor<'de> for &Reader<'_> {
     fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<Node, A::Error> {
         let (tag, _) = data.variant::<String>()?;
         Err(A::Error::custom(format_args!(
-            "tags such as `!{tag}` have no meaning here"
+            "tags such as `!{tag}` are not supported"
         )))
     }
 
@@ -288,11 +290,11 @@ impl<'de> Visitor<'de> for &Reader<'_> {
                 *self.problem.borrow_mut() = Some(
                     Problem::new(
                         key.span,
-                        format!("a key must be a word, not {}", key.found()),
+                        format!("a key must be a string, not {}", key.found()),
                     )
                     .help("write `key: value`"),
                 );
-                return Err(A::Error::custom("a key must be a word"));
+                return Err(A::Error::custom("a key must be a string"));
             };
             let value = map.next_value_seed(self).map(Some);
             let Some(mut value) = self.node(value)? else {

@@ -183,7 +183,7 @@ impl<'a> Section<'a> {
             Value::Null => {
                 problems.add(
                     Problem::new(entry.span, format!("{} has no value", quoted(key)))
-                        .help("give it one, or leave the line out"),
+                        .help("give it a value, or remove the line"),
                 );
                 None
             }

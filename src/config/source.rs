@@ -41,11 +41,13 @@ pub(super) struct Source {
     wide: HashMap<usize, Vec<usize>>,
 }
 
-/// A file that is no text, and where that shows.
+/// Why a file cannot be read as a text.
 #[derive(Debug)]
 pub(super) enum Unreadable {
     /// The operating system refused.
     Io(std::io::Error),
+    /// It is a pipe, a device or a socket, which may have no end, or may wait for a writer.
+    NotAFile(&'static str),
     /// The text before the first byte that is not UTF-8.
     NotUtf8 {
         /// The line of that byte, from 1.
@@ -58,16 +60,42 @@ pub(super) enum Unreadable {
 /// More than this is no job list, and would only fill the memory.
 const SIZE_MAX: u64 = 64 << 20;
 
+/// Refuses whatever is not a regular file.
+fn kind(metadata: &std::fs::Metadata) -> Result<(), Unreadable> {
+    use std::os::unix::fs::FileTypeExt as _;
+
+    let kind = metadata.file_type();
+    Err(if kind.is_file() {
+        return Ok(());
+    } else if kind.is_dir() {
+        Unreadable::Io(std::io::ErrorKind::IsADirectory.into())
+    } else if kind.is_fifo() {
+        Unreadable::NotAFile("a pipe")
+    } else if kind.is_socket() {
+        Unreadable::NotAFile("a socket")
+    } else {
+        Unreadable::NotAFile("a device")
+    })
+}
+
 impl Source {
     /// Reads a file.
     pub(super) fn read(path: &Path) -> Result<Self, Unreadable> {
         use std::io::Read as _;
-        use std::os::unix::fs::MetadataExt as _;
+        use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 
-        let file = std::fs::File::open(path).map_err(Unreadable::Io)?;
+        // Opening a FIFO waits for its writer, and opening a device may do anything: look first,
+        // and look again at what was opened, for the name may belong to another file by then.
+        kind(&std::fs::metadata(path).map_err(Unreadable::Io)?)?;
+        let file = std::fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+            .open(path)
+            .map_err(Unreadable::Io)?;
         let metadata = file.metadata().map_err(Unreadable::Io)?;
-        if metadata.is_dir() {
-            return Err(Unreadable::Io(std::io::ErrorKind::IsADirectory.into()));
+        kind(&metadata)?;
+        if metadata.len() > SIZE_MAX {
+            return Err(Unreadable::Io(std::io::ErrorKind::FileTooLarge.into()));
         }
         let mut bytes = Vec::new();
         file.take(SIZE_MAX + 1)

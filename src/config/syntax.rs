@@ -25,13 +25,13 @@ pub(super) fn explain(source: &Source, file: usize, error: &serde_yaml::Error) -
         width: 1,
     };
     let message = match text.split(" at line ").next().unwrap_or(&text) {
-        plain if plain.contains("recursion limit") => "this is nested too deeply".to_owned(),
+        plain if plain.contains("recursion limit") => "nested too deeply".to_owned(),
         plain if plain.contains("repetition limit") => {
             "aliases (`*name`) repeat too much".to_owned()
         }
         plain => strip_path(plain).to_owned(),
     };
-    let problem = Problem::new(span, format!("this is not YAML: {message}"));
+    let problem = Problem::new(span, format!("not valid YAML: {message}"));
     let problem = match opened(&text) {
         Some((line, column)) if line != span.line => problem.other(
             Span {
@@ -116,12 +116,12 @@ fn hint(source: &Source, span: Span, text: &str) -> String {
         return "write `key: value`, with a space after the colon".to_owned();
     }
     if text.contains("unknown anchor") {
-        return "`*name` repeats what `&name` marks earlier in the same file; a text that begins \
-                with `*` needs quotes"
+        return "`*name` repeats what `&name` marks earlier in the same file; a string that \
+                begins with `*` needs quotes"
             .to_owned();
     }
     if text.contains("tags such as") {
-        return "quote a text that begins with `!`".to_owned();
+        return "quote a string that begins with `!`".to_owned();
     }
     String::new()
 }

@@ -18,12 +18,12 @@ use super::suggest;
 pub(super) fn text(node: &Node) -> Result<String, Trouble> {
     let Some(text) = node.text() else {
         return Err(Trouble::new(
-            format!("expected a text, found {}", node.found()),
+            format!("expected a string, found {}", node.found()),
             "",
         ));
     };
     if text.contains('\0') {
-        return Err(Trouble::new("a text cannot contain a NUL character", ""));
+        return Err(Trouble::new("a string cannot contain a NUL character", ""));
     }
     Ok(text.to_owned())
 }
@@ -34,7 +34,7 @@ pub(super) fn filled(node: &Node) -> Result<String, Trouble> {
     if text.trim().is_empty() {
         return Err(Trouble::new(
             "this is empty",
-            "write a text, or leave the line out",
+            "write a string, or remove the line",
         ));
     }
     Ok(text)
@@ -142,7 +142,7 @@ pub(super) fn duration_in(
     if duration < *range.start() {
         return Err(Trouble::new(
             format!(
-                "{} is too short: the least is {}",
+                "{} is too short: the minimum is {}",
                 node.found(),
                 show_duration(*range.start())
             ),
@@ -152,7 +152,7 @@ pub(super) fn duration_in(
     if duration > *range.end() {
         return Err(Trouble::new(
             format!(
-                "{} is too long: the most is {}",
+                "{} is too long: the maximum is {}",
                 node.found(),
                 show_duration(*range.end())
             ),
@@ -210,7 +210,7 @@ pub(super) fn absolute(node: &Node) -> Result<PathBuf, Trouble> {
     let help = if text.starts_with('~') {
         "`~` is not replaced: write `${HOME}`"
     } else {
-        "where the daemon runs must not matter: begin with `/`"
+        "the path must not depend on the daemon's working directory: begin with `/`"
     };
     Err(Trouble::new(
         format!("expected an absolute path, found {}", node.found()),
@@ -232,7 +232,7 @@ pub(super) fn exit_codes(node: &Node) -> Result<BTreeSet<u8>, Trouble> {
         .collect::<Result<_, _>>()?;
     if codes.is_empty() {
         return Err(Trouble::new(
-            "no exit code would mean success",
+            "no exit code would count as success",
             "write `[0]`",
         ));
     }

@@ -40,8 +40,8 @@ pub(super) fn read(
             if let Some(zone) = section.own_entry("timezone") {
                 warnings.push((
                     zone.span,
-                    "`timezone` has no effect on `every`, whose occurrences are counted from 1970 \
-                     in UTC"
+                    "`timezone` has no effect on `every`, whose occurrences are multiples of the \
+                     interval since 1970 in UTC"
                         .to_owned(),
                 ));
             }
@@ -53,7 +53,7 @@ pub(super) fn read(
             section.read("every", problems, self::every);
             problems.add(
                 Problem::new(every.span, "a job has either `schedule` or `every`")
-                    .other(schedule.span, "`schedule` stands at"),
+                    .other(schedule.span, "`schedule` is at"),
             );
             None
         }
@@ -71,11 +71,11 @@ pub(super) fn read(
         match &schedule {
             Some(schedule) if jitter >= schedule.interval() => Err(Trouble::new(
                 format!(
-                    "a jitter of {} is not below the interval of {}",
+                    "a jitter of {} is not shorter than the interval of {}",
                     show_duration(jitter),
                     show_duration(schedule.interval())
                 ),
-                "a delayed firing must not pass the next one",
+                "a delayed occurrence must not start after the next one",
             )),
             _ => Ok(jitter),
         }
@@ -96,7 +96,7 @@ pub(super) fn check_defaults(section: Section<'_>, problems: &mut Problems) {
 fn cron(node: &Node, zone: Tz) -> Result<Schedule, Trouble> {
     let Some(text) = node.text() else {
         return Err(Trouble::new(
-            format!("expected cron text, found {}", node.found()),
+            format!("expected a cron expression, found {}", node.found()),
             "write `schedule: \"30 2 * * *\"`",
         ));
     };
@@ -105,12 +105,12 @@ fn cron(node: &Node, zone: Tz) -> Result<Schedule, Trouble> {
         .find_map(|word| text.trim().strip_prefix(word));
     if let Some(interval) = interval {
         return Err(Trouble::new(
-            "intervals have a field of their own",
+            "intervals have their own field",
             format!("write `every: {}` instead of `schedule`", interval.trim()),
         ));
     }
     Schedule::cron(text, zone).map_err(|error| Trouble {
-        message: format!("this is no cron expression: {}", error.what),
+        message: format!("not a valid cron expression: {}", error.what),
         help: error.hint,
         within: Some((error.columns.start, error.columns.len())),
         item: None,
@@ -120,7 +120,8 @@ fn cron(node: &Node, zone: Tz) -> Result<Schedule, Trouble> {
 fn every(node: &Node) -> Result<Schedule, Trouble> {
     let period = values::duration(node).map_err(|trouble| {
         if node.text().is_some_and(|t| t.trim().contains(' ')) {
-            let help = "cron text goes to `schedule`; `every` is a duration such as `15m`";
+            let help = "a cron expression belongs in `schedule`; `every` is a duration such as \
+                        `15m`";
             Trouble::new(trouble.message, help)
         } else {
             trouble
@@ -146,12 +147,11 @@ fn timezone(node: &Node) -> Result<Tz, Trouble> {
             .or_else(|| suggest::nearest(&text, names()));
         let help = match (near, text.to_ascii_lowercase().as_str()) {
             (_, "local" | "localtime") => {
-                "hosts may differ: name the zone, such as `Europe/Berlin`".to_owned()
+                "the local zone may differ between hosts: name a zone, such as `Europe/Berlin`"
+                    .to_owned()
             }
             (Some(name), _) => format!("did you mean `{name}`?"),
-            (None, _) => {
-                "expected a name of the IANA list, such as `Europe/Berlin` or `UTC`".to_owned()
-            }
+            (None, _) => "expected an IANA time zone such as `Europe/Berlin` or `UTC`".to_owned(),
         };
         Trouble::new(format!("{} is not a time zone", node.found()), help)
     })

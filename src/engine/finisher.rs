@@ -1,11 +1,13 @@
 //! Verdicts on their way to the store: tried at once, then again in order until they arrive.
 //!
 //! A run's lease stays under renewal until its verdict is answered or the lease ends, so that no
-//! other run begins between the end of a job and its record. What is undelivered when the daemon
-//! ends is handed back for the [spool](super::spool).
+//! other run begins between the end of a job and its record. What the store does not take is
+//! written to the [spool](super::spool) within a moment, so that it outlives a daemon that is
+//! killed; what is undelivered when the daemon ends is handed back for the spool.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -16,11 +18,22 @@ use super::core::{Event, JobIx};
 use super::message::Message;
 use super::run::random;
 use super::spool::Spool;
+use super::turns::Turns;
 use crate::lease::Lease;
-use crate::store::{Finish, FinishReply, Outcome, Store, StoreError};
+use crate::names::JobName;
+use crate::store::{Finish, FinishReply, KeyFault, Outcome, Store, StoreError};
 
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
+/// How often the verdicts are tried again that the keys of their own job keep from being written.
+const UNUSABLE_DELAY: Duration = Duration::from_secs(5);
+/// How long after a verdict could not be delivered the spool is written, at the least: many fail
+/// at once.
+const SPOOL_AFTER: Duration = Duration::from_millis(200);
+/// At least so many times the time that writing it takes lie between one time and the next.
+const SPOOL_REST: u32 = 20;
+/// How long telling other hosts of a returned occurrence may take.
+const ANNOUNCE_LIMIT: Duration = Duration::from_secs(1);
 
 /// A verdict, or the cancellation of a claim, to be delivered.
 #[derive(Debug)]
@@ -63,11 +76,17 @@ impl Finisher {
             notices,
             count,
             backlog: BTreeMap::new(),
+            unusable: BTreeMap::new(),
+            unusable_at: Instant::now(),
             tries: JoinSet::new(),
+            turns: Turns::of_finishes(),
+            outages: Arc::default(),
             under_way: BTreeMap::new(),
             retrying: false,
             next_number: 0,
             spooled: 0,
+            spool_at: None,
+            spool_after: SPOOL_AFTER,
             delay: FIRST_DELAY,
             retry_at: Instant::now(),
         };
@@ -119,7 +138,13 @@ struct Task {
     count: watch::Sender<usize>,
     /// Undelivered, in order.
     backlog: BTreeMap<u64, Box<Parcel>>,
+    /// Undelivered because the keys of their own job cannot be used. They hold up nobody else.
+    unusable: BTreeMap<u64, Box<Parcel>>,
+    unusable_at: Instant,
     tries: JoinSet<Try>,
+    turns: Turns,
+    /// How often the store did not answer: what waited for its turn then joins the backlog.
+    outages: Arc<AtomicU64>,
     /// What is being tried.
     under_way: BTreeMap<u64, Finish>,
     /// Whether the first of the backlog is being tried.
@@ -127,6 +152,9 @@ struct Task {
     next_number: u64,
     /// How many of the parcels in hand are in the spool.
     spooled: usize,
+    /// When the spool is to be written; `None` while it has all that it should.
+    spool_at: Option<Instant>,
+    spool_after: Duration,
     delay: Duration,
     retry_at: Instant,
 }
@@ -136,26 +164,32 @@ impl Task {
         let mut closing: Option<(Instant, oneshot::Sender<Vec<Finish>>)> = None;
         loop {
             let limit = closing.as_ref().map(|(limit, _)| *limit);
+            // What its own job's keys hold up is tried once more, and then handed back.
             let done = self.backlog.is_empty() && self.tries.is_empty();
             if limit.is_some_and(|limit| done || Instant::now() >= limit) {
                 break;
             }
             let wake = limit.map_or(self.retry_at, |limit| limit.min(self.retry_at));
-            // Every arm is cancel-safe: a channel, a join set, a timer.
+            // Every arm is cancel-safe: a channel, a join set, timers.
             tokio::select! {
                 order = orders.recv() => match order {
                     Some(Order::Parcel(parcel)) => self.take(parcel),
                     Some(Order::Retry) => self.retry_at = Instant::now(),
                     Some(Order::Close(limit, answer)) => {
                         self.retry_at = Instant::now();
+                        self.retry_unusable();
                         closing = Some((limit, answer));
                     }
                     None => return,
                 },
                 Some(tried) = self.tries.join_next() => match tried {
                     Ok(tried) => self.tried(tried),
-                    Err(error) => tracing::error!("delivering a verdict broke off: {error}"),
+                    Err(error) => tracing::error!("the task that delivers a result failed: {error}"),
                 },
+                () = tokio::time::sleep_until(self.unusable_at), if !self.unusable.is_empty() => {
+                    self.retry_unusable();
+                }
+                () = until(self.spool_at) => self.spool().await,
                 () = tokio::time::sleep_until(wake), if !self.backlog.is_empty() || limit.is_some() => {
                     self.retry();
                 }
@@ -168,6 +202,7 @@ impl Task {
             rest.extend(
                 self.backlog
                     .into_iter()
+                    .chain(self.unusable)
                     .map(|(n, parcel)| (n, parcel.finish)),
             );
             let _ = answer.send(rest.into_values().collect());
@@ -185,16 +220,28 @@ impl Task {
             (self.backlog.values()).any(|before| self.store.place(&before.finish.lock) == place);
         if waits {
             self.backlog.insert(number, parcel);
+            self.spool_soon();
         } else {
             self.attempt(number, parcel, false);
         }
     }
 
     fn attempt(&mut self, number: u64, parcel: Box<Parcel>, again: bool) {
-        let store = Arc::clone(&self.store);
+        let (store, turns) = (Arc::clone(&self.store), self.turns.clone());
         self.under_way.insert(number, parcel.finish.clone());
+        let (outages, before) = (Arc::clone(&self.outages), self.outages());
         self.tries.spawn(async move {
-            let result = store.finish(&parcel.finish).await;
+            let turn = turns.take(store.place(&parcel.finish.lock)).await;
+            let result = if outages.load(Ordering::Relaxed) == before {
+                store.finish(&parcel.finish).await
+            } else {
+                let text = "the store has not replied to earlier results";
+                Err(StoreError::unreachable(text.to_owned()))
+            };
+            if matches!(result, Err(StoreError::Unreachable(_))) {
+                outages.fetch_add(1, Ordering::Relaxed);
+            }
+            drop(turn);
             Try {
                 number,
                 parcel,
@@ -202,6 +249,10 @@ impl Task {
                 result,
             }
         });
+    }
+
+    fn outages(&self) -> u64 {
+        self.outages.load(Ordering::Relaxed)
     }
 
     /// Tries the oldest of the backlog.
@@ -217,6 +268,42 @@ impl Task {
         } else {
             self.retry_at = Instant::now() + LONGEST_DELAY;
         }
+    }
+
+    /// Tries all that the keys of single jobs hold up, side by side.
+    fn retry_unusable(&mut self) {
+        self.unusable_at = Instant::now() + UNUSABLE_DELAY;
+        for (number, parcel) in std::mem::take(&mut self.unusable) {
+            self.count.send_modify(|count| *count += 1);
+            self.attempt(number, parcel, false);
+        }
+    }
+
+    /// Keeps a verdict that the keys of its own job keep from being written. Its lock is given up:
+    /// other jobs may share it, and it ends with its TTL unless the store has released it.
+    fn keep_unusable(&mut self, number: u64, mut parcel: Box<Parcel>, fault: &KeyFault) {
+        if parcel.lease.take().is_some() || parcel.job.is_some() {
+            if let Some(record) = &parcel.finish.record {
+                tracing::error!(
+                    job = %record.job,
+                    run_id = record.run_id.as_ref().map(tracing::field::display),
+                    outcome = ?record.outcome,
+                    "cannot record the result of this run: {fault}; keeping the result and \
+                     retrying. To repair it, {}",
+                    fault.repair(Some(record.job.as_str()))
+                );
+            }
+            if let Some(job) = parcel.job.take() {
+                let _ = self.notices.send(Message::Core(Event::RunClosed { job }));
+            }
+        }
+        if self.unusable.is_empty() {
+            self.unusable_at = Instant::now() + UNUSABLE_DELAY;
+        }
+        // Registrations, which wait for the verdicts in hand, do not wait for this one.
+        self.count.send_modify(|count| *count -= 1);
+        self.unusable.insert(number, parcel);
+        self.spool_soon();
     }
 
     /// A lease that has ended hinders nobody any more: its lane may go on.
@@ -248,8 +335,9 @@ impl Task {
             Ok(reply) => {
                 self.delay = FIRST_DELAY;
                 self.retry_at = Instant::now();
-                self.delivered(*parcel, reply);
+                self.delivered(*parcel, &reply);
             }
+            Err(StoreError::Key(fault)) => self.keep_unusable(number, parcel, &fault),
             Err(error) => {
                 // One that is refused, or whose server is away, must not hold up the others.
                 let number = if matches!(error, StoreError::Unreachable(_)) {
@@ -259,6 +347,7 @@ impl Task {
                     self.next_number - 1
                 };
                 self.backlog.insert(number, parcel);
+                self.spool_soon();
                 self.retry_at = Instant::now() + self.delay.mul_f64(0.5 + random() / 2.0);
                 if again {
                     self.delay = (self.delay * 2).min(LONGEST_DELAY);
@@ -268,7 +357,21 @@ impl Task {
         }
     }
 
-    fn delivered(&mut self, parcel: Parcel, reply: FinishReply) {
+    /// Tells other hosts that an occurrence came back undecided. The daemon ends after that only.
+    fn announce(&self, job: Option<JobName>) {
+        let Some(job) = job else { return };
+        let (store, count) = (Arc::clone(&self.store), self.count.clone());
+        count.send_modify(|count| *count += 1);
+        tokio::spawn(async move {
+            let told = tokio::time::timeout(ANNOUNCE_LIMIT, store.tell_returned(&job)).await;
+            if !matches!(told, Ok(Ok(()))) {
+                tracing::debug!(%job, "cannot tell other hosts of a returned occurrence: {told:?}");
+            }
+            count.send_modify(|count| *count -= 1);
+        });
+    }
+
+    fn delivered(&mut self, parcel: Parcel, reply: &FinishReply) {
         let Parcel {
             finish,
             lease,
@@ -276,16 +379,19 @@ impl Task {
             spooled,
         } = parcel;
         if let Some(record) = &finish.record
-            && reply == FinishReply::Lost
+            && *reply == FinishReply::Lost
             && record.fence.is_some()
             && record.outcome != Outcome::LeaseLost
         {
             tracing::warn!(
                 job = %record.job,
-                "the lease was over before the run's verdict reached the store"
+                "the lease expired before the result of this run reached the store"
             );
         }
         drop(lease);
+        if finish.give_back && *reply == FinishReply::Released {
+            self.announce(finish.job);
+        }
         self.count.send_modify(|count| *count -= 1);
         if let Some(job) = job {
             let _ = self.notices.send(Message::Core(Event::RunClosed { job }));
@@ -294,8 +400,48 @@ impl Task {
             self.spooled -= 1;
             if self.spooled == 0 {
                 self.spool.clear();
+                self.spool_at = None;
+            } else {
+                self.spool_soon();
             }
         }
+    }
+
+    fn spool_soon(&mut self) {
+        let at = Instant::now() + self.spool_after;
+        self.spool_at.get_or_insert(at);
+    }
+
+    /// Writes all that is undelivered to the spool, in place of what is there.
+    async fn spool(&mut self) {
+        self.spool_at = None;
+        let mut all = self.under_way.clone();
+        let held = self.backlog.iter().chain(&self.unusable);
+        all.extend(held.map(|(number, parcel)| (*number, parcel.finish.clone())));
+        let began = Instant::now();
+        let spool = self.spool.clone();
+        let undelivered: Vec<Finish> = all.into_values().collect();
+        let written = tokio::task::spawn_blocking(move || spool.keep(&undelivered)).await;
+        self.spool_after = SPOOL_AFTER.max(began.elapsed() * SPOOL_REST);
+        match written {
+            // What is under way is in the file as well. If it fails, the file is written again.
+            Ok(Ok(())) => {
+                for parcel in self.backlog.values_mut().chain(self.unusable.values_mut()) {
+                    self.spooled += usize::from(!parcel.spooled);
+                    parcel.spooled = true;
+                }
+            }
+            Ok(Err(error)) => tracing::debug!("cannot keep undelivered verdicts: {error}"),
+            Err(error) => tracing::debug!("cannot keep undelivered verdicts: {error}"),
+        }
+    }
+}
+
+/// Waits until then; for ever without an instant. Cancel-safe.
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,9 +1,38 @@
 //! What reaches the daemon's loop from its tasks.
 
 use super::core::{ClaimId, Event, JobIx};
+use super::daemon::{Epoch, HeldBack, Neighbour, RegistryNews, Rival};
+use super::run::Shortage;
+use crate::observe::RunFields;
 use crate::preflight::Offset;
-use crate::store::{ClaimReply, Registered, StoreError};
-use crate::time::BootInstant;
+use crate::store::{ClaimReply, Entry, Kind, Registered, Returned, StoreError};
+use crate::time::{BootInstant, Timestamp};
+
+/// A run that this host lacked the resources to start.
+#[derive(Debug)]
+pub(crate) struct NotStarted {
+    /// The job.
+    pub(crate) job: JobIx,
+    /// The occurrence.
+    pub(crate) at: Timestamp,
+    /// How the run came to be.
+    pub(crate) kind: Kind,
+    /// What is lacking.
+    pub(crate) shortage: Shortage,
+    /// The step that failed, and why.
+    pub(crate) reason: String,
+    /// For the log.
+    pub(crate) fields: RunFields,
+}
+
+/// What is known of a copy of a claim that was not answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CopyOfClaim {
+    /// It may still reach the store.
+    Sent,
+    /// It was not sent, for the store was found to be down before its turn came.
+    NotSent,
+}
 
 /// A message of a task.
 #[derive(Debug)]
@@ -29,13 +58,38 @@ pub(crate) enum Message {
         claim: ClaimId,
         /// Why.
         error: StoreError,
+        /// What became of that copy.
+        copy: CopyOfClaim,
     },
-    /// The host's clock was compared with the store's.
-    Clock(Offset),
+    /// A copy of a claim was not answered while others were. The claim is sent again.
+    ClaimInDoubt {
+        /// The claim.
+        claim: ClaimId,
+    },
+    /// A granted run could not be started.
+    NotStarted(Box<NotStarted>),
+    /// The host's clock was compared with the store's, while its wall clock was at this epoch.
+    Clock(Offset, Epoch),
+    /// Other hosts have returned occurrences undecided.
+    Returned(Returned),
     /// Some other request was not answered.
     StoreFailed(StoreError),
     /// The store answers.
     StoreAnswers,
+    /// Jobs were entered into the store's registry.
+    Entered(Vec<(JobIx, Entry)>),
+    /// These jobs are not registered: hosts use another lock for them, or a move waits.
+    HeldBack(Vec<(JobIx, HeldBack)>),
+    /// Hosts that hold jobs back on account of this one.
+    Neighbours(Vec<Neighbour>),
+    /// Hosts that use other servers than this one.
+    Rivals(Vec<Rival>),
+    /// These jobs are not registered: hosts use other servers, for this reason.
+    Disagreed(Vec<JobIx>, String),
+    /// No host that matters uses other servers.
+    Agreed,
+    /// What a look after the store's registry found or did.
+    Registry(Result<RegistryNews, StoreError>),
     /// Jobs were registered.
     Registered(Vec<(JobIx, Registered)>),
     /// Jobs to be registered once more.

@@ -8,5 +8,19 @@ pub(crate) mod core;
 pub(crate) mod daemon;
 mod finisher;
 mod message;
+mod requests;
 pub(crate) mod run;
 pub(crate) mod spool;
+mod turns;
+
+/// What decides in a daemon, for the simulated fleets (`tests/simulate`), which bring their own
+/// time, store, network and processes.
+#[doc(hidden)]
+pub mod simulated {
+    pub use super::core::{
+        Action, ClaimId, ClaimSpec, Core, DropSpec, Event, JobIx, Now, Place, Policy, Said,
+    };
+    pub use super::daemon::{Clock, Epoch, StoreClock};
+    pub use super::requests::Requests;
+    pub use crate::preflight::Offset;
+}

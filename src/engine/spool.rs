@@ -1,11 +1,14 @@
-//! Verdicts that outlive the daemon: written to disk at its end, delivered after its next start.
+//! Verdicts that outlive the daemon: written to disk while the store does not take them, delivered
+//! after its next start.
 //!
 //! One file per host, JSON lines, replaced as a whole; a run by hand whose record does not arrive
 //! leaves a file of its own, for two processes cannot replace one file. The daemon reads all of
 //! them at its start. A verdict delivered twice is written once, for the store knows its token.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+mod file;
+
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -90,7 +93,7 @@ impl Spool {
     /// Everything of ours has been delivered.
     pub(crate) fn clear(&self) {
         if let Err(error) = self.keep(&[]) {
-            tracing::warn!("cannot empty the spool: {error}");
+            tracing::warn!("cannot empty the file of undelivered results: {error}");
         }
     }
 
@@ -100,7 +103,9 @@ impl Spool {
             return if undelivered.is_empty() {
                 Ok(())
             } else {
-                Err(io::Error::other("there is no place for a spool"))
+                Err(io::Error::other(
+                    "no state directory for undelivered results",
+                ))
             };
         };
         let others = |line: &Line| line.store != self.store;
@@ -111,21 +116,16 @@ impl Spool {
                 .left
                 .iter()
                 .chain([path])
-                .try_for_each(|file| remove(file));
+                .try_for_each(|file| file::remove(file));
         }
-        let directory = path.parent().unwrap_or(path);
-        fs::create_dir_all(directory)?;
-        let fresh = path.with_extension("tmp");
-        let mut file = File::create(&fresh)?;
+        let mut text = Vec::new();
         for line in &lines {
-            serde_json::to_writer(&mut file, line)?;
-            file.write_all(b"\n")?;
+            serde_json::to_writer(&mut text, line)?;
+            text.push(b'\n');
         }
-        file.sync_all()?;
-        fs::rename(&fresh, path)?;
-        File::open(directory)?.sync_all()?;
+        file::replace(path, &text)?;
         // Only now: what was in them is in the one file, or delivered.
-        self.left.iter().try_for_each(|file| remove(file))
+        self.left.iter().try_for_each(|file| file::remove(file))
     }
 
     fn lines(&self) -> Vec<Line> {
@@ -150,30 +150,29 @@ fn left_by_hand(own: &Path) -> Vec<PathBuf> {
     left
 }
 
-fn remove(file: &Path) -> io::Result<()> {
-    match fs::remove_file(file) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
-fn lines_of(file: &Path) -> Vec<Line> {
-    let text = match fs::read_to_string(file) {
-        Ok(text) => text,
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!("cannot read the spool: {error}");
+fn lines_of(path: &Path) -> Vec<Line> {
+    let shown = path.display();
+    let bytes = match file::read(path) {
+        Ok(bytes) => bytes.unwrap_or_default(),
+        Err(error) => {
+            tracing::warn!(
+                "cannot read the undelivered results in {shown}: {error}; they are not delivered"
+            );
             return Vec::new();
         }
-        Err(_) => return Vec::new(),
     };
-    let parse = |line: &str| match serde_json::from_str(line) {
+    let parse = |(number, line): (usize, &[u8])| match serde_json::from_slice(line) {
         Ok(line) => Some(line),
         Err(error) => {
-            tracing::warn!("a line of the spool is not understood and dropped: {error}");
+            tracing::warn!(
+                "line {number} of {shown} is damaged: {error}; the result in it is lost"
+            );
             None
         }
     };
-    text.lines().filter_map(parse).collect()
+    let lines = bytes.split(|&byte| byte == b'\n');
+    let lines = (1..).zip(lines).filter(|(_, line)| !line.is_empty());
+    lines.filter_map(parse).collect()
 }
 
 impl Line {
@@ -297,5 +296,43 @@ mod tests {
         let text = fs::read_to_string(&path).expect("it was written");
         fs::write(&path, format!("{text}{{\"store\":\"on")).expect("it can be written");
         assert_eq!(spool.load(), kept);
+    }
+
+    #[test]
+    fn a_stray_byte_costs_only_its_line() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let spool = spool(&dir, "one");
+        let kept = [finish("x"), finish("y"), finish("z")];
+        spool.keep(&kept).expect("it can be written");
+        let path = spool.path.clone().expect("it has a path");
+        let mut bytes = fs::read(&path).expect("it was written");
+        let second = bytes.iter().position(|&b| b == b'\n').expect("a line");
+        bytes[second + 20] = 0xff;
+        fs::write(&path, bytes).expect("it can be written");
+        assert_eq!(spool.load(), [kept[0].clone(), kept[2].clone()]);
+    }
+
+    #[test]
+    fn its_files_are_private_and_links_in_their_place_are_not_followed() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+        let dir = tempfile::tempdir().expect("a directory");
+        let spool = spool(&dir, "one");
+        let path = spool.path.clone().expect("it has a path");
+        let (fresh, victim) = (path.with_extension("tmp"), dir.path().join("victim"));
+        fs::create_dir(dir.path().join("deep")).expect("a directory");
+        fs::write(&victim, "precious").expect("a file");
+        symlink(&victim, &fresh).expect("a link");
+        let kept = [finish("x")];
+        spool.keep(&kept).expect("it can be written");
+        let mode = fs::metadata(&path).expect("it was written").permissions();
+        assert_eq!(mode.mode() & 0o777, 0o600);
+        assert_eq!(fs::read_to_string(&victim).expect("a file"), "precious");
+
+        // Nor is it read through a link.
+        let moved = dir.path().join("moved");
+        fs::rename(&path, &moved).expect("it can be moved");
+        symlink(&moved, &path).expect("a link");
+        assert_eq!(spool.load(), []);
     }
 }

@@ -6,9 +6,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::patience::{Left, Patience, Setback, Wait};
-use crate::lease::timing;
+use super::tally::Entry;
+use crate::lease::{Watchdog, finish_until, timing};
 use crate::names::{HostName, RunId, Token};
-use crate::store::{Claim, ClaimReply, Finish, FinishReply, Lock, Store, StoreError, What};
+use crate::store::{
+    Claim, ClaimReply, Finish, FinishReply, KeyFaultKind, Lock, Store, StoreError, What,
+};
 use crate::time::BootInstant;
 
 /// A store that takes longer for one claim than this is not waited for.
@@ -17,8 +20,6 @@ const CLAIM_LIMIT: Duration = Duration::from_secs(5);
 const SETTLE: Duration = Duration::from_millis(5);
 /// How long is tried to cancel a claim whose answer did not come.
 const CANCEL_LIMIT: Duration = Duration::from_secs(2);
-/// The first pause after a failed release; it doubles up to a second.
-const RELEASE_RETRY: Duration = Duration::from_millis(50);
 
 /// The attempt to get one lock, under one token from first to last: a claim whose answer was lost
 /// is simply sent again.
@@ -29,6 +30,10 @@ pub(crate) struct Acquisition {
     wait: Wait,
     /// The store may hold a lease under our token, now or when a delayed claim reaches it.
     in_doubt: bool,
+    began: Instant,
+    /// Who cancels a claim that is given up, also when no runtime is left; `None`: a task on the
+    /// current runtime does.
+    background: Option<(Watchdog, Entry)>,
 }
 
 /// A lease as acquired.
@@ -60,9 +65,9 @@ pub(crate) enum NotAcquired {
 /// Why a store grants nothing for a while, in plain words.
 pub(crate) fn waits_text(remaining: Duration) -> String {
     format!(
-        "the store grants nothing for another {:.1} s: it is new, was restarted or lost its data, \
-         and a lock that it has forgotten may still be held (`cronlatch init` declares an empty \
-         store new)",
+        "the store grants no locks for another {:.1} s: it is new, was restarted or lost its \
+         data, and a lock that it no longer knows may still be held (initialise a new store with \
+         `cronlatch init`, or Latch::init in a program)",
         remaining.as_secs_f64()
     )
 }
@@ -88,13 +93,20 @@ impl Acquisition {
             claim,
             wait,
             in_doubt: false,
+            began: Instant::now(),
+            background: None,
         }
     }
 
-    /// Claims until the lock is ours or the wait is over. Dropping the future, or this value,
+    /// Leaves it to the watchdog to cancel a claim that is given up.
+    pub(super) fn cancelled_by(mut self, watchdog: &Watchdog, entry: Entry) -> Self {
+        self.background = Some((watchdog.clone(), entry));
+        self
+    }
+
+    /// Claims until the lock is ours or the wait, which began with [`Self::new`], is over. Dropping the future, or this value,
     /// cancels a claim that may have been granted meanwhile.
     pub(crate) async fn acquire(&mut self) -> Result<Grant, NotAcquired> {
-        let began = Instant::now();
         let mut patience = Patience::new(&self.claim.lock.key);
         let mut complained = false;
         loop {
@@ -108,19 +120,28 @@ impl Acquisition {
                 NotAcquired::Store(StoreError::Unreachable(_) | StoreError::PartUnreachable(_)) => {
                     Setback::Silence
                 }
-                NotAcquired::Store(StoreError::Refused(_)) => Setback::Refusal,
-                NotAcquired::Store(StoreError::Corrupt(_)) => return Err(why),
+                NotAcquired::Store(StoreError::Refused(_) | StoreError::Replica(_)) => {
+                    Setback::Refusal
+                }
+                NotAcquired::Store(StoreError::Key(fault))
+                    if fault.kind == KeyFaultKind::Forbidden =>
+                {
+                    Setback::Refusal
+                }
+                NotAcquired::Store(
+                    StoreError::Corrupt(_) | StoreError::WrongList(_) | StoreError::Key(_),
+                ) => return Err(why),
             };
-            let left = self.left(began);
+            let left = self.left();
             let Some(pause) = patience.after(setback, left, spread()) else {
                 return Err(why);
             };
             // What is out of the ordinary is said once: nobody wonders why it takes long.
             let is_odd = matches!(setback, Setback::Silence | Setback::Recovering(_));
             if is_odd && !std::mem::replace(&mut complained, true) {
-                tracing::warn!(lock = self.claim.lock.name, "{why}; asking again");
+                tracing::warn!(lock = self.claim.lock.name, "{why}; retrying");
             } else {
-                tracing::debug!(lock = self.claim.lock.name, "{why}; asking again");
+                tracing::debug!(lock = self.claim.lock.name, "{why}; retrying");
             }
             match setback {
                 Setback::Held(_) => self.listen(pause).await,
@@ -158,16 +179,16 @@ impl Acquisition {
         let reply = tokio::time::timeout(CLAIM_LIMIT, self.store.claim(&self.claim))
             .await
             .unwrap_or_else(|_| {
-                let text = format!("no answer to a claim within {CLAIM_LIMIT:?}");
-                Err(StoreError::Unreachable(text))
+                let text = format!("no reply to a claim within {CLAIM_LIMIT:?}");
+                Err(StoreError::unreachable(text))
             });
         let ttl = self.claim.ttl;
         match reply {
             // After a stop of this process most of the lease may be gone. The same claim again
             // gives it its full length, or says that it is over.
             Ok(ClaimReply::Granted { .. }) if timing::ends(sent, ttl).remaining() < ttl * 2 / 3 => {
-                let text = "the grant came when much of the lease was over".to_owned();
-                Err(StoreError::Unreachable(text).into())
+                let text = "the grant arrived too late in its lease".to_owned();
+                Err(StoreError::unreachable(text).into())
             }
             Ok(ClaimReply::Granted { fence, .. }) => Ok(Grant {
                 lock: self.claim.lock.clone(),
@@ -187,8 +208,8 @@ impl Acquisition {
             }
             Ok(reply) => {
                 self.in_doubt = doubt;
-                let text = format!("an answer that no claim of a bare lock can get: {reply:?}");
-                Err(StoreError::Corrupt(text).into())
+                let text = format!("unexpected reply to the claim of a lock: {reply:?}");
+                Err(StoreError::corrupt(text).into())
             }
             Err(error @ (StoreError::Unreachable(_) | StoreError::PartUnreachable(_))) => {
                 Err(error.into())
@@ -210,15 +231,15 @@ impl Acquisition {
             Ok(Ok(())) | Err(_) => tokio::time::sleep_until((began + SETTLE).min(until)).await,
             // Not being able to listen must not turn waiting into a storm of claims.
             Ok(Err(error)) => {
-                tracing::debug!("cannot listen for the release: {error}");
+                tracing::debug!("cannot subscribe to the release: {error}");
                 tokio::time::sleep_until(until).await;
             }
         }
     }
 
-    fn left(&self, began: Instant) -> Left {
+    fn left(&self) -> Left {
         match self.wait {
-            Wait::UpTo(wait) => Left::Time(wait.saturating_sub(began.elapsed())),
+            Wait::UpTo(wait) => Left::Time(wait.saturating_sub(self.began.elapsed())),
             Wait::Forever => Left::Unbounded,
         }
     }
@@ -228,8 +249,20 @@ impl Drop for Acquisition {
     fn drop(&mut self) {
         if self.in_doubt {
             let finish = finish_of(&self.claim.lock, &self.claim.token);
-            finish_in_background(&self.store, finish);
+            match self.background.take() {
+                Some((watchdog, entry)) => {
+                    watchdog.finish(None, finish, CANCEL_LIMIT, Box::new(entry));
+                }
+                None => finish_in_background(&self.store, finish),
+            }
         }
+    }
+}
+
+fn finish_in_background(store: &Arc<dyn Store>, finish: Finish) {
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        let store = Arc::clone(store);
+        runtime.spawn(async move { finish_until(&*store, &finish, CANCEL_LIMIT).await.map(drop) });
     }
 }
 
@@ -243,19 +276,7 @@ pub(crate) async fn release(
     finish_until(store, &finish_of(lock, token), limit).await
 }
 
-/// Releases a lease that nobody waits for any more; without a runtime it ends with its TTL.
-pub(crate) fn release_in_background(store: &Arc<dyn Store>, lock: &Lock, token: &Token) {
-    finish_in_background(store, finish_of(lock, token));
-}
-
-fn finish_in_background(store: &Arc<dyn Store>, finish: Finish) {
-    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        let store = Arc::clone(store);
-        runtime.spawn(async move { finish_until(&*store, &finish, CANCEL_LIMIT).await.map(drop) });
-    }
-}
-
-fn finish_of(lock: &Lock, token: &Token) -> Finish {
+pub(super) fn finish_of(lock: &Lock, token: &Token) -> Finish {
     Finish {
         lock: lock.clone(),
         token: token.clone(),
@@ -263,27 +284,6 @@ fn finish_of(lock: &Lock, token: &Token) -> Finish {
         job: None,
         give_back: false,
         keep: 0,
-    }
-}
-
-async fn finish_until(
-    store: &dyn Store,
-    finish: &Finish,
-    limit: Duration,
-) -> Result<FinishReply, StoreError> {
-    let until = Instant::now() + limit;
-    let mut pause = RELEASE_RETRY;
-    loop {
-        let error = match tokio::time::timeout_at(until, store.finish(finish)).await {
-            Ok(Ok(reply)) => return Ok(reply),
-            Ok(Err(error)) => error,
-            Err(_) => StoreError::Unreachable(format!("no answer within {limit:?}")),
-        };
-        if Instant::now() + pause >= until {
-            return Err(error);
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(1));
     }
 }
 

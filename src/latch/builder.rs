@@ -1,16 +1,21 @@
 //! Opening a store for the library.
 
-use std::io;
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use super::Latch;
-use crate::config;
+use super::error::OpenError;
+use super::queue::Queues;
+use super::shared::Shared;
+use super::tally::Tally;
+use super::{Latch, blocking};
 use crate::lease::Watchdog;
-use crate::names::{HostName, InvalidName, Prefix};
-use crate::store::{self, StoreError, StoreSettings};
+use crate::names::{HostName, Prefix};
+use crate::store::{self, StoreSettings};
 
-/// How to open a store; see [`Latch::builder`].
-#[derive(Debug, Clone)]
+/// How to open a store. See [`Latch::builder`].
+#[derive(Clone)]
+#[must_use = "a builder does nothing until `open` is called"]
 pub struct LatchBuilder {
     url: String,
     prefix: Option<String>,
@@ -19,31 +24,17 @@ pub struct LatchBuilder {
     host: Option<String>,
 }
 
-/// Why a store cannot be opened.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The URL is wrong; the text says how, and shows no password.
-    #[error("{0}")]
-    Url(String),
-    /// The prefix or the host's name is not made of letters, digits, `.`, `_` and `-`.
-    #[error(transparent)]
-    Name(#[from] InvalidName),
-    /// The option is not one of this kind of store.
-    #[error("the embedded store has no {0}")]
-    NotForSqlite(&'static str),
-    /// This machine's host name cannot be used: name one with [`LatchBuilder::host`].
-    #[error("{0}")]
-    Host(String),
-    /// Not called within a tokio runtime.
-    #[error("a latch must be opened within a tokio runtime")]
-    NoRuntime,
-    /// The store cannot be opened.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The thread that renews leases cannot be started.
-    #[error("cannot start the thread that renews leases: {0}")]
-    Watchdog(#[source] io::Error),
+/// Without the password that the URL may contain.
+impl fmt::Debug for LatchBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LatchBuilder")
+            .field("url", &store::shown_url(&self.url))
+            .field("prefix", &self.prefix)
+            .field("password_file", &self.password_file)
+            .field("ca_file", &self.ca_file)
+            .field("host", &self.host)
+            .finish()
+    }
 }
 
 impl LatchBuilder {
@@ -57,49 +48,58 @@ impl LatchBuilder {
         }
     }
 
-    /// What every key in Redis begins with; `cronlatch` unless said otherwise.
-    #[must_use]
+    /// The prefix of every key in Redis: letters, digits, `.`, `_` and `-`; `cronlatch` by default.
+    /// Programs and daemons that are to exclude each other use the same one.
     pub fn prefix(mut self, prefix: &str) -> Self {
         self.prefix = Some(prefix.to_owned());
         self
     }
 
-    /// A file with the Redis password, read at every connect.
-    #[must_use]
+    /// A file with the Redis password, read again for every connection. It wins over a password in
+    /// the URL.
     pub fn password_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.password_file = Some(path.into());
         self
     }
 
-    /// A PEM file with the authorities to trust for `rediss://`, instead of the system's.
-    #[must_use]
+    /// A PEM file with the certificate authorities to trust for `rediss://`, instead of the system's.
     pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.ca_file = Some(path.into());
         self
     }
 
-    /// How this host is called in tokens, for people to read; its host name unless said otherwise.
-    #[must_use]
+    /// The name of this host in tokens, for people to read; by default the machine's host name.
     pub fn host(mut self, name: &str) -> Self {
         self.host = Some(name.to_owned());
         self
     }
 
-    /// Opens the store, and starts the thread that renews leases.
+    /// Opens the store on the current tokio runtime, and starts the thread that renews leases.
+    /// Does not connect.
     pub fn open(self) -> Result<Latch, OpenError> {
         tokio::runtime::Handle::try_current().map_err(|_| OpenError::NoRuntime)?;
         let host = match &self.host {
             Some(name) => HostName::parse(name)?,
-            None => config::machine_host_name().map_err(OpenError::Host)?,
+            None => HostName::of_machine().map_err(OpenError::Host)?,
         };
         let settings = self.settings()?;
         let store = store::open(&settings)?;
         let watchdog = Watchdog::start(&settings, None).map_err(OpenError::Watchdog)?;
         Ok(Latch {
-            store,
-            watchdog,
-            host,
+            shared: Arc::new(Shared {
+                store,
+                watchdog,
+                host,
+                queues: Queues::default(),
+                tally: Tally::new(),
+                shown: settings.shown(),
+            }),
         })
+    }
+
+    /// As [`open`](Self::open), for programs without a runtime.
+    pub fn open_blocking(self) -> Result<blocking::Latch, OpenError> {
+        blocking::Latch::open_with(self)
     }
 
     fn settings(self) -> Result<StoreSettings, OpenError> {

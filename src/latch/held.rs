@@ -1,25 +1,36 @@
 //! A lock that is held.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::acquire::{self, Grant};
-use crate::config::OnLost;
-use crate::lease::{Held, Lease, LeaseLost, LeaseView, Watchdog};
-use crate::names::Token;
-use crate::store::{FinishReply, Lock, Store, StoreError, Tenure};
+use super::acquire::{Grant, finish_of, release};
+use super::error::{ExtendError, ReleaseError};
+use super::queue::Turn;
+use super::shared::Shared;
+use super::tally::Entry;
+use super::ticket::Ticket;
+use crate::lease::{Held, Keepsake, Lease, LeaseLost, OnLost, timing};
+use crate::store::{FinishReply, RenewReply, Renewal, StoreError, Tenure};
+use crate::time::BootInstant;
 
-/// For how long [`HeldLock::release`] goes on trying, at least and at most.
+/// For how long a release is tried again, at least and at most.
 const RELEASE_LEAST: Duration = Duration::from_secs(1);
 const RELEASE_LIMIT: Duration = Duration::from_secs(10);
+/// For how long one call of [`HeldLock::extend`] waits for the store, at most.
+const EXTEND_LIMIT: Duration = Duration::from_secs(5);
 
-/// A lock that is held and renewed in the background.
+/// A lock that is held, and renewed in the background.
 ///
-/// [Release](Self::release) it when done. Dropping it stops the renewal and releases it in the
-/// background if a tokio runtime is there to do so; else it ends with its TTL.
+/// [Release](Self::release) it when the work is done. Dropping it releases it in the background:
+/// on the thread that renews leases, so also at the end of a runtime, on a thread without one, and
+/// while a panic unwinds. The last of a [`Latch`](super::Latch), its clones and its locks to be
+/// dropped waits for such releases, for 2 s at most, so that the end of `main` does not cut them
+/// off. (Nothing is dropped by `std::process::exit`, by an abort, or in a `static`: call
+/// [`Latch::shutdown`](super::Latch::shutdown) before, or the lock ends with its TTL.)
 ///
-/// **Exclusion ends at the lost-lease signal.** Whoever holds a lock must watch for it while they
-/// work, and stop; nobody else can do that for them:
+/// **Exclusion ends at the lost-lease signal.** Code that holds a lock must watch for it while it
+/// works, and stop; the library cannot do that for it:
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -38,71 +49,81 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(10);
 /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
+///
+/// A lock that is not bound to a variable is released at once, which the compiler warns of:
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// async fn work(latch: &cronlatch::Latch) -> Result<(), Box<dyn std::error::Error>> {
+///     latch.lock("migration")?.acquire().await?;
+///     Ok(())
+/// }
+/// ```
+#[must_use = "the lock is released as soon as this is dropped"]
 pub struct HeldLock {
-    store: Arc<dyn Store>,
-    lock: Lock,
     /// `None` once released.
     lease: Option<Lease>,
     ticket: Ticket,
-}
-
-/// What is known of a lock that is held, for those who work under it. Does not keep it.
-#[derive(Debug, Clone)]
-pub struct Ticket {
-    token: Token,
-    fence: u64,
-    view: LeaseView,
-}
-
-/// Why a lock could not be released.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReleaseError {
-    /// It was not ours any more. Nobody else's lock was touched.
-    #[error(transparent)]
-    Lost(LeaseLost),
-    /// The store does not answer; the lock ends with its TTL.
-    #[error(transparent)]
-    Store(StoreError),
+    grant: Grant,
+    entry: Entry,
+    /// Last: when it is the last of its latch, its drop waits for all others.
+    shared: Arc<Shared>,
 }
 
 impl HeldLock {
-    pub(super) fn new(store: Arc<dyn Store>, watchdog: &Watchdog, grant: Grant) -> Self {
-        let lease = watchdog.hold(Held {
+    /// `turn` passes to the next task of this process once the lock is free.
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        grant: Grant,
+        renew_for: Option<Duration>,
+        entry: Entry,
+        turn: Option<Turn>,
+    ) -> Self {
+        let lease = shared.watchdog.hold(Held {
             lock: grant.lock.clone(),
             token: grant.token.clone(),
             ttl: grant.ttl,
-            tenure: Tenure::of_lock(grant.fence, grant.run_id),
+            tenure: Tenure::of_lock(grant.fence, grant.run_id.clone()),
             sent: grant.sent,
             run: None,
             on_lost: OnLost::Continue,
+            renew_until: renew_for.map(|limit| grant.sent.plus(limit)),
+            while_held: turn.map(|turn| Box::new(turn) as Keepsake),
         });
         Self {
-            store,
-            lock: grant.lock,
-            ticket: Ticket {
-                token: grant.token,
-                fence: grant.fence,
-                view: lease.view(),
-            },
+            ticket: Ticket::new(grant.token.clone(), grant.fence, lease.view()),
             lease: Some(lease),
+            grant,
+            entry,
+            shared,
         }
     }
 
-    /// The value that marks the lock as ours: `HOST:PID:RUN_ID:RANDOM`.
+    /// The name of the lock, or its raw key.
+    pub fn name(&self) -> &str {
+        &self.grant.lock.name
+    }
+
+    /// The value of the lock in the store: `HOST:PID:RUN_ID:RANDOM`. Whoever knows it can release
+    /// the lock by [force](super::LockRequest::force_release).
     pub fn token(&self) -> &str {
         self.ticket.token()
     }
 
     /// The fencing token; see [`Ticket::fence`].
     pub fn fence(&self) -> u64 {
-        self.ticket.fence
+        self.ticket.fence()
     }
 
-    /// How long the lock is ours from now if no renewal succeeds any more; zero once it is lost.
+    /// How long the lock lasts from now if no further renewal succeeds; zero once it is lost.
+    /// At most the TTL, less 1 % for clocks that tick at different rates.
     pub fn validity(&self) -> Duration {
         self.ticket.validity()
+    }
+
+    /// Why the lock is lost, if it is.
+    pub fn loss(&self) -> Option<LeaseLost> {
+        self.ticket.loss()
     }
 
     /// Waits until the lock is lost. Cancel-safe.
@@ -110,61 +131,107 @@ impl HeldLock {
         self.ticket.lost().await
     }
 
-    /// Something to hand to those who do the work.
+    /// A view of this lock for the code that does the work. It does not keep the lock.
     pub fn ticket(&self) -> Ticket {
         self.ticket.clone()
     }
 
-    /// Releases the lock, and wakes one who waits for it. Tries again while the store does not
-    /// answer, until the lease is over, for 1 to 10 s.
+    /// Renews the lease now, so that it lasts its full TTL from before this call.
+    ///
+    /// Only needed with [`manual_renewal`](super::LockRequest::manual_renewal) or
+    /// [`renew_for`](super::LockRequest::renew_for), or ahead of work that must not be cut short.
+    /// Waits for the store for as long as the lease lasts, at most 5 s. Cancel-safe: a renewal
+    /// whose reply is not awaited may have lengthened the lease in the store, which is harmless.
+    pub async fn extend(&mut self) -> Result<(), ExtendError> {
+        if let Some(why) = self.loss() {
+            return Err(ExtendError::Lost(why));
+        }
+        let renewal = Renewal {
+            lock: self.grant.lock.clone(),
+            token: self.grant.token.clone(),
+            ttl: self.grant.ttl,
+            tenure: Tenure::of_lock(self.grant.fence, self.grant.run_id.clone()),
+        };
+        let sent = BootInstant::now();
+        let limit = self.validity().min(EXTEND_LIMIT);
+        let renewals = [renewal];
+        let renewed = tokio::time::timeout(limit, self.shared.store.renew(&renewals)).await;
+        let reply = match renewed {
+            Ok(Ok(replies)) => replies.into_iter().next(),
+            Ok(Err(error)) => return Err(ExtendError::Store(error)),
+            Err(_) => None,
+        };
+        let ends = timing::ends(sent, self.grant.ttl);
+        match (reply, &self.lease) {
+            (Some(RenewReply::Renewed), Some(lease)) if lease.extended(sent, ends) => Ok(()),
+            (Some(RenewReply::Taken), _) => Err(ExtendError::Lost(self.give_up(LeaseLost::Taken))),
+            (Some(RenewReply::Absent), _) => {
+                Err(ExtendError::Lost(self.give_up(LeaseLost::Absent)))
+            }
+            // Over while the request was under way.
+            (Some(RenewReply::Renewed), _) => Err(ExtendError::Lost(self.why_lost())),
+            (None | Some(RenewReply::Unanswered), _) => {
+                let text = format!("no reply to a renewal within {limit:?}");
+                Err(ExtendError::Store(StoreError::unreachable(text)))
+            }
+        }
+    }
+
+    /// Releases the lock, and wakes those who wait for it.
+    ///
+    /// All [tickets](Self::ticket) are over before the lock is given back. While the store does not
+    /// answer, the release is tried again until the lease is over, for 1 to 10 s; what is left then
+    /// ends with the TTL. Dropping the future leaves the release to the background.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
-        let lost = self.ticket.view.known_loss();
+        let lost = self.loss();
         let limit = self.validity().clamp(RELEASE_LEAST, RELEASE_LIMIT);
-        let released = acquire::release(&*self.store, &self.lock, &self.ticket.token, limit).await;
-        // Renewed until here: while the answer is out the lock may still be ours.
+        if let Some(lease) = &self.lease {
+            lease.end();
+        }
+        let (lock, token) = (&self.grant.lock, &self.grant.token);
+        let released = release(&*self.shared.store, lock, token, limit).await;
+        // Renewed until here: while the reply is out, the lock may still be ours in the store.
         self.lease = None;
         match (released, lost) {
             (_, Some(why)) => Err(ReleaseError::Lost(why)),
             (Ok(FinishReply::Released), None) => Ok(()),
-            (Ok(FinishReply::Lost), None) => Err(ReleaseError::Lost(self.ticket.why_lost())),
+            (Ok(FinishReply::Lost | FinishReply::Moved { .. }), None) => {
+                Err(ReleaseError::Lost(LeaseLost::Absent))
+            }
             (Err(error), None) => Err(ReleaseError::Store(error)),
         }
+    }
+
+    /// Ends the lease here, as the store has; returns why it was lost.
+    fn give_up(&self, why: LeaseLost) -> LeaseLost {
+        self.lease.as_ref().map_or(why, |lease| lease.lose(why))
+    }
+
+    fn why_lost(&self) -> LeaseLost {
+        self.loss().unwrap_or(LeaseLost::Absent)
     }
 }
 
 impl Drop for HeldLock {
     fn drop(&mut self) {
-        if self.lease.take().is_some() {
-            acquire::release_in_background(&self.store, &self.lock, &self.ticket.token);
+        if let Some(lease) = self.lease.take() {
+            let limit = lease.validity().clamp(RELEASE_LEAST, RELEASE_LIMIT);
+            let finish = finish_of(&self.grant.lock, &self.grant.token);
+            let until_done = Box::new(self.entry.clone());
+            self.shared
+                .watchdog
+                .finish(Some(lease), finish, limit, until_done);
         }
     }
 }
 
-impl Ticket {
-    /// The value that marks the lock as ours: `HOST:PID:RUN_ID:RANDOM`.
-    pub fn token(&self) -> &str {
-        self.token.as_str()
-    }
-
-    /// A number that is larger with every holder of the lock. Hand it to whatever is written to,
-    /// and let that refuse a smaller one than it has seen: so a holder that was paused for longer
-    /// than its lease does no harm when it wakes.
-    pub fn fence(&self) -> u64 {
-        self.fence
-    }
-
-    /// How long the lock is ours from now if no renewal succeeds any more; zero once it is lost.
-    pub fn validity(&self) -> Duration {
-        self.view.validity()
-    }
-
-    /// Waits until the lock is lost; after a release, until its time would have been over.
-    /// Cancel-safe.
-    pub async fn lost(&mut self) -> LeaseLost {
-        self.view.lost().await
-    }
-
-    fn why_lost(&self) -> LeaseLost {
-        self.view.known_loss().unwrap_or(LeaseLost::Absent)
+/// Without the token, which is the right to release the lock.
+impl fmt::Debug for HeldLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldLock")
+            .field("name", &self.name())
+            .field("fence", &self.fence())
+            .field("validity", &self.validity())
+            .finish_non_exhaustive()
     }
 }

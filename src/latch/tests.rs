@@ -12,8 +12,9 @@ use super::acquire::{Acquisition, NotAcquired};
 use super::patience::Wait;
 use crate::names::{HostName, JobName, Token};
 use crate::store::{
-    Claim, ClaimReply, Finish, FinishReply, HostInfo, HostReport, JobReport, Lock, Record,
-    Registered, Registration, RenewReply, Renewal, Settle, Store, StoreError,
+    Attempt, Claim, ClaimReply, Finish, FinishReply, Forget, Forgotten, History, HostInfo,
+    HostReport, JobReport, Lock, Registered, Registration, RenewReply, Renewal, Settle, Store,
+    StoreError,
 };
 use crate::time::Timestamp;
 
@@ -51,7 +52,7 @@ impl Scripted {
 }
 
 fn no<T>() -> Result<T, StoreError> {
-    Err(StoreError::Refused("not asked in these tests".to_owned()))
+    Err(StoreError::refused("not asked in these tests".to_owned()))
 }
 
 #[async_trait]
@@ -97,6 +98,9 @@ impl Store for Scripted {
     async fn settle(&self, _: &Settle) -> Result<bool, StoreError> {
         no()
     }
+    async fn attempt(&self, _: &Attempt) -> Result<bool, StoreError> {
+        no()
+    }
     async fn register(&self, _: &[Registration]) -> Result<Vec<Registered>, StoreError> {
         no()
     }
@@ -109,12 +113,16 @@ impl Store for Scripted {
     async fn jobs(&self, _: &[(JobName, Lock)]) -> Result<Vec<JobReport>, StoreError> {
         no()
     }
-    async fn history(&self, _: &JobName, _: &Lock, _: usize) -> Result<Vec<Record>, StoreError> {
+    async fn history(&self, _: &JobName, _: &Lock, _: usize) -> Result<History, StoreError> {
         no()
     }
     async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
         no()
     }
+    async fn forget(&self, _: &Forget) -> Result<Forgotten, StoreError> {
+        no()
+    }
+
     async fn init(&self) -> Result<Option<u64>, StoreError> {
         no()
     }

@@ -21,32 +21,40 @@ const WINDOW_MAX: Duration = Duration::from_secs(1);
 
 /// A lease within the watchdog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct LeaseId(pub(super) u64);
+pub struct LeaseId(pub u64);
 
 /// What renewal needs to know of a lease.
 #[derive(Debug)]
-pub(super) struct Terms {
-    pub(super) lock: Lock,
-    pub(super) token: Token,
-    pub(super) ttl: Duration,
-    pub(super) tenure: Tenure,
+pub struct Terms {
+    pub lock: Lock,
+    pub token: Token,
+    pub ttl: Duration,
+    pub tenure: Tenure,
     /// When the answered claim was sent.
-    pub(super) sent: BootInstant,
+    pub sent: BootInstant,
+    /// No renewal is sent after this; `None`: the lease is renewed for as long as it is held.
+    pub renew_until: Option<BootInstant>,
+}
+
+impl Terms {
+    fn may_renew(&self, at: BootInstant) -> bool {
+        self.renew_until.is_none_or(|until| at <= until)
+    }
 }
 
 /// One call of `renew`: leases of one TTL, so that one response time-out fits them all.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Batch {
-    pub(super) sent: BootInstant,
-    pub(super) ids: Vec<LeaseId>,
-    pub(super) renewals: Vec<Renewal>,
+pub struct Batch {
+    pub sent: BootInstant,
+    pub ids: Vec<LeaseId>,
+    pub renewals: Vec<Renewal>,
 }
 
 /// What the answer to a batch changed.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Changes {
-    pub(super) extended: Vec<(LeaseId, BootInstant)>,
-    pub(super) lost: Vec<(LeaseId, LeaseLost)>,
+pub struct Changes {
+    pub extended: Vec<(LeaseId, BootInstant)>,
+    pub lost: Vec<(LeaseId, LeaseLost)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +78,7 @@ struct Entry {
 
 /// All leases held, ordered by when they are due and by when they end.
 #[derive(Debug, Default)]
-pub(super) struct Book {
+pub struct Book {
     entries: HashMap<LeaseId, Entry>,
     due: BTreeSet<(BootInstant, LeaseId)>,
     ends: BTreeSet<(BootInstant, LeaseId)>,
@@ -78,10 +86,12 @@ pub(super) struct Book {
 
 impl Book {
     /// Takes a lease in; answers when it ends.
-    pub(super) fn add(&mut self, id: LeaseId, terms: Terms) -> BootInstant {
+    pub fn add(&mut self, id: LeaseId, terms: Terms) -> BootInstant {
         let ends = timing::ends(terms.sent, terms.ttl);
         let next = terms.sent.plus(timing::renew_every(terms.ttl));
-        self.due.insert((next, id));
+        if terms.may_renew(next) {
+            self.due.insert((next, id));
+        }
         self.ends.insert((ends, id));
         let entry = Entry {
             terms,
@@ -95,7 +105,7 @@ impl Book {
     }
 
     /// Forgets a lease; answers to renewals that are under way then change nothing.
-    pub(super) fn remove(&mut self, id: LeaseId) {
+    pub fn remove(&mut self, id: LeaseId) {
         if let Some(entry) = self.entries.remove(&id) {
             self.due.remove(&(entry.next, id));
             self.ends.remove(&(entry.ends, id));
@@ -103,7 +113,7 @@ impl Book {
     }
 
     /// When there is something to do next.
-    pub(super) fn next_wake(&self) -> Option<BootInstant> {
+    pub fn next_wake(&self) -> Option<BootInstant> {
         let due = self.due.first().map(|(at, _)| *at);
         let end = self.ends.first().map(|(at, _)| *at);
         due.into_iter().chain(end).min()
@@ -112,7 +122,7 @@ impl Book {
     /// Strikes out the leases that are over by `now`. To be called before anything else whenever
     /// time may have passed: an answer that was read late must not revive a lease that its holder
     /// could not know to be valid.
-    pub(super) fn expire(&mut self, now: BootInstant) -> Vec<LeaseId> {
+    pub fn expire(&mut self, now: BootInstant) -> Vec<LeaseId> {
         let mut over = Vec::new();
         while let Some(&(end, id)) = self.ends.first()
             && end <= now
@@ -124,7 +134,7 @@ impl Book {
     }
 
     /// The renewals to send now. Until answered, each is due again after its response time-out.
-    pub(super) fn ask(&mut self, now: BootInstant) -> Vec<Batch> {
+    pub fn ask(&mut self, now: BootInstant) -> Vec<Batch> {
         if self.due.first().is_none_or(|(next, _)| *next > now) {
             return Vec::new();
         }
@@ -159,14 +169,16 @@ impl Book {
             entry.phase = Phase::Asked(now);
             let due = std::mem::replace(&mut entry.next, again);
             self.due.remove(&(due, id));
-            self.due.insert((again, id));
+            if entry.terms.may_renew(again) {
+                self.due.insert((again, id));
+            }
         }
         batches.into_values().collect()
     }
 
     /// Takes in the answer to a batch sent at `sent`. Leases no longer in the book are passed
     /// over.
-    pub(super) fn answered(
+    pub fn answered(
         &mut self,
         sent: BootInstant,
         ids: &[LeaseId],
@@ -174,7 +186,15 @@ impl Book {
     ) -> Changes {
         let mut changes = Changes::default();
         for (&id, reply) in ids.iter().zip(replies) {
+            let takes_lock = (self.entries.get(&id)).is_none_or(|entry| entry.terms.lock.exclusive);
             let why = match reply {
+                // A lock that nobody holds cannot be lost: the store keeps the newest run alone.
+                RenewReply::Taken | RenewReply::Absent if !takes_lock => {
+                    if let Some(ends) = self.renewed(id, sent) {
+                        changes.extended.push((id, ends));
+                    }
+                    continue;
+                }
                 RenewReply::Renewed => {
                     if let Some(ends) = self.renewed(id, sent) {
                         changes.extended.push((id, ends));
@@ -194,7 +214,8 @@ impl Book {
         changes
     }
 
-    fn renewed(&mut self, id: LeaseId, sent: BootInstant) -> Option<BootInstant> {
+    /// Takes in that a renewal sent at `sent` succeeded; returns the new end if it is later.
+    pub fn renewed(&mut self, id: LeaseId, sent: BootInstant) -> Option<BootInstant> {
         let entry = self.entries.get_mut(&id)?;
         let ends = timing::ends(sent, entry.terms.ttl);
         if ends <= entry.ends {
@@ -207,19 +228,15 @@ impl Book {
         entry.next = sent.plus(timing::renew_every(entry.terms.ttl));
         entry.phase = Phase::Resting;
         entry.failures = 0;
-        self.due.insert((entry.next, id));
+        if entry.terms.may_renew(entry.next) {
+            self.due.insert((entry.next, id));
+        }
         Some(ends)
     }
 
     /// Takes in that a batch failed. `spread` in 0..=255 draws the pause from its upper half; it
     /// is drawn once per batch, so that the batch stays together.
-    pub(super) fn failed(
-        &mut self,
-        now: BootInstant,
-        sent: BootInstant,
-        ids: &[LeaseId],
-        spread: u8,
-    ) {
+    pub fn failed(&mut self, now: BootInstant, sent: BootInstant, ids: &[LeaseId], spread: u8) {
         for &id in ids {
             let Some(entry) = self.entries.get_mut(&id) else {
                 continue;
@@ -234,7 +251,9 @@ impl Book {
                 .min(longest);
             let next = now.plus(pause / 2 + pause / 2 * u32::from(spread) / 255);
             self.due.remove(&(entry.next, id));
-            self.due.insert((next, id));
+            if entry.terms.may_renew(next) {
+                self.due.insert((next, id));
+            }
             entry.next = next;
             entry.phase = Phase::Failed;
             entry.failures += 1;

@@ -16,11 +16,33 @@ pub(super) enum State {
     Lost(LeaseLost),
 }
 
+impl State {
+    /// Moves the end of a lease that is held; returns whether it was.
+    pub(super) fn extend(&mut self, to: BootInstant) -> bool {
+        let is_held = matches!(self, Self::Held { .. });
+        if is_held {
+            *self = Self::Held { ends: to };
+        }
+        is_held
+    }
+
+    /// Ends a lease that is held; one that is over stays over for the reason it had. Returns
+    /// whether it was held.
+    pub(super) fn lose(&mut self, why: LeaseLost) -> bool {
+        let is_held = matches!(self, Self::Held { .. });
+        if is_held {
+            *self = Self::Lost(why);
+        }
+        is_held
+    }
+}
+
 /// A lease under renewal; dropping it stops the renewal, and releases nothing.
 #[derive(Debug)]
 pub struct Lease {
     pub(super) id: LeaseId,
     pub(super) commands: mpsc::UnboundedSender<Command>,
+    pub(super) state: watch::Sender<State>,
     pub(super) view: LeaseView,
 }
 
@@ -40,6 +62,36 @@ impl Lease {
         self.view.lost().await
     }
 
+    /// Takes in that a renewal which the holder sent at `sent` succeeded, and made the lease last
+    /// until `ends`. Returns whether the lease was still held.
+    pub(crate) fn extended(&self, sent: BootInstant, ends: BootInstant) -> bool {
+        // The thread must not strike the lease out at its former end.
+        let _ = self.commands.send(Command::Renewed(self.id, sent));
+        let mut is_held = false;
+        self.state.send_if_modified(|state| match *state {
+            State::Held { ends: before } => {
+                is_held = true;
+                before < ends && state.extend(ends)
+            }
+            State::Lost(_) => false,
+        });
+        is_held
+    }
+
+    /// Ends the lease for a reason that the holder found out by itself. Returns the reason it is
+    /// over for, which is an earlier one if it was over.
+    pub(crate) fn lose(&self, why: LeaseLost) -> LeaseLost {
+        self.state.send_if_modified(|state| state.lose(why));
+        self.view.known_loss().unwrap_or(why)
+    }
+
+    /// Ends the lease for all who look at it, and goes on renewing it: to be called before the
+    /// lock is given back, so that nobody works under a lock that another may have by then.
+    pub(crate) fn end(&self) {
+        self.state
+            .send_if_modified(|state| state.lose(LeaseLost::Released));
+    }
+
     /// A view of the same lease for others; it does not keep the renewal going.
     pub fn view(&self) -> LeaseView {
         self.view.clone()
@@ -48,6 +100,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        self.end();
         // Fails only when the thread is gone, and then nothing is renewed.
         let _ = self.commands.send(Command::LetGo(self.id));
     }

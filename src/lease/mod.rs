@@ -1,9 +1,12 @@
 //! Leases: the deadline of each, and the watchdog thread that renews them all.
 //!
 //! `book` decides (pure), `rounds` is the loop around it, `watchdog` the thread and its handle,
-//! `handle` what a holder sees. Claiming and releasing is left to those who hold.
+//! `handle` what a holder sees. Claiming is left to those who hold; the thread releases what its
+//! holder dropped (`finish`).
 
-mod book;
+#[doc(hidden)]
+pub mod book;
+mod finish;
 mod handle;
 mod rounds;
 #[cfg(test)]
@@ -11,5 +14,7 @@ mod tests;
 pub mod timing;
 mod watchdog;
 
+pub(crate) use finish::finish_until;
 pub use handle::{Lease, LeaseView};
-pub use watchdog::{Held, LeaseLost, Watchdog};
+pub(crate) use watchdog::Keepsake;
+pub use watchdog::{ExtendRuns, Held, LeaseLost, OnLost, Watchdog};

@@ -9,12 +9,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::book::{Batch, Book, LeaseId, Terms};
+use super::finish::finish_until;
 use super::handle::State;
 use super::timing;
-use super::watchdog::LeaseLost;
+use super::watchdog::{ExtendRuns, Keepsake, LeaseLost};
 use crate::names::RunId;
-use crate::process::Deadlines;
-use crate::store::{RenewReply, Store, StoreError};
+use crate::store::{Finish, RenewReply, Store, StoreError, apart};
 use crate::time::BootInstant;
 
 /// The loop goes round at least this often, so that a hang can be told from idleness.
@@ -28,7 +28,20 @@ const ATTEMPT_LIMIT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) enum Command {
     Hold(LeaseId, Seat, Box<Terms>),
+    /// The holder renewed the lease itself, with a request sent at this instant.
+    Renewed(LeaseId, BootInstant),
     LetGo(LeaseId),
+    Finish(Box<Finishing>),
+}
+
+/// A release, or the end of a claim in doubt, that nobody waits for.
+#[derive(Debug)]
+pub(super) struct Finishing {
+    /// The lease that ends with it, if it is held.
+    pub(super) lease: Option<LeaseId>,
+    pub(super) finish: Finish,
+    pub(super) limit: Duration,
+    pub(super) until_done: Keepsake,
 }
 
 /// Whom to tell about a lease.
@@ -39,6 +52,10 @@ pub(super) struct Seat {
     pub(super) run: Option<RunId>,
     /// For the log.
     pub(super) lock: String,
+    /// Dropped with the seat.
+    pub(super) _while_held: Option<Keepsake>,
+    /// It was logged that this lease alone cannot be renewed.
+    pub(super) complained: bool,
 }
 
 /// When the loop last went round, in nanoseconds since boot.
@@ -59,7 +76,7 @@ impl Beat {
 struct Answer {
     sent: BootInstant,
     ids: Vec<LeaseId>,
-    result: Result<Vec<RenewReply>, StoreError>,
+    result: Result<Vec<Result<RenewReply, StoreError>>, StoreError>,
 }
 
 enum Event {
@@ -72,7 +89,7 @@ enum Event {
 /// The loop and what it owns. `clock` is the boot clock; tests pass one that they can move.
 pub(super) struct Rounds<C> {
     pub(super) store: Arc<dyn Store>,
-    pub(super) deadlines: Option<Deadlines>,
+    pub(super) deadlines: Option<Box<dyn ExtendRuns>>,
     pub(super) commands: mpsc::UnboundedReceiver<Command>,
     pub(super) beat: Arc<Beat>,
     pub(super) clock: C,
@@ -81,12 +98,13 @@ pub(super) struct Rounds<C> {
     complained: bool,
     seats: HashMap<LeaseId, Seat>,
     attempts: JoinSet<Answer>,
+    finishing: JoinSet<()>,
 }
 
 impl<C: Fn() -> BootInstant> Rounds<C> {
     pub(super) fn new(
         store: Arc<dyn Store>,
-        deadlines: Option<Deadlines>,
+        deadlines: Option<Box<dyn ExtendRuns>>,
         commands: mpsc::UnboundedReceiver<Command>,
         beat: Arc<Beat>,
         clock: C,
@@ -101,10 +119,11 @@ impl<C: Fn() -> BootInstant> Rounds<C> {
             complained: false,
             seats: HashMap::new(),
             attempts: JoinSet::new(),
+            finishing: JoinSet::new(),
         }
     }
 
-    /// Goes on until every handle and every lease is dropped.
+    /// Goes on until every handle and every lease is dropped, and what was to be finished is.
     pub(super) async fn run(mut self) {
         loop {
             let event = self.next_event().await;
@@ -115,7 +134,7 @@ impl<C: Fn() -> BootInstant> Rounds<C> {
             self.expire(now);
             match event {
                 Event::Time => {}
-                Event::Closed => return,
+                Event::Closed => break,
                 Event::Command(command) => {
                     self.obey(command);
                     while let Ok(command) = self.commands.try_recv() {
@@ -129,6 +148,7 @@ impl<C: Fn() -> BootInstant> Rounds<C> {
                 self.send(batch);
             }
         }
+        while self.finishing.join_next().await.is_some() {}
     }
 
     async fn next_event(&mut self) -> Event {
@@ -142,6 +162,7 @@ impl<C: Fn() -> BootInstant> Rounds<C> {
             biased;
             command = self.commands.recv() => command.map_or(Event::Closed, Event::Command),
             Some(done) = self.attempts.join_next() => done.map_or(Event::Time, Event::Answer),
+            Some(_) = self.finishing.join_next() => Event::Time,
             () = tokio::time::sleep(wait) => Event::Time,
         }
     }
@@ -152,11 +173,39 @@ impl<C: Fn() -> BootInstant> Rounds<C> {
                 self.book.add(id, *terms);
                 self.seats.insert(id, seat);
             }
+            Command::Renewed(id, sent) => {
+                self.book.renewed(id, sent);
+            }
             Command::LetGo(id) => {
                 self.book.remove(id);
                 self.seats.remove(&id);
             }
+            Command::Finish(finishing) => self.finish(*finishing),
         }
+    }
+
+    fn finish(&mut self, finishing: Finishing) {
+        let Finishing {
+            lease,
+            finish,
+            limit,
+            until_done,
+        } = finishing;
+        // Until the store has answered, nobody who waits in this process would get the lock.
+        let seat = lease.and_then(|id| {
+            self.book.remove(id);
+            self.seats.remove(&id)
+        });
+        let store = Arc::clone(&self.store);
+        self.finishing.spawn(async move {
+            if let Err(error) = finish_until(&*store, &finish, limit).await {
+                tracing::warn!(
+                    lock = finish.lock.name,
+                    "cannot release the lock: {error}; it expires after its TTL"
+                );
+            }
+            drop((seat, until_done));
+        });
     }
 
     fn expire(&mut self, now: BootInstant) {
@@ -173,7 +222,7 @@ impl<C: Fn() -> BootInstant> Rounds<C> {
                 tracing::error!(
                     asked = ids.len(),
                     answered = replies.len(),
-                    "the store answered another number of renewals than it was asked for"
+                    "the store returned a different number of renewals than requested"
                 );
                 return self.book.failed(now, sent, &ids, spread());
             }
@@ -183,11 +232,25 @@ impl<C: Fn() -> BootInstant> Rounds<C> {
             }
         };
         self.complained = false;
-        let changes = self.book.answered(sent, &ids, &replies);
+        let (mut answered, mut replied, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+        for (id, reply) in ids.into_iter().zip(replies) {
+            match reply {
+                Ok(reply) => {
+                    answered.push(id);
+                    replied.push(reply);
+                }
+                Err(error) => {
+                    self.complain_of(id, &error);
+                    failed.push(id);
+                }
+            }
+        }
+        self.book.failed(now, sent, &failed, spread());
+        let changes = self.book.answered(sent, &answered, &replied);
         self.tell_guard(&changes.extended);
         for (id, ends) in changes.extended {
             if let Some(seat) = self.seats.get(&id) {
-                seat.state.send_replace(State::Held { ends });
+                seat.state.send_if_modified(|state| state.extend(ends));
             }
         }
         for (id, why) in changes.lost {
@@ -195,18 +258,29 @@ impl<C: Fn() -> BootInstant> Rounds<C> {
         }
     }
 
-    /// Aloud once an outage: renewals are tried again several times a second.
-    fn complain(&mut self, leases: usize, error: &StoreError) {
-        if self.complained {
-            tracing::debug!(leases, "renewal failed again: {error}");
-        } else {
-            self.complained = true;
-            tracing::warn!(leases, "renewal failed, trying again: {error}");
+    /// One lease cannot be renewed, and the others can. Logged once for each.
+    fn complain_of(&mut self, id: LeaseId, error: &StoreError) {
+        let Some(seat) = self.seats.get_mut(&id) else {
+            return;
+        };
+        if !std::mem::replace(&mut seat.complained, true) {
+            tracing::error!(
+                lock = seat.lock,
+                "cannot renew this lease: {error}; retrying until it expires"
+            );
         }
     }
 
-    /// The guard hears of an extension from this thread, so that a busy runtime elsewhere cannot
-    /// let a job die whose lease is sound.
+    /// Aloud once an outage: renewals are tried again several times a second.
+    fn complain(&mut self, leases: usize, error: &StoreError) {
+        if self.complained {
+            tracing::debug!(leases, "cannot renew leases yet: {error}");
+        } else {
+            self.complained = true;
+            tracing::warn!(leases, "cannot renew leases: {error}; retrying");
+        }
+    }
+
     fn tell_guard(&self, extended: &[(LeaseId, BootInstant)]) {
         let Some(deadlines) = &self.deadlines else {
             return;
@@ -222,7 +296,7 @@ impl<C: Fn() -> BootInstant> Rounds<C> {
             return;
         }
         if let Err(error) = deadlines.extend(&runs) {
-            tracing::error!("cannot tell the guard of renewed leases: {error}");
+            tracing::error!("cannot send renewed deadlines to the guard: {error}");
         }
     }
 
@@ -231,7 +305,7 @@ impl<C: Fn() -> BootInstant> Rounds<C> {
             // The holder knows what it means and says so: this may be a renewal that crossed the
             // release on its way.
             tracing::debug!(lock = seat.lock, "{why}");
-            seat.state.send_replace(State::Lost(why));
+            seat.state.send_if_modified(|state| state.lose(why));
         }
     }
 
@@ -261,10 +335,14 @@ impl<C: Fn() -> BootInstant> Rounds<C> {
             renewals,
         } = batch;
         self.attempts.spawn(async move {
-            let renewed = tokio::time::timeout(ATTEMPT_LIMIT, store.renew(&renewals)).await;
+            let renew = apart(renewals, |part| {
+                let store = Arc::clone(&store);
+                async move { store.renew(&part).await }
+            });
+            let renewed = tokio::time::timeout(ATTEMPT_LIMIT, renew).await;
             let result = renewed.unwrap_or_else(|_| {
-                let text = format!("no answer to a renewal within {ATTEMPT_LIMIT:?}");
-                Err(StoreError::Unreachable(text))
+                let text = format!("no reply to a renewal within {ATTEMPT_LIMIT:?}");
+                Err(StoreError::unreachable(text))
             });
             Answer { sent, ids, result }
         });

@@ -11,12 +11,12 @@ use tokio::time::Instant;
 use super::book::{LeaseId, Terms};
 use super::handle::State;
 use super::rounds::{Beat, Command, Rounds, Seat};
-use super::{Held, LeaseLost, Watchdog};
-use crate::config::OnLost;
+use super::{Held, LeaseLost, OnLost, Watchdog};
 use crate::names::{JobName, RunId, Token};
 use crate::store::{
-    Claim, ClaimReply, Finish, FinishReply, HostInfo, HostReport, JobReport, Lock, Record,
-    Registered, Registration, RenewReply, Renewal, Settle, Store, StoreError, Tenure,
+    Attempt, Claim, ClaimReply, Finish, FinishReply, Forget, Forgotten, History, HostInfo,
+    HostReport, JobReport, Lock, Registered, Registration, RenewReply, Renewal, Settle, Store,
+    StoreError, Tenure,
 };
 use crate::time::{BootInstant, Timestamp};
 
@@ -58,7 +58,7 @@ impl Scripted {
 }
 
 fn no<T>() -> Result<T, StoreError> {
-    Err(StoreError::Refused("not asked in these tests".to_owned()))
+    Err(StoreError::refused("not asked in these tests".to_owned()))
 }
 
 #[async_trait]
@@ -73,7 +73,7 @@ impl Store for Scripted {
                 tokio::time::sleep(pause).await;
                 Ok(vec![reply; size])
             }
-            Answer::Fails => Err(StoreError::Unreachable("as told".to_owned())),
+            Answer::Fails => Err(StoreError::unreachable("as told".to_owned())),
             Answer::Hangs => std::future::pending().await,
             Answer::Blocks => loop {
                 std::thread::park();
@@ -88,6 +88,9 @@ impl Store for Scripted {
         no()
     }
     async fn settle(&self, _: &Settle) -> Result<bool, StoreError> {
+        no()
+    }
+    async fn attempt(&self, _: &Attempt) -> Result<bool, StoreError> {
         no()
     }
     async fn register(&self, _: &[Registration]) -> Result<Vec<Registered>, StoreError> {
@@ -105,12 +108,16 @@ impl Store for Scripted {
     async fn jobs(&self, _: &[(JobName, Lock)]) -> Result<Vec<JobReport>, StoreError> {
         no()
     }
-    async fn history(&self, _: &JobName, _: &Lock, _: usize) -> Result<Vec<Record>, StoreError> {
+    async fn history(&self, _: &JobName, _: &Lock, _: usize) -> Result<History, StoreError> {
         no()
     }
     async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
         no()
     }
+    async fn forget(&self, _: &Forget) -> Result<Forgotten, StoreError> {
+        no()
+    }
+
     async fn init(&self) -> Result<Option<u64>, StoreError> {
         no()
     }
@@ -154,6 +161,8 @@ impl Bench {
             state,
             run: None,
             lock: "k".to_owned(),
+            _while_held: None,
+            complained: false,
         };
         let terms = Terms {
             lock: Lock::raw("k"),
@@ -161,6 +170,7 @@ impl Bench {
             ttl: TTL,
             tenure: Tenure::of_lock(1, RunId::from_text("r")),
             sent: now,
+            renew_until: None,
         };
         self.commands
             .send(Command::Hold(LeaseId(id), seat, Box::new(terms)))
@@ -297,6 +307,8 @@ fn a_holder_learns_of_the_end_without_the_watchdog_thread() {
             sent: BootInstant::now(),
             run: None,
             on_lost: OnLost::Kill,
+            renew_until: None,
+            while_held: None,
         });
         let limit = Duration::from_secs(60);
         let lost = tokio::time::timeout(limit, lease.lost()).await;
@@ -311,7 +323,7 @@ fn a_dropped_lease_leaves_the_round() {
     let same = Arc::clone(&store);
     let watchdog = Watchdog::start_on(move || Ok(same as Arc<dyn Store>), None)
         .expect("a thread can be started");
-    let held = Held {
+    let held = || Held {
         lock: Lock::raw("k"),
         token: Token::from_text("t"),
         ttl: Duration::from_secs(3),
@@ -319,10 +331,12 @@ fn a_dropped_lease_leaves_the_round() {
         sent: BootInstant::now(),
         run: None,
         on_lost: OnLost::Kill,
+        renew_until: None,
+        while_held: None,
     };
     // Due together, in a second.
-    let let_go = watchdog.hold(held.clone());
-    let kept = watchdog.hold(held);
+    let let_go = watchdog.hold(held());
+    let kept = watchdog.hold(held());
     drop(let_go);
     while store.calls() == 0 {
         std::thread::sleep(Duration::from_millis(1));

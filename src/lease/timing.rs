@@ -11,9 +11,15 @@ use crate::time::BootInstant;
 /// What ending a process tree may take beyond its grace: scanning, signals, scheduling.
 pub const KILL_MARGIN: Duration = Duration::from_millis(500);
 
-/// How often a lease is renewed: every third of its length.
+/// The longest time between two renewals of a lease.
+///
+/// A store that has lost its data does not know how long the leases were that it forgot. It waits
+/// three times as long before it grants a lock to another holder under a shorter TTL.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How often a lease is renewed: every third of its length, and at least every ten seconds.
 pub fn renew_every(ttl: Duration) -> Duration {
-    ttl / 3
+    (ttl / 3).min(LONGEST_INTERVAL)
 }
 
 /// How long the store may take to answer before the attempt counts as failed: `min(1 s, ttl/12)`.
@@ -29,7 +35,7 @@ pub fn default_kill_grace(ttl: Duration) -> Duration {
 /// The shortest TTL that leaves room for one renewal that fails twice, the grace and the kill:
 /// `ttl/3 + 2T + kill_grace + ttl/100 + 500 ms`. A TTL below it is refused.
 pub fn needed(ttl: Duration, kill_grace: Duration) -> Duration {
-    renew_every(ttl) + 2 * response_timeout(ttl) + kill_grace + ttl / 100 + KILL_MARGIN
+    ttl / 3 + 2 * response_timeout(ttl) + kill_grace + ttl / 100 + KILL_MARGIN
 }
 
 /// When a lease ends for its holder, given when the answered request was sent.
@@ -40,4 +46,25 @@ pub fn ends(sent: BootInstant, ttl: Duration) -> BootInstant {
 /// When SIGKILL must be sent at the latest for a lease that ends at `end`.
 pub fn kill_at(end: BootInstant) -> BootInstant {
     end.minus(KILL_MARGIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_lease_is_renewed_three_times_before_a_store_that_forgot_it_grants_its_lock() {
+        for secs in [2, 30, 31, 60, 86_400] {
+            let every = renew_every(Duration::from_secs(secs));
+            assert!(
+                3 * every <= crate::store::protocol::BARE_TTL_COUNTED,
+                "{secs} s"
+            );
+        }
+        assert_eq!(
+            renew_every(Duration::from_secs(30)),
+            Duration::from_secs(10)
+        );
+        assert_eq!(renew_every(Duration::from_secs(3)), Duration::from_secs(1));
+    }
 }

@@ -1,5 +1,6 @@
 //! The watchdog: one thread per process that renews every held lease.
 
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -11,16 +12,18 @@ use tokio::sync::{mpsc, watch};
 
 use super::book::{LeaseId, Terms};
 use super::handle::{Lease, LeaseView, State};
-use super::rounds::{Beat, Command, Rounds, Seat};
+use super::rounds::{Beat, Command, Finishing, Rounds, Seat};
 use super::timing;
-use crate::config::OnLost;
 use crate::names::{RunId, Token};
-use crate::process::Deadlines;
-use crate::store::{self, Lock, Store, StoreError, StoreSettings, Tenure};
+use crate::store::{self, Finish, Lock, Store, StoreError, StoreSettings, Tenure};
 use crate::time::BootInstant;
 
+/// Something that is kept alive for as long as something else lasts, and does its work when it is
+/// dropped.
+pub(crate) type Keepsake = Box<dyn Any + Send + Sync>;
+
 /// A lease as granted.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Held {
     /// The lock.
     pub lock: Lock,
@@ -36,17 +39,35 @@ pub struct Held {
     pub run: Option<RunId>,
     /// With `Continue` the guard's deadline is not set.
     pub on_lost: OnLost,
+    /// No renewal is sent after this; `None`: the lease is renewed for as long as it is held.
+    pub renew_until: Option<BootInstant>,
+    /// Dropped as soon as the lease is lost, released or let go, whichever comes first.
+    pub while_held: Option<Keepsake>,
 }
 
-/// Why a lease is lost.
+/// What becomes of a job whose lease is lost (`on_lost`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnLost {
+    /// The job is ended before its lease can end in the store.
+    Kill,
+    /// The job goes on; two runs may overlap.
+    Continue,
+}
+
+/// Why a lease is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum LeaseLost {
-    /// Another token holds the lock.
+    /// Another holder has the lock. Renewals find this out, so within a third of the TTL.
     Taken,
-    /// The lock was gone, and our right to it.
+    /// The lock is gone from the store and may be granted to others: it was released by force,
+    /// or its lease ended there.
     Absent,
-    /// It could not be renewed before it ended.
+    /// The lease was not renewed before it ended: the store did not answer, this process stood
+    /// still, or nobody asked for a renewal.
     Expired,
+    /// Its holder released the lock, or dropped it.
+    Released,
 }
 
 impl fmt::Display for LeaseLost {
@@ -54,12 +75,21 @@ impl fmt::Display for LeaseLost {
         f.pad(match self {
             Self::Taken => "lease lost: another holder has the lock",
             Self::Absent => "lease lost: the lock is gone from the store",
-            Self::Expired => "lease lost: it could not be renewed before it ended",
+            Self::Expired => "lease lost: it could not be renewed before it expired",
+            Self::Released => "lease ended: its holder released the lock",
         })
     }
 }
 
 impl std::error::Error for LeaseLost {}
+
+/// Where the ends of renewed leases are told, so that what runs under them is ended in time: the
+/// guard process. Told by the thread itself, so that a busy runtime elsewhere cannot let a job die
+/// whose lease is sound.
+pub trait ExtendRuns: Send + std::fmt::Debug {
+    /// Each run may now go on until the instant beside it.
+    fn extend(&self, runs: &[(RunId, BootInstant)]) -> io::Result<()>;
+}
 
 /// The handle of the thread. The thread ends when the last handle and the last lease are dropped.
 #[derive(Debug, Clone)]
@@ -71,7 +101,10 @@ pub struct Watchdog {
 
 impl Watchdog {
     /// Starts the thread, with a runtime and a store connection of its own.
-    pub fn start(settings: &StoreSettings, deadlines: Option<Deadlines>) -> io::Result<Self> {
+    pub fn start(
+        settings: &StoreSettings,
+        deadlines: Option<Box<dyn ExtendRuns>>,
+    ) -> io::Result<Self> {
         let settings = settings.clone();
         Self::start_on(move || store::open(&settings), deadlines)
     }
@@ -79,7 +112,7 @@ impl Watchdog {
     /// Starts the thread on the store that `open` opens, within the thread's runtime.
     pub(super) fn start_on(
         open: impl FnOnce() -> Result<Arc<dyn Store>, StoreError> + Send + 'static,
-        deadlines: Option<Deadlines>,
+        deadlines: Option<Box<dyn ExtendRuns>>,
     ) -> io::Result<Self> {
         let (commands, inbox) = mpsc::unbounded_channel();
         let beat = Arc::new(Beat::default());
@@ -89,9 +122,9 @@ impl Watchdog {
         std::thread::Builder::new()
             .name("watchdog".to_owned())
             .spawn(move || keep_watch(open, deadlines, inbox, thread_beat, &opened))?;
-        is_open
-            .recv()
-            .map_err(|_| io::Error::other("the watchdog thread ended as it started"))??;
+        is_open.recv().map_err(|_| {
+            io::Error::other("the watchdog thread ended unexpectedly at its start")
+        })??;
         Ok(Self {
             commands,
             beat,
@@ -110,21 +143,52 @@ impl Watchdog {
             state,
             run: held.run.filter(|_| held.on_lost == OnLost::Kill),
             lock: held.lock.name.clone(),
+            _while_held: held.while_held,
+            complained: false,
         };
+        let signal = seat.state.clone();
         let terms = Terms {
             lock: held.lock,
             token: held.token,
             ttl: held.ttl,
             tenure: held.tenure,
             sent: held.sent,
+            renew_until: held.renew_until,
         };
         // Fails only when the thread died; the lease then runs out, and its view says so.
         let _ = self.commands.send(Command::Hold(id, seat, Box::new(terms)));
         Lease {
             id,
             commands: self.commands.clone(),
+            state: signal,
             view: LeaseView::new(view, ends),
         }
+    }
+
+    /// Finishes in the background what nobody waits for: the release of `lease`, or a claim that
+    /// may still be granted. Needs no runtime of the caller's, and is retried for `limit`.
+    ///
+    /// `until_done` is dropped when the store has answered or the limit is over.
+    pub(crate) fn finish(
+        &self,
+        lease: Option<Lease>,
+        finish: Finish,
+        limit: Duration,
+        until_done: Keepsake,
+    ) {
+        if let Some(lease) = &lease {
+            lease.end();
+        }
+        let finishing = Finishing {
+            lease: lease.as_ref().map(|lease| lease.id),
+            finish,
+            limit,
+            until_done,
+        };
+        // Fails only when the thread died; the lease then ends with its TTL.
+        let _ = self.commands.send(Command::Finish(Box::new(finishing)));
+        // The thread knows already that it is not to be renewed any more.
+        drop(lease);
     }
 
     /// When the thread last went round its loop; it does at least once a second.
@@ -135,7 +199,7 @@ impl Watchdog {
 
 fn keep_watch(
     open: impl FnOnce() -> Result<Arc<dyn Store>, StoreError>,
-    deadlines: Option<Deadlines>,
+    deadlines: Option<Box<dyn ExtendRuns>>,
     inbox: mpsc::UnboundedReceiver<Command>,
     beat: Arc<Beat>,
     opened: &blocking::SyncSender<io::Result<()>>,

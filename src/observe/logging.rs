@@ -14,7 +14,7 @@ use super::stderr::Stderr;
 /// How to log.
 #[derive(Debug, Clone, clap::Args)]
 pub struct LogArgs {
-    /// The form of log lines
+    /// Format of the log
     #[arg(
         long,
         global = true,
@@ -23,32 +23,32 @@ pub struct LogArgs {
         help_heading = "Log"
     )]
     pub log_format: LogFormat,
-    /// The least level to log; `RUST_LOG` says more [default: info]
+    /// Minimum log level; `RUST_LOG` takes finer filters [default: info]
     #[arg(long, global = true, value_name = "LEVEL", help_heading = "Log")]
     pub log_level: Option<LogLevel>,
 }
 
-/// The form of log lines.
+/// Format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Readable text.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// The least level to log.
+/// The minimum level to log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogLevel {
-    /// Nothing at all.
+    /// Nothing.
     Off,
-    /// What needs a person.
+    /// Problems that need action.
     Error,
-    /// What may need one.
+    /// Problems that may need action.
     Warn,
-    /// What runs, and how it ended.
+    /// The start and the end of each run.
     Info,
-    /// Why things happen.
+    /// Decisions and their reasons.
     Debug,
     /// Everything.
     Trace,
@@ -71,9 +71,10 @@ impl LogArgs {
     /// Sends the log to standard error, as these options say. Once per process; a later call
     /// changes nothing.
     pub fn start(&self) {
+        let colours = self.log_format == LogFormat::Text && !is_journal() && wants_colour();
         let builder = tracing_subscriber::fmt()
             .with_env_filter(self.filter())
-            .with_writer(|| Stderr)
+            .with_writer(move || Stderr { colours })
             .with_target(false);
         let started = match self.log_format {
             LogFormat::Json => builder
@@ -86,7 +87,7 @@ impl LogArgs {
                 .with_ansi(false)
                 .event_format(ForJournal::new())
                 .try_init(),
-            LogFormat::Text => builder.with_ansi(wants_colour()).try_init(),
+            LogFormat::Text => builder.with_ansi(colours).try_init(),
         };
         // A test, or a program that uses the library, may have set a subscriber before.
         drop(started);
@@ -109,7 +110,7 @@ impl LogArgs {
             (Some(_), said) => format!("{said},{ours}"),
         };
         EnvFilter::try_new(&wanted).unwrap_or_else(|error| {
-            anstream::eprintln!("RUST_LOG is not understood and ignored: {error}");
+            anstream::eprintln!("ignoring RUST_LOG, which is not valid: {error}");
             EnvFilter::new(ours)
         })
     }

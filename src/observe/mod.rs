@@ -1,8 +1,10 @@
 //! What people see of a daemon: its log, its records.
 
 mod logging;
+mod plain;
 mod runlog;
 mod stderr;
 
 pub use logging::{LogArgs, LogFormat, LogLevel};
+pub(crate) use plain::{plain, plain_line};
 pub(crate) use runlog::{Occurrence, RunFields, run_log};

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::plain::{plain, plain_but_colours};
+
 /// How long a line waits for room.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -32,14 +34,24 @@ struct State {
 
 /// Standard error for one line; made anew for each.
 #[derive(Debug)]
-pub(super) struct Stderr;
+pub(super) struct Stderr {
+    /// Whether the line has colours of its own.
+    pub(super) colours: bool,
+}
 
 impl Write for Stderr {
     /// Takes the whole line, always: what cannot be written is counted.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let end = io::stderr();
+        // What a job or another program wrote may be in it.
+        let text = String::from_utf8_lossy(line);
+        let text = if self.colours {
+            plain_but_colours(&text)
+        } else {
+            plain(&text)
+        };
         let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
-        state.line(end.as_fd(), line, PATIENCE);
+        state.line(end.as_fd(), text.as_bytes(), PATIENCE);
         Ok(line.len())
     }
 
@@ -67,7 +79,7 @@ impl State {
         let newline = if self.torn { "\n" } else { "" };
         let text = match self.dropped {
             0 => newline.to_owned(),
-            n => format!("{newline}({n} lines of the log were dropped: nobody read them)\n"),
+            n => format!("{newline}({n} log lines were dropped because stderr was blocked)\n"),
         };
         match put(end, text.as_bytes(), until) {
             Put::All => {
@@ -177,7 +189,7 @@ mod tests {
         let missed = lines - seen;
         assert_eq!(
             read(&mut reader),
-            format!("({missed} lines of the log were dropped: nobody read them)\nback\n")
+            format!("({missed} log lines were dropped because stderr was blocked)\nback\n")
         );
     }
 
@@ -192,7 +204,7 @@ mod tests {
         state.line(writer.as_fd(), b"next\n", Duration::ZERO);
         assert_eq!(
             read(&mut reader),
-            "\n(1 lines of the log were dropped: nobody read them)\nnext\n"
+            "\n(1 log lines were dropped because stderr was blocked)\nnext\n"
         );
     }
 

@@ -12,11 +12,11 @@ pub(crate) const NOTABLE: Duration = Duration::from_secs(1);
 
 /// The host's clock less the store's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Offset {
+pub struct Offset {
     /// In milliseconds; positive when the host is ahead.
-    pub(crate) millis: i64,
+    pub millis: i64,
     /// It may be wrong by so much: half of the round trip in which it was measured.
-    pub(crate) error: Duration,
+    pub error: Duration,
 }
 
 impl Offset {
@@ -68,28 +68,43 @@ impl Offset {
     }
 }
 
-/// What an offset means.
-pub(super) fn judge(offset: Offset, max: Duration) -> Finding {
+/// Whether the store's clock can be taken for right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trusted {
+    Yes,
+    /// Several nodes decide, and no majority of them agrees on the time.
+    No,
+}
+
+/// What an offset means. Unless the store's clock can be `trusted`, this host's may be the right
+/// one.
+pub(super) fn judge(offset: Offset, max: Duration, trusted: Trusted) -> Finding {
     let shown = offset.shown();
-    let text = format!("this host's clock is {shown}");
-    let mend = "keep the clocks of all hosts and of the store in step: chrony or \
+    let mut text = format!("this host's clock is {shown}");
+    if trusted == Trusted::No && offset.exceeds(NOTABLE) {
+        text += ", but the clocks of the reachable nodes differ, and this host's may be correct";
+    }
+    let fix = "keep the clocks of all hosts and of the store in step: chrony or \
                 systemd-timesyncd (`timedatectl set-ntp true`)";
     if offset.exceeds(max) {
         let max = show_duration(max);
         return ids::CLOCK.danger(
             "this host",
-            format!("{text}: beyond max_clock_skew ({max}) it claims nothing"),
-            mend,
+            format!("{text}: beyond max_clock_skew ({max}), so this host claims nothing"),
+            fix,
         );
+    }
+    if offset.exceeds(NOTABLE) && trusted == Trusted::No {
+        return ids::CLOCK.hint("this host", text, fix);
     }
     if offset.exceeds(NOTABLE) {
         return ids::CLOCK.warning(
             "this host",
             format!(
-                "{text}: nothing runs twice or early for that, but a host that is behind starts \
-                 its jobs late, and one that is ahead asks in vain first"
+                "{text}: the daemon uses the store's clock, so nothing runs twice, early or late \
+                 because of this, unless the daemon is started while the store is unreachable"
             ),
-            mend,
+            fix,
         );
     }
     ids::CLOCK.ok("this host", text)
@@ -117,10 +132,14 @@ mod tests {
     #[test]
     fn the_further_apart_the_worse() {
         use super::super::Severity::{Danger, Ok, Warning};
-        let judged = |millis| judge(offset(millis, 10), Duration::from_secs(30)).severity;
+        let max = Duration::from_secs(30);
+        let judged = |millis| judge(offset(millis, 10), max, Trusted::Yes).severity;
         assert_eq!(judged(900), Ok);
         assert_eq!(judged(-2_000), Warning);
         assert_eq!(judged(31_000), Danger);
         assert_eq!(judged(-31_000), Danger);
+        let unsure = judge(offset(5_000, 10), max, Trusted::No);
+        assert_eq!(unsure.severity, super::super::Severity::Hint);
+        assert!(unsure.text.contains("may be correct"), "{}", unsure.text);
     }
 }

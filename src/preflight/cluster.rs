@@ -36,26 +36,25 @@ fn slots(shown: &str, layout: &Layout) -> Vec<Finding> {
         found.push(ids::SLOTS.danger(
             shown,
             format!(
-                "{} of 16384 slots are served by no server: locks that lie in them cannot be \
-                 claimed, and their leases not renewed",
+                "no server serves {} of the 16384 slots: locks in them cannot be claimed, and \
+                 their leases cannot be renewed",
                 layout.unserved
             ),
-            "bring their primary back, or a replica of it; `redis-cli --cluster check` says which",
+            "restore their primary or one of its replicas; `redis-cli --cluster check` names them",
         ));
     } else if !layout.in_order {
         found.push(ids::SLOTS.danger(
             shown,
-            "its servers find the Cluster out of order (cluster_state:fail): they refuse claims \
-             and renewals",
-            "bring back the primaries that are down; `redis-cli --cluster check` says which",
+            "its servers report cluster_state:fail and reject claims and renewals",
+            "restore the primaries that are down; `redis-cli --cluster check` names them",
         ));
     }
     if count < 3 {
         found.push(ids::SLOTS.warning(
             shown,
             format!(
-                "{count} of its servers serve slots: when one of them dies, the rest is no \
-                 majority that could put its replica in its place"
+                "only {count} of its servers serve slots: when one of them dies, the others are \
+                 no majority and cannot promote its replica"
             ),
             "have three primaries or more",
         ));
@@ -72,8 +71,8 @@ fn coverage(facts: &Facts) -> Option<Finding> {
         "no" => ids::COVERAGE.ok(&facts.shown, "cluster-require-full-coverage is no"),
         _ => ids::COVERAGE.warning(
             &facts.shown,
-            "cluster-require-full-coverage is yes: while the slots of one primary are served by \
-             nobody, the servers refuse every claim and every renewal of the whole Cluster",
+            "cluster-require-full-coverage is yes: while no server serves the slots of one \
+             primary, the servers reject all claims and renewals of the whole Cluster",
             "CONFIG SET cluster-require-full-coverage no on every server, and the same line in its \
              configuration file",
         ),
@@ -128,12 +127,12 @@ pub(super) fn failover(subject: &str, setting: &str, after: Duration, jobs: &[Jo
     ids::FAILOVER.warning(
         subject,
         format!(
-            "{setting} is {after}: before a dead master is replaced, the leases of {}{others} (ttl \
-             {}) are over, and their jobs ended",
+            "{setting} is {after}: the leases of {}{others} (ttl {}) expire before a dead master \
+             is replaced, and their jobs are killed",
             shortest.name,
             show_duration(shortest.lock.ttl)
         ),
-        format!("a longer ttl for these jobs, or a shorter {setting}"),
+        format!("use a longer ttl for these jobs, or a shorter {setting}"),
     )
 }
 

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use nix::unistd::AccessFlags;
+
 use super::{Finding, Subject, ids};
 use crate::config;
 use crate::store::StoreSettings;
@@ -15,6 +17,22 @@ const SMALL: u64 = 64 * MIB;
 
 /// Room for the embedded store, or for verdicts that cannot be delivered.
 pub(super) fn look(subject: &Subject) -> Option<Finding> {
+    let (directory, is_store) = state_directory(subject)?;
+    let room = nix::sys::statvfs::statvfs(&directory).ok()?;
+    let free = room.blocks_available() * room.fragment_size();
+    Some(judge(&directory, free, is_store))
+}
+
+/// Whether this process may write there.
+pub(super) fn writable(subject: &Subject) -> Option<Finding> {
+    let (directory, is_store) = state_directory(subject)?;
+    let may = nix::unistd::eaccess(&directory, AccessFlags::W_OK | AccessFlags::X_OK);
+    Some(judge_rights(&directory, may, is_store))
+}
+
+/// The directory of the embedded store or of the spool, or the nearest one above that exists, and
+/// whether the store lies there.
+fn state_directory(subject: &Subject) -> Option<(PathBuf, bool)> {
     let (path, is_store) = match &subject.settings {
         StoreSettings::Sqlite { path } => (path.clone(), true),
         _ => match config::embedded_store() {
@@ -22,10 +40,24 @@ pub(super) fn look(subject: &Subject) -> Option<Finding> {
             Ok(_) | Err(_) => return None,
         },
     };
-    let directory = existing(path.parent()?)?;
-    let room = nix::sys::statvfs::statvfs(&directory).ok()?;
-    let free = room.blocks_available() * room.fragment_size();
-    Some(judge(&directory, free, is_store))
+    Some((existing(path.parent()?)?, is_store))
+}
+
+fn judge_rights(directory: &Path, may: nix::Result<()>, is_store: bool) -> Finding {
+    let subject = directory.display().to_string();
+    let Err(errno) = may else {
+        return ids::STATE.ok(&subject, "can be written to");
+    };
+    let text = format!("cannot be written to ({})", errno.desc());
+    let fix = "run cronlatch by its unit, which has StateDirectory=, or set STATE_DIRECTORY to a \
+                directory that its account can write to";
+    if is_store {
+        let harm = "the embedded store cannot be used, and nothing starts";
+        ids::STATE.danger(&subject, format!("{text}: {harm}"), fix)
+    } else {
+        let harm = "results that cannot be delivered when the daemon stops are lost";
+        ids::STATE.warning(&subject, format!("{text}: {harm}"), fix)
+    }
 }
 
 /// The nearest directory that is there.
@@ -42,16 +74,16 @@ fn existing(path: &Path) -> Option<PathBuf> {
 fn judge(directory: &Path, free: u64, is_store: bool) -> Finding {
     let subject = directory.display().to_string();
     let text = format!("{} MiB free", free / MIB);
-    let mend = "make room, or put the state directory elsewhere";
+    let fix = "free some space, or move the state directory";
     let harm = if is_store {
-        "without room the store takes no claims, and nothing is started"
+        "without space the store accepts no claims, and nothing starts"
     } else {
-        "without room verdicts that cannot be delivered when the daemon stops are lost"
+        "without space, results that cannot be delivered when the daemon stops are lost"
     };
     if free < LITTLE && is_store {
-        ids::SPACE.danger(&subject, format!("{text}: {harm}"), mend)
+        ids::SPACE.danger(&subject, format!("{text}: {harm}"), fix)
     } else if free < SMALL {
-        ids::SPACE.warning(&subject, format!("{text}: {harm}"), mend)
+        ids::SPACE.warning(&subject, format!("{text}: {harm}"), fix)
     } else {
         ids::SPACE.ok(&subject, text)
     }
@@ -73,7 +105,7 @@ pub(super) fn refusal(path: &Path) -> Option<Finding> {
         ),
         Err(error) => ids::PLACE.danger(
             &subject,
-            format!("its directory cannot be looked at: {error}"),
+            format!("its directory cannot be read: {error}"),
             "another place, or other permissions",
         ),
     })
@@ -91,5 +123,14 @@ mod tests {
         assert_eq!(judged(MIB, false), Warning);
         assert_eq!(judged(60 * MIB, true), Warning);
         assert_eq!(judged(100 * MIB, true), Ok);
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_written_to_is_worse_for_the_store_than_for_the_spool() {
+        let judged = |may, is_store| judge_rights(Path::new("/x"), may, is_store).severity;
+        let denied = Err(nix::errno::Errno::EROFS);
+        assert_eq!(judged(denied, true), Danger);
+        assert_eq!(judged(denied, false), Warning);
+        assert_eq!(judged(Result::Ok(()), true), Ok);
     }
 }

@@ -39,8 +39,8 @@ pub(crate) struct Finding {
     pub(crate) subject: String,
     /// What is there, and what can go wrong.
     pub(crate) text: String,
-    /// How to mend it; empty when nothing is to be mended.
-    pub(crate) mend: String,
+    /// How to fix it; empty when there is nothing to fix.
+    pub(crate) fix: String,
 }
 
 /// The stable name of what is looked at.
@@ -48,13 +48,13 @@ pub(crate) struct Finding {
 pub(crate) struct Id(pub(crate) &'static str);
 
 impl Id {
-    fn found(self, severity: Severity, subject: &str, text: String, mend: String) -> Finding {
+    fn found(self, severity: Severity, subject: &str, text: String, fix: String) -> Finding {
         Finding {
             id: self.0,
             severity,
             subject: subject.to_owned(),
             text,
-            mend,
+            fix,
         }
     }
 
@@ -66,27 +66,27 @@ impl Id {
         self,
         subject: &str,
         text: impl Into<String>,
-        mend: impl Into<String>,
+        fix: impl Into<String>,
     ) -> Finding {
-        self.found(Severity::Hint, subject, text.into(), mend.into())
+        self.found(Severity::Hint, subject, text.into(), fix.into())
     }
 
     pub(super) fn warning(
         self,
         subject: &str,
         text: impl Into<String>,
-        mend: impl Into<String>,
+        fix: impl Into<String>,
     ) -> Finding {
-        self.found(Severity::Warning, subject, text.into(), mend.into())
+        self.found(Severity::Warning, subject, text.into(), fix.into())
     }
 
     pub(super) fn danger(
         self,
         subject: &str,
         text: impl Into<String>,
-        mend: impl Into<String>,
+        fix: impl Into<String>,
     ) -> Finding {
-        self.found(Severity::Danger, subject, text.into(), mend.into())
+        self.found(Severity::Danger, subject, text.into(), fix.into())
     }
 }
 
@@ -109,9 +109,15 @@ pub(crate) mod ids {
     pub(crate) const MIGRATION: Id = Id("store.migration");
     pub(crate) const FAILOVER: Id = Id("store.failover");
     pub(crate) const LATENCY: Id = Id("store.latency");
+    pub(crate) const KEYS: Id = Id("store.keys");
+    pub(crate) const LEDGER: Id = Id("store.ledger");
     pub(crate) const PLACE: Id = Id("store.place");
     pub(crate) const SPACE: Id = Id("disk.space");
+    pub(crate) const STATE: Id = Id("disk.state");
+    pub(crate) const FILES: Id = Id("host.files");
+    pub(crate) const PROCESSES: Id = Id("host.processes");
     pub(crate) const CLOCK: Id = Id("clock.offset");
+    pub(crate) const NODE_CLOCKS: Id = Id("clock.nodes");
     pub(crate) const ZONE: Id = Id("clock.zone");
     pub(crate) const CONTAINMENT: Id = Id("jobs.containment");
     pub(crate) const USERS: Id = Id("jobs.users");

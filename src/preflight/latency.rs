@@ -31,18 +31,18 @@ pub(super) fn judge(facts: &Facts, jobs: &[Job]) -> Finding {
             u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)
         ))
     );
-    let mend = "a longer ttl for these jobs, or a store that is nearer";
+    let fix = "a longer ttl for these jobs, or a store that is nearer";
     if trip > limit {
         ids::LATENCY.danger(
             &facts.shown,
             format!("{text}: too slow to renew the leases of {who}"),
-            mend,
+            fix,
         )
     } else {
         ids::LATENCY.warning(
             &facts.shown,
             format!("{text}: little is left for a slow moment in the leases of {who}"),
-            mend,
+            fix,
         )
     }
 }

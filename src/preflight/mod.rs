@@ -1,7 +1,7 @@
 //! Looks at everything around cronlatch on which its promises depend, before something goes wrong.
 //!
 //! Each look is a small file: it reads facts and answers [`Finding`]s, each with a stable id, what
-//! can go wrong, and how to mend it. `cronlatch doctor` prints them; the daemon logs them at its
+//! can go wrong, and how to fix it. `cronlatch doctor` prints them; the daemon logs them at its
 //! start, and with `strict: true` does not start on a dangerous one. Nothing is changed by a look,
 //! neither in the store nor on this host.
 //!
@@ -10,16 +10,20 @@
 //! | `servers`, `facts` | what each server says of itself; the files below judge that |
 //! | `memory`, `persistence`, `replicas`, `rights`, `latency`, `nodes` | the servers of the store |
 //! | `cluster`, `sentinels` | a Redis Cluster as a whole; those who decide who is master |
+//! | `damage`, `ledger` | what the store keeps of each job |
 //! | `clock`, `zone` | the clocks and the time zone data of this host |
-//! | `containment`, `secrets`, `disk` | this host: processes, files, space |
+//! | `containment`, `limits`, `secrets`, `disk` | this host: processes, limits, files, space |
 
 mod clock;
 mod cluster;
 mod containment;
+mod damage;
 mod disk;
 mod facts;
 mod finding;
 mod latency;
+mod ledger;
+mod limits;
 mod memory;
 mod nodes;
 mod persistence;
@@ -32,10 +36,12 @@ mod zone;
 
 use std::time::Duration;
 
-pub(crate) use clock::{NOTABLE, Offset};
+pub(crate) use clock::NOTABLE;
+pub use clock::Offset;
 pub(crate) use finding::{Finding, Severity, ids};
 
 use crate::config::JobList;
+use crate::names::HostName;
 use crate::store::{self, StoreError, StoreSettings};
 
 /// What is looked at.
@@ -45,6 +51,8 @@ pub(crate) struct Subject {
     pub(crate) list: Option<JobList>,
     /// The store.
     pub(crate) settings: StoreSettings,
+    /// This host, which names the locks of jobs with `scope: host`.
+    pub(crate) host: HostName,
 }
 
 /// What was found.
@@ -75,7 +83,7 @@ pub(crate) async fn look(subject: &Subject) -> Report {
     let (mut findings, unreachable) = look_at_store(subject).await;
     match local.await {
         Ok(found) => findings.extend(found),
-        Err(error) => tracing::error!("a look at this host failed: {error}"),
+        Err(error) => tracing::error!("a check of this host failed: {error}"),
     }
     findings.sort_by(|a, b| {
         (b.severity.cmp(&a.severity))
@@ -94,6 +102,15 @@ fn look_at_host(subject: &Subject) -> Vec<Finding> {
     found.extend(containment::look(jobs));
     found.extend(secrets::look(subject));
     found.extend(disk::look(subject));
+    found.extend(look_at_means(subject));
+    found
+}
+
+/// Looks at what this host has for the list: limits, and a directory to write to. Quick, and
+/// needs no store.
+pub(crate) fn look_at_means(subject: &Subject) -> Vec<Finding> {
+    let mut found = limits::look(subject);
+    found.extend(disk::writable(subject));
     found
 }
 
@@ -102,7 +119,11 @@ async fn look_at_store(subject: &Subject) -> (Vec<Finding>, Option<StoreError>) 
     // A file that the embedded store would refuse or make is not opened for a look.
     if let StoreSettings::Sqlite { path } = &subject.settings {
         let refused = disk::refusal(path);
+        let usable = refused.is_none() && path.exists();
         found.extend(refused);
+        if usable && let Ok(store) = store::open(&subject.settings) {
+            found.extend(damage::look(&store, subject).await);
+        }
         return (found, None);
     }
     let shown = subject.settings.shown();
@@ -110,19 +131,24 @@ async fn look_at_store(subject: &Subject) -> (Vec<Finding>, Option<StoreError>) 
         .list
         .as_ref()
         .map_or(MAX_CLOCK_SKEW, |list| list.max_clock_skew);
+    let mut trusted = clock::Trusted::Yes;
     let measured = match store::open(&subject.settings) {
         Ok(store) => {
             // Only of several nodes is there more to say than what each server says of itself.
             if let Ok(condition) = store.condition(&[]).await {
+                found.extend(nodes::rivals(&*store).await);
                 found.extend(nodes::standing(&condition));
+                found.extend(nodes::clocks(&condition));
+                trusted = nodes::trusted(&condition);
             }
+            found.extend(damage::look(&store, subject).await);
             Offset::measure_well(&*store).await
         }
         Err(error) => Err(error),
     };
     match measured {
         Ok(offset) => {
-            found.push(clock::judge(offset, max));
+            found.push(clock::judge(offset, max, trusted));
             (found, None)
         }
         Err(error) => {

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
+use super::clock::Trusted;
 use super::facts::Facts;
-use super::{Finding, ids};
-use crate::store::{Condition, NodeStanding, StoreSettings};
+use super::{Finding, NOTABLE, ids};
+use crate::store::{Condition, HostReport, NodeCondition, NodeStanding, Store, StoreSettings};
 
 pub(super) fn judge(all: &[Facts], settings: &StoreSettings) -> Vec<Finding> {
     let StoreSettings::Redlock(redlock) = settings else {
@@ -44,6 +45,27 @@ pub(super) fn judge(all: &[Facts], settings: &StoreSettings) -> Vec<Finding> {
     found
 }
 
+/// The live hosts that use other servers than the list names, as far as any server knows of them.
+pub(super) async fn rivals(store: &dyn Store) -> Vec<Finding> {
+    let (Ok(Some(ours)), Ok(hosts)) = (store.nodes().await, store.peers().await) else {
+        return Vec::new();
+    };
+    let rival = |report: &HostReport| {
+        let theirs = report.info.nodes.as_ref()?;
+        ours.differ_from(theirs).then(|| {
+            ids::NODES.danger(
+                &format!("host {}", report.info.host),
+                format!(
+                    "it uses {}: with this list jobs would run on both",
+                    theirs.shown(&ours)
+                ),
+                "give all hosts the same list (docs/operations.md, \"Moving to another store\")",
+            )
+        })
+    };
+    hosts.iter().filter_map(rival).collect()
+}
+
 /// What the nodes say of the data that they keep, for those that do not count.
 pub(super) fn standing(condition: &Condition) -> Vec<Finding> {
     let wait = "wait until it counts again (`cronlatch status`) before another one is restarted";
@@ -73,11 +95,51 @@ pub(super) fn standing(condition: &Condition) -> Vec<Finding> {
         .collect()
 }
 
+/// What the clocks of the nodes say of one another: one finding for each node that answers.
+pub(super) fn clocks(condition: &Condition) -> Vec<Finding> {
+    let measured = |node: &NodeCondition| node.clock.map(|clock| (node.node.clone(), clock));
+    condition
+        .nodes
+        .iter()
+        .filter_map(measured)
+        .map(|(node, clock)| {
+            let text = format!("its clock is {clock} the clock that decides what is due");
+            if clock.exceeds(NOTABLE) {
+                ids::NODE_CLOCKS.warning(
+                    &node,
+                    format!(
+                        "{text} (the middle one of the nodes that answer): when another node \
+                         fails, jobs may start late"
+                    ),
+                    "keep the clocks of all nodes in step: chrony or systemd-timesyncd \
+                     (`timedatectl set-ntp true`)",
+                )
+            } else {
+                ids::NODE_CLOCKS.ok(&node, text)
+            }
+        })
+        .collect()
+}
+
+/// Whether the clocks of a majority agree, so that they can be taken for right. A store that is not
+/// several nodes has one clock, which is trusted.
+pub(super) fn trusted(condition: &Condition) -> Trusted {
+    let clocks = condition.nodes.iter().filter_map(|node| node.clock);
+    let agree = clocks.filter(|clock| !clock.exceeds(NOTABLE)).count();
+    if condition.nodes.is_empty() || agree > condition.nodes.len() / 2 {
+        Trusted::Yes
+    } else {
+        Trusted::No
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::preflight::Severity::{self, Danger, Warning};
-    use crate::store::{AtStart, RedlockSettings, check_url};
+    use crate::store::{AtStart, NodeClock, RedlockSettings, check_url};
 
     fn judged(nodes: usize, all: &[Facts]) -> Vec<Severity> {
         let Ok(StoreSettings::Redis(node)) = check_url("redis://h") else {
@@ -94,6 +156,34 @@ mod tests {
 
     fn server(run_id: &str, role: &str) -> Facts {
         Facts::forged(&[("run_id", run_id), ("role", role)], &[])
+    }
+
+    #[test]
+    fn a_host_is_judged_by_clocks_on_which_a_majority_agrees() {
+        let nodes = |offsets: &[Option<i64>]| Condition {
+            nodes: offsets
+                .iter()
+                .map(|offset| NodeCondition {
+                    node: "redis://h".to_owned(),
+                    standing: NodeStanding::Counts,
+                    clock: offset.map(|offset_ms| NodeClock {
+                        offset_ms,
+                        error: Duration::ZERO,
+                    }),
+                })
+                .collect(),
+            ..Condition::default()
+        };
+        assert_eq!(trusted(&nodes(&[])), Trusted::Yes);
+        assert_eq!(trusted(&nodes(&[Some(0), Some(900), None])), Trusted::Yes);
+        assert_eq!(
+            trusted(&nodes(&[Some(0), Some(0), Some(9000)])),
+            Trusted::Yes
+        );
+        assert_eq!(trusted(&nodes(&[Some(0), Some(9000), None])), Trusted::No);
+        let findings = clocks(&nodes(&[Some(0), Some(9000), None]));
+        let severities: Vec<Severity> = findings.iter().map(|f| f.severity).collect();
+        assert_eq!(severities, [Severity::Ok, Warning]);
     }
 
     #[test]

@@ -41,7 +41,7 @@ fn kept(facts: &Facts, settings: &StoreSettings) -> Option<Finding> {
     if aof {
         return Some(with_file(facts, fsync, settings));
     }
-    let mend = "CONFIG SET appendonly yes, and the same line in the server's configuration file";
+    let fix = "CONFIG SET appendonly yes, and the same line in the server's configuration file";
     // Who may not ask sees a snapshot that has been taken, at least.
     let snapshots = facts.setting("save").map_or_else(
         || facts.number("rdb_saves").is_some_and(|saves| saves > 0),
@@ -52,14 +52,14 @@ fn kept(facts: &Facts, settings: &StoreSettings) -> Option<Finding> {
             &facts.shown,
             "snapshots only: after a crash the server knows nothing of the last minutes; claims \
              then wait for one ttl, and what was due in those minutes is recorded as unknown",
-            mend,
+            fix,
         )
     } else {
         ids::PERSISTENCE.warning(
             &facts.shown,
             "nothing is written to disk: a restart of the server forgets what has run, and the \
              history; claims then wait for one ttl, and what was due before is recorded as unknown",
-            mend,
+            fix,
         )
     })
 }

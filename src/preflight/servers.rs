@@ -29,7 +29,7 @@ pub(super) async fn look(subject: &Subject) -> Vec<Finding> {
         match answer {
             Ok((_, Ok(facts))) => all.push(facts),
             Ok((shown, Err(error))) => found.push(one_away(&subject.settings, &shown, &error)),
-            Err(error) => tracing::error!("a look at a server failed: {error}"),
+            Err(error) => tracing::error!("a check of a server failed: {error}"),
         }
     }
     for facts in &all {
@@ -83,15 +83,15 @@ async fn whom_to_ask(
 
 /// The store does not answer.
 pub(super) fn away(shown: &str, error: &StoreError) -> Finding {
-    let mend = "look at the server, the network between, address, password and TLS";
+    let fix = "look at the server, the network between, address, password and TLS";
     if matches!(error, StoreError::PartUnreachable(_)) {
         let text = format!("{error}: no lock that it keeps is granted or renewed; others are");
-        return ids::REACHABLE.warning(shown, text, mend);
+        return ids::REACHABLE.warning(shown, text, fix);
     }
     ids::REACHABLE.danger(
         shown,
         format!("{error}: no occurrence is started while that is so"),
-        mend,
+        fix,
     )
 }
 

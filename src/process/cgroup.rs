@@ -9,35 +9,119 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
+use super::sys::{self, Fork};
+
 /// The daemon's delegated cgroup.
 #[derive(Debug)]
 pub(super) struct Delegated {
     dir: PathBuf,
     name: String,
+    entry: Entry,
+}
+
+/// How a new process gets into its cgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    /// `clone3` with `CLONE_INTO_CGROUP` creates the process there (Linux 5.7).
+    Clone,
+    /// The child writes itself to `cgroup.procs` before it does anything else. Slower, because
+    /// the kernel takes a global lock to move a process. It is the only way where a filter
+    /// rejects `clone3`: `RestrictNamespaces=` in a unit, or a container runtime.
+    Join,
+}
+
+/// Why commands of this process get no cgroup of their own.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoCgroup {
+    /// There is no `/proc` to read it from.
+    #[error("/proc cannot be read: {0}")]
+    NoProc(#[source] io::Error),
+    /// This process is in no cgroup of version 2, or that hierarchy is not mounted.
+    #[error("this process is in no mounted cgroup of version 2")]
+    NotMounted,
+    /// The cgroup belongs to somebody else.
+    #[error("the cgroup {} is not delegated to this process", .0.display())]
+    NotDelegated(PathBuf),
+    /// No cgroup can be created in the delegated one.
+    #[error("cannot create a cgroup in {}: {source}", .dir.display())]
+    NotWritable {
+        /// The delegated cgroup.
+        dir: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The kernel cannot kill a whole cgroup.
+    #[error("the kernel has no cgroup.kill (Linux 5.14)")]
+    NoKill,
+    /// No process can be put into a new cgroup.
+    #[error("cannot move a process into a cgroup in {}: {source}", .dir.display())]
+    NoEntry {
+        /// The delegated cgroup.
+        dir: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
 }
 
 impl Delegated {
-    /// The cgroup of this process, when it is one of version 2, delegated and writable.
-    pub(super) fn find() -> Option<Self> {
+    /// Returns the cgroup of this process if it is of version 2, delegated and usable. A trial
+    /// shows what the kernel and the filters of this process allow.
+    pub(super) fn find() -> Result<Self, NoCgroup> {
         let dir = own_cgroup()?;
         if !is_delegated(&dir) {
-            return None;
+            return Err(NoCgroup::NotDelegated(dir));
         }
-        let name = name_of(std::process::id().cast_signed());
-        let found = Self { dir, name };
-        // One try shows whether it can be written and killed as a whole (Linux 5.14).
-        let probe = found.make(u64::MAX).ok()?;
-        let whole = fs::exists(probe.path.join("cgroup.kill")).unwrap_or(false);
-        probe.remove();
-        whole.then_some(found)
+        let mut found = Self {
+            dir,
+            name: name_of(std::process::id().cast_signed()),
+            entry: Entry::Clone,
+        };
+        if found.allows_entry().is_err() {
+            found.entry = Entry::Join;
+            found.allows_entry()?;
+        }
+        Ok(found)
     }
 
-    /// A new cgroup for a command.
+    /// Puts a process into a cgroup made for the purpose.
+    fn allows_entry(&self) -> Result<(), NoCgroup> {
+        let trial = self
+            .make(u64::MAX)
+            .map_err(|source| NoCgroup::NotWritable {
+                dir: self.dir.clone(),
+                source,
+            })?;
+        let whole = fs::exists(trial.path.join("cgroup.kill")).unwrap_or(false);
+        let entered = trial.try_entry();
+        trial.remove();
+        if !whole {
+            return Err(NoCgroup::NoKill);
+        }
+        entered.map_err(|source| NoCgroup::NoEntry {
+            dir: self.dir.clone(),
+            source,
+        })
+    }
+
+    /// Returns the command in whose cgroup, or in a cgroup below it, the process is.
+    pub(super) fn serial_of(&self, pid: i32) -> Option<u64> {
+        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+        serial_in(&groups, &self.name)
+    }
+
+    /// Creates a cgroup for a command.
     pub(super) fn make(&self, serial: u64) -> io::Result<Cgroup> {
         let path = self.dir.join(format!("{}-{serial}", self.name));
         fs::create_dir(&path)?;
-        match File::open(&path) {
-            Ok(dir) => Ok(Cgroup { path, dir }),
+        let door = match self.entry {
+            Entry::Clone => File::open(&path).map(Door::Clone),
+            Entry::Join => fs::OpenOptions::new()
+                .write(true)
+                .open(path.join("cgroup.procs"))
+                .map(Door::Join),
+        };
+        match door {
+            Ok(door) => Ok(Cgroup { path, door }),
             Err(error) => {
                 let _ = fs::remove_dir(&path);
                 Err(error)
@@ -46,16 +130,20 @@ impl Delegated {
     }
 }
 
-/// Whether commands of this process would get cgroups of their own.
-pub(crate) fn delegated() -> bool {
-    Delegated::find().is_some()
+/// Checks that commands of this process get cgroups of their own.
+pub(crate) fn delegated() -> Result<(), NoCgroup> {
+    Delegated::find().map(|_| ())
 }
 
 /// The cgroup of version 2 that this process is in, as a directory.
-fn own_cgroup() -> Option<PathBuf> {
-    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+fn own_cgroup() -> Result<PathBuf, NoCgroup> {
+    let own = fs::read_to_string("/proc/self/cgroup").map_err(NoCgroup::NoProc)?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(NoCgroup::NoProc)?;
+    directory_of(&own, &mounts).ok_or(NoCgroup::NotMounted)
+}
+
+fn directory_of(own: &str, mounts: &str) -> Option<PathBuf> {
     let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     mounts.lines().find_map(|mount| {
         let (mounted, kind) = mount.split_once(" - ")?;
         let mut fields = mounted.split(' ').skip(3);
@@ -63,6 +151,14 @@ fn own_cgroup() -> Option<PathBuf> {
         let below = path.strip_prefix(root.trim_end_matches('/'))?;
         kind.starts_with("cgroup2 ")
             .then(|| Path::new(point).join(below.trim_start_matches('/')))
+    })
+}
+
+fn serial_in(groups: &str, name: &str) -> Option<u64> {
+    let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    path.split('/').find_map(|part| {
+        let serial = part.strip_prefix(name)?.strip_prefix('-')?;
+        serial.parse().ok()
     })
 }
 
@@ -74,7 +170,7 @@ fn name_of(guard: i32) -> String {
 /// Kills all that a guard which is gone had in cgroups, and removes those; false while some
 /// cannot be removed yet.
 pub(super) fn end_all_of(guard: i32) -> bool {
-    let Some(own) = own_cgroup() else {
+    let Ok(own) = own_cgroup() else {
         return true;
     };
     let mut removed = true;
@@ -113,13 +209,54 @@ fn is_delegated(dir: &Path) -> bool {
 #[derive(Debug)]
 pub(super) struct Cgroup {
     path: PathBuf,
-    dir: File,
+    door: Door,
+}
+
+/// What a process enters a cgroup by.
+#[derive(Debug)]
+enum Door {
+    /// The directory, for [`Entry::Clone`].
+    Clone(File),
+    /// `cgroup.procs`, open for writing, for [`Entry::Join`].
+    Join(File),
 }
 
 impl Cgroup {
-    /// For the fork into it.
-    pub(super) fn dir(&self) -> BorrowedFd<'_> {
-        self.dir.as_fd()
+    /// Where [`sys::fork`] must create the process; `None` if it calls [`Cgroup::join`] instead.
+    pub(super) fn to_clone_into(&self) -> Option<BorrowedFd<'_>> {
+        match &self.door {
+            Door::Clone(dir) => Some(dir.as_fd()),
+            Door::Join(_) => None,
+        }
+    }
+
+    /// Moves the calling process into the cgroup unless it was created there.
+    pub(super) fn join(&self) -> io::Result<()> {
+        match &self.door {
+            Door::Clone(_) => Ok(()),
+            Door::Join(procs) => write_pid(procs, 0),
+        }
+    }
+
+    /// Puts a process into the cgroup and ends it again.
+    fn try_entry(&self) -> io::Result<()> {
+        // SAFETY: with several threads, too: the child makes one system call and nothing else.
+        let pid = match unsafe { sys::fork(self.to_clone_into()) }? {
+            Fork::Child => loop {
+                // SAFETY: waits for the signal that ends it.
+                unsafe { libc::pause() };
+            },
+            Fork::Parent(pid) => pid,
+        };
+        // From here and not in the child: a process 1 reaps it before its exit code is read.
+        let entered = match &self.door {
+            Door::Clone(_) => Ok(()),
+            Door::Join(procs) => write_pid(procs, pid),
+        };
+        // SAFETY: plain integers; the process is a child that cannot have ended.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+        let _ = nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(pid), None);
+        entered
     }
 
     /// Sends SIGKILL to all that is in it, forks under way included.
@@ -146,6 +283,13 @@ impl Cgroup {
     pub(super) fn remove(self) {
         remove(&self.path, 0);
     }
+}
+
+/// Moves a process; 0 is the writing one.
+fn write_pid(mut procs: &File, pid: i32) -> io::Result<()> {
+    use std::io::Write as _;
+    // One write: the kernel takes each for a whole number.
+    procs.write_all(pid.to_string().as_bytes())
 }
 
 fn remove(path: &Path, depth: usize) {

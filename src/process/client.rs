@@ -65,10 +65,7 @@ impl Processes {
     pub async fn spawn(&self, spawn: Spawn) -> Result<Running, SpawnError> {
         let serial = self.shared.serials.fetch_add(1, Ordering::Relaxed);
         refusal::nul(&spawn)?;
-        let receive = |source| SpawnError::CannotStart {
-            step: "open pipes for its output".to_owned(),
-            source,
-        };
+        let receive = |source| refusal::of_host("open pipes for its output".to_owned(), source);
         let (mut fds, sources) = self.shared.stdio(spawn.stdio).map_err(receive)?;
         let join = match spawn.stdio {
             Stdio::Capture => None,
@@ -94,7 +91,8 @@ impl Processes {
         let pid = match started.await {
             Ok(Ok(pid)) => pid,
             Ok(Err(refused)) => return Err(refusal::explain(&refused, &spawn)),
-            Err(_) => return Err(SpawnError::GuardGone),
+            // The serving task broke off: the guard may have been asked.
+            Err(_) => return Err(SpawnError::NoReport),
         };
         let (sender, events) = mpsc::channel(EVENTS);
         tokio::spawn(output::pump(sources, exited, sender));
@@ -169,6 +167,12 @@ impl Running {
 fn comes_from_terminal(signal: Signal) -> bool {
     matches!(signal, Signal::SIGINT | Signal::SIGQUIT)
         && sys::foreground_group() == Some(getpgrp().as_raw())
+}
+
+impl crate::lease::ExtendRuns for Deadlines {
+    fn extend(&self, runs: &[(RunId, crate::time::BootInstant)]) -> io::Result<()> {
+        Self::extend(self, runs)
+    }
 }
 
 impl Deadlines {

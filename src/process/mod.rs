@@ -14,15 +14,19 @@
 //! - [`Event::Exited`] comes when the main process has ended **and** nothing of its tree is left.
 //!   What a main process leaves behind gets a tenth of a second to end by itself (the `tee` of a
 //!   pipeline has its last lines to write), then the first signal, the grace, SIGKILL.
-//! - The guard is a sub-reaper: what leaves its session or its parent becomes its child. Such a
-//!   process belongs to the run whose cgroup it is in (where systemd delegated one,
-//!   `Delegate=yes`), which its environment names in `CRONLATCH_RUN_ID`, or in whose process
-//!   group it is. One that has cleared its environment, too, ends as soon as no other run it can
-//!   come from is left.
+//! - Every run has a control group of its own (where systemd delegated one, `Delegate=yes`), or
+//!   else a reaper: a small process between guard and command, the sub-reaper of this run alone.
+//!   Either holds all that descends from the command, whatever that did to its session, its
+//!   parent and its environment, and shows when nothing of it is left.
+//! - What escaped both (a process moved to another control group, a command that killed its own
+//!   reaper) becomes a child of the guard, itself a sub-reaper. Such a process belongs to the run
+//!   that its environment names in `CRONLATCH_RUN_ID`, or in whose process group it is; else it
+//!   ends as soon as no other run it can come from is left.
 //! - The daemon gone (its socket closed, however it died): every tree is ended, with a grace of at
 //!   most ten seconds and never beyond its deadline; then the guard exits. The guard gone: the
-//!   kernel kills the main processes (parent-death signal), and the daemon, a sub-reaper itself,
-//!   ends what is left and reports [`EndedBy::GuardGone`].
+//!   kernel kills the main processes that are its children (parent-death signal), each reaper
+//!   kills its tree, and the daemon, a sub-reaper itself, ends what is left and reports
+//!   [`EndedBy::GuardGone`].
 //!
 //! # Input, output and the terminal
 //!
@@ -35,8 +39,9 @@
 //!
 //! # Known limits
 //!
-//! - Guard and daemon killed together outside systemd: main processes die by their parent-death
-//!   signal, descendants that survive their parents are nobody's. (systemd ends the whole cgroup.)
+//! - Guard, daemon and reapers killed together outside systemd: main processes die by their
+//!   parent-death signal, descendants that survive their parents live on. (systemd ends the whole
+//!   cgroup.)
 //! - A program with the setuid bit forgets the parent-death signal, and an unprivileged daemon may
 //!   not kill what has become another user: counted in [`Exit::survivors`], not waited for. A
 //!   *main* process of that kind is waited for until it ends.
@@ -48,7 +53,7 @@
 //! # Files
 //!
 //! `guard` starts the guard, `client` and `service` are the daemon's side of it, `keeper` is its
-//! own; `wire` and `channel` are what they say and how; `tree` and `cgroup` find processes,
+//! own, with `keeper::reaper` for the reapers; `wire` and `channel` are what they say and how; `tree` and `cgroup` find processes,
 //! `orphans` ends what a dead guard left; `output` turns bytes into lines.
 
 use std::collections::BTreeMap;
@@ -78,7 +83,7 @@ mod sys;
 mod tree;
 mod wire;
 
-pub(crate) use cgroup::delegated;
+pub(crate) use cgroup::{NoCgroup, delegated};
 pub use guard::{Guard, GuardOptions, Session};
 pub use output::{CUT_MARK, LINE_MAX, Tail};
 
@@ -239,11 +244,74 @@ pub enum SpawnError {
         source: io::Error,
     },
     /// The deadline had passed before the guard came to it.
-    #[error("the lease was over before the command could start")]
+    #[error("the lease expired before the command could start")]
     TooLate,
-    /// The guard is gone.
-    #[error("the guard process is gone")]
+    /// This host lacks what any command needs. The command was not started.
+    #[error("cannot {step}: {source}")]
+    NoResources {
+        /// What was tried.
+        step: String,
+        /// What is lacking.
+        lack: Lack,
+        /// The error of the system call.
+        source: io::Error,
+    },
+    /// The guard is gone. The command was not started.
+    #[error("the guard process has died")]
     GuardGone,
+    /// The guard died after it was asked and before it reported a start.
+    #[error("the guard process died before it reported whether the command started")]
+    NoReport,
+}
+
+/// What a host can run out of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    /// Open files of this process.
+    Files,
+    /// Open files of the whole machine.
+    FilesOfMachine,
+    /// Processes or threads.
+    Processes,
+    /// Memory.
+    Memory,
+}
+
+impl Lack {
+    /// Returns what an error of a system call says is lacking; `None` for any other error.
+    pub fn of(error: &io::Error) -> Option<Self> {
+        match error.raw_os_error()? {
+            libc::EMFILE | libc::ETOOMANYREFS => Some(Self::Files),
+            libc::ENFILE => Some(Self::FilesOfMachine),
+            libc::EAGAIN => Some(Self::Processes),
+            libc::ENOMEM | libc::ENOBUFS => Some(Self::Memory),
+            _ => None,
+        }
+    }
+
+    /// Returns what the operator can raise.
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::Files => "raise LimitNOFILE= of the unit (`ulimit -n`)",
+            Self::FilesOfMachine => "raise the sysctl fs.file-max",
+            Self::Processes => {
+                "raise TasksMax= and LimitNPROC= of the unit (`ulimit -u`), or the sysctl \
+                 kernel.pid_max"
+            }
+            Self::Memory => "free memory on this host, or raise MemoryMax= of the unit",
+        }
+    }
+}
+
+impl std::fmt::Display for Lack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Files => "open files",
+            Self::FilesOfMachine => "open files (the whole machine)",
+            Self::Processes => "processes",
+            Self::Memory => "memory",
+        })
+    }
 }
 
 /// Acts as the guard when this process was started as one; `None` when it was not.

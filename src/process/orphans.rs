@@ -1,7 +1,7 @@
 //! What the daemon does about processes that become its children: ending the jobs of a guard
 //! that is gone, and reaping as process 1 of a container.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
@@ -21,43 +21,43 @@ pub(super) struct Left {
     pub(super) main: Option<i32>,
 }
 
-/// Ends all that is left of these runs, whose main processes the guard's death has killed
-/// already. Answers for each how many processes were ended, and how many could not be.
+/// Ends all that is left of these runs. Returns for each how many processes were ended from here,
+/// and how many could not be.
 ///
-/// It relies on this process being the sub-reaper next to the guard: what the guard owned is now
-/// among our children. Children of other origin are not touched.
+/// It relies on this process being the sub-reaper next to the guard: the guard's children are now
+/// ours. The reapers of its runs kill their trees by themselves, in case this process is stopped;
+/// here it is made sure that they have done so. Children of other origin are not touched.
 pub(super) fn end_all(guard: i32, runs: &[Left]) -> Vec<(usize, usize)> {
     let me = std::process::id().cast_signed();
     let start = Instant::now();
-    let mut ended = vec![HashSet::new(); runs.len()];
-    let mut denied = vec![HashSet::new(); runs.len()];
+    let owners = Owners::new(runs);
+    let mut tally = Tally {
+        ended: vec![HashSet::new(); runs.len()],
+        denied: vec![HashSet::new(); runs.len()],
+    };
     let mut pause = Duration::from_millis(1);
     loop {
         let mut left = usize::from(!cgroup::end_all_of(guard));
-        for child in tree::children(me) {
-            let Some(process) = Process::read(child) else {
+        // Threads of this process end at any time; no child may be left out.
+        for child in tree::children_by_parent(me)
+            .into_iter()
+            .filter_map(Process::read)
+        {
+            let mut family = vec![child];
+            tree::descendants(child.pid, &mut family);
+            let index = family.iter().find_map(|process| owners.of(process));
+            if is_reaper(&child, guard) {
+                sys::reap(child.pid);
+                // It ends when its tree has, and cannot while somebody has stopped it.
+                let _ = child.signal(libc::SIGCONT);
+                left += usize::from(!child.dead);
+                family.remove(0);
+            } else if index.is_none() {
                 continue;
-            };
-            let Some(index) = runs.iter().position(|left| left.owns(&process)) else {
-                continue;
-            };
-            let mut family = vec![process];
-            tree::descendants(child, &mut family);
-            for process in family.into_iter().filter(|process| !process.dead) {
-                let identity = (process.pid, process.started);
-                match process.signal(libc::SIGKILL) {
-                    Ok(()) => {
-                        ended[index].insert(identity);
-                        left += 1;
-                    }
-                    Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                        denied[index].insert(identity);
-                    }
-                    Err(_) => left += 1,
-                }
             }
+            left += tally.kill(index, &family);
         }
-        let known = ended.iter().flatten().map(|(pid, _)| *pid);
+        let known = tally.ended.iter().flatten().map(|(pid, _)| *pid);
         for pid in known.chain(runs.iter().filter_map(|left| left.main)) {
             sys::reap(pid);
         }
@@ -67,20 +67,77 @@ pub(super) fn end_all(guard: i32, runs: &[Left]) -> Vec<(usize, usize)> {
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(100));
     }
-    let counts = ended.iter().zip(&denied);
+    let counts = tally.ended.iter().zip(&tally.denied);
     counts
         .map(|(ended, denied)| (ended.len(), denied.len()))
         .collect()
 }
 
-impl Left {
-    fn owns(&self, process: &Process) -> bool {
-        if let Some(main) = self.main
-            && (process.pid == main || process.group == main)
-        {
-            return true;
+/// Whether it is a reaper of this guard. All of them are in the guard's process group; commands
+/// never are.
+fn is_reaper(child: &Process, guard: i32) -> bool {
+    child.group == guard && child.pid != guard
+}
+
+/// What was done to the processes of each run.
+struct Tally {
+    ended: Vec<HashSet<(i32, u64)>>,
+    denied: Vec<HashSet<(i32, u64)>>,
+}
+
+impl Tally {
+    /// Sends SIGKILL to these processes of a run. Returns how many of them may still live.
+    fn kill(&mut self, run: Option<usize>, processes: &[Process]) -> usize {
+        let mut left = 0;
+        for process in processes.iter().filter(|process| !process.dead) {
+            let identity = (process.pid, process.started);
+            let counted = match process.signal(libc::SIGKILL) {
+                Err(error) if error.raw_os_error() == Some(libc::EPERM) => &mut self.denied,
+                killed => {
+                    left += 1;
+                    if killed.is_err() {
+                        continue;
+                    }
+                    &mut self.ended
+                }
+            };
+            if let Some(run) = run {
+                counted[run].insert(identity);
+            }
         }
-        tree::marker(process.pid) == Marker::Run(self.run.as_str().as_bytes().to_vec())
+        left
+    }
+}
+
+/// Which run, by its index, a process belongs to.
+struct Owners<'a> {
+    mains: HashMap<i32, usize>,
+    names: HashMap<&'a [u8], usize>,
+}
+
+impl<'a> Owners<'a> {
+    fn new(runs: &'a [Left]) -> Self {
+        let mains = runs.iter().enumerate();
+        let names = runs.iter().enumerate();
+        Self {
+            mains: mains
+                .filter_map(|(at, run)| Some((run.main?, at)))
+                .collect(),
+            names: names
+                .map(|(at, run)| (run.run.as_str().as_bytes(), at))
+                .collect(),
+        }
+    }
+
+    fn of(&self, process: &Process) -> Option<usize> {
+        let main = self.mains.get(&process.pid);
+        if let Some(run) = main.or_else(|| self.mains.get(&process.group)) {
+            return Some(*run);
+        }
+        match tree::marker(process.pid) {
+            Marker::Run(name) => self.names.get(name.as_slice()).copied(),
+            _ => None,
+        }
     }
 }
 

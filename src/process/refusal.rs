@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use super::service::Refused;
 use super::wire::Step;
-use super::{Credentials, Spawn, SpawnError};
+use super::{Credentials, Lack, Spawn, SpawnError};
 
 /// Refuses what no system call can be told: texts with a NUL byte.
 pub(super) fn nul(spawn: &Spawn) -> Result<(), SpawnError> {
@@ -40,10 +40,26 @@ pub(super) fn explain(refused: &Refused, spawn: &Spawn) -> SpawnError {
     match refused {
         Refused::TooLate => SpawnError::TooLate,
         Refused::GuardGone => SpawnError::GuardGone,
-        Refused::Failed(step, errno) => SpawnError::CannotStart {
-            step: step_text(*step, spawn),
-            source: io::Error::from_raw_os_error(*errno),
-        },
+        Refused::NoReport => SpawnError::NoReport,
+        Refused::Failed(step, errno) => {
+            let source = io::Error::from_raw_os_error(*errno);
+            let text = step_text(*step, spawn);
+            // A limit of the job's own user is that job's affair.
+            let own = matches!(step, Step::Uid | Step::Run) && *errno == libc::EAGAIN;
+            if own {
+                SpawnError::CannotStart { step: text, source }
+            } else {
+                of_host(text, source)
+            }
+        }
+    }
+}
+
+/// A step that failed, told apart by whether this host lacks resources.
+pub(super) fn of_host(step: String, source: io::Error) -> SpawnError {
+    match Lack::of(&source) {
+        Some(lack) => SpawnError::NoResources { step, lack, source },
+        None => SpawnError::CannotStart { step, source },
     }
 }
 
@@ -51,6 +67,7 @@ fn step_text(step: Step, spawn: &Spawn) -> String {
     let user = |id: fn(&Credentials) -> u32| spawn.user.as_ref().map_or(0, id);
     match step {
         Step::Fork => "create a process".to_owned(),
+        Step::Cgroup => "join its control group".to_owned(),
         Step::Receive => "receive its files".to_owned(),
         Step::Parent => "tie it to the guard".to_owned(),
         Step::Stdio => "set up its input and output".to_owned(),

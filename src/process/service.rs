@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Interval, MissedTickBehavior};
 
 use super::wire::{self, Answer, Step};
-use super::{EndedBy, Exit, Status, channel, orphans};
+use super::{EndedBy, Exit, Lack, Status, channel, orphans};
 use crate::names::RunId;
 
 /// Packets read from the guard before others get their turn.
@@ -52,7 +52,10 @@ pub(super) struct Start {
 pub(super) enum Refused {
     Failed(Step, i32),
     TooLate,
+    /// It was never asked.
     GuardGone,
+    /// It was asked, and is gone.
+    NoReport,
 }
 
 /// The task's state.
@@ -60,16 +63,26 @@ pub(super) struct Service {
     socket: AsyncFd<OwnedFd>,
     child: Child,
     entries: HashMap<u64, Entry>,
-    unsent: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
+    unsent: VecDeque<Unsent>,
     gone: watch::Sender<bool>,
     /// Rounds since it was asked for a sign of life and gave none; none when it is not asked.
     silence: Option<u32>,
 }
 
-/// A command the guard was asked to start.
+/// A packet that the guard has not taken yet.
+struct Unsent {
+    packet: Vec<u8>,
+    fds: Vec<OwnedFd>,
+    /// The command that it starts.
+    order: Option<u64>,
+}
+
+/// A command the guard is to start.
 struct Entry {
     run: RunId,
     state: State,
+    /// The guard has got the order.
+    sent: bool,
     exited: oneshot::Sender<Exit>,
 }
 
@@ -152,18 +165,18 @@ impl Service {
     fn look_after_guard(&mut self) -> io::Result<()> {
         let Some(silence) = &mut self.silence else {
             self.silence = Some(0);
-            self.unsent.push_back((wire::ping(), Vec::new()));
+            self.queue(wire::ping(), Vec::new(), None);
             self.flush();
             return Ok(());
         };
         *silence += 1;
         if *silence >= GIVE_UP_AFTER {
-            tracing::error!("the guard process does not answer: killing it, and every job with it");
+            tracing::error!("the guard process does not respond: killing it, and all jobs with it");
             return Err(io::ErrorKind::TimedOut.into());
         }
         if *silence == NUDGE_AFTER {
             tracing::warn!(
-                "the guard process does not answer; in case somebody stopped it: telling it to go on"
+                "the guard process does not respond; sending SIGCONT in case it was stopped"
             );
         }
         if *silence >= NUDGE_AFTER {
@@ -182,28 +195,45 @@ impl Service {
                 let entry = Entry {
                     run: start.run,
                     state: State::Asked(start.started),
+                    sent: false,
                     exited: start.exited,
                 };
                 self.entries.insert(start.serial, entry);
-                self.unsent.push_back((start.packet, start.fds));
+                self.queue(start.packet, start.fds, Some(start.serial));
             }
-            Command::Send(packet) => self.unsent.push_back((packet, Vec::new())),
+            Command::Send(packet) => self.queue(packet, Vec::new(), None),
         }
         self.flush();
     }
 
     /// Sends what the guard will take. That it is gone is noticed by reading.
     fn flush(&mut self) {
-        while let Some((packet, fds)) = self.unsent.front() {
-            let fds: Vec<BorrowedFd<'_>> = fds.iter().map(|fd| fd.as_fd()).collect();
-            let send = |socket: &OwnedFd| channel::send(socket.as_fd(), packet, &fds);
-            match self.socket.try_io(Interest::WRITABLE, send) {
+        while let Some(next) = self.unsent.front() {
+            let fds: Vec<BorrowedFd<'_>> = next.fds.iter().map(|fd| fd.as_fd()).collect();
+            let send = |socket: &OwnedFd| channel::send(socket.as_fd(), &next.packet, &fds);
+            let sent = match self.socket.try_io(Interest::WRITABLE, send) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                _ => {
-                    self.unsent.pop_front();
+                sent => sent,
+            };
+            let serial = self.unsent.pop_front().and_then(|next| next.order);
+            let Some(serial) = serial else { continue };
+            match sent {
+                Ok(()) => {
+                    if let Some(entry) = self.entries.get_mut(&serial) {
+                        entry.sent = true;
+                    }
                 }
+                Err(error) if Lack::of(&error).is_some() => {
+                    let errno = error.raw_os_error().unwrap_or(libc::ENOMEM);
+                    self.refuse(serial, Refused::Failed(Step::Receive, errno));
+                }
+                Err(_) => {}
             }
         }
+    }
+
+    fn queue(&mut self, packet: Vec<u8>, fds: Vec<OwnedFd>, order: Option<u64>) {
+        self.unsent.push_back(Unsent { packet, fds, order });
     }
 
     /// Reads what the guard says; fails when it is gone.
@@ -261,7 +291,7 @@ impl Service {
             && started.send(Ok(pid)).is_err()
         {
             // Whoever asked has given up meanwhile.
-            self.unsent.push_back((wire::end(serial), Vec::new()));
+            self.queue(wire::end(serial), Vec::new(), None);
             self.flush();
         }
     }
@@ -297,7 +327,12 @@ impl Service {
         for entry in entries {
             let (left_behind, survivors) = ended.next().unwrap_or_default();
             if let State::Asked(started) = entry.state {
-                let _ = started.send(Err(Refused::GuardGone));
+                let why = if entry.sent {
+                    Refused::NoReport
+                } else {
+                    Refused::GuardGone
+                };
+                let _ = started.send(Err(why));
             }
             let _ = entry.exited.send(Exit {
                 status: Status::Unknown,

@@ -100,6 +100,48 @@ pub(super) fn reap(child: i32) -> Option<(i32, i32)> {
     }
 }
 
+/// Returns a child that has ended and leaves it unreaped; `None` while all of them run. Fails
+/// when there are no children.
+pub(super) fn peek_any() -> io::Result<Option<i32>> {
+    let info = wait_unreaped(libc::P_ALL, 0)?;
+    // SAFETY: waitid has filled it in for a child, or left the number zero.
+    let pid = unsafe { info.si_pid() };
+    Ok((pid != 0).then_some(pid))
+}
+
+/// Returns the raw wait status of this child if it has ended, and leaves it unreaped.
+pub(super) fn peek_status(child: i32) -> Option<i32> {
+    let info = wait_unreaped(libc::P_PID, child.unsigned_abs()).ok()?;
+    // SAFETY: waitid has filled both in for a child, or left them zero.
+    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+    let core = if info.si_code == libc::CLD_DUMPED {
+        0x80
+    } else {
+        0
+    };
+    (pid == child).then_some(match info.si_code {
+        libc::CLD_EXITED => (status & 0xff) << 8,
+        _ => (status & 0x7f) | core,
+    })
+}
+
+/// `waitid` for what has ended, without waiting and without reaping.
+fn wait_unreaped(kind: libc::idtype_t, id: libc::id_t) -> io::Result<libc::siginfo_t> {
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    loop {
+        // SAFETY: an all-zero siginfo is valid: no child.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the siginfo is ours. nix would lose a child that a real-time signal ended.
+        if unsafe { libc::waitid(kind, id, &raw mut info, flags) } == 0 {
+            return Ok(info);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
 /// The process group that the controlling terminal, if there is one, sends its signals to.
 pub(super) fn foreground_group() -> Option<i32> {
     let terminal = std::fs::File::open("/dev/tty").ok()?;

@@ -64,7 +64,8 @@ impl Process {
     }
 }
 
-/// The children of a process, of all its threads.
+/// The children of a process, of all its threads. Some are left out if one of its threads ends
+/// meanwhile; where that matters, [`children_by_parent`] finds all.
 pub(super) fn children(pid: i32) -> Vec<i32> {
     // The file needs CONFIG_PROC_CHILDREN, which nearly every kernel has.
     if !fs::exists("/proc/thread-self/children").unwrap_or(false) {
@@ -86,7 +87,12 @@ pub(super) fn children(pid: i32) -> Vec<i32> {
     found
 }
 
-fn children_by_parent(pid: i32) -> Vec<i32> {
+/// The children of a process, found by looking at all processes.
+///
+/// Slower than [`children`], and right also while threads of the process end: Linux then cuts the
+/// list of its threads short (`next_tid` in `fs/proc/base.c`) and gives the children of such a
+/// thread to another one.
+pub(super) fn children_by_parent(pid: i32) -> Vec<i32> {
     let Ok(all) = fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -154,6 +160,8 @@ pub(super) fn ticks_now() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::io::BufRead as _;
+
     use super::*;
 
     #[test]
@@ -173,21 +181,55 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_child_is_found_among_the_children_and_carries_its_marker() {
+    fn a_child_is_found_below_its_parent_and_carries_the_marker_of_its_run() {
+        // The parent is a process of one thread: where a thread ends while a process's threads
+        // are listed, the kernel leaves out the rest of them, and threads of tests end all the
+        // time. A shell that has printed has its environment; just after `spawn` it may not.
+        let mut shell = std::process::Command::new("sh")
+            .args(["-c", "sleep 60 & echo $!; wait"])
+            .env("CRONLATCH_RUN_ID", "some-run")
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("sh runs");
+        let parent = i32::try_from(shell.id()).expect("a pid");
+        let mut line = String::new();
+        let stdout = shell.stdout.take().expect("it is piped");
+        io::BufReader::new(stdout)
+            .read_line(&mut line)
+            .expect("the shell prints the number of its child");
+        let pid = line.trim().parse().expect("a pid");
+
+        assert_eq!(children(parent), [pid]);
+        assert_eq!(children_by_parent(parent), [pid]);
+        assert_eq!(marker(parent), Marker::Run(b"some-run".to_vec()));
+        let process = Process::read(pid).expect("it lives");
+        assert_eq!(process.parent, parent);
+        assert!(process.started <= ticks_now());
+        process.signal(libc::SIGKILL).expect("ours to kill");
+        shell.wait().expect("it ends");
+        assert_eq!(Process::read(pid), None);
+    }
+
+    #[test]
+    fn all_children_are_found_while_threads_of_their_parent_end() {
+        let me = i32::try_from(std::process::id()).expect("a pid");
+        let churn = std::thread::spawn(|| {
+            for _ in 0..2_000 {
+                std::thread::spawn(|| ()).join().expect("it does nothing");
+            }
+        });
         let mut child = std::process::Command::new("sleep")
             .arg("60")
-            .env("CRONLATCH_RUN_ID", "some-run")
             .spawn()
             .expect("sleep runs");
         let pid = i32::try_from(child.id()).expect("a pid");
-        let me = i32::try_from(std::process::id()).expect("a pid");
-        assert!(children(me).contains(&pid));
-        assert!(children_by_parent(me).contains(&pid));
-        assert_eq!(marker(pid), Marker::Run(b"some-run".to_vec()));
-        let process = Process::read(pid).expect("it lives");
-        assert!(process.started <= ticks_now());
-        process.signal(libc::SIGKILL).expect("ours to kill");
+        let mut looks = 0;
+        while !churn.is_finished() {
+            assert!(children_by_parent(me).contains(&pid), "look {looks}");
+            looks += 1;
+        }
+        assert!(looks > 0);
+        child.kill().expect("ours to kill");
         child.wait().expect("it ends");
-        assert_eq!(Process::read(pid), None);
     }
 }

@@ -82,6 +82,7 @@ pub(super) enum Step {
     Nice,
     Dir,
     Run,
+    Cgroup,
 }
 
 impl Step {
@@ -98,6 +99,7 @@ impl Step {
             Self::Nice,
             Self::Dir,
             Self::Run,
+            Self::Cgroup,
         ]
         .into_iter()
         .find(|step| *step as u8 == code)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::redis::{ClusterStore, RedisStore};
 use super::redlock::RedlockStore;
 use super::settings::StoreSettings;
+#[cfg(feature = "sqlite")]
 use super::sqlite::SqliteStore;
 use super::{Store, StoreError};
 
@@ -13,7 +14,14 @@ use super::{Store, StoreError};
 pub fn open(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError> {
     match settings {
         StoreSettings::Redis(settings) => Ok(Arc::new(RedisStore::new(settings)?)),
+        #[cfg(feature = "sqlite")]
         StoreSettings::Sqlite { path } => Ok(Arc::new(SqliteStore::new(path)?)),
+        #[cfg(not(feature = "sqlite"))]
+        StoreSettings::Sqlite { path } => Err(StoreError::refused(format!(
+            "sqlite:{}: this program was built without the embedded store (the feature `sqlite` of \
+             cronlatch)",
+            path.display()
+        ))),
         StoreSettings::Sentinel(settings) => Ok(Arc::new(RedisStore::watched(settings))),
         StoreSettings::Redlock(settings) => Ok(Arc::new(RedlockStore::new(settings)?)),
         StoreSettings::Cluster(settings) => Ok(Arc::new(ClusterStore::new(settings)?)),

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::KeyFault;
 use crate::names::{HostName, JobName, RunId};
 use crate::time::Timestamp;
 
@@ -19,6 +20,28 @@ pub enum Kind {
     Manual,
     /// After waiting for an earlier run (`on_overlap: queue` or `wait`).
     Queue,
+}
+
+impl Kind {
+    const WORDS: [(Self, &'static str); 5] = [
+        (Self::Schedule, "schedule"),
+        (Self::CatchUp, "catch_up"),
+        (Self::Rerun, "rerun"),
+        (Self::Manual, "manual"),
+        (Self::Queue, "queue"),
+    ];
+
+    /// The word for it in the history and in the ledger.
+    pub fn word(self) -> &'static str {
+        let found = Self::WORDS.iter().find(|(kind, _)| *kind == self);
+        found.map_or("schedule", |(_, word)| word)
+    }
+
+    /// The kind that a word stands for.
+    pub fn of_word(word: &str) -> Option<Self> {
+        let found = Self::WORDS.iter().find(|(_, known)| *known == word);
+        found.map(|(kind, _)| *kind)
+    }
 }
 
 /// How it ended. These words are an interface (`history --json`).
@@ -98,6 +121,15 @@ pub struct Record {
     pub fence: Option<u64>,
     /// The last lines of output.
     pub output_tail: Option<String>,
+}
+
+/// What a store returns of a job's history.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct History {
+    /// The records that can be read, newest first.
+    pub records: Vec<Record>,
+    /// The entries that cannot be read. The others are not affected by them.
+    pub unreadable: Vec<KeyFault>,
 }
 
 mod as_text {

@@ -1,8 +1,10 @@
 //! What a store answers.
 
+use std::fmt;
 use std::time::Duration;
 
-use super::request::{Fingerprint, HostInfo};
+use super::record::Kind;
+use super::request::{Fingerprint, HostInfo, LockRef};
 use crate::names::{JobName, RunId};
 use crate::time::Timestamp;
 
@@ -45,8 +47,33 @@ pub enum ClaimReply {
     Unknown,
     /// The deadline has passed; recorded as `missed`, and `last` moved over it.
     TooLate,
+    /// The deadline has passed and nothing was decided ([`super::Late::Leave`]).
+    Stale,
+    /// The ledger is ahead of the store's clock: that clock was set back, or was wrong once. The
+    /// job waits until the clock has caught up with the ledger.
+    Ahead {
+        /// How far the ledger is ahead.
+        by: Duration,
+    },
+    /// The occurrence waits, or another one must run before it.
+    Waits {
+        /// The first of the waiting list: the only one that a claim is granted for.
+        head: Head,
+        /// Whether the claimed occurrence is in the ledger now. If not, it is to be claimed again
+        /// once the head has been decided.
+        entered: bool,
+        /// The holder of the lock; `None` when the lock is free.
+        by: Option<String>,
+        /// How long that lease lasts unless renewed; zero when the lock is free, `None` when its
+        /// key has no TTL at all.
+        remaining: Option<Duration>,
+    },
+    /// The queue is full: the occurrence was recorded as `skipped`, and `last` moved over it.
+    QueueFull,
+    /// The ranges of [`super::What::Drops`] are recorded.
+    Dropped,
     /// Another lease holds the lock. With [`super::Overlap::Skip`] the occurrence was recorded as
-    /// `skipped` and `last` moved; with `Wait` nothing was changed.
+    /// `skipped` and `last` moved.
     Held {
         /// The holder: the host of its token, or a foreign value (at most 100 characters).
         by: String,
@@ -56,6 +83,22 @@ pub enum ClaimReply {
     },
     /// This token finished before: the claim is a late copy, and nothing happens.
     Finished,
+    /// The job uses another lock by now, and its ledger lies there. Nothing was changed.
+    Moved {
+        /// That lock.
+        to: LockRef,
+    },
+}
+
+/// The first occurrence of a job's waiting list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Head {
+    /// The occurrence.
+    pub scheduled_at: Timestamp,
+    /// How its run will be recorded.
+    pub kind: Kind,
+    /// When it is too late to start it.
+    pub deadline: Timestamp,
 }
 
 /// What the ledger knows of an occurrence that is decided.
@@ -90,12 +133,35 @@ pub enum RenewReply {
 }
 
 /// The answer to `finish`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FinishReply {
     /// The lock was ours and is free.
     Released,
     /// The lock was not ours any more; record and verdict are written all the same.
     Lost,
+    /// The ledger has moved: the request is to be sent again, for this lock. Stores do that
+    /// themselves and never return it.
+    Moved {
+        /// The lock that the job uses by now.
+        to: LockRef,
+    },
+}
+
+/// The answer to `forget`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Forgotten {
+    /// Nothing of it is left.
+    Done {
+        /// How many keys or rows were deleted.
+        entries: u64,
+    },
+    /// A lease is held, and nothing was changed.
+    Held {
+        /// The host of its token, or a foreign value.
+        by: String,
+        /// How long it lasts; `None` without TTL.
+        remaining: Option<Duration>,
+    },
 }
 
 /// A job's ledger as registered.
@@ -108,8 +174,12 @@ pub struct Registered {
     pub now: Timestamp,
     /// A run that is open, this host's or another's.
     pub open: Option<OpenRun>,
+    /// The first of the job's waiting list.
+    pub head: Option<Head>,
     /// How long claims wait yet, because the store is new or may have lost data; usually zero.
     pub recovering: Duration,
+    /// The job uses another lock by now: this ledger counts no longer.
+    pub moved: bool,
 }
 
 /// What a store says of its own data.
@@ -131,6 +201,43 @@ pub struct NodeCondition {
     pub node: String,
     /// Whether it counts.
     pub standing: NodeStanding,
+    /// How far its clock is from the one that decides what is due, the lower median of the clocks
+    /// of all nodes that answer. `None` when it does not answer.
+    pub clock: Option<NodeClock>,
+}
+
+/// How far a node's clock is from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeClock {
+    /// In milliseconds; positive when the node is ahead.
+    pub offset_ms: i64,
+    /// The measurement may be wrong by this much: half of its round trip.
+    pub error: Duration,
+}
+
+impl NodeClock {
+    /// Whether the clocks certainly differ by more than `limit`.
+    pub fn exceeds(self, limit: Duration) -> bool {
+        Duration::from_millis(self.offset_ms.unsigned_abs()).saturating_sub(self.error) > limit
+    }
+
+    /// Whether the clocks certainly differ by no more than `limit`.
+    pub fn is_within(self, limit: Duration) -> bool {
+        Duration::from_millis(self.offset_ms.unsigned_abs()) + self.error <= limit
+    }
+}
+
+/// `2.1 s ahead of`, `0.3 s behind`.
+impl fmt::Display for NodeClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = Duration::from_millis(self.offset_ms.unsigned_abs()).as_secs_f64();
+        let side = if self.offset_ms < 0 {
+            "behind"
+        } else {
+            "ahead of"
+        };
+        write!(f, "{seconds:.1} s {side}")
+    }
 }
 
 /// Whether a node counts in a majority.
@@ -199,6 +306,8 @@ pub struct JobReport {
     pub last: Option<Timestamp>,
     /// Its open run.
     pub open: Option<OpenRun>,
+    /// The occurrences that wait, in the order in which they will run.
+    pub waiting: Vec<Head>,
     /// Who holds its lock, cronlatch or not.
     pub holder: Option<LockHolder>,
     /// The last fencing token given out under its lock.
@@ -214,4 +323,35 @@ pub struct HostReport {
     pub info: HostInfo,
     /// The store's clock when it last did.
     pub seen_at: Timestamp,
+}
+
+/// How far a host has read the announcements of returned occurrences.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Numbers the connections; 0 before the first.
+    connection: u64,
+    /// Messages of that connection.
+    count: u64,
+}
+
+impl Seen {
+    /// So many messages of this connection were read.
+    pub(crate) fn at(connection: u64, count: u64) -> Self {
+        Self { connection, count }
+    }
+
+    /// Returns how many messages came until `later`; `None` when some may have been missed.
+    pub(crate) fn new_until(&self, later: &Self) -> Option<u64> {
+        let same = self.connection == later.connection;
+        same.then(|| later.count.saturating_sub(self.count))
+    }
+}
+
+/// The jobs of which other hosts have returned occurrences undecided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Returned {
+    /// These; empty when there are none.
+    Jobs(Vec<JobName>),
+    /// Any may be concerned.
+    Any,
 }

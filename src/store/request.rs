@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
+use super::nodes::StoreNodes;
 use super::record::{Kind, Outcome, Range, Record};
+use super::registry::HeldJob;
 use crate::names::{HostName, JobName, LockName, RunId, Token};
 use crate::time::Timestamp;
 
@@ -58,17 +62,109 @@ impl Lock {
     }
 }
 
+/// A lock as ledgers name it: without the question whether it excludes anything.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LockRef {
+    /// The name, or the raw key.
+    pub name: String,
+    /// Whether it is a raw key.
+    pub raw: bool,
+}
+
+impl LockRef {
+    /// The reference to a lock.
+    pub fn of(lock: &Lock) -> Self {
+        Self {
+            name: lock.name.clone(),
+            raw: matches!(lock.key, LockKey::Raw(_)),
+        }
+    }
+
+    /// Whether it refers to `lock`.
+    pub fn is(&self, lock: &Lock) -> bool {
+        self.name == lock.name && self.raw == matches!(lock.key, LockKey::Raw(_))
+    }
+
+    /// The lock, as one that excludes.
+    pub fn lock(&self) -> Lock {
+        Lock {
+            name: self.name.clone(),
+            key: if self.raw {
+                LockKey::Raw(self.name.clone())
+            } else {
+                LockKey::Named
+            },
+            exclusive: true,
+        }
+    }
+}
+
 /// The identity of a schedule: changes whenever the instants it names may change.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Fingerprint(pub String);
 
 /// What to do when the lock is held, decided inside the claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Overlap {
     /// The occurrence is skipped, recorded, and `last` moves over it.
     Skip,
-    /// Nothing is decided: the host asks again (`on_overlap: wait` and `queue`).
+    /// The occurrence waits in the ledger and takes the place of those that yield to it, which
+    /// are recorded as superseded (`on_overlap: wait`).
     Wait,
+    /// The occurrence waits in the ledger behind those that wait already. If `limit` of them
+    /// wait, it is skipped and recorded (`on_overlap: queue`, `catch_up: all`).
+    Queue {
+        /// At most this many occurrences wait, reruns not counted.
+        limit: u32,
+    },
+}
+
+/// What a claim does with an occurrence whose deadline has passed by the time the store executes
+/// the claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Late {
+    /// Records it as missed.
+    Miss,
+    /// Treats it as a catch-up run with its own deadline.
+    CatchUp {
+        /// The end of the catch-up window; past it, the occurrence is recorded as missed.
+        until: Timestamp,
+        /// `catch_up: latest`: when the following occurrence may start. From then on this one
+        /// is not the newest any more, and is recorded as missed.
+        newer: Option<Timestamp>,
+    },
+    /// Decides nothing: the host has another plan for it (`on_store_down: run` or `skip`).
+    Leave,
+}
+
+/// What the ledger keeps of the claim that a run was granted for: enough to put the occurrence
+/// back into the waiting list, or to run it again, when its host gives it back or dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Terms {
+    /// When it is too late to start the occurrence.
+    pub deadline: Timestamp,
+    /// How long after a crash it may be run again.
+    pub rerun_window: Duration,
+    /// How many reruns are allowed (`max_reruns`); 0 without `on_crash: rerun`.
+    pub max_reruns: u32,
+    /// How many attempts are allowed in all, reruns included (`retry.attempts`); 0: no limit.
+    pub max_attempts: u32,
+    /// How many reruns there were.
+    pub reruns: u32,
+    /// Whether it gives way to a newer occurrence while it waits.
+    pub yields: bool,
+}
+
+impl Terms {
+    /// The terms of a run that is never run again and never put back: a manual one.
+    pub const NONE: Self = Self {
+        deadline: Timestamp::from_millis(0),
+        rerun_window: Duration::ZERO,
+        max_reruns: 0,
+        max_attempts: 0,
+        reruns: 0,
+        yields: false,
+    };
 }
 
 /// Occurrences that policy drops, recorded as one ranged record before the claim goes on.
@@ -99,9 +195,16 @@ pub struct Due {
     /// The answer to a `Gap`: what of it policy drops. Applied only if the ledger still stands
     /// at `if_last`; with it, `prev` is not judged again.
     pub gap: Option<GapAnswer>,
-    /// `on_crash: rerun` — how many reruns are allowed. A claim for an occurrence whose run is
-    /// open under a lease that is over takes it again, with the next attempt.
+    /// What happens if the store executes the claim after `deadline`.
+    pub late: Late,
+    /// `on_crash: rerun`: how many reruns are allowed. A run whose lease ends without a result
+    /// then stands at the head of the waiting list.
     pub max_reruns: u32,
+    /// `retry.attempts`: how many attempts are allowed in all, reruns included; 0 means that only
+    /// `max_reruns` limits them.
+    pub max_attempts: u32,
+    /// How long after the end of a crashed run's lease it may be run again.
+    pub rerun_window: Duration,
 }
 
 /// How a host answers `Gap`.
@@ -151,6 +254,30 @@ pub enum What {
         /// How many records the job's history keeps.
         keep: u32,
     },
+    /// Occurrences that policy drops while none is to be run: skips during an outage of the
+    /// store, misses under `catch_up: none`. Takes no lock.
+    Drops {
+        /// The job.
+        job: JobName,
+        /// The schedule that names the occurrences.
+        fingerprint: Fingerprint,
+        /// The ranges, and the watermark that they were computed from.
+        answer: GapAnswer,
+        /// How many records the job's history keeps.
+        keep: u32,
+    },
+}
+
+impl What {
+    /// The job whose ledger the claim concerns; `None` for a bare lock.
+    pub fn job(&self) -> Option<&JobName> {
+        match self {
+            Self::Lock => None,
+            Self::Manual { job } | Self::Occurrence { job, .. } | Self::Drops { job, .. } => {
+                Some(job)
+            }
+        }
+    }
 }
 
 /// One lease to extend.
@@ -201,6 +328,21 @@ pub struct RunTenure {
     pub kind: Kind,
     /// When it began, by the clock of its host.
     pub started_at: Timestamp,
+    /// What the claim asked for.
+    pub terms: Terms,
+}
+
+/// The start of a further attempt of a run, told to the ledger before the attempt starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    /// The lock.
+    pub lock: Lock,
+    /// The token of the claim.
+    pub token: Token,
+    /// The job.
+    pub job: JobName,
+    /// The attempt that is about to start.
+    pub attempt: u32,
 }
 
 /// The end of a run, or of a claim that nobody will use.
@@ -215,9 +357,8 @@ pub struct Finish {
     pub record: Option<Record>,
     /// The job whose open run this token may have; `None` for a bare lock.
     pub job: Option<JobName>,
-    /// True when the claim is given up before anything ran: an open run of this token is closed
-    /// **and its occurrence given back** (`last` returns to what it was), so that another host
-    /// may take it.
+    /// True when the claim is given up before anything ran: an open run of this token is closed and
+    /// its occurrence returns to the waiting list, so that another host may take it.
     pub give_back: bool,
     /// How many records the job's history keeps.
     pub keep: u32,
@@ -234,6 +375,19 @@ pub struct Settle {
     pub run_id: RunId,
     /// How many records the job's history keeps.
     pub keep: u32,
+}
+
+/// Asks that all that is kept of a job be deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forget {
+    /// The job.
+    pub job: JobName,
+    /// Its lock.
+    pub lock: Lock,
+    /// Whether the lock's state goes too: no other job uses the lock.
+    pub with_lock: bool,
+    /// Whether to do it although a lease is held. The lease itself stays.
+    pub although_held: bool,
 }
 
 /// A job as a host's list has it.
@@ -269,4 +423,12 @@ pub struct HostInfo {
     pub started_at: Timestamp,
     /// Its clock less the store's, in milliseconds, when it was last measured.
     pub clock_offset_ms: Option<i64>,
+    /// What it has run out of, so that it starts no jobs; `None` while it starts them.
+    pub lacks: Option<String>,
+    /// Jobs of which it claims nothing while other hosts use another lock.
+    pub held_back: Vec<HeldJob>,
+    /// The servers that it lets decide; `None` if that is not known.
+    pub nodes: Option<StoreNodes>,
+    /// Why it claims nothing: other hosts let other servers decide. `None` while it claims.
+    pub waits: Option<String>,
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fingerprint, HostInfo};
+use super::{Fingerprint, HeldJob, HostInfo, StoreNodes};
 use crate::names::{HostName, InvalidName};
 use crate::time::Timestamp;
 
@@ -19,6 +19,14 @@ pub(super) struct Word {
     /// Earlier versions did not measure it.
     #[serde(default)]
     clock_offset_ms: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lacks: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    held_back: Vec<HeldJob>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nodes: Option<StoreNodes>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    waits: Option<String>,
 }
 
 impl Word {
@@ -32,6 +40,10 @@ impl Word {
             draining: info.draining,
             started_at: info.started_at,
             clock_offset_ms: info.clock_offset_ms,
+            lacks: info.lacks.clone(),
+            held_back: info.held_back.clone(),
+            nodes: info.nodes.clone(),
+            waits: info.waits.clone(),
         }
     }
 
@@ -45,6 +57,10 @@ impl Word {
             draining: self.draining,
             started_at: self.started_at,
             clock_offset_ms: self.clock_offset_ms,
+            lacks: self.lacks,
+            held_back: self.held_back,
+            nodes: self.nodes,
+            waits: self.waits,
         })
     }
 }

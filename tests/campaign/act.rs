@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::fault::{Fault, Reach, Trouble};
+use crate::fault::{Fault, JOINS, Reach, Trouble};
 use crate::fleet::{Fleet, HOSTS};
+use crate::ground::Kind;
 use crate::list::SHARED_KEY;
 use crate::net::{Party, Way};
 use crate::plan::Planned;
+use crate::support::RedisServer;
 
 /// How long an outsider wants the lock for, in milliseconds: longer than it keeps it.
 const OUTSIDER_TTL: &str = "2800";
@@ -29,6 +31,7 @@ impl Fleet {
             Fault::PauseHost(host) => self.signal(host, Signal::SIGSTOP),
             Fault::KillHost(host) => self.kill(host),
             Fault::RestartHost(host) => self.signal(host, Signal::SIGTERM),
+            Fault::Join => self.start_host(JOINS),
             Fault::StepClock(host, step) => self.step_clock(host, step),
             Fault::Net(host, reach, trouble) => self.set_net(host, reach, Some(trouble)),
             Fault::PauseServer(at) => self.ground.servers()[at].pause(),
@@ -48,11 +51,15 @@ impl Fleet {
                 self.isolate(at, Way::Late);
                 self.keep_to(host, at, Way::Late);
             }
+            Fault::Halve(at) => self.halve(at, Way::Late),
+            Fault::VanishReplicas => self.vanish_replicas(),
             Fault::Outsider => {
                 let token = outsider(planned);
                 let take = ["SET", SHARED_KEY, &token, "NX", "PX", OUTSIDER_TTL];
                 (0..self.ground.servers().len()).for_each(|at| self.try_on(at, &take));
             }
+            // Nobody plans it.
+            Fault::Starved => {}
             Fault::PauseHolder => self.pause_holder(),
             Fault::LoseUnderHolder => self.lose_under_holder(),
             Fault::SplitHolder => self.split_holder(),
@@ -67,6 +74,10 @@ impl Fleet {
             Fault::RestartHost(host) => {
                 self.await_exit(host);
                 self.start_host(host);
+            }
+            Fault::Join => {
+                self.signal(JOINS, Signal::SIGTERM);
+                self.await_exit(JOINS);
             }
             Fault::StepClock(host, _) => self.step_clock(host, 0),
             Fault::Net(host, reach, _) => self.set_net(host, reach, None),
@@ -86,6 +97,8 @@ impl Fleet {
                 self.isolate(at, Way::Open);
                 self.keep_to(host, at, Way::Open);
             }
+            Fault::Halve(at) => self.halve(at, Way::Open),
+            Fault::VanishReplicas => self.bring_replicas_back(),
             Fault::Outsider => {
                 let give = ["EVAL", GIVE_BACK, "1", SHARED_KEY, &outsider(planned)];
                 (0..self.ground.servers().len()).for_each(|at| self.try_on(at, &give));
@@ -95,6 +108,7 @@ impl Fleet {
             | Fault::ForgetScripts(_)
             | Fault::FlushServer(_)
             | Fault::FailOver(_)
+            | Fault::Starved
             | Fault::PauseHolder
             | Fault::LoseUnderHolder
             | Fault::SplitHolder => {}
@@ -138,6 +152,48 @@ impl Fleet {
         for sentinel in 0..self.ground.sentinels() {
             net.set(Party::Sentinel(sentinel), &own, way);
         }
+    }
+
+    /// Cuts half of the servers, from this one on, off from the other half.
+    fn halve(&self, first: usize, way: Way) {
+        let count = self.ground.servers().len();
+        let (one, other): (Vec<usize>, Vec<usize>) =
+            (0..count).partition(|at| (at + count - first) % count < count / 2);
+        for (from, to) in one
+            .iter()
+            .flat_map(|a| other.iter().flat_map(move |b| [(*a, *b), (*b, *a)]))
+        {
+            let doors = self.ground.doors_of(to);
+            self.ground.net().set(Party::Server(from), &doors, way);
+        }
+    }
+
+    fn vanish_replicas(&mut self) {
+        let is_replica = |server: &RedisServer| {
+            let role = server.try_command(&["ROLE"]);
+            role.is_ok_and(|role| format!("{role:?}").contains("slave"))
+        };
+        let servers = self.ground.servers().iter().enumerate();
+        self.vanished = servers
+            .filter(|(_, server)| is_replica(server))
+            .map(|(at, _)| at)
+            .collect();
+        for at in &self.vanished {
+            self.ground.servers_mut()[*at].stop();
+        }
+    }
+
+    /// As replicas of whoever is master now; those of a Cluster remember of whom.
+    fn bring_replicas_back(&mut self) {
+        let master = self.ground.master();
+        for at in std::mem::take(&mut self.vanished) {
+            self.ground.servers_mut()[at].lose();
+            if let (Kind::Sentinel, Some(master)) = (self.ground.kind(), master) {
+                let port = self.ground.port_of(master).to_string();
+                self.try_on(at, &["REPLICAOF", "127.0.0.1", &port]);
+            }
+        }
+        self.ground.register();
     }
 
     /// Leaves a host with the way to one server.

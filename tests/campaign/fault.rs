@@ -11,6 +11,8 @@ pub(crate) enum Fault {
     KillHost(usize),
     /// The daemon is told to drain, and started again.
     RestartHost(usize),
+    /// A host that was not there joins the fleet, and leaves it again.
+    Join,
     /// The daemon's clock is set so many milliseconds on, or back, and set right again.
     StepClock(usize, i64),
     /// The ways of a host fail.
@@ -35,6 +37,13 @@ pub(crate) enum Fault {
     Isolate(usize),
     /// As `Isolate`, and this host reaches no other server.
     Split(usize, usize),
+    /// The servers are cut into two halves that do not reach each other; one begins here. Hosts reach
+    /// all.
+    Halve(usize),
+    /// All servers that are replicas at this moment are killed, and come back.
+    VanishReplicas,
+    /// Unplanned: this machine had no processor time for anybody.
+    Starved,
     /// Another program takes the lock that it shares with a job, as the usual recipe says.
     Outsider,
     /// Aimed: the daemon whose run of `long` has just begun is stopped until its lease is over and
@@ -85,6 +94,9 @@ const TROUBLES: [Trouble; 7] = [
     Trouble::HalfOpen,
 ];
 
+/// The number of the host that joins and leaves, after those that are there from the start.
+pub(crate) const JOINS: usize = 3;
+
 /// How far a clock is set: around the TTL, and beyond what is accepted of a host at all.
 const STEPS: [i64; 4] = [-5_000, 1_200, 4_000, 45_000];
 
@@ -98,6 +110,8 @@ impl Fault {
             Self::KillHost(host),
             Self::KillHost(host),
             Self::RestartHost(host),
+            Self::RestartHost(host),
+            Self::Join,
         ];
         if kind == Kind::Sqlite {
             return all;
@@ -135,12 +149,18 @@ impl Fault {
                 Self::Outsider,
             ]);
             if kind.fails_over() {
-                all.push(Self::FailOver(server));
+                all.extend([
+                    Self::FailOver(server),
+                    Self::Isolate(server),
+                    Self::Split(server, server % hosts),
+                ]);
             }
-            if kind.waits_for_replicas() {
-                all.push(Self::Isolate(server));
-                all.push(Self::Split(server, server % hosts));
-            }
+        }
+        if kind.fails_over() {
+            all.extend([Self::VanishReplicas, Self::VanishReplicas]);
+        }
+        if kind == Kind::Cluster {
+            all.extend((0..kind.servers()).map(Self::Halve));
         }
         all
     }
@@ -152,7 +172,7 @@ impl Fault {
         if kind == Kind::Redis {
             all.push(Self::LoseUnderHolder);
         }
-        if kind.waits_for_replicas() {
+        if kind == Kind::Sentinel {
             all.push(Self::SplitHolder);
         }
         all
@@ -174,6 +194,7 @@ impl Fault {
             | Self::RestartHost(host)
             | Self::StepClock(host, _)
             | Self::Net(host, ..) => Some(host),
+            Self::Join => Some(JOINS),
             _ => None,
         }
     }
@@ -196,6 +217,8 @@ impl Fault {
             | Self::FailOver(_)
             | Self::Isolate(_)
             | Self::Split(..)
+            | Self::Halve(_)
+            | Self::Starved
             | Self::SplitHolder => kind.fails_over(),
             _ => false,
         }
@@ -208,6 +231,8 @@ impl Fault {
             | Self::StallServer(_)
             | Self::Isolate(_)
             | Self::Split(..)
+            | Self::Halve(_)
+            | Self::Starved
             | Self::SplitHolder => true,
             Self::Net(_, _, trouble) => trouble != Trouble::CutReply,
             _ => false,
@@ -225,8 +250,10 @@ impl Fault {
             | Self::FailOver(_) => (10, 11),
             Self::KillHost(_) | Self::RestartHost(_) | Self::LoseServer(_) => (100, 2_000),
             Self::RewindServer(_) => (300, 3_000),
+            Self::Join => (2_000, 8_000),
             Self::PauseServer(_) | Self::StallServer(_) => (300, 4_500),
             Self::Outsider => (500, 2_500),
+            Self::VanishReplicas => (500, 8_000),
             // As long as it may wait for its moment, and a bit more than it then takes.
             Self::PauseHolder | Self::LoseUnderHolder => (15_000, 15_001),
             Self::SplitHolder => (23_000, 23_001),

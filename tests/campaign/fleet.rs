@@ -7,21 +7,28 @@ use chrono::Utc;
 use cronlatch::store::Record;
 use nix::sys::signal::Signal;
 
-use crate::checker::{Death, JobRule, Sighting};
-use crate::ground::{Ground, Kind, SERVER_CLOCKS};
-use crate::list;
+use crate::checker::{Death, JobRule, Sighting, Verdicts};
+use crate::fault::JOINS;
+use crate::ground::{Ground, Kind};
+use crate::list::{self, Jobs, List};
 use crate::net::Party;
 use crate::support::{Daemon, RunLog, cronlatch, faketime, wait_for};
 use crate::watch::Watch;
 
-/// The hosts and how many milliseconds their clocks are off; hosts that share a file share a clock.
+/// The hosts that are there from the start, and how many milliseconds their clocks are off; hosts that share a file share a clock.
 pub(crate) const HOSTS: [(&str, i64); 3] = [("ahead", 700), ("true", 0), ("behind", -1_500)];
+
+/// The same, and the host that joins and leaves ([`JOINS`]).
+const ALL_HOSTS: [(&str, i64); 4] = [HOSTS[0], HOSTS[1], HOSTS[2], ("joins", 300)];
+const _: () = assert!(ALL_HOSTS.len() == JOINS + 1);
 
 #[derive(Debug, Default)]
 struct Host {
     daemon: Option<Daemon>,
     /// What those before it logged.
     logs: String,
+    /// How many there were before it.
+    starts: usize,
 }
 
 /// The whole of it.
@@ -29,11 +36,16 @@ struct Host {
 pub(crate) struct Fleet {
     hosts: Vec<Host>,
     pub(super) ground: Ground,
+    jobs: Jobs,
     log: RunLog,
     /// The list, for those who read the history, and the hosts' clocks.
     files: tempfile::TempDir,
     watch: Watch,
     deaths: Vec<Death>,
+    /// The servers that are away because they were replicas.
+    pub(super) vanished: Vec<usize>,
+    /// The panics of commands.
+    panicked: Vec<String>,
     /// Every record that was ever read, as it was read last.
     records: BTreeMap<Identity, Record>,
 }
@@ -48,27 +60,38 @@ pub(crate) fn now() -> i64 {
 
 impl Fleet {
     /// Starts the daemons; all are ready, and their clocks are off as said.
-    pub(crate) fn start(ground: Ground) -> Self {
+    pub(crate) fn start(ground: Ground, jobs: Jobs) -> Self {
         let mut fleet = Self {
-            hosts: HOSTS.map(|_| Host::default()).into(),
+            hosts: ALL_HOSTS.map(|_| Host::default()).into(),
             ground,
+            jobs,
             log: RunLog::new(),
             files: tempfile::tempdir().expect("a temporary directory"),
             watch: Watch::default(),
             deaths: Vec::new(),
+            vanished: Vec::new(),
+            panicked: Vec::new(),
             records: BTreeMap::new(),
         };
-        let list = list::text(&fleet.ground, &fleet.log);
+        let list = fleet.list(List::Whole);
         std::fs::write(fleet.files.path().join("jobs.yaml"), list).expect("a writable directory");
         fleet.start_watch();
         for host in 0..HOSTS.len() {
             fleet.start_host(host);
         }
-        for host in &mut fleet.hosts {
+        for host in &mut fleet.hosts[..HOSTS.len()] {
             let daemon = host.daemon.as_mut().expect("it was just started");
             daemon.wait_ready();
         }
         fleet
+    }
+
+    fn list(&self, which: List) -> String {
+        list::text(&self.ground.section(), &self.jobs, &self.log, which)
+    }
+
+    pub(crate) fn jobs(&self) -> &Jobs {
+        &self.jobs
     }
 
     fn start_watch(&mut self) {
@@ -76,7 +99,7 @@ impl Fleet {
         for (at, server) in self.ground.servers().iter().enumerate() {
             let name = format!("server {at}");
             self.watch
-                .redis(&name, server.socket(), SERVER_CLOCKS[at], &locks);
+                .redis(&name, server.socket(), self.ground.clocks()[at], &locks);
         }
         if let Some(file) = self.ground.file() {
             self.watch.file(file, &locks);
@@ -92,8 +115,11 @@ impl Fleet {
     }
 
     pub(super) fn start_host(&mut self, host: usize) {
-        let (name, shift) = HOSTS[host];
-        let mut daemon = Daemon::on(name, list::text(&self.ground, &self.log));
+        let (name, shift) = ALL_HOSTS[host];
+        // Each start of a host changes its list.
+        let which = [List::First, List::Changed][self.hosts[host].starts % 2];
+        self.hosts[host].starts += 1;
+        let mut daemon = Daemon::on(name, self.list(which));
         if self.ground.kind() != Kind::Sqlite {
             daemon = daemon.clock_shifted_by(shift).clock_in(self.clock(host));
         }
@@ -104,12 +130,12 @@ impl Fleet {
     }
 
     fn clock(&self, host: usize) -> PathBuf {
-        self.files.path().join(HOSTS[host].0)
+        self.files.path().join(ALL_HOSTS[host].0)
     }
 
     /// Sets a host's clock so far on from where it usually is.
     pub(super) fn step_clock(&self, host: usize, step: i64) {
-        faketime::set(&self.clock(host), HOSTS[host].1 + step);
+        faketime::set(&self.clock(host), ALL_HOSTS[host].1 + step);
     }
 
     fn daemon(&self, host: usize) -> &Daemon {
@@ -148,7 +174,7 @@ impl Fleet {
             return;
         };
         self.deaths.push(Death {
-            host: HOSTS[host].0.to_owned(),
+            host: ALL_HOSTS[host].0.to_owned(),
             pid: daemon.pid(),
             at: now(),
         });
@@ -167,7 +193,12 @@ impl Fleet {
                     .map(cronlatch::time::Timestamp::millis)
                     .max()
             };
-            let least = list::JOBS.iter().map(newest).min()??;
+            let read = self
+                .jobs
+                .rules
+                .iter()
+                .filter(|job| job.verdicts == Verdicts::All);
+            let least = read.map(newest).min()??;
             (least >= at).then_some(least)
         })
     }
@@ -182,11 +213,14 @@ impl Fleet {
             let exit = daemon.expect("all run").wait_exit();
             assert!(exit.success(), "the drain ended with {exit}");
         }
-        self.collect();
+        wait_for("the history can be read after the drain", || {
+            self.collect().then_some(())
+        });
     }
 
-    /// Reads the history: what a store has on record now may be lost with its data.
-    pub(crate) fn collect(&mut self) {
+    /// Reads the history: what a store has on record now may be lost with its data. Returns whether
+    /// the store told all of it.
+    pub(crate) fn collect(&mut self) -> bool {
         let list = self.files.path().join("jobs.yaml");
         let said = cronlatch(&[
             "history",
@@ -196,9 +230,12 @@ impl Fleet {
             "--config",
             &list.display().to_string(),
         ]);
+        if said.stderr.contains("panicked at") {
+            self.panicked.push(format!("history: {}", said.stderr));
+        }
         if said.code() != 0 {
             // The store may be away for a moment; who waits for something asks again.
-            return;
+            return false;
         }
         for line in said.stdout.lines() {
             let record: Record = serde_json::from_str(line).expect("a record a line");
@@ -207,6 +244,20 @@ impl Fleet {
             let identity = (record.job.as_str().to_owned(), at, run);
             self.records.insert(identity, record);
         }
+        true
+    }
+
+    /// The panics of the network and of all daemons, guards and commands.
+    pub(crate) fn panics(&self) -> Vec<String> {
+        let mut panics = self.ground.net().panics();
+        for (host, (name, _)) in self.hosts.iter().zip(ALL_HOSTS) {
+            let now = host.daemon.as_ref().map(Daemon::log).unwrap_or_default();
+            let lines = host.logs.lines().chain(now.lines());
+            let panicked = lines.filter(|line| line.contains("panicked at"));
+            panics.extend(panicked.map(|line| format!("{name}: {line}")));
+        }
+        panics.extend_from_slice(&self.panicked);
+        panics
     }
 
     /// What became of it all: the records, what was seen of the locks, and who died.
@@ -221,7 +272,7 @@ impl Fleet {
     /// What all daemons logged, host by host, around an instant (by their clocks).
     pub(crate) fn logs_around(&self, at: i64) -> String {
         let mut text = String::new();
-        for (host, (name, shift)) in self.hosts.iter().zip(HOSTS) {
+        for (host, (name, shift)) in self.hosts.iter().zip(ALL_HOSTS) {
             let now = host.daemon.as_ref().map(Daemon::log).unwrap_or_default();
             text += &format!("--- log of {name} ---\n");
             let near = |line: &&str| {

@@ -6,14 +6,30 @@ use crate::net::{Door, Net, Party};
 use crate::support::cluster::{Cluster, PRIMARIES, Replicas};
 use crate::support::redis::PASSWORD;
 use crate::support::sentinel::{self, MASTER, Sentinel, Watched};
-use crate::support::{RedisServer, cronlatch};
+use crate::support::{RedisServer, cronlatch, wait_for};
 
 /// The kinds there are, as `KIND` names them.
 pub(crate) const KINDS: [&str; 5] = ["redis", "sqlite", "sentinel", "cluster", "redlock"];
 
-/// How many milliseconds the clocks of the servers are off; they agree within less than a second,
-/// as servers that can replace one another must.
-pub(crate) const SERVER_CLOCKS: [i64; 6] = [400, 0, -400, 0, 400, -400];
+/// How many milliseconds the clock of each server is off.
+pub(crate) type Clocks = [i64; 6];
+
+/// Clocks that agree within a second.
+const NEAR: Clocks = [400, 0, -400, 0, 400, -400];
+
+/// Seconds apart, and by less than a TTL, as servers must agree that can replace one another.
+const APART: [Clocks; 2] = [
+    [1_100, -900, 0, -500, 800, 1_100],
+    [-1_200, 1_000, 1_000, 0, 1_000, -1_200],
+];
+
+/// Independent nodes may be any distance apart; a majority of them is right to a second.
+const ONE_WRONG: [Clocks; 4] = [
+    [5_000, 0, -400, 0, 0, 0],
+    [400, -5_000, 0, 0, 0, 0],
+    [0, 300, 25_000, 0, 0, 0],
+    [-25_000, 400, 0, 0, 0, 0],
+];
 
 /// What kind of store it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,9 +80,37 @@ impl Kind {
         matches!(self, Self::Sentinel | Self::Cluster)
     }
 
-    /// Whether a grant counts only when a replica has it, so that servers can be split.
-    pub(crate) fn waits_for_replicas(self) -> bool {
-        self == Self::Sentinel
+    /// The clocks of the servers in the campaign of this seed.
+    pub(crate) fn clocks(self, seed: u64) -> Clocks {
+        let one_of = |all: &[Clocks]| {
+            let at = usize::try_from(seed / 2).unwrap_or(0) % all.len();
+            all[at]
+        };
+        match self {
+            _ if seed.is_multiple_of(2) => NEAR,
+            Self::Redis | Self::Sqlite | Self::Sentinel | Self::Cluster => one_of(&APART),
+            Self::Redlock => one_of(&ONE_WRONG),
+        }
+    }
+
+    /// By how much the clock that decides what is due may be ahead of the true one.
+    pub(crate) fn ahead(self, clocks: &Clocks) -> i64 {
+        let mut clocks = clocks[..self.servers()].to_vec();
+        clocks.sort_unstable();
+        match self {
+            // The middle one, and of two the earlier.
+            Self::Redlock => clocks[clocks.len() / 2],
+            _ => clocks.last().copied().unwrap_or(0),
+        }
+    }
+
+    /// How far the clocks are apart of servers that take one another's place.
+    pub(crate) fn spread(self, clocks: &Clocks) -> i64 {
+        let clocks = &clocks[..self.servers()];
+        match (clocks.iter().min(), clocks.iter().max()) {
+            (Some(least), Some(most)) if self.fails_over() => most - least,
+            _ => 0,
+        }
     }
 }
 
@@ -74,6 +118,7 @@ impl Kind {
 #[derive(Debug)]
 pub(crate) struct Ground {
     kind: Kind,
+    clocks: Clocks,
     net: Net,
     servers: Vec<RedisServer>,
     /// The doors of each server: the one for clients, and that of a Cluster's bus.
@@ -84,13 +129,15 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    /// A new store of this kind, declared new.
-    pub(crate) fn of(kind: Kind) -> Self {
-        let net = Net::default();
+    /// A new store of this kind, declared new, for the campaign of this seed.
+    pub(crate) fn of(kind: Kind, seed: u64) -> Self {
+        let clocks = kind.clocks(seed);
+        let net = Net::new();
         let doors_each = if kind == Kind::Cluster { 2 } else { 1 };
         let door = |_| (0..doors_each).map(|_| net.door()).collect();
         let mut ground = Self {
             kind,
+            clocks,
             doors: (0..kind.servers()).map(door).collect(),
             net,
             servers: Vec::new(),
@@ -100,7 +147,7 @@ impl Ground {
         };
         match kind {
             Kind::Redis | Kind::Redlock => {
-                let start = |at: usize| bare(at).start();
+                let start = |at: usize| bare(clocks[at]).start();
                 ground.servers = (0..kind.servers()).map(start).collect();
                 ground.lead();
             }
@@ -111,14 +158,20 @@ impl Ground {
             Kind::Cluster => ground.start_cluster(),
         }
         ground.register();
-        cronlatch(&["init", "--store", &ground.url()]).expect_code(0);
+        let url = ground.url();
+        wait_for(
+            "all servers are there, and the store is declared new",
+            // Nobody else writes to it: what is not empty any more was declared new by a try whose
+            // reply came too late.
+            || matches!(cronlatch(&["init", "--store", &url]).code(), 0 | 78).then_some(()),
+        );
         ground
     }
 
     fn start_sentinel(&mut self) {
         let announced = |at: usize| {
             let port = self.doors[at][0].port();
-            bare(at)
+            bare(self.clocks[at])
                 .arg("--replica-announce-port")
                 .arg(&port.to_string())
         };
@@ -147,13 +200,13 @@ impl Ground {
     }
 
     fn start_cluster(&mut self) {
-        let doors = &self.doors;
+        let (doors, clocks) = (&self.doors, self.clocks);
         let cluster = Cluster::start_with(Replicas::OneEach, "~* &* +@all", |at, server| {
             let [door, bus] = doors[at].as_slice() else {
                 unreachable!("a server of a Cluster has two doors");
             };
             let server = server
-                .clock_shifted_by(SERVER_CLOCKS[at])
+                .clock_shifted_by(clocks[at])
                 .arg("--cluster-announce-port")
                 .arg(&door.port().to_string())
                 .arg("--cluster-announce-bus-port")
@@ -189,6 +242,10 @@ impl Ground {
         self.kind
     }
 
+    pub(crate) fn clocks(&self) -> &Clocks {
+        &self.clocks
+    }
+
     pub(crate) fn net(&self) -> &Net {
         &self.net
     }
@@ -222,6 +279,11 @@ impl Ground {
             let role = server.try_command(&["ROLE"]);
             role.is_ok_and(|role| format!("{role:?}").contains("master"))
         })
+    }
+
+    /// Where everybody finds this server.
+    pub(crate) fn port_of(&self, server: usize) -> u16 {
+        self.doors[server][0].port()
     }
 
     /// The doors that lead to this server.
@@ -267,28 +329,47 @@ impl Ground {
 
     /// The store as a job list names it.
     pub(crate) fn section(&self) -> String {
-        if self.kind != Kind::Sentinel {
-            return format!("store: \"{}\"\n", self.url());
+        let listed = |doors: &mut dyn Iterator<Item = &Door>, before: &str| {
+            let one = |door: &Door| format!("\"{before}127.0.0.1:{}\"", door.port());
+            doors.map(one).collect::<Vec<_>>().join(", ")
+        };
+        match self.kind {
+            Kind::Sentinel => format!(
+                "store:\n  sentinel: {{ master: {MASTER}, nodes: [{}] }}\n  wait_replicas: 1\n",
+                listed(&mut self.sentinel_doors.iter(), "")
+            ),
+            Kind::Cluster => format!(
+                "store:\n  cluster: [{}]\n  wait_replicas: 1\n",
+                listed(
+                    &mut self.doors.iter().map(|doors| &doors[0]),
+                    &format!("redis://cronlatch:{PASSWORD}@")
+                )
+            ),
+            _ => format!("store: \"{}\"\n", self.url()),
         }
-        let nodes = self.sentinel_doors.iter();
-        let nodes: Vec<_> = nodes
-            .map(|door| format!("\"127.0.0.1:{}\"", door.port()))
-            .collect();
-        format!(
-            "store:\n  sentinel: {{ master: {MASTER}, nodes: [{}] }}\n  wait_replicas: 1\n",
-            nodes.join(", ")
-        )
     }
 }
 
-fn bare(at: usize) -> crate::support::redis::Builder {
-    RedisServer::with()
-        .unmarked()
-        .clock_shifted_by(SERVER_CLOCKS[at])
+fn bare(clock: i64) -> crate::support::redis::Builder {
+    RedisServer::with().unmarked().clock_shifted_by(clock)
 }
 
 impl Drop for Ground {
     fn drop(&mut self) {
         self.net.end();
     }
+}
+
+#[test]
+fn the_clock_that_decides_is_the_latest_of_servers_and_the_middle_one_of_independent_nodes() {
+    for clocks in ONE_WRONG {
+        assert!(Kind::Redlock.ahead(&clocks).abs() < 1_000, "{clocks:?}");
+    }
+    for clocks in APART {
+        let spread = Kind::Sentinel.spread(&clocks);
+        assert!((1_500..crate::list::TTL).contains(&spread), "{clocks:?}");
+        assert_eq!(Kind::Redlock.spread(&clocks), 0);
+    }
+    assert_eq!(Kind::Cluster.ahead(&APART[0]), 1_100);
+    assert_ne!(Kind::Redlock.clocks(1), Kind::Redlock.clocks(2));
 }

@@ -18,7 +18,10 @@ mod fleet;
 mod ground;
 mod list;
 mod net;
+mod panics;
 mod plan;
+mod policies;
+mod starved;
 mod story;
 mod watch;
 
@@ -37,44 +40,46 @@ use checker::{Span, Suffered};
 use fault::Fault;
 use fleet::Fleet;
 use ground::{Ground, Kind};
+use list::Jobs;
 use plan::Planned;
+use starved::Sleeper;
 
 /// How long a short campaign makes trouble, in milliseconds.
 const SHORT: u64 = 9_000;
 
-/// Seeds whose short plans have a bit of everything, as a test below holds.
-const REDIS_SEED: u64 = 3404;
-const SQLITE_SEED: u64 = 8;
-const SENTINEL_SEED: u64 = 56_095;
-const CLUSTER_SEED: u64 = 83_817;
-const REDLOCK_SEED: u64 = 18_080;
+/// Seeds whose short plans have a bit of everything, as a test below holds. Odd ones have clocks of
+/// servers that are seconds apart.
+const REDIS_SEED: u64 = 2_486;
+const SQLITE_SEED: u64 = 10;
+const SENTINEL_SEED: u64 = 415_546;
+const CLUSTER_SEED: u64 = 895_704;
+const REDLOCK_SEED: u64 = 197;
 
 #[test]
 fn a_fleet_on_redis_keeps_its_promises_under_faults() {
-    campaign("redis", REDIS_SEED, SHORT);
+    campaign("redis", REDIS_SEED, SHORT, Jobs::usual());
 }
 
 #[test]
 fn hosts_that_share_one_file_keep_their_promises_under_faults() {
-    campaign("sqlite", SQLITE_SEED, SHORT);
+    campaign("sqlite", SQLITE_SEED, SHORT, Jobs::usual());
 }
 
 #[test]
 fn a_fleet_keeps_its_promises_while_servers_watched_by_sentinels_fail() {
-    campaign("sentinel", SENTINEL_SEED, SHORT);
+    campaign("sentinel", SENTINEL_SEED, SHORT, Jobs::usual());
 }
 
 #[test]
 fn a_fleet_keeps_its_promises_while_servers_of_a_cluster_fail() {
-    campaign("cluster", CLUSTER_SEED, SHORT);
+    campaign("cluster", CLUSTER_SEED, SHORT, Jobs::usual());
 }
 
 #[test]
 fn a_fleet_keeps_its_promises_while_a_minority_of_its_nodes_fails() {
-    campaign("redlock", REDLOCK_SEED, SHORT);
+    campaign("redlock", REDLOCK_SEED, SHORT, Jobs::usual());
 }
 
-/// What a short campaign would show little without.
 #[test]
 fn the_short_campaigns_have_the_faults_that_matter() {
     for (kind, seed) in [
@@ -84,37 +89,55 @@ fn the_short_campaigns_have_the_faults_that_matter() {
         ("cluster", CLUSTER_SEED),
         ("redlock", REDLOCK_SEED),
     ] {
-        let kind = Kind::named(kind);
-        let plan = plan::plan(kind, seed, SHORT, fleet::HOSTS.len());
-        let has = |which: &dyn Fn(&Fault) -> bool| plan.iter().any(|planned| which(&planned.fault));
-        let wanted: [(&str, bool); 5] = [
-            ("kill", has(&|fault| matches!(fault, Fault::KillHost(_)))),
-            ("pause", has(&|fault| matches!(fault, Fault::PauseHost(_)))),
-            (
-                "net",
-                may_fail(kind, has(&|fault| matches!(fault, Fault::Net(..)))),
-            ),
-            (
-                "loss",
-                may_fail(
-                    kind,
-                    has(&|fault| {
-                        matches!(
-                            fault,
-                            Fault::LoseServer(0) | Fault::RewindServer(0) | Fault::Split(0, _)
-                        )
-                    }),
-                ),
-            ),
-            (
-                "outsider",
-                may_fail(kind, has(&|fault| *fault == Fault::Outsider)),
-            ),
-        ];
-        for (what, there) in wanted {
-            assert!(there, "no {what} on {kind:?}: {plan:#?}");
-        }
+        let lacks = lacks(Kind::named(kind), seed);
+        assert!(lacks.is_empty(), "{kind} with seed {seed} lacks {lacks:?}");
     }
+}
+
+/// By hand, when a change of the plan makes others of all seeds.
+#[test]
+#[ignore = "a search: cargo test --test campaign -- --ignored --nocapture seeds_for"]
+fn seeds_for_short_campaigns() {
+    for kind in ground::KINDS {
+        let fits = |seed: &u64| lacks(Kind::named(kind), *seed).is_empty();
+        let seeds: Vec<u64> = (1..).filter(fits).take(3).collect();
+        eprintln!("{kind}: {seeds:?}");
+    }
+}
+
+/// What a short campaign would show little without, and this one does.
+fn lacks(kind: Kind, seed: u64) -> Vec<&'static str> {
+    let plan = plan::plan(kind, seed, SHORT, fleet::HOSTS.len());
+    let has = |which: &dyn Fn(&Fault) -> bool| plan.iter().any(|planned| which(&planned.fault));
+    let parted = has(&|fault| {
+        matches!(
+            fault,
+            Fault::VanishReplicas | Fault::Halve(_) | Fault::Isolate(_)
+        )
+    });
+    let loses = |fault: &Fault| {
+        matches!(
+            fault,
+            Fault::LoseServer(0) | Fault::RewindServer(0) | Fault::Split(0, _)
+        )
+    };
+    let wanted: [(&str, bool); 7] = [
+        ("kill", has(&|fault| matches!(fault, Fault::KillHost(_)))),
+        ("pause", has(&|fault| matches!(fault, Fault::PauseHost(_)))),
+        ("join", has(&|fault| *fault == Fault::Join)),
+        (
+            "net",
+            may_fail(kind, has(&|fault| matches!(fault, Fault::Net(..)))),
+        ),
+        ("loss", may_fail(kind, has(&loses))),
+        ("servers without one another", parted || !kind.fails_over()),
+        (
+            "outsider",
+            may_fail(kind, has(&|fault| *fault == Fault::Outsider)),
+        ),
+    ];
+    let lacks = wanted.into_iter().filter(|(_, there)| !there);
+    lacks.map(|(what, _)| what).collect()
 }
 
 /// Hosts that share a file have neither servers nor a network.
@@ -129,7 +152,12 @@ fn a_long_campaign() {
     let kind = std::env::var("KIND").unwrap_or_else(|_| "redis".to_owned());
     let seconds: u64 = number("SECONDS").unwrap_or(120);
     let seed = number("SEED").unwrap_or_else(|| u64::from(std::process::id()));
-    campaign(&kind, seed, seconds * 1_000);
+    let jobs = if policies::vary() {
+        Jobs::drawn(seed)
+    } else {
+        Jobs::usual()
+    };
+    campaign(&kind, seed, seconds * 1_000, jobs);
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -137,17 +165,28 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().expect("a whole number"))
 }
 
-fn campaign(kind: &str, seed: u64, millis: u64) {
+fn campaign(kind: &str, seed: u64, millis: u64, jobs: Jobs) {
     let kind = Kind::named(kind);
-    eprintln!("campaign on {kind:?}, seed {seed}, {millis} ms of faults");
-    let mut fleet = Fleet::start(Ground::of(kind));
+    let clocks = &kind.clocks(seed)[..kind.servers()];
+    eprintln!(
+        "campaign on {kind:?}, seed {seed}, {millis} ms of faults, clocks of servers {clocks:?}"
+    );
+    let mut fleet = Fleet::start(Ground::of(kind, seed), jobs);
+    let sleeper = Sleeper::start();
     let began = fleet::now();
     let plan = plan::plan(kind, seed, millis, fleet::HOSTS.len());
     let faults = make_trouble(&mut fleet, began, &plan);
     let decided = fleet.wait_decided(fleet::now() + 8_000);
     fleet.stop();
 
-    let story = story::of(&mut fleet, &plan, faults, (began, decided));
+    let panics = fleet.panics();
+    assert!(panics.is_empty(), "seed {seed} on {kind:?}: {panics:#?}");
+    let story = story::of(
+        &mut fleet,
+        &plan,
+        (faults, sleeper.spans()),
+        (began, decided),
+    );
     assert!(
         story.runs.len() > 10 && !story.quiet.is_empty() && !story.sightings.is_empty(),
         "the campaign shows nothing: {} runs, quiet {:?}, {} sightings",

@@ -3,7 +3,7 @@
 use crate::checker::{Death, Span, Story, Suffered};
 use crate::fault::Fault;
 use crate::fleet::{Fleet, HOSTS};
-use crate::ground::{Kind, SERVER_CLOCKS};
+use crate::ground::Kind;
 use crate::list;
 use crate::plan::Planned;
 
@@ -17,24 +17,29 @@ const SUCCESSION: i64 = 4_000;
 /// How long after its start the fleet is asked for something, in milliseconds.
 const START: i64 = 4_000;
 
-/// Everything that is known of a campaign that began and was decided then.
+/// Everything that is known of a campaign that began and was decided then. Beside the faults, the
+/// times count in which this machine let nobody run.
 pub(crate) fn of(
     fleet: &mut Fleet,
     plan: &[Planned],
-    faults: Vec<Suffered>,
+    (mut faults, starved): (Vec<Suffered>, Vec<Span>),
     (began, decided): (i64, i64),
 ) -> Story {
     let kind = fleet.ground().kind();
-    let suffered: Vec<(Fault, Span)> = plan
+    let mut suffered: Vec<(Fault, Span)> = plan
         .iter()
         .zip(&faults)
         .map(|(planned, fault)| (planned.fault, fault.span))
         .collect();
+    for span in starved {
+        suffered.push((Fault::Starved, span));
+        let text = "no processor time for anybody".to_owned();
+        faults.push(Suffered { span, text });
+    }
     let (records, sightings, deaths) = fleet.ended();
-    let clocks = || SERVER_CLOCKS.into_iter();
-    let (earliest, latest) = (clocks().min().unwrap_or(0), clocks().max().unwrap_or(0));
+    let clocks = *fleet.ground().clocks();
     Story {
-        jobs: list::JOBS.to_vec(),
+        jobs: fleet.jobs().rules.clone(),
         runs: fleet.log().entries(),
         records,
         faults,
@@ -43,13 +48,10 @@ pub(crate) fn of(
             until: decided,
         }),
         quiet: quiet(kind, began + START, decided, &suffered),
+        calm: calm(kind, began + START, decided, &suffered),
         forgotten: forgotten(kind, &suffered),
-        clock_ahead: latest,
-        clock_spread: if kind.fails_over() {
-            latest - earliest
-        } else {
-            0
-        },
+        clock_ahead: kind.ahead(&clocks),
+        clock_spread: kind.spread(&clocks),
         sightings,
         deaths: deaths
             .into_iter()
@@ -61,7 +63,8 @@ pub(crate) fn of(
 
 /// What a fault troubles: a span in which nothing is asked of a host, with what follows it.
 fn trouble(kind: Kind, fault: Fault, span: Span) -> Span {
-    let more = if kind.fails_over() && fault.may_lose_data(kind) {
+    let succession = fault.may_lose_data(kind) || fault == Fault::VanishReplicas;
+    let more = if kind.fails_over() && succession {
         SUCCESSION
     } else {
         0
@@ -74,32 +77,43 @@ fn trouble(kind: Kind, fault: Fault, span: Span) -> Span {
 
 /// The spans in which the store and at least one host had been left alone for a while.
 fn quiet(kind: Kind, began: i64, until: i64, faults: &[(Fault, Span)]) -> Vec<Span> {
-    let troubled = |host: usize| -> Vec<Span> {
-        faults
+    let of_host = |host: usize| {
+        // A host that is stopped while it writes keeps the file locked.
+        let locks = |fault: &Fault| kind == Kind::Sqlite && matches!(fault, Fault::PauseHost(_));
+        let concerns = |fault: &Fault| fault.host().is_none_or(|of| of == host) || locks(fault);
+        let troubles = faults
             .iter()
-            .filter(|(fault, _)| fault.hinders() && fault.host().is_none_or(|of| of == host))
-            .map(|(fault, span)| trouble(kind, *fault, *span))
-            .collect()
+            .filter(|(fault, _)| fault.hinders() && concerns(fault));
+        let troubles = troubles.map(|(fault, span)| trouble(kind, *fault, *span));
+        between(troubles.collect(), began, until)
     };
-    let mut quiet = Vec::new();
-    for host in 0..HOSTS.len() {
-        let mut from = began;
-        let mut spans = troubled(host);
-        spans.sort_by_key(|span| span.from);
-        for span in spans {
-            if from < span.from {
-                quiet.push(Span {
-                    from,
-                    until: span.from,
-                });
-            }
-            from = from.max(span.until);
+    (0..HOSTS.len()).flat_map(of_host).collect()
+}
+
+/// The spans in which nothing and nobody had been troubled for a while.
+fn calm(kind: Kind, began: i64, until: i64, faults: &[(Fault, Span)]) -> Vec<Span> {
+    let troubles = faults.iter().filter(|(fault, _)| fault.hinders());
+    let troubles = troubles.map(|(fault, span)| trouble(kind, *fault, *span));
+    between(troubles.collect(), began, until)
+}
+
+/// What these spans leave.
+fn between(mut spans: Vec<Span>, began: i64, until: i64) -> Vec<Span> {
+    let (mut left, mut from) = (Vec::new(), began);
+    spans.sort_by_key(|span| span.from);
+    for span in spans {
+        if from < span.from {
+            left.push(Span {
+                from,
+                until: span.from,
+            });
         }
-        if from < until {
-            quiet.push(Span { from, until });
-        }
+        from = from.max(span.until);
     }
-    quiet
+    if from < until {
+        left.push(Span { from, until });
+    }
+    left
 }
 
 /// Around each loss of data verdicts may be lost with it: those that nobody had read.
@@ -141,4 +155,79 @@ fn heard_last(mut death: Death, faults: &[(Fault, Span)]) -> Death {
         }
     }
     death
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STARVED: (Fault, Span) = (
+        Fault::Starved,
+        Span {
+            from: 30_000,
+            until: 32_000,
+        },
+    );
+    const END: i64 = 100_000;
+
+    /// The first and the last instant of the time that these spans leave out.
+    fn excused(spans: &[Span]) -> (i64, i64) {
+        let out: Vec<i64> = (0..END)
+            .step_by(1_000)
+            .filter(|at| !spans.iter().any(|span| span.holds(*at)))
+            .collect();
+        let (first, last) = (out[0], out[out.len() - 1]);
+        let whole = (last - first) / 1_000 + 1;
+        assert_eq!(
+            i64::try_from(out.len()).unwrap(),
+            whole,
+            "one time: {out:?}"
+        );
+        (first, last)
+    }
+
+    #[test]
+    fn starving_excuses_all_hosts_for_as_long_as_a_fault_and_no_longer() {
+        for kind in crate::ground::KINDS {
+            let kind = Kind::named(kind);
+            // Servers that starve are replaced, where others can take their place.
+            let until = 32_000 + AROUND + if kind.fails_over() { SUCCESSION } else { 0 };
+            let begins = 30_000 - AROUND;
+            let (first, last) = excused(&quiet(kind, 0, END, &[STARVED]));
+            assert!(
+                (begins..=begins + 1_000).contains(&first),
+                "{kind:?}: {first}"
+            );
+            assert!((until - 1_000..=until).contains(&last), "{kind:?}: {last}");
+            assert_eq!(
+                excused(&calm(kind, 0, END, &[STARVED])),
+                (first, last),
+                "{kind:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn starving_loses_a_verdict_only_where_a_replica_may_take_the_place_of_its_server() {
+        for kind in crate::ground::KINDS {
+            let kind = Kind::named(kind);
+            let lost = !forgotten(kind, &[STARVED]).is_empty();
+            assert_eq!(lost, kind.fails_over(), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_dead_daemon_had_sent_arrives_at_most_when_the_starving_is_over() {
+        let died = |at| {
+            let death = Death {
+                host: "h".to_owned(),
+                pid: 1,
+                at,
+            };
+            heard_last(death, &[STARVED]).at
+        };
+        assert_eq!(died(31_000), 32_200);
+        assert_eq!(died(29_999), 29_999, "before it nothing was late");
+        assert_eq!(died(50_000), 50_000);
+    }
 }

@@ -129,7 +129,9 @@ fn a_command_that_is_starting_while_the_guard_dies_is_answered() {
         // SAFETY: as above.
         unsafe { libc::kill(pid, libc::SIGKILL) };
         let answer = asked.await.expect("no panic");
-        assert!(matches!(answer, Err(SpawnError::GuardGone)), "{answer:?}");
+        // The request may have reached the socket of the guard before it died.
+        let expected = matches!(answer, Err(SpawnError::GuardGone | SpawnError::NoReport));
+        assert!(expected, "{answer:?}");
     });
 }
 

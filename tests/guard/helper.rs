@@ -70,6 +70,14 @@ impl Setup {
         }
     }
 
+    /// The kernel has no `clone3` for the daemon, its guard and their commands, as under a unit
+    /// with `RestrictNamespaces=` and under some container runtimes.
+    pub(crate) fn without_clone3(mut self) -> Self {
+        // SAFETY: only system calls between fork and exec.
+        unsafe { self.command.pre_exec(refuse_clone3) };
+        self
+    }
+
     pub(crate) fn deadline(mut self, deadline: Duration) -> Self {
         let deadline = deadline.as_millis().to_string();
         self.command.env(DEADLINE, deadline);
@@ -124,6 +132,47 @@ impl Setup {
         let child = self.command.spawn().expect("this binary runs again");
         let guard = announced(&self.files.join("guard")).parse().expect("a pid");
         Daemon { child, guard }
+    }
+}
+
+/// Makes `clone3` fail with ENOSYS in this process and all that come from it.
+fn refuse_clone3() -> std::io::Result<()> {
+    let step = |code: u32, jt, jf, k| libc::sock_filter {
+        code: u16::try_from(code).expect("a 16-bit code"),
+        jt,
+        jf,
+        k,
+    };
+    let refusal = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs();
+    let mut steps = [
+        // The number of the system call is the first word of what the filter sees.
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        step(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            0,
+            1,
+            u32::try_from(libc::SYS_clone3).expect("a small number"),
+        ),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, refusal),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: u16::try_from(steps.len()).expect("four"),
+        filter: steps.as_mut_ptr(),
+    };
+    // SAFETY: plain integers, and a filter that outlives the call.
+    let done = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(
+                libc::PR_SET_SECCOMP,
+                libc::SECCOMP_MODE_FILTER,
+                &raw const program,
+            ) == 0
+    };
+    if done {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error())
     }
 }
 

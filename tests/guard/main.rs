@@ -3,10 +3,12 @@
 mod support;
 
 mod basics;
+mod cost;
 mod deadlines;
 mod deaths;
 mod helper;
 mod output;
 mod places;
+mod reapers;
 mod surroundings;
 mod trees;

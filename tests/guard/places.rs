@@ -87,7 +87,16 @@ fn terminal() -> (File, File) {
 
 #[test]
 fn a_delegated_cgroup_finds_what_hides_in_every_other_way() {
-    let Some(cgroup) = delegated_cgroup() else {
+    a_hidden_process_ends_with_its_run("plain", |setup| setup);
+}
+
+#[test]
+fn runs_start_in_their_cgroups_where_clone3_is_refused() {
+    a_hidden_process_ends_with_its_run("no-clone3", Setup::without_clone3);
+}
+
+fn a_hidden_process_ends_with_its_run(name: &str, change: impl FnOnce(Setup) -> Setup) {
+    let Some(cgroup) = delegated_cgroup(name) else {
         return;
     };
     let files = tempfile::tempdir().expect("a directory");
@@ -96,9 +105,9 @@ fn a_delegated_cgroup_finds_what_hides_in_every_other_way() {
     let script = r"
         (setsid env -i FILES=$FILES sh -c 'echo $$ >$FILES/hidden; exec sleep 600' &)
         while [ ! -e $FILES/hidden ]; do sleep 0.02; done";
-    let daemon = Setup::through(&["sh", "-c", &enter, "sh"], script, files.path())
-        .other("echo $$ >$FILES/other; exec sleep 600")
-        .start();
+    let setup = Setup::through(&["sh", "-c", &enter, "sh"], script, files.path())
+        .other("echo $$ >$FILES/other; exec sleep 600");
+    let daemon = change(setup).start();
     let hidden = announced(&files.path().join("hidden"))
         .parse()
         .expect("a pid");
@@ -120,12 +129,12 @@ fn a_delegated_cgroup_finds_what_hides_in_every_other_way() {
 }
 
 /// A cgroup below our own, marked as systemd marks a delegated one; `None` where we may not.
-fn delegated_cgroup() -> Option<PathBuf> {
+fn delegated_cgroup(name: &str) -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
     let mount = mounts.lines().find(|line| line.contains(" cgroup2 "))?;
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let name = format!("cronlatch-test-{}", std::process::id());
+    let name = format!("cronlatch-test-{name}-{}", std::process::id());
     let dir = Path::new(mount.split(' ').nth(1)?).join(own).join(name);
     fs::create_dir(&dir).ok()?;
     let path = std::ffi::CString::new(dir.to_str()?).ok()?;

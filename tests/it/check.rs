@@ -1,5 +1,8 @@
 //! `cronlatch check`: what it says and what it exits with.
 
+use std::fs::File;
+use std::time::{Duration, Instant};
+
 use crate::support::{command, cronlatch};
 
 fn example() -> String {
@@ -84,5 +87,56 @@ fn a_raw_key_that_the_given_cluster_cannot_take_is_refused() {
         let said = cronlatch(&[command, &path, "--store", "redis+cluster://127.0.0.1:1"]);
         let said = said.expect_code(78);
         assert!(said.stderr.contains("job a: the key \"a}b\""), "{said:#?}");
+    }
+}
+
+#[test]
+fn hostile_lists_are_refused_at_once_with_78() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let place = |name: &str| dir.path().join(name).display().to_string();
+    let write = |name: &str, text: String| {
+        std::fs::write(place(name), text).expect("a file");
+        place(name)
+    };
+    let nested = format!(
+        "jobs: [{{ name: a, every: 5s, command: \"{}x{}\" }}]\n",
+        "${A:-".repeat(50_000),
+        "}".repeat(50_000)
+    );
+    nix::unistd::mkfifo(
+        dir.path().join("fifo").as_path(),
+        nix::sys::stat::Mode::S_IRWXU,
+    )
+    .expect("a FIFO");
+    File::create(place("big"))
+        .and_then(|file| file.set_len(1 << 30))
+        .expect("a sparse file");
+    std::fs::create_dir(place("dir")).expect("a directory");
+    nix::unistd::mkfifo(
+        dir.path().join("dir/jobs.yaml").as_path(),
+        nix::sys::stat::Mode::S_IRWXU,
+    )
+    .expect("a FIFO");
+    for (list, said) in [
+        (
+            write("brackets", "[".repeat(200_000)),
+            ":1:1001: error: not valid YAML: nested too deeply",
+        ),
+        (
+            write("mappings", format!("x-a: {}", "{a: ".repeat(200_000))),
+            "nested too deeply",
+        ),
+        (write("dashes", "- ".repeat(200_000)), "nested too deeply"),
+        (write("defaults", nested), "nested defaults"),
+        (place("fifo"), "this is a pipe, not a file"),
+        (place("dir"), "this is a pipe, not a file"),
+        ("/dev/zero".to_owned(), "this is a device, not a file"),
+        (place("big"), "a job list has at most 64 MiB"),
+    ] {
+        let began = Instant::now();
+        let output = cronlatch(&["check", &list]).expect_code(78);
+        assert!(output.stderr.contains(said), "{list}: {}", output.stderr);
+        // Each took a minute or more, or never ended.
+        assert!(began.elapsed() < Duration::from_secs(20), "{list}");
     }
 }

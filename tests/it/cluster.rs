@@ -272,7 +272,7 @@ fn commands_show_the_rest(host: &Daemon, url: &str, [hit, spared]: &[String; 2])
         .expect_code(0);
     let status: serde_json::Value = serde_json::from_str(&said.stdout).expect("JSON");
     let away = status["away"].as_str().expect("a part is away");
-    assert!(away.contains("a part of the store"), "{away}");
+    assert!(away.contains("part of the store"), "{away}");
     for job in status["jobs"].as_array().expect("jobs") {
         let is_hit = job["name"] == hit.as_str();
         assert_eq!(job["unreachable"] == true, is_hit, "{status}");

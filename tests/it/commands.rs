@@ -161,17 +161,22 @@ fn the_record_of_a_run_by_hand_that_the_store_does_not_take_is_kept_and_delivere
     let list = json!({ "store": redis.url_via(proxy.port()), "jobs": [job("a", &script)] });
     let site = Site::new(&list);
     let mut trigger = site.command(&["trigger", "a", "--wait"]);
-    let said = fs::File::create(site.dir.path().join("said")).unwrap();
+    let log = site.dir.path().join("said");
+    let said = fs::File::create(&log).unwrap();
     let mut trigger = trigger.stderr(said).spawn().unwrap();
     wait_until("the job has begun", || !runs.entries().is_empty());
     proxy.set(Mode::Refuse);
     drop(go_on);
-    wait_until("the job has ended", || runs.entries()[0].ended);
+    // The script has ended earlier: a signal in between would stop the run.
+    wait_until("trigger has seen the job end", || {
+        let said = fs::read_to_string(&log).unwrap();
+        said.contains("finished after")
+    });
     // Nobody wants to wait for the store.
     let pid = nix::unistd::Pid::from_raw(trigger.id().try_into().unwrap());
     nix::sys::signal::kill(pid, Signal::SIGINT).unwrap();
     let ended = wait_for("trigger ends", || trigger.try_wait().unwrap());
-    let said = fs::read_to_string(site.dir.path().join("said")).unwrap();
+    let said = fs::read_to_string(&log).unwrap();
     assert_eq!(ended.code(), Some(69), "{said}");
     let kept = || {
         let files = fs::read_dir(site.dir.path()).unwrap();
@@ -213,6 +218,64 @@ fn trigger_says_what_is_wrong_before_anything_runs() {
     fs::write(site.list(), "jobs: 7").unwrap();
     site.run(&["trigger", "nightly-backup"]).expect_code(78);
     site.run(&["status"]).expect_code(78);
+}
+
+#[test]
+fn trigger_takes_a_job_after_dashes_and_refuses_arguments_for_it() {
+    let site = Site::new(&json!({ "jobs": [job("a", "true")] }));
+    for args in [
+        &["trigger", "a", "--", "x"][..],
+        &["trigger", "--wait", "a", "--", "-x", "y"],
+    ] {
+        let refused = site.run(args).expect_code(64);
+        assert!(
+            refused.stderr.contains("takes no arguments"),
+            "{refused:#?}"
+        );
+        assert!(
+            refused.stderr.contains("cronlatch exec --lock a --"),
+            "{refused:#?}"
+        );
+    }
+    site.run(&["trigger", "a", "--"]).expect_code(0);
+    wait_until("its record is there", || site.history(&["a"]).len() == 1);
+}
+
+#[test]
+fn what_only_the_store_is_made_of_reaches_no_job() {
+    let redis = RedisServer::with().password().start();
+    let url = redis.url().replace(PASSWORD, "${REDIS_SECRET}");
+    assert!(url.contains("${REDIS_SECRET}"), "{url}");
+    let mut told = job("told", "env");
+    told["env"] = json!({ "GIVEN": "${OTHER:-${REDIS_SECRET}}" });
+    let site = Site::new(&json!({ "store": { "redis": url }, "jobs": [job("env", "env"), told] }));
+    let run = |args: &[&str]| {
+        let mut command = site.command(args);
+        command.env("REDIS_SECRET", PASSWORD).env("PLAIN", "yes");
+        command::output(command).expect_code(0).stderr
+    };
+    let seen = run(&["trigger", "env", "--wait"]);
+    assert!(
+        seen.contains("PLAIN=yes") && seen.contains("HOME="),
+        "{seen}"
+    );
+    assert!(
+        !seen.contains(PASSWORD) && !seen.contains("REDIS_SECRET"),
+        "{seen}"
+    );
+    let told = run(&["trigger", "told", "--wait"]);
+    assert!(told.contains(&format!("GIVEN={PASSWORD}")), "{told}");
+    assert!(!told.contains("REDIS_SECRET="), "{told}");
+
+    // Those of the daemon neither.
+    let list = format!(
+        "store: {}\njobs: [{{ name: d, every: 1s, command: env }}]\n",
+        serde_json::to_string(&redis.url().replace(PASSWORD, "${REDIS_SECRET}")).unwrap()
+    );
+    let daemon = Daemon::on("here", list).env("REDIS_SECRET", PASSWORD);
+    let mut daemon = daemon.env("PLAIN", "yes").start();
+    daemon.wait_log(&["PLAIN=yes"]);
+    assert!(!daemon.log().contains(PASSWORD), "{}", daemon.log());
 }
 
 #[test]
@@ -341,7 +404,7 @@ fn a_store_that_is_not_there_is_said_to_be_so() {
     let site = Site::new(&list);
     for args in [&["history"][..], &["status"], &["init"], &["trigger", "a"]] {
         let said = site.run(args).expect_code(69);
-        assert!(said.stderr.contains("does not answer"), "{said:#?}");
+        assert!(said.stderr.contains("is unreachable"), "{said:#?}");
     }
 }
 

@@ -59,7 +59,7 @@ fn of<'a>(findings: &'a [Value], id: &str) -> (&'a str, &'a str) {
     };
     let text = |field: &str| found[field].as_str().unwrap();
     assert!(!text("subject").is_empty());
-    assert_eq!(text("mend").is_empty(), text("severity") == "ok", "{found}");
+    assert_eq!(text("fix").is_empty(), text("severity") == "ok", "{found}");
     (text("severity"), text("text"))
 }
 
@@ -150,8 +150,8 @@ fn the_rule_that_doctor_prints_is_enough_and_each_right_it_names_is_needed() {
     );
     let rights = found.iter().find(|f| f["id"] == "store.rights");
     let rights = rights.unwrap_or_else(|| panic!("{found:#?}"));
-    let mend = rights["mend"].as_str().unwrap();
-    let (_, rule) = mend.split_once("ACL SETUSER ").unwrap();
+    let fix = rights["fix"].as_str().unwrap();
+    let (_, rule) = fix.split_once("ACL SETUSER ").unwrap();
     let rule = rule.replace("PASSWORD", PASSWORD);
     let words: Vec<&str> = ["ACL", "SETUSER"]
         .into_iter()
@@ -235,11 +235,11 @@ fn a_strict_daemon_waits_for_its_store_and_then_refuses_a_dangerous_one() {
     let strict = list(&server.url(), &json!({ "strict": true }));
     server.stop();
     let mut daemon = Daemon::on("web1", &strict).spawn();
-    daemon.wait_log(&["strict", "waiting for it"]);
+    daemon.wait_log(&["strict", "nothing starts until the store has been checked"]);
     assert!(daemon.terminate().success(), "it hears SIGTERM meanwhile");
 
     let mut daemon = Daemon::on("web1", &strict).spawn();
-    daemon.wait_log(&["strict", "waiting for it"]);
+    daemon.wait_log(&["strict", "nothing starts until the store has been checked"]);
     server.restart();
     daemon.wait_ready();
     assert!(daemon.terminate().success());
@@ -284,7 +284,7 @@ fn a_host_far_from_the_stores_clock_claims_nothing_and_status_shows_how_far() {
         .store(&server.url())
         .clock_shifted_by(20_000)
         .spawn();
-    wrong.wait_log(&["makes no claims", "ahead"]);
+    wrong.wait_log(&["claims nothing", "ahead"]);
     let wide = every_second(&runs, &json!({}));
     let mut off = Daemon::on("off", &wide)
         .store(&server.url())
@@ -292,7 +292,7 @@ fn a_host_far_from_the_stores_clock_claims_nothing_and_status_shows_how_far() {
         .spawn();
     off.wait_until("it has run all jobs", |_| runs_on(&runs, "off") >= 8);
     assert_eq!(off.lines_with(&["WARN", "this host's clock is"]), 1);
-    assert_eq!(wrong.lines_with(&["makes no claims"]), 1);
+    assert_eq!(wrong.lines_with(&["claims nothing"]), 1);
     assert_eq!(runs_on(&runs, "wrong"), 0, "{}", wrong.log());
     let mut hosts = Value::Null;
     off.wait_until("both have announced themselves", |daemon| {
@@ -317,9 +317,9 @@ fn a_host_whose_clock_was_set_on_for_a_while_takes_part_again_when_it_is_right()
         .start();
     host.wait_until("it runs jobs", |_| runs_on(&runs, "host") >= 2);
     faketime::set(&clock, 600_000);
-    host.wait_log(&["makes no claims", "ahead"]);
+    host.wait_log(&["claims nothing", "ahead"]);
     faketime::set(&clock, 0);
-    host.wait_log(&["right again"]);
+    host.wait_log(&["correct again"]);
     let right = chrono::Utc::now().timestamp_millis();
     let mut next = None;
     host.wait_until("it has run what came due since", |_| {

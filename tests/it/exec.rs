@@ -173,7 +173,7 @@ impl Exec {
         let mut exec = Self::start(command);
         let said = exec.said.clone();
         exec.wait_for("it has asked for the lock", || {
-            fs::read_to_string(&said).is_ok_and(|said| said.contains("asking again"))
+            fs::read_to_string(&said).is_ok_and(|said| said.contains("retrying"))
         });
         exec
     }
@@ -527,7 +527,7 @@ fn a_command_may_go_on_without_its_lock() {
     place.force_open();
     let said = exec.said.clone();
     exec.wait_for("the loss is told", || {
-        fs::read_to_string(&said).is_ok_and(|text| text.contains("goes on"))
+        fs::read_to_string(&said).is_ok_and(|text| text.contains("continues"))
     });
     fs::write(place.file("go"), "").expect("a writable directory");
     assert_eq!(exec.code(), 75, "{}", exec.said());

@@ -10,9 +10,6 @@ use cronlatch::{AcquireError, HeldLock, Latch, LeaseLost, OpenError, ReleaseErro
 
 use crate::support::RedisServer;
 
-/// Longer than anything here takes on a machine that is merely slow.
-const LONG: Duration = Duration::from_secs(60);
-
 /// One test for each store.
 macro_rules! on_both_stores {
     ($($name:ident)*) => {
@@ -34,6 +31,17 @@ macro_rules! on_both_stores {
         }
     };
 }
+
+mod blocking;
+mod ends;
+mod errors;
+mod features;
+mod first;
+mod queue;
+mod ways;
+
+/// Longer than anything here takes on a machine that is merely slow.
+const LONG: Duration = Duration::from_secs(60);
 
 on_both_stores! {
     a_held_lock_excludes_others_until_it_is_released
@@ -75,19 +83,23 @@ async fn is_held(latch: &Latch) -> bool {
     }
 }
 
+fn finish_of(lock: &str, token: &str) -> Finish {
+    Finish {
+        lock: Lock::named(&lock.parse().expect("a sound name")),
+        token: Token::from_text(token),
+        record: None,
+        job: None,
+        give_back: false,
+        keep: 0,
+    }
+}
+
 /// What an operator does who forces a lock open, and what another host does then.
 async fn steal(url: &str, victim: &HeldLock) -> (Arc<dyn Store>, Claim) {
     let settings = cronlatch::store::check_url(url).expect("a sound URL");
     let store = cronlatch::store::open(&settings).expect("the store can be opened");
     let lock = Lock::named(&"report".parse().expect("a sound name"));
-    let finish = Finish {
-        lock: lock.clone(),
-        token: Token::from_text(victim.token()),
-        record: None,
-        job: None,
-        give_back: false,
-        keep: 0,
-    };
+    let finish = finish_of("report", victim.token());
     store.finish(&finish).await.expect("the store answers");
     let run_id = RunId::new();
     let thief = HostName::parse("thief").expect("a sound name");
@@ -112,7 +124,7 @@ async fn a_held_lock_excludes_others_until_it_is_released(url: &str) {
 
     let refused = two.lock("report").expect("a sound name").acquire().await;
     match refused {
-        Err(AcquireError::Held { by, remaining }) => {
+        Err(AcquireError::Held { by, remaining, .. }) => {
             assert_eq!(by, "one");
             assert!(remaining.is_some_and(|left| left <= Duration::from_secs(30)));
         }
@@ -192,14 +204,7 @@ async fn work_is_dropped_when_its_lock_is_lost(url: &str) {
             let _mark = mark;
             let settings = cronlatch::store::check_url(url).expect("a sound URL");
             let store = cronlatch::store::open(&settings).expect("the store can be opened");
-            let finish = Finish {
-                lock: Lock::named(&"report".parse().expect("a sound name")),
-                token: Token::from_text(ticket.token()),
-                record: None,
-                job: None,
-                give_back: false,
-                keep: 0,
-            };
+            let finish = finish_of("report", ticket.token());
             store.finish(&finish).await.expect("the store answers");
             std::future::pending::<()>().await;
         })
@@ -247,18 +252,23 @@ async fn a_lock_that_cannot_be_renewed_is_lost_at_its_end() {
 async fn a_raw_key_is_shared_with_programs_that_set_it_themselves() {
     let server = RedisServer::start();
     let latch = latch(&server.url(), "one");
-    let held = latch.key("app:lock").acquire().await.expect("it is free");
+    let held = latch
+        .key("app:lock")
+        .unwrap()
+        .acquire()
+        .await
+        .expect("it is free");
     assert_eq!(server.text(&["GET", "app:lock"]), held.token());
     held.release().await.expect("it was ours");
     assert_eq!(server.number(&["EXISTS", "app:lock"]), 0);
 
     server.text(&["SET", "app:lock", "theirs", "NX", "PX", "60000"]);
-    match latch.key("app:lock").acquire().await {
+    match latch.key("app:lock").unwrap().acquire().await {
         Err(AcquireError::Held { by, .. }) => assert_eq!(by, "theirs"),
         other => panic!("not refused: {other:?}"),
     }
     // Nobody announces that it is gone: whether it waits by now or not, it must find out.
-    let waiter = tokio::spawn(latch.key("app:lock").wait(LONG).acquire());
+    let waiter = tokio::spawn(latch.key("app:lock").unwrap().wait(LONG).acquire());
     tokio::time::sleep(Duration::from_millis(200)).await;
     server.number(&["DEL", "app:lock"]);
     let held = waiter.await.expect("no panic").expect("it is free now");
@@ -276,12 +286,15 @@ async fn what_cannot_be_is_refused_with_a_reason() {
     assert!(matches!(prefixed, Err(OpenError::NotForSqlite(_))));
     let latch = latch(&url, "one");
     assert!(latch.lock("no/slash").is_err());
-    let short = latch.lock("a").expect("a sound name");
-    let short = short.ttl(Duration::from_millis(999)).acquire().await;
-    assert!(
-        matches!(short, Err(AcquireError::TtlTooShort(_))),
-        "{short:?}"
-    );
+    assert!(latch.lock("").is_err());
+    assert!(latch.key("").is_err());
+    for ttl in [Duration::from_millis(999), Duration::MAX] {
+        let refused = latch.lock("user:42").unwrap().ttl(ttl).acquire().await;
+        assert!(
+            matches!(refused, Err(AcquireError::InvalidTtl(given)) if given == ttl),
+            "{refused:?}"
+        );
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod access;
 mod failover;
 mod faults;
+mod lifetimes;
 mod listening;
 mod loss;
 mod property;
@@ -51,7 +52,7 @@ async fn wait_back(store: &Arc<dyn Store>) {
 #[track_caller]
 fn expect_unreachable<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> String {
     match answer {
-        Err(StoreError::Unreachable(said)) => said,
+        Err(StoreError::Unreachable(said)) => said.to_string(),
         other => panic!("should be unreachable: {other:?}"),
     }
 }
@@ -59,7 +60,7 @@ fn expect_unreachable<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> Stri
 #[track_caller]
 fn expect_refused<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> String {
     match answer {
-        Err(StoreError::Refused(said)) => said,
+        Err(StoreError::Refused(said) | StoreError::Replica(said)) => said.to_string(),
         other => panic!("should be refused: {other:?}"),
     }
 }

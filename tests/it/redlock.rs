@@ -1,10 +1,15 @@
 //! A majority of independent nodes under fire: nodes die, come back empty, answer late or not at
 //! all, and hosts disagree about which of them is there.
 
+mod clocks;
+mod frozen;
 mod lists;
 mod member;
+mod memory;
 mod repair;
+mod rivals;
 mod seen;
+mod verdicts;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +17,7 @@ use std::time::Duration;
 
 use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
 use cronlatch::store::{
-    AtStart, Claim, ClaimReply, Due, Fingerprint, Finish, FinishReply, Kind, Lock, Outcome,
+    AtStart, Claim, ClaimReply, Due, Fingerprint, Finish, FinishReply, Kind, Late, Lock, Outcome,
     Overlap, Record, RedlockSettings, Registration, RenewReply, Renewal, RunStatus, Store,
     StoreError, StoreSettings, Tenure, What, check_url, open,
 };
@@ -21,14 +26,14 @@ use cronlatch::time::Timestamp;
 use crate::contract::eventually;
 use crate::support::redis::documented_rights;
 use crate::support::wait::{INTERVAL, LIMIT};
-use crate::support::{Daemon, Mode, Proxy, RedisServer, RunLog, wait_until};
+use crate::support::{Daemon, Mode, Proxy, RedisServer, RunLog, cronlatch, wait_until};
 
 /// Long enough that no lease ends by itself while it is needed.
 const LONG: Duration = Duration::from_secs(300);
 /// How long a node that lost its data does not count.
 const TTL: Duration = Duration::from_millis(1500);
 
-fn store_at(urls: &[String]) -> Arc<dyn Store> {
+pub(crate) fn store_at(urls: &[String]) -> Arc<dyn Store> {
     let nodes = urls.iter().map(|url| {
         let StoreSettings::Redis(node) = check_url(url).unwrap() else {
             panic!("not a Redis URL: {url}");
@@ -112,7 +117,10 @@ impl Scene {
                     prev: None,
                     fingerprint: Fingerprint("f".to_owned()),
                     gap: None,
+                    late: Late::Miss,
                     max_reruns: 0,
+                    max_attempts: 0,
+                    rerun_window: Duration::ZERO,
                 },
                 overlap: Overlap::Wait,
                 keep: 100,
@@ -185,6 +193,7 @@ impl Scene {
         })
         .await;
         records
+            .records
             .iter()
             .map(|record| (record.scheduled_at, record.outcome))
             .collect()
@@ -200,7 +209,7 @@ async fn granted(store: &dyn Store, claim: &Claim) -> u64 {
     eventually("the claim is granted", async || {
         match store.claim(claim).await {
             Ok(ClaimReply::Granted { fence, .. }) => Some(fence),
-            Ok(ClaimReply::Held { .. } | ClaimReply::Recovering { .. })
+            Ok(ClaimReply::Waits { .. } | ClaimReply::Recovering { .. })
             | Err(StoreError::Unreachable(_)) => None,
             other => panic!("not granted: {other:?}"),
         }
@@ -284,13 +293,11 @@ async fn a_node_that_forgot_counts_only_after_a_lease_and_with_its_ledger_repair
     // The next decision repairs the ledger of the node.
     scene.granted("c", 2).await;
     scene.finish("c", 2).await;
-    let last = scene
-        .start
-        .plus(Duration::from_millis(2))
-        .millis()
-        .to_string();
+    let last = scene.start.plus(Duration::from_millis(2));
+    let last = format!("\"last\":\"{last}\"");
     wait_until("the ledger is repaired", || {
-        scene.servers[0].text(&["HGET", "cronlatch:{l}:job:j", "last"]) == last
+        let ledger = scene.servers[0].text(&["HGET", "cronlatch:{l}:job:j", "ledger"]);
+        ledger.contains(&last)
     });
     scene.servers[1].pause();
     let reply = settled(&*scene.another(), &scene.claim("d", 1)).await;
@@ -317,6 +324,7 @@ async fn when_a_majority_forgot_nothing_from_before_is_granted_as_new() {
     assert!(later > fence, "fences rise through the loss");
     let records = scene.store.history(&job(), &lock(), 100).await.unwrap();
     let unknown = records
+        .records
         .iter()
         .filter(|record| record.outcome == Outcome::Unknown);
     let count: u64 = unknown.map(|record| record.count.unwrap_or(1)).sum();
@@ -541,8 +549,10 @@ async fn a_node_that_was_away_when_the_lock_was_taken_gets_it_with_a_renewal() {
 async fn who_has_the_vote_and_nothing_to_propose_gives_it_back() {
     let scene = Scene::new(LONG).await;
     scene.granted("a", 1).await;
-    let refused = scene.store.claim(&scene.claim("b", 2)).await.unwrap();
-    assert!(matches!(refused, ClaimReply::Held { .. }), "{refused:?}");
+    let waits = scene.store.claim(&scene.claim("b", 2)).await.unwrap();
+    assert!(matches!(waits, ClaimReply::Waits { .. }), "{waits:?}");
+    let again = scene.store.claim(&scene.claim("b", 2)).await.unwrap();
+    assert!(matches!(again, ClaimReply::Waits { .. }), "{again:?}");
     wait_until("nobody has a vote", || {
         scene.servers.iter().all(|server| {
             let state = "cronlatch:{l}:state";
@@ -550,6 +560,51 @@ async fn who_has_the_vote_and_nothing_to_propose_gives_it_back() {
                 && server.number(&["HEXISTS", state, "vote"]) == 0
         })
     });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_vote_that_came_too_late_does_not_count_against_a_retry_of_its_own_process() {
+    let servers: Vec<RedisServer> = (0..3).map(|_| RedisServer::start()).collect();
+    let proxies: Vec<Proxy> = servers.iter().map(|s| Proxy::to(s.port())).collect();
+    let by_proxy: Vec<String> = servers
+        .iter()
+        .zip(&proxies)
+        .map(|(server, proxy)| server.url_via(proxy.port()))
+        .collect();
+    let store = store_at(&by_proxy);
+    assert_eq!(store.init().await.unwrap(), None);
+    let claim = Claim {
+        lock: lock(),
+        token: token("a"),
+        run_id: RunId::from_text("r"),
+        ttl: TTL,
+        what: What::Lock,
+    };
+    // All connections stand, and all nodes know the scripts.
+    let other = Claim {
+        lock: Lock::named(&LockName::parse("other").unwrap()),
+        token: token("b"),
+        ..claim.clone()
+    };
+    granted(&*store, &other).await;
+    for proxy in &proxies {
+        proxy.set(Mode::DropReplies);
+    }
+    let unanswered = store.claim(&claim).await;
+    assert!(unanswered.is_err(), "{unanswered:?}");
+    let state = "cronlatch:{l}:state";
+    let votes = servers.iter().map(|s| s.text(&["HGET", state, "vote"]));
+    let vote = votes.max().unwrap_or_default();
+    assert_ne!(vote, "", "it was given, and its answer was lost");
+    // As if its votes reached each node this very moment, and lasted.
+    for server in &servers {
+        let until = "9999999999999";
+        server.command(&["HSET", state, "vote", &vote, "vote_until", until]);
+    }
+    for proxy in &proxies {
+        proxy.set(Mode::Pass);
+    }
+    granted(&*store, &claim).await;
 }
 
 #[tokio::test]
@@ -569,7 +624,7 @@ async fn nodes_that_are_not_independent_are_refused() {
     };
     let refused = twice.claim(&claim("a")).await;
     assert!(
-        matches!(&refused, Err(StoreError::Refused(said)) if said.contains("same server")),
+        matches!(&refused, Err(StoreError::WrongList(said)) if said.contains("same server")),
         "{refused:?}"
     );
     let replica = RedisServer::with()
@@ -580,7 +635,7 @@ async fn nodes_that_are_not_independent_are_refused() {
     let store = store_at(&[one.url(), two.url(), replica.url()]);
     let refused = store.claim(&claim("b")).await;
     assert!(
-        matches!(&refused, Err(StoreError::Refused(said)) if said.contains("replica")),
+        matches!(&refused, Err(StoreError::WrongList(said)) if said.contains("replica")),
         "{refused:?}"
     );
 }
@@ -599,21 +654,10 @@ fn three_daemons_run_each_occurrence_once_while_nodes_die_and_come_back() {
         runs.job("0.05")
     );
     let store = urls(&servers).join(",");
+    cronlatch(&["init", "--store", &store]).expect_code(0);
     let mut hosts: Vec<Daemon> = ["one", "two", "three"]
-        .map(|host| Daemon::on(host, jobs.as_str()).store(&store))
-        .into_iter()
-        .enumerate()
-        .map(|(at, builder)| {
-            let daemon = builder.spawn();
-            if at == 0 {
-                daemon.ask(&["init", "--store", &store]);
-            }
-            daemon
-        })
-        .collect();
-    for host in &mut hosts {
-        host.wait_ready();
-    }
+        .map(|host| Daemon::on(host, jobs.as_str()).store(&store).start())
+        .into();
     let more = |hosts: &mut [Daemon], what: &str| {
         let before = runs.entries().len();
         hosts[0].wait_until(what, |_| runs.entries().len() >= before + 2);

@@ -9,13 +9,15 @@ use std::time::{Duration, Instant};
 
 use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
 use cronlatch::store::{
-    Claim, ClaimReply, Due, Fingerprint, Finish, FinishReply, Kind, Lock, Outcome, Overlap, Record,
-    Registration, RenewReply, Renewal, Store, StoreError, StoreSettings, Tenure, What, open,
+    Claim, ClaimReply, Due, Fingerprint, Finish, FinishReply, GapAnswer, Kind, Lock, Outcome,
+    Overlap, Record, Registration, RenewReply, Renewal, Store, StoreError, StoreSettings, Tenure,
+    What, open,
 };
 use cronlatch::time::Timestamp;
 
 use crate::contract::eventually;
 use crate::support::SmallDisk;
+use crate::support::claims::due;
 
 /// How a child of this test is told what to do: `MODE START PATH`.
 const ORDERS: &str = "CRONLATCH_TEST_SQLITE_CHILD";
@@ -47,20 +49,17 @@ fn bare(ttl: Duration) -> Claim {
 /// The occurrence `n` seconds after `start`.
 fn occurrence(start: Timestamp, n: u64) -> Claim {
     let due = Due {
-        scheduled_at: start.plus(Duration::from_secs(n)),
         not_before: Timestamp::EPOCH,
         deadline: start.plus(Duration::from_secs(1_000_000)),
-        prev: None,
-        fingerprint: Fingerprint("f".to_owned()),
-        gap: None,
-        max_reruns: 0,
+        rerun_window: Duration::from_secs(3600),
+        ..due(start.plus(Duration::from_secs(n)))
     };
     Claim {
         what: What::Occurrence {
             job: job(),
             kind: Kind::Schedule,
             due,
-            overlap: Overlap::Wait,
+            overlap: Overlap::Queue { limit: u32::MAX },
             keep: 1_000_000,
         },
         ..bare(Duration::from_secs(60))
@@ -96,7 +95,21 @@ fn success(claim: &Claim, at: Timestamp, output: &str) -> Finish {
     }
 }
 
+/// The ledger of the job begins an hour ago, so that its occurrences are due.
 async fn start_of(store: &dyn Store) -> Timestamp {
+    let drops = Claim {
+        what: What::Drops {
+            job: job(),
+            fingerprint: Fingerprint("f".to_owned()),
+            answer: GapAnswer {
+                if_last: Timestamp::now().minus(Duration::from_secs(3600)),
+                drop: Vec::new(),
+            },
+            keep: 1,
+        },
+        ..bare(Duration::from_secs(60))
+    };
+    store.claim(&drops).await.unwrap();
     let registration = Registration {
         job: job(),
         lock: lock(),
@@ -110,6 +123,7 @@ async fn start_of(store: &dyn Store) -> Timestamp {
 async fn ran(store: &dyn Store, start: Timestamp) -> Vec<u64> {
     let records = store.history(&job(), &lock(), usize::MAX).await.unwrap();
     let mut ran: Vec<u64> = records
+        .records
         .iter()
         .filter(|record| record.outcome == Outcome::Succeeded)
         .filter_map(|record| Some(record.scheduled_at?.since(start).as_secs()))
@@ -153,7 +167,7 @@ async fn another_process() {
                 n += 1;
             }
             ClaimReply::AlreadyClaimed(_) => n += 1,
-            ClaimReply::Held { .. } => {
+            ClaimReply::Waits { .. } => {
                 let limit = Duration::from_millis(20);
                 store.released(&lock(), limit).await.unwrap();
             }
@@ -286,6 +300,32 @@ async fn directory_and_file_are_their_owners_alone() {
     for more in ["db-wal", "db-shm"] {
         assert_eq!(rights(&made.join(more)), 0o600);
     }
+}
+
+#[tokio::test]
+async fn a_link_that_another_user_may_have_made_is_not_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let shared = directory.path().join("shared");
+    std::fs::create_dir(&shared).unwrap();
+    std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o1777)).unwrap();
+    let (target, link) = (directory.path().join("target"), shared.join("db"));
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    let error = store_at(&link).now().await.unwrap_err();
+    assert!(error.to_string().contains("symbolic link"), "{error}");
+    assert!(!target.exists());
+    // A file of that directory is used, also by a path with links in it.
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(&shared, directory.path().join("way")).unwrap();
+    store_at(&directory.path().join("way/db"))
+        .now()
+        .await
+        .unwrap();
+    assert!(link.exists());
+    // In a directory of our own a link is the operator's.
+    let own = directory.path().join("own");
+    std::os::unix::fs::symlink(&target, &own).unwrap();
+    store_at(&own).now().await.unwrap();
+    assert!(target.exists());
 }
 
 /// The error of a claim on the file, which must leave its bytes alone.

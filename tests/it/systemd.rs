@@ -1,5 +1,7 @@
 //! The unit and its companions, judged by systemd itself and run by a real user manager.
 
+mod system;
+
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -8,10 +8,11 @@ use crate::world::{Answer, As, Ask, Gap, Host, Lane, Message, Phase, Run, Watch,
 
 impl As {
     /// What is late already is not lost to the run that made it late.
-    pub(crate) fn overlap(self, policy: Overlap) -> Overlap {
-        match self {
-            Self::Current => policy,
-            Self::CaughtUp | Self::Rerun => Overlap::Wait,
+    pub(crate) fn overlap(self, rules: &Rules) -> Overlap {
+        match (self, rules.catch_up) {
+            (Self::Current, _) => rules.overlap,
+            (Self::CaughtUp, CatchUp::All) => Overlap::Queue { limit: u32::MAX },
+            (Self::CaughtUp | Self::Rerun | Self::Head, _) => Overlap::Wait,
         }
     }
 }
@@ -57,11 +58,22 @@ impl Lane {
 
     /// The occurrence is decided, here or elsewhere: on to the next.
     fn decided(&mut self, what: As) {
-        if what != As::Rerun {
-            self.next += 1;
-            self.gap = None;
+        match what {
+            As::Rerun => {}
+            As::Head => self.head_decided(),
+            As::Current | As::CaughtUp => {
+                self.next += 1;
+                self.gap = None;
+            }
         }
         self.free(0);
+    }
+
+    /// The head of the waiting list was decided: the ledger knows who comes next.
+    fn head_decided(&mut self) {
+        self.wait = None;
+        self.blocked = false;
+        self.stale = true;
     }
 }
 
@@ -79,6 +91,12 @@ impl World {
         // The crashed run goes before newer ones: those would close it as interrupted.
         if let Some(watch) = lane.watch.as_ref().filter(|watch| watch.over <= self.now) {
             return Some((watch.at, As::Rerun));
+        }
+        if let Some((head, _)) = lane.wait.filter(|(_, from)| *from <= self.now) {
+            return Some((head, As::Head));
+        }
+        if lane.blocked {
+            return None;
         }
         let at = *rules.schedules[job][me.version].get(lane.next)?;
         let what = if lane.next < lane.late_until {
@@ -113,7 +131,7 @@ impl World {
         else {
             return;
         };
-        let gap = lane.gap.clone().filter(|_| what != As::Rerun);
+        let gap = (lane.gap.clone()).filter(|_| !matches!(what, As::Rerun | As::Head));
         let ask = Ask::Claim {
             job,
             at,
@@ -208,6 +226,7 @@ impl World {
         host.runs.clear();
         for lane in &mut host.lanes {
             (lane.next, lane.late_until, lane.gap, lane.watch) = (0, 0, None, None);
+            (lane.wait, lane.blocked) = (None, false);
             lane.stale = false;
             lane.free(0);
         }
@@ -239,14 +258,14 @@ impl World {
                 host.runs.retain(|run| run.ticket != *ticket);
             }
             Ask::Register { job, version } => {
-                if let Answer::Registered { base, open } = answer {
+                if let Answer::Registered { base, open, head } = answer {
                     let schedule = &rules.schedules[*job][*version];
                     self.hear_registered(
                         rules,
                         (message.host, *job),
                         schedule,
                         *base,
-                        open.as_ref(),
+                        (open.as_ref(), *head),
                     );
                 }
             }
@@ -275,6 +294,7 @@ impl World {
             Answer::Granted { fence, attempt } => {
                 if what == As::Rerun {
                     lane.watch = None;
+                    lane.stale |= rules.overlap != Overlap::Skip;
                 }
                 lane.decided(what);
                 self.start(rules, message, (job, at), ticket, (*fence, *attempt));
@@ -301,15 +321,22 @@ impl World {
                 }
                 lane.decided(what);
             }
-            Answer::Held if what == As::Rerun => {
-                if let Some(watch) = &mut lane.watch {
-                    watch.over = now + 1;
+            Answer::Waits {
+                head,
+                free,
+                entered,
+            } => {
+                lane.wait = Some((*head, if *free { now } else { now + 1 }));
+                match what {
+                    As::Rerun => lane.watch = None,
+                    As::Head => {}
+                    As::Current | As::CaughtUp => {
+                        lane.gap = None;
+                        lane.blocked = !entered;
+                        lane.next += usize::from(*entered);
+                    }
                 }
                 lane.free(0);
-            }
-            Answer::Held if what.overlap(rules.overlap) == Overlap::Wait => {
-                lane.gap = None;
-                lane.free(now + 1);
             }
             Answer::Gap { last, horizon } => {
                 let schedule = &rules.schedules[job][version];
@@ -378,7 +405,7 @@ impl World {
         (host, job): (usize, usize),
         schedule: &[Tick],
         base: Tick,
-        open: Option<&Watch>,
+        (open, head): (Option<&Watch>, Option<Tick>),
     ) {
         let now = self.now + rules.clocks[host];
         let me = &mut self.hosts[host];
@@ -387,6 +414,8 @@ impl World {
         if !own {
             lane.watch = open.cloned();
         }
+        lane.wait = head.map(|head| (head, 0));
+        lane.blocked = false;
         lane.next = schedule.partition_point(|at| *at <= base);
         lane.late_until = schedule.partition_point(|at| *at <= now);
         if rules.catch_up == CatchUp::Latest {

@@ -255,6 +255,7 @@ pub(crate) fn is_quiet(rules: &Rules, world: &World) -> bool {
                 && host.lanes.iter().enumerate().all(|(job, lane)| {
                     matches!(lane.phase, Phase::Free { .. })
                         && lane.watch.is_none()
+                        && lane.wait.is_none()
                         && !lane.stale
                         && lane.next >= rules.schedules[job][host.version].len()
                 })
@@ -291,7 +292,9 @@ fn nothing_silent(rules: &Rules, world: &World) -> bool {
     undecided(rules, world).iter().all(|(job, at)| {
         world.jobs[*job].as_ref().is_none_or(|state| {
             let open = state.open.as_ref().and_then(|open| open.scheduled_at);
-            tick_of(state.last) < *at || open.is_some_and(|open| tick_of(open) == *at)
+            let waits = (state.waiting.iter()).any(|entry| tick_of(entry.scheduled_at) == *at);
+            let open = open.is_some_and(|open| tick_of(open) == *at);
+            tick_of(state.last) < *at || open || waits
         })
     })
 }

@@ -2,8 +2,8 @@
 
 use cronlatch::store::protocol::{self, Effect, Key, REASON_UNKNOWN};
 use cronlatch::store::{
-    Claim, ClaimReply, Drop, Due, Finish, GapAnswer, Kind, OpenRun, Outcome, Range, Record,
-    Registration, RenewReply, Renewal, RunStatus, RunTenure, Settle, Tenure, What,
+    Claim, ClaimReply, Drop, Due, Finish, GapAnswer, Kind, Late, OpenRun, Outcome, Overlap, Range,
+    Record, Registration, RenewReply, Renewal, RunStatus, RunTenure, Settle, Tenure, Terms, What,
 };
 
 use crate::ids::{self, Tick, Ticket, fingerprint, in_ticks, instant, tick_of, ticks};
@@ -109,13 +109,27 @@ impl World {
                 at: at_of(&message.ask),
                 over: now + in_ticks(remaining),
             }),
-            ClaimReply::AlreadyClaimed(RunStatus::Decided) => Answer::Decided,
+            // But for the first, nothing in these worlds asks for them: no limit, no outage, no
+            // clock that is set back.
+            ClaimReply::AlreadyClaimed(RunStatus::Decided)
+            | ClaimReply::QueueFull
+            | ClaimReply::Stale
+            | ClaimReply::Moved { .. }
+            | ClaimReply::Dropped
+            | ClaimReply::Ahead { .. } => Answer::Decided,
             ClaimReply::Gap { last, horizon } => Answer::Gap {
                 last: tick_of(last),
                 horizon: horizon.map(tick_of),
             },
             ClaimReply::TooLate => Answer::TooLate,
             ClaimReply::Held { .. } => Answer::Held,
+            ClaimReply::Waits {
+                head, entered, by, ..
+            } => Answer::Waits {
+                head: tick_of(head.scheduled_at),
+                free: by.is_none(),
+                entered,
+            },
             ClaimReply::Finished => Answer::Finished,
         }
     }
@@ -137,6 +151,10 @@ impl World {
             attempt,
             kind: Kind::Schedule,
             started_at: instant(0),
+            terms: Terms {
+                reruns: attempt.saturating_sub(1),
+                ..terms(rules, at)
+            },
         };
         let renewal = Renewal {
             lock: ids::lock(),
@@ -227,6 +245,7 @@ impl World {
         Answer::Registered {
             base: tick_of(registered.decided_until),
             open: registered.open.and_then(|open| watch_of(&open, self.now)),
+            head: registered.head.map(|head| tick_of(head.scheduled_at)),
         }
     }
 
@@ -309,7 +328,10 @@ fn claim_of(rules: &Rules, message: &Message, ticket: Ticket) -> Option<(usize, 
         prev: Some(instant(rules.before(*job, *version, *at))),
         fingerprint: fingerprint(*version),
         gap: gap.as_ref().map(answer_of),
+        late: Late::Miss,
         max_reruns: rules.max_reruns,
+        max_attempts: 0,
+        rerun_window: terms(rules, *at).rerun_window,
     };
     if rules.is(Defect::NoGapRule) {
         (due.prev, due.gap) = (None, None);
@@ -325,7 +347,7 @@ fn claim_of(rules: &Rules, message: &Message, ticket: Ticket) -> Option<(usize, 
             job: ids::job(*job),
             kind: what.kind(),
             due,
-            overlap: what.overlap(rules.overlap),
+            overlap: what.overlap(rules),
             keep: KEEP,
         }
     };
@@ -337,6 +359,17 @@ fn claim_of(rules: &Rules, message: &Message, ticket: Ticket) -> Option<(usize, 
         what,
     };
     Some((*job, claim))
+}
+
+/// What a claim asks the ledger to keep.
+fn terms(rules: &Rules, at: Tick) -> Terms {
+    Terms {
+        deadline: instant(at + rules.deadline),
+        rerun_window: ticks(100),
+        max_reruns: rules.max_reruns,
+        yields: rules.overlap == Overlap::Wait,
+        ..Terms::NONE
+    }
 }
 
 fn answer_of(gap: &Gap) -> GapAnswer {

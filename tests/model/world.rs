@@ -50,6 +50,8 @@ pub(crate) enum As {
     Current,
     CaughtUp,
     Rerun,
+    /// The head of the waiting list.
+    Head,
 }
 
 impl As {
@@ -58,6 +60,7 @@ impl As {
             Self::Current => Kind::Schedule,
             Self::CaughtUp => Kind::CatchUp,
             Self::Rerun => Kind::Rerun,
+            Self::Head => Kind::Queue,
         }
     }
 }
@@ -150,6 +153,13 @@ pub(crate) enum Answer {
     Unknown,
     TooLate,
     Held,
+    /// The head of the waiting list, whether the lock is free, and whether the claimed occurrence
+    /// is in the list.
+    Waits {
+        head: Tick,
+        free: bool,
+        entered: bool,
+    },
     Finished,
     Renewed,
     NotRenewed,
@@ -158,6 +168,7 @@ pub(crate) enum Answer {
     Registered {
         base: Tick,
         open: Option<Watch>,
+        head: Option<Tick>,
     },
 }
 
@@ -214,6 +225,10 @@ pub(crate) struct Lane {
     pub(crate) late_until: usize,
     pub(crate) gap: Option<Gap>,
     pub(crate) watch: Option<Watch>,
+    /// The head of the waiting list, and from when on it is to be claimed.
+    pub(crate) wait: Option<(Tick, Tick)>,
+    /// The next occurrence is to be claimed after that head.
+    pub(crate) blocked: bool,
     /// Whether the ledger is to be asked again.
     pub(crate) stale: bool,
 }
@@ -287,7 +302,9 @@ impl World {
         let known = JobState {
             last: instant(0),
             open: None,
+            waiting: Vec::new(),
             fingerprints: vec![(fingerprint(0), instant(0))],
+            moved: None,
         };
         let lane = Lane {
             phase: Phase::Free { from: 0 },
@@ -295,6 +312,8 @@ impl World {
             late_until: 0,
             gap: None,
             watch: None,
+            wait: None,
+            blocked: false,
             stale: false,
         };
         let host = |version: &usize| Host {
@@ -386,6 +405,17 @@ impl World {
                 open.fence = open.fence.min(1);
             }
         }
+        let waiting = self
+            .jobs
+            .iter_mut()
+            .flatten()
+            .flat_map(|job| &mut job.waiting);
+        for crashed in waiting.filter_map(|entry| entry.crashed.as_mut()) {
+            crashed.started_at = instant(0);
+            if !rules.is_forgetful() {
+                crashed.fence = crashed.fence.min(1);
+            }
+        }
     }
 
     /// The tickets that a request may still name.
@@ -435,6 +465,10 @@ impl World {
         if rules.is_forgetful() && !rules.is(Defect::NoAmnesiaGuard) {
             let server = self.server.to_string();
             now.past = notice(&mut self.marker, &server, now, ticks(rules.ttl));
+            // All requests have one TTL here: when it was last in use makes no difference.
+            for listed in self.marker.iter_mut().flat_map(|it| &mut it.listed.0) {
+                listed.until = 0;
+            }
             let lost_at = self.marker.as_ref().and_then(|marker| marker.lost_at);
             let lost_at = lost_at.map(tick_of);
             self.seen.lost_at = self.seen.lost_at.max(lost_at);
@@ -503,7 +537,10 @@ fn tickets_in(lock: &LockState, jobs: &[Option<JobState>]) -> Vec<Ticket> {
         Key::Absent | Key::OtherType { .. } => None,
     };
     let open = jobs.iter().flatten().filter_map(|job| job.open.as_ref());
+    let waiting = jobs.iter().flatten().flat_map(|job| &job.waiting);
+    let crashed = waiting.filter_map(|entry| entry.crashed.as_ref());
     let tokens = lock.token.iter().chain(open.map(|open| &open.token));
+    let tokens = tokens.chain(crashed.map(|crashed| &crashed.token));
     let tokens = tokens.map(cronlatch::names::Token::as_str);
     key.into_iter()
         .chain(tokens)

@@ -22,7 +22,7 @@ pub(super) struct Args {
         default_value = "/etc/cronlatch/jobs.yaml"
     )]
     file: PathBuf,
-    /// One JSON object, errors too
+    /// Print one JSON object, errors included
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -42,6 +42,10 @@ fn locking(job: &Job, fields: &mut Fields) {
     };
     fields.add("scope", scope);
     let shared = job.lock.key.is_some() || job.lock.name.as_str() != job.name.as_str();
+    if job.lock.scope == Scope::None {
+        // Its runs may overlap, whatever `defaults` say.
+        return;
+    }
     match job.on_overlap {
         OnOverlap::Skip => fields.add("on_overlap", shared.then_some("skip")),
         OnOverlap::Wait => fields.add("on_overlap", (!shared).then_some("wait")),

@@ -80,7 +80,7 @@ impl Report {
             1 => "1 job".to_owned(),
             n => format!("{n} jobs"),
         };
-        let mut text = format!("{} is right: {count}\n", self.path);
+        let mut text = format!("{}: OK, {count}\n", self.path);
         if !self.jobs.is_empty() {
             let header = ["JOB", "SCHEDULE", "NEXT", "LOCK", "TTL"];
             text += "\n";
@@ -114,7 +114,7 @@ impl Report {
             return String::new();
         };
         let indent = longest.min(INDENT_MAX) + 2;
-        let mut text = String::from("\nother than by default:\n");
+        let mut text = String::from("\nsettings that differ from the defaults:\n");
         for job in differing {
             let mut line = format!("{:1$}", job.name, indent);
             for (index, policy) in job.shown_policies.iter().enumerate() {

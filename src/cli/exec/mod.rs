@@ -23,38 +23,38 @@ use plan::Plan;
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "cronlatch exec [OPTIONS] <--lock <NAME>|--key <KEY>> -- <CMD>...",
-    after_help = "Exit status: the command's own, or 128 + the signal that ended it; 124 when \
-                  --timeout ended it and it answered 0; 75 when the lock was not acquired, or was \
-                  lost, whatever status the command gave; 69 when the store does not answer; 126 \
+    after_help = "Exit status: the command's own, or 128 + the signal that killed it; 124 when \
+                  --timeout killed it and it exited with 0; 75 when the lock was not acquired or was \
+                  lost, whatever the command's status; 69 when the store is unreachable; 126 \
                   and 127 when the command cannot be run or is not found; 64 for a wrong command \
                   line.\n\n\
                   The command sees CRONLATCH_FENCING_TOKEN, CRONLATCH_RUN_ID, CRONLATCH_HOST, \
                   CRONLATCH_JOB (the lock) and CRONLATCH_ATTEMPT."
 )]
 pub(super) struct Args {
-    /// The lock: jobs with this `lock.name` are excluded, too
+    /// The name of the lock; jobs with this `lock.name` use the same one
     #[arg(long, value_name = "NAME", required_unless_present = "key")]
     lock: Option<LockName>,
-    /// The key of a lock that programs take themselves with SET key token NX PX
+    /// The Redis key of a lock that applications take with SET key token NX PX
     #[arg(long, value_name = "KEY", conflicts_with = "lock", value_parser = plan::key)]
     key: Option<String>,
-    /// How long a holder that died blocks the lock; renewed every third of it
+    /// How long the lock stays held after its holder dies; renewed every third of this, at least every 10 s
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = plan::duration)]
     ttl: Duration,
-    /// Waits for a lock that is held, for so long or (without a duration) for ever
+    /// Wait for a held lock, for at most this long; without a duration, for ever
     #[arg(long, value_name = "DURATION", num_args = 0..=1, value_parser = plan::duration)]
     #[expect(
         clippy::option_option,
         reason = "clap's own form for an option whose value may be left out"
     )]
     wait: Option<Option<Duration>>,
-    /// How long the command has between SIGTERM and SIGKILL [default: a quarter of --ttl, at most 10s]
+    /// Time between SIGTERM and SIGKILL [default: a quarter of --ttl, at most 10s]
     #[arg(long, value_name = "DURATION", value_parser = plan::duration)]
     kill_grace: Option<Duration>,
-    /// What becomes of the command when the lock is lost; with `continue`, two may run at once
+    /// What to do with the command when the lock is lost; with `continue`, two may run at once
     #[arg(long, value_name = "WHAT", default_value = "kill")]
     on_lost: LostChoice,
-    /// Ends the command after so long
+    /// Kill the command after this long
     #[arg(long, value_name = "DURATION", value_parser = plan::duration)]
     timeout: Option<Duration>,
     #[command(flatten)]
@@ -72,9 +72,9 @@ pub(super) struct Args {
 /// `--on-lost`.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum LostChoice {
-    /// The command is ended before the lease can end in the store
+    /// Kill the command before the lease can expire in the store
     Kill,
-    /// The command goes on
+    /// Let the command continue
     Continue,
 }
 

@@ -60,12 +60,8 @@ fn check_ttl(ttl: Duration, grace: Duration) -> Result<(), Failure> {
     if ttl >= needed {
         return Ok(());
     }
-    let [renewal, answers, drift] = [
-        timing::renew_every(ttl),
-        2 * timing::response_timeout(ttl),
-        ttl / 100,
-    ]
-    .map(show);
+    let [renewal, answers, drift] =
+        [ttl / 3, 2 * timing::response_timeout(ttl), ttl / 100].map(show);
     Err(Failure::Usage(format!(
         "--ttl {} is too short: {} are needed, namely {renewal} until the next renewal, {answers} \
          for two answers of the store that do not come, {} --kill-grace, {drift} for clocks that \

@@ -17,8 +17,9 @@ use crate::config::OnLost;
 use crate::latch::{Acquisition, Grant, NotAcquired, Wait, release};
 use crate::lease::{Held, Lease, LeaseLost, Watchdog, timing};
 use crate::names::HostName;
+use crate::observe::plain_line;
 use crate::process::{EndedBy, Event, Exit, Guard, Processes, Running, Spawn, Status, Stdio};
-use crate::store::{FinishReply, Store, StoreSettings, Tenure};
+use crate::store::{FinishReply, Store, StoreError, StoreSettings, Tenure};
 
 /// For how long the release is tried: while the lease lasts, within these bounds.
 const RELEASE_LEAST: Duration = Duration::from_secs(1);
@@ -97,24 +98,28 @@ fn not_acquired(plan: &Plan, why: &NotAcquired) -> Failure {
             let left = match remaining {
                 // Nobody wants to read milliseconds here.
                 Some(left) => format!(
-                    "its lease ends in {} unless renewed",
+                    "its lease expires in {} unless renewed",
                     show(Duration::from_secs(left.as_secs() + 1))
                 ),
-                None => "without an end: its key has no TTL".to_owned(),
+                None => "its key has no TTL and never expires".to_owned(),
             };
             let waited = match plan.wait {
                 Wait::UpTo(wait) if !wait.is_zero() => format!("; waited {}", show(wait)),
                 _ => String::new(),
             };
-            Failure::NotAcquired(format!("lock {lock:?} is held by {by}, {left}{waited}"))
+            Failure::NotAcquired(format!(
+                "lock {lock:?} is held by {}, {left}{waited}",
+                plain_line(by)
+            ))
         }
         NotAcquired::Recovering { .. } => Failure::NotAcquired(format!("lock {lock:?}: {why}")),
+        NotAcquired::Store(error @ StoreError::WrongList(_)) => Failure::Config(error.to_string()),
         NotAcquired::Store(error) => Failure::Unavailable(format!("lock {lock:?}: {error}")),
     }
 }
 
 fn ended_by(signal: Signal) -> ExitCode {
-    tracing::info!("{signal} while waiting for the lock");
+    tracing::info!("received {signal} while waiting for the lock");
     ExitCode::from(u8::try_from(128 + signal as i32).unwrap_or(u8::MAX))
 }
 
@@ -138,7 +143,7 @@ impl Session<'_> {
         processes: &Processes,
     ) -> Result<ExitCode, Failure> {
         // Not before the lock is ours: most hosts of a fleet never need it.
-        let watchdog = Watchdog::start(settings, Some(processes.deadlines()))
+        let watchdog = Watchdog::start(settings, Some(Box::new(processes.deadlines())))
             .map_err(|e| internal("start the thread that renews the lease", &e))?;
         let lease = watchdog.hold(Held {
             lock: self.grant.lock.clone(),
@@ -148,6 +153,8 @@ impl Session<'_> {
             sent: self.grant.sent,
             run: Some(self.grant.run_id.clone()),
             on_lost: self.plan.on_lost,
+            renew_until: None,
+            while_held: None,
         });
         let spawn = self.command(host, &lease);
         let lease = self.lease.insert(lease);
@@ -221,7 +228,7 @@ impl Session<'_> {
             }
             Err(why) if !known_lost => {
                 tracing::warn!(
-                    "lock {:?} is not released, it ends with its TTL: {why}",
+                    "cannot release lock {:?}: {why}; it expires after its TTL",
                     self.lock
                 );
                 result
@@ -256,7 +263,7 @@ async fn watch(
             }
             limit = &mut timeout, if timed_out.is_none() => {
                 timed_out = Some(limit);
-                tracing::warn!("the command is ended: it took longer than {}", show(limit));
+                tracing::warn!("killing the command: it ran longer than its timeout of {}", show(limit));
                 running.end();
             }
             signal = arrivals.next() => running.signal(signal),
@@ -272,10 +279,13 @@ async fn watch(
 fn on_loss(plan: &Plan, why: LeaseLost, running: &Running) {
     match plan.on_lost {
         OnLost::Kill => {
-            tracing::warn!("the command is ended: {why}");
+            tracing::warn!("killing the command: {why}");
             running.end();
         }
-        OnLost::Continue => tracing::warn!("the command goes on: {why}"),
+        OnLost::Continue => tracing::warn!(
+            "the command continues without its lock (on_lost: \
+                                            continue): {why}"
+        ),
     }
 }
 

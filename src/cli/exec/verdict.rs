@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::cli::Failure;
 use crate::lease::LeaseLost;
+use crate::observe::plain;
 use crate::process::{EndedBy, Exit, SpawnError, Status};
 
 /// What `timeout(1)` answers.
@@ -37,8 +38,8 @@ impl Ended {
     pub(super) fn code(&self, lock: &str) -> Result<ExitCode, Failure> {
         if let Some(why) = self.lease_lost() {
             let what = match self.exit.ended_by {
-                EndedBy::Itself => "the command went on without it",
-                _ => "the command was ended",
+                EndedBy::Itself => "the command continued without it",
+                _ => "the command was killed",
             };
             return Err(Failure::NotAcquired(format!(
                 "lock {lock:?}: {why}; {what}"
@@ -49,7 +50,7 @@ impl Ended {
             Status::Code(code) => u8::try_from(code).unwrap_or(u8::MAX),
             Status::Signal(number) => u8::try_from(SIGNALLED + number).unwrap_or(u8::MAX),
             Status::Unknown => {
-                let text = "the guard process is gone, and the command with it".to_owned();
+                let text = "the guard process has died, and killed the command".to_owned();
                 return Err(Failure::Internal(text));
             }
         };
@@ -61,13 +62,15 @@ impl Ended {
 pub(super) fn of_spawn_error(error: &SpawnError, lock: &str) -> Result<ExitCode, Failure> {
     match error {
         SpawnError::CannotStart { source, .. } => {
-            anstream::eprintln!("{error}");
+            anstream::eprintln!("{}", plain(&error.to_string()));
             Ok(ExitCode::from(match source.kind() {
                 std::io::ErrorKind::NotFound => NOT_FOUND,
                 _ => CANNOT_RUN,
             }))
         }
         SpawnError::TooLate => Err(Failure::NotAcquired(format!("lock {lock:?}: {error}"))),
-        SpawnError::GuardGone => Err(Failure::Internal(error.to_string())),
+        SpawnError::GuardGone | SpawnError::NoReport | SpawnError::NoResources { .. } => {
+            Err(Failure::Internal(error.to_string()))
+        }
     }
 }

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::{Failure, Target, output};
 use crate::names::JobName;
-use crate::store::{self, JobReport, Lock, Record, Store, StoreError};
+use crate::store::{self, History, JobReport, KeyFault, Lock, Store, StoreError};
 use report::{HostStatus, JobStatus, NodeStatus, Status};
 
 /// How many jobs are asked about at once.
@@ -19,7 +19,7 @@ const AT_ONCE: usize = 64;
 /// Options of `status`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -42,14 +42,29 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let mut parts = Parts::default();
         let condition = parts.shown(store.condition(&wanted).await)?;
         let condition = condition.unwrap_or_default();
-        let hosts = parts.shown(store.hosts().await)?.unwrap_or_default();
+        let hosts = parts.shown(store.peers().await)?.unwrap_or_default();
         let reports = reports(&store, &wanted).await?;
         let newest = each(&store, &wanted, newest).await;
         let mut found = Vec::with_capacity(jobs.len());
         for ((job, report), newest) in jobs.iter().zip(reports).zip(newest) {
-            let report = parts.shown(report)?;
-            let newest = parts.shown(newest)?.flatten();
-            found.push(JobStatus::new(job, report.as_ref(), newest, now));
+            let (report, fault) = apart_from_fault(report);
+            let (newest, in_history) = apart_from_fault(newest);
+            let report = report
+                .map(|answer| parts.shown(answer))
+                .transpose()?
+                .flatten();
+            let newest = newest.map(|answer| parts.shown(answer)).transpose()?;
+            let newest = newest.flatten().unwrap_or_default();
+            let fault = fault
+                .or(in_history)
+                .or(newest.unreadable.into_iter().next());
+            let last = newest.records.into_iter().next();
+            found.push(JobStatus::new(
+                job,
+                (report.as_ref(), fault.as_ref()),
+                last,
+                now,
+            ));
         }
         let config = list.as_ref().map(|list| &list.fingerprint);
         Ok(Status {
@@ -82,7 +97,7 @@ impl Parts {
     fn shown<T>(&mut self, answer: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
         match answer {
             Ok(answer) => Ok(Some(answer)),
-            Err(error @ StoreError::PartUnreachable(_)) => {
+            Err(error @ (StoreError::PartUnreachable(_) | StoreError::Key(_))) => {
                 self.away.get_or_insert_with(|| error.to_string());
                 Ok(None)
             }
@@ -91,13 +106,26 @@ impl Parts {
     }
 }
 
-/// What the store says of each job: of all at once, or of each alone when a part is away.
+/// The answer about a job, or what is wrong with the keys of that job.
+fn apart_from_fault<T>(
+    answer: Result<T, StoreError>,
+) -> (Option<Result<T, StoreError>>, Option<KeyFault>) {
+    match answer {
+        Err(StoreError::Key(fault)) => (None, Some(fault)),
+        answer => (Some(answer), None),
+    }
+}
+
+/// What the store says of each job: of all at once, or of each alone when a part is away or a key
+/// cannot be used.
 async fn reports(
     store: &Arc<dyn Store>,
     jobs: &[(JobName, Lock)],
 ) -> Result<Vec<Result<JobReport, StoreError>>, StoreError> {
     match store.jobs(jobs).await {
-        Err(StoreError::PartUnreachable(_)) => Ok(each(store, jobs, report_of).await),
+        Err(StoreError::PartUnreachable(_) | StoreError::Key(_)) => {
+            Ok(each(store, jobs, report_of).await)
+        }
         answer => Ok(answer?.into_iter().map(Ok).collect()),
     }
 }
@@ -106,14 +134,14 @@ async fn report_of(store: Arc<dyn Store>, job: (JobName, Lock)) -> Result<JobRep
     let mut reports = store.jobs(std::slice::from_ref(&job)).await?;
     reports
         .pop()
-        .ok_or_else(|| StoreError::Corrupt(format!("nothing is said of job {}", job.0)))
+        .ok_or_else(|| StoreError::corrupt(format!("nothing is said of job {}", job.0)))
 }
 
 async fn newest(
     store: Arc<dyn Store>,
     (job, lock): (JobName, Lock),
-) -> Result<Option<Record>, StoreError> {
-    Ok(store.history(&job, &lock, 1).await?.pop())
+) -> Result<History, StoreError> {
+    store.history(&job, &lock, 1).await
 }
 
 /// Asks about each job alone; the answers are in the order of the jobs.

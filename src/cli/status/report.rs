@@ -6,7 +6,12 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::config::Job;
-use crate::store::{Condition, Fingerprint, HostReport, JobReport, NodeStanding, OpenRun, Record};
+use crate::preflight::NOTABLE;
+use crate::store::protocol::LEAD;
+use crate::store::{
+    Condition, Fingerprint, HeldJob, HostReport, JobReport, KeyFault, Kind, NodeStanding, OpenRun,
+    Record,
+};
 use crate::time::Timestamp;
 
 /// All of it.
@@ -62,6 +67,12 @@ pub(super) struct NodeStatus {
     pub(super) jobs_left: usize,
     /// Why it cannot be asked.
     pub(super) error: Option<String>,
+    /// Its clock less the one that decides what is due; positive when it is ahead. `None` when it
+    /// does not answer.
+    pub(super) clock_offset_ms: Option<i64>,
+    /// That is certainly more than a second.
+    #[serde(skip)]
+    pub(super) clock_is_off: bool,
 }
 
 impl NodeStatus {
@@ -78,6 +89,8 @@ impl NodeStatus {
                     recovering_until: None,
                     jobs_left: 0,
                     error: None,
+                    clock_offset_ms: node.clock.map(|clock| clock.offset_ms),
+                    clock_is_off: node.clock.is_some_and(|clock| clock.exceeds(NOTABLE)),
                 };
                 match &node.standing {
                     NodeStanding::Counts => {}
@@ -117,6 +130,16 @@ pub(super) struct HostStatus {
     /// How many runs it has in hand.
     pub(super) running: usize,
     pub(super) draining: bool,
+    /// What it has run out of, so that it starts no jobs.
+    pub(super) lacks: Option<String>,
+    /// Why it claims nothing: live hosts use other servers as their store. Left out while it
+    /// claims.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) waits: Option<String>,
+    /// Jobs of which it claims nothing while other hosts use another lock. Left out when there are
+    /// none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) held_back: Vec<HeldJob>,
     /// By its own clock.
     pub(super) started_at: Timestamp,
     /// By the store's clock.
@@ -145,6 +168,9 @@ impl HostStatus {
                 pid: info.pid,
                 running: info.running,
                 draining: info.draining,
+                lacks: info.lacks.clone(),
+                waits: info.waits.clone(),
+                held_back: info.held_back.clone(),
                 started_at: info.started_at,
                 seen_at: *seen_at,
                 clock_offset_ms: info.clock_offset_ms,
@@ -168,8 +194,19 @@ pub(super) struct JobStatus {
     /// when it does.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) unreachable: bool,
+    /// A key of the job cannot be used, and the job does not run until it is repaired. Left out
+    /// when all is well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) damaged: Option<DamageStatus>,
     /// Its open run.
     pub(super) running: Option<RunningStatus>,
+    /// The occurrences that the ledger has accepted and that are still to run, in that order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) waiting: Vec<WaitingStatus>,
+    /// How far the ledger is ahead of the store's clock, which was wrong once: until the clock has
+    /// caught up, nothing of the job runs. Left out when all is well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ledger_ahead_ms: Option<u64>,
     /// The newest record.
     pub(super) last: Option<Record>,
     /// Up to here its occurrences are decided; `None` for a job no daemon has seen yet.
@@ -178,6 +215,28 @@ pub(super) struct JobStatus {
     pub(super) lock: Option<LockStatus>,
     /// The last fencing token given out.
     pub(super) fence: u64,
+}
+
+/// An occurrence that waits: for the lock, or to be run again.
+#[derive(Debug, Serialize)]
+pub(super) struct WaitingStatus {
+    pub(super) scheduled_at: Timestamp,
+    /// How its run will be recorded: `queue`, `catch_up`, `rerun` or `schedule`.
+    pub(super) kind: Kind,
+    /// When it is too late to start it.
+    pub(super) deadline: Timestamp,
+}
+
+/// A key that cannot be used.
+#[derive(Debug, Serialize)]
+pub(super) struct DamageStatus {
+    pub(super) key: String,
+    /// `damaged` or `forbidden`.
+    pub(super) kind: &'static str,
+    /// What was found.
+    pub(super) detail: String,
+    /// What a person can do about it.
+    pub(super) repair: String,
 }
 
 /// An open run.
@@ -210,10 +269,11 @@ pub(super) struct LockStatus {
 }
 
 impl JobStatus {
-    /// What the list and the store know of a job; without a report the store cannot be asked.
+    /// What the list and the store know of a job; without a report the store cannot be asked, or a
+    /// key of the job cannot be used.
     pub(super) fn new(
         job: &Job,
-        report: Option<&JobReport>,
+        (report, fault): (Option<&JobReport>, Option<&KeyFault>),
         last: Option<Record>,
         now: Timestamp,
     ) -> Self {
@@ -230,7 +290,13 @@ impl JobStatus {
             name: job.name.to_string(),
             enabled: job.enabled,
             next_at: job.enabled.then(|| job.schedule.next_after(now)).flatten(),
-            unreachable: report.is_none(),
+            unreachable: report.is_none() && fault.is_none(),
+            damaged: fault.map(|fault| DamageStatus {
+                key: fault.key.clone(),
+                kind: fault.kind.word(),
+                detail: fault.detail.clone(),
+                repair: fault.repair(Some(job.name.as_str())),
+            }),
             running: open.map(|open| RunningStatus {
                 host: open.by.clone(),
                 run_id: open.run_id.to_string(),
@@ -240,6 +306,17 @@ impl JobStatus {
                 lease_remaining_ms: millis(open.remaining),
                 orphaned: open.remaining.is_zero(),
             }),
+            waiting: (report.iter().flat_map(|report| &report.waiting))
+                .map(|head| WaitingStatus {
+                    scheduled_at: head.scheduled_at,
+                    kind: head.kind,
+                    deadline: head.deadline,
+                })
+                .collect(),
+            ledger_ahead_ms: report
+                .and_then(|report| report.last)
+                .filter(|last| *last > now.plus(LEAD))
+                .map(|last| millis(last.since(now))),
             last,
             decided_until: report.and_then(|report| report.last),
             lock,

@@ -10,16 +10,18 @@ pub(super) fn for_people(status: &Status) -> String {
     let mut text = format!("store  {}\n", status.store);
     if let Some(until) = status.recovering_until {
         text += &format!(
-            "       is new, was restarted or lost data: it grants nothing until {until}\n"
+            "       is new, was restarted or lost data: no locks are granted until {until}\n"
         );
     }
     if let Some(away) = &status.away {
         text += &format!("       {away}\n");
     }
     text += &nodes_note(&status.nodes);
+    text += &clocks_note(&status.nodes);
     text.push('\n');
     text += &if status.hosts.is_empty() && status.away.is_some() {
-        "no host can be shown: none has announced itself, or the part that knows is away\n"
+        "no hosts to show: none has announced itself, or the part of the store that lists them \
+         is unreachable\n"
             .to_owned()
     } else if status.hosts.is_empty() {
         "no host has announced itself: no daemon is up, or none reaches this store\n".to_owned()
@@ -36,7 +38,60 @@ pub(super) fn for_people(status: &Status) -> String {
         let rows = status.jobs.iter().map(|job| job_row(job, status.now));
         output::table(header, rows)
     };
+    text += &waits_note(&status.hosts);
+    text += &held_back_note(&status.hosts);
+    text += &damage_note(&status.jobs);
     text
+}
+
+/// Which hosts claim nothing because others use other servers, and how that ends.
+fn waits_note(hosts: &[HostStatus]) -> String {
+    let note = |host: &HostStatus| {
+        let reason = host.waits.as_ref()?;
+        Some(format!(
+            "\nhost {} claims nothing: {reason}\n  to end this, give all hosts the same `store:` \
+             (docs/operations.md, \"Moving to another store\")\n",
+            host.name
+        ))
+    };
+    hosts.iter().filter_map(note).collect()
+}
+
+/// Which hosts claim nothing of a job while its lock changes, and how that ends.
+fn held_back_note(hosts: &[HostStatus]) -> String {
+    let mut note = String::new();
+    for host in hosts {
+        for held in &host.held_back {
+            let remedy = if held.by.is_empty() {
+                "this resolves itself".to_owned()
+            } else {
+                format!(
+                    "to resolve this, start {} with the list of {}",
+                    held.by.join(", "),
+                    host.name
+                )
+            };
+            note += &format!(
+                "\njob {}: held back on {}, whose list uses {}: {}\n  {remedy}\n",
+                held.job, host.name, held.lock, held.reason
+            );
+        }
+    }
+    note
+}
+
+/// What is wrong with the keys of single jobs, and how to repair it.
+fn damage_note(jobs: &[JobStatus]) -> String {
+    let mut note = String::new();
+    for job in jobs {
+        if let Some(damage) = &job.damaged {
+            note += &format!(
+                "\njob {}: {} key {}: {}\n  to repair it, {}\n",
+                job.name, damage.kind, damage.key, damage.detail, damage.repair
+            );
+        }
+    }
+    note
 }
 
 /// What a person should know of the nodes: nothing, when all of them count.
@@ -49,8 +104,8 @@ fn nodes_note(nodes: &[NodeStatus]) -> String {
             .map_or_else(String::new, |at| at.to_string());
         note += &match (node.standing, node.recovering_until, &node.error) {
             ("new", ..) => format!(
-                "       {name} is new: the first request makes it wait (`cronlatch init` spares \
-                 that)\n"
+                "       {name} is new: its first request starts the recovery wait (to avoid it, \
+                 run `cronlatch init`)\n"
             ),
             ("recovering", Some(until), _) => format!(
                 "       {name} was restarted or lost its data, noticed at {since}: it does not \
@@ -73,13 +128,13 @@ fn nodes_note(nodes: &[NodeStatus]) -> String {
     let counting = nodes.iter().filter(|node| node.counts()).count();
     note += &if counting < quorum {
         format!(
-            "       {counting} of {all} nodes count, and {quorum} must: nothing is granted until \
-             they do\n"
+            "       {counting} of {all} nodes count, and {quorum} must: no locks are granted \
+             until then\n"
         )
     } else if counting == quorum && counting < all {
         format!(
-            "       {counting} of {all} nodes count, and {quorum} must: if one more fails, \
-             nothing is granted\n"
+            "       {counting} of {all} nodes count, and {quorum} must: if one more fails, no \
+             locks are granted\n"
         )
     } else {
         "       do not restart another node before all count for every job\n".to_owned()
@@ -87,13 +142,39 @@ fn nodes_note(nodes: &[NodeStatus]) -> String {
     note
 }
 
+/// The offset of each node's clock: nothing, when all agree within a second.
+fn clocks_note(nodes: &[NodeStatus]) -> String {
+    if !nodes.iter().any(|node| node.clock_is_off) {
+        return String::new();
+    }
+    let mut note = "       the nodes' clocks differ (the median decides what is due):\n".to_owned();
+    for node in nodes {
+        let offset = node
+            .clock_offset_ms
+            .map_or_else(|| "not known".to_owned(), clock);
+        note += &format!("         {}  {offset}\n", node.node);
+    }
+    note
+}
+
 fn host_row(host: &HostStatus, now: Timestamp) -> [String; 7] {
     let mut notes = Vec::new();
     if host.config_differs {
-        notes.push("another job list");
+        notes.push("another job list".to_owned());
     }
     if host.draining {
-        notes.push("draining");
+        notes.push("draining".to_owned());
+    }
+    if host.waits.is_some() {
+        notes.push("claims nothing: see below".to_owned());
+    }
+    match host.held_back.len() {
+        0 => {}
+        1 => notes.push("holds back 1 job: see below".to_owned()),
+        n => notes.push(format!("holds back {n} jobs: see below")),
+    }
+    if let Some(lacks) = &host.lacks {
+        notes.push(format!("starts no jobs: lacks {lacks}"));
     }
     [
         host.name.clone(),
@@ -141,12 +222,36 @@ fn job_row(job: &JobStatus, now: Timestamp) -> [String; 7] {
         }),
         last.and_then(|last| last.host.as_ref())
             .map_or_else(dash, ToString::to_string),
-        if job.unreachable {
-            "not known: its part of the store does not answer".to_owned()
+        if let Some(damage) = &job.damaged {
+            format!("{}: see below", damage.kind)
+        } else if job.unreachable {
+            "unknown: its part of the store is unreachable".to_owned()
         } else {
-            job.lock.as_ref().map_or_else(String::new, lock_note)
+            let lock = job.lock.as_ref().map_or_else(String::new, lock_note);
+            let notes = [ahead_note(job), waiting_note(job), lock];
+            let notes: Vec<String> = notes.into_iter().filter(|note| !note.is_empty()).collect();
+            notes.join("; ")
         },
     ]
+}
+
+/// Why a job stands still whose ledger is ahead of the store's clock.
+fn ahead_note(job: &JobStatus) -> String {
+    job.ledger_ahead_ms.map_or_else(String::new, |ahead| {
+        format!(
+            "blocked: its ledger is {} ahead of the store's clock",
+            output::short(Duration::from_millis(ahead))
+        )
+    })
+}
+
+/// What waits to run.
+fn waiting_note(job: &JobStatus) -> String {
+    match job.waiting.as_slice() {
+        [] => String::new(),
+        [one] => format!("{} waits", one.scheduled_at),
+        [first, rest @ ..] => format!("{} waits, and {} more", first.scheduled_at, rest.len()),
+    }
 }
 
 /// What a person should know of the lock: nothing, when the job's own run holds it.
@@ -163,7 +268,7 @@ fn lock_note(lock: &LockStatus) -> String {
     }
     if lock.without_ttl {
         let and = if note.is_empty() { "lock" } else { ", and" };
-        note += &format!("{and} has no TTL: it will never end by itself");
+        note += &format!("{and} has no TTL: it never expires");
     }
     note
 }
@@ -180,6 +285,9 @@ mod tests {
             pid: 7,
             running: 1,
             draining: name == "web2",
+            lacks: None,
+            waits: None,
+            held_back: Vec::new(),
             started_at: Timestamp::from_secs(1_000),
             seen_at: Timestamp::from_secs(9_997),
             clock_offset_ms: (name == "web2").then_some(-1_250),
@@ -194,7 +302,10 @@ mod tests {
             enabled: name != "off",
             next_at: (name != "off").then(|| Timestamp::from_secs(10_800)),
             unreachable: false,
+            damaged: None,
             running: None,
+            waiting: Vec::new(),
+            ledger_ahead_ms: None,
             last: None,
             decided_until: None,
             lock: None,
@@ -250,7 +361,7 @@ mod tests {
         let status = Status {
             store: "cluster of redis://10.0.0.5:6379".to_owned(),
             now: Timestamp::from_secs(10_000),
-            away: Some("a part of the store does not answer: refused".to_owned()),
+            away: Some("part of the store is unreachable: refused".to_owned()),
             lost_data_at: None,
             recovering_until: None,
             nodes: Vec::new(),
@@ -265,13 +376,13 @@ mod tests {
         };
         let expected = "\
 store  cluster of redis://10.0.0.5:6379
-       a part of the store does not answer: refused
+       part of the store is unreachable: refused
 
-no host can be shown: none has announced itself, or the part that knows is away
+no hosts to show: none has announced itself, or the part of the store that lists them is unreachable
 
 JOB    NEXT                  NOW  LAST  VERDICT  HOST  NOTES
 here   1970-01-01T03:00:00Z  -    -     -        -
-there  1970-01-01T03:00:00Z  -    -     -        -     not known: its part of the store does not answer
+there  1970-01-01T03:00:00Z  -    -     -        -     unknown: its part of the store is unreachable
 ";
         assert_eq!(for_people(&status), expected);
     }
@@ -284,8 +395,28 @@ there  1970-01-01T03:00:00Z  -    -     -        -     not known: its part of th
             lost_data_at: at(9_990).filter(|_| matches!(standing, "recovering" | "repairing")),
             recovering_until: at(10_020).filter(|_| standing == "recovering"),
             jobs_left: usize::from(standing == "repairing"),
-            error: (standing == "away").then(|| "the store does not answer: refused".to_owned()),
+            error: (standing == "away").then(|| "the store is unreachable: refused".to_owned()),
+            clock_offset_ms: (standing != "away").then_some(0),
+            clock_is_off: false,
         }
+    }
+
+    #[test]
+    fn people_see_the_offset_of_each_node_when_one_is_off() {
+        let off = NodeStatus {
+            clock_offset_ms: Some(-5_000),
+            clock_is_off: true,
+            ..node("c", "counts")
+        };
+        let mut nodes = vec![node("a", "counts"), node("b", "away")];
+        assert_eq!(clocks_note(&nodes), "");
+        nodes.push(off);
+        let note = clocks_note(&nodes);
+        assert_eq!(
+            note,
+            "       the nodes' clocks differ (the median decides what is due):\n         \
+             redis://a  +0ms\n         redis://b  not known\n         redis://c  -5.0s\n"
+        );
     }
 
     #[test]

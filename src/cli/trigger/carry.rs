@@ -1,5 +1,6 @@
 //! One run carried by this process: claim, drive, finish.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,16 +9,20 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use super::note;
 use crate::cli::Failure;
 use crate::config::Job;
-use crate::engine::run::{Assignment, Ended, Right, Stop, Tools, drive, inherited};
+use crate::engine::run::{Assignment, Ended, Right, Starts, Stop, Tools, drive, inherited};
 use crate::engine::spool::Spool;
 use crate::latch::waits_text;
 use crate::lease::Watchdog;
 use crate::names::{HostName, RunId, Token};
+use crate::observe::plain_line;
 use crate::process::Guard;
+use crate::store::relocate::{Destination, Relocated, Relocation, relocate};
 use crate::store::{
-    self, Claim, ClaimReply, Finish, Kind, Record, Store, StoreError, StoreSettings, What,
+    self, Claim, ClaimReply, Finish, Kind, ManualRun, Record, Store, StoreError, StoreSettings,
+    Terms, What,
 };
 use crate::time::BootInstant;
 
@@ -37,6 +42,8 @@ pub(super) struct Errand {
     pub(super) host: HostName,
     pub(super) settings: StoreSettings,
     pub(super) keep: u32,
+    /// Variables of the environment that the job does not inherit.
+    pub(super) secret_variables: BTreeSet<String>,
 }
 
 /// A run that was granted and has not begun.
@@ -64,12 +71,14 @@ impl Errand {
         let (assignment, store, tools) = runtime.block_on(async {
             let processes = guard.serve().map_err(internal)?;
             let store = store::open(&self.settings)?;
-            let watchdog =
-                Watchdog::start(&self.settings, Some(processes.deadlines())).map_err(internal)?;
+            let watchdog = Watchdog::start(&self.settings, Some(Box::new(processes.deadlines())))
+                .map_err(internal)?;
             let tools = Tools {
+                store: Arc::clone(&store),
                 processes,
                 watchdog,
-                environment: Arc::new(inherited()),
+                environment: Arc::new(inherited(&self.secret_variables)),
+                starts: Starts::default(),
             };
             Ok::<_, Failure>((self.claim(&*store).await?, store, tools))
         })?;
@@ -94,6 +103,22 @@ impl Errand {
                 job: self.job.name.clone(),
             },
         };
+        patiently(CLAIM_FOR, async || self.lock_in_use(store).await).await??;
+        // Before the claim, so that no run is open that nobody would look after.
+        let run = ManualRun {
+            run_id: claim.run_id.clone(),
+            job: self.job.name.clone(),
+            lock: claim.lock.clone(),
+        };
+        patiently(CLAIM_FOR, async || note::leave(store, &run).await).await?;
+        let granted = self.claim_noted(store, claim).await;
+        if granted.is_err() {
+            note::take_back(store, &run.run_id).await;
+        }
+        granted
+    }
+
+    async fn claim_noted(&self, store: &dyn Store, claim: Claim) -> Result<Assignment, Failure> {
         let mut sent = BootInstant::now();
         let mut unanswered = false;
         let asked = patiently(CLAIM_FOR, async || {
@@ -117,7 +142,11 @@ impl Errand {
                 kind: Kind::Manual,
                 scheduled_at: None,
                 attempt: 1,
-                right: Right::Granted { fence, sent },
+                right: Right::Granted {
+                    fence,
+                    sent,
+                    terms: Terms::NONE,
+                },
             }),
             ClaimReply::Held { by, remaining } => Err(self.held(&by, remaining)),
             ClaimReply::Recovering { remaining } => Err(Failure::NotAcquired(format!(
@@ -125,10 +154,70 @@ impl Errand {
                 self.job.name,
                 waits_text(remaining)
             ))),
+            ClaimReply::Moved { to } => Err(Failure::NotAcquired(format!(
+                "job {}: its lock has just changed to {}; nothing was started. Start the hosts \
+                 with this list, or use theirs",
+                self.job.name, to.name
+            ))),
             other => Err(Failure::Internal(format!(
-                "the store gave a manual run an answer that is not for one: {other:?}"
+                "the store returned an unexpected reply to a manual claim: {other:?}"
             ))),
         }
+    }
+
+    /// Fails while the job runs under another lock than the list says: a run under this one could
+    /// overlap a scheduled run. If no host uses another lock any more, the ledger moves to this one.
+    async fn lock_in_use(&self, store: &dyn Store) -> Result<Result<(), Failure>, StoreError> {
+        let (name, id) = (&self.job.name, self.job.lock_id());
+        let listings = store.listings(std::slice::from_ref(name)).await?;
+        let Some(listing) = listings.into_iter().next() else {
+            return Ok(Ok(()));
+        };
+        if listing.other_locks(&self.host, &id).is_empty() {
+            return Ok(Ok(()));
+        }
+        let hosts = store.hosts().await?;
+        let live = |host: &HostName| {
+            let mut up = hosts.iter().filter(|report| !report.info.draining);
+            up.any(|report| report.info.host == *host)
+        };
+        let refused = |why: String| {
+            Failure::NotAcquired(format!(
+                "job {name}: this list uses {}, but {why}; nothing was started",
+                id.shown()
+            ))
+        };
+        // What this host's own daemon uses counts, too.
+        let users = listing.users_of_another(&id, live);
+        if !users.is_empty() {
+            let users: Vec<_> = users
+                .iter()
+                .map(|(host, lock)| format!("{host} still uses {}", lock.shown()))
+                .collect();
+            return Ok(Err(refused(users.join(", "))));
+        }
+        let now = store.now().await?;
+        let destination = Destination {
+            job: name,
+            lock: &id,
+            host: &self.host,
+            ttl: self.job.lock.ttl,
+            now,
+            counts_from: now,
+        };
+        let relocation = Relocation::new(&destination, listing.other_locks(&self.host, &id));
+        Ok(match relocate(store, relocation).await? {
+            Relocated::Home { .. } => Ok(()),
+            Relocated::Leased { lock, by, .. } => Err(refused(format!(
+                "a run on {by} still holds the lock {}",
+                lock.name
+            ))),
+            Relocated::Recovering { remaining } => Err(Failure::NotAcquired(format!(
+                "{name}: {}",
+                waits_text(remaining)
+            ))),
+            Relocated::Contended => Err(refused("its hosts are changing the lock now".to_owned())),
+        })
     }
 
     /// Has the store refuse what may still come of the claim.
@@ -147,14 +236,13 @@ impl Errand {
     }
 
     fn held(&self, by: &str, remaining: Option<Duration>) -> Failure {
+        let by = plain_line(by);
         let name = &self.job.name;
         Failure::NotAcquired(match remaining {
             Some(left) => {
                 format!("the lock of {name} is held by {by}, for {left:.1?} unless renewed")
             }
-            None => format!(
-                "the lock of {name} is held by {by} and has no TTL: it will never end by itself"
-            ),
+            None => format!("the lock of {name} is held by {by} and has no TTL: it never expires"),
         })
     }
 }
@@ -169,7 +257,16 @@ impl Granted {
         self.runtime.block_on(async {
             let (stopper, stop) = watch::channel(Stop::Not);
             let run = async {
-                let ended = drive(&self.assignment, &self.tools, stop.clone()).await;
+                let run = ManualRun {
+                    run_id: self.assignment.run_id.clone(),
+                    job: self.assignment.job.name.clone(),
+                    lock: self.assignment.lock.clone(),
+                };
+                // Not beside `finish`: a note that is taken back must not be written again.
+                let ended = tokio::select! {
+                    ended = drive(&self.assignment, &self.tools, stop.clone()) => ended,
+                    never = note::keep_up(&*self.store, &run) => match never {},
+                };
                 self.finish(ended, stop.clone()).await
             };
             tokio::select! {
@@ -204,11 +301,14 @@ impl Granted {
         // Both are cancel-safe: a finish sent again is written once.
         let delivered = tokio::select! {
             delivered = patiently(FINISH_FOR, async || self.store.finish(&finish).await) => delivered,
-            () = hurry => Err(StoreError::Unreachable("told to end before the store answered".to_owned())),
+            () = hurry => Err(StoreError::unreachable("stopped before the store replied".to_owned())),
         };
         drop(ended.lease);
         match delivered {
-            Ok(_) => Ok(ended.record),
+            Ok(_) => {
+                note::take_back(&*self.store, &self.assignment.run_id).await;
+                Ok(ended.record)
+            }
             Err(error) => Err(self.keep(&finish, &error)),
         }
     }
@@ -218,14 +318,15 @@ impl Granted {
         let kept = match self.spool.keep(std::slice::from_ref(finish)) {
             Ok(()) => {
                 let place = self.spool.path().unwrap_or(Path::new("-")).display();
-                format!(
-                    "it is kept in {place}, from where this host's daemon delivers it when it starts next"
-                )
+                format!("it is kept in {place}; this host's daemon delivers it at its next start")
             }
-            Err(error) => format!("and could not be kept: {error}"),
+            Err(error) => format!("and could not be written to disk: {error}"),
         };
+        let run = &self.assignment.run_id;
+        let job = &self.assignment.job.name;
         Failure::Unavailable(format!(
-            "the run ended, but its record could not be delivered ({error}); {kept}"
+            "run {run} of job {job} (manual) ended, but its record could not be delivered \
+             ({error}); {kept}"
         ))
     }
 }
@@ -252,7 +353,7 @@ async fn patiently<T>(
 /// listen.
 async fn stop_at_signals(stopper: &watch::Sender<Stop>) -> Failure {
     let listen = |kind| {
-        signal(kind).map_err(|e| Failure::Internal(format!("cannot listen to signals: {e}")))
+        signal(kind).map_err(|e| Failure::Internal(format!("cannot install signal handlers: {e}")))
     };
     let heard = (
         listen(SignalKind::interrupt()),

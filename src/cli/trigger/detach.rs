@@ -4,6 +4,7 @@
 //! The word comes through the new process's standard output, which then closes: whoever reads the
 //! command's own output is never kept waiting by the run.
 
+use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
@@ -26,8 +27,7 @@ enum Word {
 pub(super) fn start(flag: &str) -> Result<RunId, Failure> {
     let failed = |error: io::Error| Failure::Internal(format!("cannot start the run: {error}"));
     let mut child = Command::new("/proc/self/exe")
-        .args(std::env::args_os().skip(1))
-        .arg(flag)
+        .args(with_flag(std::env::args_os().skip(1).collect(), flag))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -43,9 +43,16 @@ pub(super) fn start(flag: &str) -> Result<RunId, Failure> {
         Ok(Word::Granted(run_id)) => Ok(RunId::from_text(&run_id)),
         Ok(Word::Refused { code, text }) => Err(Failure::with_code(code, text)),
         Err(_) => Err(Failure::Internal(
-            "the process that was to carry the run ended before it said a word".to_owned(),
+            "the process for the run ended before it reported anything".to_owned(),
         )),
     }
+}
+
+/// These arguments and the flag, which stands before a `--`: after it nothing is an option.
+fn with_flag(mut args: Vec<OsString>, flag: &str) -> Vec<OsString> {
+    let end = args.iter().position(|arg| arg == "--");
+    args.insert(end.unwrap_or(args.len()), flag.into());
+    args
 }
 
 /// The other side, first of all: leaves the session of the one who asked. Neither its terminal's

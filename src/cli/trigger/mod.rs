@@ -2,7 +2,9 @@
 
 mod carry;
 mod detach;
+mod note;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -14,13 +16,13 @@ use carry::Errand;
 /// Options of `trigger`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The job; it may be one that is not enabled
+    /// The job; it may be disabled
     job: JobName,
-    /// Stay until the run has ended: its output goes to the log on standard error, and the exit
-    /// code is 0 when it succeeded, 75 when its lease was lost, and 1 otherwise
+    /// Wait until the run has ended and log its output to standard error; the exit code is 0 if it
+    /// succeeded, 75 if its lease was lost, 1 otherwise
     #[arg(short, long)]
     wait: bool,
-    /// One JSON object: the run's id, or with --wait its record
+    /// Print one JSON object: the run's id, or with --wait its record
     #[arg(long)]
     json: bool,
     /// Carry the run in a session of its own, and only say on standard output that it began.
@@ -28,12 +30,25 @@ pub(super) struct Args {
     detached: bool,
     #[command(flatten)]
     target: Target,
+    /// What a job runs stands in the list; whatever comes here is refused.
+    #[arg(last = true, hide = true)]
+    extra: Vec<OsString>,
 }
 
 /// The flag behind which the run is carried, once its process has been started anew.
 const DETACHED: &str = "--detached";
 
 pub(super) fn run(args: &Args, log: &crate::observe::LogArgs) -> Result<ExitCode, Failure> {
+    if let Some(extra) = args.extra.first() {
+        return Err(Failure::Usage(format!(
+            "`trigger` runs job {} as the job list has it and takes no arguments for it: `{}` was \
+             not passed on, and nothing was started\nhelp: `cronlatch exec --lock {} -- COMMAND` \
+             runs a command of your own under a lock",
+            args.job,
+            extra.to_string_lossy(),
+            args.job,
+        )));
+    }
     if args.detached {
         return carry_detached(args);
     }
@@ -93,6 +108,7 @@ fn errand(args: &Args) -> Result<Errand, Failure> {
         host,
         settings,
         keep: list.history,
+        secret_variables: list.secret_variables.clone(),
     })
 }
 

@@ -128,7 +128,7 @@ fn mapping(node: &Node, entries: &[Entry], problems: &mut Problems) -> Option<St
     if matches!(kind.value.value, Value::Null) {
         problems.add(
             Problem::new(kind.span, format!("`{}` has no value", kind.key))
-                .help("give it one, or leave the line out"),
+                .help("give it a value, or remove the line"),
         );
         return None;
     }

@@ -28,7 +28,7 @@ const SENTINEL: Vocabulary = Vocabulary {
         ("db", "did you mean `database`?"),
         (
             "password_file",
-            "the servers' one stands in `store`, beside `sentinel`; the Sentinels' own is \
+            "the servers' password belongs in `store`, next to `sentinel`; the Sentinels' own is \
              `sentinel_password_file`",
         ),
         (
@@ -65,7 +65,7 @@ pub(super) fn read(
                     is_right = false;
                     problems.add(
                         Problem::new(item.span, format!("{address} is named twice"))
-                            .help("each must be a server of its own")
+                            .help("each entry must be a different server")
                             .other(*first, "first named at"),
                     );
                 }
@@ -182,7 +182,7 @@ fn server(item: &Node, scheme: &str, role: Role) -> Result<RedisSettings, Troubl
     node(&text, scheme, role).map_err(|message| match &item.value {
         // A value from the environment may be secret as a whole.
         Value::Text(value) if value.written.is_some() => Trouble::new(
-            format!("{} holds no server", item.found()),
+            format!("{} names no server", item.found()),
             "expected HOST:PORT, redis://HOST:PORT or rediss://HOST:PORT",
         ),
         _ => Trouble::new(mask::urls(&message), ""),

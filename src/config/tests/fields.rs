@@ -114,6 +114,16 @@ fn the_defaults_of_the_example_are_the_defaults() {
 }
 
 #[test]
+fn a_job_that_takes_no_lock_has_its_own_lock_name() {
+    let name = |scope: &str| {
+        let job = one(&format!("lock: {{ name: shared, scope: {scope} }}"));
+        job.lock.name.as_str().to_owned()
+    };
+    assert_eq!(name("host"), "shared");
+    assert_ne!(name("none"), "shared");
+}
+
+#[test]
 fn every_field_is_read() {
     let job = one("\
 jitter: 1m

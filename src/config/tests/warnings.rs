@@ -89,7 +89,7 @@ fn a_password_in_a_file_for_everybody_is_warned_of() {
     };
     let shown = warnings("redis://u:geheim@h", 0o644);
     assert_eq!(shown.len(), 1, "{shown:?}");
-    assert!(shown[0].contains("everybody") && !shown[0].contains("geheim"));
+    assert!(shown[0].contains("every user") && !shown[0].contains("geheim"));
     assert!(warnings("{ redis: 'redis://:geheim@h' }", 0o604).len() == 1);
     assert!(warnings("redis://u:geheim@h", 0o640).is_empty());
     assert!(warnings("redis://u@h", 0o644).is_empty());

@@ -4,11 +4,16 @@ use std::time::Duration;
 
 use super::event::{Action, ClaimId, Said};
 use super::gap;
-use super::lane::{Lane, Phase};
-use super::occ::{Aim, Occ, Why};
+use super::lane::{Lane, Phase, Sync};
+use super::occ::{Aim, Occ, Origin};
+use super::policy::Policy;
 use super::shared::{Mode, Shared, TimerKind};
-use crate::store::{ClaimReply, GapAnswer, Kind, Overlap, RunStatus};
+use super::waiting::Waits;
+use crate::config::CatchUp;
+use crate::store::{ClaimReply, GapAnswer, Kind, Late, Overlap, RunStatus, Terms};
 use crate::time::Timestamp;
+
+const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// A clock so far ahead of the store's is worth a word.
 const CLOCK_AHEAD: Duration = Duration::from_secs(5);
@@ -17,6 +22,10 @@ impl Lane {
     pub(super) fn answered(&mut self, shared: &mut Shared, answered: ClaimId, reply: ClaimReply) {
         let (claim, occ, placed) = match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Claiming { claim, occ, placed } if claim == answered => (claim, occ, placed),
+            Phase::Dropping { claim, until } if claim == answered => {
+                self.dropped(shared, until, &reply);
+                return;
+            }
             other => {
                 // Cancelled meanwhile; the cancellation reaches the store on its own.
                 self.phase = other;
@@ -31,7 +40,7 @@ impl Lane {
             shared.free_place();
         }
         match reply {
-            ClaimReply::Granted { .. } => {}
+            ClaimReply::Granted { .. } | ClaimReply::Dropped => {}
             ClaimReply::Early { by } => {
                 if by >= CLOCK_AHEAD {
                     self.say(shared, occ.at, Said::ClockAhead(by));
@@ -39,7 +48,7 @@ impl Lane {
                 self.ask_again(shared, claim, occ, by);
             }
             ClaimReply::Recovering { remaining } => {
-                if occ.kind == Kind::Rerun {
+                if occ.origin == Origin::Watch {
                     self.watch_again(shared, remaining);
                     self.advance(shared);
                 } else {
@@ -52,9 +61,6 @@ impl Lane {
             }
             ClaimReply::Finished => self.refused(shared, &occ),
             ClaimReply::Unknown => {
-                if occ.kind == Kind::Rerun {
-                    self.unwatch(shared);
-                }
                 self.say(shared, occ.at, Said::Unknown);
                 self.refused(shared, &occ);
             }
@@ -62,9 +68,94 @@ impl Lane {
                 self.say(shared, occ.at, Said::TooLate);
                 self.refused(shared, &occ);
             }
-            ClaimReply::Held { by, remaining } => self.held(shared, claim, occ, by, remaining),
+            ClaimReply::QueueFull => {
+                self.say(shared, occ.at, Said::QueueFull);
+                // The reply does not name the head, which may be one that was given back.
+                if self.wait.is_none() && self.running == 0 && self.closing == 0 {
+                    shared.act(Action::Look { job: self.job });
+                }
+                self.refused(shared, &occ);
+            }
+            ClaimReply::Ahead { by } => {
+                self.say(shared, occ.at, Said::LedgerAhead(by));
+                self.refused(shared, &occ);
+            }
+            ClaimReply::Stale => self.stale(shared, claim, occ),
+            ClaimReply::Held { by, remaining } => self.held(shared, &occ, by, remaining),
+            ClaimReply::Waits {
+                head,
+                entered,
+                by,
+                remaining,
+            } => {
+                let waits = Waits {
+                    head,
+                    entered,
+                    by,
+                    remaining,
+                };
+                self.waits(shared, occ, &waits);
+            }
             ClaimReply::Gap { last, horizon } => self.gap(shared, occ, last, horizon),
+            ClaimReply::Moved { .. } => {
+                if occ.origin == Origin::Lane {
+                    self.pending.push_front(Occ { gap: None, ..occ });
+                }
+                self.moved(shared);
+            }
         }
+    }
+
+    /// The job uses another lock by now. Nothing is claimed before it is registered once more, when
+    /// the driver has found out under which lock.
+    fn moved(&mut self, shared: &mut Shared) {
+        self.unwatch(shared);
+        self.wait = None;
+        for occ in &mut self.pending {
+            occ.blocked = false;
+        }
+        self.hole_before_pending();
+        self.sync = Sync::Asked;
+        shared.act(Action::Register { job: self.job });
+    }
+
+    /// By the store's clock the deadline has passed. `catch_up` judges the occurrence once it has
+    /// passed by this host's clock, too: before that it would claim it again at once.
+    fn stale(&mut self, shared: &mut Shared, claim: ClaimId, occ: Occ) {
+        let left = occ.deadline.plus(MILLISECOND).since(shared.now.utc);
+        if left.is_zero() {
+            self.hole_before_pending();
+            self.advance(shared);
+        } else {
+            self.ask_again(shared, claim, occ, left);
+        }
+    }
+
+    /// The ledger has recorded what policy drops, or stands elsewhere by now.
+    fn dropped(&mut self, shared: &mut Shared, until: Timestamp, reply: &ClaimReply) {
+        match reply {
+            ClaimReply::Dropped => {
+                self.notes
+                    .forget_before(until.plus(Duration::from_millis(1)));
+            }
+            ClaimReply::Gap {
+                last,
+                horizon: Some(horizon),
+            } if *last < until => {
+                self.drop_undecided(shared, *last, Some(*horizon));
+            }
+            ClaimReply::Early { by } => {
+                let at = shared.now.boot.plus(*by + Duration::from_millis(1));
+                shared.arm(at, self.job, TimerKind::Resync);
+            }
+            ClaimReply::Recovering { remaining } => {
+                let at = shared.now.boot.plus(*remaining);
+                shared.arm(at, self.job, TimerKind::Resync);
+            }
+            ClaimReply::Moved { .. } => return self.moved(shared),
+            _ => self.hole = true,
+        }
+        self.advance(shared);
     }
 
     fn ask_again(&mut self, shared: &mut Shared, claim: ClaimId, occ: Occ, after: Duration) {
@@ -85,9 +176,7 @@ impl Lane {
         if occ.aim == Aim::Verdict || shared.mode == Mode::Draining {
             self.cancel(shared, claim, placed);
         } else {
-            if occ.kind == Kind::Rerun {
-                self.unwatch(shared);
-            } else {
+            if occ.origin != Origin::Watch {
                 self.blind = false;
             }
             self.running += 1;
@@ -95,27 +184,43 @@ impl Lane {
                 job: self.job,
                 claim,
                 at: occ.at,
-                kind: if attempt > 1 { Kind::Rerun } else { occ.kind },
+                kind: Self::kind_of(occ, attempt),
                 fence,
                 attempt,
+                terms: Terms {
+                    reruns: attempt.saturating_sub(1),
+                    yields: occ.overlap == Overlap::Wait && occ.origin == Origin::Lane,
+                    ..self.policy.terms(occ.deadline)
+                },
             });
+            if occ.origin == Origin::Watch {
+                self.unwatch(shared);
+                self.head_decided(shared);
+            } else {
+                self.unwatch_own(shared, occ.at);
+            }
         }
         self.decided(shared, occ);
     }
 
     /// The occurrence was decided without this host: with it all that this lane passed by before.
     fn refused(&mut self, shared: &mut Shared, occ: &Occ) {
-        if occ.kind != Kind::Rerun {
-            self.look(shared);
-            self.blind = false;
+        match occ.origin {
+            Origin::Lane => {
+                self.look(shared);
+                self.blind = false;
+            }
+            Origin::Watch | Origin::Head => {}
         }
         self.decided(shared, occ);
     }
 
     /// The occurrence is decided, here or elsewhere: on to the next.
     fn decided(&mut self, shared: &mut Shared, occ: &Occ) {
-        if occ.kind != Kind::Rerun {
-            self.notes.forget_before(occ.at);
+        match occ.origin {
+            Origin::Lane => self.notes.forget_before(occ.at),
+            Origin::Head => self.head_decided(shared),
+            Origin::Watch => {}
         }
         self.advance(shared);
     }
@@ -130,7 +235,7 @@ impl Lane {
             } => {
                 // A job has one open run.
                 self.blind = false;
-                if occ.kind != Kind::Rerun {
+                if occ.origin == Origin::Lane {
                     self.say(shared, occ.at, Said::LostTo(by));
                 }
                 if remaining.is_zero() {
@@ -142,10 +247,11 @@ impl Lane {
                     });
                 } else {
                     self.watch_run(shared, Some(occ.at), run_id, remaining);
+                    self.returned_before_reply(shared);
                 }
             }
             RunStatus::Decided => {
-                if occ.kind == Kind::Rerun {
+                if occ.origin == Origin::Watch {
                     self.unwatch(shared);
                 } else {
                     self.say(shared, occ.at, Said::Decided);
@@ -154,54 +260,12 @@ impl Lane {
         }
     }
 
-    fn held(
-        &mut self,
-        shared: &mut Shared,
-        claim: ClaimId,
-        mut occ: Occ,
-        by: String,
-        remaining: Option<Duration>,
-    ) {
-        if occ.kind == Kind::Rerun {
-            // Another job under the same lock was quicker: ask again when it may be over.
-            self.watch_again(shared, remaining.unwrap_or(self.policy.poll));
-            self.advance(shared);
-            return;
-        }
-        // Once is enough for an occurrence that waits.
-        if remaining.is_none() && occ.kind != Kind::Queue {
+    fn held(&mut self, shared: &mut Shared, occ: &Occ, by: String, remaining: Option<Duration>) {
+        if remaining.is_none() {
             self.say(shared, occ.at, Said::NoEnd(by.clone()));
         }
-        if occ.overlap == Overlap::Skip {
-            self.say(shared, occ.at, Said::Skipped(by));
-            self.refused(shared, &occ);
-            return;
-        }
-        self.look(shared);
-        self.blind = false;
-        // Whatever was to be dropped is dropped now.
-        occ.gap = None;
-        self.say(shared, occ.at, Said::Waiting(by));
-        if occ.kind == Kind::Schedule {
-            occ.kind = Kind::Queue;
-        }
-        let limit = remaining
-            .map_or(self.policy.poll, |r| r + Duration::from_millis(5))
-            .min(self.policy.poll)
-            .min(occ.deadline.since(shared.now.utc) + Duration::from_millis(1))
-            .max(Duration::from_millis(20));
-        if self.may_overtake(&occ) {
-            self.let_go(shared, occ.at, Why::Superseded);
-            self.keep_newest(shared);
-            self.advance(shared);
-            return;
-        }
-        self.phase = Phase::Waiting { claim, occ };
-        shared.act(Action::AwaitRelease {
-            job: self.job,
-            claim,
-            limit,
-        });
+        self.say(shared, occ.at, Said::Skipped(by));
+        self.refused(shared, occ);
     }
 
     fn gap(
@@ -228,6 +292,7 @@ impl Lane {
             return;
         };
         occ.gap = None;
+        join_backlog(&self.policy, &mut occ);
         self.pending.push_front(occ);
         for at in run.rev() {
             self.pending.push_front(self.caught_up(at));
@@ -244,10 +309,42 @@ impl Lane {
             at,
             kind: Kind::CatchUp,
             deadline: self.policy.window_end(at).max(self.policy.deadline(at)),
-            overlap: Overlap::Wait,
+            overlap: match self.policy.catch_up {
+                CatchUp::All => Overlap::Queue { limit: u32::MAX },
+                CatchUp::None | CatchUp::Latest => Overlap::Wait,
+            },
+            late: Late::Miss,
             aim: Aim::Run,
             gap: None,
+            origin: Origin::Lane,
+            blocked: false,
             hole: false,
         }
+    }
+}
+
+/// An occurrence that came due behind a backlog is part of it: it is neither skipped on account of
+/// the rest, nor, if each of them is to run, too late on that account.
+pub(super) fn join_backlog(policy: &Policy, occ: &mut Occ) {
+    occ.overlap = held_back(policy, occ.overlap);
+    if policy.catch_up == CatchUp::All {
+        occ.deadline = occ.deadline.max(policy.window_end(occ.at));
+    }
+}
+
+/// An occurrence that was held back overlaps others for no other reason: it is not skipped, nor, if
+/// each of them is to run, superseded by the next.
+pub(super) fn held_back(policy: &Policy, overlap: Overlap) -> Overlap {
+    match (overlap, policy.catch_up) {
+        (Overlap::Wait, CatchUp::All) => Overlap::Queue { limit: u32::MAX },
+        (overlap, _) => in_order(overlap),
+    }
+}
+
+/// An occurrence that would be skipped waits instead.
+pub(super) fn in_order(overlap: Overlap) -> Overlap {
+    match overlap {
+        Overlap::Skip => Overlap::Queue { limit: u32::MAX },
+        other => other,
     }
 }

@@ -3,36 +3,36 @@
 use std::time::Duration;
 
 use crate::names::RunId;
-use crate::store::{ClaimReply, GapAnswer, Kind, OpenRun, Overlap};
+use crate::store::{ClaimReply, GapAnswer, Head, Kind, Late, OpenRun, Overlap, Registered, Terms};
 use crate::time::{BootInstant, Timestamp};
 
 /// A job's place in the list of this daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct JobIx(pub(crate) u32);
+pub struct JobIx(pub u32);
 
 impl JobIx {
     /// The place as an index.
-    pub(crate) fn index(self) -> usize {
+    pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
 /// One claim of this daemon, with all its copies; also names the run that it opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ClaimId(pub(crate) u64);
+pub struct ClaimId(pub u64);
 
 /// The two clocks at the moment of an event.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Now {
-    /// This host's wall clock.
-    pub(crate) utc: Timestamp,
+pub struct Now {
+    /// The store's clock as this host last measured it, or this host's wall clock before that.
+    pub utc: Timestamp,
     /// Time since boot.
-    pub(crate) boot: BootInstant,
+    pub boot: BootInstant,
 }
 
 impl Now {
-    /// Both clocks, read now.
-    pub(crate) fn read() -> Self {
+    /// The wall clock and the boot clock, read now.
+    pub fn read() -> Self {
         Self {
             utc: Timestamp::now(),
             boot: BootInstant::now(),
@@ -42,7 +42,7 @@ impl Now {
 
 /// What happened.
 #[derive(Debug, Clone)]
-pub(crate) enum Event {
+pub enum Event {
     /// The ticker says that an occurrence is due.
     Due {
         /// The job.
@@ -73,6 +73,14 @@ pub(crate) enum Event {
         /// The claim.
         claim: ClaimId,
     },
+    /// The store cannot use the job's keys; the claim is being resent until it can, or until it is
+    /// cancelled.
+    Unusable {
+        /// The job.
+        job: JobIx,
+        /// The claim.
+        claim: ClaimId,
+    },
     /// A release was heard of, or the limit of the wait is over.
     Woken {
         /// The job.
@@ -90,6 +98,8 @@ pub(crate) enum Event {
         store_now: Timestamp,
         /// A run that is open.
         open: Option<OpenRun>,
+        /// The first of the waiting list.
+        head: Option<Head>,
     },
     /// What [`Action::Look`] found.
     Found {
@@ -97,12 +107,28 @@ pub(crate) enum Event {
         job: JobIx,
         /// A run that is open.
         open: Option<OpenRun>,
+        /// The first of the waiting list.
+        head: Option<Head>,
     },
     /// A run's processes are gone; its place is free.
     RunEnded {
         /// The job.
         job: JobIx,
     },
+    /// A granted run could not be started because this host lacks resources. Its occurrence goes
+    /// back to the store undecided. The host claims nothing before `until`, then one run as a trial.
+    RunNotStarted {
+        /// The job.
+        job: JobIx,
+        /// The occurrence.
+        at: Timestamp,
+        /// How the run came to be.
+        kind: Kind,
+        /// When the host tries again.
+        until: BootInstant,
+    },
+    /// A run was started: the host has resources again.
+    ResourcesBack,
     /// A run's verdict has reached the store, or its lease has ended without.
     RunClosed {
         /// The job.
@@ -114,6 +140,17 @@ pub(crate) enum Event {
         /// The job.
         job: JobIx,
     },
+    /// [`Now::utc`] shows another time than it did, and is right now: the store's clock was measured
+    /// for the first time, or was stepped itself.
+    ClockSet,
+    /// Another host may have returned an occurrence of the job undecided; `None`: of any job.
+    Returned {
+        /// The job.
+        job: Option<JobIx>,
+    },
+    /// This host was not to claim anything so far. What came due meanwhile, other hosts may have
+    /// run, in a ledger that this one cannot read.
+    StartedAnew,
     /// The host's clock is too far from the store's: no claims until it is right.
     ClockWrong,
     /// The host's clock is right again.
@@ -128,9 +165,22 @@ pub(crate) enum Event {
     Timer,
 }
 
+impl Event {
+    /// The store answered the registration of a job.
+    pub fn registered(job: JobIx, answer: Registered) -> Self {
+        Self::Registered {
+            job,
+            decided_until: answer.decided_until,
+            store_now: answer.now,
+            open: answer.open,
+            head: answer.head,
+        }
+    }
+}
+
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Action {
+pub enum Action {
     /// Send a claim, and again until it is answered or cancelled.
     Claim(ClaimSpec),
     /// Stop resending the claim and cancel it in the store: nobody will use it.
@@ -154,6 +204,8 @@ pub(crate) enum Action {
         fence: u64,
         /// 1, or more for a rerun.
         attempt: u32,
+        /// What the claim asked for.
+        terms: Terms,
     },
     /// Start a run without the store; stop resending the claim if there is one.
     StartAlone {
@@ -191,13 +243,8 @@ pub(crate) enum Action {
         /// The job.
         job: JobIx,
     },
-    /// Write down that these occurrences were skipped because the store did not answer.
-    RecordSkips {
-        /// The job.
-        job: JobIx,
-        /// The occurrences.
-        range: crate::store::Range,
-    },
+    /// Have the ledger record occurrences that policy drops; sent like a claim.
+    Drops(DropSpec),
     /// Tell people.
     Say {
         /// The job.
@@ -211,32 +258,45 @@ pub(crate) enum Action {
 
 /// A claim without what only the driver knows: token, lock, fingerprint.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ClaimSpec {
+pub struct ClaimSpec {
     /// The job.
-    pub(crate) job: JobIx,
+    pub job: JobIx,
     /// The claim.
-    pub(crate) claim: ClaimId,
+    pub claim: ClaimId,
     /// The occurrence.
-    pub(crate) at: Timestamp,
+    pub at: Timestamp,
     /// Its predecessor in the schedule.
-    pub(crate) prev: Option<Timestamp>,
+    pub prev: Option<Timestamp>,
     /// When it may start.
-    pub(crate) not_before: Timestamp,
+    pub not_before: Timestamp,
     /// When it is too late to start.
-    pub(crate) deadline: Timestamp,
+    pub deadline: Timestamp,
     /// How it came to be.
-    pub(crate) kind: Kind,
+    pub kind: Kind,
     /// What happens when the lock is held.
-    pub(crate) overlap: Overlap,
+    pub overlap: Overlap,
     /// The answer to a gap.
-    pub(crate) gap: Option<GapAnswer>,
-    /// How many reruns are allowed.
-    pub(crate) max_reruns: u32,
+    pub gap: Option<GapAnswer>,
+    /// What happens if the store executes the claim after the deadline.
+    pub late: Late,
+    /// How many reruns are allowed, how many attempts, and for how long after a crash.
+    pub terms: Terms,
+}
+
+/// What policy drops without running anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DropSpec {
+    /// The job.
+    pub job: JobIx,
+    /// The request, numbered like a claim.
+    pub claim: ClaimId,
+    /// The ranges, and the watermark that they were computed from.
+    pub answer: GapAnswer,
 }
 
 /// What became of an occurrence on this host, for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Said {
+pub enum Said {
     /// Another host runs it.
     LostTo(String),
     /// The ledger had decided it.
@@ -253,8 +313,8 @@ pub(crate) enum Said {
     TooLate,
     /// Due before the store lost its data: nobody knows.
     Unknown,
-    /// A newer occurrence took its place.
-    Superseded,
+    /// The ledger is so much ahead of the store's clock: waiting for the clock.
+    LedgerAhead(Duration),
     /// The queue was full.
     QueueFull,
     /// Missed, and dropped by `catch_up`.
@@ -265,4 +325,6 @@ pub(crate) enum Said {
     StillRunning,
     /// All places of this host are taken: waiting.
     Full,
+    /// This host lacks resources to start processes: waiting.
+    Short,
 }

@@ -101,9 +101,9 @@ fn range(calendar: &dyn Calendar, after: Timestamp, before: Timestamp) -> Option
 
 fn missed(policy: &Policy) -> &'static str {
     match policy.catch_up {
-        CatchUp::None => "nobody was there in time (catch_up: none)",
-        CatchUp::Latest => "nobody was there in time (catch_up: latest)",
-        CatchUp::All => "nobody was there in time (older than catch_up_window)",
+        CatchUp::None => "no host was up in time (catch_up: none)",
+        CatchUp::Latest => "no host was up in time (catch_up: latest)",
+        CatchUp::All => "no host was up in time (older than catch_up_window)",
     }
 }
 

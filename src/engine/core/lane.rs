@@ -3,18 +3,22 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::answers::in_order;
 use super::event::{Action, ClaimId, ClaimSpec, JobIx, Said};
-use super::occ::{Aim, Notes, Occ, Why};
+use super::occ::{Aim, Notes, Occ, Origin, Why};
 use super::policy::Policy;
 use super::shared::{Mode, Shared, StoreState, TimerKind};
 use super::watch::Watch;
-use crate::config::{CatchUp, OnOverlap, OnStoreDown};
-use crate::store::{Kind, Overlap};
+use crate::config::{OnOverlap, OnStoreDown};
+use crate::store::{Head, Kind, Overlap};
 use crate::time::Timestamp;
 
-/// Whoever notices an occurrence so late slept through it: the machine was suspended, the process
-/// stopped, or the clock set forward. `catch_up` then judges it with all the others.
+/// A host that notices an occurrence this late was not running when it came due: the machine was
+/// suspended, the process stopped, or the clock set forward.
 const LATE: Duration = Duration::from_secs(30);
+
+/// A host that notices an occurrence within this time was running when it came due.
+const PROMPT: Duration = Duration::from_secs(1);
 
 /// What the lane does about its foremost occurrence.
 #[derive(Debug)]
@@ -27,12 +31,22 @@ pub(super) enum Phase {
         occ: Occ,
         placed: bool,
     },
-    /// The lock is held; a release is awaited.
-    Waiting { claim: ClaimId, occ: Occ },
+    /// The ledger is to record what policy drops.
+    Dropping { claim: ClaimId, until: Timestamp },
     /// The store's clock has not come to it, or this host's turn has not (`spread`).
     Early { claim: ClaimId, occ: Occ },
     /// The host is full.
     Parked { claim: ClaimId, occ: Occ },
+}
+
+/// What the lane knows of the job's waiting list.
+#[derive(Debug)]
+pub(super) struct Wait {
+    pub(super) head: Head,
+    /// Names the wait for a release.
+    pub(super) claim: ClaimId,
+    /// Whether the head is to be claimed as soon as the lane is idle.
+    pub(super) ready: bool,
 }
 
 /// Whether the lane knows how far the ledger has come.
@@ -48,6 +62,9 @@ pub(super) enum Sync {
     AskedAgain,
 }
 
+/// An occurrence so far ahead of the clock was fired by another clock.
+const PREMATURE: Duration = Duration::from_millis(250);
+
 /// One job.
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -58,6 +75,10 @@ pub(super) struct Lane {
     pub(super) pending: VecDeque<Occ>,
     pub(super) notes: Notes,
     pub(super) watch: Option<Watch>,
+    /// Another host returned an occurrence while a claim or a registration of this lane was out.
+    pub(super) returned_meanwhile: bool,
+    /// The head of the waiting list, as far as this host knows it.
+    pub(super) wait: Option<Wait>,
     /// Occurrences were passed by that another host may have been granted since: no answer to a
     /// claim of theirs would tell this lane of the run.
     pub(super) blind: bool,
@@ -66,18 +87,14 @@ pub(super) struct Lane {
     pub(super) hole: bool,
     /// The newest occurrence that was looked at.
     pub(super) seen_until: Option<Timestamp>,
-    /// The newest occurrence that was handed over as skipped.
-    pub(super) skipped_until: Option<Timestamp>,
     /// Runs of this host whose processes live.
     pub(super) running: usize,
     /// Runs that ended here, with a verdict that the store has not got yet.
     pub(super) closing: usize,
-    /// When this daemon started.
-    pub(super) started_at: Timestamp,
 }
 
 impl Lane {
-    pub(super) fn new(job: JobIx, policy: Policy, started_at: Timestamp) -> Self {
+    pub(super) fn new(job: JobIx, policy: Policy) -> Self {
         Self {
             job,
             policy,
@@ -85,14 +102,14 @@ impl Lane {
             pending: VecDeque::new(),
             notes: Notes::default(),
             watch: None,
+            returned_meanwhile: false,
+            wait: None,
             blind: false,
             sync: Sync::Asked,
             hole: false,
             seen_until: None,
-            skipped_until: None,
             running: 0,
             closing: 0,
-            started_at,
         }
     }
 
@@ -100,7 +117,21 @@ impl Lane {
         if shared.mode == Mode::Draining || self.seen_until.is_some_and(|seen| at <= seen) {
             return;
         }
+        if self.policy.not_before(at) > shared.now.utc.plus(PREMATURE) {
+            // Fired before the clock was set: the ticker fires it again at its time.
+            return;
+        }
         self.seen_until = Some(at);
+        if self.notes.of(at) == Some(Why::RanAlone) {
+            // It ran before the clock was found to be ahead.
+            self.hole = true;
+            return;
+        }
+        if self.policy.not_before(at) < shared.started_at() {
+            // The clock was behind when this daemon started. The ledger knows what became of it.
+            self.hole = true;
+            return;
+        }
         if shared.held {
             self.hole = true;
             return;
@@ -108,28 +139,26 @@ impl Lane {
         if shared.store == StoreState::Down && self.due_while_down(shared, at) {
             return;
         }
-        if shared.now.utc.since(self.policy.not_before(at)) > LATE {
+        if self.slept_through(shared.now.utc, at) {
             self.hole = true;
             self.advance(shared);
             return;
-        }
-        // What waits for the ledger waits for no lock.
-        if let OnOverlap::Queue { limit } = self.policy.on_overlap
-            && self.sync == Sync::Known
-        {
-            let waiting = self.pending.len() + usize::from(self.is_waiting());
-            if waiting >= limit {
-                self.let_go(shared, at, Why::QueueFull);
-                return;
-            }
         }
         let hole = std::mem::take(&mut self.hole);
         self.pending.push_back(Occ {
             hole,
             ..self.current(at)
         });
-        self.overtake(shared);
         self.advance(shared);
+    }
+
+    /// Whether this host was not there when the occurrence came due: it notices it late, or
+    /// together with the next one. `catch_up` then judges it with all the others.
+    fn slept_through(&self, now: Timestamp, at: Timestamp) -> bool {
+        let next = self.policy.calendar.next_after(at);
+        now.since(self.policy.not_before(at)) > LATE
+            || next.is_some_and(|next| self.policy.not_before(next) <= now)
+            || (self.hole && now.since(self.policy.not_before(at)) > PROMPT)
     }
 
     /// An occurrence at its time.
@@ -140,64 +169,39 @@ impl Lane {
             deadline: self.policy.deadline(at),
             overlap: match self.policy.on_overlap {
                 OnOverlap::Skip => Overlap::Skip,
-                OnOverlap::Wait | OnOverlap::Queue { .. } => Overlap::Wait,
+                OnOverlap::Wait => Overlap::Wait,
+                OnOverlap::Queue { limit } => Overlap::Queue {
+                    limit: u32::try_from(limit).unwrap_or(u32::MAX),
+                },
             },
+            late: self.policy.late(at),
             aim: Aim::Run,
             gap: None,
+            origin: Origin::Lane,
+            blocked: false,
             hole: false,
-        }
-    }
-
-    /// Lets a waiting occurrence go when a newer one may take its place.
-    fn overtake(&mut self, shared: &mut Shared) {
-        let Phase::Waiting { occ, .. } = &self.phase else {
-            return;
-        };
-        if self.may_overtake(occ) {
-            let at = occ.at;
-            self.phase = Phase::Idle;
-            self.let_go(shared, at, Why::Superseded);
-        }
-    }
-
-    /// Whether the next pending occurrence supersedes one that has to wait: always where only
-    /// the newest counts, never those that were promised to run one by one.
-    pub(super) fn may_overtake(&self, occ: &Occ) -> bool {
-        self.pending.front().is_some_and(Occ::is_current)
-            && match occ.kind {
-                Kind::CatchUp => self.policy.catch_up != CatchUp::All,
-                Kind::Schedule | Kind::Queue => self.policy.on_overlap == OnOverlap::Wait,
-                Kind::Rerun | Kind::Manual => false,
-            }
-    }
-
-    /// With `wait`, of those that came due during one claim only the newest is worth another.
-    pub(super) fn keep_newest(&mut self, shared: &mut Shared) {
-        while self.policy.on_overlap == OnOverlap::Wait
-            && self.pending.len() > 1
-            && self.pending.front().is_some_and(Occ::is_current)
-            && let Some(occ) = self.pending.pop_front()
-        {
-            self.let_go(shared, occ.at, Why::Superseded);
-            if occ.hole {
-                self.hole_before_pending();
-            }
         }
     }
 
     /// Before what is pending lies something that this lane does not claim one by one.
     pub(super) fn hole_before_pending(&mut self) {
-        match self.pending.iter_mut().find(|occ| occ.kind != Kind::Rerun) {
+        match (self.pending.iter_mut()).find(|occ| occ.origin == Origin::Lane) {
             Some(occ) => occ.hole = true,
             None => self.hole = true,
         }
+    }
+
+    /// Leaves all that came due so far to `catch_up`, which begins where the ledger does.
+    pub(super) fn start_anew(&mut self) {
+        self.pending.retain(|occ| occ.origin != Origin::Lane);
+        self.hole_before_pending();
     }
 
     /// Leaves those whose start deadline has passed to `catch_up`.
     pub(super) fn drop_late(&mut self, now: Timestamp) {
         let before = self.pending.len();
         self.pending
-            .retain(|occ| occ.kind == Kind::Rerun || occ.deadline >= now);
+            .retain(|occ| occ.origin != Origin::Lane || occ.deadline >= now);
         if self.pending.len() < before {
             self.hole_before_pending();
         }
@@ -208,8 +212,6 @@ impl Lane {
         self.notes.add(at, why);
         self.blind = true;
         let said = match why {
-            Why::Superseded => Said::Superseded,
-            Why::QueueFull => Said::QueueFull,
             Why::StoreDown => Said::StoreDown,
             Why::StillRunning => Said::StillRunning,
             Why::RanAlone => return,
@@ -231,7 +233,7 @@ impl Lane {
         if self.closing > 0 {
             return;
         }
-        if !down && let Some(occ) = self.due_rerun() {
+        if !down && let Some(occ) = self.due_rerun().or_else(|| self.ready_head(shared.now.utc)) {
             self.begin(shared, occ);
         } else if self.sync != Sync::Known {
             // What is undecided before the pending ones is about to be known.
@@ -242,6 +244,8 @@ impl Lane {
                 self.sync = Sync::Asked;
                 shared.act(Action::Register { job: self.job });
             }
+        } else if self.wait.is_some() && self.pending.front().is_some_and(|occ| occ.blocked) {
+            // The head of the waiting list goes first.
         } else if let Some(occ) = self.pending.pop_front() {
             self.begin(shared, occ);
         }
@@ -275,15 +279,17 @@ impl Lane {
             kind: occ.kind,
             overlap: occ.overlap,
             gap: occ.gap.clone(),
-            max_reruns: self.policy.max_reruns(),
+            late: occ.late,
+            terms: self.policy.terms(occ.deadline),
         }));
+        self.returned_meanwhile = false;
         self.phase = Phase::Claiming { claim, occ, placed };
     }
 
     /// When it is this host's turn to claim an occurrence. Always before the deadline, and before
     /// the next occurrence is due: no host comes to that one while others still hold this back.
     fn turn(&self, occ: &Occ) -> Timestamp {
-        if self.policy.spread.window.is_zero() || occ.kind != Kind::Schedule {
+        if self.policy.spread.window.is_zero() || !occ.is_current() {
             return occ.at;
         }
         let start = self.policy.not_before(occ.at);
@@ -300,7 +306,12 @@ impl Lane {
     }
 
     pub(super) fn park(&mut self, shared: &mut Shared, claim: ClaimId, occ: Occ) {
-        self.say(shared, occ.at, Said::Full);
+        let said = if shared.is_short() {
+            Said::Short
+        } else {
+            Said::Full
+        };
+        self.say(shared, occ.at, said);
         shared.park(self.job);
         shared.arm_utc(
             occ.deadline.plus(Duration::from_millis(1)),
@@ -313,7 +324,16 @@ impl Lane {
     /// A place is free, and this lane has waited longest.
     pub(super) fn unparked(&mut self, shared: &mut Shared) {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
-            Phase::Parked { occ, .. } => self.resume(shared, occ),
+            Phase::Parked { occ, .. } => {
+                if shared.is_short() {
+                    // What was held back may meet the late run of a returned occurrence: no
+                    // reason to skip it.
+                    for occ in &mut self.pending {
+                        occ.overlap = in_order(occ.overlap);
+                    }
+                }
+                self.resume(shared, occ);
+            }
             other => self.phase = other,
         }
     }
@@ -324,13 +344,6 @@ impl Lane {
         self.advance(shared);
     }
 
-    pub(super) fn woken(&mut self, shared: &mut Shared, woken: ClaimId) {
-        match std::mem::replace(&mut self.phase, Phase::Idle) {
-            Phase::Waiting { claim, occ } if claim == woken => self.resume(shared, occ),
-            other => self.phase = other,
-        }
-    }
-
     pub(super) fn timer(&mut self, shared: &mut Shared, kind: TimerKind) {
         match kind {
             TimerKind::Watch => self.watch_due(shared),
@@ -339,7 +352,12 @@ impl Lane {
                 self.sync = Sync::AskedAgain;
                 shared.act(Action::Register { job: self.job });
             }
-            TimerKind::Grace => {}
+            TimerKind::Grace | TimerKind::Trial => {}
+            TimerKind::HeadLate(id) => self.head_due(shared, id),
+            TimerKind::Resync => {
+                self.hole = true;
+                self.advance(shared);
+            }
             TimerKind::Early(id) => match std::mem::replace(&mut self.phase, Phase::Idle) {
                 Phase::Early { claim, occ } if claim == id => self.resume(shared, occ),
                 other => self.phase = other,
@@ -347,7 +365,12 @@ impl Lane {
             TimerKind::Deadline(id) => match std::mem::replace(&mut self.phase, Phase::Idle) {
                 Phase::Parked { claim, occ } if claim == id => {
                     shared.forget_parked(self.job);
-                    self.resume(shared, occ.for_verdict());
+                    if occ.origin == Origin::Lane {
+                        self.hole_before_pending();
+                        self.advance(shared);
+                    } else {
+                        self.resume(shared, occ.for_verdict());
+                    }
                 }
                 Phase::Claiming { claim, placed, .. } if claim == id => {
                     self.give_up(shared, claim, placed);
@@ -365,23 +388,35 @@ impl Lane {
         self.advance(shared);
     }
 
+    /// This host lacked the resources to start a run. Its occurrence waits again: another host may
+    /// take it, and so may this one once it has a place.
+    pub(super) fn run_not_started(&mut self, shared: &mut Shared, at: Timestamp, kind: Kind) {
+        shared.free_place();
+        self.running = self.running.saturating_sub(1);
+        // Until the store has it back, a claim of it would be answered with this host's own run.
+        self.closing += 1;
+        if shared.mode == Mode::Draining {
+            return;
+        }
+        self.await_returned(shared, at, kind);
+        self.advance(shared);
+    }
+
     /// A verdict has arrived, or nothing hinders the lock any more.
     pub(super) fn run_closed(&mut self, shared: &mut Shared) {
         self.closing = self.closing.saturating_sub(1);
-        match std::mem::replace(&mut self.phase, Phase::Idle) {
-            // Our own release: no need to hear of it from the store.
-            Phase::Waiting { occ, .. } => self.resume(shared, occ),
-            other => {
-                self.phase = other;
-                self.advance(shared);
-            }
+        // Our own release: no need to be told by the store.
+        if let Some(wait) = &mut self.wait {
+            wait.ready = true;
         }
+        self.advance(shared);
     }
 
     /// No new claims: what has not begun is left to other hosts, or to the next start.
     pub(super) fn drain(&mut self, shared: &mut Shared) {
         self.pending.clear();
         self.watch = None;
+        self.wait = None;
         if let Phase::Claiming { claim, placed, .. } =
             std::mem::replace(&mut self.phase, Phase::Idle)
         {
@@ -405,9 +440,5 @@ impl Lane {
             at,
             said,
         });
-    }
-
-    pub(super) fn is_waiting(&self) -> bool {
-        matches!(self.phase, Phase::Waiting { .. })
     }
 }

@@ -5,6 +5,7 @@
 //! and waiting. It leaves to the driver how claims are sent and runs are run.
 
 mod answers;
+mod clock;
 mod event;
 mod gap;
 mod lane;
@@ -13,6 +14,7 @@ mod outage;
 mod policy;
 mod shared;
 mod spread;
+mod waiting;
 mod watch;
 
 #[cfg(test)]
@@ -20,8 +22,8 @@ mod tests;
 
 use std::num::NonZeroUsize;
 
-pub(crate) use event::{Action, ClaimId, ClaimSpec, Event, JobIx, Now, Said};
-pub(crate) use policy::{Place, Policy};
+pub use event::{Action, ClaimId, ClaimSpec, DropSpec, Event, JobIx, Now, Said};
+pub use policy::{Place, Policy};
 
 use crate::time::BootInstant;
 use lane::Lane;
@@ -29,21 +31,21 @@ use shared::{Mode, Shared, StoreState};
 
 /// The state of all jobs of a daemon.
 #[derive(Debug)]
-pub(crate) struct Core {
+pub struct Core {
     lanes: Vec<Lane>,
     shared: Shared,
 }
 
 impl Core {
     /// A core for jobs that are about to be registered; job `i` is `JobIx(i)`.
-    pub(crate) fn new(
+    pub fn new(
         jobs: impl IntoIterator<Item = Policy>,
         max_running: Option<NonZeroUsize>,
         now: Now,
     ) -> Self {
         let lanes = (0..)
             .zip(jobs)
-            .map(|(ix, policy)| Lane::new(JobIx(ix), policy, now.utc))
+            .map(|(ix, policy)| Lane::new(JobIx(ix), policy))
             .collect();
         Self {
             lanes,
@@ -52,7 +54,7 @@ impl Core {
     }
 
     /// Takes an event and answers what is to be done about it, in order.
-    pub(crate) fn handle(&mut self, now: Now, event: Event) -> Vec<Action> {
+    pub fn handle(&mut self, now: Now, event: Event) -> Vec<Action> {
         self.shared.now = now;
         self.dispatch(event);
         while let Some(job) = self.shared.unpark() {
@@ -64,7 +66,7 @@ impl Core {
     }
 
     /// When the next [`Event::Timer`] is wanted.
-    pub(crate) fn next_timer(&self) -> Option<BootInstant> {
+    pub fn next_timer(&self) -> Option<BootInstant> {
         self.shared.next_timer()
     }
 
@@ -81,19 +83,48 @@ impl Core {
             Event::UnansweredAlone { job, claim } => {
                 self.lane(job, |lane, shared| lane.unanswered(shared, claim));
             }
+            Event::Unusable { job, claim } => {
+                self.lane(job, |lane, shared| lane.unusable(shared, claim));
+            }
             Event::Woken { job, claim } => self.lane(job, |lane, shared| lane.woken(shared, claim)),
             Event::Registered {
                 job,
                 decided_until,
                 store_now,
                 open,
+                head,
             } => self.lane(job, |lane, shared| {
-                lane.registered(shared, decided_until, store_now, open);
+                lane.registered(shared, (decided_until, store_now), open, head);
             }),
-            Event::Found { job, open } => self.lane(job, |lane, shared| lane.found(shared, open)),
+            Event::Found { job, open, head } => {
+                self.lane(job, |lane, shared| lane.found(shared, open, head));
+            }
             Event::RunEnded { job } => self.lane(job, Lane::run_ended),
+            Event::RunNotStarted {
+                job,
+                at,
+                kind,
+                until,
+            } => {
+                self.shared.run_short_until(until, job);
+                self.lane(job, |lane, shared| lane.run_not_started(shared, at, kind));
+            }
+            Event::ResourcesBack => self.shared.resources_back(),
             Event::RunClosed { job } => self.lane(job, Lane::run_closed),
             Event::NotSettled { job } => self.lane(job, Lane::not_settled),
+            Event::ClockSet => self.clock_set(),
+            Event::Returned { job: Some(job) } => self.lane(job, Lane::returned_elsewhere),
+            Event::Returned { job: None } => {
+                for lane in &mut self.lanes {
+                    lane.returned_elsewhere(&mut self.shared);
+                }
+            }
+            Event::StartedAnew => {
+                self.shared.start_anew();
+                for lane in &mut self.lanes {
+                    lane.start_anew();
+                }
+            }
             Event::ClockWrong => self.shared.held = true,
             Event::ClockRight => self.release(),
             Event::StoreDown => self.store(StoreState::Down),
@@ -116,6 +147,13 @@ impl Core {
         self.shared.store = state;
         for lane in &mut self.lanes {
             lane.advance(&mut self.shared);
+        }
+    }
+
+    /// The clock shows another time than before.
+    fn clock_set(&mut self) {
+        for lane in &mut self.lanes {
+            lane.clock_set(&mut self.shared);
         }
     }
 

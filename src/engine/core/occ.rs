@@ -1,6 +1,6 @@
 //! An occurrence on its way through a lane, and what a lane remembers of those it let go.
 
-use crate::store::{GapAnswer, Kind, Outcome, Overlap, Range};
+use crate::store::{GapAnswer, Kind, Late, Outcome, Overlap, Range};
 use crate::time::Timestamp;
 
 /// What a claim is meant to bring.
@@ -8,8 +8,7 @@ use crate::time::Timestamp;
 pub(super) enum Aim {
     /// A run.
     Run,
-    /// Only the record that it was missed: the claim goes out with a deadline that has passed,
-    /// and a grant against expectation is given back.
+    /// Only the record that its deadline has passed: a grant against expectation is given back.
     Verdict,
 }
 
@@ -20,8 +19,12 @@ pub(super) struct Occ {
     pub(super) kind: Kind,
     pub(super) deadline: Timestamp,
     pub(super) overlap: Overlap,
+    pub(super) late: Late,
     pub(super) aim: Aim,
     pub(super) gap: Option<GapAnswer>,
+    pub(super) origin: Origin,
+    /// Another occurrence stands before it in the ledger.
+    pub(super) blocked: bool,
     /// Just before it, occurrences came due that this lane does not claim one by one: the ledger
     /// is asked about them first.
     pub(super) hole: bool,
@@ -30,25 +33,30 @@ pub(super) struct Occ {
 impl Occ {
     /// Whether this is an occurrence at its time, as opposed to one of the past.
     pub(super) fn is_current(&self) -> bool {
-        matches!(self.kind, Kind::Schedule | Kind::Queue)
+        self.origin == Origin::Lane && self.kind == Kind::Schedule
     }
 
     /// The same occurrence, no longer to be run.
     pub(super) fn for_verdict(mut self) -> Self {
         self.aim = Aim::Verdict;
-        self.overlap = Overlap::Skip;
-        self.deadline = self.at;
         self
     }
+}
+
+/// Where a lane has an occurrence from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// The schedule: the ledger does not know it yet, as far as this host knows.
+    Lane,
+    /// The head of the job's waiting list.
+    Head,
+    /// A run whose lease is over.
+    Watch,
 }
 
 /// Why a lane let occurrences go without a word to the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Why {
-    /// A newer one took the place in the queue.
-    Superseded,
-    /// No place in the queue.
-    QueueFull,
     /// `on_store_down: skip`.
     StoreDown,
     /// `on_store_down: run`, while the run before went on.
@@ -61,15 +69,13 @@ impl Why {
     /// The verdict to record when the ledger asks; `None` when it comes by another way.
     pub(super) fn verdict(self) -> Option<(Outcome, &'static str)> {
         match self {
-            Self::Superseded => Some((Outcome::Skipped, "superseded")),
-            Self::QueueFull => Some((Outcome::Skipped, "the queue was full")),
             Self::StoreDown => Some((
                 Outcome::Skipped,
-                "the store did not answer (on_store_down: skip)",
+                "the store was unreachable (on_store_down: skip)",
             )),
             Self::StillRunning => Some((
                 Outcome::Skipped,
-                "the run before went on while the store did not answer",
+                "the previous run was still in progress while the store was unreachable",
             )),
             Self::RanAlone => None,
         }
@@ -118,9 +124,10 @@ impl Notes {
             .map(|note| note.why)
     }
 
-    /// Takes out the notes that `pick` chooses.
-    pub(super) fn take(&mut self, mut pick: impl FnMut(&Note) -> bool) -> Vec<Note> {
-        self.0.extract_if(.., |note| pick(note)).collect()
+    /// Forgets why occurrences after `at` were skipped: they are not due yet.
+    pub(super) fn forget_skips_after(&mut self, at: Timestamp) {
+        self.0
+            .retain(|note| note.why == Why::RanAlone || note.range.until <= at);
     }
 
     /// Everything before `at` is decided: its notes have served.

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use super::event::{Action, ClaimId};
+use super::answers::{held_back, join_backlog};
+use super::event::{Action, ClaimId, DropSpec};
+use super::gap;
 use super::lane::{Lane, Phase, Sync};
 use super::occ::{Occ, Why};
-use super::shared::{Shared, TimerKind};
+use super::policy::Exclusion;
+use super::shared::{Mode, Shared, TimerKind};
 use crate::config::{CatchUp, OnOverlap, OnStoreDown};
-use crate::store::{OpenRun, Overlap};
+use crate::store::{GapAnswer, Head, OpenRun};
 use crate::time::Timestamp;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -41,10 +44,33 @@ impl Lane {
                 }
                 self.advance(shared);
             }
-            OnStoreDown::Wait | OnStoreDown::Run | OnStoreDown::Skip => {
+            // What is in the ledger stays there; what is to be caught up is judged again. Neither
+            // holds up what comes due meanwhile.
+            OnStoreDown::Run | OnStoreDown::Skip => {
+                self.cancel(shared, claim, placed);
+                self.hole_before_pending();
+                self.advance(shared);
+            }
+            OnStoreDown::Wait => {
+                if self.policy.catch_up == CatchUp::All {
+                    // They will meet this one's late run: no reason to skip them.
+                    for later in &mut self.pending {
+                        join_backlog(&self.policy, later);
+                    }
+                }
                 shared.arm_utc(occ.deadline, self.job, TimerKind::Deadline(claim));
                 self.phase = Phase::Claiming { claim, occ, placed };
             }
+        }
+    }
+
+    /// The store answers, and cannot use this job's keys; the driver goes on asking. Nobody runs
+    /// the job meanwhile: unlike in an outage, `on_store_down: run` would run it on every host.
+    pub(super) fn unusable(&mut self, shared: &mut Shared, unusable: ClaimId) {
+        if let Phase::Claiming { claim, occ, .. } = &self.phase
+            && *claim == unusable
+        {
+            shared.arm_utc(occ.deadline, self.job, TimerKind::Deadline(*claim));
         }
     }
 
@@ -85,7 +111,7 @@ impl Lane {
     }
 
     fn overlaps_alone(&self) -> bool {
-        self.running > 0
+        self.running > 0 && self.policy.exclusion == Exclusion::Lock
     }
 
     /// Runs what is due without asking anyone (`on_store_down: run`).
@@ -124,40 +150,115 @@ impl Lane {
         });
     }
 
-    /// The ledger's word: what lies between it and now is judged by `catch_up`.
+    /// The ledger's state: what lies between it and now is judged by `catch_up`.
     pub(super) fn registered(
         &mut self,
         shared: &mut Shared,
-        decided_until: Timestamp,
-        store_now: Timestamp,
+        (decided_until, store_now): (Timestamp, Timestamp),
         open: Option<OpenRun>,
+        head: Option<Head>,
     ) {
         if let Some(open) = open {
             self.watch_open(shared, open);
         }
+        self.heard_of_head(shared, head);
+        self.returned_before_reply(shared);
         self.drop_late(shared.now.utc);
         self.await_future(shared, decided_until, store_now);
         if self.grants_grace(shared, decided_until, store_now) {
             return;
         }
         if self.sync == Sync::AskedAgain {
-            // They overlap for no other reason than that they were held back: none shall be
-            // skipped for that.
             for occ in &mut self.pending {
-                occ.overlap = Overlap::Wait;
+                occ.overlap = held_back(&self.policy, occ.overlap);
             }
         }
         self.sync = Sync::Known;
+        self.drop_passed(shared.now.utc, decided_until);
         match self.pending.front_mut() {
             Some(first) => first.hole = false,
             None => self.hole = false,
         }
-        self.record_skips(shared, decided_until);
-        let occs = self.undecided(shared, decided_until);
+        let occs = self.undecided(shared, decided_until, store_now);
+        if !occs.is_empty() {
+            for occ in &mut self.pending {
+                join_backlog(&self.policy, occ);
+            }
+        }
         for occ in occs.into_iter().rev() {
             self.pending.push_front(occ);
         }
+        // On a full host no claim may carry it there for long.
+        let carried = !self.pending.is_empty() && shared.has_place();
+        if !carried && matches!(self.phase, Phase::Idle) {
+            self.drop_undecided(shared, decided_until, None);
+        }
         self.advance(shared);
+    }
+
+    /// `latest`: what is pending is judged with all the rest if something newer came due that this
+    /// lane does not claim one by one.
+    fn drop_passed(&mut self, now: Timestamp, decided_until: Timestamp) {
+        let Some(last) = self.pending.back().filter(|last| last.is_current()) else {
+            return;
+        };
+        // What has only just come due is claimed in its turn.
+        let now = now.minus(self.policy.delay);
+        let before = self
+            .seen_until
+            .map_or(now, |seen| seen.min(now))
+            .plus(MILLISECOND);
+        let newest = self.newest_open(decided_until, before);
+        let is_passed = self.hole && newest.is_some_and(|newest| last.at < newest);
+        if is_passed && self.policy.catch_up == CatchUp::Latest {
+            self.pending.retain(|occ| !occ.is_current());
+            self.hole = false;
+        }
+    }
+
+    /// Has the ledger record what is undecided and will not run, while no claim is about to
+    /// carry it there.
+    pub(super) fn drop_undecided(
+        &mut self,
+        shared: &mut Shared,
+        last: Timestamp,
+        horizon: Option<Timestamp>,
+    ) {
+        let end = self
+            .left_to_others(shared)
+            .unwrap_or(shared.now.utc.minus(self.policy.delay).plus(MILLISECOND));
+        let end = (self.pending.front()).map_or(end, |first| end.min(first.at));
+        if shared.mode == Mode::Draining || end <= last {
+            return;
+        }
+        let now = shared.now.utc;
+        let drop = gap::sort(&self.policy, &self.notes, (last, end), horizon, now).drop;
+        let Some(until) = drop.iter().map(|drop| drop.range.until).max() else {
+            return;
+        };
+        let claim = shared.new_claim();
+        self.phase = Phase::Dropping { claim, until };
+        shared.act(Action::Drops(DropSpec {
+            job: self.job,
+            claim,
+            answer: GapAnswer {
+                if_last: last,
+                drop,
+            },
+        }));
+    }
+
+    /// With `catch_up: none`, the newest occurrence while another host may still start it.
+    fn left_to_others(&self, shared: &Shared) -> Option<Timestamp> {
+        let now = shared.now.utc;
+        let newest = self
+            .policy
+            .calendar
+            .last_before(now.minus(self.policy.delay).plus(MILLISECOND))?;
+        let is_left = self.policy.catch_up == CatchUp::None
+            && newest < shared.started_at()
+            && self.policy.deadline(newest) >= now;
+        is_left.then_some(newest)
     }
 
     /// What is due by this host's clock and not by the store's was not missed by anybody: it is
@@ -211,26 +312,13 @@ impl Lane {
         (self.pending.front()).map_or(next, |first| next.min(first.at))
     }
 
-    /// Hands over the skips that nobody else decided. Until they are recorded the lane makes no
-    /// claims, or the ledger would ask about them a second time.
-    fn record_skips(&mut self, shared: &mut Shared, decided_until: Timestamp) {
-        let skips = self
-            .notes
-            .take(|note| note.why == Why::StoreDown && note.range.until > decided_until);
-        for note in skips {
-            self.closing += 1;
-            shared.act(Action::RecordSkips {
-                job: self.job,
-                range: note.range,
-            });
-            // Kept, so that catch-up does not take them for missed.
-            self.skipped_until = Some(note.range.until);
-        }
-    }
-
     /// The occurrences up to now that nobody decided and that policy wants claimed, ascending.
-    fn undecided(&mut self, shared: &mut Shared, decided_until: Timestamp) -> Vec<Occ> {
-        let decided_until = decided_until.max(self.skipped_until.unwrap_or(decided_until));
+    fn undecided(
+        &mut self,
+        shared: &mut Shared,
+        decided_until: Timestamp,
+        store_now: Timestamp,
+    ) -> Vec<Occ> {
         let now = shared.now.utc;
         let before = self.undecided_before(now);
         let Some(newest) = self.newest_open(decided_until, before) else {
@@ -243,17 +331,23 @@ impl Lane {
             // Nothing may be claimed here for long, and by then nobody is granted it any more.
             let over = self.policy.deadline(newest).plus(MILLISECOND);
             shared.arm_utc(over, self.job, TimerKind::Look);
+            shared.arm_utc(over, self.job, TimerKind::Resync);
         }
-        let verdict = || vec![self.caught_up(newest).for_verdict()];
         match self.policy.catch_up {
-            CatchUp::None if newest >= self.started_at => vec![self.current(newest)],
-            // Another host may be about to start it.
-            CatchUp::None if self.policy.deadline(newest) >= now => Vec::new(),
-            CatchUp::None => verdict(),
-            _ if self.policy.window_end(newest) <= now => verdict(),
+            CatchUp::None if self.policy.deadline(newest) < now => Vec::new(),
+            CatchUp::None if newest >= shared.started_at() => vec![self.current(newest)],
+            CatchUp::None => Vec::new(),
+            _ if self.policy.window_end(newest) <= now => Vec::new(),
+            CatchUp::Latest if self.has_newer(store_now) => Vec::new(),
             CatchUp::Latest => vec![self.caught_up(newest)],
             CatchUp::All => self.all_in_window(decided_until, before, now),
         }
+    }
+
+    /// Whether what is pending is itself the newest that came due: `latest` runs that one alone.
+    fn has_newer(&self, store_now: Timestamp) -> bool {
+        let first = self.pending.front();
+        first.is_some_and(|first| self.policy.not_before(first.at) <= store_now)
     }
 
     fn newest_open(&self, decided_until: Timestamp, before: Timestamp) -> Option<Timestamp> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::spread::Spread;
 use crate::config::{CatchUp, Job, OnCrash, OnOverlap, OnStoreDown, Scope};
 use crate::names::HostName;
+use crate::store::{Late, Terms};
 use crate::time::Timestamp;
 
 /// When a job is due; a schedule, or a simple stand-in in tests.
@@ -32,15 +33,26 @@ impl Calendar for Job {
     }
 }
 
+/// Whether the runs of a job exclude one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exclusion {
+    /// They do, by a lock.
+    Lock,
+    /// They overlap freely.
+    None,
+}
+
 /// A job's policies.
 #[derive(Debug, Clone)]
-pub(crate) struct Policy {
+pub struct Policy {
     /// When it is due.
     pub(crate) calendar: Arc<dyn Calendar>,
     /// How long after its instant it starts.
     pub(crate) delay: Duration,
     /// How late it may start after that.
     pub(crate) start_deadline: Duration,
+    /// Whether runs exclude one another (`scope: none`: they do not).
+    pub(crate) exclusion: Exclusion,
     /// What happens when the lock is held.
     pub(crate) on_overlap: OnOverlap,
     /// What happens to what nobody decided.
@@ -49,6 +61,8 @@ pub(crate) struct Policy {
     pub(crate) catch_up_window: Duration,
     /// What happens when its host dies.
     pub(crate) on_crash: OnCrash,
+    /// How many attempts a run may have, retries and reruns counted; 0 if it has no `retry`.
+    pub max_attempts: u32,
     /// What happens while the store is away.
     pub(crate) on_store_down: OnStoreDown,
     /// How long to wait for news of a release before asking again all the same: short for keys
@@ -66,28 +80,37 @@ const FLEET_SKEW: Duration = Duration::from_secs(3);
 
 /// Where claims are made, and in whose company.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub struct Place<'a> {
     /// This host.
-    pub(crate) host: &'a HostName,
+    pub host: &'a HostName,
     /// Whether other machines, with clocks of their own, use the store.
-    pub(crate) shared: bool,
+    pub shared: bool,
     /// The list's `spread`.
-    pub(crate) spread: Duration,
+    pub spread: Duration,
 }
 
 impl Policy {
     /// The policies of a job.
-    pub(crate) fn of(job: &Arc<Job>, place: Place<'_>) -> Self {
+    pub fn of(job: &Arc<Job>, place: Place<'_>) -> Self {
         // Hosts compete, and disagree about the time, only where they share ledger and lock.
         let shared = place.shared && job.lock.scope == Scope::Fleet;
         Self {
             calendar: Arc::<Job>::clone(job),
             delay: job.delay(),
             start_deadline: job.start_deadline,
+            exclusion: if job.lock.scope == Scope::None {
+                Exclusion::None
+            } else {
+                Exclusion::Lock
+            },
             on_overlap: job.on_overlap,
             catch_up: job.catch_up,
             catch_up_window: job.catch_up_window,
             on_crash: job.on_crash,
+            max_attempts: job
+                .retry
+                .map_or(0, |retry| retry.attempts)
+                .saturating_mul(u32::from(job.retry.is_some_and(|retry| retry.attempts > 1))),
             on_store_down: job.on_store_down,
             poll: if job.lock.key.is_some() {
                 Duration::from_millis(500)
@@ -112,6 +135,44 @@ impl Policy {
         match self.on_crash {
             OnCrash::Ignore => 0,
             OnCrash::Rerun { max_reruns } => max_reruns,
+        }
+    }
+
+    /// What a claim with this deadline asks the ledger to keep.
+    pub(super) fn terms(&self, deadline: Timestamp) -> Terms {
+        Terms {
+            deadline,
+            rerun_window: match self.catch_up {
+                CatchUp::None => self.start_deadline,
+                CatchUp::Latest | CatchUp::All => self.start_deadline.max(self.catch_up_window),
+            },
+            max_reruns: self.max_reruns(),
+            max_attempts: self.max_attempts,
+            reruns: 0,
+            yields: false,
+        }
+    }
+
+    /// What becomes of an occurrence that the store looks at after its deadline.
+    pub(super) fn late(&self, at: Timestamp) -> Late {
+        if self.on_store_down != OnStoreDown::Wait {
+            return Late::Leave;
+        }
+        let newer = || {
+            self.calendar
+                .next_after(at)
+                .map(|next| self.not_before(next))
+        };
+        match self.catch_up {
+            CatchUp::None => Late::Miss,
+            CatchUp::Latest => Late::CatchUp {
+                until: self.window_end(at),
+                newer: newer(),
+            },
+            CatchUp::All => Late::CatchUp {
+                until: self.window_end(at),
+                newer: None,
+            },
         }
     }
 

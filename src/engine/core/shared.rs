@@ -32,8 +32,24 @@ pub(super) enum TimerKind {
     Watch,
     /// Nobody is granted any more what this lane passed by.
     Look,
+    /// The head of the waiting list is too late to start: its verdict is due.
+    HeadLate(ClaimId),
+    /// An occurrence that is left to other hosts is too late to start.
+    Resync,
     /// Whatever other hosts were about to claim, they have claimed.
     Grace,
+    /// A host that lacks resources may try one run. Lanes ignore it: any timer makes the core look
+    /// for parked jobs.
+    Trial,
+}
+
+/// Set while this host lacks resources to start processes.
+#[derive(Debug, Clone, Copy)]
+struct Shortage {
+    /// No claims before.
+    until: BootInstant,
+    /// One run is on trial: no further claims until it has started or ended.
+    on_trial: bool,
 }
 
 /// The state beside the lanes.
@@ -42,6 +58,8 @@ pub(super) struct Shared {
     pub(super) now: Now,
     pub(super) store: StoreState,
     pub(super) mode: Mode,
+    /// When this daemon started.
+    started_at: BootInstant,
     /// Nothing is claimed while the host's clock is wrong.
     pub(super) held: bool,
     pub(super) out: Vec<Action>,
@@ -49,6 +67,7 @@ pub(super) struct Shared {
     max_running: Option<NonZeroUsize>,
     places_taken: usize,
     parked: VecDeque<JobIx>,
+    shortage: Option<Shortage>,
     next_claim: u64,
 }
 
@@ -58,14 +77,26 @@ impl Shared {
             now,
             store: StoreState::Up,
             mode: Mode::Working,
+            started_at: now.boot,
             held: false,
             out: Vec::new(),
             timers: BTreeSet::new(),
             max_running,
             places_taken: 0,
             parked: VecDeque::new(),
+            shortage: None,
             next_claim: 0,
         }
+    }
+
+    /// What came due before now is judged as if this daemon had started now.
+    pub(super) fn start_anew(&mut self) {
+        self.started_at = self.now.boot;
+    }
+
+    /// When this daemon started, by the clock as it is known now.
+    pub(super) fn started_at(&self) -> Timestamp {
+        self.now.utc.minus(self.now.boot.since(self.started_at))
     }
 
     /// A number that no other claim has.
@@ -76,22 +107,50 @@ impl Shared {
 
     /// Whether a place was free; it is taken then.
     pub(super) fn take_place(&mut self) -> bool {
-        let free = self
-            .max_running
-            .is_none_or(|max| self.places_taken < max.get());
+        let free = self.has_place();
         if free {
             self.places_taken += 1;
+            if let Some(shortage) = &mut self.shortage {
+                shortage.on_trial = true;
+            }
         }
         free
     }
 
     pub(super) fn free_place(&mut self) {
+        if let Some(shortage) = &mut self.shortage {
+            shortage.on_trial = false;
+        }
         self.places_taken = self.places_taken.saturating_sub(1);
     }
 
     pub(super) fn has_place(&self) -> bool {
+        let now = self.now.boot;
         self.max_running
             .is_none_or(|max| self.places_taken < max.get())
+            && self
+                .shortage
+                .is_none_or(|shortage| shortage.until <= now && !shortage.on_trial)
+    }
+
+    /// Whether this host lacks resources to start processes.
+    pub(super) fn is_short(&self) -> bool {
+        self.shortage.is_some()
+    }
+
+    /// This host counts as full until then.
+    pub(super) fn run_short_until(&mut self, until: BootInstant, job: JobIx) {
+        self.shortage = Some(Shortage {
+            until,
+            on_trial: false,
+        });
+        if self.mode == Mode::Working {
+            self.arm(until, job, TimerKind::Trial);
+        }
+    }
+
+    pub(super) fn resources_back(&mut self) {
+        self.shortage = None;
     }
 
     pub(super) fn park(&mut self, job: JobIx) {

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::event::Action;
-use super::lane::{Lane, Phase};
-use super::occ::{Aim, Occ};
+use super::lane::{Lane, Phase, Sync};
+use super::occ::{Aim, Occ, Origin};
 use super::shared::{Mode, Shared, TimerKind};
 use crate::names::RunId;
-use crate::store::{Kind, OpenRun, Overlap};
+use crate::store::{Head, Kind, Late, OpenRun, Overlap};
 use crate::time::{BootInstant, Timestamp};
 
 /// How long after the end of a lease it is asked about.
@@ -63,10 +63,49 @@ impl Lane {
         }
     }
 
-    pub(super) fn found(&mut self, shared: &mut Shared, open: Option<OpenRun>) {
+    /// A host may have returned an occurrence of the job. If this lane looks after the run of
+    /// another host, that may be the one: the ledger says what waits.
+    ///
+    /// The reply that names the run may come after this message, on another connection: therefore
+    /// a message that comes while a claim or a registration is out counts once the reply is there.
+    pub(super) fn returned_elsewhere(&mut self, shared: &mut Shared) {
+        let claiming = matches!(self.phase, Phase::Claiming { .. });
+        let registering = matches!(self.sync, Sync::Asked | Sync::AskedAgain);
+        self.returned_meanwhile = claiming || registering;
+        self.look_for_returned(shared);
+    }
+
+    /// The reply is there that a message about a returned occurrence may have overtaken.
+    pub(super) fn returned_before_reply(&mut self, shared: &mut Shared) {
+        if std::mem::take(&mut self.returned_meanwhile) {
+            self.look_for_returned(shared);
+        }
+    }
+
+    fn look_for_returned(&mut self, shared: &mut Shared) {
+        let busy = self.running > 0 || self.closing > 0 || shared.mode == Mode::Draining;
+        if self.watch.is_some() && self.wait.is_none() && !busy {
+            shared.act(Action::Look { job: self.job });
+        }
+    }
+
+    /// This lane was granted the occurrence whose run it looked after.
+    pub(super) fn unwatch_own(&mut self, shared: &mut Shared, at: Timestamp) {
+        if self
+            .watch
+            .as_ref()
+            .is_some_and(|watch| watch.at == Some(at))
+        {
+            self.unwatch(shared);
+        }
+    }
+
+    pub(super) fn found(&mut self, shared: &mut Shared, open: Option<OpenRun>, head: Option<Head>) {
         if let Some(open) = open.filter(|_| self.watch.is_none()) {
             self.watch_open(shared, open);
         }
+        self.heard_of_head(shared, head);
+        self.advance(shared);
     }
 
     pub(super) fn watch_again(&mut self, shared: &mut Shared, after: Duration) {
@@ -98,19 +137,10 @@ impl Lane {
             return;
         }
         watch.due = true;
-        // The crashed run goes before the one that waits for it: taking the lock for a newer
-        // occurrence would close it as interrupted.
-        match std::mem::replace(&mut self.phase, Phase::Idle) {
-            Phase::Waiting { occ, .. } => self.resume(shared, occ),
-            other => {
-                self.phase = other;
-                self.advance(shared);
-            }
-        }
+        self.advance(shared);
     }
 
-    /// Whose claim was given back just now, after this lane had passed its occurrence by: only the
-    /// ledger knows.
+    /// The run was given back, or waits to be run again: only the ledger knows.
     pub(super) fn not_settled(&mut self, shared: &mut Shared) {
         self.hole = true;
         self.advance(shared);
@@ -126,8 +156,11 @@ impl Lane {
             kind: Kind::Rerun,
             deadline: self.policy.deadline(at),
             overlap: Overlap::Wait,
+            late: Late::Leave,
             aim: Aim::Run,
             gap: None,
+            origin: Origin::Watch,
+            blocked: false,
             hole: false,
         })
     }

@@ -6,15 +6,19 @@ use tokio::task::AbortHandle;
 
 use super::Daemon;
 use super::clock::Measure;
+use super::departure::Departure;
+use super::registry::Newcomer;
 use super::say::say;
+use super::tasks::Entrance;
 use crate::config::Job;
-use crate::engine::core::{Action, ClaimId, ClaimSpec, Event, JobIx};
+use crate::engine::core::{Action, ClaimId, ClaimSpec, DropSpec, Event, JobIx};
 use crate::engine::finisher::Parcel;
-use crate::engine::message::Message;
+use crate::engine::message::{Message, NotStarted};
+use crate::engine::requests::Requests;
 use crate::engine::run::{Assignment, Right, drive};
 use crate::names::{RunId, Token};
 use crate::observe::{Occurrence, RunFields, run_log};
-use crate::store::{Claim, Due, Finish, Kind, Outcome, Range, Record, Registration, Settle, What};
+use crate::store::{Claim, Finish, Kind, Settle};
 use crate::time::{BootInstant, Timestamp};
 
 /// A claim that is out, or was granted and not yet acted on.
@@ -26,6 +30,8 @@ pub(super) struct Ticket {
     pub(super) sent: Option<BootInstant>,
     /// A copy of the claim was not answered: it may still reach the store.
     pub(super) in_doubt: bool,
+    /// Whether a copy was sent, or can still be kept from being sent.
+    departure: Departure,
     /// Stops resending.
     task: Option<AbortHandle>,
 }
@@ -42,6 +48,7 @@ impl Daemon {
                 kind,
                 fence,
                 attempt,
+                terms,
             } => {
                 let Some(ticket) = self.tickets.remove(&claim) else {
                     return;
@@ -49,14 +56,8 @@ impl Daemon {
                 let sent = ticket
                     .sent
                     .unwrap_or(BootInstant::from_duration(std::time::Duration::ZERO));
-                self.start(
-                    job,
-                    ticket,
-                    at,
-                    kind,
-                    attempt,
-                    Right::Granted { fence, sent },
-                );
+                let right = Right::Granted { fence, sent, terms };
+                self.start(job, ticket, at, kind, attempt, right);
             }
             Action::StartAlone { job, claim, at } => {
                 let ticket = self.tickets.remove(&claim).unwrap_or_else(|| self.ticket());
@@ -90,12 +91,20 @@ impl Daemon {
                     tokio::spawn(self.link.clone().look(place, asked));
                 }
             }
-            Action::RecordSkips { job, range } => self.record_skips(job, range),
+            Action::Drops(spec) => self.drops(spec),
             Action::Say { job, at, said } => {
                 if let Some(job) = self.job(job) {
                     say(&job.name, at, &self.host, &said);
                 }
             }
+        }
+    }
+
+    fn requests<'a>(&'a self, job: &'a Job) -> Requests<'a> {
+        Requests {
+            job,
+            host: &self.host,
+            keep: self.keep,
         }
     }
 
@@ -110,6 +119,7 @@ impl Daemon {
             run_id,
             sent: None,
             in_doubt: false,
+            departure: Departure::default(),
             task: None,
         }
     }
@@ -118,31 +128,28 @@ impl Daemon {
         let Some(job) = self.job(spec.job) else {
             return;
         };
-        let mut ticket = self.ticket();
-        let claim = Box::new(Claim {
-            lock: job.lock_on(&self.host),
-            token: ticket.token.clone(),
-            run_id: ticket.run_id.clone(),
-            ttl: job.lock.ttl,
-            what: What::Occurrence {
-                job: job.name.clone(),
-                kind: spec.kind,
-                due: Due {
-                    scheduled_at: spec.at,
-                    not_before: spec.not_before,
-                    deadline: spec.deadline,
-                    prev: spec.prev,
-                    fingerprint: job.fingerprint.clone(),
-                    gap: spec.gap,
-                    max_reruns: spec.max_reruns,
-                },
-                overlap: spec.overlap,
-                keep: self.keep,
-            },
-        });
-        let task = tokio::spawn(self.link.clone().claim(spec.job, spec.claim, claim));
+        let ticket = self.ticket();
+        let (place, id) = (spec.job, spec.claim);
+        let claim = (self.requests(job)).claim(spec, ticket.token.clone(), ticket.run_id.clone());
+        self.send(place, id, ticket, claim);
+    }
+
+    fn drops(&mut self, spec: DropSpec) {
+        let Some(job) = self.job(spec.job) else {
+            return;
+        };
+        let ticket = self.ticket();
+        let (token, run_id) = (ticket.token.clone(), ticket.run_id.clone());
+        let claim = self.requests(job).drops(spec.answer, token, run_id);
+        self.send(spec.job, spec.claim, ticket, claim);
+    }
+
+    fn send(&mut self, place: JobIx, id: ClaimId, mut ticket: Ticket, claim: Claim) {
+        let departure = ticket.departure.clone();
+        let sending = (self.link.clone()).claim(place, id, Box::new(claim), departure);
+        let task = tokio::spawn(sending);
         ticket.task = Some(task.abort_handle());
-        self.tickets.insert(spec.claim, ticket);
+        self.tickets.insert(id, ticket);
     }
 
     fn cancel(&mut self, job: JobIx, claim: ClaimId) {
@@ -150,7 +157,16 @@ impl Daemon {
             if let Some(task) = &ticket.task {
                 task.abort();
             }
-            self.give_back(job, ticket.token);
+            if !ticket.departure.cancel() {
+                self.give_back(job, ticket.token);
+            }
+        }
+    }
+
+    /// A copy of the claim was not answered.
+    pub(super) fn in_doubt(&mut self, claim: ClaimId) {
+        if let Some(ticket) = self.tickets.get_mut(&claim) {
+            ticket.in_doubt = true;
         }
     }
 
@@ -169,14 +185,7 @@ impl Daemon {
             return;
         };
         self.finisher.send(Parcel {
-            finish: Finish {
-                lock: job.lock_on(&self.host),
-                token,
-                record: None,
-                job: Some(job.name.clone()),
-                give_back: true,
-                keep: self.keep,
-            },
+            finish: self.requests(job).give_back(token),
             lease: None,
             job: None,
             spooled: false,
@@ -206,7 +215,7 @@ impl Daemon {
             Right::Alone => run_log!(
                 warn,
                 fields,
-                "the store does not answer: running without a lock (on_store_down: run)"
+                "the store is unreachable: running without a lock (on_store_down: run)"
             ),
         }
         let assignment = Assignment {
@@ -223,63 +232,34 @@ impl Daemon {
         self.running += 1;
         let (tools, stop) = (self.tools.clone(), self.stop.subscribe());
         let (finisher, inbox, keep) = (self.finisher.clone(), self.link.inbox.clone(), self.keep);
-        self.runs.spawn(async move {
+        self.runs.spawn(&fields.clone(), async move {
             let ended = drive(&assignment, &tools, stop).await;
+            let give_back = ended.shortage.is_some();
             // In this order: the lane must hear of the end before the verdict's arrival.
-            let _ = inbox.send(Message::Core(Event::RunEnded { job: place }));
+            let _ = inbox.send(match ended.shortage {
+                None => Message::Core(Event::RunEnded { job: place }),
+                Some(shortage) => Message::NotStarted(Box::new(NotStarted {
+                    job: place,
+                    at,
+                    kind,
+                    shortage,
+                    reason: ended.record.reason.clone().unwrap_or_default(),
+                    fields,
+                })),
+            });
             finisher.send(Parcel {
                 finish: Finish {
                     lock: assignment.lock,
                     token: assignment.token,
                     job: Some(assignment.job.name.clone()),
-                    record: Some(ended.record),
-                    give_back: false,
+                    record: (!give_back).then_some(ended.record),
+                    give_back,
                     keep,
                 },
                 lease: ended.lease,
                 job: Some(place),
                 spooled: false,
             });
-        });
-    }
-
-    /// Skips that no claim can carry: the verdict goes out under a token of its own.
-    fn record_skips(&mut self, place: JobIx, range: Range) {
-        let Some(job) = self.job(place) else {
-            return;
-        };
-        let several = range.count > 1;
-        let record = Record {
-            job: job.name.clone(),
-            run_id: None,
-            kind: Kind::Schedule,
-            scheduled_at: Some(range.from),
-            until: several.then_some(range.until),
-            count: several.then_some(range.count),
-            started_at: None,
-            finished_at: Some(Timestamp::now()),
-            host: Some(self.host.clone()),
-            outcome: Outcome::Skipped,
-            reason: Some("the store did not answer (on_store_down: skip)".to_owned()),
-            by: None,
-            exit_code: None,
-            signal: None,
-            attempts: 0,
-            fence: None,
-            output_tail: None,
-        };
-        self.finisher.send(Parcel {
-            finish: Finish {
-                lock: job.lock_on(&self.host),
-                token: self.ticket().token,
-                job: Some(job.name.clone()),
-                record: Some(record),
-                give_back: false,
-                keep: self.keep,
-            },
-            lease: None,
-            job: Some(place),
-            spooled: false,
         });
     }
 
@@ -291,21 +271,28 @@ impl Daemon {
         let wanted = std::mem::take(&mut self.to_register);
         let batch = wanted.into_iter().filter_map(|place| {
             let job = self.job(place)?;
-            let registration = Registration {
-                job: job.name.clone(),
-                lock: job.lock_on(&self.host),
-                fingerprint: job.fingerprint.clone(),
-                ttl: job.lock.ttl,
-            };
-            Some((place, registration))
+            Some((place, self.requests(job).registration()))
         });
-        let batch = batch.collect();
+        let batch: Vec<_> = batch.collect();
+        let newcomers = batch.iter().filter_map(|(place, registration)| {
+            let job = self.job(*place)?;
+            (!self.registry.knows(*place))
+                .then(|| (*place, Newcomer::of(job, &self.host, registration)))
+        });
+        let newcomers = newcomers.collect();
         // Once is enough: the announcements go on with it.
         let measure = match self.clock.offset() {
             Some(_) => Measure::Not,
             None => self.clock.measure(),
         };
         let link = self.link.clone();
-        tokio::spawn(link.register(batch, self.finisher.clone(), measure));
+        let entrance = Entrance {
+            host: self.host.clone(),
+            newcomers,
+            measure,
+            // One that claims does not look again.
+            first: self.agreement.waits().map(|_| self.word()),
+        };
+        tokio::spawn(link.register(batch, entrance, self.finisher.clone()));
     }
 }

@@ -2,9 +2,18 @@
 
 use std::time::Duration;
 
+use super::clock_file::ClockFile;
+use super::store_clock::{Epoch, StoreClock};
 use crate::config::show_duration;
-use crate::engine::core::Event;
+use crate::engine::core::{Event, Now};
 use crate::preflight::{NOTABLE, Offset};
+use crate::time::{BootInstant, Timestamp};
+
+/// Beyond this a change of what the store's clock is believed to show concerns what is under way.
+const MOVED: Duration = Duration::from_millis(250);
+
+/// A wall clock that moved by so much since it was measured was stepped.
+const STEPPED: Duration = Duration::from_millis(500);
 
 /// Whether to compare the clocks before a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,21 +35,35 @@ enum State {
 
 /// The last measurement, and what was said of it.
 #[derive(Debug)]
-pub(super) struct Clock {
+pub struct Clock {
     max: Duration,
     compares: bool,
     last: Option<Offset>,
+    /// The wall clock at the last measurement.
+    epoch: Option<Epoch>,
+    store: StoreClock,
     state: State,
 }
 
 impl Clock {
-    pub(super) fn new(max: Duration, compares: bool) -> Self {
+    pub fn new(max: Duration, compares: bool) -> Self {
         Self {
             max,
             compares,
             last: None,
+            epoch: None,
+            store: StoreClock::default(),
             state: State::Right,
         }
+    }
+
+    /// A clock that goes by what an earlier daemon measured, if that is kept.
+    pub(super) fn start(max: Duration, compares: bool, kept: &ClockFile) -> Self {
+        let clock = Self::new(max, compares);
+        if let Some(epoch) = kept.load() {
+            clock.recall(epoch);
+        }
+        clock
     }
 
     /// Whether there is anything to measure.
@@ -75,8 +98,45 @@ impl Clock {
         State::Off
     }
 
-    /// Says what has changed, once, and answers what the core must know.
-    pub(super) fn measured(&mut self, offset: Offset) -> Option<Event> {
+    /// The store's clock as last measured.
+    pub fn store_clock(&self) -> StoreClock {
+        self.store.clone()
+    }
+
+    /// Goes by what an earlier daemon of this host measured, until it measures itself.
+    pub fn recall(&self, epoch: Epoch) {
+        self.store.recall(epoch);
+    }
+
+    /// What the core goes by when the host's clocks show this: the store's clock, as last measured.
+    pub fn at(&self, wall: Timestamp, boot: BootInstant) -> Now {
+        Now {
+            utc: self.store.read(wall, boot),
+            boot,
+        }
+    }
+
+    /// As [`Self::at`], now.
+    pub(super) fn now(&self) -> Now {
+        self.at(Timestamp::now(), BootInstant::now())
+    }
+
+    /// Whether the wall clock was stepped since it was last measured.
+    pub(super) fn was_stepped(&self) -> bool {
+        let moved = (self.epoch).map(|epoch| epoch.distance(Epoch::now()));
+        moved.is_some_and(|moved| moved > STEPPED)
+    }
+
+    /// Takes a measurement, made while the wall clock was at `epoch`. Says what has changed, once,
+    /// and returns what the core must know, in order.
+    pub fn measured(&mut self, offset: Offset, epoch: Epoch) -> Vec<Event> {
+        let moved = self.store.measured(offset, epoch);
+        self.epoch = Some(epoch);
+        let set = (moved > MOVED).then_some(Event::ClockSet);
+        set.into_iter().chain(self.judged(offset)).collect()
+    }
+
+    fn judged(&mut self, offset: Offset) -> Option<Event> {
         self.last = Some(offset);
         let before = self.state;
         let now = self.judge(offset);
@@ -87,15 +147,15 @@ impl Clock {
         let shown = offset.shown();
         match now {
             State::Wrong => tracing::error!(
-                "this host's clock is {shown}: it makes no claims while that is more than {} \
-                 (max_clock_skew)",
+                "this host's clock is {shown}, which is more than max_clock_skew ({}); this host \
+                 claims nothing until the clock is corrected",
                 show_duration(self.max)
             ),
             State::Off => tracing::warn!(
-                "this host's clock is {shown}: jobs start late, or are asked for in vain; is its \
-                 time service running?"
+                "this host's clock is {shown}; jobs still start by the store's clock. Check this \
+                 host's time service (chrony, systemd-timesyncd)"
             ),
-            State::Right => tracing::info!("this host's clock is right again: {shown}"),
+            State::Right => tracing::info!("this host's clock is correct again: {shown}"),
         }
         match (before, now) {
             (_, State::Wrong) => Some(Event::ClockWrong),
@@ -113,7 +173,7 @@ mod tests {
     fn claims_stop_beyond_the_limit_and_go_on_within_it() {
         let mut clock = Clock::new(Duration::from_secs(30), true);
         let mut measured = |millis| {
-            clock.measured(Offset {
+            clock.judged(Offset {
                 millis,
                 error: Duration::from_millis(5),
             })
@@ -132,7 +192,7 @@ mod tests {
         let mut clock = Clock::new(Duration::from_secs(30), true);
         let mut state = |millis, error| {
             let error = Duration::from_millis(error);
-            clock.measured(Offset { millis, error });
+            clock.judged(Offset { millis, error });
             clock.state
         };
         assert_eq!(state(1_100, 5), State::Off);

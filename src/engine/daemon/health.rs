@@ -8,13 +8,21 @@ use tokio::time::Instant;
 use super::Daemon;
 use crate::engine::core::Event;
 use crate::store::StoreError;
+use crate::time::BootInstant;
 
 /// The first wait before the store is asked whether it is back.
 const FIRST_PROBE: Duration = Duration::from_millis(100);
-/// The longest, for a store that answers one question and not the next.
-const LONGEST_PROBE: Duration = Duration::from_secs(5);
+/// The longest, for a store that answers one question and not the next. Jobs must go on soon after
+/// its last failure, so this is little more than a question each second.
+const LONGEST_PROBE: Duration = Duration::from_secs(1);
 /// A store that has answered for so long is believed to go on.
 const STEADY: Duration = Duration::from_secs(10);
+
+/// How often an outage is logged again while it lasts.
+const REPORT_AGAIN: Duration = Duration::from_secs(300);
+
+/// A pause of the daemon that lasted this long is logged.
+const NOTABLE_PAUSE: Duration = Duration::from_secs(3);
 
 /// Whether the store answers, as far as the daemon knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +38,12 @@ enum Tell {
     No,
 }
 
+#[derive(Debug, Clone, Copy)]
+struct Outage {
+    since: Instant,
+    reported: Instant,
+}
+
 /// The store's health, for the tasks that wait for it, and what people were told of it.
 #[derive(Debug)]
 pub(super) struct StoreHealth {
@@ -38,6 +52,8 @@ pub(super) struct StoreHealth {
     up_since: Option<Instant>,
     /// People believe that it answers.
     said_up: bool,
+    /// When the present outage began, and when it was last logged.
+    outage: Option<Outage>,
     /// It failed soon after people had been told that it answers: they are not told again before
     /// it has done so for a while.
     wavers: bool,
@@ -51,6 +67,7 @@ impl StoreHealth {
             now: watch::channel(Health::Up).0,
             up_since: None,
             said_up: true,
+            outage: None,
             wavers: false,
             probe_delay: FIRST_PROBE,
         }
@@ -74,11 +91,26 @@ impl StoreHealth {
         };
         self.wavers |= soon;
         self.now.send_replace(Health::Down);
+        self.outage.get_or_insert(Outage {
+            since: now,
+            reported: now,
+        });
         tell(std::mem::replace(&mut self.said_up, false))
+    }
+
+    /// How long the store has been away, when it is time to log the outage again.
+    fn still_away(&mut self, now: Instant) -> Option<Duration> {
+        let outage = self.outage.as_mut()?;
+        if now - outage.reported < REPORT_AGAIN {
+            return None;
+        }
+        outage.reported = now;
+        Some(now - outage.since)
     }
 
     fn answers(&mut self, now: Instant) -> Tell {
         self.up_since = Some(now);
+        self.outage = None;
         self.now.send_replace(Health::Up);
         self.said_up |= !self.wavers;
         tell(self.said_up)
@@ -104,40 +136,100 @@ impl Daemon {
     pub(super) fn store_failed(&mut self, error: &StoreError) {
         tracing::debug!("{error}");
         // The rest of the store goes on; its own link says once that the part is away.
-        let in_part = matches!(error, StoreError::PartUnreachable(_));
+        let in_part = matches!(error, StoreError::PartUnreachable(_) | StoreError::Key(_));
         if in_part || !self.health.is_up() {
             return;
         }
-        if self.health.failed(Instant::now()) == Tell::Yes {
-            tracing::warn!("{error}; waiting for it, and leases run on until their deadlines");
+        if matches!(error, StoreError::Unreachable(_)) && self.link.last_answer.is_recent() {
+            // It answers others. Whoever asked asks again; if it is down, the next claim finds out.
+            return;
         }
-        let probe = (self.link.clone()).probe(self.word(), self.health.probe_delay);
+        if self.health.failed(Instant::now()) == Tell::Yes {
+            tracing::error!("{error}; retrying. {}", self.affected());
+        }
+        let (word, measure) = (self.word(), self.clock.measure());
+        let probe = (self.link.clone()).probe(word, measure, self.health.probe_delay);
         self.announcements.spawn(probe);
         self.feed(Event::StoreDown);
         self.status();
     }
 
+    /// What an outage of the store means for this host's runs and jobs.
+    fn affected(&self) -> String {
+        let runs = match self.running {
+            0 => "No run is in progress on this host".to_owned(),
+            1 => "1 run on this host continues until its lease expires".to_owned(),
+            n => format!("{n} runs on this host continue until their leases expire"),
+        };
+        let jobs = match self.jobs.len() {
+            1 => "1 job waits".to_owned(),
+            n => format!("{n} jobs wait"),
+        };
+        format!("{runs}; {jobs} for the store when due")
+    }
+
     pub(super) fn store_answers(&mut self) {
         if self.health.answers(Instant::now()) == Tell::Yes {
-            tracing::info!("the store answers");
+            tracing::info!("the store is reachable again");
         }
         self.finisher.retry_now();
         self.feed(Event::StoreUp);
+        self.registry.doubt();
+        self.look_after_registry();
         self.flush_registrations();
         self.status();
     }
 
-    /// Looks whether a store that wavered can be believed again.
+    /// Reports that this host held the daemon up, so that nobody looks for the fault in the store.
+    pub(super) fn look_at_pauses(&mut self) {
+        let now = BootInstant::now();
+        let before = self.last_round.replace(now);
+        let pause = before.map_or(Duration::ZERO, |before| now.since(before));
+        if pause >= NOTABLE_PAUSE {
+            tracing::warn!(
+                "the daemon was paused for {:.1} s: it was stopped, the host was suspended, or \
+                 the host is short of CPU time; jobs that came due during the pause start late",
+                pause.as_secs_f64()
+            );
+        }
+    }
+
+    /// Checks whether a store that wavered is stable again, and logs a long outage again.
     pub(super) fn look_at_health(&mut self) {
+        if let Some(away) = self.health.still_away(Instant::now()) {
+            tracing::error!(
+                "the store has been unreachable for {} minutes; retrying. {}",
+                away.as_secs() / 60,
+                self.affected()
+            );
+        }
         if self.health.believed(Instant::now()) == Tell::Yes {
-            tracing::info!("the store answers, steadily again");
+            tracing::info!("the store is reachable again, and stable");
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Duration, Instant, STEADY, StoreHealth, Tell};
+    use super::{Duration, Instant, REPORT_AGAIN, STEADY, StoreHealth, Tell};
+
+    #[test]
+    fn a_long_outage_is_reported_every_five_minutes_until_it_ends() {
+        let mut health = StoreHealth::new();
+        let began = Instant::now();
+        assert_eq!(health.still_away(began), None);
+        health.failed(began);
+        // A probe that fails later is the same outage.
+        health.failed(began + Duration::from_secs(200));
+        let almost = Duration::from_secs(299);
+        assert_eq!(health.still_away(began + almost), None);
+        assert_eq!(health.still_away(began + REPORT_AGAIN), Some(REPORT_AGAIN));
+        assert_eq!(health.still_away(began + REPORT_AGAIN + almost), None);
+        let twice = REPORT_AGAIN * 2;
+        assert_eq!(health.still_away(began + twice), Some(twice));
+        health.answers(began + twice);
+        assert_eq!(health.still_away(began + twice * 2), None);
+    }
 
     #[test]
     fn a_store_that_wavers_is_told_of_when_it_begins_and_when_it_ends() {
@@ -157,7 +249,11 @@ mod tests {
             assert_eq!(health.failed(later(500)), Tell::No);
             assert_eq!(health.believed(later(20_000)), Tell::No, "it is down");
         }
-        assert_eq!(health.probe_delay, Duration::from_secs(5));
+        assert_eq!(
+            health.probe_delay,
+            Duration::from_secs(1),
+            "jobs go on soon after it"
+        );
         assert_eq!(health.answers(later(1_000)), Tell::No);
         assert_eq!(health.believed(later(10_000)), Tell::Yes);
         assert_eq!(health.believed(later(10_000)), Tell::No, "once");

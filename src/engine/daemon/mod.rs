@@ -3,15 +3,25 @@
 //! [`serve`] is the loop; the other files are what it does with what it hears.
 
 mod act;
+mod admission;
 mod clock;
+mod clock_file;
+mod departure;
 mod health;
+mod hold;
+mod manual;
 mod notify;
 mod presence;
 mod recovery;
+mod registry;
+mod resources;
+mod rivals;
+mod runs;
 mod say;
 mod serve;
 mod shutdown;
 mod startup;
+mod store_clock;
 mod tasks;
 
 use std::collections::HashMap;
@@ -22,24 +32,37 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::core::{ClaimId, Core, JobIx, Now, Place, Policy};
+use super::core::{ClaimId, Core, JobIx, Place, Policy};
 use super::finisher::Finisher;
-use super::run::{Stop, Tools, inherited};
+use super::run::{Starts, Stop, Tools, inherited};
 use super::spool::Spool;
+use super::turns::Turns;
 use crate::config::{Job, JobList};
 use crate::lease::Watchdog;
 use crate::names::{HostName, JobName};
 use crate::preflight::Subject;
 use crate::process::Guard;
 use crate::schedule::ticker::TickerError;
-use crate::store::{self, Fingerprint, StoreError, StoreSettings};
+use crate::schedule::ticker::board::Board;
+use crate::store::{self, Fingerprint, KeyFault, StoreError, StoreSettings};
 use crate::time::{BootInstant, Timestamp};
 use act::Ticket;
-use clock::Clock;
+use admission::HeldJobs;
+pub(super) use admission::{HeldBack, Neighbour};
+pub use clock::Clock;
+use clock_file::ClockFile;
+use departure::LastAnswer;
 use health::StoreHealth;
 use notify::Manager;
+use registry::Registry;
+pub(super) use registry::RegistryNews;
+use resources::Resources;
+use rivals::Agreement;
+pub(super) use rivals::Rival;
+use runs::Runs;
 use shutdown::Shutdown;
 use startup::Start;
+pub use store_clock::{Epoch, StoreClock};
 use tasks::Link;
 
 /// What a daemon is made from.
@@ -73,8 +96,27 @@ pub(crate) enum DaemonError {
     /// `at_start: refuse`, and no majority of the servers answers.
     #[error("refusing to start (at_start: refuse): {0}")]
     NoMajority(#[source] StoreError),
+    /// The store did not take the last verdicts, and they could not be kept either.
+    #[error(
+        "{lost} lost at the end (each is named above): not delivered to the store, and not \
+         written to {place}: {source}"
+    )]
+    VerdictsLost {
+        /// How many.
+        lost: String,
+        /// Where they were to be kept.
+        place: String,
+        /// Why they were not.
+        source: io::Error,
+    },
+    /// Runs that resist SIGKILL: nobody records how they end.
+    #[error(
+        "{0} did not end, so the result is not recorded (each run is named above); other hosts \
+         record interrupted when the lease expires"
+    )]
+    RunsAbandoned(String),
     /// The guard is gone; a service manager should start the daemon again.
-    #[error("the guard process is gone: every job was ended")]
+    #[error("the guard process has died: all jobs were killed")]
     GuardGone,
 }
 
@@ -91,22 +133,37 @@ struct Daemon {
     health: StoreHealth,
     /// Until when the store grants nothing, because it may have lost data.
     recovers: Option<BootInstant>,
+    registry: Registry,
+    admission: HeldJobs,
+    /// Whether all live hosts use the same servers.
+    agreement: Agreement,
     finisher: Finisher,
     spool: Spool,
     tools: Tools,
     stop: watch::Sender<Stop>,
     tickets: HashMap<ClaimId, Ticket>,
     to_register: Vec<JobIx>,
-    runs: JoinSet<()>,
+    /// The jobs whose keys cannot be used.
+    on_hold: HashMap<JobIx, KeyFault>,
+    runs: Runs,
     /// Words of this host that are under way.
     announcements: JoinSet<()>,
     running: usize,
+    resources: Resources,
     manager: Manager,
     is_ready: bool,
     said_status: String,
     rounds: u32,
+    last_round: Option<BootInstant>,
     clock: Clock,
+    clock_file: ClockFile,
+    /// The ticker's instants, once it has started.
+    board: Option<Arc<Board>>,
     shutdown: Option<Shutdown>,
+    /// The store has registered jobs: its settings are right.
+    was_served: bool,
+    /// Why the list cannot work, if so; the daemon ends with it.
+    wrong_list: Option<StoreError>,
 }
 
 /// Runs the daemon until it is told to stop.
@@ -115,10 +172,10 @@ pub(crate) async fn run(setup: Setup) -> Result<(), DaemonError> {
     let subject = Subject {
         list: Some(setup.list.clone()),
         settings: setup.settings.clone(),
+        host: setup.host.clone(),
     };
     if setup.settings.refuses_to_wait() {
-        let asked = store::open(&setup.settings)?.now().await;
-        asked.map_err(DaemonError::NoMajority)?;
+        ask_first(&setup.settings).await?;
     }
     if setup.list.strict {
         if startup::look_first(&subject, &processes).await? == Start::Stop {
@@ -128,44 +185,47 @@ pub(crate) async fn run(setup: Setup) -> Result<(), DaemonError> {
         tokio::spawn(startup::look_beside(subject));
     }
     let store = store::open(&setup.settings)?;
-    let watchdog = Watchdog::start(&setup.settings, Some(processes.deadlines()))?;
+    let watchdog = Watchdog::start(&setup.settings, Some(Box::new(processes.deadlines())))?;
     let (inbox, messages) = mpsc::unbounded_channel();
     let health = StoreHealth::new();
     let link = Link {
         store: Arc::clone(&store),
         inbox: inbox.clone(),
         health: health.watch(),
+        turns: Turns::of_claims(),
+        last_answer: LastAnswer::default(),
     };
+    let (present, host) = (Arc::clone(&store), setup.host.clone());
+    // Until the process ends: `init` must find a daemon that drains, too.
+    tokio::spawn(async move { present.attend(&host).await });
     let spool = Spool::of(&setup.host, &setup.settings);
     let finisher = Finisher::start(store, spool.clone(), inbox);
     let tools = Tools {
+        store: Arc::clone(&link.store),
         processes: processes.clone(),
         watchdog,
-        environment: Arc::new(inherited()),
+        environment: Arc::new(inherited(&setup.list.secret_variables)),
+        starts: Starts::default(),
     };
     let list = setup.list;
     let shared = !matches!(setup.settings, StoreSettings::Sqlite { .. });
-    let clock = Clock::new(list.max_clock_skew, shared);
     let place = Place {
         host: &setup.host,
         shared,
         spread: list.spread,
     };
-    let now = Now::read();
+    let clock_file = ClockFile::of(&spool, &setup.host, &setup.settings);
+    let clock = Clock::start(list.max_clock_skew, shared, &clock_file);
+    let now = clock.now();
     let all = list.jobs.len();
-    let mine = |job: &Job| job.enabled && job.hosts.matches(&setup.host);
-    let jobs: Vec<Arc<Job>> = list.jobs.into_iter().filter(mine).map(Arc::new).collect();
+    let jobs = jobs_of(list.jobs, &setup.host);
     let daemon = Daemon {
         core: Core::new(
             jobs.iter().map(|job| Policy::of(job, place)),
             list.max_running,
             now,
         ),
-        names: (0..)
-            .map(JobIx)
-            .zip(&jobs)
-            .map(|(ix, job)| (job.name.clone(), ix))
-            .collect(),
+        names: by_name(&jobs),
         to_register: (0..).map(JobIx).take(jobs.len()).collect(),
         jobs,
         host: setup.host,
@@ -176,36 +236,67 @@ pub(crate) async fn run(setup: Setup) -> Result<(), DaemonError> {
         link,
         health,
         recovers: None,
+        registry: Registry::default(),
+        admission: HeldJobs::default(),
+        agreement: Agreement::Unknown,
         finisher,
         spool,
         tools,
         stop: watch::channel(Stop::Not).0,
         tickets: HashMap::new(),
-        runs: JoinSet::new(),
+        on_hold: HashMap::new(),
+        runs: Runs::default(),
         announcements: JoinSet::new(),
         running: 0,
+        resources: Resources::default(),
         manager: Manager::from_env(),
         is_ready: false,
         said_status: String::new(),
         rounds: 0,
+        last_round: None,
         clock,
+        clock_file,
+        board: None,
         shutdown: None,
+        was_served: false,
+        wrong_list: None,
     };
     daemon.say_hello(all, &list.path.display().to_string(), &setup.settings);
     daemon.serve(messages, processes).await
 }
 
+/// The jobs that this host runs.
+fn jobs_of(list: Vec<Job>, host: &HostName) -> Vec<Arc<Job>> {
+    let mine = |job: &Job| job.enabled && job.hosts.matches(host);
+    list.into_iter().filter(mine).map(Arc::new).collect()
+}
+
+fn by_name(jobs: &[Arc<Job>]) -> HashMap<JobName, JobIx> {
+    let named = (0..).map(JobIx).zip(jobs);
+    named.map(|(ix, job)| (job.name.clone(), ix)).collect()
+}
+
+/// Fails unless the store answers (`at_start: refuse`).
+async fn ask_first(settings: &StoreSettings) -> Result<(), DaemonError> {
+    let asked = store::open(settings)?.now().await;
+    asked.map(drop).map_err(|error| match error {
+        StoreError::WrongList(_) => DaemonError::Store(error),
+        _ => DaemonError::NoMajority(error),
+    })
+}
+
 impl Daemon {
     fn say_hello(&self, all: usize, path: &str, settings: &StoreSettings) {
-        let mine = self.jobs.len();
-        let others = match all - mine {
+        let (mine, here) = (shutdown::counted(self.jobs.len(), "job"), self.jobs.len());
+        let others = match all - here {
             0 => String::new(),
+            1 => " (1 more is disabled or meant for other hosts)".to_owned(),
             n => format!(" ({n} more are disabled or meant for other hosts)"),
         };
         tracing::info!(
             host = %self.host,
             version = env!("CARGO_PKG_VERSION"),
-            "{mine} jobs of {path}{others}; store {}",
+            "{mine} of {path}{others}; store {}",
             settings.shown()
         );
     }

@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use super::Daemon;
+use super::rivals::Agreement;
+use super::shutdown::counted;
+use super::store_clock::Epoch;
+use super::{Daemon, manual};
+use crate::engine::core::Event;
+use crate::preflight::Offset;
 use crate::store::HostInfo;
 use crate::time::BootInstant;
 
@@ -38,7 +43,8 @@ impl Daemon {
             self.is_ready = true;
             self.said_status = self.status_text();
             self.manager.ready(&self.said_status);
-            tracing::warn!(host = %self.host, "ready, and waiting for the store");
+            tracing::warn!(host = %self.host, "ready, but the store is unreachable; retrying. \
+                                               Due jobs wait");
         }
     }
 
@@ -48,14 +54,28 @@ impl Daemon {
             true => "",
             false => "; waiting for the store",
         };
+        let on_hold = match self.on_hold.len() {
+            0 => String::new(),
+            n => format!(", {n} on hold (see the log)"),
+        };
+        let on_hold = match self.admission.count() {
+            0 => on_hold,
+            n => format!("{on_hold}, {n} held back (their lock changes)"),
+        };
         let draining = if self.shutdown.is_some() {
             "; draining"
         } else {
             ""
         };
+        let waits = match self.agreement {
+            Agreement::Waits(_) => "; waiting: other hosts use other servers as their store",
+            Agreement::Unknown | Agreement::Claims(_) => "",
+        };
+        let lacks = (self.resources.lack())
+            .map_or_else(String::new, |lack| format!("; lacks {lack} to start jobs"));
         format!(
-            "{} jobs, {} running{store}{draining}",
-            self.jobs.len(),
+            "{}, {} running{on_hold}{store}{waits}{lacks}{draining}",
+            counted(self.jobs.len(), "job"),
             self.running
         )
     }
@@ -69,12 +89,43 @@ impl Daemon {
     }
 
     pub(super) fn round(&mut self) {
+        self.look_at_pauses();
         self.look_for_recovery();
         self.look_at_health();
+        self.look_at_clock();
+        self.look_at_admission();
         self.status();
         self.extend_shutdown();
         self.rounds += 1;
         if self.rounds.is_multiple_of(ANNOUNCE_EVERY) && self.is_ready {
+            self.announce();
+            self.look_after_registry();
+        }
+        if self.rounds.is_multiple_of(manual::EVERY) && self.is_ready && self.health.is_up() {
+            let link = self.link.clone();
+            self.announcements.spawn(link.settle_manual_runs(self.keep));
+        }
+    }
+
+    /// The clocks were compared.
+    pub(super) fn clock_measured(&mut self, offset: Offset, epoch: Epoch) {
+        let events = self.clock.measured(offset, epoch);
+        if let Some(epoch) = self.clock.store_clock().epoch() {
+            self.clock_file.keep(epoch);
+        }
+        if let Some(board) = &self.board
+            && events.iter().any(|event| matches!(event, Event::ClockSet))
+        {
+            board.clock_set();
+        }
+        for event in events {
+            self.feed(event);
+        }
+    }
+
+    /// Compares the clocks at once when the wall clock was stepped: it may be right or wrong now.
+    fn look_at_clock(&mut self) {
+        if self.is_ready && self.clock.was_stepped() {
             self.announce();
         }
     }
@@ -100,6 +151,10 @@ impl Daemon {
             draining: self.shutdown.is_some(),
             started_at: self.started_at,
             clock_offset_ms: self.clock.offset(),
+            lacks: self.resources.lack().map(|lack| lack.to_string()),
+            held_back: self.admission.held_jobs(),
+            nodes: None,
+            waits: self.agreement.waits(),
         }
     }
 
@@ -109,7 +164,10 @@ impl Daemon {
         if silent < BEAT_LIMIT {
             self.manager.alive();
         } else {
-            tracing::error!("the watchdog thread has hung for {silent:.1?}");
+            tracing::error!(
+                "the watchdog thread has not renewed leases for {silent:.1?}; the \
+                             guard kills each run when its lease expires"
+            );
         }
     }
 }

@@ -14,6 +14,7 @@ impl Daemon {
         if remaining.is_zero() {
             return;
         }
+        self.registry.doubt();
         let until = BootInstant::now().plus(remaining);
         let known = self.recovers.replace(until);
         if known.is_some_and(|known| until <= known.plus(SAME)) {
@@ -21,12 +22,14 @@ impl Daemon {
             return;
         }
         tracing::warn!(
-            "the store is new, was restarted or lost data: nothing is started until {} (another \
-             {:.1} s), for a run that it has forgotten may still go on somewhere; runs of this \
-             host go on, and occurrences wait (`cronlatch init` before a first start spares this)",
+            "the store is new, was restarted or has lost data; nothing starts until {} (in {:.1} \
+             s), because a run that the store no longer knows may still be in progress on some \
+             host. Runs on this host continue, and due jobs wait (to avoid this on a first start, \
+             run `cronlatch init`)",
             Timestamp::now().plus(remaining),
             remaining.as_secs_f64()
         );
+        self.look_after_registry();
         self.status();
     }
 
@@ -38,8 +41,8 @@ impl Daemon {
         {
             self.recovers = None;
             tracing::info!(
-                "the store has recovered: what was due before it lost data, and is undecided, is \
-                 recorded as unknown"
+                "the store has recovered; occurrences from before the data loss whose result is \
+                 not known are recorded as unknown"
             );
         }
     }

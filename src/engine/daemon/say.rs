@@ -22,34 +22,41 @@ pub(super) fn say(job: &JobName, at: Timestamp, host: &HostName, said: &Said) {
         ),
         Said::NoEnd(by) => line!(
             warn,
-            "the lock is held by {by} and has no end (no TTL): a person must look at it"
+            "the lock is held by {by} and never expires (no TTL): check the program that holds \
+             it, or delete the key"
         ),
         Said::Unknown => line!(
             warn,
-            "not run: it was due before the store lost data, and may have run (recorded as unknown)"
+            "not run: it was due before the store lost its data and may have run already \
+             (recorded as unknown)"
         ),
-        Said::TooLate => line!(warn, "missed: it was too late to start it"),
-        Said::Superseded => line!(info, "skipped: a newer occurrence took its place"),
+        Said::TooLate => line!(warn, "missed: its start deadline has passed"),
+        Said::LedgerAhead(by) => line!(
+            warn,
+            "not run: the ledger is {by:.1?} ahead of the store's clock, which was wrong \
+             earlier; the job waits until the clock catches up"
+        ),
         Said::QueueFull => line!(warn, "skipped: the queue is full"),
         Said::Dropped(1) => line!(
             warn,
-            "1 occurrence before this one is dropped; `history` says why"
+            "1 earlier occurrence was dropped; see `cronlatch history`"
         ),
         Said::Dropped(n) => line!(
             warn,
-            "{n} occurrences before this one are dropped; `history` says why"
+            "{n} earlier occurrences were dropped; see `cronlatch history`"
         ),
         Said::StoreDown => line!(
             warn,
-            "skipped: the store does not answer (on_store_down: skip)"
+            "skipped: the store is unreachable (on_store_down: skip)"
         ),
         Said::StillRunning => line!(
             warn,
-            "skipped: the run before goes on, and the store does not answer"
+            "skipped: the previous run is still in progress, and the store is unreachable"
         ),
-        Said::Full => line!(
-            info,
-            "waiting: this host runs as much as it may (max_running)"
+        Said::Short => line!(
+            debug,
+            "waiting: this host is short of the resources to start processes"
         ),
+        Said::Full => line!(info, "waiting: this host already has max_running runs"),
     }
 }

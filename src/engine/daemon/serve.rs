@@ -11,14 +11,15 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
+use super::shutdown::counted;
 use super::{Daemon, DaemonError};
 use crate::config::Job;
-use crate::engine::core::{Event, Now};
+use crate::engine::core::{Event, JobIx};
 use crate::engine::finisher::Parcel;
-use crate::engine::message::Message;
+use crate::engine::message::{CopyOfClaim, Message};
 use crate::process::Processes;
 use crate::schedule::ticker::{Firing, Ticker, TickerJob};
-use crate::store::{ClaimReply, StoreError};
+use crate::store::{ClaimReply, Registered, Returned, StoreError};
 use crate::time::BootInstant;
 
 /// How often the daemon looks after itself.
@@ -42,13 +43,21 @@ impl Daemon {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut hangup = signal(SignalKind::hangup())?;
         self.deliver_spool();
+        self.look_after_registry();
         self.flush_registrations();
+        tokio::spawn(self.link.clone().listen_for_returned());
+        if self.jobs.is_empty() {
+            // No registration will say so.
+            self.be_ready();
+        }
         let (mut ticker, mut firings) = self.start_ticker().await?;
+        self.board = Some(ticker.board());
         let mut round = tokio::time::interval(ROUND);
         round.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut ping = tokio::time::interval(self.manager.ping_every().unwrap_or(Duration::MAX));
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let pings = self.manager.ping_every().is_some();
+        let starts = self.tools.starts.clone();
         let mut guard_is_gone = false;
         while !self.is_done() {
             // Every arm is cancel-safe: channels, timers, signals, and the guard's word.
@@ -59,24 +68,31 @@ impl Daemon {
                 Some(()) = terminate.recv() => self.told_to_stop("SIGTERM"),
                 Some(()) = interrupt.recv() => self.told_to_stop("SIGINT"),
                 Some(()) = hangup.recv() => {
-                    tracing::warn!("SIGHUP: reload is not supported yet; restart to read the list again");
+                    tracing::warn!("received SIGHUP: reload is not supported yet; restart the \
+                                    daemon to apply a changed list");
                 }
+                () = starts.next() => self.resources_back(),
                 _ = round.tick() => self.round(),
                 _ = ping.tick(), if pings => self.ping(),
                 () = processes.guard_gone(), if !guard_is_gone => {
                     guard_is_gone = true;
-                    tracing::error!("the guard process is gone: every job was ended, and so am I");
+                    tracing::error!(
+                        "the guard process has died: all jobs were killed. The daemon exits, and \
+                         returns what it was granted and did not start to the other hosts"
+                    );
                     self.stop_now();
                 }
                 () = until(self.deadline()) => self.deadline_passed(),
             }
         }
         ticker.stop().await?;
-        self.end().await;
+        let wrong_list = self.wrong_list.take();
+        let ended = self.end().await;
         if guard_is_gone {
             return Err(DaemonError::GuardGone);
         }
-        Ok(())
+        // A list that cannot be used is not mended by another start, whatever else went wrong.
+        wrong_list.map_or(ended, |error| Err(error.into()))
     }
 
     async fn start_ticker(&self) -> Result<(Ticker, mpsc::UnboundedReceiver<Firing>), DaemonError> {
@@ -89,7 +105,9 @@ impl Daemon {
             // ledger's.
             from: self.started_at.minus(job.delay()),
         };
-        let ticker = Ticker::start(self.jobs.iter().map(job).collect(), tx).await?;
+        let clock = Arc::new(self.clock.store_clock());
+        let jobs = self.jobs.iter().map(job).collect();
+        let ticker = Ticker::start_with_clock(jobs, tx, clock).await?;
         Ok((ticker, firings))
     }
 
@@ -97,8 +115,8 @@ impl Daemon {
     fn deliver_spool(&self) {
         let undelivered = self.spool.load();
         if !undelivered.is_empty() {
-            let n = undelivered.len();
-            tracing::info!("{n} verdicts of an earlier start are still to be delivered");
+            let results = counted(undelivered.len(), "result");
+            tracing::info!("delivering {results} that an earlier daemon could not deliver");
         }
         for finish in undelivered {
             self.finisher.send(Parcel {
@@ -111,7 +129,7 @@ impl Daemon {
     }
 
     pub(super) fn feed(&mut self, event: Event) {
-        for action in self.core.handle(Now::read(), event) {
+        for action in self.core.handle(self.clock.now(), event) {
             self.act(action);
         }
         if self.health.is_up() {
@@ -133,7 +151,7 @@ impl Daemon {
             Message::Core(event) => {
                 if matches!(event, Event::RunEnded { .. }) {
                     self.running -= 1;
-                    while self.runs.try_join_next().is_some() {}
+                    self.runs.forget_ended();
                 }
                 self.feed(event);
             }
@@ -150,46 +168,73 @@ impl Daemon {
                 } else {
                     self.not_granted(job, claim);
                 }
+                if let ClaimReply::Moved { .. } = reply {
+                    self.registry.leave(job);
+                }
+                self.usable_again(job);
                 if let ClaimReply::Recovering { remaining } = reply {
                     self.store_recovers(remaining);
                 }
                 self.feed(Event::Answered { job, claim, reply });
             }
-            Message::ClaimFailed { job, claim, error } => {
+            Message::ClaimInDoubt { claim } => self.in_doubt(claim),
+            Message::ClaimFailed {
+                job,
+                claim,
+                error,
+                copy,
+            } => {
                 self.store_failed(&error);
-                if let Some(ticket) = self.tickets.get_mut(&claim) {
-                    ticket.in_doubt = true;
+                self.look_for_wrong_list(&error);
+                if copy == CopyOfClaim::Sent {
+                    self.in_doubt(claim);
                 }
-                self.feed(match error {
+                let event = match error {
                     StoreError::PartUnreachable(_) => Event::UnansweredAlone { job, claim },
+                    StoreError::Key(fault) => {
+                        self.put_on_hold(job, &fault);
+                        Event::Unusable { job, claim }
+                    }
                     _ => Event::Unanswered { job, claim },
-                });
+                };
+                self.feed(event);
             }
-            Message::Clock(offset) => {
-                if let Some(event) = self.clock.measured(offset) {
-                    self.feed(event);
+            Message::NotStarted(run) => self.not_started(&run),
+            Message::Clock(offset, epoch) => self.clock_measured(offset, epoch),
+            Message::Returned(Returned::Any) => self.feed(Event::Returned { job: None }),
+            Message::Returned(Returned::Jobs(jobs)) => {
+                for name in jobs {
+                    if let Some(job) = self.names.get(&name).copied() {
+                        self.feed(Event::Returned { job: Some(job) });
+                    }
                 }
             }
-            Message::StoreFailed(error) => self.store_failed(&error),
+            Message::StoreFailed(error) => {
+                self.store_failed(&error);
+                self.look_for_wrong_list(&error);
+            }
             Message::StoreAnswers => self.store_answers(),
-            Message::Registered(answers) => {
-                let recovering = answers.iter().map(|(_, answer)| answer.recovering).max();
-                self.store_recovers(recovering.unwrap_or_default());
-                for (job, answer) in answers {
-                    self.feed(Event::Registered {
-                        job,
-                        decided_until: answer.decided_until,
-                        store_now: answer.now,
-                        open: answer.open,
-                    });
-                }
-                self.be_ready();
-            }
+            Message::Registered(answers) => self.registered(answers),
+            Message::Entered(entries) => self.registry.entered(entries),
+            Message::HeldBack(jobs) => self.hold_back(jobs),
+            Message::Neighbours(neighbours) => self.neighbours(neighbours),
+            Message::Rivals(rivals) => self.rivals(rivals),
+            Message::Disagreed(jobs, reason) => self.wait_for_rivals(jobs, reason),
+            Message::Agreed => self.agreed(),
+            Message::Registry(news) => self.registry_news(news),
             Message::NotRegistered(jobs, error) => {
                 self.store_failed(&error);
+                self.look_for_wrong_list(&error);
+                if let StoreError::Key(fault) = &error {
+                    for job in &jobs {
+                        self.put_on_hold(*job, fault);
+                    }
+                }
                 self.is_ready_while_waiting();
-                if matches!(error, StoreError::PartUnreachable(_)) {
-                    tokio::spawn(self.link.clone().register_later(jobs));
+                let is_up = self.health.is_up();
+                if is_up || matches!(error, StoreError::PartUnreachable(_) | StoreError::Key(_)) {
+                    let link = self.link.clone();
+                    tokio::spawn(async move { link.register_later(jobs, &error).await });
                 } else {
                     self.to_register.extend(jobs);
                 }
@@ -201,5 +246,22 @@ impl Daemon {
                 }
             }
         }
+    }
+
+    fn registered(&mut self, answers: Vec<(JobIx, Registered)>) {
+        let recovering = answers.iter().map(|(_, answer)| answer.recovering).max();
+        self.store_recovers(recovering.unwrap_or_default());
+        self.was_served = true;
+        for (job, answer) in answers {
+            self.usable_again(job);
+            if answer.moved {
+                self.registry.leave(job);
+                self.to_register.push(job);
+                continue;
+            }
+            self.admitted(job);
+            self.feed(Event::registered(job, answer));
+        }
+        self.be_ready();
     }
 }

@@ -1,10 +1,14 @@
 //! The end of a daemon: a drain, bounded in time, that says what it gave up on.
 
+use std::path::Path;
 use std::time::Duration;
 
-use super::Daemon;
+use super::{Daemon, DaemonError};
 use crate::engine::core::Event;
 use crate::engine::run::Stop;
+use crate::names::{JobName, RunId};
+use crate::observe::run_log;
+use crate::store::{Finish, StoreError};
 use crate::time::BootInstant;
 
 /// How long verdicts may take to be delivered once the last run has ended.
@@ -55,7 +59,8 @@ impl Word {
 }
 
 /// So many of a thing: `1 run`, `2 runs`.
-fn counted(n: usize, thing: &str) -> String {
+/// Returns a number with its noun in the singular or the plural.
+pub(super) fn counted(n: usize, thing: &str) -> String {
     let s = if n == 1 { "" } else { "s" };
     format!("{n} {thing}{s}")
 }
@@ -67,18 +72,38 @@ impl Daemon {
         match Word::of(self.shutdown, BootInstant::now()) {
             Word::Drain => {
                 let limit = self.drain_timeout;
-                tracing::info!("{signal}: draining; {n} may take {limit:?} to finish");
+                tracing::info!(
+                    "received {signal}: draining; {n} may take up to {limit:?} (drain_timeout)"
+                );
                 self.begin(limit);
             }
             Word::Echo => tracing::info!(
-                "{signal} once more within {ECHO:?}: taken for the same; the next ends {n}"
+                "ignored a second {signal} within {ECHO:?}; the next signal kills {n}"
             ),
             Word::End => {
-                tracing::warn!("{signal} again: ending {n} now");
+                tracing::warn!("received {signal} again: killing {n}");
                 self.end_runs();
             }
             Word::Nothing => {}
         }
+    }
+
+    /// Ends a daemon whose list of servers is wrong: waiting does not help. One that was served
+    /// with this list goes on, as a server may have become a replica by mistake.
+    pub(super) fn look_for_wrong_list(&mut self, error: &StoreError) {
+        let StoreError::WrongList(why) = error else {
+            return;
+        };
+        if self.was_served || self.wrong_list.is_some() || self.shutdown.is_some() {
+            return;
+        }
+        self.wrong_list = Some(StoreError::WrongList(why.clone()));
+        let n = counted(self.running, "run");
+        tracing::error!(
+            "{error}; correct the list. The daemon exits, at the latest when {n} \
+                         finished"
+        );
+        self.begin(self.drain_timeout);
     }
 
     /// Without a drain.
@@ -130,11 +155,11 @@ impl Daemon {
         match self.shutdown {
             Some(Shutdown::Draining { .. }) => {
                 let limit = self.drain_timeout;
-                tracing::warn!("{n} not finished within {limit:?} (drain_timeout)");
+                tracing::warn!("{n} did not finish within {limit:?} (drain_timeout); killing");
                 self.end_runs();
             }
             Some(Shutdown::Ending { .. }) => {
-                tracing::error!("{n} would not end; leaving them to the guard");
+                tracing::error!("{n} did not end after SIGKILL; the guard keeps killing them");
                 self.shutdown = Some(Shutdown::GivenUp);
             }
             Some(Shutdown::GivenUp) | None => {}
@@ -167,29 +192,90 @@ impl Daemon {
     }
 
     /// Delivers the last verdicts, or keeps them for the next start.
-    pub(super) async fn end(mut self) {
+    pub(super) async fn end(mut self) -> Result<(), DaemonError> {
         if !matches!(self.shutdown, Some(Shutdown::GivenUp)) {
-            while self.runs.join_next().await.is_some() {}
+            self.runs.join_all().await;
         }
         let rest = self.finisher.close(DELIVERY).await;
+        // Some may have ended meanwhile.
+        self.runs.forget_ended();
         let n = rest.len();
+        let mut lost = self.report_abandoned();
         match self.spool.keep(&rest) {
             Ok(()) if n > 0 => {
-                tracing::warn!(
-                    "{n} verdicts could not be delivered; they will be at the next start"
-                );
+                let results = counted(n, "result");
+                tracing::warn!("could not deliver {results}; kept on disk for the next start");
             }
             Ok(()) => {}
             // An earlier start's file that cannot be taken away; nothing of this one's is lost.
-            Err(error) if n == 0 => tracing::debug!("cannot clear the spool: {error}"),
+            Err(error) if n == 0 => {
+                tracing::debug!("cannot clear the file of undelivered results: {error}");
+            }
             Err(error) => {
-                tracing::error!(
-                    "{n} verdicts are lost: they could not be delivered, and not be kept: {error}"
-                );
+                for finish in &rest {
+                    self.report_lost(finish);
+                }
+                let place = self
+                    .spool
+                    .path()
+                    .unwrap_or(Path::new("the state directory"));
+                lost = Err(DaemonError::VerdictsLost {
+                    lost: counted(n, "verdict"),
+                    place: place.display().to_string(),
+                    source: error,
+                });
             }
         }
         self.withdraw().await;
         tracing::info!(host = %self.host, "stopped");
+        lost
+    }
+
+    /// Logs the runs that did not end. Their leases are not renewed any more.
+    fn report_abandoned(&self) -> Result<(), DaemonError> {
+        for fields in self.runs.under_way() {
+            run_log!(
+                error,
+                fields,
+                "run abandoned: its processes survive SIGKILL (another user's program, or \
+                 uninterruptible sleep), and the daemon exits without a result for it. When its \
+                 lease has expired, other hosts record it as interrupted or rerun it (on_crash: \
+                 rerun), while it may still be running"
+            );
+        }
+        match self.runs.under_way().len() {
+            0 => Ok(()),
+            n => Err(DaemonError::RunsAbandoned(counted(n, "run"))),
+        }
+    }
+
+    /// Logs what the store will not learn from this host. After the lease of the run, other hosts
+    /// record it as `interrupted`, or run it again (`on_crash: rerun`).
+    fn report_lost(&self, finish: &Finish) {
+        let Some(record) = &finish.record else {
+            let job = finish.job.as_ref().map_or("-", JobName::as_str);
+            tracing::warn!(
+                job,
+                token = %finish.token,
+                "could not return a claim to the store; its lock is free again when its lease \
+                 expires"
+            );
+            return;
+        };
+        let run = record.run_id.as_ref().map_or("-", RunId::as_str);
+        let occurrence = record
+            .scheduled_at
+            .map_or_else(|| "manual".to_owned(), |at| at.to_string());
+        tracing::error!(
+            job = %record.job,
+            run,
+            occurrence,
+            host = %self.host,
+            outcome = ?record.outcome,
+            exit_code = record.exit_code,
+            "the result of this run is lost: the store did not accept it, and it could not be \
+             written to disk"
+        );
     }
 }
 

@@ -25,13 +25,19 @@ pub(super) enum Start {
 
 /// Looks once the store answers, and logs what is worth a warning. Nothing waits for it.
 pub(super) async fn look_beside(subject: Subject) {
+    // At once: a store that is away must not hide it.
+    let here = subject.clone();
+    let means = tokio::task::spawn_blocking(move || preflight::look_at_means(&here)).await;
+    let means = means.unwrap_or_default();
+    means.iter().for_each(log);
     loop {
         let report = preflight::look(&subject).await;
         if report.unreachable.is_none() {
             for finding in &report.findings {
                 // Said by those who notice it whenever it changes.
                 let elsewhere = [ids::EVICTION, ids::CLOCK];
-                if !elsewhere.iter().any(|id| id.0 == finding.id) {
+                let logged = means.iter().any(|known| known.id == finding.id);
+                if !logged && !elsewhere.iter().any(|id| id.0 == finding.id) {
                     log(finding);
                 }
             }
@@ -60,7 +66,7 @@ pub(super) async fn look_first(
 }
 
 fn stopped(signal: &str) -> Start {
-    tracing::info!("{signal}: stopped before it started");
+    tracing::info!("received {signal} before the start was complete; the daemon exits");
     Start::Stop
 }
 
@@ -75,7 +81,7 @@ async fn reachable(subject: &Subject) -> Report {
         };
         if !std::mem::replace(&mut said, true) {
             tracing::warn!(
-                "{error}; strict: waiting for it, for it must be looked at before anything starts"
+                "{error}; strict: nothing starts until the store has been checked; retrying"
             );
         }
         manager.status("waiting for the store, to look at it first (strict)");
@@ -88,7 +94,7 @@ fn judge(report: &Report) -> Result<Start, DaemonError> {
     report.findings.iter().for_each(log);
     let dangers: Vec<String> = report
         .dangers()
-        .map(|f| format!("{} ({}): {}\n  help: {}", f.id, f.subject, f.text, f.mend))
+        .map(|f| format!("{} ({}): {}\n  help: {}", f.id, f.subject, f.text, f.fix))
         .collect();
     if dangers.is_empty() {
         return Ok(Start::Go);
@@ -105,12 +111,12 @@ fn log(finding: &Finding) {
         id,
         subject,
         text,
-        mend,
+        fix,
         ..
     } = finding;
     match finding.severity {
-        Severity::Danger => tracing::error!(finding = id, subject, "{text}; {mend}"),
-        Severity::Warning => tracing::warn!(finding = id, subject, "{text}; {mend}"),
+        Severity::Danger => tracing::error!(finding = id, subject, "{text}; {fix}"),
+        Severity::Warning => tracing::warn!(finding = id, subject, "{text}; {fix}"),
         Severity::Hint | Severity::Ok => tracing::debug!(finding = id, subject, "{text}"),
     }
 }

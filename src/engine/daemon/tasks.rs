@@ -4,27 +4,57 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
+use super::admission::Neighbour;
 use super::clock::Measure;
+use super::departure::{Departure, LastAnswer};
 use super::health::Health;
+use super::registry::Newcomer;
+use super::rivals::Rival;
+use super::store_clock::Epoch;
 use crate::engine::core::{ClaimId, Event, JobIx};
 use crate::engine::finisher::Finisher;
-use crate::engine::message::Message;
+use crate::engine::message::{CopyOfClaim, Message};
 use crate::engine::run::random;
-use crate::names::JobName;
+use crate::engine::turns::Turns;
+use crate::names::{HostName, JobName};
 use crate::preflight::Offset;
-use crate::store::{Claim, HostInfo, Lock, Registration, Settle, Store, StoreError};
+use crate::store::{
+    Claim, HostInfo, HostReport, Lock, LockId, Registration, Returned, Seen, Settle, Store,
+    StoreError,
+};
 use crate::time::BootInstant;
 
 /// How many jobs are registered in one request.
 const BATCH: usize = 500;
 /// When jobs are registered again whose part of the store was away.
 const REGISTER_AGAIN: Duration = Duration::from_secs(1);
+/// How often a claim is sent again that is not answered while others are.
+const ALONE: u32 = 3;
+/// The longest pause before a request is repeated that failed because of one job's keys.
+const UNUSABLE_PAUSE: Duration = Duration::from_secs(5);
+/// A wall clock that moves by more during a measurement was stepped.
+const STEP: Duration = Duration::from_millis(20);
+/// How long one request for returned occurrences lasts.
+const LISTEN: Duration = Duration::from_secs(5);
+/// How soon after a failure they are asked for again.
+const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 /// How long the store may take to hear that this host is gone.
 const WITHDRAW: Duration = Duration::from_secs(1);
 /// A host that has been silent for so long is forgotten.
 pub(super) const ANNOUNCED_FOR: Duration = Duration::from_secs(30);
+
+/// What is done before jobs are registered.
+#[derive(Debug)]
+pub(super) struct Entrance {
+    pub(super) host: HostName,
+    /// The jobs that are to be entered.
+    pub(super) newcomers: BTreeMap<JobIx, Newcomer>,
+    pub(super) measure: Measure,
+    /// What this host says of itself, if it is to look first who uses other servers.
+    pub(super) first: Option<HostInfo>,
+}
 
 /// The way to store and loop, for all tasks.
 #[derive(Debug, Clone)]
@@ -32,10 +62,12 @@ pub(super) struct Link {
     pub(super) store: Arc<dyn Store>,
     pub(super) inbox: mpsc::UnboundedSender<Message>,
     pub(super) health: watch::Receiver<Health>,
+    pub(super) turns: Turns,
+    pub(super) last_answer: LastAnswer,
 }
 
 impl Link {
-    fn tell(&self, message: Message) {
+    pub(super) fn tell(&self, message: Message) {
         // Fails only when the loop has ended; then nobody wants to know.
         let _ = self.inbox.send(message);
     }
@@ -47,14 +79,51 @@ impl Link {
         let _ = self.health.wait_for(|health| *health == Health::Up).await;
     }
 
+    /// Waits for a turn at the part of the store that keeps the lock. Returns `None` when the store
+    /// is found to be down before that.
+    async fn turn(&mut self, lock: &Lock) -> Option<OwnedSemaphorePermit> {
+        let part = self.store.place(lock);
+        // Cancel-safe: a place in the queue is given up, and nothing else.
+        tokio::select! {
+            turn = self.turns.take(part) => turn,
+            _ = self.health.wait_for(|health| *health == Health::Down) => None,
+        }
+    }
+
     /// Sends a claim until it is answered: the same claim with the same token each time, so that
     /// an answer that was lost is given again.
-    pub(super) async fn claim(mut self, job: JobIx, id: ClaimId, claim: Box<Claim>) {
+    pub(super) async fn claim(
+        mut self,
+        job: JobIx,
+        id: ClaimId,
+        claim: Box<Claim>,
+        departure: Departure,
+    ) {
         let mut delay = Duration::from_millis(50);
+        let mut alone = 0;
         loop {
+            let failed = |error, copy| Message::ClaimFailed {
+                job,
+                claim: id,
+                error,
+                copy,
+            };
+            let Some(turn) = self.turn(&claim.lock).await else {
+                let text = "the store has not replied to earlier claims";
+                let error = StoreError::unreachable(text);
+                self.tell(failed(error, CopyOfClaim::NotSent));
+                self.pause(&mut delay).await;
+                continue;
+            };
+            if !departure.send() {
+                return;
+            }
             let sent = BootInstant::now();
-            match self.store.claim(&claim).await {
+            let answer = self.store.claim(&claim).await;
+            drop(turn);
+            match answer {
                 Ok(reply) => {
+                    self.last_answer.note();
                     self.tell(Message::Answered {
                         job,
                         claim: id,
@@ -63,11 +132,22 @@ impl Link {
                     });
                     return;
                 }
-                Err(error) => self.tell(Message::ClaimFailed {
-                    job,
-                    claim: id,
-                    error,
-                }),
+                Err(StoreError::Unreachable(detail)) if self.last_answer.is_recent() => {
+                    alone += 1;
+                    if alone > ALONE {
+                        let error = StoreError::PartUnreachable(detail);
+                        self.tell(failed(error, CopyOfClaim::Sent));
+                    } else {
+                        tracing::debug!(lock = claim.lock.name, "sending a claim again: {detail}");
+                        self.tell(Message::ClaimInDoubt { claim: id });
+                    }
+                }
+                Err(error) => {
+                    if matches!(error, StoreError::Key(_)) {
+                        self.last_answer.note();
+                    }
+                    self.tell(failed(error, CopyOfClaim::Sent));
+                }
             }
             self.pause(&mut delay).await;
         }
@@ -87,15 +167,39 @@ impl Link {
         self.tell(Message::Core(Event::Woken { job, claim }));
     }
 
+    /// Carries what other hosts tell of returned occurrences to the loop, until that ends.
+    pub(super) async fn listen_for_returned(mut self) {
+        let mut seen = Seen::default();
+        while !self.inbox.is_closed() {
+            let _ = self.health.wait_for(|health| *health == Health::Up).await;
+            match self.store.returned(&mut seen, LISTEN).await {
+                Ok(Returned::Jobs(jobs)) if jobs.is_empty() => {}
+                Ok(returned) => self.tell(Message::Returned(returned)),
+                Err(error) => {
+                    // Without it, occurrences are found a little later.
+                    tracing::debug!("cannot listen for returned occurrences: {error}");
+                    tokio::time::sleep(LISTEN_AGAIN).await;
+                }
+            }
+        }
+    }
+
     pub(super) async fn settle(mut self, job: JobIx, settle: Settle) {
         let mut delay = Duration::from_millis(100);
         loop {
-            match self.store.settle(&settle).await {
+            let Some(turn) = self.turn(&settle.lock).await else {
+                self.pause(&mut delay).await;
+                continue;
+            };
+            let answer = self.store.settle(&settle).await;
+            drop(turn);
+            match answer {
                 Ok(true) => {
                     tracing::warn!(
                         job = %settle.job,
                         run = %settle.run_id,
-                        "its host died under this run: recorded as interrupted"
+                        "the host of this run stopped reporting before its lease expired; \
+                         recorded as interrupted"
                     );
                     return;
                 }
@@ -113,10 +217,18 @@ impl Link {
     pub(super) async fn look(mut self, job: JobIx, asked: (JobName, Lock)) {
         let mut delay = Duration::from_millis(100);
         loop {
-            match self.store.jobs(std::slice::from_ref(&asked)).await {
+            let Some(turn) = self.turn(&asked.1).await else {
+                self.pause(&mut delay).await;
+                continue;
+            };
+            let answer = self.store.jobs(std::slice::from_ref(&asked)).await;
+            drop(turn);
+            match answer {
                 Ok(reports) => {
-                    let open = reports.into_iter().find_map(|report| report.open);
-                    self.tell(Message::Core(Event::Found { job, open }));
+                    let report = reports.into_iter().next();
+                    let head = report.as_ref().and_then(|it| it.waiting.first().copied());
+                    let open = report.and_then(|it| it.open);
+                    self.tell(Message::Core(Event::Found { job, open, head }));
                     return;
                 }
                 Err(error) => self.tell(Message::StoreFailed(error)),
@@ -132,25 +244,68 @@ impl Link {
     pub(super) async fn register(
         self,
         jobs: Vec<(JobIx, Registration)>,
+        entrance: Entrance,
         finisher: Finisher,
-        measure: Measure,
     ) {
+        let Entrance {
+            host,
+            newcomers,
+            measure,
+            first,
+        } = entrance;
+        let all = || jobs.iter().map(|(job, _)| *job).collect();
         if let Err(error) = self.measure(measure).await {
-            let jobs = jobs.into_iter().map(|(job, _)| job).collect();
-            self.tell(Message::NotRegistered(jobs, error));
+            self.tell(Message::NotRegistered(all(), error));
             return;
+        }
+        if let Some(word) = first {
+            match self.look_for_rivals(word).await {
+                Ok(Some(reason)) => return self.tell(Message::Disagreed(all(), reason)),
+                Err(error @ StoreError::Unreachable(_)) => {
+                    return self.tell(Message::NotRegistered(all(), error));
+                }
+                // Who cannot be seen holds up nothing.
+                Ok(None) | Err(_) => self.tell(Message::Agreed),
+            }
         }
         finisher.idle(Duration::from_secs(2)).await;
         let mut batches = Batches::of(&jobs);
         while let Some(batch) = batches.next() {
             let (jobs, registrations): (Vec<_>, Vec<_>) = batch.iter().cloned().unzip();
-            match self.store.register(&registrations).await {
-                Ok(answers) => {
+            // They stay in the map: a batch that fails is entered again in parts.
+            let new = jobs.iter().filter_map(|job| newcomers.get_key_value(job));
+            let new: Vec<_> = new.map(|(job, new)| (*job, new.clone())).collect();
+            let held = match self.enter(&host, new).await {
+                Ok(held) => Ok(held.into_iter().collect::<BTreeMap<_, _>>()),
+                Err(error) => Err(error),
+            };
+            let is_held = |job: &JobIx| held.as_ref().is_ok_and(|held| held.contains_key(job));
+            let registered = match &held {
+                Ok(held) if held.is_empty() => self.store.register(&registrations).await,
+                Ok(_) => {
+                    let rest = batch.iter().filter(|(job, _)| !is_held(job));
+                    let rest: Vec<_> = rest.map(|(_, it)| it.clone()).collect();
+                    self.store.register(&rest).await
+                }
+                Err(_) => Ok(Vec::new()),
+            };
+            match held.and_then(|held| Ok((held, registered?))) {
+                Ok((held, answers)) => {
+                    self.last_answer.note();
+                    let jobs = jobs.into_iter().filter(|job| !held.contains_key(job));
+                    let jobs: Vec<_> = jobs.collect();
+                    self.tell(Message::HeldBack(held.into_iter().collect()));
                     let answers = jobs.into_iter().zip(answers).collect();
                     self.tell(Message::Registered(answers));
                 }
                 Err(error @ StoreError::PartUnreachable(_)) => {
-                    if !batches.split(batch, &*self.store) {
+                    if !batches.split(batch, (&*self.store, &host)) {
+                        self.tell(Message::NotRegistered(jobs, error));
+                    }
+                }
+                // One job's keys cannot be used: the other jobs are registered without it.
+                Err(error @ StoreError::Key(_)) => {
+                    if !batches.halve(batch) {
                         self.tell(Message::NotRegistered(jobs, error));
                     }
                 }
@@ -163,21 +318,44 @@ impl Link {
         }
     }
 
-    /// Has jobs registered once more, whose part of the store may be back by then.
-    pub(super) async fn register_later(self, jobs: Vec<JobIx>) {
+    /// Has jobs registered once more, after a while.
+    pub(super) async fn register_soon(self, jobs: Vec<JobIx>) {
         tokio::time::sleep(REGISTER_AGAIN).await;
         self.tell(Message::RegisterAgain(jobs));
     }
 
+    /// Has jobs registered once more, whose part of the store or whose keys may be usable by then.
+    pub(super) async fn register_later(self, jobs: Vec<JobIx>, error: &StoreError) {
+        tokio::time::sleep(match error {
+            StoreError::Key(_) => UNUSABLE_PAUSE,
+            _ => REGISTER_AGAIN,
+        })
+        .await;
+        self.tell(Message::RegisterAgain(jobs));
+    }
+
     /// Asks until the store answers, with something that it must write: one whose disk or memory
-    /// is full still reads.
-    pub(super) async fn probe(self, word: HostInfo, mut delay: Duration) {
+    /// is full still reads. Then the clocks are compared, before anything of the outage is
+    /// reported or decided.
+    pub(super) async fn probe(self, word: HostInfo, measure: Measure, mut delay: Duration) {
         loop {
             tokio::time::sleep(delay.mul_f64(0.5 + random() / 2.0)).await;
-            match self.store.announce(&word, ANNOUNCED_FOR).await {
+            let announced = match self.signed(word.clone()).await {
+                Ok(word) => self.store.announce(&word, ANNOUNCED_FOR).await,
+                Err(error) => Err(error),
+            };
+            let announced = match announced {
                 // Part of it is enough to go on.
-                Ok(()) | Err(StoreError::PartUnreachable(_)) => break,
-                Err(error) => tracing::debug!("still waiting for the store: {error}"),
+                Ok(()) | Err(StoreError::PartUnreachable(_) | StoreError::Key(_)) => Ok(()),
+                Err(error) => Err(error),
+            };
+            let measured = match announced {
+                Ok(()) => self.measure(measure).await,
+                Err(error) => Err(error),
+            };
+            match measured {
+                Ok(_) | Err(StoreError::PartUnreachable(_)) => break,
+                Err(error) => tracing::debug!("the store is still unreachable: {error}"),
             }
             delay = (delay * 2).min(Duration::from_secs(1));
         }
@@ -189,8 +367,14 @@ impl Link {
         if measure == Measure::Not {
             return Ok(None);
         }
-        let offset = Offset::measure(&*self.store).await?;
-        self.tell(Message::Clock(offset));
+        let mut epoch = Epoch::now();
+        let mut offset = Offset::measure(&*self.store).await?;
+        // A wall clock that is stepped in between makes the measurement worthless.
+        while Epoch::now().distance(epoch) > STEP {
+            epoch = Epoch::now();
+            offset = Offset::measure(&*self.store).await?;
+        }
+        self.tell(Message::Clock(offset, epoch));
         Ok(Some(offset))
     }
 
@@ -203,9 +387,20 @@ impl Link {
                 return;
             }
         }
-        if let Err(error) = self.store.announce(&info, ANNOUNCED_FOR).await {
-            self.tell(Message::StoreFailed(error));
+        match self.meet(info).await {
+            Ok((info, hosts)) => {
+                self.tell(Message::Neighbours(Neighbour::of(&info.host, &hosts)));
+                self.tell(Message::Rivals(Rival::all(&info, &hosts)));
+            }
+            Err(error) => self.tell(Message::StoreFailed(error)),
         }
+    }
+
+    async fn meet(&self, info: HostInfo) -> Result<(HostInfo, Vec<HostReport>), StoreError> {
+        let info = self.signed(info).await?;
+        self.store.announce(&info, ANNOUNCED_FOR).await?;
+        let hosts = self.store.peers().await?;
+        Ok((info, hosts))
     }
 
     /// Takes the word back that this host lives. Without success it is forgotten all the same,
@@ -214,8 +409,14 @@ impl Link {
         let told = self.store.announce(&info, Duration::ZERO);
         match tokio::time::timeout(WITHDRAW, told).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!("this host is listed for a while: {error}"),
-            Err(_) => tracing::debug!("this host is listed for a while: no answer in {WITHDRAW:?}"),
+            Ok(Err(error)) => tracing::debug!(
+                "cannot remove this host from the announced hosts; \
+                                               its entry expires: {error}"
+            ),
+            Err(_) => tracing::debug!(
+                "cannot remove this host from the announced hosts; its \
+                                       entry expires: no reply in {WITHDRAW:?}"
+            ),
         }
     }
 }
@@ -233,10 +434,18 @@ impl Batches {
     }
 
     /// Part of the store did not answer: each part is asked apart, if the batch was for several.
-    fn split(&mut self, batch: Vec<(JobIx, Registration)>, store: &dyn Store) -> bool {
-        let mut parts: BTreeMap<u64, Vec<_>> = BTreeMap::new();
+    fn split(
+        &mut self,
+        batch: Vec<(JobIx, Registration)>,
+        (store, host): (&dyn Store, &HostName),
+    ) -> bool {
+        // The listing of a job lies where a lock of the job's name would.
+        let listing = |job: &JobName| LockId::Fleet(job.to_string()).on(host);
+        let mut parts: BTreeMap<(u64, u64), Vec<_>> = BTreeMap::new();
         for job in batch {
-            parts.entry(store.place(&job.1.lock)).or_default().push(job);
+            let place = store.place(&job.1.lock);
+            let place = (place, store.place(&listing(&job.1.job)));
+            parts.entry(place).or_default().push(job);
         }
         let several = parts.len() > 1;
         if several {
@@ -245,7 +454,21 @@ impl Batches {
         several
     }
 
+    /// Asks for each half on its own, if the batch was for several jobs.
+    fn halve(&mut self, mut batch: Vec<(JobIx, Registration)>) -> bool {
+        let several = batch.len() > 1;
+        if several {
+            let second = batch.split_off(batch.len() / 2);
+            self.0.push_front(second);
+            self.0.push_front(batch);
+        }
+        several
+    }
+
     fn rest(self) -> impl Iterator<Item = JobIx> {
         self.0.into_iter().flatten().map(|(job, _)| job)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use super::*;
 use crate::names::{HostName, JobName, LockName, RunId, Token};
 use crate::store::{
-    Claim, ClaimReply, HostInfo, HostReport, JobReport, Lock, Record, Registered, Registration,
-    RenewReply, Renewal, Settle, StoreSettings,
+    Attempt, Claim, ClaimReply, Forget, Forgotten, History, HostInfo, HostReport, JobReport, Lock,
+    Registered, Registration, RenewReply, Renewal, Settle, StoreSettings,
 };
 use crate::time::Timestamp;
 
@@ -21,7 +21,7 @@ struct Sink {
 }
 
 fn away<T>() -> Result<T, StoreError> {
-    Err(StoreError::Unreachable("away".to_owned()))
+    Err(StoreError::unreachable("away".to_owned()))
 }
 
 #[async_trait]
@@ -44,6 +44,9 @@ impl Store for Sink {
     async fn settle(&self, _: &Settle) -> Result<bool, StoreError> {
         away()
     }
+    async fn attempt(&self, _: &Attempt) -> Result<bool, StoreError> {
+        away()
+    }
     async fn register(&self, _: &[Registration]) -> Result<Vec<Registered>, StoreError> {
         away()
     }
@@ -59,12 +62,16 @@ impl Store for Sink {
     async fn jobs(&self, _: &[(JobName, Lock)]) -> Result<Vec<JobReport>, StoreError> {
         away()
     }
-    async fn history(&self, _: &JobName, _: &Lock, _: usize) -> Result<Vec<Record>, StoreError> {
+    async fn history(&self, _: &JobName, _: &Lock, _: usize) -> Result<History, StoreError> {
         away()
     }
     async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
         away()
     }
+    async fn forget(&self, _: &Forget) -> Result<Forgotten, StoreError> {
+        away()
+    }
+
     async fn init(&self) -> Result<Option<u64>, StoreError> {
         away()
     }
@@ -91,6 +98,7 @@ struct Bench {
     store: Arc<Sink>,
     finisher: Finisher,
     notices: mpsc::UnboundedReceiver<Message>,
+    spool: Spool,
     _dir: tempfile::TempDir,
 }
 
@@ -103,9 +111,10 @@ fn bench() -> Bench {
     let store = Arc::new(Sink::default());
     let (tx, notices) = mpsc::unbounded_channel();
     Bench {
-        finisher: Finisher::start(Arc::<Sink>::clone(&store), spool, tx),
+        finisher: Finisher::start(Arc::<Sink>::clone(&store), spool.clone(), tx),
         store,
         notices,
+        spool,
         _dir: dir,
     }
 }
@@ -149,4 +158,31 @@ async fn what_cannot_be_delivered_is_handed_back_also_what_is_under_way() {
     }
     let rest = bench.finisher.close(Duration::ZERO).await;
     assert_eq!(rest, finishes);
+}
+
+/// Waits until the spool holds exactly these.
+async fn wait_spool(bench: &Bench, expected: &[Finish]) {
+    for _ in 0..3_000 {
+        if bench.spool.load() == expected {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the spool holds {:?}", bench.spool.load());
+}
+
+#[tokio::test]
+async fn what_the_store_did_not_take_is_on_disk_before_the_daemon_ends() {
+    let bench = bench();
+    let parcels = [parcel(0), parcel(1)];
+    let finishes = parcels.each_ref().map(|parcel| parcel.finish.clone());
+    for parcel in parcels {
+        bench.finisher.send(parcel);
+    }
+    wait_spool(&bench, &finishes).await;
+    bench.store.up.store(true, Ordering::SeqCst);
+    bench.finisher.retry_now();
+    wait_spool(&bench, &[]).await;
+    bench.finisher.idle(Duration::from_secs(60)).await;
+    assert_eq!(bench.store.taken.lock().expect("no holder panics").len(), 2);
 }

@@ -9,7 +9,7 @@ use super::{Stop, Tools, Work, command};
 use crate::config::OnLost;
 use crate::lease::{Lease, LeaseLost, timing};
 use crate::observe::run_log;
-use crate::process::{EndedBy, Event, Exit, Running, SpawnError, Status, Stream};
+use crate::process::{EndedBy, Event, Exit, Lack, Running, SpawnError, Status, Stream};
 use crate::store::Outcome;
 
 /// Why this daemon ended an attempt.
@@ -28,6 +28,17 @@ pub(super) struct Verdict {
     pub(super) status: Option<Status>,
     /// Whether the command was started at all.
     pub(super) started: bool,
+    /// Set if this host lacked the resources to start it.
+    pub(super) shortage: Option<Shortage>,
+}
+
+/// Why this host could not start a command that another host may be able to start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shortage {
+    /// It has run out of something.
+    Of(Lack),
+    /// Its guard is gone; the daemon ends.
+    NoGuard,
 }
 
 impl Verdict {
@@ -37,6 +48,7 @@ impl Verdict {
             reason: Some(reason),
             status: None,
             started: false,
+            shortage: None,
         }
     }
 
@@ -50,8 +62,9 @@ impl Verdict {
 pub(super) fn lost_reason(lost: LeaseLost) -> &'static str {
     match lost {
         LeaseLost::Taken => "another holder took the lock",
-        LeaseLost::Absent => "the lock was gone from the store",
+        LeaseLost::Absent => "the lock disappeared from the store",
         LeaseLost::Expired => "the lease could not be renewed in time",
+        LeaseLost::Released => "the lock was released",
     }
 }
 
@@ -70,7 +83,12 @@ impl Work<'_> {
         let spawn = command::prepare(self.assignment, &tools.environment, number, deadline).await;
         let spawn = match spawn {
             Ok(spawn) => spawn,
-            Err(reason) => return Verdict::not_started(Outcome::Failed, reason),
+            Err(refused) => {
+                return Verdict {
+                    shortage: refused.lack.map(Shortage::Of),
+                    ..Verdict::not_started(Outcome::Failed, refused.reason)
+                };
+            }
         };
         match tools.processes.spawn(spawn).await {
             Ok(running) => {
@@ -81,14 +99,26 @@ impl Work<'_> {
                     pid = running.pid,
                     "started"
                 );
+                tools.starts.started();
                 self.follow(running, stop).await
             }
             Err(error) => {
                 let outcome = match error {
                     SpawnError::TooLate => Outcome::LeaseLost,
-                    SpawnError::CannotStart { .. } | SpawnError::GuardGone => Outcome::Failed,
+                    SpawnError::NoReport => Outcome::Unknown,
+                    SpawnError::CannotStart { .. }
+                    | SpawnError::NoResources { .. }
+                    | SpawnError::GuardGone => Outcome::Failed,
                 };
-                Verdict::not_started(outcome, error.to_string())
+                let shortage = match error {
+                    SpawnError::NoResources { lack, .. } => Some(Shortage::Of(lack)),
+                    SpawnError::GuardGone => Some(Shortage::NoGuard),
+                    _ => None,
+                };
+                Verdict {
+                    shortage,
+                    ..Verdict::not_started(outcome, error.to_string())
+                }
             }
         }
     }
@@ -115,12 +145,12 @@ impl Work<'_> {
                 }
                 () = &mut timer, if timeout.is_some() && cause.is_none() => {
                     let limit = timeout.unwrap_or_default();
-                    run_log!(warn, self.fields, "ran longer than {limit:?}, its timeout: ending it");
+                    run_log!(warn, self.fields, "timed out after {limit:?}: killing it");
                     cause = Some(Cause::TimedOut(limit));
                     running.end();
                 }
                 () = reached(stop, Stop::End), if cause.is_none() => {
-                    run_log!(warn, self.fields, "the daemon stops: ending it");
+                    run_log!(warn, self.fields, "the daemon is stopping: killing it");
                     cause = Some(Cause::Stopped);
                     running.end();
                 }
@@ -133,14 +163,15 @@ impl Work<'_> {
         let why = lost_reason(lost);
         match self.assignment.job.on_lost {
             OnLost::Kill => {
-                run_log!(error, self.fields, "lease lost, {why}: ending it at once");
+                run_log!(error, self.fields, "lease lost, {why}: killing it at once");
                 true
             }
             OnLost::Continue => {
                 run_log!(
                     warn,
                     self.fields,
-                    "lease lost, {why}: it goes on (on_lost: continue), and another run may overlap"
+                    "lease lost, {why}: it continues (on_lost: continue), and another run may \
+                     overlap it"
                 );
                 false
             }
@@ -157,10 +188,9 @@ impl Work<'_> {
 
     fn judge(&self, exit: &Exit, cause: Option<Cause>) -> Verdict {
         let (outcome, reason) = match (cause, exit.ended_by) {
-            (_, EndedBy::GuardGone) => (
-                Outcome::Unknown,
-                Some("the guard process went away".to_owned()),
-            ),
+            (_, EndedBy::GuardGone) => {
+                (Outcome::Unknown, Some("the guard process died".to_owned()))
+            }
             (Some(Cause::Lost(lost)), _) => {
                 (Outcome::LeaseLost, Some(lost_reason(lost).to_owned()))
             }
@@ -182,6 +212,7 @@ impl Work<'_> {
             reason,
             status: Some(exit.status),
             started: true,
+            shortage: None,
         }
     }
 
@@ -191,10 +222,7 @@ impl Work<'_> {
             Status::Code(code) => u8::try_from(code).is_ok_and(|code| good.contains(&code)),
             Status::Signal(_) => false,
             Status::Unknown => {
-                return (
-                    Outcome::Unknown,
-                    Some("how it ended is not known".to_owned()),
-                );
+                return (Outcome::Unknown, Some("its result is unknown".to_owned()));
             }
         };
         let outcome = if succeeded {
@@ -204,8 +232,8 @@ impl Work<'_> {
         };
         let reason = match exit.left_behind {
             0 => None,
-            1 => Some("left 1 process behind, ended with it".to_owned()),
-            n => Some(format!("left {n} processes behind, ended with it")),
+            1 => Some("left 1 process behind, which was killed".to_owned()),
+            n => Some(format!("left {n} processes behind, which were killed")),
         };
         (outcome, reason)
     }

@@ -1,6 +1,6 @@
 //! From a job and a grant to the command that the guard starts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::Assignment;
 use super::env_file;
 use super::identity::Identity;
 use crate::config::{Command, Job};
-use crate::process::{Spawn, Stdio};
+use crate::process::{Lack, Spawn, Stdio};
 use crate::time::BootInstant;
 
 /// A process environment.
@@ -31,11 +31,28 @@ const OWN: [&str; 12] = [
     "WATCHDOG_USEC",
 ];
 
-/// The environment of this process without what speaks to the daemon alone.
-pub(crate) fn inherited() -> Environment {
+/// The environment of this process without what speaks to the daemon alone, and without the
+/// variables that the list uses for its store.
+pub(crate) fn inherited(secret: &BTreeSet<String>) -> Environment {
+    let is_own = |name: &OsString| OWN.iter().any(|own| name == own);
+    let is_secret = |name: &OsString| secret.iter().any(|secret| name == secret.as_str());
     std::env::vars_os()
-        .filter(|(name, _)| !OWN.iter().any(|own| name == own))
+        .filter(|(name, _)| !is_own(name) && !is_secret(name))
         .collect()
+}
+
+/// Why a command could not be prepared.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) reason: String,
+    /// What this host lacks, if that is the cause.
+    pub(super) lack: Option<Lack>,
+}
+
+impl From<String> for Refused {
+    fn from(reason: String) -> Self {
+        Self { reason, lack: None }
+    }
 }
 
 /// The command of one attempt. The error is one that a person can act on; the attempt then counts
@@ -45,7 +62,7 @@ pub(super) async fn prepare(
     inherited: &Arc<Environment>,
     attempt: u32,
     deadline: Option<BootInstant>,
-) -> Result<Spawn, String> {
+) -> Result<Spawn, Refused> {
     let (identity, from_file) = look_up(&assignment.job).await?;
     let job = &assignment.job;
     let mut env = Environment::clone(inherited);
@@ -101,7 +118,7 @@ fn ours(assignment: &Assignment, attempt: u32) -> Vec<(String, String)> {
 }
 
 /// What may block, away from the runtime's threads, and only where there is something to do.
-async fn look_up(job: &Arc<Job>) -> Result<(Identity, Vec<(String, String)>), String> {
+async fn look_up(job: &Arc<Job>) -> Result<(Identity, Vec<(String, String)>), Refused> {
     if job.user.is_none() && job.group.is_none() && job.env_file.is_none() {
         return Ok((Identity::default(), Vec::new()));
     }
@@ -116,5 +133,5 @@ async fn look_up(job: &Arc<Job>) -> Result<(Identity, Vec<(String, String)>), St
     });
     looked_up
         .await
-        .unwrap_or_else(|error| Err(format!("the look-up broke off: {error}")))
+        .unwrap_or_else(|error| Err(format!("the lookup failed: {error}").into()))
 }

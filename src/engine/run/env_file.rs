@@ -2,13 +2,18 @@
 
 use std::path::Path;
 
+use super::command::Refused;
+use crate::process::Lack;
+
 /// Reads the file; the error names the file and, where there is one, the line.
-pub(super) fn read(path: &Path) -> Result<Vec<(String, String)>, String> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| format!("cannot read env_file {}: {error}", path.display()))?;
+pub(super) fn read(path: &Path) -> Result<Vec<(String, String)>, Refused> {
+    let text = std::fs::read_to_string(path).map_err(|error| Refused {
+        reason: format!("cannot read env_file {}: {error}", path.display()),
+        lack: Lack::of(&error),
+    })?;
     parse(&text).map_err(|(line, what)| {
         // The line itself may hold a secret.
-        format!("env_file {} line {line}: {what}", path.display())
+        format!("env_file {} line {line}: {what}", path.display()).into()
     })
 }
 

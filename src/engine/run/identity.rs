@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsString};
 
+use nix::errno::Errno;
 use nix::unistd::{Gid, Group, Uid, User, getegid, geteuid, getgrouplist, getgroups};
 
+use super::command::Refused;
 use crate::config::Job;
-use crate::process::Credentials;
+use crate::process::{Credentials, Lack};
 
 /// What a job's `user` and `group` come to.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -19,7 +21,7 @@ pub(super) struct Identity {
 
 impl Identity {
     /// Looks up a job's user and group. May block on a name service.
-    pub(super) fn of(job: &Job) -> Result<Self, String> {
+    pub(super) fn of(job: &Job) -> Result<Self, Refused> {
         let group = job.group.as_deref().map(group_id).transpose()?;
         let Some(name) = job.user.as_deref() else {
             return Ok(Self {
@@ -53,40 +55,57 @@ impl Identity {
     }
 }
 
-fn user(name: &str) -> Result<User, String> {
+fn refused(reason: String, errno: Errno) -> Refused {
+    Refused {
+        reason,
+        lack: Lack::of(&errno.into()),
+    }
+}
+
+fn user(name: &str) -> Result<User, Refused> {
     let found = match name.parse::<u32>() {
         Ok(uid) => User::from_uid(Uid::from_raw(uid)),
         Err(_) => User::from_name(name),
     };
     match found {
         Ok(Some(user)) => Ok(user),
-        Ok(None) => Err(format!("there is no user {name:?} on this host")),
-        Err(error) => Err(format!("cannot look up user {name:?}: {error}")),
+        Ok(None) => Err(format!("there is no user {name:?} on this host").into()),
+        Err(error) => Err(refused(
+            format!("cannot look up user {name:?}: {error}"),
+            error,
+        )),
     }
 }
 
-fn group_id(name: &str) -> Result<Gid, String> {
+fn group_id(name: &str) -> Result<Gid, Refused> {
     if let Ok(gid) = name.parse::<u32>() {
         return Ok(Gid::from_raw(gid));
     }
     match Group::from_name(name) {
         Ok(Some(group)) => Ok(group.gid),
-        Ok(None) => Err(format!("there is no group {name:?} on this host")),
-        Err(error) => Err(format!("cannot look up group {name:?}: {error}")),
+        Ok(None) => Err(format!("there is no group {name:?} on this host").into()),
+        Err(error) => Err(refused(
+            format!("cannot look up group {name:?}: {error}"),
+            error,
+        )),
     }
 }
 
-fn supplementary(user: &User, gid: Gid) -> Result<Vec<u32>, String> {
+fn supplementary(user: &User, gid: Gid) -> Result<Vec<u32>, Refused> {
     let name = CString::new(user.name.as_str()).map_err(|e| e.to_string())?;
-    let mut groups = getgrouplist(&name, user.gid)
-        .map_err(|error| format!("cannot look up the groups of {:?}: {error}", user.name))?;
+    let mut groups = getgrouplist(&name, user.gid).map_err(|error| {
+        refused(
+            format!("cannot look up the groups of {:?}: {error}", user.name),
+            error,
+        )
+    })?;
     if !groups.contains(&gid) {
         groups.push(gid);
     }
     Ok(groups.into_iter().map(Gid::as_raw).collect())
 }
 
-fn own_with_group(gid: Gid) -> Result<Credentials, String> {
+fn own_with_group(gid: Gid) -> Result<Credentials, Refused> {
     let groups =
         getgroups().map_err(|error| format!("cannot read this process's groups: {error}"))?;
     Ok(Credentials {

@@ -7,6 +7,7 @@ mod backoff;
 mod command;
 mod env_file;
 mod identity;
+mod starts;
 mod tail;
 
 use std::sync::Arc;
@@ -19,11 +20,16 @@ use crate::lease::{Held, Lease, LeaseLost, Watchdog};
 use crate::names::{HostName, RunId, Token};
 use crate::observe::{Occurrence, RunFields, run_log};
 use crate::process::{Processes, Status};
-use crate::store::{Kind, Lock, Outcome, Record, RunTenure, Tenure};
+use crate::store::{Attempt, Kind, Lock, Outcome, Record, RunTenure, Store, Tenure, Terms};
 use crate::time::{BootInstant, Timestamp};
+pub(crate) use attempt::Shortage;
 use attempt::{Verdict, lost, lost_reason, reached};
 pub(crate) use command::{Environment, inherited};
+pub(crate) use starts::Starts;
 use tail::Tail;
+
+/// How long to wait before the store is told again of an attempt.
+const COUNT_AGAIN: Duration = Duration::from_millis(250);
 
 /// How much the daemon wants its runs to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,8 +49,12 @@ pub(crate) struct Tools {
     pub(crate) processes: Processes,
     /// Renews leases.
     pub(crate) watchdog: Watchdog,
+    /// Counts the attempts.
+    pub(crate) store: Arc<dyn Store>,
     /// What jobs inherit.
     pub(crate) environment: Arc<Environment>,
+    /// Reports starts to who waits for one.
+    pub(crate) starts: Starts,
 }
 
 /// By which right a run runs.
@@ -56,6 +66,8 @@ pub(crate) enum Right {
         fence: u64,
         /// When the claim that was answered was sent.
         sent: BootInstant,
+        /// What the claim asked for.
+        terms: Terms,
     },
     /// `on_store_down: run`: nobody was asked.
     Alone,
@@ -86,7 +98,7 @@ pub(crate) struct Assignment {
 
 impl Assignment {
     /// What a store that lost its data needs to take the lease back.
-    fn tenure(&self, fence: u64) -> Tenure {
+    fn tenure(&self, fence: u64, terms: Terms) -> Tenure {
         Tenure {
             fence,
             run_id: self.run_id.clone(),
@@ -96,6 +108,7 @@ impl Assignment {
                 attempt: self.attempt,
                 kind: self.kind,
                 started_at: Timestamp::now(),
+                terms,
             }),
         }
     }
@@ -116,6 +129,9 @@ pub(crate) struct Ended {
     pub(crate) record: Record,
     /// The lease, if there was one.
     pub(crate) lease: Option<Lease>,
+    /// Set if the command was never started because this host lacked resources: the occurrence
+    /// can go back undecided instead of being recorded.
+    pub(crate) shortage: Option<Shortage>,
 }
 
 struct Work<'a> {
@@ -136,8 +152,17 @@ pub(crate) async fn drive(
     let began = Instant::now();
     let started_at = Timestamp::now();
     let (verdict, attempts) = work.attempts(tools, &mut stop).await;
-    work.report(&verdict, began.elapsed());
+    // An attempt that did run decides the occurrence, whatever became of the next one.
+    let none_started = attempts < assignment.attempt;
+    let returnable =
+        none_started && assignment.fence().is_some() && assignment.scheduled_at.is_some();
+    let shortage = verdict.shortage.filter(|_| returnable);
+    // One that goes back is the daemon's to report.
+    if shortage.is_none() {
+        work.report(&verdict, began.elapsed());
+    }
     Ended {
+        shortage,
         record: work.record(&verdict, attempts, started_at),
         lease: work.lease,
     }
@@ -146,14 +171,16 @@ pub(crate) async fn drive(
 impl<'a> Work<'a> {
     fn new(assignment: &'a Assignment, tools: &Tools) -> Self {
         let lease = match assignment.right {
-            Right::Granted { fence, sent } => Some(tools.watchdog.hold(Held {
+            Right::Granted { fence, sent, terms } => Some(tools.watchdog.hold(Held {
                 lock: assignment.lock.clone(),
                 token: assignment.token.clone(),
                 ttl: assignment.job.lock.ttl,
-                tenure: assignment.tenure(fence),
+                tenure: assignment.tenure(fence, terms),
                 sent,
                 run: Some(assignment.run_id.clone()),
                 on_lost: assignment.job.on_lost,
+                renew_until: None,
+                while_held: None,
             })),
             Right::Alone => None,
         };
@@ -185,21 +212,70 @@ impl<'a> Work<'a> {
             tries += 1;
             let mut verdict = self.attempt(tools, stop, before + tries).await;
             starts += u32::from(verdict.started);
+            if verdict.shortage.is_some() && starts == before && self.assignment.fence().is_some() {
+                // Retries are for the command. Another host may start it at once.
+                return (verdict, starts);
+            }
             let Some(retry) = self.assignment.job.retry else {
                 return (verdict, starts);
             };
-            if !verdict.is_worth_a_retry() || tries >= retry.attempts {
+            let made = before + tries;
+            if !verdict.is_worth_a_retry() || made >= retry.attempts {
                 return (verdict, starts);
             }
             let delay = backoff::delay(&retry, tries, random());
-            self.report_retry(&verdict, delay, retry.attempts - tries);
-            if let Err((outcome, why)) = self.pause(delay, stop).await {
+            self.report_retry(&verdict, delay, retry.attempts - made);
+            let mut may_go_on = self.pause(delay, stop).await;
+            if may_go_on.is_ok() {
+                may_go_on = self.count_attempt(&tools.store, made + 1, stop).await;
+            }
+            if let Err((outcome, why)) = may_go_on {
                 verdict.reason = Some(match verdict.reason.take() {
                     Some(reason) => format!("{reason}; {why}"),
                     None => why,
                 });
                 verdict.outcome = outcome.unwrap_or(verdict.outcome);
                 return (verdict, starts);
+            }
+        }
+    }
+
+    /// Tells the ledger of the attempt that is about to start, so that a rerun after a crash
+    /// continues the count. A job that is rerun waits for the store to confirm it; for any other
+    /// the count is only for the record.
+    async fn count_attempt(
+        &mut self,
+        store: &Arc<dyn Store>,
+        number: u32,
+        stop: &mut watch::Receiver<Stop>,
+    ) -> Result<(), (Option<Outcome>, String)> {
+        let must = match self.assignment.right {
+            // Of the runs of a job without a lock the ledger keeps the newest alone.
+            Right::Granted { terms, .. } => terms.max_reruns > 0 && self.assignment.lock.exclusive,
+            Right::Alone => return Ok(()),
+        };
+        let attempt = Attempt {
+            lock: self.assignment.lock.clone(),
+            token: self.assignment.token.clone(),
+            job: self.assignment.job.name.clone(),
+            attempt: number,
+        };
+        loop {
+            match store.attempt(&attempt).await {
+                Ok(false) if must && self.assignment.job.on_lost == OnLost::Kill => {
+                    let why = "the ledger has closed this run; no further attempt".to_owned();
+                    return Err((Some(Outcome::LeaseLost), why));
+                }
+                Err(error) if must && self.lost.is_none() => {
+                    run_log!(
+                        debug,
+                        self.fields,
+                        "cannot record the next attempt: {error}"
+                    );
+                    self.pause(COUNT_AGAIN, stop).await?;
+                }
+                // Noted, or no reason to keep the attempt waiting.
+                Ok(_) | Err(_) => return Ok(()),
             }
         }
     }
@@ -223,7 +299,7 @@ impl<'a> Work<'a> {
             tokio::select! {
                 () = &mut timer => return Ok(()),
                 () = reached(stop, Stop::Drain) => {
-                    return Err((None, "no further attempt, for the daemon stops".to_owned()));
+                    return Err((None, "no further attempt: the daemon is stopping".to_owned()));
                 }
                 lost = lost(&mut self.lease), if self.lost.is_none() => {
                     self.lost = Some(lost);
@@ -241,26 +317,28 @@ impl<'a> Work<'a> {
         run_log!(
             warn,
             self.fields,
-            "attempt {how}; {left} left, the next one in {delay:.1?}"
+            "attempt {how}; {left} left, next in {delay:.1?}"
         );
     }
 
     fn report(&self, verdict: &Verdict, took: Duration) {
         let how = how(verdict);
-        if verdict.outcome == Outcome::Succeeded {
-            run_log!(
-                info,
-                self.fields,
-                outcome = word(verdict.outcome).replace(' ', "_"),
-                "finished after {took:.1?}: {how}"
-            );
-        } else {
-            run_log!(
-                warn,
-                self.fields,
-                outcome = word(verdict.outcome).replace(' ', "_"),
-                "finished after {took:.1?}: {how}"
-            );
+        let outcome = word(verdict.outcome).replace(' ', "_");
+        macro_rules! line {
+            ($level:ident) => {
+                run_log!(
+                    $level,
+                    self.fields,
+                    outcome,
+                    "finished after {took:.1?}: {how}"
+                )
+            };
+        }
+        match verdict.outcome {
+            Outcome::Succeeded => line!(info),
+            // The daemon was told to stop it.
+            Outcome::Stopped => line!(warn),
+            _ => line!(error),
         }
     }
 
@@ -268,7 +346,7 @@ impl<'a> Work<'a> {
         let assignment = self.assignment;
         let mut reason = verdict.reason.clone();
         if reason.is_none() && assignment.right == Right::Alone {
-            reason = Some("ran without a lock: the store did not answer".to_owned());
+            reason = Some("ran without a lock: the store was unreachable".to_owned());
         }
         Record {
             job: assignment.job.name.clone(),

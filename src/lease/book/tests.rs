@@ -21,6 +21,7 @@ fn terms(sent: f64) -> Terms {
         ttl: TTL,
         tenure: Tenure::of_lock(1, RunId::from_text("r")),
         sent: at(sent),
+        renew_until: None,
     }
 }
 

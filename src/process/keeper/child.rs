@@ -18,10 +18,11 @@ use super::Dispositions;
 use crate::process::sys;
 use crate::process::wire::{Order, Step};
 
-/// What the child needs beside its order.
-#[derive(Debug)]
+/// What the child needs in addition to its order.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Surroundings<'a> {
-    pub(super) guard: Pid,
+    /// The process that forks it, and with which it dies: the guard, or the run's reaper.
+    pub(super) parent: Pid,
     /// Input, output, error output.
     pub(super) stdio: &'a [OwnedFd],
     /// The group to join; 0 makes one of its own.
@@ -29,6 +30,16 @@ pub(super) struct Surroundings<'a> {
     pub(super) dispositions: &'a Dispositions,
     /// The limit of open files the daemon was started with.
     pub(super) files: (u64, u64),
+}
+
+impl Surroundings<'_> {
+    /// The process group of the command whose process id is this.
+    pub(super) fn group_of(&self, pid: i32) -> Pid {
+        match self.group.as_raw() {
+            0 => Pid::from_raw(pid),
+            _ => self.group,
+        }
+    }
 }
 
 /// The step that failed, and why.
@@ -44,7 +55,7 @@ pub(super) fn become_command(order: &Order, around: &Surroundings<'_>) -> Failed
 
 fn prepare(order: &Order, around: &Surroundings<'_>) -> Result<(), Failed> {
     let step = |step| move |errno| Failed(step, errno);
-    die_with(around.guard).map_err(step(Step::Parent))?;
+    die_with(around.parent).map_err(step(Step::Parent))?;
     setpgid(Pid::from_raw(0), around.group).map_err(step(Step::Group))?;
     for signal in &around.dispositions.default {
         sys::set_disposition(*signal, libc::SIG_DFL);
@@ -69,7 +80,7 @@ fn prepare(order: &Order, around: &Surroundings<'_>) -> Result<(), Failed> {
     let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
     become_user(order)?;
     // The kernel forgets the parent-death signal when the user changes.
-    die_with(around.guard).map_err(step(Step::Parent))?;
+    die_with(around.parent).map_err(step(Step::Parent))?;
     if let Some(mask) = order.umask {
         umask(Mode::from_bits_truncate(mask));
     }
@@ -79,10 +90,10 @@ fn prepare(order: &Order, around: &Surroundings<'_>) -> Result<(), Failed> {
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None).map_err(step(Step::Parent))
 }
 
-/// SIGKILL when the guard dies; it may have died just before.
-fn die_with(guard: Pid) -> Result<(), Errno> {
+/// SIGKILL when the parent dies; it may have died just before.
+fn die_with(parent: Pid) -> Result<(), Errno> {
     set_pdeathsig(Signal::SIGKILL)?;
-    if getppid() == guard {
+    if getppid() == parent {
         Ok(())
     } else {
         Err(Errno::ESRCH)
@@ -149,32 +160,57 @@ fn execute_at(path: &CStr, argv: &[CString], env: &[CString]) -> Errno {
     errno
 }
 
+/// The first byte of a message that carries the child's process id; no [`Step`] has this number.
+const ANNOUNCE: u8 = 0;
+
+/// What the error pipe tells the guard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Message {
+    /// The child's process id; comes first, and only from a child of a reaper.
+    Pid(i32),
+    /// This step failed with this error number; the child exits.
+    Failed(Step, i32),
+    /// The command runs, or the child was killed on its way.
+    Closed,
+}
+
+/// Writes the calling process's id to the error pipe.
+pub(super) fn announce(pipe: &OwnedFd) {
+    write(pipe, ANNOUNCE, std::process::id().cast_signed());
+}
+
 /// Writes what failed to the error pipe and ends.
 pub(super) fn report(failed: &Failed, pipe: &OwnedFd) -> ! {
-    let mut message = [0_u8; 5];
-    message[0] = failed.0 as u8;
-    message[1..].copy_from_slice(&(failed.1 as i32).to_ne_bytes());
-    let _ = nix::unistd::write(pipe, &message);
+    write(pipe, failed.0 as u8, failed.1 as i32);
     // SAFETY: ends this process at once; destructors and exit handlers are the guard's business.
     unsafe { libc::_exit(127) }
 }
 
-/// Reads what [`report`] wrote: `None` while the child is on its way, `Some(Ok)` once the
-/// command runs.
-pub(super) fn outcome(pipe: &OwnedFd) -> Option<Result<(), (Step, i32)>> {
+fn write(pipe: &OwnedFd, code: u8, value: i32) {
+    let mut message = [0_u8; 5];
+    message[0] = code;
+    message[1..].copy_from_slice(&value.to_ne_bytes());
+    let _ = nix::unistd::write(pipe, &message);
+}
+
+/// Reads the next message; `None` while the child is on its way.
+pub(super) fn next_message(pipe: &OwnedFd) -> Option<Message> {
     let mut message = [0_u8; 5];
     match nix::unistd::read(pipe, &mut message) {
         Err(Errno::EAGAIN | Errno::EINTR) => None,
         Ok(5) => {
-            let [step, errno @ ..] = message;
-            let step = Step::from_code(step).unwrap_or(Step::Fork);
-            Some(Err((step, i32::from_ne_bytes(errno))))
+            let [code, value @ ..] = message;
+            let value = i32::from_ne_bytes(value);
+            Some(match code {
+                ANNOUNCE => Message::Pid(value),
+                code => Message::Failed(Step::from_code(code).unwrap_or(Step::Fork), value),
+            })
         }
-        _ => Some(Ok(())),
+        _ => Some(Message::Closed),
     }
 }
 
-/// The pipe between the two: reading end without waiting, both closed on exec.
+/// A pipe from the child to the guard: reading end without waiting, both closed on exec.
 pub(super) fn error_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     use nix::fcntl::OFlag;
     Ok(nix::unistd::pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?)

@@ -1,15 +1,18 @@
 //! Signals to whole trees, and the question whether anything of a tree is left.
 //!
-//! What a main process leaves behind becomes a child of the guard, the sub-reaper. Such a stray
-//! belongs to the run its environment names; else to the run whose process group it is in; else,
-//! with its environment cleared too, to the runs it can come from, as soon as the main process
-//! of each has ended.
+//! The tree of a run with a reaper is what descends from the reaper, and is gone when the reaper
+//! has ended. What the main process of any other run leaves behind becomes a child of the guard.
+//! Such a stray belongs to the run whose control group it is in; else to the run that its
+//! environment names; else to the run whose process group it is in. A stray that has cleared its
+//! environment, too, belongs to the runs without a reaper that it can come from, as soon as the
+//! main process of each has ended.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::Keeper;
-use super::run::{Group, Main, Run, Send};
+use super::run::{Main, Place, Run, Send};
+use crate::process::cgroup::Delegated;
 use crate::process::tree::{self, Marker, Process};
 
 /// A process for good: its number and when it started.
@@ -28,10 +31,12 @@ pub(super) struct Strays {
 struct Stray {
     process: Process,
     says: Marker,
+    /// The run whose control group it is in.
+    home: Option<u64>,
 }
 
 impl Strays {
-    fn identify(&mut self, process: Process) -> Stray {
+    fn identify(&mut self, process: Process, delegated: Option<&Delegated>) -> Stray {
         let identity = (process.pid, process.started);
         let says = match self.named.get(&identity) {
             Some(name) => Marker::Run(name.clone()),
@@ -40,24 +45,40 @@ impl Strays {
         if let Marker::Run(name) = &says {
             self.named.insert(identity, name.clone());
         }
-        Stray { process, says }
+        let home = delegated.and_then(|delegated| delegated.serial_of(process.pid));
+        Stray {
+            process,
+            says,
+            home,
+        }
     }
 }
 
 impl Keeper {
-    /// All adopted processes. Costs one small read while there are none.
+    /// All adopted processes that a run may have lost. Costs nothing while all runs have reapers.
     fn look(&mut self) -> Vec<Stray> {
+        let lost = |run: &Run| run.place.lets_strays_out();
+        if self.lost_reaper || self.runs.values().any(lost) {
+            self.all_strays()
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// All adopted processes. Costs one small read while there are none.
+    fn all_strays(&mut self) -> Vec<Stray> {
         let children = tree::children(self.me.as_raw());
-        if children.len() == self.mains.len() {
+        let is_stray = |pid: &i32| !self.mains.contains_key(pid) && !self.reapers.contains_key(pid);
+        let children: Vec<i32> = children.into_iter().filter(is_stray).collect();
+        if children.is_empty() {
             self.strays = Strays::default();
             return Vec::new();
         }
         let strays: Vec<Stray> = children
             .into_iter()
-            .filter(|pid| !self.mains.contains_key(pid))
             .filter_map(Process::read)
             .filter(|process| !process.dead)
-            .map(|process| self.strays.identify(process))
+            .map(|process| self.strays.identify(process, self.delegated.as_ref()))
             .collect();
         let present: HashSet<Identity> = strays
             .iter()
@@ -70,21 +91,24 @@ impl Keeper {
 
     fn belongs(&self, stray: &Stray, run: &Run) -> bool {
         let process = &stray.process;
+        if let Some(home) = stray.home.filter(|home| self.runs.contains_key(home)) {
+            return home == run.serial;
+        }
         if let Marker::Run(name) = &stray.says
             && self.runs.values().any(|run| run.name == *name)
         {
             return run.name == *name;
         }
-        if let Group::Own(group) = run.group
-            && group == process.group
-        {
+        if run.own_group() == Some(process.group) {
             return true;
         }
-        run.born <= process.started
+        // A living reaper has all that comes from its run.
+        let can_be_from = |run: &Run| run.place.lets_strays_out() && run.born <= process.started;
+        can_be_from(run)
             && self
                 .runs
                 .values()
-                .filter(|run| run.born <= process.started)
+                .filter(|run| can_be_from(run))
                 .all(|run| matches!(run.main, Main::Ended(_)))
     }
 
@@ -108,7 +132,10 @@ impl Keeper {
     /// Every process of the run's tree but its main one.
     fn targets(&self, run: &Run, strays: &[Stray]) -> Vec<Process> {
         let mut targets = Vec::new();
-        if let Some(main) = run.main.pid() {
+        if let Some(reaper) = run.place.reaper() {
+            tree::descendants(reaper.pid, &mut targets);
+            targets.retain(|process| run.main.pid() != Some(process.pid));
+        } else if let Some(main) = run.main.pid() {
             tree::descendants(main, &mut targets);
         }
         for stray in strays {
@@ -118,7 +145,8 @@ impl Keeper {
             }
         }
         let known: HashSet<i32> = targets.iter().map(|process| process.pid).collect();
-        let members = run.cgroup.iter().flat_map(super::Cgroup::processes);
+        let members = run.place.cgroup().map(super::Cgroup::processes);
+        let members = members.into_iter().flatten();
         let others = members.filter(|pid| !known.contains(pid) && run.main.pid() != Some(*pid));
         targets.extend(
             others
@@ -135,15 +163,24 @@ impl Keeper {
             return Vec::new();
         }
         let strays = self.look();
-        let left = |run: &Run| {
+        let stray_left = |run: &Run| {
             strays.iter().any(|stray| {
                 let identity = (stray.process.pid, stray.process.started);
                 // A process in the middle of an exec shows no environment for a moment.
                 let unsure = run.is_lingering()
+                    && run.place.lets_strays_out()
                     && stray.says == Marker::Empty
                     && run.born <= stray.process.started;
                 !self.strays.given_up.contains(&identity) && (unsure || self.belongs(stray, run))
-            }) || run.cgroup.as_ref().is_some_and(super::Cgroup::is_populated)
+            })
+        };
+        let left = |run: &Run| {
+            let in_place = match &run.place {
+                Place::Cgroup(cgroup) => cgroup.is_populated(),
+                Place::Reaper(reaper) => !only_survivors(run, reaper.pid),
+                Place::Empty | Place::Nowhere => false,
+            };
+            in_place || stray_left(run)
         };
         self.runs
             .values()
@@ -156,7 +193,7 @@ impl Keeper {
     /// The guard's last act: what no run accounts for goes with it.
     pub(super) fn kill_strays(&mut self) {
         for _ in 0..100 {
-            let strays = self.look();
+            let strays = self.all_strays();
             if strays.is_empty() {
                 return;
             }
@@ -174,29 +211,45 @@ impl Keeper {
     }
 }
 
+/// Whether all that descends from the reaper is what we were not permitted to kill.
+fn only_survivors(run: &Run, reaper: i32) -> bool {
+    if run.survivors.is_empty() {
+        return false;
+    }
+    let mut left = Vec::new();
+    tree::descendants(reaper, &mut left);
+    left.iter()
+        .all(|process| run.survivors.contains(&(process.pid, process.started)))
+}
+
 fn send_to_tree(run: &mut Run, send: Send, targets: &[Process], given_up: &mut HashSet<Identity>) {
     let signal = match send {
         Send::First => run.signal,
         Send::Kill => libc::SIGKILL,
     };
     if send == Send::Kill
-        && let Some(cgroup) = &run.cgroup
+        && let Some(cgroup) = run.place.cgroup()
     {
         cgroup.kill();
     }
+    if let Some(reaper) = run.place.reaper() {
+        reaper.go_on();
+    }
     let group_signalled = signal_main(run, signal);
+    let group = run.own_group().filter(|_| group_signalled);
     let one_by_one = targets
         .iter()
-        .filter(|process| !group_signalled || run.group != Group::Own(process.group));
+        .filter(|process| group != Some(process.group));
     for process in one_by_one {
         let identity = (process.pid, process.started);
         match process.signal(signal) {
             Err(error)
                 if error.raw_os_error() == Some(libc::EPERM)
                     && send == Send::Kill
-                    && given_up.insert(identity) =>
+                    && given_up.insert(identity)
+                    && !run.survivors.contains(&identity) =>
             {
-                run.survivors += 1;
+                run.survivors.push(identity);
             }
             Ok(())
                 if matches!(run.main, Main::Ended(_)) && !run.left_behind.contains(&identity) =>
@@ -216,12 +269,13 @@ fn send_to_tree(run: &mut Run, send: Send, targets: &[Process], given_up: &mut H
 }
 
 /// Signals the main process, and its group where it has one of its own; says whether the whole
-/// group got it. Nothing is sent once the main process was reaped: its number may be another's.
+/// group got it. Nothing is sent once the main process was reaped, or may be: its number may be
+/// another's.
 pub(super) fn signal_main(run: &Run, signal: i32) -> bool {
     let Some(main) = run.main.pid() else {
         return false;
     };
-    if let Group::Own(group) = run.group {
+    if let Some(group) = run.own_group() {
         // SAFETY: plain integers; the group is that of a child we have not reaped.
         if unsafe { libc::kill(-group, signal) } == 0 {
             return true;

@@ -6,6 +6,7 @@
 
 mod child;
 mod ending;
+mod reaper;
 mod run;
 mod setup;
 mod spawning;
@@ -23,18 +24,19 @@ use nix::unistd::{Pid, getppid};
 
 use super::cgroup::{Cgroup, Delegated};
 use super::channel;
-use super::wire::{Answer, PACKET_MAX, Request};
+use super::wire::{Answer, PACKET_MAX, Request, Step};
 use super::{Status, sys};
 use crate::time::BootInstant;
 use ending::Strays;
-use run::{Main, Run};
+use run::{Main, Place, Run};
 
 pub(super) use setup::{ARGUMENT, main};
 
 const SOCKET: u64 = 0;
 const SIGNALS: u64 = 1;
 const TIMER: u64 = 2;
-/// Error pipes: this and the serial of the run.
+/// The pipes of a run: this and twice its serial is its error pipe, the next one its reaper's
+/// report.
 const PIPES: u64 = 16;
 
 /// Packets read before the clock is looked at again.
@@ -67,8 +69,12 @@ struct Keeper {
     /// Set once the daemon is gone: when the guard gives up on what cannot be killed.
     gone: Option<BootInstant>,
     runs: HashMap<u64, Run>,
-    /// The main processes not yet reaped.
+    /// The main processes not known to have ended: children of ours, or of a reaper.
     mains: HashMap<i32, u64>,
+    /// The reapers not yet reaped; that of a run with survivors outlasts the run.
+    reapers: HashMap<i32, u64>,
+    /// Somebody killed a reaper, so its run, or its survivors, may be among our children.
+    lost_reaper: bool,
     strays: Strays,
     delegated: Option<Delegated>,
     dispositions: Dispositions,
@@ -102,7 +108,10 @@ impl Keeper {
                     SOCKET => self.read_requests()?,
                     SIGNALS => self.read_signals()?,
                     TIMER => self.timer.wait()?,
-                    pipe => self.settle_start(pipe - PIPES),
+                    pipe if (pipe - PIPES).is_multiple_of(2) => {
+                        self.settle_start((pipe - PIPES) / 2);
+                    }
+                    report => self.read_report((report - PIPES) / 2),
                 }
             }
         }
@@ -168,7 +177,13 @@ impl Keeper {
                     ending::signal_main(run, signal);
                 }
             }
-            Request::Ping => self.answer(Answer::Ready),
+            Request::Ping => {
+                // A reaper that a job has stopped would never report.
+                for reaper in self.runs.values().filter_map(|run| run.place.reaper()) {
+                    reaper.go_on();
+                }
+                self.answer(Answer::Ready);
+            }
         }
     }
 
@@ -196,15 +211,62 @@ impl Keeper {
     fn reap(&mut self) {
         let now = BootInstant::now();
         while let Some((pid, status)) = sys::reap_any() {
+            if let Some(serial) = self.reapers.remove(&pid) {
+                self.reaper_ended(serial, Status::from_wait(status));
+                continue;
+            }
             let Some(serial) = self.mains.get(&pid).copied() else {
                 continue;
             };
-            // Its last word on the error pipe comes before its end.
-            self.settle_start(serial);
-            self.mains.remove(&pid);
-            if let Some(run) = self.runs.get_mut(&serial) {
-                run.main_ended(now, Status::from_wait(status));
+            self.main_ended(now, serial, status);
+        }
+    }
+
+    fn main_ended(&mut self, now: BootInstant, serial: u64, status: i32) {
+        // Its last message on the error pipe comes before its end.
+        self.settle_start(serial);
+        if let Some(run) = self.runs.get_mut(&serial) {
+            if let Some(pid) = run.main.pid() {
+                self.mains.remove(&pid);
             }
+            run.main_ended(now, Status::from_wait(status));
+        }
+    }
+
+    /// Reads whether the main process of a run with a reaper has ended.
+    fn read_report(&mut self, serial: u64) {
+        let status = |run: &Run| run.place.reaper()?.main_status();
+        let Some(status) = self.runs.get(&serial).and_then(status) else {
+            return;
+        };
+        self.main_ended(BootInstant::now(), serial, status);
+        if let Some(reaper) = self.runs.get(&serial).and_then(|run| run.place.reaper()) {
+            // From here on nothing is sent to the main process.
+            reaper.confirm();
+        }
+    }
+
+    /// A reaper ends when nothing is left of its tree, or because somebody killed it. In that
+    /// case the kernel has killed the main process and made the rest our children.
+    fn reaper_ended(&mut self, serial: u64, status: Status) {
+        self.lost_reaper |= status != reaper::NOTHING_LEFT;
+        self.read_report(serial);
+        self.settle_start(serial);
+        let Some(run) = self.runs.get_mut(&serial) else {
+            return;
+        };
+        if let Some(reaper) = run.place.reaper() {
+            let _ = self.epoll.delete(&reaper.report);
+        }
+        run.place = match status {
+            reaper::NOTHING_LEFT => Place::Empty,
+            _ => Place::Nowhere,
+        };
+        if let Main::Starting(None, pipe) = &run.main {
+            // Its child finds that its parent is gone and never becomes the command.
+            let _ = self.epoll.delete(pipe);
+            self.runs.remove(&serial);
+            self.answer(Answer::Failed(serial, Step::Parent, libc::ESRCH));
         }
     }
 
@@ -243,7 +305,7 @@ impl Keeper {
         let Some(run) = self.runs.remove(&serial) else {
             return;
         };
-        if let Some(cgroup) = run.cgroup {
+        if let Place::Cgroup(cgroup) = run.place {
             cgroup.remove();
         }
         let Main::Ended(status) = run.main else {
@@ -254,7 +316,7 @@ impl Keeper {
             status,
             ended_by: run.ended_by,
             left_behind: u32::try_from(run.left_behind.len()).unwrap_or(u32::MAX),
-            survivors: run.survivors,
+            survivors: u32::try_from(run.survivors.len()).unwrap_or(u32::MAX),
         });
     }
 

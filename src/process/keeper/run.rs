@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use super::reaper::Reaper;
 use crate::process::cgroup::Cgroup;
 use crate::process::wire::Order;
 use crate::process::{EndedBy, Status};
@@ -23,14 +24,17 @@ pub(super) struct Run {
     /// The run's name, shared by its attempts.
     pub(super) name: Vec<u8>,
     pub(super) main: Main,
+    /// The number of the main process, also after its end; none until the reaper's child has
+    /// announced itself.
+    pub(super) leader: Option<i32>,
     pub(super) group: Group,
-    pub(super) cgroup: Option<Cgroup>,
+    pub(super) place: Place,
     /// When it was started, in ticks as `/proc` counts them.
     pub(super) born: u64,
     /// What was signalled after the main process had ended: process id and start.
     pub(super) left_behind: Vec<(i32, u64)>,
-    /// How many processes we were not permitted to kill.
-    pub(super) survivors: u32,
+    /// The processes we were not permitted to kill, likewise.
+    pub(super) survivors: Vec<(i32, u64)>,
     deadline: Option<BootInstant>,
     pub(super) signal: i32,
     grace: Duration,
@@ -41,8 +45,9 @@ pub(super) struct Run {
 /// The main process.
 #[derive(Debug)]
 pub(super) enum Main {
-    /// On its way to the command; the pipe tells which step failed, or closes.
-    Starting(i32, OwnedFd),
+    /// On its way to the command; the pipe tells which step failed, or closes. A child of a
+    /// reaper first writes its process id there.
+    Starting(Option<i32>, OwnedFd),
     /// The command runs.
     Alive(i32),
     /// Ended and reaped: its number is no longer ours to signal.
@@ -53,17 +58,54 @@ impl Main {
     /// The process that may be signalled.
     pub(super) fn pid(&self) -> Option<i32> {
         match self {
-            Self::Starting(pid, _) | Self::Alive(pid) => Some(*pid),
+            Self::Starting(pid, _) => *pid,
+            Self::Alive(pid) => Some(*pid),
             Self::Ended(_) => None,
         }
+    }
+}
+
+/// What keeps the run's processes apart from those of other runs.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// A control group.
+    Cgroup(Cgroup),
+    /// A sub-reaper that is alive.
+    Reaper(Reaper),
+    /// The reaper has ended, as it does when nothing is left.
+    Empty,
+    /// Nothing but what they say about themselves: somebody killed the reaper.
+    Nowhere,
+}
+
+impl Place {
+    /// The control group, if it is one.
+    pub(super) fn cgroup(&self) -> Option<&Cgroup> {
+        match self {
+            Self::Cgroup(cgroup) => Some(cgroup),
+            Self::Reaper(_) | Self::Empty | Self::Nowhere => None,
+        }
+    }
+
+    /// The living reaper, if it is one.
+    pub(super) fn reaper(&self) -> Option<&Reaper> {
+        match self {
+            Self::Reaper(reaper) => Some(reaper),
+            Self::Cgroup(_) | Self::Empty | Self::Nowhere => None,
+        }
+    }
+
+    /// Whether what descends from the run can become a child of the guard.
+    pub(super) fn lets_strays_out(&self) -> bool {
+        matches!(self, Self::Cgroup(_) | Self::Nowhere)
     }
 }
 
 /// The process group of the main process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Group {
-    /// Its own, by its number.
-    Own(i32),
+    /// Its own, which has its number.
+    Own,
     /// The daemon's, which holds others and is not ours to signal.
     Callers,
 }
@@ -97,22 +139,28 @@ pub(super) enum Send {
 }
 
 impl Run {
-    pub(super) fn new(order: &Order, main: Main, group: Group, cgroup: Option<Cgroup>) -> Self {
+    pub(super) fn new(order: &Order, main: Main, group: Group, place: Place) -> Self {
         Self {
             serial: order.serial,
             name: order.run.clone(),
+            leader: main.pid(),
             main,
             group,
-            cgroup,
+            place,
             born: 0,
             left_behind: Vec::new(),
-            survivors: 0,
+            survivors: Vec::new(),
             deadline: order.deadline,
             signal: order.signal,
             grace: order.grace,
             stage: Stage::Running,
             ended_by: EndedBy::Itself,
         }
+    }
+
+    /// The process group that the command leads.
+    pub(super) fn own_group(&self) -> Option<i32> {
+        self.leader.filter(|_| self.group == Group::Own)
     }
 
     /// When [`Run::advance`] has something to do next.
@@ -237,7 +285,7 @@ mod tests {
             argv: Vec::new(),
             env: Vec::new(),
         };
-        Run::new(&order, Main::Alive(2), Group::Own(2), None)
+        Run::new(&order, Main::Alive(2), Group::Own, Place::Nowhere)
     }
 
     #[test]

@@ -1,16 +1,17 @@
 //! From an order to a process.
 
 use std::fs::File;
-use std::io::{Read as _, Seek as _};
+use std::io::{self, Read as _, Seek as _};
 use std::os::fd::OwnedFd;
 
 use nix::errno::Errno;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nix::unistd::{Pid, getsid, setpgid};
 
-use super::child::{self, Failed, Surroundings};
-use super::run::{Group, Main, Run};
-use super::{Keeper, PIPES};
+use super::child::{self, Failed, Message, Surroundings};
+use super::reaper::{self, Pipes, Reaper};
+use super::run::{Group, Main, Place, Run};
+use super::{Cgroup, Keeper, PIPES};
 use crate::process::sys::{self, Fork};
 use crate::process::tree;
 use crate::process::wire::{Answer, Order, Request, Step};
@@ -46,85 +47,145 @@ impl Keeper {
             let errno = error.raw_os_error().unwrap_or(libc::EIO);
             Failed(Step::Fork, Errno::from_raw(errno))
         };
-        let stdio = fds.get(..3).ok_or(Failed(Step::Receive, Errno::EBADF))?;
+        let stdio = fds.get(..3).ok_or(Failed(Step::Receive, Errno::EMFILE))?;
         let (reading, writing) = child::error_pipe().map_err(fork)?;
-        let cgroup = self
-            .delegated
-            .as_ref()
-            .and_then(|delegated| delegated.make(order.serial).ok());
         let join = order.join.map(Pid::from_raw).filter(|group| {
             // A process group lives within one session.
             getsid(Some(*group)).is_ok_and(|session| getsid(None) == Ok(session))
         });
         let around = Surroundings {
-            guard: self.me,
+            parent: self.me,
             stdio,
             group: join.unwrap_or(Pid::from_raw(0)),
             dispositions: &self.dispositions,
             files: self.files,
         };
+        let cgroup = self
+            .delegated
+            .as_ref()
+            .and_then(|delegated| delegated.make(order.serial).ok());
         let born = tree::ticks_now();
-        // SAFETY: the guard has one thread.
-        let forked = unsafe { sys::fork(cgroup.as_ref().map(super::Cgroup::dir)) };
-        let pid = match forked {
-            Ok(Fork::Child) => {
-                let failed = child::become_command(order, &around);
-                child::report(&failed, &writing)
-            }
-            Ok(Fork::Parent(pid)) => pid,
-            Err(error) => {
-                if let Some(cgroup) = cgroup {
-                    cgroup.remove();
-                }
-                return Err(fork(error));
-            }
-        };
-        drop(writing);
+        let (pid, place) = match cgroup {
+            Some(cgroup) => fork_into_cgroup(order, &around, cgroup, &writing),
+            None => fork_reaper(order, &around, writing),
+        }
+        .map_err(fork)?;
+        if let Some(pid) = pid {
+            // The child does the same; whichever is first, a signal to the group finds it.
+            let _ = setpgid(Pid::from_raw(pid), around.group_of(pid));
+            self.mains.insert(pid, order.serial);
+        }
+        let pipes = PIPES + 2 * order.serial;
+        // Should that fail, its end or its first look at the pipe tells.
+        let watched = EpollEvent::new(EpollFlags::EPOLLIN, pipes);
+        let _ = self.epoll.add(&reading, watched);
+        if let Some(reaper) = place.reaper() {
+            self.reapers.insert(reaper.pid, order.serial);
+            // Should that fail, the end of the reaper tells.
+            let watched = EpollEvent::new(EpollFlags::EPOLLIN, pipes + 1);
+            let _ = self.epoll.add(&reaper.report, watched);
+        }
         let group = match join {
             Some(_) => Group::Callers,
-            None => Group::Own(pid),
+            None => Group::Own,
         };
-        if join.is_none() {
-            // The child does the same; whoever comes first, a signal to the group finds it.
-            let _ = setpgid(Pid::from_raw(pid), Pid::from_raw(pid));
-        }
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, PIPES + order.serial);
-        // Should that fail, its end or its first look at the pipe tells.
-        let _ = self.epoll.add(&reading, event);
-        let mut run = Run::new(order, Main::Starting(pid, reading), group, cgroup);
+        let mut run = Run::new(order, Main::Starting(pid, reading), group, place);
         run.born = born;
         self.runs.insert(order.serial, run);
-        self.mains.insert(pid, order.serial);
         Ok(())
     }
 
     /// Looks whether a starting process has become its command.
     pub(super) fn settle_start(&mut self, serial: u64) {
-        let Some(run) = self.runs.get_mut(&serial) else {
-            return;
-        };
-        let Main::Starting(pid, pipe) = &run.main else {
-            return;
-        };
-        let pid = *pid;
-        let Some(outcome) = child::outcome(pipe) else {
-            return;
-        };
-        // Closing is not enough: a child between fork and exec has a copy.
-        let _ = self.epoll.delete(pipe);
-        run.main = Main::Alive(pid);
-        match outcome {
-            Ok(()) => self.answer(Answer::Started(serial, pid)),
-            Err((step, errno)) => {
-                let cgroup = self.runs.remove(&serial).and_then(|run| run.cgroup);
-                // It has nothing more to do than to end; then its cgroup can go.
-                let _ = nix::sys::wait::waitpid(Pid::from_raw(pid), None);
-                self.mains.remove(&pid);
-                if let Some(cgroup) = cgroup {
-                    cgroup.remove();
+        while let Some(run) = self.runs.get_mut(&serial)
+            && let Main::Starting(pid, pipe) = &mut run.main
+            && let Some(message) = child::next_message(pipe)
+        {
+            match (message, *pid) {
+                (Message::Pid(announced), _) => {
+                    *pid = Some(announced);
+                    run.leader = Some(announced);
+                    self.mains.insert(announced, serial);
                 }
-                self.answer(Answer::Failed(serial, step, errno));
+                (Message::Closed, Some(pid)) => {
+                    // Closing is not enough: a child between fork and exec has a copy.
+                    let _ = self.epoll.delete(pipe);
+                    run.main = Main::Alive(pid);
+                    self.answer(Answer::Started(serial, pid));
+                }
+                // Killed before it could announce itself.
+                (Message::Closed, None) => self.not_started(serial, Step::Parent, libc::ESRCH),
+                (Message::Failed(step, errno), _) => self.not_started(serial, step, errno),
             }
         }
+    }
+
+    fn not_started(&mut self, serial: u64, step: Step, errno: i32) {
+        let Some(run) = self.runs.remove(&serial) else {
+            return;
+        };
+        if let Main::Starting(pid, pipe) = &run.main {
+            let _ = self.epoll.delete(pipe);
+            if let Some(pid) = pid {
+                self.mains.remove(pid);
+            }
+        }
+        match (run.place, run.main.pid()) {
+            (Place::Reaper(reaper), _) => {
+                let _ = self.epoll.delete(&reaper.report);
+                reaper.confirm();
+            }
+            (Place::Cgroup(cgroup), Some(pid)) => {
+                // It has nothing more to do than to end; then its cgroup can go.
+                let _ = nix::sys::wait::waitpid(Pid::from_raw(pid), None);
+                cgroup.remove();
+            }
+            _ => {}
+        }
+        self.answer(Answer::Failed(serial, step, errno));
+    }
+}
+
+/// Forks the command into its control group. Returns its process id.
+fn fork_into_cgroup(
+    order: &Order,
+    around: &Surroundings<'_>,
+    cgroup: Cgroup,
+    error: &OwnedFd,
+) -> io::Result<(Option<i32>, Place)> {
+    // SAFETY: the guard has one thread.
+    match unsafe { sys::fork(cgroup.to_clone_into()) } {
+        Ok(Fork::Parent(pid)) => Ok((Some(pid), Place::Cgroup(cgroup))),
+        Ok(Fork::Child) => {
+            let failed = match cgroup.join() {
+                Ok(()) => child::become_command(order, around),
+                Err(error) => Failed(
+                    Step::Cgroup,
+                    Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)),
+                ),
+            };
+            child::report(&failed, error)
+        }
+        Err(error) => {
+            cgroup.remove();
+            Err(error)
+        }
+    }
+}
+
+/// Forks the reaper, which forks the command. The child announces its process id later.
+fn fork_reaper(
+    order: &Order,
+    around: &Surroundings<'_>,
+    error: OwnedFd,
+) -> io::Result<(Option<i32>, Place)> {
+    let (reading, report) = child::error_pipe()?;
+    // SAFETY: the guard has one thread.
+    match unsafe { sys::fork(None) }? {
+        Fork::Parent(pid) => {
+            let report = reading;
+            Ok((None, Place::Reaper(Reaper { pid, report })))
+        }
+        Fork::Child => reaper::become_reaper(order, around, Pipes { report, error }),
     }
 }

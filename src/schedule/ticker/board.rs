@@ -19,7 +19,7 @@ const CORRECTION: Duration = Duration::from_secs(3 * 3600);
 
 /// What the callback of a job does next.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub enum Step {
     /// Sleep so long, then take another step.
     Sleep(Duration),
     /// Return: the job waits on the board again, has no more occurrences, or all is stopped.
@@ -27,7 +27,7 @@ pub(super) enum Step {
 }
 
 /// The jobs and their next occurrences.
-pub(super) struct Board {
+pub struct Board {
     state: Mutex<State>,
     clock: Arc<dyn WallClock>,
 }
@@ -63,7 +63,7 @@ impl Slot {
 }
 
 impl Board {
-    pub(super) fn new(
+    pub fn new(
         jobs: Vec<TickerJob>,
         tx: mpsc::UnboundedSender<Firing>,
         clock: Arc<dyn WallClock>,
@@ -87,9 +87,18 @@ impl Board {
         }
     }
 
+    /// The clock shows another time than it did, and is right now: what was fired ahead of it is
+    /// fired again when it is due.
+    pub fn clock_set(&self) {
+        let now = timestamp(self.clock.now());
+        let mut state = self.state();
+        state.believe(now);
+        state.polled_at = now;
+    }
+
     /// The jobs to be handed to their callbacks now. A job stays among them until
     /// [`Board::arm`] has taken it.
-    pub(super) fn due_soon(&self) -> Vec<usize> {
+    pub fn due_soon(&self) -> Vec<usize> {
         let now = timestamp(self.clock.now());
         let mut state = self.state();
         if state.stopped {
@@ -104,7 +113,7 @@ impl Board {
     }
 
     /// Gives a job to the caller alone; false when another has it, or nothing is ahead of it.
-    pub(super) fn arm(&self, job: usize) -> bool {
+    pub fn arm(&self, job: usize) -> bool {
         let mut state = self.state();
         let Some(due) = state.slots.get(job).and_then(Slot::due) else {
             return false;
@@ -117,7 +126,7 @@ impl Board {
     }
 
     /// Fires what is due of an armed job and says what its callback does next.
-    pub(super) fn step(&self, job: usize) -> Step {
+    pub fn step(&self, job: usize) -> Step {
         let clock = self.clock.now();
         let now = timestamp(clock);
         let mut guard = self.state();
@@ -140,11 +149,11 @@ impl Board {
         }
     }
 
-    pub(super) fn next_due(&self) -> Option<Timestamp> {
+    pub fn next_due(&self) -> Option<Timestamp> {
         self.state().slots.iter().filter_map(Slot::due).min()
     }
 
-    pub(super) fn stop(&self) {
+    pub fn stop(&self) {
         self.state().stopped = true;
     }
 
@@ -166,8 +175,9 @@ impl State {
     /// Goes on from `now` with jobs that had been fired ahead of it.
     fn believe(&mut self, now: Timestamp) {
         for slot in &mut self.slots {
-            if slot.job.from > now {
-                slot.set_from(now);
+            let from = now.minus(slot.job.delay);
+            if slot.job.from > from {
+                slot.set_from(from);
             }
         }
         self.rebuild_waiting();

@@ -17,7 +17,8 @@
 //!   the ledger knows what has run.
 
 mod alarm;
-mod board;
+#[doc(hidden)]
+pub mod board;
 mod clock;
 mod storage;
 
@@ -86,7 +87,7 @@ pub enum TickerError {
     #[error("the scheduler failed: {0}")]
     Library(#[from] JobSchedulerError),
     /// There is no thread to be had.
-    #[error("cannot start the thread that keeps instants")]
+    #[error("cannot start the timer thread")]
     Thread(#[from] std::io::Error),
 }
 
@@ -123,6 +124,11 @@ impl Ticker {
             scheduler.context.job_activation_tx.send(id).ok();
         }
         Ok(Self { board, scheduler })
+    }
+
+    /// What is fired when.
+    pub fn board(&self) -> Arc<Board> {
+        Arc::clone(&self.board)
     }
 
     /// Stops: once this returns, nothing more is delivered.

@@ -3,11 +3,16 @@
 use std::time::Duration;
 
 use super::history::{
-    REASON_OVERLAP, REASON_TOO_LATE, REASON_UNKNOWN, append_after, dropped, interrupt, not_started,
+    self, REASON_NOT_NEWEST, REASON_OVERLAP, REASON_TOO_LATE, REASON_UNKNOWN, REASON_WINDOW_OVER,
+    append_after, dropped, interrupt, not_started,
 };
-use super::state::{Clock, Effect, JobState, LockState, Open, Standing, holder};
+use super::state::{Clock, Effect, JobState, LockState, Open, Standing, Waiting, holder};
+use super::waiting::{self, Context};
 use crate::names::JobName;
-use crate::store::{Claim, ClaimReply, Due, Kind, Outcome, Overlap, RunStatus, What};
+use crate::store::{
+    Claim, ClaimReply, Drop, Due, Fingerprint, GapAnswer, Kind, Late, Outcome, Overlap, RunStatus,
+    Terms, What,
+};
 use crate::time::Timestamp;
 
 /// Takes an occurrence and its lock, or says why not. The rules are in the module's description.
@@ -31,6 +36,14 @@ pub fn claim(
     (reply, effects)
 }
 
+/// How far ahead of its instant the store may decide an occurrence: the watermark never lies
+/// further ahead of the store's clock.
+pub const LEAD: Duration = Duration::from_secs(1);
+
+/// A ledger that is further ahead of the store's clock than this was written under a wrong clock:
+/// the job continues from now. One that is ahead by less waits.
+pub const LEDGER_AHEAD: Duration = Duration::from_secs(3 * 3600);
+
 /// What a grant will open.
 struct Opening<'a> {
     job: &'a JobName,
@@ -38,14 +51,56 @@ struct Opening<'a> {
     scheduled_at: Option<Timestamp>,
     attempt: u32,
     keep: Option<u32>,
+    terms: Terms,
 }
 
 /// What the ledger says of an occurrence.
 enum Judgement {
     Answer(ClaimReply),
+    /// Undecided.
     New,
-    /// The open run is for this occurrence, over, and may be run again as this attempt.
-    Rerun(u32),
+    /// The first of the waiting list.
+    Head,
+}
+
+/// An occurrence that is undecided and may start: how, and until when.
+struct Candidate<'a> {
+    job: &'a JobName,
+    due: &'a Due,
+    kind: Kind,
+    deadline: Timestamp,
+    overlap: Overlap,
+    yields: bool,
+    keep: Option<u32>,
+}
+
+impl Candidate<'_> {
+    fn terms(&self) -> Terms {
+        Terms {
+            deadline: self.deadline,
+            rerun_window: self.due.rerun_window,
+            max_reruns: self.due.max_reruns,
+            max_attempts: self.due.max_attempts,
+            reruns: 0,
+            yields: self.yields,
+        }
+    }
+
+    fn waiting(&self) -> Waiting {
+        Waiting {
+            scheduled_at: self.due.scheduled_at,
+            kind: if self.kind == Kind::Schedule {
+                Kind::Queue
+            } else {
+                self.kind
+            },
+            deadline: self.deadline,
+            yields: self.yields,
+            attempts: 0,
+            reruns: 0,
+            crashed: None,
+        }
+    }
 }
 
 struct Claiming<'a> {
@@ -60,6 +115,10 @@ impl Claiming<'_> {
         if self.lock.ending(&self.claim.token).is_some() {
             return ClaimReply::Finished;
         }
+        let moved = |job: &JobState| job.moved_from(&self.claim.lock).cloned();
+        if let Some(to) = job.as_ref().and_then(moved) {
+            return ClaimReply::Moved { to };
+        }
         if let Some(reply) = self.own(job.as_mut()) {
             return reply;
         }
@@ -69,6 +128,17 @@ impl Claiming<'_> {
         match &self.claim.what {
             What::Lock => self.bare(),
             What::Manual { job: name } => self.manual(name, job),
+            What::Drops {
+                job: name,
+                fingerprint,
+                answer,
+                keep,
+            } => {
+                let beginning = self.clock.past.beginning(self.clock);
+                let state = job.get_or_insert_with(|| JobState::starting_after(answer.if_last));
+                state.note(fingerprint, beginning);
+                self.drops(state, (name, Some(*keep)), fingerprint, answer)
+            }
             What::Occurrence { due, .. } if due.not_before > self.clock.utc() => {
                 ClaimReply::Early {
                     by: due.not_before.since(self.clock.utc()),
@@ -152,6 +222,7 @@ impl Claiming<'_> {
             Standing::Ours | Standing::Free => {
                 let beginning = self.clock.past.beginning(self.clock);
                 let state = job.get_or_insert_with(|| JobState::starting_after(beginning));
+                waiting::await_rerun(state, self.lock, self.clock);
                 self.open(
                     state,
                     &Opening {
@@ -160,6 +231,7 @@ impl Claiming<'_> {
                         scheduled_at: None,
                         attempt: 1,
                         keep: None,
+                        terms: Terms::NONE,
                     },
                 )
             }
@@ -178,50 +250,62 @@ impl Claiming<'_> {
             return ClaimReply::Finished;
         };
         let keep = Some(*keep);
-        let (attempt, kind) = match self.judge(job, (name, keep), due) {
-            Judgement::Answer(reply) => return reply,
-            Judgement::New => (1, *kind),
-            Judgement::Rerun(attempt) => (attempt, Kind::Rerun),
-        };
-        let rerun = attempt > 1;
-        if !rerun && self.clock.past.is_unknowable(due.scheduled_at) {
-            let why = (Outcome::Unknown, REASON_UNKNOWN);
-            self.decide_unstarted(job, (name, kind, keep), due, why, None);
-            return ClaimReply::Unknown;
+        waiting::await_rerun(job, self.lock, self.clock);
+        self.correct(job, (name, keep), due.scheduled_at);
+        let waited = waits(job, due.scheduled_at);
+        self.effects
+            .extend(waiting::expire(job, self.context(name, keep)));
+        if waited && !waits(job, due.scheduled_at) {
+            return if self.clock.past.is_unknowable(due.scheduled_at) {
+                ClaimReply::Unknown
+            } else {
+                ClaimReply::TooLate
+            };
         }
-        if !rerun && self.clock.utc() > due.deadline {
-            let why = (Outcome::Missed, REASON_TOO_LATE);
-            self.decide_unstarted(job, (name, kind, keep), due, why, None);
-            return ClaimReply::TooLate;
-        }
-        if let Standing::Other { by, remaining } = self.standing() {
-            if !rerun && *overlap == Overlap::Skip {
-                let why = (Outcome::Skipped, REASON_OVERLAP);
-                self.decide_unstarted(job, (name, kind, keep), due, why, Some(&by));
-            }
-            return ClaimReply::Held { by, remaining };
-        }
-        self.open(
-            job,
-            &Opening {
-                job: name,
-                kind,
-                scheduled_at: Some(due.scheduled_at),
-                attempt,
-                keep,
+        match self.judge(job, (name, keep), due) {
+            Judgement::Answer(reply) => reply,
+            Judgement::Head => self.head(job, (name, keep), due),
+            Judgement::New => match self.candidate(job, (name, *kind, keep), (due, *overlap)) {
+                Ok(candidate) => self.start(job, &candidate),
+                Err(reply) => reply,
             },
-        )
+        }
+    }
+
+    fn context<'b>(&'b self, job: &'b JobName, keep: Option<u32>) -> Context<'b> {
+        Context {
+            job,
+            token: &self.claim.token,
+            keep,
+            clock: self.clock,
+        }
+    }
+
+    /// Sets a watermark back that was written under a wrong clock. What waits beyond it is
+    /// undecided again.
+    fn correct(&mut self, job: &mut JobState, at: (&JobName, Option<u32>), claimed: Timestamp) {
+        let (name, keep) = at;
+        let now = self.clock.utc();
+        let wrong = now.plus(LEDGER_AHEAD);
+        for (_, first_seen) in &mut job.fingerprints {
+            if *first_seen > wrong {
+                *first_seen = now;
+            }
+        }
+        if job.last <= wrong {
+            return;
+        }
+        let record = history::set_back(name, job.last, &self.claim.token, self.clock);
+        self.effects.push(history::append(record, keep));
+        job.last = now.min(claimed.minus(Duration::from_millis(1)));
+        self.effects
+            .extend(waiting::forget_future(job, self.context(name, keep)));
     }
 
     /// Rule 4: ledger, then gap.
-    fn judge(
-        &mut self,
-        job: &mut JobState,
-        (name, keep): (&JobName, Option<u32>),
-        due: &Due,
-    ) -> Judgement {
+    fn judge(&mut self, job: &mut JobState, at: (&JobName, Option<u32>), due: &Due) -> Judgement {
         if due.scheduled_at <= job.last {
-            return self.judge_decided(job, due);
+            return self.judge_decided(job, due.scheduled_at);
         }
         let base = job.base(&due.fingerprint);
         let gap = match &due.gap {
@@ -235,31 +319,235 @@ impl Claiming<'_> {
             });
         }
         for drop in due.gap.iter().flat_map(|answer| &answer.drop) {
-            let record = dropped(name, drop, &self.claim.token, self.clock);
-            self.effects.push(append_after(job.last, record, keep));
-            job.last = job.last.max(drop.range.until);
+            self.drop_range(job, at, drop);
         }
         Judgement::New
     }
 
-    fn judge_decided(&self, job: &JobState, due: &Due) -> Judgement {
-        let Some(open) = job
+    fn judge_decided(&self, job: &JobState, at: Timestamp) -> Judgement {
+        if job.head().is_some_and(|head| head.scheduled_at == at) {
+            return Judgement::Head;
+        }
+        if waits(job, at) {
+            return Judgement::Answer(self.waits(job, true));
+        }
+        let open = job
             .open
             .as_ref()
-            .filter(|open| open.scheduled_at == Some(due.scheduled_at))
-        else {
-            return Judgement::Answer(ClaimReply::AlreadyClaimed(RunStatus::Decided));
-        };
-        let remaining = self.lock.remaining(&open.token, self.clock);
-        if remaining.is_zero() && open.attempt <= due.max_reruns {
-            return Judgement::Rerun(open.attempt + 1);
+            .filter(|open| open.scheduled_at == Some(at));
+        if let Some(open) = open {
+            return Judgement::Answer(ClaimReply::AlreadyClaimed(RunStatus::Running {
+                by: open.host.clone(),
+                run_id: open.run_id.clone(),
+                attempt: open.attempt,
+                remaining: self.lock.remaining(&open.token, self.clock),
+            }));
         }
-        Judgement::Answer(ClaimReply::AlreadyClaimed(RunStatus::Running {
-            by: open.host.clone(),
-            run_id: open.run_id.clone(),
-            attempt: open.attempt,
+        let now = self.clock.utc();
+        Judgement::Answer(if job.last > now.plus(LEAD) {
+            ClaimReply::Ahead {
+                by: job.last.since(now),
+            }
+        } else {
+            ClaimReply::AlreadyClaimed(RunStatus::Decided)
+        })
+    }
+
+    fn drop_range(&mut self, job: &mut JobState, at: (&JobName, Option<u32>), drop: &Drop) {
+        let (name, keep) = at;
+        let record = dropped(name, drop, &self.claim.token, self.clock);
+        self.effects.push(append_after(job.last, record, keep));
+        job.last = job.last.max(drop.range.until);
+    }
+
+    /// Records what policy drops, if the watermark still stands where the host believes it.
+    fn drops(
+        &mut self,
+        job: &mut JobState,
+        at: (&JobName, Option<u32>),
+        fingerprint: &Fingerprint,
+        answer: &GapAnswer,
+    ) -> ClaimReply {
+        let base = job.base(fingerprint);
+        if answer.if_last != base {
+            return ClaimReply::Gap {
+                last: base,
+                horizon: self.clock.past.horizon,
+            };
+        }
+        let now = self.clock.utc();
+        let newest = answer.drop.iter().map(|drop| drop.range.until).max();
+        if let Some(newest) = newest.filter(|newest| *newest > now.plus(LEAD)) {
+            return ClaimReply::Early {
+                by: newest.since(now),
+            };
+        }
+        for drop in &answer.drop {
+            self.drop_range(job, at, drop);
+        }
+        ClaimReply::Dropped
+    }
+
+    /// Rules 5 and 4b: whether an undecided occurrence may start at all.
+    fn candidate<'b>(
+        &mut self,
+        job: &mut JobState,
+        (name, kind, keep): (&'b JobName, Kind, Option<u32>),
+        (due, overlap): (&'b Due, Overlap),
+    ) -> Result<Candidate<'b>, ClaimReply> {
+        let now = self.clock.utc();
+        let unknowable = self.clock.past.is_unknowable(due.scheduled_at);
+        let mut unstarted = |kind, why| {
+            self.decide_unstarted(job, (name, kind, keep), due, why, None);
+        };
+        if unknowable {
+            unstarted(kind, (Outcome::Unknown, REASON_UNKNOWN));
+            return Err(ClaimReply::Unknown);
+        }
+        let candidate = Candidate {
+            job: name,
+            due,
+            kind,
+            deadline: due.deadline,
+            overlap,
+            yields: overlap == Overlap::Wait,
+            keep,
+        };
+        if now <= due.deadline {
+            return Ok(candidate);
+        }
+        match due.late {
+            Late::Leave => Err(ClaimReply::Stale),
+            Late::Miss => {
+                unstarted(kind, (Outcome::Missed, REASON_TOO_LATE));
+                Err(ClaimReply::TooLate)
+            }
+            Late::CatchUp { newer, .. } if newer.is_some_and(|newer| newer <= now) => {
+                unstarted(Kind::CatchUp, (Outcome::Missed, REASON_NOT_NEWEST));
+                Err(ClaimReply::TooLate)
+            }
+            Late::CatchUp { until, .. } if until < now => {
+                unstarted(Kind::CatchUp, (Outcome::Missed, REASON_WINDOW_OVER));
+                Err(ClaimReply::TooLate)
+            }
+            Late::CatchUp { until, newer } => Ok(Candidate {
+                kind: Kind::CatchUp,
+                deadline: until,
+                overlap: if newer.is_some() {
+                    Overlap::Wait
+                } else {
+                    Overlap::Queue { limit: u32::MAX }
+                },
+                yields: newer.is_some(),
+                ..candidate
+            }),
+        }
+    }
+
+    /// Rules 6 and 7 for an undecided occurrence.
+    fn start(&mut self, job: &mut JobState, candidate: &Candidate<'_>) -> ClaimReply {
+        let (name, keep) = (candidate.job, candidate.keep);
+        let standing = self.standing();
+        if let Standing::Other { by, remaining } = &standing
+            && candidate.overlap == Overlap::Skip
+        {
+            let why = (Outcome::Skipped, REASON_OVERLAP);
+            let at = (name, candidate.kind, keep);
+            self.decide_unstarted(job, at, candidate.due, why, Some(by));
+            return ClaimReply::Held {
+                by: by.clone(),
+                remaining: *remaining,
+            };
+        }
+        let is_free = !matches!(standing, Standing::Other { .. });
+        let context = self.context(name, keep);
+        let mut effects = if is_free {
+            waiting::outdate(job, context)
+        } else {
+            Vec::new()
+        };
+        if is_free && job.waiting.is_empty() {
+            self.effects.append(&mut effects);
+            return self.open(
+                job,
+                &Opening {
+                    job: name,
+                    kind: candidate.kind,
+                    scheduled_at: Some(candidate.due.scheduled_at),
+                    attempt: 1,
+                    keep,
+                    terms: candidate.terms(),
+                },
+            );
+        }
+        let reply = match candidate.overlap {
+            Overlap::Queue { limit } => {
+                match waiting::enqueue(job, candidate.waiting(), limit, context) {
+                    Ok(()) => self.waits(job, true),
+                    Err(record) => {
+                        effects.push(record);
+                        ClaimReply::QueueFull
+                    }
+                }
+            }
+            Overlap::Wait if !is_free => {
+                effects.extend(waiting::supersede(job, candidate.waiting(), context));
+                self.waits(job, true)
+            }
+            // The head starts first; it is not this claim's to drop.
+            Overlap::Wait | Overlap::Skip => self.waits(job, false),
+        };
+        self.effects.append(&mut effects);
+        reply
+    }
+
+    /// Rules 6 and 7 for the first of the waiting list.
+    fn head(
+        &mut self,
+        job: &mut JobState,
+        (name, keep): (&JobName, Option<u32>),
+        due: &Due,
+    ) -> ClaimReply {
+        if matches!(self.standing(), Standing::Other { .. }) || job.waiting.is_empty() {
+            return self.waits(job, true);
+        }
+        let entry = job.waiting.remove(0);
+        let repeated = self.context(name, keep).repeated(&entry);
+        self.effects.extend(repeated);
+        let asked = Terms {
+            rerun_window: due.rerun_window,
+            max_reruns: due.max_reruns,
+            max_attempts: due.max_attempts,
+            ..Terms::NONE
+        };
+        self.open(
+            job,
+            &Opening {
+                job: name,
+                kind: entry.kind,
+                scheduled_at: Some(entry.scheduled_at),
+                attempt: entry.attempts + 1,
+                keep,
+                terms: waiting::terms_of(&entry, asked),
+            },
+        )
+    }
+
+    /// The reply that names the head of the waiting list.
+    fn waits(&self, job: &JobState, entered: bool) -> ClaimReply {
+        let Some(head) = job.head() else {
+            return ClaimReply::AlreadyClaimed(RunStatus::Decided);
+        };
+        let (by, remaining) = match self.standing() {
+            Standing::Other { by, remaining } => (Some(by), remaining),
+            Standing::Ours | Standing::Free => (None, Some(Duration::ZERO)),
+        };
+        ClaimReply::Waits {
+            head,
+            entered,
+            by,
             remaining,
-        }))
+        }
     }
 
     /// Records an occurrence that is not started and moves the watermark over it.
@@ -275,7 +563,7 @@ impl Claiming<'_> {
         let mut record = not_started((name, kind), due.scheduled_at, why, token, self.clock);
         record.by = by.map(str::to_owned);
         self.effects.push(append_after(job.last, record, keep));
-        job.last = due.scheduled_at;
+        job.last = job.last.max(due.scheduled_at);
     }
 
     fn standing(&self) -> Standing {
@@ -302,7 +590,6 @@ impl Claiming<'_> {
         let interrupted = interrupt((opening.job, job), self.lock, opening.keep, self.clock);
         self.effects.extend(interrupted);
         let reply = self.grant(opening.attempt);
-        let prev_last = job.last;
         if let Some(scheduled_at) = opening.scheduled_at {
             job.last = job.last.max(scheduled_at);
         }
@@ -315,8 +602,12 @@ impl Claiming<'_> {
             fence: self.lock.fence,
             started_at: self.clock.utc(),
             host: holder(self.claim.token.as_str()),
-            prev_last,
+            terms: opening.terms,
         });
         reply
     }
+}
+
+fn waits(job: &JobState, at: Timestamp) -> bool {
+    job.waiting.iter().any(|entry| entry.scheduled_at == at)
 }

@@ -1,10 +1,12 @@
 //! The end of a run, or of a claim that nobody will use.
 
-use super::history::{REASON_GIVEN_BACK_LATE, REASON_NO_VERDICT, append, of_open};
+use super::claim::LEAD;
+use super::history::{REASON_NO_VERDICT, append, of_open};
 use super::recovery::is_forgotten;
 use super::state::{Clock, Effect, Ending, JobState, Key, LockState};
-use crate::names::JobName;
-use crate::store::{Finish, FinishReply, Outcome};
+use super::waiting;
+use crate::names::{JobName, Token};
+use crate::store::{Finish, FinishReply, LockRef, Outcome, Record};
 
 /// Writes verdict and record, closes the run, then releases by token.
 ///
@@ -21,17 +23,20 @@ pub fn finish(
         Some(Ending::Interrupted) | None => (),
     }
     let mut effects = Vec::new();
+    if let Some(to) = moved(lock, job.as_ref(), finish) {
+        free(lock, finish, &mut effects);
+        return (FinishReply::Moved { to }, effects);
+    }
     if let Some(record) = &finish.record {
         effects.push(Effect::Append {
             record: Box::new(record.clone()),
             keep: Some(finish.keep),
             follows: job.as_ref().map(|job| job.last),
+            // Of runs without a lock so many may overlap that the oldest tokens are forgotten.
+            replaces: !finish.lock.exclusive
+                || lock.ending(&finish.token) == Some(Ending::Interrupted),
         });
-        if let Some(scheduled_at) = record.scheduled_at {
-            let last = record.until.unwrap_or(scheduled_at);
-            let state = job.get_or_insert_with(|| JobState::starting_after(last));
-            state.last = state.last.max(last);
-        }
+        note_result(job, clock, (&finish.token, record));
     }
     let name = finish
         .job
@@ -44,34 +49,49 @@ pub fn finish(
     (reply, effects)
 }
 
+/// Where the request belongs if the ledger is a tombstone: the run may be open, or waiting to be
+/// repeated, under the lock that the job uses now. A run that was recorded as interrupted before
+/// the move has its record here.
+fn moved(lock: &LockState, job: Option<&JobState>, finish: &Finish) -> Option<LockRef> {
+    let job = job?;
+    let to = job.moved_from(&finish.lock)?;
+    let ended_here = lock.ending(&finish.token).is_some() && !job.carries(&finish.token);
+    (!ended_here).then(|| to.clone())
+}
+
+/// Moves the watermark over what a result decides, unless it lies in the store's future: what a
+/// host with a fast clock believed due is decided when it is due.
+fn note_result(job: &mut Option<JobState>, clock: Clock, (token, record): (&Token, &Record)) {
+    let range = record
+        .scheduled_at
+        .map(|from| (from, record.until.unwrap_or(from)));
+    if let Some((_, until)) = range.filter(|(_, until)| *until <= clock.utc().plus(LEAD)) {
+        let state = job.get_or_insert_with(|| JobState::starting_after(until));
+        state.last = state.last.max(until);
+    }
+    if let Some(state) = job {
+        waiting::settle_by_result(state, token, range);
+    }
+}
+
 /// Closes the open run if it is this token's. A verdict comes with the request, or is written
-/// here, or the occurrence is undecided again.
+/// here, or the occurrence waits again.
 fn close(name: &JobName, job: &mut JobState, clock: Clock, finish: &Finish) -> Option<Effect> {
     job.open_under(&finish.token)?;
-    let mut open = job.open.take()?;
+    let open = job.open.take()?;
     let scheduled_at = open.scheduled_at?;
     if finish.record.is_some() {
         return None;
     }
-    let keep = Some(finish.keep);
     if !finish.give_back {
         let why = (Outcome::Interrupted, REASON_NO_VERDICT);
-        return Some(append(of_open(name, &open, why, clock), keep));
+        return Some(append(of_open(name, &open, why, clock), Some(finish.keep)));
     }
-    if open.attempt > 1 {
-        open.attempt -= 1;
-        open.fence = 0;
-        job.open = Some(open);
-        return None;
+    // If the watermark was set back meanwhile, the occurrence is undecided: it does not wait.
+    if scheduled_at <= job.last {
+        job.put_back(waiting::given_back(&open, scheduled_at));
     }
-    if job.last == scheduled_at {
-        job.last = open.prev_last;
-        return None;
-    }
-    let why = (Outcome::Missed, REASON_GIVEN_BACK_LATE);
-    let mut record = of_open(name, &open, why, clock);
-    (record.started_at, record.fence, record.attempts) = (None, None, 0);
-    Some(append(record, keep))
+    None
 }
 
 /// Releases by token and remembers the answer.
@@ -83,9 +103,22 @@ fn release(
 ) -> FinishReply {
     let token = &finish.token;
     let exclusive = finish.lock.exclusive;
-    let granted = lock.is_granted_to(token);
-    let held = exclusive && lock.key_holds(token);
     let forgotten = is_forgotten(lock, clock);
+    let (granted, held) = free(lock, finish, effects);
+    let (reply, ending) = if held || forgotten || (granted && !exclusive) {
+        (FinishReply::Released, Ending::Released)
+    } else {
+        (FinishReply::Lost, Ending::Lost)
+    };
+    lock.remember(token, ending);
+    reply
+}
+
+/// Releases by token. Returns whether the state named the token, and whether the key held it.
+fn free(lock: &mut LockState, finish: &Finish, effects: &mut Vec<Effect>) -> (bool, bool) {
+    let token = &finish.token;
+    let granted = lock.is_granted_to(token);
+    let held = finish.lock.exclusive && lock.key_holds(token);
     if held {
         lock.key = Key::Absent;
     }
@@ -97,11 +130,5 @@ fn release(
     if held || granted {
         effects.push(Effect::Released);
     }
-    let (reply, ending) = if held || forgotten || (granted && !exclusive) {
-        (FinishReply::Released, Ending::Released)
-    } else {
-        (FinishReply::Lost, Ending::Lost)
-    };
-    lock.remember(token, ending);
-    reply
+    (granted, held)
 }

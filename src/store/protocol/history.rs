@@ -1,6 +1,6 @@
 //! The records that the protocol writes itself, and when two of them become one.
 
-use super::state::{Clock, Effect, LockState, Open, holder};
+use super::state::{Clock, Crashed, Effect, LockState, Open, Waiting, holder};
 use super::{Ending, JobState};
 use crate::names::{HostName, JobName, Token};
 use crate::store::{Drop, Kind, Outcome, Record};
@@ -11,13 +11,23 @@ pub const REASON_OVERLAP: &str = "overlap: the lock was held";
 /// Why an occurrence was missed.
 pub const REASON_TOO_LATE: &str = "its start deadline had passed";
 /// Why a run was interrupted.
-pub const REASON_INTERRUPTED: &str = "its lease ended without a word from its host";
+pub const REASON_INTERRUPTED: &str = "its lease expired before its host reported a result";
+/// Why a run of a job without a lock has a provisional record while it goes on.
+pub const REASON_BESIDE: &str = "another run of the job began before its host reported a result \
+                                 (scope: none); the result replaces this record";
 /// Why a run was interrupted that its host closed.
 pub const REASON_NO_VERDICT: &str = "its host closed it without a verdict";
-/// Why an occurrence was missed that was claimed and given back.
-pub const REASON_GIVEN_BACK_LATE: &str =
-    "its claim was given up after later occurrences were decided";
-
+/// Why an occurrence was skipped that waited.
+pub const REASON_SUPERSEDED: &str = "superseded: a newer occurrence took its place";
+/// Why an occurrence was skipped that found the queue full.
+pub const REASON_QUEUE_FULL: &str = "the queue was full";
+/// Why an occurrence was missed that was to be caught up.
+pub const REASON_NOT_NEWEST: &str = "a newer occurrence came due (catch_up: latest)";
+/// Why an occurrence was missed that was to be caught up and came too late even for that.
+pub const REASON_WINDOW_OVER: &str = "its catch_up_window had passed";
+/// Why a run was interrupted that was to be repeated.
+pub const REASON_NOT_RERUN: &str =
+    "its lease expired before its host reported a result; no rerun started in time";
 /// Why nobody knows what became of an occurrence.
 pub const REASON_UNKNOWN: &str = "due before the store lost data: nobody knows whether it ran";
 /// Why nobody knows how a run ended.
@@ -28,6 +38,7 @@ pub(super) fn append(record: Record, keep: Option<u32>) -> Effect {
         record: Box::new(record),
         keep,
         follows: None,
+        replaces: false,
     }
 }
 
@@ -37,6 +48,7 @@ pub(super) fn append_after(last: Timestamp, record: Record, keep: Option<u32>) -
         record: Box::new(record),
         keep,
         follows: Some(last),
+        replaces: false,
     }
 }
 
@@ -113,7 +125,41 @@ pub(super) fn of_open(
     }
 }
 
-/// Closes the open run of a job, whose lease is over, and remembers its token.
+/// The verdict of a run that was to be repeated.
+pub(super) fn of_crashed(
+    job: &JobName,
+    entry: &Waiting,
+    crashed: &Crashed,
+    reason: &str,
+    clock: Clock,
+) -> Record {
+    Record {
+        run_id: Some(crashed.run_id.clone()),
+        scheduled_at: Some(entry.scheduled_at),
+        started_at: Some(crashed.started_at),
+        host: HostName::parse(&crashed.host).ok(),
+        reason: Some(reason.to_owned()),
+        attempts: entry.attempts,
+        fence: Some(crashed.fence),
+        ..blank(job, crashed.kind, Outcome::Interrupted, clock)
+    }
+}
+
+/// The record of a watermark that was set back from `last`.
+pub(super) fn set_back(job: &JobName, last: Timestamp, token: &Token, clock: Clock) -> Record {
+    Record {
+        host: HostName::parse(&holder(token.as_str())).ok(),
+        reason: Some(format!(
+            "the ledger was ahead of the store's clock by {} s; the job continues from now",
+            last.since(clock.utc()).as_secs()
+        )),
+        ..blank(job, Kind::Schedule, Outcome::Unknown, clock)
+    }
+}
+
+/// Closes the open run of a job and remembers its token. Its lease is over; or the job takes no lock
+/// and another run begins: the ledger keeps the newest alone, and the record of the one before is
+/// provisional.
 pub(super) fn interrupt(
     job: (&JobName, &mut JobState),
     lock: &mut LockState,
@@ -125,11 +171,20 @@ pub(super) fn interrupt(
     if lock.ending(&open.token).is_none() {
         lock.remember(&open.token, Ending::Interrupted);
     }
-    // Given back: nothing ran under it.
-    (open.fence > 0).then(|| {
-        let why = (Outcome::Interrupted, REASON_INTERRUPTED);
-        append(of_open(name, &open, why, clock), keep)
-    })
+    let reason = if lock.remaining(&open.token, clock).is_zero() {
+        REASON_INTERRUPTED
+    } else {
+        REASON_BESIDE
+    };
+    let why = (Outcome::Interrupted, reason);
+    Some(append(of_open(name, &open, why, clock), keep))
+}
+
+/// Whether a record stands for a run only until its host reports a result: the run was called
+/// interrupted when its lease was over, or unknown when the store had lost data.
+pub fn is_provisional(record: &Record) -> bool {
+    let outcome = record.outcome;
+    record.run_id.is_some() && matches!(outcome, Outcome::Interrupted | Outcome::Unknown)
 }
 
 /// Makes one ranged record of two that follow each other with the same verdict, or `None`.

@@ -9,11 +9,12 @@
 //! ([`reassert`]). What was due before the loss and stands in no ledger is `unknown` for ever.
 //!
 //! Leases of one lock have one TTL, so a claim waits for its own TTL at least, and all claims wait
-//! for the longest that a job list has.
+//! for the longest that a job list has or had until lately ([`ListedTtls`]).
 
 use std::time::Duration;
 
 use super::history::{REASON_UNKNOWN_END, append, of_open};
+use super::listed::ListedTtls;
 use super::state::{Clock, Effect, Ending, JobState, Key, LockState, Open, holder};
 use crate::store::{Outcome, RenewReply, Renewal, RunTenure};
 use crate::time::Timestamp;
@@ -39,8 +40,8 @@ pub struct Marker {
     pub lost_at: Option<Timestamp>,
     /// Until then all claims wait, in milliseconds on [`Clock::lease`].
     pub until: u64,
-    /// The longest TTL that a job list has.
-    pub longest: Duration,
+    /// The longest TTLs of the job lists, and until when each matters, on [`Clock::lease`].
+    pub listed: ListedTtls,
 }
 
 /// What a store knows of its own past; the default is that of one that cannot lose its data.
@@ -53,6 +54,9 @@ pub struct Past {
     pub since: u64,
     /// Until then all claims wait, on [`Clock::lease`].
     pub until: u64,
+    /// For so long after the loss the claim at hand waits at least
+    /// ([`least_wait`](super::least_wait)).
+    pub least: Duration,
 }
 
 impl Marker {
@@ -63,7 +67,7 @@ impl Marker {
             since: clock.utc(),
             lost_at: None,
             until: 0,
-            longest: Duration::ZERO,
+            listed: ListedTtls::default(),
         }
     }
 
@@ -75,6 +79,7 @@ impl Marker {
                 .lost_at
                 .map_or(0, |at| u64::try_from(at.millis()).unwrap_or(0)),
             until: self.until,
+            least: Duration::ZERO,
         }
     }
 }
@@ -82,34 +87,33 @@ impl Marker {
 /// Compares the marker with the server that answers, and writes down a loss.
 ///
 /// `longest` is the longest TTL of the job list behind the request; zero when there is none.
+///
+/// At a loss all TTLs of the marker count, also those that have stopped to matter by now: the data
+/// may be a snapshot from long ago, and be used again since.
 pub fn notice(marker: &mut Option<Marker>, server: &str, clock: Clock, longest: Duration) -> Past {
-    let known = marker.as_ref().map_or(Duration::ZERO, |m| m.longest);
-    let longest = longest.max(known);
-    match marker {
-        Some(marker) if marker.server == server => {
-            if longest > known {
-                marker.longest = longest;
-                if let Some(lost_at) = marker.lost_at
-                    && marker.until > clock.lease
-                {
-                    marker.until = marker.until.max(end_of(lost_at, longest));
-                }
+    let now = clock.utc();
+    let longest = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
+    let mut kept = match marker.take() {
+        Some(kept) if kept.server == server => {
+            let until = match kept.lost_at {
+                Some(lost_at) if kept.until > clock.lease => kept.until.max(end(lost_at, longest)),
+                _ => kept.until,
+            };
+            Marker { until, ..kept }
+        }
+        kept => {
+            let (listed, until) = kept.map_or_else(Default::default, |it| (it.listed, it.until));
+            Marker {
+                server: server.to_owned(),
+                since: now,
+                lost_at: Some(now),
+                until: until.max(end(now, longest.max(listed.longest()))),
+                listed,
             }
-            marker.past()
         }
-        _ => {
-            let now = clock.utc();
-            marker
-                .insert(Marker {
-                    server: server.to_owned(),
-                    since: now,
-                    lost_at: Some(now),
-                    until: end_of(now, longest),
-                    longest,
-                })
-                .past()
-        }
-    }
+    };
+    kept.listed.note(clock.lease, longest);
+    marker.insert(kept).past()
 }
 
 /// Up to when what came due may have been granted before a loss that was noticed then.
@@ -117,8 +121,9 @@ pub fn horizon_of(lost_at: Timestamp) -> Timestamp {
     lost_at.plus(SUCCESSOR_SKEW)
 }
 
-fn end_of(lost_at: Timestamp, ttl: Duration) -> u64 {
-    u64::try_from(lost_at.plus(ttl).millis()).unwrap_or(0)
+fn end(lost_at: Timestamp, ttl: u64) -> u64 {
+    let lost_at = u64::try_from(lost_at.millis()).unwrap_or(0);
+    lost_at.saturating_add(ttl)
 }
 
 impl Past {
@@ -126,7 +131,7 @@ impl Past {
     /// that fences, which follow the clock, have passed those of a server that was ahead.
     pub fn recovering(&self, clock: Clock, ttl: Duration) -> Option<Duration> {
         self.horizon?;
-        let least = ttl.max(SUCCESSOR_SKEW);
+        let least = ttl.max(self.least).max(SUCCESSOR_SKEW);
         let own = self
             .since
             .saturating_add(u64::try_from(least.as_millis()).unwrap_or(u64::MAX));
@@ -145,10 +150,14 @@ impl Past {
         self.forgot(clock).unwrap_or(clock.utc())
     }
 
+    /// When the loss was noticed, however long ago.
+    pub(super) fn lost_at(&self) -> Option<Timestamp> {
+        self.horizon.map(|horizon| horizon.minus(SUCCESSOR_SKEW))
+    }
+
     /// The loss, while it is fresh.
     pub(super) fn forgot(&self, clock: Clock) -> Option<Timestamp> {
-        self.horizon
-            .map(|horizon| horizon.minus(SUCCESSOR_SKEW))
+        self.lost_at()
             .filter(|lost_at| clock.utc().since(*lost_at) < AFTERMATH)
     }
 }
@@ -158,7 +167,7 @@ impl Past {
 ///
 /// Of two leases of one lock that the data and a holder tell of, the one with the larger fence is
 /// the later, and the other had ended before.
-pub(super) fn reassert(
+pub fn reassert(
     lock: &mut LockState,
     job: &mut Option<JobState>,
     clock: Clock,
@@ -173,6 +182,8 @@ pub(super) fn reassert(
     let free = match &lock.key {
         _ if !renewal.lock.exclusive => true,
         Key::Absent => true,
+        // Renewed a moment ago on nodes that had forgotten it.
+        Key::Value { text, .. } if text == token.as_str() => true,
         // The data are from before ours was granted.
         Key::Value { text, .. } => {
             lock.token.as_ref().is_some_and(|t| t.as_str() == text) && earlier(lock)
@@ -210,17 +221,18 @@ fn reopen(
             return None;
         }
         // Its end was written down after what the data know.
-        if open.fence > 0 {
-            let why = (Outcome::Unknown, REASON_UNKNOWN_END);
-            record = Some(append(of_open(&run.job, open, why, clock), None));
-        }
+        let why = (Outcome::Unknown, REASON_UNKNOWN_END);
+        record = Some(append(of_open(&run.job, open, why, clock), None));
         let ended = open.token.clone();
         if lock.ending(&ended).is_none() {
             lock.remember(&ended, Ending::Interrupted);
         }
     }
-    let prev_last = state.last;
     state.last = state.last.max(scheduled_at.unwrap_or(state.last));
+    // Old data may still have it waiting.
+    state
+        .waiting
+        .retain(|entry| Some(entry.scheduled_at) != scheduled_at);
     state.open = Some(Open {
         scheduled_at,
         run_id: renewal.tenure.run_id.clone(),
@@ -230,7 +242,7 @@ fn reopen(
         fence: renewal.tenure.fence,
         started_at: run.started_at,
         host: holder(renewal.token.as_str()),
-        prev_last,
+        terms: run.terms,
     });
     record
 }

@@ -1,6 +1,6 @@
 //! Making jobs known, and reading what is known of them.
 
-use super::state::{Clock, JobState, Key, LockState, OTHER_TYPE, holder};
+use super::state::{Clock, JobState, Key, LockState, OTHER_TYPE, Waiting, holder};
 use crate::names::JobName;
 use crate::store::{JobReport, LockHolder, Registered, Registration};
 
@@ -22,16 +22,24 @@ pub fn register(
             decided_until: beginning,
             now,
             open: None,
+            head: None,
             recovering: recovering.unwrap_or_default(),
+            moved: false,
         };
     }
     let state = job.get_or_insert_with(|| JobState::starting_after(beginning));
-    state.note(&registration.fingerprint, beginning);
+    let moved = state.moved_from(&registration.lock).is_some();
+    if !moved {
+        state.note(&registration.fingerprint, beginning);
+    }
+    let open = state.open.as_ref().filter(|_| !moved);
     Registered {
         decided_until: state.base(&registration.fingerprint),
         now,
-        open: state.open.as_ref().map(|open| open.report(lock, clock)),
+        open: open.map(|open| open.report(lock, clock)),
+        head: state.head().filter(|_| !moved),
         recovering: recovering.unwrap_or_default(),
+        moved,
     }
 }
 
@@ -63,6 +71,9 @@ pub fn report(
         open: job
             .and_then(|job| job.open.as_ref())
             .map(|open| open.report(lock, clock)),
+        waiting: job
+            .map(|job| job.waiting.iter().map(Waiting::head).collect())
+            .unwrap_or_default(),
         holder,
         fence: lock.fence,
         fingerprints: job.map(|job| job.fingerprints.clone()).unwrap_or_default(),

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use super::history::interrupt;
 use super::state::{Clock, Effect, JobState, LockState};
+use super::waiting::await_rerun;
 use crate::store::Settle;
 
-/// Closes an open run whose lease is over, as `interrupted`. Answers whether it did.
+/// Closes an open run whose lease is over, as `interrupted`. Returns false if there is no such
+/// run any more, or if it waits to be run again.
 pub fn settle(
     lock: &mut LockState,
     job: &mut Option<JobState>,
@@ -16,6 +18,12 @@ pub fn settle(
     // Its holder may be about to say that it lives.
     if clock.past.recovering(clock, Duration::ZERO).is_some() {
         return (false, Vec::new());
+    }
+    if (job.as_ref()).is_some_and(|state| state.moved_from(&settle.lock).is_some()) {
+        return (false, Vec::new());
+    }
+    if let Some(state) = job.as_mut() {
+        await_rerun(state, lock, clock);
     }
     let Some((state, token)) = job.as_mut().and_then(|state| {
         let open = state.open.as_ref()?;

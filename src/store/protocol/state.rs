@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::recovery::Past;
 use crate::names::{HostName, RunId, Token};
-use crate::store::{Fingerprint, Kind, OpenRun, Record};
+use crate::store::{Fingerprint, Head, Kind, Lock, LockRef, OpenRun, Record, Terms};
 use crate::time::Timestamp;
 
 /// How many finished tokens a lock remembers.
@@ -39,6 +41,11 @@ impl Clock {
     pub(super) fn after(self, ttl: Duration) -> u64 {
         self.lease
             .saturating_add(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// How long ago `end` was, on [`Self::lease`].
+    pub(super) fn since(self, end: u64) -> Duration {
+        Duration::from_millis(self.lease.saturating_sub(end))
     }
 
     pub(super) fn until(self, end: u64) -> Duration {
@@ -95,18 +102,42 @@ pub struct LockState {
 }
 
 /// All that is kept of a job, its history apart.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+///
+/// The nodes of a Redlock keep it as JSON, so every field must survive a round trip through serde.
+/// A field that is added later needs `#[serde(default)]`, or the nodes' ledgers need a new version.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct JobState {
     /// The watermark: every occurrence up to it is decided.
     pub last: Timestamp,
     /// The run that was granted and has not ended.
     pub open: Option<Open>,
+    /// The occurrences that the ledger has accepted and that are still to run, in the order in
+    /// which they will. All of them lie at or before `last`.
+    #[serde(default)]
+    pub waiting: Vec<Waiting>,
     /// The schedules seen and when each first was, oldest first, at most [`FINGERPRINTS_KEPT`].
     pub fingerprints: Vec<(Fingerprint, Timestamp)>,
+    /// Which lock the job uses, if that ever changed.
+    #[serde(default)]
+    pub moved: Option<Moved>,
+}
+
+/// Which lock a job uses, kept in every ledger that the job had before.
+///
+/// If it is not the lock that the ledger lies under, the ledger is a tombstone: it keeps its data
+/// until the ledger under the other lock has begun with them, and refuses every claim.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Moved {
+    /// The move that wrote this. Later moves have greater numbers.
+    pub number: u64,
+    /// The move with whose data this ledger began; 0 if it began without a move.
+    pub since: u64,
+    /// The lock.
+    pub to: LockRef,
 }
 
 /// An open run.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Open {
     /// Its occurrence; `None` for a manual run.
     pub scheduled_at: Option<Timestamp>,
@@ -114,19 +145,65 @@ pub struct Open {
     pub run_id: RunId,
     /// The token it was granted under.
     pub token: Token,
-    /// 1, or more for a rerun.
+    /// The newest attempt, retries and reruns counted; starts at 1.
     pub attempt: u32,
     /// How it came to be.
     pub kind: Kind,
-    /// Its fencing token; 0 for a rerun that was given back: nothing ran under it, and what ran
-    /// before it has its record.
+    /// Its fencing token.
     pub fence: u64,
     /// The store's clock at the grant.
     pub started_at: Timestamp,
     /// The host that has it.
     pub host: String,
-    /// The watermark before the grant: where `last` returns when the claim is given back.
-    pub prev_last: Timestamp,
+    /// What its claim asked for.
+    pub terms: Terms,
+}
+
+/// An occurrence that waits: for the lock, for a host, or to be run again.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Waiting {
+    /// The occurrence.
+    pub scheduled_at: Timestamp,
+    /// How its run will be recorded.
+    pub kind: Kind,
+    /// When it is too late to start it.
+    pub deadline: Timestamp,
+    /// Whether a newer occurrence takes its place.
+    pub yields: bool,
+    /// The attempts that were made before.
+    pub attempts: u32,
+    /// The reruns that there were before.
+    pub reruns: u32,
+    /// The run that is to be repeated, while its end is not on record.
+    pub crashed: Option<Crashed>,
+}
+
+/// A run whose lease ended without a result, and which is to be repeated.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Crashed {
+    /// The run.
+    pub run_id: RunId,
+    /// The token it was granted under.
+    pub token: Token,
+    /// How it came to be.
+    pub kind: Kind,
+    /// Its fencing token.
+    pub fence: u64,
+    /// The store's clock at the grant.
+    pub started_at: Timestamp,
+    /// The host that had it.
+    pub host: String,
+}
+
+impl Waiting {
+    /// What a host needs to know to claim it.
+    pub fn head(&self) -> Head {
+        Head {
+            scheduled_at: self.scheduled_at,
+            kind: self.kind,
+            deadline: self.deadline,
+        }
+    }
 }
 
 /// What the store does besides keeping the new states.
@@ -141,6 +218,10 @@ pub enum Effect {
         /// The watermark that the recorded verdict moved: what says whether it follows the newest
         /// record without a gap. See [`merge`](super::merge).
         follows: Option<Timestamp>,
+        /// Whether a provisional record of the same run is removed, as
+        /// [`is_provisional`](super::is_provisional) says: its host has reported the result after
+        /// all.
+        replaces: bool,
     },
     /// Wakes those who wait for the lock.
     Released,
@@ -235,7 +316,7 @@ impl LockState {
                 }
             }
             // Evicted or deleted under its holder, who may not know yet.
-            Some(granted) if self.lease_end > clock.lease => Standing::Other {
+            Some(granted) if exclusive && self.lease_end > clock.lease => Standing::Other {
                 by: holder(granted.as_str()),
                 remaining: Some(clock.until(self.lease_end)),
             },
@@ -280,8 +361,22 @@ impl JobState {
         Self {
             last,
             open: None,
+            waiting: Vec::new(),
             fingerprints: Vec::new(),
+            moved: None,
         }
+    }
+
+    /// The lock that the job uses instead of `lock`, if this ledger is a tombstone.
+    pub fn moved_from(&self, lock: &Lock) -> Option<&LockRef> {
+        let moved = self.moved.as_ref()?;
+        (!moved.to.is(lock)).then_some(&moved.to)
+    }
+
+    /// Whether the data of this ledger include a run under `token` whose end is not on record.
+    pub(super) fn carries(&self, token: &Token) -> bool {
+        let crashed = |entry: &Waiting| entry.crashed.as_ref().is_some_and(|it| it.token == *token);
+        self.open_under(token).is_some() || self.waiting.iter().any(crashed)
     }
 
     /// Notes that a schedule exists, whose occurrences count from `beginning`; of more than three
@@ -313,12 +408,40 @@ impl JobState {
             .map_or(self.last, |(_, first)| self.last.max(*first))
     }
 
+    /// The first occurrence that waits.
+    pub fn head(&self) -> Option<Head> {
+        self.waiting.first().map(Waiting::head)
+    }
+
+    /// Puts a run that never started back into the waiting list: a repeated run to the front,
+    /// others in the order of their instants.
+    pub(crate) fn put_back(&mut self, entry: Waiting) {
+        let before = |other: &Waiting| {
+            other.kind == Kind::Rerun
+                || (entry.kind != Kind::Rerun && other.scheduled_at < entry.scheduled_at)
+        };
+        let place = self
+            .waiting
+            .iter()
+            .take_while(|other| before(other))
+            .count();
+        self.waiting.insert(place, entry);
+    }
+
     pub(super) fn open_under(&self, token: &Token) -> Option<&Open> {
         self.open.as_ref().filter(|open| open.token == *token)
     }
 }
 
 impl Open {
+    /// Whether the run is to be repeated now that its lease is over.
+    pub(crate) fn may_rerun(&self) -> bool {
+        let terms = &self.terms;
+        self.scheduled_at.is_some()
+            && terms.reruns < terms.max_reruns
+            && (terms.max_attempts == 0 || self.attempt < terms.max_attempts)
+    }
+
     pub(super) fn report(&self, lock: &LockState, clock: Clock) -> OpenRun {
         OpenRun {
             scheduled_at: self.scheduled_at,

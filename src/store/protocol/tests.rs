@@ -1,15 +1,19 @@
 //! Each rule, by name.
 
 mod loss;
+mod waiting;
 
 use std::time::Duration;
 
-use super::{Clock, Effect, JobState, Key, LockState, OTHER_TYPE, Past, holder, merge};
+use super::{
+    Clock, Effect, JobState, Key, LockState, OTHER_TYPE, Past, REASON_BESIDE, holder,
+    is_provisional, merge,
+};
 use crate::names::{HostName, JobName, LockName, RunId, Token};
 use crate::store::{
-    Claim, ClaimReply, Drop, Due, Fingerprint, Finish, FinishReply, GapAnswer, Kind, Lock, Outcome,
-    Overlap, Range, Record, Registered, Registration, RenewReply, Renewal, RunStatus, Settle,
-    Tenure, What,
+    Claim, ClaimReply, Drop, Due, Fingerprint, Finish, FinishReply, GapAnswer, Head, Kind, Late,
+    Lock, Outcome, Overlap, Range, Record, Registered, Registration, RenewReply, Renewal,
+    RunStatus, Settle, Tenure, What,
 };
 use crate::time::Timestamp;
 
@@ -69,10 +73,22 @@ impl World {
     pub(super) fn take_effects(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
-                Effect::Append { record, .. } => self.records.push(*record),
+                Effect::Append {
+                    record, replaces, ..
+                } => {
+                    if replaces {
+                        self.remove_provisional(&record);
+                    }
+                    self.records.push(*record);
+                }
                 Effect::Released => self.released += 1,
             }
         }
+    }
+
+    fn remove_provisional(&mut self, late: &Record) {
+        let provisional = |r: &Record| is_provisional(r) && r.run_id == late.run_id;
+        self.records.retain(|record| !provisional(record));
     }
 
     pub(super) fn register(&mut self, fingerprint: &str) -> Registered {
@@ -102,11 +118,18 @@ impl World {
             prev: None,
             fingerprint: Fingerprint("f1".to_owned()),
             gap: None,
+            late: Late::Miss,
             max_reruns: 0,
+            max_attempts: 0,
+            rerun_window: Duration::from_secs(60 * 5),
         }
     }
 
     fn occurrence(&self, token: &str, due: Due) -> Claim {
+        self.with_overlap(token, due, Overlap::Skip)
+    }
+
+    fn with_overlap(&self, token: &str, due: Due, overlap: Overlap) -> Claim {
         Claim {
             lock: self.name_of_lock(),
             token: token_of(token),
@@ -116,7 +139,7 @@ impl World {
                 job: job(),
                 kind: Kind::Schedule,
                 due,
-                overlap: Overlap::Skip,
+                overlap,
                 keep: 100,
             },
         }
@@ -149,7 +172,10 @@ impl World {
 
     fn succeeded(&self, token: &str, scheduled_at: Timestamp) -> Finish {
         Finish {
-            record: Some(record(Some(scheduled_at), Outcome::Succeeded)),
+            record: Some(Record {
+                run_id: Some(RunId::from_text(&format!("run-{token}"))),
+                ..record(Some(scheduled_at), Outcome::Succeeded)
+            }),
             ..self.ending(token)
         }
     }
@@ -366,14 +392,12 @@ fn an_unknown_job_starts_from_the_occurrence_before_the_claimed_one() {
     let prev = world.now().minus(Duration::from_secs(60));
     let due = Due {
         prev: Some(prev),
+        deadline: prev,
+        late: Late::Leave,
         ..world.due()
     };
-    world.send(&world.of_lock("x"));
-    let mut claim = world.occurrence("a", due);
-    if let What::Occurrence { overlap, .. } = &mut claim.what {
-        *overlap = Overlap::Wait;
-    }
-    assert!(matches!(world.send(&claim), ClaimReply::Held { .. }));
+    let claim = world.occurrence("a", due);
+    assert_eq!(world.send(&claim), ClaimReply::Stale);
     assert_eq!(
         world.last(),
         prev,
@@ -512,16 +536,24 @@ fn with_skip_a_held_lock_decides_the_occurrence_and_leaves_the_run_alone() {
 }
 
 #[test]
-fn with_wait_a_held_lock_decides_nothing() {
+fn with_wait_a_held_lock_puts_the_occurrence_into_the_waiting_list() {
     let mut world = World::registered();
     world.send(&world.of_lock("x"));
-    let before = world.last();
-    let mut claim = world.occurrence("b", world.due());
-    if let What::Occurrence { overlap, .. } = &mut claim.what {
-        *overlap = Overlap::Wait;
-    }
-    assert!(matches!(world.send(&claim), ClaimReply::Held { .. }));
-    assert_eq!((world.last(), world.records.len()), (before, 0));
+    let due = world.due();
+    let claim = world.with_overlap("b", due.clone(), Overlap::Wait);
+    let head = Head {
+        scheduled_at: due.scheduled_at,
+        kind: Kind::Queue,
+        deadline: due.deadline,
+    };
+    let waits = ClaimReply::Waits {
+        head,
+        entered: true,
+        by: Some("host-x".to_owned()),
+        remaining: Some(TTL),
+    };
+    assert_eq!(world.send(&claim), waits);
+    assert_eq!((world.last(), world.records.len()), (due.scheduled_at, 0));
 }
 
 #[test]
@@ -637,14 +669,23 @@ fn a_rerun_waits_for_a_held_lock_and_is_not_skipped() {
     world.send(&world.occurrence("a", due.clone()));
     world.pass(30_000);
     world.send(&world.of_lock("x"));
-    let before = world.job.clone();
+    let at = due.scheduled_at;
     let reply = world.send(&world.occurrence("b", due));
-    assert!(matches!(reply, ClaimReply::Held { .. }));
-    assert_eq!((world.job.clone(), world.records.len()), (before, 0));
+    let ClaimReply::Waits {
+        head,
+        entered: true,
+        by: Some(by),
+        ..
+    } = reply
+    else {
+        panic!("{reply:?}");
+    };
+    assert_eq!((head.scheduled_at, head.kind), (at, Kind::Rerun));
+    assert_eq!((by.as_str(), world.records.len()), ("host-x", 0));
 }
 
 #[test]
-fn a_late_copy_of_an_interrupted_claim_is_not_granted_and_its_finish_adds_its_record() {
+fn a_late_copy_of_an_interrupted_claim_is_not_granted_and_its_finish_replaces_its_record() {
     let mut world = World::registered();
     let due = Due {
         max_reruns: 3,
@@ -659,7 +700,7 @@ fn a_late_copy_of_an_interrupted_claim_is_not_granted_and_its_finish_adds_its_re
     let finish = world.succeeded("a", due.scheduled_at);
     assert_eq!(world.finish_with(&finish), FinishReply::Lost);
     assert_eq!(world.finish_with(&finish), FinishReply::Lost);
-    assert_eq!(world.outcomes(), [Outcome::Interrupted, Outcome::Succeeded]);
+    assert_eq!(world.outcomes(), [Outcome::Succeeded]);
     assert!(
         world.job.and_then(|job| job.open).is_some(),
         "b's run is b's"
@@ -699,27 +740,26 @@ fn a_run_under_a_living_lease_is_not_settled() {
 fn what_is_given_back_may_be_taken_by_another() {
     let mut world = World::registered();
     let due = world.due();
-    let before = world.last();
     world.send(&world.occurrence("a", due.clone()));
     assert_eq!(world.give_back("a"), FinishReply::Released);
-    assert_eq!(world.last(), before);
+    assert_eq!(world.last(), due.scheduled_at);
     assert_eq!(world.give_back("a"), FinishReply::Released);
     assert_eq!(attempt(&world.send(&world.occurrence("b", due))), 1);
     assert!(world.records.is_empty());
 }
 
 #[test]
-fn what_is_given_back_after_later_ones_were_decided_is_missed() {
+fn what_is_given_back_after_later_ones_were_decided_waits_again() {
     let mut world = World::registered();
-    let at = world.now();
-    world.send(&world.occurrence("a", world.due()));
+    let due = world.due();
+    world.send(&world.occurrence("a", due.clone()));
     world.pass(1000);
     world.send(&world.occurrence("b", world.due()));
     let last = world.last();
     world.give_back("a");
     assert_eq!(world.last(), last);
-    assert_eq!(world.outcomes(), [Outcome::Skipped, Outcome::Missed]);
-    assert_eq!(world.records[1].scheduled_at, Some(at));
+    assert_eq!(attempt(&world.send(&world.occurrence("c", due))), 1);
+    assert_eq!(world.outcomes(), [Outcome::Skipped]);
 }
 
 #[test]
@@ -769,7 +809,7 @@ fn a_finish_without_the_lock_touches_neither_lock_nor_run_of_another() {
     let finish = world.succeeded("a", at);
     assert_eq!(world.finish_with(&finish), FinishReply::Lost);
     assert_eq!((world.lock.key.clone(), world.job.clone()), (lock, job));
-    assert_eq!(world.outcomes(), [Outcome::Interrupted, Outcome::Succeeded]);
+    assert_eq!(world.outcomes(), [Outcome::Succeeded], "not interrupted");
     assert_eq!(world.renew("b"), RenewReply::Renewed);
 }
 
@@ -807,19 +847,29 @@ fn a_manual_run_never_moves_the_watermark() {
 }
 
 #[test]
-fn without_exclusion_no_key_is_written_and_runs_of_one_host_still_do_not_overlap() {
+fn without_exclusion_no_key_is_written_and_runs_overlap_each_with_one_verdict() {
     let mut world = World::registered();
     world.exclusive = false;
-    world.send(&world.occurrence("a", world.due()));
+    attempt(&world.send(&world.occurrence("a", world.due())));
     assert_eq!(world.lock.key, Key::Absent);
     world.pass(20_000);
     assert_eq!(world.renew("a"), RenewReply::Renewed);
-    world.pass(20_000);
-    let reply = world.send(&world.occurrence("b", world.due()));
-    assert!(matches!(reply, ClaimReply::Held { .. }));
-    let finish = world.ending("a");
-    assert_eq!(world.finish_with(&finish), FinishReply::Released);
-    assert_eq!(world.renew("a"), RenewReply::Absent);
+    let next = Due {
+        scheduled_at: world.due().scheduled_at.plus(Duration::from_secs(1)),
+        ..world.due()
+    };
+    world.pass(1_000);
+    assert_eq!(attempt(&world.send(&world.occurrence("b", next))), 1);
+    // The first run goes on; if its host dies now, this is its verdict.
+    assert_eq!(world.records.len(), 1);
+    assert_eq!(world.records[0].outcome, Outcome::Interrupted);
+    assert_eq!(world.records[0].reason.as_deref(), Some(REASON_BESIDE));
+    let finish = Finish {
+        record: Some(record(None, Outcome::Succeeded)),
+        ..world.ending("a")
+    };
+    assert_eq!(world.finish_with(&finish), FinishReply::Lost);
+    assert_eq!(world.renew("b"), RenewReply::Renewed);
 }
 
 #[test]

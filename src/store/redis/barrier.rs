@@ -57,7 +57,7 @@ struct Group {
 impl Barrier {
     /// A barrier for what is written by way of `main`, if the settings want one.
     pub(super) async fn beside(
-        main: &mut MultiplexedConnection,
+        main: &MultiplexedConnection,
         settings: &RedisSettings,
         part: Part,
     ) -> Result<Option<Arc<Self>>, Failure> {
@@ -66,10 +66,10 @@ impl Barrier {
         }
         // Its end is noticed when it is used.
         let (pushes, _) = unbounded_channel();
-        let mut connection = connect(settings, part, pushes).await?;
+        let connection = connect(settings, part, pushes).await?;
         let shown = settings.shown();
         let ours = run_id(&shown, main).await?;
-        if run_id(&shown, &mut connection).await? != ours {
+        if run_id(&shown, &connection).await? != ours {
             return Err(Failure::unreachable(format!(
                 "{shown} leads to several servers, one of which took the place of the other"
             )));
@@ -166,7 +166,7 @@ impl Barrier {
         let failure = Failure::of(&self.shown, error);
         // A master that became a replica meanwhile.
         if failure.text().contains("WAIT cannot be used") {
-            return Failure::unreachable(failure.text().to_owned());
+            return Failure::unreachable(failure.detail().clone());
         }
         failure
     }
@@ -177,14 +177,21 @@ impl Barrier {
     }
 }
 
-/// Which server process answers on a connection.
-async fn run_id(shown: &str, connection: &mut MultiplexedConnection) -> Result<String, Failure> {
-    let info: String = redis::cmd("INFO")
-        .arg("server")
-        .query_async(connection)
-        .await
-        .map_err(|e| Failure::of(shown, &e))?;
+/// The `run_id` that the section `server` of `INFO` names.
+pub(super) fn run_id_in(shown: &str, info: &str) -> Result<String, Failure> {
     let id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
     id.map(|id| id.trim().to_owned())
         .ok_or_else(|| Failure::corrupt(format!("{shown}: INFO names no run_id")))
+}
+
+/// Which server process answers on a connection.
+async fn run_id(shown: &str, connection: &MultiplexedConnection) -> Result<String, Failure> {
+    let mut connection = connection.clone();
+    connection.set_response_timeout(RESPONSE_TIMEOUT);
+    let info: String = redis::cmd("INFO")
+        .arg("server")
+        .query_async(&mut connection)
+        .await
+        .map_err(|e| Failure::of(shown, &e))?;
+    run_id_in(shown, &info)
 }

@@ -7,15 +7,20 @@ use redis::Value;
 use super::failure::Failure;
 use super::keys::{self, LockKeys};
 use super::link::Call;
-use super::record::word;
+use super::record::{from_word, word};
 use super::reply::Items;
 use crate::names::{Prefix, RunId};
+use crate::store::protocol::{counted, least_wait};
 use crate::store::request::What;
-use crate::store::{Claim, ClaimReply, Due, Overlap, RunStatus};
+use crate::store::{Claim, ClaimReply, Drop, Due, Head, Late, Overlap, RunStatus};
 use crate::time::Timestamp;
 
-/// `longest` is the longest TTL of the job list behind the claim; zero without one.
+/// `longest` is the longest TTL of the job list behind the claim; zero without one. That of the
+/// claim itself counts too.
 pub(super) fn call(prefix: &Prefix, claim: &Claim, longest: Duration) -> Call {
+    let has_job = claim.what.job().is_some();
+    let least = least_wait(has_job, longest);
+    let longest = longest.max(counted(claim.ttl, has_job));
     let keys = LockKeys::of(prefix, &claim.lock);
     let mut call = Call::default();
     call.key(&keys.lock)
@@ -27,7 +32,9 @@ pub(super) fn call(prefix: &Prefix, claim: &Claim, longest: Duration) -> Call {
         .arg(&claim.run_id);
     match &claim.what {
         What::Lock => {
-            call.arg("lock").arg(&longest.as_millis());
+            call.arg("lock")
+                .arg(&longest.as_millis())
+                .arg(&least.as_millis());
         }
         What::Manual { job } => {
             call.key(keys.job(job)).key(keys.runs(job));
@@ -47,6 +54,20 @@ pub(super) fn call(prefix: &Prefix, claim: &Claim, longest: Duration) -> Call {
                 .arg(&word(kind));
             occurrence(&mut call, due, *overlap, *keep);
         }
+        What::Drops {
+            job,
+            fingerprint,
+            answer,
+            keep,
+        } => {
+            call.key(keys.job(job)).key(keys.runs(job));
+            call.arg("drops")
+                .arg(&longest.as_millis())
+                .arg(&fingerprint.0)
+                .arg(keep)
+                .arg(&answer.if_last.millis());
+            ranges(&mut call, &answer.drop);
+        }
     }
     call
 }
@@ -58,13 +79,29 @@ fn occurrence(call: &mut Call, due: &Due, overlap: Overlap, keep: u32) {
         .arg(&optional(due.prev))
         .arg(&due.fingerprint.0)
         .arg(&match overlap {
-            Overlap::Skip => "skip",
-            Overlap::Wait => "wait",
-        })
+            Overlap::Skip => "skip".to_owned(),
+            Overlap::Wait => "wait".to_owned(),
+            Overlap::Queue { limit } => limit.to_string(),
+        });
+    let (late, newer) = match due.late {
+        Late::Miss => ("miss".to_owned(), None),
+        Late::Leave => ("leave".to_owned(), None),
+        Late::CatchUp { until, newer } => (until.millis().to_string(), newer),
+    };
+    call.arg(&late)
+        .arg(&optional(newer))
+        .arg(&due.rerun_window.as_millis())
         .arg(&due.max_reruns)
+        .arg(&due.max_attempts)
         .arg(&keep)
         .arg(&optional(due.gap.as_ref().map(|gap| gap.if_last)));
-    for drop in due.gap.iter().flat_map(|gap| &gap.drop) {
+    if let Some(gap) = &due.gap {
+        ranges(call, &gap.drop);
+    }
+}
+
+fn ranges(call: &mut Call, drops: &[Drop]) {
+    for drop in drops {
         call.arg(&drop.range.from.millis())
             .arg(&drop.range.until.millis())
             .arg(&drop.range.count)
@@ -73,7 +110,7 @@ fn occurrence(call: &mut Call, due: &Due, overlap: Overlap, keep: u32) {
     }
 }
 
-pub(super) fn read(value: Value) -> Result<ClaimReply, Failure> {
+pub(super) fn read(prefix: &Prefix, value: Value) -> Result<ClaimReply, Failure> {
     let mut items = Items::of(value)?;
     let tag = items.text()?;
     Ok(match tag.as_str() {
@@ -101,11 +138,30 @@ pub(super) fn read(value: Value) -> Result<ClaimReply, Failure> {
             horizon: items.optional_timestamp()?,
         },
         "too_late" => ClaimReply::TooLate,
+        "stale" => ClaimReply::Stale,
+        "dropped" => ClaimReply::Dropped,
+        "queue_full" => ClaimReply::QueueFull,
+        "ahead" => ClaimReply::Ahead {
+            by: items.duration()?,
+        },
+        "waits" => ClaimReply::Waits {
+            head: Head {
+                scheduled_at: items.timestamp()?,
+                kind: from_word(&items.text()?)?,
+                deadline: items.timestamp()?,
+            },
+            entered: items.integer()? == 1,
+            by: Some(items.text()?).filter(|by| !by.is_empty()),
+            remaining: items.optional_duration()?,
+        },
         "held" => ClaimReply::Held {
             by: items.text()?,
             remaining: items.optional_duration()?,
         },
         "finished" => ClaimReply::Finished,
+        "moved" => ClaimReply::Moved {
+            to: keys::lock_of(prefix, &items.text()?),
+        },
         other => {
             return Err(Failure::corrupt(format!(
                 "the answer to a claim is {other:?}"

@@ -13,8 +13,9 @@ use redis::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::exchange::within;
 use super::failure::Failure;
-use crate::store::RedisSettings;
+use crate::store::{ErrorDetail, RedisSettings};
 
 /// How long a connection may take to be made, name look-up, TLS and log-in included.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -83,15 +84,16 @@ fn explain(error: &RedisError) -> String {
 
 /// Connects within [`CONNECT_TIMEOUT`], logs in, and asks the server what it is.
 ///
-/// What the server says unasked, and that the connection ended, goes to `pushes`.
+/// What the server says unasked, and that the connection ended, goes to `pushes`. The connection
+/// has no response time-out of its own.
 pub(super) async fn connect(
     settings: &RedisSettings,
     part: Part,
     pushes: UnboundedSender<PushInfo>,
 ) -> Result<MultiplexedConnection, Failure> {
-    tokio::time::timeout(CONNECT_TIMEOUT, connect_unbounded(settings, part, pushes))
+    within(CONNECT_TIMEOUT, connect_unbounded(settings, part, pushes))
         .await
-        .unwrap_or_else(|_| {
+        .unwrap_or_else(|| {
             Err(Failure::unreachable(format!(
                 "no connection to {} within {CONNECT_TIMEOUT:?}",
                 settings.shown()
@@ -107,7 +109,7 @@ async fn connect_unbounded(
     let client = client(settings)?;
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
-        .set_response_timeout(Some(CONNECT_TIMEOUT))
+        .set_response_timeout(None)
         .set_push_sender(pushes);
     let mut connection = client
         .get_multiplexed_async_connection_with_config(&config)
@@ -126,10 +128,8 @@ pub(super) fn client(settings: &RedisSettings) -> Result<Client, Failure> {
     let mut info = connection_info(settings).map_err(Failure::refused)?;
     if let Some(path) = &settings.password_file {
         let password = std::fs::read_to_string(path).map_err(|e| {
-            Failure::refused(format!(
-                "the password file {} cannot be read: {e}",
-                path.display()
-            ))
+            let text = format!("the password file {} cannot be read: {e}", path.display());
+            Failure::refused(ErrorDetail::from(text).caused_by(e))
         })?;
         let redis = info
             .redis_settings()
@@ -145,17 +145,17 @@ pub(super) fn client(settings: &RedisSettings) -> Result<Client, Failure> {
     match &settings.ca_file {
         Some(path) if tls => {
             let pem = std::fs::read(path).map_err(|e| {
-                Failure::refused(format!(
-                    "the CA file {} cannot be read: {e}",
-                    path.display()
-                ))
+                let text = format!("the CA file {} cannot be read: {e}", path.display());
+                Failure::refused(ErrorDetail::from(text).caused_by(e))
             })?;
             let certificates = TlsCertificates {
                 client_tls: None,
                 root_cert: Some(pem),
             };
-            Client::build_with_tls(info, certificates)
-                .map_err(|e| Failure::refused(format!("the CA file {}: {e}", path.display())))
+            Client::build_with_tls(info, certificates).map_err(|e| {
+                let text = format!("the CA file {}: {e}", path.display());
+                Failure::refused(ErrorDetail::from(text).caused_by(e))
+            })
         }
         Some(_) => Err(Failure::refused(format!(
             "ca_file is for TLS only: write rediss:// instead of {shown}"
@@ -175,19 +175,18 @@ fn install_crypto() {
 
 pub(super) fn log_in_failure(settings: &RedisSettings, error: &RedisError) -> Failure {
     let shown = settings.shown();
-    match error.code() {
-        Some("WRONGPASS") => Failure::refused(format!(
-            "{shown} does not accept the user name and password"
-        )),
-        Some("NOAUTH") => Failure::refused(format!(
-            "{shown} wants a password: set password_file, or write it into the URL"
-        )),
-        _ if error.kind() == redis::ErrorKind::RESP3NotSupported => Failure::refused(format!(
+    let text = match error.code() {
+        Some("WRONGPASS") => format!("{shown} does not accept the user name and password"),
+        Some("NOAUTH") => {
+            format!("{shown} wants a password: set password_file, or write it into the URL")
+        }
+        _ if error.kind() == redis::ErrorKind::RESP3NotSupported => format!(
             "{shown} is too old: cronlatch needs Redis {}.{} or later, or Valkey",
             OLDEST.0, OLDEST.1
-        )),
-        _ => Failure::of(&shown, error),
-    }
+        ),
+        _ => return Failure::of(&shown, error),
+    };
+    Failure::refused(ErrorDetail::from(text).caused_by(error.clone()))
 }
 
 /// Whether a server that answers `HELLO` so can be the store.
@@ -235,7 +234,7 @@ fn judge(shown: &str, part: Part, hello: &Value) -> Result<(), Failure> {
         Some("replica" | "slave") if part == Part::Watched => Err(Failure::unreachable(format!(
             "{shown} is named as master, and is a replica: it is being replaced"
         ))),
-        Some("replica" | "slave") => Err(Failure::refused(format!(
+        Some("replica" | "slave") => Err(Failure::replica(format!(
             "{shown} is a read-only replica: name its master"
         ))),
         _ => Ok(()),

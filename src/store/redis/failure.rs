@@ -2,16 +2,31 @@
 
 use redis::{ErrorKind, RedisError};
 
-use crate::store::StoreError;
+use crate::store::{ErrorDetail, KeyFault, KeyFaultKind, StoreError};
 
 /// Why something failed. Unlike [`StoreError`] it can be handed to many who waited for one thing.
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
     kind: Kind,
-    text: String,
+    detail: ErrorDetail,
     rebuild: bool,
     demoted: bool,
+    unknown_script: bool,
     redirect: Option<Redirect>,
+    about: Option<About>,
+}
+
+/// What a failure is about.
+#[derive(Debug, Clone)]
+enum About {
+    /// A script named it by its place among its keys, counted from one.
+    Place(usize),
+    /// The server denied something; whether that was a key is not known yet.
+    Denied,
+    /// This one.
+    Key(KeyFault),
+    /// None: the server did what it was asked, and too few replicas acknowledged it.
+    Replicas,
 }
 
 /// Where a server of a Cluster sends us. It did not do what it was asked.
@@ -30,26 +45,35 @@ enum Kind {
     Unreachable,
     PartUnreachable,
     Refused,
+    Replica,
     Corrupt,
 }
 
 impl Failure {
-    pub(super) fn unreachable(text: String) -> Self {
+    pub(super) fn unreachable(detail: impl Into<ErrorDetail>) -> Self {
         Self {
             kind: Kind::Unreachable,
-            text,
+            detail: detail.into(),
             rebuild: true,
             demoted: false,
+            unknown_script: false,
             redirect: None,
+            about: None,
         }
     }
 
     /// The server answered; its replicas did not.
-    pub(super) fn short_of_replicas(text: String) -> Self {
+    pub(super) fn short_of_replicas(detail: impl Into<ErrorDetail>) -> Self {
         Self {
             rebuild: false,
-            ..Self::unreachable(text)
+            about: Some(About::Replicas),
+            ..Self::unreachable(detail)
         }
+    }
+
+    /// Whether the server did what it was asked, but too few replicas acknowledged it.
+    pub(super) fn is_short_of_replicas(&self) -> bool {
+        matches!(self.about, Some(About::Replicas))
     }
 
     /// The same, of a server that another one may have replaced: that one will answer.
@@ -60,23 +84,86 @@ impl Failure {
         }
     }
 
-    pub(super) fn refused(text: String) -> Self {
+    pub(super) fn refused(detail: impl Into<ErrorDetail>) -> Self {
         Self {
             kind: Kind::Refused,
-            text,
+            detail: detail.into(),
             rebuild: false,
             redirect: None,
             demoted: false,
+            unknown_script: false,
+            about: None,
         }
     }
 
-    pub(super) fn corrupt(text: String) -> Self {
+    /// The server is a replica where a master is wanted.
+    pub(super) fn replica(detail: impl Into<ErrorDetail>) -> Self {
+        Self {
+            kind: Kind::Replica,
+            ..Self::refused(detail)
+        }
+    }
+
+    pub(super) fn corrupt(detail: impl Into<ErrorDetail>) -> Self {
         Self {
             kind: Kind::Corrupt,
-            text,
+            detail: detail.into(),
             rebuild: false,
             redirect: None,
             demoted: false,
+            unknown_script: false,
+            about: None,
+        }
+    }
+
+    /// One key is at fault.
+    pub(super) fn of_key(fault: KeyFault) -> Self {
+        let failure = Self::corrupt(fault.to_string());
+        Self {
+            about: Some(About::Key(fault)),
+            ..failure
+        }
+    }
+
+    /// What this key holds cannot be read.
+    pub(super) fn damaged(key: &str, detail: impl Into<String>) -> Self {
+        Self::of_key(KeyFault {
+            key: key.to_owned(),
+            kind: KeyFaultKind::Damaged,
+            detail: detail.into(),
+        })
+    }
+
+    /// If an answer could not be read: it was made from what this key holds.
+    pub(super) fn attributed_to(self, key: &str) -> Self {
+        match (self.kind, &self.about) {
+            (Kind::Corrupt, None) => Self::damaged(key, self.text()),
+            _ => self,
+        }
+    }
+
+    /// Whether the server denied something, which may or may not have been a key.
+    pub(super) fn may_deny_a_key(&self) -> bool {
+        matches!(self.about, Some(About::Denied))
+    }
+
+    /// The user has no right to this key.
+    pub(super) fn denied(self, key: &str) -> Self {
+        Self::of_key(KeyFault {
+            key: key.to_owned(),
+            kind: KeyFaultKind::Forbidden,
+            detail: self.text().to_owned(),
+        })
+    }
+
+    /// Puts the key in place of its number, if a script named one.
+    pub(super) fn located(self, keys: &[String]) -> Self {
+        let Some(About::Place(place)) = self.about else {
+            return self;
+        };
+        match place.checked_sub(1).and_then(|at| keys.get(at)) {
+            Some(key) => Self::damaged(key, self.text()),
+            None => self,
         }
     }
 
@@ -88,39 +175,62 @@ impl Failure {
             (None, Some(detail)) => format!("{shown}: {error} ({detail})"),
             (None, None) => format!("{shown}: {error}"),
         };
+        let detail = |said: String| ErrorDetail::from(said).caused_by(error.clone());
         let denied = error.code() == Some("NOPERM")
             || said.contains("can't run this command")
             || said.contains("can't access at least one of the keys");
         if denied {
-            return Self::refused(format!(
+            let denied = format!(
                 "{said} (the rights that cronlatch needs are listed in docs/operations.md)"
-            ));
+            );
+            return Self {
+                about: (error.code() == Some("NOPERM")).then_some(About::Denied),
+                ..Self::refused(detail(denied))
+            };
+        }
+        if error.code() == Some("DAMAGED") {
+            let (place, what) = error
+                .detail()
+                .and_then(|detail| detail.split_once(' '))
+                .unwrap_or_default();
+            // Since version 7 the server adds where in the script it happened.
+            let what = what.rsplit_once(" script: ").map_or(what, |(what, _)| what);
+            return Self {
+                about: place.parse().ok().map(About::Place),
+                ..Self::corrupt(detail(what.to_owned()))
+            };
         }
         if let Some(redirect) = redirect(error) {
             return Self {
                 // The connection is sound.
                 rebuild: false,
                 redirect: Some(redirect),
-                ..Self::unreachable(said)
+                ..Self::unreachable(detail(said))
             };
         }
         match error.code() {
             // It will serve again by itself, or another server does under the same name.
             Some(
                 "LOADING" | "MASTERDOWN" | "BUSY" | "CLUSTERDOWN" | "NOREPLICAS" | "UNBLOCKED",
-            ) => Self::unreachable(said),
+            ) => Self::unreachable(detail(said)),
             // Demoted, or the password was changed: what a new connection finds may differ.
             Some(code @ ("READONLY" | "NOAUTH" | "WRONGPASS")) => Self {
                 rebuild: true,
                 demoted: code == "READONLY",
-                ..Self::refused(said)
+                ..Self::refused(detail(said))
             },
-            Some("CORRUPT" | "WRONGTYPE") => Self::corrupt(said),
-            Some(_) => Self::refused(said),
+            Some("NOSCRIPT") => Self {
+                unknown_script: true,
+                ..Self::refused(detail(said))
+            },
+            Some("CORRUPT" | "WRONGTYPE") => Self::corrupt(detail(said)),
+            Some(_) => Self::refused(detail(said)),
             None => match error.kind() {
-                ErrorKind::Io | ErrorKind::Parse | ErrorKind::Client => Self::unreachable(said),
-                ErrorKind::UnexpectedReturnType => Self::corrupt(said),
-                _ => Self::refused(said),
+                ErrorKind::Io | ErrorKind::Parse | ErrorKind::Client => {
+                    Self::unreachable(detail(said))
+                }
+                ErrorKind::UnexpectedReturnType => Self::corrupt(detail(said)),
+                _ => Self::refused(detail(said)),
             },
         }
     }
@@ -128,6 +238,11 @@ impl Failure {
     /// Whether the server says that it is a replica.
     pub(super) fn is_demotion(&self) -> bool {
         self.demoted
+    }
+
+    /// Whether the server does not know the script by its digest. It did nothing.
+    pub(super) fn is_unknown_script(&self) -> bool {
+        self.unknown_script
     }
 
     /// Whether the connection that said so must be given up.
@@ -157,7 +272,12 @@ impl Failure {
     }
 
     pub(super) fn text(&self) -> &str {
-        &self.text
+        &self.detail
+    }
+
+    /// The text, and the error behind it.
+    pub(super) fn detail(&self) -> &ErrorDetail {
+        &self.detail
     }
 }
 
@@ -174,11 +294,15 @@ fn redirect(error: &RedisError) -> Option<Redirect> {
 
 impl From<Failure> for StoreError {
     fn from(failure: Failure) -> Self {
+        if let Some(About::Key(fault)) = failure.about {
+            return Self::Key(fault);
+        }
         match failure.kind {
-            Kind::Unreachable => Self::Unreachable(failure.text),
-            Kind::PartUnreachable => Self::PartUnreachable(failure.text),
-            Kind::Refused => Self::Refused(failure.text),
-            Kind::Corrupt => Self::Corrupt(failure.text),
+            Kind::Unreachable => Self::Unreachable(failure.detail),
+            Kind::PartUnreachable => Self::PartUnreachable(failure.detail),
+            Kind::Refused => Self::Refused(failure.detail),
+            Kind::Replica => Self::Replica(failure.detail),
+            Kind::Corrupt => Self::Corrupt(failure.detail),
         }
     }
 }

@@ -12,11 +12,13 @@ use super::record::{pairs, word};
 use super::reply::{integer, text};
 use crate::lease::timing;
 use crate::names::Prefix;
-use crate::store::{Finish, FinishReply, RenewReply, Renewal, Settle};
+use crate::store::protocol::{longest_counted, terms_text};
+use crate::store::{Attempt, Finish, FinishReply, RenewReply, Renewal, Settle};
 
 pub(super) fn renew_call(prefix: &Prefix, renewals: &[Renewal]) -> Call {
     let mut call = Call::default();
     call.key(keys::store(prefix));
+    call.arg(&longest_counted(renewals).as_millis());
     for renewal in renewals {
         let keys = LockKeys::of(prefix, &renewal.lock);
         call.key(keys.lock).key(keys.state);
@@ -45,10 +47,11 @@ pub(super) fn reassert_call(prefix: &Prefix, renewals: &[&Renewal]) -> Call {
             call.arg(&word(run.kind))
                 .arg(&optional(run.scheduled_at))
                 .arg(&run.attempt)
-                .arg(&run.started_at.millis());
+                .arg(&run.started_at.millis())
+                .arg(&terms_text(&run.terms));
         } else {
             call.key(&keys.state).key(&keys.state);
-            call.arg("").arg("").arg("").arg("");
+            call.arg("").arg("").arg("").arg("").arg("");
         }
     }
     call
@@ -106,10 +109,13 @@ pub(super) fn finish_call(prefix: &Prefix, finish: &Finish) -> Call {
     call
 }
 
-pub(super) fn finish_read(value: Value) -> Result<FinishReply, Failure> {
+pub(super) fn finish_read(prefix: &Prefix, value: Value) -> Result<FinishReply, Failure> {
     match text(value)?.as_str() {
         "R" => Ok(FinishReply::Released),
         "L" => Ok(FinishReply::Lost),
+        moved if moved.starts_with('M') => Ok(FinishReply::Moved {
+            to: keys::lock_of(prefix, &moved[1..]),
+        }),
         other => Err(Failure::corrupt(format!(
             "the answer to a finish is {other:?}"
         ))),
@@ -132,4 +138,16 @@ pub(super) fn settle_call(prefix: &Prefix, settle: &Settle) -> Call {
 
 pub(super) fn settle_read(value: &Value) -> Result<bool, Failure> {
     integer(value).map(|done| done == 1)
+}
+
+pub(super) fn attempt_call(prefix: &Prefix, attempt: &Attempt) -> Call {
+    let keys = LockKeys::of(prefix, &attempt.lock);
+    let mut call = Call::default();
+    call.key(keys.job(&attempt.job)).key(&keys.lock);
+    call.arg(&attempt.token).arg(&attempt.attempt);
+    call
+}
+
+pub(super) fn attempt_read(value: &Value) -> Result<bool, Failure> {
+    Ok(integer(value)? == 1)
 }

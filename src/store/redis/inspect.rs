@@ -45,7 +45,7 @@ impl Inspector {
                 shown: settings.shown(),
             }),
             Ok(Err(error)) => Err(log_in_failure(settings, &error).into()),
-            Err(_) => Err(StoreError::Unreachable(format!(
+            Err(_) => Err(StoreError::unreachable(format!(
                 "no connection to {} within {CONNECT_TIMEOUT:?}",
                 settings.shown()
             ))),

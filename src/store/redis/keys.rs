@@ -5,8 +5,8 @@
 //! key; and because several keys may share a hash tag, its state carries the whole key in its name
 //! (`PREFIX:{TAG}:state:KEY`): different locks never share a state.
 
-use crate::names::{JobName, Prefix};
-use crate::store::{Lock, LockKey};
+use crate::names::{HostName, JobName, Prefix};
+use crate::store::{Lock, LockKey, LockRef};
 
 /// The keys of one lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +55,17 @@ impl LockKeys {
     }
 }
 
+/// The lock under a key: cronlatch's own, or else a raw one.
+pub(super) fn lock_of(prefix: &Prefix, key: &str) -> LockRef {
+    let own = key
+        .strip_prefix(&format!("{prefix}:{{"))
+        .and_then(|rest| rest.strip_suffix("}:lock"));
+    LockRef {
+        name: own.unwrap_or(key).to_owned(),
+        raw: own.is_none(),
+    }
+}
+
 /// Why a raw key cannot be a lock in a Cluster: the keys that go with it would lie elsewhere than
 /// it does itself, and no script could reach them all. `Ok` for all others.
 pub(crate) fn check_raw_in_cluster(key: &str) -> Result<(), String> {
@@ -85,9 +96,36 @@ pub(super) fn node(prefix: &Prefix) -> String {
     format!("{prefix}:node")
 }
 
+/// Whether every job depends on this key: a marker of the store, of a node, or of a slot.
+pub(super) fn is_marker(prefix: &Prefix, key: &str) -> bool {
+    let of_slot = || {
+        let tag = key
+            .strip_prefix(&format!("{prefix}:{{"))?
+            .strip_suffix("}:store")?;
+        Some(tag.bytes().all(|b| b.is_ascii_digit()))
+    };
+    key == store(prefix) || key == node(prefix) || of_slot().unwrap_or(false)
+}
+
 /// What the hosts say of themselves, and until when that holds.
 pub(super) fn hosts(prefix: &Prefix) -> String {
     format!("{prefix}:hosts")
+}
+
+/// The runs by hand that every daemon looks after.
+pub(super) fn manual(prefix: &Prefix) -> String {
+    format!("{prefix}:manual")
+}
+
+/// What the hosts say about a job: apart from its ledger, because the lock that the ledger lies
+/// under may change.
+pub(super) fn listing(prefix: &Prefix, job: &JobName) -> String {
+    format!("{prefix}:{{{job}}}:listing")
+}
+
+/// The jobs that a host lists.
+pub(super) fn listed_by(prefix: &Prefix, host: &HostName) -> String {
+    format!("{prefix}:listed:{host}")
 }
 
 /// The part of a key between its first `{` and the next `}`, if that is not empty; else all of it.
@@ -119,6 +157,19 @@ mod tests {
         assert_eq!(keys.released, "p:{db}:released");
         assert_eq!(keys.job(&job), "p:{db}:job:j");
         assert_eq!(keys.runs(&job), "p:{db}:runs:j");
+    }
+
+    #[test]
+    fn a_key_names_its_lock() {
+        let name = LockName::parse("db").expect("a name");
+        for lock in [
+            Lock::named(&name),
+            Lock::raw("db"),
+            Lock::raw("app:{x}:lock"),
+        ] {
+            let key = LockKeys::of(&prefix(), &lock).lock;
+            assert!(lock_of(&prefix(), &key).is(&lock), "{key}");
+        }
     }
 
     #[test]

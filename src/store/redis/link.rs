@@ -4,7 +4,9 @@
 //! become read-only. Here any such answer makes the connection a thing of the past: the next
 //! operation finds a new one or fails within its limit. At most one attempt to connect is under
 //! way, and all who need it wait for that one; nothing is queued for a server that is down, and
-//! no script is sent twice but after `NOSCRIPT`, which says that the first was not run.
+//! no script is sent twice but after `NOSCRIPT`, which says that the first was not run. How many
+//! requests are in flight, and when the server counts as silent, is the business of
+//! [`super::exchange`].
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -16,13 +18,19 @@ use tracing::{debug, info, warn};
 
 use super::barrier::{Barrier, Trace};
 use super::connect::{CONNECT_TIMEOUT, Part, connect};
+use super::exchange::{Exchange, NoReply, within};
 use super::failure::Failure;
+use super::keys;
 use super::script::Script;
 use super::sentinel::Sentinels;
+use super::teach::Taught;
 use crate::store::{RedisSettings, SentinelSettings};
 
-/// How long a server may take to answer an operation.
+/// How long a server may be silent while it is asked something.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// On how many connections in turn a request waits to be sent.
+const CONNECTIONS: usize = 2;
 
 /// How often the Sentinels are asked whether the master is still the same.
 const LOOK_AT_MASTER: Duration = Duration::from_secs(1);
@@ -53,6 +61,7 @@ pub(super) struct Link {
     /// Who says where the server is; without them it is where the settings say.
     sentinels: Option<Arc<Sentinels>>,
     shown: String,
+    taught: Taught,
     state: Mutex<State>,
 }
 
@@ -71,6 +80,7 @@ struct State {
 #[derive(Debug, Clone)]
 struct Live {
     connection: MultiplexedConnection,
+    exchange: Exchange,
     /// What a claim or a renewal passes when replicas are to know of it.
     barrier: Option<Arc<Barrier>>,
     generation: u64,
@@ -85,6 +95,11 @@ pub(super) struct Way {
 }
 
 impl Way {
+    /// The URL of the server, without password.
+    pub(super) fn server(&self) -> String {
+        self.link.settings().shown()
+    }
+
     /// Waits until as many replicas as configured know what was answered this way.
     pub(super) async fn replicated(
         &self,
@@ -116,6 +131,7 @@ impl Link {
             part,
             sentinels: None,
             shown: settings.shown(),
+            taught: Taught::default(),
             state: Mutex::new(State::default()),
         })
     }
@@ -127,6 +143,7 @@ impl Link {
             part: Part::Watched,
             shown: format!("the master {}", settings.master),
             sentinels: Some(sentinels),
+            taught: Taught::default(),
             state: Mutex::new(State::default()),
         })
     }
@@ -154,20 +171,119 @@ impl Link {
         call: &Call,
         limit: Duration,
     ) -> Result<(Value, Way), Failure> {
-        let mut live = self.connection(limit).await?;
-        live.connection.set_response_timeout(limit);
-        let mut answer = script
-            .by_digest(call)
-            .query_async(&mut live.connection)
-            .await;
-        if let Err(e) = &answer
-            && e.code() == Some("NOSCRIPT")
-        {
-            // After a restart or SCRIPT FLUSH. EVAL runs it and makes it known again.
-            answer = script.in_full(call).query_async(&mut live.connection).await;
+        let sent_before = self.taught.so_far(script.digest());
+        let answer = match self.ask(script.by_digest(call), limit).await {
+            // After a restart or SCRIPT FLUSH.
+            Err(failure) if failure.is_unknown_script() => {
+                self.teach(script, call, limit, sent_before).await
+            }
+            answer => answer,
+        };
+        match answer {
+            Err(failure) => Err(self.blamed(failure, &call.keys).await),
+            answer => answer,
         }
-        let value = self.judge(live.generation, answer)?;
-        Ok((value, self.way(live)))
+    }
+
+    /// Runs a script that the server did not know: the first of several callers sends its text
+    /// with `EVAL`, which makes the script known, and the others run it by digest afterwards.
+    async fn teach(
+        self: &Arc<Self>,
+        script: &Script,
+        call: &Call,
+        limit: Duration,
+        sent_before: Option<u64>,
+    ) -> Result<(Value, Way), Failure> {
+        let mut sent = self.taught.turn(script.digest()).await;
+        if sent_before != Some(*sent) {
+            drop(sent);
+            match self.ask(script.by_digest(call), limit).await {
+                // Forgotten again in between.
+                Err(failure) if failure.is_unknown_script() => {}
+                answer => return answer,
+            }
+            return self.ask(script.in_full(call), limit).await;
+        }
+        let answer = self.ask(script.in_full(call), limit).await;
+        // Also when it failed: those who wait then find out for themselves, and all at once.
+        *sent += 1;
+        answer
+    }
+
+    /// Sends one command and returns its reply, and the way by which it came.
+    async fn ask(self: &Arc<Self>, command: Cmd, limit: Duration) -> Result<(Value, Way), Failure> {
+        self.exchange(limit, move |mut connection| {
+            let command = command.clone();
+            async move { command.query_async(&mut connection).await }
+        })
+        .await
+    }
+
+    /// Sends a request on the connection. If that is given up before the request was sent, the
+    /// request goes to the next one.
+    async fn exchange<F>(
+        self: &Arc<Self>,
+        limit: Duration,
+        request: impl Fn(MultiplexedConnection) -> F,
+    ) -> Result<(Value, Way), Failure>
+    where
+        F: Future<Output = Result<Value, RedisError>> + Send + 'static,
+    {
+        for _ in 0..CONNECTIONS {
+            let live = self.connection(limit).await?;
+            let asked = request(live.connection.clone());
+            let answer = match live.exchange.ask(limit, asked).await {
+                Err(NoReply::NotSent) => continue,
+                Err(NoReply::Silence(limit)) => Err(self.silent(limit)),
+                Err(NoReply::Error(error)) => Err(Failure::of(&self.shown, &error)),
+                Ok(value) => Ok(value),
+            };
+            let value = self.judge(live.generation, answer)?;
+            return Ok((value, self.way(live)));
+        }
+        Err(self.no_connection(limit))
+    }
+
+    /// Finds out which key a failure is about, if it is about one.
+    ///
+    /// A server that denies a script its keys does not name the one that was meant: each is tried
+    /// with a script that does nothing. If the marker of the store is denied, or none is, the
+    /// failure concerns every job.
+    async fn blamed(self: &Arc<Self>, failure: Failure, keys: &[String]) -> Failure {
+        if !failure.may_deny_a_key() {
+            return failure.located(keys);
+        }
+        let mut denied = None;
+        for key in keys {
+            let mut probe = redis::cmd("EVAL");
+            probe.arg("return 1").arg(1).arg(key);
+            let answer = self.ask(probe, RESPONSE_TIMEOUT).await;
+            if answer.is_err_and(|failure| failure.may_deny_a_key()) {
+                if keys::is_marker(&self.settings.prefix, key) {
+                    return failure;
+                }
+                denied.get_or_insert(key);
+            }
+        }
+        match denied {
+            Some(key) => failure.denied(key),
+            None => failure,
+        }
+    }
+
+    /// Sends one command that reads this key.
+    pub(super) async fn send_on(
+        self: &Arc<Self>,
+        command: &Cmd,
+        key: &str,
+    ) -> Result<Value, Failure> {
+        match self.ask(command.clone(), RESPONSE_TIMEOUT).await {
+            Ok((value, _)) => Ok(value),
+            Err(failure) => {
+                let failure = self.blamed(failure, &[key.to_owned()]).await;
+                Err(failure.attributed_to(key))
+            }
+        }
     }
 
     fn way(self: &Arc<Self>, live: Live) -> Way {
@@ -190,11 +306,7 @@ impl Link {
         command: &Cmd,
         limit: Duration,
     ) -> Result<(Value, Way), Failure> {
-        let mut live = self.connection(limit).await?;
-        live.connection.set_response_timeout(limit);
-        let answer = command.query_async(&mut live.connection).await;
-        let value = self.judge(live.generation, answer)?;
-        Ok((value, self.way(live)))
+        self.ask(command.clone(), limit).await
     }
 
     /// As [`Self::send_by`] under `ASKING`, on the same connection and with nothing in between.
@@ -203,17 +315,16 @@ impl Link {
         command: Cmd,
         limit: Duration,
     ) -> Result<(Value, Way), Failure> {
-        let mut live = self.connection(limit).await?;
-        live.connection.set_response_timeout(limit);
-        let answer = redis::pipe()
-            .cmd("ASKING")
-            .ignore()
-            .add_command(command)
-            .query_async::<(Value,)>(&mut live.connection)
-            .await
-            .map(|(value,)| value);
-        let value = self.judge(live.generation, answer)?;
-        Ok((value, self.way(live)))
+        let mut commands = redis::pipe();
+        commands.cmd("ASKING").ignore().add_command(command);
+        self.exchange(limit, move |mut connection| {
+            let commands = commands.clone();
+            async move {
+                let answer = commands.query_async::<(Value,)>(&mut connection).await;
+                answer.map(|(value,)| value)
+            }
+        })
+        .await
     }
 
     /// Which connection of this link's is in use; another number means another connection.
@@ -221,14 +332,13 @@ impl Link {
         self.state().generations
     }
 
-    fn judge(&self, generation: u64, answer: Result<Value, RedisError>) -> Result<Value, Failure> {
+    fn judge(&self, generation: u64, answer: Result<Value, Failure>) -> Result<Value, Failure> {
         match answer {
             Ok(value) => {
                 self.say_up();
                 Ok(value)
             }
-            Err(e) => {
-                let mut failure = Failure::of(&self.shown, &e);
+            Err(mut failure) => {
                 if self.sentinels.is_some() && failure.is_demotion() {
                     failure = failure.of_replaced();
                 }
@@ -262,13 +372,20 @@ impl Link {
             }
         };
         let limit = limit.min(CONNECT_TIMEOUT * 2);
-        match tokio::time::timeout(limit, attempt.wait_for(Option::is_some)).await {
-            Ok(Ok(outcome)) => match &*outcome {
+        match within(limit, attempt.wait_for(Option::is_some)).await {
+            Some(Ok(outcome)) => match &*outcome {
                 Some(outcome) => outcome.clone(),
                 None => Err(self.no_connection(limit)),
             },
-            Ok(Err(_)) | Err(_) => Err(self.no_connection(limit)),
+            Some(Err(_)) | None => Err(self.no_connection(limit)),
         }
+    }
+
+    fn silent(&self, limit: Duration) -> Failure {
+        Failure::unreachable(format!(
+            "{} is silent: no reply to any request for {limit:?}",
+            self.shown
+        ))
     }
 
     fn no_connection(&self, limit: Duration) -> Failure {
@@ -289,6 +406,7 @@ impl Link {
                 server = Some(connected.server);
                 let live = Live {
                     connection: connected.connection,
+                    exchange: Exchange::new(),
                     barrier: connected.barrier,
                     generation: state.generations,
                 };
@@ -320,8 +438,8 @@ impl Link {
             Some(sentinels) => sentinels.master().await?,
             None => self.settings.clone(),
         };
-        let mut connection = connect(&server, self.part, pushes).await?;
-        let barrier = Barrier::beside(&mut connection, &server, self.part).await?;
+        let connection = connect(&server, self.part, pushes).await?;
+        let barrier = Barrier::beside(&connection, &server, self.part).await?;
         Ok(Connected {
             connection,
             barrier,
@@ -350,6 +468,7 @@ impl Link {
 
     /// A server that evicts forgets leases and ledgers: said once, and whenever it changes.
     async fn warn_of_eviction(&self, mut connection: MultiplexedConnection) {
+        connection.set_response_timeout(RESPONSE_TIMEOUT);
         let mut command = redis::cmd("INFO");
         command.arg("memory");
         // Without the right to ask there is nothing to say.
@@ -370,20 +489,16 @@ impl Link {
         if let Some(policy) = policy {
             warn!(
                 store = self.shown,
-                "maxmemory-policy is {policy}: the server may forget leases, and what has run; set it to \
-                 noeviction"
+                "maxmemory-policy is {policy}: the server may evict leases and ledgers; set it \
+                 to noeviction"
             );
         }
     }
 
     fn give_up(&self, generation: u64) {
         let mut state = self.state();
-        if state
-            .live
-            .as_ref()
-            .is_some_and(|live| live.generation == generation)
-        {
-            state.live = None;
+        if let Some(live) = state.live.take_if(|live| live.generation == generation) {
+            live.exchange.close();
         }
     }
 
@@ -403,9 +518,9 @@ impl Link {
             let what = self.part.called();
             if self.part == Part::InCluster {
                 // Nobody else says so: the others go on.
-                warn!(error = failure.text(), "{what} does not answer");
+                warn!(error = failure.text(), "{what} is unreachable");
             } else {
-                debug!(error = failure.text(), "{what} does not answer");
+                debug!(error = failure.text(), "{what} is unreachable");
             }
         }
     }
@@ -417,9 +532,9 @@ impl Link {
         let (what, seconds) = (self.part.called(), since.elapsed().as_secs_f64());
         let store = &self.shown;
         if self.part == Part::InCluster {
-            info!(store, "{what} answers again, after {seconds:.1} s");
+            info!(store, "{what} is reachable again after {seconds:.1} s");
         } else {
-            debug!(store, "{what} answers again, after {seconds:.1} s");
+            debug!(store, "{what} is reachable again after {seconds:.1} s");
         }
     }
 

@@ -4,7 +4,7 @@
 //! and when the server does not let us listen they ask every [`POLL`]; a message that is lost
 //! delays, and breaks nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -17,8 +17,9 @@ use tracing::warn;
 
 use super::connect::{Part, connect};
 use super::failure::Failure;
-use super::link::RESPONSE_TIMEOUT;
-use crate::store::RedisSettings;
+use super::link::{Call, RESPONSE_TIMEOUT};
+use crate::names::{JobName, Prefix};
+use crate::store::{RedisSettings, Returned, Seen};
 
 /// The longest anybody waits for a message.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -38,6 +39,26 @@ const IDLE: Duration = Duration::from_secs(60);
 
 /// How often the connection is tried, and idle channels are left.
 const TICK: Duration = Duration::from_secs(5);
+
+/// How many messages are kept for those who have not read them yet.
+const LATEST: usize = 64;
+
+/// The channel on which hosts name the jobs whose occurrences they return undecided.
+pub(super) fn returned_channel(prefix: &Prefix) -> String {
+    format!("{prefix}:returned")
+}
+
+/// Names a job on that channel.
+pub(super) fn returned_call(prefix: &Prefix, job: &JobName) -> Call {
+    let mut call = Call::default();
+    call.arg(&returned_channel(prefix)).arg(job.as_str());
+    call
+}
+
+/// On the channel of a lock, that there is a message says it all.
+fn says_what(channel: &str) -> bool {
+    channel.ends_with(":returned")
+}
 
 /// Where releases can be heard of: any of these servers will do.
 pub(super) trait Ears: Send + Sync + std::fmt::Debug {
@@ -71,8 +92,10 @@ struct Channels {
 
 #[derive(Debug)]
 struct Channel {
-    /// Counts the releases; its end is the end of the connection.
+    /// Counts the messages; its end is the end of the connection.
     releases: watch::Sender<u64>,
+    /// The last messages, where it matters what they say.
+    latest: VecDeque<String>,
     /// When it was subscribed, or last told of a release.
     eventful: Instant,
     used: Instant,
@@ -102,13 +125,84 @@ impl Listener {
                 if !self.told.swap(true, Ordering::Relaxed) {
                     warn!(
                         error = failure.text(),
-                        "releases cannot be heard of; asking every {POLL:?} instead"
+                        "cannot subscribe to lock releases; polling every {POLL:?} instead"
                     );
                 }
                 tokio::time::sleep(limit.min(POLL)).await;
             }
             Err(_) => {}
         }
+    }
+
+    /// Subscribes to a channel for as long as what this returns is kept: it changes with each
+    /// message, and ends with the connection.
+    pub(super) async fn messages(
+        self: &Arc<Self>,
+        channel: &str,
+    ) -> Result<watch::Receiver<u64>, Failure> {
+        loop {
+            if let Some((messages, _)) = self.enter(channel) {
+                return Ok(messages);
+            }
+            self.subscribe(channel).await?;
+        }
+    }
+
+    /// The servers that are listened to, in the order in which they are tried.
+    pub(super) fn servers(&self) -> (Vec<RedisSettings>, Part) {
+        self.ears.servers()
+    }
+
+    /// Waits until jobs are named on the channel of [`returned_channel`] since `seen`, at most
+    /// `limit`. Names any job when a message may have been missed.
+    pub(super) async fn returned(
+        self: &Arc<Self>,
+        channel: &str,
+        seen: &mut Seen,
+        limit: Duration,
+    ) -> Result<Returned, Failure> {
+        let is_empty = |news: &Option<(Returned, _)>| matches!(news, Some((Returned::Jobs(jobs), _)) if jobs.is_empty());
+        let mut news = self.since(channel, seen);
+        if is_empty(&news)
+            && let Some((_, mut releases)) = news
+        {
+            // Its end is the end of the connection: then the channel is gone.
+            let _ = tokio::time::timeout(limit, releases.changed()).await;
+            news = self.since(channel, seen);
+        }
+        if let Some((returned, _)) = news {
+            return Ok(returned);
+        }
+        let subscribed = tokio::time::timeout(limit, self.subscribe(channel)).await;
+        subscribed.unwrap_or_else(|_| {
+            let text = "the subscription was not confirmed in time";
+            Err(Failure::unreachable(text.to_owned()))
+        })?;
+        Ok(self
+            .since(channel, seen)
+            .map_or(Returned::Any, |(returned, _)| returned))
+    }
+
+    /// What came since `seen`, which is moved on; `None` when the channel is not subscribed.
+    fn since(&self, channel: &str, seen: &mut Seen) -> Option<(Returned, watch::Receiver<u64>)> {
+        let mut channels = self.channels();
+        let generation = channels.generation;
+        let known = channels.known.get_mut(channel)?;
+        known.used = Instant::now();
+        let releases = known.releases.subscribe();
+        let count = *releases.borrow();
+        let before = std::mem::replace(seen, Seen::at(generation, count));
+        let new = before
+            .new_until(seen)
+            .and_then(|new| usize::try_from(new).ok());
+        let returned = match new.filter(|new| *new <= known.latest.len()) {
+            Some(new) => {
+                let jobs = known.latest.iter().take(new);
+                Returned::Jobs(jobs.filter_map(|job| job.parse().ok()).collect())
+            }
+            None => Returned::Any,
+        };
+        Some((returned, releases))
     }
 
     fn enter(&self, channel: &str) -> Option<(watch::Receiver<u64>, Duration)> {
@@ -142,6 +236,7 @@ impl Listener {
                 channel.to_owned(),
                 Channel {
                     releases,
+                    latest: VecDeque::new(),
                     eventful: now,
                     used: now,
                 },
@@ -196,6 +291,12 @@ impl Listener {
         let channel = String::from_utf8_lossy(&channel).into_owned();
         if let Some(known) = self.channels().known.get_mut(&channel) {
             known.eventful = Instant::now();
+            if let Some(Value::BulkString(message)) = data.next().filter(|_| says_what(&channel)) {
+                known.latest.truncate(LATEST - 1);
+                known
+                    .latest
+                    .push_front(String::from_utf8_lossy(&message).into_owned());
+            }
             known.releases.send_modify(|count| *count += 1);
         }
     }

@@ -8,18 +8,26 @@ mod barrier;
 mod claim;
 mod cluster;
 mod connect;
+mod exchange;
 mod failure;
 mod finish;
+mod forget;
 mod inspect;
 mod keys;
 mod link;
 mod listen;
+mod manual;
 pub(super) mod node;
+mod presence;
 mod reading;
 mod record;
+mod registry;
+mod relocate;
 mod reply;
 mod script;
 mod sentinel;
+mod teach;
+mod unacknowledged;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,12 +53,15 @@ use self::listen::Listener;
 use self::reply::{Items, integer, text};
 use self::script::{Script, Scripts};
 use self::sentinel::Sentinels;
+use self::unacknowledged::Shortage;
 use super::{
-    Claim, ClaimReply, Condition, Finish, FinishReply, HostInfo, HostReport, JobReport, Lock,
-    Record, RedisSettings, Registered, Registration, RenewReply, Renewal, SentinelSettings, Settle,
-    Store, StoreError,
+    Attempt, Beginning, Claim, ClaimReply, Condition, Entry, Finish, FinishReply, Forget,
+    Forgotten, History, HostInfo, HostReport, JobReport, Keeping, Ledger, Listing, Lock,
+    ManualNote, ManualRun, RedisSettings, Registered, Registration, RenewReply, Renewal, Replaced,
+    Replacement, Returned, Seen, SentinelSettings, Settle, Store, StoreError, StoreNodes,
+    relocate::follow,
 };
-use crate::names::{JobName, Prefix};
+use crate::names::{HostName, JobName, Prefix, RunId};
 use crate::time::Timestamp;
 
 /// How many leases, or jobs, one script takes: longer ones would hold everybody else up.
@@ -64,19 +75,21 @@ pub(super) struct RedisStore {
     scripts: Scripts,
     /// In milliseconds.
     longest: AtomicU64,
+    shortage: Shortage,
 }
 
 impl RedisStore {
     /// A store that connects when it is first asked.
     pub(super) fn new(settings: &RedisSettings) -> Result<Self, StoreError> {
         connection_info(settings).map_err(|e| {
-            StoreError::Refused(format!("{} is not a store URL: {e}", settings.shown()))
+            StoreError::refused(format!("{} is not a store URL: {e}", settings.shown()))
         })?;
         Ok(Self {
             link: Link::new(settings, Part::Alone),
             listener: Listener::new(settings.clone()),
             scripts: Scripts::new(),
             longest: AtomicU64::new(0),
+            shortage: Shortage::default(),
         })
     }
 
@@ -88,6 +101,7 @@ impl RedisStore {
             listener: Listener::new(sentinels),
             scripts: Scripts::new(),
             longest: AtomicU64::new(0),
+            shortage: Shortage::default(),
         }
     }
 
@@ -128,12 +142,35 @@ impl RedisStore {
                     tracing::warn!(
                         lock = renewal.lock.name,
                         run = %renewal.tenure.run_id,
-                        "the store has lost data, and this lease with it: taken back by its holder"
+                        "the store lost data, including this lease; the holder re-acquired it"
                     );
                 }
             }
         }
         Ok(replies.into_iter().flatten())
+    }
+
+    /// Whether a job may be forgotten; deletes nothing.
+    pub(super) async fn may_forget(&self, request: &Forget) -> Result<Forgotten, StoreError> {
+        self.forget_in(request, forget::Step::Look).await
+    }
+
+    async fn forget_in(
+        &self,
+        request: &Forget,
+        step: forget::Step,
+    ) -> Result<Forgotten, StoreError> {
+        let call = forget::call(self.prefix(), request, step);
+        let answer = self.run(&self.scripts.forget, &call).await?;
+        Ok(forget::read(answer)?)
+    }
+
+    /// Which server process this is: its `run_id`, which a restart changes.
+    pub(super) async fn server(&self) -> Result<String, StoreError> {
+        let mut info = ::redis::cmd("INFO");
+        info.arg("server");
+        let answer = text(self.link.send(&info).await?)?;
+        Ok(barrier::run_id_in(&self.link.settings().shown(), &answer)?)
     }
 
     /// How many keys begin with our prefix.
@@ -168,9 +205,18 @@ impl Store for RedisStore {
         let call = claim::call(self.prefix(), claim, self.longest());
         let script = &self.scripts.claim;
         let (answer, way) = self.link.run_by(script, &call, RESPONSE_TIMEOUT).await?;
-        let reply = claim::read(answer)?;
+        let reply = claim::read(self.prefix(), answer)?;
         if matches!(reply, ClaimReply::Granted { .. }) {
-            way.replicated(Trace::Message, RESPONSE_TIMEOUT).await?;
+            if let Err(failure) = way.replicated(Trace::Message, RESPONSE_TIMEOUT).await {
+                let Some((finish, waits)) = unacknowledged::give_back(claim, &failure) else {
+                    return Err(failure.into());
+                };
+                self.shortage.note(&way.server(), claim, &failure);
+                let call = finish::finish_call(self.prefix(), &finish);
+                self.run(&self.scripts.finish, &call).await?;
+                return Ok(waits);
+            }
+            self.shortage.over(|| way.server());
         }
         Ok(reply)
     }
@@ -188,7 +234,7 @@ impl Store for RedisStore {
             for reply in first {
                 let reply = reply
                     .or_else(|| second.next())
-                    .ok_or_else(|| StoreError::Corrupt("a renewal was not answered".to_owned()))?;
+                    .ok_or_else(|| StoreError::corrupt("a renewal was not answered".to_owned()))?;
                 replies.push(reply);
             }
         }
@@ -196,15 +242,24 @@ impl Store for RedisStore {
     }
 
     async fn finish(&self, finish: &Finish) -> Result<FinishReply, StoreError> {
-        let call = finish::finish_call(self.prefix(), finish);
-        let answer = self.run(&self.scripts.finish, &call).await?;
-        Ok(finish::finish_read(answer)?)
+        follow(finish, |finish| async move {
+            let call = finish::finish_call(self.prefix(), &finish);
+            let answer = self.run(&self.scripts.finish, &call).await?;
+            Ok(finish::finish_read(self.prefix(), answer)?)
+        })
+        .await
     }
 
     async fn settle(&self, settle: &Settle) -> Result<bool, StoreError> {
         let call = finish::settle_call(self.prefix(), settle);
         let answer = self.run(&self.scripts.settle, &call).await?;
         Ok(finish::settle_read(&answer)?)
+    }
+
+    async fn attempt(&self, attempt: &Attempt) -> Result<bool, StoreError> {
+        let call = finish::attempt_call(self.prefix(), attempt);
+        let answer = self.run(&self.scripts.attempt, &call).await?;
+        Ok(finish::attempt_read(&answer)?)
     }
 
     async fn register(&self, jobs: &[Registration]) -> Result<Vec<Registered>, StoreError> {
@@ -220,16 +275,115 @@ impl Store for RedisStore {
         Ok(all)
     }
 
-    async fn announce(&self, host: &HostInfo, valid_for: Duration) -> Result<(), StoreError> {
-        let call = reading::announce_call(self.prefix(), host, valid_for)?;
-        self.run(&self.scripts.announce, &call).await?;
+    async fn begin(&self, jobs: &[Beginning]) -> Result<Vec<bool>, StoreError> {
+        let mut all = Vec::with_capacity(jobs.len());
+        for batch in jobs.chunks(BATCH) {
+            let call = registry::begin_call(self.prefix(), batch);
+            let answer = self.run(&self.scripts.begin, &call).await?;
+            all.extend(registry::begin_read(answer)?);
+        }
+        Ok(all)
+    }
+
+    async fn listings(&self, jobs: &[JobName]) -> Result<Vec<Listing>, StoreError> {
+        let mut all = Vec::with_capacity(jobs.len());
+        for batch in jobs.chunks(BATCH) {
+            let call = registry::listings_call(self.prefix(), batch);
+            let answer = self.run(&self.scripts.listings, &call).await?;
+            all.extend(registry::listings_read(answer, batch)?);
+        }
+        Ok(all)
+    }
+
+    async fn enlist(
+        &self,
+        host: &HostName,
+        entries: &[(JobName, Entry)],
+    ) -> Result<(), StoreError> {
+        for batch in entries.chunks(BATCH) {
+            // In this order: a job that the host remembers but never entered is harmless.
+            let call = registry::listed_call(self.prefix(), host, batch);
+            self.run(&self.scripts.listed, &call).await?;
+            let call = registry::enlist_call(self.prefix(), host, batch);
+            registry::enlist_read(&self.run(&self.scripts.enlist, &call).await?)?;
+        }
         Ok(())
+    }
+
+    async fn keep(&self, jobs: &[Keeping]) -> Result<(), StoreError> {
+        for batch in jobs.chunks(BATCH) {
+            let call = registry::keep_call(self.prefix(), batch);
+            self.run(&self.scripts.keep, &call).await?;
+        }
+        Ok(())
+    }
+
+    async fn listed_by(&self, host: &HostName) -> Result<Vec<JobName>, StoreError> {
+        let call = registry::listed_call(self.prefix(), host, &[]);
+        Ok(registry::listed_read(
+            self.run(&self.scripts.listed, &call).await?,
+        )?)
+    }
+
+    async fn note_manual(&self, run: &ManualRun) -> Result<(), StoreError> {
+        let call = manual::note_call(self.prefix(), run);
+        self.run(&self.scripts.manual, &call).await?;
+        Ok(())
+    }
+
+    async fn manual_runs(&self) -> Result<Vec<ManualNote>, StoreError> {
+        let call = manual::list_call(self.prefix());
+        let answer = self.run(&self.scripts.manual, &call).await?;
+        Ok(manual::list_read(answer)?)
+    }
+
+    async fn forget_manual(&self, runs: &[RunId]) -> Result<(), StoreError> {
+        for batch in runs.chunks(BATCH) {
+            let call = manual::forget_call(self.prefix(), batch);
+            self.run(&self.scripts.manual, &call).await?;
+        }
+        Ok(())
+    }
+
+    async fn ledger(&self, job: &JobName, lock: &Lock) -> Result<Ledger, StoreError> {
+        let call = relocate::ledger_call(self.prefix(), job, lock);
+        let answer = self.run(&self.scripts.ledger, &call).await?;
+        Ok(relocate::ledger_read(self.prefix(), answer)?)
+    }
+
+    async fn replace(&self, replacement: &Replacement) -> Result<Replaced, StoreError> {
+        let call = relocate::replace_call(self.prefix(), replacement);
+        let script = &self.scripts.replace;
+        let (answer, way) = self.link.run_by(script, &call, RESPONSE_TIMEOUT).await?;
+        way.replicated(Trace::Message, RESPONSE_TIMEOUT).await?;
+        Ok(relocate::replace_read(answer)?)
+    }
+
+    async fn announce(&self, host: &HostInfo, valid_for: Duration) -> Result<(), StoreError> {
+        let call = reading::announce_call(self.prefix(), host, valid_for, self.longest())?;
+        let answer = self.run(&self.scripts.announce, &call).await?;
+        Ok(reading::announce_read(answer)?)
+    }
+
+    async fn nodes(&self) -> Result<Option<StoreNodes>, StoreError> {
+        Ok(Some(StoreNodes::one()))
     }
 
     async fn released(&self, lock: &Lock, limit: Duration) -> Result<(), StoreError> {
         let keys = LockKeys::of(self.prefix(), lock);
         self.listener.wait(&keys.released, limit).await;
         Ok(())
+    }
+
+    async fn tell_returned(&self, job: &JobName) -> Result<(), StoreError> {
+        let call = listen::returned_call(self.prefix(), job);
+        self.run(&self.scripts.returned, &call).await?;
+        Ok(())
+    }
+
+    async fn returned(&self, seen: &mut Seen, limit: Duration) -> Result<Returned, StoreError> {
+        let channel = listen::returned_channel(self.prefix());
+        Ok(self.listener.returned(&channel, seen, limit).await?)
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {
@@ -252,13 +406,14 @@ impl Store for RedisStore {
         job: &JobName,
         lock: &Lock,
         limit: usize,
-    ) -> Result<Vec<Record>, StoreError> {
+    ) -> Result<History, StoreError> {
         if limit == 0 {
-            return Ok(Vec::new());
+            return Ok(History::default());
         }
-        let command = reading::history_command(self.prefix(), job, lock, limit);
-        let answer = self.link.send(&command).await?;
-        Ok(reading::history_read(answer, job)?)
+        let runs = LockKeys::of(self.prefix(), lock).runs(job);
+        let command = reading::history_command(&runs, limit);
+        let answer = self.link.send_on(&command, &runs).await?;
+        Ok(reading::history_read(answer, job, &runs)?)
     }
 
     async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
@@ -273,6 +428,40 @@ impl Store for RedisStore {
         call.key(keys::store(self.prefix()));
         let answer = self.run(&self.scripts.condition, &call).await?;
         Ok(reading::condition_read(answer)?)
+    }
+
+    async fn forget(&self, request: &Forget) -> Result<Forgotten, StoreError> {
+        let forgotten = self.forget_in(request, forget::Step::Delete).await?;
+        if let Forgotten::Done { entries } = forgotten {
+            let call = registry::unlist_call(self.prefix(), &request.job);
+            let hosts = registry::unlist_read(self.run(&self.scripts.unlist, &call).await?)?;
+            for host in &hosts {
+                let call = registry::unlisted_call(self.prefix(), host, &request.job);
+                self.run(&self.scripts.listed, &call).await?;
+            }
+            let entries = entries + u64::from(!hosts.is_empty());
+            return Ok(Forgotten::Done { entries });
+        }
+        Ok(forgotten)
+    }
+
+    async fn attend(&self, host: &HostName) {
+        // The first request finds out who is master, if Sentinels name it.
+        while self.listener.servers().0.is_empty() && self.now().await.is_err() {
+            tokio::time::sleep(presence::RETRY).await;
+        }
+        let publish = |command| {
+            let link = Arc::clone(&self.link);
+            async move { link.send(&command).await }
+        };
+        presence::attend(&self.listener, self.prefix(), host, publish).await;
+    }
+
+    async fn daemons(&self) -> Result<Vec<String>, StoreError> {
+        // Also finds the master, if Sentinels name it.
+        self.now().await?;
+        let (servers, part) = self.listener.servers();
+        presence::daemons(&servers, part, self.prefix()).await
     }
 
     async fn init(&self) -> Result<Option<u64>, StoreError> {

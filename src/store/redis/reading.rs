@@ -11,11 +11,11 @@ use super::link::Call;
 use super::record;
 use super::reply::Items;
 use crate::names::{JobName, Prefix, RunId};
-use crate::store::protocol::holder;
+use crate::store::protocol::{Waiting, holder, waiting_of_text};
 use crate::store::word::Word;
 use crate::store::{
-    Condition, Fingerprint, HostInfo, HostReport, JobReport, Lock, LockHolder, OpenRun, Record,
-    Registered, Registration,
+    Condition, Fingerprint, Head, History, HostInfo, HostReport, JobReport, Lock, LockHolder,
+    OpenRun, Registered, Registration,
 };
 use crate::time::Timestamp;
 
@@ -36,13 +36,38 @@ pub(super) fn register_call(prefix: &Prefix, jobs: &[Registration]) -> Call {
 
 pub(super) fn register_read(value: Value) -> Result<Vec<Registered>, Failure> {
     each(value, |mut items| {
+        let (decided_until, now) = (items.timestamp()?, items.timestamp()?);
+        let recovering = items.duration()?;
+        let (head, moved) = head(&mut items)?;
         Ok(Registered {
-            decided_until: items.timestamp()?,
-            now: items.timestamp()?,
-            recovering: items.duration()?,
+            decided_until,
+            now,
+            recovering,
+            head,
             open: open_run(&mut items)?,
+            moved,
         })
     })
+}
+
+/// The head of the waiting list, and whether the ledger has moved instead.
+fn head(items: &mut Items) -> Result<(Option<Head>, bool), Failure> {
+    let scheduled_at = items.optional_timestamp()?;
+    let (kind, deadline) = (items.text()?, items.timestamp()?);
+    let head = |scheduled_at| {
+        Ok(Head {
+            scheduled_at,
+            kind: record::from_word(&kind)?,
+            deadline,
+        })
+    };
+    Ok((scheduled_at.map(head).transpose()?, kind == "moved"))
+}
+
+fn waiting(text: &str) -> Result<Vec<Head>, Failure> {
+    let entries = waiting_of_text(text)
+        .ok_or_else(|| Failure::corrupt(format!("a job's waiting list reads {text:?}")))?;
+    Ok(entries.iter().map(Waiting::head).collect())
 }
 
 pub(super) fn jobs_call(prefix: &Prefix, jobs: &[(JobName, Lock)]) -> Call {
@@ -67,6 +92,7 @@ pub(super) fn jobs_read(value: Value, jobs: &[(JobName, Lock)]) -> Result<Vec<Jo
             fence: items.unsigned()?,
             fingerprints: fingerprints(&items.text()?)?,
             holder: lock_holder(&mut items)?,
+            waiting: waiting(&items.text()?)?,
             open: open_run(&mut items)?,
         })
     })
@@ -123,26 +149,36 @@ pub(super) fn fingerprints(lines: &str) -> Result<Vec<(Fingerprint, Timestamp)>,
         .collect()
 }
 
-pub(super) fn history_command(prefix: &Prefix, job: &JobName, lock: &Lock, limit: usize) -> Cmd {
-    let runs = LockKeys::of(prefix, lock).runs(job);
+pub(super) fn history_command(runs: &str, limit: usize) -> Cmd {
     let mut command = redis::cmd("XREVRANGE");
-    command.arg(&runs).arg("+").arg("-").arg("COUNT").arg(limit);
+    command.arg(runs).arg("+").arg("-").arg("COUNT").arg(limit);
     command
 }
 
-pub(super) fn history_read(value: Value, job: &JobName) -> Result<Vec<Record>, Failure> {
+/// The history that `runs` holds, with the entries that cannot be read apart from the others.
+pub(super) fn history_read(value: Value, job: &JobName, runs: &str) -> Result<History, Failure> {
     let mut entries = Items::of(value)?;
-    let mut records = Vec::new();
+    let mut history = History::default();
     while !entries.is_empty() {
-        records.push(record::read(job, entries.next()?)?);
+        let entry = entries.next()?;
+        let id = record::id_of(&entry);
+        match record::read(job, entry) {
+            Ok(record) => history.records.push(record),
+            Err(failure) => {
+                let fault = record::unreadable(runs, &id, &failure);
+                history.unreadable.push(fault);
+            }
+        }
     }
-    Ok(records)
+    Ok(history)
 }
 
+/// `longest` is the longest TTL of the host's job list.
 pub(super) fn announce_call(
     prefix: &Prefix,
     info: &HostInfo,
     valid_for: Duration,
+    longest: Duration,
 ) -> Result<Call, Failure> {
     let json = serde_json::to_string(&Word::of(info))
         .map_err(|e| Failure::refused(format!("a host's word cannot be written: {e}")))?;
@@ -153,8 +189,25 @@ pub(super) fn announce_call(
     };
     let mut call = Call::default();
     call.key(keys::hosts(prefix)).key(keys::store(prefix));
-    call.arg(&info.host).arg(&valid_for).arg(&json);
+    call.arg(&info.host)
+        .arg(&valid_for)
+        .arg(&json)
+        .arg(&longest.as_millis());
     Ok(call)
+}
+
+/// Logs the entries of other hosts that an announcement removed because they cannot be read.
+pub(super) fn announce_read(value: Value) -> Result<(), Failure> {
+    each(value, |mut items| {
+        let (host, value) = (items.text()?, items.text()?);
+        tracing::warn!(
+            entry = ?host,
+            ?value,
+            "removed an unreadable entry from the announced hosts"
+        );
+        Ok(())
+    })
+    .map(drop)
 }
 
 pub(super) fn condition_read(value: Value) -> Result<Condition, Failure> {
@@ -167,15 +220,14 @@ pub(super) fn condition_read(value: Value) -> Result<Condition, Failure> {
 }
 
 pub(super) fn hosts_read(value: Value) -> Result<Vec<HostReport>, Failure> {
-    let mut hosts = each(value, |mut items| {
+    let hosts = each(value, |mut items| {
         let seen_at = items.timestamp()?;
-        let word: Word = serde_json::from_str(&items.text()?)
-            .map_err(|e| Failure::corrupt(format!("a host's word cannot be read: {e}")))?;
-        Ok(HostReport {
-            info: (word.into_info()).map_err(|e| Failure::corrupt(e.to_string()))?,
-            seen_at,
-        })
+        let word = serde_json::from_str::<Word>(&items.text()?).ok();
+        // One entry that cannot be read does not hide the others.
+        let info = word.and_then(|word| word.into_info().ok());
+        Ok(info.map(|info| HostReport { info, seen_at }))
     })?;
+    let mut hosts: Vec<HostReport> = hosts.into_iter().flatten().collect();
     hosts.sort_by(|a, b| a.info.host.cmp(&b.info.host));
     Ok(hosts)
 }

@@ -7,7 +7,7 @@ use redis::Value;
 use super::failure::Failure;
 use super::reply::{Items, text};
 use crate::names::{HostName, JobName, RunId};
-use crate::store::{Kind, Outcome, Record};
+use crate::store::{KeyFault, KeyFaultKind, Kind, Outcome, Record};
 use crate::time::Timestamp;
 
 /// The words of [`Kind`] and [`Outcome`] are those of their serde names.
@@ -47,6 +47,25 @@ pub(super) fn pairs(record: &Record) -> Vec<(&'static str, String)> {
     .into_iter()
     .filter_map(|(name, value)| value.map(|value| (name, value)))
     .collect()
+}
+
+/// The id of an entry of the stream.
+pub(super) fn id_of(entry: &Value) -> String {
+    match entry {
+        Value::Array(parts) => parts.first().cloned().map(text),
+        _ => None,
+    }
+    .and_then(Result::ok)
+    .unwrap_or_default()
+}
+
+/// The fault of an entry that cannot be read.
+pub(super) fn unreadable(runs: &str, id: &str, failure: &Failure) -> KeyFault {
+    KeyFault {
+        key: runs.to_owned(),
+        kind: KeyFaultKind::Damaged,
+        detail: format!("entry {id}: {}", failure.text()),
+    }
 }
 
 /// A record from an entry of the stream, `[id, [name, value, …]]`. Names that a later version

@@ -44,6 +44,10 @@ impl Script {
         Self { text, digest }
     }
 
+    pub(super) fn digest(&self) -> &str {
+        &self.digest
+    }
+
     pub(super) fn by_digest(&self, call: &Call) -> Cmd {
         command("EVALSHA", &self.digest, call)
     }
@@ -73,6 +77,7 @@ pub(super) struct Scripts {
     pub(super) reassert: Script,
     pub(super) finish: Script,
     pub(super) settle: Script,
+    pub(super) attempt: Script,
     pub(super) register: Script,
     pub(super) announce: Script,
     pub(super) init: Script,
@@ -80,6 +85,17 @@ pub(super) struct Scripts {
     pub(super) now: Script,
     pub(super) jobs: Script,
     pub(super) hosts: Script,
+    pub(super) begin: Script,
+    pub(super) listings: Script,
+    pub(super) enlist: Script,
+    pub(super) listed: Script,
+    pub(super) forget: Script,
+    pub(super) unlist: Script,
+    pub(super) keep: Script,
+    pub(super) manual: Script,
+    pub(super) ledger: Script,
+    pub(super) replace: Script,
+    pub(super) returned: Script,
 }
 
 impl Scripts {
@@ -92,6 +108,7 @@ impl Scripts {
             reassert: Script::new(AllowOom, all, include_str!("scripts/reassert.lua")),
             finish: Script::new(AllowOom, all, include_str!("scripts/finish.lua")),
             settle: Script::new(Ordinary, all, include_str!("scripts/settle.lua")),
+            attempt: Script::new(AllowOom, &[JOB], include_str!("scripts/attempt.lua")),
             register: Script::new(Ordinary, &[LOCK, JOB], include_str!("scripts/register.lua")),
             announce: Script::new(Ordinary, &[], include_str!("scripts/announce.lua")),
             init: Script::new(Ordinary, &[], include_str!("scripts/init.lua")),
@@ -99,6 +116,18 @@ impl Scripts {
             now: Script::new(ReadOnly, &[], include_str!("scripts/now.lua")),
             jobs: Script::new(ReadOnly, &[LOCK, JOB], include_str!("scripts/jobs.lua")),
             hosts: Script::new(ReadOnly, &[], include_str!("scripts/hosts.lua")),
+            begin: Script::new(Ordinary, &[LOCK, JOB], include_str!("scripts/begin.lua")),
+            listings: Script::new(ReadOnly, &[], include_str!("scripts/listings.lua")),
+            enlist: Script::new(Ordinary, &[], include_str!("scripts/enlist.lua")),
+            listed: Script::new(Ordinary, &[], include_str!("scripts/listed.lua")),
+            ledger: Script::new(ReadOnly, &[LOCK, JOB], include_str!("scripts/ledger.lua")),
+            replace: Script::new(Ordinary, &[LOCK, JOB], include_str!("scripts/replace.lua")),
+            forget: Script::new(AllowOom, &[LOCK], include_str!("scripts/forget.lua")),
+            unlist: Script::new(AllowOom, &[], include_str!("scripts/unlist.lua")),
+            keep: Script::new(AllowOom, &[], include_str!("scripts/keep.lua")),
+            // A script without writes may not publish either.
+            returned: Script::new(AllowOom, &[], include_str!("scripts/returned.lua")),
+            manual: Script::new(Ordinary, &[], include_str!("scripts/manual.lua")),
         }
     }
 }

@@ -84,7 +84,7 @@ impl Sentinels {
         let before = self.known().replace(master.clone());
         if let Some(before) = before.filter(|before| before.url != master.url) {
             tracing::warn!(
-                "the master {} has moved from {} to {}",
+                "Sentinel master {} has moved from {} to {}",
                 self.settings.master,
                 before.shown(),
                 master.shown()
@@ -156,10 +156,14 @@ impl Sentinels {
             "{count} of {all} Sentinels name the master {}, {needed} must: {why}",
             self.settings.master
         );
+        let detail = match refusal.or(failures.first()) {
+            Some(failure) => failure.detail().reworded(text),
+            None => text.into(),
+        };
         if refusal.is_some() {
-            Failure::refused(text)
+            Failure::refused(detail)
         } else {
-            Failure::unreachable(text)
+            Failure::unreachable(detail)
         }
     }
 

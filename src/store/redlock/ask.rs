@@ -1,5 +1,6 @@
 //! Asking many nodes at once, and hearing them as they answer.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,13 +9,10 @@ use tokio::sync::mpsc;
 
 use super::view::quorum;
 use crate::store::redis::node::{Node, View};
-use crate::store::{RedlockSettings, StoreError};
+use crate::store::{ErrorDetail, RedlockSettings, StoreError};
 
 /// A node that failed is not the first to be asked for so long.
 const SHUNNED: Duration = Duration::from_secs(5);
-
-/// What connecting says of a replica.
-const REPLICA: &str = "is a read-only replica";
 
 /// The nodes, in an order that all hosts share.
 #[derive(Debug)]
@@ -47,13 +45,13 @@ impl Nodes {
         let mut sorted: Vec<_> = settings.nodes.iter().collect();
         sorted.sort_by_key(|node| node.shown());
         if let Some(pair) = sorted.windows(2).find(|pair| pair[0].url == pair[1].url) {
-            return Err(StoreError::Refused(format!(
+            return Err(StoreError::refused(format!(
                 "{} is named twice: every node must be a server of its own",
                 pair[0].shown()
             )));
         }
         if sorted.is_empty() {
-            return Err(StoreError::Refused("no nodes are named".to_owned()));
+            return Err(StoreError::refused("no nodes are named".to_owned()));
         }
         let all = sorted
             .into_iter()
@@ -134,17 +132,20 @@ impl Nodes {
         if news && recovers {
             tracing::warn!(
                 node = self.get(at).shown(),
-                "the node has lost its data, or another process has taken it over; it does not \
-                 count for another {:.1} s, then its ledgers are repaired from the others",
+                "the node has lost its data or was replaced; it does not count towards the \
+                 majority for {:.1} s, then its ledgers are repaired from the other nodes",
                 view.recovering.as_secs_f64()
             );
         }
         match twin {
-            Some(twin) => Err(StoreError::Refused(format!(
-                "{} and {} are the same server: every node must be one of its own",
-                self.get(at).shown(),
-                self.get(twin).shown()
-            ))),
+            Some(twin) => {
+                let said = format!(
+                    "{} and {} are the same server: every node must be one of its own",
+                    self.get(at).shown(),
+                    self.get(twin).shown()
+                );
+                Err(StoreError::WrongList(said.into()))
+            }
             None => Ok(()),
         }
     }
@@ -154,20 +155,24 @@ impl Nodes {
         self.known()[at].failed = None;
     }
 
-    /// Whether a node failed a moment ago.
-    pub(super) fn is_shunned(&self, at: usize) -> bool {
-        self.known()[at].is_shunned()
+    /// Whether each of these nodes failed a moment ago, so that none is worth waiting for.
+    pub(super) fn are_shunned(&self, which: &BTreeSet<usize>) -> bool {
+        let known = self.known();
+        which.iter().all(|at| known[*at].is_shunned())
     }
 
     /// Notes a failure; one that shows a wrong list of nodes is for the caller.
     pub(super) fn note_failure(&self, at: usize, error: &StoreError) -> Result<(), StoreError> {
+        // The node answers, and serves the other jobs.
+        if matches!(error, StoreError::Key(_)) {
+            return Ok(());
+        }
         let mut known = self.known();
         known[at].failed = Some(Instant::now());
         match error {
-            StoreError::Refused(said) if said.contains(REPLICA) && known[at].server.is_none() => {
-                Err(StoreError::Refused(format!(
-                    "{said}; nodes must be independent of one another"
-                )))
+            StoreError::Replica(said) if known[at].server.is_none() => {
+                let text = format!("{said}; nodes must be independent of one another");
+                Err(StoreError::WrongList(said.reworded(text)))
             }
             _ => Ok(()),
         }
@@ -175,6 +180,16 @@ impl Nodes {
 
     /// The error for too few answers.
     pub(super) fn too_few(&self, answered: usize, errors: &[Answer<()>]) -> StoreError {
+        let faults = errors.iter().filter_map(|(_, e)| match e {
+            Err(StoreError::Key(fault)) => Some(fault),
+            _ => None,
+        });
+        // The nodes answer; what they keep of this job cannot be used.
+        if let Some(fault) = faults.clone().next()
+            && self.len() - faults.count() < self.quorum()
+        {
+            return StoreError::Key(fault.clone());
+        }
         let refused = errors
             .iter()
             .filter_map(|(_, e)| match e {
@@ -192,10 +207,15 @@ impl Nodes {
             self.len(),
             self.quorum()
         );
-        if self.len() - refused.len() < self.quorum() {
-            StoreError::Refused(text)
+        let is_refused = self.len() - refused.len() < self.quorum();
+        let mut detail = ErrorDetail::from(text);
+        if let Some(first) = errors.iter().find_map(|(_, e)| e.as_ref().err()) {
+            detail = detail.caused_by(first.clone());
+        }
+        if is_refused {
+            StoreError::Refused(detail)
         } else {
-            StoreError::Unreachable(text)
+            StoreError::Unreachable(detail)
         }
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::RedlockStore;
+use super::clock::offsets;
 use super::transact::Majority;
 use crate::names::JobName;
 use crate::store::redis::node::{Ledger, Standing};
@@ -24,12 +25,13 @@ impl Majority {
         &self,
         jobs: &[(JobName, Lock)],
     ) -> Vec<Result<Standing, StoreError>> {
-        let longest = self.longest(Duration::ZERO);
+        let longest = self.longest.with(Duration::ZERO);
+        let longest = longest.listed.max(longest.elsewhere);
         let said = self.standings_under(jobs, longest).await;
         let known = said.iter().flatten().map(|standing| standing.longest).max();
         match known.filter(|known| *known > longest) {
             // One that lost its data does not know how long the leases were that it forgot.
-            Some(known) => self.standings_under(jobs, self.longest(known)).await,
+            Some(known) => self.standings_under(jobs, known).await,
             None => said,
         }
     }
@@ -45,7 +47,7 @@ impl Majority {
         });
         let mut said: Vec<Result<Standing, StoreError>> = Vec::new();
         said.resize_with(self.nodes.len(), || {
-            Err(StoreError::Unreachable("it was not asked".to_owned()))
+            Err(StoreError::unreachable("it was not asked".to_owned()))
         });
         while let Some((at, answer)) = answers.recv().await {
             said[at] = answer;
@@ -72,8 +74,10 @@ pub(super) fn judge(
         nodes: shown
             .into_iter()
             .zip(said)
-            .map(|(node, answer)| NodeCondition {
+            .zip(offsets(said))
+            .map(|((node, answer), clock)| NodeCondition {
                 node,
+                clock,
                 standing: match answer {
                     Ok(standing) => of_one(standing, said),
                     Err(error) => NodeStanding::Away {

@@ -1,9 +1,11 @@
 //! Phase 1: the vote of one node, the promises of the others, and what all of them know.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::ask::Answer;
+use super::clock;
 use super::transact::{Majority, Subject};
 use super::view::{Counting, count, merge};
 use crate::lease::timing;
@@ -44,7 +46,7 @@ impl Majority {
             let node = self.nodes.get(at);
             match node.look(place, (Mode::Vote, ballot), VOTE, limit).await {
                 Ok(view) => {
-                    self.longest(view.longest);
+                    self.longest.told(at, view.longest);
                     self.nodes.note(at, &view)?;
                     return Ok(Ok((at, view)));
                 }
@@ -59,7 +61,7 @@ impl Majority {
             }
         }
         let answered = self.nodes.len() - errors.len();
-        Ok(Err(self.nodes.too_few(answered, &errors)))
+        Ok(Err(self.few(answered, &errors)))
     }
 
     /// Whether the views alone cannot tell that a majority knows of the open run.
@@ -107,22 +109,32 @@ impl Majority {
         all: bool,
     ) -> Result<Heard, StoreError> {
         let limit = limit(place.ttl);
-        let mut answers = self.nodes.ask(which, |node| {
+        let mut silent: BTreeSet<usize> = which.collect();
+        let mut answers = self.nodes.ask(silent.clone().into_iter(), |node| {
             let place = place.clone();
             async move { node.look(&place, question, VOTE, limit).await }
         });
         let (mut errors, mut heard_at) = (Vec::new(), Vec::new());
         let quorum = self.nodes.quorum();
-        let enough = |views: &[View]| {
-            !all && matches!(count(views, quorum), Counting::On { horizon: None, .. })
+        let enough = |views: &[View], silent: &BTreeSet<usize>| {
+            let Counting::On {
+                counted,
+                horizon: None,
+            } = count(views, quorum)
+            else {
+                return false;
+            };
+            let clocks = counted.iter().map(|at| views[*at].micros);
+            !all && (clock::agree(clocks) || self.nodes.are_shunned(silent))
         };
-        while !enough(&views) {
+        while !enough(&views, &silent) {
             let Some((at, answer)) = answers.recv().await else {
                 break;
             };
+            silent.remove(&at);
             match answer {
                 Ok(view) => {
-                    self.longest(view.longest);
+                    self.longest.told(at, view.longest);
                     self.nodes.note(at, &view)?;
                     heard_at.push(at);
                     views.push(view);
@@ -132,6 +144,9 @@ impl Majority {
                     errors.push((at, Err(error)));
                 }
             }
+        }
+        if views.len() >= quorum {
+            self.outage.answered();
         }
         Ok(Heard {
             views,
@@ -149,7 +164,7 @@ impl Majority {
             .map(|(at, _)| self.nodes.get(*at).shown())
             .collect();
         tracing::warn!(
-            "{} of {} nodes do not answer ({}); going on with the majority",
+            "{} of {} nodes are unreachable ({}); continuing with the majority",
             missing.len(),
             self.nodes.len(),
             missing.join(", ")

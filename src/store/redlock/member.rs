@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::names::{JobName, RunId, Token};
-use crate::store::protocol::{JobState, Key};
+use crate::store::Renewal;
+use crate::store::protocol::{JobState, Key, ListedTtls};
 use crate::store::redis::node::{
-    Ballot, Held, JobView, Lease, LockView, Mode, Place, Proposal, Said, Taken, View, finished_text,
+    Ballot, Extended, Held, JobView, Lease, LockView, LongestTtl, Mode, Place, Proposal, Said,
+    Taken, View, finished_text,
 };
-use crate::store::{RenewReply, Renewal};
 use crate::time::Timestamp;
 
 /// The node's clock, and which server process it is.
@@ -43,8 +44,8 @@ pub struct Identity {
     pub lost_at: Option<u64>,
     /// Before it no lock counts as free.
     pub until: u64,
-    /// The longest TTL of the fleet's job lists.
-    pub longest: u64,
+    /// The longest TTLs of the fleet's job lists.
+    pub listed: ListedTtls,
 }
 
 /// A lock's state, with what was promised and taken.
@@ -114,7 +115,7 @@ impl Member {
             server: server.to_owned(),
             lost_at: None,
             until: 0,
-            longest: 0,
+            listed: ListedTtls::default(),
         });
     }
 
@@ -128,7 +129,7 @@ impl Member {
         vote: Duration,
     ) -> View {
         self.expire(here);
-        let past = self.recollect(here, millis(place.longest), millis(place.ttl));
+        let past = self.recollect(here, place.longest, millis(place.waits_for()));
         let (said, promised) = self.answer(here, (mode, asked), millis(vote));
         let ledger = place.job.as_ref().map(|job| self.ledgers.get(job));
         let known = ledger.is_none_or(|it| past.remembers(it.and_then(|it| it.epoch)));
@@ -152,7 +153,8 @@ impl Member {
         let promised = seat.promised.number;
         match mode {
             Mode::Vote => {
-                let another = |(id, until): &(u64, u64)| *id != asked.id && *until > here.now();
+                let another =
+                    |(id, until): &(u64, u64)| !asked.supersedes(*id) && *until > here.now();
                 if seat.vote.as_ref().is_some_and(another) {
                     return (Said::Busy, promised);
                 }
@@ -182,7 +184,7 @@ impl Member {
             Lease::Take(ttl) => (true, millis(ttl)),
             Lease::Stay(left) => (false, millis(left)),
         };
-        let past = self.recollect(here, 0, if take { span } else { 0 });
+        let past = self.recollect(here, LongestTtl::default(), if take { span } else { 0 });
         if self.seat.promised != proposal.ballot {
             return Taken::Outbid;
         }
@@ -246,26 +248,26 @@ impl Member {
         &mut self,
         here: Here<'_>,
         renewal: &Renewal,
-        longest: Duration,
+        longest: LongestTtl,
         again: bool,
-    ) -> RenewReply {
+    ) -> Extended {
         self.expire(here);
         let (token, ttl) = (&renewal.token, millis(renewal.ttl));
         let exclusive = renewal.lock.exclusive;
-        let past = self.recollect(here, millis(longest), ttl);
+        let past = self.recollect(here, longest, ttl);
         let mut granted = self.seat.token.as_ref() == Some(token);
         match &self.key {
             Key::Value { text, .. } if exclusive && text == token.as_str() => {}
-            Key::Value { .. } | Key::OtherType { .. } if exclusive => return RenewReply::Taken,
-            _ if has_ended(&self.seat.ended, token.as_str()) => return RenewReply::Absent,
+            Key::Value { .. } | Key::OtherType { .. } if exclusive => return Extended::Taken,
+            _ if has_ended(&self.seat.ended, token.as_str()) => return Extended::Absent,
             _ if granted && (!exclusive || self.seat.lease_end > here.now()) => {}
-            _ if !again && past.left == 0 => return RenewReply::Absent,
+            _ if !again && past.left == 0 => return Extended::Absent,
             _ if exclusive => {}
             _ if self.seat.token.is_none() => {
                 self.seat.token = Some(token.clone());
                 granted = true;
             }
-            _ => return RenewReply::Absent,
+            _ => return Extended::Absent,
         }
         if exclusive {
             self.set(token, here.now() + ttl);
@@ -273,7 +275,12 @@ impl Member {
         if granted {
             self.seat.lease_end = here.now() + ttl;
         }
-        RenewReply::Renewed
+        // A token without a run was set here by a renewal.
+        if granted && self.seat.run_id.is_some() {
+            Extended::Renewed
+        } else {
+            Extended::Unrecorded
+        }
     }
 
     /// Takes the lock of a proposal back that found no majority; answers whether any of it was
@@ -306,32 +313,34 @@ impl Member {
     }
 
     /// Compares the marker with the server, and writes down a loss.
-    fn recollect(&mut self, here: Here<'_>, longest: u64, ttl: u64) -> Past {
+    fn recollect(&mut self, here: Here<'_>, longest: LongestTtl, ttl: u64) -> Past {
         let now = here.now();
-        let known = self.marker.as_ref().map_or(0, |marker| marker.longest);
-        let longest = longest.max(known);
-        match &mut self.marker {
-            Some(marker) if marker.server == here.server => {
-                if longest > known && marker.until > now {
-                    marker.until = marker.lost_at.unwrap_or(now) + longest;
-                }
-                marker.longest = longest;
+        let asked = millis(longest.listed.max(longest.elsewhere));
+        let mut kept = match self.marker.take() {
+            Some(kept) if kept.server == here.server => {
+                let until = match kept.lost_at {
+                    Some(lost_at) if kept.until > now => kept.until.max(lost_at + asked),
+                    _ => kept.until,
+                };
+                Identity { until, ..kept }
             }
-            marker => {
-                *marker = Some(Identity {
+            kept => {
+                let (listed, until) =
+                    kept.map_or_else(Default::default, |it| (it.listed, it.until));
+                Identity {
                     server: here.server.to_owned(),
                     lost_at: Some(now),
-                    until: now + longest,
-                    longest,
-                });
+                    until: until.max(now + asked.max(listed.longest())),
+                    listed,
+                }
             }
-        }
-        let lost_at = self.marker.as_ref().and_then(|marker| marker.lost_at);
-        let until = self.marker.as_ref().map_or(0, |marker| marker.until);
+        };
+        kept.listed.note(now, millis(longest.listed));
+        let kept = self.marker.insert(kept);
         Past {
-            lost_at,
-            left: lost_at.map_or(0, |at| until.max(at + ttl).saturating_sub(now)),
-            longest,
+            lost_at: kept.lost_at,
+            left: (kept.lost_at).map_or(0, |at| kept.until.max(at + ttl).saturating_sub(now)),
+            longest: kept.listed.longest(),
         }
     }
 

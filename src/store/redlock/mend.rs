@@ -58,8 +58,8 @@ async fn try_to(
     let (mut own, mut found) = (None, Vec::new());
     while let Some(answer) = asked.join_next().await {
         match answer {
-            Ok((true, records)) => own = Some(records?),
-            Ok((false, Ok(records))) => found.push(records),
+            Ok((true, records)) => own = Some(records?.0),
+            Ok((false, Ok((records, _)))) => found.push(records),
             Ok((false, Err(_))) | Err(_) => {}
         }
     }

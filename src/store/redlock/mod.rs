@@ -7,27 +7,38 @@
 //! form. Renewals go to all nodes at once: they change no ledger.
 
 mod ask;
+mod bring_back;
+mod clock;
 mod condition;
 mod hear;
 mod judge;
+mod longest;
+mod manual;
 mod member;
 mod mend;
+mod outage;
 mod propose;
 mod reads;
+mod registry;
+mod relocate;
 mod renew;
 mod resolve;
 mod tend;
 mod transact;
+mod trust;
+mod turns;
 mod view;
 
 pub use member::{Here, Identity, Ledger, Member, Seat};
-pub use resolve::{Resolved, resolve};
-pub use view::{Counting, Merged, count, merge, quorum};
+pub use resolve::{Asker, Resolved, resolve};
+pub use trust::Trust;
+pub use view::{Counting, Merged, count, count_recovering, merge, quorum};
 
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -36,11 +47,12 @@ use self::tend::Tender;
 use self::transact::{Done, Hear, Majority, Outcomes, Subject};
 use super::protocol;
 use super::{
-    Claim, ClaimReply, Condition, Finish, FinishReply, HostInfo, HostReport, JobReport, Lock,
-    Record, RedlockSettings, Registered, Registration, RenewReply, Renewal, Settle, Store,
-    StoreError, What,
+    Attempt, Beginning, Claim, ClaimReply, Condition, Entry, Finish, FinishReply, Forget,
+    Forgotten, History, HostInfo, HostReport, JobReport, Keeping, Listing, Lock, ManualNote,
+    ManualRun, RedlockSettings, Registered, Registration, RenewReply, Renewal, Replaced,
+    Replacement, Returned, Seen, Settle, Store, StoreError, StoreNodes, relocate::follow,
 };
-use crate::names::JobName;
+use crate::names::{HostName, JobName, RunId};
 use crate::time::Timestamp;
 
 /// The store on a majority of nodes.
@@ -48,6 +60,8 @@ use crate::time::Timestamp;
 pub(super) struct RedlockStore {
     majority: Arc<Majority>,
     tender: Arc<Tender>,
+    /// The node on which this host listens for returned occurrences.
+    listens_to: AtomicUsize,
 }
 
 impl RedlockStore {
@@ -57,12 +71,39 @@ impl RedlockStore {
         Ok(Self {
             tender: Tender::new(Arc::clone(&majority)),
             majority,
+            listens_to: AtomicUsize::new(0),
         })
     }
 }
 
+impl RedlockStore {
+    async fn finish_here(&self, finish: &Finish) -> Result<FinishReply, StoreError> {
+        let recorded = finish.record.as_ref().map(|record| &record.job);
+        let subject = Subject {
+            lock: &finish.lock,
+            job: finish.job.as_ref().or(recorded),
+            me: Some(&finish.token),
+            reports: true,
+            ttl: Duration::ZERO,
+            hear: Hear::Enough,
+        };
+        let done = self
+            .majority
+            .transact(&subject, |lock, job, clock| {
+                let (reply, effects) = protocol::finish(lock, job, clock, finish);
+                Outcomes {
+                    reply,
+                    effects,
+                    taken: false,
+                }
+            })
+            .await?;
+        answered(done)
+    }
+}
+
 fn recovering(left: Duration) -> StoreError {
-    StoreError::Unreachable(format!(
+    StoreError::unreachable(format!(
         "a majority of the nodes has lost its data, or was never declared new (cronlatch init); \
          nothing is granted for another {:.1} s",
         left.as_secs_f64()
@@ -82,11 +123,9 @@ impl Store for RedlockStore {
     async fn claim(&self, claim: &Claim) -> Result<ClaimReply, StoreError> {
         let subject = Subject {
             lock: &claim.lock,
-            job: match &claim.what {
-                What::Lock => None,
-                What::Manual { job } | What::Occurrence { job, .. } => Some(job),
-            },
+            job: claim.what.job(),
             me: Some(&claim.token),
+            reports: false,
             ttl: claim.ttl,
             hear: Hear::Enough,
         };
@@ -113,26 +152,11 @@ impl Store for RedlockStore {
     }
 
     async fn finish(&self, finish: &Finish) -> Result<FinishReply, StoreError> {
-        let recorded = finish.record.as_ref().map(|record| &record.job);
-        let subject = Subject {
-            lock: &finish.lock,
-            job: finish.job.as_ref().or(recorded),
-            me: Some(&finish.token),
-            ttl: Duration::ZERO,
-            hear: Hear::Enough,
-        };
-        let done = self
-            .majority
-            .transact(&subject, |lock, job, clock| {
-                let (reply, effects) = protocol::finish(lock, job, clock, finish);
-                Outcomes {
-                    reply,
-                    effects,
-                    taken: false,
-                }
-            })
-            .await?;
-        answered(done)
+        follow(
+            finish,
+            |finish| async move { self.finish_here(&finish).await },
+        )
+        .await
     }
 
     async fn settle(&self, settle: &Settle) -> Result<bool, StoreError> {
@@ -155,8 +179,69 @@ impl Store for RedlockStore {
         })
     }
 
+    async fn attempt(&self, attempt: &Attempt) -> Result<bool, StoreError> {
+        let subject = Subject {
+            me: Some(&attempt.token),
+            reports: true,
+            ..Subject::of_job(&attempt.job, &attempt.lock)
+        };
+        let done = self
+            .majority
+            .transact(&subject, |_, job, _| Outcomes {
+                reply: protocol::attempt(job, attempt),
+                effects: Vec::new(),
+                taken: false,
+            })
+            .await?;
+        answered(done)
+    }
+
     async fn register(&self, jobs: &[Registration]) -> Result<Vec<Registered>, StoreError> {
         self.register_all(jobs).await
+    }
+
+    async fn begin(&self, jobs: &[Beginning]) -> Result<Vec<bool>, StoreError> {
+        self.begin_all(jobs).await
+    }
+
+    async fn listings(&self, jobs: &[JobName]) -> Result<Vec<Listing>, StoreError> {
+        self.merged_listings(jobs).await
+    }
+
+    async fn enlist(
+        &self,
+        host: &HostName,
+        entries: &[(JobName, Entry)],
+    ) -> Result<(), StoreError> {
+        self.enlist_on_nodes(host, entries).await
+    }
+
+    async fn keep(&self, jobs: &[Keeping]) -> Result<(), StoreError> {
+        self.keep_on_nodes(jobs).await
+    }
+
+    async fn listed_by(&self, host: &HostName) -> Result<Vec<JobName>, StoreError> {
+        self.listed_on_nodes(host).await
+    }
+
+    async fn note_manual(&self, run: &ManualRun) -> Result<(), StoreError> {
+        self.note_manual_on_nodes(run).await
+    }
+
+    async fn manual_runs(&self) -> Result<Vec<ManualNote>, StoreError> {
+        self.merged_manual_runs().await
+    }
+
+    async fn forget_manual(&self, runs: &[RunId]) -> Result<(), StoreError> {
+        self.forget_manual_on_nodes(runs).await
+    }
+
+    async fn ledger(&self, job: &JobName, lock: &Lock) -> Result<super::Ledger, StoreError> {
+        self.read_ledger(job, lock).await
+    }
+
+    async fn replace(&self, replacement: &Replacement) -> Result<Replaced, StoreError> {
+        self.replace_ledger(replacement).await
     }
 
     async fn announce(&self, host: &HostInfo, valid_for: Duration) -> Result<(), StoreError> {
@@ -185,15 +270,36 @@ impl Store for RedlockStore {
             .await
     }
 
+    async fn tell_returned(&self, job: &JobName) -> Result<(), StoreError> {
+        let (job, asked) = (job.clone(), self.majority.nodes.len());
+        let answers = self.majority.nodes.ask(0..asked, |node| {
+            let job = job.clone();
+            async move { node.store.tell_returned(&job).await }
+        });
+        self.a_majority(answers).await.map(drop)
+    }
+
+    async fn returned(&self, seen: &mut Seen, limit: Duration) -> Result<Returned, StoreError> {
+        // All are told; one that is away leaves its place to the next.
+        let nodes = &self.majority.nodes;
+        let at = self.listens_to.load(Ordering::Relaxed) % nodes.len();
+        let heard = nodes.get(at).store.returned(seen, limit).await;
+        if heard.is_err() {
+            self.listens_to.store(at + 1, Ordering::Relaxed);
+            *seen = Seen::default();
+        }
+        heard
+    }
+
     async fn now(&self) -> Result<Timestamp, StoreError> {
         let asked = self.majority.nodes.len();
         let answers = self
             .majority
             .nodes
             .ask(0..asked, |node| async move { node.store.now().await });
-        let clocks = self.a_majority(answers).await?;
         let micros = |at: &Timestamp| u64::try_from(at.millis()).unwrap_or(0) * 1000;
-        Ok(view::median_clock(clocks.iter().map(micros).collect()).utc())
+        let clocks = self.agreeing_clocks(answers, micros).await?;
+        Ok(clock::deciding_clock(clocks.iter().map(micros).collect()).utc())
     }
 
     async fn jobs(&self, jobs: &[(JobName, Lock)]) -> Result<Vec<JobReport>, StoreError> {
@@ -205,16 +311,20 @@ impl Store for RedlockStore {
         job: &JobName,
         lock: &Lock,
         limit: usize,
-    ) -> Result<Vec<Record>, StoreError> {
+    ) -> Result<History, StoreError> {
         let asked = self.majority.nodes.len();
         let answers = self.majority.nodes.ask(0..asked, |node| {
             let (job, lock) = (job.clone(), lock.clone());
             async move { node.records(&job, &lock, limit.max(1)).await }
         });
         let found = self.all_there(answers).await?;
+        let (found, unreadable): (Vec<_>, Vec<_>) = found.into_iter().unzip();
         let mut records = reads::union(found);
         records.truncate(limit);
-        Ok(records)
+        Ok(History {
+            records,
+            unreadable: unreadable.into_iter().flatten().collect(),
+        })
     }
 
     async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
@@ -226,8 +336,40 @@ impl Store for RedlockStore {
         Ok(reads::newest(self.a_majority(answers).await?))
     }
 
+    async fn peers(&self) -> Result<Vec<HostReport>, StoreError> {
+        let answers = (self.majority.nodes).ask(0..self.majority.nodes.len(), |node| async move {
+            node.store.hosts().await
+        });
+        Ok(reads::newest(self.all_there(answers).await?))
+    }
+
+    async fn nodes(&self) -> Result<Option<StoreNodes>, StoreError> {
+        let count = self.majority.nodes.len();
+        let answers =
+            (self.majority.nodes).ask(0..count, |node| async move { node.store.server().await });
+        let servers = self.all_there(answers).await?.into_iter().collect();
+        Ok(Some(StoreNodes { count, servers }))
+    }
+
     async fn condition(&self, jobs: &[(JobName, Lock)]) -> Result<Condition, StoreError> {
         Ok(self.look_at_nodes(jobs).await)
+    }
+
+    async fn forget(&self, request: &Forget) -> Result<Forgotten, StoreError> {
+        self.forget_everywhere(request).await
+    }
+
+    async fn attend(&self, host: &HostName) {
+        let mut nodes = tokio::task::JoinSet::new();
+        for node in self.majority.nodes.all().iter() {
+            let (node, host) = (Arc::clone(node), host.clone());
+            nodes.spawn(async move { node.store.attend(&host).await });
+        }
+        while nodes.join_next().await.is_some() {}
+    }
+
+    async fn daemons(&self) -> Result<Vec<String>, StoreError> {
+        self.daemons_on_nodes().await
     }
 
     async fn init(&self) -> Result<Option<u64>, StoreError> {

@@ -7,6 +7,7 @@ use super::hear::{VOTE, limit};
 use super::judge::Judged;
 use super::mend::mend;
 use super::transact::Majority;
+use super::trust::Trust;
 use super::view::Merged;
 use crate::store::StoreError;
 use crate::store::protocol::Effect;
@@ -27,7 +28,7 @@ pub(super) enum Verdict {
 
 impl Majority {
     /// Proposes to all nodes; done as soon as a majority took it.
-    pub(super) async fn propose(&self, proposal: &Proposal, forgotten: bool) -> Verdict {
+    pub(super) async fn propose(&self, proposal: &Proposal, trust: Trust) -> Verdict {
         let proposal = Arc::new(proposal.clone());
         let limit = limit(proposal.place.ttl);
         let mut answers = self.nodes.ask(0..self.nodes.len(), |node| {
@@ -45,18 +46,10 @@ impl Majority {
         let mut errors = Vec::new();
         while let Some((at, answer)) = answers.recv().await {
             match answer {
-                Ok(Taken::Yes) => {
+                Ok(said) => {
                     answered += 1;
-                    taken += 1;
-                }
-                Ok(Taken::Forgetful) => {
-                    answered += 1;
-                    taken += usize::from(forgotten);
-                }
-                Ok(Taken::Recovering) => answered += 1,
-                Ok(Taken::Outbid | Taken::Held) => {
-                    answered += 1;
-                    outbid = true;
+                    taken += usize::from(trust.counts(said));
+                    outbid |= matches!(said, Taken::Outbid | Taken::Held);
                 }
                 Err(error) => errors.push((at, Err(error))),
             }
@@ -67,7 +60,7 @@ impl Majority {
         if outbid {
             Verdict::Outbid
         } else {
-            Verdict::TooFew(self.nodes.too_few(answered, &errors))
+            Verdict::TooFew(self.few(answered, &errors))
         }
     }
 
@@ -103,12 +96,16 @@ pub(super) fn proposal<R>(
     judged: &Judged<R>,
     ttl: Duration,
 ) -> Proposal {
+    let brought_back = judged.lock.token.is_some() && judged.lock.token != merged.lock.token;
     let mut proposal = Proposal {
         ballot,
         place: place.clone(),
         lock: judged.lock.clone(),
         lease: if judged.outcomes.taken {
             Lease::Take(ttl)
+        } else if brought_back {
+            // Its holder has renewed it on a majority just now.
+            Lease::Stay(ttl)
         } else {
             Lease::Stay(merged.left)
         },
@@ -129,6 +126,7 @@ pub(super) fn proposal<R>(
                 record,
                 keep,
                 follows,
+                replaces: _,
             } => {
                 proposal.records.push(((**record).clone(), *follows));
                 proposal.keep = proposal.keep.or(*keep);

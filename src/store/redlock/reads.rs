@@ -1,6 +1,7 @@
 //! Requests that go to many nodes or for many jobs, and how their answers become one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,14 +10,19 @@ use tokio::task::JoinSet;
 
 use super::RedlockStore;
 use super::ask::Answer;
+use super::clock;
 use super::transact::{Done, Majority, Outcomes, Subject};
 use super::view::{Counting, Merged, count, merge};
 use crate::names::JobName;
-use crate::store::protocol::{self, horizon_of, report};
-use crate::store::redis::node::{Ballot, Mode, Placed};
+use crate::store::protocol::{self, horizon_of, is_provisional, report};
+use crate::store::redis::node::{Ballot, Mode, Node, Placed};
 use crate::store::{
-    HostReport, JobReport, Lock, Outcome, Record, Registered, Registration, StoreError,
+    Forget, Forgotten, HostReport, JobReport, Lock, Outcome, Record, Registered, Registration,
+    Store, StoreError,
 };
+
+/// A request to one node.
+type BoxFuture<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
 
 /// How many locks are asked about at once: their requests share round trips.
 const AT_ONCE: usize = 64;
@@ -27,7 +33,23 @@ impl RedlockStore {
         &self,
         answers: UnboundedReceiver<Answer<T>>,
     ) -> Result<Vec<T>, StoreError> {
-        self.collect(answers, Enough::Majority).await
+        let quorum = self.majority.nodes.quorum();
+        self.collect(answers, |found, _| found.len() >= quorum)
+            .await
+    }
+
+    /// The clocks of a majority; of all nodes that answer, if they disagree.
+    pub(super) async fn agreeing_clocks<T>(
+        &self,
+        answers: UnboundedReceiver<Answer<T>>,
+        micros: impl Fn(&T) -> u64 + Copy,
+    ) -> Result<Vec<T>, StoreError> {
+        let nodes = &self.majority.nodes;
+        self.collect(answers, |found, silent| {
+            found.len() >= nodes.quorum()
+                && (clock::agree(found.iter().map(micros)) || nodes.are_shunned(silent))
+        })
+        .await
     }
 
     /// The answers of all nodes that do, at least a majority; those that failed a moment ago are
@@ -36,25 +58,24 @@ impl RedlockStore {
         &self,
         answers: UnboundedReceiver<Answer<T>>,
     ) -> Result<Vec<T>, StoreError> {
-        self.collect(answers, Enough::AllThere).await
+        let nodes = &self.majority.nodes;
+        self.collect(answers, |found, silent| {
+            found.len() >= nodes.quorum() && nodes.are_shunned(silent)
+        })
+        .await
     }
 
+    /// Collects answers until `is_enough` of those that came and the nodes that have not answered
+    /// yet, or until every node has; fails with less than a majority.
     async fn collect<T>(
         &self,
         mut answers: UnboundedReceiver<Answer<T>>,
-        enough: Enough,
+        is_enough: impl Fn(&[T], &BTreeSet<usize>) -> bool,
     ) -> Result<Vec<T>, StoreError> {
         let nodes = &self.majority.nodes;
         let (mut found, mut errors) = (Vec::new(), Vec::new());
         let mut silent: BTreeSet<usize> = (0..nodes.len()).collect();
-        let is_enough = |found: usize, silent: &BTreeSet<usize>| match enough {
-            Enough::All => false,
-            Enough::AllThere => {
-                found >= nodes.quorum() && silent.iter().all(|at| nodes.is_shunned(*at))
-            }
-            Enough::Majority => found >= nodes.quorum(),
-        };
-        while !is_enough(found.len(), &silent)
+        while !is_enough(&found, &silent)
             && let Some((at, answer)) = answers.recv().await
         {
             silent.remove(&at);
@@ -70,8 +91,9 @@ impl RedlockStore {
             }
         }
         if found.len() < nodes.quorum() {
-            return Err(nodes.too_few(found.len(), &errors));
+            return Err(self.majority.few(found.len(), &errors));
         }
+        self.majority.outage.answered();
         Ok(found)
     }
 
@@ -80,7 +102,9 @@ impl RedlockStore {
         jobs: &[Registration],
     ) -> Result<Vec<Registered>, StoreError> {
         for registration in jobs {
-            self.majority.longest(registration.ttl);
+            self.majority.longest.lists(registration.ttl);
+            let lock = &registration.lock.name;
+            self.majority.outage.knows(lock, registration.ttl);
         }
         self.tender.knows(jobs);
         let majority = Arc::clone(&self.majority);
@@ -103,15 +127,67 @@ impl RedlockStore {
         by_lock(jobs, |(_, lock)| lock, ask).await
     }
 
+    /// Deletes what the nodes keep of a job. All of them must answer: one that did not hear of it
+    /// would bring the job back.
+    pub(super) async fn forget_everywhere(
+        &self,
+        request: &Forget,
+    ) -> Result<Forgotten, StoreError> {
+        let nodes = &self.majority.nodes;
+        let ask = |step: fn(Arc<Node>, Forget) -> BoxFuture<Forgotten>| {
+            let request = request.clone();
+            let answers = nodes.ask(0..nodes.len(), move |node| step(node, request.clone()));
+            self.collect(answers, |_, _| false)
+        };
+        let looked =
+            ask(|node, request| Box::pin(async move { node.store.may_forget(&request).await }));
+        let looked = looked.await?;
+        if looked.len() < nodes.len() {
+            return Err(StoreError::unreachable(format!(
+                "{} of {} nodes answer; to forget a job all must",
+                looked.len(),
+                nodes.len()
+            )));
+        }
+        let held = |answer: &Forgotten| matches!(answer, Forgotten::Held { .. });
+        if let Some(held) = looked.into_iter().find(held) {
+            return Ok(held);
+        }
+        let done = ask(|node, request| Box::pin(async move { node.store.forget(&request).await }));
+        let done = done.await?;
+        if done.len() < nodes.len() {
+            return Err(StoreError::unreachable(
+                "not all nodes have forgotten the job: try again".to_owned(),
+            ));
+        }
+        let most = done.into_iter().max_by_key(|answer| match answer {
+            Forgotten::Done { entries } => entries.to_owned(),
+            Forgotten::Held { .. } => 0,
+        });
+        Ok(most.unwrap_or(Forgotten::Done { entries: 0 }))
+    }
+
+    /// The daemons that are connected to any node.
+    pub(super) async fn daemons_on_nodes(&self) -> Result<Vec<String>, StoreError> {
+        let nodes = &self.majority.nodes;
+        let answers = nodes.ask(
+            0..nodes.len(),
+            |node| async move { node.store.daemons().await },
+        );
+        let found = self.collect(answers, |_, _| false).await?;
+        let found: BTreeSet<String> = found.into_iter().flatten().collect();
+        Ok(found.into_iter().collect())
+    }
+
     pub(super) async fn declare_new(&self) -> Result<Option<u64>, StoreError> {
         let nodes = &self.majority.nodes;
         let answers = nodes.ask(
             0..nodes.len(),
             |node| async move { node.count_keys().await },
         );
-        let counts = self.collect(answers, Enough::All).await?;
+        let counts = self.collect(answers, |_, _| false).await?;
         if counts.len() < nodes.len() {
-            return Err(StoreError::Unreachable(format!(
+            return Err(StoreError::unreachable(format!(
                 "{} of {} nodes answer; to declare them new all must",
                 counts.len(),
                 nodes.len()
@@ -125,24 +201,13 @@ impl RedlockStore {
             0..nodes.len(),
             |node| async move { node.declare_new().await },
         );
-        if self.collect(answers, Enough::All).await?.len() < nodes.len() {
-            return Err(StoreError::Unreachable(
+        if self.collect(answers, |_, _| false).await?.len() < nodes.len() {
+            return Err(StoreError::unreachable(
                 "not all nodes could be declared new".to_owned(),
             ));
         }
         Ok(None)
     }
-}
-
-/// Whose answers are waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Enough {
-    /// Everybody's.
-    All,
-    /// Everybody's but those who failed a moment ago.
-    AllThere,
-    /// A majority's.
-    Majority,
 }
 
 impl Majority {
@@ -193,7 +258,7 @@ impl Majority {
             // To be shown is less than to be granted.
             Counting::Recovering(_) => (0..heard.views.len()).collect(),
             Counting::TooFew => {
-                return Err(self.nodes.too_few(heard.views.len(), &heard.errors));
+                return Err(self.few(heard.views.len(), &heard.errors));
             }
         };
         let exclusive = subject.lock.exclusive;
@@ -239,7 +304,7 @@ where
         match asked.join_next().await {
             Some(Ok(replies)) => all.extend(replies?),
             Some(Err(error)) => {
-                return Err(StoreError::Unreachable(format!("given up: {error}")));
+                return Err(StoreError::unreachable(format!("given up: {error}")));
             }
             None => break,
         }
@@ -284,8 +349,22 @@ pub(super) fn together(found: Vec<Vec<Placed>>) -> Vec<Placed> {
             None => all.push((place, record)),
         }
     }
+    drop_provisional(&mut all);
     all.sort_by_key(|(place, _)| std::cmp::Reverse(*place));
     all
+}
+
+/// Removes the provisional records of runs whose hosts have reported a result after all.
+fn drop_provisional(all: &mut Vec<Placed>) {
+    let reported: Vec<_> = all
+        .iter()
+        .filter(|(_, record)| !is_provisional(record))
+        .filter_map(|(_, record)| record.run_id.clone())
+        .collect();
+    all.retain(|(_, record)| {
+        let run_id = record.run_id.as_ref();
+        !is_provisional(record) || run_id.is_none_or(|run_id| !reported.contains(run_id))
+    });
 }
 
 /// Whether `record` says nothing that `known` does not say.

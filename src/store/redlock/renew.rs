@@ -1,9 +1,12 @@
 //! Renewals: to all nodes at once, and a majority is enough.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::ask::Answer;
 use super::transact::Majority;
+use crate::store::protocol::longest_counted;
+use crate::store::redis::node::{Extended, LongestTtl};
 use crate::store::{RenewReply, Renewal, StoreError};
 
 /// How long the slower nodes are waited for once all leases are decided: the lease is set again
@@ -14,17 +17,22 @@ const GRACE: Duration = Duration::from_millis(5);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) renewed: usize,
+    /// Of those that renewed it, the nodes with a record of its grant.
+    pub(super) recorded: usize,
     pub(super) taken: usize,
     pub(super) absent: usize,
 }
 
 impl Tally {
-    fn add(&mut self, reply: RenewReply) {
+    fn add(&mut self, reply: Extended) {
         match reply {
-            RenewReply::Renewed => self.renewed += 1,
-            RenewReply::Taken => self.taken += 1,
-            RenewReply::Absent => self.absent += 1,
-            RenewReply::Unanswered => {}
+            Extended::Renewed => {
+                self.renewed += 1;
+                self.recorded += 1;
+            }
+            Extended::Unrecorded => self.renewed += 1,
+            Extended::Taken => self.taken += 1,
+            Extended::Absent => self.absent += 1,
         }
     }
 
@@ -45,16 +53,18 @@ impl Tally {
 }
 
 impl Majority {
-    pub(super) async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<RenewReply>, StoreError> {
-        let ttl = renewals.iter().map(|renewal| renewal.ttl).max();
-        let longest = self.longest(ttl.unwrap_or_default());
+    pub(super) async fn renew(
+        self: &Arc<Self>,
+        renewals: &[Renewal],
+    ) -> Result<Vec<RenewReply>, StoreError> {
+        let longest = self.longest.with(longest_counted(renewals));
         let (nodes, quorum) = (self.nodes.len(), self.nodes.quorum());
         let mut answers = self.nodes.ask(0..nodes, |node| {
             let renewals = renewals.to_vec();
             async move { node.extend(&renewals, longest, false).await }
         });
         let mut tallies = vec![Tally::default(); renewals.len()];
-        let mut heard: Vec<(usize, Vec<RenewReply>)> = Vec::new();
+        let mut heard: Vec<(usize, Vec<Extended>)> = Vec::new();
         let mut errors: Vec<Answer<()>> = Vec::new();
         loop {
             let decided =
@@ -81,14 +91,20 @@ impl Majority {
             }
         }
         if heard.len() < quorum {
-            return Err(self.nodes.too_few(heard.len(), &errors));
+            return Err(self.few(heard.len(), &errors));
         }
+        self.outage.answered();
         let verdicts: Vec<RenewReply> = tallies
             .iter()
             .map(|tally| tally.verdict(nodes, quorum))
             .collect();
         for (at, replies) in heard {
             self.set_again(at, renewals, &verdicts, &replies, longest);
+        }
+        for (renewal, (verdict, tally)) in renewals.iter().zip(verdicts.iter().zip(&tallies)) {
+            if *verdict == RenewReply::Renewed && tally.recorded < quorum {
+                self.bring_back(renewal);
+            }
         }
         Ok(verdicts)
     }
@@ -100,15 +116,15 @@ impl Majority {
         at: usize,
         renewals: &[Renewal],
         verdicts: &[RenewReply],
-        replies: &[RenewReply],
-        longest: Duration,
+        replies: &[Extended],
+        longest: LongestTtl,
     ) {
         let gone: Vec<Renewal> = renewals
             .iter()
             .zip(verdicts)
             .zip(replies)
             .filter(|((_, verdict), reply)| {
-                **verdict == RenewReply::Renewed && **reply == RenewReply::Absent
+                **verdict == RenewReply::Renewed && **reply == Extended::Absent
             })
             .map(|((renewal, _), _)| renewal.clone())
             .collect();

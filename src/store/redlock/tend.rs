@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::clock::{self, APART};
 use super::condition::missing;
 use super::reads::by_lock;
 use super::transact::{Hear, Majority, Outcomes, Subject};
@@ -26,6 +27,8 @@ pub(super) struct Tender {
     tended: Mutex<Vec<Option<Timestamp>>>,
     busy: AtomicBool,
     away: Mutex<Away>,
+    /// The nodes whose clocks were reported as wrong.
+    off: Mutex<BTreeSet<usize>>,
 }
 
 /// Which nodes people were told are away.
@@ -61,6 +64,7 @@ impl Tender {
             tended: Mutex::new(vec![None; majority.nodes.len()]),
             busy: AtomicBool::new(false),
             away: Mutex::default(),
+            off: Mutex::default(),
             majority,
         })
     }
@@ -90,6 +94,7 @@ impl Tender {
     async fn look(&self) -> Result<(), StoreError> {
         let said = self.majority.standings(&[]).await;
         self.tell_of_news(&said);
+        self.report_clocks(&said);
         let standings: Vec<Option<Standing>> = said.into_iter().map(Result::ok).collect();
         let jobs: Vec<(JobName, Lock)> = {
             let jobs = lock(&self.jobs);
@@ -147,9 +152,33 @@ impl Tender {
             match news {
                 News::Gone(error) => tracing::warn!(
                     node,
-                    "the node is away, and the others go on without it: {error}"
+                    "the node is unreachable; continuing with the others: {error}"
                 ),
-                News::Back => tracing::info!(node, "the node answers again"),
+                News::Back => tracing::info!(node, "the node is reachable again"),
+            }
+        }
+    }
+
+    /// Logs which node's clock differs from the one that decides, once, and when it is right again.
+    fn report_clocks(&self, said: &[Result<Standing, StoreError>]) {
+        let mut off = lock(&self.off);
+        for (at, clock) in clock::offsets(said).into_iter().enumerate() {
+            let Some(clock) = clock else { continue };
+            let node = self.majority.nodes.get(at).shown();
+            if clock.exceeds(APART) && off.insert(at) {
+                tracing::warn!(
+                    node,
+                    offset_ms = clock.offset_ms,
+                    "this node's clock is {clock} the median of the reachable nodes; nothing \
+                     starts early because of it, but if another node fails, jobs may start late. \
+                     Check the node's time service"
+                );
+            } else if clock.is_within(APART / 10 * 9) && off.remove(&at) {
+                tracing::info!(
+                    node,
+                    offset_ms = clock.offset_ms,
+                    "this node's clock is correct again"
+                );
             }
         }
     }
@@ -187,10 +216,10 @@ mod tests {
 
     #[test]
     fn a_node_that_is_away_is_told_of_once_and_once_when_it_is_back() {
-        let gone = || Err(StoreError::Unreachable("refused".to_owned()));
+        let gone = || Err(StoreError::unreachable("refused".to_owned()));
         let mut away = Away::default();
         assert_eq!(away.news(&[Ok(()), Ok(()), Ok(())]), []);
-        let said = "the store does not answer: refused".to_owned();
+        let said = "the store is unreachable: refused".to_owned();
         assert_eq!(
             away.news(&[Ok(()), gone(), Ok(())]),
             [(1, News::Gone(said))]

@@ -1,5 +1,8 @@
 //! Decisions of a majority, without nodes.
 
+mod clocks;
+mod resolving;
+
 use std::time::Duration;
 
 use super::ask::Nodes;
@@ -12,8 +15,8 @@ use crate::names::{JobName, RunId, Token};
 use crate::store::protocol::{JobState, Key, Open};
 use crate::store::redis::node::{Ballot, Held, JobView, Ledger, LockView, Said, Standing, View};
 use crate::store::{
-    AtStart, Condition, Kind, NodeStanding, Outcome, Record, RedlockSettings, RenewReply,
-    StoreError, StoreSettings, check_url,
+    AtStart, Condition, Kind, NodeClock, NodeStanding, Outcome, Record, RedlockSettings,
+    RenewReply, StoreError, StoreSettings, Terms, check_url,
 };
 use crate::time::Timestamp;
 
@@ -85,9 +88,11 @@ fn running(number: u64, last: i64, who: u8) -> View {
             fence: 1,
             started_at: Timestamp::EPOCH,
             host: "h".to_owned(),
-            prev_last: Timestamp::EPOCH,
+            terms: Terms::NONE,
         }),
+        waiting: Vec::new(),
         fingerprints: Vec::new(),
+        moved: None,
     };
     View {
         job: Some(JobView {
@@ -220,6 +225,7 @@ fn a_renewal_is_lost_only_when_no_majority_can_renew_it_any_more() {
     let verdict = |renewed, taken, absent| {
         let tally = Tally {
             renewed,
+            recorded: renewed,
             taken,
             absent,
         };
@@ -288,7 +294,8 @@ fn a_proposal_that_can_find_no_majority_any_more_never_started_anything() {
 
     let merged = all(&[knows.clone(), denies.clone(), denies.clone()]);
     let job = merged.job.unwrap();
-    assert_eq!((job.open, job.last), (None, Timestamp::EPOCH));
+    let waits: Vec<_> = job.waiting.iter().map(|entry| entry.scheduled_at).collect();
+    assert_eq!((job.open, waits), (None, vec![Timestamp::from_millis(100)]));
     assert_eq!(
         (merged.lock.token, merged.doubt, merged.agreed),
         (None, false, false)
@@ -375,6 +382,10 @@ fn a_node_counts_again_for_all_jobs_that_it_was_told_of() {
             recovering: ms(recovering),
             longest: ms(1000),
             ledgers: ledgers.to_vec(),
+            clock: NodeClock {
+                offset_ms: 0,
+                error: Duration::ZERO,
+            },
         })
     };
     let judged = |said: &[Result<Standing, StoreError>]| {
@@ -403,7 +414,7 @@ fn a_node_counts_again_for_all_jobs_that_it_was_told_of() {
     assert_eq!(of(&told, 2), recovering);
     assert_eq!((told.lost_at, told.recovering), (None, Duration::ZERO));
 
-    let away = Err(StoreError::Unreachable("gone".to_owned()));
+    let away = Err(StoreError::unreachable("gone".to_owned()));
     let told = judged(&[sound(), away, standing(Some(8), 500, &[Known; 3])]);
     assert!(matches!(of(&told, 1), NodeStanding::Away { .. }));
     assert_eq!((told.lost_at, told.recovering), (Some(lost_at(8)), ms(500)));

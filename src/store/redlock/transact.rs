@@ -10,17 +10,22 @@
 //! Who loses the vote only reads: once a majority agrees on a state that answers the request as it
 //! is, that is the answer.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::HashSet;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::ask::Nodes;
+use super::ask::{Answer, Nodes};
 use super::hear::Heard;
 use super::judge::judge;
+use super::longest::Longest;
+use super::outage::Outage;
 use super::propose::{Proposed, Verdict, validity};
-use super::resolve::{Resolved, resolve};
+use super::resolve::{Asker, Resolved, resolve};
+use super::turns::{Ids, Turns};
 use super::view::{Counting, count, merge};
 use crate::names::{JobName, Token};
-use crate::store::protocol::{Clock, Effect, JobState, LockState};
+use crate::store::protocol::{Clock, Effect, JobState, LockState, counted};
 use crate::store::redis::node::{Ballot, Mode, Place, Said, View};
 use crate::store::{Lock, RedlockSettings, StoreError};
 
@@ -34,6 +39,8 @@ pub(super) struct Subject<'a> {
     pub(super) job: Option<&'a JobName>,
     /// Who asks.
     pub(super) me: Option<&'a Token>,
+    /// Who asks reports on its own run.
+    pub(super) reports: bool,
     /// Zero when the request names none.
     pub(super) ttl: Duration,
     pub(super) hear: Hear,
@@ -55,6 +62,7 @@ impl<'a> Subject<'a> {
             lock,
             job: Some(job),
             me: None,
+            reports: false,
             ttl: Duration::ZERO,
             hear: Hear::Enough,
         }
@@ -92,9 +100,15 @@ pub(super) struct Majority {
     pub(super) nodes: Nodes,
     tries: u32,
     retry_delay: (Duration, Duration),
-    longest: AtomicU64,
+    pub(super) longest: Longest,
+    ids: Ids,
+    turns: Turns,
     /// All nodes were heard out once: they are as many servers as they should be.
     pub(super) looked: AtomicBool,
+    /// Whether a majority was away.
+    pub(super) outage: Outage,
+    /// The tokens of the runs that are being brought back.
+    returning: Mutex<HashSet<Token>>,
 }
 
 impl Majority {
@@ -103,16 +117,27 @@ impl Majority {
             nodes: Nodes::new(settings)?,
             tries: settings.tries.max(1),
             retry_delay: settings.retry_delay,
-            longest: AtomicU64::new(0),
+            longest: Longest::default(),
+            ids: Ids::new(random()),
+            turns: Turns::default(),
             looked: AtomicBool::new(false),
+            outage: Outage::default(),
+            returning: Mutex::default(),
         })
     }
 
-    /// The longest TTL that is known, with this one.
-    pub(super) fn longest(&self, ttl: Duration) -> Duration {
-        let millis = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
-        let before = self.longest.fetch_max(millis, Ordering::Relaxed);
-        Duration::from_millis(before.max(millis))
+    /// The error for too few answers, which is remembered.
+    pub(super) fn few(&self, answered: usize, errors: &[Answer<()>]) -> StoreError {
+        let error = self.nodes.too_few(answered, errors);
+        self.outage.failed(&error);
+        error
+    }
+
+    pub(super) fn returning(&self) -> MutexGuard<'_, HashSet<Token>> {
+        // Nothing that holds the guard can panic half-way through a change.
+        self.returning
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes lock and job by the rules. They may be applied several times, to what was found
@@ -125,13 +150,16 @@ impl Majority {
         let began = Instant::now();
         let (mut failures, mut floor) = (0, 0);
         loop {
-            match self.attempt(subject, &rules, floor).await? {
+            let turn = self.turns.take(&subject.lock.name).await;
+            let attempt = self.attempt(subject, &rules, floor).await?;
+            drop(turn);
+            match attempt {
                 Attempt::Done(done) => return Ok(done),
                 Attempt::Contended(seen) if began.elapsed() < CONTENTION_LIMIT => {
                     floor = floor.max(seen);
                 }
                 Attempt::Contended(_) => {
-                    return Err(StoreError::Unreachable(format!(
+                    return Err(StoreError::unreachable(format!(
                         "the nodes are busy with other hosts' requests for lock {} since \
                          {CONTENTION_LIMIT:?}",
                         subject.lock.name
@@ -175,7 +203,7 @@ impl Majority {
         let place = self.place(subject);
         let ballot = Ballot {
             number: floor.saturating_add(1),
-            id: random() >> 12,
+            id: self.ids.next(),
         };
         let sent = Instant::now();
         let (first, view) = match self.first(&place, ballot).await? {
@@ -243,8 +271,13 @@ impl Majority {
             (outcomes.reply, outcomes.effects, outcomes.taken)
         };
         let quorum = self.nodes.quorum();
-        let (proposal, taken, forgotten, reply) =
-            match resolve((place, ballot), &heard.views, quorum, subject.me, told) {
+        let asker = Asker {
+            token: subject.me,
+            reports: subject.reports,
+            spares: self.outage.spares(&subject.lock.name),
+        };
+        let (proposal, taken, trust, reply) =
+            match resolve((place, ballot), &heard.views, quorum, asker, told) {
                 Resolved::Reply(reply) => {
                     return Ok((Attempt::Done(Done::Reply(reply)), Proposed::No));
                 }
@@ -255,15 +288,15 @@ impl Majority {
                 Resolved::Propose {
                     proposal,
                     taken,
-                    forgotten,
+                    trust,
                     reply,
-                } => (proposal, taken, forgotten, reply),
+                } => (proposal, taken, trust, reply),
             };
-        let verdict = self.propose(&proposal, forgotten).await;
+        let verdict = self.propose(&proposal, trust).await;
         let over = taken && sent.elapsed() >= validity(subject.ttl);
         let attempt = match verdict {
             Verdict::Taken if !over => Attempt::Done(Done::Reply(reply)),
-            Verdict::Taken => Attempt::Failed(StoreError::Unreachable(format!(
+            Verdict::Taken => Attempt::Failed(StoreError::unreachable(format!(
                 "the nodes took {:?} to grant a lease of {:?}",
                 sent.elapsed(),
                 subject.ttl
@@ -282,7 +315,7 @@ impl Majority {
         let later = heard.views.iter().filter(|view| view.said == Said::Outbid);
         match later.map(|view| view.promised).max() {
             Some(seen) => Attempt::Contended(seen),
-            None => Attempt::Failed(self.nodes.too_few(heard.views.len(), &heard.errors)),
+            None => Attempt::Failed(self.few(heard.views.len(), &heard.errors)),
         }
     }
 
@@ -315,7 +348,12 @@ impl Majority {
             lock: subject.lock.clone(),
             job: subject.job.cloned(),
             ttl: subject.ttl,
-            longest: self.longest(subject.ttl),
+            longest: if subject.job.is_none() && !subject.reports {
+                self.longest.with_bare(subject.ttl)
+            } else {
+                self.longest
+                    .with(counted(subject.ttl, subject.job.is_some()))
+            },
         }
     }
 

@@ -9,8 +9,9 @@
 
 use std::time::Duration;
 
+use super::clock::{deciding_clock, latest_deciding, lost_at};
 use crate::names::Token;
-use crate::store::protocol::{Clock, JobState, Key, LockState, Past, horizon_of};
+use crate::store::protocol::{Clock, JobState, Key, LockState, given_back, horizon_of};
 use crate::store::redis::node::{Ballot, Held, Said, View};
 use crate::time::Timestamp;
 
@@ -58,22 +59,39 @@ pub fn count(views: &[View], quorum: usize) -> Counting {
         .map(|(at, _)| at)
         .collect();
     if there.len() >= quorum {
-        let horizon = there
-            .iter()
-            .filter(|at| !views[**at].remembers)
-            .filter_map(|at| views[*at].lost_at)
-            .max()
-            .map(horizon_of);
-        return Counting::On {
-            counted: there,
-            horizon,
-        };
+        return forgetful(views, quorum, there);
     }
     let mut waits: Vec<Duration> = usable().map(|(_, view)| view.recovering).collect();
     waits.sort();
     match waits.get(quorum - 1) {
         Some(wait) => Counting::Recovering(*wait),
         None => Counting::TooFew,
+    }
+}
+
+/// As [`count`], for what a holder reports of its own run: nodes that recover count as well.
+pub fn count_recovering(views: &[View], quorum: usize) -> Counting {
+    let usable = |view: &View| matches!(view.said, Said::Promised | Said::Read);
+    let there: Vec<usize> = (0..views.len()).filter(|at| usable(&views[*at])).collect();
+    if there.len() >= quorum {
+        forgetful(views, quorum, there)
+    } else {
+        Counting::TooFew
+    }
+}
+
+/// Counts these nodes, of which some have lost their data.
+fn forgetful(views: &[View], quorum: usize, there: Vec<usize>) -> Counting {
+    let latest = latest_deciding(views, &there, quorum);
+    let horizon = there
+        .iter()
+        .filter(|at| !views[**at].remembers)
+        .filter_map(|at| lost_at(&views[*at], latest))
+        .max()
+        .map(horizon_of);
+    Counting::On {
+        counted: there,
+        horizon,
     }
 }
 
@@ -101,7 +119,7 @@ pub fn merge(
     quorum: usize,
     (exclusive, me): (bool, Option<&Token>),
 ) -> Merged {
-    let clock = median_clock(counted.iter().map(|at| views[*at].micros).collect());
+    let clock = deciding_clock(counted.iter().map(|at| views[*at].micros).collect());
     let newest = views.iter().max_by_key(|view| view.lock.ballot);
     let base = newest.map(|view| view.lock.clone()).unwrap_or_default();
     let newest_job = views
@@ -182,19 +200,14 @@ fn is_dead_letter(views: &[View], quorum: usize, token: &Token) -> bool {
 }
 
 impl Merged {
-    /// Makes the open run undone, as `finish` does with one that is given back: its occurrence is
-    /// undecided again; a rerun is open as the run it was to repeat.
+    /// Puts the occurrence of the open run back into the waiting list, as `finish` does with a run
+    /// that is given back.
     fn take_back(&mut self, token: &Token) {
         if let Some(job) = &mut self.job
-            && let Some(mut open) = job.open.take()
+            && let Some(open) = job.open.take()
+            && let Some(scheduled_at) = open.scheduled_at
         {
-            if open.attempt > 1 {
-                open.attempt -= 1;
-                open.fence = 0;
-                job.open = Some(open);
-            } else if open.scheduled_at == Some(job.last) {
-                job.last = open.prev_last;
-            }
+            job.put_back(given_back(&open, scheduled_at));
         }
         if self.lock.token.as_ref() == Some(token) {
             self.lock.token = None;
@@ -210,17 +223,6 @@ impl Merged {
     pub fn forget_before(&mut self, horizon: Option<Timestamp>) {
         let past = &mut self.clock.past;
         past.horizon = past.horizon.max(horizon);
-    }
-}
-
-/// The middle of the nodes' clocks; of an even number the later of the two.
-pub(super) fn median_clock(mut micros: Vec<u64>) -> Clock {
-    micros.sort_unstable();
-    let micros = micros.get(micros.len() / 2).copied().unwrap_or(0);
-    Clock {
-        micros,
-        lease: micros / 1000,
-        past: Past::default(),
     }
 }
 

@@ -40,7 +40,7 @@ impl Now {
 pub(super) fn boot_id() -> Result<String, StoreError> {
     match std::fs::read_to_string(BOOT_ID) {
         Ok(id) if !id.trim().is_empty() => Ok(id.trim().to_owned()),
-        Ok(_) => Err(StoreError::Refused(format!("{BOOT_ID} is empty"))),
-        Err(e) => Err(StoreError::Refused(format!("{BOOT_ID}: {e}"))),
+        Ok(_) => Err(StoreError::refused(format!("{BOOT_ID} is empty"))),
+        Err(e) => Err(StoreError::refused_by(BOOT_ID, e)),
     }
 }

@@ -2,7 +2,7 @@
 
 use rusqlite::ErrorCode;
 
-use crate::store::StoreError;
+use crate::store::{ErrorDetail, KeyFault, KeyFaultKind, StoreError};
 
 /// Why a piece of work failed; nothing of it was kept.
 #[derive(Debug, thiserror::Error)]
@@ -11,15 +11,68 @@ pub(super) enum Failure {
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
     /// A row holds what cronlatch does not write.
-    #[error("{0}")]
-    Unreadable(String),
+    #[error("{}: {detail}", row.shown())]
+    Unreadable {
+        /// Which one.
+        row: RowKey,
+        /// What is wrong with it.
+        detail: String,
+    },
+}
+
+/// A row, as people and repairs name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RowKey {
+    pub(super) table: &'static str,
+    pub(super) row: String,
+}
+
+impl RowKey {
+    pub(super) fn of(table: &'static str, row: impl Into<String>) -> Self {
+        Self {
+            table,
+            row: row.into(),
+        }
+    }
+
+    fn shown(&self) -> String {
+        format!("table {}, row {}", self.table, self.row)
+    }
+
+    /// What is wrong with this row of the file at `shown`.
+    pub(super) fn fault(&self, shown: &str, detail: impl std::fmt::Display) -> KeyFault {
+        KeyFault {
+            key: format!("{shown}, {}", self.shown()),
+            kind: KeyFaultKind::Damaged,
+            detail: detail.to_string(),
+        }
+    }
+
+    pub(super) fn unreadable(self, detail: impl std::fmt::Display) -> Failure {
+        Failure::Unreadable {
+            row: self,
+            detail: detail.to_string(),
+        }
+    }
+
+    /// A value of a type that cronlatch does not write belongs to the row; any other failure to
+    /// the file.
+    pub(super) fn blamed(self, error: rusqlite::Error) -> Failure {
+        match error {
+            rusqlite::Error::FromSqlConversionFailure(..)
+            | rusqlite::Error::InvalidColumnType(..)
+            | rusqlite::Error::IntegralValueOutOfRange(..)
+            | rusqlite::Error::Utf8Error(..) => self.unreadable(error),
+            other => Failure::Sqlite(other),
+        }
+    }
 }
 
 impl Failure {
     fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Sqlite(error) => error.sqlite_error_code(),
-            Self::Unreadable(_) => None,
+            Self::Unreadable { .. } => None,
         }
     }
 
@@ -38,38 +91,39 @@ impl Failure {
     }
 
     /// For those who asked. `shown` is the path of the file.
-    pub(super) fn told(&self, shown: &str) -> StoreError {
-        let Self::Sqlite(error) = self else {
-            return StoreError::Corrupt(format!("{shown}: {self}"));
-        };
-        match error.sqlite_error_code() {
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-                StoreError::Unreachable(format!("{shown}: other processes keep it locked"))
-            }
-            Some(ErrorCode::DiskFull) => {
-                StoreError::Refused(format!("{shown}: the disk is full, or a quota is used up"))
-            }
-            Some(ErrorCode::ReadOnly) => StoreError::Refused(format!(
-                "{shown}: the file, its directory or its file system is read-only"
-            )),
-            Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
-                StoreError::Refused(format!("{shown}: cannot be opened: {error}"))
-            }
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-                StoreError::Corrupt(format!("{shown}: {error}; restore it, or move it away"))
-            }
-            Some(_) => StoreError::Unreachable(format!("{shown}: {error}")),
-            None => StoreError::Corrupt(format!("{shown}: {error}")),
+    pub(super) fn told(self, shown: &str) -> StoreError {
+        match self {
+            Self::Unreadable { row, detail } => StoreError::Key(row.fault(shown, detail)),
+            Self::Sqlite(error) => told(shown, error),
         }
     }
 }
 
-/// The same error once more: a failed transaction is told to everyone who shared it.
-pub(super) fn same(error: &StoreError) -> StoreError {
-    match error {
-        StoreError::Unreachable(text) => StoreError::Unreachable(text.clone()),
-        StoreError::PartUnreachable(text) => StoreError::PartUnreachable(text.clone()),
-        StoreError::Refused(text) => StoreError::Refused(text.clone()),
-        StoreError::Corrupt(text) => StoreError::Corrupt(text.clone()),
-    }
+fn told(shown: &str, error: rusqlite::Error) -> StoreError {
+    type Variant = fn(ErrorDetail) -> StoreError;
+    let (variant, text): (Variant, _) = match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
+            StoreError::Unreachable,
+            format!("{shown}: other processes keep it locked"),
+        ),
+        Some(ErrorCode::DiskFull) => (
+            StoreError::Refused,
+            format!("{shown}: the disk is full, or a quota is used up"),
+        ),
+        Some(ErrorCode::ReadOnly) => (
+            StoreError::Refused,
+            format!("{shown}: the file, its directory or its file system is read-only"),
+        ),
+        Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => (
+            StoreError::Refused,
+            format!("{shown}: cannot be opened: {error}"),
+        ),
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => (
+            StoreError::Corrupt,
+            format!("{shown}: {error}; restore it, or move it away"),
+        ),
+        Some(_) => (StoreError::Unreachable, format!("{shown}: {error}")),
+        None => (StoreError::Corrupt, format!("{shown}: {error}")),
+    };
+    variant(ErrorDetail::from(text).caused_by(error))
 }

@@ -2,17 +2,16 @@
 
 use rusqlite::{OptionalExtension as _, params};
 
-use super::error::Failure;
+use super::error::{Failure, RowKey};
 use super::rows::id_of;
 use super::worker::Work;
 use crate::names::JobName;
 use crate::store::protocol::merge;
-use crate::store::{Lock, Record};
+use crate::store::{History, Lock, Record};
 use crate::time::Timestamp;
 
-fn read(text: &str, job: &str) -> Result<Record, Failure> {
-    serde_json::from_str(text)
-        .map_err(|e| Failure::Unreadable(format!("a record of job {job}: {e}")))
+fn row(job: &str, id: i64) -> RowKey {
+    RowKey::of("records", format!("{id} (job {job})"))
 }
 
 /// Adds a record to the history of its job and forgets the oldest beyond `keep`.
@@ -31,8 +30,10 @@ pub(super) fn append(
         )?
         .query_row([lock, job], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
+    // A record that cannot be read is left as it is.
     if let Some((id, text)) = newest
-        && let Some(both) = merge(&read(&text, job)?, record, follows)
+        && let Ok(newest) = serde_json::from_str(&text)
+        && let Some(both) = merge(&newest, record, follows)
     {
         work.db
             .prepare_cached("UPDATE records SET record = ? WHERE id = ?")?
@@ -53,26 +54,55 @@ pub(super) fn append(
     Ok(())
 }
 
-fn written(record: &Record) -> Result<String, Failure> {
-    serde_json::to_string(record)
-        .map_err(|e| Failure::Unreadable(format!("a record that cannot be written: {e}")))
+/// Removes the provisional record of a run whose host has reported the result after all.
+pub(super) fn remove_provisional(
+    work: &Work<'_>,
+    lock: &str,
+    record: &Record,
+) -> Result<(), Failure> {
+    let Some(run_id) = &record.run_id else {
+        return Ok(());
+    };
+    work.db
+        .prepare_cached(
+            "DELETE FROM records WHERE lock = ? AND job = ?
+                AND json_extract(record, '$.run_id') = ?
+                AND json_extract(record, '$.outcome') IN ('interrupted', 'unknown')",
+        )?
+        .execute([lock, record.job.as_str(), run_id.as_str()])?;
+    Ok(())
 }
 
-/// The newest records, newest first.
+fn written(record: &Record) -> Result<String, Failure> {
+    serde_json::to_string(record)
+        .map_err(|e| RowKey::of("records", record.job.as_str()).unreadable(e))
+}
+
+/// The newest records, newest first, and those that cannot be read.
 pub(super) fn newest(
     work: &Work<'_>,
     job: &JobName,
     lock: &Lock,
     limit: usize,
-) -> Result<Vec<Record>, Failure> {
+) -> Result<History, Failure> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut statement = work.db.prepare_cached(
-        "SELECT record FROM records WHERE lock = ? AND job = ? ORDER BY id DESC LIMIT ?",
+        "SELECT id, record FROM records WHERE lock = ? AND job = ? ORDER BY id DESC LIMIT ?",
     )?;
-    let texts = statement
+    let rows = statement
         .query_map(params![id_of(lock), job.as_str(), limit], |row| {
-            row.get::<_, String>(0)
+            Ok((row.get(0)?, row.get::<_, String>(1)?))
         })?
         .collect::<Result<Vec<_>, _>>()?;
-    texts.iter().map(|text| read(text, job.as_str())).collect()
+    let mut history = History::default();
+    for (id, text) in rows {
+        match serde_json::from_str(&text) {
+            Ok(record) => history.records.push(record),
+            Err(error) => {
+                let fault = row(job.as_str(), id).fault(work.shown, error);
+                history.unreadable.push(fault);
+            }
+        }
+    }
+    Ok(history)
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rusqlite::params;
 
-use super::error::Failure;
+use super::error::{Failure, RowKey};
 use super::rows::stored;
 use super::worker::Work;
 use crate::store::word::Word;
@@ -17,7 +17,7 @@ pub(super) fn announce(
     valid_for: Duration,
 ) -> Result<(), Failure> {
     let info = serde_json::to_string(&Word::of(host))
-        .map_err(|e| Failure::Unreadable(format!("a host that cannot be written: {e}")))?;
+        .map_err(|e| RowKey::of("hosts", host.host.as_str()).unreadable(e))?;
     let valid_for = u64::try_from(valid_for.as_millis()).unwrap_or(u64::MAX);
     let now = &work.now;
     work.db
@@ -37,28 +37,23 @@ pub(super) fn announce(
 
 pub(super) fn living(work: &Work<'_>) -> Result<Vec<HostReport>, Failure> {
     let mut statement = work.db.prepare_cached(
-        "SELECT host, info, seen_at FROM hosts WHERE boot = ? AND ends > ? ORDER BY host",
+        "SELECT info, seen_at FROM hosts WHERE boot = ? AND ends > ? ORDER BY host",
     )?;
     let rows = statement
         .query_map(
             params![work.now.boot, stored(work.now.clock.lease)],
-            |row| {
-                Ok((
-                    row.get::<_, String>(0)?,
-                    row.get::<_, String>(1)?,
-                    row.get::<_, i64>(2)?,
-                ))
-            },
+            |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)),
         )?
         .collect::<Result<Vec<_>, _>>()?;
-    rows.iter()
-        .map(|(host, info, seen_at)| {
-            let unreadable = |e: String| Failure::Unreadable(format!("host {host}: {e}"));
-            let word: Word = serde_json::from_str(info).map_err(|e| unreadable(e.to_string()))?;
-            Ok(HostReport {
-                info: word.into_info().map_err(|e| unreadable(e.to_string()))?,
+    // A row that cannot be read does not hide the others; it goes when its time is over.
+    Ok(rows
+        .iter()
+        .filter_map(|(info, seen_at)| {
+            let word: Word = serde_json::from_str(info).ok()?;
+            Some(HostReport {
+                info: word.into_info().ok()?,
                 seen_at: Timestamp::from_millis(*seen_at),
             })
         })
-        .collect()
+        .collect())
 }

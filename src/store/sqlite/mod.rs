@@ -11,8 +11,11 @@ mod clock;
 mod error;
 mod history;
 mod hosts;
+mod lifetimes;
+mod manual;
 mod operations;
 mod place;
+mod registry;
 mod rows;
 mod schema;
 mod worker;
@@ -34,10 +37,12 @@ pub(crate) use self::place::network_file_system;
 use self::error::Failure;
 use self::worker::{Access, Work, Worker};
 use super::{
-    Claim, ClaimReply, Finish, FinishReply, HostInfo, HostReport, JobReport, Lock, Record,
-    Registered, Registration, RenewReply, Renewal, Settle, Store, StoreError,
+    Attempt, Beginning, Claim, ClaimReply, Entry, Finish, FinishReply, Forget, Forgotten, History,
+    HostInfo, HostReport, JobReport, Keeping, Ledger, Listing, Lock, ManualNote, ManualRun,
+    Registered, Registration, RenewReply, Renewal, Replaced, Replacement, Settle, Store,
+    StoreError, relocate::follow,
 };
-use crate::names::JobName;
+use crate::names::{HostName, JobName, RunId};
 use crate::time::Timestamp;
 
 /// How often a waiter looks for releases by other processes.
@@ -59,7 +64,7 @@ impl SqliteStore {
         let freed = Arc::new(Notify::new());
         let longest_ttl = Arc::new(AtomicU64::new(0));
         let worker = Worker::start(path, Arc::clone(&freed), Arc::clone(&longest_ttl))
-            .map_err(|e| StoreError::Refused(format!("cannot start a thread: {e}")))?;
+            .map_err(|e| StoreError::refused_by("cannot start a thread", e))?;
         Ok(Self {
             worker,
             freed,
@@ -108,9 +113,11 @@ impl Store for SqliteStore {
     }
 
     async fn finish(&self, finish: &Finish) -> Result<FinishReply, StoreError> {
-        let finish = finish.clone();
-        self.write(move |work| operations::finish(work, &finish))
-            .await
+        follow(finish, |finish| async move {
+            self.write(move |work| operations::finish(work, &finish))
+                .await
+        })
+        .await
     }
 
     async fn settle(&self, settle: &Settle) -> Result<bool, StoreError> {
@@ -119,9 +126,77 @@ impl Store for SqliteStore {
             .await
     }
 
+    async fn attempt(&self, attempt: &Attempt) -> Result<bool, StoreError> {
+        let attempt = attempt.clone();
+        self.write(move |work| operations::attempt(work, &attempt))
+            .await
+    }
+
     async fn register(&self, jobs: &[Registration]) -> Result<Vec<Registered>, StoreError> {
         let jobs = jobs.to_vec();
         self.write(move |work| operations::register(work, &jobs))
+            .await
+    }
+
+    async fn begin(&self, jobs: &[Beginning]) -> Result<Vec<bool>, StoreError> {
+        let jobs = jobs.to_vec();
+        self.write(move |work| registry::begin(work, &jobs)).await
+    }
+
+    async fn listings(&self, jobs: &[JobName]) -> Result<Vec<Listing>, StoreError> {
+        let jobs = jobs.to_vec();
+        self.read(move |work| registry::listings(work, &jobs)).await
+    }
+
+    async fn enlist(
+        &self,
+        host: &HostName,
+        entries: &[(JobName, Entry)],
+    ) -> Result<(), StoreError> {
+        let (host, entries) = (host.clone(), entries.to_vec());
+        self.write(move |work| registry::enlist(work, &host, &entries))
+            .await
+    }
+
+    async fn keep(&self, jobs: &[Keeping]) -> Result<(), StoreError> {
+        let jobs = jobs.to_vec();
+        self.write(move |work| {
+            lifetimes::keep(work, &jobs)?;
+            registry::forget_old(work.db, &work.now)?;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn listed_by(&self, host: &HostName) -> Result<Vec<JobName>, StoreError> {
+        let host = host.clone();
+        self.read(move |work| registry::listed_by(work, &host))
+            .await
+    }
+
+    async fn note_manual(&self, run: &ManualRun) -> Result<(), StoreError> {
+        let run = run.clone();
+        self.write(move |work| manual::note(work, &run)).await
+    }
+
+    async fn manual_runs(&self) -> Result<Vec<ManualNote>, StoreError> {
+        self.read(manual::all).await
+    }
+
+    async fn forget_manual(&self, runs: &[RunId]) -> Result<(), StoreError> {
+        let runs = runs.to_vec();
+        self.write(move |work| manual::forget(work, &runs)).await
+    }
+
+    async fn ledger(&self, job: &JobName, lock: &Lock) -> Result<Ledger, StoreError> {
+        let (job, lock) = (job.clone(), lock.clone());
+        self.read(move |work| operations::ledger(work, &job, &lock))
+            .await
+    }
+
+    async fn replace(&self, replacement: &Replacement) -> Result<Replaced, StoreError> {
+        let replacement = replacement.clone();
+        self.write(move |work| operations::replace(work, &replacement))
             .await
     }
 
@@ -167,7 +242,7 @@ impl Store for SqliteStore {
         job: &JobName,
         lock: &Lock,
         limit: usize,
-    ) -> Result<Vec<Record>, StoreError> {
+    ) -> Result<History, StoreError> {
         let (job, lock) = (job.clone(), lock.clone());
         self.read(move |work| history::newest(work, &job, &lock, limit))
             .await
@@ -175,6 +250,12 @@ impl Store for SqliteStore {
 
     async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
         self.read(hosts::living).await
+    }
+
+    async fn forget(&self, request: &Forget) -> Result<Forgotten, StoreError> {
+        let request = request.clone();
+        self.write(move |work| operations::forget(work, &request))
+            .await
     }
 
     async fn init(&self) -> Result<Option<u64>, StoreError> {

@@ -2,13 +2,14 @@
 
 use super::error::Failure;
 use super::history;
+use super::lifetimes;
 use super::rows::{id_of, load_job, load_lease, load_lock, save_job, save_lease, save_lock};
 use super::worker::Work;
 use crate::names::JobName;
 use crate::store::protocol::{self, Effect, JobState, Key, LockState};
 use crate::store::{
-    Claim, ClaimReply, Finish, FinishReply, JobReport, Lock, Registered, Registration, RenewReply,
-    Renewal, Settle, What,
+    Attempt, Claim, ClaimReply, Finish, FinishReply, Forget, Forgotten, JobReport, Ledger, Lock,
+    Registered, Registration, RenewReply, Renewal, Replaced, Replacement, Settle,
 };
 
 /// Runs one transition on a lock and, if it concerns one, a job.
@@ -29,6 +30,9 @@ fn transition<T>(
     save_lock(work.db, &id, (&lock_before, &lock), &work.now)?;
     if let Some(job) = job {
         save_job(work.db, &id, job, (job_before.as_ref(), state.as_ref()))?;
+        if job_before != state || !effects.is_empty() {
+            lifetimes::note_use(work, &id, job)?;
+        }
     }
     for effect in effects {
         match effect {
@@ -36,7 +40,13 @@ fn transition<T>(
                 record,
                 keep,
                 follows,
-            } => history::append(work, &id, &record, keep, follows)?,
+                replaces,
+            } => {
+                if replaces {
+                    history::remove_provisional(work, &id, &record)?;
+                }
+                history::append(work, &id, &record, keep, follows)?;
+            }
             Effect::Released => work.freed.set(true),
         }
     }
@@ -44,11 +54,7 @@ fn transition<T>(
 }
 
 pub(super) fn claim(work: &Work<'_>, claim: &Claim) -> Result<ClaimReply, Failure> {
-    let job = match &claim.what {
-        What::Lock => None,
-        What::Manual { job } | What::Occurrence { job, .. } => Some(job),
-    };
-    transition(work, &claim.lock, job, |lock, job| {
+    transition(work, &claim.lock, claim.what.job(), |lock, job| {
         protocol::claim(lock, job, work.now.clock, claim)
     })
 }
@@ -63,9 +69,30 @@ pub(super) fn finish(work: &Work<'_>, finish: &Finish) -> Result<FinishReply, Fa
     })
 }
 
+pub(super) fn ledger(work: &Work<'_>, job: &JobName, lock: &Lock) -> Result<Ledger, Failure> {
+    let id = id_of(lock);
+    let state = load_lease(work.db, &id, &work.now)?;
+    let kept = load_job(work.db, &id, job)?;
+    Ok(protocol::ledger(&state, kept.as_ref(), work.now.clock))
+}
+
+pub(super) fn replace(work: &Work<'_>, replacement: &Replacement) -> Result<Replaced, Failure> {
+    let job = Some(&replacement.job);
+    transition(work, &replacement.lock, job, |lock, job| {
+        let reply = protocol::replace(lock, job, work.now.clock, replacement);
+        (reply, Vec::new())
+    })
+}
+
 pub(super) fn settle(work: &Work<'_>, settle: &Settle) -> Result<bool, Failure> {
     transition(work, &settle.lock, Some(&settle.job), |lock, job| {
         protocol::settle(lock, job, work.now.clock, settle)
+    })
+}
+
+pub(super) fn attempt(work: &Work<'_>, attempt: &Attempt) -> Result<bool, Failure> {
+    transition(work, &attempt.lock, Some(&attempt.job), |_, job| {
+        (protocol::attempt(job, attempt), Vec::new())
     })
 }
 
@@ -116,6 +143,52 @@ pub(super) fn jobs(work: &Work<'_>, jobs: &[(JobName, Lock)]) -> Result<Vec<JobR
             ))
         })
         .collect()
+}
+
+/// Deletes the rows of a job. A lock whose row cannot be read counts as free.
+pub(super) fn forget(work: &Work<'_>, request: &Forget) -> Result<Forgotten, Failure> {
+    let id = id_of(&request.lock);
+    if let (false, Ok(lock)) = (request.although_held, load_lease(work.db, &id, &work.now)) {
+        let report = protocol::report(
+            &request.job,
+            &lock,
+            request.lock.exclusive,
+            None,
+            work.now.clock,
+        );
+        if let Some(holder) = report.holder {
+            return Ok(Forgotten::Held {
+                by: holder.by,
+                remaining: holder.remaining,
+            });
+        }
+    }
+    let job = request.job.as_str();
+    let mut entries = 0;
+    for table in ["jobs", "records"] {
+        let delete = format!("DELETE FROM {table} WHERE lock = ? AND job = ?");
+        entries += work.db.prepare_cached(&delete)?.execute([&*id, job])?;
+    }
+    entries += usize::from(
+        work.db
+            .prepare_cached("DELETE FROM listings WHERE job = ?")?
+            .execute([job])?
+            > 0,
+    );
+    if request.with_lock {
+        entries += work
+            .db
+            .prepare_cached("DELETE FROM finished WHERE lock = ?")?
+            .execute([&id])?;
+        // A lease that is held stays: its holder renews it.
+        entries += work
+            .db
+            .prepare_cached("DELETE FROM locks WHERE lock = ? AND key_value IS NULL")?
+            .execute([&id])?;
+    }
+    Ok(Forgotten::Done {
+        entries: u64::try_from(entries).unwrap_or(u64::MAX),
+    })
 }
 
 /// Whether a claim would find the lock free.

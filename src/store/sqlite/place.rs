@@ -1,9 +1,10 @@
-//! Where the file lies: made for its owner alone, and never on a network file system.
+//! Where the file lies: made for its owner alone, never on a network file system, and never behind
+//! a link that another user may have made.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::store::StoreError;
 
@@ -20,9 +21,18 @@ pub(super) fn identity(path: &Path) -> io::Result<Option<Identity>> {
     }
 }
 
+/// The file, ready to be opened.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) identity: Identity,
+    /// Others may write to its directory: `path` has no links, and none is to be followed.
+    pub(super) is_shared: bool,
+    pub(super) path: PathBuf,
+}
+
 /// Makes directory (0700) and file (0600) where they are missing.
-pub(super) fn prepare(path: &Path) -> Result<Identity, StoreError> {
-    let refused = |e: io::Error| StoreError::Refused(format!("{}: {e}", path.display()));
+pub(super) fn prepare(path: &Path) -> Result<Prepared, StoreError> {
+    let refused = |e: io::Error| StoreError::refused_by(path.display(), e);
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -31,22 +41,51 @@ pub(super) fn prepare(path: &Path) -> Result<Identity, StoreError> {
         .recursive(true)
         .mode(0o700)
         .create(directory)
-        .map_err(|e| StoreError::Refused(format!("{}: {e}", directory.display())))?;
+        .map_err(|e| StoreError::refused_by(directory.display(), e))?;
     refuse_network(directory)?;
-    if identity(path).map_err(refused)?.is_none() {
+    let is_shared = others_may_write(directory).map_err(refused)?;
+    let mut path = path.to_owned();
+    if is_shared {
+        if let Some(name) = path.file_name() {
+            path = directory.canonicalize().map_err(refused)?.join(name);
+        }
+        refuse_link(&path)?;
+    }
+    if identity(&path).map_err(refused)?.is_none() {
         // Not `create_new`: another process may make it at the same time. `SQLite` gives its
         // other files the same mode.
-        OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path)
-            .map_err(refused)?;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        if is_shared {
+            options.custom_flags(libc::O_NOFOLLOW);
+        }
+        options.open(&path).map_err(refused)?;
     }
-    identity(path)
-        .map_err(refused)?
-        .ok_or_else(|| StoreError::Refused(format!("{}: vanished while opened", path.display())))
+    let identity = identity(&path).map_err(refused)?;
+    let vanished = || StoreError::refused(format!("{}: vanished while opened", path.display()));
+    Ok(Prepared {
+        identity: identity.ok_or_else(vanished)?,
+        is_shared,
+        path,
+    })
+}
+
+/// Whether another user but root may put files into a directory, a sticky one included.
+fn others_may_write(directory: &Path) -> io::Result<bool> {
+    let meta = std::fs::metadata(directory)?;
+    let is_ours = meta.uid() == 0 || meta.uid() == nix::unistd::geteuid().as_raw();
+    Ok(!is_ours || meta.mode() & 0o022 != 0)
+}
+
+fn refuse_link(path: &Path) -> Result<(), StoreError> {
+    match std::fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_symlink() => Err(StoreError::refused(format!(
+            "{} is a symbolic link in a directory that other users may write to, and is not \
+             followed: name the file itself, or a directory of your own",
+            path.display()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// The network file system that a directory lies on, if it does.
@@ -62,10 +101,10 @@ pub(crate) fn network_file_system(directory: &Path) -> io::Result<Option<String>
 
 fn refuse_network(directory: &Path) -> Result<(), StoreError> {
     let name = network_file_system(directory)
-        .map_err(|e| StoreError::Refused(format!("{}: {e}", directory.display())))?;
+        .map_err(|e| StoreError::refused_by(directory.display(), e))?;
     match name {
         None => Ok(()),
-        Some(name) => Err(StoreError::Refused(format!(
+        Some(name) => Err(StoreError::refused(format!(
             "{} lies on {name}, which does not keep file locks and shared memory in step \
              between machines: use a local file system, or Redis for several hosts",
             directory.display()

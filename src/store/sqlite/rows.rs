@@ -3,10 +3,13 @@
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::clock::Now;
-use super::error::Failure;
+use super::error::{Failure, RowKey};
 use crate::names::{JobName, RunId, Token};
-use crate::store::protocol::{Ending, JobState, Key, LockState, Open};
-use crate::store::{Fingerprint, Lock, LockKey};
+use crate::store::protocol::{
+    Ending, JobState, Key, LockState, Open, terms_of_text, terms_text, waiting_of_text,
+    waiting_text,
+};
+use crate::store::{Fingerprint, Lock, LockKey, Terms};
 use crate::time::Timestamp;
 
 /// How a lock is called in the tables. Names hold no colon, so the two kinds cannot meet.
@@ -59,7 +62,8 @@ pub(super) fn load_lease(db: &Connection, id: &str, now: &Now) -> Result<LockSta
     let state = db
         .prepare_cached("SELECT * FROM locks WHERE lock = ?")?
         .query_row([id], |row| read_lock(row, now))
-        .optional()?;
+        .optional()
+        .map_err(|e| RowKey::of("locks", id).blamed(e))?;
     Ok(state.unwrap_or_default())
 }
 
@@ -71,14 +75,14 @@ pub(super) fn load_lock(db: &Connection, id: &str, now: &Now) -> Result<LockStat
         .query_row([id], |row| row.get(0))
         .optional()?;
     if let Some(tokens) = tokens {
-        state.finished = read_finished(&tokens)?;
+        state.finished =
+            read_finished(&tokens).map_err(|e| RowKey::of("finished", id).unreadable(e))?;
     }
     Ok(state)
 }
 
-fn read_finished(text: &str) -> Result<Vec<(Token, Ending)>, Failure> {
-    let pairs: Vec<(String, char)> = serde_json::from_str(text)
-        .map_err(|e| Failure::Unreadable(format!("the finished tokens of a lock: {e}")))?;
+fn read_finished(text: &str) -> serde_json::Result<Vec<(Token, Ending)>> {
+    let pairs: Vec<(String, char)> = serde_json::from_str(text)?;
     Ok(pairs
         .into_iter()
         .map(|(token, letter)| {
@@ -157,29 +161,43 @@ pub(super) fn load_job(
     id: &str,
     job: &JobName,
 ) -> Result<Option<JobState>, Failure> {
+    let of_job = || RowKey::of("jobs", format!("{job} (lock {id})"));
     let mut statement = db.prepare_cached("SELECT * FROM jobs WHERE lock = ? AND job = ?")?;
-    let Some((last, fingerprints, open)) = statement
+    let Some((last, fingerprints, waiting, moved, open)) = statement
         .query_row(params![id, job.as_str()], |row| {
             let last: i64 = row.get("last")?;
             let fingerprints: String = row.get("fingerprints")?;
-            Ok((last, fingerprints, read_open(row)?))
+            let waiting: String = row.get("waiting")?;
+            let moved: Option<String> = row.get("moved")?;
+            Ok((last, fingerprints, waiting, moved, read_open(row)?))
         })
-        .optional()?
+        .optional()
+        .map_err(|e| of_job().blamed(e))?
     else {
         return Ok(None);
     };
-    let unreadable = |e| Failure::Unreadable(format!("the ledger of job {job}: {e}"));
+    let unreadable = |e: serde_json::Error| of_job().unreadable(e);
     let pairs: Vec<(String, i64)> = serde_json::from_str(&fingerprints).map_err(unreadable)?;
     let open = match open {
-        Some((open, kind)) => Some(Open {
+        Some((open, kind, terms)) => Some(Open {
             kind: serde_json::from_value(kind.into()).map_err(unreadable)?,
+            // A run that a version without terms has opened is not run again.
+            terms: terms
+                .as_deref()
+                .and_then(terms_of_text)
+                .unwrap_or(Terms::NONE),
             ..open
         }),
         None => None,
     };
+    let waiting = waiting_of_text(&waiting)
+        .ok_or_else(|| of_job().unreadable("the waiting list is not one"))?;
+    let moved = moved.map(|text| serde_json::from_str(&text));
     Ok(Some(JobState {
+        moved: moved.transpose().map_err(unreadable)?,
         last: Timestamp::from_millis(last),
         open,
+        waiting,
         fingerprints: pairs
             .into_iter()
             .map(|(text, seen)| (Fingerprint(text), Timestamp::from_millis(seen)))
@@ -187,8 +205,8 @@ pub(super) fn load_job(
     }))
 }
 
-/// The open run, and its kind as text, which only the caller can refuse.
-fn read_open(row: &Row<'_>) -> rusqlite::Result<Option<(Open, String)>> {
+/// The open run, and its kind and terms as text, which only the caller can refuse.
+fn read_open(row: &Row<'_>) -> rusqlite::Result<Option<(Open, String, Option<String>)>> {
     let Some(run_id) = row.get::<_, Option<String>>("run_id")? else {
         return Ok(None);
     };
@@ -203,9 +221,9 @@ fn read_open(row: &Row<'_>) -> rusqlite::Result<Option<(Open, String)>> {
         fence: restored(row.get("fence")?),
         started_at: Timestamp::from_millis(row.get("started_at")?),
         host: row.get("host")?,
-        prev_last: Timestamp::from_millis(row.get("prev_last")?),
+        terms: Terms::NONE,
     };
-    Ok(Some((open, row.get("kind")?)))
+    Ok(Some((open, row.get("kind")?, row.get("terms")?)))
 }
 
 /// Writes what an operation changed of the job.
@@ -228,8 +246,9 @@ pub(super) fn save_job(
         let kind = serde_json::to_value(open.kind).ok()?;
         kind.as_str().map(str::to_owned)
     });
+    let moved = (state.moved.as_ref()).map(|moved| serde_json::json!(moved).to_string());
     db.prepare_cached(
-        "INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )?
     .execute(params![
         id,
@@ -245,7 +264,9 @@ pub(super) fn save_job(
         open.map(|open| stored(open.fence)),
         open.map(|open| open.started_at.millis()),
         open.map(|open| open.host.as_str()),
-        open.map(|open| open.prev_last.millis()),
+        open.map(|open| terms_text(&open.terms)),
+        waiting_text(&state.waiting),
+        moved,
     ])?;
     Ok(())
 }

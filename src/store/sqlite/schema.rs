@@ -14,7 +14,8 @@ use crate::store::StoreError;
 const APPLICATION: i32 = 0x4372_4C74;
 
 /// What takes a file from each version to the next; their number is the version written.
-const STEPS: &[&str] = &["
+const STEPS: &[&str] = &[
+    "
 CREATE TABLE marker (
     format INTEGER NOT NULL,
     since  INTEGER NOT NULL        -- UTC, ms
@@ -71,7 +72,49 @@ CREATE TABLE hosts (
     boot    TEXT NOT NULL,
     ends    INTEGER NOT NULL       -- ms since that boot
 ) STRICT, WITHOUT ROWID;
-"];
+",
+    "
+-- What each host says about each job: the registry.
+CREATE TABLE listings (
+    job    TEXT NOT NULL,
+    host   TEXT NOT NULL,
+    listed INTEGER NOT NULL,       -- 0: the host's list no longer has the job enabled
+    entry  TEXT NOT NULL,          -- `Entry::text`
+    at     INTEGER NOT NULL,       -- when it was written or refreshed; UTC, ms
+    PRIMARY KEY (job, host)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX listings_of_host ON listings (host);
+",
+    "
+-- The terms of the open run, and the waiting list, as in `store::protocol::text`.
+ALTER TABLE jobs DROP COLUMN prev_last;
+ALTER TABLE jobs ADD COLUMN terms TEXT;
+ALTER TABLE jobs ADD COLUMN waiting TEXT NOT NULL DEFAULT '';
+",
+    "
+-- Until when a job's ledger and history stay.
+CREATE TABLE kept (
+    lock  TEXT NOT NULL,
+    job   TEXT NOT NULL,
+    until INTEGER NOT NULL,        -- UTC, ms
+    PRIMARY KEY (lock, job)
+) STRICT, WITHOUT ROWID;
+-- When that was last looked at; one row, UTC in ms.
+CREATE TABLE sweep (at INTEGER NOT NULL) STRICT;
+",
+    "
+-- Which lock the job uses, if that ever changed: JSON, `store::protocol::Moved`.
+ALTER TABLE jobs ADD COLUMN moved TEXT;
+",
+    "
+-- The runs by hand that every daemon looks after.
+CREATE TABLE manual (
+    run_id   TEXT PRIMARY KEY,
+    run      TEXT NOT NULL,        -- `ManualRun::text`
+    noted_at INTEGER NOT NULL      -- UTC, ms
+) STRICT, WITHOUT ROWID;
+",
+];
 
 /// The newest version this program reads, and the one it writes.
 fn version() -> i64 {
@@ -84,7 +127,7 @@ pub(super) fn prepare(db: &mut Connection, now_ms: i64, shown: &str) -> Result<(
     let told = |failure: rusqlite::Error| Failure::from(failure).told(shown);
     inspect(db, shown)?;
     if write_ahead(db).map_err(|failure| failure.told(shown))? != "wal" {
-        return Err(StoreError::Refused(format!(
+        return Err(StoreError::refused(format!(
             "{shown}: its file system does not allow SQLite's write-ahead log"
         )));
     }
@@ -150,12 +193,12 @@ fn inspect(db: &Connection, shown: &str) -> Result<i64, StoreError> {
         return Ok(0);
     }
     if application != APPLICATION {
-        return Err(StoreError::Corrupt(format!(
+        return Err(StoreError::corrupt(format!(
             "{shown} is a database of another program"
         )));
     }
     if found > version() {
-        return Err(StoreError::Corrupt(format!(
+        return Err(StoreError::corrupt(format!(
             "{shown} was written by a newer cronlatch (format {found}; this one reads up to {}): \
              upgrade this program",
             version()
@@ -180,10 +223,10 @@ pub(super) fn init(work: &Work<'_>) -> Result<Option<u64>, Failure> {
     Ok(None)
 }
 
-/// Forgets locks that nobody used for thirty days and no job belongs to, as Redis does by TTL.
+/// Forgets locks that nobody used for an hour and no job belongs to, as Redis does by TTL.
 pub(super) fn forget_old_locks(db: &Connection, now: &Now) -> Result<(), rusqlite::Error> {
-    const THIRTY_DAYS_MS: i64 = 30 * 24 * 3_600_000;
-    let before = now.clock.utc().millis().saturating_sub(THIRTY_DAYS_MS);
+    const HOUR_MS: i64 = 3_600_000;
+    let before = now.clock.utc().millis().saturating_sub(HOUR_MS);
     // The wall clock may be wrong: what lives by the lease clock stays.
     let forgotten = db.execute(
         "DELETE FROM locks WHERE used_at < ?1 AND (boot <> ?2 OR lease_end <= ?3)

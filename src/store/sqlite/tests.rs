@@ -6,12 +6,16 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 
 use super::clock::Now;
+use super::lifetimes;
 use super::operations;
+use super::rows;
 use super::schema;
 use super::worker::{BUSY, Work};
-use crate::names::{LockName, RunId, Token};
+use crate::names::{HostName, JobName, LockName, RunId, Token};
 use crate::store::protocol::{Clock, Past};
-use crate::store::{Claim, ClaimReply, Lock, RenewReply, Renewal, Tenure, What};
+use crate::store::{
+    Claim, ClaimReply, Finish, Keeping, Lock, LockId, RenewReply, Renewal, Tenure, What,
+};
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -37,6 +41,7 @@ fn at(utc_ms: u64, boot_ms: u64, boot: &str) -> Now {
 fn work(db: &Connection, now: Now) -> Work<'_> {
     Work {
         db,
+        shown: "test.db",
         now,
         freed: Cell::new(false),
     }
@@ -102,11 +107,87 @@ fn locks_that_nobody_used_for_long_are_forgotten_and_living_ones_are_not() {
         db.query_row("SELECT count(*) FROM locks", [], |row| row.get(0))
             .expect("a number")
     };
-    let stepped = 40 * 24 * HOUR_MS;
+    let stepped = 2 * HOUR_MS;
     schema::forget_old_locks(&db, &at(stepped, 2000, "b")).expect("done");
     assert_eq!(count(), 1);
     schema::forget_old_locks(&db, &at(stepped, 31_000, "b")).expect("done");
     assert_eq!(count(), 0);
+}
+
+#[test]
+fn a_job_that_no_host_lists_is_forgotten_after_thirty_days_and_a_hosts_own_after_a_week() {
+    const DAY_MS: u64 = 24 * HOUR_MS;
+    let db = database();
+    let days = |days: u64| at(1_000_000 + days * DAY_MS, 1000, "b");
+    let host = HostName::parse("h").expect("a name");
+    let job = |name: &str| JobName::parse(name).expect("a name");
+    let of_host = LockId::Host("own".to_owned()).on(&host);
+    // A manual run of each leaves a ledger; its end a record.
+    for (name, lock) in [("listed", lock()), ("removed", lock()), ("own", of_host)] {
+        let what = What::Manual { job: job(name) };
+        let claim = Claim {
+            lock,
+            what,
+            ..claim(name)
+        };
+        operations::claim(&work(&db, days(0)), &claim).expect("an answer");
+        let finish = Finish {
+            lock: claim.lock.clone(),
+            token: claim.token.clone(),
+            record: None,
+            job: Some(job(name)),
+            give_back: false,
+            keep: 10,
+        };
+        operations::finish(&work(&db, days(0)), &finish).expect("an answer");
+        let id = rows::id_of(&claim.lock);
+        db.execute(
+            "INSERT INTO records (lock, job, record) VALUES (?, ?, '{}')",
+            [id.as_str(), name],
+        )
+        .expect("a record");
+    }
+    let left = |table: &str| -> Vec<String> {
+        let mut query = db
+            .prepare(&format!("SELECT DISTINCT job FROM {table} ORDER BY job"))
+            .expect("a query");
+        let jobs = query.query_map([], |row| row.get(0)).expect("rows");
+        jobs.map(|job| job.expect("a name")).collect()
+    };
+    let keeping = Keeping::of(
+        job("listed"),
+        &LockId::Fleet("l".to_owned()),
+        &host,
+        Duration::ZERO,
+    );
+    for (day, expected) in [
+        (6, &["listed", "own", "removed"][..]),
+        (9, &["listed", "removed"]),
+        (29, &["listed", "removed"]),
+        (32, &["listed"]),
+        (90, &["listed"]),
+    ] {
+        // Every day a host keeps the job that its list names.
+        for earlier in day - 3..=day {
+            lifetimes::keep(&work(&db, days(earlier)), std::slice::from_ref(&keeping))
+                .expect("done");
+        }
+        assert_eq!(left("jobs"), expected, "day {day}");
+        assert_eq!(left("records"), expected, "day {day}");
+    }
+    // A clock that is a year ahead deletes nothing at once.
+    operations::claim(
+        &work(&db, days(91)),
+        &Claim {
+            what: What::Manual { job: job("new") },
+            ..claim("new")
+        },
+    )
+    .expect("an answer");
+    lifetimes::keep(&work(&db, days(91)), &[]).expect("done");
+    lifetimes::keep(&work(&db, days(460)), &[]).expect("done");
+    lifetimes::keep(&work(&db, days(91)), &[keeping]).expect("done");
+    assert_eq!(left("jobs"), ["listed", "new"]);
 }
 
 #[test]

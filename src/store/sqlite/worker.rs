@@ -17,14 +17,17 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use tokio::sync::{Notify, oneshot};
 
 use super::clock::{Now, boot_id};
-use super::error::{Failure, same};
+use super::error::Failure;
 use super::place::{self, Identity};
-use super::schema;
+use super::{registry, schema};
 use crate::store::StoreError;
 use crate::time::BootInstant;
 
 /// How long a transaction waits for those of other processes.
 pub(super) const BUSY: Duration = Duration::from_secs(2);
+
+/// How often locks are forgotten that nobody uses and no job belongs to.
+const SWEEP_EVERY: Duration = Duration::from_secs(3600);
 
 /// How many requests share a transaction at most.
 const BATCH: usize = 512;
@@ -32,6 +35,8 @@ const BATCH: usize = 512;
 /// What a piece of work has: the transaction it is in, and the instant of that transaction.
 pub(super) struct Work<'a> {
     pub(super) db: &'a Connection,
+    /// The path of the file.
+    pub(super) shown: &'a str,
     pub(super) now: Now,
     /// Set when a lock was released.
     pub(super) freed: Cell<bool>,
@@ -78,7 +83,7 @@ where
         let reply = match (outcome, self.result) {
             (Ok(()), Some(result)) => Ok(result),
             (Err(error), _) => Err(error),
-            (Ok(()), None) => Err(StoreError::Unreachable("it was not asked".to_owned())),
+            (Ok(()), None) => Err(StoreError::unreachable("it was not asked".to_owned())),
         };
         // Whoever asked may have stopped waiting.
         let _ = self.reply.send(reply);
@@ -119,7 +124,7 @@ impl Worker {
         F: FnMut(&Work<'_>) -> Result<T, Failure> + Send + 'static,
     {
         let gone =
-            || StoreError::Unreachable("the thread of the embedded store is gone".to_owned());
+            || StoreError::unreachable("the thread of the embedded store is gone".to_owned());
         let (reply, answer) = oneshot::channel();
         let request = Asked {
             access,
@@ -136,6 +141,8 @@ impl Worker {
 struct Opened {
     db: Connection,
     boot: String,
+    /// When old locks were last forgotten.
+    swept: BootInstant,
 }
 
 /// The thread's own.
@@ -171,11 +178,11 @@ impl Keeper {
             let outcome = if alone {
                 outcome
                     .as_ref()
-                    .map_err(|trouble| same(trouble.error()))
+                    .map_err(|trouble| trouble.error().clone())
                     .copied()
             } else {
                 let one = std::slice::from_mut(&mut request);
-                self.attempt(one).map_err(|trouble| same(trouble.error()))
+                self.attempt(one).map_err(|trouble| trouble.error().clone())
             };
             request.answer(outcome);
         }
@@ -183,8 +190,9 @@ impl Keeper {
 
     /// Runs all requests in one transaction.
     fn attempt(&mut self, batch: &mut [Box<dyn Request>]) -> Result<(), Trouble> {
+        let shown = self.shown.clone();
         let opened = self.opened().map_err(Trouble::Whole)?;
-        let released = transact(opened, batch);
+        let released = transact(opened, &shown, batch);
         match released {
             Ok(false) => Ok(()),
             Ok(true) => {
@@ -195,8 +203,9 @@ impl Keeper {
                 if failure.spoils_connection() {
                     self.open = None;
                 }
+                let is_busy = failure.is_busy();
                 let error = failure.told(&self.shown);
-                Err(if failure.is_busy() {
+                Err(if is_busy {
                     Trouble::Whole(error)
                 } else {
                     Trouble::Some(error)
@@ -213,7 +222,7 @@ impl Keeper {
         }
         self.open
             .as_mut()
-            .ok_or_else(|| StoreError::Unreachable(format!("{}: not open", self.shown)))
+            .ok_or_else(|| StoreError::unreachable(format!("{}: not open", self.shown)))
     }
 
     /// A file that was deleted or replaced under us must not be written any more: other
@@ -235,7 +244,7 @@ impl Keeper {
             .gone_until
             .map_or(Duration::ZERO, BootInstant::remaining);
         if !remaining.is_zero() {
-            return Err(StoreError::Refused(format!(
+            return Err(StoreError::refused(format!(
                 "{} was deleted or replaced while in use; what lies there is used in {} s, when \
                  the leases of the lost file are over",
                 self.shown,
@@ -249,24 +258,25 @@ impl Keeper {
     fn connect(&mut self) -> Result<Opened, StoreError> {
         let told = |e: rusqlite::Error| Failure::from(e).told(&self.shown);
         let boot = boot_id()?;
-        let identity = place::prepare(&self.path)?;
-        let mut db = Connection::open_with_flags(
-            &self.path,
-            OpenFlags::SQLITE_OPEN_READ_WRITE
-                | OpenFlags::SQLITE_OPEN_CREATE
-                | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-        )
-        .map_err(told)?;
+        let place = place::prepare(&self.path)?;
+        let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        flags.set(OpenFlags::SQLITE_OPEN_NOFOLLOW, place.is_shared);
+        let mut db = Connection::open_with_flags(&place.path, flags).map_err(told)?;
         db.busy_timeout(BUSY).map_err(told)?;
         db.set_prepared_statement_cache_capacity(32);
         let now = Now::read(&boot);
         schema::prepare(&mut db, now.clock.utc().millis(), &self.shown)?;
-        if let Err(error) = schema::forget_old_locks(&db, &now) {
+        let forgotten =
+            schema::forget_old_locks(&db, &now).and_then(|()| registry::forget_old(&db, &now));
+        if let Err(error) = forgotten {
             // Housekeeping: what is wrong with the file, the next operation says.
-            tracing::debug!(%error, "old locks stay");
+            tracing::debug!(%error, "old locks and listings stay");
         }
-        self.ours = Some(identity);
-        Ok(Opened { db, boot })
+        self.ours = Some(place.identity);
+        let swept = BootInstant::now();
+        Ok(Opened { db, boot, swept })
     }
 }
 
@@ -285,7 +295,11 @@ impl Trouble {
 }
 
 /// One transaction; answers whether it released a lock.
-fn transact(opened: &mut Opened, batch: &mut [Box<dyn Request>]) -> Result<bool, Failure> {
+fn transact(
+    opened: &mut Opened,
+    shown: &str,
+    batch: &mut [Box<dyn Request>],
+) -> Result<bool, Failure> {
     let writes = batch.iter().any(|r| r.access() == Access::Write);
     let behavior = if writes {
         TransactionBehavior::Immediate
@@ -297,11 +311,16 @@ fn transact(opened: &mut Opened, batch: &mut [Box<dyn Request>]) -> Result<bool,
     let now = Now::read(&opened.boot);
     let work = Work {
         db: &tx,
+        shown,
         now,
         freed: Cell::new(false),
     };
     for request in batch {
         request.run(&work)?;
+    }
+    if writes && BootInstant::now().since(opened.swept) >= SWEEP_EVERY {
+        opened.swept = BootInstant::now();
+        schema::forget_old_locks(work.db, &work.now)?;
     }
     let freed = work.freed.get();
     tx.commit()?;

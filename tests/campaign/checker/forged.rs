@@ -4,7 +4,7 @@ use cronlatch::names::{HostName, JobName, RunId};
 use cronlatch::store::{Kind, Outcome, Record};
 use cronlatch::time::Timestamp;
 
-use super::{JobRule, Rule, Span, Story};
+use super::{JobRule, Rule, SharedBy, Span, Story, Verdicts};
 use crate::support::runlog::Entry;
 
 const JOBS: [JobRule; 3] = [
@@ -13,18 +13,27 @@ const JOBS: [JobRule; 3] = [
         lock: "beat",
         interval: 1_000,
         reruns: 0,
+        shared_by: SharedBy::Fleet,
+        runs_without_store: false,
+        verdicts: Verdicts::All,
     },
     JobRule {
         name: "left",
         lock: "pair",
         interval: 2_000,
         reruns: 1,
+        shared_by: SharedBy::Fleet,
+        runs_without_store: false,
+        verdicts: Verdicts::All,
     },
     JobRule {
         name: "right",
         lock: "pair",
         interval: 4_000,
         reruns: 0,
+        shared_by: SharedBy::Fleet,
+        runs_without_store: false,
+        verdicts: Verdicts::All,
     },
 ];
 
@@ -99,6 +108,10 @@ fn truth() -> Story {
             until: 12_000,
         }),
         quiet: vec![Span {
+            from: 0,
+            until: 12_000,
+        }],
+        calm: vec![Span {
             from: 0,
             until: 12_000,
         }],
@@ -217,6 +230,26 @@ fn a_missed_occurrence_is_caught_in_quiet_times_alone() {
 }
 
 #[test]
+fn a_skip_for_a_store_that_a_host_reached_is_caught_in_quiet_times_alone() {
+    let skip = |reason: &'static str| {
+        move |story: &mut Story| {
+            let at = beat(story, 3_000);
+            story.runs.remove(at);
+            story.records[at] = not_run("beat", 3_000, Outcome::Skipped);
+            story.records[at].reason = Some(reason.to_owned());
+        }
+    };
+    let for_the_store = skip("the store was unreachable (on_store_down: skip)");
+    assert_eq!(forged(for_the_store), Some(Rule::Missed));
+    assert_eq!(forged(skip("overlap: the lock was held")), None);
+    let found = forged(|story| {
+        for_the_store(story);
+        story.quiet.clear();
+    });
+    assert_eq!(found, None);
+}
+
+#[test]
 fn a_miss_within_a_range_is_caught() {
     let found = forged(|story| {
         for due in [3_000, 4_000, 5_000] {
@@ -306,4 +339,62 @@ fn the_first_violation_is_told() {
         story.runs[at].start = due - 1;
     }
     assert_eq!(story.first_violation().unwrap().at, 2_999);
+}
+
+#[test]
+fn a_job_with_a_lock_for_each_host_runs_once_on_each_and_without_a_lock_overlaps() {
+    let on = |story: &mut Story, host: &str, shared_by: SharedBy, start: i64| {
+        let job = story
+            .jobs
+            .iter_mut()
+            .find(|job| job.name == "beat")
+            .unwrap();
+        job.shared_by = shared_by;
+        job.verdicts = Verdicts::None;
+        let mut again = run("beat", 3_000, start, start + 50);
+        again.host = host.to_owned();
+        story.runs.push(again);
+    };
+    let host = SharedBy::Nobody;
+    assert_eq!(forged(|story| on(story, "h2", host, 3_010)), None);
+    let twice = forged(|story| on(story, "h1", host, 3_500));
+    assert_eq!(twice, Some(Rule::Once));
+    let overlap = |shared_by| {
+        move |story: &mut Story| {
+            on(story, "h2", shared_by, 3_100);
+            let at = beat(story, 3_000);
+            story.runs[at].last_sign = 4_500;
+        }
+    };
+    assert_eq!(forged(overlap(host)), Some(Rule::Exclusion));
+    assert_eq!(forged(overlap(SharedBy::NobodyWithoutLock)), None);
+}
+
+#[test]
+fn what_runs_without_the_store_may_run_twice_unless_all_is_calm() {
+    let twice = |fence: u64| {
+        move |story: &mut Story| {
+            let job = story
+                .jobs
+                .iter_mut()
+                .find(|job| job.name == "beat")
+                .unwrap();
+            job.runs_without_store = true;
+            let mut again = run("beat", 3_000, 2_999, 3_040);
+            again.fence = fence;
+            again.host = "h2".to_owned();
+            story.records.push(record(&again, Outcome::Succeeded));
+            story.runs.push(again);
+        }
+    };
+    assert_eq!(forged(twice(0)), Some(Rule::Once));
+    let troubled = |fence| {
+        forged(|story| {
+            twice(fence)(story);
+            story.calm.clear();
+        })
+    };
+    assert_eq!(troubled(0), None);
+    // With a fencing token it had the lock: then it is held to all that a lock promises.
+    assert_eq!(troubled(2_999_000), Some(Rule::Early));
 }

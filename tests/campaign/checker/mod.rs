@@ -44,6 +44,43 @@ pub(crate) struct JobRule {
     pub(crate) interval: i64,
     /// How many times a crashed run may be run again.
     pub(crate) reruns: u32,
+    /// Who shares the lock and the ledger.
+    pub(crate) shared_by: SharedBy,
+    /// Hosts that do not reach the store run it all the same (`on_store_down: run`).
+    pub(crate) runs_without_store: bool,
+    /// Which of its occurrences have verdicts that are read.
+    pub(crate) verdicts: Verdicts,
+}
+
+/// Who shares a job's lock and ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SharedBy {
+    /// All hosts.
+    Fleet,
+    /// Each host has its own (`scope: host`).
+    Nobody,
+    /// Each host has a ledger of its own, and there is no lock (`scope: none`).
+    NobodyWithoutLock,
+}
+
+/// Which occurrences of a job have verdicts that the campaign reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdicts {
+    All,
+    /// Those that ran: hosts list the job only now and then.
+    OfRuns,
+    /// None: each host has a history of its own.
+    None,
+}
+
+impl JobRule {
+    /// What tells apart who must not run one occurrence twice: the host, if each has a ledger.
+    pub(crate) fn party<'a>(&self, host: &'a str) -> &'a str {
+        match self.shared_by {
+            SharedBy::Fleet => "",
+            SharedBy::Nobody | SharedBy::NobodyWithoutLock => host,
+        }
+    }
 }
 
 /// Something that was done to the fleet.
@@ -67,6 +104,8 @@ pub(crate) struct Story {
     pub(crate) decided: Option<Span>,
     /// When a host and the store were up and left alone: nothing may be missed.
     pub(crate) quiet: Vec<Span>,
+    /// When the store and all hosts were left alone: even a job that runs without the store runs once.
+    pub(crate) calm: Vec<Span>,
     /// Around a loss of the store's data: what was due then may have a verdict no more.
     pub(crate) forgotten: Vec<Span>,
     /// By how much the clock of a server may be ahead of the true one, in milliseconds: nothing

@@ -4,11 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cronlatch::store::{Outcome, Record};
 
-use super::{JobRule, Rule, Span, Story, Violation};
+use super::{JobRule, Rule, SharedBy, Span, Story, Verdicts, Violation};
 use crate::support::runlog::Entry;
 
-pub(super) const ALL: [fn(&Story) -> Vec<Violation>; 7] =
-    [exclusion, once, early, missed, fencing, silence, untrue];
+pub(super) const ALL: [fn(&Story) -> Vec<Violation>; 8] = [
+    exclusion,
+    once,
+    early,
+    missed,
+    skipped_for_the_store,
+    fencing,
+    silence,
+    untrue,
+];
 
 /// G1. A run lives from its beginning to its last sign of life, and no other run of its lock
 /// begins in between.
@@ -35,15 +43,21 @@ fn exclusion(story: &Story) -> Vec<Violation> {
     found
 }
 
-/// G2. Runs of one occurrence: one, and as many more as the job's reruns allow.
+/// G2. Runs of one occurrence: one, and as many more as the job's reruns allow. A job that runs
+/// without the store is asked only while everybody reaches it.
 fn once(story: &Story) -> Vec<Violation> {
-    let mut runs: BTreeMap<(&str, i64), BTreeSet<&str>> = BTreeMap::new();
+    let mut runs: BTreeMap<(&str, &str, i64), BTreeSet<&str>> = BTreeMap::new();
     let mut found = Vec::new();
     for run in &story.runs {
         let Some(due) = run.scheduled else { continue };
-        let of = runs.entry((&run.job, due)).or_default();
+        let job = rule_of(story, &run.job);
+        if job.is_some_and(|job| job.runs_without_store) && !is_calm(story, due) {
+            continue;
+        }
+        let party = job.map_or("", |job| job.party(&run.host));
+        let of = runs.entry((&run.job, party, due)).or_default();
         of.insert(&run.run_id);
-        let allowed = 1 + rule_of(story, &run.job).map_or(0, |job| job.reruns as usize);
+        let allowed = 1 + job.map_or(0, |job| job.reruns as usize);
         if of.len() > allowed {
             found.push(Violation {
                 rule: Rule::Once,
@@ -55,9 +69,14 @@ fn once(story: &Story) -> Vec<Violation> {
     found
 }
 
-/// G2. Nothing begins before it is due, by the clock of any server.
+/// G2. Nothing begins before it is due, by the clock of any server. What runs without the store
+/// knows only what its host measured of that clock.
 fn early(story: &Story) -> Vec<Violation> {
-    let runs = story.runs.iter();
+    let without_store = |run: &Entry| {
+        let job = rule_of(story, &run.job);
+        run.fence == 0 && job.is_some_and(|job| job.runs_without_store)
+    };
+    let runs = story.runs.iter().filter(|run| !without_store(run));
     runs.filter(|run| {
         run.scheduled
             .is_some_and(|due| run.start + story.clock_ahead < due)
@@ -73,7 +92,11 @@ fn early(story: &Story) -> Vec<Violation> {
 /// G3. What came due in a quiet time is neither missed nor unknown.
 fn missed(story: &Story) -> Vec<Violation> {
     let mut found = Vec::new();
-    for job in &story.jobs {
+    for job in story
+        .jobs
+        .iter()
+        .filter(|job| job.verdicts == Verdicts::All)
+    {
         for record in records_of(story, job) {
             if !matches!(record.outcome, Outcome::Missed | Outcome::Unknown) {
                 continue;
@@ -83,6 +106,30 @@ fn missed(story: &Story) -> Vec<Violation> {
                 .into_iter()
                 .find(|due| story.quiet.iter().any(|span| span.holds(*due)));
             if let Some(due) = quiet {
+                found.push(Violation {
+                    rule: Rule::Missed,
+                    at: due,
+                    text: format!("{} due at {due}: {record:?}", job.name),
+                });
+            }
+        }
+    }
+    found
+}
+
+/// `on_store_down: skip`: only while the store is down for every host. In a quiet time it was up for
+/// one of them, and that one runs what the others gave up.
+fn skipped_for_the_store(story: &Story) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for job in &story.jobs {
+        for record in records_of(story, job) {
+            let reason = record.reason.as_deref().unwrap_or_default();
+            if record.outcome != Outcome::Skipped || !reason.contains("on_store_down: skip") {
+                continue;
+            }
+            let dues = occurrences(job, span_of(record));
+            let quiet = |due: &i64| story.quiet.iter().any(|span| span.holds(*due));
+            if let Some(due) = dues.into_iter().find(quiet) {
                 found.push(Violation {
                     rule: Rule::Missed,
                     at: due,
@@ -123,6 +170,9 @@ fn silence(story: &Story) -> Vec<Violation> {
     let mut found = Vec::new();
     for job in &story.jobs {
         let spans: Vec<Span> = records_of(story, job).map(span_of).collect();
+        if job.verdicts != Verdicts::All {
+            continue;
+        }
         for due in occurrences(job, decided) {
             if !forgotten(due) && !spans.iter().any(|span| span.holds(due)) {
                 found.push(Violation {
@@ -142,7 +192,9 @@ fn silence(story: &Story) -> Vec<Violation> {
         let is_due = run
             .scheduled
             .is_some_and(|due| decided.holds(due) && !forgotten(due));
-        if is_due && !recorded.contains(run.run_id.as_str()) {
+        let job = rule_of(story, &run.job);
+        let is_read = job.is_none_or(|job| job.verdicts != Verdicts::None);
+        if is_due && is_read && !recorded.contains(run.run_id.as_str()) {
             found.push(Violation {
                 rule: Rule::Silence,
                 at: run.start,
@@ -176,9 +228,10 @@ fn untrue(story: &Story) -> Vec<Violation> {
             Outcome::Skipped | Outcome::Missed => {
                 let job = rule_of(story, record.job.as_str());
                 job.is_some_and(|job| {
-                    occurrences(job, span_of(record))
-                        .into_iter()
-                        .any(|due| started.contains(&(record.job.as_str(), due)))
+                    // A host without the store may run what the others skip.
+                    let is_asked = |due: &i64| !job.runs_without_store || is_calm(story, *due);
+                    let mut dues = occurrences(job, span_of(record)).into_iter();
+                    dues.any(|due| is_asked(&due) && started.contains(&(job.name, due)))
                 })
             }
             _ => false,
@@ -193,6 +246,11 @@ fn untrue(story: &Story) -> Vec<Violation> {
         }
     }
     found
+}
+
+/// Whether nobody was troubled then.
+fn is_calm(story: &Story, at: i64) -> bool {
+    story.calm.iter().any(|span| span.holds(at))
 }
 
 fn rule_of<'a>(story: &'a Story, name: &str) -> Option<&'a JobRule> {
@@ -224,12 +282,15 @@ fn occurrences(job: &JobRule, span: Span) -> Vec<i64> {
         .collect()
 }
 
-/// The runs of each lock, in the order in which they began.
-fn by_lock(story: &Story) -> BTreeMap<&str, Vec<&Entry>> {
-    let mut locks: BTreeMap<&str, Vec<&Entry>> = BTreeMap::new();
-    for run in &story.runs {
-        if let Some(job) = rule_of(story, &run.job) {
-            locks.entry(job.lock).or_default().push(run);
+/// The runs under each lock, in the order in which they began; those without a lock left out.
+fn by_lock(story: &Story) -> BTreeMap<(&str, &str), Vec<&Entry>> {
+    let mut locks: BTreeMap<(&str, &str), Vec<&Entry>> = BTreeMap::new();
+    for run in story.runs.iter().filter(|run| run.fence > 0) {
+        if let Some(job) = rule_of(story, &run.job)
+            && job.shared_by != SharedBy::NobodyWithoutLock
+        {
+            let lock = (job.lock, job.party(&run.host));
+            locks.entry(lock).or_default().push(run);
         }
     }
     for runs in locks.values_mut() {

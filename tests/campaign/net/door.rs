@@ -1,10 +1,14 @@
 //! A door: the port through which one server is reached.
 
-use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::Shutdown;
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::thread;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
 
 use super::{Net, Party, Way, who};
 use crate::support::redis::Port;
@@ -27,7 +31,8 @@ pub(super) struct Passage {
     pub(super) inode: u64,
     /// Its way is lost, and nobody says so.
     pub(super) forgotten: bool,
-    ends: [TcpStream; 2],
+    /// Handles of both sockets.
+    ends: [std::net::TcpStream; 2],
 }
 
 impl Passage {
@@ -42,20 +47,30 @@ impl Door {
     pub(super) fn open(net: Net, number: usize) -> Self {
         let (port, listener) = loop {
             let port = Port::claim();
-            if let Ok(listener) = TcpListener::bind(("127.0.0.1", port.number())) {
+            if let Ok(listener) = std::net::TcpListener::bind(("127.0.0.1", port.number())) {
                 break (port, listener);
             }
         };
+        let nonblocking = listener.set_nonblocking(true);
+        nonblocking.expect("a socket that was just made");
         let leads_to = Arc::new(AtomicU16::new(0));
         let (own, to) = (port.number(), Arc::clone(&leads_to));
-        thread::spawn(move || {
-            for client in listener.incoming() {
-                if net.state().ended {
-                    return;
+        let on = net.runtime();
+        on.spawn(async move {
+            let listener = TcpListener::from_std(listener).expect("a socket that was just made");
+            loop {
+                tokio::select! {
+                    () = net.ended() => return,
+                    client = listener.accept() => {
+                        let Ok((client, _)) = client else {
+                            // Out of descriptors, for one: they are given back sooner or later.
+                            tokio::time::sleep(Duration::from_millis(10)).await;
+                            continue;
+                        };
+                        let (net, to) = (net.clone(), to.load(Ordering::Relaxed));
+                        tokio::spawn(async move { net.pass(number, client, own, to).await });
+                    }
                 }
-                let Ok(client) = client else { continue };
-                let (net, to) = (net.clone(), to.load(Ordering::Relaxed));
-                thread::spawn(move || net.pass(number, &client, own, to));
             }
         });
         Self {
@@ -81,38 +96,88 @@ impl Door {
     }
 }
 
+/// Whether the other side has closed the connection, whatever it sent before.
+fn has_left(end: &std::net::TcpStream) -> bool {
+    let mut polled = libc::pollfd {
+        fd: end.as_raw_fd(),
+        events: libc::POLLRDHUP,
+        revents: 0,
+    };
+    // SAFETY: one entry is passed, which lives until the call returns at once.
+    let found = unsafe { libc::poll(&raw mut polled, 1, 0) };
+    found > 0 && polled.revents & (libc::POLLRDHUP | libc::POLLHUP) != 0
+}
+
+/// Another handle of the same socket, and the socket.
+fn twin(stream: TcpStream) -> Option<(std::net::TcpStream, TcpStream)> {
+    let own = stream.into_std().ok()?;
+    let handle = own.try_clone().ok()?;
+    Some((handle, TcpStream::from_std(own).ok()?))
+}
+
 impl Net {
     /// One connection, from its beginning to its end.
-    fn pass(&self, door: usize, client: &TcpStream, own: u16, to: u16) {
-        let Ok(upstream) = TcpStream::connect(("127.0.0.1", to)) else {
+    async fn pass(&self, door: usize, client: TcpStream, own: u16, to: u16) {
+        let Ok(upstream) = TcpStream::connect(("127.0.0.1", to)).await else {
             return;
         };
-        let both = [client, &upstream];
+        let both = [&client, &upstream];
         if both.iter().any(|end| end.set_nodelay(true).is_err()) {
             return;
         }
-        let Some(id) = self.enter(door, client, &upstream, own) else {
+        let Some(from) = client.peer_addr().ok().map(|address| address.port()) else {
             return;
         };
-        let halves = [(client, &upstream, false), (&upstream, client, true)];
-        thread::scope(|scope| {
-            for (from, to, replies) in halves {
-                scope.spawn(move || self.carry(id, from, to, replies));
-            }
+        let (Some((client_end, client)), Some((upstream_end, upstream))) =
+            (twin(client), twin(upstream))
+        else {
+            return;
+        };
+        // It reads long tables of the system's, while what is open goes on.
+        let net = self.clone();
+        let entering = tokio::task::spawn_blocking(move || {
+            net.enter(door, from, own, [client_end, upstream_end])
         });
+        let Ok(Some(id)) = entering.await else {
+            return;
+        };
+        let (from_client, to_client) = client.into_split();
+        let (from_server, to_server) = upstream.into_split();
+        tokio::join!(
+            self.carry(id, from_client, to_server, false),
+            self.carry(id, from_server, to_client, true),
+        );
         self.state().open.retain(|passage| passage.id != id);
     }
 
     /// Finds out who it is; `None` when the door is shut to them.
-    fn enter(&self, door: usize, client: &TcpStream, server: &TcpStream, own: u16) -> Option<u64> {
-        let from = client.peer_addr().ok()?.port();
+    fn enter(
+        &self,
+        door: usize,
+        from: u16,
+        own: u16,
+        ends: [std::net::TcpStream; 2],
+    ) -> Option<u64> {
+        if has_left(&ends[0]) {
+            // It waited for longer than it had patience, and has asked again since. To look for it
+            // would make the next one wait: on a busy machine nobody would ever get in.
+            return None;
+        }
         let inode = who::inode(from, own).unwrap_or(0);
-        let ends = [client.try_clone().ok()?, server.try_clone().ok()?];
-        let mut state = self.state();
-        let owner = state
-            .parties
+        let parties = self.state().parties.clone();
+        let owner = parties
             .iter()
             .find(|(pid, _)| who::sockets_of(*pid).contains(&inode));
+        let mut state = self.state();
+        // Somebody may have been registered meanwhile, who then looked for this one in vain.
+        let owner = owner.or_else(|| {
+            let new = state
+                .parties
+                .iter()
+                .filter(|party| !parties.contains(party));
+            new.into_iter()
+                .find(|(pid, _)| who::sockets_of(*pid).contains(&inode))
+        });
         let party = owner.map_or(Party::Outsider, |(_, party)| *party);
         let id = state.next;
         state.next += 1;
@@ -132,12 +197,12 @@ impl Net {
     }
 
     /// Carries one direction of a connection until it ends.
-    fn carry(&self, id: u64, mut from: &TcpStream, mut to: &TcpStream, replies: bool) {
+    async fn carry(&self, id: u64, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, replies: bool) {
         let mut buffer = vec![0; 64 * 1024];
         loop {
-            let read = from.read(&mut buffer).unwrap_or(0);
+            let read = from.read(&mut buffer).await.unwrap_or(0);
             // An end is lost on the way as anything else, and arrives when it can.
-            let way = self.await_way(id, read == 0);
+            let way = self.await_way(id, read == 0).await;
             if read == 0 {
                 break;
             }
@@ -155,27 +220,31 @@ impl Net {
                     break;
                 }
                 Way::Refused => break,
-                Way::Slow(by) => thread::sleep(by),
+                Way::Slow(by) => tokio::time::sleep(by).await,
                 Way::Open | Way::Deaf | Way::CutReply | Way::Late => {}
             }
-            if to.write_all(&buffer[..read]).is_err() {
+            if to.write_all(&buffer[..read]).await.is_err() {
                 break;
             }
         }
-        let _ = from.shutdown(Shutdown::Both);
-        let _ = to.shutdown(Shutdown::Both);
+        let state = self.state();
+        if let Some(passage) = state.open.iter().find(|passage| passage.id == id) {
+            passage.shut();
+        }
     }
 
     /// The way, once something may pass or be lost.
-    fn await_way(&self, id: u64, is_end: bool) -> Way {
-        let mut state = self.state();
+    async fn await_way(&self, id: u64, is_end: bool) -> Way {
+        let mut changed = self.changes();
         loop {
-            let way = state.way_of(id);
+            changed.mark_unchanged();
+            let way = self.state().way_of(id);
             if way != Way::Late && !(is_end && way == Way::Silent) {
                 return way;
             }
-            let changed = self.shared.changed.wait(state);
-            state = changed.unwrap_or_else(std::sync::PoisonError::into_inner);
+            if changed.changed().await.is_err() {
+                return Way::Refused;
+            }
         }
     }
 
@@ -186,12 +255,5 @@ impl Net {
         if let Some((party, door)) = passage.map(|passage| (passage.party, passage.door)) {
             state.ways.retain(|(p, d, _)| (*p, *d) != (party, door));
         }
-    }
-}
-
-impl Drop for Door {
-    fn drop(&mut self) {
-        // Wakes the thread that accepts, so that it sees the end.
-        drop(TcpStream::connect(("127.0.0.1", self.port())));
     }
 }

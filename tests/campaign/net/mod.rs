@@ -3,18 +3,28 @@
 //! Every server is reached through a [`Door`], whoever comes: servers under Sentinels and those of
 //! a Cluster announce their doors, so that redirects and Sentinels name them too. A door tells by
 //! the process that opened a connection ([`who`]) from where it comes, and each way from one party
-//! through one door can fail on its own.
+//! through one door can fail on its own. A few threads carry all of it, however many connections.
 
 mod door;
 mod way;
 mod who;
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 pub(crate) use door::Door;
 pub(crate) use way::Way;
 
 use door::Passage;
+
+/// How many threads carry what passes. On a busy machine one alone gets too little of a processor.
+const CARRIERS: usize = 4;
+
+/// How many threads find out who comes.
+const WHO_COMES: usize = 4;
 
 /// Who comes to a door. A connection of a process that nobody registered is the test's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,15 +40,18 @@ pub(crate) enum Party {
 }
 
 /// The whole network; clones are the same one.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Net {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    changed: Condvar,
+    /// Counts the changes of ways, parties and connections.
+    changed: watch::Sender<u64>,
+    runtime: Handle,
+    thread: String,
 }
 
 #[derive(Debug, Default)]
@@ -55,6 +68,59 @@ struct State {
 }
 
 impl Net {
+    /// A network, and the threads that carry it until [`Self::end`].
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        crate::panics::note();
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let thread = format!("network {number}");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(CARRIERS)
+            .thread_name(&thread)
+            .enable_all()
+            .max_blocking_threads(WHO_COMES)
+            .build()
+            .expect("descriptors for a runtime");
+        let net = Self {
+            shared: Arc::new(Shared {
+                state: Mutex::default(),
+                changed: watch::channel(0).0,
+                runtime: runtime.handle().clone(),
+                thread: thread.clone(),
+            }),
+        };
+        let ours = net.clone();
+        let serve = move || runtime.block_on(ours.ended());
+        let spawned = std::thread::Builder::new().name(thread).spawn(serve);
+        spawned.expect("a thread for the network");
+        net
+    }
+
+    fn runtime(&self) -> Handle {
+        self.shared.runtime.clone()
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.shared.changed.subscribe()
+    }
+
+    fn notify(&self) {
+        self.shared.changed.send_modify(|count| *count += 1);
+    }
+
+    async fn ended(&self) {
+        let mut changes = self.changes();
+        while !self.state().ended {
+            // The sender lives as long as this.
+            let _ = changes.changed().await;
+        }
+    }
+
+    /// What went wrong with the network itself.
+    pub(crate) fn panics(&self) -> Vec<String> {
+        crate::panics::of(&self.shared.thread)
+    }
+
     /// A new door; it leads nowhere until [`Door::lead_to`] says where.
     pub(crate) fn door(&self) -> Door {
         let number = {
@@ -79,7 +145,7 @@ impl Net {
             }
         }
         drop(state);
-        self.shared.changed.notify_all();
+        self.notify();
     }
 
     /// Changes the way from one party through these doors, for open connections too.
@@ -97,7 +163,7 @@ impl Net {
             }
         }
         drop(state);
-        self.shared.changed.notify_all();
+        self.notify();
     }
 
     /// What is open from this party through these doors leads nowhere any more, and nobody says so;
@@ -122,7 +188,7 @@ impl Net {
         state.ended = true;
         state.close(|_| true);
         drop(state);
-        self.shared.changed.notify_all();
+        self.notify();
     }
 }
 

@@ -74,7 +74,7 @@ fn say_and_hear(stream: &mut TcpStream, byte: u8) -> std::io::Result<u8> {
 
 #[test]
 fn a_way_fails_for_the_party_it_is_of_and_for_no_other() {
-    let net = Net::default();
+    let net = Net::new();
     let door = net.door();
     door.lead_to(echo());
     let (mut one, mut other) = (Caller::to(door.port()), Caller::to(door.port()));
@@ -102,7 +102,7 @@ fn a_way_fails_for_the_party_it_is_of_and_for_no_other() {
 
 #[test]
 fn a_process_is_known_by_what_it_opened_before_and_after_it_was_registered() {
-    let net = Net::default();
+    let net = Net::new();
     let door = net.door();
     door.lead_to(echo());
     net.register(
@@ -119,7 +119,7 @@ fn a_process_is_known_by_what_it_opened_before_and_after_it_was_registered() {
 
 #[test]
 fn ways_lose_delay_and_cut_and_a_forgotten_one_stays_silent() {
-    let net = Net::default();
+    let net = Net::new();
     let door = net.door();
     door.lead_to(echo());
     let connect = || {
@@ -171,4 +171,35 @@ fn ways_lose_delay_and_cut_and_a_forgotten_one_stays_silent() {
     assert_eq!(say_and_hear(&mut fresh, 7).unwrap(), 7);
     net.end();
     wait_until("all has ended", || net.state().open.is_empty());
+    assert_eq!(net.panics(), [""; 0]);
+}
+
+#[test]
+fn a_few_threads_carry_many_connections() {
+    let net = Net::new();
+    let door = net.door();
+    door.lead_to(echo());
+    let connect = |_| TcpStream::connect(("127.0.0.1", door.port())).unwrap();
+    let mut streams: Vec<TcpStream> = (0..40).map(connect).collect();
+    for stream in &mut streams {
+        assert_eq!(say_and_hear(stream, 1).unwrap(), 1);
+    }
+    let name = net.shared.thread.as_str();
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    let count = names.filter(|comm| comm.trim_end() == name).count();
+    assert!(count <= 1 + CARRIERS + WHO_COMES, "{count}");
+    assert_eq!(net.state().open.len(), 40);
+    net.end();
+}
+
+#[test]
+fn a_panic_in_the_network_is_told() {
+    let net = Net::new();
+    assert_eq!(net.panics().len(), 0);
+    net.runtime()
+        .spawn(async { panic!("as if it could not go on") });
+    wait_until("it is noted", || !net.panics().is_empty());
+    assert!(net.panics()[0].contains("as if it could not go on"));
+    net.end();
 }

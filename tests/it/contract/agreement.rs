@@ -6,14 +6,15 @@ use std::time::Duration;
 use cronlatch::names::{JobName, LockName};
 use cronlatch::store::protocol::{self, Clock, Effect, JobState, Key, LockState, Past};
 use cronlatch::store::{
-    Claim, ClaimReply, Drop, Due, Fingerprint, Finish, GapAnswer, JobReport, Kind, Lock, Outcome,
-    Overlap, Range, Record, Registration, Renewal, RunStatus, Settle, Store, Tenure, What,
+    Attempt, Claim, ClaimReply, Drop, Due, Fingerprint, Finish, GapAnswer, Head, JobReport, Kind,
+    Late, Lock, Outcome, Overlap, Range, Record, Registration, Renewal, RunStatus, Settle, Store,
+    Tenure, What,
 };
 use cronlatch::time::Timestamp;
 use proptest::prelude::Strategy;
 use proptest::test_runner::{Config, TestError, TestRunner};
 
-use super::{LONG, Subject, run_id, token};
+use super::{BACK, LONG, Subject, run_id, token};
 
 const CASES: u32 = 60;
 const CLAIMANTS: u8 = 5;
@@ -26,6 +27,7 @@ enum Step {
     Renew(u8),
     Finish(u8, How),
     Settle(u8),
+    Attempt(u8, u32),
     Evict,
     Expire,
     Register(u8, u8),
@@ -47,12 +49,33 @@ enum Form {
         prev: bool,
         /// The watermark a gap answer names: the model's, or a stale one.
         gap: Option<bool>,
-        late: bool,
+        late: Option<Lateness>,
         early: bool,
-        wait: bool,
+        overlap: Overlap,
         schedule: u8,
-        max_reruns: u32,
+        reruns: Reruns,
     },
+    /// From the model's watermark, or a stale one, up to the `n`th occurrence, or further.
+    Drops {
+        n: u64,
+        right: bool,
+        far: bool,
+        schedule: u8,
+    },
+}
+
+/// How a claim that comes too late is to be judged.
+#[derive(Clone, Copy, Debug)]
+enum Lateness {
+    Miss,
+    Leave,
+    CatchUp { over: bool, newer: Option<bool> },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Reruns {
+    most: u32,
+    attempts: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,25 +93,55 @@ fn form() -> impl Strategy<Value = Form> {
         1..8_u64,
         any::<bool>(),
         proptest::option::weighted(0.4, proptest::bool::weighted(0.8)),
+        proptest::option::weighted(0.3, lateness()),
         rarely(),
-        rarely(),
-        any::<bool>(),
+        overlap(),
         0..2_u8,
-        0..3_u32,
+        reruns(),
     )
         .prop_map(
-            |(n, prev, gap, late, early, wait, schedule, max_reruns)| Form::Occurrence {
+            |(n, prev, gap, late, early, overlap, schedule, reruns)| Form::Occurrence {
                 n,
                 prev,
                 gap,
                 late,
                 early,
-                wait,
+                overlap,
                 schedule,
-                max_reruns,
+                reruns,
             },
         );
-    prop_oneof![1 => Just(Form::Bare), 1 => Just(Form::Manual), 8 => occurrence]
+    let drops = (1..8_u64, proptest::bool::weighted(0.8), rarely(), 0..2_u8).prop_map(
+        |(n, right, far, schedule)| Form::Drops {
+            n,
+            right,
+            far,
+            schedule,
+        },
+    );
+    prop_oneof![1 => Just(Form::Bare), 1 => Just(Form::Manual), 1 => drops, 9 => occurrence]
+}
+
+fn overlap() -> impl Strategy<Value = Overlap> {
+    use proptest::prelude::Just;
+    proptest::prop_oneof![
+        1 => Just(Overlap::Skip),
+        2 => Just(Overlap::Wait),
+        3 => (0..4_u32).prop_map(|limit| Overlap::Queue { limit }),
+        1 => Just(Overlap::Queue { limit: u32::MAX }),
+    ]
+}
+
+fn lateness() -> impl Strategy<Value = Lateness> {
+    use proptest::prelude::{Just, any};
+    let newer = proptest::option::of(any::<bool>());
+    let catch_up = (proptest::bool::weighted(0.2), newer)
+        .prop_map(|(over, newer)| Lateness::CatchUp { over, newer });
+    proptest::prop_oneof![1 => Just(Lateness::Miss), 1 => Just(Lateness::Leave), 4 => catch_up]
+}
+
+fn reruns() -> impl Strategy<Value = Reruns> {
+    (0..3_u32, 0..4_u32).prop_map(|(most, attempts)| Reruns { most, attempts })
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -103,6 +156,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => who().prop_map(Step::Renew),
         4 => (who(), how).prop_map(|(who, how)| Step::Finish(who, how)),
         2 => who().prop_map(Step::Settle),
+        1 => (who(), 1..5_u32).prop_map(|(who, attempt)| Step::Attempt(who, attempt)),
         1 => Just(Step::Evict),
         3 => Just(Step::Expire),
         1 => (0..2_u8, 0..4_u8).prop_map(|(job, schedule)| Step::Register(job, schedule)),
@@ -147,8 +201,8 @@ impl<S: Subject> Model<'_, S> {
         let theirs = theirs.unwrap().remove(0);
         let state = &mut self.jobs[usize::from(n)];
         let ours = protocol::register(&self.lock, state, at(theirs.now), &registration);
-        self.start = self.start.max(theirs.now);
         same("decided until", ours.decided_until, theirs.decided_until)?;
+        same("head", told_head(ours.head), told_head(theirs.head))?;
         same(
             "open",
             ours.open
@@ -171,9 +225,9 @@ impl<S: Subject> Model<'_, S> {
                 gap,
                 late,
                 early,
-                wait,
+                overlap,
                 schedule,
-                max_reruns,
+                reruns,
             } => {
                 let at = |n: u64| self.start.plus(Duration::from_secs(n));
                 let last = self.jobs[usize::from(wish.job)]
@@ -199,7 +253,7 @@ impl<S: Subject> Model<'_, S> {
                         } else {
                             Timestamp::EPOCH
                         },
-                        deadline: if late {
+                        deadline: if late.is_some() {
                             Timestamp::EPOCH
                         } else {
                             at(1_000_000)
@@ -214,12 +268,30 @@ impl<S: Subject> Model<'_, S> {
                             },
                             drop: drop.into_iter().collect(),
                         }),
-                        max_reruns,
+                        late: match late {
+                            None | Some(Lateness::Miss) => Late::Miss,
+                            Some(Lateness::Leave) => Late::Leave,
+                            Some(Lateness::CatchUp { over, newer }) => Late::CatchUp {
+                                until: if over { at(n) } else { at(1_000_000) },
+                                newer: newer.map(|due| if due { at(n + 1) } else { at(900_000) }),
+                            },
+                        },
+                        max_reruns: reruns.most,
+                        max_attempts: reruns.attempts,
+                        // The nodes of a majority do not keep when a lease ended: a window that
+                        // ends with the lease would be judged by milliseconds.
+                        rerun_window: LONG * 1000,
                     },
-                    overlap: if wait { Overlap::Wait } else { Overlap::Skip },
+                    overlap,
                     keep: 1000,
                 }
             }
+            Form::Drops {
+                n,
+                right,
+                far,
+                schedule,
+            } => self.drops(wish.job, (n, right, far), schedule),
         };
         Claim {
             lock: self.lock_name.clone(),
@@ -230,15 +302,56 @@ impl<S: Subject> Model<'_, S> {
         }
     }
 
+    fn drops(&self, n: u8, (until, right, far): (u64, bool, bool), schedule: u8) -> What {
+        let at = |n: u64| self.start.plus(Duration::from_secs(n));
+        let fingerprint = Fingerprint(format!("f{schedule}"));
+        let state = self.jobs[usize::from(n)].as_ref();
+        let base = state.map_or(self.start, |job| {
+            let seen = job.fingerprints.iter().find(|(f, _)| *f == fingerprint);
+            seen.map_or(job.last, |(_, first)| job.last.max(*first))
+        });
+        let until = if far { 1_000_000 } else { until };
+        let from = (1..=until).find(|n| at(*n) > base);
+        let drop = from.map(|from| Drop {
+            range: Range {
+                from: at(from),
+                until: at(until),
+                count: until - from + 1,
+            },
+            outcome: Outcome::Skipped,
+            reason: "dropped".to_owned(),
+        });
+        What::Drops {
+            job: job(n),
+            fingerprint,
+            answer: GapAnswer {
+                if_last: if right {
+                    base
+                } else {
+                    base.minus(Duration::from_millis(1))
+                },
+                drop: drop.into_iter().collect(),
+            },
+            keep: 1000,
+        }
+    }
+
     fn keep(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             let Effect::Append {
-                record, follows, ..
+                record,
+                follows,
+                replaces,
+                ..
             } = effect
             else {
                 continue;
             };
             let records = &mut self.records[usize::from(record.job == job(1))];
+            if replaces {
+                let same_run = |r: &Record| r.run_id == record.run_id;
+                records.retain(|r| !(protocol::is_provisional(r) && same_run(r)));
+            }
             let merged = records
                 .last()
                 .and_then(|newest| protocol::merge(newest, &record, follows));
@@ -251,9 +364,14 @@ impl<S: Subject> Model<'_, S> {
 
     async fn claim(&mut self, n: u8, claim: &Claim) -> Result<(), String> {
         // A schedule must be known before: the instant of first sight is the store's own.
-        if let What::Occurrence { due, .. } = &claim.what {
-            let schedule = due.fingerprint.0[1..].parse().unwrap_or(0);
-            self.register_quietly(n, schedule).await?;
+        let schedule = match &claim.what {
+            What::Occurrence { due, .. } => Some(&due.fingerprint),
+            What::Drops { fingerprint, .. } => Some(fingerprint),
+            What::Lock | What::Manual { .. } => None,
+        };
+        if let Some(schedule) = schedule {
+            let schedule = schedule.0[1..].parse().unwrap_or(0);
+            self.register_unknown(n, schedule).await?;
         }
         let theirs = self.store.claim(claim).await.unwrap();
         let clock = match theirs {
@@ -273,18 +391,40 @@ impl<S: Subject> Model<'_, S> {
         same("claim", timeless(ours), timeless(theirs))
     }
 
-    /// Registers without moving the start of the schedule.
-    async fn register_quietly(&mut self, n: u8, schedule: u8) -> Result<(), String> {
-        let start = self.start;
+    /// Makes the job's ledger begin at the start of the schedule.
+    async fn begin(&mut self, n: u8) -> Result<(), String> {
+        let claim = Claim {
+            lock: self.lock_name.clone(),
+            token: token(&format!("begin-{n}")),
+            run_id: run_id("begin"),
+            ttl: LONG,
+            what: What::Drops {
+                job: job(n),
+                fingerprint: Fingerprint("f0".to_owned()),
+                answer: GapAnswer {
+                    if_last: self.start,
+                    drop: Vec::new(),
+                },
+                keep: 1000,
+            },
+        };
+        let theirs = self.store.claim(&claim).await.unwrap();
+        let clock = self.clock().await;
+        let state = &mut self.jobs[usize::from(n)];
+        let (ours, _) = protocol::claim(&mut self.lock, state, clock, &claim);
+        same("beginning", ours, theirs)
+    }
+
+    /// Registers a schedule that the model does not know.
+    async fn register_unknown(&mut self, n: u8, schedule: u8) -> Result<(), String> {
         let known = self.jobs[usize::from(n)].as_ref().is_some_and(|job| {
             let name = format!("f{schedule}");
             job.fingerprints.iter().any(|(known, _)| known.0 == name)
         });
-        if !known {
-            self.register(n, schedule).await?;
-            self.start = start;
+        if known {
+            return Ok(());
         }
-        Ok(())
+        self.register(n, schedule).await
     }
 
     async fn run(&mut self, number: usize, step: &Step) -> Result<(), String> {
@@ -294,7 +434,7 @@ impl<S: Subject> Model<'_, S> {
                 self.sent[usize::from(*who)] = Some((wish.job, claim.clone()));
                 self.claim(wish.job, &claim).await
             }
-            Step::Register(n, schedule) => self.register_quietly(*n, *schedule).await,
+            Step::Register(n, schedule) => self.register(*n, *schedule).await,
             Step::Evict => {
                 self.subject.evict(&self.lock_name).await;
                 self.lock.key = Key::Absent;
@@ -303,15 +443,17 @@ impl<S: Subject> Model<'_, S> {
             Step::Expire => {
                 self.subject.expire(&self.lock_name).await;
                 self.lock.key = Key::Absent;
-                self.lock.lease_end = 0;
+                self.lock.lease_end = self.clock().await.lease - 1;
                 Ok(())
             }
-            Step::Resend(who) | Step::Renew(who) | Step::Finish(who, _) | Step::Settle(who) => {
-                match self.sent[usize::from(*who)].clone() {
-                    Some((n, claim)) => self.follow_up(n, &claim, step).await,
-                    None => Ok(()),
-                }
-            }
+            Step::Resend(who)
+            | Step::Renew(who)
+            | Step::Finish(who, _)
+            | Step::Settle(who)
+            | Step::Attempt(who, _) => match self.sent[usize::from(*who)].clone() {
+                Some((n, claim)) => self.follow_up(n, &claim, step).await,
+                None => Ok(()),
+            },
         }
     }
 
@@ -361,6 +503,17 @@ impl<S: Subject> Model<'_, S> {
                 self.keep(effects);
                 same("settle", ours, theirs)
             }
+            Step::Attempt(_, attempt) => {
+                let attempt = Attempt {
+                    lock,
+                    token,
+                    job: job(n),
+                    attempt: *attempt,
+                };
+                let theirs = self.store.attempt(&attempt).await.unwrap();
+                let ours = protocol::attempt(&mut self.jobs[state], &attempt);
+                same("attempt", ours, theirs)
+            }
             _ => self.claim(n, claim).await,
         }
     }
@@ -375,7 +528,7 @@ impl<S: Subject> Model<'_, S> {
             let ours = protocol::report(&job(n), &self.lock, true, state, clock);
             same("report", seen(&ours), seen(&theirs))?;
             let theirs = self.store.history(&job(n), &self.lock_name, 1000).await;
-            let mut theirs = theirs.unwrap();
+            let mut theirs = theirs.unwrap().records;
             theirs.reverse();
             same(
                 "history",
@@ -397,9 +550,9 @@ impl<S: Subject> Model<'_, S> {
 fn finish_of(n: u8, claim: &Claim, how: How) -> Finish {
     let scheduled_at = match &claim.what {
         What::Occurrence { due, .. } => Some(due.scheduled_at),
-        What::Lock | What::Manual { .. } => None,
+        What::Lock | What::Manual { .. } | What::Drops { .. } => None,
     };
-    let with_job = !matches!(claim.what, What::Lock);
+    let with_job = !matches!(claim.what, What::Lock | What::Drops { .. });
     let record = Record {
         job: job(n),
         run_id: Some(claim.run_id.clone()),
@@ -448,6 +601,17 @@ fn timeless(reply: ClaimReply) -> ClaimReply {
             at: Timestamp::EPOCH,
         },
         ClaimReply::Early { by } => ClaimReply::Early { by: whether(by) },
+        ClaimReply::Waits {
+            head,
+            entered,
+            by,
+            remaining,
+        } => ClaimReply::Waits {
+            head: timeless_head(head),
+            entered,
+            by,
+            remaining: remaining.map(whether),
+        },
         ClaimReply::Held { by, remaining } => ClaimReply::Held {
             by,
             remaining: remaining.map(whether),
@@ -467,6 +631,22 @@ fn timeless(reply: ClaimReply) -> ClaimReply {
     }
 }
 
+/// The deadline of a rerun counts from the end of a lease, which lies elsewhere in the store.
+fn timeless_head(head: Head) -> Head {
+    Head {
+        deadline: if head.kind == Kind::Rerun {
+            Timestamp::EPOCH
+        } else {
+            head.deadline
+        },
+        ..head
+    }
+}
+
+fn told_head(head: Option<Head>) -> Option<Head> {
+    head.map(timeless_head)
+}
+
 fn seen(report: &JobReport) -> String {
     let open = report.open.as_ref().map(|open| {
         let lives = !open.remaining.is_zero();
@@ -482,7 +662,8 @@ fn seen(report: &JobReport) -> String {
     let JobReport {
         last, fingerprints, ..
     } = report;
-    format!("{last:?} {fingerprints:?} {open:?} {holder:?}")
+    let waiting: Vec<_> = report.waiting.iter().copied().map(timeless_head).collect();
+    format!("{last:?} {fingerprints:?} {open:?} {holder:?} {waiting:?}")
 }
 
 /// The records without their times.
@@ -522,8 +703,9 @@ async fn play(subject: &impl Subject, case: usize, steps: &[Step]) -> Result<(),
         sent: vec![None; usize::from(CLAIMANTS)],
         fences: Vec::new(),
     };
-    model.register(0, 0).await?;
-    model.register(1, 0).await?;
+    model.start = model.store.now().await.unwrap().minus(BACK);
+    model.begin(0).await?;
+    model.begin(1).await?;
     for (number, step) in steps.iter().enumerate() {
         let done = model.run(number, step).await;
         done.map_err(|e| format!("step {number}, {step:?}: {e}"))?;

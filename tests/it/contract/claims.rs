@@ -11,31 +11,11 @@ use cronlatch::store::{
 use super::{LONG, SHORT, Scene, Subject, eventually, run_id};
 
 /// The same claim that waits for the lock instead of skipping.
-fn waiting(claim: Claim) -> Claim {
-    let Claim {
-        what:
-            What::Occurrence {
-                job,
-                kind,
-                due,
-                keep,
-                ..
-            },
-        ..
-    } = claim.clone()
-    else {
-        return claim;
-    };
-    Claim {
-        what: What::Occurrence {
-            job,
-            kind,
-            due,
-            overlap: Overlap::Wait,
-            keep,
-        },
-        ..claim
+fn waiting(mut claim: Claim) -> Claim {
+    if let What::Occurrence { overlap, .. } = &mut claim.what {
+        *overlap = Overlap::Wait;
     }
+    claim
 }
 
 pub(crate) async fn an_occurrence_is_granted_once_even_when_the_lock_is_free_again(
@@ -119,7 +99,7 @@ pub(crate) async fn an_early_claim_is_told_how_long_to_wait_and_leaves_no_trace(
 ) {
     let scene = Scene::new(subject).await;
     let due = Due {
-        not_before: scene.start.plus(Duration::from_secs(3600)),
+        not_before: scene.start.plus(super::BACK * 2),
         ..scene.due(1)
     };
     let reply = scene.send(&scene.claim_due("a", due)).await;
@@ -179,12 +159,24 @@ pub(crate) async fn with_skip_a_held_lock_decides_the_occurrence(subject: &impl 
     assert_eq!(scene.last().await, Some(scene.at(2)));
 }
 
-pub(crate) async fn with_wait_a_held_lock_decides_nothing(subject: &impl Subject) {
+pub(crate) async fn with_wait_a_held_lock_makes_the_occurrence_wait(subject: &impl Subject) {
     let scene = Scene::new(subject).await;
     scene.send(&scene.claim("a", 1)).await;
     let second = waiting(scene.claim("b", 2));
-    assert!(matches!(scene.send(&second).await, ClaimReply::Held { .. }));
-    assert_eq!(scene.last().await, Some(scene.at(1)));
+    let reply = scene.send(&second).await;
+    let ClaimReply::Waits {
+        head,
+        entered: true,
+        by: Some(by),
+        remaining: Some(remaining),
+    } = reply
+    else {
+        panic!("{reply:?}");
+    };
+    assert_eq!((head.scheduled_at, head.kind), (scene.at(2), Kind::Queue));
+    assert_eq!(by, "host-a");
+    assert!(remaining > LONG / 2 && remaining <= LONG, "{remaining:?}");
+    assert_eq!(scene.last().await, Some(scene.at(2)));
     let finish = scene.success("a", 1);
     scene.finish(&finish).await;
     Scene::granted(&scene.send(&second).await);
@@ -355,7 +347,11 @@ pub(crate) async fn a_rerun_waits_for_a_held_lock(subject: &impl Subject) {
     subject.expire(&scene.lock).await;
     Scene::granted(&scene.send(&scene.bare("x")).await);
     let rerun = scene.claim_due("b", due);
-    assert!(matches!(scene.send(&rerun).await, ClaimReply::Held { .. }));
+    let reply = scene.send(&rerun).await;
+    assert!(
+        matches!(&reply, ClaimReply::Waits { head, entered: true, .. } if head.kind == Kind::Rerun),
+        "{reply:?}"
+    );
     assert!(scene.history().await.is_empty());
     let finish = scene.ending("x");
     scene.finish(&finish).await;

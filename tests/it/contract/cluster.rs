@@ -70,8 +70,10 @@ impl Subject for OnCluster {
         self.evict(lock).await;
         let state = format!("cronlatch:{{{}}}:state", lock.name);
         let has = "if redis.call('EXISTS', KEYS[1]) == 1 then \
-                   redis.call('HSET', KEYS[1], 'lease_end', '1') end";
-        self.cluster.command(&state, &["EVAL", has, "1", &state]);
+                   redis.call('HSET', KEYS[1], 'lease_end', ARGV[1]) end";
+        let end = super::just_now();
+        self.cluster
+            .command(&state, &["EVAL", has, "1", &state, &end]);
     }
 
     async fn unmark(&self) {

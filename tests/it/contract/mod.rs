@@ -7,8 +7,11 @@ pub(crate) mod agreement;
 pub(crate) mod claims;
 pub(crate) mod endings;
 pub(crate) mod gaps;
+pub(crate) mod moves;
 pub(crate) mod reads;
+pub(crate) mod registry;
 pub(crate) mod sharing;
+pub(crate) mod waiting;
 
 /// One test for each case, on the store that `$subject` (an async function) makes; or one test
 /// for all of them, one after the other on one `$home`, whose servers take long to start.
@@ -26,7 +29,7 @@ macro_rules! contract {
                 an_early_claim_is_told_how_long_to_wait_and_leaves_no_trace,
                 past_its_deadline_an_occurrence_is_missed_once,
                 with_skip_a_held_lock_decides_the_occurrence,
-                with_wait_a_held_lock_decides_nothing,
+                with_wait_a_held_lock_makes_the_occurrence_wait,
                 a_lease_ends_by_itself_and_not_before,
                 fences_rise_whoever_takes_the_lock,
                 of_many_hosts_one_is_granted_the_occurrence,
@@ -46,7 +49,7 @@ macro_rules! contract {
                 a_finish_is_written_once_however_often_it_comes,
                 a_finish_without_the_lock_touches_nothing_of_another,
                 what_is_given_back_may_be_taken_by_another,
-                what_is_given_back_too_late_is_missed,
+                what_is_given_back_after_a_later_one_waits_again,
                 a_rerun_that_is_given_back_is_still_to_be_rerun,
                 a_record_of_a_run_without_the_store_moves_the_watermark,
                 a_run_closed_without_a_verdict_gets_one,
@@ -54,13 +57,26 @@ macro_rules! contract {
                 a_lock_gone_before_its_lease_end_is_its_holders_alone,
                 many_leases_are_renewed_in_one_batch,
                 an_orphan_is_settled_once_and_a_living_run_never,
+                a_noted_run_by_hand_is_settled_once_its_lease_is_over,
                 a_release_wakes_who_waits_for_it,
                 waiting_for_a_release_ends_at_its_limit,
+                a_returned_occurrence_is_told_to_other_hosts,
+            ],
+            waiting: [
+                a_queue_keeps_its_order_and_its_limit,
+                a_newer_occurrence_supersedes_what_waits,
+                what_waits_past_its_deadline_is_missed,
+                a_late_occurrence_is_caught_up_or_missed_as_the_store_judges,
+                a_late_result_cancels_the_rerun_and_replaces_the_interrupted_record,
+                a_rerun_continues_the_count_of_attempts,
+                drops_are_recorded_unless_the_ledger_moved,
+                the_ledger_never_passes_the_clock_of_the_store,
+                a_ledger_far_ahead_of_the_clock_is_set_back,
             ],
             sharing: [
                 jobs_that_share_a_lock_exclude_each_other,
                 a_shared_lock_lost_under_one_job_is_not_given_to_the_other,
-                without_exclusion_a_host_still_does_not_overlap_itself,
+                without_exclusion_runs_overlap_and_each_has_one_verdict,
                 a_raw_key_is_a_lock_of_its_own,
                 a_foreign_value_under_a_raw_key_is_respected,
                 a_key_of_another_type_counts_as_held,
@@ -74,7 +90,22 @@ macro_rules! contract {
                 a_host_is_forgotten_when_it_falls_silent,
                 a_host_takes_its_word_back,
                 only_an_empty_store_can_be_declared_new,
+                a_connected_daemon_is_found_whatever_the_data_say,
                 the_clock_of_the_store_is_read,
+            ],
+            registry: [
+                what_hosts_say_about_a_job_is_kept_by_host,
+                a_ledger_begins_where_the_job_counts_and_only_a_disabled_jobs_moves,
+                a_job_is_kept_by_its_hosts_and_a_forgotten_one_is_not_listed,
+            ],
+            moves: [
+                a_ledger_moves_with_all_it_knows_there_and_back,
+                a_move_waits_for_the_run_under_the_old_lock,
+                a_verdict_that_comes_after_the_move_replaces_the_provisional_one,
+                a_step_of_a_move_that_comes_late_changes_nothing,
+                any_host_completes_a_move_that_stopped_half_way,
+                two_hosts_that_move_a_ledger_at_once_bring_nothing_back,
+                ledgers_of_hosts_become_one_and_lose_no_run,
             ],
             agreement: [the_store_does_what_the_protocol_says_call_by_call],
         }
@@ -128,8 +159,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
 use cronlatch::store::{
-    Claim, ClaimReply, Due, Fingerprint, Finish, FinishReply, Kind, Lock, Outcome, Overlap, Record,
-    Registration, RenewReply, Renewal, Settle, Store, Tenure, What,
+    Attempt, Claim, ClaimReply, Due, Fingerprint, Finish, FinishReply, GapAnswer, Kind, Late, Lock,
+    Outcome, Overlap, Record, Registration, RenewReply, Renewal, Settle, Store, Tenure, What,
 };
 use cronlatch::time::Timestamp;
 
@@ -156,6 +187,11 @@ pub(crate) trait Subject: Send + Sync {
 
     /// Takes away what says that the store was declared new, where there is such a thing.
     async fn unmark(&self) {}
+
+    /// Whether the store can lose its data.
+    fn loses_data(&self) -> bool {
+        true
+    }
 }
 
 /// What another program may have under a raw key.
@@ -170,13 +206,22 @@ pub(crate) enum Foreign<'a> {
 /// Long enough to outlast any test.
 pub(crate) const LONG: Duration = Duration::from_secs(300);
 
+/// The end of a lease that is over, in milliseconds of UTC.
+pub(crate) fn just_now() -> String {
+    let end = Timestamp::now().minus(Duration::from_millis(1));
+    end.millis().to_string()
+}
+
 /// A lease that is meant to end within the test.
 pub(crate) const SHORT: Duration = Duration::from_millis(300);
 
-/// A job of the schedule `f1` with an occurrence every second, registered just now.
+/// How far back the ledger of a [`Scene`] begins.
+pub(crate) const BACK: Duration = Duration::from_secs(3600);
+
+/// A job of the schedule `f1` with an occurrence every second.
 ///
-/// Its occurrences lie after the registration, which is what the ledger asks; `not_before` lies
-/// in the past, so that nobody has to wait for them.
+/// Its ledger begins an hour ago: nobody has to wait for its occurrences, and the watermark stays
+/// behind the store's clock.
 pub(crate) struct Scene {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) lock: Lock,
@@ -197,6 +242,8 @@ impl Scene {
     pub(crate) async fn of(subject: &impl Subject, lock: Lock, job: &str) -> Self {
         let store = subject.store();
         let job = JobName::parse(job).unwrap();
+        let now = store.now().await.expect("the store answers");
+        begin(&*store, &job, &lock, now.minus(BACK)).await;
         let start = register(&*store, &job, &lock, "f1").await;
         Self {
             store,
@@ -214,16 +261,23 @@ impl Scene {
     pub(crate) fn due(&self, n: u64) -> Due {
         Due {
             scheduled_at: self.at(n),
-            not_before: Timestamp::EPOCH,
+            not_before: self.at(n),
             deadline: self.start.plus(Duration::from_secs(3600 * 24)),
             prev: None,
             fingerprint: Fingerprint("f1".to_owned()),
             gap: None,
+            late: Late::Miss,
             max_reruns: 0,
+            max_attempts: 0,
+            rerun_window: Duration::from_secs(3600),
         }
     }
 
     pub(crate) fn claim_due(&self, who: &str, due: Due) -> Claim {
+        self.claim_with(who, due, Overlap::Skip)
+    }
+
+    pub(crate) fn claim_with(&self, who: &str, due: Due, overlap: Overlap) -> Claim {
         Claim {
             lock: self.lock.clone(),
             token: token(who),
@@ -233,7 +287,7 @@ impl Scene {
                 job: self.job.clone(),
                 kind: Kind::Schedule,
                 due,
-                overlap: Overlap::Skip,
+                overlap,
                 keep: 100,
             },
         }
@@ -300,7 +354,10 @@ impl Scene {
 
     pub(crate) fn success(&self, who: &str, n: u64) -> Finish {
         Finish {
-            record: Some(self.record(Some(self.at(n)), Outcome::Succeeded)),
+            record: Some(Record {
+                run_id: Some(run_id(who)),
+                ..self.record(Some(self.at(n)), Outcome::Succeeded)
+            }),
             ..self.ending(who)
         }
     }
@@ -342,10 +399,21 @@ impl Scene {
         self.store.settle(&settle).await.expect("the store answers")
     }
 
+    pub(crate) async fn attempt(&self, who: &str, attempt: u32) -> bool {
+        let attempt = Attempt {
+            lock: self.lock.clone(),
+            token: token(who),
+            job: self.job.clone(),
+            attempt,
+        };
+        let noted = self.store.attempt(&attempt).await;
+        noted.expect("the store answers")
+    }
+
     /// The newest records, oldest first.
     pub(crate) async fn history(&self) -> Vec<Record> {
         let records = self.store.history(&self.job, &self.lock, 1000).await;
-        let mut records = records.expect("the store answers");
+        let mut records = records.expect("the store answers").records;
         records.reverse();
         records
     }
@@ -359,6 +427,26 @@ impl Scene {
         let asked = [(self.job.clone(), self.lock.clone())];
         self.store.jobs(&asked).await.expect("the store answers")[0].last
     }
+}
+
+/// Makes the ledger of a job that the store does not know yet begin after `last`.
+pub(crate) async fn begin(store: &dyn Store, job: &JobName, lock: &Lock, last: Timestamp) {
+    let claim = Claim {
+        lock: lock.clone(),
+        token: token(&format!("begin-{job}")),
+        run_id: run_id("begin"),
+        ttl: LONG,
+        what: What::Drops {
+            job: job.clone(),
+            fingerprint: Fingerprint("f1".to_owned()),
+            answer: GapAnswer {
+                if_last: last,
+                drop: Vec::new(),
+            },
+            keep: 100,
+        },
+    };
+    store.claim(&claim).await.expect("the store answers");
 }
 
 /// Registers a job; answers from where on its occurrences are undecided.

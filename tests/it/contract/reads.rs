@@ -61,7 +61,7 @@ pub(crate) async fn the_history_is_newest_first_and_capped(subject: &impl Subjec
     }
     let newest = async |limit| {
         let records = scene.store.history(&scene.job, &scene.lock, limit).await;
-        let records = records.unwrap();
+        let records = records.unwrap().records;
         let at: Vec<_> = records.iter().filter_map(|r| r.scheduled_at).collect();
         at
     };
@@ -71,7 +71,7 @@ pub(crate) async fn the_history_is_newest_first_and_capped(subject: &impl Subjec
     assert_eq!(newest(0).await, []);
     let stranger = JobName::parse("stranger").unwrap();
     let none = scene.store.history(&stranger, &scene.lock, 5).await;
-    assert_eq!(none.unwrap(), []);
+    assert_eq!(none.unwrap().records, []);
 }
 
 pub(crate) async fn equal_skips_lose_no_occurrence(subject: &impl Subject) {
@@ -146,6 +146,10 @@ fn host(name: &str, running: usize) -> HostInfo {
         draining: running == 0,
         started_at: Timestamp::from_secs(1_700_000_000),
         clock_offset_ms: Some(-17),
+        lacks: None,
+        held_back: Vec::new(),
+        nodes: None,
+        waits: None,
     }
 }
 
@@ -191,6 +195,31 @@ pub(crate) async fn only_an_empty_store_can_be_declared_new(subject: &impl Subje
     Scene::new(subject).await;
     let found = store.init().await.unwrap();
     assert!(found.is_some_and(|keys| keys > 0), "{found:?}");
+}
+
+pub(crate) async fn a_connected_daemon_is_found_whatever_the_data_say(subject: &impl Subject) {
+    if !subject.loses_data() {
+        return;
+    }
+    let asks = subject.another();
+    assert_eq!(asks.daemons().await.unwrap(), [""; 0]);
+    let daemon = ["one", "two"].map(|name| {
+        let (store, host) = (subject.another(), HostName::parse(name).unwrap());
+        tokio::spawn(async move { store.attend(&host).await })
+    });
+    eventually("both are found", async || {
+        (asks.daemons().await.ok()? == ["one", "two"]).then_some(())
+    })
+    .await;
+    // Not by anything that was written.
+    assert!(asks.hosts().await.unwrap().is_empty());
+    for daemon in daemon {
+        daemon.abort();
+    }
+    eventually("they are gone", async || {
+        asks.daemons().await.ok()?.is_empty().then_some(())
+    })
+    .await;
 }
 
 pub(crate) async fn the_clock_of_the_store_is_read(subject: &impl Subject) {

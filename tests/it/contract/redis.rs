@@ -58,7 +58,8 @@ impl Subject for Redis {
         self.server.command(&["DEL", &key(lock)]);
         let state = format!("cronlatch:{{{}}}:state", lock.name);
         if self.server.number(&["EXISTS", &state]) == 1 {
-            self.server.command(&["HSET", &state, "lease_end", "1"]);
+            let end = super::just_now();
+            self.server.command(&["HSET", &state, "lease_end", &end]);
         }
     }
 

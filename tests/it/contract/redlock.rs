@@ -51,9 +51,12 @@ impl Redlock {
         let state = format!("cronlatch:{{{}}}:state", lock.name);
         let began = std::time::Instant::now();
         while began.elapsed() < Duration::from_secs(2) {
-            let ballot = |server: &RedisServer| server.text(&["HGET", &state, "ballot"]);
-            let first = ballot(&self.servers[0]);
-            if self.servers.iter().all(|server| ballot(server) == first) {
+            let known = |server: &RedisServer| {
+                let lock = server.text(&["GET", &key(lock)]);
+                (server.text(&["HGET", &state, "ballot"]), lock)
+            };
+            let first = known(&self.servers[0]);
+            if self.servers.iter().all(|server| known(server) == first) {
                 return;
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -90,7 +93,7 @@ impl Subject for Redlock {
         let state = format!("cronlatch:{{{}}}:state", lock.name);
         for server in &self.servers {
             if server.number(&["EXISTS", &state]) == 1 {
-                server.command(&["HSET", &state, "lease_end", "1"]);
+                server.command(&["HSET", &state, "lease_end", &super::just_now()]);
             }
         }
     }

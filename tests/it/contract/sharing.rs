@@ -1,9 +1,11 @@
 //! Locks that several jobs or programs share, and those that nobody shares.
 
-use cronlatch::names::{HostName, JobName, LockName};
-use cronlatch::store::{ClaimReply, FinishReply, Lock, Outcome, RenewReply};
+use cronlatch::names::{HostName, LockName};
+use cronlatch::store::{
+    Claim, ClaimReply, FinishReply, Lock, Outcome, RenewReply, RunStatus, What,
+};
 
-use super::{Foreign, LONG, Scene, Subject, register};
+use super::{Foreign, LONG, Scene, Subject};
 
 /// Two jobs under one lock.
 async fn two(subject: &impl Subject) -> (Scene, Scene) {
@@ -51,7 +53,9 @@ pub(crate) async fn a_shared_lock_lost_under_one_job_is_not_given_to_the_other(
     assert_eq!(two.renew("c").await, RenewReply::Renewed);
 }
 
-pub(crate) async fn without_exclusion_a_host_still_does_not_overlap_itself(subject: &impl Subject) {
+pub(crate) async fn without_exclusion_runs_overlap_and_each_has_one_verdict(
+    subject: &impl Subject,
+) {
     let name = LockName::parse("l").unwrap();
     let lock = |host: &str| Lock {
         exclusive: false,
@@ -59,19 +63,28 @@ pub(crate) async fn without_exclusion_a_host_still_does_not_overlap_itself(subje
     };
     let here = Scene::with_lock(subject, lock("h1")).await;
     let there = Scene::with_lock(subject, lock("h2")).await;
+    let manual = |who: &str| Claim {
+        what: What::Manual {
+            job: here.job.clone(),
+        },
+        ..here.claim(who, 1)
+    };
     Scene::granted(&here.send(&here.claim("a", 1)).await);
     Scene::granted(&there.send(&there.claim("b", 1)).await);
     assert_eq!(here.renew("a").await, RenewReply::Renewed);
-    assert!(matches!(
-        here.send(&here.claim("c", 2)).await,
-        ClaimReply::Held { .. }
-    ));
+    Scene::granted(&here.send(&here.claim("c", 2)).await);
+    Scene::granted(&here.send(&manual("d")).await);
+    // Each occurrence once all the same.
+    let again = here.send(&here.claim("e", 1)).await;
+    assert_eq!(again, ClaimReply::AlreadyClaimed(RunStatus::Decided));
+    for who in ["a", "c"] {
+        here.finish(&here.success(who, 1)).await;
+    }
     assert_eq!(
-        here.finish(&here.success("a", 1)).await,
-        FinishReply::Released
+        here.outcomes().await,
+        [Outcome::Succeeded, Outcome::Succeeded]
     );
-    assert_eq!(here.renew("a").await, RenewReply::Absent);
-    Scene::granted(&here.send(&here.claim("d", 3)).await);
+    assert_eq!(here.renew("d").await, RenewReply::Renewed);
     assert_eq!(there.renew("b").await, RenewReply::Renewed);
 }
 
@@ -127,13 +140,10 @@ pub(crate) async fn a_foreign_value_under_a_raw_key_is_respected(subject: &impl 
 
 pub(crate) async fn a_key_of_another_type_counts_as_held(subject: &impl Subject) {
     let key = "app-list";
-    let lock = Lock::raw(key);
-    let job = JobName::parse("j").unwrap();
-    register(&*subject.store(), &job, &lock, "f1").await;
+    let scene = Scene::with_lock(subject, Lock::raw(key)).await;
     if !subject.foreign(key, Foreign::List).await {
         return;
     }
-    let scene = Scene::with_lock(subject, lock).await;
     assert!(matches!(
         scene.send(&scene.claim("a", 1)).await,
         ClaimReply::Held { .. }

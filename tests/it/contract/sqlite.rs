@@ -51,6 +51,10 @@ impl Subject for Sqlite {
         open_at(self.path.clone())
     }
 
+    fn loses_data(&self) -> bool {
+        false
+    }
+
     async fn evict(&self, lock: &Lock) {
         self.execute(
             "UPDATE locks SET key_value = NULL, key_end = NULL WHERE lock = ?",
@@ -60,7 +64,8 @@ impl Subject for Sqlite {
 
     async fn expire(&self, lock: &Lock) {
         self.execute(
-            "UPDATE locks SET boot = 'an earlier one' WHERE lock = ?",
+            "UPDATE locks SET key_value = NULL, key_end = NULL,
+                lease_end = max(1, lease_end - 300000) WHERE lock = ?",
             lock,
         );
     }

@@ -18,6 +18,14 @@ fn a_job_lives_through_the_loss_of_all_data_and_nobody_runs_beside_it() {
     let mut hosts = ["one", "two"].map(|host| Daemon::on(host, list.as_str()).start());
     hosts[0].wait_until("it runs", |_| !log.entries().is_empty());
     redis.command(&["FLUSHALL"]);
+    // Declared new, the store would start the next one beside it.
+    let refused = hosts[0].ask(&["init"]).expect_code(78);
+    assert!(
+        refused
+            .stderr
+            .contains("2 daemons are connected (one, two)"),
+        "{refused:#?}"
+    );
     hosts[0].wait_until("the next one runs", |_| log.entries().len() > 1);
     let entries = log.entries();
     assert!(entries[0].ended, "{entries:#?}");
@@ -32,10 +40,10 @@ fn a_job_lives_through_the_loss_of_all_data_and_nobody_runs_beside_it() {
     assert_no_silence(&records(&hosts[0], "job"));
     let holder = hosts
         .iter()
-        .filter(|host| host.lines_with(&["taken back"]) > 0);
+        .filter(|host| host.lines_with(&["re-acquired"]) > 0);
     assert_eq!(holder.count(), 1, "its holder said that it took it back");
     for host in &mut hosts {
-        let said = host.lines_with(&["nothing is started until"]);
+        let said = host.lines_with(&["nothing starts until"]);
         assert!(said <= 1, "once for one loss:\n{}", host.log());
         host.kill();
     }
@@ -84,7 +92,7 @@ fn a_first_start_without_init_says_why_it_waits_and_until_when() {
         redis.url(),
     );
     let mut daemon = Daemon::on("host", list).start();
-    daemon.wait_log(&["nothing is started until", "cronlatch init"]);
+    daemon.wait_log(&["nothing starts until", "cronlatch init"]);
     let url = redis.url();
     let exec = |wait: &str| {
         let args = [
@@ -102,5 +110,5 @@ fn a_first_start_without_init_says_why_it_waits_and_until_when() {
     exec("60s").expect_code(0);
     wait_outcome(&mut daemon, "job", "succeeded");
     daemon.wait_log(&["the store has recovered"]);
-    assert_eq!(daemon.lines_with(&["nothing is started until"]), 1);
+    assert_eq!(daemon.lines_with(&["nothing starts until"]), 1);
 }

@@ -1,12 +1,20 @@
 //! The main job: from a list to runs that happen once.
 
+mod blast;
+mod burst;
 mod crash;
 mod fleet;
 mod loss;
+mod manual;
+mod moves;
+mod moving;
 mod outage;
 mod policies;
 mod process;
+mod registry;
+mod resources;
 mod stop;
+mod waiting;
 
 use std::collections::BTreeMap;
 

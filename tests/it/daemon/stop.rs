@@ -78,7 +78,7 @@ fn a_signal_repeated_at_once_is_one_word() {
     let first = when_said(&mut daemon, "SIGTERM: draining");
     daemon.signal(Signal::SIGTERM);
     daemon.wait_until("the second was heard", |daemon| {
-        daemon.lines_with(&["SIGTERM once more"]) + daemon.lines_with(&["SIGTERM again"]) > 0
+        daemon.lines_with(&["ignored a second SIGTERM"]) + daemon.lines_with(&["SIGTERM again"]) > 0
     });
     if daemon.lines_with(&["SIGTERM again"]) > 0 {
         // Only a machine that could not bring it in time may have made it a second word.
@@ -125,7 +125,7 @@ fn a_drain_is_bounded_by_its_time_out() {
     let log = RunLog::new();
     let mut daemon = busy("drain_timeout: 200ms", &log, &log.endless_job());
     assert_eq!(daemon.terminate().code(), Some(0));
-    assert_eq!(daemon.lines_with(&["drain_timeout"]), 1);
+    assert_eq!(daemon.lines_with(&["did not finish within"]), 1);
     let runs = records(&daemon, "job");
     assert_eq!(runs[0]["outcome"], "stopped", "{runs:#?}");
 }
@@ -179,7 +179,7 @@ fn a_verdict_that_cannot_be_delivered_is_delivered_by_the_next_start() {
     std::fs::write(&go_on, "").expect("a writable directory");
     wait_until("the job has ended", || log.entries()[0].ended);
     assert_eq!(first.terminate().code(), Some(0));
-    assert_eq!(first.lines_with(&["could not be delivered"]), 1);
+    assert_eq!(first.lines_with(&["could not deliver"]), 1);
     let kept = || state.path().join("undelivered-host.jsonl").exists();
     assert!(kept());
 
@@ -201,4 +201,30 @@ fn a_list_with_errors_exits_with_78_and_names_them_all() {
         said.stderr.contains("61") && said.stderr.contains("nam"),
         "{said:#?}"
     );
+}
+
+#[test]
+fn verdicts_that_can_be_neither_delivered_nor_kept_are_named_and_the_exit_is_not_0() {
+    let redis = RedisServer::start();
+    let log = RunLog::new();
+    let store = format!("store: {}", redis.url());
+    let mut daemon = busy(&store, &log, &log.job("1"));
+    // The spool is written beside its place first, and a directory is there already.
+    let beside = daemon.list().with_file_name("undelivered-host.tmp");
+    std::fs::create_dir(&beside).expect("a writable directory");
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(redis.pid()), Signal::SIGKILL)
+        .expect("a child of ours");
+    assert_eq!(daemon.terminate().code(), Some(70));
+    let run = log.entries()[0].run_id.clone();
+    let words = [
+        "ERROR",
+        "the result of this run is lost",
+        "job=job",
+        "run=",
+        &run,
+        "occurrence=",
+        "host=host",
+    ];
+    assert_eq!(daemon.lines_with(&words), 1);
+    assert!(daemon.log().contains("1 verdict lost at the end"));
 }

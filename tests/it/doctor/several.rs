@@ -71,7 +71,7 @@ fn a_cluster_is_judged_as_a_whole_and_by_every_primary() {
     let (found, _) = of_all(&Place::with(&list(&store, &json!({}))), 1);
     let (severity, text) = of(&found, "store.slots");
     assert_eq!(severity, "danger");
-    assert!(text.contains("16384 of 16384 slots"), "{text}");
+    assert!(text.contains("16384 of the 16384 slots"), "{text}");
 }
 
 #[test]

@@ -4,7 +4,8 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::{assert_no_silence, history, list, record_of, stubborn};
-use crate::support::{Daemon, RedisServer, RunLog, cronlatch, tree, wait_until};
+use crate::support::proxy::Mode;
+use crate::support::{Daemon, Proxy, RedisServer, RunLog, cronlatch, tree, wait_until};
 
 #[test]
 fn hosts_with_wrong_clocks_run_each_occurrence_once_and_none_early() {
@@ -35,6 +36,59 @@ fn hosts_with_wrong_clocks_run_each_occurrence_once_and_none_early() {
     runs.assert_no_overlap();
     runs.assert_fences_rise();
     assert_no_silence(&history(&hosts[0], &redis, "job"));
+}
+
+/// How many runs there were; fails if one began before its instant.
+#[track_caller]
+fn none_early(runs: &std::path::Path) -> usize {
+    let text = std::fs::read_to_string(runs).unwrap_or_default();
+    for line in text.lines() {
+        let (due, began) = line.split_once(' ').unwrap();
+        let due = cronlatch::time::Timestamp::parse(due).unwrap().millis();
+        assert!(due <= began.parse().unwrap(), "ran early: {text}");
+    }
+    text.lines().count()
+}
+
+#[test]
+fn a_fast_host_runs_without_the_store_by_the_store_s_clock_also_after_a_restart() {
+    let redis = RedisServer::start();
+    let proxy = Proxy::to(redis.port());
+    let dir = tempfile::tempdir().unwrap();
+    let runs = dir.path().join("runs");
+    let command = format!(
+        "unset LD_PRELOAD FAKETIME; echo $CRONLATCH_SCHEDULED_AT $(date +%s%3N) >> {}",
+        runs.display()
+    );
+    let list = list(&command, &json!({ "on_store_down": "run" }));
+    let state = dir.path().join("state");
+    std::fs::create_dir(&state).unwrap();
+    let fast = || {
+        let daemon = Daemon::on("fast", &list).store(&redis.url_via(proxy.port()));
+        let daemon = daemon.env("STATE_DIRECTORY", state.to_str().unwrap());
+        daemon.clock_shifted_by(20_000)
+    };
+    let mut daemon = fast().start();
+    daemon.wait_until("it runs under a lock", |_| none_early(&runs) >= 2);
+    proxy.set(Mode::Refuse);
+    daemon.wait_log(&["running without a lock"]);
+    let before = none_early(&runs);
+    daemon.wait_until("it runs alone", |_| none_early(&runs) >= before + 2);
+    daemon.terminate();
+    let mut daemon = fast().spawn();
+    daemon.wait_log(&["running without a lock"]);
+    let before = none_early(&runs);
+    daemon.wait_until("it runs alone again", |_| none_early(&runs) >= before + 2);
+
+    proxy.set(Mode::Pass);
+    daemon.wait_log(&["the store is reachable again"]);
+    daemon.wait_log(&["granted"]);
+    let after = none_early(&runs);
+    daemon.wait_until("it goes on under locks", |_| none_early(&runs) >= after + 2);
+    assert!(daemon.terminate().success());
+    for record in history(&daemon, &redis, "job") {
+        assert_eq!(record["outcome"], "succeeded", "{record:#?}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cronlatch::store::{Claim, Lock, StoreError};
+use cronlatch::store::{Claim, KeyFaultKind, Lock, StoreError};
 
 use super::{
     claim, expect_refused, expect_unreachable, finish, grant, lock, renewal, store, store_with,
@@ -33,8 +33,14 @@ async fn the_documented_rights_suffice_and_nothing_is_denied() {
         lock: Lock::raw("app:lock"),
         ..claim()
     };
-    let said = expect_refused(store.claim(&raw).await);
-    assert!(said.contains("docs/operations.md"), "{said}");
+    match store.claim(&raw).await {
+        Err(StoreError::Key(fault)) => {
+            assert_eq!(fault.kind, KeyFaultKind::Forbidden);
+            assert_eq!(fault.key, "app:lock");
+            assert!(fault.repair(None).contains("~app:lock"), "{fault:?}");
+        }
+        other => panic!("the one key should be refused: {other:?}"),
+    }
 }
 
 #[tokio::test]

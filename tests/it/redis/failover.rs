@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use cronlatch::names::JobName;
 use cronlatch::store::protocol::SUCCESSOR_SKEW;
-use cronlatch::store::{Claim, ClaimReply, Due, Fingerprint, Kind, Outcome, Overlap, Store, What};
+use cronlatch::store::{Claim, ClaimReply, Due, Kind, Outcome, Overlap, Store, What};
 use cronlatch::time::Timestamp;
 
 use super::{claim, fence, finish, grant, lock, store};
+use crate::support::claims::due;
 use crate::support::sentinel::{caught_up, replica_of};
 use crate::support::wait::{INTERVAL, LIMIT};
 use crate::support::{RedisServer, wait_until};
@@ -27,13 +28,8 @@ fn of(at: Timestamp) -> Claim {
             job: job(),
             kind: Kind::Schedule,
             due: Due {
-                scheduled_at: at,
-                not_before: at,
-                deadline: at.plus(Duration::from_secs(3600)),
-                prev: None,
-                fingerprint: Fingerprint("f".to_owned()),
-                gap: None,
-                max_reruns: 0,
+                rerun_window: Duration::from_secs(3600),
+                ..due(at)
             },
             overlap: Overlap::Wait,
             keep: 10,
@@ -59,7 +55,7 @@ async fn judged(store: &Arc<dyn Store>, at: Timestamp) -> ClaimReply {
 
 async fn expect_unknown(store: &Arc<dyn Store>, at: Timestamp) {
     assert_eq!(judged(store, at).await, ClaimReply::Unknown);
-    let history = store.history(&job(), &lock(), 10).await.unwrap();
+    let history = store.history(&job(), &lock(), 10).await.unwrap().records;
     assert_eq!(history[0].outcome, Outcome::Unknown);
     assert_eq!(history[0].scheduled_at, Some(at));
 }
@@ -80,7 +76,7 @@ async fn what_a_master_ahead_granted_and_did_not_replicate_is_not_granted_again(
     let ahead = old.now().await.unwrap().since(new.now().await.unwrap());
     assert!(ahead > Duration::from_millis(700), "{ahead:?}");
 
-    let noticed = new.claim(&claim()).await.unwrap();
+    let noticed = new.claim(&of(Timestamp::now())).await.unwrap();
     assert!(
         matches!(noticed, ClaimReply::Recovering { .. }),
         "{noticed:?}"

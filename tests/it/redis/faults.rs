@@ -264,7 +264,34 @@ async fn an_outage_and_its_end_are_logged_once_each() {
         store.now().await.unwrap();
     }
     let log = lines.text();
-    assert_eq!(log.matches("does not answer").count(), 1, "{log}");
-    assert_eq!(log.matches("answers again").count(), 1, "{log}");
+    assert_eq!(log.matches("is unreachable").count(), 1, "{log}");
+    assert_eq!(log.matches("reachable again").count(), 1, "{log}");
     assert!(!log.contains(crate::support::redis::PASSWORD), "{log}");
+}
+
+#[tokio::test]
+async fn of_many_requests_after_a_restart_one_sends_the_text_of_the_script() {
+    const CLAIMS: usize = 100;
+    let server = RedisServer::start();
+    let store = store(&server.url());
+    store.init().await.expect("the server answers");
+    let mut before = 0;
+    for _ in 0..2 {
+        server.command(&["SCRIPT", "FLUSH"]);
+        let claims = (0..CLAIMS).map(|_| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { store.claim(&claim()).await })
+        });
+        for claim in claims.collect::<Vec<_>>() {
+            claim.await.expect("no panic").expect("the server answers");
+        }
+        let stats = server.text(&["INFO", "commandstats"]);
+        let in_full = stats.split("cmdstat_eval:calls=").nth(1);
+        let in_full = in_full.and_then(|rest| rest.split(',').next()?.parse::<u32>().ok());
+        let in_full = in_full.expect("scripts were sent in full");
+        if before > 0 {
+            assert_eq!(in_full - before, 1);
+        }
+        before = in_full;
+    }
 }

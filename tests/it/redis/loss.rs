@@ -24,13 +24,14 @@ fn short() -> Claim {
 /// The renewal of a holder that knows what it was granted.
 fn knowing(claim: &Claim, fence: u64) -> Renewal {
     let run = match &claim.what {
-        What::Lock | What::Manual { .. } => None,
+        What::Lock | What::Manual { .. } | What::Drops { .. } => None,
         What::Occurrence { job, kind, due, .. } => Some(RunTenure {
             job: job.clone(),
             scheduled_at: Some(due.scheduled_at),
             attempt: 1,
             kind: *kind,
             started_at: Timestamp::now(),
+            terms: cronlatch::store::Terms::NONE,
         }),
     };
     Renewal {
@@ -76,6 +77,7 @@ fn expect_recovering(answer: &ClaimReply) {
 async fn a_store_that_was_never_declared_new_grants_nothing_for_one_ttl() {
     let server = RedisServer::with().unmarked().start();
     let store = store(&server.url());
+    store.register(&[listed(TTL)]).await.unwrap();
     expect_recovering(&store.claim(&short()).await.unwrap());
     let told = store.condition(&[]).await.unwrap();
     assert!(told.lost_at.is_some(), "{told:?}");
@@ -86,6 +88,7 @@ async fn a_store_that_was_never_declared_new_grants_nothing_for_one_ttl() {
 async fn a_restarted_empty_server_waits_for_its_holders_and_fences_rise() {
     let mut server = RedisServer::start();
     let store = store(&server.url());
+    store.register(&[listed(TTL)]).await.unwrap();
     let (held, crashed) = (short(), super::claim());
     let held_fence = grant(&store, &held).await;
     let other = Claim {
@@ -145,24 +148,101 @@ async fn a_lease_that_ends_while_nobody_has_noticed_the_loss_is_released() {
     assert_eq!(released, FinishReply::Released);
 }
 
+fn listed(ttl: Duration) -> cronlatch::store::Registration {
+    cronlatch::store::Registration {
+        job: "j".parse_job(),
+        lock: super::lock(),
+        fingerprint: cronlatch::store::Fingerprint("f".to_owned()),
+        ttl,
+    }
+}
+
+/// How long a claim waits now.
+async fn wait_of(store: &Arc<dyn Store>) -> Duration {
+    match store.claim(&short()).await.unwrap() {
+        ClaimReply::Recovering { remaining } => remaining,
+        reply => panic!("{reply:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_lock_without_a_list_is_not_granted_under_a_shorter_ttl_before_its_holder_could_renew() {
+    let mut server = RedisServer::start();
+    let store = store(&server.url());
+    let held = super::claim();
+    let granted = grant(&store, &held).await;
+    server.lose();
+    wait_back(&store).await;
+    let answer = store.claim(&short()).await.unwrap();
+    let ClaimReply::Recovering { remaining } = answer else {
+        panic!("granted: {answer:?}");
+    };
+    assert!(remaining > Duration::from_secs(15), "{remaining:?}");
+    let renewal = knowing(&held, granted);
+    assert_eq!(renew(&store, &renewal).await, RenewReply::Renewed);
+}
+
 #[tokio::test]
 async fn all_wait_for_the_longest_ttl_of_the_list() {
     let server = RedisServer::start();
     let store = store(&server.url());
-    let long = cronlatch::store::Registration {
-        job: "j".parse_job(),
-        lock: super::lock(),
-        fingerprint: cronlatch::store::Fingerprint("f".to_owned()),
-        ttl: Duration::from_secs(3600),
-    };
-    store.register(&[long]).await.unwrap();
+    store
+        .register(&[listed(Duration::from_secs(3600))])
+        .await
+        .unwrap();
     server.command(&["FLUSHALL"]);
-    let ClaimReply::Recovering { remaining } = store.claim(&short()).await.unwrap() else {
-        panic!("granted");
-    };
+    let remaining = wait_of(&store).await;
     assert!(remaining > Duration::from_secs(3000), "{remaining:?}");
     let told = store.condition(&[]).await.unwrap();
     assert!(told.recovering > Duration::from_secs(3000), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_ttl_that_no_list_has_had_for_as_long_as_itself_is_forgotten() {
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    let server = RedisServer::start();
+    store(&server.url()).register(&[listed(DAY)]).await.unwrap();
+    let kept = server.text(&["HGET", "cronlatch:store", "longest"]);
+    for (hours, remembered) in [(20, true), (28, false)] {
+        // The same data so many hours later.
+        let later = RedisServer::with()
+            .clock_shifted_by(hours * 3_600_000)
+            .start();
+        later.command(&["HSET", "cronlatch:store", "longest", &kept]);
+        let store = store(&later.url());
+        store.register(&[listed(TTL)]).await.unwrap();
+        later.command(&["HSET", "cronlatch:store", "run_id", "the one before"]);
+        let remaining = wait_of(&store).await;
+        assert_eq!(remaining > TTL * 2, remembered, "{hours} h: {remaining:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_lock_with_a_long_ttl_and_no_job_makes_others_wait_no_longer_than_the_default_ttl() {
+    let server = RedisServer::start();
+    let store = store(&server.url());
+    let long = Claim {
+        lock: cronlatch::store::Lock::raw("another lock"),
+        ttl: Duration::from_secs(3600),
+        ..claim()
+    };
+    let granted = grant(&store, &long).await;
+    assert_eq!(
+        renew(&store, &knowing(&long, granted)).await,
+        RenewReply::Renewed
+    );
+    server.command(&["HSET", "cronlatch:store", "run_id", "the one before"]);
+    let remaining = wait_of(&store).await;
+    assert!(remaining > TTL * 2, "its TTL counts: {remaining:?}");
+    assert!(remaining <= Duration::from_secs(30), "{remaining:?}");
+    let another = Claim {
+        lock: cronlatch::store::Lock::raw("a third lock"),
+        ..long
+    };
+    let ClaimReply::Recovering { remaining } = store.claim(&another).await.unwrap() else {
+        panic!("a lease of its own lock may be forgotten");
+    };
+    assert!(remaining > Duration::from_secs(3000), "{remaining:?}");
 }
 
 trait ParseJob {
@@ -191,7 +271,10 @@ async fn what_was_due_before_the_loss_is_unknown_and_what_runs_is_not_run_again(
                 prev: None,
                 fingerprint: cronlatch::store::Fingerprint("f".to_owned()),
                 gap: None,
+                late: cronlatch::store::Late::Miss,
                 max_reruns: 0,
+                max_attempts: 0,
+                rerun_window: Duration::from_secs(3600),
             },
             overlap: cronlatch::store::Overlap::Wait,
             keep: 10,
@@ -224,7 +307,7 @@ async fn what_was_due_before_the_loss_is_unknown_and_what_runs_is_not_run_again(
     let reply = store.claim(&due(before)).await.unwrap();
     assert_eq!(reply, ClaimReply::Unknown);
     let history = store.history(&"j".parse_job(), &super::lock(), 10).await;
-    let history = history.unwrap();
+    let history = history.unwrap().records;
     assert_eq!(history.len(), 1);
     assert_eq!(history[0].outcome, Outcome::Unknown);
     assert_eq!(history[0].scheduled_at, Some(before));

@@ -10,11 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cronlatch::names::{HostName, JobName, RunId, Token};
-use cronlatch::store::protocol::{self, Clock, Effect, JobState, Key, LockState, Marker, Past};
+use cronlatch::store::protocol::{
+    self, Clock, Effect, Ending, JobState, Key, LockState, Marker, Past, Waiting, terms_of_text,
+    waiting_of_text,
+};
 use cronlatch::store::{
-    Claim, ClaimReply, Drop, Due, Fingerprint, Finish, GapAnswer, JobReport, Kind, Lock, OpenRun,
-    Outcome, Overlap, Range, Record, Registered, Registration, Renewal, RunStatus, RunTenure,
-    Settle, Store, Tenure, What,
+    Attempt, Claim, ClaimReply, Drop, Due, Fingerprint, Finish, GapAnswer, Head, JobReport, Kind,
+    Late, Lock, OpenRun, Outcome, Overlap, Range, Record, Registered, Registration, Renewal,
+    RunStatus, RunTenure, Settle, Store, Tenure, Terms, What,
 };
 use cronlatch::time::Timestamp;
 use proptest::prelude::{Strategy, any, prop, prop_oneof};
@@ -30,6 +33,21 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Longer than one sequence takes on any machine, and shorter than half of a minute.
 const NOW: Duration = Duration::from_secs(25);
 const JOBS: usize = 2;
+/// In place of how many claims ago: the one that has the lock by the function's state.
+const HOLDER: usize = usize::MAX;
+/// Beyond every deadline that counts from an instant of the test; or, back from it, before.
+const FAR: Duration = Duration::from_secs(24 * 3600);
+/// So far back does [`Meddling::End`] put the end of a lease.
+pub(crate) const ENDED: Duration = Duration::from_secs(100);
+/// What the holder of a lease brings along that the store forgot.
+const TERMS: Terms = Terms {
+    deadline: Timestamp::from_millis(0),
+    rerun_window: FAR,
+    max_reruns: 2,
+    max_attempts: 0,
+    reruns: 0,
+    yields: false,
+};
 /// The process that keeps the function's data.
 const SERVER: &str = "this one";
 
@@ -38,6 +56,8 @@ const SERVER: &str = "this one";
 pub(crate) enum Meddling {
     /// The lease ends: the key is gone, and its end has come.
     End,
+    /// The deadlines of all that waits pass.
+    Late,
     /// The key is gone before its end.
     Evict,
     /// Another program sets it, with or without TTL.
@@ -71,6 +91,8 @@ pub(crate) enum Call {
     },
     Renew(Vec<usize>),
     Settle(usize),
+    /// A further attempt, with this number.
+    Attempt(usize, u32),
     Register {
         job: usize,
         schedule: usize,
@@ -83,6 +105,9 @@ pub(crate) enum Asked {
     Lock,
     Manual(usize),
     Occurrence(Wish),
+    /// The first occurrence that waits, of the job of the wish, by the function's state.
+    Head(Wish),
+    Drops(Wish),
 }
 
 #[derive(Debug, Clone)]
@@ -94,11 +119,51 @@ pub(crate) struct Wish {
     schedule: usize,
     kind: Kind,
     early: bool,
-    late: bool,
-    wait: bool,
+    /// In the ledger's far future, so that the ledger must be set back afterwards.
+    ahead: bool,
+    late: Option<Lateness>,
+    overlap: Overlap,
     max_reruns: u32,
+    max_attempts: u32,
+    /// Whether a rerun may start after the lease ended.
+    in_time: bool,
     /// An answer to the last gap told (or to a wrong one), with these drops.
     gap: Option<(bool, Vec<(u32, u32)>)>,
+}
+
+/// What a claim asks for that comes past its deadline.
+#[derive(Debug, Clone, Copy)]
+enum Lateness {
+    Miss,
+    Leave,
+    CatchUp {
+        over: bool,
+        /// `catch_up: latest`, and whether the next occurrence is due.
+        newer: Option<bool>,
+    },
+}
+
+fn lateness() -> impl Strategy<Value = Lateness> {
+    let newer = prop_oneof![
+        2 => proptest::strategy::Just(None),
+        2 => proptest::strategy::Just(Some(false)),
+        1 => proptest::strategy::Just(Some(true)),
+    ];
+    prop_oneof![
+        1 => proptest::strategy::Just(Lateness::Miss),
+        1 => proptest::strategy::Just(Lateness::Leave),
+        4 => (prop::bool::weighted(0.2), newer)
+            .prop_map(|(over, newer)| Lateness::CatchUp { over, newer }),
+    ]
+}
+
+fn overlap() -> impl Strategy<Value = Overlap> {
+    prop_oneof![
+        1 => proptest::strategy::Just(Overlap::Skip),
+        2 => proptest::strategy::Just(Overlap::Wait),
+        3 => (0..4_u32).prop_map(|limit| Overlap::Queue { limit }),
+        1 => proptest::strategy::Just(Overlap::Queue { limit: u32::MAX }),
+    ]
 }
 
 fn wish() -> impl Strategy<Value = Wish> {
@@ -116,24 +181,29 @@ fn wish() -> impl Strategy<Value = Wish> {
     ];
     let flags = (
         prop::bool::weighted(0.05),
-        prop::bool::weighted(0.15),
-        any::<bool>(),
+        prop::bool::weighted(0.02),
+        prop::option::weighted(0.25, lateness()),
+        overlap(),
     );
+    let reruns = (0..3_u32, 0..4_u32, prop::bool::weighted(0.8));
     (
-        (0..JOBS, 0..12_u32, prop::option::weighted(0.7, 1..3_u32)),
-        (0..5_usize, kind, flags, 0..3_u32, gap),
+        (0..JOBS, 0..12_u32, prop::option::weighted(0.5, 1..3_u32)),
+        (0..5_usize, kind, flags, reruns, gap),
     )
         .prop_map(
-            |((job, at, back), (schedule, kind, (early, late, wait), max_reruns, gap))| Wish {
+            |((job, at, back), (schedule, kind, flags, reruns, gap))| Wish {
                 job,
                 at,
                 prev: back.map(|back| at.saturating_sub(back)),
                 schedule: schedule.saturating_sub(1),
                 kind,
-                early,
-                late,
-                wait,
-                max_reruns,
+                early: flags.0,
+                ahead: flags.1,
+                late: flags.2,
+                overlap: flags.3,
+                max_reruns: reruns.0,
+                max_attempts: reruns.1,
+                in_time: reruns.2,
                 gap,
             },
         )
@@ -142,6 +212,7 @@ fn wish() -> impl Strategy<Value = Wish> {
 fn call() -> impl Strategy<Value = Call> {
     let meddling = prop_oneof![
         4 => proptest::strategy::Just(Meddling::End),
+        1 => proptest::strategy::Just(Meddling::Late),
         1 => proptest::strategy::Just(Meddling::Evict),
         1 => any::<bool>().prop_map(|ttl| Meddling::Foreign { ttl }),
         1 => proptest::strategy::Just(Meddling::List),
@@ -153,9 +224,12 @@ fn call() -> impl Strategy<Value = Call> {
         4 => proptest::strategy::Just(Meddling::Age),
     ];
     // Indices count back from the newest claim, so that most calls are about what goes on now.
-    let recent = || prop_oneof![3 => 0..2_usize, 1 => 0..12_usize];
+    let holder = || proptest::strategy::Just(HOLDER);
+    let recent = || prop_oneof![3 => 0..2_usize, 1 => 0..12_usize, 3 => holder()];
     prop_oneof![
-        6 => wish().prop_map(|wish| Call::Claim(Asked::Occurrence(wish))),
+        7 => wish().prop_map(|wish| Call::Claim(Asked::Occurrence(wish))),
+        4 => wish().prop_map(|wish| Call::Claim(Asked::Head(wish))),
+        1 => wish().prop_map(|wish| Call::Claim(Asked::Drops(wish))),
         1 => (0..JOBS).prop_map(|job| Call::Claim(Asked::Manual(job))),
         1 => proptest::strategy::Just(Call::Claim(Asked::Lock)),
         3 => recent().prop_map(Call::Resend),
@@ -163,22 +237,42 @@ fn call() -> impl Strategy<Value = Call> {
             .prop_map(|(claim, record, give_back)| Call::Finish { claim, record, give_back }),
         2 => prop::collection::vec(recent(), 0..4).prop_map(Call::Renew),
         2 => recent().prop_map(Call::Settle),
+        1 => (recent(), 1..5_u32).prop_map(|(claim, attempt)| Call::Attempt(claim, attempt)),
         1 => (0..JOBS, 0..4_usize).prop_map(|(job, schedule)| Call::Register { job, schedule }),
         5 => meddling.prop_map(Call::Meddle),
     ]
 }
 
-/// Sequences to compare, and whether the lock excludes.
+/// Sequences to compare, and whether the lock excludes. In half of them the store loses nothing.
 pub(crate) fn sequences() -> impl Strategy<Value = (bool, Vec<Call>)> {
-    (
-        prop::bool::weighted(0.8),
-        prop::collection::vec(call(), 1..40),
+    let calls = (any::<bool>(), prop::collection::vec(call(), 1..40));
+    let calls = calls.prop_map(|(lasts, mut calls)| {
+        calls.retain(|call| !lasts || !loses(call));
+        calls
+    });
+    (prop::bool::weighted(0.8), calls)
+}
+
+fn loses(call: &Call) -> bool {
+    let Call::Meddle(meddling) = call else {
+        return false;
+    };
+    matches!(
+        meddling,
+        Meddling::Restore | Meddling::Flush | Meddling::Restart | Meddling::Age
     )
 }
 
 /// Does to the lock in the store what was done to it in the function's state.
 pub(crate) trait Meddler {
-    fn meddle(&self, lock: &Lock, meddling: Meddling, ttl: Duration);
+    ///
+    /// `ended` is the end that [`Meddling::End`] writes, in milliseconds.
+    fn meddle(&self, lock: &Lock, meddling: Meddling, ttl: Duration, ended: u64);
+    /// All that the store keeps of a lock: token, run, end of the lease, and how tokens ended.
+    fn lock_kept(&self, lock: &Lock) -> [Option<String>; 4];
+    /// What it keeps of a job that no answer tells: the waiting list, and the status, token, kind,
+    /// fence and terms of the open run.
+    fn job_kept(&self, lock: &Lock, job: &JobName) -> [Option<String>; 6];
     /// Declares the store new.
     fn begin(&self);
 }
@@ -203,8 +297,9 @@ pub(crate) async fn compare(
     let mut both = Both {
         store,
         lock,
-        // Half a minute off, so that no occurrence lies near the instant of the test.
-        start: start.minus(MINUTE * 11 / 2),
+        // Half a minute off, so that no occurrence lies near the instant of the test. The newest
+        // of them lies ahead of it.
+        start: start.minus(MINUTE * 21 / 2),
         now: start,
         claims: Vec::new(),
         real: Side::default(),
@@ -215,6 +310,7 @@ pub(crate) async fn compare(
             marker: Some(Marker::new(SERVER, clock_at(start))),
         },
         fences: Vec::new(),
+        listed: Duration::ZERO,
     };
     for (nr, call) in calls.iter().enumerate() {
         let (real, plain) = both.apply(call, meddler).await;
@@ -261,6 +357,8 @@ struct Both {
     real: Side,
     plain: Side,
     model: Model,
+    /// The longest TTL of what was registered.
+    listed: Duration,
 }
 
 fn clock_at(now: Timestamp) -> Clock {
@@ -302,7 +400,7 @@ impl Both {
     fn renewals(&self, index: usize) -> (Renewal, Renewal) {
         let claim = &self.claims[index].0;
         let run = match &claim.what {
-            What::Lock => None,
+            What::Lock | What::Drops { .. } => None,
             What::Manual { job } => Some((job, None, Kind::Manual)),
             What::Occurrence { job, due, kind, .. } => Some((job, Some(due.scheduled_at), *kind)),
         };
@@ -312,6 +410,7 @@ impl Both {
             attempt: 1,
             kind,
             started_at: self.start,
+            terms: TERMS,
         });
         let (real, plain) = self.fences[index];
         let with = |fence| Renewal {
@@ -352,6 +451,10 @@ impl Both {
                 Some(index) => self.settle(index, clock).await,
                 None => return Default::default(),
             },
+            Call::Attempt(back, attempt) => match self.recent(*back) {
+                Some(index) => self.attempt(index, *attempt).await,
+                None => return Default::default(),
+            },
             Call::Register { job, schedule } => self.register(*job, *schedule, clock).await,
             Call::Meddle(meddling) => {
                 let of_key = matches!(
@@ -359,13 +462,17 @@ impl Both {
                     Meddling::Evict | Meddling::Foreign { .. } | Meddling::List | Meddling::Persist
                 );
                 if self.lock.exclusive || !of_key {
-                    meddler.meddle(&self.lock, *meddling, FOREIGN_TTL);
-                    self.meddle(*meddling, clock);
+                    let ended = clock_at(self.now.minus(ENDED)).lease;
+                    meddler.meddle(&self.lock, *meddling, FOREIGN_TTL, ended);
+                    self.meddle(*meddling, clock, ended);
                 }
                 Default::default()
             }
         };
-        let (seen_real, seen_plain) = self.look(clock).await;
+        let (mut seen_real, mut seen_plain) = self.look(clock).await;
+        let (kept_real, kept_plain) = self.kept(meddler);
+        seen_real += &kept_real;
+        seen_plain += &kept_plain;
         (
             format!("{real} {seen_real}"),
             format!("{plain} {seen_plain}"),
@@ -373,6 +480,13 @@ impl Both {
     }
 
     fn recent(&self, back: usize) -> Option<usize> {
+        if back == HOLDER {
+            let token = self.model.kept.lock.token.as_ref()?;
+            return self
+                .claims
+                .iter()
+                .position(|(claim, ..)| claim.token == *token);
+        }
         self.claims.len().checked_sub(back + 1)
     }
 
@@ -393,7 +507,7 @@ impl Both {
         let job = match asked {
             Asked::Lock => None,
             Asked::Manual(job) => Some(*job),
-            Asked::Occurrence(wish) => Some(wish.job),
+            Asked::Occurrence(wish) | Asked::Head(wish) | Asked::Drops(wish) => Some(wish.job),
         };
         self.claims.push((real, plain, job));
         self.fences.push((0, 0));
@@ -407,10 +521,16 @@ impl Both {
                     job: job_name(*job),
                 };
             }
-            Asked::Occurrence(wish) => wish,
+            Asked::Occurrence(wish) | Asked::Head(wish) | Asked::Drops(wish) => wish,
         };
-        let far = Duration::from_secs(24 * 3600);
-        let scheduled_at = self.at(wish.at);
+        let far = FAR;
+        let state = self.model.kept.jobs.get(&wish.job).and_then(Option::as_ref);
+        let head = state.and_then(|job| job.waiting.first());
+        let scheduled_at = match asked {
+            Asked::Head(_) => head.map_or(self.at(wish.at), |entry| entry.scheduled_at),
+            _ if wish.ahead => self.at(wish.at + 5 * 60),
+            _ => self.at(wish.at),
+        };
         let drop = |(from, count): &(u32, u32)| Drop {
             range: Range {
                 from: self.at(*from),
@@ -424,6 +544,20 @@ impl Both {
             },
             reason: "dropped".to_owned(),
         };
+        let gap = |(right, drops): &(bool, Vec<(u32, u32)>)| GapAnswer {
+            if_last: told.filter(|_| *right).unwrap_or(self.start),
+            drop: drops.iter().map(drop).collect(),
+        };
+        let gap = wish.gap.as_ref().map(gap);
+        let fingerprint = Fingerprint(format!("schedule {}", wish.schedule));
+        if let (Asked::Drops(_), Some(answer)) = (asked, &gap) {
+            return What::Drops {
+                job: job_name(wish.job),
+                fingerprint,
+                answer: answer.clone(),
+                keep: 6,
+            };
+        }
         let due = Due {
             scheduled_at,
             not_before: if wish.early {
@@ -431,35 +565,48 @@ impl Both {
             } else {
                 self.start.minus(far)
             },
-            deadline: if wish.late {
+            deadline: if wish.late.is_some() {
                 self.start.minus(far)
             } else {
                 self.now.plus(far)
             },
             prev: wish.prev.map(|prev| self.at(prev)),
-            fingerprint: Fingerprint(format!("schedule {}", wish.schedule)),
-            gap: wish.gap.as_ref().map(|(right, drops)| GapAnswer {
-                if_last: told.filter(|_| *right).unwrap_or(self.start),
-                drop: drops.iter().map(drop).collect(),
-            }),
+            fingerprint,
+            gap,
+            late: match wish.late {
+                None | Some(Lateness::Miss) => Late::Miss,
+                Some(Lateness::Leave) => Late::Leave,
+                Some(Lateness::CatchUp { over, newer }) => {
+                    let due = |is_due| {
+                        if is_due {
+                            self.start
+                        } else {
+                            self.now.plus(far)
+                        }
+                    };
+                    Late::CatchUp {
+                        until: due(over),
+                        newer: newer.map(due),
+                    }
+                }
+            },
             max_reruns: wish.max_reruns,
+            max_attempts: wish.max_attempts,
+            rerun_window: if wish.in_time { far } else { Duration::ZERO },
         };
         What::Occurrence {
             job: job_name(wish.job),
             kind: wish.kind,
             due,
-            overlap: if wish.wait {
-                Overlap::Wait
-            } else {
-                Overlap::Skip
-            },
+            overlap: wish.overlap,
             keep: 6,
         }
     }
 
     async fn claim(&mut self, index: usize, clock: Clock) -> (String, String) {
-        let clock = self.noticing(clock, TTL);
+        let mut clock = self.noticing(clock, TTL);
         let (real, plain, job) = self.claims[index].clone();
+        clock.past.least = protocol::least_wait(job.is_some(), self.listed);
         let real = self.store.claim(&real).await.expect("the store answers");
         let mut none = None;
         let state = match job {
@@ -547,9 +694,10 @@ impl Both {
         // One by one: a batch holds each lock once, and the scripts go through one twice.
         for index in indexes {
             let (real, plain) = self.renewals(index);
+            let longest = protocol::longest_counted(std::slice::from_ref(&real));
             let reply = self.store.renew(&[real]).await.expect("the store answers");
             replies.extend(reply);
-            let clock = self.noticing(clock, Duration::ZERO);
+            let clock = self.noticing(clock, longest);
             let kept = &mut self.model.kept;
             let mut none = None;
             let state = match self.claims[index].2 {
@@ -561,6 +709,23 @@ impl Both {
             expected.push(reply);
         }
         (format!("{replies:?}"), format!("{expected:?}"))
+    }
+
+    async fn attempt(&mut self, index: usize, attempt: u32) -> (String, String) {
+        let (claim, _, Some(job)) = self.claims[index].clone() else {
+            return Default::default();
+        };
+        let attempt = Attempt {
+            lock: self.lock.clone(),
+            token: claim.token,
+            job: job_name(job),
+            attempt,
+        };
+        let real = self.store.attempt(&attempt).await;
+        let state = self.model.kept.jobs.entry(job).or_default();
+        let plain = protocol::attempt(state, &attempt);
+        let real = real.expect("the store answers");
+        (format!("{real:?}"), format!("{plain:?}"))
     }
 
     async fn settle(&mut self, index: usize, clock: Clock) -> (String, String) {
@@ -594,22 +759,24 @@ impl Both {
             .register(&asked)
             .await
             .expect("the store answers");
+        self.listed = TTL;
         let clock = self.noticing(clock, TTL);
         let state = self.model.kept.jobs.entry(job).or_default();
         let plain = protocol::register(&self.model.kept.lock, state, clock, &asked[0]);
         let reduce = |known: &Registered| {
             format!(
-                "{} {} {} {}",
+                "{} {} {} {} {:?}",
                 reduce(known.recovering),
                 reduce_instant(self.now, known.decided_until),
                 reduce_instant(self.now, known.now),
-                reduce_open(self.now, known.open.as_ref())
+                reduce_open(self.now, known.open.as_ref()),
+                known.head.map(|head| reduce_head(self.now, head))
             )
         };
         (reduce(&real[0]), reduce(&plain))
     }
 
-    fn meddle(&mut self, meddling: Meddling, clock: Clock) {
+    fn meddle(&mut self, meddling: Meddling, clock: Clock, ended: u64) {
         let model = &mut self.model;
         let elsewhere = |marker: &mut Option<Marker>| {
             if let Some(marker) = marker {
@@ -627,12 +794,22 @@ impl Both {
                 model.marker = None;
             }
             Meddling::Restart => elsewhere(&mut model.marker),
+            Meddling::Late => {
+                for job in model.kept.jobs.values_mut().flatten() {
+                    for entry in &mut job.waiting {
+                        entry.deadline = Timestamp::EPOCH;
+                    }
+                }
+            }
             Meddling::Age => {
                 if let Some(marker) = &mut model.marker
                     && let Some(lost_at) = &mut marker.lost_at
                 {
                     *lost_at = lost_at.minus(AGE);
                     marker.until -= u64::try_from(AGE.as_millis()).expect("small");
+                    for listed in &mut marker.listed.0 {
+                        listed.until = 1;
+                    }
                 }
             }
             _ => {}
@@ -642,7 +819,9 @@ impl Both {
         match meddling {
             Meddling::End => {
                 lock.key = Key::Absent;
-                lock.lease_end = 0;
+                if *lock != LockState::default() {
+                    lock.lease_end = ended;
+                }
             }
             Meddling::Evict => lock.key = Key::Absent,
             Meddling::Foreign { ttl } => {
@@ -663,6 +842,75 @@ impl Both {
             }
             _ => {}
         }
+    }
+
+    /// All that is kept and that no answer tells.
+    fn kept(&mut self, meddler: &impl Meddler) -> (String, String) {
+        let [token, run, end, finished] = meddler.lock_kept(&self.lock);
+        let plain = &self.model.kept.lock;
+        let letter = |ending: &Ending| match ending {
+            Ending::Released => 'R',
+            Ending::Lost => 'L',
+            Ending::Interrupted => 'I',
+        };
+        let letters = finished.unwrap_or_default();
+        let letters = letters.lines().filter_map(|line| line.chars().next());
+        // Without a token the end means nothing, and a store need not keep it.
+        let is_held = |token: Option<&str>| token.is_some_and(|token| !token.is_empty());
+        let lease_end = end.filter(|_| is_held(token.as_deref()));
+        let lease_end = lease_end.and_then(|end| end.parse().ok()).unwrap_or(0);
+        let held_until = plain.token.as_ref().map_or(0, |_| plain.lease_end);
+        let end = |end: i64| reduce_lease_end(self.now, Timestamp::from_millis(end));
+        let mut real = format!(
+            "\n    lock {} {} {} {}",
+            token.unwrap_or_default(),
+            run.unwrap_or_default(),
+            end(lease_end),
+            letters.collect::<String>()
+        );
+        let mut wanted = format!(
+            "\n    lock {} {} {} {}",
+            plain.token.as_ref().map(Token::as_str).unwrap_or_default(),
+            plain.run_id.as_ref().map(RunId::as_str).unwrap_or_default(),
+            end(i64::try_from(held_until).expect("small")),
+            plain
+                .finished
+                .iter()
+                .map(|(_, e)| letter(e))
+                .collect::<String>()
+        );
+        for job in 0..JOBS {
+            let [waiting, status, token, kind, fence, terms] =
+                meddler.job_kept(&self.lock, &job_name(job));
+            let list = waiting_of_text(&waiting.unwrap_or_default()).expect("a waiting list");
+            real += &self.real.waiting(self.now, &list);
+            if status.as_deref() == Some("open") {
+                let terms = terms_of_text(&terms.expect("an open run has terms"));
+                real += &format!(
+                    "\n      {} {} {} {}",
+                    token.expect("a token"),
+                    kind.expect("a kind"),
+                    self.real
+                        .fence(fence.expect("a fence").parse().expect("a number")),
+                    reduce_terms(self.now, &terms.expect("terms"))
+                );
+            }
+            let Some(state) = self.model.kept.jobs.get(&job).and_then(Option::as_ref) else {
+                wanted += &self.plain.waiting(self.now, &[]);
+                continue;
+            };
+            wanted += &self.plain.waiting(self.now, &state.waiting);
+            if let Some(open) = &state.open {
+                wanted += &format!(
+                    "\n      {} {} {} {}",
+                    open.token,
+                    open.kind.word(),
+                    self.plain.fence(open.fence),
+                    reduce_terms(self.now, &open.terms)
+                );
+            }
+        }
+        (real, wanted)
     }
 
     /// All that can be read of the jobs.
@@ -690,7 +938,7 @@ impl Both {
             wanted.reverse();
             real += &self
                 .real
-                .records(self.now, history.expect("the store answers"));
+                .records(self.now, history.expect("the store answers").records);
             plain += &self.plain.records(self.now, wanted);
         }
         (real, plain)
@@ -704,12 +952,17 @@ impl Model {
                 record,
                 keep,
                 follows,
+                replaces,
             } = effect
             else {
                 continue;
             };
             let job = record.job.as_str()[1..].parse().expect("our own name");
             let history = self.kept.history.entry(job).or_default();
+            if replaces {
+                let same_run = |r: &Record| r.run_id == record.run_id;
+                history.retain(|r| !(protocol::is_provisional(r) && same_run(r)));
+            }
             let merged = history
                 .last()
                 .and_then(|newest| protocol::merge(newest, &record, follows));
@@ -762,6 +1015,17 @@ impl Side {
             ClaimReply::Held { by, remaining } => {
                 format!("held {by} {:?}", remaining.map(reduce))
             }
+            ClaimReply::Ahead { by } => format!("ahead {}", reduce(*by)),
+            ClaimReply::Waits {
+                head,
+                entered,
+                by,
+                remaining,
+            } => format!(
+                "waits {} {entered} {by:?} {:?}",
+                reduce_head(now, *head),
+                remaining.map(reduce)
+            ),
             other => format!("{other:?}"),
         }
     }
@@ -777,17 +1041,52 @@ impl Side {
             .iter()
             .map(|(schedule, seen)| format!("{} {}", schedule.0, reduce_instant(now, *seen)))
             .collect();
+        let waiting: Vec<_> = report
+            .waiting
+            .iter()
+            .map(|head| reduce_head(now, *head))
+            .collect();
         format!(
-            "\n    {} last {last:?} fence {} {schedules:?}\n      holder {holder:?} open {}",
+            "\n    {} last {last:?} fence {} {schedules:?}\n      holder {holder:?} open {} {waiting:?}",
             report.job,
             self.fence(report.fence),
             reduce_open(now, report.open.as_ref())
         )
     }
 
+    /// Every field of what waits.
+    fn waiting(&mut self, now: Timestamp, list: &[Waiting]) -> String {
+        let mut text = String::new();
+        for entry in list {
+            text += &format!(
+                "\n      waits {} {} {} {} {:?}",
+                reduce_head(now, entry.head()),
+                entry.yields,
+                entry.attempts,
+                entry.reruns,
+                entry.crashed.as_ref().map(|crashed| format!(
+                    "{} {} {} {} {} {}",
+                    crashed.run_id,
+                    crashed.token,
+                    crashed.kind.word(),
+                    self.fence(crashed.fence),
+                    reduce_instant(now, crashed.started_at),
+                    crashed.host
+                ))
+            );
+        }
+        text
+    }
+
     fn records(&mut self, now: Timestamp, records: Vec<Record>) -> String {
         let mut text = String::new();
         for mut record in records {
+            // How far a ledger was ahead depends on the instant.
+            if let Some(reason) = &mut record.reason
+                && reason.starts_with("the ledger was ahead")
+            {
+                reason.retain(|c| !c.is_ascii_digit());
+            }
             let fence = record.fence.take().map(|fence| self.fence(fence));
             let times = [record.started_at.take(), record.finished_at.take()]
                 .map(|at| at.map(|at| reduce_instant(now, at)));
@@ -804,6 +1103,39 @@ fn reduce_instant(now: Timestamp, at: Timestamp) -> String {
         Some(ages) => format!("now less {ages} ages"),
         None => at.to_string(),
     }
+}
+
+/// A deadline may count from the instant of the test.
+fn reduce_deadline(now: Timestamp, at: Timestamp) -> String {
+    let counted = reduce_instant(now, at.minus(FAR));
+    if counted.starts_with("now") {
+        format!("{counted} and far")
+    } else {
+        reduce_instant(now, at)
+    }
+}
+
+fn reduce_lease_end(now: Timestamp, at: Timestamp) -> String {
+    let counted = reduce_instant(now, at.minus(TTL));
+    if counted == "now" {
+        "now and TTL".to_owned()
+    } else {
+        reduce_instant(now, at)
+    }
+}
+
+fn reduce_head(now: Timestamp, head: Head) -> String {
+    let (at, kind) = (reduce_instant(now, head.scheduled_at), head.kind.word());
+    format!("{at} {kind} until {}", reduce_deadline(now, head.deadline))
+}
+
+fn reduce_terms(now: Timestamp, terms: &Terms) -> String {
+    let deadline = reduce_deadline(now, terms.deadline);
+    let known = Terms {
+        deadline: Timestamp::EPOCH,
+        ..*terms
+    };
+    format!("{deadline} {known:?}")
 }
 
 fn reduce(duration: Duration) -> u64 {

@@ -3,9 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cronlatch::store::{Claim, ClaimReply, Lock, Store, StoreSettings, check_url, open};
+use cronlatch::names::JobName;
+use cronlatch::store::{
+    Claim, ClaimReply, Kind, Lock, Overlap, Store, StoreSettings, What, check_url, open,
+};
 
 use super::{expect_unreachable, finish, grant, renew, renewal, store};
+use crate::support::claims::due;
 use crate::support::command::{BINARY, command};
 use crate::support::sentinel::{caught_up, replica_of};
 use crate::support::wait::{INTERVAL, LIMIT};
@@ -58,6 +62,55 @@ async fn what_no_replica_knows_does_not_count_and_counts_when_one_does() {
     replica.resume();
     renew(&store, &first).await;
     assert_eq!(grant(&store, &first).await, fence);
+}
+
+/// An occurrence is given back at once: the ledger says that it waits, not that it runs, and the
+/// lock is free for others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_occurrence_that_no_replica_knows_waits_in_the_ledger_and_its_lock_is_free() {
+    let master = master();
+    let replica = replica_of(&master, master.port(), RedisServer::with());
+    let store = replicated(&master.url(), 1);
+    let at = store.now().await.unwrap();
+    let job = JobName::parse("j").unwrap();
+    let occurrence = || Claim {
+        what: What::Occurrence {
+            job: job.clone(),
+            kind: Kind::Schedule,
+            due: due(at),
+            overlap: Overlap::Skip,
+            keep: 10,
+        },
+        ..claim()
+    };
+    replica.pause();
+    let first = occurrence();
+    let ClaimReply::Waits { by: Some(by), .. } = store.claim(&first).await.unwrap() else {
+        panic!("it is not given back");
+    };
+    assert!(by.contains("0 of 1 replicas acknowledged"), "{by}");
+    let asked = [(job.clone(), first.lock.clone())];
+    let report = store.jobs(&asked).await.unwrap().remove(0);
+    assert_eq!(report.open, None, "nothing runs");
+    assert_eq!(report.holder, None);
+    assert_eq!(report.waiting.len(), 1);
+    assert_eq!(report.waiting[0].scheduled_at, at);
+    assert_eq!(store.claim(&first).await.unwrap(), ClaimReply::Finished);
+    replica.resume();
+    caught_up(&master, 1);
+    // A busy machine may take longer than one claim is given.
+    let began = std::time::Instant::now();
+    loop {
+        match store.claim(&occurrence()).await {
+            Ok(ClaimReply::Granted { attempt, .. }) => {
+                assert_eq!(attempt, 1, "what was given back is no attempt");
+                break;
+            }
+            reply => assert!(began.elapsed() < LIMIT, "{reply:?}"),
+        }
+    }
+    let history = store.history(&job, &first.lock, 10).await.unwrap();
+    assert_eq!(history.records, [], "no verdict was recorded meanwhile");
 }
 
 /// Fifty claims that come while one is waited for need one more WAIT, not fifty.

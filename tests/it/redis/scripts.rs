@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use cronlatch::names::LockName;
+use cronlatch::names::{JobName, LockName};
 use cronlatch::store::Lock;
+use cronlatch::store::protocol::{waiting_of_text, waiting_text};
+use cronlatch::time::Timestamp;
 use proptest::test_runner::{Config as ProptestConfig, TestCaseError, TestRunner};
 
 use super::property::{self, Meddler, Meddling};
@@ -15,7 +17,7 @@ use crate::support::RedisServer;
 struct Hands<'a>(&'a RedisServer);
 
 impl Meddler for Hands<'_> {
-    fn meddle(&self, lock: &Lock, meddling: Meddling, ttl: Duration) {
+    fn meddle(&self, lock: &Lock, meddling: Meddling, ttl: Duration, ended: u64) {
         let key = format!("cronlatch:{{{}}}:lock", lock.name);
         let state = format!("cronlatch:{{{}}}:state", lock.name);
         let ttl_ms = ttl.as_millis().to_string();
@@ -23,7 +25,13 @@ impl Meddler for Hands<'_> {
             Meddling::End => {
                 self.0.command(&["DEL", &key]);
                 if self.0.number(&["EXISTS", &state]) == 1 {
-                    self.0.command(&["HSET", &state, "lease_end", "0"]);
+                    let ended = ended.to_string();
+                    self.0.command(&["HSET", &state, "lease_end", &ended]);
+                }
+            }
+            Meddling::Late => {
+                for job in ["job:j0", "job:j1"] {
+                    self.pass_deadlines(&format!("cronlatch:{{{}}}:{job}", lock.name));
                 }
             }
             Meddling::Evict => {
@@ -63,14 +71,36 @@ impl Meddler for Hands<'_> {
                     for field in ["lost_at", "until"] {
                         self.0.command(&["HINCRBY", MARKER, field, &back]);
                     }
+                    forget_ttls(self.0, MARKER);
                 }
             }
         }
     }
 
+    fn lock_kept(&self, lock: &Lock) -> [Option<String>; 4] {
+        let state = format!("cronlatch:{{{}}}:state", lock.name);
+        ["token", "run_id", "lease_end", "finished"].map(|field| self.field(&state, field))
+    }
+
+    fn job_kept(&self, lock: &Lock, job: &JobName) -> [Option<String>; 6] {
+        let key = format!("cronlatch:{{{}}}:job:{job}", lock.name);
+        ["waiting", "status", "token", "kind", "fence", "terms"]
+            .map(|field| self.field(&key, field))
+    }
+
     fn begin(&self) {
         self.0.declare_new();
     }
+}
+
+/// Makes it long ago that the TTLs were in use which the marker keeps.
+fn forget_ttls(server: &RedisServer, marker: &str) {
+    let kept = server.command(&["HGET", marker, "longest"]);
+    let kept: Option<String> = redis::from_redis_value(kept).unwrap();
+    let past = kept.unwrap_or_default();
+    let past = past.split(',').filter_map(|kept| kept.split_once(' '));
+    let past: Vec<String> = past.map(|(ttl, _)| format!("{ttl} 1")).collect();
+    server.command(&["HSET", marker, "longest", &past.join(",")]);
 }
 
 const MARKER: &str = "cronlatch:store";
@@ -83,6 +113,23 @@ fn keys_of(lock: &Lock) -> Vec<String> {
 }
 
 impl Hands<'_> {
+    fn field(&self, key: &str, field: &str) -> Option<String> {
+        let value = self.0.command(&["HGET", key, field]);
+        redis::from_redis_value(value).unwrap()
+    }
+
+    fn pass_deadlines(&self, key: &str) {
+        let Some(text) = self.field(key, "waiting") else {
+            return;
+        };
+        let mut list = waiting_of_text(&text).expect("a waiting list");
+        for entry in &mut list {
+            entry.deadline = Timestamp::EPOCH;
+        }
+        self.0
+            .command(&["HSET", key, "waiting", &waiting_text(&list)]);
+    }
+
     fn copy(&self, lock: &Lock, from: &str, to: &str) {
         for key in keys_of(lock) {
             let (from, to) = (format!("{key}{from}"), format!("{key}{to}"));

@@ -238,7 +238,7 @@ fn a_killed_master_is_replaced_under_a_running_daemon() {
     fleet.wait_failover();
     let runs = log.entries().len();
     daemon.wait_until("it runs on", |_| log.entries().len() > runs + 1);
-    assert!(daemon.lines_with(&["the master mymaster has moved"]) > 0);
+    assert!(daemon.lines_with(&["Sentinel master mymaster has moved"]) > 0);
     // The old master comes back and believes for a while that it still is one.
     fleet.master.lose();
     wait_until("it is a replica", || role(&fleet.master) == "slave");

@@ -105,13 +105,16 @@ fn a_daemon_starts_without_a_minority_says_so_and_waits_for_a_majority_unless_to
     servers[0].stop();
     let runs = RunLog::new();
     let mut host = Daemon::on("one", every_second(&runs)).store(&store).start();
-    host.wait_log(&["1 of 3 nodes do not answer", "going on with the majority"]);
+    host.wait_log(&[
+        "1 of 3 nodes are unreachable",
+        "continuing with the majority",
+    ]);
     wait_for_runs(&mut host, &runs, 1);
     assert!(host.terminate().success());
 
     servers[1].stop();
     let mut host = Daemon::on("one", every_second(&runs)).store(&store).start();
-    host.wait_log(&["ready, and waiting for the store"]);
+    host.wait_log(&["ready, but the store is unreachable"]);
     let list = format!(
         "store: {{ redis: [{}], redlock: {{ at_start: refuse }} }}\n{}",
         store.replace(',', ", "),
@@ -128,4 +131,32 @@ fn a_daemon_starts_without_a_minority_says_so_and_waits_for_a_majority_unless_to
     wait_for_runs(&mut host, &runs, 1);
     assert!(host.terminate().success());
     runs.assert_each_once();
+}
+
+#[test]
+fn a_daemon_whose_list_names_a_replica_or_one_server_twice_ends_with_the_code_for_a_wrong_list() {
+    let (one, two) = (RedisServer::with().unix().start(), RedisServer::start());
+    let replica = RedisServer::with()
+        .unmarked()
+        .arg("--replicaof")
+        .arg(&format!("127.0.0.1 {}", one.port()))
+        .start();
+    let runs = RunLog::new();
+    for (third, said) in [
+        (one.url_on_port(), "the same server"),
+        (replica.url(), "replica"),
+    ] {
+        let store = [one.url(), two.url(), third].join(",");
+        let mut host = Daemon::on("one", every_second(&runs)).store(&store).spawn();
+        let exit = host.wait_exit();
+        assert_eq!(exit.code(), Some(78), "{}", host.log());
+        assert!(
+            host.lines_with(&["the store URL names unsuitable servers", said]) > 0,
+            "{}",
+            host.log()
+        );
+        let refused = cronlatch(&["exec", "--store", &store, "--lock", "l", "--", "true"]);
+        assert_eq!(refused.code(), 78, "{refused:?}");
+    }
+    assert_eq!(runs.entries().len(), 0);
 }

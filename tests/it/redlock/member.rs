@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
 use cronlatch::store::majority::{
-    Ballot, Held, Here, JobView, Lease, Member, Mode, Node, Place, Proposal, Said, Taken, View,
+    Ballot, Held, Here, JobView, Lease, LongestTtl, Member, Mode, Node, Place, Proposal, Said,
+    Taken, View,
 };
-use cronlatch::store::protocol::{self, Ending, JobState, Key, LockState, Open};
+use cronlatch::store::protocol::{self, Ending, JobState, Key, LockState, Open, Waiting};
 use cronlatch::store::{
-    Fingerprint, Kind, Lock, Outcome, Record, Renewal, StoreSettings, Tenure, check_url,
+    Fingerprint, Kind, Lock, Outcome, Record, Renewal, StoreSettings, Tenure, Terms, check_url,
 };
 use cronlatch::time::Timestamp;
 use proptest::prelude::{Just, Strategy, any, prop, prop_oneof};
@@ -95,14 +96,19 @@ enum Meddling {
     Age,
 }
 
+/// Two ids of one process, and one of another: its low 20 bits count the requests of a process.
+fn ids() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(1_u64), Just(2), Just((1 << 20) + 1)]
+}
+
 fn number() -> impl Strategy<Value = Number> {
     prop_oneof![
         6 => (0..3_usize).prop_map(Number::Known),
         // Another host's, under the same number.
-        3 => (1..4_u64).prop_map(|id| Number::After(0, id)),
+        3 => ids().prop_map(|id| Number::After(0, id)),
         // Of a node whose clock is far ahead.
-        1 => (1..4_u64).prop_map(|id| Number::After(1_000_000_000, id)),
-        1 => (1..4_u64).prop_map(Number::First),
+        1 => ids().prop_map(|id| Number::After(1_000_000_000, id)),
+        1 => ids().prop_map(Number::First),
     ]
 }
 
@@ -154,7 +160,7 @@ fn call() -> impl Strategy<Value = Call> {
         mode,
         number(),
         prop::option::of(0..JOBS),
-        0..3_u32,
+        0..9_u32,
         any::<bool>(),
     )
         .prop_map(|(mode, ballot, job, longest, with_ttl)| Call::Look {
@@ -179,7 +185,7 @@ fn call() -> impl Strategy<Value = Call> {
     prop_oneof![
         6 => look,
         6 => wish().prop_map(Call::Propose),
-        3 => (0..4_u8, 0..3_u32, any::<bool>())
+        3 => (0..4_u8, 0..9_u32, any::<bool>())
             .prop_map(|(token, longest, again)| Call::Extend { token, longest, again }),
         2 => (number(), 0..4_u8).prop_map(|(ballot, token)| Call::Withdraw { ballot, token }),
         4 => meddling.prop_map(Call::Meddle),
@@ -218,14 +224,28 @@ fn ledger(wish: (u8, bool, bool, Option<u8>), ballot: Ballot) -> JobView {
         fence: 1_700_000_000_000_001,
         started_at: at(last),
         host: format!("h{who}"),
-        prev_last: at(0),
+        terms: Terms {
+            deadline: at(last),
+            max_reruns: u32::from(who),
+            ..Terms::NONE
+        },
     });
     JobView {
         ballot,
         state: JobState {
             last: at(last),
             open,
+            waiting: vec![Waiting {
+                scheduled_at: at(last),
+                kind: Kind::Queue,
+                deadline: at(last),
+                yields: doubt,
+                attempts: 0,
+                reruns: 0,
+                crashed: None,
+            }],
             fingerprints: vec![(Fingerprint("one of them".to_owned()), at(0))],
+            moved: None,
         },
         doubt,
         horizon: horizon.then(|| at(1)),
@@ -331,7 +351,7 @@ impl Both<'_> {
             lock: self.lock.clone(),
             job: of.map(job),
             ttl: if with_ttl { TTL } else { Duration::ZERO },
-            longest: TTL * longest,
+            longest: longest_ttl(longest),
         }
     }
 
@@ -432,7 +452,7 @@ impl Both<'_> {
                 again,
             } => {
                 let renewal = self.renewal(*token);
-                let longest = TTL * *longest;
+                let longest = longest_ttl(*longest);
                 let asked = std::slice::from_ref(&renewal);
                 let real = self.node.extend(asked, longest, *again).await;
                 let plain = self.plain.extend(here, &renewal, longest, *again);
@@ -487,7 +507,7 @@ impl Both<'_> {
                 continue;
             }
             let records = self.node.records(&job(index), &self.lock, 100).await;
-            let records = records.expect("the node answers").into_iter();
+            let records = records.expect("the node answers").0.into_iter();
             let records: Vec<Record> = records.rev().map(|(_, record)| record).collect();
             real += &format!("\n    {records:?}\n    ");
             let records = self.histories.entry(index).or_default();
@@ -585,6 +605,7 @@ impl Both<'_> {
         }
         older(MARKER, "lost_at");
         older(MARKER, "until");
+        self.forget_ttls();
         for name in ["state", "job:j0", "job:j1"] {
             older(&self.key(name), "epoch");
         }
@@ -592,11 +613,23 @@ impl Both<'_> {
         if let Some(marker) = &mut self.plain.marker {
             past(&mut marker.lost_at);
             marker.until -= millis;
+            for listed in &mut marker.listed.0 {
+                listed.until = 1;
+            }
         }
         past(&mut self.plain.seat.epoch);
         for ledger in self.plain.ledgers.values_mut() {
             past(&mut ledger.epoch);
         }
+    }
+
+    fn forget_ttls(&self) {
+        let kept: Option<String> =
+            redis::from_redis_value(self.command(&["HGET", MARKER, "longest"])).expect("text");
+        let kept = kept.unwrap_or_default();
+        let kept = kept.split(',').filter_map(|kept| kept.split_once(' '));
+        let past: Vec<String> = kept.map(|(ttl, _)| format!("{ttl} 1")).collect();
+        self.command(&["HSET", MARKER, "longest", &past.join(",")]);
     }
 
     async fn declare(&mut self) {
@@ -633,6 +666,15 @@ fn reduce(view: &View) -> String {
         lock.finished,
         view.job,
     )
+}
+
+/// Up to three times the TTL in the list, and up to twice as much elsewhere.
+fn longest_ttl(number: u32) -> LongestTtl {
+    LongestTtl {
+        listed: TTL * (number % 3),
+        elsewhere: TTL * (number / 3),
+        least: TTL * (number % 2 * 4),
+    }
 }
 
 fn hundreds(span: Duration) -> u64 {

@@ -52,7 +52,7 @@ async fn status_says_which_nodes_count_and_when_another_one_may_fail() {
     scene.servers[1].stop();
     let away = of(&standings(&dir), &scene.servers[1]);
     assert_eq!(away["standing"], "away");
-    assert!(away["error"].as_str().unwrap().contains("does not answer"));
+    assert!(away["error"].as_str().unwrap().contains("is unreachable"));
     let said = ask(&dir, &["status"]).expect_code(0).stdout;
     assert!(
         said.contains("2 of 3 nodes count, and 2 must: if one more fails"),
@@ -104,9 +104,9 @@ async fn a_store_whose_majority_recovers_says_so_and_for_how_long() {
     assert!(told.recovering > LONG / 2, "{told:?}");
     let dir = list(&urls(&scene.servers));
     let said = ask(&dir, &["status"]).expect_code(0).stdout;
-    assert!(said.contains("it grants nothing until"), "{said}");
+    assert!(said.contains("no locks are granted until"), "{said}");
     assert!(
-        said.contains("1 of 3 nodes count, and 2 must: nothing is granted"),
+        said.contains("1 of 3 nodes count, and 2 must: no locks are granted"),
         "{said}"
     );
 }

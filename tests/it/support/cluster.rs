@@ -101,6 +101,9 @@ impl Cluster {
                     .is_ok()
             });
         }
+        // Without full coverage a server that knows of its own slots alone finds all in order.
+        let assigned = format!("cluster_slots_assigned:{SLOTS}");
+        cluster.wait_info("all know who serves which slots", &assigned);
         cluster.wait_in_order();
         for replica in &cluster.servers[PRIMARIES..] {
             wait_until("the replica is in step", || {

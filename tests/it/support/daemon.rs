@@ -24,6 +24,7 @@ pub(crate) struct Builder {
     shift: i64,
     journal: bool,
     clock: Option<PathBuf>,
+    user: Option<u32>,
 }
 
 /// A running daemon; dropping it kills it and every process of its tree.
@@ -51,6 +52,7 @@ impl Daemon {
             shift: 0,
             journal: false,
             clock: None,
+            user: None,
         }
     }
 
@@ -86,6 +88,18 @@ impl Daemon {
     pub(crate) fn signal(&self, signal: Signal) {
         assert!(self.exit.is_none(), "{} has ended", self.host);
         kill(Pid::from_raw(self.pid()), signal).expect("a child of ours, not yet reaped");
+    }
+
+    /// The process id of its guard. No run may be open that leads to a process of the daemon's own.
+    #[track_caller]
+    pub(crate) fn guard(&self) -> Pid {
+        let daemon = self.pid();
+        let children = format!("/proc/{daemon}/task/{daemon}/children");
+        let children = fs::read_to_string(children).expect("it runs");
+        match children.split_whitespace().collect::<Vec<_>>()[..] {
+            [guard] => Pid::from_raw(guard.parse().expect("a process id")),
+            _ => panic!("one child is the guard, and these are {children:?}"),
+        }
     }
 
     /// Every process that it or its jobs started, itself included.
@@ -228,6 +242,12 @@ impl Builder {
         self
     }
 
+    /// Runs it as this user, who should be a user of this test alone. Root only.
+    pub(crate) fn run_by(mut self, uid: u32) -> Self {
+        self.user = Some(uid);
+        self
+    }
+
     /// Starts it, and waits until it is ready.
     #[track_caller]
     pub(crate) fn start(self) -> Daemon {
@@ -248,7 +268,10 @@ impl Builder {
         let notices = listen(&socket);
         let mark = tree::new_mark();
 
-        let mut command = command::command(command::BINARY);
+        let mut command = match self.user {
+            None => command::command(command::BINARY),
+            Some(uid) => as_user(uid, dir.path(), &socket),
+        };
         command
             .arg("run")
             .arg(&list)
@@ -301,6 +324,26 @@ impl Drop for Daemon {
         let _ = self.child.wait();
         tree::kill_all(&self.mark);
     }
+}
+
+/// The program under another user, who owns its directory, under another name there: others may not reach
+/// the directory of the build.
+fn as_user(uid: u32, dir: &Path, socket: &Path) -> std::process::Command {
+    let program = dir.join("cronlatch");
+    // A link is made in no time.
+    if fs::hard_link(command::BINARY, &program).is_err() {
+        fs::copy(command::BINARY, &program).expect("room");
+    }
+    for path in [dir, socket] {
+        std::os::unix::fs::chown(path, Some(uid), Some(uid)).expect("only root does this");
+    }
+    let mut command = command::command("setpriv");
+    command
+        .arg(format!("--reuid={uid}"))
+        .arg(format!("--regid={uid}"))
+        .arg("--clear-groups")
+        .arg(program);
+    command
 }
 
 /// Collects what is sent to a notification socket until nobody wants to know any more.

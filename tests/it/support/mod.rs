@@ -1,5 +1,6 @@
 //! What the tests share: commands, daemons, waiting, and the log that jobs write.
 
+pub(crate) mod claims;
 pub(crate) mod cluster;
 pub(crate) mod command;
 pub(crate) mod daemon;

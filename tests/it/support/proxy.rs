@@ -21,6 +21,8 @@ pub(crate) enum Mode {
     Refuse,
     /// Hands everything on, each piece so much later.
     Delay(Duration),
+    /// Hands everything on, requests at so many bytes a second.
+    Narrow(u32),
     /// Hands the next request on and closes the connection instead of its answer; then `Pass`.
     CutReply,
 }
@@ -210,6 +212,13 @@ fn carry(mut from: TcpStream, mut to: TcpStream, replies: bool, shared: &Mutex<S
             Mode::Pass | Mode::DropReplies | Mode::CutReply => {}
             Mode::Refuse => break,
             Mode::Delay(by) => thread::sleep(by),
+            Mode::Narrow(_) if replies => {}
+            Mode::Narrow(rate) => {
+                if trickle(&buffer[..read], &mut to, rate).is_err() {
+                    break;
+                }
+                continue;
+            }
         }
         if to.write_all(&buffer[..read]).is_err() {
             break;
@@ -217,6 +226,16 @@ fn carry(mut from: TcpStream, mut to: TcpStream, replies: bool, shared: &Mutex<S
     }
     let _ = from.shutdown(Shutdown::Both);
     let _ = to.shutdown(Shutdown::Both);
+}
+
+/// Writes in small pieces, so that none waits for long.
+fn trickle(bytes: &[u8], to: &mut TcpStream, rate: u32) -> std::io::Result<()> {
+    for piece in bytes.chunks(1024) {
+        let millis = piece.len() * 1000 / usize::try_from(rate).unwrap_or(usize::MAX);
+        thread::sleep(Duration::from_millis(millis.try_into().unwrap_or(u64::MAX)));
+        to.write_all(piece)?;
+    }
+    Ok(())
 }
 
 #[test]

@@ -22,6 +22,7 @@ pub(crate) struct Entry {
     pub(crate) job: String,
     pub(crate) run_id: String,
     pub(crate) host: String,
+    /// 0 for a run without a lock.
     pub(crate) fence: u64,
     pub(crate) attempt: u32,
     /// When it was due, in milliseconds; `None` for a manual run.
@@ -51,6 +52,17 @@ impl RunLog {
         &self.path
     }
 
+    /// Lets jobs of other users write it.
+    #[track_caller]
+    pub(crate) fn open_to_all(&self) {
+        use std::os::unix::fs::PermissionsExt as _;
+        fs::write(&self.path, "").expect("a directory of the test");
+        let dir = self.path.parent().expect("a file in a directory");
+        for (path, mode) in [(dir, 0o755), (&self.path, 0o666)] {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours");
+        }
+    }
+
     /// Shell text that writes the line of a beginning. Children see the true time from there on.
     ///
     /// Fit for a job list as it is: `$$` and `${` mean something else there.
@@ -58,7 +70,7 @@ impl RunLog {
         format!(
             "unset LD_PRELOAD FAKETIME; read pid rest < /proc/self/stat; say() {{ echo \"$*\" >> {path}; }}; \
              say begin $CRONLATCH_RUN_ID $CRONLATCH_ATTEMPT $CRONLATCH_JOB $CRONLATCH_HOST \
-             $CRONLATCH_FENCING_TOKEN \"$CRONLATCH_SCHEDULED_AT\" $pid {NOW}",
+             \"$CRONLATCH_FENCING_TOKEN\" \"$CRONLATCH_SCHEDULED_AT\" $pid {NOW}",
             path = self.path.display(),
         )
     }
@@ -95,7 +107,11 @@ impl RunLog {
                         job: (*job).to_owned(),
                         run_id: (*run).to_owned(),
                         host: (*host).to_owned(),
-                        fence: number(fence, line),
+                        fence: if fence.is_empty() {
+                            0
+                        } else {
+                            number(fence, line)
+                        },
                         attempt: number(attempt, line),
                         scheduled: Timestamp::parse(scheduled).ok().map(Timestamp::millis),
                         pid: number(pid, line),

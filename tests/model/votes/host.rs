@@ -1,17 +1,19 @@
 //! The phases of a change, as a host goes through them.
 
+use std::time::Duration;
+
 use cronlatch::store::majority::{
-    Ballot, Member, Mode, Proposal, Resolved, Said, Taken, View, resolve,
+    Asker, Ballot, Member, Mode, Proposal, Resolved, Said, Taken, View, resolve,
 };
 use cronlatch::store::protocol::{self, Key};
 use cronlatch::store::{
-    Claim, ClaimReply, Due, Finish, Kind, Outcome, Overlap, Record, Renewal, Tenure, What,
+    Claim, ClaimReply, Due, Finish, Kind, Late, Outcome, Overlap, Record, Renewal, Tenure, What,
 };
 
 use crate::ids::{self, Tick, Ticket, clock, fingerprint, instant, tick_of, ticks};
 use crate::votes::rules::{Defect, NODES, Promises, QUORUM, Rules, TTL};
 use crate::votes::world::{
-    Ask, Gap, Host, Message, Phase, Run, Shared, Then, Wish, World, place, ticket,
+    Ask, Gap, Host, Message, Phase, Run, Shared, Then, Wish, World, longest, place, ticket,
 };
 use crate::world::verdict;
 
@@ -168,18 +170,30 @@ impl World {
         let resolved = match wish {
             Wish::Claim => {
                 let claim = self.claim_of(rules, host, ticket);
-                resolve(at, &views, QUORUM, Some(&token), |lock, job, clock| {
-                    let (reply, effects) = protocol::claim(lock, job, clock, &claim);
-                    let taken = matches!(reply, ClaimReply::Granted { .. });
-                    (Self::then(rules, &reply), effects, taken)
-                })
+                resolve(
+                    at,
+                    &views,
+                    QUORUM,
+                    Asker::new(Some(&token)),
+                    |lock, job, clock| {
+                        let (reply, effects) = protocol::claim(lock, job, clock, &claim);
+                        let taken = matches!(reply, ClaimReply::Granted { .. });
+                        (Self::then(rules, &reply), effects, taken)
+                    },
+                )
             }
             Wish::Finish => {
                 let finish = finish_of(rules, host, ticket);
-                resolve(at, &views, QUORUM, Some(&token), |lock, job, clock| {
-                    let (_, effects) = protocol::finish(lock, job, clock, &finish);
-                    (Then::On, effects, false)
-                })
+                resolve(
+                    at,
+                    &views,
+                    QUORUM,
+                    Asker::holder(&token),
+                    |lock, job, clock| {
+                        let (_, effects) = protocol::finish(lock, job, clock, &finish);
+                        (Then::On, effects, false)
+                    },
+                )
             }
         };
         match resolved {
@@ -188,7 +202,7 @@ impl World {
             Resolved::Reply(then) => self.answered(host, sent, (wish, then)),
             Resolved::Propose {
                 proposal,
-                forgotten,
+                trust,
                 reply: then,
                 ..
             } => {
@@ -205,7 +219,7 @@ impl World {
                     ballot,
                     sent,
                     taken: 0,
-                    forgotten,
+                    trust,
                     then: then.clone(),
                 };
                 if rules.is(Defect::SinglePhase) && starts {
@@ -251,7 +265,10 @@ impl World {
                     prev: Some(instant(rules.before(ticket.number))),
                     fingerprint: fingerprint(0),
                     gap: gap.map(Gap::answer),
+                    late: Late::Miss,
                     max_reruns: 0,
+                    max_attempts: 0,
+                    rerun_window: Duration::ZERO,
                 },
                 overlap: Overlap::Skip,
                 keep: 100,
@@ -307,7 +324,7 @@ impl World {
                     tenure: Tenure::of_lock(0, ticket.run_id()),
                 };
                 let said = self.at_node(rules, (node, Some(ticket)), |it, here| {
-                    it.extend(here, &renewal, ticks(TTL), *again)
+                    it.extend(here, &renewal, longest(), *again)
                 });
                 if !*again {
                     self.hear_extended((host, node), *sent, said);
@@ -344,7 +361,7 @@ impl World {
             ballot,
             sent,
             taken,
-            forgotten,
+            trust,
             then,
         } = &mut self.hosts[host].phase
         else {
@@ -353,11 +370,7 @@ impl World {
         if *ballot != proposal.ballot {
             return;
         }
-        *taken += usize::from(match said {
-            Taken::Yes => true,
-            Taken::Forgetful => *forgotten,
-            Taken::Recovering | Taken::Outbid | Taken::Held => false,
-        });
+        *taken += usize::from(trust.counts(said));
         let enough = if rules.is(Defect::MinorityCounts) {
             1
         } else {

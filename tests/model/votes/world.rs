@@ -4,9 +4,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use cronlatch::store::majority::{Ballot, Here, Ledger, Member, Place, Proposal, View};
+use cronlatch::store::GapAnswer;
+use cronlatch::store::majority::{
+    Ballot, Extended, Here, Ledger, LongestTtl, Member, Place, Proposal, Trust, View,
+};
 use cronlatch::store::protocol::{JobState, Key};
-use cronlatch::store::{GapAnswer, RenewReply};
 
 use crate::ids::{self, Tick, Ticket, clock, fingerprint, instant, ticks};
 use crate::votes::rules::{Budget, Defect, NODES, Rules, TTL};
@@ -101,8 +103,8 @@ pub(super) enum Phase {
         ballot: Ballot,
         sent: Tick,
         taken: usize,
-        /// Nodes that forgot count, too.
-        forgotten: bool,
+        /// Which nodes count that take it.
+        trust: Trust,
         then: Then,
     },
 }
@@ -214,6 +216,14 @@ pub(super) fn ticket(host: usize, number: usize) -> Ticket {
     Ticket { host, number }
 }
 
+/// What every request says of TTLs.
+pub(super) fn longest() -> LongestTtl {
+    LongestTtl {
+        listed: ticks(TTL),
+        ..LongestTtl::default()
+    }
+}
+
 /// The job and its lock.
 pub(super) fn place(wish: Wish) -> Place {
     Place {
@@ -223,7 +233,7 @@ pub(super) fn place(wish: Wish) -> Place {
             Wish::Claim => ticks(TTL),
             Wish::Finish => std::time::Duration::ZERO,
         },
-        longest: ticks(TTL),
+        longest: longest(),
     }
 }
 
@@ -314,6 +324,10 @@ impl World {
             let answer = what(it, here);
             // Here nobody keeps to another's vote.
             it.seat.vote = None;
+            // All requests have one TTL: when it was last in use makes no difference.
+            for listed in it.marker.iter_mut().flat_map(|it| &mut it.listed.0) {
+                listed.until = 0;
+            }
             answer
         });
         if let Key::Value { text, .. } = &before
@@ -359,12 +373,14 @@ impl World {
         &mut self,
         (host, node): (usize, usize),
         sent: Tick,
-        said: RenewReply,
+        said: Extended,
     ) {
         let Some(run) = &mut self.hosts[host].run else {
             return;
         };
-        let (Some((at, nodes)), RenewReply::Renewed) = (&mut run.renewing, said) else {
+        let (Some((at, nodes)), Extended::Renewed | Extended::Unrecorded) =
+            (&mut run.renewing, said)
+        else {
             return;
         };
         if *at != sent {

@@ -130,12 +130,12 @@ pub(super) fn renewed() -> Rules {
 
 #[test]
 fn on_three_nodes_an_occurrence_starts_once_whatever_is_late_and_whoever_dies_in_between() {
-    holds(deaths(), 80_000);
+    holds(deaths(), 50_000);
 }
 
 #[test]
 fn nor_does_a_node_that_comes_back_empty_let_it_start_twice() {
-    holds(wiped(), 60_000);
+    holds(wiped(), 50_000);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn an_occurrence_whose_run_ended_is_granted_to_no_late_proposal() {
 
 #[test]
 fn two_occurrences_start_once_each_and_fences_rise_though_the_nodes_clocks_differ() {
-    holds_for(several(), 10, 90_000);
+    holds_for(several(), 10, 60_000);
 }
 
 #[test]

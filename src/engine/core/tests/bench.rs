@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::super::Core;
 use super::super::event::{Action, ClaimId, ClaimSpec, Event, JobIx, Now, Said};
-use super::super::policy::{Calendar, Policy};
+use super::super::policy::{Calendar, Exclusion, Policy};
 use super::super::spread::Spread;
 use crate::config::{CatchUp, OnCrash, OnOverlap, OnStoreDown};
 use crate::names::RunId;
-use crate::store::{ClaimReply, OpenRun, RunStatus};
+use crate::store::{ClaimReply, Head, Kind, OpenRun, RunStatus};
 use crate::time::{BootInstant, Timestamp};
 
 /// Due at every multiple of so many seconds.
@@ -44,10 +44,12 @@ pub(super) fn policy() -> Policy {
         calendar: Arc::new(Every(10)),
         delay: Duration::ZERO,
         start_deadline: Duration::from_secs(300),
+        exclusion: Exclusion::Lock,
         on_overlap: OnOverlap::Skip,
         catch_up: CatchUp::Latest,
         catch_up_window: Duration::from_secs(3600),
         on_crash: OnCrash::Ignore,
+        max_attempts: 0,
         on_store_down: OnStoreDown::Wait,
         poll: Duration::from_secs(5),
         skew: Duration::ZERO,
@@ -64,6 +66,8 @@ pub(super) fn secs(seconds: i64) -> Timestamp {
 pub(super) struct Bench {
     core: Core,
     seconds: i64,
+    /// So many seconds the clock that the core goes by is ahead.
+    pub(super) ahead: i64,
     /// What the core asked for and the test has not read yet.
     pub(super) out: Vec<Action>,
 }
@@ -82,12 +86,17 @@ impl Bench {
         Self {
             core: Core::new(policies, max, now(1000)),
             seconds: 1000,
+            ahead: 0,
             out: Vec::new(),
         }
     }
 
     pub(super) fn feed(&mut self, event: Event) {
-        let actions = self.core.handle(now(self.seconds), event);
+        let now = Now {
+            utc: secs(self.seconds + self.ahead),
+            ..now(self.seconds)
+        };
+        let actions = self.core.handle(now, event);
         self.out.extend(actions);
     }
 
@@ -115,11 +124,16 @@ impl Bench {
     }
 
     pub(super) fn registered(&mut self, decided_until: i64) {
+        self.registered_of(JOB, decided_until);
+    }
+
+    pub(super) fn registered_of(&mut self, job: JobIx, decided_until: i64) {
         self.feed(Event::Registered {
-            job: JOB,
+            job,
             decided_until: secs(decided_until),
             store_now: secs(self.seconds),
             open: None,
+            head: None,
         });
     }
 
@@ -136,6 +150,7 @@ impl Bench {
                 started_at: secs(at),
                 remaining: Duration::from_secs(remaining),
             }),
+            head: None,
         });
     }
 
@@ -195,6 +210,15 @@ impl Bench {
         self.feed(Event::Answered { job, claim, reply });
     }
 
+    #[track_caller]
+    pub(super) fn answer_drops(&mut self, action: &Action, reply: ClaimReply) {
+        let Action::Drops(spec) = action else {
+            panic!("nothing is dropped: {action:?}");
+        };
+        let (job, claim) = (spec.job, spec.claim);
+        self.feed(Event::Answered { job, claim, reply });
+    }
+
     pub(super) fn unanswered(&mut self, spec: &ClaimSpec) {
         let (job, claim) = (spec.job, spec.claim);
         self.feed(Event::Unanswered { job, claim });
@@ -225,13 +249,29 @@ impl Bench {
         }
     }
 
+    /// What a read of the ledger found.
+    pub(super) fn found_head(&mut self, head: Option<Head>) {
+        let open = None;
+        self.feed(Event::Found {
+            job: JOB,
+            open,
+            head,
+        });
+    }
+
+    /// The next action reads the ledger.
     #[track_caller]
-    pub(super) fn waits(&mut self) {
-        let action = self.action();
-        assert!(
-            matches!(action, Action::AwaitRelease { .. }),
-            "not a wait: {action:?}"
-        );
+    pub(super) fn looks(&mut self) {
+        assert_eq!(self.action(), Action::Look { job: JOB });
+    }
+
+    /// The next action awaits a release; the event that ends the wait.
+    #[track_caller]
+    pub(super) fn waits(&mut self) -> Event {
+        match self.action() {
+            Action::AwaitRelease { job, claim, .. } => Event::Woken { job, claim },
+            other => panic!("not a wait: {other:?}"),
+        }
     }
 }
 
@@ -255,6 +295,25 @@ pub(super) fn granted() -> ClaimReply {
 pub(super) fn held(remaining: u64) -> ClaimReply {
     ClaimReply::Held {
         by: "other".to_owned(),
+        remaining: Some(Duration::from_secs(remaining)),
+    }
+}
+
+/// The head of a waiting list, with the start deadline of the bench's jobs.
+pub(super) fn head(at: i64, kind: Kind) -> Head {
+    Head {
+        scheduled_at: secs(at),
+        kind,
+        deadline: secs(at + 300),
+    }
+}
+
+/// The claimed occurrence waits behind `at`, or is `at`; another host has the lock.
+pub(super) fn waits_for(at: i64, remaining: u64) -> ClaimReply {
+    ClaimReply::Waits {
+        head: head(at, Kind::Queue),
+        entered: true,
+        by: Some("other".to_owned()),
         remaining: Some(Duration::from_secs(remaining)),
     }
 }

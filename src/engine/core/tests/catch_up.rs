@@ -1,9 +1,10 @@
 //! `catch_up`: what lies between the ledger and now.
 
 use super::super::Policy;
-use super::bench::{Bench, gap, held, policy, secs};
-use crate::config::CatchUp;
-use crate::store::{ClaimReply, Kind, Outcome, Overlap};
+use super::super::event::{Action, Event};
+use super::bench::{Bench, JOB, gap, policy, secs, waits_for};
+use crate::config::{CatchUp, OnOverlap};
+use crate::store::{ClaimReply, GapAnswer, Kind, Outcome, Overlap};
 
 fn with(catch_up: CatchUp) -> Policy {
     Policy {
@@ -22,7 +23,18 @@ fn restarted(policy: Policy, last: i64) -> Bench {
 /// The ranges that a gap answer drops: first, last, count.
 fn dropped(bench: &mut Bench, at: i64) -> Vec<(i64, i64, u64)> {
     let spec = bench.claim(at);
-    let answer = spec.gap.expect("an answer to the gap");
+    ranges(&spec.gap.expect("an answer to the gap"))
+}
+
+/// The ranges that are dropped without a claim.
+fn dropped_alone(bench: &mut Bench) -> Vec<(i64, i64, u64)> {
+    match bench.action() {
+        Action::Drops(spec) => ranges(&spec.answer),
+        other => panic!("nothing is dropped: {other:?}"),
+    }
+}
+
+fn ranges(answer: &GapAnswer) -> Vec<(i64, i64, u64)> {
     let drops = answer.drop.iter();
     drops
         .map(|drop| {
@@ -45,6 +57,65 @@ fn latest_runs_the_newest_and_drops_the_others() {
 }
 
 #[test]
+fn latest_runs_nothing_beside_what_came_due_as_the_host_woke_up() {
+    let mut bench = Bench::new(with(CatchUp::Latest));
+    bench.at(1050);
+    for at in [1010, 1020, 1030, 1040] {
+        bench.due_of(JOB, at);
+    }
+    assert_eq!(bench.action(), Action::Register { job: JOB });
+    bench.due_of(JOB, 1050);
+    bench.registered(1000);
+    let spec = bench.claim(1050);
+    bench.answer(&spec, gap(1000));
+    assert_eq!(dropped(&mut bench, 1050), [(1010, 1040, 4)]);
+}
+
+#[test]
+fn latest_runs_the_newest_of_an_outage_alone_and_not_what_came_due_before_it_was_noticed() {
+    let mut bench = Bench::fresh(vec![with(CatchUp::Latest)], None);
+    bench.due(1010);
+    bench.feed(Event::StoreDown);
+    bench.due(1020);
+    bench.due(1030);
+    bench.feed(Event::StoreUp);
+    bench.at(1031);
+    bench.registered(1000);
+    let spec = bench.claim(1030);
+    assert_eq!(spec.kind, Kind::CatchUp);
+    bench.answer(&spec, gap(1000));
+    assert_eq!(dropped(&mut bench, 1030), [(1010, 1020, 2)]);
+    bench.nothing();
+}
+
+#[test]
+fn latest_drops_nothing_that_came_due_while_host_and_store_were_up() {
+    let mut bench = Bench::fresh(vec![with(CatchUp::Latest)], None);
+    bench.due(1010);
+    // A run of before was not settled: the ledger is asked, and there was no outage.
+    bench.feed(Event::NotSettled { job: JOB });
+    bench.at(1020);
+    bench.registered(1000);
+    let spec = bench.claim(1010);
+    assert_eq!(spec.kind, Kind::Schedule);
+}
+
+#[test]
+fn all_waits_for_what_was_claimed_before_the_outage_was_noticed() {
+    let mut bench = Bench::new(with(CatchUp::All));
+    bench.due(1010);
+    let first = bench.claim(1010);
+    bench.due(1020);
+    bench.unanswered(&first);
+    bench.feed(Event::StoreUp);
+    bench.grant(&first);
+    assert_eq!(
+        bench.claim(1020).overlap,
+        Overlap::Queue { limit: u32::MAX }
+    );
+}
+
+#[test]
 fn latest_outside_its_window_runs_nothing_and_has_it_recorded() {
     let policy = Policy {
         catch_up_window: std::time::Duration::from_secs(5),
@@ -54,10 +125,7 @@ fn latest_outside_its_window_runs_nothing_and_has_it_recorded() {
     let mut bench = Bench::fresh(vec![policy], None);
     bench.at(1099);
     bench.registered(800);
-    let spec = bench.claim(1000);
-    assert!(spec.deadline <= secs(1000), "only its verdict is wanted");
-    bench.answer(&spec, gap(800));
-    assert_eq!(dropped(&mut bench, 1000), [(900, 900, 1)]);
+    assert_eq!(dropped_alone(&mut bench), [(900, 1000, 2)]);
 }
 
 /// None of its occurrences falls on the start of the daemon.
@@ -75,10 +143,7 @@ fn none_has_recorded_what_nobody_may_start_any_more() {
         ..none_every_30_seconds()
     };
     let mut bench = restarted(policy, 900);
-    let spec = bench.claim(990);
-    assert!(spec.deadline < secs(1000), "only its verdict is wanted");
-    bench.answer(&spec, gap(900));
-    assert_eq!(dropped(&mut bench, 990), [(930, 960, 2)]);
+    assert_eq!(dropped_alone(&mut bench), [(930, 990, 3)]);
 }
 
 #[test]
@@ -87,11 +152,43 @@ fn all_runs_each_one_in_order_before_what_is_due_now() {
     bench.due(1010);
     for at in [980, 990, 1000] {
         let spec = bench.claim(at);
-        assert_eq!((spec.kind, spec.overlap), (Kind::CatchUp, Overlap::Wait));
+        let in_order = Overlap::Queue { limit: u32::MAX };
+        assert_eq!((spec.kind, spec.overlap), (Kind::CatchUp, in_order));
         bench.grant(&spec);
     }
     let spec = bench.claim(1010);
     assert_eq!(spec.kind, Kind::Schedule);
+}
+
+#[test]
+fn what_came_due_behind_the_backlog_of_all_is_not_too_late_on_its_account() {
+    let policy = Policy {
+        start_deadline: std::time::Duration::from_secs(3),
+        ..with(CatchUp::All)
+    };
+    let mut bench = Bench::fresh(vec![policy], None);
+    bench.due(1010);
+    bench.registered(980);
+    for at in [990, 1000] {
+        let spec = bench.claim(at);
+        bench.grant(&spec);
+    }
+    assert_eq!(bench.claim(1010).deadline, secs(1010 + 3600));
+}
+
+#[test]
+fn what_came_due_behind_the_backlog_of_all_is_not_superseded_by_what_follows_it() {
+    let policy = Policy {
+        on_overlap: OnOverlap::Wait,
+        ..with(CatchUp::All)
+    };
+    let mut bench = Bench::fresh(vec![policy], None);
+    bench.due(1010);
+    bench.registered(990);
+    let spec = bench.claim(1000);
+    bench.grant(&spec);
+    let in_order = Overlap::Queue { limit: u32::MAX };
+    assert_eq!(bench.claim(1010).overlap, in_order);
 }
 
 #[test]
@@ -109,11 +206,14 @@ fn all_drops_what_is_older_than_its_window() {
 #[test]
 fn none_leaves_what_another_host_may_still_start() {
     let mut bench = restarted(none_every_30_seconds(), 900);
+    assert_eq!(dropped_alone(&mut bench), [(930, 960, 2)]);
+    bench.out.clear();
+    let mut bench = restarted(none_every_30_seconds(), 960);
     bench.nothing();
     bench.due(1020);
     let spec = bench.claim(1020);
-    bench.answer(&spec, gap(900));
-    assert_eq!(dropped(&mut bench, 1020), [(930, 990, 3)]);
+    bench.answer(&spec, gap(960));
+    assert_eq!(dropped(&mut bench, 1020), [(990, 990, 1)]);
 }
 
 #[test]
@@ -126,31 +226,10 @@ fn a_gap_met_later_brings_what_all_promises_first() {
     assert_eq!(first.kind, Kind::CatchUp);
     bench.grant(&first);
     let second = bench.claim(1020);
-    bench.answer(&second, held(20));
-    bench.wake();
-    let second = bench.claim(1020);
-    bench.grant(&second);
-    bench.claim(1030);
-}
-
-#[test]
-fn a_late_catch_up_gives_way_to_a_newer_occurrence() {
-    let mut bench = restarted(with(CatchUp::Latest), 990);
-    let spec = bench.claim(1000);
-    bench.answer(&spec, held(60));
-    bench.waits();
-    bench.due(1010);
-    bench.claim(1010);
-}
-
-#[test]
-fn what_all_promises_gives_way_to_nothing() {
-    let mut bench = restarted(with(CatchUp::All), 990);
-    let spec = bench.claim(1000);
-    bench.answer(&spec, held(60));
-    bench.due(1010);
-    bench.wake();
-    bench.claim(1000);
+    bench.answer(&second, waits_for(1020, 20));
+    // What came due itself waits behind them, whatever `on_overlap` says.
+    let third = bench.claim(1030);
+    assert_eq!(third.overlap, Overlap::Queue { limit: u32::MAX });
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::super::Policy;
 use super::super::event::{Action, Event};
-use super::bench::{Bench, JOB, decided, granted, held, policy, running};
+use super::bench::{Bench, JOB, decided, granted, head, policy, running, waits_for};
 use crate::config::{OnCrash, OnOverlap};
 use crate::names::RunId;
 use crate::store::{ClaimReply, Kind};
@@ -32,7 +32,7 @@ fn a_loser_asks_for_the_run_again_when_its_lease_is_over() {
     bench.nothing();
     bench.at(1016);
     let again = bench.claim(1010);
-    assert_eq!((again.kind, again.max_reruns), (Kind::Rerun, 3));
+    assert_eq!((again.kind, again.terms.max_reruns), (Kind::Rerun, 3));
     bench.answer(
         &again,
         ClaimReply::Granted {
@@ -45,6 +45,7 @@ fn a_loser_asks_for_the_run_again_when_its_lease_is_over() {
         panic!("it is not started");
     };
     assert_eq!((attempt, kind), (2, Kind::Rerun));
+    bench.looks();
     bench.at(1100);
     bench.nothing();
 }
@@ -74,7 +75,7 @@ fn without_rerun_the_orphan_is_closed() {
     bench.answer(&spec, running(5));
     bench.at(1016);
     let again = bench.claim(1010);
-    assert_eq!(again.max_reruns, 0);
+    assert_eq!(again.terms.max_reruns, 0);
     bench.answer(&again, running(0));
     assert_eq!(bench.action(), settles("theirs"));
 }
@@ -90,12 +91,14 @@ fn the_crashed_run_goes_before_the_one_that_waits_for_its_lock() {
     bench.answer(&spec, running(15));
     bench.due(1020);
     let second = bench.claim(1020);
-    bench.answer(&second, held(5));
-    bench.waits();
+    bench.answer(&second, waits_for(1020, 5));
+    let woken = bench.waits();
     bench.at(1026);
     let again = bench.claim(1010);
     assert_eq!(again.kind, Kind::Rerun);
     bench.answer(&again, decided());
+    bench.nothing();
+    bench.feed(woken);
     bench.claim(1020);
 }
 
@@ -117,9 +120,14 @@ fn a_rerun_that_finds_the_lock_taken_asks_again_later() {
     bench.answer(&spec, running(2));
     bench.at(1013);
     let again = bench.claim(1010);
-    bench.answer(&again, held(3));
-    bench.nothing();
-    bench.at(1017);
+    let reply = ClaimReply::Waits {
+        head: head(1010, Kind::Rerun),
+        entered: true,
+        by: Some("another job".to_owned()),
+        remaining: Some(std::time::Duration::from_secs(3)),
+    };
+    bench.answer(&again, reply);
+    bench.wake();
     let again = bench.claim(1010);
     bench.answer(&again, granted());
     bench.started(1010);
@@ -140,6 +148,7 @@ fn an_orphaned_manual_run_is_closed_and_never_run_again() {
             started_at: super::bench::secs(990),
             remaining: std::time::Duration::from_secs(3),
         }),
+        head: None,
     });
     bench.at(1004);
     assert_eq!(bench.action(), settles("by hand"));
@@ -174,6 +183,7 @@ fn found(at: i64) -> Event {
             started_at: super::bench::secs(at),
             remaining: std::time::Duration::from_secs(5),
         }),
+        head: None,
     }
 }
 
@@ -208,7 +218,7 @@ fn a_run_that_was_granted_after_this_host_passed_it_by_is_looked_after() {
 #[test]
 fn a_run_that_was_passed_by_goes_before_the_one_that_waits_for_its_lock() {
     let (mut bench, spec) = passed_one_by(rerun());
-    bench.answer(&spec, held(5));
+    bench.answer(&spec, waits_for(1020, 5));
     assert_eq!(bench.action(), look());
     bench.waits();
     bench.feed(found(1010));
@@ -245,12 +255,16 @@ fn without_catch_up_a_host_looks_when_nobody_can_be_granted_what_it_passed_by() 
         decided_until: super::bench::secs(980),
         store_now: super::bench::secs(1000),
         open: None,
+        head: None,
     });
-    bench.nothing();
+    let drops = bench.action();
+    assert!(matches!(drops, Action::Drops(_)), "{drops:?}");
+    bench.answer_drops(&drops, ClaimReply::Dropped);
     bench.at(1024);
     bench.nothing();
     bench.at(1025);
     assert_eq!(bench.action(), look());
+    assert_eq!(bench.action(), Action::Register { job: JOB });
     bench.feed(found(994));
     bench.at(1031);
     assert_eq!(bench.claim(994).kind, Kind::Rerun);
@@ -262,5 +276,60 @@ fn who_passed_nothing_by_need_not_look() {
     bench.due(1010);
     let spec = bench.claim(1010);
     bench.answer(&spec, decided());
+    bench.nothing();
+}
+
+#[test]
+fn a_loser_that_hears_of_a_returned_occurrence_asks_for_it_at_once() {
+    let mut bench = Bench::new(policy());
+    bench.due(1010);
+    let spec = bench.claim(1010);
+    bench.answer(&spec, running(30));
+    bench.nothing();
+    bench.at(1011);
+    bench.feed(Event::Returned { job: Some(JOB) });
+    bench.looks();
+    bench.found_head(Some(head(1010, Kind::Schedule)));
+    let again = bench.claim(1010);
+    bench.answer(&again, granted());
+    bench.started(1010);
+    bench.looks();
+    // The run that it looked after is its own by now.
+    bench.at(1100);
+    bench.nothing();
+}
+
+#[test]
+fn an_occurrence_that_is_returned_before_the_loser_knows_that_it_lost_is_asked_for_at_once() {
+    let mut bench = Bench::new(policy());
+    bench.due(1010);
+    let spec = bench.claim(1010);
+    bench.feed(Event::Returned { job: Some(JOB) });
+    bench.nothing();
+    bench.answer(&spec, running(30));
+    bench.looks();
+    bench.found_head(Some(head(1010, Kind::Schedule)));
+    bench.claim(1010);
+}
+
+#[test]
+fn an_occurrence_that_is_returned_before_a_new_host_is_registered_is_asked_for_at_once() {
+    let mut bench = Bench::fresh(vec![policy()], None);
+    bench.feed(Event::Returned { job: None });
+    bench.nothing();
+    bench.registered_open(1000, 1000, 30);
+    bench.looks();
+}
+
+#[test]
+fn a_host_that_looks_after_no_run_does_not_ask_when_an_occurrence_is_returned() {
+    let mut bench = Bench::new(policy());
+    bench.feed(Event::Returned { job: None });
+    bench.nothing();
+    bench.due(1010);
+    let spec = bench.claim(1010);
+    bench.answer(&spec, granted());
+    bench.started(1010);
+    bench.feed(Event::Returned { job: None });
     bench.nothing();
 }

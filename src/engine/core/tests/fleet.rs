@@ -359,6 +359,7 @@ impl Fleet {
                 decided_until: answer.decided_until,
                 store_now: answer.now,
                 open: answer.open,
+                head: answer.head,
             },
         );
     }
@@ -366,8 +367,8 @@ impl Fleet {
     fn look(&mut self, host: usize) {
         let clock = self.store_clock();
         let report = protocol::report(&name(), &self.state, true, self.job.as_ref(), clock);
-        let (job, open) = (JOB, report.open);
-        self.feed(host, Event::Found { job, open });
+        let (job, open, head) = (JOB, report.open, report.waiting.first().copied());
+        self.feed(host, Event::Found { job, open, head });
     }
 
     fn feed(&mut self, host: usize, event: Event) {

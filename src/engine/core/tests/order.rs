@@ -25,6 +25,7 @@ fn jitter_moves_start_and_deadline_and_not_the_occurrence() {
         delay: Duration::from_secs(3),
         ..policy()
     });
+    bench.at(1013);
     bench.due(1010);
     let spec = bench.claim(1010);
     assert_eq!(spec.not_before, secs(1013));

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::super::Policy;
 use super::super::event::{Action, Event, JobIx, Said};
+use super::super::policy::Exclusion;
 use super::bench::{Bench, JOB, decided, gap, granted, policy, secs};
 use crate::config::{CatchUp, OnOverlap, OnStoreDown};
 use crate::store::{ClaimReply, Kind, Outcome, Range};
@@ -118,6 +119,17 @@ fn run_does_not_overlap_with_itself() {
 }
 
 #[test]
+fn without_a_lock_runs_without_the_store_overlap() {
+    let (mut bench, _) = cut_off(Policy {
+        exclusion: Exclusion::None,
+        ..down(OnStoreDown::Run)
+    });
+    bench.started_alone(1010);
+    bench.due(1020);
+    bench.started_alone(1020);
+}
+
+#[test]
 fn what_ran_alone_is_not_run_again_when_the_store_is_back() {
     let (mut bench, _) = cut_off(down(OnStoreDown::Run));
     bench.started_alone(1010);
@@ -150,10 +162,21 @@ fn skip_cancels_and_records_the_skips_once_the_store_is_back() {
         until: secs(1020),
         count: 2,
     };
-    assert_eq!(bench.action(), Action::RecordSkips { job: JOB, range });
+    let drops = bench.action();
+    let Action::Drops(spec) = &drops else {
+        panic!("nothing is recorded: {drops:?}");
+    };
+    assert_eq!(spec.answer.if_last, secs(1000));
+    let recorded: Vec<_> = spec
+        .answer
+        .drop
+        .iter()
+        .map(|d| (d.outcome, d.range))
+        .collect();
+    assert_eq!(recorded, [(Outcome::Skipped, range)]);
     bench.due(1030);
     bench.nothing();
-    bench.closed();
+    bench.answer_drops(&drops, ClaimReply::Dropped);
     bench.claim(1030);
 }
 
@@ -203,14 +226,12 @@ fn an_outage_longer_than_the_window_leaves_a_verdict() {
     back(&mut bench);
     bench.action();
     bench.registered(1000);
-    let spec = bench.claim(1010);
-    assert!(spec.deadline < secs(1100), "only its verdict is wanted");
-    bench.answer(&spec, granted());
-    let cancel = Action::Cancel {
-        job: JOB,
-        claim: spec.claim,
+    let drops = bench.action();
+    let Action::Drops(spec) = &drops else {
+        panic!("no verdict: {drops:?}");
     };
-    assert_eq!(bench.action(), cancel, "it was granted against expectation");
+    assert_eq!(spec.answer.drop[0].outcome, Outcome::Missed);
+    assert_eq!(spec.answer.drop[0].range.from, secs(1010));
 }
 
 #[test]
@@ -222,6 +243,7 @@ fn what_other_servers_keep_is_claimed_while_the_server_of_one_lock_is_away() {
             decided_until: secs(1000),
             store_now: secs(1000),
             open: None,
+            head: None,
         });
     }
     bench.nothing();
@@ -365,6 +387,7 @@ fn after_each_of_several_outages_the_ledger_is_asked() {
 fn nothing_is_left_to_others_for_so_long_that_the_next_one_is_too_late() {
     let (mut bench, spec) = cut_off(Policy {
         start_deadline: Duration::from_secs(2),
+        catch_up: CatchUp::All,
         ..in_company()
     });
     bench.due(1011);
@@ -379,7 +402,7 @@ fn nothing_is_left_to_others_for_so_long_that_the_next_one_is_too_late() {
     bench.registered(1010);
     let newest = bench.claim(1011);
     bench.answer(&newest, decided());
-    assert_eq!(bench.claim(1012).deadline, secs(1014));
+    assert_eq!(bench.claim(1012).kind, Kind::Schedule);
 }
 
 #[test]
@@ -419,4 +442,25 @@ fn a_queue_that_waits_for_the_ledger_is_not_full() {
         bench.answer(&spec, decided());
     }
     bench.nothing();
+}
+
+#[test]
+fn an_occurrence_that_is_too_late_for_the_store_is_not_claimed_again_and_again() {
+    let mut bench = Bench::new(Policy {
+        catch_up: CatchUp::None,
+        start_deadline: Duration::from_secs(3),
+        ..down(OnStoreDown::Skip)
+    });
+    bench.due(1010);
+    let spec = bench.claim(1010);
+    // The store's clock is ahead of this host's.
+    bench.answer(&spec, ClaimReply::Stale);
+    bench.nothing();
+    bench.at(1014);
+    let again = bench.claim(1010);
+    bench.answer(&again, ClaimReply::Stale);
+    asks(&mut bench);
+    bench.registered(1000);
+    let drops = bench.action();
+    assert!(matches!(drops, Action::Drops(_)), "not recorded: {drops:?}");
 }

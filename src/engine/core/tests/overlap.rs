@@ -1,10 +1,10 @@
 //! `on_overlap`: skip, wait, queue.
 
 use super::super::Policy;
-use super::super::event::{Action, Said};
-use super::bench::{Bench, gap, held, policy, secs};
+use super::super::event::{Event, Said};
+use super::bench::{Bench, JOB, head, held, policy, running, secs, waits_for};
 use crate::config::OnOverlap;
-use crate::store::{Drop, Kind, Outcome, Overlap, Range};
+use crate::store::{ClaimReply, Head, Kind, Overlap};
 
 fn wait() -> Policy {
     Policy {
@@ -20,16 +20,15 @@ fn queue(limit: usize) -> Policy {
     }
 }
 
-fn skipped(from: i64, until: i64, count: u64, reason: &str) -> Drop {
-    Drop {
-        range: Range {
-            from: secs(from),
-            until: secs(until),
-            count,
-        },
-        outcome: Outcome::Skipped,
-        reason: reason.to_owned(),
-    }
+#[test]
+fn a_host_that_finds_the_queue_full_and_knows_of_nothing_that_waits_asks_for_the_head() {
+    let mut bench = Bench::new(queue(1));
+    bench.due(1010);
+    let spec = bench.claim(1010);
+    bench.answer(&spec, ClaimReply::QueueFull);
+    bench.looks();
+    bench.found_head(Some(head(1000, Kind::Queue)));
+    bench.claim(1000);
 }
 
 #[test]
@@ -49,46 +48,92 @@ fn wait_asks_again_once_the_lock_may_be_free() {
     bench.due(1010);
     let spec = bench.claim(1010);
     assert_eq!(spec.overlap, Overlap::Wait);
-    bench.answer(&spec, held(20));
+    bench.answer(&spec, waits_for(1010, 20));
     bench.wake();
     let again = bench.claim(1010);
     assert_eq!(again.kind, Kind::Queue, "it had to wait");
     bench.grant(&again);
+    bench.looks();
+    bench.nothing();
 }
 
 #[test]
-fn a_newer_occurrence_takes_the_place_of_the_waiting_one() {
+fn a_newer_occurrence_is_claimed_while_another_waits() {
     let mut bench = Bench::new(wait());
     bench.due(1010);
     let first = bench.claim(1010);
-    bench.answer(&first, held(60));
+    bench.answer(&first, waits_for(1010, 60));
     bench.waits();
     bench.due(1020);
     let newer = bench.claim(1020);
-    bench.answer(&newer, held(50));
-    // What it passed by may have been granted to another since.
-    let look = bench.action();
-    assert!(matches!(look, Action::Look { .. }), "{look:?}");
-    bench.waits();
-    bench.due(1030);
-    assert!(bench.said(1020, &Said::Superseded));
-    let newest = bench.claim(1030);
-    bench.answer(&newest, gap(1000));
-    let newest = bench.claim(1030);
-    let answer = newest.gap.expect("an answer to the gap");
-    assert_eq!(answer.drop, [skipped(1010, 1020, 2, "superseded")]);
+    bench.answer(&newer, waits_for(1020, 50));
+    bench.wake();
+    bench.claim(1020);
 }
 
 #[test]
-fn what_came_due_during_one_claim_is_superseded_by_the_newest() {
-    let mut bench = Bench::new(wait());
-    bench.due(1010);
+fn an_occurrence_that_the_ledger_refused_for_its_head_is_claimed_after_it() {
+    let mut bench = Bench::new(policy());
+    bench.due(1020);
+    let spec = bench.claim(1020);
+    let reply = ClaimReply::Waits {
+        head: head(1010, Kind::Schedule),
+        entered: false,
+        by: None,
+        remaining: Some(std::time::Duration::ZERO),
+    };
+    bench.answer(&spec, reply);
     let first = bench.claim(1010);
-    for due in [1020, 1030, 1040] {
-        bench.due(due);
-    }
-    bench.answer(&first, held(60));
-    bench.claim(1040);
+    bench.answer(&first, running(20));
+    bench.looks();
+    bench.claim(1020);
+}
+
+#[test]
+fn a_host_that_was_not_there_learns_what_waits_from_the_ledger() {
+    let mut bench = Bench::fresh(vec![queue(10)], None);
+    bench.feed(Event::Registered {
+        job: JOB,
+        decided_until: secs(1000),
+        store_now: secs(1000),
+        open: None,
+        head: Some(head(980, Kind::Queue)),
+    });
+    let first = bench.claim(980);
+    bench.grant(&first);
+    bench.looks();
+    bench.found_head(Some(head(990, Kind::Queue)));
+    bench.nothing();
+    bench.ended();
+    bench.closed();
+    let second = bench.claim(990);
+    bench.grant(&second);
+}
+
+#[test]
+fn the_verdict_of_a_head_whose_deadline_passes_is_asked_for_then() {
+    let mut bench = Bench::new(Policy {
+        start_deadline: std::time::Duration::from_secs(5),
+        ..wait()
+    });
+    bench.due(1010);
+    let spec = bench.claim(1010);
+    let reply = ClaimReply::Waits {
+        head: Head {
+            deadline: secs(1015),
+            ..head(1010, Kind::Queue)
+        },
+        entered: true,
+        by: Some("other".to_owned()),
+        remaining: Some(std::time::Duration::from_secs(60)),
+    };
+    bench.answer(&spec, reply);
+    bench.waits();
+    bench.at(1016);
+    let late = bench.claim(1010);
+    bench.answer(&late, ClaimReply::TooLate);
+    assert!(bench.said(1010, &Said::TooLate));
+    bench.looks();
 }
 
 #[test]
@@ -99,8 +144,8 @@ fn waiting_ends_with_our_own_run_without_a_word_from_the_store() {
     bench.grant(&first);
     bench.due(1020);
     let second = bench.claim(1020);
-    bench.answer(&second, held(20));
-    bench.waits();
+    bench.answer(&second, waits_for(1020, 20));
+    bench.nothing();
     bench.ended();
     bench.nothing();
     bench.closed();
@@ -114,8 +159,10 @@ fn a_lock_without_end_is_reported_and_asked_about_again() {
     let spec = bench.claim(1010);
     bench.answer(
         &spec,
-        crate::store::ClaimReply::Held {
-            by: "somebody".to_owned(),
+        ClaimReply::Waits {
+            head: head(1010, Kind::Queue),
+            entered: true,
+            by: Some("somebody".to_owned()),
             remaining: None,
         },
     );
@@ -125,22 +172,25 @@ fn a_lock_without_end_is_reported_and_asked_about_again() {
 }
 
 #[test]
-fn queue_runs_every_occurrence_in_order() {
+fn queue_claims_the_head_of_the_list_after_each_run() {
     let mut bench = Bench::new(queue(10));
     bench.due(1010);
     let first = bench.claim(1010);
+    assert_eq!(first.overlap, Overlap::Queue { limit: 10 });
     bench.grant(&first);
-    bench.due(1020);
-    let second = bench.claim(1020);
-    bench.answer(&second, held(20));
-    bench.waits();
-    bench.due(1030);
-    bench.due(1040);
+    for due in [1020, 1030, 1040] {
+        bench.due(due);
+        let spec = bench.claim(due);
+        bench.answer(&spec, waits_for(1020, 20));
+    }
     bench.ended();
     bench.closed();
-    for due in [1020, 1030, 1040] {
+    for (due, next) in [(1020, Some(1030)), (1030, Some(1040)), (1040, None)] {
         let spec = bench.claim(due);
         bench.grant(&spec);
+        bench.looks();
+        bench.found_head(next.map(|next| head(next, Kind::Queue)));
+        bench.nothing();
         bench.ended();
         bench.closed();
     }
@@ -148,26 +198,27 @@ fn queue_runs_every_occurrence_in_order() {
 }
 
 #[test]
-fn a_full_queue_drops_the_newcomer_and_says_so_to_the_ledger() {
+fn a_full_queue_is_reported() {
     let mut bench = Bench::new(queue(2));
     bench.due(1010);
     let first = bench.claim(1010);
-    bench.answer(&first, held(60));
-    bench.waits();
+    bench.answer(&first, ClaimReply::QueueFull);
+    assert!(bench.said(1010, &Said::QueueFull));
+    bench.looks();
+    bench.nothing();
+}
+
+#[test]
+fn a_read_that_is_older_than_a_claim_does_not_make_the_lane_forget_what_waits() {
+    let mut bench = Bench::new(wait());
+    bench.due(1010);
+    let first = bench.claim(1010);
+    bench.grant(&first);
     bench.due(1020);
-    bench.due(1030);
-    assert!(bench.said(1030, &Said::QueueFull));
+    let second = bench.claim(1020);
+    bench.answer(&second, waits_for(1020, 20));
+    bench.found_head(None);
+    bench.ended();
     bench.closed();
-    for due in [1010, 1020] {
-        let spec = bench.claim(due);
-        bench.grant(&spec);
-        bench.ended();
-        bench.closed();
-    }
-    bench.due(1040);
-    let spec = bench.claim(1040);
-    bench.answer(&spec, gap(1020));
-    let spec = bench.claim(1040);
-    let answer = spec.gap.expect("an answer to the gap");
-    assert_eq!(answer.drop, [skipped(1030, 1030, 1, "the queue was full")]);
+    bench.claim(1020);
 }

@@ -1,7 +1,12 @@
 //! `max_running`.
 
+use std::time::Duration;
+
+use super::super::Policy;
 use super::super::event::{Action, Event, JobIx, Said};
-use super::bench::{Bench, decided, granted, policy, secs};
+use super::bench::{Bench, decided, granted, head, policy, secs};
+use crate::store::{ClaimReply, Kind};
+use crate::time::BootInstant;
 
 const FIRST: JobIx = JobIx(0);
 const SECOND: JobIx = JobIx(1);
@@ -9,14 +14,13 @@ const THIRD: JobIx = JobIx(2);
 
 /// Three jobs on a host with one place; the first has it.
 fn full() -> Bench {
-    let mut bench = Bench::fresh(vec![policy(), policy(), policy()], Some(1));
+    full_of(&[policy(), policy(), policy()])
+}
+
+fn full_of(policies: &[Policy; 3]) -> Bench {
+    let mut bench = Bench::fresh(policies.to_vec(), Some(1));
     for job in [FIRST, SECOND, THIRD] {
-        bench.feed(Event::Registered {
-            job,
-            decided_until: secs(1000),
-            store_now: secs(1000),
-            open: None,
-        });
+        bench.registered_of(job, 1000);
     }
     bench.at(1010);
     bench.due_of(FIRST, 1010);
@@ -51,21 +55,58 @@ fn a_claim_that_brings_nothing_frees_its_place() {
 }
 
 #[test]
-fn at_its_deadline_a_parked_occurrence_gets_its_verdict_and_is_never_run() {
+fn at_its_deadline_a_parked_occurrence_is_left_to_catch_up() {
     let mut bench = full();
     bench.due_of(SECOND, 1010);
     bench.nothing();
     bench.at(1312);
-    let spec = bench.claim(1010);
-    assert!(spec.deadline < secs(1312));
+    assert_eq!(bench.action(), Action::Register { job: SECOND });
+    bench.nothing();
+}
+
+#[test]
+fn a_full_host_has_recorded_what_nobody_may_start_any_more() {
+    let short = || Policy {
+        start_deadline: Duration::from_secs(15),
+        catch_up_window: Duration::from_secs(5),
+        ..policy()
+    };
+    let mut bench = full_of(&[short(), short(), short()]);
+    bench.due_of(SECOND, 1010);
+    bench.at(1020);
+    bench.due_of(SECOND, 1020);
+    bench.at(1026);
+    assert_eq!(bench.action(), Action::Register { job: SECOND });
+    bench.registered_of(SECOND, 1000);
+    let action = bench.action();
+    let Action::Drops(spec) = &action else {
+        panic!("nothing is dropped: {action:?}");
+    };
+    let range = spec.answer.drop[0].range;
+    assert_eq!((range.from, range.until), (secs(1010), secs(1010)));
+    bench.answer_drops(&action, ClaimReply::Dropped);
+    assert!(bench.said(1020, &Said::Full), "the next one waits");
+    bench.nothing();
+}
+
+#[test]
+fn a_full_host_still_asks_for_the_verdict_of_a_head_that_is_too_late() {
+    let mut bench = full();
+    bench.feed(Event::Found {
+        job: SECOND,
+        open: None,
+        head: Some(head(1000, Kind::Queue)),
+    });
+    assert!(bench.said(1000, &Said::Full));
+    bench.nothing();
+    bench.at(1302);
+    let spec = bench.claim(1000);
     bench.answer(&spec, granted());
     let cancel = Action::Cancel {
         job: SECOND,
         claim: spec.claim,
     };
-    assert_eq!(bench.action(), cancel);
-    bench.feed(Event::RunEnded { job: FIRST });
-    bench.nothing();
+    assert_eq!(bench.action(), cancel, "granted against expectation");
 }
 
 #[test]
@@ -82,4 +123,59 @@ fn places_are_never_more_than_allowed() {
         bench.grant(&spec);
         bench.nothing();
     }
+}
+
+/// The first job's run could not be started; no claims before this second.
+fn not_started(bench: &mut Bench, until: u64) {
+    bench.feed(Event::RunNotStarted {
+        job: FIRST,
+        at: secs(1010),
+        kind: Kind::Schedule,
+        until: BootInstant::from_duration(Duration::from_secs(until)),
+    });
+}
+
+#[test]
+fn a_host_that_lacks_resources_claims_nothing_and_then_tries_one_run() {
+    let mut bench = full();
+    bench.due_of(SECOND, 1010);
+    bench.nothing();
+    not_started(&mut bench, 1014);
+    bench.feed(Event::RunClosed { job: FIRST });
+    assert!(bench.said(1010, &Said::Short));
+    bench.nothing();
+    bench.at(1013);
+    bench.nothing();
+    bench.at(1014);
+    let spec = bench.claim(1010);
+    assert_eq!(spec.job, SECOND, "who waited longest");
+    bench.grant(&spec);
+    bench.nothing();
+    bench.feed(Event::ResourcesBack);
+    bench.feed(Event::RunEnded { job: SECOND });
+    let spec = bench.claim(1010);
+    assert_eq!(spec.job, FIRST, "nobody else has taken it");
+}
+
+#[test]
+fn a_trial_that_another_host_wins_makes_room_for_the_next() {
+    let mut bench = Bench::fresh(vec![policy(), policy(), policy()], None);
+    for job in [FIRST, SECOND, THIRD] {
+        bench.registered_of(job, 1000);
+    }
+    bench.at(1010);
+    bench.due_of(FIRST, 1010);
+    let spec = bench.claim(1010);
+    bench.grant(&spec);
+    not_started(&mut bench, 1012);
+    bench.due_of(SECOND, 1010);
+    bench.due_of(THIRD, 1010);
+    bench.nothing();
+    bench.at(1012);
+    let spec = bench.claim(1010);
+    bench.nothing();
+    bench.answer(&spec, decided());
+    let next = bench.claim(1010);
+    assert_ne!(next.job, spec.job);
+    bench.nothing();
 }

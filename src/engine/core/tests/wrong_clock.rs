@@ -2,8 +2,8 @@
 
 use super::super::event::{Action, Event};
 use super::super::policy::Policy;
-use super::bench::{Bench, decided, gap, policy};
-use crate::config::CatchUp;
+use super::bench::{Bench, JOB, decided, gap, policy};
+use crate::config::{CatchUp, OnStoreDown};
 
 #[track_caller]
 fn registers(bench: &mut Bench) {
@@ -39,6 +39,21 @@ fn what_others_decided_meanwhile_is_not_claimed_again() {
 }
 
 #[test]
+fn what_came_due_before_a_host_was_to_claim_is_left_to_the_ledger() {
+    let mut bench = Bench::new(policy());
+    bench.due(1010);
+    let before = bench.claim(1010);
+    bench.due(1020);
+    bench.feed(Event::StartedAnew);
+    bench.answer(&before, decided());
+    registers(&mut bench);
+    bench.registered(1020);
+    bench.nothing();
+    bench.due(1030);
+    bench.claim(1030);
+}
+
+#[test]
 fn a_claim_that_is_out_is_answered_but_leads_to_no_further_one() {
     let mut bench = Bench::new(Policy {
         catch_up: CatchUp::All,
@@ -61,4 +76,90 @@ fn a_wrong_clock_at_the_start_holds_back_what_is_to_be_caught_up() {
     bench.nothing();
     bench.feed(Event::ClockRight);
     bench.claim(1000);
+}
+
+/// The store is away, and the clock is ten seconds ahead; nobody knows yet.
+fn ahead_and_alone() -> Bench {
+    let mut bench = Bench::new(Policy {
+        on_store_down: OnStoreDown::Run,
+        ..policy()
+    });
+    bench.ahead = 10;
+    bench.feed(Event::StoreDown);
+    bench
+}
+
+#[test]
+fn what_a_fast_clock_called_due_is_taken_back_and_claimed_at_its_time() {
+    let mut bench = Bench::new(policy());
+    bench.ahead = 25;
+    bench.at(1006);
+    bench.due_of(JOB, 1030);
+    let spec = bench.claim(1030);
+    bench.at(1016);
+    bench.due_of(JOB, 1040);
+    bench.ahead = 0;
+    bench.feed(Event::ClockSet);
+    let cancel = Action::Cancel {
+        job: JOB,
+        claim: spec.claim,
+    };
+    assert_eq!(bench.action(), cancel);
+    registers(&mut bench);
+    // This was on its way when the clock was set.
+    bench.due_of(JOB, 1050);
+    bench.registered(1010);
+    bench.nothing();
+    bench.due(1020);
+    bench.claim(1020);
+}
+
+#[test]
+fn a_skip_that_a_fast_clock_foretold_is_forgotten() {
+    let mut bench = Bench::new(Policy {
+        on_store_down: OnStoreDown::Skip,
+        ..policy()
+    });
+    bench.ahead = 25;
+    bench.feed(Event::StoreDown);
+    bench.at(1016);
+    bench.due_of(JOB, 1030);
+    bench.due_of(JOB, 1040);
+    bench.nothing();
+    bench.ahead = 0;
+    bench.feed(Event::ClockSet);
+    bench.feed(Event::StoreUp);
+    registers(&mut bench);
+    bench.registered(1010);
+    bench.nothing();
+    bench.due(1020);
+    assert_eq!(bench.claim(1020).gap, None);
+}
+
+#[test]
+fn what_ran_alone_before_the_clock_was_known_does_not_run_again_here() {
+    let mut bench = ahead_and_alone();
+    bench.due_of(JOB, 1010);
+    bench.started_alone(1010);
+    bench.ended();
+    bench.ahead = 0;
+    bench.feed(Event::ClockSet);
+    bench.due(1010);
+    bench.nothing();
+    bench.due(1020);
+    bench.started_alone(1020);
+}
+
+#[test]
+fn a_slow_clock_does_not_run_alone_what_was_due_before_the_daemon_started() {
+    let mut bench = ahead_and_alone();
+    // It was twenty seconds behind: 1000 and 1010 come late.
+    bench.ahead = 20;
+    bench.feed(Event::ClockSet);
+    bench.due_of(JOB, 1000);
+    bench.due_of(JOB, 1010);
+    bench.nothing();
+    bench.at(1010);
+    bench.due_of(JOB, 1030);
+    bench.started_alone(1030);
 }

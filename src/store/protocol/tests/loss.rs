@@ -3,16 +3,24 @@
 use std::time::Duration;
 
 use super::{World, job, token_of};
+use crate::lease::timing;
 use crate::store::protocol::{
-    self, Ending, JobState, Key, LockState, Marker, Past, REASON_UNKNOWN, SUCCESSOR_SKEW, notice,
+    self, BARE_TTL_COUNTED, Ending, JobState, Key, LockState, Marker, Past, REASON_UNKNOWN,
+    SUCCESSOR_SKEW, least_wait, notice,
 };
 use crate::store::{
     Claim, ClaimReply, Due, Fingerprint, FinishReply, Kind, Outcome, RenewReply, Renewal,
-    RunTenure, Tenure,
+    RunTenure, Tenure, Terms,
 };
 use crate::time::Timestamp;
 
 const TTL: Duration = Duration::from_secs(30);
+
+const TERMS: Terms = Terms {
+    rerun_window: Duration::from_secs(300),
+    max_reruns: 1,
+    ..Terms::NONE
+};
 
 impl World {
     /// All is lost, or all but `kept`; the next request notices it.
@@ -37,6 +45,7 @@ impl World {
                     attempt: 1,
                     kind: Kind::Schedule,
                     started_at: at,
+                    terms: TERMS,
                 }),
             },
         };
@@ -108,6 +117,76 @@ fn a_claim_waits_for_its_own_ttl_at_least_and_a_longer_list_does_not_begin_it_an
     world.pass(30_000);
     let past = notice(&mut marker, "s", world.clock(), TTL * 10);
     assert_eq!(past.recovering(world.clock(), TTL), None);
+}
+
+/// The holder renews as [`timing`] says, another program asks under another TTL all the time, and
+/// the server comes back empty at any moment between two renewals.
+#[test]
+fn leases_of_different_ttls_on_one_lock_never_overlap_after_a_loss() {
+    for (held, asked) in [(60_u64, 2_u64), (3600, 2), (30, 1), (2, 60)] {
+        let [held, asked] = [held, asked].map(Duration::from_secs);
+        let every = i64::try_from(timing::renew_every(held).as_millis()).expect("short");
+        for lost_after in (0..=every).step_by(500) {
+            let mut world = World::new();
+            let holder = Claim {
+                ttl: held,
+                ..world.of_lock("a")
+            };
+            let fence = world.granted(&holder);
+            world.ms += lost_after;
+            world.loses_data(None);
+            let renewal = Renewal {
+                lock: holder.lock.clone(),
+                token: holder.token.clone(),
+                ttl: held,
+                tenure: Tenure::of_lock(fence, holder.run_id.clone()),
+            };
+            let other = Claim {
+                ttl: asked,
+                ..world.of_lock("b")
+            };
+            let mut until_renewal = every - lost_after;
+            for _ in 0..300 {
+                world.past.least = least_wait(false, Duration::ZERO);
+                let reply = world.send(&other);
+                let refused = matches!(
+                    reply,
+                    ClaimReply::Recovering { .. } | ClaimReply::Held { .. }
+                );
+                assert!(refused, "{held:?} {asked:?} {lost_after}: {reply:?}");
+                world.past.least = Duration::ZERO;
+                if until_renewal <= 0 {
+                    let clock = world.clock();
+                    let renewed = protocol::renew(&mut world.lock, &mut None, clock, &renewal);
+                    assert_eq!(renewed.0, RenewReply::Renewed, "{held:?} {lost_after}");
+                    until_renewal = every;
+                }
+                world.pass(250);
+                until_renewal -= 250;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_list_says_how_long_a_claim_waits_at_least_and_without_one_it_is_half_a_minute() {
+    assert_eq!(least_wait(true, Duration::ZERO), Duration::ZERO);
+    assert_eq!(least_wait(false, TTL / 10), Duration::ZERO);
+    assert_eq!(least_wait(false, Duration::ZERO), BARE_TTL_COUNTED);
+    let mut world = World::new();
+    world.loses_data(None);
+    world.past.least = least_wait(false, TTL / 10);
+    let short = Claim {
+        ttl: TTL / 10,
+        ..world.of_lock("a")
+    };
+    world.pass(3_000);
+    world.granted(&short);
+    // A store that was declared new has nothing to wait for.
+    let mut world = World::new();
+    world.past.least = BARE_TTL_COUNTED;
+    let at_once = world.of_lock("a");
+    world.granted(&at_once);
 }
 
 #[test]
@@ -183,6 +262,26 @@ fn of_an_old_snapshots_lease_and_a_holders_the_later_one_stays() {
     assert_eq!(world.outcomes(), [Outcome::Unknown]);
     assert_eq!(world.records[0].scheduled_at, Some(first_at));
     assert_eq!(world.last(), at);
+}
+
+#[test]
+fn a_result_that_arrives_after_its_run_was_called_unknown_replaces_that() {
+    let (mut world, first, _, first_at) = running();
+    let snapshot = (world.lock.clone(), world.job.clone());
+    let end = world.succeeded("a", first_at);
+    world.send(&first);
+    world.pass(60_000);
+    let at = world.now();
+    let second = world.occurrence("b", world.due());
+    let fence = world.granted(&second);
+    world.records.clear();
+    world.loses_data(Some(snapshot));
+    assert_eq!(world.knowing(&second, fence, at), RenewReply::Renewed);
+    assert_eq!(world.outcomes(), [Outcome::Unknown]);
+    // Its host could not reach the store until now.
+    assert_eq!(world.finish_with(&end), FinishReply::Lost);
+    assert_eq!(world.outcomes(), [Outcome::Succeeded]);
+    assert_eq!(world.records[0].scheduled_at, Some(first_at));
 }
 
 #[test]
@@ -473,7 +572,7 @@ fn a_run_that_the_data_know_is_taken_back_as_it_was() {
 }
 
 #[test]
-fn a_later_run_in_the_ledger_stays_and_one_that_never_ran_gets_no_record() {
+fn a_later_run_in_the_ledger_stays_and_an_earlier_one_becomes_unknown() {
     for (ahead, stays) in [(1, true), (0, true), (-1, false)] {
         let (mut world, claim, fence, at) = running();
         let mut job = world.job.clone();
@@ -493,14 +592,6 @@ fn a_later_run_in_the_ledger_stays_and_one_that_never_ran_gets_no_record() {
         let interrupted = world.lock.ending(&token_of("b"));
         assert_eq!(interrupted.is_some(), !stays);
     }
-    let (mut world, claim, fence, at) = running();
-    let mut job = world.job.clone();
-    let open = job.as_mut().and_then(|job| job.open.as_mut());
-    let open = open.expect("it runs");
-    (open.token, open.fence) = (token_of("b"), 0);
-    world.loses_data(Some((LockState::default(), job)));
-    assert_eq!(world.knowing(&claim, fence, at), RenewReply::Renewed);
-    assert_eq!(world.outcomes(), []);
 }
 
 #[test]

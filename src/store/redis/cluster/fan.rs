@@ -28,6 +28,11 @@ pub(super) struct Heard {
 }
 
 impl Heard {
+    /// The URL of the server, without password.
+    pub(super) fn server(&self) -> String {
+        self.way.server()
+    }
+
     /// Waits until as many replicas as configured know of what was answered.
     pub(super) async fn replicated(&self, router: &Router, limit: Duration) -> Result<(), Failure> {
         router.replicated(self.slot, &self.way, limit).await

@@ -27,12 +27,14 @@ use super::keys::{self, LockKeys};
 use super::link::{Call, Link, RESPONSE_TIMEOUT};
 use super::listen::{Ears, Listener};
 use super::reply::{Items, integer, text};
-use super::{claim, finish, reading};
-use crate::names::{JobName, Prefix};
+use super::unacknowledged::{self, Shortage};
+use super::{claim, finish, forget, listen, manual, presence, reading, registry, relocate};
+use crate::names::{HostName, JobName, Prefix, RunId};
 use crate::store::{
-    Claim, ClaimReply, ClusterSettings, Condition, Finish, FinishReply, HostInfo, HostReport,
-    JobReport, Lock, Record, RedisSettings, Registered, Registration, RenewReply, Renewal, Settle,
-    Store, StoreError,
+    Attempt, Beginning, Claim, ClaimReply, ClusterSettings, Condition, Entry, Finish, FinishReply,
+    Forget, Forgotten, History, HostInfo, HostReport, JobReport, Keeping, Ledger, Listing, Lock,
+    ManualNote, ManualRun, RedisSettings, Registered, Registration, RenewReply, Renewal, Replaced,
+    Replacement, Returned, Seen, Settle, Store, StoreError, StoreNodes, relocate::follow,
 };
 use crate::time::Timestamp;
 
@@ -44,6 +46,7 @@ pub(in crate::store) struct ClusterStore {
     patrol: Patrol,
     /// The longest TTL of the job list that registered here, in milliseconds.
     longest: AtomicU64,
+    shortage: Shortage,
 }
 
 /// How a Cluster is laid out, for those who judge whether it is set up well.
@@ -81,11 +84,16 @@ impl ClusterStore {
             patrol: Patrol::default(),
             router,
             longest: AtomicU64::new(0),
+            shortage: Shortage::default(),
         })
     }
 
     fn prefix(&self) -> &Prefix {
         self.router.prefix()
+    }
+
+    fn longest(&self) -> Duration {
+        Duration::from_millis(self.longest.load(Ordering::Relaxed))
     }
 
     async fn run(&self, which: Which, call: Call) -> Result<Value, Failure> {
@@ -96,12 +104,20 @@ impl ClusterStore {
 #[async_trait]
 impl Store for ClusterStore {
     async fn claim(&self, claim: &Claim) -> Result<ClaimReply, StoreError> {
-        let longest = Duration::from_millis(self.longest.load(Ordering::Relaxed));
-        let call = claim::call(self.prefix(), claim, longest);
+        let call = claim::call(self.prefix(), claim, self.longest());
         let heard = fan::hear(&self.router, |s| &s.claim, call, RESPONSE_TIMEOUT).await?;
-        let reply = claim::read(heard.value.clone())?;
+        let reply = claim::read(self.prefix(), heard.value.clone())?;
         if matches!(reply, ClaimReply::Granted { .. }) {
-            heard.replicated(&self.router, RESPONSE_TIMEOUT).await?;
+            if let Err(failure) = heard.replicated(&self.router, RESPONSE_TIMEOUT).await {
+                let Some((finish, waits)) = unacknowledged::give_back(claim, &failure) else {
+                    return Err(failure.into());
+                };
+                self.shortage.note(&heard.server(), claim, &failure);
+                let call = finish::finish_call(self.prefix(), &finish);
+                self.run(|s| &s.finish, call).await?;
+                return Ok(waits);
+            }
+            self.shortage.over(|| heard.server());
         }
         Ok(reply)
     }
@@ -122,13 +138,24 @@ impl Store for ClusterStore {
     }
 
     async fn finish(&self, finish: &Finish) -> Result<FinishReply, StoreError> {
-        let call = finish::finish_call(self.prefix(), finish);
-        Ok(finish::finish_read(self.run(|s| &s.finish, call).await?)?)
+        follow(finish, |finish| async move {
+            let call = finish::finish_call(self.prefix(), &finish);
+            let answer = self.run(|s| &s.finish, call).await?;
+            Ok(finish::finish_read(self.prefix(), answer)?)
+        })
+        .await
     }
 
     async fn settle(&self, settle: &Settle) -> Result<bool, StoreError> {
         let call = finish::settle_call(self.prefix(), settle);
         Ok(finish::settle_read(&self.run(|s| &s.settle, call).await?)?)
+    }
+
+    async fn attempt(&self, attempt: &Attempt) -> Result<bool, StoreError> {
+        let call = finish::attempt_call(self.prefix(), attempt);
+        Ok(finish::attempt_read(
+            &self.run(|s| &s.attempt, call).await?,
+        )?)
     }
 
     async fn register(&self, jobs: &[Registration]) -> Result<Vec<Registered>, StoreError> {
@@ -140,16 +167,117 @@ impl Store for ClusterStore {
         Ok(registered)
     }
 
-    async fn announce(&self, host: &HostInfo, valid_for: Duration) -> Result<(), StoreError> {
-        let call = reading::announce_call(self.prefix(), host, valid_for)?;
-        self.run(|s| &s.announce, call).await?;
+    async fn begin(&self, jobs: &[Beginning]) -> Result<Vec<bool>, StoreError> {
+        let calls = jobs
+            .iter()
+            .map(|job| registry::begin_call(self.prefix(), std::slice::from_ref(job)))
+            .collect();
+        let mut all = Vec::with_capacity(jobs.len());
+        for answer in fan_out(&self.router, |s| &s.begin, calls, RESPONSE_TIMEOUT).await? {
+            all.extend(registry::begin_read(answer)?);
+        }
+        Ok(all)
+    }
+
+    async fn listings(&self, jobs: &[JobName]) -> Result<Vec<Listing>, StoreError> {
+        let calls = jobs
+            .iter()
+            .map(|job| registry::listings_call(self.prefix(), std::slice::from_ref(job)))
+            .collect();
+        let answers = fan_out(&self.router, |s| &s.listings, calls, RESPONSE_TIMEOUT).await?;
+        let mut all = Vec::with_capacity(jobs.len());
+        for (job, answer) in jobs.iter().zip(answers) {
+            all.extend(registry::listings_read(answer, std::slice::from_ref(job))?);
+        }
+        Ok(all)
+    }
+
+    async fn enlist(
+        &self,
+        host: &HostName,
+        entries: &[(JobName, Entry)],
+    ) -> Result<(), StoreError> {
+        let call = registry::listed_call(self.prefix(), host, entries);
+        self.run(|s| &s.listed, call).await?;
+        let calls = entries
+            .iter()
+            .map(|entry| registry::enlist_call(self.prefix(), host, std::slice::from_ref(entry)))
+            .collect();
+        for answer in fan_out(&self.router, |s| &s.enlist, calls, RESPONSE_TIMEOUT).await? {
+            registry::enlist_read(&answer)?;
+        }
         Ok(())
+    }
+
+    async fn keep(&self, jobs: &[Keeping]) -> Result<(), StoreError> {
+        let calls = jobs
+            .iter()
+            .map(|kept| registry::keep_call(self.prefix(), std::slice::from_ref(kept)))
+            .collect();
+        fan_out(&self.router, |s| &s.keep, calls, RESPONSE_TIMEOUT).await?;
+        Ok(())
+    }
+
+    async fn listed_by(&self, host: &HostName) -> Result<Vec<JobName>, StoreError> {
+        let call = registry::listed_call(self.prefix(), host, &[]);
+        Ok(registry::listed_read(self.run(|s| &s.listed, call).await?)?)
+    }
+
+    async fn note_manual(&self, run: &ManualRun) -> Result<(), StoreError> {
+        let call = manual::note_call(self.prefix(), run);
+        self.run(|s| &s.manual, call).await?;
+        Ok(())
+    }
+
+    async fn manual_runs(&self) -> Result<Vec<ManualNote>, StoreError> {
+        let call = manual::list_call(self.prefix());
+        Ok(manual::list_read(self.run(|s| &s.manual, call).await?)?)
+    }
+
+    async fn forget_manual(&self, runs: &[RunId]) -> Result<(), StoreError> {
+        let call = manual::forget_call(self.prefix(), runs);
+        self.run(|s| &s.manual, call).await?;
+        Ok(())
+    }
+
+    async fn ledger(&self, job: &JobName, lock: &Lock) -> Result<Ledger, StoreError> {
+        let call = relocate::ledger_call(self.prefix(), job, lock);
+        let answer = self.run(|s| &s.ledger, call).await?;
+        Ok(relocate::ledger_read(self.prefix(), answer)?)
+    }
+
+    async fn replace(&self, replacement: &Replacement) -> Result<Replaced, StoreError> {
+        let call = relocate::replace_call(self.prefix(), replacement);
+        let heard = fan::hear(&self.router, |s| &s.replace, call, RESPONSE_TIMEOUT).await?;
+        heard.replicated(&self.router, RESPONSE_TIMEOUT).await?;
+        Ok(relocate::replace_read(heard.value.clone())?)
+    }
+
+    async fn announce(&self, host: &HostInfo, valid_for: Duration) -> Result<(), StoreError> {
+        let call = reading::announce_call(self.prefix(), host, valid_for, self.longest())?;
+        let answer = self.run(|s| &s.announce, call).await?;
+        Ok(reading::announce_read(answer)?)
+    }
+
+    async fn nodes(&self) -> Result<Option<StoreNodes>, StoreError> {
+        Ok(Some(StoreNodes::one()))
     }
 
     async fn released(&self, lock: &Lock, limit: Duration) -> Result<(), StoreError> {
         let keys = LockKeys::of(self.prefix(), lock);
         self.listener.wait(&keys.released, limit).await;
         Ok(())
+    }
+
+    async fn tell_returned(&self, job: &JobName) -> Result<(), StoreError> {
+        let call = listen::returned_call(self.prefix(), job);
+        self.run(|s| &s.returned, call).await?;
+        Ok(())
+    }
+
+    async fn returned(&self, seen: &mut Seen, limit: Duration) -> Result<Returned, StoreError> {
+        let channel = listen::returned_channel(self.prefix());
+        Ok(self.listener.returned(&channel, seen, limit).await?)
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {
@@ -188,14 +316,15 @@ impl Store for ClusterStore {
         job: &JobName,
         lock: &Lock,
         limit: usize,
-    ) -> Result<Vec<Record>, StoreError> {
+    ) -> Result<History, StoreError> {
         if limit == 0 {
-            return Ok(Vec::new());
+            return Ok(History::default());
         }
-        let command = reading::history_command(self.prefix(), job, lock, limit);
-        let slot = slot::of(&LockKeys::of(self.prefix(), lock).runs(job));
-        let answer = self.router.send(slot, &command).await?;
-        Ok(reading::history_read(answer, job)?)
+        let runs = LockKeys::of(self.prefix(), lock).runs(job);
+        let command = reading::history_command(&runs, limit);
+        let answer = self.router.send(slot::of(&runs), &command).await;
+        let answer = answer.map_err(|failure| failure.attributed_to(&runs))?;
+        Ok(reading::history_read(answer, job, &runs)?)
     }
 
     async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
@@ -210,6 +339,43 @@ impl Store for ClusterStore {
         call.key(keys::store(self.prefix()));
         let answer = self.run(|s| &s.condition, call).await?;
         Ok(reading::condition_read(answer)?)
+    }
+
+    async fn forget(&self, request: &Forget) -> Result<Forgotten, StoreError> {
+        let call = forget::call(self.prefix(), request, forget::Step::Delete);
+        let forgotten = forget::read(self.run(|s| &s.forget, call).await?)?;
+        if let Forgotten::Done { entries } = forgotten {
+            let call = registry::unlist_call(self.prefix(), &request.job);
+            let hosts = registry::unlist_read(self.run(|s| &s.unlist, call).await?)?;
+            for host in &hosts {
+                let call = registry::unlisted_call(self.prefix(), host, &request.job);
+                self.run(|s| &s.listed, call).await?;
+            }
+            let entries = entries + u64::from(!hosts.is_empty());
+            return Ok(Forgotten::Done { entries });
+        }
+        Ok(forgotten)
+    }
+
+    async fn attend(&self, host: &HostName) {
+        // What is published on one server is received on all.
+        let publish = |command| {
+            let router = Arc::clone(&self.router);
+            async move {
+                let primaries = router.primaries().await?;
+                let any = primaries.first().map(|(_, link)| Arc::clone(link));
+                let nobody = || Failure::unreachable("no server of the Cluster answers".to_owned());
+                any.ok_or_else(nobody)?.send(&command).await
+            }
+        };
+        presence::attend(&self.listener, self.prefix(), host, publish).await;
+    }
+
+    async fn daemons(&self) -> Result<Vec<String>, StoreError> {
+        // Also learns where the servers are.
+        self.router.primaries().await?;
+        let (servers, part) = self.listener.servers();
+        presence::daemons(&servers, part, self.prefix()).await
     }
 
     async fn init(&self) -> Result<Option<u64>, StoreError> {
@@ -258,7 +424,7 @@ async fn renew(router: &Router, renewal: &Renewal, limit: Duration) -> Result<Re
         tracing::warn!(
             lock = renewal.lock.name,
             run = %renewal.tenure.run_id,
-            "its server has lost data, and this lease with it: taken back by its holder"
+            "the server lost data, including this lease; the holder re-acquired it"
         );
     }
     Ok(reply)

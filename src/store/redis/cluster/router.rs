@@ -27,6 +27,9 @@ use crate::store::{ClusterSettings, RedisSettings, Secret};
 /// How often one operation is sent elsewhere before it is given up.
 const REDIRECTS: usize = 5;
 
+/// How often one operation is sent again because a server was silent or gone.
+const RESENT: usize = 2;
+
 /// The pause before a slot is asked again whose keys are on their way.
 const AGAIN: Duration = Duration::from_millis(20);
 
@@ -187,8 +190,8 @@ impl Router {
         operation: Operation<'_>,
         limit: Duration,
     ) -> Result<(Value, Way), Failure> {
-        let began = Instant::now();
         let mut at = self.owner(slot).await?;
+        let mut resent = 0;
         let mut manner = Manner::Plain;
         for _ in 0..=REDIRECTS {
             let link = self.link(&at);
@@ -199,11 +202,12 @@ impl Router {
             (at, manner) = match failure.redirect() {
                 Some(Redirect::Moved(to)) => (self.moved(slot, &at, to, &failure)?, Manner::Plain),
                 Some(Redirect::Ask(to)) => (read_address(to, &at, &failure)?, Manner::Asking),
-                Some(Redirect::Again) if began.elapsed() < limit => {
+                Some(Redirect::Again) => {
                     tokio::time::sleep(AGAIN).await;
                     (at, manner)
                 }
-                None if failure.is_outage() && began.elapsed() <= limit * 2 => {
+                None if failure.is_outage() && resent < RESENT => {
+                    resent += 1;
                     self.refresh().await;
                     match self.known_owner(slot) {
                         Some(owner) if owner != at => (owner, Manner::Plain),
@@ -240,7 +244,7 @@ impl Router {
             let map = state.map.as_ref();
             if map.is_some_and(SlotMap::has_gap) {
                 return Err(Failure::unreachable(
-                    "some slots of the Cluster are served by no server".to_owned(),
+                    "no server serves some slots of the Cluster".to_owned(),
                 ));
             }
             (map.map(SlotMap::primaries), state.failed.clone())
@@ -443,8 +447,8 @@ impl State {
     fn say_gap(&mut self, map: &SlotMap) {
         match (map.has_gap(), self.told_of_gap) {
             (true, false) => warn!(
-                "some slots of the Cluster are served by no server; locks that lie in them cannot \
-                 be claimed"
+                "no server serves some slots of the Cluster; locks in these slots cannot be \
+                 claimed"
             ),
             (false, true) => info!("all slots of the Cluster are served again"),
             _ => {}

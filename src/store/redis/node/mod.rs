@@ -4,6 +4,7 @@
 //! the state of a lock and the ledger of a job stand the proposal that wrote them, and the newest
 //! one that was promised. Who asks, counts and decides is `store::redlock`.
 
+mod ledger;
 mod mend;
 mod standing;
 mod view;
@@ -11,26 +12,25 @@ mod wire;
 
 use std::time::Duration;
 
-use redis::Value;
-
 pub(in crate::store) use self::mend::Placed;
 pub(in crate::store) use self::standing::{Ledger, Standing};
+pub(in crate::store) use self::view::SERIAL_BITS;
 pub use self::view::{
-    Accepted, Ballot, Held, JobView, Lease, LockView, Mode, Place, Proposal, Said, Taken, View,
-    finished_text,
+    Accepted, Ballot, Extended, Held, JobView, Lease, LockView, LongestTtl, Mode, Place, Proposal,
+    Said, Taken, View, finished_text,
 };
-use self::wire::{job_args, read_view};
+use self::wire::read_view;
 use super::claim::{flag, millis};
 use super::failure::Failure;
 use super::finish::{renew_limit, renew_read};
 use super::keys::{self, LockKeys};
 use super::link::{Call, RESPONSE_TIMEOUT};
 use super::record::{self, pairs};
-use super::reply::{Items, integer, text};
+use super::reply::{Items, integer};
 use super::script::NodeScripts;
 use super::{BATCH, RedisStore};
 use crate::names::{JobName, RunId, Token};
-use crate::store::{Lock, RedisSettings, RenewReply, Renewal, StoreError};
+use crate::store::{KeyFault, Lock, RedisSettings, RenewReply, Renewal, StoreError};
 
 /// A node, and how to ask it.
 #[derive(Debug)]
@@ -79,11 +79,16 @@ impl Node {
             })
             .arg(&ballot.number)
             .arg(&ballot.id)
-            .arg(&place.longest.as_millis())
-            .arg(&place.ttl.as_millis())
-            .arg(&vote.as_millis());
+            .arg(&place.longest.listed.as_millis())
+            .arg(&place.waits_for().as_millis())
+            .arg(&vote.as_millis())
+            .arg(&place.longest.elsewhere.as_millis());
         let answer = self.store.link.run(&self.scripts.look, &call, limit);
-        Ok(read_view(answer.await?)?)
+        let kept = match &place.job {
+            Some(job) => keys.job(job),
+            None => keys.state.clone(),
+        };
+        Ok(read_view(answer.await?).map_err(|failure| failure.attributed_to(&kept))?)
     }
 
     /// Proposes.
@@ -92,7 +97,7 @@ impl Node {
         proposal: &Proposal,
         limit: Duration,
     ) -> Result<Accepted, StoreError> {
-        let call = self.propose_call(proposal);
+        let call = self.propose_call(proposal)?;
         let answer = self.store.link.run(&self.scripts.accept, &call, limit);
         let mut items = Items::of(answer.await?)?;
         let mut lacks = None;
@@ -116,7 +121,7 @@ impl Node {
         Ok(Accepted { taken, lacks })
     }
 
-    fn propose_call(&self, proposal: &Proposal) -> Call {
+    fn propose_call(&self, proposal: &Proposal) -> Result<Call, Failure> {
         let place = &proposal.place;
         let keys = LockKeys::of(self.store.prefix(), &place.lock);
         let mut call = Call::default();
@@ -140,8 +145,10 @@ impl Node {
             Lease::Take(ttl) => call.arg("take").arg(&millis(ttl)),
             Lease::Stay(left) => call.arg("stay").arg(&left.as_millis()),
         };
-        job_args(&mut call, proposal.job.as_ref());
-        call.arg(&proposal.base.number).arg(&proposal.base.id);
+        let job = proposal.job.as_ref().map(ledger::write).transpose()?;
+        call.arg(&job.unwrap_or_default())
+            .arg(&proposal.base.number)
+            .arg(&proposal.base.id);
         for (record, follows) in &proposal.records {
             let mut fields = pairs(record);
             if let Some(follows) = follows {
@@ -152,7 +159,7 @@ impl Node {
                 call.arg(name).arg(&value);
             }
         }
-        call
+        Ok(call)
     }
 
     /// Takes the lock of a proposal back that found no majority.
@@ -178,15 +185,17 @@ impl Node {
     pub async fn extend(
         &self,
         renewals: &[Renewal],
-        longest: Duration,
+        longest: LongestTtl,
         again: bool,
-    ) -> Result<Vec<RenewReply>, StoreError> {
+    ) -> Result<Vec<Extended>, StoreError> {
         let limit = renew_limit(renewals);
         let mut replies = Vec::with_capacity(renewals.len());
         for batch in renewals.chunks(BATCH) {
             let mut call = Call::default();
             call.key(self.marker());
-            call.arg(&longest.as_millis()).arg(&flag(again));
+            call.arg(&longest.listed.as_millis())
+                .arg(&flag(again))
+                .arg(&longest.elsewhere.as_millis());
             for renewal in batch {
                 let keys = LockKeys::of(self.store.prefix(), &renewal.lock);
                 call.key(keys.lock).key(keys.state);
@@ -196,36 +205,36 @@ impl Node {
             }
             let answer = self.store.link.run(&self.scripts.extend, &call, limit);
             let letters = renew_read(answer.await?, batch.len())?;
-            let forgotten = |reply: Option<RenewReply>| reply.unwrap_or(RenewReply::Absent);
-            replies.extend(letters.into_iter().map(forgotten));
+            replies.extend(letters.into_iter().map(extended));
         }
         Ok(replies)
     }
 
-    /// The newest records of a job, each with the place in the stream where it lies.
+    /// The newest records of a job, each with the place in the stream where it lies, and the
+    /// entries that cannot be read.
     pub async fn records(
         &self,
         job: &JobName,
         lock: &Lock,
         limit: usize,
-    ) -> Result<Vec<Placed>, StoreError> {
-        let command = super::reading::history_command(self.store.prefix(), job, lock, limit);
-        let mut entries = Items::of(self.store.link.send(&command).await?)?;
-        let mut records = Vec::new();
+    ) -> Result<(Vec<Placed>, Vec<KeyFault>), StoreError> {
+        let runs = LockKeys::of(self.store.prefix(), lock).runs(job);
+        let command = super::reading::history_command(&runs, limit);
+        let mut entries = Items::of(self.store.link.send_on(&command, &runs).await?)?;
+        let (mut records, mut unreadable) = (Vec::new(), Vec::new());
         while !entries.is_empty() {
             let entry = entries.next()?;
-            let id = match &entry {
-                Value::Array(parts) => parts.first().cloned().map(text).transpose()?,
-                _ => None,
-            };
+            let id = record::id_of(&entry);
             let place = id
-                .as_deref()
-                .and_then(|id| id.split_once('-'))
+                .split_once('-')
                 .and_then(|(ms, seq)| Some((ms.parse().ok()?, seq.parse().ok()?)))
                 .unwrap_or_default();
-            records.push((place, record::read(job, entry)?));
+            match record::read(job, entry) {
+                Ok(record) => records.push((place, record)),
+                Err(failure) => unreadable.push(record::unreadable(&runs, &id, &failure)),
+            }
         }
-        Ok(records)
+        Ok((records, unreadable))
     }
 
     /// How many keys begin with our prefix, markers apart.
@@ -248,4 +257,13 @@ impl Node {
 
     /// How long an answer may take when nothing is said of it.
     pub(in crate::store) const RESPONSE_TIMEOUT: Duration = RESPONSE_TIMEOUT;
+}
+
+fn extended(letter: Option<RenewReply>) -> Extended {
+    match letter {
+        Some(RenewReply::Renewed) => Extended::Renewed,
+        Some(RenewReply::Taken) => Extended::Taken,
+        Some(RenewReply::Absent | RenewReply::Unanswered) => Extended::Absent,
+        None => Extended::Unrecorded,
+    }
 }

@@ -9,8 +9,8 @@ use crate::store::redis::failure::Failure;
 use crate::store::redis::keys::LockKeys;
 use crate::store::redis::link::Call;
 use crate::store::redis::reply::Items;
-use crate::store::{Lock, StoreError};
-use crate::time::Timestamp;
+use crate::store::{Lock, NodeClock, StoreError};
+use crate::time::{BootInstant, Timestamp};
 
 /// What a node says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub(in crate::store) struct Standing {
     pub(in crate::store) longest: Duration,
     /// What it has of each job, in the order asked.
     pub(in crate::store) ledgers: Vec<Ledger>,
+    /// How far its clock is from this host's.
+    pub(in crate::store) clock: NodeClock,
 }
 
 /// What a node has of one job.
@@ -57,8 +59,12 @@ impl Node {
                 let keys = LockKeys::of(self.store.prefix(), lock);
                 call.key(&keys.state).key(keys.job(job));
             }
+            let (sent, began) = (Timestamp::now(), BootInstant::now());
             let answer = self.store.run(&self.scripts.standing, &call).await?;
-            let said = read(Items::of(answer)?, batch.len())?;
+            // Its answer is taken to be from the middle of the round trip.
+            let error = BootInstant::now().since(began) / 2;
+            let here = (sent.plus(error), error);
+            let said = read(Items::of(answer)?, batch.len(), here)?;
             match &mut all {
                 None => all = Some(said),
                 Some(all) => all.ledgers.extend(said.ledgers),
@@ -71,7 +77,11 @@ impl Node {
     }
 }
 
-fn read(mut items: Items, jobs: usize) -> Result<Standing, Failure> {
+fn read(
+    mut items: Items,
+    jobs: usize,
+    (here, error): (Timestamp, Duration),
+) -> Result<Standing, Failure> {
     let new = items.text()? == "new";
     let millis = |text: String| {
         text.parse::<u64>()
@@ -100,7 +110,12 @@ fn read(mut items: Items, jobs: usize) -> Result<Standing, Failure> {
             ledgers.len()
         )));
     }
+    let micros = i64::try_from(millis(items.text()?)?).unwrap_or(i64::MAX);
     Ok(Standing {
+        clock: NodeClock {
+            offset_ms: micros / 1000 - here.millis(),
+            error,
+        },
         new,
         lost_at: lost_at.map(|at| Timestamp::from_millis(i64::try_from(at).unwrap_or(i64::MAX))),
         recovering,

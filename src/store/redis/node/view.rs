@@ -12,8 +12,20 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Ballot {
     pub number: u64,
-    /// Tells apart what two hosts propose under one number.
+    /// Tells apart what is proposed under one number: a random number of the process, then
+    /// [`SERIAL_BITS`] that count its requests.
     pub id: u64,
+}
+
+/// How many of the low bits of [`Ballot::id`] count the requests of a process; as in `look.lua`.
+pub(in crate::store) const SERIAL_BITS: u32 = 20;
+
+impl Ballot {
+    /// Whether this is a later request of the process that `other` is from. Its earlier vote does
+    /// not stand in its way: nobody waits for the answer to that any more.
+    pub(in crate::store) fn supersedes(self, other: u64) -> bool {
+        self.id >> SERIAL_BITS == other >> SERIAL_BITS && self.id >= other
+    }
 }
 
 /// What a look is for.
@@ -36,8 +48,27 @@ pub struct Place {
     pub job: Option<JobName>,
     /// The TTL of the lock's leases; zero when the request names none.
     pub ttl: Duration,
-    /// The longest TTL that is known.
-    pub longest: Duration,
+    pub longest: LongestTtl,
+}
+
+/// The longest TTLs that a caller knows of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct LongestTtl {
+    /// Of its own list. The node keeps it.
+    pub listed: Duration,
+    /// That other nodes know. A node that lost its data waits for it, but does not keep it, so that
+    /// no TTL is passed from node to node for ever.
+    pub elsewhere: Duration,
+    /// For so long after a loss the claim at hand waits at least
+    /// ([`least_wait`](crate::store::protocol::least_wait)).
+    pub least: Duration,
+}
+
+impl Place {
+    /// For how long a node that lost its data does not count for this request, at least.
+    pub fn waits_for(&self) -> Duration {
+        self.ttl.max(self.longest.least)
+    }
 }
 
 /// How a node answered a look.
@@ -64,6 +95,7 @@ pub struct View {
     pub lost_at: Option<Timestamp>,
     /// How long the node's locks do not count as free.
     pub recovering: Duration,
+    /// The longest TTL that the node keeps.
     pub longest: Duration,
     /// Whether what it says of lock and job holds for the time before the loss too.
     pub remembers: bool,
@@ -136,6 +168,20 @@ pub struct Accepted {
     pub taken: Taken,
     /// The mark of a history that may lack records: it did not take the proposal before this one.
     pub lacks: Option<String>,
+}
+
+/// A node's answer to a renewal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extended {
+    /// The lease is extended, and the node knows of its grant.
+    Renewed,
+    /// The lease is extended, and the node has no record of its grant: it was away at the time, or
+    /// has lost its data.
+    Unrecorded,
+    /// Another holds the lock.
+    Taken,
+    /// The lease is over.
+    Absent,
 }
 
 /// How a node took a proposal.

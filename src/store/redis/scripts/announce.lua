@@ -1,23 +1,29 @@
 -- Says that a host lives, or takes that back, and forgets the hosts whose word is over.
 --
 -- KEYS  1 hosts (hash: host -> "UNTIL SEEN JSON", both in ms), 2 store marker
--- ARGV  1 host, 2 how long the word is good in ms (0: no longer), 3 what it says of itself as JSON
--- Reply 1
+-- ARGV  1 host, 2 how long the word is good in ms (0: no longer), 3 what it says of itself as
+--       JSON, 4 longest TTL of its job list in ms
+-- Reply the entries that could not be read and were removed: of each its field and its value
 
-notice(KEYS[2], 0)
+notice(KEYS[2], tonumber(ARGV[4]))
 local valid_for = tonumber(ARGV[2])
-local hosts = redis.call('HGETALL', KEYS[1])
+local hosts, removed = on_key('HGETALL', KEYS[1]), {}
 for i = 1, #hosts, 2 do
-  if tonumber(string.match(hosts[i + 1], '^%d+')) <= now then
+  local valid_until, json = string.match(hosts[i + 1], '^(%d+) %d+ (.*)$')
+  local readable, info = pcall(cjson.decode, json)
+  if not readable or type(info) ~= 'table' or info.host ~= hosts[i] then
+    removed[#removed + 1] = { hosts[i], string.sub(hosts[i + 1], 1, 100) }
+    redis.call('HDEL', KEYS[1], hosts[i])
+  elseif tonumber(valid_until) <= now then
     redis.call('HDEL', KEYS[1], hosts[i])
   end
 end
 if valid_for == 0 then
   redis.call('HDEL', KEYS[1], ARGV[1])
-  return 1
+  return removed
 end
 redis.call('HSET', KEYS[1], ARGV[1], text(now + valid_for) .. ' ' .. text(now) .. ' ' .. ARGV[3])
 if redis.call('PTTL', KEYS[1]) < valid_for then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end
-return 1
+return removed

@@ -7,7 +7,12 @@
 local FORMAT = 1
 local AFTERMATH = 3600 * 1000
 local SUCCESSOR_SKEW = 1000
+local LEAD = 1000
+local LEDGER_AHEAD = 3 * 3600 * 1000
 local STATE_TTL = 30 * 24 * 3600 * 1000
+local HOST_TTL = 7 * 24 * 3600 * 1000
+local BARE_STATE_TTL = 3600 * 1000
+local KEEP_SLACK = 1800 * 1000
 
 local time = redis.call('TIME')
 local micros = time[1] * 1000000 + time[2]
@@ -15,6 +20,75 @@ local now = math.floor(micros / 1000)
 
 local function text(number)
   return string.format('%.0f', number)
+end
+
+-- How long a key of a job is kept that no host refreshes, in ms (keep.lua): thirty days; a week for
+-- one of a single host, which has the host in its hash tag.
+local function job_span(key)
+  local of_host = string.find(key, '^[^{]*{[%w._-]+@[%w._-]+}:')
+  return of_host and HOST_TTL or STATE_TTL
+end
+
+-- How long the state of a lock is kept, in ms. That of a job (has_job) knows which verdicts were
+-- delivered, and is kept like the job. One without a job is of use until the lease that it names is
+-- over, and while a late copy of a finished claim may arrive: for an hour. Then it needs no fence
+-- either, because fences follow the clock.
+local function state_span(key, has_job, ttl)
+  return has_job and job_span(key) or BARE_STATE_TTL + ttl
+end
+
+-- Keeps a key for so long, in ms, if it would not be kept for almost as long anyway.
+local function keep_for(key, span)
+  if redis.call('PTTL', key) < span - KEEP_SLACK then
+    redis.call('PEXPIRE', key, text(span))
+  end
+end
+
+-- Fails because of what one key holds. The caller learns which one, by its place in KEYS, so that
+-- only the job it belongs to is affected.
+local function damaged(key, what)
+  for place, name in ipairs(KEYS) do
+    if name == key then
+      error({ err = 'DAMAGED ' .. place .. ' ' .. what })
+    end
+  end
+  error({ err = 'CORRUPT ' .. key .. ': ' .. what })
+end
+
+local OTHER_KIND = 'is of another type than cronlatch writes'
+
+local function is_of_other_kind(answer)
+  return type(answer) == 'table' and answer.err and string.sub(answer.err, 1, 9) == 'WRONGTYPE'
+end
+
+-- Calls a command on a key that may turn out to be of another type than cronlatch writes.
+local function on_key(command, key, ...)
+  local answer = redis.pcall(command, key, ...)
+  if is_of_other_kind(answer) then
+    damaged(key, OTHER_KIND)
+  elseif type(answer) == 'table' and answer.err then
+    error(answer)
+  end
+  return answer
+end
+
+-- A whole number that a field of a key holds; the default when there is no such field.
+local function number_in(key, field, kept, default)
+  if not kept then
+    return default
+  elseif #kept > 17 or not string.find(kept, '^%-?%d+$') then
+    damaged(key, field .. ' is not a number')
+  end
+  return tonumber(kept)
+end
+
+-- The same for what is never below zero.
+local function count_in(key, field, kept, default)
+  local count = number_in(key, field, kept, default)
+  if count and count < 0 then
+    damaged(key, field .. ' is below zero')
+  end
+  return count
 end
 
 -- Who runs this: the server process, its replication id, and whether that says that it was a
@@ -35,31 +109,76 @@ local function is_same(server, run_id, replid)
   return server.run_id == run_id and (not server.promoted or server.replid == replid)
 end
 
+-- The TTLs that lists have or had until lately, the longest first, each with the instant when it
+-- stops to matter: "TTL UNTIL,TTL UNTIL", in ms. (An earlier version kept the longest TTL alone.)
+local function listed_ttls(kept)
+  local listed = {}
+  for ttl, till in string.gmatch(kept or '', '(%d+) ?(%d*)') do
+    ttl = tonumber(ttl)
+    local latest = now + ttl + math.floor(ttl / 8)
+    listed[#listed + 1] = { ttl = ttl, till = math.min(tonumber(till) or latest, latest) }
+  end
+  return listed
+end
+
+local function longest_of(listed)
+  return listed[1] and listed[1].ttl or 0
+end
+
+-- Notes that a TTL is in use (0: none) and forgets those that stopped to matter. Returns those that
+-- are left, and their text. See protocol/listed.rs.
+local function note_ttl(listed, ttl)
+  local left, lines, outlasted = {}, {}, ttl == 0
+  for _, known in ipairs(listed) do
+    if known.till > now then
+      left[#left + 1] = known
+      outlasted = outlasted or known.ttl >= ttl and known.till >= now + ttl
+    end
+  end
+  if not outlasted then
+    while left[1] and left[#left].ttl <= ttl do
+      left[#left] = nil
+    end
+    left[#left + 1] = { ttl = ttl, till = now + ttl + math.floor(ttl / 8) }
+  end
+  for i, known in ipairs(left) do
+    lines[i] = text(known.ttl) .. ' ' .. text(known.till)
+  end
+  return left, table.concat(lines, ',')
+end
+
 -- The marker of the store (hash): format, run_id of the server process that keeps the data, replid
--- (its replication id), since (first seen with them), lost_at (a loss was noticed; absent for a store declared new), until (no
--- claim is granted before), longest (the longest TTL of a job list); instants and TTL in ms.
+-- (its replication id), since (first seen with them), lost_at (a loss was noticed; absent for a
+-- store declared new), until (no claim is granted before), longest (the longest TTLs of the job
+-- lists); instants and TTL in ms.
 --
 -- Compares it with the server that runs this, and writes down a loss. Answers lost_at or nil,
--- horizon (what was due up to it may have been granted and forgotten) or nil, and till. `longest` is the longest TTL of the caller's list, or 0.
+-- horizon (what was due up to it may have been granted and forgotten) or nil, and till. `longest`
+-- is the longest TTL of the caller's list, or 0. At a loss all TTLs of the marker count: the data
+-- may be from long ago.
 local function notice(key, longest)
   local kept = redis.call('HMGET', key, 'format', 'run_id', 'lost_at', 'until', 'longest',
     'replid')
   if kept[1] and tonumber(kept[1]) ~= FORMAT then
     error({ err = 'CORRUPT the store has format ' .. kept[1] .. ', written by another version' })
   end
-  local server = this_server()
-  local known = tonumber(kept[5] or 0)
+  local server, before = this_server(), listed_ttls(kept[5])
   local past = { lost_at = tonumber(kept[3] or ''), till = tonumber(kept[4] or 0) }
-  longest = math.max(longest, known)
+  local known = past.till
+  local _, listed = note_ttl(before, longest)
   if not is_same(server, kept[2], kept[6]) then
-    past.lost_at, past.till = now, now + longest
+    past.lost_at = now
+    past.till = math.max(known, now + math.max(longest, longest_of(before)))
     redis.call('HSET', key, 'format', text(FORMAT), 'run_id', server.run_id,
-      'replid', server.replid, 'since', text(now), 'lost_at', text(now), 'until', text(past.till), 'longest', text(longest))
-  elseif longest > known then
-    if past.lost_at and past.till > now then
-      past.till = math.max(past.till, past.lost_at + longest)
+      'replid', server.replid, 'since', text(now), 'lost_at', text(now),
+      'until', text(past.till), 'longest', listed)
+  else
+    if past.lost_at and known > now then
+      past.till = math.max(known, past.lost_at + longest)
     end
-    redis.call('HSET', key, 'until', text(past.till), 'longest', text(longest))
+    if past.till ~= known or listed ~= (kept[5] or '') then
+      redis.call('HSET', key, 'until', text(past.till), 'longest', listed)
+    end
   end
   past.horizon = past.lost_at and past.lost_at + SUCCESSOR_SKEW
   return past

@@ -1,24 +1,33 @@
 -- Takes an occurrence and its lock, or says why not.
 --
 -- KEYS  1 lock, 2 its state, 3 store marker; with a job: 4 job, 5 its history
--- ARGV  1 exclusive (1/0), 2 token, 3 TTL in ms, 4 run id, 5 'lock' | 'manual' | 'occurrence',
---       6 longest TTL of the host's job list in ms
+-- ARGV  1 exclusive (1/0), 2 token, 3 TTL in ms, 4 run id,
+--       5 'lock' | 'manual' | 'occurrence' | 'drops', 6 longest TTL of the host's job list in ms
+--       for a lock: 7 how long it waits at least after a loss, in ms
 --       for an occurrence: 7 kind, 8 scheduled_at, 9 not_before, 10 deadline, 11 prev or '',
---       12 fingerprint, 13 'skip' | 'wait', 14 max_reruns, 15 records kept,
---       16 if_last of a gap's answer or '', then of each range it drops:
+--       12 fingerprint, 13 'skip' | 'wait' | the limit of the queue,
+--       14 'miss' | 'leave' | the end of the catch-up window, 15 when the next one may start or '',
+--       16 rerun window in ms, 17 max_reruns, 18 max_attempts, 19 records kept,
+--       20 if_last of a gap's answer or '', then of each range it drops:
 --       from, until, count, outcome, reason
+--       for drops: 7 fingerprint, 8 records kept, 9 if_last, then the ranges
 -- Reply granted FENCE ATTEMPT NOW | recovering MS | early MS | running HOST RUN_ID ATTEMPT MS
---       | decided | gap LAST HORIZON (or '') | unknown | too_late | held BY MS (-1 without TTL)
---       | finished
+--       | decided | gap LAST HORIZON (or '') | unknown | too_late | stale | ahead MS | dropped
+--       | waits AT KIND DEADLINE ENTERED BY (or '') MS (-1 without TTL) | queue_full
+--       | held BY MS (-1 without TTL) | finished | moved KEY (of the lock that the job uses)
 
 local token, ttl, run_id, what = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local lock = load_lock(KEYS[1], KEYS[2], ARGV[1] == '1')
 local job = what ~= 'lock' and load_job(KEYS[4]) or nil
-local keep = ARGV[15]
+local keep = what == 'occurrence' and ARGV[19] or what == 'drops' and ARGV[8] or nil
 local job_changed, lock_changed, records = false, false, {}
 
+if KEYS[5] then
+  check_history(KEYS[5])
+end
 local past = notice(KEYS[3], tonumber(ARGV[6]))
 local forgotten_at = forgot(past)
+local waits_for = what == 'lock' and math.max(ttl, tonumber(ARGV[7])) or ttl
 
 local function grant(attempt)
   lock.fence, lock.run_id, lock_changed = next_fence(lock), run_id, true
@@ -38,7 +47,7 @@ local function own()
   end
   -- Old data may name a holder whose lease has ended since, and know nothing of the next.
   local lasts = holds(lock, token) or granted and lock.lease_end > now
-  if not lasts and recovering(past, ttl) > 0 then
+  if not lasts and recovering(past, waits_for) > 0 then
     return nil
   end
   if not granted then
@@ -52,15 +61,18 @@ local function own()
   return { 'granted', lock.fence, open and open.attempt or 1, now }
 end
 
-local function open_run(kind, scheduled_at, attempt)
+local NO_TERMS = {
+  deadline = 0, window = 0, max_reruns = 0, max_attempts = 0, reruns = 0, yields = false,
+}
+
+local function open_run(kind, scheduled_at, attempt, terms)
   if job.open then
     records[#records + 1] = interrupt(job, lock)
   end
   local reply = grant(attempt)
   job.open = {
     run_id = run_id, token = token, attempt = attempt, kind = kind, fence = lock.fence,
-    started_at = text(now), host = holder(token), prev_last = job.last,
-    scheduled_at = scheduled_at,
+    started_at = text(now), host = holder(token), scheduled_at = scheduled_at, terms = terms,
   }
   job.last = math.max(job.last, scheduled_at or job.last)
   job_changed = true
@@ -73,53 +85,211 @@ local function manual()
     return { 'held', by, remaining }
   end
   job = job or new_job(KEYS[4], forgotten_at or now)
-  return open_run('manual', nil, 1)
+  lock_changed = await_rerun(job, lock) or lock_changed
+  return open_run('manual', nil, 1, NO_TERMS)
 end
 
 local function not_started(kind, scheduled_at, outcome, reason)
   local record = {
     kind = kind, scheduled_at = text(scheduled_at), outcome = outcome, reason = reason,
-    finished_at = text(now), host = holder(token), attempts = '0', follows = text(job.last),
+    finished_at = text(now), host = holder(token), attempts = '0',
   }
   records[#records + 1] = record
   return record
 end
 
--- What the answer to a gap drops, each range as one record.
-local function drop_ranges()
-  for i = 17, #ARGV, 5 do
-    local record = not_started('schedule', tonumber(ARGV[i]), ARGV[i + 3], ARGV[i + 4])
+-- Records a verdict that moves the watermark.
+local function decide(kind, scheduled_at, outcome, reason)
+  local record = not_started(kind, scheduled_at, outcome, reason)
+  record.follows = text(job.last)
+  job.last, job_changed = math.max(job.last, scheduled_at), true
+  return record
+end
+
+-- What a host drops, each range as one record; the ranges stand in ARGV from `first` on.
+local function drop_ranges(first)
+  for i = first, #ARGV, 5 do
+    local record = decide('schedule', tonumber(ARGV[i]), ARGV[i + 3], ARGV[i + 4])
     if tonumber(ARGV[i + 2]) > 1 then
       record['until'], record.count = ARGV[i + 1], ARGV[i + 2]
     end
     job.last = math.max(job.last, tonumber(ARGV[i + 1]))
+  end
+end
+
+local function drops()
+  local last, newest = base(job, ARGV[7]), 0
+  if tonumber(ARGV[9]) ~= last then
+    return { 'gap', last, past.horizon or '' }
+  end
+  for i = 10, #ARGV, 5 do
+    newest = math.max(newest, tonumber(ARGV[i + 1]))
+  end
+  if newest > now + LEAD then
+    return { 'early', newest - now }
+  end
+  drop_ranges(10)
+  return { 'dropped' }
+end
+
+-- The reply that names the head of the waiting list.
+local function waits(entered)
+  local head, how, by, remaining = job.waiting[1], standing(lock, token)
+  return {
+    'waits', head.at, head.kind, head.deadline, entered and 1 or 0, how == 'other' and by or '',
+    how == 'other' and remaining or 0,
+  }
+end
+
+-- The place of an occurrence in the waiting list, or nil.
+local function place_of(scheduled_at)
+  for i, entry in ipairs(job.waiting) do
+    if entry.at == scheduled_at then
+      return i
+    end
+  end
+end
+
+-- Sets a watermark back that was written under a wrong clock. What waits beyond it is undecided
+-- again.
+local function correct(scheduled_at)
+  local lines, changed = {}, false
+  for at, seen in string.gmatch(job.fingerprints, '(%d+) ([^\n]*)\n') do
+    if tonumber(at) > now + LEDGER_AHEAD then
+      at, changed = text(now), true
+    end
+    lines[#lines + 1] = at .. ' ' .. seen .. '\n'
+  end
+  if changed then
+    job.fingerprints, job_changed = table.concat(lines), true
+  end
+  if job.last > now + LEDGER_AHEAD then
+    records[#records + 1] = {
+      kind = 'schedule', outcome = 'unknown', finished_at = text(now), host = holder(token),
+      attempts = '0', reason = "the ledger was ahead of the store's clock by "
+        .. text(math.floor((job.last - now) / 1000)) .. ' s; the job continues from now',
+    }
+    job.last, job_changed = math.min(now, scheduled_at - 1), true
+    local future = take_waiting(job, function(entry)
+      return entry.at > job.last
+    end)
+    for _, entry in ipairs(future) do
+      if entry.crashed then
+        records[#records + 1] = record_of_crashed(entry,
+          'its lease expired before its host reported a result; no rerun started in time')
+      end
+    end
+  end
+end
+
+-- Records and removes the entries that will not start: those whose deadline has passed, and those
+-- from before a loss of data, for the store may have forgotten that they ran.
+local function expire()
+  local function unknown(entry)
+    return entry.kind ~= 'rerun' and past.horizon and entry.at <= past.horizon
+  end
+  local late = take_waiting(job, function(entry)
+    return entry.deadline < now or unknown(entry)
+  end)
+  for _, entry in ipairs(late) do
+    if unknown(entry) then
+      not_started(entry.kind, entry.at, 'unknown',
+        'due before the store lost data: nobody knows whether it ran')
+    elseif entry.crashed then
+      records[#records + 1] = record_of_crashed(entry,
+        'its lease expired before its host reported a result; no rerun started in time')
+    elseif entry.kind ~= 'rerun' then
+      not_started(entry.kind, entry.at, 'missed', 'its start deadline had passed')
+    end
     job_changed = true
   end
 end
 
--- The attempt this would be, or nil and the answer.
-local function judge(scheduled_at)
-  if scheduled_at > job.last then
-    local last = base(job, ARGV[12])
-    local gap = ARGV[11] ~= '' and tonumber(ARGV[11]) > last
-    if ARGV[16] ~= '' then
-      gap = tonumber(ARGV[16]) ~= last
-    end
-    if gap then
-      return nil, { 'gap', last, past.horizon or '' }
-    end
-    drop_ranges()
-    return 1
+-- Takes out what a newer occurrence replaces.
+local function replace(drop, outcome, reason)
+  for _, entry in ipairs(take_waiting(job, drop)) do
+    not_started(entry.kind, entry.at, outcome, reason)
+    job_changed = true
+  end
+end
+
+-- The first of the waiting list is claimed.
+local function head()
+  if standing(lock, token) == 'other' then
+    return waits(true)
+  end
+  local entry = table.remove(job.waiting, 1)
+  if entry.crashed then
+    records[#records + 1] =
+      record_of_crashed(entry, 'its lease expired before its host reported a result')
+  end
+  return open_run(entry.kind, entry.at, entry.attempts + 1, {
+    deadline = entry.deadline, window = tonumber(ARGV[16]), max_reruns = tonumber(ARGV[17]),
+    max_attempts = tonumber(ARGV[18]), reruns = entry.reruns, yields = entry.yields,
+  })
+end
+
+-- An occurrence that is not undecided.
+local function known(scheduled_at)
+  local place = place_of(scheduled_at)
+  if place == 1 then
+    return head()
+  elseif place then
+    return waits(true)
   end
   local open = job.open
-  if not open or open.scheduled_at ~= scheduled_at then
-    return nil, { 'decided' }
+  if open and open.scheduled_at == scheduled_at then
+    local remaining = lease_remaining(lock, open.token)
+    return { 'running', open.host, open.run_id, open.attempt, remaining }
+  elseif job.last > now + LEAD then
+    return { 'ahead', job.last - now }
   end
-  local remaining = lease_remaining(lock, open.token)
-  if remaining == 0 and open.attempt <= tonumber(ARGV[14]) then
-    return open.attempt + 1
+  return { 'decided' }
+end
+
+-- An undecided occurrence that may start: it does, or waits, or is skipped.
+local function start(kind, scheduled_at, deadline, overlap, yields)
+  local how, by, remaining = standing(lock, token)
+  local free = how ~= 'other'
+  if not free and overlap == 'skip' then
+    decide(kind, scheduled_at, 'skipped', 'overlap: the lock was held').by = by
+    return { 'held', by, remaining }
   end
-  return nil, { 'running', open.host, open.run_id, open.attempt, remaining }
+  if free then
+    replace(function(entry)
+      return entry.kind == 'catch_up' and entry.yields
+    end, 'missed', 'a newer occurrence came due (catch_up: latest)')
+  end
+  if free and #job.waiting == 0 then
+    return open_run(kind, scheduled_at, 1, {
+      deadline = deadline, window = tonumber(ARGV[16]), max_reruns = tonumber(ARGV[17]),
+      max_attempts = tonumber(ARGV[18]), reruns = 0, yields = yields,
+    })
+  elseif overlap == 'skip' or overlap == 'wait' and free then
+    -- The head starts first; it is not this claim's to drop.
+    return waits(false)
+  end
+  local waiting_kind = kind == 'schedule' and 'queue' or kind
+  if overlap == 'wait' then
+    replace(function(entry)
+      return entry.yields
+    end, 'skipped', 'superseded: a newer occurrence took its place')
+  else
+    local count = 0
+    for _, entry in ipairs(job.waiting) do
+      count = count + (entry.kind ~= 'rerun' and 1 or 0)
+    end
+    if count >= tonumber(overlap) then
+      decide(waiting_kind, scheduled_at, 'skipped', 'the queue was full')
+      return { 'queue_full' }
+    end
+  end
+  job.last, job_changed = math.max(job.last, scheduled_at), true
+  table.insert(job.waiting, {
+    at = scheduled_at, kind = waiting_kind, deadline = deadline, yields = yields, attempts = 0,
+    reruns = 0,
+  })
+  return waits(true)
 end
 
 -- Where a ledger begins that an occurrence is the first to ask for. After a loss another host may
@@ -144,45 +314,77 @@ local function occurrence()
     note(job, ARGV[12], forgotten_at or now)
     job_changed = true
   end
-  local attempt, answer = judge(scheduled_at)
-  if answer then
-    return answer
+  if await_rerun(job, lock) then
+    job_changed, lock_changed = true, true
   end
-  local rerun = attempt > 1
-  if not rerun and past.horizon and scheduled_at <= past.horizon then
-    not_started(kind, scheduled_at, 'unknown',
+  correct(scheduled_at)
+  local waited = place_of(scheduled_at)
+  expire()
+  if waited and not place_of(scheduled_at) then
+    return { past.horizon and scheduled_at <= past.horizon and 'unknown' or 'too_late' }
+  elseif scheduled_at <= job.last then
+    return known(scheduled_at)
+  end
+  local last = base(job, ARGV[12])
+  local gap = ARGV[11] ~= '' and tonumber(ARGV[11]) > last
+  if ARGV[20] ~= '' then
+    gap = tonumber(ARGV[20]) ~= last
+  end
+  if gap then
+    return { 'gap', last, past.horizon or '' }
+  end
+  drop_ranges(21)
+  if past.horizon and scheduled_at <= past.horizon then
+    decide(kind, scheduled_at, 'unknown',
       'due before the store lost data: nobody knows whether it ran')
-    job.last, job_changed = scheduled_at, true
     return { 'unknown' }
   end
-  if not rerun and now > tonumber(ARGV[10]) then
-    not_started(kind, scheduled_at, 'missed', 'its start deadline had passed')
-    job.last, job_changed = scheduled_at, true
-    return { 'too_late' }
-  end
-  local how, by, remaining = standing(lock, token)
-  if how == 'other' then
-    if not rerun and ARGV[13] == 'skip' then
-      not_started(kind, scheduled_at, 'skipped', 'overlap: the lock was held').by = by
-      job.last, job_changed = scheduled_at, true
+  local deadline, overlap, late = tonumber(ARGV[10]), ARGV[13], ARGV[14]
+  local yields = overlap == 'wait'
+  if now > deadline then
+    if late == 'leave' then
+      return { 'stale' }
+    elseif late == 'miss' then
+      decide(kind, scheduled_at, 'missed', 'its start deadline had passed')
+      return { 'too_late' }
     end
-    return { 'held', by, remaining }
+    kind = 'catch_up'
+    if ARGV[15] ~= '' and tonumber(ARGV[15]) <= now then
+      decide(kind, scheduled_at, 'missed', 'a newer occurrence came due (catch_up: latest)')
+      return { 'too_late' }
+    elseif tonumber(late) < now then
+      decide(kind, scheduled_at, 'missed', 'its catch_up_window had passed')
+      return { 'too_late' }
+    end
+    deadline, yields = tonumber(late), ARGV[15] ~= ''
+    overlap = yields and 'wait' or '4294967295'
   end
-  return open_run(rerun and 'rerun' or kind, scheduled_at, attempt)
+  return start(kind, scheduled_at, deadline, overlap, yields)
 end
 
 if ending(lock, token) then
   return { 'finished' }
 end
+local moved_to = moved_from(job, KEYS[1])
+if moved_to then
+  return { 'moved', moved_to }
+end
 local reply = own()
 if not reply then
-  local wait = recovering(past, ttl)
+  local wait = recovering(past, waits_for)
   if wait > 0 then
     reply = { 'recovering', wait }
   elseif what == 'occurrence' then
     reply = occurrence()
   elseif what == 'manual' then
     reply = manual()
+  elseif what == 'drops' then
+    job = job or new_job(KEYS[4], tonumber(ARGV[9]))
+    if not first_seen(job, ARGV[7]) then
+      note(job, ARGV[7], forgotten_at or now)
+      job_changed = true
+    end
+    reply = drops()
   else
     local how, by, remaining = standing(lock, token)
     reply = how == 'other' and { 'held', by, remaining } or grant(1)
@@ -192,7 +394,7 @@ if job_changed then
   save_job(job)
 end
 if lock_changed then
-  save_lock(lock)
+  save_lock(lock, what ~= 'lock', ttl)
 end
 for _, record in ipairs(records) do
   append(KEYS[5], keep, record)

@@ -9,7 +9,7 @@ if not kept[1] then
 end
 if not is_same(this_server(), kept[1], kept[5]) then
   -- The next claim will write it down.
-  return { now, tonumber(kept[4] or 0) }
+  return { now, longest_of(listed_ttls(kept[4])) }
 end
 local lost_at = tonumber(kept[2] or '')
 return { lost_at or '', lost_at and math.max(tonumber(kept[3] or 0) - now, 0) or 0 }

@@ -4,5 +4,5 @@
 -- Reply 1
 
 local server = this_server()
-redis.call('HSET', KEYS[1], 'server', server.run_id, 'replid', server.replid, 'lost_at', '', 'until', '0', 'longest', '0')
+redis.call('HSET', KEYS[1], 'server', server.run_id, 'replid', server.replid, 'lost_at', '', 'until', '0', 'longest', '')
 return 1

@@ -5,16 +5,17 @@
 -- a token that finished.
 --
 -- KEYS  1 the node's marker, then per lease: lock, its state
--- ARGV  1 longest TTL known in ms, 2 set again what is gone (1/0), then per lease: exclusive (1/0),
---       token, TTL in ms
--- Reply per lease: R renewed | T taken by another | A absent
+-- ARGV  1 longest TTL of the list in ms, 2 set again what is gone (1/0), 3 longest TTL that other
+--       nodes know in ms, then per lease: exclusive (1/0), token, TTL in ms
+-- Reply per lease: R renewed | F as R, but this node has no record of the grant | T taken by another
+--       | A absent
 
-local longest, letters = tonumber(ARGV[1]), {}
+local listed, elsewhere, letters = tonumber(ARGV[1]), tonumber(ARGV[3]), {}
 for i = 1, (#KEYS - 1) / 2 do
   local key, hash = KEYS[2 * i], KEYS[2 * i + 1]
-  local exclusive, token, ttl = ARGV[3 * i] == '1', ARGV[3 * i + 1], tonumber(ARGV[3 * i + 2])
-  local node = recollect(KEYS[1], longest, ttl)
-  local kept = redis.call('HMGET', hash, 'token', 'lease_end', 'ended')
+  local exclusive, token, ttl = ARGV[3 * i + 1] == '1', ARGV[3 * i + 2], tonumber(ARGV[3 * i + 3])
+  local node = recollect(KEYS[1], listed, elsewhere, ttl)
+  local kept = on_key('HMGET', hash, 'token', 'lease_end', 'ended', 'run_id')
   local granted = kept[1] == token
   local ended = has_ended(kept[3] or '\n', token)
   local value = exclusive and redis.pcall('GET', key)
@@ -28,7 +29,7 @@ for i = 1, (#KEYS - 1) / 2 do
     letter = 'T'
   elseif ended then
     letter = 'A'
-  elseif granted and (not exclusive or tonumber(kept[2]) > now) then
+  elseif granted and (not exclusive or number_in(hash, 'lease_end', kept[2], 0) > now) then
     letter = 'R'
   elseif again and (exclusive or not kept[1] or kept[1] == '') then
     letter = 'R'
@@ -39,12 +40,14 @@ for i = 1, (#KEYS - 1) / 2 do
   end
   if letter == 'R' then
     if exclusive then
-      redis.call('SET', key, token, 'PX', ARGV[3 * i + 2])
+      redis.call('SET', key, token, 'PX', ARGV[3 * i + 3])
     end
     if granted then
       redis.call('HSET', hash, 'lease_end', text(now + ttl))
     end
-    redis.call('PEXPIRE', hash, STATE_TTL)
+    keep_for(hash, state_span(hash, false, ttl))
+    -- A token without a run was set here by a renewal.
+    letter = granted and (kept[4] or '') ~= '' and 'R' or 'F'
   end
   letters[i] = letter
 end

@@ -3,7 +3,7 @@
 -- KEYS  1 lock, 2 its state, 3 store marker; with a job: 4 job, 5 its history
 -- ARGV  1 exclusive (1/0), 2 token, 3 channel of releases, 4 give_back (1/0), 5 records kept,
 --       6 with a record (1/0), then the record's names and values
--- Reply R released | L lost
+-- Reply R released | L lost | M and the key of the lock that the job uses by now
 
 local token, keep = ARGV[2], ARGV[5]
 local lock = load_lock(KEYS[1], KEYS[2], ARGV[1] == '1')
@@ -15,6 +15,22 @@ if before == 'R' or before == 'L' then
   return before
 end
 
+local moved_to = moved_from(job, KEYS[1])
+if moved_to and (not before or carries(job, token)) then
+  local granted, held = lock.token == token, holds(lock, token)
+  if granted then
+    forget_holder(lock)
+    save_lock(lock, true, 0)
+  end
+  if held then
+    redis.call('DEL', lock.key)
+  end
+  if held or granted then
+    redis.pcall('PUBLISH', ARGV[3], token)
+  end
+  return 'M' .. moved_to
+end
+
 local recorded = ARGV[6] == '1'
 if recorded then
   local record = {}
@@ -22,17 +38,26 @@ if recorded then
     record[ARGV[i]] = ARGV[i + 1]
   end
   record.follows = job and text(job.last)
+  -- Of runs without a lock so many may overlap that the oldest tokens are forgotten.
+  record.replaces = before == 'I' or not lock.exclusive
   records[1] = record
+  local from = tonumber(record.scheduled_at)
   local last = tonumber(record['until'] or record.scheduled_at)
-  if last then
+  -- What a host with a fast clock believed due is decided when it is due.
+  if last and last <= now + LEAD then
     job = job or new_job(KEYS[4], last)
     job.last = math.max(job.last, last)
     job_changed = true
   end
+  local decided = job and take_waiting(job, function(entry)
+    local crashed = entry.crashed and entry.crashed.token == token
+    return crashed or entry.kind ~= 'rerun' and from and from <= entry.at and entry.at <= last
+  end)
+  job_changed = job_changed or decided and #decided > 0
 end
 
 -- Closes the open run if it is this token's. Its verdict comes with the request, or is written
--- here, or the occurrence is undecided again.
+-- here, or the occurrence waits again.
 local function close()
   local open = job.open
   job.open, job_changed = nil, true
@@ -42,17 +67,12 @@ local function close()
   if ARGV[4] ~= '1' then
     records[#records + 1] =
       record_of_open(open, 'interrupted', 'its host closed it without a verdict')
-  elseif open.attempt > 1 then
-    -- A rerun stays open, with the attempt it had: its reruns are counted.
-    open.attempt, open.fence = open.attempt - 1, 0
-    job.open = open
-  elseif job.last == open.scheduled_at then
-    job.last = open.prev_last
-  else
-    local record = record_of_open(open, 'missed',
-      'its claim was given up after later occurrences were decided')
-    record.started_at, record.fence, record.attempts = nil, nil, '0'
-    records[#records + 1] = record
+  elseif open.scheduled_at <= job.last then
+    put_back(job, {
+      at = open.scheduled_at, kind = open.kind, deadline = open.terms.deadline,
+      yields = open.terms.yields, attempts = math.max(open.attempt - 1, 0),
+      reruns = open.terms.reruns,
+    })
   end
 end
 
@@ -64,19 +84,22 @@ local granted, held = lock.token == token, holds(lock, token)
 -- Forgotten with the store's data, and granted to nobody since: ours to the end.
 local forgotten = lock.kind == 'absent' and lock.fence == 0 and notice(KEYS[3], 0).lost_at
 local reply = (held or forgotten or (granted and not lock.exclusive)) and 'R' or 'L'
-remember(lock, token, reply)
+-- Without a history the lock is released all the same. The token is not remembered: the request
+-- comes again, and brings the record once the history is repaired.
+local unrecorded = #records > 0 and not is_history(KEYS[5])
+if unrecorded then
+  records = {}
+else
+  remember(lock, token, reply)
+end
 
 if job_changed then
   save_job(job)
 end
-if lock.fence == 0 then
-  save_lock(lock)
-elseif granted then
-  redis.call('HSET', lock.state, 'token', '', 'lease_end', '0', 'run_id', '',
-    'finished', lock.finished)
-else
-  redis.call('HSET', lock.state, 'finished', lock.finished)
+if granted then
+  forget_holder(lock)
 end
+save_lock(lock, KEYS[4], 0)
 for _, record in ipairs(records) do
   append(KEYS[5], keep, record)
 end
@@ -86,5 +109,8 @@ end
 if held or granted then
   -- Without the right to publish, those who wait still ask again by themselves.
   redis.pcall('PUBLISH', ARGV[3], token)
+end
+if unrecorded then
+  damaged(KEYS[5], OTHER_KIND)
 end
 return reply

@@ -4,9 +4,10 @@
 -- Reply per host: seen at in ms, JSON
 
 local replies = {}
-for _, value in ipairs(redis.call('HVALS', KEYS[1])) do
+for _, value in ipairs(on_key('HVALS', KEYS[1])) do
   local valid_until, seen, json = string.match(value, '^(%d+) (%d+) (.*)$')
-  if tonumber(valid_until) > now then
+  -- The next announcement removes, and reports, what cannot be read.
+  if valid_until and tonumber(valid_until) > now then
     replies[#replies + 1] = { tonumber(seen), json }
   end
 end

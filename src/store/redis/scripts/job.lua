@@ -2,43 +2,186 @@
 --
 -- Job (hash): last (ms), fingerprints (lines: first seen in ms, space, fingerprint), status: open
 -- while a run is, and of that run: run_id, token, attempt, kind, fence, started_at, host,
--- prev_last, scheduled_at ('' for a manual run).
+-- scheduled_at ('' for a manual run), terms; waiting (see load_waiting); moved, if the job's lock
+-- ever changed: NUMBER SINCE KEY, the key being that of the lock that the job uses. If that is not
+-- the lock that the ledger lies under, the ledger refuses every claim. See protocol/replace.rs.
+-- Terms: deadline, rerun window in ms, max_reruns, max_attempts (0: no limit), reruns, yields (1/0).
 
 local FINGERPRINTS_KEPT = 3
 
+-- The waiting list: a line an entry, its fields separated by tabs.
+local function load_waiting(key, text)
+  local waiting = {}
+  for line in string.gmatch(text or '', '[^\n]+') do
+    local f = {}
+    for field in string.gmatch(line, '[^\t]+') do
+      f[#f + 1] = field
+    end
+    local entry = {
+      at = tonumber(f[1]), kind = f[2], deadline = tonumber(f[3]), yields = f[4] == '1',
+      attempts = tonumber(f[5]), reruns = tonumber(f[6]),
+    }
+    if not (entry.at and entry.deadline and entry.attempts and entry.reruns)
+      or #f ~= 6 and #f ~= 12 then
+      damaged(key, 'waiting is not lines of occurrences')
+    end
+    if f[7] then
+      entry.crashed = {
+        run_id = f[7], token = f[8], kind = f[9], fence = f[10], started_at = f[11], host = f[12],
+      }
+    end
+    waiting[#waiting + 1] = entry
+  end
+  return waiting
+end
+
+local function waiting_text(waiting)
+  local lines = {}
+  for i, entry in ipairs(waiting) do
+    local f = {
+      text(entry.at), entry.kind, text(entry.deadline), entry.yields and '1' or '0',
+      text(entry.attempts), text(entry.reruns),
+    }
+    local crashed = entry.crashed
+    if crashed then
+      f[7], f[8], f[9] = crashed.run_id, crashed.token, crashed.kind
+      f[10], f[11], f[12] = crashed.fence, crashed.started_at, crashed.host
+    end
+    lines[i] = table.concat(f, '\t') .. '\n'
+  end
+  return table.concat(lines)
+end
+
+local function load_terms(text)
+  local deadline, window, max_reruns, max_attempts, reruns, yields =
+    string.match(text or '', '^(%-?%d+) (%d+) (%d+) (%d+) (%d+) ([01])$')
+  return {
+    deadline = tonumber(deadline or 0), window = tonumber(window or 0),
+    max_reruns = tonumber(max_reruns or 0), max_attempts = tonumber(max_attempts or 0),
+    reruns = tonumber(reruns or 0), yields = yields == '1',
+  }
+end
+
+local function terms_text(terms)
+  return string.format('%.0f %.0f %.0f %.0f %.0f %s', terms.deadline, terms.window,
+    terms.max_reruns, terms.max_attempts, terms.reruns, terms.yields and '1' or '0')
+end
+
 local function load_job(key)
-  local kept = redis.call('HMGET', key, 'last', 'fingerprints', 'status', 'run_id', 'token',
-    'attempt', 'kind', 'fence', 'started_at', 'host', 'prev_last', 'scheduled_at')
+  local kept = on_key('HMGET', key, 'last', 'fingerprints', 'status', 'run_id', 'token',
+    'attempt', 'kind', 'fence', 'started_at', 'host', 'terms', 'scheduled_at', 'waiting', 'moved')
   if not kept[1] then
     return nil
   end
-  local job = { key = key, last = tonumber(kept[1]), fingerprints = kept[2] or '' }
+  local job = {
+    key = key, last = number_in(key, 'last', kept[1]), fingerprints = kept[2] or '',
+    waiting = load_waiting(key, kept[13]), waited = kept[13] or '', moved = kept[14] or '',
+  }
+  if job.moved ~= '' and not string.find(job.moved, '^%d+ %d+ .') then
+    damaged(key, 'moved does not name a lock')
+  end
+  if string.gsub(job.fingerprints, '%d+ [^\n]*\n', '') ~= '' then
+    damaged(key, 'fingerprints are not lines of an instant and a fingerprint')
+  end
   if kept[3] == 'open' then
+    for i = 4, 10 do
+      if not kept[i] then
+        damaged(key, 'a field of the open run is missing')
+      end
+    end
+    number_in(key, 'started_at', kept[9])
     job.open = {
-      run_id = kept[4], token = kept[5], attempt = tonumber(kept[6]), kind = kept[7],
-      fence = tonumber(kept[8]), started_at = kept[9], host = kept[10],
-      prev_last = tonumber(kept[11]), scheduled_at = tonumber(kept[12]),
+      run_id = kept[4], token = kept[5], attempt = count_in(key, 'attempt', kept[6]),
+      kind = kept[7], fence = count_in(key, 'fence', kept[8]), started_at = kept[9],
+      host = kept[10], terms = load_terms(kept[11]),
+      scheduled_at = kept[12] and kept[12] ~= '' and number_in(key, 'scheduled_at', kept[12])
+        or nil,
     }
   end
   return job
 end
 
 local function new_job(key, last)
-  return { key = key, last = last, fingerprints = '' }
+  return { key = key, last = last, fingerprints = '', waiting = {}, waited = '', moved = '' }
+end
+
+-- The key of the lock that the job uses instead of this one, or nil.
+local function moved_from(job, lock_key)
+  local to = job and string.match(job.moved, '^%d+ %d+ (.*)$')
+  return to ~= lock_key and to or nil
+end
+
+-- Whether a run under this token is among the data of a ledger, its end not on record.
+local function carries(job, token)
+  if job.open and job.open.token == token then
+    return true
+  end
+  for _, entry in ipairs(job.waiting) do
+    if entry.crashed and entry.crashed.token == token then
+      return true
+    end
+  end
+  return false
+end
+
+-- The fields of an open run in one order, as texts.
+local function open_fields(open)
+  return {
+    open.run_id, open.token, text(open.attempt), open.kind, text(open.fence), open.started_at,
+    open.host, terms_text(open.terms), open.scheduled_at and text(open.scheduled_at) or '',
+  }
 end
 
 local function save_job(job)
-  local open = job.open
-  if open then
-    redis.call('HSET', job.key, 'last', text(job.last), 'fingerprints', job.fingerprints,
-      'status', 'open', 'run_id', open.run_id, 'token', open.token, 'attempt', open.attempt,
-      'kind', open.kind, 'fence', text(open.fence), 'started_at', open.started_at,
-      'host', open.host, 'prev_last', text(open.prev_last),
-      'scheduled_at', open.scheduled_at and text(open.scheduled_at) or '')
-  else
-    redis.call('HSET', job.key, 'last', text(job.last), 'fingerprints', job.fingerprints,
-      'status', 'idle')
+  local open, waiting = job.open, waiting_text(job.waiting)
+  local call = { 'HSET', job.key, 'last', text(job.last), 'fingerprints', job.fingerprints }
+  if waiting ~= job.waited then
+    call[7], call[8] = 'waiting', waiting
   end
+  local more = { 'status', 'idle' }
+  if open then
+    more = {
+      'status', 'open', 'run_id', open.run_id, 'token', open.token, 'attempt', text(open.attempt),
+      'kind', open.kind, 'fence', text(open.fence), 'started_at', open.started_at,
+      'host', open.host, 'terms', terms_text(open.terms),
+      'scheduled_at', open.scheduled_at and text(open.scheduled_at) or '',
+    }
+  end
+  for _, word in ipairs(more) do
+    call[#call + 1] = word
+  end
+  redis.call(unpack(call))
+  keep_for(job.key, job_span(job.key))
+end
+
+-- Whether a run is to be repeated once its lease is over.
+local function may_rerun(open)
+  local terms = open.terms
+  return open.scheduled_at and terms.reruns < terms.max_reruns
+    and (terms.max_attempts == 0 or open.attempt < terms.max_attempts)
+end
+
+-- Puts an entry back: a rerun to the front, others in the order of their instants.
+local function put_back(job, entry)
+  local place = 1
+  for _, other in ipairs(job.waiting) do
+    if other.kind ~= 'rerun' and (entry.kind == 'rerun' or other.at >= entry.at) then
+      break
+    end
+    place = place + 1
+  end
+  table.insert(job.waiting, place, entry)
+end
+
+-- Removes the entries that `drop` chooses, in order, and returns them.
+local function take_waiting(job, drop)
+  local kept, dropped = {}, {}
+  for _, entry in ipairs(job.waiting) do
+    local list = drop(entry) and dropped or kept
+    list[#list + 1] = entry
+  end
+  job.waiting = kept
+  return dropped
 end
 
 -- When a schedule was first seen, or nil.

@@ -22,13 +22,13 @@ end
 
 -- kind: 'absent', 'value' (then value), 'other' (a key of another type: held all the same).
 local function load_lock(key, state, exclusive)
-  local kept = redis.call('HMGET', state, 'fence', 'token', 'lease_end', 'run_id', 'finished')
+  local kept = on_key('HMGET', state, 'fence', 'token', 'lease_end', 'run_id', 'finished')
   local lock = {
     key = key, state = state, exclusive = exclusive, kind = 'absent',
-    fence = tonumber(kept[1] or 0), token = kept[2] or '', lease_end = tonumber(kept[3] or 0),
+    fence = count_in(state, 'fence', kept[1], 0), token = kept[2] or '',
+    lease_end = count_in(state, 'lease_end', kept[3], 0),
     run_id = kept[4] or '', finished = kept[5] or '',
   }
-  lock.fence_before = lock.fence
   if exclusive then
     local value = redis.pcall('GET', key)
     if type(value) == 'table' then
@@ -43,16 +43,24 @@ local function load_lock(key, state, exclusive)
   return lock
 end
 
--- The end of the state itself is moved when it was not within this hour: the fence tells.
-local function save_lock(lock)
-  redis.call('HSET', lock.state, 'fence', text(lock.fence), 'token', lock.token,
-    'lease_end', text(lock.lease_end), 'run_id', lock.run_id)
-  if lock.remembered then
-    redis.call('HSET', lock.state, 'finished', lock.finished)
+-- Writes the state. `has_job` and `ttl`: see state_span.
+local function save_lock(lock, has_job, ttl)
+  local state, left = lock.state, nil
+  if lock.token ~= '' then
+    redis.call('HSET', state, 'token', lock.token, 'lease_end', text(lock.lease_end),
+      'run_id', lock.run_id)
+  elseif has_job then
+    redis.call('HDEL', state, 'token', 'lease_end', 'run_id')
+  else
+    -- Written anew: a hash that once held a token keeps the larger form that this needs.
+    left = redis.call('PTTL', state)
+    redis.call('DEL', state)
   end
-  if lock.fence - lock.fence_before > 3600 * 1000000 or lock.fence == 0 then
-    redis.call('PEXPIRE', lock.state, STATE_TTL)
+  redis.call('HSET', state, 'fence', text(lock.fence))
+  if lock.remembered or left and lock.finished ~= '' then
+    redis.call('HSET', state, 'finished', lock.finished)
   end
+  keep_for(state, math.max(left or 0, state_span(state, has_job, ttl)))
 end
 
 -- Milliseconds the key will last, or -1 without TTL.
@@ -108,7 +116,7 @@ local function standing(lock, token)
     return 'other', OTHER_TYPE, key_remaining(lock)
   elseif lock.token == token then
     return lock.exclusive and 'free' or 'ours'
-  elseif lock.token ~= '' and lock.lease_end > now then
+  elseif lock.exclusive and lock.token ~= '' and lock.lease_end > now then
     return 'other', holder(lock.token), lock.lease_end - now
   end
   return 'free'

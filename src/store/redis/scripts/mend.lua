@@ -5,8 +5,8 @@
 --       record, oldest first: its entry, how many names and values, these
 -- Reply 1 done | 0 something was written meanwhile, and nothing changed
 
-local newest = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
-if redis.call('HGET', KEYS[1], 'lacks') ~= ARGV[1] or (newest and newest[1] or '') ~= ARGV[2] then
+local newest = on_key('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
+if on_key('HGET', KEYS[1], 'lacks') ~= ARGV[1] or (newest and newest[1] or '') ~= ARGV[2] then
   return 0
 end
 if ARGV[3] == '1' then
@@ -17,6 +17,7 @@ if ARGV[3] == '1' then
     redis.call('XADD', KEYS[2], ARGV[at], unpack(ARGV, at + 2, last))
     at = last + 1
   end
+  keep_for(KEYS[2], job_span(KEYS[2]))
 end
 redis.call('HDEL', KEYS[1], 'lacks')
 return 1

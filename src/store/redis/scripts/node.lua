@@ -2,30 +2,36 @@
 --
 -- Its marker (hash): server (run id of the process), replid (its replication id), lost_at (ms, ''
 -- when nothing ever was lost), until (ms: before it no lock of this node counts as free), longest
--- (the longest TTL, ms).
+-- (the longest TTLs of the job lists, as base.lua keeps them).
 -- Each lock and each job carries the lost_at under which it was last written (`epoch`): one that
 -- was not written since the loss says nothing about what came before it.
 
-local function recollect(key, longest, ttl)
+-- `listed` is the longest TTL of the caller's list, `elsewhere` the longest that other nodes told
+-- it; a node that lost its data waits for the latter too, but does not keep it.
+local function recollect(key, listed, elsewhere, ttl)
   local kept = redis.call('HMGET', key, 'server', 'lost_at', 'until', 'longest', 'replid')
-  local server = this_server()
-  local same = is_same(server, kept[1], kept[5])
-  local lost_at, lasts, known = kept[2] or '', tonumber(kept[3] or 0), tonumber(kept[4] or 0)
-  longest = math.max(longest, known)
-  if not same then
-    lost_at, lasts = text(now), now + longest
-  elseif longest > known and lasts > now then
-    lasts = tonumber(lost_at) + longest
-  end
-  if not same or longest > known then
+  local server, before = this_server(), listed_ttls(kept[4])
+  local lost_at, known = kept[2] or '', tonumber(kept[3] or 0)
+  local lasts, asked = known, math.max(listed, elsewhere)
+  local left, ttls = note_ttl(before, listed)
+  if not is_same(server, kept[1], kept[5]) then
+    lost_at = text(now)
+    lasts = math.max(known, now + math.max(asked, longest_of(before)))
     redis.call('HSET', key, 'server', server.run_id, 'replid', server.replid, 'lost_at', lost_at,
-      'until', text(lasts), 'longest', text(longest))
+      'until', text(lasts), 'longest', ttls)
+  else
+    if lost_at ~= '' and known > now then
+      lasts = math.max(known, tonumber(lost_at) + asked)
+    end
+    if lasts ~= known or ttls ~= (kept[4] or '') then
+      redis.call('HSET', key, 'until', text(lasts), 'longest', ttls)
+    end
   end
-  local left = 0
+  local wait = 0
   if lost_at ~= '' then
-    left = math.max(0, lasts - now, tonumber(lost_at) + ttl - now)
+    wait = math.max(0, lasts - now, tonumber(lost_at) + ttl - now)
   end
-  return { server = server.run_id, lost_at = lost_at, left = left, longest = longest }
+  return { server = server.run_id, lost_at = lost_at, left = wait, longest = longest_of(left) }
 end
 
 -- Whether a token stands in a list of those that ended (lines: a letter, then what no other token

@@ -3,7 +3,7 @@
 -- KEYS  1 store marker, then per lease: lock, its state, job, its history (twice the state for a
 --       bare lock)
 -- ARGV  per lease: exclusive (1/0), token, TTL in ms, fence, run id, of the job's run: kind or ''
---       for a bare lock, scheduled_at or '', attempt, started_at
+--       for a bare lock, scheduled_at or '', attempt, started_at, terms
 -- Reply per lease: R renewed | T taken by another | A absent
 
 local past = notice(KEYS[1], 0)
@@ -40,22 +40,23 @@ local function reopen(job_key, lock, token, run)
     if open.token == token or open.fence >= run.fence then
       return
     end
-    if open.fence > 0 then
-      record = record_of_open(open, 'unknown', 'the store lost data: nobody knows how it ended')
-    end
+    record = record_of_open(open, 'unknown', 'the store lost data: nobody knows how it ended')
     if not ending(lock, open.token) then
       remember(lock, open.token, 'I')
     end
   end
-  run.prev_last = job.last
+  take_waiting(job, function(entry)
+    return entry.at == at
+  end)
   job.last, job.open = math.max(job.last, at or job.last), run
   save_job(job)
   return record
 end
 
 local replies = {}
-for i = 0, #ARGV / 9 - 1 do
-  local keys, args = { unpack(KEYS, 4 * i + 2, 4 * i + 5) }, { unpack(ARGV, 9 * i + 1, 9 * i + 9) }
+for i = 0, #ARGV / 10 - 1 do
+  local keys = { unpack(KEYS, 4 * i + 2, 4 * i + 5) }
+  local args = { unpack(ARGV, 10 * i + 1, 10 * i + 10) }
   local token, ttl, fence = args[2], tonumber(args[3]), tonumber(args[4])
   local lock = load_lock(keys[1], keys[2], args[1] == '1')
   local reply, record = known(lock, token), nil
@@ -65,13 +66,13 @@ for i = 0, #ARGV / 9 - 1 do
       record = reopen(keys[3], lock, token, {
         run_id = args[5], token = token, attempt = tonumber(args[8]), kind = args[6],
         fence = fence, started_at = args[9], host = holder(token),
-        scheduled_at = tonumber(args[7]),
+        scheduled_at = tonumber(args[7]), terms = load_terms(args[10]),
       })
     end
   end
   if reply == 'R' then
     take(lock, token, ttl)
-    save_lock(lock)
+    save_lock(lock, args[6] ~= '', ttl)
     if record then
       append(keys[4], nil, record)
     end

@@ -3,8 +3,9 @@
 --
 -- KEYS  1 store marker, then per job: lock, its state, job
 -- ARGV  per job: exclusive (1/0), fingerprint, TTL in ms
--- Reply per job: decided_until, now, how long claims wait yet in ms, then of the open run:
---       scheduled_at or '', run id, host, attempt, started_at, remaining in ms
+-- Reply per job: decided_until, now, how long claims wait yet in ms, the head of the waiting list
+--       (scheduled_at or '', kind or 'moved', deadline), then of the open run: scheduled_at or '', run id,
+--       host, attempt, started_at, remaining in ms
 
 local longest = 0
 for i = 3, #ARGV, 3 do
@@ -21,17 +22,23 @@ for i = 1, #ARGV / 3 do
   local job = load_job(key)
   local forgotten = not job and wait > 0
   job = job or new_job(key, beginning)
-  if not forgotten and not first_seen(job, fingerprint) then
+  local moved = moved_from(job, KEYS[3 * i - 1])
+  if not forgotten and not moved and not first_seen(job, fingerprint) then
     note(job, fingerprint, beginning)
     redis.call('HSET', key, 'last', text(job.last), 'fingerprints', job.fingerprints)
+    keep_for(key, job_span(key))
   end
-  local reply = { base(job, fingerprint), now, wait }
+  local head = job.waiting[1] or {}
+  local reply = { base(job, fingerprint), now, wait, head.at or '', head.kind or '',
+    head.deadline or 0 }
   local open = job.open
-  if open then
+  if moved then
+    reply[4], reply[5] = '', 'moved'
+  elseif open then
     local lock = load_lock(KEYS[3 * i - 1], KEYS[3 * i], ARGV[3 * i - 2] == '1')
-    reply[4], reply[5], reply[6] = open.scheduled_at or '', open.run_id, open.host
-    reply[7], reply[8] = open.attempt, tonumber(open.started_at)
-    reply[9] = lease_remaining(lock, open.token)
+    reply[7], reply[8], reply[9] = open.scheduled_at or '', open.run_id, open.host
+    reply[10], reply[11] = open.attempt, tonumber(open.started_at)
+    reply[12] = lease_remaining(lock, open.token)
   end
   replies[i] = reply
 end

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 lock, 2 its state, 3 job, 4 its history, 5 store marker
 -- ARGV  1 exclusive (1/0), 2 run id, 3 records kept
--- Reply 1 done | 0 there is no such run, or its lease lasts
+-- Reply 1 done | 0 there is no such run, its lease lasts, it waits to be run again, or moved
 
 -- Its holder may be about to say that it lives.
 if recovering(notice(KEYS[5], 0), 0) > 0 then
@@ -10,17 +10,24 @@ if recovering(notice(KEYS[5], 0), 0) > 0 then
 end
 local lock = load_lock(KEYS[1], KEYS[2], ARGV[1] == '1')
 local job = load_job(KEYS[3])
+if moved_from(job, KEYS[1]) then
+  return 0
+end
+if job and await_rerun(job, lock) then
+  save_job(job)
+  save_lock(lock, true, 0)
+  return 0
+end
 local open = job and job.open
 if not open or open.run_id ~= ARGV[2] or lease_remaining(lock, open.token) > 0 then
   return 0
 end
+check_history(KEYS[4])
 local record = interrupt(job, lock)
 if lock.token == open.token then
   forget_holder(lock)
 end
 save_job(job)
-save_lock(lock)
-if record then
-  append(KEYS[4], ARGV[3], record)
-end
+save_lock(lock, true, 0)
+append(KEYS[4], ARGV[3], record)
 return 1

@@ -5,20 +5,20 @@
 -- ARGV  1 longest TTL known in ms
 -- Reply 'new' (never used, or declared new by nobody) | 'known'; lost_at or ''; how long its locks do
 --       not count as free yet in ms; the longest TTL it knows in ms; per job a letter: K known | N nothing there, and nothing lost
---       | F there, from before the loss | A absent, maybe lost
+--       | F there, from before the loss | A absent, maybe lost; its clock in microseconds
 
 local kept = redis.call('HMGET', KEYS[1], 'server', 'lost_at', 'until', 'longest', 'replid')
 local lost_at, left = kept[2] or '', 0
 if not is_same(this_server(), kept[1], kept[5]) then
-  lost_at, left = text(now), math.max(tonumber(ARGV[1]), tonumber(kept[4] or 0))
+  lost_at, left = text(now), math.max(tonumber(ARGV[1]), longest_of(listed_ttls(kept[4])))
 elseif lost_at ~= '' then
   left = math.max(0, tonumber(kept[3] or 0) - now, tonumber(lost_at) + tonumber(ARGV[1]) - now)
 end
 
 local letters = {}
 for i = 1, (#KEYS - 1) / 2 do
-  local lock = redis.call('HGET', KEYS[2 * i], 'epoch')
-  local job = redis.call('HMGET', KEYS[2 * i + 1], 'last', 'epoch')
+  local lock = on_key('HGET', KEYS[2 * i], 'epoch')
+  local job = on_key('HMGET', KEYS[2 * i + 1], 'ledger', 'epoch')
   local sound = lost_at == '' or job[2] == lost_at and (not lock or lock == lost_at)
   if job[1] then
     letters[i] = sound and 'K' or 'F'
@@ -27,4 +27,4 @@ for i = 1, (#KEYS - 1) / 2 do
   end
 end
 return { kept[1] and 'known' or 'new', lost_at, text(left),
-  kept[4] or '0', table.concat(letters) }
+  text(longest_of((note_ttl(listed_ttls(kept[4]), 0)))), table.concat(letters), text(micros) }

@@ -4,7 +4,7 @@
 -- ARGV  1 exclusive (1/0), 2 number and 3 id of the proposal, 4 token, 5 channel of releases
 -- Reply 1 withdrawn | 0 nothing of it is here
 
-local state = redis.call('HMGET', KEYS[2], 'ballot', 'ballot_id', 'token')
+local state = on_key('HMGET', KEYS[2], 'ballot', 'ballot_id', 'token')
 if state[1] ~= ARGV[2] or state[2] ~= ARGV[3] or state[3] ~= ARGV[4] then
   return 0
 end

@@ -1,6 +1,6 @@
 //! What the hosts of the box do: claims, renewals, runs, verdicts.
 
-use super::super::super::event::{Action, ClaimId, ClaimSpec, Event};
+use super::super::super::event::{Action, ClaimId, ClaimSpec, DropSpec, Event};
 use super::{Fleet, JOB, Run, Started, Step, TTL, fingerprint, name};
 use crate::names::{RunId, Token};
 use crate::store::protocol;
@@ -50,7 +50,8 @@ impl Fleet {
             Action::Settle { run_id, .. } => self.soon(host, Step::Settle(run_id)),
             Action::Register { .. } => self.soon(host, Step::Register),
             Action::Look { .. } => self.soon(host, Step::Look),
-            Action::StartAlone { .. } | Action::RecordSkips { .. } => {
+            Action::Drops(spec) => self.drops(host, spec),
+            Action::StartAlone { .. } => {
                 panic!("this fleet always waits for its store")
             }
             Action::Say { .. } => {}
@@ -75,9 +76,31 @@ impl Fleet {
                     prev: spec.prev,
                     fingerprint: fingerprint(),
                     gap: spec.gap,
-                    max_reruns: spec.max_reruns,
+                    late: spec.late,
+                    max_reruns: spec.terms.max_reruns,
+                    max_attempts: spec.terms.max_attempts,
+                    rerun_window: spec.terms.rerun_window,
                 },
                 overlap: spec.overlap,
+                keep: 100,
+            },
+        });
+        self.hosts[host].tokens.insert(spec.claim, (token, run_id));
+        self.send_claim(host, spec.claim, claim, 1);
+    }
+
+    fn drops(&mut self, host: usize, spec: DropSpec) {
+        let run_id = RunId::new();
+        let token = Token::new(&self.hosts[host].name, &run_id);
+        let claim = Box::new(Claim {
+            lock: self.lock.clone(),
+            token: token.clone(),
+            run_id: run_id.clone(),
+            ttl: TTL,
+            what: What::Drops {
+                job: name(),
+                fingerprint: fingerprint(),
+                answer: spec.answer,
                 keep: 100,
             },
         });

@@ -1,0 +1,136 @@
+//! Refuses a text whose lists and mappings are nested so deeply that reading it takes minutes.
+//!
+//! The YAML scanner looks at every open `[` and `{` with each token, so its time grows with the
+//! square of their number: 200,000 of them take a minute, before the reader's own limit (128
+//! levels) is looked at. This look takes one pass. It knows enough of YAML to leave alone what
+//! stands in quotes, comments and plain texts; what it mistakes in a block text counts only if a
+//! thousand brackets more are opened than closed.
+
+use super::problem::Problem;
+use super::source::{Source, Span};
+
+/// The scanner is fast up to here, and the reader refuses far less.
+const DEEPEST: usize = 1_000;
+
+/// Where the text is nested too deeply, as the reader would put it.
+pub(super) fn check(source: &Source, file: usize) -> Result<(), Problem> {
+    let mut open = Open::default();
+    for (index, line) in source.text.lines().enumerate() {
+        if let Some(at) = open.line(line) {
+            let span = Span {
+                file,
+                line: index + 1,
+                column: line[..at].chars().count() + 1,
+                width: 1,
+            };
+            let text = "not valid YAML: nested too deeply";
+            return Err(Problem::new(span, text).help("a `[` or `{` is not closed"));
+        }
+    }
+    Ok(())
+}
+
+/// What is open at the end of a line.
+#[derive(Debug, Default)]
+struct Open {
+    depth: usize,
+    quote: Option<char>,
+}
+
+impl Open {
+    /// Reads a line; returns the byte where it is too deep.
+    fn line(&mut self, line: &str) -> Option<usize> {
+        let mut at = 0;
+        if self.depth == 0 {
+            self.quote = None;
+            at = value_of(line);
+            if !line[at..].starts_with(['[', '{']) {
+                return None;
+            }
+        }
+        let mut before = ' ';
+        let mut chars = line[at..].char_indices();
+        while let Some((offset, c)) = chars.next() {
+            match (self.quote, c) {
+                (Some('"'), '\\') => drop(chars.next()),
+                (Some(quote), c) if c == quote => self.quote = None,
+                (None, '#') if before.is_whitespace() => return None,
+                (None, '"' | '\'') if !before.is_alphanumeric() => self.quote = Some(c),
+                (None, '[' | '{') => {
+                    self.depth += 1;
+                    if self.depth > DEEPEST {
+                        return Some(at + offset);
+                    }
+                }
+                (None, ']' | '}') => self.depth = self.depth.saturating_sub(1),
+                _ => {}
+            }
+            before = c;
+        }
+        None
+    }
+}
+
+/// Where the value of a line begins: behind its indentation, its dashes and its key.
+fn value_of(line: &str) -> usize {
+    let mut at = 0;
+    loop {
+        let rest = &line[at..];
+        let trimmed = rest.trim_start();
+        at += rest.len() - trimmed.len();
+        match trimmed.strip_prefix(['-', '?']) {
+            Some(after) if after.starts_with(char::is_whitespace) => at += 1,
+            _ => break,
+        }
+    }
+    let rest = &line[at..];
+    if rest.starts_with(['[', '{']) {
+        return at;
+    }
+    let after_key = rest.find(": ").map_or(at, |colon| at + colon + 2);
+    let value = &line[after_key..];
+    after_key + (value.len() - value.trim_start().len())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn is_refused(text: &str) -> bool {
+        check(&Source::new(Path::new("jobs.yaml"), text.to_owned()), 0).is_err()
+    }
+
+    #[test]
+    fn what_is_nested_is_refused_wherever_it_stands() {
+        for (open, before) in [
+            ("[", ""),
+            ("[", "- - "),
+            ("{a: ", "x-a: "),
+            ("[{", "jobs: "),
+            ("[\n", "jobs:\n  "),
+            ("[ 'x', \"]\\\"\", ", "a: "),
+        ] {
+            let text = |count| format!("{before}{}", open.repeat(count));
+            assert!(is_refused(&text(DEEPEST + 1)), "{before}{open}");
+            assert!(!is_refused(&text(10)), "{before}{open}");
+        }
+    }
+
+    #[test]
+    fn brackets_of_other_texts_do_not_count() {
+        for line in [
+            "command: echo [\n",
+            "command: \"[[[\"\n",
+            "command: '{{{'\n",
+            "command: [a, \"[\", '{', it's] # [[[\n",
+            "command: [a, b] # [[[\n",
+            "# [ { [\n",
+            "  [ -d /x ] && { echo; }\n",
+            "- x [ {\n",
+        ] {
+            assert!(!is_refused(&line.repeat(3 * DEEPEST)), "{line}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What a lane does about the job's waiting list, which is in the ledger: it claims the head when
+//! the lock may be free, and when the head's deadline has passed, so that its verdict is recorded.
+
+use std::time::Duration;
+
+use super::event::{Action, ClaimId, Said};
+use super::lane::{Lane, Wait};
+use super::occ::{Aim, Occ, Origin};
+use super::shared::{Mode, Shared, TimerKind};
+use crate::store::{Head, Kind, Late, Overlap};
+use crate::time::Timestamp;
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// A release is awaited for at least this long, so that a claim which the store refuses again and
+/// again cannot become a busy loop.
+const SHORTEST_WAIT: Duration = Duration::from_millis(20);
+
+/// The reply to a claim that did not get the lock.
+pub(super) struct Waits {
+    pub(super) head: Head,
+    pub(super) entered: bool,
+    pub(super) by: Option<String>,
+    pub(super) remaining: Option<Duration>,
+}
+
+impl Lane {
+    /// The claim found the lock held, or another occurrence before it.
+    pub(super) fn waits(&mut self, shared: &mut Shared, mut occ: Occ, waits: &Waits) {
+        if occ.origin == Origin::Watch {
+            self.unwatch(shared);
+        }
+        if let Some(by) = &waits.by
+            && occ.origin == Origin::Lane
+        {
+            if waits.remaining.is_none() {
+                self.say(shared, occ.at, Said::NoEnd(by.clone()));
+            }
+            self.say(shared, occ.at, Said::Waiting(by.clone()));
+        }
+        if occ.origin == Origin::Lane {
+            self.look(shared);
+            self.blind = false;
+        }
+        let free = waits.by.is_none();
+        self.await_head(shared, waits.head, waits.remaining.filter(|_| !free), free);
+        if waits.entered || occ.origin != Origin::Lane {
+            self.notes.forget_before(occ.at);
+        } else {
+            // What it was to drop is dropped now.
+            occ.gap = None;
+            occ.blocked = true;
+            self.pending.push_front(occ);
+        }
+        self.advance(shared);
+    }
+
+    /// Waits for the lock on behalf of the head of the waiting list.
+    fn await_head(
+        &mut self,
+        shared: &mut Shared,
+        head: Head,
+        remaining: Option<Duration>,
+        is_free: bool,
+    ) {
+        if shared.mode == Mode::Draining {
+            return;
+        }
+        let claim = shared.new_claim();
+        let late = head
+            .deadline
+            .plus(MILLISECOND)
+            .max(shared.now.utc.plus(SHORTEST_WAIT));
+        shared.arm_utc(late, self.job, TimerKind::HeadLate(claim));
+        self.wait = Some(Wait {
+            head,
+            claim,
+            ready: is_free,
+        });
+        // Our own run has the lock: its end says when to claim.
+        if is_free || self.running > 0 || self.closing > 0 {
+            return;
+        }
+        let limit = remaining
+            .map_or(self.policy.poll, |left| left + Duration::from_millis(5))
+            .min(self.policy.poll)
+            .max(SHORTEST_WAIT);
+        shared.act(Action::AwaitRelease {
+            job: self.job,
+            claim,
+            limit,
+        });
+    }
+
+    /// An occurrence of ours goes back into the list, and is claimed again once the store has it.
+    pub(super) fn await_returned(&mut self, shared: &mut Shared, at: Timestamp, kind: Kind) {
+        let head = Head {
+            scheduled_at: at,
+            kind,
+            deadline: match kind {
+                Kind::CatchUp | Kind::Rerun => self.policy.window_end(at),
+                Kind::Schedule | Kind::Queue | Kind::Manual => self.policy.deadline(at),
+            },
+        };
+        self.await_head(shared, head, None, false);
+    }
+
+    /// What a read of the ledger says of the waiting list.
+    pub(super) fn heard_of_head(&mut self, shared: &mut Shared, head: Option<Head>) {
+        match head {
+            Some(head) if self.running > 0 || self.closing > 0 => {
+                self.await_head(shared, head, None, false);
+            }
+            Some(head) => self.await_head(shared, head, None, true),
+            // The read may be older than what a claim has entered since.
+            None => {}
+        }
+    }
+
+    /// The lock may be free.
+    pub(super) fn woken(&mut self, shared: &mut Shared, woken: ClaimId) {
+        if let Some(wait) = self.wait.as_mut().filter(|wait| wait.claim == woken) {
+            wait.ready = true;
+            self.advance(shared);
+        }
+    }
+
+    /// The head's deadline has passed.
+    pub(super) fn head_due(&mut self, shared: &mut Shared, id: ClaimId) {
+        self.woken(shared, id);
+    }
+
+    /// The head of the waiting list, if it is to be claimed now.
+    pub(super) fn ready_head(&mut self, now: Timestamp) -> Option<Occ> {
+        let wait = self.wait.as_mut().filter(|wait| wait.ready)?;
+        wait.ready = false;
+        let head = wait.head;
+        Some(Occ {
+            at: head.scheduled_at,
+            kind: head.kind,
+            deadline: head.deadline,
+            overlap: Overlap::Wait,
+            late: Late::Leave,
+            aim: if head.deadline < now {
+                Aim::Verdict
+            } else {
+                Aim::Run
+            },
+            gap: None,
+            origin: Origin::Head,
+            blocked: false,
+            hole: false,
+        })
+    }
+
+    /// The head was decided, here or elsewhere: the ledger knows who comes next.
+    pub(super) fn head_decided(&mut self, shared: &mut Shared) {
+        self.wait = None;
+        for occ in &mut self.pending {
+            occ.blocked = false;
+        }
+        if shared.mode != Mode::Draining {
+            shared.act(Action::Look { job: self.job });
+        }
+    }
+
+    /// The kind under which a granted run is recorded.
+    pub(super) fn kind_of(occ: &Occ, attempt: u32) -> Kind {
+        match occ.origin {
+            Origin::Lane if attempt > 1 => Kind::Rerun,
+            Origin::Watch => Kind::Rerun,
+            Origin::Lane | Origin::Head => occ.kind,
+        }
+    }
+}

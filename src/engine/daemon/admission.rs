@@ -1,0 +1,357 @@
+//! Which jobs this host may claim: those of which no live host uses another lock.
+//!
+//! While a rolling restart changes a job's lock, the hosts with the new list hold the job back
+//! until the last host with the old one has ended. Then one of them moves the ledger to the new
+//! lock ([`crate::store::relocate`]), and all of them go on. Both sides say so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::Daemon;
+use super::registry::Newcomer;
+use super::tasks::Link;
+use crate::engine::core::JobIx;
+use crate::engine::message::Message;
+use crate::names::{HostName, JobName};
+use crate::store::relocate::{Destination, Relocated, Relocation, relocate};
+use crate::store::{
+    Admission, Beginning, Entry, HeldJob, HostReport, Listing, Lock, LockId, Standing, StoreError,
+};
+use crate::time::Timestamp;
+
+/// Why a job is held back.
+#[derive(Debug, Clone)]
+pub(crate) struct HeldBack {
+    /// The lock of this host's list.
+    lock: LockId,
+    why: Why,
+}
+
+#[derive(Debug, Clone)]
+enum Why {
+    /// These hosts live and use other locks.
+    Hosts(Vec<(HostName, LockId)>),
+    /// A run under another lock goes on.
+    Run { lock: Lock, by: String },
+    /// The store may have lost data.
+    Recovering(Duration),
+    /// The ledgers cannot be read or moved now.
+    Store(String),
+}
+
+impl HeldBack {
+    /// What the job waits for, in plain words.
+    fn reason(&self) -> String {
+        match &self.why {
+            Why::Hosts(users) => {
+                let users: Vec<_> = users
+                    .iter()
+                    .map(|(host, lock)| format!("{host} still uses {}", lock.shown()))
+                    .collect();
+                users.join(", ")
+            }
+            Why::Run { lock, by } => {
+                format!("a run on {by} still holds the lock {}", lock.name)
+            }
+            Why::Recovering(left) => format!(
+                "the store may have lost data: the ledger moves in {:.0} s at the earliest",
+                left.as_secs_f64().ceil()
+            ),
+            Why::Store(error) => format!("its ledger cannot be moved now: {error}"),
+        }
+    }
+
+    fn held_job(&self, job: &JobName) -> HeldJob {
+        let by = match &self.why {
+            Why::Hosts(users) => users.iter().map(|(host, _)| host.to_string()).collect(),
+            _ => Vec::new(),
+        };
+        HeldJob {
+            job: job.to_string(),
+            lock: self.lock.shown(),
+            by,
+            reason: self.reason(),
+        }
+    }
+
+    fn of(lock: &LockId, relocated: Relocated) -> Option<Self> {
+        let why = match relocated {
+            Relocated::Home { .. } => return None,
+            Relocated::Leased { lock, by, .. } => Why::Run { lock, by },
+            Relocated::Recovering { remaining } => Why::Recovering(remaining),
+            Relocated::Contended => Why::Store("other hosts are moving it too".to_owned()),
+        };
+        Some(Self {
+            lock: lock.clone(),
+            why,
+        })
+    }
+}
+
+/// Another host that holds a job back because this one uses another lock.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Neighbour {
+    host: String,
+    job: String,
+    lock: String,
+}
+
+impl Neighbour {
+    /// Those that wait for `host`.
+    pub(super) fn of(host: &HostName, hosts: &[HostReport]) -> Vec<Self> {
+        let waits = |held: &&HeldJob| held.by.iter().any(|by| *by == host.as_str());
+        let of_one = |report: &HostReport| {
+            let held = report.info.held_back.iter().filter(waits);
+            let neighbour = |held: &HeldJob| Self {
+                host: report.info.host.to_string(),
+                job: held.job.clone(),
+                lock: held.lock.clone(),
+            };
+            held.map(neighbour).collect::<Vec<_>>()
+        };
+        hosts.iter().flat_map(of_one).collect()
+    }
+}
+
+/// The jobs that this host holds back.
+#[derive(Debug, Default)]
+pub(super) struct HeldJobs {
+    held: BTreeMap<JobIx, Held>,
+    /// What people were told of other hosts.
+    neighbours: BTreeSet<Neighbour>,
+}
+
+#[derive(Debug)]
+struct Held {
+    job: HeldJob,
+    /// It is being asked whether the job may be entered now.
+    asked: bool,
+}
+
+impl HeldJobs {
+    pub(super) fn count(&self) -> usize {
+        self.held.len()
+    }
+
+    pub(super) fn held_jobs(&self) -> Vec<HeldJob> {
+        self.held.values().map(|held| held.job.clone()).collect()
+    }
+}
+
+impl Daemon {
+    /// These jobs may not be entered yet: asks again every second.
+    pub(super) fn hold_back(&mut self, jobs: Vec<(JobIx, HeldBack)>) {
+        let mut is_new = false;
+        for (place, held) in jobs {
+            let Some(job) = self.job(place).map(|job| job.name.clone()) else {
+                continue;
+            };
+            let now = Held {
+                job: held.held_job(&job),
+                asked: false,
+            };
+            let reason = now.job.reason.clone();
+            let known = self.admission.held.insert(place, now);
+            if known.is_some_and(|known| {
+                known.job.reason == reason || matches!(held.why, Why::Recovering(_))
+            }) {
+                continue;
+            }
+            is_new = true;
+            tracing::warn!(
+                %job,
+                host = %self.host,
+                "this host's list uses {} for this job, but {reason}; until then this host \
+                 claims no occurrences of the job. To resolve this, start all hosts with the same \
+                 list",
+                held.lock.shown()
+            );
+        }
+        if is_new {
+            self.be_ready();
+            self.announce();
+            self.status();
+        }
+    }
+
+    /// Asks again for the jobs that are held back.
+    pub(super) fn look_at_admission(&mut self) {
+        if !self.health.is_up() || self.shutdown.is_some() {
+            return;
+        }
+        for (job, held) in &mut self.admission.held {
+            if !std::mem::replace(&mut held.asked, true) {
+                self.to_register.push(*job);
+            }
+        }
+        self.flush_registrations();
+    }
+
+    /// The job is registered under the lock of this host's list.
+    pub(super) fn admitted(&mut self, place: JobIx) {
+        let Some(held) = self.admission.held.remove(&place) else {
+            return;
+        };
+        tracing::info!(
+            job = held.job.job,
+            host = %self.host,
+            "no host uses a different lock any more; this host now runs the job under {}",
+            held.job.lock
+        );
+        self.announce();
+        self.status();
+    }
+
+    /// Reports, once, which hosts hold jobs back on account of this one.
+    pub(super) fn neighbours(&mut self, neighbours: Vec<Neighbour>) {
+        for neighbour in &neighbours {
+            if self.admission.neighbours.contains(neighbour) {
+                continue;
+            }
+            let Neighbour { host, job, lock } = neighbour;
+            tracing::warn!(
+                job,
+                host = %self.host,
+                "host {host} holds this job back: its list uses {lock}, and this host uses a \
+                 different lock. This host continues to run the job; restart it with the new list"
+            );
+        }
+        self.admission.neighbours = neighbours.into_iter().collect();
+    }
+}
+
+impl Link {
+    /// Enters jobs into the registry, moves their ledgers if their lock has changed, and begins
+    /// those that are new. Returns the jobs that are held back.
+    pub(super) async fn enter(
+        &self,
+        host: &HostName,
+        jobs: Vec<(JobIx, Newcomer)>,
+    ) -> Result<Vec<(JobIx, HeldBack)>, StoreError> {
+        if jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let names = jobs.iter().map(|(_, job)| job.beginning.job.clone());
+        let listings = self.store.listings(&names.collect::<Vec<_>>()).await?;
+        let now = self.store.now().await?;
+        let live = self.users(host, &jobs, &listings).await?;
+        let (mut held, mut entries, mut admitted) = (Vec::new(), Vec::new(), Vec::new());
+        for ((ix, job), listing) in jobs.into_iter().zip(listings) {
+            let name = job.beginning.job.clone();
+            let mut entry = listing.enter(host, job.lock.clone(), now);
+            let admission = listing.admits(host, &job.lock, |host| live.contains(host));
+            let others = match admission {
+                Admission::Enter(others) => Some(others),
+                Admission::Hold(users) => {
+                    entry.standing = Standing::Waits;
+                    let (lock, why) = (job.lock.clone(), Why::Hosts(users));
+                    held.push((ix, HeldBack { lock, why }));
+                    None
+                }
+            };
+            if !is_written(&listing, host, &entry) {
+                entries.push((name, entry.clone()));
+            }
+            admitted.extend(others.map(|others| (ix, job, entry, others)));
+        }
+        if !entries.is_empty() {
+            self.store.enlist(host, &entries).await?;
+        }
+        let mut entered = Vec::with_capacity(admitted.len());
+        let mut beginnings = Vec::with_capacity(admitted.len());
+        let mut kept = Vec::with_capacity(admitted.len());
+        for (ix, job, entry, others) in admitted {
+            if let Some(why) = self.move_here(host, &job, (&entry, now), others).await? {
+                held.push((ix, why));
+                continue;
+            }
+            kept.push(job.keeping);
+            beginnings.push(Beginning {
+                counts: entry.counts(),
+                ..job.beginning
+            });
+            entered.push((ix, entry));
+        }
+        // One that could not begin, because the store recovers, begins with its first claim.
+        self.store.begin(&beginnings).await?;
+        self.store.keep(&kept).await?;
+        self.tell(Message::Entered(entered));
+        Ok(held)
+    }
+
+    /// The hosts that live and do not drain; not asked for while all listings agree.
+    async fn users(
+        &self,
+        host: &HostName,
+        jobs: &[(JobIx, Newcomer)],
+        listings: &[Listing],
+    ) -> Result<BTreeSet<HostName>, StoreError> {
+        let mut all = jobs.iter().zip(listings);
+        let agree = all.all(|((_, job), listing)| {
+            let admission = listing.admits(host, &job.lock, |_| true);
+            matches!(admission, Admission::Enter(_))
+        });
+        if agree {
+            return Ok(BTreeSet::new());
+        }
+        let hosts = self.store.hosts().await?;
+        let live = hosts.into_iter().filter(|report| !report.info.draining);
+        Ok(live.map(|report| report.info.host).collect())
+    }
+
+    /// Moves the ledger of one job to the lock of this host's list. Whatever hinders that concerns
+    /// this job alone.
+    async fn move_here(
+        &self,
+        host: &HostName,
+        job: &Newcomer,
+        (entry, now): (&Entry, Timestamp),
+        others: Vec<Lock>,
+    ) -> Result<Option<HeldBack>, StoreError> {
+        if others.is_empty() {
+            return Ok(None);
+        }
+        let destination = Destination {
+            job: &job.beginning.job,
+            lock: &job.lock,
+            host,
+            ttl: job.beginning.ttl,
+            now,
+            counts_from: entry.counts().at,
+        };
+        let relocation = Relocation::new(&destination, others);
+        match relocate(&*self.store, relocation).await {
+            Ok(Relocated::Home { from }) => {
+                for lock in from {
+                    tracing::warn!(
+                        job = %job.beginning.job,
+                        %host,
+                        "this job's lock was changed; its ledger moved from lock {} to {}",
+                        lock.name,
+                        job.lock.shown()
+                    );
+                }
+                Ok(None)
+            }
+            Ok(other) => Ok(HeldBack::of(&job.lock, other)),
+            Err(error @ (StoreError::PartUnreachable(_) | StoreError::Key(_))) => {
+                let (lock, why) = (job.lock.clone(), Why::Store(error.to_string()));
+                Ok(Some(HeldBack { lock, why }))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether the listing says what `entry` says, but for a little while ago.
+fn is_written(listing: &Listing, host: &HostName, entry: &Entry) -> bool {
+    const LITTLE: Duration = Duration::from_secs(3600);
+    listing.entries.get(host).is_some_and(|known| {
+        let at = known.at;
+        Entry {
+            at,
+            ..entry.clone()
+        } == *known
+            && entry.at.since(at) < LITTLE
+    })
+}

@@ -1,0 +1,39 @@
+//! Jobs that wait because their own keys in the store cannot be used, while the others go on.
+
+use super::Daemon;
+use crate::engine::core::JobIx;
+use crate::store::KeyFault;
+
+impl Daemon {
+    /// Logs, once for each fault, that a job waits and what can be done about it.
+    pub(super) fn put_on_hold(&mut self, place: JobIx, fault: &KeyFault) {
+        let Some(job) = self.job(place).map(|job| job.name.clone()) else {
+            return;
+        };
+        if self.on_hold.insert(place, fault.clone()).as_ref() == Some(fault) {
+            return;
+        }
+        tracing::error!(
+            %job,
+            host = %self.host,
+            key = fault.key,
+            kind = fault.kind.word(),
+            "cannot run this job: {fault}; retrying every few seconds, other jobs are not \
+             affected. To repair it, {}",
+            fault.repair(Some(job.as_str()))
+        );
+        self.status();
+    }
+
+    /// The store answered about the job.
+    pub(super) fn usable_again(&mut self, place: JobIx) {
+        if self.on_hold.remove(&place).is_none() {
+            return;
+        }
+        if let Some(job) = self.job(place) {
+            tracing::info!(job = %job.name, host = %self.host, "this job's keys are usable \
+                                                                again; the job runs as scheduled");
+        }
+        self.status();
+    }
+}

@@ -1,0 +1,259 @@
+//! What this daemon writes into the store's registry: which jobs its host lists, since when.
+//!
+//! A job is entered once, before its first registration, and from then on the entry is kept here.
+//! The daemon writes its entries again every day, and whenever the store may have lost them: only
+//! the hosts can tell a store without data which jobs it knew before. With them it has the store keep
+//! the ledgers and histories of its jobs: what no host lists any more, the store deletes in time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::Daemon;
+use super::tasks::Link;
+use crate::config::Job;
+use crate::engine::core::JobIx;
+use crate::engine::message::Message;
+use crate::names::{HostName, JobName};
+use crate::store::{
+    Beginning, CountsFrom, Entry, Keeping, Listing, LockId, Registration, StoreError, apart,
+};
+use crate::time::{BootInstant, Timestamp};
+
+/// How often the entries are written again, so that the store does not delete them.
+const REFRESH_EVERY: Duration = Duration::from_secs(24 * 3600);
+
+/// The entries of this host.
+#[derive(Debug, Default)]
+pub(super) struct Registry {
+    entries: BTreeMap<JobIx, Entry>,
+    /// When all entries were last written.
+    written: Option<BootInstant>,
+    /// The store may have lost entries.
+    lost: bool,
+    /// Which entry is looked at next.
+    next: usize,
+    /// Jobs that an earlier list of this host had and this one has not are withdrawn.
+    withdrawn: bool,
+    /// A task that [`Daemon::look_after_registry`] started has not ended.
+    busy: bool,
+}
+
+/// A job that this daemon has not entered yet.
+#[derive(Debug, Clone)]
+pub(super) struct Newcomer {
+    pub(super) lock: LockId,
+    /// What is asked to begin its ledger, but for the instant from which it counts.
+    pub(super) beginning: Beginning,
+    /// What the store is to keep of it.
+    pub(super) keeping: Keeping,
+}
+
+fn keeping(job: &Job, host: &HostName) -> Keeping {
+    Keeping::of(job.name.clone(), &job.lock_id(), host, job.catch_up_window)
+}
+
+impl Newcomer {
+    pub(super) fn of(job: &Job, host: &HostName, registration: &Registration) -> Self {
+        Self {
+            lock: job.lock_id(),
+            keeping: keeping(job, host),
+            beginning: Beginning {
+                job: registration.job.clone(),
+                lock: registration.lock.clone(),
+                fingerprint: registration.fingerprint.clone(),
+                ttl: registration.ttl,
+                counts: CountsFrom {
+                    at: Timestamp::EPOCH,
+                    again: false,
+                },
+            },
+        }
+    }
+}
+
+/// What a look after the registry found or did.
+#[derive(Debug, Default)]
+pub(crate) struct RegistryNews {
+    /// The jobs that the list no longer has are withdrawn.
+    pub(crate) withdrawn: bool,
+    /// An entry that was written is not there any more.
+    pub(crate) lost: bool,
+    /// All entries were written again.
+    pub(crate) written: bool,
+}
+
+/// What one task does.
+#[derive(Debug)]
+struct Round {
+    host: HostName,
+    /// The enabled jobs, if those that are not among them are still to be withdrawn.
+    withdraw_all_but: Option<BTreeSet<JobName>>,
+    /// Entries to be written again.
+    write: Vec<(JobName, Entry)>,
+    /// What is to be kept of the jobs that are entered, whenever their entries are written again.
+    keep: Vec<Keeping>,
+    /// A job whose entry should be there.
+    look_at: Option<JobName>,
+}
+
+impl Registry {
+    pub(super) fn knows(&self, job: JobIx) -> bool {
+        self.entries.contains_key(&job)
+    }
+
+    pub(super) fn entered(&mut self, entries: Vec<(JobIx, Entry)>) {
+        self.entries.extend(entries);
+    }
+
+    /// The job is to be entered once more before it is registered: its lock may have changed.
+    pub(super) fn leave(&mut self, job: JobIx) {
+        self.entries.remove(&job);
+    }
+
+    /// The store may have lost its data.
+    pub(super) fn doubt(&mut self) {
+        self.lost = true;
+    }
+}
+
+impl Daemon {
+    /// Does what is due, in one task at a time: withdraws the jobs that the list no longer has,
+    /// writes entries again that are old or may be lost, and looks whether one is still there.
+    pub(super) fn look_after_registry(&mut self) {
+        let registry = &mut self.registry;
+        if registry.busy || !self.health.is_up() {
+            return;
+        }
+        registry.busy = true;
+        let now = BootInstant::now();
+        let written = *registry.written.get_or_insert(now);
+        let old = now.since(written) >= REFRESH_EVERY;
+        let entry = |(job, entry): (&JobIx, &Entry)| {
+            let job = self.jobs.get(job.index())?;
+            Some((job.name.clone(), entry.clone()))
+        };
+        let mut round = Round {
+            host: self.host.clone(),
+            withdraw_all_but: None,
+            write: Vec::new(),
+            keep: Vec::new(),
+            look_at: None,
+        };
+        if !registry.withdrawn {
+            round.withdraw_all_but = Some(self.jobs.iter().map(|job| job.name.clone()).collect());
+        }
+        if registry.lost || old {
+            round.write = registry.entries.iter().filter_map(entry).collect();
+            let kept = |job: &JobIx| Some(keeping(self.jobs.get(job.index())?, &self.host));
+            round.keep = registry.entries.keys().filter_map(kept).collect();
+        } else if !registry.entries.is_empty() {
+            registry.next = (registry.next + 1) % registry.entries.len();
+            let looked_at = registry.entries.iter().nth(registry.next);
+            round.look_at = looked_at.and_then(entry).map(|(job, _)| job);
+        }
+        tokio::spawn(self.link.clone().registry_round(round));
+    }
+
+    pub(super) fn registry_news(&mut self, news: Result<RegistryNews, StoreError>) {
+        let registry = &mut self.registry;
+        registry.busy = false;
+        match news {
+            Ok(news) => {
+                registry.withdrawn |= news.withdrawn;
+                if news.written {
+                    registry.lost = false;
+                    registry.written = Some(BootInstant::now());
+                }
+                if news.lost {
+                    registry.lost = true;
+                    self.look_after_registry();
+                }
+            }
+            Err(error) => self.store_failed(&error),
+        }
+    }
+}
+
+impl Link {
+    async fn registry_round(self, round: Round) {
+        let news = self.registry_news(&round).await;
+        self.tell(Message::Registry(news));
+    }
+
+    async fn registry_news(&self, round: &Round) -> Result<RegistryNews, StoreError> {
+        let mut news = RegistryNews::default();
+        if let Some(enabled) = &round.withdraw_all_but {
+            self.withdraw_all_but(&round.host, enabled).await?;
+            news.withdrawn = true;
+        }
+        if !round.write.is_empty() {
+            let now = self.store.now().await?;
+            let fresh = |(job, entry): &(JobName, Entry)| {
+                let entry = Entry {
+                    at: now,
+                    ..entry.clone()
+                };
+                (job.clone(), entry)
+            };
+            let entries: Vec<_> = round.write.iter().map(fresh).collect();
+            self.enlist_apart(&round.host, entries).await?;
+            // What cannot be kept of one job is reported where that job is registered.
+            let kept = apart(round.keep.clone(), async |part: Vec<Keeping>| {
+                self.store.keep(&part).await?;
+                Ok(vec![(); part.len()])
+            });
+            kept.await?;
+            news.written = true;
+        }
+        if let Some(job) = &round.look_at {
+            let listings = self.store.listings(std::slice::from_ref(job)).await?;
+            let is_there = |listing: &Listing| listing.entries.contains_key(&round.host);
+            news.lost = !listings.iter().any(is_there);
+        }
+        Ok(news)
+    }
+
+    /// Withdraws the jobs that an earlier list of this host had enabled and this one has not.
+    async fn withdraw_all_but(
+        &self,
+        host: &HostName,
+        enabled: &BTreeSet<JobName>,
+    ) -> Result<(), StoreError> {
+        let mut gone = self.store.listed_by(host).await?;
+        gone.retain(|job| !enabled.contains(job));
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let listings = apart(gone.clone(), async |part: Vec<JobName>| {
+            self.store.listings(&part).await
+        });
+        let listings = listings.await?;
+        let now = self.store.now().await?;
+        let entries: Vec<_> = gone
+            .into_iter()
+            .zip(listings)
+            // A listing that cannot be read is looked at again with the next start.
+            .filter_map(|(job, listing)| Some((job, listing.ok()?.withdraw(host, now)?)))
+            .collect();
+        self.enlist_apart(host, entries).await
+    }
+
+    /// Writes entries; if those of some jobs cannot be written, the others all the same.
+    async fn enlist_apart(
+        &self,
+        host: &HostName,
+        entries: Vec<(JobName, Entry)>,
+    ) -> Result<(), StoreError> {
+        let jobs: Vec<JobName> = entries.iter().map(|(job, _)| job.clone()).collect();
+        let written = apart(entries, async |part: Vec<(JobName, Entry)>| {
+            self.store.enlist(host, &part).await?;
+            Ok(vec![(); part.len()])
+        });
+        for (job, written) in jobs.iter().zip(written.await?) {
+            if let Err(error) = written {
+                tracing::warn!(%job, "cannot register this job in the store: {error}");
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,253 @@
+//! Hosts of the same fleet that use other servers as their store.
+//!
+//! A store cannot know what another one grants, so hosts whose lists name different servers would
+//! run every occurrence twice. A daemon therefore claims nothing before it has looked who else is
+//! there: while a live host uses other servers, it waits and says so. One that claims already goes
+//! on, and reports who waits, or who escaped the look because no common server answered.
+
+use std::collections::BTreeSet;
+
+use super::Daemon;
+use super::tasks::{ANNOUNCED_FOR, Link};
+use crate::engine::core::{Event, JobIx};
+use crate::store::{HostInfo, HostReport, StoreError, StoreNodes};
+
+/// What a daemon announces that has not looked yet.
+const LOOKING: &str = "it looks for hosts that use other servers";
+
+/// A live host that uses other servers, and what to say of it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rival {
+    host: String,
+    uses: String,
+    waits: bool,
+}
+
+/// Whether this daemon may claim.
+#[derive(Debug)]
+pub(super) enum Agreement {
+    /// It has not looked yet.
+    Unknown,
+    /// It waits, for this reason.
+    Waits(String),
+    /// It does. These hosts use other servers, as far as people were told.
+    Claims(BTreeSet<Rival>),
+}
+
+impl Agreement {
+    /// Why nothing is claimed, if so.
+    pub(super) fn waits(&self) -> Option<String> {
+        match self {
+            Self::Unknown => Some(LOOKING.to_owned()),
+            Self::Waits(reason) => Some(reason.clone()),
+            Self::Claims(_) => None,
+        }
+    }
+}
+
+impl Rival {
+    /// The hosts other than `me` that use other servers.
+    pub(super) fn all(me: &HostInfo, hosts: &[HostReport]) -> Vec<Self> {
+        let Some(ours) = &me.nodes else {
+            return Vec::new();
+        };
+        let differs = |theirs: &&StoreNodes| ours.differ_from(theirs);
+        let rival = |report: &HostReport| {
+            let theirs = report.info.nodes.as_ref().filter(differs)?;
+            Some(Self {
+                host: report.info.host.to_string(),
+                uses: theirs.shown(ours),
+                waits: report.info.waits.is_some(),
+            })
+        };
+        let others = hosts.iter().filter(|report| report.info.host != me.host);
+        others.filter_map(rival).collect()
+    }
+
+    fn text(&self) -> String {
+        format!("host {} uses {}", self.host, self.uses)
+    }
+}
+
+/// Why `me` may claim nothing yet; `None` if it may.
+///
+/// Every host announces itself before it looks, so of two that start at the same time one at least
+/// sees the other. Of hosts that all wait, the one that started first goes on, unless a host that
+/// claims already shares its view.
+fn obstacle(me: &HostInfo, hosts: &[HostReport]) -> Option<String> {
+    let ours = me.nodes.as_ref()?;
+    let order = |info: &HostInfo| (info.started_at, info.host.clone());
+    let others = || hosts.iter().map(|report| &report.info);
+    let is_backed = others().any(|info| {
+        let same = info.nodes.as_ref().is_some_and(|it| !ours.differ_from(it));
+        same && info.waits.is_none() && info.host != me.host
+    });
+    let hinders = |rival: &Rival| {
+        let first = |info: &HostInfo| info.host.as_str() == rival.host && order(info) < order(me);
+        !rival.waits || (!is_backed && others().any(first))
+    };
+    let rivals: Vec<_> = Rival::all(me, hosts).into_iter().filter(hinders).collect();
+    let texts: Vec<_> = rivals.iter().map(Rival::text).collect();
+    (!texts.is_empty()).then(|| texts.join("; "))
+}
+
+impl Link {
+    /// Adds which servers this host uses, as far as they answer.
+    pub(super) async fn signed(&self, info: HostInfo) -> Result<HostInfo, StoreError> {
+        let nodes = match self.store.nodes().await {
+            Err(error @ StoreError::Unreachable(_)) => return Err(error),
+            // Better announced without than not at all.
+            nodes => nodes.unwrap_or_default(),
+        };
+        Ok(HostInfo { nodes, ..info })
+    }
+
+    /// Looks for hosts that use other servers. Returns why this host may claim nothing yet, if so.
+    ///
+    /// Looks twice: as a host that waits, and as one that is about to claim.
+    pub(super) async fn look_for_rivals(
+        &self,
+        info: HostInfo,
+    ) -> Result<Option<String>, StoreError> {
+        let mut me = self.signed(info).await?;
+        if me.nodes.is_none() {
+            return Ok(None);
+        }
+        for waits in [Some(LOOKING.to_owned()), None] {
+            me.waits = waits;
+            self.store.announce(&me, ANNOUNCED_FOR).await?;
+            let obstacle = obstacle(&me, &self.store.peers().await?);
+            if obstacle.is_some() {
+                me.waits.clone_from(&obstacle);
+                self.store.announce(&me, ANNOUNCED_FOR).await?;
+                return Ok(obstacle);
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Daemon {
+    /// This host may claim nothing yet: the jobs are registered later.
+    pub(super) fn wait_for_rivals(&mut self, jobs: Vec<JobIx>, reason: String) {
+        if self.agreement.waits().as_ref() != Some(&reason) {
+            tracing::warn!(
+                host = %self.host,
+                "the list of this host names other servers as its store than hosts that are live: \
+                 {reason}. Jobs would run on both, so this host claims nothing until those have \
+                 ended. Give all hosts the same list (docs/operations.md, \"Moving to another \
+                 store\")"
+            );
+        }
+        self.agreement = Agreement::Waits(reason);
+        self.be_ready();
+        self.status();
+        tokio::spawn(self.link.clone().register_soon(jobs));
+    }
+
+    /// No host uses other servers, or none that this one must wait for.
+    pub(super) fn agreed(&mut self) {
+        match self.agreement {
+            Agreement::Claims(_) => return,
+            Agreement::Unknown => {}
+            Agreement::Waits(_) => {
+                tracing::info!(
+                    host = %self.host,
+                    "no live host uses other servers as its store any more: this host goes on"
+                );
+                self.feed(Event::StartedAnew);
+            }
+        }
+        self.agreement = Agreement::Claims(BTreeSet::new());
+        self.announce();
+        self.status();
+    }
+
+    /// Reports, once, which hosts use other servers than this one.
+    pub(super) fn rivals(&mut self, rivals: Vec<Rival>) {
+        let Agreement::Claims(known) = &mut self.agreement else {
+            return;
+        };
+        for rival in &rivals {
+            if known.contains(rival) {
+                continue;
+            }
+            let what = if rival.waits {
+                "it waits until this host has ended"
+            } else {
+                "both claim, so jobs may run twice: stop one of the two"
+            };
+            tracing::error!(
+                host = %self.host,
+                "{}: {what}. Give all hosts the same list (docs/operations.md, \"Moving to \
+                 another store\")",
+                rival.text()
+            );
+        }
+        *known = rivals.into_iter().collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::HostName;
+    use crate::store::Fingerprint;
+    use crate::time::Timestamp;
+
+    fn host(name: &str, servers: &str, started: i64, waits: bool) -> HostInfo {
+        HostInfo {
+            host: HostName::parse(name).unwrap(),
+            config: Fingerprint("c".to_owned()),
+            version: "0".to_owned(),
+            running: 0,
+            pid: 1,
+            draining: false,
+            started_at: Timestamp::from_secs(started),
+            clock_offset_ms: None,
+            lacks: None,
+            held_back: Vec::new(),
+            nodes: Some(StoreNodes {
+                count: 3,
+                servers: servers.chars().map(String::from).collect(),
+            }),
+            waits: waits.then(|| LOOKING.to_owned()),
+        }
+    }
+
+    fn waits(me: &HostInfo, others: &[&HostInfo]) -> bool {
+        let report = |info: &&HostInfo| HostReport {
+            info: (*info).clone(),
+            seen_at: Timestamp::EPOCH,
+        };
+        let hosts: Vec<_> = others.iter().map(report).collect();
+        obstacle(me, &hosts).is_some()
+    }
+
+    #[test]
+    fn a_host_waits_for_those_that_claim_on_other_servers() {
+        let me = host("new", "ade", 9, true);
+        assert!(!waits(&me, &[]));
+        assert!(!waits(&me, &[&host("new", "abc", 1, false)]), "itself");
+        assert!(!waits(&me, &[&host("old", "ade", 1, false)]));
+        assert!(waits(&me, &[&host("old", "abc", 1, false)]));
+        let late = host("old", "abc", 99, false);
+        assert!(waits(&me, &[&late]), "also for a host that started first");
+        let unknown = HostInfo {
+            nodes: None,
+            ..late
+        };
+        assert!(!waits(&me, &[&unknown]), "an earlier version");
+    }
+
+    #[test]
+    fn of_hosts_that_all_wait_the_first_goes_on_and_one_that_claims_backs_its_own() {
+        let (one, two) = (host("one", "abc", 1, true), host("two", "ade", 2, true));
+        assert!(!waits(&one, &[&two]));
+        assert!(waits(&two, &[&one]));
+        // A restarted host is not kept by one that waits for the rest of its fleet.
+        let restarted = host("restarted", "abc", 9, true);
+        assert!(waits(&restarted, &[&two]));
+        assert!(!waits(&restarted, &[&two, &host("old", "abc", 1, false)]));
+    }
+}

@@ -1,0 +1,236 @@
+//! Claims that fail one by one, and claims that wait for their turn.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+
+use super::*;
+use crate::names::{HostName, JobName, LockName, RunId, Token};
+use crate::store::{
+    Attempt, ClaimReply, Fingerprint, Finish, FinishReply, Forget, Forgotten, History, HostReport,
+    JobReport, Registered, RenewReply, Renewal, What,
+};
+use crate::time::Timestamp;
+
+/// Answers claims for all locks but `deaf`; with `hangs`, it answers none.
+#[derive(Debug, Default)]
+struct Scripted {
+    asked: Mutex<Vec<String>>,
+    hangs: bool,
+    /// What it says of the time, if it says anything.
+    clock: Mutex<Option<Timestamp>>,
+    announced: AtomicUsize,
+}
+
+fn away<T>() -> Result<T, StoreError> {
+    Err(StoreError::unreachable("away".to_owned()))
+}
+
+#[async_trait]
+impl Store for Scripted {
+    async fn claim(&self, claim: &Claim) -> Result<ClaimReply, StoreError> {
+        let lock = claim.lock.name.clone();
+        self.asked
+            .lock()
+            .expect("no holder panics")
+            .push(lock.clone());
+        if self.hangs {
+            std::future::pending::<()>().await;
+        }
+        if lock == "deaf" {
+            return away();
+        }
+        Ok(ClaimReply::TooLate)
+    }
+
+    async fn renew(&self, _: &[Renewal]) -> Result<Vec<RenewReply>, StoreError> {
+        away()
+    }
+    async fn finish(&self, _: &Finish) -> Result<FinishReply, StoreError> {
+        away()
+    }
+    async fn settle(&self, _: &Settle) -> Result<bool, StoreError> {
+        away()
+    }
+    async fn attempt(&self, _: &Attempt) -> Result<bool, StoreError> {
+        away()
+    }
+    async fn register(&self, _: &[Registration]) -> Result<Vec<Registered>, StoreError> {
+        away()
+    }
+    async fn announce(&self, _: &HostInfo, _: Duration) -> Result<(), StoreError> {
+        self.announced.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+    async fn released(&self, _: &Lock, _: Duration) -> Result<(), StoreError> {
+        away()
+    }
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        let clock = *self.clock.lock().expect("no holder panics");
+        clock.map_or_else(away, Ok)
+    }
+    async fn jobs(&self, _: &[(JobName, Lock)]) -> Result<Vec<JobReport>, StoreError> {
+        away()
+    }
+    async fn history(&self, _: &JobName, _: &Lock, _: usize) -> Result<History, StoreError> {
+        away()
+    }
+    async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
+        away()
+    }
+    async fn forget(&self, _: &Forget) -> Result<Forgotten, StoreError> {
+        away()
+    }
+
+    async fn init(&self) -> Result<Option<u64>, StoreError> {
+        away()
+    }
+}
+
+struct Bench {
+    link: Link,
+    store: Arc<Scripted>,
+    messages: mpsc::UnboundedReceiver<Message>,
+    health: watch::Sender<Health>,
+}
+
+fn bench(store: Scripted) -> Bench {
+    let store = Arc::new(store);
+    let (inbox, messages) = mpsc::unbounded_channel();
+    let (health, watched) = watch::channel(Health::Up);
+    let link = Link {
+        store: Arc::clone(&store) as Arc<dyn Store>,
+        inbox,
+        health: watched,
+        turns: Turns::of_claims(),
+        last_answer: LastAnswer::default(),
+    };
+    Bench {
+        link,
+        store,
+        messages,
+        health,
+    }
+}
+
+fn claim(lock: &str) -> Box<Claim> {
+    let (host, run_id) = (HostName::parse("a").expect("a name"), RunId::new());
+    Box::new(Claim {
+        lock: Lock::named(&LockName::parse(lock).expect("a name")),
+        token: Token::new(&host, &run_id),
+        run_id,
+        ttl: Duration::from_secs(30),
+        what: What::Lock,
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_fails_while_others_are_answered_is_no_outage() {
+    let mut bench = bench(Scripted::default());
+    let asking = tokio::spawn(bench.link.clone().claim(
+        JobIx(0),
+        ClaimId(0),
+        claim("deaf"),
+        Departure::default(),
+    ));
+    let mut failures = Vec::new();
+    while failures.len() <= 4 {
+        // Another job's claim, which is answered, before each try.
+        let other = bench.link.clone();
+        other
+            .claim(JobIx(1), ClaimId(1), claim("other"), Departure::default())
+            .await;
+        tokio::task::yield_now().await;
+        tokio::time::advance(Duration::from_millis(20)).await;
+        while let Ok(message) = bench.messages.try_recv() {
+            match message {
+                Message::ClaimFailed { error, .. } => failures.push(Some(error)),
+                Message::ClaimInDoubt { .. } => failures.push(None),
+                _ => {}
+            }
+        }
+    }
+    asking.abort();
+    assert!(matches!(
+        failures[..],
+        [None, None, None, Some(StoreError::PartUnreachable(_)), ..]
+    ));
+}
+
+#[tokio::test]
+async fn claims_that_wait_for_their_turn_are_not_sent_to_a_store_that_is_down() {
+    let mut bench = bench(Scripted {
+        hangs: true,
+        ..Scripted::default()
+    });
+    let mut asking = tokio::task::JoinSet::new();
+    for n in 0..100 {
+        let link = bench.link.clone();
+        asking.spawn(link.claim(
+            JobIx(n),
+            ClaimId(n.into()),
+            claim("lock"),
+            Departure::default(),
+        ));
+    }
+    while bench.store.asked.lock().expect("no holder panics").len() < 64 {
+        tokio::task::yield_now().await;
+    }
+    bench.health.send_replace(Health::Down);
+    for _ in 64..100 {
+        let message = bench.messages.recv().await.expect("the bench lives");
+        let not_sent = CopyOfClaim::NotSent;
+        assert!(
+            matches!(&message, Message::ClaimFailed { copy, .. } if *copy == not_sent),
+            "{message:?}"
+        );
+    }
+    assert_eq!(
+        bench.store.asked.lock().expect("no holder panics").len(),
+        64
+    );
+    asking.abort_all();
+}
+
+fn word() -> HostInfo {
+    HostInfo {
+        host: HostName::parse("a").expect("a name"),
+        config: Fingerprint("c".to_owned()),
+        version: "0".to_owned(),
+        running: 0,
+        pid: 1,
+        draining: false,
+        started_at: Timestamp::EPOCH,
+        clock_offset_ms: None,
+        lacks: None,
+        held_back: Vec::new(),
+        nodes: None,
+        waits: None,
+    }
+}
+
+/// Verdicts and claims that follow an outage go by the clock as it is then.
+#[tokio::test]
+async fn after_an_outage_the_clocks_are_compared_before_the_store_counts_as_up() {
+    let mut bench = bench(Scripted::default());
+    let delay = Duration::from_millis(1);
+    let probing = tokio::spawn(bench.link.clone().probe(word(), Measure::First, delay));
+    // It takes requests again, and does not say what time it is: that is not enough.
+    while bench.store.announced.load(Ordering::SeqCst) < 3 {
+        assert!(!probing.is_finished(), "it counts as up, unmeasured");
+        tokio::task::yield_now().await;
+    }
+    assert!(bench.messages.try_recv().is_err());
+    let theirs = Timestamp::now().plus(Duration::from_secs(3_600));
+    *bench.store.clock.lock().expect("no holder panics") = Some(theirs);
+    let Some(Message::Clock(offset, _)) = bench.messages.recv().await else {
+        panic!("the clocks are compared first");
+    };
+    assert!(offset.millis < -3_500_000, "{offset:?}");
+    assert!(matches!(
+        bench.messages.recv().await,
+        Some(Message::StoreAnswers)
+    ));
+    probing.await.expect("it ends");
+}

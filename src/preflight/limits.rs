@@ -1,0 +1,119 @@
+//! Whether the limits of this process suffice for as many runs at once as its list allows.
+
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+
+use super::{Finding, Subject, ids};
+
+/// Files that the daemon has open without any run: its runtime, its connections, its log.
+const FILES: u64 = 64;
+/// The files of a run: its output and its error output.
+const FILES_OF_RUN: u64 = 2;
+/// The daemon's threads, its guard, and what the same account may do besides.
+const PROCESSES: u64 = 32;
+/// The processes of a run: the command, and the one that keeps its tree.
+const PROCESSES_OF_RUN: u64 = 2;
+
+/// What may run at once.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    runs: u64,
+    /// Whether `max_running` says so; else each job may run once.
+    is_limited: bool,
+}
+
+pub(super) fn look(subject: &Subject) -> Vec<Finding> {
+    let Some(load) = load(subject) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    // The daemon raises its limit of files to the hard one.
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        found.push(files(load, hard));
+    }
+    if !nix::unistd::geteuid().is_root()
+        && let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NPROC)
+        && soft != RLIM_INFINITY
+    {
+        found.push(processes(load, soft));
+    }
+    found
+}
+
+fn load(subject: &Subject) -> Option<Load> {
+    let list = subject.list.as_ref()?;
+    let mine = |job: &&crate::config::Job| job.enabled && job.hosts.matches(&subject.host);
+    let jobs = list.jobs.iter().filter(mine).count();
+    let max = list.max_running.map_or(jobs, |max| max.get().min(jobs));
+    Some(Load {
+        runs: u64::try_from(max).unwrap_or(u64::MAX),
+        is_limited: max < jobs,
+    })
+}
+
+impl Load {
+    fn text(self) -> String {
+        let why = if self.is_limited {
+            "max_running"
+        } else {
+            "one of each job"
+        };
+        format!("{} runs at once ({why})", self.runs)
+    }
+}
+
+const HARM: &str =
+    "runs beyond that are not started, and their occurrences go back for other hosts";
+
+fn files(load: Load, limit: u64) -> Finding {
+    let needed = FILES + FILES_OF_RUN * load.runs;
+    let text = format!(
+        "{limit} open files allowed, {needed} needed for {}",
+        load.text()
+    );
+    if limit < needed {
+        ids::FILES.warning(
+            "this host",
+            format!("{text}: {HARM}"),
+            "raise LimitNOFILE= of the unit (`ulimit -Hn`), or lower max_running",
+        )
+    } else {
+        ids::FILES.ok("this host", text)
+    }
+}
+
+fn processes(load: Load, limit: u64) -> Finding {
+    let needed = PROCESSES + PROCESSES_OF_RUN * load.runs;
+    let text = format!(
+        "{limit} processes allowed to this account, {needed} needed for {}",
+        load.text()
+    );
+    if limit < needed {
+        ids::PROCESSES.warning(
+            "this host",
+            format!("{text}: {HARM}"),
+            "raise LimitNPROC= of the unit (`ulimit -u`), or lower max_running",
+        )
+    } else {
+        ids::PROCESSES.ok("this host", text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preflight::Severity::{Ok, Warning};
+
+    #[test]
+    fn a_limit_is_enough_if_all_that_may_run_at_once_fits() {
+        let load = |runs| Load {
+            runs,
+            is_limited: true,
+        };
+        assert_eq!(files(load(500), 1024).severity, Warning);
+        assert_eq!(files(load(480), 1024).severity, Ok);
+        assert_eq!(processes(load(50), 131).severity, Warning);
+        assert_eq!(processes(load(50), 132).severity, Ok);
+        let text = files(load(500), 1024).text;
+        assert!(text.contains("1024") && text.contains("1064"), "{text}");
+    }
+}

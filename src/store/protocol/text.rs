@@ -1,0 +1,147 @@
+//! The text forms of what the ledger keeps in single fields: the terms of a run, and the waiting
+//! list. The Lua scripts read and write the same forms (`scripts/job.lua`).
+
+use super::state::{Crashed, Waiting};
+use crate::names::{RunId, Token};
+use crate::store::{Kind, Terms};
+use crate::time::Timestamp;
+
+/// `DEADLINE WINDOW MAX_RERUNS MAX_ATTEMPTS RERUNS YIELDS`: milliseconds and numbers.
+pub fn terms_text(terms: &Terms) -> String {
+    format!(
+        "{} {} {} {} {} {}",
+        terms.deadline.millis(),
+        terms.rerun_window.as_millis(),
+        terms.max_reruns,
+        terms.max_attempts,
+        terms.reruns,
+        u8::from(terms.yields),
+    )
+}
+
+/// Reads [`terms_text`]; `None` if it is something else.
+pub fn terms_of_text(text: &str) -> Option<Terms> {
+    let mut words = text.split(' ');
+    let terms = Terms {
+        deadline: Timestamp::from_millis(words.next()?.parse().ok()?),
+        rerun_window: std::time::Duration::from_millis(words.next()?.parse().ok()?),
+        max_reruns: words.next()?.parse().ok()?,
+        max_attempts: words.next()?.parse().ok()?,
+        reruns: words.next()?.parse().ok()?,
+        yields: flag(words.next()?)?,
+    };
+    words.next().is_none().then_some(terms)
+}
+
+/// One line for each entry, its fields separated by tabs: `scheduled_at`, kind, deadline, yields,
+/// attempts, reruns; then of a crashed run: run id, token, kind, fence, `started_at`, host.
+pub fn waiting_text(waiting: &[Waiting]) -> String {
+    let line = |entry: &Waiting| {
+        let mut fields = vec![
+            entry.scheduled_at.millis().to_string(),
+            entry.kind.word().to_owned(),
+            entry.deadline.millis().to_string(),
+            u8::from(entry.yields).to_string(),
+            entry.attempts.to_string(),
+            entry.reruns.to_string(),
+        ];
+        if let Some(crashed) = &entry.crashed {
+            fields.extend([
+                crashed.run_id.to_string(),
+                crashed.token.as_str().to_owned(),
+                crashed.kind.word().to_owned(),
+                crashed.fence.to_string(),
+                crashed.started_at.millis().to_string(),
+                crashed.host.clone(),
+            ]);
+        }
+        fields.join("\t") + "\n"
+    };
+    waiting.iter().map(line).collect()
+}
+
+/// Reads [`waiting_text`]; `None` if it is something else.
+pub fn waiting_of_text(text: &str) -> Option<Vec<Waiting>> {
+    text.lines().map(entry_of_line).collect()
+}
+
+fn entry_of_line(line: &str) -> Option<Waiting> {
+    let mut fields = line.split('\t');
+    let mut entry = Waiting {
+        scheduled_at: instant(fields.next()?)?,
+        kind: Kind::of_word(fields.next()?)?,
+        deadline: instant(fields.next()?)?,
+        yields: flag(fields.next()?)?,
+        attempts: fields.next()?.parse().ok()?,
+        reruns: fields.next()?.parse().ok()?,
+        crashed: None,
+    };
+    if let Some(run_id) = fields.next() {
+        entry.crashed = Some(Crashed {
+            run_id: RunId::from_text(run_id),
+            token: Token::from_text(fields.next()?),
+            kind: Kind::of_word(fields.next()?)?,
+            fence: fields.next()?.parse().ok()?,
+            started_at: instant(fields.next()?)?,
+            host: fields.next()?.to_owned(),
+        });
+    }
+    fields.next().is_none().then_some(entry)
+}
+
+fn instant(text: &str) -> Option<Timestamp> {
+    text.parse().ok().map(Timestamp::from_millis)
+}
+
+fn flag(text: &str) -> Option<bool> {
+    match text {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let terms = Terms {
+            deadline: Timestamp::from_millis(1_700_000_000_123),
+            rerun_window: std::time::Duration::from_secs(3600),
+            max_reruns: 3,
+            max_attempts: 0,
+            reruns: 1,
+            yields: true,
+        };
+        assert_eq!(terms_of_text(&terms_text(&terms)), Some(terms));
+        let plain = Waiting {
+            scheduled_at: Timestamp::from_millis(5),
+            kind: Kind::Queue,
+            deadline: Timestamp::from_millis(7),
+            yields: false,
+            attempts: 0,
+            reruns: 0,
+            crashed: None,
+        };
+        let rerun = Waiting {
+            kind: Kind::Rerun,
+            attempts: 2,
+            reruns: 1,
+            crashed: Some(Crashed {
+                run_id: RunId::from_text("run"),
+                token: Token::from_text("a:1:run:ff"),
+                kind: Kind::CatchUp,
+                fence: 9,
+                started_at: Timestamp::from_millis(6),
+                host: "a".to_owned(),
+            }),
+            ..plain.clone()
+        };
+        let list = vec![rerun, plain];
+        assert_eq!(waiting_of_text(&waiting_text(&list)), Some(list));
+        assert_eq!(waiting_of_text(""), Some(Vec::new()));
+        assert_eq!(waiting_of_text("5\tqueue\n"), None);
+    }
+}

@@ -1,0 +1,208 @@
+//! The waiting list of a job: what enters it, what leaves it, and in which order.
+//!
+//! An occurrence waits in the ledger, not on a host, so that hosts that join, wake up or restart
+//! agree with those that were there. The first entry is the only one that a claim is granted for.
+
+use super::history::{
+    REASON_INTERRUPTED, REASON_NOT_NEWEST, REASON_NOT_RERUN, REASON_QUEUE_FULL, REASON_SUPERSEDED,
+    REASON_TOO_LATE, REASON_UNKNOWN, append, append_after, not_started, of_crashed,
+};
+use super::state::{Clock, Crashed, Effect, Ending, JobState, LockState, Open, Waiting};
+use crate::names::{JobName, Token};
+use crate::store::{Kind, Outcome, Record, Terms};
+use crate::time::Timestamp;
+
+/// The job whose list changes, and how its records are written.
+#[derive(Clone, Copy)]
+pub(super) struct Context<'a> {
+    pub(super) job: &'a JobName,
+    /// The claim that decides.
+    pub(super) token: &'a Token,
+    pub(super) keep: Option<u32>,
+    pub(super) clock: Clock,
+}
+
+impl Context<'_> {
+    fn record(&self, entry: &Waiting, why: (Outcome, &str)) -> Record {
+        let (job, at) = ((self.job, entry.kind), entry.scheduled_at);
+        not_started(job, at, why, self.token, self.clock)
+    }
+
+    fn not_started(&self, entry: &Waiting, why: (Outcome, &str)) -> Effect {
+        append(self.record(entry, why), self.keep)
+    }
+
+    fn interrupted(&self, entry: &Waiting, crashed: &Crashed, reason: &str) -> Effect {
+        append(
+            of_crashed(self.job, entry, crashed, reason, self.clock),
+            self.keep,
+        )
+    }
+
+    /// The record of the run that a granted rerun repeats.
+    pub(super) fn repeated(&self, entry: &Waiting) -> Option<Effect> {
+        let crashed = entry.crashed.as_ref()?;
+        Some(self.interrupted(entry, crashed, REASON_INTERRUPTED))
+    }
+}
+
+/// Moves an open run whose lease is over to the head of the waiting list, if it is to be run
+/// again. Its deadline counts from the end of its lease. If the watermark was set back over its
+/// occurrence, the run stays open: the occurrence is undecided.
+pub(super) fn await_rerun(job: &mut JobState, lock: &mut LockState, clock: Clock) {
+    let last = job.last;
+    let over = |open: &Open| {
+        open.may_rerun()
+            && open.scheduled_at.is_some_and(|at| at <= last)
+            && lock.remaining(&open.token, clock).is_zero()
+    };
+    let Some(open) = job.open.take_if(|open| over(open)) else {
+        return;
+    };
+    let Some(scheduled_at) = open.scheduled_at else {
+        return;
+    };
+    if lock.ending(&open.token).is_none() {
+        lock.remember(&open.token, Ending::Interrupted);
+    }
+    // Another lease may have followed, or the machine was restarted: then it counts from now.
+    let since = if lock.is_granted_to(&open.token) && lock.lease_end > 0 {
+        clock.since(lock.lease_end)
+    } else {
+        std::time::Duration::ZERO
+    };
+    job.put_back(Waiting {
+        scheduled_at,
+        kind: Kind::Rerun,
+        deadline: clock.utc().minus(since).plus(open.terms.rerun_window),
+        yields: false,
+        attempts: open.attempt,
+        reruns: open.terms.reruns + 1,
+        crashed: Some(Crashed {
+            run_id: open.run_id,
+            token: open.token,
+            kind: open.kind,
+            fence: open.fence,
+            started_at: open.started_at,
+            host: open.host,
+        }),
+    });
+}
+
+/// Records and removes the entries that will not start: those whose deadline has passed, and those
+/// from before a loss of data, for the store may have forgotten that they ran. A rerun that nobody started adds a
+/// record only if the crashed run has none yet.
+pub(super) fn expire(job: &mut JobState, context: Context<'_>) -> Vec<Effect> {
+    let now = context.clock.utc();
+    let past = context.clock.past;
+    let unknown =
+        |entry: &Waiting| entry.kind != Kind::Rerun && past.is_unknowable(entry.scheduled_at);
+    let late = job
+        .waiting
+        .extract_if(.., |entry| entry.deadline < now || unknown(entry));
+    late.filter_map(|entry| match &entry.crashed {
+        _ if unknown(&entry) => {
+            Some(context.not_started(&entry, (Outcome::Unknown, REASON_UNKNOWN)))
+        }
+        Some(crashed) => Some(context.interrupted(&entry, crashed, REASON_NOT_RERUN)),
+        None if entry.kind == Kind::Rerun => None,
+        None => Some(context.not_started(&entry, (Outcome::Missed, REASON_TOO_LATE))),
+    })
+    .collect()
+}
+
+/// Removes what waits beyond the watermark, after it was set back. A run that was to be repeated
+/// is recorded.
+pub(super) fn forget_future(job: &mut JobState, context: Context<'_>) -> Vec<Effect> {
+    let last = job.last;
+    let future = job
+        .waiting
+        .extract_if(.., |entry| entry.scheduled_at > last);
+    future
+        .filter_map(|entry| {
+            let crashed = entry.crashed.as_ref()?;
+            Some(context.interrupted(&entry, crashed, REASON_NOT_RERUN))
+        })
+        .collect()
+}
+
+/// Removes the caught-up occurrence that a newer one makes stale (`catch_up: latest`).
+pub(super) fn outdate(job: &mut JobState, context: Context<'_>) -> Vec<Effect> {
+    let stale = |entry: &mut Waiting| entry.kind == Kind::CatchUp && entry.yields;
+    let stale = job.waiting.extract_if(.., stale);
+    stale
+        .map(|entry| context.not_started(&entry, (Outcome::Missed, REASON_NOT_NEWEST)))
+        .collect()
+}
+
+/// Enters an occurrence that takes the place of those that yield to it.
+pub(super) fn supersede(job: &mut JobState, entry: Waiting, context: Context<'_>) -> Vec<Effect> {
+    let superseded = job.waiting.extract_if(.., |other| other.yields);
+    let effects = superseded
+        .map(|other| context.not_started(&other, (Outcome::Skipped, REASON_SUPERSEDED)))
+        .collect();
+    job.last = job.last.max(entry.scheduled_at);
+    job.waiting.push(entry);
+    effects
+}
+
+/// Enters an occurrence behind those that wait, or records that the queue was full.
+pub(super) fn enqueue(
+    job: &mut JobState,
+    entry: Waiting,
+    limit: u32,
+    context: Context<'_>,
+) -> Result<(), Effect> {
+    let waiting = job.waiting.iter().filter(|other| other.kind != Kind::Rerun);
+    let full = waiting.count() >= usize::try_from(limit).unwrap_or(usize::MAX);
+    let before = job.last;
+    job.last = job.last.max(entry.scheduled_at);
+    if full {
+        let why = (Outcome::Skipped, REASON_QUEUE_FULL);
+        return Err(append_after(
+            before,
+            context.record(&entry, why),
+            context.keep,
+        ));
+    }
+    job.waiting.push(entry);
+    Ok(())
+}
+
+/// The entry of an occurrence that was granted and given back before anything ran.
+pub(crate) fn given_back(open: &Open, scheduled_at: Timestamp) -> Waiting {
+    Waiting {
+        scheduled_at,
+        kind: open.kind,
+        deadline: open.terms.deadline,
+        yields: open.terms.yields,
+        attempts: open.attempt.saturating_sub(1),
+        reruns: open.terms.reruns,
+        crashed: None,
+    }
+}
+
+/// Removes what a late result decides: the rerun of the run under `token`, and the occurrences
+/// from `from` to `until`.
+pub(super) fn settle_by_result(
+    job: &mut JobState,
+    token: &Token,
+    range: Option<(Timestamp, Timestamp)>,
+) {
+    job.waiting.retain(|entry| {
+        let crashed = entry.crashed.as_ref().is_some_and(|c| c.token == *token);
+        let decided = range
+            .is_some_and(|(from, until)| from <= entry.scheduled_at && entry.scheduled_at <= until);
+        !crashed && (!decided || entry.kind == Kind::Rerun)
+    });
+}
+
+/// The terms under which the head of the list runs.
+pub(super) fn terms_of(entry: &Waiting, asked: Terms) -> Terms {
+    Terms {
+        deadline: entry.deadline,
+        reruns: entry.reruns,
+        yields: entry.yields,
+        ..asked
+    }
+}

@@ -1,0 +1,52 @@
+//! `forget`: its call and its answer.
+
+use redis::Value;
+
+use super::claim::flag;
+use super::failure::Failure;
+use super::keys::LockKeys;
+use super::link::Call;
+use super::reply::Items;
+use crate::names::Prefix;
+use crate::store::{Forget, Forgotten, LockKey};
+
+/// Whether the script deletes, or only looks whether it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Look,
+    Delete,
+}
+
+pub(super) fn call(prefix: &Prefix, forget: &Forget, step: Step) -> Call {
+    let keys = LockKeys::of(prefix, &forget.lock);
+    let mut call = Call::default();
+    call.key(&keys.lock)
+        .key(&keys.state)
+        .key(keys.job(&forget.job))
+        .key(keys.runs(&forget.job));
+    call.arg(flag(forget.lock.exclusive))
+        .arg(flag(forget.lock.key == LockKey::Named))
+        .arg(flag(forget.with_lock))
+        .arg(flag(forget.although_held))
+        .arg(match step {
+            Step::Look => "look",
+            Step::Delete => "delete",
+        });
+    call
+}
+
+pub(super) fn read(value: Value) -> Result<Forgotten, Failure> {
+    let mut items = Items::of(value)?;
+    match items.text()?.as_str() {
+        "held" => Ok(Forgotten::Held {
+            by: items.text()?,
+            remaining: items.optional_duration()?,
+        }),
+        "forgotten" => Ok(Forgotten::Done {
+            entries: items.unsigned()?,
+        }),
+        other => Err(Failure::corrupt(format!(
+            "the answer to a request to forget a job is {other:?}"
+        ))),
+    }
+}

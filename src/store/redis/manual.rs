@@ -1,0 +1,46 @@
+//! The calls and replies for the notes of runs by hand (`manual.lua`).
+
+use redis::Value;
+
+use super::claim::millis;
+use super::failure::Failure;
+use super::keys;
+use super::link::Call;
+use super::reply::Items;
+use crate::names::{Prefix, RunId};
+use crate::store::manual::NOTED_FOR;
+use crate::store::{ManualNote, ManualRun};
+
+pub(super) fn note_call(prefix: &Prefix, run: &ManualRun) -> Call {
+    let mut call = list_call(prefix);
+    call.arg(&millis(NOTED_FOR));
+    call.arg(&run.run_id).arg(&run.text());
+    call
+}
+
+pub(super) fn forget_call(prefix: &Prefix, runs: &[RunId]) -> Call {
+    let mut call = list_call(prefix);
+    call.arg(&millis(NOTED_FOR));
+    for run in runs {
+        call.arg(run).arg("");
+    }
+    call
+}
+
+pub(super) fn list_call(prefix: &Prefix) -> Call {
+    let mut call = Call::default();
+    call.key(keys::manual(prefix));
+    call
+}
+
+pub(super) fn list_read(value: Value) -> Result<Vec<ManualNote>, Failure> {
+    let mut replies = Items::of(value)?;
+    let mut notes = Vec::new();
+    while !replies.is_empty() {
+        let mut items = Items::of(replies.next()?)?;
+        let (run_id, age) = (items.text()?, items.duration()?);
+        let run = ManualRun::parse(&run_id, &items.text()?);
+        notes.extend(run.map(|run| ManualNote { run, age }));
+    }
+    Ok(notes)
+}

@@ -1,0 +1,166 @@
+//! Which daemons are connected, whatever the data say.
+//!
+//! Straight after a `FLUSHALL` nothing in the store names the daemons that use it, while their jobs
+//! still run under leases that the store has forgotten. But each daemon has subscribed to one
+//! channel of the server. `init` publishes a question there: the server counts who receives it,
+//! and the daemons publish their names on a second channel.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{PushInfo, PushKind, Value};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::Instant;
+
+use super::connect::{Part, connect};
+use super::failure::Failure;
+use super::link::RESPONSE_TIMEOUT;
+use super::listen::Listener;
+use crate::names::{HostName, Prefix};
+use crate::store::{RedisSettings, StoreError};
+
+/// How long daemons have to give their names. A daemon that is stopped gives none and counts.
+const NAMES_WITHIN: Duration = Duration::from_secs(2);
+
+/// If nobody receives the question, it is asked again after this long: a server that was restarted
+/// has lost its subscribers, and daemons subscribe again every [`RETRY`].
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How soon a daemon subscribes again.
+pub(super) const RETRY: Duration = Duration::from_millis(400);
+
+/// Stands for a daemon that received the question and did not give its name in time.
+pub(in crate::store) const NAMELESS: &str = "(a daemon that did not reply)";
+
+fn question(prefix: &Prefix) -> String {
+    format!("{prefix}:daemons")
+}
+
+fn names(prefix: &Prefix) -> String {
+    format!("{prefix}:daemons:names")
+}
+
+/// The command by which a daemon gives its name.
+fn name(prefix: &Prefix, host: &HostName) -> redis::Cmd {
+    let mut command = redis::cmd("PUBLISH");
+    command.arg(names(prefix)).arg(host.as_str());
+    command
+}
+
+/// Replies to the question of `init` until dropped; `publish` sends one command.
+pub(super) async fn attend<F>(
+    listener: &Arc<Listener>,
+    prefix: &Prefix,
+    host: &HostName,
+    publish: impl Fn(redis::Cmd) -> F + Send + Sync,
+) where
+    F: Future<Output = Result<Value, Failure>> + Send,
+{
+    let channel = question(prefix);
+    loop {
+        match listener.messages(&channel).await {
+            Ok(mut messages) => {
+                while messages.changed().await.is_ok() {
+                    if let Err(failure) = publish(name(prefix, host)).await {
+                        tracing::debug!("cannot give this host's name: {}", failure.text());
+                    }
+                }
+            }
+            Err(failure) => {
+                tracing::debug!("cannot subscribe to {channel}: {}", failure.text());
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+/// The daemons that are connected to these servers, each to one of them.
+pub(super) async fn daemons(
+    servers: &[RedisSettings],
+    part: Part,
+    prefix: &Prefix,
+) -> Result<Vec<String>, StoreError> {
+    let mut asked = Vec::new();
+    let mut failed = Failure::unreachable("there is no server to ask".to_owned());
+    for server in servers {
+        match Asked::connect(server, part, prefix).await {
+            Ok(server) => asked.push(server),
+            // The others of a Cluster carry on; a single server is all there is.
+            Err(failure) => failed = failure,
+        }
+    }
+    if asked.is_empty() {
+        return Err(failed.into());
+    }
+    let mut received = ask_all(&mut asked, prefix).await?;
+    if received == 0 {
+        tokio::time::sleep(ASK_AGAIN).await;
+        received = ask_all(&mut asked, prefix).await?;
+    }
+    if received == 0 {
+        return Ok(Vec::new());
+    }
+    // In a Cluster each server passes on what was published on any of them.
+    let mut found = asked.remove(0).names(received).await;
+    if found.len() < received {
+        found.insert(NAMELESS.to_owned());
+    }
+    Ok(found.into_iter().collect())
+}
+
+async fn ask_all(asked: &mut [Asked], prefix: &Prefix) -> Result<usize, Failure> {
+    let mut received = 0;
+    for server in asked {
+        received += server.ask(prefix).await?;
+    }
+    Ok(received)
+}
+
+/// A connection that has subscribed to the names.
+struct Asked {
+    connection: MultiplexedConnection,
+    pushes: UnboundedReceiver<PushInfo>,
+    shown: String,
+}
+
+impl Asked {
+    async fn connect(server: &RedisSettings, part: Part, prefix: &Prefix) -> Result<Self, Failure> {
+        let (sender, pushes) = unbounded_channel();
+        let mut connection = connect(server, part, sender).await?;
+        connection.set_response_timeout(RESPONSE_TIMEOUT);
+        let shown = server.shown();
+        let subscribed = connection.subscribe(names(prefix)).await;
+        subscribed.map_err(|e| Failure::of(&shown, &e))?;
+        Ok(Self {
+            connection,
+            pushes,
+            shown,
+        })
+    }
+
+    /// Asks; returns how many daemons received the question.
+    async fn ask(&mut self, prefix: &Prefix) -> Result<usize, Failure> {
+        let mut command = redis::cmd("PUBLISH");
+        command.arg(question(prefix)).arg("init");
+        let received = command.query_async(&mut self.connection).await;
+        received.map_err(|e| Failure::of(&self.shown, &e))
+    }
+
+    /// The names that come in, at most so many.
+    async fn names(mut self, wanted: usize) -> BTreeSet<String> {
+        let until = Instant::now() + NAMES_WITHIN;
+        let mut found = BTreeSet::new();
+        while found.len() < wanted
+            && let Ok(Some(push)) = tokio::time::timeout_at(until, self.pushes.recv()).await
+        {
+            if push.kind == PushKind::Message
+                && let Some(Value::BulkString(name)) = push.data.into_iter().nth(1)
+            {
+                found.insert(String::from_utf8_lossy(&name).into_owned());
+            }
+        }
+        found
+    }
+}

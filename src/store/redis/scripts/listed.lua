@@ -1,0 +1,24 @@
+-- Remembers which jobs a host lists, so that it can find those that its next list leaves out.
+--
+-- KEYS  1 the jobs of the host (hash: job -> 1)
+-- ARGV  1 how long they are remembered in ms, then per job: name, listed (1/0)
+-- Reply all jobs that the host lists
+
+for i = 2, #ARGV, 2 do
+  if ARGV[i + 1] == '1' then
+    redis.call('HSET', KEYS[1], ARGV[i], '1')
+  else
+    redis.call('HDEL', KEYS[1], ARGV[i])
+  end
+end
+if #ARGV > 1 then
+  redis.call('PEXPIRE', KEYS[1], ARGV[1])
+  return {}
+end
+local jobs = {}
+for i, field in ipairs(redis.call('HGETALL', KEYS[1])) do
+  if i % 2 == 1 then
+    jobs[#jobs + 1] = field
+  end
+end
+return jobs

@@ -1,0 +1,393 @@
+//! Moving a job's ledger to another lock, when a job list changes the lock.
+//!
+//! The two ledgers may lie on different servers, so a move takes several steps, each of which is a
+//! [`Replacement`] that any host can repeat: first every ledger that the job has under another lock
+//! becomes a tombstone, which keeps its data and refuses every claim; then the ledger under the
+//! new lock begins with these data. A host that finds tombstones whose data were taken by no
+//! ledger completes the move, wherever its own list wants the ledger.
+//!
+//! [`Relocation`] decides, without I/O, so that the daemon and the simulated fleets do the same;
+//! [`relocate`] carries it out on a store.
+
+mod merge;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::protocol::{JobState, Moved};
+use super::request::{Lock, LockRef};
+use super::{Finish, FinishReply, LockId, Store, StoreError};
+use crate::names::{HostName, JobName};
+use crate::time::Timestamp;
+use merge::{Sources, empty, merge};
+
+/// How often a move begins again because other hosts changed a ledger meanwhile.
+const TRIES: u32 = 20;
+
+/// A ledger as it was read.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Ledger {
+    /// What it says; `None` if there is none.
+    pub state: Option<JobState>,
+    /// How long the lease of its open run lasts; zero without such a run.
+    pub remaining: Duration,
+}
+
+/// Asks that a ledger be replaced that still is as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replacement {
+    /// The job.
+    pub job: JobName,
+    /// The lock that the ledger lies under.
+    pub lock: Lock,
+    /// The time-to-live of the job's leases: after a loss of data nothing is replaced for so long.
+    pub ttl: Duration,
+    /// The ledger as it was read.
+    pub expected: Option<JobState>,
+    /// What takes its place.
+    pub new: JobState,
+}
+
+/// The reply to a [`Replacement`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replaced {
+    /// The ledger is the new one.
+    Done,
+    /// It is not as it was read. Nothing was changed.
+    Changed,
+    /// A run of it holds its lease. Nothing was changed.
+    Leased {
+        /// How long, unless it is renewed.
+        remaining: Duration,
+    },
+    /// The store may have lost data. Nothing was changed.
+    Recovering {
+        /// How long to wait before asking again.
+        remaining: Duration,
+    },
+}
+
+/// What came of a move.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Relocated {
+    /// The ledger lies under the lock of the list, or there is none yet.
+    Home {
+        /// The locks from which it was moved now.
+        from: Vec<Lock>,
+    },
+    /// A run under another lock goes on: the move waits for its end.
+    Leased {
+        /// That lock.
+        lock: Lock,
+        /// The host that has the run.
+        by: String,
+        /// How long its lease lasts unless renewed.
+        remaining: Duration,
+    },
+    /// The store may have lost data: the move waits.
+    Recovering {
+        /// For how long.
+        remaining: Duration,
+    },
+    /// Other hosts change the ledgers all the time.
+    Contended,
+}
+
+/// What is to be done next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Read the ledger under this lock, and tell [`Relocation::read`].
+    Read(Lock),
+    /// Send this, and tell [`Relocation::replaced`].
+    Replace(Box<Replacement>),
+    /// Nothing more.
+    Done(Relocated),
+}
+
+/// One job's move to the lock that a list gives to it.
+#[derive(Debug, Clone)]
+pub struct Relocation {
+    job: JobName,
+    id: LockId,
+    target: Lock,
+    ttl: Duration,
+    now: Timestamp,
+    /// A host's own ledger begins no earlier, unless it takes over what others were to run.
+    counts_from: Timestamp,
+    others: Vec<Lock>,
+    known: BTreeMap<LockRef, Ledger>,
+    /// What is still to be replaced, the last first.
+    plan: Option<Vec<Replacement>>,
+    from: Vec<Lock>,
+    tries: u32,
+    over: Option<Relocated>,
+}
+
+/// What a move is asked to do.
+#[derive(Debug, Clone)]
+pub struct Destination<'a> {
+    /// The job.
+    pub job: &'a JobName,
+    /// The lock that this host's list gives to it.
+    pub lock: &'a LockId,
+    /// This host.
+    pub host: &'a HostName,
+    /// The time-to-live of the job's leases.
+    pub ttl: Duration,
+    /// The store's clock.
+    pub now: Timestamp,
+    /// From when the job counts on this host, if each host has its own ledger.
+    pub counts_from: Timestamp,
+}
+
+impl Relocation {
+    /// A move to `to`; a ledger may lie under each of `others`.
+    pub fn new(to: &Destination<'_>, others: Vec<Lock>) -> Self {
+        Self {
+            job: to.job.clone(),
+            id: to.lock.clone(),
+            target: to.lock.on(to.host),
+            ttl: to.ttl,
+            now: to.now,
+            counts_from: to.counts_from,
+            others,
+            known: BTreeMap::new(),
+            plan: None,
+            from: Vec::new(),
+            tries: 0,
+            over: None,
+        }
+    }
+
+    /// What is to be done next.
+    pub fn step(&mut self) -> Step {
+        if self.over.is_none() && self.plan.is_none() {
+            if let Some(lock) = self.unread() {
+                return Step::Read(lock);
+            }
+            self.decide();
+        }
+        if let Some(over) = &self.over {
+            return Step::Done(over.clone());
+        }
+        match self.plan.as_ref().and_then(|plan| plan.last()) {
+            Some(next) => Step::Replace(Box::new(next.clone())),
+            None => Step::Done(Relocated::Home {
+                from: self.from.clone(),
+            }),
+        }
+    }
+
+    /// The ledger that [`Step::Read`] asked for.
+    pub fn read(&mut self, lock: &Lock, ledger: Ledger) {
+        self.known.insert(LockRef::of(lock), ledger);
+    }
+
+    /// The reply to [`Step::Replace`].
+    pub fn replaced(&mut self, reply: Replaced) {
+        let Some(replacement) = self.plan.as_mut().and_then(Vec::pop) else {
+            return;
+        };
+        match reply {
+            Replaced::Done => {
+                if replacement.expected.is_some() && replacement.lock != self.target {
+                    self.from.push(replacement.lock);
+                }
+            }
+            Replaced::Changed => {
+                self.tries += 1;
+                self.known.clear();
+                self.plan = None;
+                if self.tries > TRIES {
+                    self.over = Some(Relocated::Contended);
+                }
+            }
+            Replaced::Leased { remaining } => {
+                let open = replacement.expected.as_ref().and_then(|it| it.open.clone());
+                self.over = Some(Relocated::Leased {
+                    lock: replacement.lock,
+                    by: open.map(|open| open.host).unwrap_or_default(),
+                    remaining,
+                });
+            }
+            Replaced::Recovering { remaining } => {
+                self.over = Some(Relocated::Recovering { remaining });
+            }
+        }
+    }
+
+    /// A lock whose ledger is to be read; tombstones name further ones.
+    fn unread(&mut self) -> Option<Lock> {
+        let named = self.known.values().filter_map(|ledger| {
+            let moved = ledger.state.as_ref()?.moved.as_ref()?;
+            (!self.is_sibling(&moved.to)).then(|| moved.to.lock())
+        });
+        let all = std::iter::once(&self.target).chain(&self.others).cloned();
+        let mut all = all.chain(named);
+        all.find(|lock| !self.known.contains_key(&LockRef::of(lock)))
+    }
+
+    /// Whether this is another host's ledger, where each host has one under the lock of the list.
+    fn is_sibling(&self, lock: &LockRef) -> bool {
+        let (LockId::Host(name) | LockId::None(name)) = &self.id else {
+            return false;
+        };
+        let of = lock.name.rsplit_once('@').filter(|_| !lock.raw);
+        of.is_some_and(|(of, _)| of == name) && !lock.is(&self.target)
+    }
+
+    /// Whether the data of a tombstone are in the ledger that it names. The two may be one, where
+    /// both locks share a hash tag.
+    fn is_taken(&self, moved: &Moved) -> bool {
+        let there = self.known.get(&moved.to).and_then(|it| it.state.as_ref());
+        there
+            .and_then(|state| state.moved.as_ref())
+            .is_some_and(|there| {
+                let is_live = there.to == moved.to;
+                there.since >= moved.number || is_live && there.number >= moved.number
+            })
+    }
+
+    /// Everything is read: what is to be replaced.
+    fn decide(&mut self) {
+        let me = LockRef::of(&self.target);
+        let states = self.known.iter();
+        let states: Vec<_> = states
+            .filter_map(|(lock, ledger)| Some((lock, ledger.state.as_ref()?)))
+            .collect();
+        let numbers = states.iter().filter_map(|(_, state)| state.moved.as_ref());
+        let number = 1 + numbers.map(|moved| moved.number).max().unwrap_or(0);
+        let mut sources = Sources::default();
+        let mut to_vacate = Vec::new();
+        for (lock, state) in states {
+            let moved = state.moved.as_ref().filter(|moved| moved.to != *lock);
+            match moved {
+                Some(moved) if self.is_sibling(&moved.to) => sources.passed.push(state),
+                Some(moved) if self.is_taken(moved) => {}
+                _ => {
+                    sources.add(state, moved.is_none());
+                    if *lock != me {
+                        to_vacate.push((lock.clone(), state));
+                    }
+                }
+            }
+        }
+        let own = self.known.get(&me).and_then(|ledger| ledger.state.as_ref());
+        let here = own.is_some_and(|state| state.moved_from(&self.target).is_none());
+        if here && to_vacate.is_empty() {
+            self.plan = Some(Vec::new());
+            return;
+        }
+        let leased = self.known.iter().find(|(lock, ledger)| {
+            let counts = **lock == me || to_vacate.iter().any(|(other, _)| other == *lock);
+            counts && !ledger.remaining.is_zero()
+        });
+        if let Some((lock, ledger)) = leased {
+            let open = ledger.state.as_ref().and_then(|it| it.open.as_ref());
+            self.over = Some(Relocated::Leased {
+                lock: lock.lock(),
+                by: open.map(|open| open.host.clone()).unwrap_or_default(),
+                remaining: ledger.remaining,
+            });
+            return;
+        }
+        let moved = |since| Moved {
+            number,
+            since,
+            to: me.clone(),
+        };
+        let mut plan = Vec::new();
+        let counts_from = self.counts_from;
+        if let Some(new) = merge(&sources, self.now, counts_from).or(own.map(|_| empty())) {
+            plan.push((
+                self.target.clone(),
+                JobState {
+                    moved: Some(moved(number)),
+                    ..new
+                },
+            ));
+        }
+        for (lock, state) in to_vacate {
+            // A tombstone that leads here stays as it is. With a new number it would count as taken
+            // by nobody, although the host that wrote it may have begun the new ledger by now.
+            let leads_here = state.moved.clone().filter(|moved| moved.to == me);
+            let new = JobState {
+                moved: leads_here.or_else(|| Some(moved(since(state)))),
+                ..state.clone()
+            };
+            plan.push((self.lock_of(&lock), new));
+        }
+        // A host that slept must not begin there anew, nor a step of an earlier move arrive late.
+        let absent = self
+            .known
+            .iter()
+            .filter(|(lock, ledger)| ledger.state.is_none() && **lock != me && !here);
+        for (lock, _) in absent {
+            let new = JobState {
+                moved: Some(moved(0)),
+                ..empty()
+            };
+            plan.push((self.lock_of(lock), new));
+        }
+        let replacement = |(lock, new)| Replacement {
+            expected: (self.known.get(&LockRef::of(&lock))).and_then(|it| it.state.clone()),
+            job: self.job.clone(),
+            ttl: self.ttl,
+            lock,
+            new,
+        };
+        self.plan = Some(plan.into_iter().map(replacement).collect());
+    }
+
+    fn lock_of(&self, lock: &LockRef) -> Lock {
+        let known = self.others.iter().find(|other| lock.is(other));
+        known.cloned().unwrap_or_else(|| lock.lock())
+    }
+}
+
+/// Sends a verdict to where the ledger is, if it has moved since the run was granted.
+pub(super) async fn follow<F>(
+    finish: &Finish,
+    send: impl Fn(Finish) -> F,
+) -> Result<FinishReply, StoreError>
+where
+    F: Future<Output = Result<FinishReply, StoreError>>,
+{
+    let mut reply = send(finish.clone()).await?;
+    for _ in 0..TRIES {
+        let FinishReply::Moved { to } = reply else {
+            return Ok(reply);
+        };
+        let there = Finish {
+            lock: to.lock(),
+            ..finish.clone()
+        };
+        reply = send(there).await?;
+    }
+    Err(StoreError::unreachable(
+        "the ledger moves from lock to lock".to_owned(),
+    ))
+}
+
+fn since(state: &JobState) -> u64 {
+    state.moved.as_ref().map_or(0, |moved| moved.since)
+}
+
+/// Carries a move out.
+pub async fn relocate(
+    store: &dyn Store,
+    mut relocation: Relocation,
+) -> Result<Relocated, StoreError> {
+    loop {
+        match relocation.step() {
+            Step::Read(lock) => {
+                let ledger = store.ledger(&relocation.job, &lock).await?;
+                relocation.read(&lock, ledger);
+            }
+            Step::Replace(replacement) => {
+                relocation.replaced(store.replace(&replacement).await?);
+            }
+            Step::Done(relocated) => return Ok(relocated),
+        }
+    }
+}

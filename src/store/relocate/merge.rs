@@ -1,0 +1,127 @@
+//! From the ledgers that a job had to the one that it has.
+
+use crate::store::protocol::{Crashed, FINGERPRINTS_KEPT, JobState, Open, Waiting};
+use crate::store::{Fingerprint, Kind};
+use crate::time::Timestamp;
+
+/// The ledgers whose data the new one begins with.
+#[derive(Debug, Default)]
+pub(super) struct Sources<'a> {
+    /// Ledgers that count, several where each host had its own.
+    live: Vec<&'a JobState>,
+    /// Tombstones whose data were taken by no ledger.
+    left: Vec<&'a JobState>,
+    /// A ledger of the fleet that another host continues: this host only begins where it ended.
+    pub(super) passed: Vec<&'a JobState>,
+}
+
+impl<'a> Sources<'a> {
+    pub(super) fn add(&mut self, state: &'a JobState, is_live: bool) {
+        if is_live {
+            self.live.push(state);
+        } else {
+            self.left.push(state);
+        }
+    }
+
+    /// Of the tombstones, only those count that began last: the others ended in them.
+    fn counting(&self) -> Vec<&'a JobState> {
+        let newest = self.left.iter().map(|state| super::since(state)).max();
+        let left = self.left.iter().copied();
+        let left = left.filter(|state| Some(super::since(state)) == newest);
+        self.live.iter().copied().chain(left).collect()
+    }
+}
+
+/// A ledger that nothing is known of.
+pub(super) fn empty() -> JobState {
+    JobState::starting_after(Timestamp::EPOCH)
+}
+
+/// The ledger that goes on where `sources` ended; `None` without any.
+pub(super) fn merge(
+    sources: &Sources<'_>,
+    now: Timestamp,
+    counts_from: Timestamp,
+) -> Option<JobState> {
+    let counting = sources.counting();
+    if counting.is_empty() {
+        let mut state = empty();
+        state.last = sources.passed.iter().map(|state| state.last).max()?;
+        state.last = state.last.max(counts_from.min(now));
+        state.fingerprints = fingerprints(&sources.passed);
+        return Some(state);
+    }
+    let mut state = empty();
+    let all = sources.live.iter().chain(&sources.left);
+    state.last = all.map(|state| state.last).max()?;
+    state.fingerprints = fingerprints(&counting);
+    let mut open: Vec<&Open> = counting.iter().filter_map(|it| it.open.as_ref()).collect();
+    open.sort_by_key(|open| (open.started_at, &open.run_id));
+    state.open = open.pop().cloned();
+    let crashed = open.into_iter().map(|open| waiting_of(open, now));
+    let waiting = counting.iter().flat_map(|it| it.waiting.iter().cloned());
+    let mut all: Vec<Waiting> = waiting.chain(crashed).collect();
+    all.sort_by_key(|entry| {
+        (
+            entry.kind != Kind::Rerun,
+            entry.scheduled_at,
+            entry.crashed.is_none(),
+        )
+    });
+    for mut entry in all {
+        let opened = state.open.as_ref().and_then(|open| open.scheduled_at);
+        let mut known = state.waiting.iter().map(|it| it.scheduled_at).chain(opened);
+        if known.any(|at| at == entry.scheduled_at) {
+            // Hosts that each had their own ledger owe one run of it together. A crashed run of
+            // it still gets its verdict.
+            if entry.crashed.is_none() {
+                continue;
+            }
+            entry.deadline = Timestamp::EPOCH;
+        }
+        state.waiting.push(entry);
+    }
+    Some(state)
+}
+
+/// The schedules that any of the ledgers knows, each first seen when the first did.
+fn fingerprints(states: &[&JobState]) -> Vec<(Fingerprint, Timestamp)> {
+    let mut all: Vec<(Fingerprint, Timestamp)> = Vec::new();
+    for (fingerprint, seen) in states.iter().flat_map(|state| &state.fingerprints) {
+        match all.iter_mut().find(|(known, _)| known == fingerprint) {
+            Some((_, first)) => *first = (*first).min(*seen),
+            None => all.push((fingerprint.clone(), *seen)),
+        }
+    }
+    all.sort_by_key(|(_, seen)| *seen);
+    let surplus = all.len().saturating_sub(FINGERPRINTS_KEPT);
+    all.drain(..surplus);
+    all
+}
+
+/// A run whose lease is over and for which the merged ledger has no place: it is repeated, or
+/// recorded as interrupted as soon as anything is claimed.
+fn waiting_of(open: &Open, now: Timestamp) -> Waiting {
+    let deadline = if open.may_rerun() {
+        now.plus(open.terms.rerun_window)
+    } else {
+        Timestamp::EPOCH
+    };
+    Waiting {
+        scheduled_at: open.scheduled_at.unwrap_or(open.started_at),
+        kind: Kind::Rerun,
+        deadline,
+        yields: false,
+        attempts: open.attempt,
+        reruns: open.terms.reruns + 1,
+        crashed: Some(Crashed {
+            run_id: open.run_id.clone(),
+            token: open.token.clone(),
+            kind: open.kind,
+            fence: open.fence,
+            started_at: open.started_at,
+            host: open.host.clone(),
+        }),
+    }
+}

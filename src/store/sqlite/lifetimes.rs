@@ -1,0 +1,92 @@
+//! How long the rows of a job stay: what expires by itself in Redis is swept here.
+//!
+//! Each ledger and history has a row in `kept` that says until when it stays. The hosts that list
+//! the job move it every day, and so does every use. The wall clock may be wrong (a machine without
+//! a battery before it has reached its time server), so a sweep that finds the previous one long ago
+//! deletes nothing: only time that passed from sweep to sweep counts.
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::clock::Now;
+use super::error::Failure;
+use super::rows::id_of;
+use super::worker::Work;
+use crate::names::JobName;
+use crate::store::Keeping;
+use crate::store::registry::{HOST_KEPT_FOR, LISTED_FOR};
+
+const DAY_MS: i64 = 24 * 3_600_000;
+
+/// A sweep that finds the previous one longer ago deletes nothing. Less than what any row is kept.
+const TRUSTED_PAUSE_MS: i64 = 6 * DAY_MS;
+
+/// Keeps the rows of jobs that a host lists, and sweeps those that no host has listed for too long.
+pub(super) fn keep(work: &Work<'_>, jobs: &[Keeping]) -> Result<(), Failure> {
+    let mut statement = work
+        .db
+        .prepare_cached("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)")?;
+    for kept in jobs {
+        let until = work.now.clock.utc().plus(kept.span).millis();
+        statement.execute(params![id_of(&kept.lock), kept.job.as_str(), until])?;
+    }
+    sweep(work.db, &work.now)?;
+    Ok(())
+}
+
+/// Notes that a job is used, so that it stays although no host lists it. Writes once a day.
+pub(super) fn note_use(work: &Work<'_>, id: &str, job: &JobName) -> Result<(), Failure> {
+    let until = work.now.clock.utc().millis() + default_span_ms(id);
+    work.db
+        .prepare_cached(
+            "INSERT INTO kept VALUES (?1, ?2, ?3) ON CONFLICT (lock, job)
+                DO UPDATE SET until = ?3 WHERE until < ?3 - ?4",
+        )?
+        .execute(params![id, job.as_str(), until, DAY_MS])?;
+    Ok(())
+}
+
+/// How long the rows of a job stay that no host asked to keep. A lock of one host has its name
+/// after an `@`.
+fn default_span_ms(id: &str) -> i64 {
+    let of_host = !id.starts_with("key:") && id.contains('@');
+    let span = if of_host { HOST_KEPT_FOR } else { LISTED_FOR };
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Deletes what is not kept any more. An open run stays until it is settled.
+pub(super) fn sweep(db: &Connection, now: &Now) -> Result<(), rusqlite::Error> {
+    let now = now.clock.utc().millis();
+    let last: Option<i64> = db
+        .query_row("SELECT at FROM sweep", [], |row| row.get(0))
+        .optional()?;
+    db.execute("DELETE FROM sweep", [])?;
+    db.execute("INSERT INTO sweep VALUES (?)", [now])?;
+    // Rows from before this table, and histories without a ledger.
+    db.execute(
+        "INSERT OR IGNORE INTO kept SELECT lock, job, ?1 FROM jobs
+            UNION SELECT lock, job, ?1 FROM records",
+        [now + default_span_ms("")],
+    )?;
+    if last.is_none_or(|last| !(0..=TRUSTED_PAUSE_MS).contains(&(now - last))) {
+        return Ok(());
+    }
+    let over = "EXISTS (SELECT 1 FROM kept WHERE kept.lock = rows.lock AND kept.job = rows.job
+        AND kept.until < ?1)";
+    db.execute(
+        &format!("DELETE FROM jobs AS rows WHERE run_id IS NULL AND {over}"),
+        [now],
+    )?;
+    db.execute(
+        &format!(
+            "DELETE FROM records AS rows WHERE {over} AND NOT EXISTS
+                (SELECT 1 FROM jobs WHERE jobs.lock = rows.lock AND jobs.job = rows.job)"
+        ),
+        [now],
+    )?;
+    db.execute(
+        "DELETE FROM kept WHERE until < ?1 AND NOT EXISTS
+            (SELECT 1 FROM jobs WHERE jobs.lock = kept.lock AND jobs.job = kept.job)",
+        [now],
+    )?;
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! The registry's table: what each host says about each job.
+
+use rusqlite::{Connection, params};
+
+use super::clock::Now;
+use super::error::Failure;
+use super::rows::{id_of, load_job, save_job};
+use super::worker::Work;
+use crate::names::{HostName, JobName};
+use crate::store::registry::LISTED_FOR;
+use crate::store::{Beginning, Entry, Listing, Standing, protocol};
+
+pub(super) fn begin(work: &Work<'_>, jobs: &[Beginning]) -> Result<Vec<bool>, Failure> {
+    jobs.iter()
+        .map(|beginning| {
+            let id = id_of(&beginning.lock);
+            let before = load_job(work.db, &id, &beginning.job)?;
+            let mut state = before.clone();
+            let done = protocol::begin(&mut state, work.now.clock, beginning);
+            save_job(
+                work.db,
+                &id,
+                &beginning.job,
+                (before.as_ref(), state.as_ref()),
+            )?;
+            Ok(done)
+        })
+        .collect()
+}
+
+pub(super) fn listings(work: &Work<'_>, jobs: &[JobName]) -> Result<Vec<Listing>, Failure> {
+    let mut statement = work
+        .db
+        .prepare_cached("SELECT host, entry FROM listings WHERE job = ?")?;
+    let mut all = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        let mut listing = Listing::default();
+        let mut rows = statement.query([job.as_str()])?;
+        while let Some(row) = rows.next()? {
+            listing.read(
+                job,
+                row.get_ref(0)?.as_str().unwrap_or(""),
+                row.get_ref(1)?.as_str().unwrap_or(""),
+            );
+        }
+        all.push(listing);
+    }
+    Ok(all)
+}
+
+pub(super) fn enlist(
+    work: &Work<'_>,
+    host: &HostName,
+    entries: &[(JobName, Entry)],
+) -> Result<(), Failure> {
+    let mut statement = work
+        .db
+        .prepare_cached("INSERT OR REPLACE INTO listings VALUES (?, ?, ?, ?, ?)")?;
+    for (job, entry) in entries {
+        statement.execute(params![
+            job.as_str(),
+            host.as_str(),
+            entry.standing != Standing::Withdrawn,
+            entry.text(),
+            entry.at.millis(),
+        ])?;
+    }
+    Ok(())
+}
+
+pub(super) fn listed_by(work: &Work<'_>, host: &HostName) -> Result<Vec<JobName>, Failure> {
+    let mut statement = work
+        .db
+        .prepare_cached("SELECT job FROM listings WHERE host = ? AND listed")?;
+    let names = statement
+        .query_map([host.as_str()], |row| row.get::<_, String>(0))?
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(names
+        .iter()
+        .filter_map(|name| JobName::parse(name).ok())
+        .collect())
+}
+
+/// Deletes entries that were not refreshed for so long that they no longer count.
+pub(super) fn forget_old(db: &Connection, now: &Now) -> Result<(), rusqlite::Error> {
+    let before = now.clock.utc().minus(LISTED_FOR).millis();
+    db.execute("DELETE FROM listings WHERE at < ?", [before])?;
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! Runs without a control group: each has a sub-reaper of its own.
+
+use cronlatch::process::{EndedBy, Processes, Running, Status};
+
+use crate::helper::Setup;
+use crate::support::{announced, finish, is_alive, line, pid, shell, wait_until, with_guard};
+
+/// Prints the process id of a descendant that left its parent, its session and its environment,
+/// and ends once that one is there.
+const HIDING: &str = r"
+    env -i setsid -f sh -c 'echo $$; exec sleep 600 >/dev/null' | { read pid; echo $pid; }
+";
+
+async fn bystander(processes: &Processes) -> Running {
+    let script = "echo ready; exec sleep 600";
+    let mut running = processes.spawn(shell(script)).await.expect("it starts");
+    assert_eq!(line(&mut running).await, "ready");
+    running
+}
+
+#[test]
+fn a_descendant_that_hides_in_every_way_ends_with_its_run_while_another_runs() {
+    with_guard(async |processes| {
+        let other = bystander(&processes).await;
+        let mut running = processes.spawn(shell(HIDING)).await.expect("it starts");
+        let hidden = pid(&mut running).await;
+        let (_, exit) = finish(running).await;
+        assert!(!is_alive(hidden), "dead before the exit is reported");
+        assert_eq!(exit.status, Status::Code(0));
+        assert_eq!(exit.left_behind, 1);
+        assert!(is_alive(other.pid));
+        other.end();
+        assert_eq!(finish(other).await.1.left_behind, 0);
+    });
+}
+
+#[test]
+fn what_a_run_leaves_behind_is_not_counted_for_another_that_ends_at_the_same_time() {
+    with_guard(async |processes| {
+        let files = tempfile::tempdir().expect("a directory");
+        let go = files.path().join("go");
+        let start = async |script: &str| {
+            let script = format!("{script} echo ready; while [ ! -e $GO ]; do sleep 0.01; done");
+            let mut spawn = shell(&script);
+            spawn.env.insert("GO".into(), go.clone().into());
+            let mut running = processes.spawn(spawn).await.expect("it starts");
+            while line(&mut running).await != "ready" {}
+            running
+        };
+        let leaving = start(HIDING).await;
+        let tidy = start("").await;
+        std::fs::write(&go, "").expect("a directory");
+        assert_eq!(finish(tidy).await.1.left_behind, 0);
+        assert_eq!(finish(leaving).await.1.left_behind, 1);
+    });
+}
+
+/// Announces the main process and a descendant that hides, and runs on.
+const HIDING_LONG: &str = r"
+    env -i setsid -f sh -c 'echo $$; exec sleep 600 >/dev/null' | { read pid; echo $pid >$FILES/hidden; }
+    echo $$ >$FILES/main
+    exec sleep 600
+";
+
+fn pid_in(files: &tempfile::TempDir, name: &str) -> i32 {
+    announced(&files.path().join(name)).parse().expect("a pid")
+}
+
+#[test]
+fn the_whole_tree_ends_with_the_guard_while_the_daemon_is_stopped() {
+    let files = tempfile::tempdir().expect("a directory");
+    let daemon = Setup::new(HIDING_LONG, files.path()).start();
+    let (main, hidden) = (pid_in(&files, "main"), pid_in(&files, "hidden"));
+    daemon.signal(libc::SIGSTOP);
+    // SAFETY: plain integers; the daemon, its parent, has not reaped it.
+    unsafe { libc::kill(daemon.guard, libc::SIGKILL) };
+    wait_until("the tree is gone", || {
+        ![main, hidden].into_iter().any(is_alive)
+    });
+}
+
+#[test]
+fn the_whole_tree_ends_when_guard_and_daemon_are_killed_together() {
+    let files = tempfile::tempdir().expect("a directory");
+    let daemon = Setup::new(HIDING_LONG, files.path()).start();
+    let (main, hidden) = (pid_in(&files, "main"), pid_in(&files, "hidden"));
+    // Neither can do anything about the other's death.
+    // SAFETY: plain integers; the daemon, its parent, has not reaped it.
+    unsafe { libc::kill(daemon.guard, libc::SIGSTOP) };
+    daemon.signal(libc::SIGKILL);
+    // SAFETY: plain integers; a stopped process keeps its number.
+    unsafe { libc::kill(daemon.guard, libc::SIGKILL) };
+    wait_until("the tree is gone", || {
+        ![main, hidden].into_iter().any(is_alive)
+    });
+}
+
+#[test]
+fn a_command_that_kills_its_reaper_ends_its_own_run_only() {
+    with_guard(async |processes| {
+        let other = bystander(&processes).await;
+        let script = r"
+            setsid -f sh -c 'echo $$; exec sleep 600 >/dev/null' | { read pid; echo $pid; }
+            kill -9 $PPID
+            exec sleep 600";
+        let mut running = processes.spawn(shell(script)).await.expect("it starts");
+        let stray = pid(&mut running).await;
+        let (_, exit) = finish(running).await;
+        assert_eq!(exit.status, Status::Signal(libc::SIGKILL));
+        assert_eq!(exit.ended_by, EndedBy::Itself);
+        assert!(!is_alive(stray), "found by its environment");
+        assert!(is_alive(other.pid));
+        other.end();
+        finish(other).await;
+    });
+}
+
+#[test]
+fn a_reaper_that_its_command_has_stopped_is_told_to_go_on() {
+    with_guard(async |processes| {
+        let script = "kill -STOP $PPID; exit 3";
+        let running = processes.spawn(shell(script)).await.expect("it starts");
+        assert_eq!(finish(running).await.1.status, Status::Code(3));
+    });
+}

@@ -1,0 +1,161 @@
+//! The registry: what hosts say about jobs, and where a job's ledger begins.
+
+use std::time::Duration;
+
+use cronlatch::names::{HostName, JobName, LockName};
+use cronlatch::store::{
+    Beginning, Claim, CountsFrom, Entry, Fingerprint, Forget, Forgotten, Keeping, Lock, LockId,
+    Standing, What,
+};
+use cronlatch::time::Timestamp;
+
+use super::{LONG, Scene, Subject, register};
+
+fn beginning(job: &str, lock: &Lock, at: Timestamp, again: bool) -> Beginning {
+    Beginning {
+        job: JobName::parse(job).unwrap(),
+        lock: lock.clone(),
+        fingerprint: Fingerprint("f1".to_owned()),
+        ttl: LONG,
+        counts: CountsFrom { at, again },
+    }
+}
+
+pub(crate) async fn what_hosts_say_about_a_job_is_kept_by_host(subject: &impl Subject) {
+    let (store, other) = (subject.store(), subject.another());
+    let (one, two) = (
+        HostName::parse("one").unwrap(),
+        HostName::parse("two").unwrap(),
+    );
+    let jobs = ["a", "b", "c"].map(|job| JobName::parse(job).unwrap());
+    let now = store.now().await.unwrap();
+    let counts = CountsFrom {
+        at: now,
+        again: true,
+    };
+    let entry = |standing, at| Entry {
+        standing,
+        lock: LockId::Raw("app:{x} with spaces".to_owned()),
+        earlier: vec![LockId::Fleet("old".to_owned())],
+        fleet: counts,
+        own: counts,
+        at: now.plus(Duration::from_secs(at)),
+    };
+    let uses = |job: &JobName| (job.clone(), entry(Standing::Uses, 1));
+    store
+        .enlist(&one, &[uses(&jobs[0]), uses(&jobs[1])])
+        .await
+        .unwrap();
+    let waits = (jobs[0].clone(), entry(Standing::Waits, 2));
+    other.enlist(&two, &[waits]).await.unwrap();
+    let listings = other.listings(&jobs).await.unwrap();
+    let hosts = |n: usize| listings[n].entries.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(hosts(0), [one.clone(), two.clone()]);
+    assert_eq!(hosts(1), hosts(0)[..1]);
+    assert_eq!(hosts(2), []);
+    assert_eq!(listings[0].entries[&one], entry(Standing::Uses, 1));
+    assert_eq!(listings[0].entries[&two], entry(Standing::Waits, 2));
+    // A withdrawal stays in the listing; the host no longer lists the job.
+    let gone = (jobs[0].clone(), entry(Standing::Withdrawn, 3));
+    store.enlist(&one, &[gone]).await.unwrap();
+    let listings = other.listings(&jobs[..1]).await.unwrap();
+    let entry = &listings[0].entries[&one];
+    assert_eq!(entry.standing, Standing::Withdrawn);
+    assert_eq!(store.listed_by(&one).await.unwrap(), [jobs[1].clone()]);
+    assert_eq!(other.listed_by(&two).await.unwrap(), [jobs[0].clone()]);
+}
+
+pub(crate) async fn a_ledger_begins_where_the_job_counts_and_only_a_disabled_jobs_moves(
+    subject: &impl Subject,
+) {
+    let scene = Scene::new(subject).await;
+    let now = scene.store.now().await.unwrap();
+    let earlier = now.minus(Duration::from_secs(100));
+    let lock = Lock::named(&LockName::parse("l").unwrap());
+    let begin = async |job: &str, at, again| {
+        let jobs = [beginning(job, &lock, at, again)];
+        assert_eq!(scene.store.begin(&jobs).await.unwrap(), [true]);
+        let asked = [(jobs[0].job.clone(), lock.clone())];
+        scene.store.jobs(&asked).await.unwrap().remove(0)
+    };
+    let new = begin("new", earlier, false).await;
+    assert_eq!(new.last, Some(earlier));
+    assert_eq!(
+        new.fingerprints,
+        [(Fingerprint("f1".to_owned()), earlier)],
+        "its first schedule counts from there too"
+    );
+    // One that is known goes on where it is, unless it was disabled meanwhile.
+    assert_eq!(begin("new", now, false).await.last, Some(earlier));
+    assert_eq!(begin("new", now, true).await.last, Some(now));
+    assert_eq!(begin("new", earlier, true).await.last, Some(now));
+    // No ledger is moved beyond the store's clock.
+    let future = now.plus(Duration::from_secs(3600));
+    let bounded = begin("new", future, true).await.last.unwrap();
+    assert!(bounded < now.plus(Duration::from_secs(600)), "{bounded}");
+    // A ledger that only a manual run has made says nothing about the schedule.
+    let job = JobName::parse("triggered").unwrap();
+    let manual = Claim {
+        what: What::Manual { job: job.clone() },
+        ..scene.claim("m", 1)
+    };
+    Scene::granted(&scene.send(&manual).await);
+    let asked = [(job.clone(), lock.clone())];
+    let triggered = scene.store.jobs(&asked).await.unwrap()[0].last.unwrap();
+    super::eventually("time passes", async || {
+        (scene.store.now().await.unwrap() > triggered).then_some(())
+    })
+    .await;
+    let enabled = scene.store.now().await.unwrap();
+    let begun = begin("triggered", enabled, false).await;
+    assert_eq!(begun.last, Some(enabled));
+    assert!(begun.open.is_some(), "the open run stays");
+    let from = register(&*scene.store, &job, &lock, "f1").await;
+    assert_eq!(from, enabled);
+}
+
+pub(crate) async fn a_job_is_kept_by_its_hosts_and_a_forgotten_one_is_not_listed(
+    subject: &impl Subject,
+) {
+    let scene = Scene::new(subject).await;
+    let store = &scene.store;
+    let host = HostName::parse("one").unwrap();
+    let id = LockId::Fleet("l".to_owned());
+    let kept = Keeping::of(scene.job.clone(), &id, &host, LONG);
+    let another = Keeping::of(JobName::parse("other").unwrap(), &id, &host, LONG);
+    store.keep(&[kept, another]).await.unwrap();
+    let asked = [(scene.job.clone(), scene.lock.clone())];
+    let report = store.jobs(&asked).await.unwrap().remove(0);
+    assert!(report.last.is_some(), "{report:?}");
+
+    let counts = CountsFrom {
+        at: scene.start,
+        again: false,
+    };
+    let entry = Entry {
+        standing: Standing::Uses,
+        lock: id,
+        earlier: Vec::new(),
+        fleet: counts,
+        own: counts,
+        at: store.now().await.unwrap(),
+    };
+    store
+        .enlist(&host, &[(scene.job.clone(), entry)])
+        .await
+        .unwrap();
+    let forget = Forget {
+        job: scene.job.clone(),
+        lock: scene.lock.clone(),
+        with_lock: true,
+        although_held: false,
+    };
+    let forgotten = store.forget(&forget).await.unwrap();
+    assert!(
+        matches!(forgotten, Forgotten::Done { entries } if entries >= 2),
+        "{forgotten:?}"
+    );
+    let job = std::slice::from_ref(&scene.job);
+    assert_eq!(store.listings(job).await.unwrap()[0].entries.len(), 0);
+    assert_eq!(store.listed_by(&host).await.unwrap(), []);
+}

@@ -1,0 +1,149 @@
+//! A rolling restart that changes a job's lock: no occurrence runs twice, and none is lost.
+
+use serde_json::Value;
+
+use super::{assert_no_silence, records, verdicts};
+use crate::support::cluster::Replicas;
+use crate::support::redis::documented_cluster_rights;
+use crate::support::{Cluster, Daemon, RedisServer, RunLog};
+
+fn list(store: &str, log: &RunLog, lock: &str) -> String {
+    format!(
+        "store: {store}\njobs:\n  - name: tick\n    every: 1s\n    start_deadline: 60s\n    \
+         catch_up: all\n    lock: {{ ttl: 3s, {lock} }}\n    kill_grace: 200ms\n    \
+         command: '{}'\n",
+        log.job("0.05")
+    )
+}
+
+fn runs_on(log: &RunLog, host: &str) -> usize {
+    let entries = log.entries();
+    entries.iter().filter(|entry| entry.host == host).count()
+}
+
+/// The hosts that `status` says hold the job back, and by whom.
+fn held_back(daemon: &Daemon) -> Vec<(String, Vec<String>)> {
+    let status = &daemon
+        .ask(&["status", "--json"])
+        .expect_code(0)
+        .json_lines()[0];
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let hosts = status["hosts"].as_array().expect("a list").iter();
+    hosts
+        .flat_map(|host| {
+            let held = host["held_back"].as_array().cloned().unwrap_or_default();
+            let by = |held: &Value| {
+                held["by"]
+                    .as_array()
+                    .expect("a list")
+                    .iter()
+                    .map(text)
+                    .collect()
+            };
+            held.iter()
+                .map(|held| (text(&host["name"]), by(held)))
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// Two hosts change from one lock to another, one after the other, and one changes back.
+fn rolls_from(store: &str, before: &str, after: &str) {
+    let log = RunLog::new();
+    let (old, new) = (list(store, &log, before), list(store, &log, after));
+    let mut one = Daemon::on("one", old.as_str()).start();
+    let mut two = Daemon::on("two", old.as_str()).start();
+    one.wait_until("it runs", |_| log.entries().len() >= 2);
+    assert_eq!(one.terminate().code(), Some(0));
+    // Host one comes back with the new list, and claims nothing while host two has the old one.
+    let mut one = Daemon::on("one", new.as_str()).start();
+    one.wait_log(&["tick", "two still uses"]);
+    one.wait_until("status says so", |one| {
+        held_back(one) == [("one".to_owned(), vec!["two".to_owned()])]
+    });
+    let text = one.ask(&["status"]).expect_code(0).stdout;
+    assert!(text.contains("held back on one"), "{text}");
+    let (idle, busy) = (runs_on(&log, "one"), runs_on(&log, "two"));
+    two.wait_until("host two goes on", |_| runs_on(&log, "two") >= busy + 3);
+    assert_eq!(runs_on(&log, "one"), idle, "host one holds the job back");
+    two.wait_log(&["tick", "host one holds this job back"]);
+    // A run by hand with the new list would not exclude those of host two.
+    let refused = one.ask(&["trigger", "tick"]);
+    let refused = refused.expect_code(75);
+    assert!(
+        refused.stderr.contains("two still uses"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(two.terminate().code(), Some(0));
+    one.wait_log(&["tick", "its ledger moved"]);
+    one.wait_until("it goes on", |_| runs_on(&log, "one") >= idle + 3);
+    assert_eq!(held_back(&one), []);
+    // The other one follows, and then both are rolled back.
+    let mut two = Daemon::on("two", new.as_str()).start();
+    let there = log.entries().len();
+    two.wait_until("both run", |_| log.entries().len() >= there + 2);
+    assert_eq!(one.terminate().code(), Some(0));
+    assert_eq!(two.terminate().code(), Some(0));
+    let mut one = Daemon::on("one", old.as_str()).start();
+    let there = log.entries().len();
+    one.wait_until("it runs again", |_| log.entries().len() >= there + 3);
+    let records = records(&one, "tick");
+    assert_eq!(one.terminate().code(), Some(0));
+    log.assert_each_once();
+    log.assert_no_overlap();
+    log.assert_none_missing(1000);
+    assert_no_silence(&records);
+    assert!(
+        verdicts(&records)
+            .values()
+            .all(|verdict| verdict == "succeeded")
+    );
+}
+
+#[test]
+fn a_rolling_restart_may_change_the_name_of_a_lock() {
+    let redis = RedisServer::start();
+    rolls_from(&redis.url(), "name: tick", "name: other");
+}
+
+#[test]
+fn a_rolling_restart_may_change_a_lock_to_a_raw_key_of_the_same_hash_tag() {
+    let redis = RedisServer::start();
+    rolls_from(&redis.url(), "name: tick", "key: tick");
+}
+
+#[test]
+fn a_rolling_restart_may_change_a_lock_on_a_cluster() {
+    let cluster = Cluster::start(Replicas::None, &documented_cluster_rights());
+    let url = cluster.url_of(&[0, 1, 2]);
+    let init = crate::support::cronlatch(&["init", "--store", &url]);
+    init.expect_code(0);
+    assert!(cluster.slot("{tick}") != cluster.slot("{other}"));
+    rolls_from(&url, "name: tick", "name: other");
+}
+
+#[test]
+fn a_change_of_the_scope_runs_no_occurrence_of_the_fleet_again() {
+    let redis = RedisServer::start();
+    let log = RunLog::new();
+    let scopes = ["scope: fleet", "scope: host", "scope: none", "scope: fleet"];
+    for (n, scope) in scopes.into_iter().enumerate() {
+        let list = list(&redis.url(), &log, scope);
+        let mut hosts = ["one", "two"].map(|host| Daemon::on(host, list.as_str()).start());
+        let before = ["one", "two"].map(|host| runs_on(&log, host));
+        hosts[0].wait_until("they run", |_| match n {
+            0 | 3 => log.entries().len() >= before[0] + before[1] + 3,
+            _ => runs_on(&log, "one") >= before[0] + 3 && runs_on(&log, "two") >= before[1] + 3,
+        });
+        for host in &mut hosts {
+            assert_eq!(host.terminate().code(), Some(0));
+        }
+    }
+    // What the fleet ran, no host ran again; and each host ran an occurrence once.
+    let mut seen = std::collections::BTreeSet::new();
+    for entry in log.entries() {
+        let run = (entry.scheduled, entry.host.clone());
+        assert!(seen.insert(run), "twice: {entry:#?}");
+    }
+}

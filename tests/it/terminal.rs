@@ -1,0 +1,145 @@
+//! What jobs and other programs wrote never drives the terminal of the person who looks.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+
+use crate::support::{Daemon, RedisServer, command, wait_until};
+
+/// Clears the screen, sets the title, moves in C1's way, hides text, and turns it round.
+const ODD: &str = "\u{1b}[2J\u{1b}]0;title\u{7}\u{9b}31m\u{1b}[8mhidden\u{7f}\u{202e}txt\u{2066}\r";
+
+/// The same for `printf`.
+const PRINTED: &str =
+    r"\033[2J\033]0;title\007\302\23331m\033[8mhidden\177\342\200\256txt\342\201\246\r";
+
+/// Fails if a text has any of what it should not have, or does not show what was there instead.
+#[track_caller]
+fn assert_tame(what: &str, text: &str) {
+    let own_colours = [
+        "0", "1", "2", "3", "4", "31", "32", "33", "34", "35", "36", "39",
+    ];
+    let mut rest = text.to_owned();
+    for colour in own_colours {
+        rest = rest.replace(&format!("\u{1b}[{colour}m"), "");
+    }
+    // A terminal ends its lines in both.
+    let rest = rest.replace("\r\n", "\n");
+    let odd = |c: char| {
+        (c.is_control() && c != '\n' && c != '\t') || matches!(c, '\u{202e}' | '\u{2066}')
+    };
+    assert!(!rest.contains(odd), "{what} drives the terminal: {text:?}");
+    assert!(
+        rest.contains("hidden") && rest.contains("txt"),
+        "{what} shows the text: {text}"
+    );
+    assert!(
+        rest.to_lowercase().contains("202e"),
+        "{what} shows what was there: {text}"
+    );
+}
+
+/// A terminal: what it receives can be read from the first, and is written to the second.
+fn terminal() -> (File, OwnedFd) {
+    let (mut master, mut end) = (-1, -1);
+    let null = std::ptr::null_mut();
+    // SAFETY: both numbers are written before the call returns; name, modes and size may be null.
+    let made = unsafe {
+        libc::openpty(
+            &raw mut master,
+            &raw mut end,
+            null,
+            null.cast(),
+            null.cast(),
+        )
+    };
+    assert_eq!(made, 0, "a terminal");
+    // SAFETY: the descriptors are open, and nobody else owns them.
+    unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(end)) }
+}
+
+/// Runs a command whose output is a terminal; returns what the terminal received.
+fn on_terminal(mut command: Command) -> String {
+    let (mut terminal, end) = terminal();
+    let out = || Stdio::from(end.try_clone().expect("a descriptor"));
+    command.stdin(Stdio::null()).stdout(out()).stderr(out());
+    command.env("TERM", "xterm-256color");
+    let mut child = command.spawn().expect("it starts");
+    // The last end but the child's own.
+    drop(command);
+    drop(end);
+    let mut received = Vec::new();
+    let mut chunk = [0; 4096];
+    // Ends with an error once nobody has the other side open.
+    while let Ok(count) = terminal.read(&mut chunk)
+        && count > 0
+    {
+        received.extend_from_slice(&chunk[..count]);
+    }
+    child.wait().expect("a child of ours");
+    String::from_utf8_lossy(&received).into_owned()
+}
+
+#[test]
+fn control_characters_of_jobs_and_foreign_locks_are_shown_and_never_obeyed() {
+    let redis = RedisServer::start();
+    let print = format!("printf '{PRINTED}\\n'; printf '{PRINTED}\\n' >&2; exit 1");
+    let list = json!({ "store": redis.url(), "jobs": [
+        { "name": "odd", "every": "1s", "command": print },
+        { "name": "hand", "schedule": "@yearly", "command": print },
+        { "name": "foreign", "schedule": "@yearly", "lock": { "key": "app" }, "command": "true" },
+        { "name": "broken", "schedule": "@yearly", "command": "true" },
+    ] });
+    let mut daemon = Daemon::on("one", list.to_string()).start();
+    daemon.wait_log(&["hidden"]);
+    daemon.wait_until("it has a record", |daemon| {
+        !daemon.ask(&["history", "odd"]).stdout.trim().is_empty()
+    });
+    redis.command(&["SET", "app", ODD]);
+    let ledger = "cronlatch:{broken}:job:broken";
+    redis.command(&["HSET", ledger, "open", ODD, "last", ODD]);
+    let on = |args: &[&str]| {
+        let mut command = command::command(command::BINARY);
+        command.args(args).env("CRONLATCH_CONFIG", daemon.list());
+        command.env("CRONLATCH_HOST", "one");
+        command
+    };
+    let url = redis.url();
+    let exec = ["exec", "--store", &url, "--key", "app", "--", "true"];
+    for args in [
+        &["status"][..],
+        &["status", "--json"],
+        &["trigger", "foreign", "--wait"],
+        &["trigger", "foreign"],
+        &["trigger", "hand", "--wait"],
+        &exec,
+        &["history", "odd", "--output"],
+        &["history", "odd", "--json"],
+    ] {
+        assert_tame(&args.join(" "), &on_terminal(on(args)));
+    }
+    let plain = |args: &[&str]| {
+        let output = command::output(on(args));
+        output.stdout + &output.stderr
+    };
+    for args in [&["status"][..], &["history", "odd", "--output"], &exec] {
+        assert_tame(&args.join(" "), &plain(args));
+    }
+    assert_tame("the log", &daemon.log());
+    // A value that is damaged may be quoted, or not; it is not obeyed.
+    for args in [&["doctor"][..], &["status"]] {
+        let text = on_terminal(on(args)) + "hidden txt 202e";
+        assert_tame(&args.join(" "), &text);
+    }
+    // JSON has the same text, whoever reads it.
+    wait_until("JSON can be read back", || {
+        let status = command::output(on(&["status", "--json"]))
+            .json_lines()
+            .remove(0);
+        let jobs = status["jobs"].as_array().expect("a list").clone();
+        jobs.iter().any(|job| job["lock"]["held_by"] == ODD)
+    });
+}

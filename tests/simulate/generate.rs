@@ -1,0 +1,423 @@
+//! From a seed to a plan: job lists with every policy, and what befalls hosts and store.
+
+use chrono_tz::Tz;
+use cronlatch::config::{CatchUp, OnCrash, OnLost, OnOverlap, OnStoreDown, Scope};
+
+use crate::chance::Dice;
+use crate::plan::{Act, HostPlan, JobPlan, ListPlan, Plan, StoreKind, When};
+
+/// What a plan is mostly about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Theme {
+    Policies,
+    Crashes,
+    Restarts,
+    Pauses,
+    Outages,
+    Network,
+    Clocks,
+    Lists,
+    Losses,
+    Triggers,
+    Everything,
+}
+
+pub(crate) const THEMES: [Theme; 11] = [
+    Theme::Policies,
+    Theme::Crashes,
+    Theme::Restarts,
+    Theme::Pauses,
+    Theme::Outages,
+    Theme::Network,
+    Theme::Clocks,
+    Theme::Lists,
+    Theme::Losses,
+    Theme::Triggers,
+    Theme::Everything,
+];
+
+/// When the faults begin, in milliseconds after the beginning.
+const FIRST: i64 = 5_000;
+/// How long the fleet is left alone at the end.
+const CALM: i64 = 45_000;
+
+/// Ordinary days, and the nights in which Berlin's clocks change.
+const STARTS: [i64; 4] = [
+    1_772_712_000_000,
+    1_774_745_970_000,
+    1_792_889_970_000,
+    1_769_000_007_321,
+];
+
+struct Maker {
+    dice: Dice,
+    theme: Theme,
+    ttl: i64,
+}
+
+/// The theme of a seed.
+pub(crate) fn theme_of(seed: u64) -> Theme {
+    THEMES[usize::try_from(seed % THEMES.len() as u64).unwrap_or(0)]
+}
+
+/// The plan of a seed.
+pub(crate) fn plan(seed: u64) -> Plan {
+    let mut dice = Dice::new(seed);
+    let ttl = dice.pick(&[3_000, 3_000, 3_000, 6_000]);
+    let theme = theme_of(seed);
+    Maker { dice, theme, ttl }.plan(seed)
+}
+
+impl Maker {
+    fn plan(mut self, seed: u64) -> Plan {
+        let store = match self.theme {
+            Theme::Losses | Theme::Clocks | Theme::Network => StoreKind::Redis,
+            _ if self.dice.chance(15) => StoreKind::Sqlite,
+            _ => StoreKind::Redis,
+        };
+        let hosts: Vec<HostPlan> = (0..self.dice.pick(&[1, 2, 2, 3, 3, 4]))
+            .map(|_| self.host(store))
+            .collect();
+        let mut lists = vec![self.list(hosts.len())];
+        let span = self.dice.pick(&[15_000, 25_000, 40_000]);
+        let mut acts = Vec::new();
+        for host in 0..hosts.len() {
+            let at = self.dice.range(0, 2_500);
+            acts.push((at, Act::Start { host, list: 0 }));
+        }
+        let count = match self.theme {
+            Theme::Policies => 0,
+            Theme::Everything => self.dice.range(3, 9),
+            _ => self.dice.range(1, 5),
+        };
+        for _ in 0..count {
+            let at = FIRST + self.dice.range(0, span);
+            let kind = match self.theme {
+                Theme::Everything => self.dice.pick(&THEMES),
+                theme => theme,
+            };
+            self.faults(kind, at, hosts.len(), &mut lists, &mut acts);
+        }
+        let calm = acts.iter().map(|(at, act)| at + act.lasts()).max();
+        let calm = calm.unwrap_or(0).max(FIRST + span) + 2_000;
+        let list = lists.len() - 1;
+        for host in 0..hosts.len() {
+            acts.push((calm, Act::Start { host, list }));
+        }
+        acts.sort_by_key(|(at, _)| *at);
+        Plan {
+            seed,
+            start: self.dice.pick(&STARTS),
+            store,
+            hosts,
+            lists,
+            acts,
+            calm,
+            end: calm + CALM,
+        }
+    }
+
+    fn host(&mut self, store: StoreKind) -> HostPlan {
+        let offset = match (store, self.theme) {
+            // One machine has one clock.
+            (StoreKind::Sqlite, _) => 0,
+            (_, Theme::Clocks | Theme::Everything) => {
+                let some = [0, 0, -400, 700, -2_500, 2_500, 25_000, -20_000, 40_000];
+                self.dice.pick(&some)
+            }
+            _ => self.dice.range(-80, 80),
+        };
+        let latency = self.dice.pick(&[1, 3, 3, 20]);
+        HostPlan { offset, latency }
+    }
+
+    fn list(&mut self, hosts: usize) -> ListPlan {
+        let jobs = (0..self.dice.pick(&[1, 1, 2, 2, 3]))
+            .map(|n| self.job(&format!("job-{n}"), hosts))
+            .collect();
+        ListPlan {
+            jobs,
+            max_running: self.dice.chance(12).then_some(1),
+            spread: if self.dice.chance(8) { 500 } else { 0 },
+            drain_timeout: self.dice.pick(&[1_000, 5_000, 60_000]),
+        }
+    }
+
+    fn job(&mut self, name: &str, hosts: usize) -> JobPlan {
+        let dice = &mut self.dice;
+        let every = dice.pick(&[1_000, 2_000, 3_000, 5_000, 5_000, 7_000]);
+        let mut job = JobPlan::plain(name, every);
+        if dice.chance(10) {
+            let (text, zone) = dice.pick(&[
+                ("*/5 * * * * *", Tz::UTC),
+                ("*/10 * * * * *", Tz::Europe__Berlin),
+                ("7,37 * 2,3 * * *", Tz::Europe__Berlin),
+            ]);
+            job.when = When::Cron(text, zone);
+        }
+        job.ttl = self.ttl;
+        job.jitter = if dice.chance(8) { 500 } else { 0 };
+        job.lock = dice.chance(30).then(|| "pair".to_owned());
+        job.scope = dice.pick(&[Scope::Fleet; 8]);
+        if dice.chance(15) {
+            job.scope = dice.pick(&[Scope::Host, Scope::None]);
+        }
+        job.on_overlap = match dice.range(0, 3) {
+            0 => OnOverlap::Skip,
+            1 => OnOverlap::Wait,
+            _ => OnOverlap::Queue {
+                limit: dice.pick(&[1, 2, 4, 10]),
+            },
+        };
+        job.start_deadline = dice.pick(&[1_000, 3_000, 10_000, 30_000, 30_000]);
+        job.catch_up = dice.pick(&[
+            CatchUp::None,
+            CatchUp::Latest,
+            CatchUp::Latest,
+            CatchUp::All,
+        ]);
+        job.catch_up_window = dice.pick(&[5_000, 20_000, 30_000, 30_000]);
+        if dice.chance(35) {
+            let max_reruns = dice.pick(&[1, 2, 3]);
+            job.on_crash = OnCrash::Rerun { max_reruns };
+        }
+        if dice.chance(5) {
+            job.on_lost = OnLost::Continue;
+        }
+        job.on_store_down = match dice.range(0, 10) {
+            0 | 1 => OnStoreDown::Run,
+            2 | 3 => OnStoreDown::Skip,
+            _ => OnStoreDown::Wait,
+        };
+        job.timeout = dice.chance(10).then(|| dice.range(1_000, 4_000));
+        if dice.chance(20) {
+            job.retry = Some((dice.pick(&[2, 3]), 500));
+            job.fails = 40;
+        } else if dice.chance(10) {
+            job.fails = 30;
+        }
+        if hosts > 1 && dice.chance(8) {
+            job.hosts = vec![dice.below(hosts)];
+        }
+        job.work = dice.pick(&[
+            (20, 100),
+            (20, 100),
+            (300, 900),
+            (1_500, 4_000),
+            (4_000, 9_000),
+        ]);
+        job.stubborn = dice.chance(10);
+        job
+    }
+
+    fn faults(
+        &mut self,
+        theme: Theme,
+        at: i64,
+        hosts: usize,
+        lists: &mut Vec<ListPlan>,
+        acts: &mut Vec<(i64, Act)>,
+    ) {
+        let host = self.dice.below(hosts);
+        match theme {
+            Theme::Policies | Theme::Everything => {}
+            Theme::Crashes => self.crash(at, host, hosts, lists.len() - 1, acts),
+            Theme::Restarts => self.restart(at, host, hosts, lists.len() - 1, acts),
+            Theme::Pauses => self.pause(at, host, hosts, acts),
+            Theme::Outages => {
+                let lasts = self.dice.pick(&[300, 1_500, 3_000, 8_000, 14_000, 28_000]);
+                acts.push((
+                    at,
+                    match self.dice.range(0, 3) {
+                        0 => Act::StoreFreeze { lasts },
+                        1 => Act::StoreDown {
+                            lasts,
+                            refuses: true,
+                        },
+                        _ => Act::StoreDown {
+                            lasts,
+                            refuses: false,
+                        },
+                    },
+                ));
+            }
+            Theme::Network => acts.push((at, self.network(host))),
+            Theme::Clocks => {
+                if self.dice.chance(50) {
+                    let by = self.dice.pick(&[
+                        -2_000,
+                        2_000,
+                        10_000,
+                        -10_000,
+                        25_000,
+                        3_600_000,
+                        10_900_000,
+                        -3_600_000,
+                        -10_900_000,
+                    ]);
+                    acts.push((at, Act::Step { host, by }));
+                } else {
+                    let lasts = self.dice.pick(&[1_500, 4_000, 8_000]);
+                    let refuses = self.dice.chance(50);
+                    acts.push((at, Act::StoreDown { lasts, refuses }));
+                }
+            }
+            Theme::Lists => self.change_list(at, hosts, lists, acts),
+            Theme::Losses => acts.push((
+                at,
+                match self.dice.range(0, 4) {
+                    0 => Act::StoreWipe,
+                    1 => Act::StoreSnapshot,
+                    2 => Act::StoreRestore,
+                    _ => Act::Crash { host },
+                },
+            )),
+            Theme::Triggers => {
+                let list = &lists[0];
+                let job = list.jobs[self.dice.below(list.jobs.len())].name.clone();
+                acts.push((at, Act::Trigger { host, job }));
+                if self.dice.chance(40) {
+                    let later = at + self.dice.range(10, 3_000);
+                    acts.push((later, Act::KillTrigger { host }));
+                }
+            }
+        }
+        if theme == Theme::Losses && self.dice.chance(70) {
+            let list = lists.len() - 1;
+            let at = at + self.dice.range(500, 8_000);
+            acts.push((at, Act::Start { host, list }));
+        }
+    }
+
+    fn crash(
+        &mut self,
+        at: i64,
+        host: usize,
+        hosts: usize,
+        list: usize,
+        acts: &mut Vec<(i64, Act)>,
+    ) {
+        let all = self.dice.chance(25);
+        for victim in (0..hosts).filter(|it| all || *it == host) {
+            let at = at + if all { self.dice.range(0, 300) } else { 0 };
+            acts.push((
+                at,
+                if self.dice.chance(60) {
+                    Act::Crash { host: victim }
+                } else {
+                    Act::Kill { host: victim }
+                },
+            ));
+            if self.dice.chance(80) {
+                let again = at + self.dice.pick(&[100, 1_000, 2_500, 4_000, 9_000, 20_000]);
+                let host = victim;
+                acts.push((again, Act::Start { host, list }));
+            }
+        }
+    }
+
+    fn restart(
+        &mut self,
+        at: i64,
+        host: usize,
+        hosts: usize,
+        list: usize,
+        acts: &mut Vec<(i64, Act)>,
+    ) {
+        let rolling = self.dice.chance(40);
+        let apart = self.dice.pick(&[0, 500, 3_000]);
+        for (n, victim) in (0_i64..).zip(0..hosts) {
+            if !rolling && victim != host {
+                continue;
+            }
+            let at = at + n * apart;
+            let then = self.dice.chance(70).then_some(list);
+            acts.push((at, Act::Drain { host: victim, then }));
+            if then.is_none() {
+                let again = at + self.dice.pick(&[1_000, 3_000, 8_000, 20_000]);
+                let host = victim;
+                acts.push((again, Act::Start { host, list }));
+            }
+        }
+    }
+
+    fn pause(&mut self, at: i64, host: usize, hosts: usize, acts: &mut Vec<(i64, Act)>) {
+        let all = self.dice.chance(30);
+        let lasts = self.dice.pick(&[500, 2_500, 4_000, 16_000, 28_000]);
+        let whole = self.dice.chance(50);
+        for host in (0..hosts).filter(|it| all || *it == host) {
+            acts.push((
+                at,
+                if whole {
+                    Act::Suspend { host, lasts }
+                } else {
+                    Act::Pause { host, lasts }
+                },
+            ));
+        }
+    }
+
+    fn network(&mut self, host: usize) -> Act {
+        let lasts = self.dice.pick(&[1_500, 5_000, 12_000]);
+        if self.dice.chance(30) {
+            return Act::Cut { host, lasts };
+        }
+        Act::Net {
+            host,
+            lasts,
+            loss: self.dice.pick(&[0, 10, 40]),
+            late: self.dice.pick(&[0, 10, 30]),
+            copies: self.dice.pick(&[0, 20]),
+        }
+    }
+
+    /// A new version of the list, and the restarts that bring it to the hosts.
+    fn change_list(
+        &mut self,
+        at: i64,
+        hosts: usize,
+        lists: &mut Vec<ListPlan>,
+        acts: &mut Vec<(i64, Act)>,
+    ) {
+        let mut list = lists[lists.len() - 1].clone();
+        let at_job = self.dice.below(list.jobs.len());
+        match self.dice.range(0, 9) {
+            6 => {
+                let some = [Scope::Fleet, Scope::Host];
+                let other = some.into_iter().find(|it| *it != list.jobs[at_job].scope);
+                list.jobs[at_job].scope = other.unwrap_or(Scope::Fleet);
+            }
+            7 => list = lists[lists.len().saturating_sub(2)].clone(),
+            1 | 8 => {
+                let lock = list.jobs[at_job].lock.take();
+                list.jobs[at_job].lock = lock.is_none().then(|| "other".to_owned());
+            }
+            2 => list.jobs[at_job].when = When::Every(self.dice.pick(&[2_000, 3_000, 4_000])),
+            3 if list.jobs.len() > 1 => {
+                list.jobs.remove(at_job);
+            }
+            4 => {
+                let job = self.job(&format!("job-{}", lists.len() + 3), hosts);
+                list.jobs.push(job);
+            }
+            _ => list.jobs[at_job].enabled ^= true,
+        }
+        lists.push(list);
+        let list = lists.len() - 1;
+        let apart = self.dice.pick(&[0, 200, 2_500]);
+        let left_out = self.dice.chance(15).then(|| self.dice.below(hosts));
+        for (n, host) in (0_i64..).zip(0..hosts) {
+            let then = Some(list);
+            // One host sleeps through the change, or dies with the old list.
+            match left_out {
+                Some(left_out) if left_out == host && self.dice.chance(60) => {
+                    let lasts = self.dice.pick(&[4_000, 16_000, 34_000]);
+                    acts.push((at, Act::Pause { host, lasts }));
+                    acts.push((at + lasts + 3_000, Act::Drain { host, then }));
+                }
+                Some(left_out) if left_out == host => acts.push((at, Act::Kill { host })),
+                _ => acts.push((at + n * apart, Act::Drain { host, then })),
+            }
+        }
+    }
+}

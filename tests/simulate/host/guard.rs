@@ -1,0 +1,236 @@
+//! The guard of a host: it starts processes and ends those whose deadline passes.
+
+use std::collections::BTreeMap;
+
+use crate::trace::{Ended, Start};
+use crate::world::{Item, Sim};
+
+use super::Timer;
+
+/// Something that the guard does by itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum GuardStep {
+    /// A process begins.
+    Begin(u64),
+    /// A process may have come to its end.
+    Check(u64),
+}
+
+/// How a process ended, as its daemon is told; `None`: it was too late to start it.
+pub(crate) type Exit = Option<Ended>;
+
+/// A process; instants by the true clock.
+#[derive(Debug)]
+pub(crate) struct Process {
+    /// The daemon, or the `trigger`, that it belongs to.
+    pub(crate) life: u32,
+    /// What is noted of it.
+    pub(crate) start: Start,
+    /// SIGKILL at the latest.
+    pub(crate) deadline: Option<i64>,
+    /// How long it works.
+    pub(crate) work: i64,
+    pub(crate) code: i32,
+    pub(crate) grace: i64,
+    pub(crate) stubborn: bool,
+}
+
+#[derive(Debug)]
+struct Living {
+    process: Process,
+    /// Its place in the trace, once it has begun.
+    noted: Option<usize>,
+    /// When it ends unless something else happens, and why then.
+    end: (i64, Ended),
+    /// It was sent a signal.
+    told: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Guard {
+    host: usize,
+    living: BTreeMap<u64, Living>,
+}
+
+impl Guard {
+    pub(super) fn new(host: usize) -> Self {
+        Self {
+            host,
+            living: BTreeMap::new(),
+        }
+    }
+
+    /// How many processes of a daemon run.
+    pub(crate) fn spawn(&mut self, sim: &mut Sim, process: Process) -> u64 {
+        let id = sim.fresh();
+        let host = self.host;
+        let begins = sim.now + sim.dice.range(1, 4);
+        let living = Living {
+            end: (i64::MAX, Ended::Itself(process.code)),
+            process,
+            noted: None,
+            told: false,
+        };
+        self.living.insert(id, living);
+        let step = GuardStep::Begin(id);
+        sim.at(begins, Item::Guard { host, step });
+        id
+    }
+
+    /// The lease was renewed.
+    pub(crate) fn extend(&mut self, sim: &mut Sim, id: u64, deadline: i64) {
+        if let Some(living) = self.living.get_mut(&id) {
+            living.process.deadline = Some(deadline);
+            self.arm(sim, id);
+        }
+    }
+
+    /// The daemon wants the process to end.
+    pub(crate) fn end(&mut self, sim: &mut Sim, id: u64, why: Ended) {
+        let now = sim.now;
+        let Some(living) = self.living.get_mut(&id).filter(|living| !living.told) else {
+            return;
+        };
+        living.told = true;
+        let process = &living.process;
+        let last = if process.stubborn {
+            now + process.grace
+        } else {
+            now + 10
+        };
+        let last = process.deadline.map_or(last, |deadline| last.min(deadline));
+        if last < living.end.0 {
+            living.end = (last, why);
+        }
+        self.arm(sim, id);
+    }
+
+    /// All processes of a daemon or `trigger` that is gone are ended.
+    pub(super) fn end_all_of(&mut self, sim: &mut Sim, life: u32, why: Ended) {
+        let of_it = self.living.iter().filter(|(_, l)| l.process.life == life);
+        let ids: Vec<u64> = of_it.map(|(id, _)| *id).collect();
+        for id in ids {
+            self.end(sim, id, why);
+        }
+    }
+
+    /// The machine is gone.
+    pub(super) fn crash(&mut self, sim: &mut Sim) {
+        for living in std::mem::take(&mut self.living).into_values() {
+            note_end(sim, &living, Ended::WithMachine);
+        }
+    }
+
+    /// The machine was suspended for so long: processes did not get on with their work.
+    pub(super) fn slept(&mut self, sim: &mut Sim, lasted: i64) {
+        let ids: Vec<u64> = self.living.keys().copied().collect();
+        for id in ids {
+            if let Some(living) = self.living.get_mut(&id)
+                && !living.told
+                && living.end.0 < i64::MAX
+            {
+                living.end.0 += lasted;
+            }
+            self.arm(sim, id);
+        }
+    }
+
+    pub(super) fn step(&mut self, sim: &mut Sim, step: GuardStep) {
+        match step {
+            GuardStep::Begin(id) => self.begin(sim, id),
+            GuardStep::Check(id) => self.check(sim, id),
+        }
+    }
+
+    fn begin(&mut self, sim: &mut Sim, id: u64) {
+        let now = sim.now;
+        let Some(living) = self.living.get_mut(&id) else {
+            return;
+        };
+        let process = &mut living.process;
+        if living.told || process.deadline.is_some_and(|deadline| deadline <= now) {
+            let life = process.life;
+            self.living.remove(&id);
+            self.tell(sim, life, id, None);
+            return;
+        }
+        process.start.begin = now;
+        living.noted = Some(sim.trace.starts.len());
+        living.end = (now + process.work, Ended::Itself(process.code));
+        let start = process.start.clone();
+        sim.trace.line(now, || {
+            let Start {
+                job,
+                run_id,
+                at,
+                attempt,
+                host,
+                ..
+            } = &start;
+            format!("BEGIN host-{host} {job} of {at:?} attempt {attempt} run {run_id}")
+        });
+        sim.trace.starts.push(start);
+        self.arm(sim, id);
+    }
+
+    fn check(&mut self, sim: &mut Sim, id: u64) {
+        let now = sim.now;
+        let Some(living) = self.living.get_mut(&id) else {
+            return;
+        };
+        if living.noted.is_none() {
+            return;
+        }
+        if let Some(deadline) = living.process.deadline
+            && now < living.end.0
+        {
+            if deadline <= now {
+                living.end = (now, Ended::AtDeadline);
+            } else if deadline - living.process.grace <= now && !living.told {
+                living.told = true;
+                if !living.process.stubborn {
+                    living.end = (living.end.0.min(now + 10), Ended::AtDeadline);
+                }
+            }
+        }
+        if living.end.0 > now {
+            self.arm(sim, id);
+            return;
+        }
+        if let Some(living) = self.living.remove(&id) {
+            note_end(sim, &living, living.end.1);
+            self.tell(sim, living.process.life, id, Some(living.end.1));
+        }
+    }
+
+    fn tell(&self, sim: &mut Sim, life: u32, id: u64, exit: Exit) {
+        let (host, timer) = (self.host, Timer::Exited(id, exit));
+        sim.at(sim.now + 1, Item::Timer { host, life, timer });
+    }
+
+    fn arm(&self, sim: &mut Sim, id: u64) {
+        let Some(living) = self.living.get(&id) else {
+            return;
+        };
+        let mut next = living.end.0;
+        if let Some(deadline) = living.process.deadline {
+            next = next.min(deadline);
+            if !living.told {
+                next = next.min(deadline - living.process.grace);
+            }
+        }
+        let (host, step) = (self.host, GuardStep::Check(id));
+        sim.at(next, Item::Guard { host, step });
+    }
+}
+
+fn note_end(sim: &mut Sim, living: &Living, why: Ended) {
+    let now = sim.now;
+    if let Some(noted) = living.noted {
+        let start = &mut sim.trace.starts[noted];
+        (start.end, start.ended) = (Some(now), Some(why));
+        let (host, run) = (start.host, start.run_id.clone());
+        sim.trace
+            .line(now, || format!("END host-{host} run {run} {why:?}"));
+    }
+}

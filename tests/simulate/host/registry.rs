@@ -1,0 +1,274 @@
+//! What a daemon writes into the store's registry of listed jobs, as `engine::daemon::registry`
+//! does it: a few requests one after the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cronlatch::engine::simulated::JobIx;
+use cronlatch::names::{HostName, JobName};
+use cronlatch::store::relocate::{Destination, Relocated, Relocation, Step};
+use cronlatch::store::{Admission, Beginning, Entry, Listing, Lock, LockId, Standing};
+use cronlatch::time::Timestamp;
+
+use crate::message::{Reply, Request};
+
+/// The entries of a host, and what is to be done about them.
+#[derive(Debug, Default)]
+pub(super) struct Registry {
+    pub(super) entries: BTreeMap<JobIx, (JobName, Entry)>,
+    pub(super) lost: bool,
+    pub(super) withdrawn: bool,
+    pub(super) busy: bool,
+    next: usize,
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub(super) enum Next<T> {
+    Send(Request, T),
+    Done(T),
+    Failed(T),
+}
+
+/// Jobs on their way into the registry, before they are registered; as `engine::daemon::admission`
+/// does it.
+#[derive(Debug, Clone)]
+pub(super) struct Entering {
+    /// All jobs that are then registered.
+    pub(super) jobs: Vec<JobIx>,
+    /// Those that are new, each with its ledger's beginning but for the instant.
+    new: Vec<(JobIx, LockId, Beginning)>,
+    listings: Vec<Listing>,
+    now: Timestamp,
+    /// Those that may be entered now.
+    pub(super) entries: Vec<(JobIx, JobName, Entry)>,
+    /// Those that are held back.
+    pub(super) held: Vec<JobIx>,
+    moves: Vec<(JobIx, Relocation)>,
+    asked: Option<Lock>,
+}
+
+impl Entering {
+    pub(super) fn begin(jobs: Vec<JobIx>, new: Vec<(JobIx, LockId, Beginning)>) -> (Request, Self) {
+        let names = new.iter().map(|(_, _, job)| job.job.clone()).collect();
+        let entering = Self {
+            jobs,
+            new,
+            listings: Vec::new(),
+            now: Timestamp::EPOCH,
+            entries: Vec::new(),
+            held: Vec::new(),
+            moves: Vec::new(),
+            asked: None,
+        };
+        (Request::Listings(names), entering)
+    }
+
+    /// The store's reply to the last request came.
+    pub(super) fn go_on(mut self, host: &HostName, reply: Reply) -> Next<Self> {
+        match reply {
+            Reply::Listings(listings) => {
+                self.listings = listings;
+                Next::Send(Request::Now, self)
+            }
+            Reply::Now(now) => {
+                self.now = now;
+                Next::Send(Request::Hosts, self)
+            }
+            Reply::Hosts(live) => {
+                let written = self.admit(host, &live);
+                Next::Send(Request::Enlist(host.clone(), written), self)
+            }
+            Reply::Enlisted => self.next_move(),
+            Reply::Ledger(ledger) => {
+                let lock = self.asked.take();
+                if let (Some((_, relocation)), Some(lock)) = (self.moves.last_mut(), lock) {
+                    relocation.read(&lock, *ledger);
+                }
+                self.next_move()
+            }
+            Reply::Replaced(reply) => {
+                if let Some((_, relocation)) = self.moves.last_mut() {
+                    relocation.replaced(reply);
+                }
+                self.next_move()
+            }
+            Reply::Begun => Next::Done(self),
+            _ => Next::Failed(self),
+        }
+    }
+
+    /// Returns what is to be written.
+    fn admit(&mut self, host: &HostName, live: &BTreeSet<HostName>) -> Vec<(JobName, Entry)> {
+        let mut written = Vec::new();
+        for ((ix, lock, job), listing) in self.new.iter_mut().zip(&self.listings) {
+            let mut entry = listing.enter(host, lock.clone(), self.now);
+            match listing.admits(host, lock, |host| live.contains(host)) {
+                Admission::Hold(_) => {
+                    entry.standing = Standing::Waits;
+                    self.held.push(*ix);
+                }
+                Admission::Enter(others) => {
+                    job.counts = entry.counts();
+                    let destination = Destination {
+                        job: &job.job,
+                        lock,
+                        host,
+                        ttl: job.ttl,
+                        now: self.now,
+                        counts_from: entry.counts().at,
+                    };
+                    if !others.is_empty() {
+                        let relocation = Relocation::new(&destination, others);
+                        self.moves.push((*ix, relocation));
+                    }
+                    self.entries.push((*ix, job.job.clone(), entry.clone()));
+                }
+            }
+            written.push((job.job.clone(), entry));
+        }
+        written
+    }
+
+    fn next_move(mut self) -> Next<Self> {
+        while let Some((ix, relocation)) = self.moves.last_mut() {
+            match relocation.step() {
+                Step::Read(lock) => {
+                    let job = self.new.iter().find(|(of, ..)| of == ix);
+                    let job = job.expect("it moves a new job").2.job.clone();
+                    self.asked = Some(lock.clone());
+                    return Next::Send(Request::Ledger(job, lock), self);
+                }
+                Step::Replace(replacement) => {
+                    return Next::Send(Request::Replace(replacement), self);
+                }
+                Step::Done(relocated) => {
+                    let ix = *ix;
+                    self.moves.pop();
+                    if !matches!(relocated, Relocated::Home { .. }) {
+                        self.held.push(ix);
+                        self.entries.retain(|(of, ..)| *of != ix);
+                    }
+                }
+            }
+        }
+        self.jobs.retain(|job| !self.held.contains(job));
+        let is_held = |job: &JobIx| self.held.contains(job);
+        let begin = self.new.iter().filter(|(ix, ..)| !is_held(ix));
+        let begin = begin.map(|(_, _, job)| job.clone()).collect();
+        Next::Send(Request::Begin(begin), self)
+    }
+}
+
+/// One look after the registry.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Round {
+    /// The enabled jobs, if those that are not among them are still to be withdrawn.
+    withdraw_all_but: Option<BTreeSet<JobName>>,
+    gone: Vec<JobName>,
+    listings: Vec<Listing>,
+    /// Entries to be written again.
+    write: Vec<(JobName, Entry)>,
+    look_at: Option<JobName>,
+    pub(super) withdrawn: bool,
+    pub(super) written: bool,
+    pub(super) lost: bool,
+}
+
+impl Registry {
+    pub(super) fn knows(&self, job: JobIx) -> bool {
+        self.entries.contains_key(&job)
+    }
+
+    /// The round that is due, and its first request.
+    pub(super) fn round(
+        &mut self,
+        host: &HostName,
+        enabled: BTreeSet<JobName>,
+    ) -> Option<(Request, Round)> {
+        if self.busy {
+            return None;
+        }
+        let mut round = Round::default();
+        if !self.withdrawn {
+            round.withdraw_all_but = Some(enabled);
+        }
+        if self.lost {
+            round.write = self.entries.values().cloned().collect();
+        } else if !self.entries.is_empty() {
+            self.next = (self.next + 1) % self.entries.len();
+            round.look_at = (self.entries.values().nth(self.next)).map(|(job, _)| job.clone());
+        }
+        match round.after_withdrawal(host, None) {
+            Next::Send(request, round) => {
+                self.busy = true;
+                Some((request, round))
+            }
+            Next::Done(_) | Next::Failed(_) => None,
+        }
+    }
+}
+
+impl Round {
+    /// What follows once the jobs that are gone are withdrawn, or are to be.
+    fn after_withdrawal(mut self, host: &HostName, now: Option<Timestamp>) -> Next<Self> {
+        if self.withdraw_all_but.is_some() {
+            return Next::Send(Request::ListedBy(host.clone()), self);
+        }
+        if !self.write.is_empty() {
+            let Some(now) = now else {
+                return Next::Send(Request::Now, self);
+            };
+            let write = std::mem::take(&mut self.write);
+            let fresh = |(job, entry): (JobName, Entry)| (job, Entry { at: now, ..entry });
+            let entries = write.into_iter().map(fresh).collect();
+            self.written = true;
+            return Next::Send(Request::Enlist(host.clone(), entries), self);
+        }
+        match self.look_at.clone() {
+            Some(job) => Next::Send(Request::Listings(vec![job]), self),
+            None => Next::Done(self),
+        }
+    }
+
+    pub(super) fn go_on(mut self, host: &HostName, reply: Reply) -> Next<Self> {
+        match reply {
+            Reply::Listed(mut gone) => {
+                let enabled = self.withdraw_all_but.take().unwrap_or_default();
+                gone.retain(|job| !enabled.contains(job));
+                if gone.is_empty() {
+                    self.withdrawn = true;
+                    return self.after_withdrawal(host, None);
+                }
+                self.gone.clone_from(&gone);
+                Next::Send(Request::Listings(gone), self)
+            }
+            Reply::Listings(listings) if !self.gone.is_empty() => {
+                self.listings = listings;
+                Next::Send(Request::Now, self)
+            }
+            Reply::Listings(listings) => {
+                let is_there = |listing: &Listing| listing.entries.contains_key(host);
+                self.lost = !listings.iter().any(is_there);
+                Next::Done(self)
+            }
+            Reply::Now(now) if !self.gone.is_empty() => {
+                let gone = std::mem::take(&mut self.gone).into_iter();
+                let entries = gone.zip(std::mem::take(&mut self.listings));
+                let entries = entries
+                    .filter_map(|(job, listing)| Some((job, listing.withdraw(host, now)?)))
+                    .collect();
+                Next::Send(Request::Enlist(host.clone(), entries), self)
+            }
+            Reply::Now(now) => self.after_withdrawal(host, Some(now)),
+            Reply::Enlisted if self.written => match self.look_at.take() {
+                Some(job) => Next::Send(Request::Listings(vec![job]), self),
+                None => Next::Done(self),
+            },
+            Reply::Enlisted => {
+                self.withdrawn = true;
+                self.after_withdrawal(host, None)
+            }
+            _ => Next::Failed(self),
+        }
+    }
+}

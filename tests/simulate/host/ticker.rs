@@ -1,0 +1,101 @@
+//! The ticker of a daemon: the real board, and the polls of the library that drives it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use cronlatch::config::Job;
+use cronlatch::engine::simulated::Clock;
+use cronlatch::schedule::ticker::board::{Board, Step};
+use cronlatch::schedule::ticker::{Firing, TickerJob, WallClock};
+use cronlatch::time::Timestamp;
+use tokio::sync::mpsc;
+
+use super::{Env, Timer};
+use crate::plan::millis;
+
+/// How often the library polls.
+const POLL: i64 = 500;
+
+/// The clock that a host goes by, as the board reads it.
+#[derive(Debug, Default)]
+struct Wall(AtomicI64);
+
+impl WallClock for Wall {
+    fn now(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
+pub(super) struct Ticker {
+    board: Board,
+    wall: Arc<Wall>,
+    firings: mpsc::UnboundedReceiver<Firing>,
+}
+
+impl std::fmt::Debug for Ticker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ticker").finish_non_exhaustive()
+    }
+}
+
+impl Ticker {
+    pub(super) fn start(env: &mut Env<'_>, clock: &Clock, jobs: &[Arc<Job>]) -> Self {
+        let started_at = clock.at(env.utc(), env.sim.boot()).utc;
+        let wall = Arc::new(Wall(AtomicI64::new(started_at.millis())));
+        let (tx, firings) = mpsc::unbounded_channel();
+        let of = |job: &Arc<Job>| TickerJob {
+            name: job.name.clone(),
+            schedule: job.schedule.clone(),
+            delay: job.delay(),
+            from: started_at.minus(job.delay()),
+        };
+        let clock = Arc::clone(&wall) as Arc<dyn WallClock>;
+        let board = Board::new(jobs.iter().map(of).collect(), tx, clock);
+        env.arm(env.sim.now, Timer::Poll);
+        Self {
+            board,
+            wall,
+            firings,
+        }
+    }
+
+    pub(super) fn poll(&mut self, env: &mut Env<'_>, clock: &Clock) {
+        self.set(env, clock);
+        env.arm(env.sim.now + POLL, Timer::Poll);
+        for job in self.board.due_soon() {
+            if self.board.arm(job) {
+                self.step(env, job);
+            }
+        }
+    }
+
+    pub(super) fn clock_set(&mut self, env: &mut Env<'_>, clock: &Clock) {
+        self.set(env, clock);
+        self.board.clock_set();
+    }
+
+    pub(super) fn tick(&mut self, env: &mut Env<'_>, clock: &Clock, job: usize) {
+        self.set(env, clock);
+        self.step(env, job);
+    }
+
+    /// The occurrences that have come due.
+    pub(super) fn fired(&mut self) -> Vec<(cronlatch::names::JobName, Timestamp)> {
+        let fired = std::iter::from_fn(|| self.firings.try_recv().ok());
+        fired.map(|it| (it.job, it.scheduled_at)).collect()
+    }
+
+    fn set(&self, env: &Env<'_>, clock: &Clock) {
+        let now = clock.at(env.utc(), env.sim.boot()).utc;
+        self.wall.0.store(now.millis(), Ordering::Relaxed);
+    }
+
+    fn step(&self, env: &mut Env<'_>, job: usize) {
+        if let Step::Sleep(span) = self.board.step(job) {
+            let late = env.sim.dice.range(0, 3);
+            let span = i64::try_from(span.max(Duration::from_millis(1)).as_millis()).unwrap_or(0);
+            env.arm(env.sim.now + span + late, Timer::Tick(job));
+        }
+    }
+}

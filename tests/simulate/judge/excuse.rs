@@ -1,0 +1,379 @@
+//! What is forgiven, and when: each excuse has a name, and a test in [`super::tests`].
+
+use cronlatch::config::{CatchUp, OnCrash, Scope};
+use cronlatch::store::{Outcome, Record};
+
+use super::Facts;
+use super::facts::{Regime, Subject, span_of};
+use crate::plan::JobPlan;
+use crate::trace::{Added, Ended, Hindered, Span, Start};
+
+/// A free lock that is seen for a shorter time is somebody else's before a host can claim it.
+const FREE_FOR: i64 = 1_500;
+/// A guard that wakes with its machine ends overdue jobs within so many milliseconds.
+const KILLS_AFTER_WAKING: i64 = 50;
+/// What a host notices within so many milliseconds is at its time.
+const PROMPT: i64 = 1_000;
+/// What a host notices later than that came due while it was not there.
+const LATE: i64 = 30_000;
+/// A start that is so fresh when its host dies may not be on record.
+const UNDER_WAY: i64 = 2_000;
+/// A process begins so many milliseconds after its grant at the latest.
+const SPAWNS: i64 = 100;
+/// A host that died counts as living for so long.
+const COUNTS_AS_LIVE: i64 = 30_000;
+/// What a list says of a job's lock.
+type Lock = (String, Scope);
+/// Moving a ledger takes so long at most.
+const MOVES: i64 = 4_000;
+
+/// `JustAwake`: a suspended machine cannot end its jobs in time; it does so first of all when it
+/// wakes, and the fencing token covers what they do until then.
+pub(super) fn just_awake(facts: &Facts<'_>, run: &Start, other: &Start) -> bool {
+    let end = run.end.unwrap_or(facts.end);
+    facts.trace.troubles.iter().any(|trouble| {
+        let awake = trouble.span.until + KILLS_AFTER_WAKING;
+        trouble.how == Hindered::Suspended
+            && trouble.host == run.host
+            && (trouble.span.from..=awake).contains(&end)
+            && trouble.span.from <= other.begin
+    })
+}
+
+/// `AskedOut`: the job asked to run without the store (`on_store_down: run`), and its host could
+/// not reach it then.
+pub(super) fn asked_out(facts: &Facts<'_>, run: &Start) -> bool {
+    if run.fence.is_some() {
+        return false;
+    }
+    let around = Span {
+        from: run.begin - 8_000,
+        until: run.begin + 1,
+    };
+    let cut = |it: &crate::trace::Trouble| it.host == run.host && it.span.meets(around);
+    facts.trace.outages.iter().any(|it| it.meets(around))
+        || facts.trace.troubles.iter().any(cut)
+        || facts.trace.losses.iter().any(|it| it.meets(around))
+}
+
+/// `NeverMeasured`: a daemon that was started while the store was away, on a machine that has not
+/// reached it since it was started, has only its wall clock to go by.
+pub(super) fn never_measured(facts: &Facts<'_>, run: &Start) -> bool {
+    let mut lives = facts.trace.lives.iter();
+    let life = lives.rfind(|it| it.host == run.host && it.from <= run.begin);
+    let knew = life.and_then(|life| life.measured);
+    run.fence.is_none() && knew.is_none_or(|knew| run.begin < knew)
+}
+
+/// As [`never_measured`], for the record of such a run.
+pub(super) fn told_by_wall_clock(
+    facts: &Facts<'_>,
+    subject: &Subject<'_>,
+    record: &Record,
+) -> bool {
+    let id = record.run_id.as_ref();
+    let mut runs = subject.starts.iter();
+    let run = runs.find(|it| id.is_some_and(|id| id.as_str() == it.run_id));
+    run.is_some_and(|run| never_measured(facts, run))
+}
+
+/// `AttemptUnderWay`: the host died just after it started the attempt, or could not tell the store.
+pub(super) fn attempt_under_way(facts: &Facts<'_>, last: &Start) -> bool {
+    let end = last.end.unwrap_or(facts.end);
+    let around = Span {
+        from: last.begin - UNDER_WAY,
+        until: end + 1,
+    };
+    let troubled = |it: &crate::trace::Trouble| it.host == last.host && it.span.meets(around);
+    end - last.begin < UNDER_WAY
+        || facts.trace.troubles.iter().any(troubled)
+        || facts.trace.outages.iter().any(|it| it.meets(around))
+}
+
+/// `Beside`: of the runs of a job without a lock that overlap the ledger keeps the newest alone; the
+/// others have a provisional record and are not run again. A run whose host died counts as going on
+/// until its lease ends.
+pub(super) fn beside(facts: &Facts<'_>, plan: &JobPlan, run: &Start) -> bool {
+    let died = matches!(run.ended, Some(Ended::WithMachine | Ended::WithDaemon));
+    let lease_end = facts.lease_end(run).filter(|_| died);
+    let end = run.end.unwrap_or(facts.end);
+    let end = end.max(lease_end.unwrap_or(end));
+    let newer = |it: &Start| {
+        let of_host = it.job == run.job && it.host == run.host && it.run_id != run.run_id;
+        of_host && run.begin < it.begin && it.begin <= end + SPAWNS
+    };
+    plan.scope == Scope::None && facts.trace.starts.iter().any(newer)
+}
+
+/// `CountedBeside`: the provisional record of such a run counts the attempts until the newer run was
+/// granted, and stays if the host dies before the run ends; `next` is the first attempt that it lacks.
+pub(super) fn counted_beside(
+    facts: &Facts<'_>,
+    plan: &JobPlan,
+    first: &Start,
+    next: &Start,
+) -> bool {
+    let until = Start {
+        begin: first.begin,
+        end: Some(next.begin + UNDER_WAY),
+        ended: None,
+        ..next.clone()
+    };
+    beside(facts, plan, &until)
+}
+
+/// `TriesUsedUp`: a run that had all attempts which `retry` allows is not run again.
+pub(super) fn tries_used_up(plan: &JobPlan, last: &Start) -> bool {
+    plan.retry
+        .is_some_and(|(attempts, _)| last.attempt >= attempts)
+}
+
+/// `RerunTooLate`: a rerun starts within the start deadline or the catch-up window, whichever is
+/// longer, counted from the end of the lease.
+pub(super) fn rerun_too_late(plan: &JobPlan, lease_end: i64, able_from: i64) -> bool {
+    lease_end + rerun_window(plan) < able_from
+}
+
+fn rerun_window(plan: &JobPlan) -> i64 {
+    match plan.catch_up {
+        CatchUp::None => plan.start_deadline,
+        CatchUp::Latest | CatchUp::All => plan.start_deadline.max(plan.catch_up_window),
+    }
+}
+
+/// `LockBusy`: from the instant to the deadline others held the lock whenever a host could have
+/// taken it, all but for moments.
+pub(super) fn lock_busy(facts: &Facts<'_>, subject: &Subject<'_>, lock: &str, span: Span) -> bool {
+    let long = FREE_FOR.min((span.until - span.from) / 2 + 1);
+    let there = |free: &Span| {
+        let mut regimes = subject.regimes.iter();
+        regimes.any(|regime| {
+            facts.quiet[regime.host].iter().any(|quiet| {
+                let from = free.from.max(quiet.from).max(regime.span.from);
+                let until = free.until.min(quiet.until).min(regime.span.until);
+                until - from >= long
+            })
+        })
+    };
+    !facts.free(lock, span).iter().any(there)
+}
+
+/// `HostsFull`: every quiet host ran as much as it may.
+pub(super) fn hosts_full(facts: &Facts<'_>, span: Span) -> bool {
+    let limited = facts
+        .plan
+        .lists
+        .iter()
+        .any(|list| list.max_running.is_some());
+    let runs = facts.trace.starts.iter();
+    limited
+        && runs
+            .filter(|run| run.begin < span.until && run.end.is_none_or(|end| span.from < end))
+            .count()
+            > 0
+}
+
+/// `LostData`: the store lost data from around that time.
+pub(super) fn lost_data(facts: &Facts<'_>, at: i64) -> bool {
+    facts.may_be_forgotten(at)
+}
+
+/// `InDoubt`: the first occurrence after the store went away was claimed before anybody knew, and
+/// may have been granted: with `on_store_down: wait` it is claimed until it is answered.
+pub(super) fn in_doubt(facts: &Facts<'_>, dark: Span) -> bool {
+    let cuts = facts
+        .trace
+        .troubles
+        .iter()
+        .filter(|it| it.how == Hindered::Network);
+    let away = facts
+        .trace
+        .outages
+        .iter()
+        .copied()
+        .chain(cuts.map(|it| it.span));
+    away.into_iter().any(|it| it.meets(dark))
+}
+
+/// `OwnTrouble`: the host could not reach the store when its run ended; others learn of it when
+/// the lease is over.
+pub(super) fn was_in_trouble(facts: &Facts<'_>, host: usize, at: i64) -> bool {
+    let around = Span {
+        from: at - 2_000,
+        until: at + 2_000,
+    };
+    let mut troubles = facts.trace.troubles.iter();
+    troubles.any(|it| it.host == host && it.span.meets(around))
+        || facts.trace.outages.iter().any(|it| it.meets(around))
+}
+
+/// `OwnClock`: a host judges the deadline of what waits for a place of its own, and what is too old
+/// to be caught up, by its own clock, which may be off by so much and still count as right.
+pub(super) const OWN_CLOCK: i64 = 500;
+
+/// `LostBeginning`: a store that lost its data does not know since when a job exists: what it calls
+/// unknown may have been due before.
+pub(super) fn lost_beginning(facts: &Facts<'_>, record: &Record) -> bool {
+    record.outcome == Outcome::Unknown && !facts.trace.losses.is_empty()
+}
+
+/// `HeldBack`: while a host whose list has another lock or scope for the job lives, or counts as
+/// living for a while after it died, the hosts with the new list claim nothing of it; then they need
+/// a moment.
+pub(super) fn held_back(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) -> bool {
+    let believed = |host: usize, list: &Span| {
+        let lives = facts.trace.lives.iter().filter(move |it| it.host == host);
+        let (from, until) = (list.from, list.until);
+        lives
+            .filter(move |life| life.from >= from && life.from < until)
+            .map(|life| Span {
+                from: life.from,
+                until: life.until.unwrap_or(facts.end)
+                    + if life.killed { COUNTS_AS_LIVE } else { 0 },
+            })
+            .next()
+    };
+    let lived = |regimes: &mut dyn Iterator<Item = &Regime<'_>>| -> Vec<(usize, Lock, Span)> {
+        let lived = regimes.filter_map(|regime| {
+            let believed = believed(regime.host, &regime.span)?;
+            let lock = (regime.job.lock_name().to_owned(), regime.job.scope);
+            Some((regime.host, lock, believed))
+        });
+        lived.collect()
+    };
+    let mine = lived(&mut subject.regimes.iter());
+    let all = lived(&mut facts.regimes_of(subject.name));
+    mine.iter().any(|(one, lock, first)| {
+        all.iter().any(|(other, other_lock, second)| {
+            let both = Span {
+                from: first.from.max(second.from),
+                until: first.until.min(second.until) + MOVES,
+            };
+            one != other
+                && lock != other_lock
+                && first.from < second.until
+                && second.from < first.until
+                && both.meets(span)
+        })
+    })
+}
+
+/// `Provisional`: a run is called interrupted once its lease is over, or unknown after a loss of
+/// data, and its host may replace that with the result. It is a verdict in time, and not a second
+/// one.
+pub(super) fn provisional(added: &Added) -> bool {
+    added.replaced
+}
+
+/// `LostVerdict`: the verdict was on record, and the store lost it with its data.
+pub(super) fn lost_verdict(subject: &Subject<'_>, at: i64) -> bool {
+    let mut lost = subject.added.iter().filter(|it| it.lost);
+    lost.any(|it| span_of(&it.record).is_some_and(|span| span.holds(at)))
+}
+
+/// `TwoSchedules`: hosts had the job on different schedules until its deadline. A job has one ledger:
+/// what one schedule has decided passes what the other had still to come to.
+pub(super) fn two_schedules(subject: &Subject<'_>, at: i64, deadline: i64) -> bool {
+    let while_due = Span {
+        from: at,
+        until: deadline,
+    };
+    let mut due = subject.regimes.iter().filter(|it| it.is_due(at));
+    due.any(|mine| {
+        let mut others = subject.regimes.iter().filter(|it| !it.is_alike(mine));
+        others.any(|it| it.span.meets(mine.span) && it.span.meets(while_due))
+    })
+}
+
+/// `ForgottenAttempt`: a store that lost its data has forgotten the attempts that were made since.
+pub(super) fn forgotten_attempt(facts: &Facts<'_>, last: &Start) -> bool {
+    facts.trace.losses.iter().any(|it| it.holds(last.begin))
+}
+
+/// `ToBeRepeated`: a run that is to be repeated has its record when the rerun starts, or when it is
+/// too late for one. Returns until when.
+pub(super) fn to_be_repeated(facts: &Facts<'_>, plan: &JobPlan, run: &Start) -> Option<i64> {
+    let is_rerun = matches!(plan.on_crash, OnCrash::Rerun { .. });
+    if !is_rerun || run.at.is_none() || tries_used_up(plan, run) {
+        return None;
+    }
+    Some(facts.lease_end(run)? + rerun_window(plan))
+}
+
+/// `ClaimInDoubt`: a claim whose answer was lost holds the lock for at most one TTL, although nothing
+/// runs; a start deadline that is no longer may pass meanwhile.
+pub(super) fn claim_in_doubt(facts: &Facts<'_>, plan: &JobPlan, due: i64) -> bool {
+    let claimed = Span {
+        from: due,
+        until: due + 1_000,
+    };
+    let lossy = |it: &crate::trace::Trouble| {
+        matches!(it.how, Hindered::Network | Hindered::Lossy) && it.span.meets(claimed)
+    };
+    plan.start_deadline <= plan.ttl + 500 && facts.trace.troubles.iter().any(lossy)
+}
+
+/// `NeverSeenDisabled`: a host that has had the job has had no second since in which it could tell
+/// the store that it has not: its entry stands.
+pub(super) fn never_seen_disabled(facts: &Facts<'_>, subject: &Subject<'_>, at: i64) -> bool {
+    let begins = subject.regimes.iter().map(|it| it.span.from);
+    let Some(until) = begins.filter(|begin| at < *begin).min() else {
+        return false;
+    };
+    let hosts = 0..facts.able.len();
+    hosts.into_iter().any(|host| {
+        let of_host = subject.regimes.iter().filter(|it| it.host == host);
+        let from = of_host.map(|it| it.span.until).filter(|end| *end <= at);
+        from.max().is_some_and(|from| {
+            let able = facts.able_and_heard(host, Span { from, until });
+            able.iter().all(|it| it.until - it.from < PROMPT)
+        })
+    })
+}
+
+/// `AtItsTime`: what a host notices within a second of its instant is not caught up, whatever
+/// hindered the host at the instant itself; nor is what alone came due meanwhile and is noticed within
+/// half a minute, for the host may just be slow.
+pub(super) fn at_its_time(due: i64, dark: Span, alone: bool) -> bool {
+    dark.until <= due + if alone { LATE } else { PROMPT }
+}
+
+/// `LostCount`: a store that lost its data has forgotten how often a run was repeated since, and
+/// repeats it again. Returns how many of the runs so far it may have forgotten.
+pub(super) fn lost_count(facts: &Facts<'_>, before: &[&Start]) -> usize {
+    let lost = |run: &&&Start| facts.trace.losses.iter().any(|it| it.holds(run.begin));
+    before.iter().filter(lost).count()
+}
+
+/// `BackOnItsSchedule`: the store keeps the newest three schedules of a job, so that a rolling deploy
+/// does not flip them. A job that returns to one of them counts as if it had never left it; one that
+/// was disabled meanwhile does not.
+pub(super) fn back_on_its_schedule(facts: &Facts<'_>, subject: &Subject<'_>, at: i64) -> bool {
+    let regimes = || facts.regimes_of(subject.name);
+    if !regimes().any(|it| it.span.holds(at)) {
+        return false;
+    }
+    let mut before = regimes().filter(|it| it.span.from <= at);
+    before.any(|first| {
+        let mut later = regimes().filter(|it| at < it.span.from);
+        first.has_due(at) && later.any(|it| it.has_due(at))
+    })
+}
+
+/// `UnderItsOldScope`: a job whose scope changes keeps its ledger. What came due under the old scope
+/// and was not decided there is decided under the new one.
+pub(super) fn under_its_old_scope(facts: &Facts<'_>, subject: &Subject<'_>, at: i64) -> bool {
+    let mut regimes = facts.regimes_of(subject.name);
+    regimes.any(|it| it.is_due(at) && it.is_of_scope_other_than(subject))
+}
+
+/// The lock of a ledger.
+pub(super) fn lock_of(facts: &Facts<'_>, subject: &Subject<'_>, at: i64) -> String {
+    let plan = subject.plan_at(at);
+    let name = plan.lock_name();
+    let _ = facts;
+    match subject.host {
+        Some(host) => format!("{name}@host-{host}"),
+        None => name.to_owned(),
+    }
+}

@@ -1,0 +1,439 @@
+//! What the rules ask of a plan and its trace: who was able to act when, and what counted.
+
+use std::collections::BTreeMap;
+
+use cronlatch::config::{Job, Scope};
+use cronlatch::schedule::Schedule;
+use cronlatch::store::Record;
+use cronlatch::time::Timestamp;
+
+use crate::plan::{JobPlan, Plan};
+use crate::trace::{Added, Held, Hindered, Span, Start, Trace, Trouble};
+
+/// How long after its start a daemon may take to be of use: it registers, and leaves what came
+/// due just before to hosts whose clocks are behind.
+const SETTLES: i64 = 4_000;
+/// How long a host may take to get over a trouble of its own, or an outage of the store.
+const RECOVERS: i64 = 6_000;
+/// A clock that is no further off is right.
+const RIGHT_CLOCK: i64 = 500;
+
+/// A host's list had the job so, from then until then.
+#[derive(Debug, Clone)]
+pub(crate) struct Regime<'a> {
+    pub(crate) host: usize,
+    pub(crate) span: Span,
+    pub(crate) job: &'a JobPlan,
+    schedule: Schedule,
+    delay: i64,
+}
+
+impl Regime<'_> {
+    /// Whether the job was due then on this host, by its schedule.
+    pub(crate) fn is_due(&self, at: i64) -> bool {
+        self.span.holds(at) && self.has_due(at)
+    }
+
+    /// Whether both have the job on one schedule.
+    pub(crate) fn is_alike(&self, other: &Self) -> bool {
+        (&self.job.when, self.job.jitter) == (&other.job.when, other.job.jitter)
+    }
+
+    /// Whether the job then had a ledger of the fleet, and the other one of each host, or the reverse.
+    pub(crate) fn is_of_scope_other_than(&self, subject: &Subject<'_>) -> bool {
+        (self.job.scope == Scope::Fleet) != subject.host.is_none()
+    }
+
+    /// Whether its schedule has the occurrence, whenever the list had the schedule.
+    pub(crate) fn has_due(&self, at: i64) -> bool {
+        self.schedule.is_occurrence(Timestamp::from_millis(at))
+    }
+}
+
+/// One ledger: a job of the fleet, or of one host.
+#[derive(Debug)]
+pub(crate) struct Subject<'a> {
+    pub(crate) name: &'a str,
+    /// Of `scope: host` and `scope: none`.
+    pub(crate) host: Option<usize>,
+    pub(crate) regimes: Vec<Regime<'a>>,
+    pub(crate) starts: Vec<&'a Start>,
+    pub(crate) added: Vec<&'a Added>,
+    /// The definition, if it was the same in all lists but for `enabled`.
+    pub(crate) stable: Option<&'a JobPlan>,
+    pub(crate) delay: i64,
+}
+
+impl<'a> Subject<'a> {
+    /// Whether any host's list has had it by then, at which time by the host's own clock it may not
+    /// have been due yet.
+    pub(crate) fn counts_by(&self, at: i64, then: i64) -> bool {
+        let mut regimes = self.regimes.iter();
+        regimes.any(|it| it.has_due(at) && it.span.from <= then && at < it.span.until)
+    }
+
+    /// The definition that the fleet went by then.
+    pub(crate) fn plan_at(&self, at: i64) -> &'a JobPlan {
+        let there = self.regimes.iter().rfind(|regime| regime.span.holds(at));
+        there
+            .or(self.regimes.last())
+            .expect("a subject has a regime")
+            .job
+    }
+
+    /// The runs of an occurrence, in the order in which they began.
+    pub(crate) fn starts_of(&self, at: i64) -> impl Iterator<Item = &&'a Start> {
+        self.starts.iter().filter(move |start| start.at == Some(at))
+    }
+
+    /// The records of an occurrence that the store has not lost.
+    pub(crate) fn records_of(&self, at: i64) -> impl Iterator<Item = &&'a Added> {
+        let covers = move |added: &&&Added| span_of(&added.record).is_some_and(|s| s.holds(at));
+        self.added.iter().filter(covers).filter(|added| !added.lost)
+    }
+}
+
+/// The occurrences that a record is about.
+pub(crate) fn span_of(record: &Record) -> Option<Span> {
+    let from = record.scheduled_at?.millis();
+    let until = record.until.map_or(from, Timestamp::millis) + 1;
+    Some(Span { from, until })
+}
+
+/// All that the rules go by.
+#[derive(Debug)]
+pub(crate) struct Facts<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) trace: &'a Trace,
+    pub(crate) subjects: Vec<Subject<'a>>,
+    /// Per host: the spans in which it was up, left alone, in reach of a store that was up, and
+    /// its clock right.
+    pub(crate) quiet: Vec<Vec<Span>>,
+    /// Per host: the spans in which it could act at all.
+    pub(crate) able: Vec<Vec<Span>>,
+    pub(crate) end: i64,
+}
+
+impl<'a> Facts<'a> {
+    pub(crate) fn of(plan: &'a Plan, trace: &'a Trace) -> Self {
+        let end = plan.start + plan.end;
+        let hosts = 0..plan.hosts.len();
+        let quiet = hosts.clone().map(|host| quiet(trace, host, end));
+        let able = hosts.map(|host| able(trace, host, end));
+        Self {
+            subjects: subjects(plan, trace, end),
+            quiet: quiet.collect(),
+            able: able.collect(),
+            plan,
+            trace,
+            end,
+        }
+    }
+
+    /// Every host's lists that had the job, whatever its scope.
+    pub(crate) fn regimes_of(&self, job: &str) -> impl Iterator<Item = &Regime<'a>> {
+        let of_job = self.subjects.iter().filter(move |it| it.name == job);
+        of_job.flat_map(|it| &it.regimes)
+    }
+
+    /// Whether a host that had the job was quiet throughout.
+    pub(crate) fn some_host_quiet(&self, subject: &Subject<'_>, at: i64, span: Span) -> bool {
+        self.quiet_host(subject, at, span).is_some()
+    }
+
+    /// A host that had the occurrence and was quiet throughout the span.
+    pub(crate) fn quiet_host(&self, subject: &Subject<'_>, at: i64, span: Span) -> Option<usize> {
+        let mut regimes = subject.regimes.iter().filter(|regime| regime.is_due(at));
+        let host = regimes.find(|regime| {
+            let quiet = &self.quiet[regime.host];
+            quiet
+                .iter()
+                .any(|it| it.from <= span.from && span.until <= it.until)
+                && regime.span.from <= span.from
+        })?;
+        Some(host.host)
+    }
+
+    /// The first instant at which some host that has the job has been quiet for so long, beginning
+    /// not before `from`; `None` when there is none.
+    pub(crate) fn quiet_for(&self, subject: &Subject<'_>, from: i64, long: i64) -> Option<i64> {
+        self.quiet_among(subject, |_| true, (from, long))
+    }
+
+    /// As [`Self::quiet_for`], among hosts whose list has had the occurrence's schedule since without
+    /// a break: nobody else knows of it.
+    pub(crate) fn quiet_for_due(
+        &self,
+        subject: &Subject<'_>,
+        at: i64,
+        (from, long): (i64, i64),
+    ) -> Option<i64> {
+        let due: Vec<_> = subject.regimes.iter().filter(|it| it.is_due(at)).collect();
+        let is_alike = |it: &Regime<'_>| due.iter().any(|first| first.is_alike(it));
+        let mut listed_until = at;
+        for regime in subject.regimes.iter().filter(|it| is_alike(it)) {
+            if regime.span.from <= listed_until {
+                listed_until = listed_until.max(regime.span.until);
+            }
+        }
+        let counts = |it: &Regime<'_>| is_alike(it) && it.span.from <= listed_until;
+        self.quiet_among(subject, counts, (from, long))
+    }
+
+    /// As [`Self::quiet_for`], for one host alone.
+    pub(crate) fn quiet_on(
+        &self,
+        subject: &Subject<'_>,
+        host: usize,
+        (from, long): (i64, i64),
+    ) -> Option<i64> {
+        self.quiet_among(subject, |regime| regime.host == host, (from, long))
+    }
+
+    fn quiet_among(
+        &self,
+        subject: &Subject<'_>,
+        is_meant: impl Fn(&Regime<'_>) -> bool,
+        (from, long): (i64, i64),
+    ) -> Option<i64> {
+        let mut first: Option<i64> = None;
+        for regime in subject.regimes.iter().filter(|it| is_meant(it)) {
+            for span in &self.quiet[regime.host] {
+                let begin = from.max(span.from).max(regime.span.from);
+                if begin + long <= span.until.min(regime.span.until) {
+                    let over = begin + long;
+                    first = Some(first.map_or(over, |first| first.min(over)));
+                }
+            }
+        }
+        first
+    }
+
+    /// The spans within `span` in which a host could act, and none of its messages got lost.
+    pub(crate) fn able_and_heard(&self, host: usize, span: Span) -> Vec<Span> {
+        let within = |it: &Span| Span {
+            from: it.from.max(span.from),
+            until: it.until.min(span.until),
+        };
+        let mut spans: Vec<Span> = self.able[host].iter().map(within).collect();
+        spans.retain(|it| it.from < it.until);
+        for trouble in self.trace.troubles.iter().filter(|it| it.host == host) {
+            spans = without(spans, trouble.span);
+        }
+        spans
+    }
+
+    /// Whether data were lost that may concern this instant.
+    pub(crate) fn may_be_forgotten(&self, at: i64) -> bool {
+        let near = |loss: &Span| loss.from - 10_000 <= at && at <= loss.until + 3_000;
+        self.trace.losses.iter().any(near)
+    }
+
+    /// When the lease of a run ended, or would have.
+    pub(crate) fn lease_end(&self, start: &Start) -> Option<i64> {
+        let of_it = format!(":{}:", start.run_id);
+        let held = self.trace.held.iter().rfind(|held| {
+            let token = held.token.as_ref();
+            held.lock == start.lock && token.is_some_and(|token| token.contains(&of_it))
+        });
+        held.map(|held| held.until)
+    }
+
+    /// The spans within `span` in which nobody held the lock, whoever's lease it was.
+    pub(crate) fn free(&self, lock: &str, span: Span) -> Vec<Span> {
+        let mut free = Vec::new();
+        let mut since = Some(self.plan.start);
+        let mut close = |since: Option<i64>, until: i64| {
+            if let Some(from) = since {
+                let (from, until) = (from.max(span.from), until.min(span.until));
+                if from < until {
+                    free.push(Span { from, until });
+                }
+            }
+        };
+        let of_lock = |held: &&Held| held.lock == lock && held.exclusive;
+        for held in self.trace.held.iter().filter(of_lock) {
+            let held_until = held.token.as_ref().map_or(held.at, |_| held.until);
+            close(since, held.at);
+            since = Some(held.at.max(held_until));
+        }
+        close(since, span.until);
+        free
+    }
+}
+
+/// Takes a span out of others.
+fn without(spans: Vec<Span>, out: Span) -> Vec<Span> {
+    let mut left = Vec::new();
+    for span in spans {
+        for part in [
+            Span {
+                until: span.until.min(out.from),
+                ..span
+            },
+            Span {
+                from: span.from.max(out.until),
+                ..span
+            },
+        ] {
+            if part.from < part.until {
+                left.push(part);
+            }
+        }
+    }
+    left
+}
+
+fn lives(trace: &Trace, host: usize, end: i64) -> Vec<Span> {
+    let of_host = trace.lives.iter().filter(|life| life.host == host);
+    let spans = of_host.map(|life| Span {
+        from: life.from,
+        until: life.drains.or(life.until).unwrap_or(end),
+    });
+    spans.collect()
+}
+
+fn quiet(trace: &Trace, host: usize, end: i64) -> Vec<Span> {
+    let mut spans: Vec<Span> = lives(trace, host, end);
+    for span in &mut spans {
+        span.from += SETTLES;
+    }
+    spans.retain(|span| span.from < span.until);
+    for trouble in trace.troubles.iter().filter(|it| it.host == host) {
+        let until = trouble.span.until + RECOVERS;
+        spans = without(
+            spans,
+            Span {
+                until,
+                ..trouble.span
+            },
+        );
+    }
+    for outage in trace.outages.iter().chain(&trace.losses) {
+        let until = outage.until + RECOVERS;
+        spans = without(spans, Span { until, ..*outage });
+    }
+    for loss in &trace.losses {
+        spans = without(spans, *loss);
+    }
+    let mut clocks = trace
+        .clocks
+        .iter()
+        .filter(|(_, of, _)| *of == host)
+        .peekable();
+    while let Some((from, _, offset)) = clocks.next() {
+        let until = clocks.peek().map_or(i64::MAX, |(next, ..)| *next);
+        let settles = from
+            + if *from == trace.clocks[0].0 {
+                0
+            } else {
+                15_000
+            };
+        if offset.abs() > RIGHT_CLOCK {
+            spans = without(spans, Span { from: *from, until });
+        } else {
+            // A clock that was wrong is measured again every ten seconds.
+            let until = settles.min(until);
+            spans = without(spans, Span { from: *from, until });
+        }
+    }
+    spans
+}
+
+fn able(trace: &Trace, host: usize, end: i64) -> Vec<Span> {
+    let mut spans = lives(trace, host, end);
+    // What gets through a bad network is enough to act on.
+    let is_cut = |it: &&Trouble| it.host == host && it.how != Hindered::Lossy;
+    for trouble in trace.troubles.iter().filter(is_cut) {
+        spans = without(spans, trouble.span);
+    }
+    for outage in &trace.outages {
+        spans = without(spans, *outage);
+    }
+    spans
+}
+
+fn subjects<'a>(plan: &'a Plan, trace: &'a Trace, end: i64) -> Vec<Subject<'a>> {
+    let mut subjects: BTreeMap<(&str, Option<usize>), Vec<Regime<'a>>> = BTreeMap::new();
+    // A host's list is what it last started with, also while it is away.
+    for host in 0..plan.hosts.len() {
+        let of_host: Vec<_> = trace.lives.iter().filter(|it| it.host == host).collect();
+        for (n, life) in of_host.iter().enumerate() {
+            // What comes due as the simulation ends still counts.
+            let until = of_host.get(n + 1).map_or(end + 1_000, |next| next.from);
+            for job in &plan.lists[life.list].jobs {
+                let made: Job = job.job();
+                if !job.enabled || !(job.hosts.is_empty() || job.hosts.contains(&host)) {
+                    continue;
+                }
+                let of = (job.scope != Scope::Fleet).then_some(host);
+                let regimes = subjects.entry((&job.name, of)).or_default();
+                let delay = i64::try_from(made.delay().as_millis()).unwrap_or(0);
+                regimes.push(Regime {
+                    host,
+                    span: Span {
+                        from: life.from,
+                        until,
+                    },
+                    job,
+                    schedule: made.schedule,
+                    delay,
+                });
+            }
+        }
+    }
+    let make = |((name, host), mut regimes): ((&'a str, Option<usize>), Vec<Regime<'a>>)| {
+        regimes.sort_by_key(|regime| regime.span.from);
+        // A change of the scope makes another ledger of it.
+        let mine = |lock: &str| match host {
+            Some(host) => lock.ends_with(&format!("@host-{host}")),
+            None => !lock.contains('@'),
+        };
+        let starts = trace
+            .starts
+            .iter()
+            .filter(|start| start.job == name && start.at.is_some() && mine(&start.lock));
+        let added = trace
+            .added
+            .iter()
+            .filter(|it| it.record.job.as_str() == name && mine(&it.lock));
+        let first = regimes[0].job;
+        let same = |job: &&JobPlan| {
+            JobPlan {
+                enabled: first.enabled,
+                ..(*job).clone()
+            } == *first
+        };
+        let all = plan.lists.iter().flat_map(|list| &list.jobs);
+        let stable = all.filter(|job| job.name == name).all(|job| same(&job));
+        Subject {
+            name,
+            host,
+            delay: regimes[0].delay,
+            starts: starts.collect(),
+            added: added.collect(),
+            stable: stable.then_some(first),
+            regimes,
+        }
+    };
+    subjects.into_iter().map(make).collect()
+}
+
+impl Subject<'_> {
+    /// The occurrences of its schedules within a span, ascending.
+    pub(crate) fn occurrences(&self, span: Span) -> Vec<i64> {
+        let mut all = Vec::new();
+        for regime in &self.regimes {
+            let from = span.from.max(regime.span.from);
+            let until = span.until.min(regime.span.until);
+            let between = (regime.schedule).between(
+                Timestamp::from_millis(from - 1),
+                Timestamp::from_millis(until - 1),
+            );
+            all.extend(between.map(Timestamp::millis));
+        }
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+}

@@ -1,0 +1,350 @@
+//! What each policy means, by its documentation.
+
+use cronlatch::config::{CatchUp, OnCrash, OnOverlap, OnStoreDown, Scope};
+use cronlatch::store::protocol::{REASON_OVERLAP, REASON_TOO_LATE};
+use cronlatch::store::{Kind, Outcome};
+
+use super::facts::{Subject, span_of};
+use super::{Facts, Rule, Violation, excuse};
+use crate::plan::JobPlan;
+use crate::store::shown;
+use crate::trace::{Added, Ended, Span, Start};
+
+/// How long a rerun may take once its lock is free and a host quiet.
+const RERUNS: i64 = 10_000;
+/// How long it may take at all: others have the lock in between.
+const RERUNS_AT_LAST: i64 = 30_000;
+
+fn found(rule: Rule, at: i64, subject: &Subject<'_>, text: String) -> Violation {
+    Violation {
+        rule,
+        at,
+        job: subject.name.to_owned(),
+        text,
+    }
+}
+
+/// A skip or a miss names a reason that holds.
+pub(super) fn reasons(facts: &Facts<'_>) -> Vec<Violation> {
+    let mut all = Vec::new();
+    for subject in &facts.subjects {
+        let Some(plan) = subject.stable else { continue };
+        for added in subject.added.iter().filter(|it| !it.lost) {
+            if let Some(why) = wrong_reason(facts, subject, plan, added) {
+                let text = format!("{why}: {}", shown(&added.record));
+                all.push(found(Rule::Reason, added.at, subject, text));
+            }
+        }
+    }
+    all
+}
+
+fn wrong_reason(
+    facts: &Facts<'_>,
+    subject: &Subject<'_>,
+    plan: &JobPlan,
+    added: &Added,
+) -> Option<&'static str> {
+    let record = &added.record;
+    let at = span_of(record)?.until - 1;
+    let due = at + subject.delay;
+    if record.outcome == Outcome::Missed && record.reason.as_deref() == Some(REASON_TOO_LATE) {
+        let deadline = due + plan.start_deadline;
+        let early = added.at + excuse::OWN_CLOCK < deadline;
+        return early.then_some("its deadline had not passed");
+    }
+    if record.outcome != Outcome::Skipped {
+        return None;
+    }
+    let reason = record.reason.as_deref().unwrap_or("");
+    if reason == REASON_OVERLAP {
+        let lock = &added.lock;
+        // Within a millisecond a lock can be held and free.
+        let then = Span {
+            from: added.at - 1,
+            until: added.at + 2,
+        };
+        if plan.scope == Scope::None {
+            return Some("the job takes no lock");
+        }
+        if plan.on_overlap != OnOverlap::Skip {
+            return Some("the job does not skip");
+        }
+        return (facts.free(lock, then) == [then]).then_some("nobody held the lock");
+    }
+    if reason.contains("superseded") {
+        // What is caught up waits for its lock, and `latest` means the newest.
+        let caught_up = record.kind == Kind::CatchUp && plan.catch_up == CatchUp::Latest;
+        if plan.on_overlap != OnOverlap::Wait && !caught_up {
+            return Some("the job does not wait");
+        }
+        let newer = Span {
+            from: at + 1,
+            until: added.at + 1_001,
+        };
+        return subject
+            .occurrences(newer)
+            .is_empty()
+            .then_some("nothing is newer");
+    }
+    if reason.contains("queue was full") {
+        let OnOverlap::Queue { limit } = plan.on_overlap else {
+            return Some("the job does not queue");
+        };
+        // Decided when it came due, or when it was recorded.
+        let was_full = [due, due + 20, due + 100, added.at].into_iter();
+        let mut was_full = was_full.map(|then| waiting(facts, subject, at, then) >= limit);
+        return (!was_full.any(|full| full)).then_some("the queue was not full");
+    }
+    if reason.contains("on_store_down: skip") {
+        return (plan.on_store_down != OnStoreDown::Skip).then_some("the job does not skip");
+    }
+    if reason.contains("run before went on") {
+        return (plan.on_store_down != OnStoreDown::Run).then_some("the job does not run alone");
+    }
+    None
+}
+
+/// How many older occurrences of the job were due, not started and not decided by then.
+fn waiting(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, then: i64) -> usize {
+    let before = Span {
+        from: facts.plan.start,
+        until: at,
+    };
+    let undecided = |due: &i64| {
+        // What ran without the store waits in the ledger until its host tells.
+        let mut granted = subject.starts_of(*due).filter(|it| it.fence.is_some());
+        let began = granted.any(|it| it.begin < then);
+        let decided = subject.records_of(*due).any(|it| it.at < then);
+        !began && !decided
+    };
+    subject
+        .occurrences(before)
+        .into_iter()
+        .filter(undecided)
+        .count()
+}
+
+/// A run whose host died is run again, as often as the job allows.
+pub(super) fn reruns(facts: &Facts<'_>) -> Vec<Violation> {
+    let mut all = Vec::new();
+    for subject in &facts.subjects {
+        let Some(plan) = subject.stable else { continue };
+        let OnCrash::Rerun { max_reruns } = plan.on_crash else {
+            continue;
+        };
+        for start in &subject.starts {
+            if let Some(by) = lacks_rerun(facts, subject, (plan, max_reruns), start) {
+                let text = format!("nothing by {by} after {start:?}");
+                all.push(found(Rule::NoRerun, start.begin, subject, text));
+            }
+        }
+    }
+    all
+}
+
+fn lacks_rerun(
+    facts: &Facts<'_>,
+    subject: &Subject<'_>,
+    (plan, max_reruns): (&JobPlan, u32),
+    start: &Start,
+) -> Option<i64> {
+    let died = matches!(start.ended, Some(Ended::WithMachine | Ended::WithDaemon));
+    let (at, end) = (start.at?, start.end?);
+    let mut runs: Vec<&str> = Vec::new();
+    for it in subject.starts_of(at).filter(|it| it.fence.is_some()) {
+        if !runs.contains(&it.run_id.as_str()) {
+            runs.push(&it.run_id);
+        }
+    }
+    let later = subject.starts_of(at).any(|it| it.begin > start.begin);
+    let told = subject.added.iter().any(|it| {
+        let of_it = it
+            .record
+            .run_id
+            .as_ref()
+            .is_some_and(|id| id.as_str() == start.run_id);
+        of_it && it.record.outcome != Outcome::Interrupted
+    });
+    if !died || later || told || start.fence.is_none() || runs.len() > max_reruns as usize {
+        return None;
+    }
+    if excuse::lost_data(facts, start.begin)
+        || excuse::lost_data(facts, end)
+        || excuse::tries_used_up(plan, start)
+    {
+        return None;
+    }
+    if excuse::beside(facts, plan, start) {
+        return None;
+    }
+    let lease_end = facts.lease_end(start).unwrap_or(end + plan.ttl);
+    let free_from = end.max(lease_end) + 500;
+    let soon = facts.quiet_for(subject, free_from, RERUNS)?;
+    if excuse::rerun_too_late(plan, lease_end, soon - RERUNS) {
+        return None;
+    }
+    let at_last = facts.quiet_for(subject, free_from, RERUNS_AT_LAST);
+    let busy = Span {
+        from: free_from,
+        until: soon,
+    };
+    let lock = excuse::lock_of(facts, subject, at);
+    let excused = [&lock, &start.lock]
+        .iter()
+        .any(|lock| excuse::lock_busy(facts, subject, lock, busy))
+        || excuse::held_back(facts, subject, busy)
+        || excuse::hosts_full(facts, busy);
+    if excused && excuse::rerun_too_late(plan, lease_end, free_from + RERUNS_AT_LAST) {
+        None
+    } else if excused {
+        at_last.filter(|by| *by <= facts.end)
+    } else {
+        Some(soon).filter(|by| *by <= facts.end)
+    }
+}
+
+/// After a time in which nobody could act: `none` runs what is in time, `latest` the newest alone,
+/// `all` each of them.
+pub(super) fn catch_up(facts: &Facts<'_>) -> Vec<Violation> {
+    let mut all = Vec::new();
+    for subject in &facts.subjects {
+        let Some(plan) = subject.stable else { continue };
+        if plan.scope == Scope::None {
+            continue;
+        }
+        for dark in dark(facts, subject) {
+            if excuse::in_doubt(facts, dark) && plan.on_store_down != OnStoreDown::Wait {
+                continue;
+            }
+            all.extend(caught_up(facts, subject, plan, dark));
+        }
+    }
+    all
+}
+
+/// The spans in which no host that had the job could act.
+fn dark(facts: &Facts<'_>, subject: &Subject<'_>) -> Vec<Span> {
+    let mut able: Vec<Span> = Vec::new();
+    for regime in &subject.regimes {
+        for span in &facts.able[regime.host] {
+            let from = span.from.max(regime.span.from);
+            let until = span.until.min(regime.span.until);
+            if from < until {
+                able.push(Span { from, until });
+            }
+        }
+    }
+    able.sort_by_key(|span| span.from);
+    let mut dark = Vec::new();
+    let mut since: Option<i64> = None;
+    for span in able {
+        if let Some(from) = since.filter(|from| *from < span.from) {
+            let until = span.from;
+            dark.push(Span { from, until });
+        }
+        since = Some(since.map_or(span.until, |since| since.max(span.until)));
+    }
+    dark
+}
+
+fn caught_up(
+    facts: &Facts<'_>,
+    subject: &Subject<'_>,
+    plan: &JobPlan,
+    dark: Span,
+) -> Vec<Violation> {
+    // What was due just before may have been claimed, what is due just after is not late.
+    let inside = Span {
+        from: dark.from + 1_200 - subject.delay,
+        until: dark.until - subject.delay,
+    };
+    let dues = subject.occurrences(inside);
+    if dues.is_empty() || excuse::lost_data(facts, dark.until) {
+        return Vec::new();
+    }
+    let began = |due: i64| {
+        let granted = subject.starts_of(due).filter(|it| it.fence.is_some());
+        granted.map(|it| it.begin).min()
+    };
+    let in_doubt = excuse::in_doubt(facts, dark);
+    // They were there at their time, and waited for a place.
+    let full = excuse::hosts_full(facts, dark);
+    let mut all = Vec::new();
+    for due in &dues {
+        let Some(begin) = began(*due) else { continue };
+        let wrong = match plan.catch_up {
+            CatchUp::None => (begin > due + subject.delay + plan.start_deadline + 50)
+                .then_some("catch_up: none, and too late"),
+            CatchUp::Latest => {
+                let newer = dues.iter().filter(|newer| *newer > due);
+                let mut newer = newer.map(|newer| newer + subject.delay);
+                // By the host's own clock what is newer may not have been due yet.
+                let passed_over = newer.any(|newer| newer + excuse::OWN_CLOCK < dark.until);
+                (passed_over && !full && !(*due == dues[0] && in_doubt))
+                    .then_some("catch_up: latest, and not the newest")
+            }
+            CatchUp::All => None,
+        };
+        let wrong = wrong.or((begin
+            > due + subject.delay + plan.catch_up_window.max(plan.start_deadline) + 50)
+            .then_some("older than the window"));
+        if let Some(wrong) = wrong {
+            let text = format!("{wrong}: {due} began at {begin}; dark from {dark:?}");
+            all.push(found(Rule::CatchUp, begin, subject, text));
+        }
+    }
+    let wanted = match plan.catch_up {
+        CatchUp::None => &[],
+        CatchUp::Latest => &dues[dues.len() - 1..],
+        // What is in doubt was claimed at its time.
+        CatchUp::All => &dues[usize::from(in_doubt)..],
+    };
+    all.extend(not_caught_up(subject, plan, (dark, wanted), full));
+    all
+}
+
+/// What policy wants caught up, and was recorded as missed or skipped before it was too old.
+fn not_caught_up(
+    subject: &Subject<'_>,
+    plan: &JobPlan,
+    (dark, wanted): (Span, &[i64]),
+    full: bool,
+) -> Vec<Violation> {
+    let mut all = Vec::new();
+    for due in wanted {
+        let until = due + subject.delay + plan.catch_up_window;
+        // The next one may have been due before anybody was back.
+        let next = Span {
+            from: due + 1,
+            until: dark.until + 4_500,
+        };
+        let overtaken = plan.catch_up == CatchUp::Latest && !subject.occurrences(next).is_empty();
+        let at_its_time = excuse::at_its_time(due + subject.delay, dark, wanted.len() == 1);
+        if until < dark.until + 6_000 || overtaken || at_its_time {
+            continue;
+        }
+        let given_up = subject.records_of(*due).find(|it| {
+            it.record.run_id.is_none()
+                && !(full && it.record.outcome == Outcome::Skipped)
+                && matches!(it.record.outcome, Outcome::Missed | Outcome::Skipped)
+                && it.at + excuse::OWN_CLOCK < until
+        });
+        if let Some(added) = given_up {
+            let text = format!("{due} was not caught up: {}", shown(&added.record));
+            all.push(found(Rule::CatchUp, added.at, subject, text));
+        }
+    }
+    all
+}
+
+/// A job without a lock is never refused or skipped for one.
+pub(super) fn takes_no_lock(facts: &Facts<'_>) -> Vec<Violation> {
+    let made = |(at, text): &(i64, String)| Violation {
+        rule: Rule::TakesNoLock,
+        at: *at,
+        job: String::new(),
+        text: text.clone(),
+    };
+    facts.trace.refused.iter().map(made).collect()
+}

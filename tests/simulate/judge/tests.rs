@@ -1,0 +1,569 @@
+//! The judge on forged traces: a true one passes, each excuse forgives what it names and no more.
+
+mod fleets;
+
+use cronlatch::names::{JobName, RunId};
+use cronlatch::store::{Kind, Outcome, Record};
+use cronlatch::time::Timestamp;
+
+use super::{Rule, judge};
+use crate::plan::{HostPlan, JobPlan, ListPlan, Plan, StoreKind};
+use crate::trace::{Added, Ended, Held, Hindered, Life, Span, Start, Trace, Trouble};
+
+const START: i64 = 1_772_712_000_000;
+
+/// A fleet of two hosts with one job, due every five seconds, for a minute.
+fn plan(edit: impl FnOnce(&mut JobPlan)) -> Plan {
+    let mut job = JobPlan::plain("job", 5_000);
+    (job.start_deadline, job.catch_up_window) = (3_000, 5_000);
+    edit(&mut job);
+    let host = HostPlan {
+        offset: 0,
+        latency: 1,
+    };
+    Plan {
+        seed: 0,
+        start: START,
+        store: StoreKind::Redis,
+        hosts: vec![host; 2],
+        lists: vec![ListPlan {
+            jobs: vec![job],
+            max_running: None,
+            spread: 0,
+            drain_timeout: 0,
+        }],
+        acts: Vec::new(),
+        calm: 0,
+        end: 60_000,
+    }
+}
+
+fn start(host: usize, due: i64, begin: i64, end: i64) -> Start {
+    Start {
+        job: "job".to_owned(),
+        lock: "job".to_owned(),
+        host,
+        run_id: format!("run-{due}-{host}-{begin}"),
+        at: Some(START + due),
+        attempt: 1,
+        fence: Some(u64::try_from(begin).unwrap()),
+        begin: START + begin,
+        end: Some(START + end),
+        ended: Some(Ended::Itself(0)),
+    }
+}
+
+fn added(at: i64, due: i64, outcome: Outcome, reason: &str) -> Added {
+    let record = Record {
+        job: JobName::parse("job").unwrap(),
+        run_id: None,
+        kind: Kind::Schedule,
+        scheduled_at: Some(Timestamp::from_millis(START + due)),
+        until: None,
+        count: None,
+        started_at: None,
+        finished_at: None,
+        host: None,
+        outcome,
+        reason: Some(reason.to_owned()),
+        by: None,
+        exit_code: None,
+        signal: None,
+        attempts: 0,
+        fence: None,
+        output_tail: None,
+    };
+    Added {
+        at: START + at,
+        lock: "job".to_owned(),
+        record,
+        lost: false,
+        replaced: false,
+    }
+}
+
+fn verdict(run: &Start, outcome: Outcome) -> Added {
+    let end = run.end.unwrap() - START;
+    let mut added = added(end + 2, run.at.unwrap() - START, outcome, "");
+    added.record.run_id = Some(RunId::from_text(&run.run_id));
+    added.record.attempts = run.attempt;
+    added
+}
+
+/// A minute in which everything went well.
+fn truth() -> Trace {
+    let mut trace = Trace {
+        clocks: vec![(START, 0, 0), (START, 1, 0)],
+        ..Trace::default()
+    };
+    for host in 0..2 {
+        trace.lives.push(Life {
+            host,
+            list: 0,
+            from: START,
+            until: None,
+            drains: None,
+            killed: false,
+            measured: Some(START),
+        });
+    }
+    for due in (5_000..60_000).step_by(5_000) {
+        let run = start(0, due, due + 5, due + 100);
+        trace.added.push(verdict(&run, Outcome::Succeeded));
+        trace.starts.push(run);
+    }
+    trace
+}
+
+/// The rules that a forged trace breaks.
+fn broken(plan: &Plan, forge: impl FnOnce(&mut Trace)) -> Vec<Rule> {
+    let mut trace = truth();
+    forge(&mut trace);
+    let mut rules: Vec<Rule> = judge(plan, &trace).iter().map(|it| it.rule).collect();
+    rules.dedup();
+    rules
+}
+
+/// The place of the run that was due then.
+fn run(trace: &Trace, due: i64) -> usize {
+    let is_it = |it: &Start| it.at == Some(START + due);
+    trace.starts.iter().position(is_it).unwrap()
+}
+
+/// The occurrence was not started, for this reason.
+fn unstarted(trace: &mut Trace, due: i64, outcome: Outcome, reason: &str) {
+    let at = run(trace, due);
+    trace.starts.remove(at);
+    trace.added[at] = added(due + 3_050, due, outcome, reason);
+}
+
+fn trouble(host: usize, from: i64, until: i64, how: Hindered) -> Trouble {
+    let span = Span {
+        from: START + from,
+        until: START + until,
+    };
+    Trouble { host, span, how }
+}
+
+fn span(from: i64, until: i64) -> Span {
+    trouble(0, from, until, Hindered::Network).span
+}
+
+#[test]
+fn a_true_trace_passes() {
+    assert_eq!(broken(&plan(|_| {}), |_| {}), []);
+}
+
+#[test]
+fn each_lie_is_caught() {
+    let plain = plan(|_| {});
+    let caught = |forge: fn(&mut Trace)| broken(&plain, forge);
+    let overlap = caught(|trace| {
+        let at = run(trace, 20_000);
+        trace.starts[at].end = Some(START + 25_050);
+    });
+    assert_eq!(overlap, [Rule::Exclusion]);
+    let twice = caught(|trace| {
+        let again = start(1, 20_000, 20_300, 20_400);
+        trace.added.push(verdict(&again, Outcome::Succeeded));
+        trace.starts.push(again);
+    });
+    assert!(twice.contains(&Rule::Once), "{twice:?}");
+    let early = caught(|trace| {
+        let at = run(trace, 20_000);
+        trace.starts[at].begin = START + 19_990;
+    });
+    assert_eq!(early, [Rule::Early]);
+    let fence = caught(|trace| {
+        let at = run(trace, 20_000);
+        trace.starts[at].fence = Some(1);
+    });
+    assert_eq!(fence, [Rule::Fencing]);
+    let silent = caught(|trace| {
+        let at = run(trace, 20_000);
+        trace.starts.remove(at);
+        trace.added.remove(at);
+    });
+    assert_eq!(silent, [Rule::Silence]);
+    let missed = caught(|trace| {
+        unstarted(trace, 20_000, Outcome::Missed, "nobody was there in time");
+    });
+    assert_eq!(missed, [Rule::Missed]);
+    let forged = caught(|trace| {
+        let at = run(trace, 20_000);
+        trace.starts[at].ended = Some(Ended::Itself(1));
+    });
+    assert_eq!(forged, [Rule::Untrue]);
+    let foretold = caught(|trace| {
+        let at = run(trace, 20_000);
+        trace.starts.remove(at);
+        trace.added[at] = added(15_000, 20_000, Outcome::Skipped, "superseded");
+    });
+    assert!(foretold.contains(&Rule::Foretold), "{foretold:?}");
+    let past = caught(|trace| trace.added.push(added(100, -5_000, Outcome::Missed, "")));
+    assert_eq!(past, [Rule::DoesNotCount]);
+    let two = caught(|trace| {
+        let again = verdict(
+            &trace.starts[run(trace, 20_000)].clone(),
+            Outcome::Interrupted,
+        );
+        trace.added.push(again);
+    });
+    assert_eq!(two, [Rule::TwoVerdicts]);
+    let miscounted = caught(|trace| {
+        let at = run(trace, 20_000);
+        trace.added[at].record.attempts = 2;
+    });
+    assert_eq!(miscounted, [Rule::Attempts]);
+    let reason = caught(|trace| {
+        unstarted(
+            trace,
+            20_000,
+            Outcome::Skipped,
+            "overlap: the lock was held",
+        );
+    });
+    assert_eq!(reason, [Rule::Reason]);
+}
+
+#[test]
+fn a_suspended_machine_may_end_its_jobs_when_it_wakes_and_not_later() {
+    let late = |end: i64, how: Hindered| {
+        broken(&plan(|_| {}), |trace| {
+            let at = run(trace, 20_000);
+            trace.starts[at].end = Some(START + end);
+            trace.troubles.push(trouble(0, 20_010, 40_000, how));
+            for later in &mut trace.starts[at + 1..] {
+                later.host = 1;
+            }
+        })
+    };
+    assert!(!late(40_010, Hindered::Suspended).contains(&Rule::Exclusion));
+    assert!(late(41_000, Hindered::Suspended).contains(&Rule::Exclusion));
+    assert!(late(40_010, Hindered::Stopped).contains(&Rule::Exclusion));
+}
+
+#[test]
+fn a_run_without_the_store_is_excused_once_a_host_and_while_the_store_is_away() {
+    let job = plan(|job| job.on_store_down = cronlatch::config::OnStoreDown::Run);
+    let alone = |away: Option<Span>, times: i64| {
+        broken(&job, |trace| {
+            trace.outages.extend(away);
+            for time in 0..times {
+                let begin = 20_200 + time * 300;
+                let mut run = start(1, 20_000, begin, begin + 50);
+                run.fence = None;
+                trace.added.push(verdict(&run, Outcome::Succeeded));
+                trace.starts.push(run);
+            }
+        })
+    };
+    assert!(!alone(Some(span(19_900, 21_000)), 1).contains(&Rule::Once));
+    assert!(alone(Some(span(19_900, 21_000)), 2).contains(&Rule::Once));
+    assert!(alone(None, 1).contains(&Rule::Once));
+}
+
+#[test]
+fn a_run_by_the_wall_clock_is_excused_only_while_the_host_has_measured_nothing() {
+    let job = plan(|job| job.on_store_down = cronlatch::config::OnStoreDown::Run);
+    let early = |measured: Option<i64>, fence: Option<u64>| {
+        broken(&job, |trace| {
+            trace.outages.push(span(10_000, 25_000));
+            trace.lives[1].measured = measured.map(|at| START + at);
+            let mut run = start(1, 40_000, 20_200, 20_300);
+            run.fence = fence;
+            trace.added.push(verdict(&run, Outcome::Succeeded));
+            trace.starts.push(run);
+        })
+    };
+    assert!(!early(None, None).contains(&Rule::Foretold));
+    assert!(!early(Some(21_000), None).contains(&Rule::Foretold));
+    assert!(early(Some(20_000), None).contains(&Rule::Foretold));
+    assert!(early(None, Some(1)).contains(&Rule::Foretold));
+}
+
+#[test]
+fn only_a_fresh_attempt_of_a_dead_host_may_be_uncounted() {
+    let lags = |lived: i64| {
+        broken(&plan(|_| {}), |trace| {
+            let at = run(trace, 55_000);
+            let end = Some(START + 55_005 + lived);
+            let run = &mut trace.starts[at];
+            (run.attempt, run.end, run.ended) = (2, end, Some(Ended::WithMachine));
+            trace.added[at].record.outcome = Outcome::Interrupted;
+        })
+    };
+    assert!(!lags(500).contains(&Rule::Attempts));
+    assert!(lags(4_000).contains(&Rule::Attempts));
+}
+
+#[test]
+fn a_miss_is_excused_while_others_hold_the_lock_and_not_when_it_was_free() {
+    let busy = |until: i64, exclusive: bool| {
+        broken(&plan(|_| {}), |trace| {
+            unstarted(
+                trace,
+                20_000,
+                Outcome::Missed,
+                "its start deadline had passed",
+            );
+            trace.held.push(Held {
+                exclusive,
+                at: START + 19_900,
+                lock: "job".to_owned(),
+                token: Some("host-1:1:other:0".to_owned()),
+                until: START + until,
+            });
+        })
+    };
+    assert!(!busy(23_100, true).contains(&Rule::Missed));
+    assert!(busy(21_000, true).contains(&Rule::Missed));
+    assert!(busy(23_100, false).contains(&Rule::Missed));
+}
+
+#[test]
+fn a_miss_is_excused_while_a_host_with_another_lock_counts_as_live_and_not_afterwards() {
+    let mut changed = plan(|_| {});
+    let mut list = changed.lists[0].clone();
+    list.jobs[0].lock = Some("other".to_owned());
+    changed.lists.push(list);
+    let miss = |died: i64, list: usize| {
+        broken(&changed, |trace| {
+            trace.lives[1].list = list;
+            trace.lives[0].until = Some(START + died);
+            trace.lives[0].killed = true;
+            let reason = "its start deadline had passed";
+            unstarted(trace, 50_000, Outcome::Missed, reason);
+        })
+    };
+    // Host 0 dies with the old list; for half a minute nobody can tell.
+    assert!(!miss(30_000, 1).contains(&Rule::Missed));
+    assert!(miss(10_000, 1).contains(&Rule::Missed));
+    assert!(miss(30_000, 0).contains(&Rule::Missed), "the lists agree");
+}
+
+#[test]
+fn a_host_with_a_ledger_of_its_own_is_held_back_while_another_has_the_job_for_the_fleet() {
+    let mut changed = plan(|_| {});
+    let mut list = changed.lists[0].clone();
+    list.jobs[0].scope = cronlatch::config::Scope::Host;
+    changed.lists.push(list);
+    let miss = |died: i64| {
+        broken(&changed, |trace| {
+            trace.lives[1].list = 1;
+            trace.lives[0].until = Some(START + died);
+            trace.lives[0].killed = true;
+            let reason = "its start deadline had passed";
+            let mut missed = added(53_050, 50_000, Outcome::Missed, reason);
+            missed.lock = "job@host-1".to_owned();
+            trace.added.push(missed);
+        })
+    };
+    assert!(!miss(30_000).contains(&Rule::Missed));
+    assert!(miss(10_000).contains(&Rule::Missed));
+}
+
+#[test]
+fn a_miss_is_excused_on_full_hosts_and_for_a_claim_that_was_given_back() {
+    let mut full = plan(|_| {});
+    let miss = |trace: &mut Trace| {
+        unstarted(
+            trace,
+            20_000,
+            Outcome::Missed,
+            "its start deadline had passed",
+        );
+        let mut other = start(0, 15_000, 19_000, 23_200);
+        (other.job, other.lock, other.at) = ("other".to_owned(), "other".to_owned(), None);
+        trace.starts.push(other);
+    };
+    assert!(broken(&full, miss).contains(&Rule::Missed));
+    full.lists[0].max_running = Some(1);
+    assert!(!broken(&full, miss).contains(&Rule::Missed));
+}
+
+#[test]
+fn data_that_were_lost_excuse_silence_near_the_loss_alone() {
+    let silent = |due: i64| {
+        broken(&plan(|_| {}), |trace| {
+            let at = run(trace, due);
+            trace.starts.remove(at);
+            trace.added.remove(at);
+            trace.losses.push(span(20_000, 24_000));
+        })
+    };
+    assert!(!silent(20_000).contains(&Rule::Silence));
+    assert!(silent(40_000).contains(&Rule::Silence));
+}
+
+#[test]
+fn after_a_loss_what_was_before_may_be_unknown_and_nothing_else() {
+    let past = |outcome: Outcome, lost: bool| {
+        broken(&plan(|_| {}), |trace| {
+            trace.added.push(added(100, -50_000, outcome, ""));
+            trace.losses.extend(lost.then(|| span(50_000, 54_000)));
+        })
+    };
+    assert!(!past(Outcome::Unknown, true).contains(&Rule::DoesNotCount));
+    assert!(past(Outcome::Unknown, false).contains(&Rule::DoesNotCount));
+    assert!(past(Outcome::Missed, true).contains(&Rule::DoesNotCount));
+}
+
+#[test]
+fn the_first_of_an_outage_may_run_besides_the_newest_and_not_after_a_pause() {
+    let two = |trace: &mut Trace| {
+        for due in [25_000, 35_000] {
+            let at = run(trace, due);
+            let begin = START + if due == 25_000 { 36_500 } else { 36_700 };
+            let run = &mut trace.starts[at];
+            (run.begin, run.end) = (begin, Some(begin + 100));
+            run.fence = Some(u64::try_from(begin - START).unwrap());
+        }
+        unstarted(trace, 30_000, Outcome::Missed, "nobody was there in time");
+    };
+    let latest = plan(|job| (job.start_deadline, job.catch_up_window) = (30_000, 30_000));
+    let outage = broken(&latest, |trace| {
+        two(trace);
+        trace.outages.push(span(21_000, 36_000));
+    });
+    assert!(!outage.contains(&Rule::CatchUp), "{outage:?}");
+    let pause = broken(&latest, |trace| {
+        two(trace);
+        for host in 0..2 {
+            trace
+                .troubles
+                .push(trouble(host, 21_000, 36_000, Hindered::Stopped));
+        }
+    });
+    assert!(pause.contains(&Rule::CatchUp), "{pause:?}");
+}
+
+#[test]
+fn a_host_may_be_half_a_second_early_by_its_own_clock() {
+    let early = |at: i64| {
+        broken(&plan(|_| {}), |trace| {
+            unstarted(
+                trace,
+                20_000,
+                Outcome::Missed,
+                "its start deadline had passed",
+            );
+            let it = trace.added.iter_mut().find(|it| it.record.run_id.is_none());
+            it.unwrap().at = START + at;
+        })
+    };
+    assert!(!early(22_700).contains(&Rule::Reason));
+    assert!(early(22_000).contains(&Rule::Reason));
+}
+
+#[test]
+fn a_host_in_trouble_tells_of_its_run_a_ttl_later() {
+    let told = |at: i64, troubled: bool| {
+        broken(&plan(|_| {}), |trace| {
+            let of = run(trace, 30_000);
+            trace.added[of].at = START + at;
+            let cut = trouble(0, 29_900, 30_500, Hindered::Network);
+            trace.troubles.extend(troubled.then_some(cut));
+        })
+    };
+    assert!(told(41_000, false).contains(&Rule::Silence));
+    assert!(!told(41_000, true).contains(&Rule::Silence));
+    assert!(told(52_000, true).contains(&Rule::Silence));
+}
+
+/// The runs were those of a job of which each host has a ledger of its own.
+fn under_own_lock(trace: &mut Trace) {
+    for start in &mut trace.starts {
+        start.lock = "job@host-0".to_owned();
+    }
+    for added in &mut trace.added {
+        added.lock = "job@host-0".to_owned();
+    }
+}
+
+#[test]
+fn only_the_newest_run_of_a_job_without_a_lock_is_run_again() {
+    use cronlatch::config::{OnCrash, Scope};
+    let crashed = |scope: Scope, next: i64| {
+        let job = plan(|job| {
+            job.scope = scope;
+            job.on_crash = OnCrash::Rerun { max_reruns: 3 };
+            job.ttl = 3_000;
+        });
+        broken(&job, |trace| {
+            under_own_lock(trace);
+            let at = run(trace, 20_000);
+            let run = &mut trace.starts[at];
+            (run.end, run.ended) = (Some(START + next), Some(Ended::WithDaemon));
+            trace.added[at].record.outcome = Outcome::Interrupted;
+        })
+    };
+    assert!(!crashed(Scope::None, 25_100).contains(&Rule::NoRerun));
+    assert!(crashed(Scope::None, 24_000).contains(&Rule::NoRerun));
+    assert!(crashed(Scope::Host, 25_100).contains(&Rule::NoRerun));
+}
+
+#[test]
+fn a_run_without_a_lock_counts_as_going_on_until_its_lease_ends() {
+    use cronlatch::config::{OnCrash, Scope};
+    let crashed = |lease_end: i64| {
+        let job = plan(|job| {
+            job.scope = Scope::None;
+            job.on_crash = OnCrash::Rerun { max_reruns: 3 };
+        });
+        broken(&job, |trace| {
+            under_own_lock(trace);
+            let at = run(trace, 20_000);
+            let run = &mut trace.starts[at];
+            (run.end, run.ended) = (Some(START + 20_500), Some(Ended::WithMachine));
+            trace.added[at].record.outcome = Outcome::Interrupted;
+            trace.held.push(Held {
+                exclusive: false,
+                at: START + 20_000,
+                lock: "job@host-0".to_owned(),
+                token: Some(format!("host-0:1:{}:0", run.run_id)),
+                until: START + lease_end,
+            });
+        })
+    };
+    // The next run begins at 25 s.
+    assert!(!crashed(25_500).contains(&Rule::NoRerun));
+    assert!(crashed(23_500).contains(&Rule::NoRerun));
+}
+
+#[test]
+fn a_run_without_a_lock_that_was_overtaken_counts_the_attempts_until_then() {
+    use cronlatch::config::Scope;
+    // Due at 20 s; its second attempt begins then, and its daemon dies long after the third.
+    let counts = |scope: Scope, second: i64, counted: u32, outcome: Outcome| {
+        let job = plan(|job| {
+            job.scope = scope;
+            job.retry = Some((3, 500));
+        });
+        broken(&job, |trace| {
+            under_own_lock(trace);
+            let at = run(trace, 20_000);
+            let mut first = trace.starts[at].clone();
+            for (attempt, begin) in [(2, second), (3, 29_000)] {
+                first.attempt = attempt;
+                (first.begin, first.end) = (START + begin, Some(START + begin + 4_000));
+                first.ended = Some(Ended::WithDaemon);
+                trace.starts.push(first.clone());
+            }
+            (
+                trace.added[at].record.outcome,
+                trace.added[at].record.attempts,
+            ) = (outcome, counted);
+        })
+    };
+    let miscounts = |scope, second, counted, outcome| {
+        counts(scope, second, counted, outcome).contains(&Rule::Attempts)
+    };
+    // The next run begins at 25 s.
+    assert!(!miscounts(Scope::None, 26_000, 1, Outcome::Interrupted));
+    assert!(!miscounts(Scope::None, 21_000, 2, Outcome::Interrupted));
+    assert!(miscounts(Scope::None, 21_000, 1, Outcome::Interrupted));
+    assert!(miscounts(Scope::None, 26_000, 4, Outcome::Interrupted));
+    assert!(miscounts(Scope::None, 26_000, 1, Outcome::Failed));
+    assert!(miscounts(Scope::Host, 26_000, 1, Outcome::Interrupted));
+}

@@ -1,0 +1,344 @@
+//! Excuses about changed lists, hosts that come back, and data that were lost.
+
+use cronlatch::config::{CatchUp, OnCrash, Scope};
+use cronlatch::store::Outcome;
+use cronlatch::time::Timestamp;
+
+use super::{START, added, broken, plan, run, span, start, trouble, truth, unstarted, verdict};
+use crate::judge::{Rule, judge};
+use crate::plan::{JobPlan, Plan, When};
+use crate::trace::{Ended, Held, Hindered, Life, Trace};
+
+/// Both hosts live so: from when, until when, with which list.
+fn lives(trace: &mut Trace, lives: &[(i64, i64, usize)]) {
+    trace.lives.clear();
+    for host in 0..2 {
+        for (from, until, list) in lives {
+            trace.lives.push(Life {
+                host,
+                list: *list,
+                from: START + from,
+                until: (*until < 60_000).then_some(START + until),
+                drains: None,
+                killed: false,
+                measured: Some(START + from),
+            });
+        }
+    }
+}
+
+fn forget(trace: &mut Trace, from: i64, until: i64) {
+    let gone = span(from, until);
+    let is_gone = |due: Option<i64>| due.is_some_and(|due| gone.holds(due));
+    trace.starts.retain(|it| !is_gone(it.at));
+    let due = |it: &crate::trace::Added| it.record.scheduled_at.map(Timestamp::millis);
+    trace.added.retain(|it| !is_gone(due(it)));
+}
+
+/// A job that is run again, and whose run of 20 s dies.
+fn crash(edit: impl FnOnce(&mut JobPlan), forge: impl FnOnce(&mut Trace)) -> Vec<Rule> {
+    let plan = plan(|job| {
+        job.on_crash = OnCrash::Rerun { max_reruns: 1 };
+        edit(job);
+    });
+    broken(&plan, |trace| {
+        let at = run(trace, 20_000);
+        trace.added.remove(at);
+        let run = &mut trace.starts[at];
+        (run.end, run.ended) = (Some(START + 20_500), Some(Ended::WithMachine));
+        let token = format!("host-0:1:{}:0", run.run_id);
+        trace.held.push(Held {
+            exclusive: true,
+            at: START + 20_000,
+            lock: "job".to_owned(),
+            token: Some(token),
+            until: START + 23_000,
+        });
+        forge(trace);
+    })
+}
+
+#[test]
+fn a_run_is_not_run_again_once_its_tries_are_used_up() {
+    let tries = |tries: u32| crash(|job| job.retry = Some((tries, 500)), |_| {});
+    assert!(!tries(1).contains(&Rule::NoRerun));
+    assert!(tries(2).contains(&Rule::NoRerun));
+}
+
+#[test]
+fn a_rerun_is_excused_when_nobody_was_there_within_its_window_and_not_before() {
+    let back = |from: i64| {
+        let forge = |trace: &mut Trace| lives(trace, &[(0, 20_600, 0), (from, 60_000, 0)]);
+        crash(|_| {}, forge)
+    };
+    assert!(back(23_000).contains(&Rule::NoRerun));
+    assert!(!back(26_000).contains(&Rule::NoRerun));
+}
+
+#[test]
+fn a_run_that_is_to_be_repeated_has_its_record_once_it_is_too_late_for_that() {
+    let told = |at: i64, reruns: bool| {
+        let forge = |trace: &mut Trace| {
+            let died = trace.starts[run(trace, 20_000)].clone();
+            let mut record = verdict(&died, Outcome::Interrupted);
+            record.at = START + at;
+            trace.added.push(record);
+        };
+        let never = |job: &mut JobPlan| job.on_crash = OnCrash::Ignore;
+        if reruns {
+            crash(|_| {}, forge)
+        } else {
+            crash(never, forge)
+        }
+    };
+    assert!(!told(37_000, true).contains(&Rule::Silence));
+    assert!(told(37_000, false).contains(&Rule::Silence));
+    assert!(told(39_000, true).contains(&Rule::Silence));
+}
+
+#[test]
+fn a_lost_answer_to_a_claim_may_cost_a_start_deadline_that_is_shorter_than_a_ttl() {
+    let missed = |deadline: i64, bad: bool| {
+        broken(&plan(|job| job.start_deadline = deadline), |trace| {
+            let why = "its start deadline had passed";
+            unstarted(trace, 20_000, Outcome::Missed, why);
+            let bad = bad.then(|| trouble(0, 20_000, 20_300, Hindered::Lossy));
+            trace.troubles.extend(bad);
+        })
+    };
+    assert!(!missed(3_000, true).contains(&Rule::Missed));
+    assert!(missed(3_000, false).contains(&Rule::Missed));
+    assert!(missed(5_000, true).contains(&Rule::Missed));
+}
+
+#[test]
+fn a_store_that_lost_its_data_may_have_forgotten_an_attempt() {
+    let miscounted = |loss: i64| {
+        broken(&plan(|_| {}), |trace| {
+            let at = run(trace, 40_000);
+            trace.starts[at].attempt = 2;
+            trace.losses.push(span(loss, loss + 15_000));
+        })
+    };
+    assert!(!miscounted(30_000).contains(&Rule::Attempts));
+    assert!(miscounted(10_000).contains(&Rule::Attempts));
+}
+
+#[test]
+fn a_lock_that_is_free_while_nobody_is_there_counts_as_busy() {
+    let job = plan(|job| job.start_deadline = 10_000);
+    let missed = |hosts: std::ops::Range<usize>| {
+        broken(&job, |trace| {
+            let why = "its start deadline had passed";
+            unstarted(trace, 20_000, Outcome::Missed, why);
+            let record = trace.added.iter_mut().find(|it| it.record.run_id.is_none());
+            record.unwrap().at = START + 30_050;
+            trace.held.push(Held {
+                exclusive: true,
+                at: START + 19_900,
+                lock: "job".to_owned(),
+                token: Some("host-1:1:other:0".to_owned()),
+                until: START + 25_500,
+            });
+            let stopped = hosts.map(|host| trouble(host, 25_200, 40_000, Hindered::Stopped));
+            trace.troubles.extend(stopped);
+        })
+    };
+    assert!(!missed(0..2).contains(&Rule::Missed));
+    assert!(missed(0..1).contains(&Rule::Missed));
+}
+
+/// The job of the first list, edited, is the second list.
+fn two_lists(edit: impl FnOnce(&mut JobPlan)) -> Plan {
+    let mut plan = plan(|_| {});
+    plan.lists.push(plan.lists[0].clone());
+    edit(&mut plan.lists[1].jobs[0]);
+    plan
+}
+
+/// From 20 to 40 s the hosts have the second list; then 30 s is recorded as missed.
+fn away(plan: &Plan, forge: impl FnOnce(&mut Trace)) -> Vec<Rule> {
+    broken(plan, |trace| {
+        forget(trace, 20_000, 40_000);
+        lives(
+            trace,
+            &[(0, 20_000, 0), (20_000, 40_000, 1), (40_000, 60_000, 0)],
+        );
+        trace.added.push(added(41_000, 30_000, Outcome::Missed, ""));
+        forge(trace);
+    })
+}
+
+#[test]
+fn a_job_that_is_back_on_its_schedule_counts_and_one_that_was_disabled_does_not() {
+    let other = two_lists(|job| job.when = When::Every(7_000));
+    assert!(!away(&other, |_| {}).contains(&Rule::DoesNotCount));
+    let disabled = two_lists(|job| job.enabled = false);
+    assert!(away(&disabled, |_| {}).contains(&Rule::DoesNotCount));
+}
+
+#[test]
+fn what_the_store_never_saw_disabled_counts() {
+    let disabled = two_lists(|job| job.enabled = false);
+    let outage = |until| away(&disabled, |trace| trace.outages.push(span(19_000, until)));
+    assert!(!outage(40_500).contains(&Rule::DoesNotCount));
+    assert!(outage(30_000).contains(&Rule::DoesNotCount));
+    let lossy = |until| {
+        away(&disabled, |trace| {
+            let bad = trouble(1, 19_000, until, Hindered::Lossy);
+            trace.troubles.push(bad);
+        })
+    };
+    assert!(!lossy(40_500).contains(&Rule::DoesNotCount));
+    assert!(lossy(30_000).contains(&Rule::DoesNotCount));
+}
+
+#[test]
+fn what_was_due_under_another_scope_counts_and_what_was_disabled_does_not() {
+    let moved = |enabled: bool| {
+        let lists = two_lists(|job| (job.scope, job.enabled) = (Scope::Host, enabled));
+        away(&lists, |_| {}).contains(&Rule::DoesNotCount)
+    };
+    assert!(!moved(true));
+    assert!(moved(false));
+}
+
+#[test]
+fn a_schedule_that_is_gone_leaves_its_last_occurrence_without_a_verdict() {
+    let is_silent = |when: i64| {
+        let plan = two_lists(|job| job.when = When::Every(when));
+        let mut trace = truth();
+        forget(&mut trace, 20_000, 21_000);
+        lives(&mut trace, &[(0, 20_500, 0), (20_500, 60_000, 1)]);
+        let found = judge(&plan, &trace);
+        let mut silent = found.iter().filter(|it| it.rule == Rule::Silence);
+        silent.any(|it| it.at == START + 20_000)
+    };
+    assert!(!is_silent(7_000));
+    assert!(is_silent(5_000));
+}
+
+#[test]
+fn a_late_occurrence_is_passed_by_another_schedule_while_some_host_has_that() {
+    let is_silent = |schedule: i64| {
+        let plan = two_lists(|job| job.when = When::Every(schedule));
+        let mut trace = truth();
+        forget(&mut trace, 30_000, 31_000);
+        lives(&mut trace, &[(0, 60_000, 0)]);
+        trace.lives[1].until = Some(START + 20_000);
+        trace.lives.push(Life {
+            list: 1,
+            from: START + 20_000,
+            until: Some(START + 40_000),
+            ..trace.lives[1]
+        });
+        let found = judge(&plan, &trace);
+        let mut silent = found.iter().filter(|it| it.rule == Rule::Silence);
+        silent.any(|it| it.at == START + 30_000)
+    };
+    assert!(!is_silent(7_000));
+    assert!(is_silent(5_000));
+}
+
+#[test]
+fn a_provisional_interruption_is_a_verdict_in_time_and_not_a_second_one() {
+    let late = |provisional: bool, replaced: bool| {
+        broken(&plan(|_| {}), |trace| {
+            let at = run(trace, 20_000);
+            let mut interrupted = verdict(&trace.starts[at], Outcome::Interrupted);
+            interrupted.at = START + 24_000;
+            interrupted.replaced = replaced;
+            trace.added[at].at = START + 45_000;
+            trace.added.extend(provisional.then_some(interrupted));
+        })
+    };
+    assert_eq!(late(true, true), []);
+    assert!(late(true, false).contains(&Rule::TwoVerdicts));
+    assert!(late(false, false).contains(&Rule::Silence));
+}
+
+#[test]
+fn what_a_host_notices_within_a_second_is_not_caught_up() {
+    let all = plan(|job| (job.catch_up, job.catch_up_window) = (CatchUp::All, 30_000));
+    let awake = |at: i64| {
+        broken(&all, |trace| {
+            unstarted(
+                trace,
+                30_000,
+                Outcome::Skipped,
+                "overlap: the lock was held",
+            );
+            let both = |host| trouble(host, 21_000, at, Hindered::Stopped);
+            trace.troubles.extend((0..2).map(both));
+        })
+    };
+    assert!(!awake(30_900).contains(&Rule::CatchUp));
+    assert!(awake(31_500).contains(&Rule::CatchUp));
+}
+
+#[test]
+fn a_store_that_forgot_a_rerun_may_grant_another() {
+    let rerun = plan(|job| job.on_crash = OnCrash::Rerun { max_reruns: 1 });
+    let third = |lost: bool| {
+        broken(&rerun, |trace| {
+            for begin in [24_000, 31_000] {
+                let mut again = start(1, 20_000, begin, begin + 100);
+                again.attempt = u32::try_from(begin).unwrap();
+                trace.added.push(verdict(&again, Outcome::Succeeded));
+                trace.starts.push(again);
+            }
+            trace.losses.extend(lost.then(|| span(22_000, 30_000)));
+        })
+    };
+    assert!(!third(true).contains(&Rule::Once));
+    assert!(third(false).contains(&Rule::Once));
+}
+
+#[test]
+fn a_host_whose_clock_is_behind_may_run_what_was_due_as_it_started() {
+    let began = |from: i64| {
+        broken(&plan(|_| {}), |trace| {
+            lives(trace, &[(from, 60_000, 0)]);
+        })
+    };
+    assert!(!began(5_100).contains(&Rule::DoesNotCount));
+    assert!(began(5_700).contains(&Rule::DoesNotCount));
+}
+
+#[test]
+fn a_verdict_that_was_lost_is_no_silence() {
+    let silent = |recorded: bool| {
+        broken(&plan(|_| {}), |trace| {
+            forget(trace, 20_000, 21_000);
+            let mut record = added(20_100, 20_000, Outcome::Skipped, "");
+            record.lost = true;
+            trace.added.extend(recorded.then_some(record));
+            trace.losses.push(span(34_000, 38_000));
+        })
+    };
+    assert!(!silent(true).contains(&Rule::Silence));
+    assert!(silent(false).contains(&Rule::Silence));
+}
+
+/// While both hosts are hindered so, 25 s and 35 s run besides one another.
+fn two_of_latest(plan: &Plan, how: Hindered) -> Vec<Rule> {
+    broken(plan, |trace| {
+        for due in [25_000, 35_000] {
+            let at = run(trace, due);
+            let begin = START + if due == 25_000 { 37_500 } else { 37_700 };
+            let run = &mut trace.starts[at];
+            (run.begin, run.end) = (begin, Some(begin + 100));
+        }
+        let both = |host| trouble(host, 21_000, 37_000, how);
+        trace.troubles.extend((0..2).map(both));
+    })
+}
+
+#[test]
+fn a_bad_network_and_a_full_host_are_no_time_in_which_nobody_could_act() {
+    let mut latest = plan(|job| (job.start_deadline, job.catch_up_window) = (30_000, 30_000));
+    assert!(two_of_latest(&latest, Hindered::Stopped).contains(&Rule::CatchUp));
+    assert!(!two_of_latest(&latest, Hindered::Lossy).contains(&Rule::CatchUp));
+    latest.lists[0].max_running = Some(1);
+    assert!(!two_of_latest(&latest, Hindered::Stopped).contains(&Rule::CatchUp));
+}

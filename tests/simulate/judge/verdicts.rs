@@ -1,0 +1,298 @@
+//! G3 and G7: rules about what is on record.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cronlatch::config::CatchUp;
+use cronlatch::store::{Kind, Outcome};
+
+use super::facts::{Subject, span_of};
+use super::{Facts, Rule, Violation, excuse};
+use crate::plan::JobPlan;
+use crate::store::shown;
+use crate::trace::{Added, Ended, Span, Start};
+
+/// How long after its last deadline a verdict may be waited for.
+const PROMPT: i64 = 10_000;
+
+fn found(rule: Rule, at: i64, subject: &Subject<'_>, text: String) -> Violation {
+    Violation {
+        rule,
+        at,
+        job: subject.name.to_owned(),
+        text,
+    }
+}
+
+/// When an occurrence can be started at the latest.
+fn last_deadline(plan: &JobPlan, due: i64) -> i64 {
+    let window = match plan.catch_up {
+        CatchUp::None => 0,
+        CatchUp::Latest | CatchUp::All => plan.catch_up_window,
+    };
+    due + plan.start_deadline.max(window)
+}
+
+/// Every occurrence has a verdict in time, and every run a record of its own.
+pub(super) fn silence(facts: &Facts<'_>) -> Vec<Violation> {
+    let mut all = Vec::new();
+    let whole = Span {
+        from: facts.plan.start,
+        until: facts.end,
+    };
+    for subject in &facts.subjects {
+        for at in subject.occurrences(whole) {
+            let lost = excuse::lost_data(facts, at) || excuse::lost_verdict(subject, at);
+            if lost || !is_known(facts, subject, at) {
+                continue;
+            }
+            let plan = subject.plan_at(at);
+            let deadline = last_deadline(plan, at + subject.delay);
+            let runs: Vec<_> = subject.starts_of(at).collect();
+            // A run in hand is the verdict to come; what becomes of it is judged below.
+            if !runs.is_empty() || excuse::two_schedules(subject, at, deadline) {
+                continue;
+            }
+            let Some(by) = facts.quiet_for_due(subject, at, (deadline, PROMPT)) else {
+                continue;
+            };
+            let first = subject.records_of(at).map(|added| added.at).min();
+            if excuse::held_back(
+                facts,
+                subject,
+                Span {
+                    from: at,
+                    until: by,
+                },
+            ) {
+                continue;
+            }
+            if by <= facts.end && first.is_none_or(|first| first > by) {
+                let text = format!("{at} has no verdict by {by}; there is one at {first:?}");
+                all.push(found(Rule::Silence, at, subject, text));
+            }
+        }
+    }
+    for start in &facts.trace.starts {
+        all.extend(silent_run(facts, start));
+    }
+    all
+}
+
+/// Whether the store knew of the job on this schedule by then.
+fn is_known(facts: &Facts<'_>, subject: &Subject<'_>, at: i64) -> bool {
+    let mut regimes = subject.regimes.iter().filter(|regime| regime.is_due(at));
+    regimes.any(|regime| {
+        let quiet = &facts.quiet[regime.host];
+        quiet
+            .iter()
+            .any(|span| span.from.max(regime.span.from) <= at && regime.span.from < span.until)
+    })
+}
+
+fn silent_run(facts: &Facts<'_>, start: &Start) -> Option<Violation> {
+    let end = start.end?;
+    let same = |it: &&Start| it.run_id == start.run_id && it.begin > start.begin;
+    if facts.trace.starts.iter().any(|it| same(&it)) {
+        return None;
+    }
+    let is_fleet =
+        |it: &&Subject<'_>| it.name == start.job && it.host.is_none_or(|host| host == start.host);
+    let subject = facts.subjects.iter().find(is_fleet)?;
+    let plan = subject.plan_at(start.begin);
+    let died = !matches!(start.ended, Some(Ended::Itself(_)));
+    let cut = excuse::was_in_trouble(facts, start.host, end);
+    let from = end + if died || cut { plan.ttl } else { 0 };
+    let repeated = excuse::to_be_repeated(facts, plan, start).filter(|_| died || cut);
+    let from = repeated.map_or(from, |until| from.max(until));
+    // Further attempts may be waiting for their time.
+    let from = from + plan.retry.map_or(0, |(_, delay)| delay * 4);
+    // A run without the store is told by its host alone, and not if that dies.
+    let alone = start.fence.is_none();
+    let dies = facts.trace.lives.iter().any(|life| {
+        life.host == start.host && life.killed && life.until.is_some_and(|it| it >= start.begin)
+    });
+    if alone && dies || excuse::lost_data(facts, start.begin) || excuse::lost_data(facts, end) {
+        return None;
+    }
+    // Only its own host knows of a run without the store.
+    let by = if alone {
+        facts.quiet_on(subject, start.host, (from, PROMPT))?
+    } else {
+        facts.quiet_for(subject, from, PROMPT)?
+    };
+    let of_it = |it: &&Added| {
+        !it.lost
+            && it
+                .record
+                .run_id
+                .as_ref()
+                .is_some_and(|id| id.as_str() == start.run_id)
+    };
+    let first = facts.trace.added.iter().filter(of_it).map(|it| it.at).min();
+    (first.is_none_or(|first| first > by)).then(|| {
+        let text = format!("{start:?} has no record by {by}; there is one at {first:?}");
+        found(Rule::Silence, start.begin, subject, text)
+    })
+}
+
+/// A run has one verdict, and an occurrence that was not started has one.
+pub(super) fn two_verdicts(facts: &Facts<'_>) -> Vec<Violation> {
+    let mut all = Vec::new();
+    for subject in &facts.subjects {
+        let mut runs: BTreeMap<&str, &Added> = BTreeMap::new();
+        let mut dues: BTreeMap<i64, &Added> = BTreeMap::new();
+        let final_ones = |it: &&&Added| !it.lost && !excuse::provisional(it);
+        for added in subject.added.iter().filter(final_ones) {
+            if let Some(id) = &added.record.run_id {
+                if let Some(before) = runs.insert(id.as_str(), added) {
+                    let text = format!("{} and {}", shown(&before.record), shown(&added.record));
+                    all.push(found(Rule::TwoVerdicts, added.at, subject, text));
+                }
+                continue;
+            }
+            let Some(span) = span_of(&added.record) else {
+                continue;
+            };
+            for at in subject.occurrences(span) {
+                if let Some(before) = dues.insert(at, added) {
+                    let text = format!("{} and {}", shown(&before.record), shown(&added.record));
+                    all.push(found(Rule::TwoVerdicts, added.at, subject, text));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// What is said not to have been started was not, and what succeeded did.
+pub(super) fn untrue(facts: &Facts<'_>) -> Vec<Violation> {
+    let mut all = Vec::new();
+    for subject in &facts.subjects {
+        let started: BTreeSet<i64> = subject.starts.iter().filter_map(|it| it.at).collect();
+        for added in subject.added.iter().filter(|it| !it.lost) {
+            let record = &added.record;
+            let Some(span) = span_of(record) else {
+                continue;
+            };
+            let wrong = match record.outcome {
+                Outcome::Skipped | Outcome::Missed => {
+                    let due = started.iter().find(|due| span.holds(**due));
+                    due.is_some_and(|due| !excuse::lost_data(facts, *due))
+                }
+                Outcome::Succeeded => !subject.starts.iter().any(|it| {
+                    record
+                        .run_id
+                        .as_ref()
+                        .is_some_and(|id| id.as_str() == it.run_id)
+                        && it.ended == Some(Ended::Itself(0))
+                }),
+                _ => false,
+            };
+            if wrong {
+                all.push(found(Rule::Untrue, added.at, subject, shown(record)));
+            }
+        }
+    }
+    all
+}
+
+/// No verdict before the occurrence is due by the store's clock.
+pub(super) fn foretold(facts: &Facts<'_>) -> Vec<Violation> {
+    let mut all = Vec::new();
+    for subject in &facts.subjects {
+        for added in subject.added.iter().filter(|it| !it.lost) {
+            let Some(span) = span_of(&added.record) else {
+                continue;
+            };
+            if added.at < span.until - 1 - 1_000
+                && !excuse::told_by_wall_clock(facts, subject, &added.record)
+            {
+                let text = format!("at {}: {}", added.at, shown(&added.record));
+                all.push(found(Rule::Foretold, added.at, subject, text));
+            }
+        }
+    }
+    all
+}
+
+/// Nothing runs or is recorded that no list had when it was due.
+pub(super) fn does_not_count(facts: &Facts<'_>) -> Vec<Violation> {
+    let mut all = Vec::new();
+    for subject in &facts.subjects {
+        let counts = |at: i64| {
+            subject.counts_by(at, at + excuse::OWN_CLOCK)
+                || excuse::back_on_its_schedule(facts, subject, at)
+                || excuse::under_its_old_scope(facts, subject, at)
+                || excuse::never_seen_disabled(facts, subject, at)
+        };
+        for start in &subject.starts {
+            let at = start.at.filter(|at| !counts(*at));
+            if let Some(at) = at.filter(|_| !excuse::never_measured(facts, start)) {
+                let text = format!("{at} ran: {start:?}");
+                all.push(found(Rule::DoesNotCount, start.begin, subject, text));
+            }
+        }
+        for added in subject.added.iter().filter(|it| !it.lost) {
+            let Some(span) = span_of(&added.record) else {
+                continue;
+            };
+            let ends = [span.from, span.until - 1];
+            if !ends.iter().all(|at| counts(*at))
+                && added.record.kind != Kind::Manual
+                && !excuse::lost_data(facts, span.from)
+                && !excuse::lost_beginning(facts, &added.record)
+                && !excuse::told_by_wall_clock(facts, subject, &added.record)
+            {
+                let text = shown(&added.record);
+                all.push(found(Rule::DoesNotCount, added.at, subject, text));
+            }
+        }
+    }
+    all
+}
+
+/// What came due while a host and the store were up is neither missed nor unknown.
+pub(super) fn missed(facts: &Facts<'_>) -> Vec<Violation> {
+    let mut all = Vec::new();
+    for subject in &facts.subjects {
+        let records = subject.added.iter().filter(|it| {
+            let outcome = it.record.outcome;
+            !it.lost
+                && it.record.run_id.is_none()
+                && matches!(outcome, Outcome::Missed | Outcome::Unknown)
+        });
+        for added in records {
+            let Some(span) = span_of(&added.record) else {
+                continue;
+            };
+            for at in subject.occurrences(span) {
+                if missed_in_quiet(facts, subject, at, added) {
+                    let text = format!("{at}: {}", shown(&added.record));
+                    all.push(found(Rule::Missed, at, subject, text));
+                    break;
+                }
+            }
+        }
+    }
+    all
+}
+
+fn missed_in_quiet(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, added: &Added) -> bool {
+    let plan = subject.plan_at(at);
+    let due = at + subject.delay;
+    let deadline = due + plan.start_deadline;
+    let around = Span {
+        from: due - 2_000,
+        until: due + plan.start_deadline.min(5_000),
+    };
+    let busy = Span {
+        from: due,
+        until: deadline.min(added.at).max(due + 1),
+    };
+    facts.some_host_quiet(subject, at, around)
+        && !excuse::held_back(facts, subject, busy)
+        && !excuse::lost_data(facts, at)
+        && !excuse::claim_in_doubt(facts, plan, due)
+        && !excuse::hosts_full(facts, busy)
+        && !excuse::lock_busy(facts, subject, &added.lock, busy)
+}

@@ -1,0 +1,416 @@
+//! The store on several nodes, of which a majority decides.
+//!
+//! Each node is the product's own plain form of one, and what a majority says together is decided
+//! by the product's own functions. Written again here is what lies around them, as
+//! `store::redlock::transact` has it on real connections: who is asked when, and when a request is
+//! tried again.
+//!
+//! | file | tells |
+//! | --- | --- |
+//! | [`node`] | one node, and what befalls it |
+//! | [`wire`] | what passes between clients and nodes |
+//! | [`part`] | the requests that a majority decides on |
+//! | [`op`], [`drive`] | the phases of a request, and what follows from them |
+//! | [`renew`] | renewals, which all nodes get at once |
+//! | [`history`] | what is on record |
+
+mod drive;
+mod history;
+mod node;
+mod op;
+mod part;
+mod renew;
+mod wire;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use cronlatch::names::{HostName, JobName};
+use cronlatch::store::{Listing, Standing, StoreError};
+
+pub(crate) use self::node::Kept;
+use self::node::{Answer, Ask, Node, State};
+use self::op::{Op, Phase};
+use self::part::Part;
+use self::renew::Renewing;
+use self::wire::Envelope;
+pub(crate) use self::wire::NodeItem;
+use crate::message::{Message, Reply, Request};
+use crate::notes::Notes;
+use crate::trace::Span;
+use crate::world::{Item, Sim};
+
+/// How long one node may take to answer, in milliseconds.
+const LIMIT: i64 = 300;
+/// A node that failed is not the first to be asked for so long.
+const SHUNNED: i64 = 5_000;
+
+/// What one host's client has seen.
+#[derive(Debug, Default)]
+struct Seen {
+    away: bool,
+    back: Option<i64>,
+    /// When each node last failed.
+    failed: BTreeMap<usize, i64>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Quorum {
+    nodes: Vec<Node>,
+    ops: BTreeMap<u64, Op>,
+    renewals: BTreeMap<u64, Renewing>,
+    seen: BTreeMap<usize, Seen>,
+    /// Until when nothing passes between a host and a node.
+    cuts: BTreeMap<(usize, usize), i64>,
+    registry: Registry,
+    ids: u64,
+    /// How many records there were, and the registry, when the nodes saved their data.
+    saved: (usize, Registry),
+}
+
+/// What a majority of the nodes has of hosts and lists.
+#[derive(Debug, Clone, Default)]
+struct Registry {
+    listings: BTreeMap<JobName, Listing>,
+    /// Until when each host counts as live, and whether it drains.
+    hosts: BTreeMap<HostName, (i64, bool)>,
+    notes: Notes,
+}
+
+impl Quorum {
+    pub(crate) fn new(nodes: usize) -> Self {
+        Self {
+            nodes: (0..nodes).map(Node::new).collect(),
+            ops: BTreeMap::new(),
+            renewals: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            cuts: BTreeMap::new(),
+            registry: Registry::default(),
+            ids: 0,
+            saved: (0, Registry::default()),
+        }
+    }
+
+    fn quorum(&self) -> usize {
+        self.nodes.len() / 2 + 1
+    }
+
+    /// A host's client is given a request.
+    pub(crate) fn arrive(&mut self, sim: &mut Sim, message: Message) {
+        let parts: VecDeque<Part> = match &message.request {
+            Request::Claim(claim) => [Part::Claim(claim.clone())].into(),
+            Request::Finish(finish) => [Part::Finish(finish.clone())].into(),
+            Request::Attempt(attempt) => [Part::Attempt(attempt.clone())].into(),
+            Request::Settle(settle) => [Part::Settle(settle.clone())].into(),
+            Request::Jobs(job, lock) => [Part::Report(job.clone(), lock.clone())].into(),
+            Request::Ledger(job, lock) => [Part::Ledger(job.clone(), lock.clone())].into(),
+            Request::Replace(asked) => [Part::Replace(asked.clone())].into(),
+            Request::Register(all) => all
+                .iter()
+                .cloned()
+                .map(Box::new)
+                .map(Part::Register)
+                .collect(),
+            Request::Begin(all) => all.iter().cloned().map(Box::new).map(Part::Begin).collect(),
+            Request::Renew(_) => return self.renew(sim, message),
+            Request::Announce { .. }
+            | Request::Now
+            | Request::Hosts
+            | Request::Listings(_)
+            | Request::Enlist(..)
+            | Request::ListedBy(_)
+            | Request::NoteManual(_)
+            | Request::ManualRuns
+            | Request::ForgetManual(_) => return self.simple(sim, &message),
+        };
+        if parts.is_empty() {
+            // No node is asked about no job.
+            let reply = match &message.request {
+                Request::Register(_) => Reply::Registered(Vec::new()),
+                _ => Reply::Begun,
+            };
+            return crate::store::answer(sim, &message, Ok(Box::new(reply)));
+        }
+        let (host, longest) = (message.host, message.longest);
+        let longest = i64::try_from(longest.as_millis()).unwrap_or(0);
+        self.begin(sim, (host, longest), parts, Some(message));
+    }
+
+    fn begin(
+        &mut self,
+        sim: &mut Sim,
+        (host, longest): (usize, i64),
+        parts: VecDeque<Part>,
+        message: Option<Message>,
+    ) {
+        let id = sim.fresh();
+        let op = Op {
+            message,
+            host,
+            parts,
+            replies: Vec::new(),
+            step: 0,
+            phase: Phase::Pause,
+            failures: 0,
+            floor: 0,
+            began: sim.now,
+            sent: sim.now,
+            longest,
+            vote: None,
+        };
+        self.ops.insert(id, op);
+        self.attempt(sim, id);
+    }
+
+    /// Registry and clocks: what a majority has, together.
+    fn simple(&mut self, sim: &mut Sim, message: &Message) {
+        let there = |node: &&Node| node.state == State::Up;
+        let up: Vec<&Node> = self.nodes.iter().filter(there).collect();
+        if up.len() < self.quorum() {
+            self.seen.entry(message.host).or_default().away = true;
+            if self.nodes.iter().all(|node| node.state == State::Frozen) {
+                return;
+            }
+            let error = StoreError::Unreachable("too few nodes answer".into());
+            return crate::store::answer(sim, message, Err(error));
+        }
+        let reply = match &message.request {
+            Request::Now => {
+                let mut clocks: Vec<_> = up.iter().map(|node| node.utc(sim)).collect();
+                clocks.sort();
+                Reply::Now(clocks[(clocks.len() - 1) / 2])
+            }
+            Request::Listings(jobs) => {
+                let listing = |job| self.registry.listings.get(job).cloned().unwrap_or_default();
+                Reply::Listings(jobs.iter().map(listing).collect())
+            }
+            Request::Enlist(host, entries) => {
+                for (job, entry) in entries {
+                    let listing = self.registry.listings.entry(job.clone()).or_default();
+                    listing.entries.insert(host.clone(), entry.clone());
+                }
+                Reply::Enlisted
+            }
+            Request::ListedBy(host) => {
+                let listed = self.registry.listings.iter().filter(|(_, listing)| {
+                    let entry = listing.entries.get(host);
+                    entry.is_some_and(|entry| entry.standing != Standing::Withdrawn)
+                });
+                Reply::Listed(listed.map(|(job, _)| job.clone()).collect())
+            }
+            Request::Announce {
+                host,
+                drains,
+                valid_for,
+            } => {
+                let until = sim.now + valid_for;
+                self.registry.hosts.insert(host.clone(), (until, *drains));
+                Reply::Announced
+            }
+            Request::Hosts => {
+                let live = |(until, drains): &(i64, bool)| *until > sim.now && !drains;
+                let hosts = self.registry.hosts.iter().filter(|(_, it)| live(it));
+                Reply::Hosts(hosts.map(|(host, _)| host.clone()).collect())
+            }
+            Request::NoteManual(_) | Request::ManualRuns | Request::ForgetManual(_) => {
+                self.registry.notes.serve(sim.now, &message.request)
+            }
+            Request::Claim(_)
+            | Request::Finish(_)
+            | Request::Attempt(_)
+            | Request::Renew(_)
+            | Request::Settle(_)
+            | Request::Register(_)
+            | Request::Jobs(..)
+            | Request::Ledger(..)
+            | Request::Replace(_)
+            | Request::Begin(_) => unreachable!("a majority decides on it, see `arrive`"),
+        };
+        self.answered(sim.now, message.host);
+        crate::store::answer(sim, message, Ok(Box::new(reply)));
+    }
+
+    fn answered(&mut self, now: i64, host: usize) {
+        let seen = self.seen.entry(host).or_default();
+        if std::mem::take(&mut seen.away) {
+            seen.back = Some(now);
+        }
+    }
+
+    /// The nodes that failed a moment ago.
+    fn shunned(&self, now: i64, host: usize) -> BTreeSet<usize> {
+        let failed = self.seen.get(&host).into_iter().flat_map(|it| &it.failed);
+        let fresh = failed.filter(|(_, at)| now - **at < SHUNNED);
+        fresh.map(|(node, _)| *node).collect()
+    }
+
+    /// For how long yet a host leaves the runs of others to their holders.
+    fn spares(&self, now: i64, op: &Op) -> i64 {
+        let back = self.seen.get(&op.host).and_then(|seen| seen.back);
+        back.map_or(0, |back| (back + op.longest - now).max(0))
+    }
+
+    fn passes(&self, now: i64, host: usize, node: usize) -> bool {
+        self.cuts
+            .get(&(host, node))
+            .is_none_or(|until| *until <= now)
+    }
+
+    fn post(&self, sim: &mut Sim, envelope: Envelope) {
+        if self.passes(sim.now, envelope.host, envelope.node) {
+            let at = sim.now + sim.dice.range(1, 4);
+            sim.at(at, Item::Node(NodeItem::Reach(Box::new(envelope))));
+        }
+    }
+
+    pub(crate) fn happen(&mut self, sim: &mut Sim, item: NodeItem) {
+        match item {
+            NodeItem::Reach(envelope) => self.reach(sim, *envelope),
+            NodeItem::Back {
+                op,
+                step,
+                node,
+                answer,
+            } => {
+                if self.renewals.contains_key(&op) {
+                    return self.extended(sim, op, node, Some(answer));
+                }
+                let host = self.ops.get(&op).map_or(0, |op| op.host);
+                let failed = matches!(answer, Answer::Refused);
+                self.note(sim.now, host, node, failed);
+                self.hear(sim, (op, step), node, Some(answer));
+            }
+            NodeItem::Limit { op, step } => {
+                if self.renewals.contains_key(&op) {
+                    return self.extended(sim, op, 0, None);
+                }
+                self.late(sim, op, step);
+            }
+            NodeItem::Again { op, step } => {
+                if self.ops.get(&op).is_some_and(|op| op.step == step) {
+                    self.attempt(sim, op);
+                }
+            }
+            NodeItem::Up { node } => self.up(sim, node),
+        }
+    }
+
+    fn note(&mut self, now: i64, host: usize, node: usize, failed: bool) {
+        let seen = self.seen.entry(host).or_default();
+        if failed {
+            seen.failed.insert(node, now);
+        } else {
+            seen.failed.remove(&node);
+        }
+    }
+
+    fn reach(&mut self, sim: &mut Sim, envelope: Envelope) {
+        let node = &mut self.nodes[envelope.node];
+        let answer = match node.state {
+            State::Up => node.serve(sim, &envelope.ask, envelope.longest),
+            State::Frozen => return node.waiting.push(envelope),
+            State::Down { refuses: true } => Answer::Refused,
+            State::Down { refuses: false } => return,
+        };
+        if let (Ask::Propose(proposal), Answer::Taken(said)) = (&envelope.ask, &answer) {
+            history::note(sim, proposal, *said);
+        }
+        if !self.passes(sim.now, envelope.host, envelope.node) {
+            return;
+        }
+        let item = NodeItem::Back {
+            op: envelope.op,
+            step: envelope.step,
+            node: envelope.node,
+            answer,
+        };
+        let at = sim.now + sim.dice.range(1, 4);
+        sim.at(at, Item::Node(item));
+    }
+
+    fn up(&mut self, sim: &mut Sim, node: usize) {
+        let it = &mut self.nodes[node];
+        if it.state == State::Up || sim.now < it.until {
+            return;
+        }
+        it.state = State::Up;
+        sim.trace.line(sim.now, || format!("NODE {node} up"));
+        for envelope in std::mem::take(&mut it.waiting) {
+            self.reach(sim, envelope);
+        }
+    }
+
+    /// A node stands still, or is away.
+    pub(crate) fn away(&mut self, sim: &mut Sim, node: usize, until: i64, how: Away) {
+        let it = &mut self.nodes[node];
+        it.state = match how {
+            Away::Frozen => State::Frozen,
+            Away::Down { refuses } => State::Down { refuses },
+        };
+        if how != Away::Frozen {
+            it.waiting.clear();
+        }
+        it.until = it.until.max(until);
+        let until = it.until;
+        sim.at(until, Item::Node(NodeItem::Up { node }));
+    }
+
+    pub(crate) fn cut(&mut self, host: usize, node: usize, until: i64) {
+        self.cuts.insert((host, node), until);
+    }
+
+    pub(crate) fn set_clock(&mut self, node: usize, offset: i64) {
+        self.nodes[node].offset = offset;
+    }
+
+    pub(crate) fn save(&mut self, node: usize) {
+        self.nodes[node].save();
+    }
+
+    pub(crate) fn save_all(&mut self, sim: &Sim) {
+        self.saved = (sim.trace.added.len(), self.registry.clone());
+        for node in &mut self.nodes {
+            node.save();
+        }
+    }
+
+    pub(crate) fn restart(&mut self, node: usize, with: Kept) {
+        self.nodes[node].restart(with);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// All nodes are another process at once.
+    pub(crate) fn restart_all(&mut self, sim: &mut Sim, with: Kept) {
+        for node in &mut self.nodes {
+            node.restart(with);
+        }
+        let kept = match with {
+            Kept::All => sim.trace.added.len(),
+            Kept::Saved => {
+                self.registry = self.saved.1.clone();
+                self.saved.0
+            }
+            Kept::Nothing => {
+                self.registry = Registry::default();
+                0
+            }
+        };
+        history::lost(sim, kept);
+        let longest = sim.plan.lists.iter().flat_map(|list| &list.jobs);
+        let longest = longest.map(|job| job.ttl).max().unwrap_or(0).max(1_000);
+        let span = Span {
+            from: sim.plan.start,
+            until: sim.now + longest + 3_000,
+        };
+        sim.trace.losses.push(span);
+    }
+}
+
+/// How a node is away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Away {
+    Frozen,
+    Down { refuses: bool },
+}

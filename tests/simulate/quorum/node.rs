@@ -1,0 +1,183 @@
+//! One of several independent servers: the product's own plain form of it, and what befalls it.
+
+use std::collections::BTreeMap;
+
+use cronlatch::names::Token;
+use cronlatch::store::majority::{
+    Ballot, Extended, Here, Identity, LongestTtl, Member, Mode, Place, Proposal, Taken, View,
+};
+use cronlatch::store::{Lock, Renewal};
+use cronlatch::time::Timestamp;
+
+use super::wire::Envelope;
+use crate::plan::millis;
+use crate::world::Sim;
+
+/// How long others let the holder of a vote finish, in milliseconds.
+const VOTE: i64 = 1_500;
+
+/// What a node is asked.
+#[derive(Debug, Clone)]
+pub(crate) enum Ask {
+    Look(Place, (Mode, Ballot)),
+    Propose(Box<Proposal>),
+    Withdraw(Lock, Ballot, Token),
+    /// Extends leases; sets those again that are gone, if told to.
+    Extend(Vec<Renewal>, bool),
+}
+
+/// What it answers.
+#[derive(Debug, Clone)]
+pub(crate) enum Answer {
+    View(Box<View>),
+    Taken(Taken),
+    Withdrawn,
+    Extended(Vec<Extended>),
+    /// The connection is refused.
+    Refused,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Up,
+    /// Requests wait.
+    Frozen,
+    /// Requests are lost; told so at once, if it refuses.
+    Down {
+        refuses: bool,
+    },
+}
+
+/// What it keeps: of each lock by its name, and which process wrote it.
+#[derive(Debug, Clone, Default)]
+struct Data {
+    marker: Option<Identity>,
+    locks: BTreeMap<String, Member>,
+}
+
+#[derive(Debug)]
+pub(super) struct Node {
+    data: Data,
+    saved: Option<Data>,
+    server: String,
+    starts: u32,
+    number: usize,
+    pub(super) state: State,
+    pub(super) until: i64,
+    /// Its clock less the true time, in milliseconds.
+    pub(super) offset: i64,
+    pub(super) waiting: Vec<Envelope>,
+}
+
+impl Node {
+    /// A node that was declared new.
+    pub(super) fn new(number: usize) -> Self {
+        let mut node = Self {
+            data: Data::default(),
+            saved: None,
+            server: String::new(),
+            starts: 0,
+            number,
+            state: State::Up,
+            until: 0,
+            offset: 0,
+            waiting: Vec::new(),
+        };
+        node.start();
+        let mut new = Member::default();
+        new.declare_new(&node.server);
+        node.data.marker = new.marker;
+        node
+    }
+
+    fn start(&mut self) {
+        self.starts += 1;
+        self.server = format!("node-{}-{}", self.number, self.starts);
+    }
+
+    pub(super) fn save(&mut self) {
+        self.saved = Some(self.data.clone());
+    }
+
+    /// Another process takes over with these data.
+    pub(super) fn restart(&mut self, with: Kept) {
+        self.start();
+        self.waiting.clear();
+        match with {
+            Kept::All => {}
+            Kept::Saved => self.data = self.saved.clone().unwrap_or_default(),
+            Kept::Nothing => self.data = Data::default(),
+        }
+    }
+
+    pub(super) fn micros(&self, sim: &Sim) -> u64 {
+        u64::try_from(sim.now + self.offset).unwrap_or(0) * 1_000
+    }
+
+    pub(super) fn utc(&self, sim: &Sim) -> Timestamp {
+        sim.utc(self.offset)
+    }
+
+    pub(super) fn serve(&mut self, sim: &Sim, ask: &Ask, longest: i64) -> Answer {
+        let micros = self.micros(sim);
+        match ask {
+            Ask::Look(place, question) => {
+                Answer::View(Box::new(self.at(&place.lock.name, micros, |it, here| {
+                    it.look(here, place, *question, millis(VOTE))
+                })))
+            }
+            Ask::Propose(proposal) => {
+                let name = &proposal.place.lock.name;
+                Answer::Taken(self.at(name, micros, |it, here| it.accept(here, proposal)))
+            }
+            Ask::Withdraw(lock, ballot, token) => {
+                self.at(&lock.name, micros, |it, here| {
+                    it.withdraw(here, lock.exclusive, *ballot, token)
+                });
+                Answer::Withdrawn
+            }
+            Ask::Extend(renewals, again) => {
+                let extend = |renewal: &Renewal| {
+                    self.at(&renewal.lock.name, micros, |it, here| {
+                        it.extend(here, renewal, longest_of(longest), *again)
+                    })
+                };
+                Answer::Extended(renewals.iter().map(extend).collect())
+            }
+        }
+    }
+
+    /// The plain form keeps one lock; the marker is the node's.
+    fn at<R>(
+        &mut self,
+        lock: &str,
+        micros: u64,
+        what: impl FnOnce(&mut Member, Here<'_>) -> R,
+    ) -> R {
+        let here = Here {
+            micros,
+            server: &self.server,
+        };
+        let member = self.data.locks.entry(lock.to_owned()).or_default();
+        member.marker.clone_from(&self.data.marker);
+        let answer = what(member, here);
+        self.data.marker.clone_from(&member.marker);
+        answer
+    }
+}
+
+/// What a server process finds when it starts again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    All,
+    Saved,
+    Nothing,
+}
+
+/// The TTLs that a host knows of: those of its list, in milliseconds.
+pub(super) fn longest_of(longest: i64) -> LongestTtl {
+    LongestTtl {
+        listed: millis(longest),
+        ..LongestTtl::default()
+    }
+}

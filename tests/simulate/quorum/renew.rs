@@ -1,0 +1,146 @@
+//! Renewals: to all nodes at once, and a majority is enough.
+
+use std::collections::BTreeSet;
+
+use cronlatch::store::majority::Extended;
+use cronlatch::store::{RenewReply, Renewal, StoreError};
+
+use super::node::{Answer, Ask};
+use super::part::Part;
+use super::wire::{Envelope, NodeItem};
+use super::{LIMIT, Quorum};
+use crate::message::{Message, Reply, Request};
+use crate::trace::Held;
+use crate::world::{Item, Sim};
+
+/// Renewals under way.
+#[derive(Debug)]
+pub(super) struct Renewing {
+    message: Message,
+    renewals: Vec<Renewal>,
+    heard: Vec<(usize, Vec<Extended>)>,
+    silent: BTreeSet<usize>,
+}
+
+impl Quorum {
+    pub(super) fn renew(&mut self, sim: &mut Sim, message: Message) {
+        let Request::Renew(renewals) = &message.request else {
+            return;
+        };
+        let id = sim.fresh();
+        let renewals = renewals.clone();
+        for node in 0..self.nodes.len() {
+            let ask = Ask::Extend(renewals.clone(), false);
+            self.extend(sim, (id, &message), node, ask);
+        }
+        let renewing = Renewing {
+            message,
+            renewals,
+            heard: Vec::new(),
+            silent: (0..self.nodes.len()).collect(),
+        };
+        self.renewals.insert(id, renewing);
+        let limit = NodeItem::Limit { op: id, step: 0 };
+        sim.at(sim.now + LIMIT, Item::Node(limit));
+    }
+
+    fn extend(&self, sim: &mut Sim, (op, message): (u64, &Message), node: usize, ask: Ask) {
+        let longest = i64::try_from(message.longest.as_millis()).unwrap_or(0);
+        let (host, step) = (message.host, 0);
+        self.post(
+            sim,
+            Envelope {
+                host,
+                op,
+                step,
+                node,
+                ask,
+                longest,
+            },
+        );
+    }
+
+    /// A node has answered, or no more answers are waited for.
+    pub(super) fn extended(&mut self, sim: &mut Sim, id: u64, node: usize, answer: Option<Answer>) {
+        let Some(it) = self.renewals.get_mut(&id) else {
+            return;
+        };
+        match answer {
+            Some(Answer::Extended(replies)) => {
+                it.silent.remove(&node);
+                it.heard.push((node, replies));
+            }
+            Some(_) => {
+                it.silent.remove(&node);
+            }
+            None => it.silent.clear(),
+        }
+        if !it.silent.is_empty() {
+            return;
+        }
+        let Some(it) = self.renewals.remove(&id) else {
+            return;
+        };
+        let (quorum, host) = (self.quorum(), it.message.host);
+        if it.heard.len() < quorum {
+            self.seen.entry(host).or_default().away = true;
+            let error = StoreError::Unreachable("too few nodes answer".into());
+            return crate::store::answer(sim, &it.message, Err(error));
+        }
+        self.answered(sim.now, host);
+        let replies: Vec<RenewReply> = (0..it.renewals.len())
+            .map(|at| self.verdict(sim, &it, at))
+            .collect();
+        crate::store::answer(sim, &it.message, Ok(Box::new(Reply::Renew(replies))));
+    }
+
+    fn verdict(&mut self, sim: &mut Sim, it: &Renewing, at: usize) -> RenewReply {
+        let count = |is: fn(Extended) -> bool| {
+            let said = it.heard.iter().filter(|(_, replies)| is(replies[at]));
+            said.count()
+        };
+        let (quorum, never) = (self.quorum(), self.nodes.len() - self.quorum() + 1);
+        let recorded = count(|it| it == Extended::Renewed);
+        let renewed = count(|it| matches!(it, Extended::Renewed | Extended::Unrecorded));
+        let taken = count(|it| it == Extended::Taken);
+        let absent = count(|it| it == Extended::Absent);
+        let renewal = &it.renewals[at];
+        if renewed >= quorum {
+            let until = sim.now + i64::try_from(renewal.ttl.as_millis()).unwrap_or(0);
+            sim.trace.held.push(Held {
+                at: sim.now,
+                lock: renewal.lock.name.clone(),
+                token: Some(renewal.token.as_str().to_owned()),
+                until,
+                exclusive: renewal.lock.exclusive,
+            });
+            for (node, replies) in &it.heard {
+                if replies[at] == Extended::Absent {
+                    let ask = Ask::Extend(vec![renewal.clone()], true);
+                    self.extend(sim, (0, &it.message), *node, ask);
+                }
+            }
+            if recorded < quorum && renewal.tenure.fence > 0 {
+                self.bring_back(sim, &it.message, renewal);
+            }
+            RenewReply::Renewed
+        } else if taken >= never {
+            RenewReply::Taken
+        } else if taken + absent >= never {
+            RenewReply::Absent
+        } else {
+            RenewReply::Unanswered
+        }
+    }
+
+    fn bring_back(&mut self, sim: &mut Sim, message: &Message, renewal: &Renewal) {
+        let same = |part: &Part| matches!(part, Part::Reassert(it) if it.token == renewal.token);
+        let mut parts = self.ops.values().flat_map(|op| &op.parts);
+        if parts.any(same) {
+            return;
+        }
+        let longest = i64::try_from(message.longest.as_millis()).unwrap_or(0);
+        let parts = [Part::Reassert(Box::new(renewal.clone()))].into();
+        self.begin(sim, (message.host, longest), parts, None);
+    }
+}

@@ -1,0 +1,586 @@
+//! The store: the protocol's own functions on states in memory, and what befalls a server.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cronlatch::names::{HostName, JobName, Token};
+use cronlatch::store::protocol::{self, Clock, Effect, JobState, Key, LockState, Marker, Past};
+use cronlatch::store::{
+    Finish, FinishReply, Listing, Lock, Record, Replaced, Replacement, Standing, StoreError,
+};
+
+use crate::message::{Message, Reply, Request};
+use crate::notes::Notes;
+use crate::plan::{NodeAct, StoreKind};
+use crate::quorum::{Away, Kept, NodeItem, Quorum};
+use crate::trace::{Added, Held, Span};
+use crate::world::{Item, Sim};
+
+/// What a server keeps.
+#[derive(Debug, Clone, Default)]
+struct Data {
+    marker: Option<Marker>,
+    locks: BTreeMap<String, LockState>,
+    jobs: BTreeMap<(String, JobName), JobState>,
+    runs: BTreeMap<(String, JobName), Vec<Record>>,
+    listings: BTreeMap<JobName, Listing>,
+    /// Until when each host counts as live, and whether it drains.
+    hosts: BTreeMap<HostName, (i64, bool)>,
+    notes: Notes,
+    /// How many records the trace had.
+    added: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Up,
+    /// Requests wait.
+    Frozen,
+    /// Requests are lost; told so at once, if it refuses.
+    Down {
+        refuses: bool,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct Store {
+    kind: StoreKind,
+    data: Data,
+    /// The server process.
+    server: u32,
+    state: State,
+    until: i64,
+    waiting: Vec<Message>,
+    saved: Option<(i64, Data)>,
+    /// The nodes of which a majority decides; then all of the above is unused.
+    quorum: Option<Quorum>,
+}
+
+impl Store {
+    pub(crate) fn new(sim: &Sim) -> Self {
+        let kind = sim.plan.store;
+        let clock = clock_of(sim, Past::default());
+        let data = Data {
+            marker: (kind == StoreKind::Redis).then(|| Marker::new("server-0", clock)),
+            ..Data::default()
+        };
+        Self {
+            kind,
+            data,
+            server: 0,
+            state: State::Up,
+            until: 0,
+            waiting: Vec::new(),
+            saved: None,
+            quorum: match kind {
+                StoreKind::Quorum(nodes) => Some(Quorum::new(nodes)),
+                StoreKind::Redis | StoreKind::Sqlite => None,
+            },
+        }
+    }
+
+    pub(crate) fn arrive(&mut self, sim: &mut Sim, message: Message) {
+        if let Some(quorum) = &mut self.quorum {
+            return quorum.arrive(sim, message);
+        }
+        match self.state {
+            State::Up => self.serve(sim, &message),
+            State::Frozen => self.waiting.push(message),
+            State::Down { refuses: true } => {
+                let error = StoreError::Unreachable("connection refused".into());
+                answer(sim, &message, Err(error));
+            }
+            State::Down { refuses: false } => {}
+        }
+    }
+
+    fn serve(&mut self, sim: &mut Sim, message: &Message) {
+        let reply = self.execute(sim, message);
+        answer(sim, message, Ok(Box::new(reply)));
+    }
+
+    /// Something happens to one of several nodes, or to a request under way to them.
+    pub(crate) fn at_node(&mut self, sim: &mut Sim, item: NodeItem) {
+        if let Some(quorum) = &mut self.quorum {
+            quorum.happen(sim, item);
+        }
+    }
+
+    /// Something is done to one of several nodes.
+    pub(crate) fn node_act(&mut self, sim: &mut Sim, node: usize, act: &NodeAct) {
+        let Some(quorum) = &mut self.quorum else {
+            return;
+        };
+        let until = sim.now + act.lasts();
+        match act {
+            NodeAct::Down { refuses, .. } => {
+                let refuses = *refuses;
+                quorum.away(sim, node, until, Away::Down { refuses });
+            }
+            NodeAct::Freeze { .. } => quorum.away(sim, node, until, Away::Frozen),
+            NodeAct::Restart => quorum.restart(node, Kept::All),
+            NodeAct::Wipe => quorum.restart(node, Kept::Nothing),
+            NodeAct::Snapshot => quorum.save(node),
+            NodeAct::Restore => quorum.restart(node, Kept::Saved),
+            NodeAct::Clock { offset } => quorum.set_clock(node, *offset),
+            NodeAct::Cut { host, .. } => quorum.cut(*host, node, until),
+        }
+    }
+
+    /// All nodes are away, or stand still.
+    fn all_away(&mut self, sim: &mut Sim, span: Span, how: Away) -> bool {
+        let Some(quorum) = &mut self.quorum else {
+            return false;
+        };
+        sim.trace.outages.push(span);
+        for node in 0..quorum.len() {
+            quorum.away(sim, node, span.until, how);
+        }
+        true
+    }
+
+    pub(crate) fn down(&mut self, sim: &mut Sim, span: Span, refuses: bool) {
+        if self.all_away(sim, span, Away::Down { refuses }) {
+            return;
+        }
+        self.state = State::Down { refuses };
+        self.gone(sim, span);
+        // What lay in its sockets is lost.
+        self.waiting.clear();
+    }
+
+    pub(crate) fn freeze(&mut self, sim: &mut Sim, span: Span) {
+        if self.all_away(sim, span, Away::Frozen) {
+            return;
+        }
+        self.state = State::Frozen;
+        self.gone(sim, span);
+    }
+
+    fn gone(&mut self, sim: &mut Sim, span: Span) {
+        self.until = self.until.max(span.until);
+        sim.trace.outages.push(span);
+        sim.at(span.until, Item::StoreUp);
+    }
+
+    pub(crate) fn up(&mut self, sim: &mut Sim) {
+        if self.state == State::Up || sim.now < self.until {
+            return;
+        }
+        self.state = State::Up;
+        sim.trace.line(sim.now, || "STORE up".to_owned());
+        for message in std::mem::take(&mut self.waiting) {
+            self.serve(sim, &message);
+        }
+    }
+
+    pub(crate) fn snapshot(&mut self, sim: &Sim) {
+        if let Some(quorum) = &mut self.quorum {
+            return quorum.save_all(sim);
+        }
+        self.data.added = sim.trace.added.len();
+        self.saved = Some((sim.now, self.data.clone()));
+    }
+
+    pub(crate) fn restore(&mut self, sim: &mut Sim) {
+        if let Some(quorum) = &mut self.quorum {
+            return quorum.restart_all(sim, Kept::Saved);
+        }
+        let saved = self.saved.clone();
+        self.restart(sim, saved);
+    }
+
+    pub(crate) fn wipe(&mut self, sim: &mut Sim) {
+        if let Some(quorum) = &mut self.quorum {
+            return quorum.restart_all(sim, Kept::Nothing);
+        }
+        self.restart(sim, None);
+    }
+
+    /// Another server process takes over with these data, or without any.
+    fn restart(&mut self, sim: &mut Sim, saved: Option<(i64, Data)>) {
+        if self.kind == StoreKind::Sqlite {
+            return;
+        }
+        self.server += 1;
+        self.waiting.clear();
+        let longest = sim.plan.lists.iter().flat_map(|list| &list.jobs);
+        let longest = longest.map(|job| job.ttl).max().unwrap_or(0).max(1_000);
+        let (from, data) = saved.unwrap_or((sim.plan.start, Data::default()));
+        for added in &mut sim.trace.added[data.added..] {
+            added.lost = true;
+        }
+        self.data = data;
+        let until = sim.now + longest + 1_000;
+        sim.trace.losses.push(Span { from, until });
+        let now = sim.now;
+        self.note_locks(sim, now);
+    }
+
+    fn note_locks(&self, sim: &mut Sim, at: i64) {
+        for (lock, state) in &self.data.locks {
+            let (token, until) = holder(state);
+            let lock = lock.clone();
+            sim.trace.held.push(Held {
+                at,
+                lock,
+                exclusive: is_exclusive(state),
+                token,
+                until,
+            });
+        }
+    }
+
+    fn past(&mut self, sim: &Sim, longest: Duration) -> Past {
+        match self.kind {
+            StoreKind::Sqlite | StoreKind::Quorum(_) => Past::default(),
+            StoreKind::Redis => {
+                let server = format!("server-{}", self.server);
+                let clock = clock_of(sim, Past::default());
+                protocol::notice(&mut self.data.marker, &server, clock, longest)
+            }
+        }
+    }
+
+    fn execute(&mut self, sim: &mut Sim, message: &Message) -> Reply {
+        let past = self.past(sim, message.longest);
+        let clock = clock_of(sim, past);
+        match &message.request {
+            Request::Claim(claim) => {
+                let on = (&claim.lock, claim.what.job(), Some(&claim.token));
+                Reply::Claim(self.transition(sim, on, |lock, job| {
+                    protocol::claim(lock, job, clock, claim)
+                }))
+            }
+            Request::Finish(finish) => {
+                self.finish(sim, clock, finish);
+                Reply::Finished
+            }
+            Request::Attempt(attempt) => {
+                let on = (&attempt.lock, Some(&attempt.job), Some(&attempt.token));
+                Reply::Counted(self.transition(sim, on, |_, job| {
+                    (protocol::attempt(job, attempt), Vec::new())
+                }))
+            }
+            Request::Renew(renewals) => Reply::Renew(
+                renewals
+                    .iter()
+                    .map(|renewal| {
+                        let job = renewal.tenure.run.as_ref().map(|run| &run.job);
+                        let on = (&renewal.lock, job, Some(&renewal.token));
+                        self.transition(sim, on, |lock, job| {
+                            protocol::renew(lock, job, clock, renewal)
+                        })
+                    })
+                    .collect(),
+            ),
+            Request::Settle(settle) => {
+                let on = (&settle.lock, Some(&settle.job), None);
+                Reply::Settled(self.transition(sim, on, |lock, job| {
+                    protocol::settle(lock, job, clock, settle)
+                }))
+            }
+            Request::Register(all) => Reply::Registered(
+                all.iter()
+                    .map(|asked| {
+                        let on = (&asked.lock, Some(&asked.job), None);
+                        self.transition(sim, on, |lock, job| {
+                            (protocol::register(lock, job, clock, asked), Vec::new())
+                        })
+                    })
+                    .collect(),
+            ),
+            Request::Jobs(job, on) => {
+                let lock = self.lock(sim, &on.name);
+                let state = self.data.jobs.get(&(on.name.clone(), job.clone()));
+                let report = protocol::report(job, &lock, on.exclusive, state, clock);
+                Reply::Report(Box::new(report))
+            }
+            Request::Announce { .. }
+            | Request::Hosts
+            | Request::Ledger(..)
+            | Request::Replace(_) => self.of_changes(sim, clock, &message.request),
+            Request::Now => Reply::Now(clock.utc()),
+            Request::NoteManual(_) | Request::ManualRuns | Request::ForgetManual(_) => {
+                self.data.notes.serve(sim.now, &message.request)
+            }
+            Request::Listings(jobs) => {
+                let listing = |job| self.data.listings.get(job).cloned().unwrap_or_default();
+                Reply::Listings(jobs.iter().map(listing).collect())
+            }
+            Request::Enlist(host, entries) => {
+                for (job, entry) in entries {
+                    let listing = self.data.listings.entry(job.clone()).or_default();
+                    listing.entries.insert(host.clone(), entry.clone());
+                }
+                Reply::Enlisted
+            }
+            Request::ListedBy(host) => {
+                let listed = self.data.listings.iter().filter(|(_, listing)| {
+                    let entry = listing.entries.get(host);
+                    entry.is_some_and(|entry| entry.standing != Standing::Withdrawn)
+                });
+                Reply::Listed(listed.map(|(job, _)| job.clone()).collect())
+            }
+            Request::Begin(all) => {
+                for asked in all {
+                    let on = (&asked.lock, Some(&asked.job), None);
+                    self.transition(sim, on, |_, job| {
+                        (protocol::begin(job, clock, asked), Vec::new())
+                    });
+                }
+                Reply::Begun
+            }
+        }
+    }
+
+    /// What moves of ledgers are made of.
+    fn of_changes(&mut self, sim: &mut Sim, clock: Clock, request: &Request) -> Reply {
+        match request {
+            Request::Announce {
+                host,
+                drains,
+                valid_for,
+            } => {
+                let until = sim.now + valid_for;
+                self.data.hosts.insert(host.clone(), (until, *drains));
+                Reply::Announced
+            }
+            Request::Hosts => {
+                let live = |(until, drains): &(i64, bool)| *until > sim.now && !drains;
+                let hosts = self.data.hosts.iter().filter(|(_, word)| live(word));
+                Reply::Hosts(hosts.map(|(host, _)| host.clone()).collect())
+            }
+            Request::Ledger(job, on) => {
+                let lock = self.lock(sim, &on.name);
+                let state = self.data.jobs.get(&(on.name.clone(), job.clone()));
+                Reply::Ledger(Box::new(protocol::ledger(&lock, state, clock)))
+            }
+            Request::Replace(asked) => {
+                let on = (&asked.lock, Some(&asked.job), None);
+                let replaced = self.transition(sim, on, |lock, job| {
+                    (protocol::replace(lock, job, clock, asked), Vec::new())
+                });
+                sim.trace.line(sim.now, || moved(asked, replaced));
+                Reply::Replaced(replaced)
+            }
+            _ => Reply::Announced,
+        }
+    }
+
+    /// Follows a ledger that has moved, as all stores do.
+    fn finish(&mut self, sim: &mut Sim, clock: Clock, finish: &Finish) {
+        let mut finish = finish.clone();
+        loop {
+            let recorded = finish.record.as_ref().map(|record| &record.job);
+            let job = finish.job.as_ref().or(recorded);
+            let on = (&finish.lock, job, Some(&finish.token));
+            let reply = self.transition(sim, on, |lock, job| {
+                protocol::finish(lock, job, clock, &finish)
+            });
+            let FinishReply::Moved { to } = reply else {
+                return;
+            };
+            finish.lock = to.lock();
+        }
+    }
+
+    /// The state of a lock, whose key is gone once its time is over.
+    fn lock(&self, sim: &Sim, name: &str) -> LockState {
+        let mut lock = self.data.locks.get(name).cloned().unwrap_or_default();
+        if let Key::Value { end: Some(end), .. } = lock.key
+            && end <= lease_clock(sim)
+        {
+            lock.key = Key::Absent;
+        }
+        lock
+    }
+
+    fn transition<T>(
+        &mut self,
+        sim: &mut Sim,
+        (on, job, token): (&Lock, Option<&JobName>, Option<&Token>),
+        rules: impl FnOnce(&mut LockState, &mut Option<JobState>) -> (T, Vec<Effect>),
+    ) -> T {
+        let before = self.lock(sim, &on.name);
+        let mut lock = before.clone();
+        let place = job.map(|job| (on.name.clone(), job.clone()));
+        let known = place
+            .as_ref()
+            .and_then(|place| self.data.jobs.remove(place));
+        let mut state = known;
+        let (reply, effects) = rules(&mut lock, &mut state);
+        if let (Some(place), Some(state)) = (place, state) {
+            self.data.jobs.insert(place, state);
+        }
+        watch(sim, (&on.name, token), &before, &lock);
+        self.data.locks.insert(on.name.clone(), lock);
+        for effect in effects {
+            self.take_effect(sim, &on.name, effect);
+        }
+        reply
+    }
+
+    fn take_effect(&mut self, sim: &mut Sim, lock: &str, effect: Effect) {
+        match effect {
+            Effect::Append {
+                record,
+                follows,
+                replaces,
+                ..
+            } => {
+                if replaces {
+                    self.remove_provisional(sim, lock, &record);
+                }
+                sim.trace
+                    .line(sim.now, || format!("RECORD {}", shown(&record)));
+                sim.trace.added.push(Added {
+                    at: sim.now,
+                    lock: lock.to_owned(),
+                    record: (*record).clone(),
+                    lost: false,
+                    replaced: false,
+                });
+                let runs = self.data.runs.entry((lock.to_owned(), record.job.clone()));
+                let runs = runs.or_default();
+                let newest = runs.last();
+                match newest.and_then(|newest| protocol::merge(newest, &record, follows)) {
+                    Some(merged) => {
+                        runs.pop();
+                        runs.push(merged);
+                    }
+                    None => runs.push(*record),
+                }
+            }
+            Effect::Released => {
+                for host in 0..sim.plan.hosts.len() {
+                    let lock = lock.to_owned();
+                    let at = sim.now + sim.dice.range(1, 4);
+                    sim.at(at, Item::Released { host, lock });
+                }
+            }
+        }
+    }
+}
+
+impl Store {
+    /// The host of an interrupted run has reported its result after all.
+    fn remove_provisional(&mut self, sim: &mut Sim, lock: &str, record: &Record) {
+        let stood_for_it = |known: &Record| {
+            let same = known.run_id == record.run_id && known.job == record.job;
+            same && protocol::is_provisional(known)
+        };
+        let added = sim.trace.added.iter_mut();
+        for added in added.filter(|added| stood_for_it(&added.record)) {
+            added.replaced = true;
+        }
+        let runs = self
+            .data
+            .runs
+            .get_mut(&(lock.to_owned(), record.job.clone()));
+        if let Some(runs) = runs {
+            runs.retain(|known| !stood_for_it(known));
+        }
+    }
+}
+
+/// Notes who holds the lock, and who changed what was another's.
+fn watch(
+    sim: &mut Sim,
+    (name, token): (&str, Option<&Token>),
+    before: &LockState,
+    after: &LockState,
+) {
+    if (&before.key, &before.token, before.lease_end) == (&after.key, &after.token, after.lease_end)
+    {
+        return;
+    }
+    if let Key::Value { text, .. } = &before.key
+        && token.is_none_or(|token| token.as_str() != text)
+        && before.key != after.key
+        && sim.trace.losses.is_empty()
+    {
+        let text = format!("{name}: {text} held it, {token:?} made it {:?}", after.key);
+        sim.trace.trespasses.push((sim.now, text));
+    }
+    let (token, until) = holder(after);
+    sim.trace.held.push(Held {
+        at: sim.now,
+        lock: name.to_owned(),
+        token,
+        until,
+        exclusive: before.key != after.key || is_exclusive(after),
+    });
+}
+
+/// Whether its holder keeps others out: that of a job without a lock has no key.
+fn is_exclusive(lock: &LockState) -> bool {
+    let token = lock.token.as_ref().map(Token::as_str);
+    match &lock.key {
+        Key::Absent => token.is_none(),
+        Key::Value { text, .. } => token == Some(text),
+        Key::OtherType { .. } => false,
+    }
+}
+
+/// A step of a ledger's move in a line.
+fn moved(asked: &Replacement, replaced: Replaced) -> String {
+    let (job, lock, new) = (&asked.job, &asked.lock.name, &asked.new);
+    let to = new.moved.as_ref().map(|moved| &moved.to.name);
+    let waits = new.waiting.iter().map(|it| it.scheduled_at.millis());
+    let waits: Vec<_> = waits.collect();
+    let (number, last) = (new.moved.as_ref().map(|it| it.number), new.last.millis());
+    format!(
+        "MOVE of {job}, number {number:?}: {lock} to {to:?}, decided until {last}, waiting {waits:?}: \
+         {replaced:?}"
+    )
+}
+
+/// Who holds a lock, and until when.
+fn holder(lock: &LockState) -> (Option<String>, i64) {
+    let until = i64::try_from(lock.lease_end).unwrap_or(i64::MAX);
+    (lock.token.as_ref().map(|t| t.as_str().to_owned()), until)
+}
+
+fn lease_clock(sim: &Sim) -> u64 {
+    u64::try_from(sim.now).unwrap_or(0)
+}
+
+fn clock_of(sim: &Sim, past: Past) -> Clock {
+    Clock {
+        micros: lease_clock(sim) * 1_000,
+        lease: lease_clock(sim),
+        past,
+    }
+}
+
+pub(crate) fn answer(sim: &mut Sim, message: &Message, result: Result<Box<Reply>, StoreError>) {
+    if message.deaf {
+        return;
+    }
+    let item = Item::Answer {
+        host: message.host,
+        life: message.life,
+        id: message.id,
+        result,
+    };
+    sim.at(sim.now + message.back, item);
+}
+
+/// A record in a line.
+pub(crate) fn shown(record: &Record) -> String {
+    let mut text = format!("{} {:?}", record.job, record.outcome);
+    if let Some(at) = record.scheduled_at {
+        text += &format!(" of {}", at.millis());
+    }
+    if let Some(until) = record.until {
+        text += &format!("..{} ({})", until.millis(), record.count.unwrap_or(0));
+    }
+    if let Some(run) = &record.run_id {
+        text += &format!(" run {run} attempts {}", record.attempts);
+    }
+    if let Some(reason) = &record.reason {
+        text += &format!(" [{reason}]");
+    }
+    text + &format!(" kind {:?}", record.kind)
+}

@@ -1,0 +1,144 @@
+//! What truly happened, by the true clock: what the judge is told besides the history.
+
+use cronlatch::store::Record;
+
+/// A stretch of true time, in milliseconds: the first included, the last not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) from: i64,
+    pub(crate) until: i64,
+}
+
+impl Span {
+    pub(crate) fn holds(self, at: i64) -> bool {
+        self.from <= at && at < self.until
+    }
+
+    pub(crate) fn meets(self, other: Self) -> bool {
+        self.from < other.until && other.from < self.until
+    }
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// By itself, with this exit code.
+    Itself(i32),
+    /// By the guard, for its lease was about to end.
+    AtDeadline,
+    /// On the daemon's request.
+    OnRequest,
+    /// The daemon was killed, and the guard ended it.
+    WithDaemon,
+    /// With its machine.
+    WithMachine,
+}
+
+/// One attempt: a process that was started.
+#[derive(Debug, Clone)]
+pub(crate) struct Start {
+    pub(crate) job: String,
+    pub(crate) lock: String,
+    pub(crate) host: usize,
+    pub(crate) run_id: String,
+    /// The occurrence; `None` for a manual run.
+    pub(crate) at: Option<i64>,
+    /// `CRONLATCH_ATTEMPT`.
+    pub(crate) attempt: u32,
+    /// Without one the store was not asked.
+    pub(crate) fence: Option<u64>,
+    pub(crate) begin: i64,
+    pub(crate) end: Option<i64>,
+    pub(crate) ended: Option<Ended>,
+}
+
+/// A record as it was added, before rows of equal verdicts were merged.
+#[derive(Debug, Clone)]
+pub(crate) struct Added {
+    pub(crate) at: i64,
+    pub(crate) lock: String,
+    pub(crate) record: Record,
+    /// The store lost it with its data.
+    pub(crate) lost: bool,
+    /// It stood for a run until its host reported the result.
+    pub(crate) replaced: bool,
+}
+
+/// A daemon from its start to its end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Life {
+    pub(crate) host: usize,
+    pub(crate) list: usize,
+    pub(crate) from: i64,
+    pub(crate) until: Option<i64>,
+    /// No new claims from here on.
+    pub(crate) drains: Option<i64>,
+    /// Its end came without a drain.
+    pub(crate) killed: bool,
+    /// From here on it knows the store's clock, as measured by itself or by one before it.
+    pub(crate) measured: Option<i64>,
+}
+
+/// The holder of a lock from one change to the next.
+#[derive(Debug, Clone)]
+pub(crate) struct Held {
+    pub(crate) at: i64,
+    pub(crate) lock: String,
+    pub(crate) token: Option<String>,
+    pub(crate) until: i64,
+    /// Whether it keeps others out; a job without a lock does not.
+    pub(crate) exclusive: bool,
+}
+
+/// How a host was hindered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hindered {
+    /// No message got through.
+    Network,
+    /// Some messages did not get through, or late, or twice.
+    Lossy,
+    /// The daemon stood still; guard and jobs went on.
+    Stopped,
+    /// The whole machine stood still.
+    Suspended,
+}
+
+/// A host was hindered.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Trouble {
+    pub(crate) host: usize,
+    pub(crate) span: Span,
+    pub(crate) how: Hindered,
+}
+
+/// Everything that is noted during a run.
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    pub(crate) starts: Vec<Start>,
+    pub(crate) added: Vec<Added>,
+    pub(crate) lives: Vec<Life>,
+    pub(crate) held: Vec<Held>,
+    pub(crate) troubles: Vec<Trouble>,
+    /// The store was away or stood still.
+    pub(crate) outages: Vec<Span>,
+    /// The store lost data: the span of what may be forgotten, until it grants again.
+    pub(crate) losses: Vec<Span>,
+    /// The wall clock of a host was set: when, which, its distance from the true time then.
+    pub(crate) clocks: Vec<(i64, usize, i64)>,
+    /// A lease was changed that is another's.
+    pub(crate) trespasses: Vec<(i64, String)>,
+    /// The job of a manual run was refused though it takes no lock.
+    pub(crate) refused: Vec<(i64, String)>,
+    /// For people; empty unless wanted.
+    pub(crate) lines: Vec<(i64, String)>,
+    pub(crate) wants_lines: bool,
+}
+
+impl Trace {
+    /// Notes a line for the report, if there is to be one.
+    pub(crate) fn line(&mut self, at: i64, text: impl FnOnce() -> String) {
+        if self.wants_lines {
+            self.lines.push((at, text()));
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Virtual time: the queue of events, the network, and what a plan does to the fleet.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use cronlatch::store::StoreError;
+use cronlatch::time::{BootInstant, Timestamp};
+
+use crate::chance::Dice;
+use crate::host::{GuardStep, Host, Timer};
+use crate::message::{Message, Reply};
+use crate::plan::{Act, Plan, millis};
+use crate::quorum::NodeItem;
+use crate::store::Store;
+use crate::trace::{Hindered, Span, Trace, Trouble};
+
+/// The boot clock of every host when the simulation begins, in milliseconds.
+const BOOTED: i64 = 1_000_000;
+
+/// Something that will happen.
+#[derive(Debug)]
+pub(crate) enum Item {
+    Act(Act),
+    /// A message reaches the store.
+    Arrive(Box<Message>),
+    /// The store's answer, or a refused connection, reaches a process of a host.
+    Answer {
+        host: usize,
+        life: u32,
+        id: u64,
+        result: Result<Box<Reply>, StoreError>,
+    },
+    /// The word that a lock was released.
+    Released {
+        host: usize,
+        lock: String,
+    },
+    /// A timer of a process.
+    Timer {
+        host: usize,
+        life: u32,
+        timer: Timer,
+    },
+    /// A timer of a guard, which goes on while its daemon is stopped.
+    Guard {
+        host: usize,
+        step: GuardStep,
+    },
+    /// The end of a pause.
+    Wake {
+        host: usize,
+    },
+    /// The store stands still no longer, or is back.
+    StoreUp,
+    /// Something reaches a node, or a request to the nodes.
+    Node(NodeItem),
+}
+
+/// Everything but hosts and store.
+#[derive(Debug)]
+pub(crate) struct Sim {
+    pub(crate) now: i64,
+    pub(crate) plan: Rc<Plan>,
+    pub(crate) dice: Dice,
+    pub(crate) trace: Trace,
+    queue: BTreeMap<(i64, u64), Item>,
+    number: u64,
+}
+
+impl Sim {
+    /// Puts something into the queue.
+    pub(crate) fn at(&mut self, at: i64, item: Item) {
+        self.number += 1;
+        self.queue.insert((at.max(self.now), self.number), item);
+    }
+
+    /// Returns a number that nothing else in this run has.
+    pub(crate) fn fresh(&mut self) -> u64 {
+        self.number += 1;
+        self.number
+    }
+
+    pub(crate) fn boot(&self) -> BootInstant {
+        self.boot_of(self.now)
+    }
+
+    pub(crate) fn boot_of(&self, at: i64) -> BootInstant {
+        BootInstant::from_duration(millis(at - self.plan.start + BOOTED))
+    }
+
+    /// Returns the true time at which a boot clock shows this.
+    pub(crate) fn of_boot(&self, boot: BootInstant) -> i64 {
+        let since = boot.to_duration();
+        // Timers fire once their time has come, never before.
+        let up = since.as_nanos().div_ceil(1_000_000);
+        i64::try_from(up).unwrap_or(i64::MAX / 2) - BOOTED + self.plan.start
+    }
+
+    pub(crate) fn utc(&self, offset: i64) -> Timestamp {
+        Timestamp::from_millis(self.now + offset)
+    }
+}
+
+/// A fleet, its store, and time.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) sim: Sim,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) store: Store,
+}
+
+impl World {
+    pub(crate) fn new(plan: &Plan, wants_lines: bool) -> Self {
+        let plan = Rc::new(plan.clone());
+        let mut sim = Sim {
+            now: plan.start,
+            dice: Dice::new(plan.seed ^ 0x51AB),
+            trace: Trace {
+                wants_lines,
+                ..Trace::default()
+            },
+            queue: BTreeMap::new(),
+            number: 0,
+            plan: Rc::clone(&plan),
+        };
+        for (at, act) in &plan.acts {
+            sim.at(plan.start + at, Item::Act(act.clone()));
+        }
+        let hosts = (0..plan.hosts.len())
+            .map(|ix| Host::new(ix, &plan))
+            .collect();
+        for (ix, host) in plan.hosts.iter().enumerate() {
+            sim.trace.clocks.push((plan.start, ix, host.offset));
+        }
+        Self {
+            store: Store::new(&sim),
+            sim,
+            hosts,
+        }
+    }
+
+    /// Runs the plan to its end.
+    pub(crate) fn run(&mut self) {
+        let end = self.sim.plan.start + self.sim.plan.end;
+        while let Some(entry) = self.sim.queue.first_entry()
+            && entry.key().0 <= end
+        {
+            let ((at, _), item) = entry.remove_entry();
+            self.sim.now = at;
+            self.happen(item);
+        }
+        self.sim.now = end;
+    }
+
+    fn happen(&mut self, item: Item) {
+        let Self { sim, hosts, store } = self;
+        match item {
+            Item::Act(act) => self.act(&act),
+            Item::Arrive(message) => store.arrive(sim, *message),
+            Item::StoreUp => store.up(sim),
+            Item::Node(item) => store.at_node(sim, item),
+            Item::Wake { host } => {
+                for item in hosts[host].wake(sim) {
+                    self.happen(item);
+                }
+            }
+            Item::Guard { host, step } => hosts[host].guard_step(sim, step),
+            Item::Answer { host, .. } | Item::Released { host, .. } | Item::Timer { host, .. } => {
+                hosts[host].take(sim, item);
+            }
+        }
+    }
+
+    fn act(&mut self, act: &Act) {
+        let Self { sim, hosts, store } = self;
+        let now = sim.now;
+        sim.trace.line(now, || format!("ACT {act:?}"));
+        let span = Span {
+            from: now,
+            until: now + act.lasts(),
+        };
+        let trouble = |host: usize, how: Hindered| Trouble { host, span, how };
+        match act {
+            Act::Start { host, list } => hosts[*host].start(sim, *list),
+            Act::Drain { host, then } => hosts[*host].drain(sim, *then),
+            Act::Kill { host } => hosts[*host].kill(sim),
+            Act::Crash { host } => hosts[*host].crash(sim),
+            Act::Pause { host, .. } | Act::Suspend { host, .. } => {
+                let whole = matches!(act, Act::Suspend { .. });
+                if hosts[*host].freeze(sim, span.until, whole) {
+                    let how = if whole {
+                        Hindered::Suspended
+                    } else {
+                        Hindered::Stopped
+                    };
+                    sim.trace.troubles.push(trouble(*host, how));
+                }
+            }
+            Act::Step { host, by } => hosts[*host].step_clock(sim, *by),
+            Act::Cut { host, .. } => {
+                sim.trace.troubles.push(trouble(*host, Hindered::Network));
+                let link = &mut hosts[*host].link;
+                link.cut_until = link.cut_until.max(span.until);
+            }
+            Act::Net {
+                host,
+                loss,
+                late,
+                copies,
+                ..
+            } => {
+                sim.trace.troubles.push(trouble(*host, Hindered::Lossy));
+                hosts[*host].link.bad = (span.until, *loss, *late, *copies);
+            }
+            Act::StoreDown { refuses, .. } => store.down(sim, span, *refuses),
+            Act::StoreFreeze { .. } => store.freeze(sim, span),
+            Act::StoreWipe => store.wipe(sim),
+            Act::StoreSnapshot => store.snapshot(sim),
+            Act::StoreRestore => store.restore(sim),
+            Act::Node { node, how } => store.node_act(sim, *node, how),
+            Act::Trigger { host, job } => hosts[*host].trigger(sim, job),
+            Act::KillTrigger { host } => hosts[*host].kill_trigger(sim),
+        }
+    }
+}
