@@ -478,6 +478,41 @@ async fn a_grant_that_took_longer_than_its_lease_is_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_is_released_right_after_its_grant_though_one_node_has_not_taken_it_yet() {
+    let scene = Scene::new(LONG).await;
+    let proxies: Vec<Proxy> = scene.servers.iter().map(|s| Proxy::to(s.port())).collect();
+    let with_port = scene.servers.iter().zip(&proxies);
+    let by_proxy: Vec<String> = with_port.map(|(s, p)| s.url_via(p.port())).collect();
+    let store = store_at(&by_proxy);
+    for behind in 0..3 {
+        let who = format!("a{behind}");
+        let claim = Claim {
+            ttl: LONG,
+            what: What::Lock,
+            ..scene.claim(&who, 1)
+        };
+        granted(&*store, &claim).await;
+        wait_until("all nodes have the lock", || {
+            let has = |s: &RedisServer| s.number(&["EXISTS", "cronlatch:{l}:lock"]) == 1;
+            scene.servers.iter().all(has)
+        });
+        // As if the grant were still on its way to this node, while another answers late.
+        scene.servers[behind].command(&["DEL", "cronlatch:{l}:lock", "cronlatch:{l}:state"]);
+        proxies[(behind + 1) % 3].set(Mode::Delay(Duration::from_millis(50)));
+        let ending = Finish {
+            lock: lock(),
+            token: token(&who),
+            record: None,
+            job: None,
+            give_back: false,
+            keep: 100,
+        };
+        assert_eq!(store.finish(&ending).await.unwrap(), FinishReply::Released);
+        proxies[(behind + 1) % 3].set(Mode::Pass);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_that_only_a_minority_took_is_given_back_long_before_it_ends() {
     // Two of the nodes promise, and then may not take what is proposed.
     let rights = documented_rights().replace(" +set ", " ");

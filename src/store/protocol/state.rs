@@ -280,11 +280,11 @@ impl LockState {
         self.finished.drain(..surplus);
     }
 
-    pub(super) fn is_granted_to(&self, token: &Token) -> bool {
+    pub(in crate::store) fn is_granted_to(&self, token: &Token) -> bool {
         self.token.as_ref() == Some(token)
     }
 
-    pub(super) fn key_holds(&self, token: &Token) -> bool {
+    pub(in crate::store) fn key_holds(&self, token: &Token) -> bool {
         matches!(&self.key, Key::Value { text, .. } if text == token.as_str())
     }
 

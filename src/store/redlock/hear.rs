@@ -64,21 +64,22 @@ impl Majority {
         Ok(Err(self.few(answered, &errors)))
     }
 
-    /// Whether the views alone cannot tell that a majority knows of the open run.
+    /// Whether the views alone cannot tell that a majority knows of the open run, or that it has
+    /// the lock of who asks. A node that promised before the grant reached it has neither: right
+    /// after a grant it may answer before another that has both.
     pub(super) fn is_in_doubt(&self, views: &[View], subject: &Subject<'_>) -> bool {
         let quorum = self.nodes.quorum();
-        match count(views, quorum) {
-            Counting::On { counted, .. } if views.len() < self.nodes.len() => {
-                merge(
-                    views,
-                    &counted,
-                    quorum,
-                    (subject.lock.exclusive, subject.me),
-                )
-                .doubt
-            }
-            _ => false,
+        let Counting::On { counted, .. } = count(views, quorum) else {
+            return false;
+        };
+        if views.len() == self.nodes.len() {
+            return false;
         }
+        let exclusive = subject.lock.exclusive;
+        let merged = merge(views, &counted, quorum, (exclusive, subject.me));
+        let lock = &merged.lock;
+        let is_half_mine = |me| exclusive && lock.is_granted_to(me) && !lock.key_holds(me);
+        merged.doubt || subject.me.is_some_and(is_half_mine)
     }
 
     /// Looks at many nodes at once, until enough of them answered for a decision.
