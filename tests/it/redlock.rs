@@ -187,6 +187,18 @@ impl Scene {
         .await
     }
 
+    /// Renews until each node that runs has the lock: one may have missed the grant.
+    async fn renewed_everywhere(&self, who: &str) {
+        let has = |server: &RedisServer| {
+            server.text(&["GET", "cronlatch:{l}:lock"]) == token(who).as_str()
+        };
+        eventually("all nodes have the lock", async || {
+            let renewed = self.renew(who).await.ok() == Some(RenewReply::Renewed);
+            (renewed && self.servers.iter().all(has)).then_some(())
+        })
+        .await;
+    }
+
     async fn outcomes(&self) -> Vec<(Option<Timestamp>, Outcome)> {
         let records = eventually("the history is read", async || {
             self.store.history(&job(), &lock(), 100).await.ok()
@@ -249,6 +261,7 @@ fn is_decided(reply: &ClaimReply) -> bool {
 async fn claims_go_on_without_a_minority_stop_without_a_majority_and_resume() {
     let mut scene = Scene::new(LONG).await;
     let first = scene.granted("a", 1).await;
+    scene.renewed_everywhere("a").await;
     scene.servers[0].stop();
     assert_eq!(scene.renewed("a").await, RenewReply::Renewed);
     assert_eq!(scene.finish("a", 1).await, FinishReply::Released);
@@ -492,10 +505,7 @@ async fn a_lock_is_released_right_after_its_grant_though_one_node_has_not_taken_
             ..scene.claim(&who, 1)
         };
         granted(&*store, &claim).await;
-        wait_until("all nodes have the lock", || {
-            let has = |s: &RedisServer| s.number(&["EXISTS", "cronlatch:{l}:lock"]) == 1;
-            scene.servers.iter().all(has)
-        });
+        scene.renewed_everywhere(&who).await;
         // As if the grant were still on its way to this node, while another answers late.
         scene.servers[behind].command(&["DEL", "cronlatch:{l}:lock", "cronlatch:{l}:state"]);
         proxies[(behind + 1) % 3].set(Mode::Delay(Duration::from_millis(50)));
@@ -543,6 +553,7 @@ async fn a_lock_that_only_a_minority_took_is_given_back_long_before_it_ends() {
 async fn a_lease_is_set_again_where_it_was_lost_and_taken_only_by_a_majority() {
     let mut scene = Scene::new(LONG).await;
     scene.granted("a", 1).await;
+    scene.renewed_everywhere("a").await;
     let key = "cronlatch:{l}:lock";
     scene.servers[0].restart();
     let renewed = eventually("the holder renews on the node that forgot", async || {

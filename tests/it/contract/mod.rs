@@ -188,6 +188,11 @@ pub(crate) trait Subject: Send + Sync {
     /// Takes away what says that the store was declared new, where there is such a thing.
     async fn unmark(&self) {}
 
+    /// In how many places the store keeps a history, each by itself.
+    fn copies(&self) -> usize {
+        1
+    }
+
     /// Whether the store can lose its data.
     fn loses_data(&self) -> bool {
         true

@@ -81,6 +81,10 @@ impl Subject for Redlock {
         store_on(&self.servers)
     }
 
+    fn copies(&self) -> usize {
+        self.servers.len()
+    }
+
     async fn evict(&self, lock: &Lock) {
         self.settle(lock);
         for server in &self.servers {

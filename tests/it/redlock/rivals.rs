@@ -31,12 +31,11 @@ fn the_second_waits(before: &str, after: &str, uses: &str) {
     let said = ["ERROR", "host new uses a majority of 3", "it waits"];
     old.wait_log(&said);
 
-    let status = new.ask(&["status", "--store", after, "--json"]);
-    let waits = host_in(&status.expect_code(0), "new")["waits"].clone();
-    assert!(
-        waits.as_str().is_some_and(|waits| waits.contains(uses)),
-        "{waits}"
-    );
+    wait_until("status says what it waits for", || {
+        let status = new.ask(&["status", "--store", after, "--json"]);
+        let waits = &host_in(&status.expect_code(0), "new")["waits"];
+        waits.as_str().is_some_and(|waits| waits.contains(uses))
+    });
     let status = new.ask(&["status", "--store", after]).expect_code(0);
     assert!(
         status.stdout.contains("host new claims nothing"),
