@@ -178,11 +178,7 @@ async fn frozen_for_a_lease(ttl: Duration) -> Scene {
     let scene = Scene::new(ttl).await;
     scene.granted("a", 1).await;
     // What a node gets only when it is resumed would begin a lease then.
-    eventually("all nodes have the lock", async || {
-        let has = |server: &RedisServer| server.number(&["EXISTS", "cronlatch:{l}:lock"]) == 1;
-        scene.servers.iter().all(has).then_some(())
-    })
-    .await;
+    scene.renewed_everywhere("a").await;
     for server in &scene.servers[1..] {
         server.pause();
     }
