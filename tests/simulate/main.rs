@@ -8,12 +8,14 @@
 //! | [`world`], [`message`] | virtual time, the network |
 //! | [`host`] | a host: clock, guard, daemon, `trigger` |
 //! | [`store`] | the store on one server, and what befalls it |
+//! | [`gate`], [`registry`], [`notes`] | what stores of every kind have in common |
 //! | [`quorum`] | the store on several nodes, of which a majority decides |
 //! | [`trace`], [`judge`] | what truly happened, and which promise it breaks |
 //! | [`known`] | promises that today's code is known to break |
 //! | [`shrink`], [`report`] | a short plan that fails, and its timeline |
 
 mod chance;
+mod gate;
 mod generate;
 mod host;
 mod judge;
@@ -23,6 +25,7 @@ mod nodes;
 mod notes;
 mod plan;
 mod quorum;
+mod registry;
 mod report;
 mod shrink;
 mod store;

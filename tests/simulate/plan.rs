@@ -140,6 +140,14 @@ pub(crate) enum Act {
     KillTrigger { host: usize },
 }
 
+impl Plan {
+    /// The longest TTL of all lists, in milliseconds.
+    pub(crate) fn longest_ttl(&self) -> i64 {
+        let jobs = self.lists.iter().flat_map(|list| &list.jobs);
+        jobs.map(|job| job.ttl).max().unwrap_or(0).max(1_000)
+    }
+}
+
 impl Act {
     /// The host that it happens to; `None` for the store.
     pub(crate) fn host(&self) -> Option<usize> {

@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cronlatch::names::{HostName, JobName, Token};
+use cronlatch::names::{JobName, Token};
 use cronlatch::store::protocol::{self, Clock, Effect, JobState, Key, LockState, Marker, Past};
-use cronlatch::store::{
-    Finish, FinishReply, Listing, Lock, Record, Replaced, Replacement, Standing, StoreError,
-};
+use cronlatch::store::{Finish, FinishReply, Lock, Record, Replaced, Replacement, StoreError};
 
+use crate::gate::{Gate, Passage, State};
 use crate::message::{Message, Reply, Request};
-use crate::notes::Notes;
 use crate::plan::{NodeAct, StoreKind};
-use crate::quorum::{Away, Kept, NodeItem, Quorum};
+use crate::quorum::{Kept, NodeItem, Quorum};
+use crate::registry::StoreRegistry;
 use crate::trace::{Added, Held, Span};
 use crate::world::{Item, Sim};
 
@@ -23,23 +22,9 @@ struct Data {
     locks: BTreeMap<String, LockState>,
     jobs: BTreeMap<(String, JobName), JobState>,
     runs: BTreeMap<(String, JobName), Vec<Record>>,
-    listings: BTreeMap<JobName, Listing>,
-    /// Until when each host counts as live, and whether it drains.
-    hosts: BTreeMap<HostName, (i64, bool)>,
-    notes: Notes,
+    registry: StoreRegistry,
     /// How many records the trace had.
     added: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Up,
-    /// Requests wait.
-    Frozen,
-    /// Requests are lost; told so at once, if it refuses.
-    Down {
-        refuses: bool,
-    },
 }
 
 #[derive(Debug)]
@@ -48,9 +33,7 @@ pub(crate) struct Store {
     data: Data,
     /// The server process.
     server: u32,
-    state: State,
-    until: i64,
-    waiting: Vec<Message>,
+    gate: Gate<Message>,
     saved: Option<(i64, Data)>,
     /// The nodes of which a majority decides; then all of the above is unused.
     quorum: Option<Quorum>,
@@ -68,9 +51,7 @@ impl Store {
             kind,
             data,
             server: 0,
-            state: State::Up,
-            until: 0,
-            waiting: Vec::new(),
+            gate: Gate::new(),
             saved: None,
             quorum: match kind {
                 StoreKind::Quorum(nodes) => Some(Quorum::new(nodes)),
@@ -83,14 +64,13 @@ impl Store {
         if let Some(quorum) = &mut self.quorum {
             return quorum.arrive(sim, message);
         }
-        match self.state {
-            State::Up => self.serve(sim, &message),
-            State::Frozen => self.waiting.push(message),
-            State::Down { refuses: true } => {
+        match self.gate.pass(message) {
+            Passage::Served(message) => self.serve(sim, &message),
+            Passage::Refused(message) => {
                 let error = StoreError::Unreachable("connection refused".into());
                 answer(sim, &message, Err(error));
             }
-            State::Down { refuses: false } => {}
+            Passage::Unanswered => {}
         }
     }
 
@@ -115,9 +95,9 @@ impl Store {
         match act {
             NodeAct::Down { refuses, .. } => {
                 let refuses = *refuses;
-                quorum.away(sim, node, until, Away::Down { refuses });
+                quorum.away(sim, node, until, State::Down { refuses });
             }
-            NodeAct::Freeze { .. } => quorum.away(sim, node, until, Away::Frozen),
+            NodeAct::Freeze { .. } => quorum.away(sim, node, until, State::Frozen),
             NodeAct::Restart => quorum.restart(node, Kept::All),
             NodeAct::Wipe => quorum.restart(node, Kept::Nothing),
             NodeAct::Snapshot => quorum.save(node),
@@ -127,49 +107,25 @@ impl Store {
         }
     }
 
-    /// All nodes are away, or stand still.
-    fn all_away(&mut self, sim: &mut Sim, span: Span, how: Away) -> bool {
-        let Some(quorum) = &mut self.quorum else {
-            return false;
-        };
+    /// The server, or all of them, stand still or are away.
+    pub(crate) fn away(&mut self, sim: &mut Sim, span: Span, how: State) {
         sim.trace.outages.push(span);
-        for node in 0..quorum.len() {
-            quorum.away(sim, node, span.until, how);
-        }
-        true
-    }
-
-    pub(crate) fn down(&mut self, sim: &mut Sim, span: Span, refuses: bool) {
-        if self.all_away(sim, span, Away::Down { refuses }) {
+        if let Some(quorum) = &mut self.quorum {
+            for node in 0..quorum.len() {
+                quorum.away(sim, node, span.until, how);
+            }
             return;
         }
-        self.state = State::Down { refuses };
-        self.gone(sim, span);
-        // What lay in its sockets is lost.
-        self.waiting.clear();
-    }
-
-    pub(crate) fn freeze(&mut self, sim: &mut Sim, span: Span) {
-        if self.all_away(sim, span, Away::Frozen) {
-            return;
-        }
-        self.state = State::Frozen;
-        self.gone(sim, span);
-    }
-
-    fn gone(&mut self, sim: &mut Sim, span: Span) {
-        self.until = self.until.max(span.until);
-        sim.trace.outages.push(span);
+        self.gate.close(how, span.until);
         sim.at(span.until, Item::StoreUp);
     }
 
     pub(crate) fn up(&mut self, sim: &mut Sim) {
-        if self.state == State::Up || sim.now < self.until {
+        let Some(waiting) = self.gate.open(sim.now) else {
             return;
-        }
-        self.state = State::Up;
+        };
         sim.trace.line(sim.now, || "STORE up".to_owned());
-        for message in std::mem::take(&mut self.waiting) {
+        for message in waiting {
             self.serve(sim, &message);
         }
     }
@@ -203,9 +159,8 @@ impl Store {
             return;
         }
         self.server += 1;
-        self.waiting.clear();
-        let longest = sim.plan.lists.iter().flat_map(|list| &list.jobs);
-        let longest = longest.map(|job| job.ttl).max().unwrap_or(0).max(1_000);
+        self.gate.forget();
+        let longest = sim.plan.longest_ttl();
         let (from, data) = saved.unwrap_or((sim.plan.start, Data::default()));
         for added in &mut sim.trace.added[data.added..] {
             added.lost = true;
@@ -296,61 +251,6 @@ impl Store {
                 let report = protocol::report(job, &lock, on.exclusive, state, clock);
                 Reply::Report(Box::new(report))
             }
-            Request::Announce { .. }
-            | Request::Hosts
-            | Request::Ledger(..)
-            | Request::Replace(_) => self.of_changes(sim, clock, &message.request),
-            Request::Now => Reply::Now(clock.utc()),
-            Request::NoteManual(_) | Request::ManualRuns | Request::ForgetManual(_) => {
-                self.data.notes.serve(sim.now, &message.request)
-            }
-            Request::Listings(jobs) => {
-                let listing = |job| self.data.listings.get(job).cloned().unwrap_or_default();
-                Reply::Listings(jobs.iter().map(listing).collect())
-            }
-            Request::Enlist(host, entries) => {
-                for (job, entry) in entries {
-                    let listing = self.data.listings.entry(job.clone()).or_default();
-                    listing.entries.insert(host.clone(), entry.clone());
-                }
-                Reply::Enlisted
-            }
-            Request::ListedBy(host) => {
-                let listed = self.data.listings.iter().filter(|(_, listing)| {
-                    let entry = listing.entries.get(host);
-                    entry.is_some_and(|entry| entry.standing != Standing::Withdrawn)
-                });
-                Reply::Listed(listed.map(|(job, _)| job.clone()).collect())
-            }
-            Request::Begin(all) => {
-                for asked in all {
-                    let on = (&asked.lock, Some(&asked.job), None);
-                    self.transition(sim, on, |_, job| {
-                        (protocol::begin(job, clock, asked), Vec::new())
-                    });
-                }
-                Reply::Begun
-            }
-        }
-    }
-
-    /// What moves of ledgers are made of.
-    fn of_changes(&mut self, sim: &mut Sim, clock: Clock, request: &Request) -> Reply {
-        match request {
-            Request::Announce {
-                host,
-                drains,
-                valid_for,
-            } => {
-                let until = sim.now + valid_for;
-                self.data.hosts.insert(host.clone(), (until, *drains));
-                Reply::Announced
-            }
-            Request::Hosts => {
-                let live = |(until, drains): &(i64, bool)| *until > sim.now && !drains;
-                let hosts = self.data.hosts.iter().filter(|(_, word)| live(word));
-                Reply::Hosts(hosts.map(|(host, _)| host.clone()).collect())
-            }
             Request::Ledger(job, on) => {
                 let lock = self.lock(sim, &on.name);
                 let state = self.data.jobs.get(&(on.name.clone(), job.clone()));
@@ -364,7 +264,24 @@ impl Store {
                 sim.trace.line(sim.now, || moved(asked, replaced));
                 Reply::Replaced(replaced)
             }
-            _ => Reply::Announced,
+            Request::Now => Reply::Now(clock.utc()),
+            Request::Begin(all) => {
+                for asked in all {
+                    let on = (&asked.lock, Some(&asked.job), None);
+                    self.transition(sim, on, |_, job| {
+                        (protocol::begin(job, clock, asked), Vec::new())
+                    });
+                }
+                Reply::Begun
+            }
+            Request::Announce { .. }
+            | Request::Hosts
+            | Request::Listings(_)
+            | Request::Enlist(..)
+            | Request::ListedBy(_)
+            | Request::NoteManual(_)
+            | Request::ManualRuns
+            | Request::ForgetManual(_) => self.data.registry.serve(sim.now, &message.request),
         }
     }
 

@@ -7,6 +7,7 @@ use cronlatch::store::StoreError;
 use cronlatch::time::{BootInstant, Timestamp};
 
 use crate::chance::Dice;
+use crate::gate::State;
 use crate::host::{GuardStep, Host, Timer};
 use crate::message::{Message, Reply};
 use crate::plan::{Act, Plan, millis};
@@ -212,8 +213,10 @@ impl World {
                 sim.trace.troubles.push(trouble(*host, Hindered::Lossy));
                 hosts[*host].link.bad = (span.until, *loss, *late, *copies);
             }
-            Act::StoreDown { refuses, .. } => store.down(sim, span, *refuses),
-            Act::StoreFreeze { .. } => store.freeze(sim, span),
+            Act::StoreDown { refuses, .. } => {
+                store.away(sim, span, State::Down { refuses: *refuses });
+            }
+            Act::StoreFreeze { .. } => store.away(sim, span, State::Frozen),
             Act::StoreWipe => store.wipe(sim),
             Act::StoreSnapshot => store.snapshot(sim),
             Act::StoreRestore => store.restore(sim),

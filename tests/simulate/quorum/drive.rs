@@ -8,8 +8,8 @@ use cronlatch::store::{ClaimReply, Replaced, StoreError};
 use super::node::{Answer, Ask};
 use super::op::{Next, Phase};
 use super::part::{Part, PartReply};
-use super::wire::{Envelope, NodeItem};
-use super::{LIMIT, Quorum, history};
+use super::wire::NodeItem;
+use super::{LIMIT, NOBODY, Quorum, history};
 use crate::message::Reply;
 use crate::plan::millis;
 use crate::world::{Item, Sim};
@@ -87,18 +87,7 @@ impl Quorum {
         op.step += 1;
         let (host, step, longest) = (op.host, op.step, op.longest);
         for (node, ask) in asks {
-            let op = id;
-            self.post(
-                sim,
-                Envelope {
-                    host,
-                    op,
-                    step,
-                    node,
-                    ask,
-                    longest,
-                },
-            );
+            self.ask(sim, (host, longest), (id, step), (node, ask));
         }
         let limit = NodeItem::Limit { op: id, step };
         sim.at(sim.now + LIMIT, Item::Node(limit));
@@ -206,19 +195,8 @@ impl Quorum {
             return;
         };
         let (host, longest) = (op.host, op.longest);
-        if let Some((node, ask)) = op.yielding() {
-            let (op, step) = (0, 0);
-            self.post(
-                sim,
-                Envelope {
-                    host,
-                    op,
-                    step,
-                    node,
-                    ask,
-                    longest,
-                },
-            );
+        if let Some(question) = op.yielding() {
+            self.ask(sim, (host, longest), NOBODY, question);
         }
     }
 
@@ -232,19 +210,7 @@ impl Quorum {
             return;
         };
         for node in 0..self.nodes.len() {
-            let ask = ask.clone();
-            let (op, step) = (0, 0);
-            self.post(
-                sim,
-                Envelope {
-                    host,
-                    op,
-                    step,
-                    node,
-                    ask,
-                    longest,
-                },
-            );
+            self.ask(sim, (host, longest), NOBODY, (node, ask.clone()));
         }
     }
 

@@ -24,18 +24,18 @@ mod wire;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use cronlatch::names::{HostName, JobName};
-use cronlatch::store::{Listing, Standing, StoreError};
+use cronlatch::store::StoreError;
 
 pub(crate) use self::node::Kept;
-use self::node::{Answer, Ask, Node, State};
+use self::node::{Answer, Ask, Node};
 use self::op::{Op, Phase};
 use self::part::Part;
 use self::renew::Renewing;
 use self::wire::Envelope;
 pub(crate) use self::wire::NodeItem;
+use crate::gate::{Passage, State};
 use crate::message::{Message, Reply, Request};
-use crate::notes::Notes;
+use crate::registry::StoreRegistry;
 use crate::trace::Span;
 use crate::world::{Item, Sim};
 
@@ -43,6 +43,9 @@ use crate::world::{Item, Sim};
 const LIMIT: i64 = 300;
 /// A node that failed is not the first to be asked for so long.
 const SHUNNED: i64 = 5_000;
+
+/// No request waits for the answer.
+const NOBODY: (u64, u32) = (0, 0);
 
 /// What one host's client has seen.
 #[derive(Debug, Default)]
@@ -61,19 +64,10 @@ pub(crate) struct Quorum {
     seen: BTreeMap<usize, Seen>,
     /// Until when nothing passes between a host and a node.
     cuts: BTreeMap<(usize, usize), i64>,
-    registry: Registry,
+    registry: StoreRegistry,
     ids: u64,
     /// How many records there were, and the registry, when the nodes saved their data.
-    saved: (usize, Registry),
-}
-
-/// What a majority of the nodes has of hosts and lists.
-#[derive(Debug, Clone, Default)]
-struct Registry {
-    listings: BTreeMap<JobName, Listing>,
-    /// Until when each host counts as live, and whether it drains.
-    hosts: BTreeMap<HostName, (i64, bool)>,
-    notes: Notes,
+    saved: (usize, StoreRegistry),
 }
 
 impl Quorum {
@@ -84,9 +78,9 @@ impl Quorum {
             renewals: BTreeMap::new(),
             seen: BTreeMap::new(),
             cuts: BTreeMap::new(),
-            registry: Registry::default(),
+            registry: StoreRegistry::default(),
             ids: 0,
-            saved: (0, Registry::default()),
+            saved: (0, StoreRegistry::default()),
         }
     }
 
@@ -130,9 +124,7 @@ impl Quorum {
             };
             return crate::store::answer(sim, &message, Ok(Box::new(reply)));
         }
-        let (host, longest) = (message.host, message.longest);
-        let longest = i64::try_from(longest.as_millis()).unwrap_or(0);
-        self.begin(sim, (host, longest), parts, Some(message));
+        self.begin(sim, asker(&message), parts, Some(message));
     }
 
     fn begin(
@@ -163,11 +155,15 @@ impl Quorum {
 
     /// Registry and clocks: what a majority has, together.
     fn simple(&mut self, sim: &mut Sim, message: &Message) {
-        let there = |node: &&Node| node.state == State::Up;
+        let there = |node: &&Node| node.gate.state() == State::Up;
         let up: Vec<&Node> = self.nodes.iter().filter(there).collect();
         if up.len() < self.quorum() {
             self.seen.entry(message.host).or_default().away = true;
-            if self.nodes.iter().all(|node| node.state == State::Frozen) {
+            if self
+                .nodes
+                .iter()
+                .all(|node| node.gate.state() == State::Frozen)
+            {
                 return;
             }
             let error = StoreError::Unreachable("too few nodes answer".into());
@@ -179,51 +175,7 @@ impl Quorum {
                 clocks.sort();
                 Reply::Now(clocks[(clocks.len() - 1) / 2])
             }
-            Request::Listings(jobs) => {
-                let listing = |job| self.registry.listings.get(job).cloned().unwrap_or_default();
-                Reply::Listings(jobs.iter().map(listing).collect())
-            }
-            Request::Enlist(host, entries) => {
-                for (job, entry) in entries {
-                    let listing = self.registry.listings.entry(job.clone()).or_default();
-                    listing.entries.insert(host.clone(), entry.clone());
-                }
-                Reply::Enlisted
-            }
-            Request::ListedBy(host) => {
-                let listed = self.registry.listings.iter().filter(|(_, listing)| {
-                    let entry = listing.entries.get(host);
-                    entry.is_some_and(|entry| entry.standing != Standing::Withdrawn)
-                });
-                Reply::Listed(listed.map(|(job, _)| job.clone()).collect())
-            }
-            Request::Announce {
-                host,
-                drains,
-                valid_for,
-            } => {
-                let until = sim.now + valid_for;
-                self.registry.hosts.insert(host.clone(), (until, *drains));
-                Reply::Announced
-            }
-            Request::Hosts => {
-                let live = |(until, drains): &(i64, bool)| *until > sim.now && !drains;
-                let hosts = self.registry.hosts.iter().filter(|(_, it)| live(it));
-                Reply::Hosts(hosts.map(|(host, _)| host.clone()).collect())
-            }
-            Request::NoteManual(_) | Request::ManualRuns | Request::ForgetManual(_) => {
-                self.registry.notes.serve(sim.now, &message.request)
-            }
-            Request::Claim(_)
-            | Request::Finish(_)
-            | Request::Attempt(_)
-            | Request::Renew(_)
-            | Request::Settle(_)
-            | Request::Register(_)
-            | Request::Jobs(..)
-            | Request::Ledger(..)
-            | Request::Replace(_)
-            | Request::Begin(_) => unreachable!("a majority decides on it, see `arrive`"),
+            request => self.registry.serve(sim.now, request),
         };
         self.answered(sim.now, message.host);
         crate::store::answer(sim, message, Ok(Box::new(reply)));
@@ -255,8 +207,23 @@ impl Quorum {
             .is_none_or(|until| *until <= now)
     }
 
-    fn post(&self, sim: &mut Sim, envelope: Envelope) {
-        if self.passes(sim.now, envelope.host, envelope.node) {
+    /// Sends a question to a node; `op` waits for the answer at this step, or nobody does.
+    fn ask(
+        &self,
+        sim: &mut Sim,
+        (host, longest): (usize, i64),
+        (op, step): (u64, u32),
+        (node, ask): (usize, Ask),
+    ) {
+        if self.passes(sim.now, host, node) {
+            let envelope = Envelope {
+                host,
+                op,
+                step,
+                node,
+                ask,
+                longest,
+            };
             let at = sim.now + sim.dice.range(1, 4);
             sim.at(at, Item::Node(NodeItem::Reach(Box::new(envelope))));
         }
@@ -305,11 +272,13 @@ impl Quorum {
 
     fn reach(&mut self, sim: &mut Sim, envelope: Envelope) {
         let node = &mut self.nodes[envelope.node];
-        let answer = match node.state {
-            State::Up => node.serve(sim, &envelope.ask, envelope.longest),
-            State::Frozen => return node.waiting.push(envelope),
-            State::Down { refuses: true } => Answer::Refused,
-            State::Down { refuses: false } => return,
+        let (envelope, answer) = match node.gate.pass(envelope) {
+            Passage::Served(envelope) => {
+                let answer = node.serve(sim, &envelope.ask, envelope.longest);
+                (envelope, answer)
+            }
+            Passage::Refused(envelope) => (envelope, Answer::Refused),
+            Passage::Unanswered => return,
         };
         if let (Ask::Propose(proposal), Answer::Taken(said)) = (&envelope.ask, &answer) {
             history::note(sim, proposal, *said);
@@ -328,29 +297,18 @@ impl Quorum {
     }
 
     fn up(&mut self, sim: &mut Sim, node: usize) {
-        let it = &mut self.nodes[node];
-        if it.state == State::Up || sim.now < it.until {
+        let Some(waiting) = self.nodes[node].gate.open(sim.now) else {
             return;
-        }
-        it.state = State::Up;
+        };
         sim.trace.line(sim.now, || format!("NODE {node} up"));
-        for envelope in std::mem::take(&mut it.waiting) {
+        for envelope in waiting {
             self.reach(sim, envelope);
         }
     }
 
     /// A node stands still, or is away.
-    pub(crate) fn away(&mut self, sim: &mut Sim, node: usize, until: i64, how: Away) {
-        let it = &mut self.nodes[node];
-        it.state = match how {
-            Away::Frozen => State::Frozen,
-            Away::Down { refuses } => State::Down { refuses },
-        };
-        if how != Away::Frozen {
-            it.waiting.clear();
-        }
-        it.until = it.until.max(until);
-        let until = it.until;
+    pub(crate) fn away(&mut self, sim: &mut Sim, node: usize, until: i64, how: State) {
+        let until = self.nodes[node].gate.close(how, until);
         sim.at(until, Item::Node(NodeItem::Up { node }));
     }
 
@@ -393,24 +351,21 @@ impl Quorum {
                 self.saved.0
             }
             Kept::Nothing => {
-                self.registry = Registry::default();
+                self.registry = StoreRegistry::default();
                 0
             }
         };
         history::lost(sim, kept);
-        let longest = sim.plan.lists.iter().flat_map(|list| &list.jobs);
-        let longest = longest.map(|job| job.ttl).max().unwrap_or(0).max(1_000);
         let span = Span {
             from: sim.plan.start,
-            until: sim.now + longest + 3_000,
+            until: sim.now + sim.plan.longest_ttl() + 3_000,
         };
         sim.trace.losses.push(span);
     }
 }
 
-/// How a node is away.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Away {
-    Frozen,
-    Down { refuses: bool },
+/// The host of a request, and the longest TTL that it knows of, in milliseconds.
+fn asker(message: &Message) -> (usize, i64) {
+    let longest = i64::try_from(message.longest.as_millis());
+    (message.host, longest.unwrap_or(0))
 }

@@ -10,6 +10,7 @@ use cronlatch::store::{Lock, Renewal};
 use cronlatch::time::Timestamp;
 
 use super::wire::Envelope;
+use crate::gate::Gate;
 use crate::plan::millis;
 use crate::world::Sim;
 
@@ -37,17 +38,6 @@ pub(crate) enum Answer {
     Refused,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
-    Up,
-    /// Requests wait.
-    Frozen,
-    /// Requests are lost; told so at once, if it refuses.
-    Down {
-        refuses: bool,
-    },
-}
-
 /// What it keeps: of each lock by its name, and which process wrote it.
 #[derive(Debug, Clone, Default)]
 struct Data {
@@ -62,11 +52,9 @@ pub(super) struct Node {
     server: String,
     starts: u32,
     number: usize,
-    pub(super) state: State,
-    pub(super) until: i64,
+    pub(super) gate: Gate<Envelope>,
     /// Its clock less the true time, in milliseconds.
     pub(super) offset: i64,
-    pub(super) waiting: Vec<Envelope>,
 }
 
 impl Node {
@@ -78,10 +66,8 @@ impl Node {
             server: String::new(),
             starts: 0,
             number,
-            state: State::Up,
-            until: 0,
+            gate: Gate::new(),
             offset: 0,
-            waiting: Vec::new(),
         };
         node.start();
         let mut new = Member::default();
@@ -102,7 +88,7 @@ impl Node {
     /// Another process takes over with these data.
     pub(super) fn restart(&mut self, with: Kept) {
         self.start();
-        self.waiting.clear();
+        self.gate.forget();
         match with {
             Kept::All => {}
             Kept::Saved => self.data = self.saved.clone().unwrap_or_default(),

@@ -7,8 +7,8 @@ use cronlatch::store::{RenewReply, Renewal, StoreError};
 
 use super::node::{Answer, Ask};
 use super::part::Part;
-use super::wire::{Envelope, NodeItem};
-use super::{LIMIT, Quorum};
+use super::wire::NodeItem;
+use super::{LIMIT, NOBODY, Quorum, asker};
 use crate::message::{Message, Reply, Request};
 use crate::trace::Held;
 use crate::world::{Item, Sim};
@@ -31,7 +31,7 @@ impl Quorum {
         let renewals = renewals.clone();
         for node in 0..self.nodes.len() {
             let ask = Ask::Extend(renewals.clone(), false);
-            self.extend(sim, (id, &message), node, ask);
+            self.ask(sim, asker(&message), (id, 0), (node, ask));
         }
         let renewing = Renewing {
             message,
@@ -42,22 +42,6 @@ impl Quorum {
         self.renewals.insert(id, renewing);
         let limit = NodeItem::Limit { op: id, step: 0 };
         sim.at(sim.now + LIMIT, Item::Node(limit));
-    }
-
-    fn extend(&self, sim: &mut Sim, (op, message): (u64, &Message), node: usize, ask: Ask) {
-        let longest = i64::try_from(message.longest.as_millis()).unwrap_or(0);
-        let (host, step) = (message.host, 0);
-        self.post(
-            sim,
-            Envelope {
-                host,
-                op,
-                step,
-                node,
-                ask,
-                longest,
-            },
-        );
     }
 
     /// A node has answered, or no more answers are waited for.
@@ -117,7 +101,7 @@ impl Quorum {
             for (node, replies) in &it.heard {
                 if replies[at] == Extended::Absent {
                     let ask = Ask::Extend(vec![renewal.clone()], true);
-                    self.extend(sim, (0, &it.message), *node, ask);
+                    self.ask(sim, asker(&it.message), NOBODY, (*node, ask));
                 }
             }
             if recorded < quorum && renewal.tenure.fence > 0 {
@@ -139,8 +123,7 @@ impl Quorum {
         if parts.any(same) {
             return;
         }
-        let longest = i64::try_from(message.longest.as_millis()).unwrap_or(0);
         let parts = [Part::Reassert(Box::new(renewal.clone()))].into();
-        self.begin(sim, (message.host, longest), parts, None);
+        self.begin(sim, asker(message), parts, None);
     }
 }

@@ -1,0 +1,260 @@
+//! The driver around the real core: what `engine::daemon` does, on virtual time.
+//!
+//! | file | tells |
+//! | --- | --- |
+//! | [`act`] | from the core's actions to requests and runs |
+//! | [`claims`] | requests that are sent until they are answered |
+//! | [`registration`] | how jobs are entered and registered |
+//! | [`health`] | whether the store answers, its clock, the announcements |
+//! | [`serve`] | replies, releases and timers |
+//! | [`shutdown`] | the end of a daemon |
+
+mod act;
+mod claims;
+mod health;
+mod registration;
+mod serve;
+mod shutdown;
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cronlatch::config::Job;
+use cronlatch::engine::simulated::{
+    ClaimId, Clock, Core, Epoch, Event, JobIx, Place, Policy, Requests,
+};
+use cronlatch::names::JobName;
+use cronlatch::store::Finish;
+
+use self::act::Ticket;
+pub(super) use self::act::identity;
+use self::shutdown::Shutdown;
+use super::finisher::{Finisher, Parcel};
+use super::registry::Registry;
+use super::runner::Runner;
+use super::tasks::{Ask, Task};
+use super::ticker::Ticker;
+use super::{Env, Timer};
+use crate::plan::{JobPlan, StoreKind, host_name, millis};
+
+/// How many records a job's history keeps: all.
+pub(super) const KEEP: u32 = 1_000_000;
+
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "they are the flags of the daemon that this follows, each on its own"
+)]
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    life: u32,
+    noted: usize,
+    list: usize,
+    core: Core,
+    jobs: Vec<Arc<Job>>,
+    plans: Vec<JobPlan>,
+    names: HashMap<JobName, JobIx>,
+    longest: Duration,
+    ticker: Ticker,
+    tickets: BTreeMap<ClaimId, Ticket>,
+    tasks: BTreeMap<u64, Task>,
+    pub(super) asked: BTreeMap<u64, Ask>,
+    waits: BTreeMap<(JobIx, ClaimId), String>,
+    /// The locks whose releases are listened to, and when one was last heard of.
+    channels: BTreeMap<String, i64>,
+    finisher: Finisher,
+    runner: Runner,
+    up: bool,
+    up_since: Option<i64>,
+    probe_delay: i64,
+    to_register: Vec<JobIx>,
+    /// Registered again in a second.
+    again: Vec<JobIx>,
+    registry: Registry,
+    /// Jobs of which other hosts use another lock, or whose move waits; whether it is being asked.
+    held: BTreeMap<JobIx, bool>,
+    /// When the store last answered a claim or a registration.
+    last_answer: Option<i64>,
+    /// Registrations that wait for verdicts under way, at most until then.
+    idle: Vec<(i64, Vec<JobIx>)>,
+    clock: Clock,
+    compares: bool,
+    measured: bool,
+    ready: bool,
+    rounds: u32,
+    running: usize,
+    drain_timeout: i64,
+    core_armed: Option<i64>,
+    shutdown: Option<Shutdown>,
+}
+
+impl Daemon {
+    pub(super) fn start(
+        env: &mut Env<'_>,
+        (list, noted): (usize, usize),
+        spool: Vec<Finish>,
+        epoch: Option<Epoch>,
+    ) -> Self {
+        let plan = Rc::clone(&env.sim.plan);
+        let list_plan = &plan.lists[list];
+        let shared = plan.store != StoreKind::Sqlite;
+        let place = Place {
+            host: env.name,
+            shared,
+            spread: millis(list_plan.spread),
+        };
+        let mut jobs = Vec::new();
+        let mut plans = Vec::new();
+        for of in &list_plan.jobs {
+            let job = of.job();
+            if job.enabled && job.hosts.matches(env.name) {
+                jobs.push(Arc::new(job));
+                plans.push(of.clone());
+            }
+        }
+        let clock = Clock::new(Duration::from_secs(30), shared);
+        if let Some(epoch) = epoch {
+            clock.recall(epoch);
+            env.sim.trace.lives[noted].measured = Some(env.sim.now);
+        }
+        let now = clock.at(env.utc(), env.sim.boot());
+        let core = Core::new(
+            jobs.iter().map(|job| Policy::of(job, place)),
+            list_plan.max_running.and_then(std::num::NonZeroUsize::new),
+            now,
+        );
+        let names = (0..).map(JobIx).zip(&jobs);
+        let mut daemon = Self {
+            life: env.life,
+            noted,
+            list,
+            core,
+            names: names.map(|(ix, job)| (job.name.clone(), ix)).collect(),
+            longest: jobs
+                .iter()
+                .map(|job| job.lock.ttl)
+                .max()
+                .unwrap_or_default(),
+            ticker: Ticker::start(env, &clock, &jobs),
+            to_register: (0..).map(JobIx).take(jobs.len()).collect(),
+            jobs,
+            plans,
+            tickets: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            waits: BTreeMap::new(),
+            channels: BTreeMap::new(),
+            finisher: Finisher::new(env.sim.now),
+            runner: Runner::default(),
+            up: true,
+            up_since: None,
+            probe_delay: health::FIRST_PROBE,
+            again: Vec::new(),
+            registry: Registry::default(),
+            held: BTreeMap::new(),
+            last_answer: None,
+            idle: Vec::new(),
+            clock,
+            compares: shared,
+            measured: false,
+            ready: false,
+            rounds: 0,
+            running: 0,
+            drain_timeout: list_plan.drain_timeout,
+            core_armed: None,
+            shutdown: None,
+        };
+        env.longest = daemon.longest;
+        daemon.ready = daemon.jobs.is_empty();
+        for finish in spool {
+            let (lease, job) = (None, None);
+            daemon.finisher.send(env, Parcel { finish, lease, job });
+        }
+        daemon.look_after_registry(env);
+        daemon.flush(env);
+        env.arm(env.sim.now + 1_000, Timer::Round);
+        daemon
+    }
+
+    pub(super) fn life(&self) -> u32 {
+        self.life
+    }
+
+    pub(super) fn noted(&self) -> usize {
+        self.noted
+    }
+
+    pub(super) fn list(&self) -> usize {
+        self.list
+    }
+
+    pub(super) fn longest(&self) -> Duration {
+        self.longest
+    }
+
+    /// The epoch of the store's clock, as the state directory keeps it.
+    pub(super) fn epoch(&self) -> Option<Epoch> {
+        self.clock.store_clock().epoch()
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self.shutdown, Some(Shutdown::Gone))
+    }
+
+    /// The verdicts that could not be delivered.
+    pub(super) fn rest(self) -> Vec<Finish> {
+        self.finisher.rest()
+    }
+
+    fn feed(&mut self, env: &mut Env<'_>, event: Event) {
+        let now = self.clock.at(env.utc(), env.sim.boot());
+        env.sim.trace.line(env.sim.now, || {
+            format!("  {} <- {event:?}", host_name(env.host))
+        });
+        for action in self.core.handle(now, event) {
+            env.sim.trace.line(env.sim.now, || {
+                format!("  {} -> {action:?}", host_name(env.host))
+            });
+            self.act(env, action);
+        }
+        if self.up {
+            self.flush(env);
+        }
+        if let Some(timer) = self.core.next_timer() {
+            let at = env.sim.of_boot(timer).max(env.sim.now);
+            let armed = self.core_armed.filter(|armed| *armed > env.sim.now);
+            if armed.is_none_or(|armed| at < armed) {
+                self.core_armed = Some(at);
+                env.arm(at, Timer::Core);
+            }
+        }
+    }
+
+    fn requests<'a>(job: &'a Job, env: &'a Env<'_>) -> Requests<'a> {
+        Requests {
+            job,
+            host: env.name,
+            keep: KEEP,
+        }
+    }
+
+    fn job(&self, job: JobIx) -> Option<Arc<Job>> {
+        self.jobs.get(usize::try_from(job.0).ok()?).map(Arc::clone)
+    }
+
+    /// What follows from whatever has just happened.
+    fn follow(&mut self, env: &mut Env<'_>) {
+        for over in self.runner.take_over() {
+            self.running -= 1;
+            if let Some(job) = over.place {
+                self.feed(env, Event::RunEnded { job });
+            }
+            let finish = Self::requests(&over.job, env).verdict(over.token, over.record);
+            let (lease, job) = (over.lease, over.place);
+            self.finisher.send(env, Parcel { finish, lease, job });
+        }
+        self.look_for_idle(env);
+        self.look_at_shutdown(env);
+    }
+}

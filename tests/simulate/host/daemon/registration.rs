@@ -1,0 +1,142 @@
+//! How jobs are entered and registered, as `engine::daemon` does it in `act`, `admission` and
+//! `registry`.
+
+use cronlatch::engine::simulated::JobIx;
+use cronlatch::store::{Beginning, CountsFrom};
+use cronlatch::time::Timestamp;
+
+use super::Daemon;
+use crate::host::registry::{Entering, Round};
+use crate::host::tasks::{Ask, RESPONSE, Then};
+use crate::host::{Env, Timer};
+use crate::message::Request;
+
+/// When jobs are registered again that could not be.
+const REGISTER_AGAIN: i64 = 1_000;
+
+impl Daemon {
+    pub(super) fn flush(&mut self, env: &mut Env<'_>) {
+        if self.to_register.is_empty() {
+            return;
+        }
+        let jobs = std::mem::take(&mut self.to_register);
+        if self.measured || !self.compares {
+            self.when_idle(env, jobs);
+        } else {
+            self.measure(env, Then::Register(jobs));
+        }
+    }
+
+    pub(super) fn flush_if_up(&mut self, env: &mut Env<'_>) {
+        if self.up {
+            self.flush(env);
+        }
+    }
+
+    /// Registers once the verdicts under way are delivered.
+    pub(super) fn when_idle(&mut self, env: &mut Env<'_>, jobs: Vec<JobIx>) {
+        if self.finisher.is_idle() {
+            self.register(env, jobs);
+        } else {
+            let until = env.sim.now + 2_000;
+            self.idle.push((until, jobs));
+            env.arm(until, Timer::Idle);
+        }
+    }
+
+    pub(super) fn look_for_idle(&mut self, env: &mut Env<'_>) {
+        if self.idle.is_empty() {
+            return;
+        }
+        let is_idle = self.finisher.is_idle();
+        let now = env.sim.now;
+        let over = self
+            .idle
+            .extract_if(.., |(until, _)| is_idle || *until <= now);
+        for (_, jobs) in over.collect::<Vec<_>>() {
+            self.register(env, jobs);
+        }
+    }
+
+    /// Enters what is new into the registry first.
+    pub(super) fn register(&mut self, env: &mut Env<'_>, jobs: Vec<JobIx>) {
+        let mut new = Vec::new();
+        for place in jobs.iter().filter(|place| !self.registry.knows(**place)) {
+            if let Some(job) = self.job(*place) {
+                let registration = Self::requests(&job, env).registration();
+                let beginning = Beginning {
+                    job: registration.job,
+                    lock: registration.lock,
+                    fingerprint: registration.fingerprint,
+                    ttl: registration.ttl,
+                    counts: CountsFrom {
+                        at: Timestamp::EPOCH,
+                        again: false,
+                    },
+                };
+                new.push((*place, job.lock_id(), beginning));
+            }
+        }
+        if new.is_empty() {
+            return self.register_known(env, jobs);
+        }
+        let (request, entering) = Entering::begin(jobs, new);
+        self.enter(env, request, entering);
+    }
+
+    pub(super) fn enter(&mut self, env: &mut Env<'_>, request: Request, entering: Entering) {
+        let id = env.send(request, RESPONSE);
+        self.asked.insert(id, Ask::Enter(Box::new(entering)));
+    }
+
+    pub(super) fn register_known(&mut self, env: &mut Env<'_>, jobs: Vec<JobIx>) {
+        let mut all = Vec::new();
+        for place in &jobs {
+            if let Some(job) = self.job(*place) {
+                all.push(Self::requests(&job, env).registration());
+            }
+        }
+        let id = env.send(Request::Register(all), RESPONSE);
+        self.asked.insert(id, Ask::Register(jobs));
+    }
+
+    pub(super) fn not_registered(&mut self, env: &mut Env<'_>, jobs: Vec<JobIx>) {
+        self.store_failed(env);
+        self.ready = true;
+        if self.up {
+            self.again.extend(jobs);
+            env.arm(env.sim.now + REGISTER_AGAIN, Timer::RegisterAgain);
+        } else {
+            self.to_register.extend(jobs);
+        }
+    }
+
+    pub(super) fn look_after_registry(&mut self, env: &mut Env<'_>) {
+        if !self.up {
+            return;
+        }
+        let enabled = self.jobs.iter().map(|job| job.name.clone()).collect();
+        if let Some((request, round)) = self.registry.round(env.name, enabled) {
+            let id = env.send(request, RESPONSE);
+            self.asked.insert(id, Ask::Registry(Box::new(round)));
+        }
+    }
+
+    pub(super) fn registry_news(&mut self, env: &mut Env<'_>, round: &Round) {
+        self.registry.busy = false;
+        self.registry.withdrawn |= round.withdrawn;
+        self.registry.lost &= !round.written;
+        if round.lost {
+            self.registry.lost = true;
+            self.look_after_registry(env);
+        }
+    }
+
+    /// The store may have lost data, and with it what this host wrote into the registry.
+    pub(super) fn recovers(&mut self, env: &mut Env<'_>, recovers: bool) {
+        if recovers {
+            self.registry.lost = true;
+            self.look_after_registry(env);
+        }
+    }
+}
