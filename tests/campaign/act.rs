@@ -59,7 +59,7 @@ impl Fleet {
                 (0..self.ground.servers().len()).for_each(|at| self.try_on(at, &take));
             }
             // Nobody plans it.
-            Fault::Starved => {}
+            Fault::Starved | Fault::Headless => {}
             Fault::PauseHolder => self.pause_holder(),
             Fault::LoseUnderHolder => self.lose_under_holder(),
             Fault::SplitHolder => self.split_holder(),
@@ -109,6 +109,7 @@ impl Fleet {
             | Fault::FlushServer(_)
             | Fault::FailOver(_)
             | Fault::Starved
+            | Fault::Headless
             | Fault::PauseHolder
             | Fault::LoseUnderHolder
             | Fault::SplitHolder => {}

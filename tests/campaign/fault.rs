@@ -44,6 +44,8 @@ pub(crate) enum Fault {
     VanishReplicas,
     /// Unplanned: this machine had no processor time for anybody.
     Starved,
+    /// Unplanned: the Sentinels named no master that could serve.
+    Headless,
     /// Another program takes the lock that it shares with a job, as the usual recipe says.
     Outsider,
     /// Aimed: the daemon whose run of `long` has just begun is stopped until its lease is over and

@@ -264,6 +264,11 @@ impl Ground {
         self.sentinels.len()
     }
 
+    /// Where those listen who watch over the servers.
+    pub(crate) fn ports_of_sentinels(&self) -> Vec<u16> {
+        self.sentinels.iter().map(Sentinel::port).collect()
+    }
+
     /// Asks for another master while the present one lives, through the first of those who decide
     /// that listens; of a Cluster, for the place of this server or of its primary.
     pub(crate) fn fail_over(&self, server: usize) {

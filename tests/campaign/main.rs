@@ -16,6 +16,7 @@ mod checker;
 mod fault;
 mod fleet;
 mod ground;
+mod headless;
 mod list;
 mod net;
 mod panics;
@@ -40,6 +41,7 @@ use checker::{Span, Suffered};
 use fault::Fault;
 use fleet::Fleet;
 use ground::{Ground, Kind};
+use headless::Observer;
 use list::Jobs;
 use plan::Planned;
 use starved::Sleeper;
@@ -173,9 +175,11 @@ fn campaign(kind: &str, seed: u64, millis: u64, jobs: Jobs) {
     );
     let mut fleet = Fleet::start(Ground::of(kind, seed), jobs);
     let sleeper = Sleeper::start();
+    let observer = Observer::start(fleet.ground());
     let began = fleet::now();
     let plan = plan::plan(kind, seed, millis, fleet::HOSTS.len());
     let faults = make_trouble(&mut fleet, began, &plan);
+    observer.wait_for_a_master();
     let decided = fleet.wait_decided(fleet::now() + 8_000);
     fleet.stop();
 
@@ -184,7 +188,13 @@ fn campaign(kind: &str, seed: u64, millis: u64, jobs: Jobs) {
     let story = story::of(
         &mut fleet,
         &plan,
-        (faults, sleeper.spans()),
+        (
+            faults,
+            &[
+                (Fault::Starved, sleeper.spans()),
+                (Fault::Headless, observer.spans()),
+            ],
+        ),
         (began, decided),
     );
     assert!(

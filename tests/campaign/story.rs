@@ -14,15 +14,18 @@ const AROUND: i64 = 6_000;
 /// must notice and agree.
 const SUCCESSION: i64 = 4_000;
 
+/// How long hosts may take until they have found a master that serves again, in milliseconds.
+const BACK: i64 = 3_000;
+
 /// How long after its start the fleet is asked for something, in milliseconds.
 const START: i64 = 4_000;
 
-/// Everything that is known of a campaign that began and was decided then. Beside the faults, the
-/// times count in which this machine let nobody run.
+/// Everything that is known of a campaign that began and was decided then. Beside the planned faults
+/// those count that nobody planned.
 pub(crate) fn of(
     fleet: &mut Fleet,
     plan: &[Planned],
-    (mut faults, starved): (Vec<Suffered>, Vec<Span>),
+    (mut faults, unplanned): (Vec<Suffered>, &[(Fault, Vec<Span>)]),
     (began, decided): (i64, i64),
 ) -> Story {
     let kind = fleet.ground().kind();
@@ -31,10 +34,12 @@ pub(crate) fn of(
         .zip(&faults)
         .map(|(planned, fault)| (planned.fault, fault.span))
         .collect();
-    for span in starved {
-        suffered.push((Fault::Starved, span));
-        let text = "no processor time for anybody".to_owned();
-        faults.push(Suffered { span, text });
+    for (fault, spans) in unplanned {
+        for span in spans.iter().copied() {
+            suffered.push((*fault, span));
+            let text = format!("{fault:?}, unplanned");
+            faults.push(Suffered { span, text });
+        }
     }
     let (records, sightings, deaths) = fleet.ended();
     let clocks = *fleet.ground().clocks();
@@ -64,14 +69,15 @@ pub(crate) fn of(
 /// What a fault troubles: a span in which nothing is asked of a host, with what follows it.
 fn trouble(kind: Kind, fault: Fault, span: Span) -> Span {
     let succession = fault.may_lose_data(kind) || fault == Fault::VanishReplicas;
-    let more = if kind.fails_over() && succession {
-        SUCCESSION
-    } else {
-        0
+    let after = match fault {
+        // A master serves again, as was seen.
+        Fault::Headless => BACK,
+        _ if kind.fails_over() && succession => AROUND + SUCCESSION,
+        _ => AROUND,
     };
     Span {
         from: span.from - AROUND,
-        until: span.until + AROUND + more,
+        until: span.until + after,
     }
 }
 
