@@ -11,6 +11,7 @@ mod next;
 mod output;
 mod run;
 mod status;
+mod sweep;
 mod target;
 mod trigger;
 
@@ -56,6 +57,9 @@ enum Command {
     Init(init::Args),
     /// Delete a job's data from the store.
     Forget(forget::Args),
+    /// Kill what the runs of a dead daemon have left in other control groups (for the unit).
+    #[command(hide = true)]
+    Sweep(sweep::Args),
 }
 
 /// Parses the command line, runs the command and answers its exit code.
@@ -86,6 +90,7 @@ pub fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Init(args) => init::run(&args),
         Command::Forget(args) => forget::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
     };
     result.unwrap_or_else(|failure| failure.report())
 }

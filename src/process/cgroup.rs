@@ -15,6 +15,8 @@ use super::sys::{self, Fork};
 #[derive(Debug)]
 pub(super) struct Delegated {
     dir: PathBuf,
+    /// The same as `/proc/PID/cgroup` shows it.
+    path: String,
     name: String,
     entry: Entry,
 }
@@ -71,8 +73,11 @@ impl Delegated {
         if !is_delegated(&dir) {
             return Err(NoCgroup::NotDelegated(dir));
         }
+        let own = fs::read_to_string("/proc/self/cgroup").map_err(NoCgroup::NoProc)?;
+        let path = path_in(&own).ok_or(NoCgroup::NotMounted)?.to_owned();
         let mut found = Self {
             dir,
+            path,
             name: name_of(std::process::id().cast_signed()),
             entry: Entry::Clone,
         };
@@ -109,6 +114,12 @@ impl Delegated {
         serial_in(&groups, &self.name)
     }
 
+    /// Whether the process is in neither this cgroup nor one below it. False once it has ended.
+    pub(super) fn is_left_by(&self, pid: i32) -> bool {
+        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        path_in(&groups).is_some_and(|path| !is_within(path, &self.path))
+    }
+
     /// Creates a cgroup for a command.
     pub(super) fn make(&self, serial: u64) -> io::Result<Cgroup> {
         let path = self.dir.join(format!("{}-{serial}", self.name));
@@ -143,7 +154,7 @@ fn own_cgroup() -> Result<PathBuf, NoCgroup> {
 }
 
 fn directory_of(own: &str, mounts: &str) -> Option<PathBuf> {
-    let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let path = path_in(own)?;
     mounts.lines().find_map(|mount| {
         let (mounted, kind) = mount.split_once(" - ")?;
         let mut fields = mounted.split(' ').skip(3);
@@ -154,9 +165,19 @@ fn directory_of(own: &str, mounts: &str) -> Option<PathBuf> {
     })
 }
 
+/// The cgroup of version 2 in what `/proc/PID/cgroup` shows.
+fn path_in(groups: &str) -> Option<&str> {
+    groups.lines().find_map(|line| line.strip_prefix("0::"))
+}
+
+/// Whether a cgroup is this one or below it.
+fn is_within(path: &str, group: &str) -> bool {
+    let below = path.strip_prefix(group.trim_end_matches('/'));
+    below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+}
+
 fn serial_in(groups: &str, name: &str) -> Option<u64> {
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    path.split('/').find_map(|part| {
+    path_in(groups)?.split('/').find_map(|part| {
         let serial = part.strip_prefix(name)?.strip_prefix('-')?;
         serial.parse().ok()
     })
@@ -302,4 +323,20 @@ fn remove(path: &Path, depth: usize) {
         }
     }
     let _ = fs::remove_dir(path);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_within;
+
+    #[test]
+    fn a_cgroup_whose_name_only_begins_alike_is_another() {
+        let unit = "/system.slice/cronlatch.service";
+        assert!(is_within(unit, unit));
+        assert!(is_within("/system.slice/cronlatch.service/run", unit));
+        assert!(!is_within("/system.slice/cronlatch.service2", unit));
+        assert!(!is_within("/system.slice", unit));
+        assert!(is_within("/any", "/"), "the root of a container holds all");
+        assert!(!is_within("/../outside", "/inside"));
+    }
 }

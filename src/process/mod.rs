@@ -23,7 +23,9 @@
 //!   that its environment names in `CRONLATCH_RUN_ID`, or in whose process group it is; else it
 //!   ends as soon as no other run it can come from is left.
 //! - The daemon gone (its socket closed, however it died): every tree is ended, with a grace of at
-//!   most ten seconds and never beyond its deadline; then the guard exits. The guard gone: the
+//!   most ten seconds and never beyond its deadline; then the guard exits. What has left the
+//!   daemon's delegated control group is killed at once: systemd may kill the guard any moment,
+//!   and then `cronlatch sweep`, which the unit runs, kills what is left out there. The guard gone: the
 //!   kernel kills the main processes that are its children (parent-death signal), each reaper
 //!   kills its tree, and the daemon, a sub-reaper itself, ends what is left and reports
 //!   [`EndedBy::GuardGone`].
@@ -47,6 +49,8 @@
 //!   *main* process of that kind is waited for until it ends.
 //! - A process in uninterruptible sleep (a dead file server) dies only when it wakes; until then
 //!   its run has not ended.
+//! - Under systemd, a process that left the control group of the unit, its session and its
+//!   environment survives if systemd kills the guard before the guard has seen the daemon's death.
 //! - A process that another service manager moves out of the tree (`systemd-run`, `at`, a
 //!   container engine) was never a descendant.
 //!
@@ -54,7 +58,7 @@
 //!
 //! `guard` starts the guard, `client` and `service` are the daemon's side of it, `keeper` is its
 //! own, with `keeper::reaper` for the reapers; `wire` and `channel` are what they say and how; `tree` and `cgroup` find processes,
-//! `orphans` ends what a dead guard left; `output` turns bytes into lines.
+//! `orphans` ends what a dead guard left, `sweep` what a dead unit left; `output` turns bytes into lines.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -79,6 +83,7 @@ mod orphans;
 mod output;
 mod refusal;
 mod service;
+mod sweep;
 mod sys;
 mod tree;
 mod wire;
@@ -86,6 +91,7 @@ mod wire;
 pub(crate) use cgroup::{NoCgroup, delegated};
 pub use guard::{Guard, GuardOptions, Session};
 pub use output::{CUT_MARK, LINE_MAX, Tail};
+pub(crate) use sweep::{INVOCATION, INVOCATION_OF_RUN, Swept, sweep};
 
 /// The way to job processes. Cheap to clone.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@ use std::os::fd::AsFd as _;
 use super::sys;
 
 /// The variable in a job's environment that names its run.
-const MARKER: &[u8] = b"CRONLATCH_RUN_ID=";
+const MARKER: &str = "CRONLATCH_RUN_ID";
 
 /// What `/proc/PID/stat` says about a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,12 +139,23 @@ pub(super) enum Marker {
 pub(super) fn marker(pid: i32) -> Marker {
     match fs::read(format!("/proc/{pid}/environ")) {
         Ok(environ) if environ.is_empty() => Marker::Empty,
-        Ok(environ) => environ
-            .split(|byte| *byte == 0)
-            .find_map(|entry| entry.strip_prefix(MARKER))
-            .map_or(Marker::None, |run| Marker::Run(run.to_vec())),
+        Ok(environ) => {
+            value_in(&environ, MARKER).map_or(Marker::None, |run| Marker::Run(run.to_vec()))
+        }
         Err(_) => Marker::None,
     }
+}
+
+/// Whether the process was started with this value of a variable. False if its environment may
+/// not be read.
+pub(super) fn has_variable(pid: i32, name: &str, value: &[u8]) -> bool {
+    let environ = fs::read(format!("/proc/{pid}/environ"));
+    environ.is_ok_and(|environ| value_in(&environ, name) == Some(value))
+}
+
+fn value_in<'a>(environ: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let value = |entry: &'a [u8]| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=");
+    environ.split(|byte| *byte == 0).find_map(value)
 }
 
 /// This machine's clock ticks since boot, as [`Process::started`] counts them, rounded down.

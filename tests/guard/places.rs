@@ -128,6 +128,47 @@ fn a_hidden_process_ends_with_its_run(name: &str, change: impl FnOnce(Setup) -> 
     wait_until("it can be removed", || fs::remove_dir(&cgroup).is_ok());
 }
 
+#[test]
+fn what_left_the_daemons_control_group_is_killed_first_when_the_daemon_is_killed() {
+    let Some(cgroup) = delegated_cgroup("migrant") else {
+        return;
+    };
+    let files = tempfile::tempdir().expect("a directory");
+    let enter = format!("echo $$ >{}/cgroup.procs && exec \"$@\"", cgroup.display());
+    let outside = cgroup
+        .parent()
+        .expect("it was made in one")
+        .join("cgroup.procs");
+    // It has nothing in common with its run, and would say so if it got the first signal.
+    let hidden = r#"trap ": >$FILES/told" TERM; echo $$ >$OUTSIDE; echo $$ >$FILES/hidden
+        while :; do sleep 60 & wait; done"#;
+    let script = format!(
+        "setsid -f env -i FILES=$FILES OUTSIDE={} sh -c '{hidden}'; exec sleep 600",
+        outside.display()
+    );
+    let daemon = Setup::through(&["sh", "-c", &enter, "sh"], &script, files.path())
+        .other("exec sleep 600")
+        .start();
+    let hidden = announced(&files.path().join("hidden"))
+        .parse()
+        .expect("a pid");
+    daemon.signal(libc::SIGKILL);
+    wait_until("it is gone", || !is_alive(hidden));
+    assert!(!files.path().join("told").exists(), "it got no grace");
+    drop(daemon);
+    wait_until("it can be removed", || remove(&cgroup));
+}
+
+/// Removes a cgroup and those below it; false while one still holds a process.
+fn remove(cgroup: &Path) -> bool {
+    for entry in fs::read_dir(cgroup).into_iter().flatten().flatten() {
+        if entry.path().is_dir() {
+            remove(&entry.path());
+        }
+    }
+    fs::remove_dir(cgroup).is_ok() || !cgroup.exists()
+}
+
 /// A cgroup below our own, marked as systemd marks a delegated one; `None` where we may not.
 fn delegated_cgroup(name: &str) -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;

@@ -435,3 +435,22 @@ fn a_claim_by_hand_that_is_overtaken_by_its_copy_is_granted_to_nobody_afterwards
         redis.command(&["SET", lock, "other:1:run:token", "PX", "600000"]);
     }
 }
+
+#[test]
+fn sweep_is_for_the_unit_and_does_nothing_after_a_good_end() {
+    let sweep = || {
+        let mut sweep = command::command(command::BINARY);
+        sweep.arg("sweep").env_remove("INVOCATION_ID");
+        sweep
+    };
+    let alone = command::output(sweep()).expect_code(64);
+    assert!(alone.stderr.contains("ExecStopPost="), "{alone:?}");
+    for result in ["success", "signal"] {
+        let mut nothing = sweep();
+        nothing
+            .env("INVOCATION_ID", "of-no-unit")
+            .env("SERVICE_RESULT", result);
+        let nothing = command::output(nothing).expect_code(0);
+        assert_eq!(nothing.stderr, "", "{nothing:?}");
+    }
+}

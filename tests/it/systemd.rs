@@ -20,7 +20,9 @@ fn unit(exec_start: &str) -> String {
     let text = fs::read_to_string(format!("{SHIPPED}/cronlatch.service")).unwrap();
     let shipped = "ExecStart=/usr/bin/cronlatch run /etc/cronlatch/jobs.yaml";
     assert!(text.contains(shipped), "the unit starts something else");
+    let program = exec_start.split(' ').next().unwrap();
     text.replace(shipped, &format!("ExecStart={exec_start}"))
+        .replace("/usr/bin/cronlatch", program)
 }
 
 fn run(program: &str, args: &[&str]) -> Output {

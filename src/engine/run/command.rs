@@ -8,7 +8,7 @@ use super::Assignment;
 use super::env_file;
 use super::identity::Identity;
 use crate::config::{Command, Job};
-use crate::process::{Lack, Spawn, Stdio};
+use crate::process::{self, Lack, Spawn, Stdio};
 use crate::time::BootInstant;
 
 /// A process environment.
@@ -36,9 +36,14 @@ const OWN: [&str; 12] = [
 pub(crate) fn inherited(secret: &BTreeSet<String>) -> Environment {
     let is_own = |name: &OsString| OWN.iter().any(|own| name == own);
     let is_secret = |name: &OsString| secret.iter().any(|secret| name == secret.as_str());
-    std::env::vars_os()
+    let mut inherited: Environment = std::env::vars_os()
         .filter(|(name, _)| !is_own(name) && !is_secret(name))
-        .collect()
+        .collect();
+    if let Some(invocation) = std::env::var_os(process::INVOCATION) {
+        // Under its own name, systemd's tools would take the job for the service itself.
+        inherited.insert(process::INVOCATION_OF_RUN.into(), invocation);
+    }
+    inherited
 }
 
 /// Why a command could not be prepared.

@@ -190,6 +190,21 @@ impl Keeper {
             .collect()
     }
 
+    /// Kills what has left the daemon's control group. It gets no grace: when the daemon dies,
+    /// systemd kills all that is in that group, this process included, and nothing else.
+    pub(super) fn kill_migrants(&self) {
+        let Some(delegated) = &self.delegated else {
+            return;
+        };
+        let mut all = Vec::new();
+        tree::descendants(self.me.as_raw(), &mut all);
+        for process in all {
+            if delegated.is_left_by(process.pid) {
+                let _ = process.signal(libc::SIGKILL);
+            }
+        }
+    }
+
     /// The guard's last act: what no run accounts for goes with it.
     pub(super) fn kill_strays(&mut self) {
         for _ in 0..100 {

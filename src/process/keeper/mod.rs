@@ -279,6 +279,7 @@ impl Keeper {
         self.unsent.clear();
         // A closed socket is readable for ever.
         let _ = self.epoll.delete(&self.socket);
+        self.kill_migrants();
         let sends: Vec<_> = self
             .runs
             .values_mut()

@@ -7,6 +7,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use super::{SHIPPED, unit};
 use crate::support::{Output, command, wait_for, wait_until};
@@ -39,7 +43,7 @@ fn jobs_start_in_their_own_control_groups_under_the_unit_and_each_drop_in() {
         ),
     ];
     for (name, drop_ins, user) in cases {
-        let unit = system.install(name, drop_ins);
+        let unit = system.install(name, drop_ins, SCRIPT, "");
         let started = system.systemctl(&["start", &unit]);
         let status = || system.property(&unit, "ExecMainStatus");
         assert_eq!(
@@ -66,6 +70,47 @@ fn jobs_start_in_their_own_control_groups_under_the_unit_and_each_drop_in() {
             "{name}: {log}"
         );
     }
+}
+
+/// Leaves the control group of the unit, and all below it, with a process of its own.
+const MIGRATING: &str = "mkdir -p /sys/fs/cgroup/elsewhere; \
+    sh -c 'echo 0 >/sys/fs/cgroup/elsewhere/cgroup.procs; exec sleep 600' & wait";
+
+#[test]
+fn a_process_in_another_control_group_dies_with_a_killed_daemon_under_the_unit() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("not run: only root can start a system manager in a sandbox");
+        return;
+    }
+    let system = System::start();
+    let unit = system.install("killed", &[], MIGRATING, "Restart=no\n");
+    system.systemctl(&["start", &unit]).expect_code(0);
+    let populated = || {
+        let events = system.cgroup.join("elsewhere/cgroup.events");
+        fs::read_to_string(events).is_ok_and(|events| events.contains("populated 1"))
+    };
+    wait_until("a process has left", populated);
+
+    // The daemon first, or it would tell the guard to go on. What a stopped guard does not see,
+    // systemd's SIGKILL keeps from a running one.
+    for argument in ["run", "__guard"] {
+        let pid = system.process_of(&unit, argument);
+        kill(pid, Signal::SIGSTOP).unwrap();
+        let stat = format!("/proc/{pid}/stat");
+        wait_until("it is stopped", || {
+            fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T "))
+        });
+    }
+    kill(system.process_of(&unit, "run"), Signal::SIGKILL).unwrap();
+    wait_until("the process is dead", || !populated());
+    wait_until("it is reported", || {
+        let line = "killed 1 process of runs that had left the control group";
+        system.log("killed").contains(line)
+    });
+    wait_until("the unit has ended", || {
+        system.property(&unit, "ActiveState") == "failed"
+    });
+    assert_eq!(system.property(&unit, "Result"), "signal");
 }
 
 /// systemd as process 1 of a sandbox, with a directory of units.
@@ -143,11 +188,11 @@ impl System {
         system
     }
 
-    /// The shipped unit under a name of its own, with these of its drop-ins and a job that is due
-    /// every second.
-    fn install(&self, name: &str, drop_ins: &[&str]) -> String {
+    /// The shipped unit under a name of its own, with these of its drop-ins, these settings more,
+    /// and a job that is due every second.
+    fn install(&self, name: &str, drop_ins: &[&str], script: &str, settings: &str) -> String {
         let job = serde_json::json!({
-            "name": "job", "schedule": "* * * * * *", "command": SCRIPT,
+            "name": "job", "schedule": "* * * * * *", "command": script,
             "lock": { "ttl": "10s" }, "kill_grace": "200ms",
         });
         // JSON is YAML.
@@ -171,10 +216,25 @@ impl System {
             .unwrap();
         }
         let log = format!("/run/t/{name}.log");
-        let test = format!("[Service]\nStandardOutput=append:{log}\nStandardError=append:{log}\n");
+        let test = format!(
+            "[Service]\nStandardOutput=append:{log}\nStandardError=append:{log}\n{settings}"
+        );
         fs::write(own.join("99-test.conf"), test).unwrap();
         self.systemctl(&["daemon-reload"]).expect_code(0);
         unit_name
+    }
+
+    /// The process of the unit itself, not of a run, with this as its first argument.
+    #[track_caller]
+    fn process_of(&self, unit: &str, argument: &str) -> Pid {
+        let procs = self.cgroup.join("system.slice").join(unit);
+        let procs = fs::read_to_string(procs.join("cgroup.procs")).unwrap();
+        let first = |pid: &&str| {
+            let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.split('\0').nth(1) == Some(argument)
+        };
+        let found = procs.lines().find(first);
+        Pid::from_raw(found.expect("it runs").parse().unwrap())
     }
 
     /// What the job wrote into the unit's state directory.
@@ -224,7 +284,9 @@ fn cgroup() -> PathBuf {
     let mount = mount.expect("a mounted cgroup2 hierarchy");
     let own = fs::read_to_string("/proc/self/cgroup").unwrap();
     let own = own.lines().find_map(|line| line.strip_prefix("0::/"));
-    let name = format!("cronlatch-system-{}", std::process::id());
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("cronlatch-system-{}-{number}", std::process::id());
     let dir = Path::new(mount.split(' ').nth(1).unwrap())
         .join(own.expect("a place in it"))
         .join(name);
