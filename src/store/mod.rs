@@ -43,7 +43,7 @@ pub use relocate::{Ledger, Replaced, Replacement};
 pub use reply::{
     ClaimReply, Condition, FinishReply, Forgotten, Head, HostReport, JobReport, LockHolder,
     NodeClock, NodeCondition, NodeStanding, OpenRun, Registered, RenewReply, Returned, RunStatus,
-    Seen,
+    Seen, Unacknowledged,
 };
 pub use request::{
     Attempt, Claim, Drop, Due, Fingerprint, Finish, Forget, GapAnswer, HostInfo, Late, Lock,

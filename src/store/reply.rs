@@ -297,6 +297,22 @@ pub struct LockHolder {
     pub remaining: Option<Duration>,
 }
 
+/// Claims of a job that too few replicas acknowledged (`wait_replicas`), while none has been
+/// acknowledged since.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unacknowledged {
+    /// The server whose replicas they are, without password.
+    pub server: String,
+    /// How many replicas acknowledged the newest claim.
+    pub acknowledged: u32,
+    /// How many must (`wait_replicas`).
+    pub wanted: u32,
+    /// The first occurrence that was not granted.
+    pub since: Timestamp,
+    /// The store's clock when the newest claim was returned.
+    pub at: Timestamp,
+}
+
 /// What the store knows of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobReport {
@@ -308,6 +324,9 @@ pub struct JobReport {
     pub open: Option<OpenRun>,
     /// The occurrences that wait, in the order in which they will run.
     pub waiting: Vec<Head>,
+    /// Why its claims are not granted, if replicas are missed; always `None` where the store waits
+    /// for none.
+    pub unacknowledged: Option<Unacknowledged>,
     /// Who holds its lock, cronlatch or not.
     pub holder: Option<LockHolder>,
     /// The last fencing token given out under its lock.

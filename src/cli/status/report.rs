@@ -198,6 +198,9 @@ pub(super) struct JobStatus {
     /// when all is well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) damaged: Option<DamageStatus>,
+    /// Too few replicas acknowledge its claims, so nothing of it starts. Left out when all is well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) unacknowledged: Option<UnacknowledgedStatus>,
     /// Its open run.
     pub(super) running: Option<RunningStatus>,
     /// The occurrences that the ledger has accepted and that are still to run, in that order.
@@ -239,6 +242,21 @@ pub(super) struct DamageStatus {
     pub(super) repair: String,
 }
 
+/// Claims that too few replicas acknowledged (`wait_replicas`).
+#[derive(Debug, Serialize)]
+pub(super) struct UnacknowledgedStatus {
+    /// Whose replicas they are.
+    pub(super) server: String,
+    /// How many replicas acknowledged the newest claim.
+    pub(super) acknowledged: u32,
+    /// How many must.
+    pub(super) wanted: u32,
+    /// The first occurrence that was not granted.
+    pub(super) since: Timestamp,
+    /// When the newest claim was returned, by the store's clock.
+    pub(super) at: Timestamp,
+}
+
 /// An open run.
 #[derive(Debug, Serialize)]
 pub(super) struct RunningStatus {
@@ -251,6 +269,10 @@ pub(super) struct RunningStatus {
     pub(super) lease_remaining_ms: u64,
     /// Its lease is over, and nobody has settled it yet: its host is gone.
     pub(super) orphaned: bool,
+    /// Replicas have not acknowledged its claim yet, as they did not the one before: it has not
+    /// started. Left out once they have.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) unacknowledged: bool,
 }
 
 /// A lock that is held.
@@ -278,6 +300,7 @@ impl JobStatus {
         now: Timestamp,
     ) -> Self {
         let open = report.and_then(|report| report.open.as_ref());
+        let short = report.and_then(|report| report.unacknowledged.as_ref());
         let holder = report.and_then(|report| report.holder.as_ref());
         let lock = holder.map(|holder| LockStatus {
             held_by: holder.by.clone(),
@@ -297,6 +320,13 @@ impl JobStatus {
                 detail: fault.detail.clone(),
                 repair: fault.repair(Some(job.name.as_str())),
             }),
+            unacknowledged: short.map(|short| UnacknowledgedStatus {
+                server: short.server.clone(),
+                acknowledged: short.acknowledged,
+                wanted: short.wanted,
+                since: short.since,
+                at: short.at,
+            }),
             running: open.map(|open| RunningStatus {
                 host: open.by.clone(),
                 run_id: open.run_id.to_string(),
@@ -305,6 +335,8 @@ impl JobStatus {
                 attempt: open.attempt,
                 lease_remaining_ms: millis(open.remaining),
                 orphaned: open.remaining.is_zero(),
+                unacknowledged: (short.zip(open.scheduled_at))
+                    .is_some_and(|(short, at)| short.since <= at),
             }),
             waiting: (report.iter().flat_map(|report| &report.waiting))
                 .map(|head| WaitingStatus {

@@ -1,5 +1,6 @@
 //! `status` for people.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::report::{HostStatus, JobStatus, LockStatus, NodeStatus, Status};
@@ -41,6 +42,7 @@ pub(super) fn for_people(status: &Status) -> String {
     text += &waits_note(&status.hosts);
     text += &held_back_note(&status.hosts);
     text += &damage_note(&status.jobs);
+    text += &unacknowledged_note(&status.jobs);
     text
 }
 
@@ -90,6 +92,28 @@ fn damage_note(jobs: &[JobStatus]) -> String {
                 job.name, damage.kind, damage.key, damage.detail, damage.repair
             );
         }
+    }
+    note
+}
+
+/// Which jobs do not start because too few replicas acknowledge their claims, each shortfall once.
+fn unacknowledged_note(jobs: &[JobStatus]) -> String {
+    let mut note = String::new();
+    let mut servers = BTreeMap::<_, Vec<_>>::new();
+    for job in jobs {
+        if let Some(short) = &job.unacknowledged {
+            let found = servers.entry((&short.server, short.acknowledged, short.wanted));
+            found.or_default().push(job.name.as_str());
+        }
+    }
+    for ((server, acknowledged, wanted), names) in servers {
+        let jobs = if names.len() == 1 { "job" } else { "jobs" };
+        note += &format!(
+            "\n{server}: {acknowledged} of {wanted} replicas acknowledged the last claim of {jobs} \
+             {}\n  nothing starts there while fewer than {wanted} do (wait_replicas): check that \
+             the server's replicas are up\n",
+            names.join(", ")
+        );
     }
     note
 }
@@ -202,6 +226,8 @@ fn job_row(job: &JobStatus, now: Timestamp) -> [String; 7] {
         let since = output::short(now.since(run.started_at));
         if run.orphaned {
             format!("orphaned on {} since {since}", run.host)
+        } else if run.unacknowledged {
+            format!("{} waits for replicas", run.host)
         } else {
             format!("on {} for {since}", run.host)
         }
@@ -228,7 +254,12 @@ fn job_row(job: &JobStatus, now: Timestamp) -> [String; 7] {
             "unknown: its part of the store is unreachable".to_owned()
         } else {
             let lock = job.lock.as_ref().map_or_else(String::new, lock_note);
-            let notes = [ahead_note(job), waiting_note(job), lock];
+            let notes = [
+                ahead_note(job),
+                short_note(job, now),
+                waiting_note(job),
+                lock,
+            ];
             let notes: Vec<String> = notes.into_iter().filter(|note| !note.is_empty()).collect();
             notes.join("; ")
         },
@@ -241,6 +272,19 @@ fn ahead_note(job: &JobStatus) -> String {
         format!(
             "blocked: its ledger is {} ahead of the store's clock",
             output::short(Duration::from_millis(ahead))
+        )
+    })
+}
+
+/// Why a job does not start whose claims replicas do not acknowledge.
+fn short_note(job: &JobStatus, now: Timestamp) -> String {
+    let short = job.unacknowledged.as_ref();
+    short.map_or_else(String::new, |short| {
+        format!(
+            "not granted {} ago ({} of {} replicas): see below",
+            output::short(now.since(short.at)),
+            short.acknowledged,
+            short.wanted
         )
     })
 }
@@ -275,7 +319,7 @@ fn lock_note(lock: &LockStatus) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::RunningStatus;
+    use super::super::report::{RunningStatus, UnacknowledgedStatus};
     use super::*;
 
     fn host(name: &str) -> HostStatus {
@@ -303,6 +347,7 @@ mod tests {
             next_at: (name != "off").then(|| Timestamp::from_secs(10_800)),
             unreachable: false,
             damaged: None,
+            unacknowledged: None,
             running: None,
             waiting: Vec::new(),
             ledger_ahead_ms: None,
@@ -323,6 +368,7 @@ mod tests {
             attempt: 1,
             lease_remaining_ms: 0,
             orphaned: true,
+            unacknowledged: false,
         };
         let lock = |remaining_ms: Option<u64>| LockStatus {
             held_by: "deploy-script".to_owned(),
@@ -385,6 +431,41 @@ here   1970-01-01T03:00:00Z  -    -     -        -
 there  1970-01-01T03:00:00Z  -    -     -        -     unknown: its part of the store is unreachable
 ";
         assert_eq!(for_people(&status), expected);
+    }
+
+    #[test]
+    fn people_see_which_claims_replicas_do_not_acknowledge() {
+        let at = Timestamp::from_secs(9_990);
+        let run = RunningStatus {
+            host: "web1".to_owned(),
+            run_id: "r1".to_owned(),
+            scheduled_at: Some(at),
+            started_at: at,
+            attempt: 1,
+            lease_remaining_ms: 20_000,
+            orphaned: false,
+            unacknowledged: true,
+        };
+        let short = JobStatus {
+            unacknowledged: Some(UnacknowledgedStatus {
+                server: "redis://10.0.0.5:6379".to_owned(),
+                acknowledged: 0,
+                wanted: 1,
+                since: at,
+                at,
+            }),
+            running: Some(run),
+            ..job("backup")
+        };
+        let row = job_row(&short, Timestamp::from_secs(10_000));
+        assert_eq!(row[2], "web1 waits for replicas");
+        assert_eq!(row[6], "not granted 10.0s ago (0 of 1 replicas): see below");
+        assert_eq!(
+            unacknowledged_note(&[short, job("idle")]),
+            "\nredis://10.0.0.5:6379: 0 of 1 replicas acknowledged the last claim of job backup\n  \
+             nothing starts there while fewer than 1 do (wait_replicas): check that the server's \
+             replicas are up\n"
+        );
     }
 
     fn node(name: &str, standing: &'static str) -> NodeStatus {

@@ -74,6 +74,8 @@ pub fn report(
         waiting: job
             .map(|job| job.waiting.iter().map(Waiting::head).collect())
             .unwrap_or_default(),
+        // Only Redis has replicas to wait for.
+        unacknowledged: None,
         holder,
         fence: lock.fence,
         fingerprints: job.map(|job| job.fingerprints.clone()).unwrap_or_default(),

@@ -13,7 +13,7 @@ use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::Instant;
 
 use super::connect::{Part, connect};
-use super::failure::Failure;
+use super::failure::{Failure, Shortfall};
 use super::link::RESPONSE_TIMEOUT;
 use crate::store::RedisSettings;
 
@@ -98,10 +98,11 @@ impl Barrier {
                 return Ok(());
             }
             if Instant::now() >= until {
-                return Err(Failure::short_of_replicas(format!(
+                let detail = format!(
                     "{}: {count} of {} replicas acknowledged within {limit:?} (wait_replicas)",
                     self.shown, self.replicas
-                )));
+                );
+                return Err(Failure::short_of_replicas(self.shortfall(count), detail));
             }
         }
     }
@@ -150,15 +151,26 @@ impl Barrier {
         commands.cmd("WAIT").arg(self.replicas).arg(millis);
         let answers = commands.query_async::<Vec<u32>>(&mut connection).await;
         match answers.map_err(|e| self.failure(&e))?.as_slice() {
-            [0, _] => Err(Failure::short_of_replicas(format!(
-                "{}: what was written is gone before a replica acknowledged it",
-                self.shown
-            ))),
+            [0, _] => Err(Failure::short_of_replicas(
+                self.shortfall(0),
+                format!(
+                    "{}: what was written is gone before a replica acknowledged it",
+                    self.shown
+                ),
+            )),
             [count] | [_, count] => Ok(*count),
             other => Err(Failure::corrupt(format!(
                 "{}: the answer to WAIT is {other:?}",
                 self.shown
             ))),
+        }
+    }
+
+    fn shortfall(&self, acknowledged: u32) -> Shortfall {
+        Shortfall {
+            server: self.shown.clone(),
+            acknowledged,
+            wanted: self.replicas,
         }
     }
 

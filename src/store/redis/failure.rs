@@ -26,7 +26,17 @@ enum About {
     /// This one.
     Key(KeyFault),
     /// None: the server did what it was asked, and too few replicas acknowledged it.
-    Replicas,
+    Replicas(Shortfall),
+}
+
+/// How many replicas of a server acknowledged something.
+#[derive(Debug, Clone)]
+pub(super) struct Shortfall {
+    /// Its URL, without password.
+    pub(super) server: String,
+    pub(super) acknowledged: u32,
+    /// `wait_replicas`.
+    pub(super) wanted: u32,
 }
 
 /// Where a server of a Cluster sends us. It did not do what it was asked.
@@ -63,17 +73,20 @@ impl Failure {
     }
 
     /// The server answered; its replicas did not.
-    pub(super) fn short_of_replicas(detail: impl Into<ErrorDetail>) -> Self {
+    pub(super) fn short_of_replicas(shortfall: Shortfall, detail: impl Into<ErrorDetail>) -> Self {
         Self {
             rebuild: false,
-            about: Some(About::Replicas),
+            about: Some(About::Replicas(shortfall)),
             ..Self::unreachable(detail)
         }
     }
 
-    /// Whether the server did what it was asked, but too few replicas acknowledged it.
-    pub(super) fn is_short_of_replicas(&self) -> bool {
-        matches!(self.about, Some(About::Replicas))
+    /// How many replicas acknowledged, if the server did what it was asked and they were too few.
+    pub(super) fn shortfall(&self) -> Option<&Shortfall> {
+        match &self.about {
+            Some(About::Replicas(shortfall)) => Some(shortfall),
+            _ => None,
+        }
     }
 
     /// The same, of a server that another one may have replaced: that one will answer.

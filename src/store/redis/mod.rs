@@ -113,6 +113,16 @@ impl RedisStore {
         self.link.run(script, call, RESPONSE_TIMEOUT).await
     }
 
+    /// Notes, or notes no longer, that claims of a job are not acknowledged. The claim counts or
+    /// not whether that succeeds or fails.
+    async fn note(&self, call: Option<Call>) {
+        if let Some(call) = call
+            && let Err(failure) = self.run(&self.scripts.unacknowledged, &call).await
+        {
+            tracing::debug!("{}", failure.text());
+        }
+    }
+
     /// The longest TTL of the job list that registered here; zero without one.
     fn longest(&self) -> Duration {
         Duration::from_millis(self.longest.load(Ordering::Relaxed))
@@ -205,6 +215,7 @@ impl Store for RedisStore {
         let call = claim::call(self.prefix(), claim, self.longest());
         let script = &self.scripts.claim;
         let (answer, way) = self.link.run_by(script, &call, RESPONSE_TIMEOUT).await?;
+        let clear = unacknowledged::clear_call(self.prefix(), claim, &answer);
         let reply = claim::read(self.prefix(), answer)?;
         if matches!(reply, ClaimReply::Granted { .. }) {
             if let Err(failure) = way.replicated(Trace::Message, RESPONSE_TIMEOUT).await {
@@ -212,11 +223,14 @@ impl Store for RedisStore {
                     return Err(failure.into());
                 };
                 self.shortage.note(&way.server(), claim, &failure);
+                let note = unacknowledged::note_call(self.prefix(), claim, &failure);
+                self.note(note).await;
                 let call = finish::finish_call(self.prefix(), &finish);
                 self.run(&self.scripts.finish, &call).await?;
                 return Ok(waits);
             }
             self.shortage.over(|| way.server());
+            self.note(clear).await;
         }
         Ok(reply)
     }

@@ -10,6 +10,7 @@ use super::keys::{self, LockKeys};
 use super::link::Call;
 use super::record;
 use super::reply::Items;
+use super::unacknowledged;
 use crate::names::{JobName, Prefix, RunId};
 use crate::store::protocol::{Waiting, holder, waiting_of_text};
 use crate::store::word::Word;
@@ -93,6 +94,7 @@ pub(super) fn jobs_read(value: Value, jobs: &[(JobName, Lock)]) -> Result<Vec<Jo
             fingerprints: fingerprints(&items.text()?)?,
             holder: lock_holder(&mut items)?,
             waiting: waiting(&items.text()?)?,
+            unacknowledged: unacknowledged::read(&items.text()?),
             open: open_run(&mut items)?,
         })
     })

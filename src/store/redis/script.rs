@@ -96,6 +96,7 @@ pub(super) struct Scripts {
     pub(super) ledger: Script,
     pub(super) replace: Script,
     pub(super) returned: Script,
+    pub(super) unacknowledged: Script,
 }
 
 impl Scripts {
@@ -128,6 +129,7 @@ impl Scripts {
             // A script without writes may not publish either.
             returned: Script::new(AllowOom, &[], include_str!("scripts/returned.lua")),
             manual: Script::new(Ordinary, &[], include_str!("scripts/manual.lua")),
+            unacknowledged: Script::new(AllowOom, all, include_str!("scripts/unacknowledged.lua")),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Claims and renewals that must be known to replicas before they count.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,13 +8,14 @@ use cronlatch::names::JobName;
 use cronlatch::store::{
     Claim, ClaimReply, Kind, Lock, Overlap, Store, StoreSettings, What, check_url, open,
 };
+use cronlatch::time::Timestamp;
 
 use super::{expect_unreachable, finish, grant, renew, renewal, store};
 use crate::support::claims::due;
 use crate::support::command::{BINARY, command};
 use crate::support::sentinel::{caught_up, replica_of};
 use crate::support::wait::{INTERVAL, LIMIT};
-use crate::support::{Mode, Proxy, RedisServer, wait_until};
+use crate::support::{Daemon, Mode, Proxy, RedisServer, wait_until};
 
 /// A store whose claims and renewals so many replicas must know.
 fn replicated(url: &str, replicas: u32) -> Arc<dyn Store> {
@@ -30,6 +32,20 @@ fn claim() -> Claim {
     Claim {
         ttl: Duration::from_secs(3),
         ..super::claim()
+    }
+}
+
+/// A claim for an occurrence of a job.
+fn occurrence(job: &JobName, at: Timestamp) -> Claim {
+    Claim {
+        what: What::Occurrence {
+            job: job.clone(),
+            kind: Kind::Schedule,
+            due: due(at),
+            overlap: Overlap::Skip,
+            keep: 10,
+        },
+        ..claim()
     }
 }
 
@@ -73,16 +89,7 @@ async fn an_occurrence_that_no_replica_knows_waits_in_the_ledger_and_its_lock_is
     let store = replicated(&master.url(), 1);
     let at = store.now().await.unwrap();
     let job = JobName::parse("j").unwrap();
-    let occurrence = || Claim {
-        what: What::Occurrence {
-            job: job.clone(),
-            kind: Kind::Schedule,
-            due: due(at),
-            overlap: Overlap::Skip,
-            keep: 10,
-        },
-        ..claim()
-    };
+    let occurrence = || occurrence(&job, at);
     replica.pause();
     let first = occurrence();
     let ClaimReply::Waits { by: Some(by), .. } = store.claim(&first).await.unwrap() else {
@@ -95,6 +102,9 @@ async fn an_occurrence_that_no_replica_knows_waits_in_the_ledger_and_its_lock_is
     assert_eq!(report.holder, None);
     assert_eq!(report.waiting.len(), 1);
     assert_eq!(report.waiting[0].scheduled_at, at);
+    let short = report.unacknowledged.expect("what is missing");
+    assert_eq!((short.acknowledged, short.wanted, short.since), (0, 1, at));
+    assert_eq!(short.server, master.url());
     assert_eq!(store.claim(&first).await.unwrap(), ClaimReply::Finished);
     replica.resume();
     caught_up(&master, 1);
@@ -111,6 +121,142 @@ async fn an_occurrence_that_no_replica_knows_waits_in_the_ledger_and_its_lock_is
     }
     let history = store.history(&job, &first.lock, 10).await.unwrap();
     assert_eq!(history.records, [], "no verdict was recorded meanwhile");
+    let report = store.jobs(&asked).await.unwrap().remove(0);
+    assert_eq!(report.unacknowledged, None, "a claim was acknowledged");
+}
+
+/// With the only replica dead, nothing is said to run or to overlap: `status` and history name what
+/// is missing, and how much of it.
+#[test]
+fn status_and_history_say_that_replicas_are_missing() {
+    let master = master();
+    let mut replica = replica_of(&master, master.port(), RedisServer::with());
+    let store = format!("{{ redis: '{}', wait_replicas: 1 }}", master.url());
+    let jobs = |overlap: &str| {
+        format!(
+            "  - {{ name: {overlap}, every: 1s, command: [\"true\"], start_deadline: 3s, \
+             on_overlap: {overlap}, queue_limit: 1 }}\n"
+        )
+    };
+    let names = ["skip", "wait", "queue"];
+    let list = format!("store: {store}\njobs:\n{}", names.map(jobs).concat());
+    let _other = Daemon::on("h2", list.as_str()).start();
+    let mut daemon = Daemon::on("h1", list).start();
+    let job = |daemon: &Daemon, at: usize| {
+        let status = daemon
+            .ask(&["status", "--json"])
+            .expect_code(0)
+            .json_lines();
+        status[0]["jobs"][at].clone()
+    };
+    for at in 0..names.len() {
+        daemon.wait_until("the job has run", |daemon| {
+            let job = job(daemon, at);
+            job["last"]["outcome"] == "succeeded" && job["unacknowledged"].is_null()
+        });
+    }
+    replica.stop();
+    let mut noted: [BTreeSet<String>; 3] = Default::default();
+    for (at, noted) in noted.iter_mut().enumerate() {
+        // The third claim that is returned was sent when the replica was dead.
+        daemon.wait_until("status shows what is missing, again and again", |daemon| {
+            let short = job(daemon, at)["unacknowledged"].take();
+            if let Some(returned) = short["at"].as_str() {
+                assert_eq!(short["server"], master.url().as_str());
+                assert_eq!(
+                    (&short["acknowledged"], &short["wanted"]),
+                    (&0.into(), &1.into())
+                );
+                noted.insert(returned.to_owned());
+            }
+            noted.len() >= 3
+        });
+    }
+    let text = daemon.ask(&["status"]).expect_code(0).stdout;
+    assert!(
+        text.contains("0 of 1 replicas acknowledged the last claim of job"),
+        "{text}"
+    );
+
+    // What came due after that was written down.
+    let reason = format!(
+        "too few replicas of {} acknowledged its claim: 0 of 1",
+        master.url()
+    );
+    for (name, noted) in names.iter().zip(&noted) {
+        daemon.wait_until("an occurrence is not started", |daemon| {
+            let history = daemon.ask(&["history", "--json", name]).expect_code(0);
+            let mut later = history.json_lines();
+            later.retain(|record| {
+                record["scheduled_at"].as_str() > noted.last().map(String::as_str)
+            });
+            for record in &later {
+                assert_eq!(record["reason"], reason.as_str(), "{record}");
+            }
+            let missed = later.iter().any(|record| record["outcome"] == "missed");
+            let skipped = later.iter().any(|record| record["outcome"] == "skipped");
+            if *name == "queue" {
+                missed || skipped
+            } else {
+                skipped
+            }
+        });
+    }
+    replica.lose();
+    for at in 0..names.len() {
+        daemon.wait_until("the job runs again, and nothing is missing", |daemon| {
+            let job = job(daemon, at);
+            job["last"]["outcome"] == "succeeded" && job["unacknowledged"].is_null()
+        });
+    }
+}
+
+/// What was skipped while the first claim waited for the replica was skipped for want of it, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_overlapped_a_claim_that_is_returned_was_short_of_replicas() {
+    let master = master();
+    let replica = replica_of(&master, master.port(), RedisServer::with());
+    let store = replicated(&master.url(), 1);
+    let plain = super::store(&master.url());
+    let job = JobName::parse("j").unwrap();
+    replica.pause();
+    let first = occurrence(&job, store.now().await.unwrap());
+    let waits = {
+        let (store, first) = (Arc::clone(&store), first.clone());
+        tokio::spawn(async move { store.claim(&first).await })
+    };
+    let began = std::time::Instant::now();
+    while plain
+        .jobs(&[(job.clone(), first.lock.clone())])
+        .await
+        .unwrap()[0]
+        .open
+        .is_none()
+    {
+        assert!(began.elapsed() < LIMIT, "it is not granted");
+        tokio::time::sleep(INTERVAL).await;
+    }
+    let second = occurrence(&job, store.now().await.unwrap());
+    let reply = plain.claim(&second).await.unwrap();
+    assert!(matches!(
+        waits.await.unwrap().unwrap(),
+        ClaimReply::Waits { .. }
+    ));
+    let history = plain.history(&job, &first.lock, 10).await.unwrap();
+    if matches!(reply, ClaimReply::Held { .. }) {
+        let [record] = &history.records[..] else {
+            panic!("{history:?}");
+        };
+        let reason = record.reason.clone().unwrap_or_default();
+        assert!(
+            reason.contains("acknowledged its claim: 0 of 1"),
+            "{reason}"
+        );
+        assert_eq!(record.by, None);
+    } else {
+        // The machine was so slow that the first claim had been returned.
+        assert!(matches!(reply, ClaimReply::Waits { .. }), "{reply:?}");
+    }
 }
 
 /// Fifty claims that come while one is waited for need one more WAIT, not fifty.

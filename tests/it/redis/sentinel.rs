@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cronlatch::store::{Claim, RenewReply, Store, StoreSettings, check_url, open};
+use cronlatch::store::{Claim, Lock, RenewReply, Store, StoreSettings, check_url, open};
 
 use super::{expect_refused, expect_unreachable, finish, grant, renew, renewal, store, wait_back};
+use crate::support::claims::expect_shortage;
 use crate::support::redis::{PASSWORD, documented_rights, write_certificates};
 use crate::support::sentinel::{Door, Sentinel, Watched, caught_up, replica_of, url};
 use crate::support::wait::{INTERVAL, LIMIT};
@@ -303,6 +304,10 @@ async fn an_old_master_that_still_answers_is_left() {
     let held = claim();
     grant(&careful, &held).await;
     wait_back(&plain).await;
+    fleet.replica.pause();
+    expect_shortage(&careful, &Lock::raw("short"), fleet.master.port()).await;
+    fleet.replica.resume();
+    caught_up(&fleet.master, 1);
 
     user(&fleet.master, &["off"]);
     fleet.master.command(&["CLIENT", "KILL", "USER", "inner"]);

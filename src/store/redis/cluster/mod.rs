@@ -96,6 +96,16 @@ impl ClusterStore {
         Duration::from_millis(self.longest.load(Ordering::Relaxed))
     }
 
+    /// Notes, or notes no longer, that claims of a job are not acknowledged. The claim counts or
+    /// not whether that succeeds or fails.
+    async fn note(&self, call: Option<Call>) {
+        if let Some(call) = call
+            && let Err(failure) = self.run(|s| &s.unacknowledged, call).await
+        {
+            tracing::debug!("{}", failure.text());
+        }
+    }
+
     async fn run(&self, which: Which, call: Call) -> Result<Value, Failure> {
         fan::run(&self.router, which, call, RESPONSE_TIMEOUT).await
     }
@@ -106,6 +116,7 @@ impl Store for ClusterStore {
     async fn claim(&self, claim: &Claim) -> Result<ClaimReply, StoreError> {
         let call = claim::call(self.prefix(), claim, self.longest());
         let heard = fan::hear(&self.router, |s| &s.claim, call, RESPONSE_TIMEOUT).await?;
+        let clear = unacknowledged::clear_call(self.prefix(), claim, &heard.value);
         let reply = claim::read(self.prefix(), heard.value.clone())?;
         if matches!(reply, ClaimReply::Granted { .. }) {
             if let Err(failure) = heard.replicated(&self.router, RESPONSE_TIMEOUT).await {
@@ -113,11 +124,14 @@ impl Store for ClusterStore {
                     return Err(failure.into());
                 };
                 self.shortage.note(&heard.server(), claim, &failure);
+                let note = unacknowledged::note_call(self.prefix(), claim, &failure);
+                self.note(note).await;
                 let call = finish::finish_call(self.prefix(), &finish);
                 self.run(|s| &s.finish, call).await?;
                 return Ok(waits);
             }
             self.shortage.over(|| heard.server());
+            self.note(clear).await;
         }
         Ok(reply)
     }

@@ -11,7 +11,8 @@
 --       20 if_last of a gap's answer or '', then of each range it drops:
 --       from, until, count, outcome, reason
 --       for drops: 7 fingerprint, 8 records kept, 9 if_last, then the ranges
--- Reply granted FENCE ATTEMPT NOW | recovering MS | early MS | running HOST RUN_ID ATTEMPT MS
+-- Reply granted FENCE ATTEMPT NOW (then 1 if too few replicas acknowledged the claim before)
+--       | recovering MS | early MS | running HOST RUN_ID ATTEMPT MS
 --       | decided | gap LAST HORIZON (or '') | unknown | too_late | stale | ahead MS | dropped
 --       | waits AT KIND DEADLINE ENTERED BY (or '') MS (-1 without TTL) | queue_full
 --       | held BY MS (-1 without TTL) | finished | moved KEY (of the lock that the job uses)
@@ -89,6 +90,11 @@ local function manual()
   return open_run('manual', nil, 1, NO_TERMS)
 end
 
+-- Why an occurrence does not start: too few replicas acknowledge the job's claims, or this reason.
+local function because(scheduled_at, reason)
+  return is_short(job, scheduled_at) and short_reason(job) or reason
+end
+
 local function not_started(kind, scheduled_at, outcome, reason)
   local record = {
     kind = kind, scheduled_at = text(scheduled_at), outcome = outcome, reason = reason,
@@ -109,7 +115,11 @@ end
 -- What a host drops, each range as one record; the ranges stand in ARGV from `first` on.
 local function drop_ranges(first)
   for i = first, #ARGV, 5 do
-    local record = decide('schedule', tonumber(ARGV[i]), ARGV[i + 3], ARGV[i + 4])
+    local from, reason = tonumber(ARGV[i]), ARGV[i + 4]
+    if string.find(reason, '^no host was up in time') then
+      reason = because(from, reason)
+    end
+    local record = decide('schedule', from, ARGV[i + 3], reason)
     if tonumber(ARGV[i + 2]) > 1 then
       record['until'], record.count = ARGV[i + 1], ARGV[i + 2]
     end
@@ -199,7 +209,8 @@ local function expire()
       records[#records + 1] = record_of_crashed(entry,
         'its lease expired before its host reported a result; no rerun started in time')
     elseif entry.kind ~= 'rerun' then
-      not_started(entry.kind, entry.at, 'missed', 'its start deadline had passed')
+      not_started(entry.kind, entry.at, 'missed',
+        because(entry.at, 'its start deadline had passed'))
     end
     job_changed = true
   end
@@ -208,7 +219,7 @@ end
 -- Takes out what a newer occurrence replaces.
 local function replace(drop, outcome, reason)
   for _, entry in ipairs(take_waiting(job, drop)) do
-    not_started(entry.kind, entry.at, outcome, reason)
+    not_started(entry.kind, entry.at, outcome, because(entry.at, reason))
     job_changed = true
   end
 end
@@ -252,7 +263,13 @@ local function start(kind, scheduled_at, deadline, overlap, yields)
   local how, by, remaining = standing(lock, token)
   local free = how ~= 'other'
   if not free and overlap == 'skip' then
-    decide(kind, scheduled_at, 'skipped', 'overlap: the lock was held').by = by
+    local open = job.open
+    if open and open.scheduled_at and open.token == lock.token and is_short(job, scheduled_at) then
+      -- That claim waits for replicas. It holds the lock, but nothing runs.
+      decide(kind, scheduled_at, 'skipped', short_reason(job))
+    else
+      decide(kind, scheduled_at, 'skipped', OVERLAP).by = by
+    end
     return { 'held', by, remaining }
   end
   if free then
@@ -280,7 +297,7 @@ local function start(kind, scheduled_at, deadline, overlap, yields)
       count = count + (entry.kind ~= 'rerun' and 1 or 0)
     end
     if count >= tonumber(overlap) then
-      decide(waiting_kind, scheduled_at, 'skipped', 'the queue was full')
+      decide(waiting_kind, scheduled_at, 'skipped', because(scheduled_at, 'the queue was full'))
       return { 'queue_full' }
     end
   end
@@ -345,15 +362,17 @@ local function occurrence()
     if late == 'leave' then
       return { 'stale' }
     elseif late == 'miss' then
-      decide(kind, scheduled_at, 'missed', 'its start deadline had passed')
+      decide(kind, scheduled_at, 'missed', because(scheduled_at, 'its start deadline had passed'))
       return { 'too_late' }
     end
     kind = 'catch_up'
     if ARGV[15] ~= '' and tonumber(ARGV[15]) <= now then
-      decide(kind, scheduled_at, 'missed', 'a newer occurrence came due (catch_up: latest)')
+      decide(kind, scheduled_at, 'missed',
+        because(scheduled_at, 'a newer occurrence came due (catch_up: latest)'))
       return { 'too_late' }
     elseif tonumber(late) < now then
-      decide(kind, scheduled_at, 'missed', 'its catch_up_window had passed')
+      decide(kind, scheduled_at, 'missed',
+        because(scheduled_at, 'its catch_up_window had passed'))
       return { 'too_late' }
     end
     deadline, yields = tonumber(late), ARGV[15] ~= ''
@@ -389,6 +408,9 @@ if not reply then
     local how, by, remaining = standing(lock, token)
     reply = how == 'other' and { 'held', by, remaining } or grant(1)
   end
+end
+if reply[1] == 'granted' and job and job.noted ~= '' then
+  reply[5] = 1
 end
 if job_changed then
   save_job(job)

@@ -5,9 +5,12 @@
 -- scheduled_at ('' for a manual run), terms; waiting (see load_waiting); moved, if the job's lock
 -- ever changed: NUMBER SINCE KEY, the key being that of the lock that the job uses. If that is not
 -- the lock that the ledger lies under, the ledger refuses every claim. See protocol/replace.rs.
+-- Also unacknowledged, what unacknowledged.lua noted: SINCE TILL ACKNOWLEDGED WANTED SERVER.
 -- Terms: deadline, rerun window in ms, max_reruns, max_attempts (0: no limit), reruns, yields (1/0).
 
 local FINGERPRINTS_KEPT = 3
+local SHORT_FOR = 60 * 1000
+local OVERLAP = 'overlap: the lock was held'
 
 -- The waiting list: a line an entry, its fields separated by tabs.
 local function load_waiting(key, text)
@@ -67,15 +70,39 @@ local function terms_text(terms)
     terms.max_reruns, terms.max_attempts, terms.reruns, terms.yields and '1' or '0')
 end
 
+-- What unacknowledged.lua noted, or nil.
+local function load_short(kept)
+  local since, till, acknowledged, wanted, server =
+    string.match(kept or '', '^(%d+) (%d+) (%d+) (%d+) (.+)$')
+  return since and {
+    since = tonumber(since), till = tonumber(till), acknowledged = acknowledged, wanted = wanted,
+    server = server,
+  }
+end
+
+-- Whether an occurrence does not start because too few replicas acknowledge the claims of its job:
+-- no claim was acknowledged since, and the last try is not long ago.
+local function is_short(job, at)
+  return job.short and job.short.since <= at and at <= job.short.till + SHORT_FOR
+end
+
+local function short_reason(job)
+  local short = job.short
+  return 'too few replicas of ' .. short.server .. ' acknowledged its claim: '
+    .. short.acknowledged .. ' of ' .. short.wanted
+end
+
 local function load_job(key)
   local kept = on_key('HMGET', key, 'last', 'fingerprints', 'status', 'run_id', 'token',
-    'attempt', 'kind', 'fence', 'started_at', 'host', 'terms', 'scheduled_at', 'waiting', 'moved')
+    'attempt', 'kind', 'fence', 'started_at', 'host', 'terms', 'scheduled_at', 'waiting', 'moved',
+    'unacknowledged')
   if not kept[1] then
     return nil
   end
   local job = {
     key = key, last = number_in(key, 'last', kept[1]), fingerprints = kept[2] or '',
     waiting = load_waiting(key, kept[13]), waited = kept[13] or '', moved = kept[14] or '',
+    noted = kept[15] or '', short = load_short(kept[15]),
   }
   if job.moved ~= '' and not string.find(job.moved, '^%d+ %d+ .') then
     damaged(key, 'moved does not name a lock')
