@@ -157,8 +157,10 @@ fn a_soak_leaves_descriptors_memory_and_keys_flat() {
     judge("memory of the data, KiB", |sample| sample.data, 512);
     assert_eq!(grown, Vec::<String>::new());
     for host in &mut hosts {
-        let history = host.ask(&["history", "sound-0", "--json"]).expect_code(0);
-        assert!(history.stdout.lines().count() >= 100, "the sound jobs ran");
+        let asked = ["history", "sound-0", "--json", "--limit", "100"];
+        let history = host.ask(&asked).expect_code(0).json_lines();
+        let ran = history.iter().filter(|r| r["outcome"] == "succeeded");
+        assert!(ran.count() >= 50, "the sound jobs ran: {history:?}");
         assert!(host.terminate().success());
     }
 }
