@@ -32,12 +32,12 @@ pub(crate) fn due(at: Timestamp) -> Due {
 /// away: the first is returned, and what is missing is known of the job and is why the next one is
 /// missed.
 pub(crate) async fn expect_shortage(store: &Arc<dyn Store>, lock: &Lock, port: u16) {
-    let job = JobName::parse("short").unwrap();
+    let job = JobName::parse("short").expect("a valid name");
     let claim = |due: Due| {
         let run_id = RunId::new();
         Claim {
             lock: lock.clone(),
-            token: Token::new(&HostName::parse("h1").unwrap(), &run_id),
+            token: Token::new(&HostName::parse("h1").expect("a valid name"), &run_id),
             run_id,
             ttl: Duration::from_secs(3),
             what: What::Occurrence {
@@ -57,10 +57,10 @@ pub(crate) async fn expect_shortage(store: &Arc<dyn Store>, lock: &Lock, port: u
                 assert!(began.elapsed() < LIMIT, "{e}");
                 tokio::time::sleep(INTERVAL).await;
             }
-            reply => return reply.unwrap(),
+            reply => return reply.expect("the store answers"),
         }
     };
-    let at = store.now().await.unwrap();
+    let at = store.now().await.expect("the store answers");
     loop {
         match ask(claim(due(at))).await {
             ClaimReply::Waits { .. } => break,
@@ -70,13 +70,17 @@ pub(crate) async fn expect_shortage(store: &Arc<dyn Store>, lock: &Lock, port: u
         }
     }
     let asked = [(job.clone(), lock.clone())];
-    let report = store.jobs(&asked).await.unwrap().remove(0);
+    let report = store
+        .jobs(&asked)
+        .await
+        .expect("the store answers")
+        .remove(0);
     let short = report.unacknowledged.expect("what is missing");
     assert_eq!((short.acknowledged, short.wanted, short.since), (0, 1, at));
     assert!(short.server.contains(&format!(":{port}")), "{short:?}");
 
     let next = at.plus(Duration::from_millis(1));
-    while store.now().await.unwrap() <= next {
+    while store.now().await.expect("the store answers") <= next {
         tokio::time::sleep(INTERVAL).await;
     }
     let late = Due {
@@ -86,7 +90,10 @@ pub(crate) async fn expect_shortage(store: &Arc<dyn Store>, lock: &Lock, port: u
     let reply = ask(claim(late)).await;
     let decided = ClaimReply::AlreadyClaimed(RunStatus::Decided);
     assert!([ClaimReply::TooLate, decided].contains(&reply), "{reply:?}");
-    let history = store.history(&job, lock, 10).await.unwrap();
+    let history = store
+        .history(&job, lock, 10)
+        .await
+        .expect("the store answers");
     let [record] = &history.records[..] else {
         panic!("{history:?}");
     };
