@@ -279,12 +279,12 @@ impl System {
 /// A cgroup of version 2 for the manager.
 #[track_caller]
 fn cgroup() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     let mount = mounts.lines().find(|line| line.contains(" cgroup2 "));
     let mount = mount.expect("a mounted cgroup2 hierarchy");
     let own = fs::read_to_string("/proc/self/cgroup").unwrap();
     let own = own.lines().find_map(|line| line.strip_prefix("0::/"));
-    static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let name = format!("cronlatch-system-{}-{number}", std::process::id());
     let dir = Path::new(mount.split(' ').nth(1).unwrap())
