@@ -145,6 +145,8 @@ pub mod process;
 #[cfg(feature = "program")]
 #[doc(hidden)]
 pub mod schedule;
+#[cfg(feature = "program")]
+mod siblings;
 #[doc(hidden)]
 pub mod store;
 #[doc(hidden)]

@@ -82,11 +82,11 @@ pub(crate) enum Message {
     HeldBack(Vec<(JobIx, HeldBack)>),
     /// Hosts that hold jobs back on account of this one.
     Neighbours(Vec<Neighbour>),
-    /// Hosts that use other servers than this one.
+    /// Who uses another store than this host.
     Rivals(Vec<Rival>),
-    /// These jobs are not registered: hosts use other servers, for this reason.
+    /// These jobs are not registered: another store is in use, for this reason.
     Disagreed(Vec<JobIx>, String),
-    /// No host that matters uses other servers.
+    /// Nobody who matters uses another store.
     Agreed,
     /// What a look after the store's registry found or did.
     Registry(Result<RegistryNews, StoreError>),

@@ -116,6 +116,7 @@ pub(crate) fn look_at_means(subject: &Subject) -> Vec<Finding> {
 
 async fn look_at_store(subject: &Subject) -> (Vec<Finding>, Option<StoreError>) {
     let mut found = servers::look(subject).await;
+    found.extend(nodes::siblings(subject).await);
     // A file that the embedded store would refuse or make is not opened for a look.
     if let StoreSettings::Sqlite { path } = &subject.settings {
         let refused = disk::refusal(path);

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use super::clock::Trusted;
 use super::facts::Facts;
-use super::{Finding, NOTABLE, ids};
+use super::{Finding, NOTABLE, Subject, ids};
+use crate::siblings;
 use crate::store::{Condition, HostReport, NodeCondition, NodeStanding, Store, StoreSettings};
 
 pub(super) fn judge(all: &[Facts], settings: &StoreSettings) -> Vec<Finding> {
@@ -64,6 +65,25 @@ pub(super) async fn rivals(store: &dyn Store) -> Vec<Finding> {
         })
     };
     hosts.iter().filter_map(rival).collect()
+}
+
+/// The daemons of this host that run the same list on another store.
+pub(super) async fn siblings(subject: &Subject) -> Vec<Finding> {
+    let Some(list) = &subject.list else {
+        return Vec::new();
+    };
+    let place = siblings::Place::of(list, &subject.settings);
+    let all = place.siblings().await.into_iter();
+    all.filter(|sibling| sibling.differs)
+        .map(|sibling| {
+            ids::NODES.danger(
+                &sibling.who(),
+                format!("it uses {}: jobs would run on both", sibling.uses()),
+                "stop it before a daemon starts with this list (docs/operations.md, \"Moving to \
+                 another store\")",
+            )
+        })
+        .collect()
 }
 
 /// What the nodes say of the data that they keep, for those that do not count.

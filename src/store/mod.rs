@@ -36,6 +36,7 @@ pub use nodes::StoreNodes;
 pub use open::open;
 pub use record::{History, Kind, Outcome, Range, Record};
 pub(crate) use redis::check_raw_in_cluster as check_key_in_cluster;
+pub(crate) use redis::server_address;
 pub use registry::{
     Admission, Beginning, CountsFrom, Entry, HeldJob, Keeping, Listing, LockId, Standing,
 };

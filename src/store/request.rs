@@ -429,6 +429,6 @@ pub struct HostInfo {
     pub held_back: Vec<HeldJob>,
     /// The servers that it lets decide; `None` if that is not known.
     pub nodes: Option<StoreNodes>,
-    /// Why it claims nothing: other hosts let other servers decide. `None` while it claims.
+    /// Why it claims nothing: another store is in use. `None` while it claims.
     pub waits: Option<String>,
 }

@@ -132,7 +132,7 @@ pub(super) struct HostStatus {
     pub(super) draining: bool,
     /// What it has run out of, so that it starts no jobs.
     pub(super) lacks: Option<String>,
-    /// Why it claims nothing: live hosts use other servers as their store. Left out while it
+    /// Why it claims nothing: another store is in use for its jobs. Left out while it
     /// claims.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) waits: Option<String>,

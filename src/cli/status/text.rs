@@ -46,7 +46,7 @@ pub(super) fn for_people(status: &Status) -> String {
     text
 }
 
-/// Which hosts claim nothing because others use other servers, and how that ends.
+/// Which hosts claim nothing because another store is in use, and how that ends.
 fn waits_note(hosts: &[HostStatus]) -> String {
     let note = |host: &HostStatus| {
         let reason = host.waits.as_ref()?;

@@ -44,6 +44,7 @@ use crate::preflight::Subject;
 use crate::process::Guard;
 use crate::schedule::ticker::TickerError;
 use crate::schedule::ticker::board::Board;
+use crate::siblings::{self, Siblings};
 use crate::store::{self, Fingerprint, KeyFault, StoreError, StoreSettings};
 use crate::time::{BootInstant, Timestamp};
 use act::Ticket;
@@ -188,12 +189,16 @@ pub(crate) async fn run(setup: Setup) -> Result<(), DaemonError> {
     let watchdog = Watchdog::start(&setup.settings, Some(Box::new(processes.deadlines())))?;
     let (inbox, messages) = mpsc::unbounded_channel();
     let health = StoreHealth::new();
+    let started_at = Timestamp::now();
+    let place = siblings::Place::of(&setup.list, &setup.settings);
+    let siblings = Siblings::join(place, &setup.host, started_at);
     let link = Link {
         store: Arc::clone(&store),
         inbox: inbox.clone(),
         health: health.watch(),
         turns: Turns::of_claims(),
         last_answer: LastAnswer::default(),
+        siblings,
     };
     let (present, host) = (Arc::clone(&store), setup.host.clone());
     // Until the process ends: `init` must find a daemon that drains, too.

@@ -68,7 +68,7 @@ impl Daemon {
             ""
         };
         let waits = match self.agreement {
-            Agreement::Waits(_) => "; waiting: other hosts use other servers as their store",
+            Agreement::Waits(_) => "; waiting: another store is in use for these jobs",
             Agreement::Unknown | Agreement::Claims(_) => "",
         };
         let lacks = (self.resources.lack())

@@ -1,24 +1,26 @@
-//! Hosts of the same fleet that use other servers as their store.
+//! Hosts of the same fleet, and daemons of the same host, that use another store.
 //!
 //! A store cannot know what another one grants, so hosts whose lists name different servers would
 //! run every occurrence twice. A daemon therefore claims nothing before it has looked who else is
 //! there: while a live host uses other servers, it waits and says so. One that claims already goes
-//! on, and reports who waits, or who escaped the look because no common server answered.
+//! on, and reports who waits, or who escaped the look because no common server answered. Hosts meet
+//! on servers that both use; daemons of one host meet without any (see [`crate::siblings`]).
 
 use std::collections::BTreeSet;
 
 use super::Daemon;
 use super::tasks::{ANNOUNCED_FOR, Link};
 use crate::engine::core::{Event, JobIx};
+use crate::siblings::Sibling;
 use crate::store::{HostInfo, HostReport, StoreError, StoreNodes};
 
 /// What a daemon announces that has not looked yet.
 const LOOKING: &str = "it looks for hosts that use other servers";
 
-/// A live host that uses other servers, and what to say of it.
+/// A live host, or a daemon of this one, that uses another store, and what to say of it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rival {
-    host: String,
+    who: String,
     uses: String,
     waits: bool,
 }
@@ -30,7 +32,7 @@ pub(super) enum Agreement {
     Unknown,
     /// It waits, for this reason.
     Waits(String),
-    /// It does. These hosts use other servers, as far as people were told.
+    /// It does. These use another store, as far as people were told.
     Claims(BTreeSet<Rival>),
 }
 
@@ -55,7 +57,7 @@ impl Rival {
         let rival = |report: &HostReport| {
             let theirs = report.info.nodes.as_ref().filter(differs)?;
             Some(Self {
-                host: report.info.host.to_string(),
+                who: who(&report.info),
                 uses: theirs.shown(ours),
                 waits: report.info.waits.is_some(),
             })
@@ -64,9 +66,22 @@ impl Rival {
         others.filter_map(rival).collect()
     }
 
-    fn text(&self) -> String {
-        format!("host {} uses {}", self.host, self.uses)
+    /// The daemon of this host, if it uses another store.
+    fn of_sibling(sibling: &Sibling) -> Option<Self> {
+        sibling.differs.then(|| Self {
+            who: sibling.who(),
+            uses: sibling.uses(),
+            waits: sibling.waits,
+        })
     }
+
+    fn text(&self) -> String {
+        format!("{} uses {}", self.who, self.uses)
+    }
+}
+
+fn who(host: &HostInfo) -> String {
+    format!("host {}", host.host)
 }
 
 /// Why `me` may claim nothing yet; `None` if it may.
@@ -83,7 +98,7 @@ fn obstacle(me: &HostInfo, hosts: &[HostReport]) -> Option<String> {
         same && info.waits.is_none() && info.host != me.host
     });
     let hinders = |rival: &Rival| {
-        let first = |info: &HostInfo| info.host.as_str() == rival.host && order(info) < order(me);
+        let first = |info: &HostInfo| who(info) == rival.who && order(info) < order(me);
         !rival.waits || (!is_backed && others().any(first))
     };
     let rivals: Vec<_> = Rival::all(me, hosts).into_iter().filter(hinders).collect();
@@ -102,19 +117,37 @@ impl Link {
         Ok(HostInfo { nodes, ..info })
     }
 
-    /// Looks for hosts that use other servers. Returns why this host may claim nothing yet, if so.
+    /// Looks for hosts, and for daemons of this one, that use another store. Returns why this host
+    /// may claim nothing yet, if so.
     ///
     /// Looks twice: as a host that waits, and as one that is about to claim.
     pub(super) async fn look_for_rivals(
         &self,
         info: HostInfo,
     ) -> Result<Option<String>, StoreError> {
+        let looked = self.look(info).await;
+        let claims = !matches!(looked, Ok(Some(_)) | Err(StoreError::Unreachable(_)));
+        self.siblings.set_waits(!claims);
+        looked
+    }
+
+    async fn look(&self, info: HostInfo) -> Result<Option<String>, StoreError> {
         let mut me = self.signed(info).await?;
-        if me.nodes.is_none() {
-            return Ok(None);
-        }
         for waits in [Some(LOOKING.to_owned()), None] {
+            self.siblings.set_waits(waits.is_some());
             me.waits = waits;
+            if let Some(reason) = self.siblings.obstacle().await {
+                me.waits = Some(reason.clone());
+                // It waits, whether others can be told so or not.
+                let told = self.store.announce(&me, ANNOUNCED_FOR).await;
+                if let Err(error) = told {
+                    tracing::debug!("cannot announce that this host waits: {error}");
+                }
+                return Ok(Some(reason));
+            }
+            if me.nodes.is_none() {
+                continue;
+            }
             self.store.announce(&me, ANNOUNCED_FOR).await?;
             let obstacle = obstacle(&me, &self.store.peers().await?);
             if obstacle.is_some() {
@@ -125,6 +158,13 @@ impl Link {
         }
         Ok(None)
     }
+
+    /// Who uses another store, of these hosts and of the daemons of this one.
+    pub(super) async fn rivals(&self, me: &HostInfo, hosts: &[HostReport]) -> Vec<Rival> {
+        let siblings = self.siblings.all().await;
+        let of_host = siblings.iter().filter_map(Rival::of_sibling);
+        Rival::all(me, hosts).into_iter().chain(of_host).collect()
+    }
 }
 
 impl Daemon {
@@ -133,10 +173,9 @@ impl Daemon {
         if self.agreement.waits().as_ref() != Some(&reason) {
             tracing::warn!(
                 host = %self.host,
-                "the list of this host names other servers as its store than hosts that are live: \
-                 {reason}. Jobs would run on both, so this host claims nothing until those have \
-                 ended. Give all hosts the same list (docs/operations.md, \"Moving to another \
-                 store\")"
+                "another store is in use for the jobs of this list: {reason}. Jobs would run on \
+                 both, so this host claims nothing until those that use it have ended. Give all \
+                 hosts the same list (docs/operations.md, \"Moving to another store\")"
             );
         }
         self.agreement = Agreement::Waits(reason);
@@ -145,7 +184,7 @@ impl Daemon {
         tokio::spawn(self.link.clone().register_soon(jobs));
     }
 
-    /// No host uses other servers, or none that this one must wait for.
+    /// Nobody uses another store, or nobody whom this host must wait for.
     pub(super) fn agreed(&mut self) {
         match self.agreement {
             Agreement::Claims(_) => return,
@@ -153,7 +192,8 @@ impl Daemon {
             Agreement::Waits(_) => {
                 tracing::info!(
                     host = %self.host,
-                    "no live host uses other servers as its store any more: this host goes on"
+                    "no other store is in use for the jobs of this list any more: this host \
+                     goes on"
                 );
                 self.feed(Event::StartedAnew);
             }
@@ -163,7 +203,7 @@ impl Daemon {
         self.status();
     }
 
-    /// Reports, once, which hosts use other servers than this one.
+    /// Reports, once, who uses another store than this host.
     pub(super) fn rivals(&mut self, rivals: Vec<Rival>) {
         let Agreement::Claims(known) = &mut self.agreement else {
             return;
@@ -173,7 +213,7 @@ impl Daemon {
                 continue;
             }
             let what = if rival.waits {
-                "it waits until this host has ended"
+                "it waits until this daemon has ended"
             } else {
                 "both claim, so jobs may run twice: stop one of the two"
             };

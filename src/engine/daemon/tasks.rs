@@ -11,7 +11,6 @@ use super::clock::Measure;
 use super::departure::{Departure, LastAnswer};
 use super::health::Health;
 use super::registry::Newcomer;
-use super::rivals::Rival;
 use super::store_clock::Epoch;
 use crate::engine::core::{ClaimId, Event, JobIx};
 use crate::engine::finisher::Finisher;
@@ -20,6 +19,7 @@ use crate::engine::run::random;
 use crate::engine::turns::Turns;
 use crate::names::{HostName, JobName};
 use crate::preflight::Offset;
+use crate::siblings::Siblings;
 use crate::store::{
     Claim, HostInfo, HostReport, Lock, LockId, Registration, Returned, Seen, Settle, Store,
     StoreError,
@@ -64,6 +64,7 @@ pub(super) struct Link {
     pub(super) health: watch::Receiver<Health>,
     pub(super) turns: Turns,
     pub(super) last_answer: LastAnswer,
+    pub(super) siblings: Siblings,
 }
 
 impl Link {
@@ -390,7 +391,8 @@ impl Link {
         match self.meet(info).await {
             Ok((info, hosts)) => {
                 self.tell(Message::Neighbours(Neighbour::of(&info.host, &hosts)));
-                self.tell(Message::Rivals(Rival::all(&info, &hosts)));
+                let rivals = self.rivals(&info, &hosts).await;
+                self.tell(Message::Rivals(rivals));
             }
             Err(error) => self.tell(Message::StoreFailed(error)),
         }

@@ -74,6 +74,14 @@ pub(crate) fn connection_info(settings: &RedisSettings) -> Result<ConnectionInfo
     Ok(info.set_redis_settings(redis).set_tcp_settings(tcp))
 }
 
+/// Where the server is, and which of its databases: what does not depend on who logs in.
+pub(crate) fn server_address(settings: &RedisSettings) -> String {
+    connection_info(settings).map_or_else(
+        |_| settings.shown(),
+        |info| format!("{}/{}", info.addr(), info.redis_settings().db()),
+    )
+}
+
 fn explain(error: &RedisError) -> String {
     let said = error.to_string();
     if said.contains("did not parse") {

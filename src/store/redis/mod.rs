@@ -38,7 +38,7 @@ use redis::Value;
 
 pub(super) use cluster::ClusterStore;
 pub(crate) use cluster::{Layout, layout_of};
-pub(crate) use connect::connection_info;
+pub(crate) use connect::{connection_info, server_address};
 pub(crate) use inspect::{Inspector, NoAnswer};
 pub(crate) use keys::check_raw_in_cluster;
 

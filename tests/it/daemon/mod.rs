@@ -13,6 +13,7 @@ mod policies;
 mod process;
 mod registry;
 mod resources;
+mod siblings;
 mod stop;
 mod waiting;
 

@@ -25,6 +25,7 @@ pub(crate) struct Builder {
     journal: bool,
     clock: Option<PathBuf>,
     user: Option<u32>,
+    list: Option<PathBuf>,
 }
 
 /// A running daemon; dropping it kills it and every process of its tree.
@@ -36,6 +37,7 @@ pub(crate) struct Daemon {
     mark: String,
     notices: Arc<Mutex<Vec<String>>>,
     dir: tempfile::TempDir,
+    list: PathBuf,
 }
 
 impl Daemon {
@@ -53,12 +55,13 @@ impl Daemon {
             journal: false,
             clock: None,
             user: None,
+            list: None,
         }
     }
 
     /// Its job list.
     pub(crate) fn list(&self) -> PathBuf {
-        self.dir.path().join("jobs.yaml")
+        self.list.clone()
     }
 
     /// Its process id.
@@ -242,6 +245,12 @@ impl Builder {
         self
     }
 
+    /// The file that is its job list, in place of one of its own.
+    pub(crate) fn list(mut self, path: &Path) -> Self {
+        self.list = Some(path.to_owned());
+        self
+    }
+
     /// Runs it as this user, who should be a user of this test alone. Root only.
     pub(crate) fn run_by(mut self, uid: u32) -> Self {
         self.user = Some(uid);
@@ -260,8 +269,11 @@ impl Builder {
     #[track_caller]
     pub(crate) fn spawn(self) -> Daemon {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let list = dir.path().join("jobs.yaml");
-        fs::write(&list, &self.jobs).expect("a writable directory");
+        let list = self.list.unwrap_or_else(|| {
+            let list = dir.path().join("jobs.yaml");
+            fs::write(&list, &self.jobs).expect("a writable directory");
+            list
+        });
         let log = File::create(dir.path().join("log")).expect("a writable directory");
         let stream = log.metadata().expect("an open file");
         let socket = dir.path().join("notify");
@@ -306,6 +318,7 @@ impl Builder {
             mark,
             notices,
             dir,
+            list,
         };
         if self.shift != 0 {
             daemon.prove_shift(self.shift, before_start);

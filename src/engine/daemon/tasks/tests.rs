@@ -105,6 +105,7 @@ fn bench(store: Scripted) -> Bench {
         health: watched,
         turns: Turns::of_claims(),
         last_answer: LastAnswer::default(),
+        siblings: Siblings::none(),
     };
     Bench {
         link,
