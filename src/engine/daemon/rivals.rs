@@ -125,13 +125,13 @@ impl Link {
         &self,
         info: HostInfo,
     ) -> Result<Option<String>, StoreError> {
-        let looked = self.look(info).await;
+        let looked = self.look_around(info).await;
         let claims = !matches!(looked, Ok(Some(_)) | Err(StoreError::Unreachable(_)));
         self.siblings.set_waits(!claims);
         looked
     }
 
-    async fn look(&self, info: HostInfo) -> Result<Option<String>, StoreError> {
+    async fn look_around(&self, info: HostInfo) -> Result<Option<String>, StoreError> {
         let mut me = self.signed(info).await?;
         for waits in [Some(LOOKING.to_owned()), None] {
             self.siblings.set_waits(waits.is_some());

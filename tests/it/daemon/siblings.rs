@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use super::has;
 use crate::support::{Daemon, RedisServer, RunLog, wait_until};
 
 /// What the two daemons have in common, which tells them that theirs is the same list.
@@ -49,9 +50,10 @@ fn the_second_waits(before: &str, after: &str, same: Same) {
     new.wait_log(&words);
     let said = ["ERROR", "another daemon of this host", after, "it waits"];
     old.wait_log(&said);
-    let status = new.ask(&["status", "--json"]).expect_code(0).json_lines();
-    let waits = status[0]["hosts"][0]["waits"].as_str().unwrap_or_default();
-    assert!(waits.contains(before), "{status:?}");
+    new.wait_until("status says why it waits", |new| {
+        let status = new.ask(&["status", "--json"]).expect_code(0).json_lines();
+        has(&status[0]["hosts"][0]["waits"], before)
+    });
     if same == Same::Path {
         let doctor = new.ask(&["doctor"]).expect_code(1);
         assert!(
@@ -70,8 +72,6 @@ fn the_second_waits(before: &str, after: &str, same: Same) {
     assert!(new.terminate().success());
     runs.assert_each_once();
     runs.assert_no_overlap();
-    assert_eq!(new.lines_with(&words), 1);
-    assert_eq!(old.lines_with(&said), 1);
 }
 
 fn file_in(dir: &tempfile::TempDir) -> String {
