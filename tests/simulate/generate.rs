@@ -1,10 +1,12 @@
 //! From a seed to a plan: job lists with every policy, and what befalls hosts and store.
 
+use std::sync::OnceLock;
+
 use chrono_tz::Tz;
 use cronlatch::config::{CatchUp, OnCrash, OnLost, OnOverlap, OnStoreDown, Scope};
 
 use crate::chance::Dice;
-use crate::plan::{Act, HostPlan, JobPlan, ListPlan, Plan, StoreKind, When};
+use crate::plan::{Act, ForeignKey, HostPlan, JobPlan, Left, ListPlan, Plan, StoreKind, When};
 
 /// What a plan is mostly about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,9 +22,15 @@ pub(crate) enum Theme {
     Losses,
     Triggers,
     Everything,
+    Failovers,
+    /// Losses under the eyes of a holder that cannot renew.
+    Holders,
+    Bursts,
+    Shortages,
+    ForeignKeys,
 }
 
-pub(crate) const THEMES: [Theme; 11] = [
+pub(crate) const THEMES: [Theme; 16] = [
     Theme::Policies,
     Theme::Crashes,
     Theme::Restarts,
@@ -34,12 +42,19 @@ pub(crate) const THEMES: [Theme; 11] = [
     Theme::Losses,
     Theme::Triggers,
     Theme::Everything,
+    Theme::Failovers,
+    Theme::Holders,
+    Theme::Bursts,
+    Theme::Shortages,
+    Theme::ForeignKeys,
 ];
 
 /// When the faults begin, in milliseconds after the beginning.
 const FIRST: i64 = 5_000;
 /// How long the fleet is left alone at the end.
 const CALM: i64 = 45_000;
+/// The same after bursts: their runs are short.
+const CALM_AFTER_BURSTS: i64 = 20_000;
 
 /// Ordinary days, and the nights in which Berlin's clocks change.
 const STARTS: [i64; 4] = [
@@ -55,9 +70,22 @@ struct Maker {
     ttl: i64,
 }
 
+/// The themes that are drawn. THEMES=11 leaves it at the first so many: seeds that were found before
+/// a theme was added then mean what they did.
+fn themes() -> &'static [Theme] {
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    let count = *COUNT.get_or_init(|| {
+        let first = std::env::var("THEMES").ok();
+        let first = first.and_then(|n| n.parse().ok());
+        first.filter(|n| *n > 0).unwrap_or(THEMES.len())
+    });
+    &THEMES[..count.min(THEMES.len())]
+}
+
 /// The theme of a seed.
 pub(crate) fn theme_of(seed: u64) -> Theme {
-    THEMES[usize::try_from(seed % THEMES.len() as u64).unwrap_or(0)]
+    let themes = themes();
+    themes[usize::try_from(seed % themes.len() as u64).unwrap_or(0)]
 }
 
 /// The plan of a seed.
@@ -71,15 +99,30 @@ pub(crate) fn plan(seed: u64) -> Plan {
 impl Maker {
     fn plan(mut self, seed: u64) -> Plan {
         let store = match self.theme {
-            Theme::Losses | Theme::Clocks | Theme::Network => StoreKind::Redis,
+            Theme::Losses
+            | Theme::Clocks
+            | Theme::Network
+            | Theme::Failovers
+            | Theme::Holders
+            | Theme::ForeignKeys => StoreKind::Redis,
             _ if self.dice.chance(15) => StoreKind::Sqlite,
             _ => StoreKind::Redis,
         };
-        let hosts: Vec<HostPlan> = (0..self.dice.pick(&[1, 2, 2, 3, 3, 4]))
-            .map(|_| self.host(store))
-            .collect();
-        let mut lists = vec![self.list(hosts.len())];
-        let span = self.dice.pick(&[15_000, 25_000, 40_000]);
+        let hosts = match self.theme {
+            Theme::Holders => self.dice.pick(&[2, 2, 3]),
+            Theme::Bursts => self.dice.pick(&[1, 2, 3]),
+            _ => self.dice.pick(&[1, 2, 2, 3, 3, 4]),
+        };
+        let hosts: Vec<HostPlan> = (0..hosts).map(|_| self.host(store)).collect();
+        let mut lists = vec![match self.theme {
+            Theme::Bursts => self.burst(),
+            Theme::Holders => self.long_runs(hosts.len()),
+            _ => self.list(hosts.len()),
+        }];
+        let span = match self.theme {
+            Theme::Bursts => 10_000,
+            _ => self.dice.pick(&[15_000, 25_000, 40_000]),
+        };
         let mut acts = Vec::new();
         for host in 0..hosts.len() {
             let at = self.dice.range(0, 2_500);
@@ -93,7 +136,7 @@ impl Maker {
         for _ in 0..count {
             let at = FIRST + self.dice.range(0, span);
             let kind = match self.theme {
-                Theme::Everything => self.dice.pick(&THEMES),
+                Theme::Everything => self.dice.pick(themes()),
                 theme => theme,
             };
             self.faults(kind, at, hosts.len(), &mut lists, &mut acts);
@@ -113,7 +156,11 @@ impl Maker {
             lists,
             acts,
             calm,
-            end: calm + CALM,
+            end: calm
+                + match self.theme {
+                    Theme::Bursts => CALM_AFTER_BURSTS,
+                    _ => CALM,
+                },
         }
     }
 
@@ -141,6 +188,46 @@ impl Maker {
             spread: if self.dice.chance(8) { 500 } else { 0 },
             drain_timeout: self.dice.pick(&[1_000, 5_000, 60_000]),
         }
+    }
+
+    /// Many jobs that come due at once, and short runs.
+    fn burst(&mut self) -> ListPlan {
+        let mut first = self.job("job-0", 1);
+        first.when = When::Every(15_000);
+        first.lock = None;
+        first.start_deadline = self.dice.pick(&[10_000, 30_000]);
+        first.work = self.dice.pick(&[(20, 100), (300, 900)]);
+        let second = OnStoreDown::Run;
+        let named = |n: usize| {
+            let name = format!("job-{n}");
+            let (on_store_down, first) = (first.on_store_down, first.clone());
+            let on_store_down = if n.is_multiple_of(2) {
+                second
+            } else {
+                on_store_down
+            };
+            JobPlan {
+                name,
+                on_store_down,
+                ..first
+            }
+        };
+        ListPlan {
+            jobs: (0..self.dice.pick(&[40, 70, 90])).map(named).collect(),
+            max_running: self.dice.chance(20).then_some(10),
+            spread: 0,
+            drain_timeout: 5_000,
+        }
+    }
+
+    /// Runs that go on while the next occurrences come due.
+    fn long_runs(&mut self, hosts: usize) -> ListPlan {
+        let mut list = self.list(hosts);
+        for job in &mut list.jobs {
+            job.when = When::Every(self.dice.pick(&[1_000, 2_000, 3_000]));
+            job.work = self.dice.pick(&[(3_000, 6_000), (4_000, 9_000)]);
+        }
+        list
     }
 
     fn job(&mut self, name: &str, hosts: usize) -> JobPlan {
@@ -272,6 +359,26 @@ impl Maker {
                     _ => Act::Crash { host },
                 },
             )),
+            Theme::Failovers => self.failover(at, acts),
+            Theme::Holders => {
+                let lasts = self.dice.pick(&[1_000, 4_000, 8_000]);
+                let left = self.dice.pick(&[Left::Nothing, Left::Saved, Left::Replica]);
+                match left {
+                    Left::Saved => acts.push((at - 1_500, Act::StoreSnapshot)),
+                    Left::Replica => acts.push((at - 1_500, Act::ReplicaStops)),
+                    Left::Nothing => {}
+                }
+                acts.push((at, Act::LossUnderHolder { lasts, left }));
+            }
+            Theme::Bursts => self.strain(at, acts),
+            Theme::Shortages => {
+                let lasts = self.dice.pick(&[500, 2_000, 6_000, 15_000]);
+                let all = self.dice.chance(25);
+                for host in (0..hosts).filter(|it| all || *it == host) {
+                    acts.push((at, Act::Short { host, lasts }));
+                }
+            }
+            Theme::ForeignKeys => self.foreign_key(at, &lists[lists.len() - 1], acts),
             Theme::Triggers => {
                 let list = &lists[0];
                 let job = list.jobs[self.dice.below(list.jobs.len())].name.clone();
@@ -286,6 +393,62 @@ impl Maker {
             let list = lists.len() - 1;
             let at = at + self.dice.range(500, 8_000);
             acts.push((at, Act::Start { host, list }));
+        }
+    }
+
+    /// A replica that may lack the newest writes becomes the master, after an outage or at once.
+    fn failover(&mut self, at: i64, acts: &mut Vec<(i64, Act)>) {
+        let lacks = self.dice.pick(&[None, Some(50), Some(500), Some(3_000)]);
+        if let Some(lacks) = lacks {
+            acts.push((at - lacks, Act::ReplicaStops));
+        }
+        let lasts = self.dice.pick(&[0, 0, 1_500, 5_000]);
+        if lasts > 0 {
+            let refuses = self.dice.chance(50);
+            acts.push((at, Act::StoreDown { lasts, refuses }));
+        }
+        acts.push((at + lasts, Act::Failover));
+    }
+
+    /// The store is slower than the burst wants it to be, or away at the wrong moment.
+    fn strain(&mut self, at: i64, acts: &mut Vec<(i64, Act)>) {
+        let lasts = self.dice.pick(&[2_000, 8_000, 15_000]);
+        acts.push((
+            at,
+            match self.dice.range(0, 4) {
+                0 => Act::StoreFreeze {
+                    lasts: self.dice.pick(&[300, 1_500]),
+                },
+                _ => Act::StoreSlow {
+                    lasts,
+                    each: self.dice.pick(&[500, 2_000, 5_000, 10_000]),
+                },
+            },
+        ));
+    }
+
+    /// Another program writes the key of a job's lock, and may delete it later.
+    fn foreign_key(&mut self, at: i64, list: &ListPlan, acts: &mut Vec<(i64, Act)>) {
+        let lock = list.jobs[self.dice.below(list.jobs.len())].lock_name();
+        let lock = lock.to_owned();
+        let key = ForeignKey {
+            ttl: self
+                .dice
+                .pick(&[None, Some(1_000), Some(4_000), Some(15_000)]),
+            other_type: self.dice.chance(40),
+        };
+        let ends = key.ttl.is_some();
+        let deleted = self.dice.chance(if ends { 50 } else { 85 });
+        let after = self.dice.pick(&[200, 1_000, 3_000, 10_000]);
+        acts.push((
+            at,
+            Act::Seize {
+                lock: lock.clone(),
+                key,
+            },
+        ));
+        if deleted {
+            acts.push((at + after, Act::Unseize { lock }));
         }
     }
 

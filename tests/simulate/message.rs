@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use cronlatch::names::{HostName, JobName, RunId};
 use cronlatch::store::{
-    Attempt, Beginning, Claim, ClaimReply, Entry, Finish, JobReport, Ledger, Listing, Lock,
-    ManualNote, ManualRun, Registered, Registration, RenewReply, Renewal, Replaced, Replacement,
-    Settle, StoreError,
+    Attempt, Beginning, Claim, ClaimReply, Entry, Finish, FinishReply, JobReport, Ledger, Listing,
+    Lock, ManualNote, ManualRun, Registered, Registration, RenewReply, Renewal, Replaced,
+    Replacement, Settle, StoreError,
 };
 use cronlatch::time::Timestamp;
 
@@ -47,7 +47,7 @@ pub(crate) enum Request {
 #[derive(Debug, Clone)]
 pub(crate) enum Reply {
     Claim(ClaimReply),
-    Finished,
+    Finished(FinishReply),
     Counted(bool),
     Renew(Vec<RenewReply>),
     Settled(bool),

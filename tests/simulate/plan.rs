@@ -132,6 +132,21 @@ pub(crate) enum Act {
     StoreSnapshot,
     /// The server starts again from what was last written down, or from nothing.
     StoreRestore,
+    /// The replica of the server receives nothing more from it.
+    ReplicaStops,
+    /// The server is gone for good, and its replica takes over with what it has.
+    Failover,
+    /// The host of a run is cut off, and at once the store loses its data: the run's lease cannot
+    /// be renewed, and the store does not know of it. Looks for such a run for a while.
+    LossUnderHolder { lasts: i64, left: Left },
+    /// Each request takes the store so many microseconds, one after the other.
+    StoreSlow { lasts: i64, each: i64 },
+    /// Another program writes the key of a lock, whoever holds it.
+    Seize { lock: String, key: ForeignKey },
+    /// Another program deletes that key.
+    Unseize { lock: String },
+    /// The machine lacks the resources to start processes.
+    Short { host: usize, lasts: i64 },
     /// Something is done to one of several nodes.
     Node { node: usize, how: NodeAct },
     /// A person runs `trigger`.
@@ -139,6 +154,28 @@ pub(crate) enum Act {
     /// SIGKILL to the `trigger` that runs longest, and to its guard's jobs.
     KillTrigger { host: usize },
 }
+
+/// What a store has left after a loss of data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    Nothing,
+    /// What was last written down.
+    Saved,
+    /// What its replica has.
+    Replica,
+}
+
+/// What another program writes into the key of a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ForeignKey {
+    /// Milliseconds; `None`: the key has no end.
+    pub(crate) ttl: Option<i64>,
+    /// No string, such as a hash.
+    pub(crate) other_type: bool,
+}
+
+/// How long the host of a run is looked for, in milliseconds.
+pub(crate) const LOOKS_FOR: i64 = 8_000;
 
 impl Plan {
     /// The longest TTL of all lists, in milliseconds.
@@ -162,12 +199,19 @@ impl Act {
             | Self::Cut { host, .. }
             | Self::Net { host, .. }
             | Self::Trigger { host, .. }
+            | Self::Short { host, .. }
             | Self::KillTrigger { host } => Some(*host),
             Self::StoreDown { .. }
             | Self::StoreFreeze { .. }
             | Self::StoreWipe
             | Self::StoreSnapshot
             | Self::StoreRestore
+            | Self::ReplicaStops
+            | Self::Failover
+            | Self::LossUnderHolder { .. }
+            | Self::StoreSlow { .. }
+            | Self::Seize { .. }
+            | Self::Unseize { .. }
             | Self::Node { .. } => None,
         }
     }
@@ -180,7 +224,11 @@ impl Act {
             | Self::Cut { lasts, .. }
             | Self::Net { lasts, .. }
             | Self::StoreDown { lasts, .. }
+            | Self::StoreSlow { lasts, .. }
+            | Self::Short { lasts, .. }
             | Self::StoreFreeze { lasts } => *lasts,
+            Self::LossUnderHolder { lasts, .. } => lasts + LOOKS_FOR,
+            Self::Seize { key, .. } => key.ttl.unwrap_or(0),
             Self::Node { how, .. } => how.lasts(),
             _ => 0,
         }

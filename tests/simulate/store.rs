@@ -9,10 +9,10 @@ use cronlatch::store::{Finish, FinishReply, Lock, Record, Replaced, Replacement,
 
 use crate::gate::{Gate, Passage, State};
 use crate::message::{Message, Reply, Request};
-use crate::plan::{NodeAct, StoreKind};
+use crate::plan::{ForeignKey, NodeAct, StoreKind};
 use crate::quorum::{Kept, NodeItem, Quorum};
 use crate::registry::StoreRegistry;
-use crate::trace::{Added, Held, Span};
+use crate::trace::{Added, Foreign, Held, Span};
 use crate::world::{Item, Sim};
 
 /// What a server keeps.
@@ -35,6 +35,9 @@ pub(crate) struct Store {
     server: u32,
     gate: Gate<Message>,
     saved: Option<(i64, Data)>,
+    /// What a replica has that has stopped, since when.
+    replica: Option<(i64, Data)>,
+    pace: Pace,
     /// The nodes of which a majority decides; then all of the above is unused.
     quorum: Option<Quorum>,
 }
@@ -53,6 +56,8 @@ impl Store {
             server: 0,
             gate: Gate::new(),
             saved: None,
+            replica: None,
+            pace: Pace::default(),
             quorum: match kind {
                 StoreKind::Quorum(nodes) => Some(Quorum::new(nodes)),
                 StoreKind::Redis | StoreKind::Sqlite => None,
@@ -64,6 +69,13 @@ impl Store {
         if let Some(quorum) = &mut self.quorum {
             return quorum.arrive(sim, message);
         }
+        match self.pace.turn(sim.now, &message) {
+            Some(at) => sim.at(at, Item::Serve(Box::new(message))),
+            None => self.take_turn(sim, message),
+        }
+    }
+
+    pub(crate) fn take_turn(&mut self, sim: &mut Sim, message: Message) {
         match self.gate.pass(message) {
             Passage::Served(message) => self.serve(sim, &message),
             Passage::Refused(message) => {
@@ -153,6 +165,74 @@ impl Store {
         self.restart(sim, None);
     }
 
+    pub(crate) fn replica_stops(&mut self, sim: &Sim) {
+        self.data.added = sim.trace.added.len();
+        self.replica = Some((sim.now, self.data.clone()));
+    }
+
+    /// The replica takes over: another server process, which has what it received.
+    pub(crate) fn failover(&mut self, sim: &mut Sim) {
+        if self.quorum.is_some() {
+            return;
+        }
+        if self.replica.is_none() {
+            self.replica_stops(sim);
+        }
+        let replica = self.replica.take();
+        self.restart(sim, replica);
+    }
+
+    /// For a while each request takes so many microseconds.
+    pub(crate) fn slow_down(&mut self, until: i64, each: i64) {
+        self.pace = Pace {
+            until,
+            each,
+            ..self.pace
+        };
+    }
+
+    /// Another program writes a lock's key.
+    pub(crate) fn seize(&mut self, sim: &mut Sim, name: &str, key: ForeignKey) {
+        if self.kind == StoreKind::Sqlite {
+            return;
+        }
+        let until = key.ttl.map(|ttl| sim.now + ttl);
+        let end = until.and_then(|until| u64::try_from(until).ok());
+        let foreign = if key.other_type {
+            Key::OtherType { end }
+        } else {
+            let text = FOREIGN.to_owned();
+            Key::Value { text, end }
+        };
+        self.write_key(name, &foreign);
+        end_foreign(sim, name);
+        let span = Span {
+            from: sim.now,
+            until: until.unwrap_or(i64::MAX),
+        };
+        let deleted = false;
+        let foreign = Foreign { span, deleted };
+        sim.trace.foreign.push((name.to_owned(), foreign));
+    }
+
+    /// Another program deletes the key that it wrote, if that is there.
+    pub(crate) fn unseize(&mut self, sim: &mut Sim, name: &str) {
+        self.write_key(name, &Key::Absent);
+        if let Some(foreign) = end_foreign(sim, name) {
+            foreign.deleted = true;
+        }
+    }
+
+    fn write_key(&mut self, name: &str, key: &Key) {
+        if let Some(quorum) = &mut self.quorum {
+            return quorum.write_key(name, key);
+        }
+        let lock = self.data.locks.entry(name.to_owned()).or_default();
+        if *key != Key::Absent || is_foreign(&lock.key) {
+            lock.key.clone_from(key);
+        }
+    }
+
     /// Another server process takes over with these data, or without any.
     fn restart(&mut self, sim: &mut Sim, saved: Option<(i64, Data)>) {
         if self.kind == StoreKind::Sqlite {
@@ -207,10 +287,7 @@ impl Store {
                     protocol::claim(lock, job, clock, claim)
                 }))
             }
-            Request::Finish(finish) => {
-                self.finish(sim, clock, finish);
-                Reply::Finished
-            }
+            Request::Finish(finish) => Reply::Finished(self.finish(sim, clock, finish)),
             Request::Attempt(attempt) => {
                 let on = (&attempt.lock, Some(&attempt.job), Some(&attempt.token));
                 Reply::Counted(self.transition(sim, on, |_, job| {
@@ -286,7 +363,7 @@ impl Store {
     }
 
     /// Follows a ledger that has moved, as all stores do.
-    fn finish(&mut self, sim: &mut Sim, clock: Clock, finish: &Finish) {
+    fn finish(&mut self, sim: &mut Sim, clock: Clock, finish: &Finish) -> FinishReply {
         let mut finish = finish.clone();
         loop {
             let recorded = finish.record.as_ref().map(|record| &record.job);
@@ -296,7 +373,7 @@ impl Store {
                 protocol::finish(lock, job, clock, &finish)
             });
             let FinishReply::Moved { to } = reply else {
-                return;
+                return reply;
             };
             finish.lock = to.lock();
         }
@@ -305,7 +382,7 @@ impl Store {
     /// The state of a lock, whose key is gone once its time is over.
     fn lock(&self, sim: &Sim, name: &str) -> LockState {
         let mut lock = self.data.locks.get(name).cloned().unwrap_or_default();
-        if let Key::Value { end: Some(end), .. } = lock.key
+        if let Key::Value { end: Some(end), .. } | Key::OtherType { end: Some(end) } = lock.key
             && end <= lease_clock(sim)
         {
             lock.key = Key::Absent;
@@ -412,12 +489,17 @@ fn watch(
     {
         return;
     }
-    if let Key::Value { text, .. } = &before.key
-        && token.is_none_or(|token| token.as_str() != text)
-        && before.key != after.key
-        && sim.trace.losses.is_empty()
-    {
-        let text = format!("{name}: {text} held it, {token:?} made it {:?}", after.key);
+    let mine = |text: &String| token.is_some_and(|token| token.as_str() == text);
+    let was_anothers = match &before.key {
+        Key::Absent => false,
+        Key::Value { text, .. } => !mine(text) && (text == FOREIGN || sim.trace.losses.is_empty()),
+        Key::OtherType { .. } => true,
+    };
+    if was_anothers && before.key != after.key {
+        let text = format!(
+            "{name}: {:?}, which {token:?} made {:?}",
+            before.key, after.key
+        );
         sim.trace.trespasses.push((sim.now, text));
     }
     let (token, until) = holder(after);
@@ -451,6 +533,57 @@ fn moved(asked: &Replacement, replaced: Replaced) -> String {
         "MOVE of {job}, number {number:?}: {lock} to {to:?}, decided until {last}, waiting {waits:?}: \
          {replaced:?}"
     )
+}
+
+/// What another program writes into the key of a lock.
+pub(crate) const FOREIGN: &str = "another program";
+
+/// Another program's key ends here, if there is one.
+fn end_foreign<'a>(sim: &'a mut Sim, name: &str) -> Option<&'a mut Foreign> {
+    let now = sim.now;
+    let mut all = sim.trace.foreign.iter_mut();
+    let (_, foreign) = all.find(|(lock, it)| lock == name && it.span.holds(now))?;
+    foreign.span.until = now;
+    Some(foreign)
+}
+
+/// Whether another program wrote the key.
+pub(crate) fn is_foreign(key: &Key) -> bool {
+    match key {
+        Key::Absent => false,
+        Key::Value { text, .. } => text == FOREIGN,
+        Key::OtherType { .. } => true,
+    }
+}
+
+/// How fast a server is; as fast as it likes unless told otherwise.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pace {
+    until: i64,
+    /// What each request takes, in microseconds.
+    each: i64,
+    /// When it is through with what has arrived, in microseconds.
+    busy_until: i64,
+}
+
+impl Pace {
+    /// When a message that arrives is served; `None`: at once.
+    fn turn(&mut self, now: i64, message: &Message) -> Option<i64> {
+        if now >= self.until && self.busy_until <= now * 1_000 {
+            return None;
+        }
+        let parts = match &message.request {
+            Request::Register(all) => all.len(),
+            Request::Renew(all) => all.len(),
+            _ => 1,
+        };
+        // A request about many jobs spares the way to the server and back.
+        let parts = i64::try_from(parts).unwrap_or(1);
+        let takes = if now < self.until { self.each } else { 0 };
+        let work = takes + takes * (parts - 1) / 5;
+        self.busy_until = self.busy_until.max(now * 1_000) + work;
+        Some((self.busy_until + 999) / 1_000)
+    }
 }
 
 /// Who holds a lock, and until when.

@@ -90,6 +90,14 @@ pub(crate) struct Held {
     pub(crate) exclusive: bool,
 }
 
+/// A key that another program wrote.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Foreign {
+    pub(crate) span: Span,
+    /// It was deleted, and nobody was told.
+    pub(crate) deleted: bool,
+}
+
 /// How a host was hindered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hindered {
@@ -101,6 +109,10 @@ pub(crate) enum Hindered {
     Stopped,
     /// The whole machine stood still.
     Suspended,
+    /// It could start no processes.
+    Short,
+    /// The store had more to do than it could at its pace.
+    Slow,
 }
 
 /// A host was hindered.
@@ -118,6 +130,8 @@ pub(crate) struct Trace {
     pub(crate) added: Vec<Added>,
     pub(crate) lives: Vec<Life>,
     pub(crate) held: Vec<Held>,
+    /// Another program had a lock's key.
+    pub(crate) foreign: Vec<(String, Foreign)>,
     pub(crate) troubles: Vec<Trouble>,
     /// The store was away or stood still.
     pub(crate) outages: Vec<Span>,

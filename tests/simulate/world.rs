@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use cronlatch::config::Scope;
+use cronlatch::names::JobName;
 use cronlatch::store::StoreError;
 use cronlatch::time::{BootInstant, Timestamp};
 
@@ -10,13 +12,18 @@ use crate::chance::Dice;
 use crate::gate::State;
 use crate::host::{GuardStep, Host, Timer};
 use crate::message::{Message, Reply};
-use crate::plan::{Act, Plan, millis};
+use crate::plan::{Act, Left, Plan, millis};
 use crate::quorum::NodeItem;
 use crate::store::Store;
 use crate::trace::{Hindered, Span, Trace, Trouble};
 
 /// The boot clock of every host when the simulation begins, in milliseconds.
 const BOOTED: i64 = 1_000_000;
+
+/// How many requests a store may have to get through before it replies to a host in time.
+const MOST_AT_ONCE: i64 = 400;
+/// How often the host of a run is looked for, in milliseconds.
+const LOOKS_AGAIN: i64 = 50;
 
 /// Something that will happen.
 #[derive(Debug)]
@@ -30,6 +37,13 @@ pub(crate) enum Item {
         life: u32,
         id: u64,
         result: Result<Box<Reply>, StoreError>,
+    },
+    /// The store gets to a message that has waited for its turn.
+    Serve(Box<Message>),
+    /// A host returned an occurrence of the job undecided.
+    Returned {
+        host: usize,
+        job: JobName,
     },
     /// The word that a lock was released.
     Released {
@@ -158,6 +172,7 @@ impl World {
         match item {
             Item::Act(act) => self.act(&act),
             Item::Arrive(message) => store.arrive(sim, *message),
+            Item::Serve(message) => store.take_turn(sim, *message),
             Item::StoreUp => store.up(sim),
             Item::Node(item) => store.at_node(sim, item),
             Item::Wake { host } => {
@@ -166,9 +181,10 @@ impl World {
                 }
             }
             Item::Guard { host, step } => hosts[host].guard_step(sim, step),
-            Item::Answer { host, .. } | Item::Released { host, .. } | Item::Timer { host, .. } => {
-                hosts[host].take(sim, item);
-            }
+            Item::Answer { host, .. }
+            | Item::Released { host, .. }
+            | Item::Returned { host, .. }
+            | Item::Timer { host, .. } => hosts[host].take(sim, item),
         }
     }
 
@@ -220,9 +236,64 @@ impl World {
             Act::StoreWipe => store.wipe(sim),
             Act::StoreSnapshot => store.snapshot(sim),
             Act::StoreRestore => store.restore(sim),
+            Act::ReplicaStops => store.replica_stops(sim),
+            Act::Failover => store.failover(sim),
+            Act::LossUnderHolder { lasts, left } => self.lose_under_holder(*lasts, *left),
+            Act::StoreSlow { each, .. } => {
+                store.slow_down(span.until, *each);
+                let strained = each * MOST_AT_ONCE > 1_000_000;
+                for host in (0..hosts.len()).filter(|_| strained) {
+                    sim.trace.troubles.push(trouble(host, Hindered::Slow));
+                }
+            }
+            Act::Seize { lock, key } => store.seize(sim, lock, *key),
+            Act::Unseize { lock } => store.unseize(sim, lock),
+            Act::Short { host, .. } => {
+                sim.trace.troubles.push(trouble(*host, Hindered::Short));
+                hosts[*host].run_short(span.until);
+            }
             Act::Node { node, how } => store.node_act(sim, *node, how),
             Act::Trigger { host, job } => hosts[*host].trigger(sim, job),
             Act::KillTrigger { host } => hosts[*host].kill_trigger(sim),
         }
     }
+
+    /// Cuts off the host of a run that has just begun, and takes the store's data away, so that
+    /// neither knows of the other; or looks for such a host again a moment later.
+    fn lose_under_holder(&mut self, lasts: i64, left: Left) {
+        let Self { sim, hosts, store } = self;
+        let now = sim.now;
+        let Some(holder) = holder(sim) else {
+            if now + lasts < sim.plan.start + sim.plan.calm {
+                let act = Act::LossUnderHolder { lasts, left };
+                sim.at(now + LOOKS_AGAIN, Item::Act(act));
+            }
+            return;
+        };
+        let span = Span {
+            from: now,
+            until: now + lasts,
+        };
+        let how = Hindered::Network;
+        let host = holder;
+        sim.trace.troubles.push(Trouble { host, span, how });
+        let link = &mut hosts[host].link;
+        link.cut_until = link.cut_until.max(span.until);
+        match left {
+            Left::Nothing => store.wipe(sim),
+            Left::Saved => store.restore(sim),
+            Left::Replica => store.failover(sim),
+        }
+    }
+}
+
+/// The host of the newest run that goes on under a lock which keeps others out.
+fn holder(sim: &Sim) -> Option<usize> {
+    let takes_no_lock = |job: &str| {
+        let mut jobs = sim.plan.lists.iter().flat_map(|list| &list.jobs);
+        jobs.any(|it| it.name == job && it.scope == Scope::None)
+    };
+    let mut runs = sim.trace.starts.iter().rev();
+    let run = runs.find(|it| it.end.is_none() && it.fence.is_some() && !takes_no_lock(&it.job));
+    run.map(|run| run.host)
 }

@@ -1,16 +1,19 @@
 //! Verdicts on their way to the store, as `engine::finisher` brings them there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use cronlatch::engine::simulated::JobIx;
 use cronlatch::lease::book::LeaseId;
-use cronlatch::store::Finish;
+use cronlatch::names::JobName;
+use cronlatch::store::{Finish, FinishReply};
 
 use super::runner::Runner;
 use super::{Env, Timer};
 use crate::message::Request;
 
+/// Verdicts in flight at a time.
+const TURNS: usize = 32;
 const FIRST_DELAY: i64 = 100;
 const LONGEST_DELAY: i64 = 5_000;
 /// How long the store may take.
@@ -29,12 +32,16 @@ pub(crate) struct Parcel {
 pub(crate) enum Notice {
     Closed(JobIx),
     StoreFailed,
+    /// An occurrence came back undecided.
+    Returned(JobName),
 }
 
 #[derive(Debug)]
 pub(crate) struct Finisher {
     backlog: BTreeMap<u64, Parcel>,
     under_way: BTreeMap<u64, (u64, Parcel, bool)>,
+    /// What waits for its turn.
+    queue: VecDeque<(u64, Parcel, bool)>,
     retrying: bool,
     next: u64,
     delay: i64,
@@ -47,6 +54,7 @@ impl Finisher {
         Self {
             backlog: BTreeMap::new(),
             under_way: BTreeMap::new(),
+            queue: VecDeque::new(),
             retrying: false,
             next: 0,
             delay: FIRST_DELAY,
@@ -56,7 +64,7 @@ impl Finisher {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.backlog.is_empty() && self.under_way.is_empty()
+        self.backlog.is_empty() && self.under_way.is_empty() && self.queue.is_empty()
     }
 
     pub(super) fn waits_for(&self, id: u64) -> bool {
@@ -68,6 +76,7 @@ impl Finisher {
         let under_way = self
             .under_way
             .into_values()
+            .chain(self.queue)
             .map(|(n, parcel, _)| (n, parcel));
         let rest: BTreeMap<u64, Parcel> = self.backlog.into_iter().chain(under_way).collect();
         rest.into_values().map(|parcel| parcel.finish).collect()
@@ -85,6 +94,10 @@ impl Finisher {
     }
 
     fn attempt(&mut self, env: &mut Env<'_>, number: u64, parcel: Parcel, again: bool) {
+        if self.under_way.len() >= TURNS {
+            self.queue.push_back((number, parcel, again));
+            return;
+        }
         let request = Request::Finish(Box::new(parcel.finish.clone()));
         let id = env.send(request, RESPONSE);
         self.under_way.insert(id, (number, parcel, again));
@@ -135,22 +148,34 @@ impl Finisher {
         &mut self,
         env: &mut Env<'_>,
         id: u64,
-        delivered: bool,
-    ) -> Option<(Option<LeaseId>, Option<Notice>)> {
+        reply: Option<FinishReply>,
+    ) -> Option<(Option<LeaseId>, Vec<Notice>)> {
         let (number, parcel, again) = self.under_way.remove(&id)?;
         self.retrying = self.retrying && !again;
-        let told = if delivered {
+        let told = if let Some(reply) = reply {
             self.delay = FIRST_DELAY;
             self.retry_at = env.sim.now;
-            (parcel.lease, parcel.job.map(Notice::Closed))
+            let returned = parcel.finish.give_back && reply == FinishReply::Released;
+            let returned = parcel.finish.job.filter(|_| returned);
+            let notices = returned.map(Notice::Returned).into_iter();
+            let notices = notices.chain(parcel.job.map(Notice::Closed));
+            if let Some((number, parcel, again)) = self.queue.pop_front() {
+                self.attempt(env, number, parcel, again);
+            }
+            (parcel.lease, notices.collect())
         } else {
             self.backlog.insert(number, parcel);
+            // What waits for its turn would not be answered either.
+            for (number, parcel, again) in std::mem::take(&mut self.queue) {
+                self.backlog.insert(number, parcel);
+                self.retrying = self.retrying && !again;
+            }
             let share = env.sim.dice.range(50, 100);
             self.retry_at = env.sim.now + self.delay * share / 100;
             if again {
                 self.delay = (self.delay * 2).min(LONGEST_DELAY);
             }
-            (None, Some(Notice::StoreFailed))
+            (None, vec![Notice::StoreFailed])
         };
         self.arm(env);
         Some(told)

@@ -16,8 +16,15 @@ pub(crate) enum GuardStep {
     Check(u64),
 }
 
-/// How a process ended, as its daemon is told; `None`: it was too late to start it.
-pub(crate) type Exit = Option<Ended>;
+/// What a daemon is told of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    Ended(Ended),
+    /// It was not started: its lease was about to end, or it was to end itself.
+    TooLate,
+    /// It was not started: the machine lacks the resources.
+    NoResources,
+}
 
 /// A process; instants by the true clock.
 #[derive(Debug)]
@@ -50,6 +57,10 @@ struct Living {
 pub(crate) struct Guard {
     host: usize,
     living: BTreeMap<u64, Living>,
+    /// Until when it can start nothing.
+    short_until: i64,
+    /// The daemon that is to be told of its next start.
+    pub(crate) watched: Option<u32>,
 }
 
 impl Guard {
@@ -57,10 +68,16 @@ impl Guard {
         Self {
             host,
             living: BTreeMap::new(),
+            short_until: 0,
+            watched: None,
         }
     }
 
-    /// How many processes of a daemon run.
+    /// The machine lacks the resources to start processes.
+    pub(super) fn run_short(&mut self, until: i64) {
+        self.short_until = self.short_until.max(until);
+    }
+
     pub(crate) fn spawn(&mut self, sim: &mut Sim, process: Process) -> u64 {
         let id = sim.fresh();
         let host = self.host;
@@ -151,8 +168,18 @@ impl Guard {
         if living.told || process.deadline.is_some_and(|deadline| deadline <= now) {
             let life = process.life;
             self.living.remove(&id);
-            self.tell(sim, life, id, None);
+            self.tell(sim, life, id, Exit::TooLate);
             return;
+        }
+        let life = process.life;
+        if now < self.short_until {
+            self.living.remove(&id);
+            self.tell(sim, life, id, Exit::NoResources);
+            return;
+        }
+        if self.watched.take_if(|by| *by == life).is_some() {
+            let (host, timer) = (self.host, Timer::Started);
+            sim.at(now + 1, Item::Timer { host, life, timer });
         }
         process.start.begin = now;
         living.noted = Some(sim.trace.starts.len());
@@ -199,7 +226,7 @@ impl Guard {
         }
         if let Some(living) = self.living.remove(&id) {
             note_end(sim, &living, living.end.1);
-            self.tell(sim, living.process.life, id, Some(living.end.1));
+            self.tell(sim, living.process.life, id, Exit::Ended(living.end.1));
         }
     }
 

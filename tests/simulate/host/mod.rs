@@ -13,7 +13,7 @@ mod ticker;
 use std::time::Duration;
 
 use cronlatch::engine::simulated::{ClaimId, Epoch, JobIx};
-use cronlatch::names::HostName;
+use cronlatch::names::{HostName, JobName};
 use cronlatch::store::Finish;
 use cronlatch::time::Timestamp;
 
@@ -22,7 +22,7 @@ pub(crate) use self::guard::GuardStep;
 use self::guard::{Exit, Guard};
 use self::hand::Hand;
 use crate::message::{Message, Request, Wire};
-use crate::plan::{self, Act, Plan};
+use crate::plan::{self, Act, Plan, StoreKind};
 use crate::trace::{Ended, Hindered, Life};
 use crate::world::{Item, Sim};
 
@@ -59,6 +59,8 @@ pub(crate) enum Timer {
     Hand,
     /// The notes of runs by hand are read again.
     Notes,
+    /// A process was started, and its daemon wanted to know.
+    Started,
 }
 
 /// What a process of a host acts on.
@@ -197,6 +199,12 @@ impl Host {
                 let heard = env.link_passes();
                 if let Some(daemon) = daemon.as_mut().filter(|_| heard) {
                     daemon.released(&mut env, &lock);
+                }
+            }
+            Item::Returned { job, .. } => {
+                let heard = env.is_in_reach();
+                if let Some(daemon) = daemon.as_mut().filter(|_| heard) {
+                    daemon.returned(&mut env, &job);
                 }
             }
             _ => {}
@@ -348,6 +356,10 @@ impl Host {
         }
     }
 
+    pub(crate) fn run_short(&mut self, until: i64) {
+        self.guard.run_short(until);
+    }
+
     pub(crate) fn step_clock(&mut self, sim: &mut Sim, by: i64) {
         self.offset += by;
         sim.trace.clocks.push((sim.now, self.ix, self.offset));
@@ -380,6 +392,21 @@ impl Host {
 }
 
 impl Env<'_> {
+    /// Tells the other hosts that an occurrence of the job came back undecided.
+    fn tell_returned(&mut self, job: &JobName) {
+        if self.is_in_reach() && self.sim.plan.store != StoreKind::Sqlite {
+            for host in (0..self.sim.plan.hosts.len()).filter(|host| *host != self.host) {
+                let job = job.clone();
+                self.sim.at(self.sim.now + 2, Item::Returned { host, job });
+            }
+        }
+    }
+
+    /// Whether the store can be reached.
+    fn is_in_reach(&self) -> bool {
+        self.sim.now >= self.link.cut_until
+    }
+
     /// Whether a message from the store gets through.
     fn link_passes(&mut self) -> bool {
         self.link.delay(self.sim).is_some()

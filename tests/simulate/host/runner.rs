@@ -86,6 +86,8 @@ pub(crate) struct Over {
     pub(crate) token: Token,
     pub(crate) record: Record,
     pub(crate) lease: Option<LeaseId>,
+    /// Nothing was started for want of resources: the occurrence can go back undecided.
+    pub(crate) returns: bool,
 }
 
 #[derive(Debug)]
@@ -240,7 +242,12 @@ impl Runner {
         run.process = None;
         let cause = run.cause.take();
         let (outcome, reason) = verdict(run, cause, exit);
-        run.starts += u32::from(exit.is_some());
+        run.starts += u32::from(matches!(exit, Exit::Ended(_)));
+        let none_started = run.starts < run.assignment.attempt;
+        if exit == Exit::NoResources && none_started && run.assignment.granted.is_some() {
+            // Retries are for the command. Another host may start it at once.
+            return self.end(env, key, outcome, reason, exit);
+        }
         let worth = matches!(outcome, Outcome::Failed | Outcome::TimedOut);
         let made = run.assignment.attempt.saturating_sub(1) + run.tries;
         let retry = run.assignment.job.retry.filter(|r| made < r.attempts);
@@ -271,6 +278,7 @@ impl Runner {
             run_id,
             kind,
             at,
+            attempt,
             granted,
             ..
         } = run.assignment;
@@ -292,7 +300,7 @@ impl Runner {
             reason,
             by: None,
             exit_code: match exit {
-                Some(Ended::Itself(code)) => Some(code),
+                Exit::Ended(Ended::Itself(code)) => Some(code),
                 _ => None,
             },
             signal: None,
@@ -304,6 +312,10 @@ impl Runner {
             job,
             place,
             token,
+            returns: exit == Exit::NoResources
+                && run.starts < attempt
+                && granted.is_some()
+                && at.is_some(),
             record,
             lease: run.lease,
         });
@@ -340,15 +352,16 @@ impl Runner {
         run.counts = None;
         let kills = run.assignment.job.on_lost == OnLost::Kill;
         if let Some(lost) = run.lost.filter(|_| kills) {
-            self.end(env, key, Outcome::LeaseLost, reason_of(lost), None);
+            self.end(env, key, Outcome::LeaseLost, reason_of(lost), Exit::TooLate);
             return true;
         }
         let must = run.lost.is_none()
+            && run.assignment.job.lock_on(env.name).exclusive
             && (run.assignment.granted).is_some_and(|granted| granted.terms.max_reruns > 0);
         match reply {
             Some(Reply::Counted(false)) if must && kills => {
                 let why = "the ledger has closed this run; no further attempt".to_owned();
-                self.end(env, key, Outcome::LeaseLost, why, None);
+                self.end(env, key, Outcome::LeaseLost, why, Exit::TooLate);
             }
             None if must && self.stop.is_some() => self.end_between(env, key),
             None if must => env.arm(env.sim.now + COUNT_AGAIN, Timer::Retry(key)),
@@ -367,7 +380,13 @@ impl Runner {
     /// The daemon stops: there is no further attempt.
     fn end_between(&mut self, env: &mut Env<'_>, key: u64) {
         let why = "no further attempt: the daemon is stopping".to_owned();
-        self.end(env, key, Outcome::Failed, why, Some(Ended::Itself(1)));
+        self.end(
+            env,
+            key,
+            Outcome::Failed,
+            why,
+            Exit::Ended(Ended::Itself(1)),
+        );
     }
 
     pub(super) fn timed_out(&mut self, env: &mut Env<'_>, key: u64, tries: u32) {
@@ -494,7 +513,7 @@ impl Runner {
         if run.process.is_some() {
             end_process(env, run, Cause::Lost(why));
         } else if run.counts.is_none() {
-            self.end(env, key, Outcome::LeaseLost, reason_of(why), None);
+            self.end(env, key, Outcome::LeaseLost, reason_of(why), Exit::TooLate);
         }
     }
 }
@@ -521,14 +540,15 @@ fn verdict(run: &Run, cause: Option<Cause>, exit: Exit) -> (Outcome, String) {
     };
     match (cause, exit) {
         (Some(Cause::Lost(lost)), _) => (Outcome::LeaseLost, reason_of(lost)),
-        (_, None) => (Outcome::LeaseLost, "too late to start it".to_owned()),
-        (_, Some(Ended::AtDeadline)) => (Outcome::LeaseLost, reason_of(LeaseLost::Expired)),
+        (_, Exit::TooLate) => (Outcome::LeaseLost, "too late to start it".to_owned()),
+        (_, Exit::NoResources) => (Outcome::Failed, "cannot start a process".to_owned()),
+        (_, Exit::Ended(Ended::AtDeadline)) => (Outcome::LeaseLost, reason_of(LeaseLost::Expired)),
         (Some(Cause::TimedOut), _) => (Outcome::TimedOut, "its timeout".to_owned()),
-        (Some(Cause::Stopped), Some(Ended::OnRequest)) => {
+        (Some(Cause::Stopped), Exit::Ended(Ended::OnRequest)) => {
             (Outcome::Stopped, "the daemon was stopped".to_owned())
         }
-        (_, Some(Ended::Itself(code))) if good(code) => (Outcome::Succeeded, String::new()),
-        (_, Some(_)) => (Outcome::Failed, String::new()),
+        (_, Exit::Ended(Ended::Itself(code))) if good(code) => (Outcome::Succeeded, String::new()),
+        (_, Exit::Ended(_)) => (Outcome::Failed, String::new()),
     }
 }
 

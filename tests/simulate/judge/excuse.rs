@@ -20,6 +20,8 @@ const LATE: i64 = 30_000;
 const UNDER_WAY: i64 = 2_000;
 /// A process begins so many milliseconds after its grant at the latest.
 const SPAWNS: i64 = 100;
+/// Hosts that wait for a lock look at it again within so many milliseconds.
+const LOOKS_AGAIN: i64 = 5_500;
 /// A host that died counts as living for so long.
 const COUNTS_AS_LIVE: i64 = 30_000;
 /// What a list says of a job's lock.
@@ -57,12 +59,22 @@ pub(super) fn asked_out(facts: &Facts<'_>, run: &Start) -> bool {
 }
 
 /// `NeverMeasured`: a daemon that was started while the store was away, on a machine that has not
-/// reached it since it was started, has only its wall clock to go by.
+/// reached it since it was started, has only its wall clock to go by. What it runs was due by that
+/// clock since it was started.
 pub(super) fn never_measured(facts: &Facts<'_>, run: &Start) -> bool {
     let mut lives = facts.trace.lives.iter();
     let life = lives.rfind(|it| it.host == run.host && it.from <= run.begin);
-    let knew = life.and_then(|life| life.measured);
-    run.fence.is_none() && knew.is_none_or(|knew| run.begin < knew)
+    let (Some(life), Some(at)) = (life, run.at) else {
+        return false;
+    };
+    let knew_nothing = life.measured.is_none_or(|knew| run.begin < knew);
+    let clocks = facts.trace.clocks.iter();
+    let clocks = clocks.filter(|(set, host, _)| *host == run.host && *set <= run.begin);
+    let by_wall_clock = clocks.map(|(.., offset)| Span {
+        from: life.from + offset - OWN_CLOCK,
+        until: run.begin + offset + 1,
+    });
+    run.fence.is_none() && knew_nothing && by_wall_clock.into_iter().any(|it| it.holds(at))
 }
 
 /// As [`never_measured`], for the record of such a run.
@@ -105,21 +117,52 @@ pub(super) fn beside(facts: &Facts<'_>, plan: &JobPlan, run: &Start) -> bool {
     plan.scope == Scope::None && facts.trace.starts.iter().any(newer)
 }
 
+/// `NotStarted`: an attempt that a host cannot start for want of resources has a number, and is not
+/// counted as one that was made.
+pub(super) fn not_started(facts: &Facts<'_>, run: &[&Start], counted: u32) -> bool {
+    let (Some(first), Some(last)) = (run.first(), run.last()) else {
+        return false;
+    };
+    let between = Span {
+        from: first.begin,
+        until: last.begin,
+    };
+    let short = |it: &crate::trace::Trouble| {
+        it.how == Hindered::Short && it.host == first.host && it.span.meets(between)
+    };
+    let made = u32::try_from(run.len()).unwrap_or(0) + first.attempt - 1;
+    counted == made && facts.trace.troubles.iter().any(short)
+}
+
 /// `CountedBeside`: the provisional record of such a run counts the attempts until the newer run was
-/// granted, and stays if the host dies before the run ends; `next` is the first attempt that it lacks.
+/// granted, and stays if the host dies before the run ends; `last` is the last attempt that it counts,
+/// `next` the first that it lacks.
 pub(super) fn counted_beside(
     facts: &Facts<'_>,
     plan: &JobPlan,
-    first: &Start,
+    last: &Start,
     next: &Start,
 ) -> bool {
-    let until = Start {
-        begin: first.begin,
-        end: Some(next.begin + UNDER_WAY),
-        ended: None,
-        ..next.clone()
+    let mut lives = facts.trace.lives.iter();
+    let dies = lives.any(|life| {
+        life.host == next.host && life.killed && life.until.is_some_and(|it| it >= next.begin)
+    });
+    // A run that goes on as the simulation ends has not been reported, either.
+    let mut of_run = facts.trace.starts.iter();
+    let goes_on = of_run.any(|it| {
+        let end = it.end.unwrap_or(facts.end);
+        it.run_id == next.run_id && facts.end < end + MOVES
+    });
+    // The grant of the newer run is why the attempt was not counted.
+    let granted = Span {
+        from: last.begin - UNDER_WAY,
+        until: next.begin + UNDER_WAY,
     };
-    beside(facts, plan, &until)
+    let newer = |it: &Start| {
+        let of_host = it.job == next.job && it.host == next.host && it.run_id != next.run_id;
+        of_host && granted.holds(it.begin)
+    };
+    plan.scope == Scope::None && (dies || goes_on) && facts.trace.starts.iter().any(newer)
 }
 
 /// `TriesUsedUp`: a run that had all attempts which `retry` allows is not run again.
@@ -156,6 +199,19 @@ pub(super) fn lock_busy(facts: &Facts<'_>, subject: &Subject<'_>, lock: &str, sp
         })
     };
     !facts.free(lock, span).iter().any(there)
+}
+
+/// `UnheardRelease`: a program that deletes a key tells nobody. A host that waits for the lock looks
+/// again after five seconds at the latest, and the deadline may pass before that.
+pub(super) fn unheard_release(facts: &Facts<'_>, lock: &str, deadline: i64) -> bool {
+    let mut foreign = facts.trace.foreign.iter().filter(|(of, _)| of == lock);
+    foreign.any(|(_, it)| {
+        let noticed = Span {
+            from: it.span.until,
+            until: it.span.until + LOOKS_AGAIN,
+        };
+        it.deleted && noticed.holds(deadline)
+    })
 }
 
 /// `HostsFull`: every quiet host ran as much as it may.
@@ -219,7 +275,7 @@ pub(super) fn lost_beginning(facts: &Facts<'_>, record: &Record) -> bool {
 
 /// `HeldBack`: while a host whose list has another lock or scope for the job lives, or counts as
 /// living for a while after it died, the hosts with the new list claim nothing of it; then they need
-/// a moment.
+/// a moment. If that is over before `span` ends, there was time.
 pub(super) fn held_back(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) -> bool {
     let believed = |host: usize, list: &Span| {
         let lives = facts.trace.lives.iter().filter(move |it| it.host == host);
@@ -254,8 +310,23 @@ pub(super) fn held_back(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) ->
                 && first.from < second.until
                 && second.from < first.until
                 && both.meets(span)
+                && span.until <= both.until
         })
     })
+}
+
+/// `DecidedThere`: what comes due while a host is held back for another lock is decided in the ledger
+/// under that lock, and passed when the job moves.
+pub(super) fn decided_there(facts: &Facts<'_>, subject: &Subject<'_>, at: i64) -> bool {
+    let due = Span {
+        from: at,
+        until: at + 1,
+    };
+    let others = facts.subjects.iter().filter(|it| it.name == subject.name);
+    let mut others = others.filter(|it| it.host != subject.host);
+    let decides =
+        |it: &Subject<'_>| it.starts_of(at).next().is_some() || it.records_of(at).next().is_some();
+    held_back(facts, subject, due) && others.any(decides)
 }
 
 /// `Provisional`: a run is called interrupted once its lease is over, or unknown after a loss of

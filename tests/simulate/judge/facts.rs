@@ -15,6 +15,8 @@ use crate::trace::{Added, Held, Hindered, Span, Start, Trace, Trouble};
 const SETTLES: i64 = 4_000;
 /// How long a host may take to get over a trouble of its own, or an outage of the store.
 const RECOVERS: i64 = 6_000;
+/// How long a host that cannot start processes first waits before it tries again.
+const FIRST_PAUSE: i64 = 1_000;
 /// A clock that is no further off is right.
 const RIGHT_CLOCK: i64 = 500;
 
@@ -258,7 +260,9 @@ impl<'a> Facts<'a> {
             since = Some(held.at.max(held_until));
         }
         close(since, span.until);
-        free
+        // Another program's key keeps everybody out, whoever has a lease.
+        let foreign = self.trace.foreign.iter().filter(|(of, _)| of == lock);
+        foreign.fold(free, |free, (_, foreign)| without(free, foreign.span))
     }
 }
 
@@ -300,7 +304,7 @@ fn quiet(trace: &Trace, host: usize, end: i64) -> Vec<Span> {
     }
     spans.retain(|span| span.from < span.until);
     for trouble in trace.troubles.iter().filter(|it| it.host == host) {
-        let until = trouble.span.until + RECOVERS;
+        let until = trouble.span.until + RECOVERS + pause_after(trouble);
         spans = without(
             spans,
             Span {
@@ -340,10 +344,22 @@ fn quiet(trace: &Trace, host: usize, end: i64) -> Vec<Span> {
     spans
 }
 
+/// For how long a host claims nothing that could start processes again: its pauses double, so none is
+/// longer than the time before it and the first.
+fn pause_after(trouble: &Trouble) -> i64 {
+    let lasted = trouble.span.until - trouble.span.from;
+    match trouble.how {
+        Hindered::Short => lasted + FIRST_PAUSE,
+        _ => 0,
+    }
+}
+
 fn able(trace: &Trace, host: usize, end: i64) -> Vec<Span> {
     let mut spans = lives(trace, host, end);
-    // What gets through a bad network is enough to act on.
-    let is_cut = |it: &&Trouble| it.host == host && it.how != Hindered::Lossy;
+    // What gets through a bad network is enough to act on, and so is a store that takes its time. A
+    // host that cannot start processes decides all the same.
+    let acts = |how| matches!(how, Hindered::Lossy | Hindered::Slow | Hindered::Short);
+    let is_cut = |it: &&Trouble| it.host == host && !acts(it.how);
     for trouble in trace.troubles.iter().filter(is_cut) {
         spans = without(spans, trouble.span);
     }

@@ -6,7 +6,7 @@ use cronlatch::store::{Kind, Outcome};
 
 use super::facts::{Subject, span_of};
 use super::{Facts, Rule, Violation, excuse};
-use crate::plan::JobPlan;
+use crate::plan::{JobPlan, StoreKind};
 use crate::store::shown;
 use crate::trace::{Added, Ended, Span, Start};
 
@@ -59,9 +59,14 @@ fn wrong_reason(
     let reason = record.reason.as_deref().unwrap_or("");
     if reason == REASON_OVERLAP {
         let lock = &added.lock;
-        // Within a millisecond a lock can be held and free.
+        // Within a millisecond a lock can be held and free. Several nodes record it a little after
+        // they were asked.
+        let asked = match facts.plan.store {
+            StoreKind::Quorum(_) => 20,
+            StoreKind::Redis | StoreKind::Sqlite => 1,
+        };
         let then = Span {
-            from: added.at - 1,
+            from: added.at - asked,
             until: added.at + 2,
         };
         if plan.scope == Scope::None {

@@ -188,9 +188,10 @@ fn attempts_of(
         }
         let of_run = || starts.iter().filter(|it| it.run_id == last.run_id);
         let beside = |counted: u32| {
+            let counts = of_run().find(|it| it.attempt == counted);
             let next = of_run().find(|it| it.attempt == counted + 1);
-            let both = of_run().next().zip(next);
-            both.is_some_and(|(first, next)| excuse::counted_beside(facts, plan, first, next))
+            let both = counts.zip(next);
+            both.is_some_and(|(last, next)| excuse::counted_beside(facts, plan, last, next))
         };
         let records = subject.added.iter().filter(|it| {
             let of_it = it.record.run_id.as_ref();
@@ -202,6 +203,8 @@ fn attempts_of(
             let counted = added.record.attempts;
             let lags = added.record.outcome == Outcome::Interrupted
                 && (excuse::attempt_under_way(facts, last) || beside(counted));
+            let run: Vec<&Start> = of_run().copied().collect();
+            let lags = lags || excuse::not_started(facts, &run, counted);
             if counted != last.attempt && !lags && !excuse::forgotten_attempt(facts, last) {
                 let text = format!("the record counts {counted}: {}", shown(last));
                 all.push(found(Rule::Attempts, last, text));

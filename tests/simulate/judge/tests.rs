@@ -8,7 +8,7 @@ use cronlatch::time::Timestamp;
 
 use super::{Rule, judge};
 use crate::plan::{HostPlan, JobPlan, ListPlan, Plan, StoreKind};
-use crate::trace::{Added, Ended, Held, Hindered, Life, Span, Start, Trace, Trouble};
+use crate::trace::{Added, Ended, Foreign, Held, Hindered, Life, Span, Start, Trace, Trouble};
 
 const START: i64 = 1_772_712_000_000;
 
@@ -266,20 +266,29 @@ fn a_run_without_the_store_is_excused_once_a_host_and_while_the_store_is_away() 
 #[test]
 fn a_run_by_the_wall_clock_is_excused_only_while_the_host_has_measured_nothing() {
     let job = plan(|job| job.on_store_down = cronlatch::config::OnStoreDown::Run);
-    let early = |measured: Option<i64>, fence: Option<u64>| {
-        broken(&job, |trace| {
-            trace.outages.push(span(10_000, 25_000));
-            trace.lives[1].measured = measured.map(|at| START + at);
-            let mut run = start(1, 40_000, 20_200, 20_300);
-            run.fence = fence;
-            trace.added.push(verdict(&run, Outcome::Succeeded));
-            trace.starts.push(run);
-        })
-    };
+    let early = |measured: Option<i64>, fence: Option<u64>| by_clock(&job, 25_000, measured, fence);
     assert!(!early(None, None).contains(&Rule::Foretold));
     assert!(!early(Some(21_000), None).contains(&Rule::Foretold));
     assert!(early(Some(20_000), None).contains(&Rule::Foretold));
     assert!(early(None, Some(1)).contains(&Rule::Foretold));
+    let right = by_clock(&job, 19_000, None, None);
+    assert!(
+        right.contains(&Rule::Foretold),
+        "not due by its clock, either"
+    );
+}
+
+/// Host 1, whose clock is ahead, runs what is due at 40 s at 20 s, without the store.
+fn by_clock(job: &Plan, ahead: i64, measured: Option<i64>, fence: Option<u64>) -> Vec<Rule> {
+    broken(job, |trace| {
+        trace.clocks[1].2 = ahead;
+        trace.outages.push(span(10_000, 25_000));
+        trace.lives[1].measured = measured.map(|at| START + at);
+        let mut run = start(1, 40_000, 20_200, 20_300);
+        run.fence = fence;
+        trace.added.push(verdict(&run, Outcome::Succeeded));
+        trace.starts.push(run);
+    })
 }
 
 #[test]
@@ -321,6 +330,49 @@ fn a_miss_is_excused_while_others_hold_the_lock_and_not_when_it_was_free() {
     assert!(busy(23_100, false).contains(&Rule::Missed));
 }
 
+/// The occurrence of 20 s is missed; another program has the lock's key meanwhile.
+fn missed_beside_a_foreign_key(from: i64, until: i64, deleted: bool) -> bool {
+    let plan = plan(|job| job.start_deadline = 10_000);
+    let rules = broken(&plan, |trace| {
+        let why = "its start deadline had passed";
+        unstarted(trace, 20_000, Outcome::Missed, why);
+        let record = trace.added.iter_mut().find(|it| it.record.run_id.is_none());
+        record.unwrap().at = START + 30_050;
+        let span = span(from, until);
+        let foreign = Foreign { span, deleted };
+        trace.foreign.push(("job".to_owned(), foreign));
+    });
+    rules.contains(&Rule::Missed)
+}
+
+#[test]
+fn another_programs_key_keeps_everybody_out_while_it_is_there_and_no_longer() {
+    assert!(!missed_beside_a_foreign_key(19_900, 30_000, false));
+    assert!(missed_beside_a_foreign_key(19_900, 25_000, false));
+}
+
+#[test]
+fn a_deadline_may_pass_before_anybody_notices_that_a_key_was_deleted() {
+    assert!(!missed_beside_a_foreign_key(19_900, 25_000, true));
+    assert!(missed_beside_a_foreign_key(19_900, 24_000, true));
+}
+
+#[test]
+fn a_host_that_cannot_start_processes_misses_and_its_pause_may_last_as_long_again() {
+    let missed = |from: i64, until: i64, hosts: std::ops::Range<usize>| {
+        broken(&plan(|_| {}), |trace| {
+            let why = "its start deadline had passed";
+            unstarted(trace, 50_000, Outcome::Missed, why);
+            let short = |host| trouble(host, from, until, Hindered::Short);
+            trace.troubles.extend(hosts.map(short));
+        })
+    };
+    // From 30 s on; 4 s more than twice as long is too long.
+    assert!(!missed(30_000, 38_000, 0..2).contains(&Rule::Missed));
+    assert!(missed(30_000, 38_000, 0..1).contains(&Rule::Missed));
+    assert!(missed(30_000, 35_000, 0..2).contains(&Rule::Missed));
+}
+
 #[test]
 fn a_miss_is_excused_while_a_host_with_another_lock_counts_as_live_and_not_afterwards() {
     let mut changed = plan(|_| {});
@@ -339,6 +391,7 @@ fn a_miss_is_excused_while_a_host_with_another_lock_counts_as_live_and_not_after
     // Host 0 dies with the old list; for half a minute nobody can tell.
     assert!(!miss(30_000, 1).contains(&Rule::Missed));
     assert!(miss(10_000, 1).contains(&Rule::Missed));
+    assert!(miss(18_000, 1).contains(&Rule::Missed), "there was time");
     assert!(miss(30_000, 0).contains(&Rule::Missed), "the lists agree");
 }
 
@@ -361,6 +414,39 @@ fn a_host_with_a_ledger_of_its_own_is_held_back_while_another_has_the_job_for_th
     };
     assert!(!miss(30_000).contains(&Rule::Missed));
     assert!(miss(10_000).contains(&Rule::Missed));
+}
+
+#[test]
+fn what_was_decided_under_the_other_lock_while_a_host_was_held_back_has_its_verdict_there() {
+    let mut changed = plan(|_| {});
+    let mut list = changed.lists[0].clone();
+    list.jobs[0].scope = cronlatch::config::Scope::Host;
+    changed.lists.push(list);
+    let silent = |decided: bool| {
+        broken(&changed, |trace| {
+            trace.lives[1].list = 1;
+            trace.lives[0].until = Some(START + 30_500);
+            // Host 1 has a ledger of its own once host 0 is gone.
+            trace.starts.retain(|it| it.at < Some(START + 35_000));
+            let late = |it: &Added| it.record.scheduled_at.unwrap().millis() >= START + 35_000;
+            trace.added.retain(|it| !late(it));
+            for due in (35_000..60_000).step_by(5_000) {
+                let mut run = start(1, due, due + 5, due + 100);
+                run.lock = "job@host-1".to_owned();
+                let mut record = verdict(&run, Outcome::Succeeded);
+                record.lock = "job@host-1".to_owned();
+                trace.added.push(record);
+                trace.starts.push(run);
+            }
+            if !decided {
+                let at = run(trace, 30_000);
+                trace.starts.remove(at);
+                trace.added.remove(at);
+            }
+        })
+    };
+    assert!(!silent(true).contains(&Rule::Silence));
+    assert!(silent(false).contains(&Rule::Silence));
 }
 
 #[test]
@@ -532,16 +618,41 @@ fn a_run_without_a_lock_counts_as_going_on_until_its_lease_ends() {
 }
 
 #[test]
+fn an_attempt_that_a_host_could_not_start_has_a_number_and_is_not_counted() {
+    // Its attempts 1 and 3 were started.
+    let miscounts = |counted: u32, short: bool| {
+        let job = plan(|job| job.retry = Some((3, 500)));
+        let rules = broken(&job, |trace| {
+            let at = run(trace, 20_000);
+            let mut third = trace.starts[at].clone();
+            trace.starts[at].ended = Some(Ended::Itself(1));
+            third.attempt = 3;
+            (third.begin, third.end) = (START + 22_000, Some(START + 22_100));
+            trace.starts.push(third);
+            trace.added[at].at = START + 22_102;
+            trace.added[at].record.attempts = counted;
+            let short = short.then(|| trouble(0, 20_500, 21_500, Hindered::Short));
+            trace.troubles.extend(short);
+        });
+        rules.contains(&Rule::Attempts)
+    };
+    assert!(!miscounts(2, true));
+    assert!(miscounts(1, true));
+    assert!(miscounts(2, false));
+}
+
+#[test]
 fn a_run_without_a_lock_that_was_overtaken_counts_the_attempts_until_then() {
     use cronlatch::config::Scope;
     // Due at 20 s; its second attempt begins then, and its daemon dies long after the third.
-    let counts = |scope: Scope, second: i64, counted: u32, outcome: Outcome| {
+    let counts = |scope: Scope, dies: bool, second: i64, counted: u32, outcome: Outcome| {
         let job = plan(|job| {
             job.scope = scope;
             job.retry = Some((3, 500));
         });
         broken(&job, |trace| {
             under_own_lock(trace);
+            (trace.lives[0].until, trace.lives[0].killed) = (Some(START + 33_000), dies);
             let at = run(trace, 20_000);
             let mut first = trace.starts[at].clone();
             for (attempt, begin) in [(2, second), (3, 29_000)] {
@@ -557,8 +668,10 @@ fn a_run_without_a_lock_that_was_overtaken_counts_the_attempts_until_then() {
         })
     };
     let miscounts = |scope, second, counted, outcome| {
-        counts(scope, second, counted, outcome).contains(&Rule::Attempts)
+        counts(scope, true, second, counted, outcome).contains(&Rule::Attempts)
     };
+    let lives = counts(Scope::None, false, 26_000, 1, Outcome::Interrupted);
+    assert!(lives.contains(&Rule::Attempts), "its host could report");
     // The next run begins at 25 s.
     assert!(!miscounts(Scope::None, 26_000, 1, Outcome::Interrupted));
     assert!(!miscounts(Scope::None, 21_000, 2, Outcome::Interrupted));

@@ -56,12 +56,15 @@ pub(super) fn silence(facts: &Facts<'_>) -> Vec<Violation> {
                 continue;
             };
             let first = subject.records_of(at).map(|added| added.at).min();
+            if excuse::decided_there(facts, subject, at) {
+                continue;
+            }
             if excuse::held_back(
                 facts,
                 subject,
                 Span {
                     from: at,
-                    until: by,
+                    until: deadline,
                 },
             ) {
                 continue;
@@ -295,4 +298,5 @@ fn missed_in_quiet(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, added: &Ad
         && !excuse::claim_in_doubt(facts, plan, due)
         && !excuse::hosts_full(facts, busy)
         && !excuse::lock_busy(facts, subject, &added.lock, busy)
+        && !excuse::unheard_release(facts, &added.lock, deadline)
 }

@@ -25,6 +25,7 @@ mod wire;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use cronlatch::store::StoreError;
+use cronlatch::store::protocol::Key;
 
 pub(crate) use self::node::Kept;
 use self::node::{Answer, Ask, Node};
@@ -275,6 +276,8 @@ impl Quorum {
         let (envelope, answer) = match node.gate.pass(envelope) {
             Passage::Served(envelope) => {
                 let answer = node.serve(sim, &envelope.ask, envelope.longest);
+                let trespass = node.trespass.take().map(|text| (sim.now, text));
+                sim.trace.trespasses.extend(trespass);
                 (envelope, answer)
             }
             Passage::Refused(envelope) => (envelope, Answer::Refused),
@@ -328,6 +331,13 @@ impl Quorum {
         self.saved = (sim.trace.added.len(), self.registry.clone());
         for node in &mut self.nodes {
             node.save();
+        }
+    }
+
+    /// Another program writes a lock's key on all nodes, or deletes the one that it wrote.
+    pub(crate) fn write_key(&mut self, lock: &str, key: &Key) {
+        for node in &mut self.nodes {
+            node.write_key(lock, key);
         }
     }
 

@@ -6,12 +6,14 @@ use cronlatch::names::Token;
 use cronlatch::store::majority::{
     Ballot, Extended, Here, Identity, LongestTtl, Member, Mode, Place, Proposal, Taken, View,
 };
+use cronlatch::store::protocol::Key;
 use cronlatch::store::{Lock, Renewal};
 use cronlatch::time::Timestamp;
 
 use super::wire::Envelope;
 use crate::gate::Gate;
 use crate::plan::millis;
+use crate::store::is_foreign;
 use crate::world::Sim;
 
 /// How long others let the holder of a vote finish, in milliseconds.
@@ -52,6 +54,8 @@ pub(super) struct Node {
     server: String,
     starts: u32,
     number: usize,
+    /// A lock was taken or deleted that another program has.
+    pub(super) trespass: Option<String>,
     pub(super) gate: Gate<Envelope>,
     /// Its clock less the true time, in milliseconds.
     pub(super) offset: i64,
@@ -66,6 +70,7 @@ impl Node {
             server: String::new(),
             starts: 0,
             number,
+            trespass: None,
             gate: Gate::new(),
             offset: 0,
         };
@@ -93,6 +98,14 @@ impl Node {
             Kept::All => {}
             Kept::Saved => self.data = self.saved.clone().unwrap_or_default(),
             Kept::Nothing => self.data = Data::default(),
+        }
+    }
+
+    /// Another program writes a lock's key, or deletes the one that it wrote.
+    pub(super) fn write_key(&mut self, lock: &str, key: &Key) {
+        let member = self.data.locks.entry(lock.to_owned()).or_default();
+        if *key != Key::Absent || is_foreign(&member.key) {
+            member.key.clone_from(key);
         }
     }
 
@@ -146,7 +159,18 @@ impl Node {
         };
         let member = self.data.locks.entry(lock.to_owned()).or_default();
         member.marker.clone_from(&self.data.marker);
+        let before = member.key.clone();
         let answer = what(member, here);
+        let is_over = match before {
+            Key::Value { end, .. } | Key::OtherType { end } => {
+                end.is_some_and(|end| end <= micros / 1_000)
+            }
+            Key::Absent => true,
+        };
+        if is_foreign(&before) && !is_over && member.key != before {
+            let text = format!("{lock}: {before:?} became {:?}", member.key);
+            self.trespass = Some(text);
+        }
         self.data.marker.clone_from(&member.marker);
         answer
     }

@@ -131,7 +131,7 @@ impl Part {
                         lock: to.lock(),
                         ..(**finish).clone()
                     })),
-                    _ => whole(Reply::Finished),
+                    reply => whole(Reply::Finished(reply)),
                 };
                 (reply, effects, false)
             }

@@ -25,6 +25,8 @@ pub(super) struct Ticket {
     pub(super) sent: Option<cronlatch::time::BootInstant>,
     pub(super) in_doubt: bool,
     pub(super) task: Option<u64>,
+    /// A copy was sent, or may yet be.
+    pub(super) departed: bool,
 }
 
 impl Daemon {
@@ -35,17 +37,17 @@ impl Daemon {
                     return;
                 };
                 let (place, id) = (spec.job, spec.claim);
-                let mut ticket = ticket(env);
+                let ticket = ticket(env);
                 let (token, run_id) = (ticket.token.clone(), ticket.run_id.clone());
                 let claim = Self::requests(&job, env).claim(spec, token, run_id);
-                let request = Request::Claim(Box::new(claim));
-                ticket.task = Some(self.task(env, Errand::Claim(place, id), request, 50));
-                self.tickets.insert(id, ticket);
+                self.send_claim(env, (place, id), ticket, claim);
             }
             Action::Cancel { job, claim } => {
                 if let Some(ticket) = self.tickets.remove(&claim) {
-                    self.abort(&ticket);
-                    self.give_back(env, job, ticket.token);
+                    self.abort(env, &ticket);
+                    if ticket.departed {
+                        self.give_back(env, job, ticket.token);
+                    }
                 }
             }
             Action::Start {
@@ -65,7 +67,7 @@ impl Daemon {
             }
             Action::StartAlone { job, claim, at } => {
                 let ticket = self.tickets.remove(&claim).unwrap_or_else(|| ticket(env));
-                self.abort(&ticket);
+                self.abort(env, &ticket);
                 self.begin(env, (job, at), (Kind::Schedule, 1), ticket, None);
             }
             Action::AwaitRelease { job, claim, limit } => {
@@ -83,27 +85,24 @@ impl Daemon {
                         keep: KEEP,
                     };
                     let request = Request::Settle(Box::new(settle));
-                    self.task(env, Errand::Settle(place), request, 100);
+                    self.task(env, Errand::Settle(place), request);
                 }
             }
             Action::Register { job } => self.to_register.push(job),
             Action::Look { job: place } => {
                 if let Some(job) = self.job(place) {
                     let request = Request::Jobs(job.name.clone(), job.lock_on(env.name));
-                    self.task(env, Errand::Look(place), request, 100);
+                    self.task(env, Errand::Look(place), request);
                 }
             }
             Action::Drops(spec) => {
                 let Some(job) = self.job(spec.job) else {
                     return;
                 };
-                let mut ticket = ticket(env);
+                let ticket = ticket(env);
                 let (token, run_id) = (ticket.token.clone(), ticket.run_id.clone());
                 let claim = Self::requests(&job, env).drops(spec.answer, token, run_id);
-                let request = Request::Claim(Box::new(claim));
-                let errand = Errand::Claim(spec.job, spec.claim);
-                ticket.task = Some(self.task(env, errand, request, 50));
-                self.tickets.insert(spec.claim, ticket);
+                self.send_claim(env, (spec.job, spec.claim), ticket, claim);
             }
             Action::Say { .. } => {}
         }
@@ -156,12 +155,6 @@ impl Daemon {
         self.runner.begin(env, assignment);
     }
 
-    pub(super) fn abort(&mut self, ticket: &Ticket) {
-        if let Some(task) = ticket.task {
-            self.tasks.remove(&task);
-        }
-    }
-
     pub(super) fn give_back(&mut self, env: &mut Env<'_>, place: JobIx, token: Token) {
         if let Some(job) = self.job(place) {
             let finish = Self::requests(&job, env).give_back(token);
@@ -179,6 +172,7 @@ fn ticket(env: &mut Env<'_>) -> Ticket {
         sent: None,
         in_doubt: false,
         task: None,
+        departed: false,
     }
 }
 

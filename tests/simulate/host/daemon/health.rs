@@ -9,7 +9,7 @@ use crate::host::{Env, Timer};
 use crate::message::Request;
 
 pub(super) const FIRST_PROBE: i64 = 100;
-const LONGEST_PROBE: i64 = 5_000;
+const LONGEST_PROBE: i64 = 1_000;
 /// A store that has answered for so long is believed to go on.
 const STEADY: i64 = 10_000;
 /// How long a host is believed to live that says no more.
@@ -30,6 +30,7 @@ impl Daemon {
         self.up = false;
         self.probe_later(env);
         self.feed(env, Event::StoreDown);
+        self.give_up_turns(env);
     }
 
     pub(super) fn probe_later(&mut self, env: &mut Env<'_>) {
@@ -39,7 +40,7 @@ impl Daemon {
     }
 
     pub(super) fn probe_again(&mut self, env: &mut Env<'_>) {
-        self.probe_delay = (self.probe_delay * 2).min(1_000);
+        self.probe_delay = (self.probe_delay * 2).min(LONGEST_PROBE);
         self.probe_later(env);
     }
 

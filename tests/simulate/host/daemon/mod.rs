@@ -6,6 +6,7 @@
 //! | [`claims`] | requests that are sent until they are answered |
 //! | [`registration`] | how jobs are entered and registered |
 //! | [`health`] | whether the store answers, its clock, the announcements |
+//! | [`resources`] | a host that cannot start processes |
 //! | [`serve`] | replies, releases and timers |
 //! | [`shutdown`] | the end of a daemon |
 
@@ -13,6 +14,7 @@ mod act;
 mod claims;
 mod health;
 mod registration;
+mod resources;
 mod serve;
 mod shutdown;
 
@@ -30,6 +32,8 @@ use cronlatch::store::Finish;
 
 use self::act::Ticket;
 pub(super) use self::act::identity;
+use self::claims::Turns;
+use self::resources::Short;
 use self::shutdown::Shutdown;
 use super::finisher::{Finisher, Parcel};
 use super::registry::Registry;
@@ -63,6 +67,8 @@ pub(crate) struct Daemon {
     waits: BTreeMap<(JobIx, ClaimId), String>,
     /// The locks whose releases are listened to, and when one was last heard of.
     channels: BTreeMap<String, i64>,
+    turns: Turns,
+    short: Option<Short>,
     finisher: Finisher,
     runner: Runner,
     up: bool,
@@ -145,6 +151,8 @@ impl Daemon {
             asked: BTreeMap::new(),
             waits: BTreeMap::new(),
             channels: BTreeMap::new(),
+            turns: Turns::default(),
+            short: None,
             finisher: Finisher::new(env.sim.now),
             runner: Runner::default(),
             up: true,
@@ -247,10 +255,15 @@ impl Daemon {
     fn follow(&mut self, env: &mut Env<'_>) {
         for over in self.runner.take_over() {
             self.running -= 1;
-            if let Some(job) = over.place {
-                self.feed(env, Event::RunEnded { job });
-            }
-            let finish = Self::requests(&over.job, env).verdict(over.token, over.record);
+            let finish = if over.returns {
+                self.not_started(env, &over);
+                Self::requests(&over.job, env).give_back(over.token)
+            } else {
+                if let Some(job) = over.place {
+                    self.feed(env, Event::RunEnded { job });
+                }
+                Self::requests(&over.job, env).verdict(over.token, over.record)
+            };
             let (lease, job) = (over.lease, over.place);
             self.finisher.send(env, Parcel { finish, lease, job });
         }

@@ -1,7 +1,9 @@
 //! What reaches the daemon: replies, releases and timers, as `engine::daemon::serve` takes them.
 
 use cronlatch::engine::simulated::{Epoch, Event, Offset};
+use cronlatch::names::JobName;
 use cronlatch::store::StoreError;
+use cronlatch::time::{BootInstant, Timestamp};
 
 use super::Daemon;
 use crate::host::finisher::Notice;
@@ -32,11 +34,17 @@ impl Daemon {
         id: u64,
         result: Result<Box<Reply>, StoreError>,
     ) {
-        if let Some((lease, notice)) = self.finisher.tried(env, id, result.is_ok()) {
+        let finished = match result.as_deref() {
+            Ok(Reply::Finished(reply)) => Some(reply.clone()),
+            _ => None,
+        };
+        if let Some((lease, notices)) = self.finisher.tried(env, id, finished) {
             if let Some(lease) = lease {
                 self.runner.let_go(env, lease);
             }
-            self.notice(env, notice.as_ref());
+            for notice in notices {
+                self.notice(env, &notice);
+            }
             return;
         }
         let replies = match result.as_deref() {
@@ -54,21 +62,7 @@ impl Daemon {
             (Ask::Task(id), Ok(reply)) => self.task_answered(env, id, reply),
             (Ask::Task(id), Err(_)) => self.task_failed(env, id),
             (Ask::Measure { sent, began, then }, Ok(Reply::Now(theirs))) => {
-                let epoch = Epoch::of(sent, began);
-                if epoch != Epoch::of(env.utc(), env.sim.boot()) {
-                    // The wall clock was stepped in between.
-                    return self.measure(env, then);
-                }
-                let error = env.sim.boot().since(began) / 2;
-                let ours = sent.plus(error);
-                let millis = ours.millis() - theirs.millis();
-                self.measured = true;
-                self.clock_measured(env, Offset { millis, error }, epoch);
-                match then {
-                    Then::Up => self.store_answers(env),
-                    Then::Announce => self.announce(env),
-                    Then::Register(jobs) => self.when_idle(env, jobs),
-                }
+                self.compare_clocks(env, (sent, began, theirs), then);
             }
             (Ask::Measure { then, .. }, _) => match then {
                 Then::Register(jobs) => self.not_registered(env, jobs),
@@ -133,11 +127,35 @@ impl Daemon {
         }
     }
 
-    pub(super) fn notice(&mut self, env: &mut Env<'_>, notice: Option<&Notice>) {
+    /// The store told its clock.
+    fn compare_clocks(
+        &mut self,
+        env: &mut Env<'_>,
+        (sent, began, theirs): (Timestamp, BootInstant, Timestamp),
+        then: Then,
+    ) {
+        let epoch = Epoch::of(sent, began);
+        if epoch != Epoch::of(env.utc(), env.sim.boot()) {
+            // The wall clock was stepped in between.
+            return self.measure(env, then);
+        }
+        let error = env.sim.boot().since(began) / 2;
+        let ours = sent.plus(error);
+        let millis = ours.millis() - theirs.millis();
+        self.measured = true;
+        self.clock_measured(env, Offset { millis, error }, epoch);
+        match then {
+            Then::Up => self.store_answers(env),
+            Then::Announce => self.announce(env),
+            Then::Register(jobs) => self.when_idle(env, jobs),
+        }
+    }
+
+    pub(super) fn notice(&mut self, env: &mut Env<'_>, notice: &Notice) {
         match notice {
-            Some(Notice::Closed(job)) => self.feed(env, Event::RunClosed { job: *job }),
-            Some(Notice::StoreFailed) => self.store_failed(env),
-            None => {}
+            Notice::Closed(job) => self.feed(env, Event::RunClosed { job: *job }),
+            Notice::StoreFailed => self.store_failed(env),
+            Notice::Returned(job) => env.tell_returned(job),
         }
     }
 
@@ -151,6 +169,14 @@ impl Daemon {
             self.feed(env, Event::Woken { job, claim });
         }
         self.follow(env);
+    }
+
+    /// Another host returned an occurrence undecided.
+    pub(in crate::host) fn returned(&mut self, env: &mut Env<'_>, job: &JobName) {
+        if let Some(job) = self.names.get(job).copied() {
+            self.feed(env, Event::Returned { job: Some(job) });
+            self.follow(env);
+        }
     }
 
     pub(in crate::host) fn timer(&mut self, env: &mut Env<'_>, timer: Timer) {
@@ -172,6 +198,10 @@ impl Daemon {
             Timer::Round => {
                 env.arm(env.sim.now + 1_000, Timer::Round);
                 self.rounds += 1;
+                if !self.compares {
+                    // A file cannot tell: any job may be concerned.
+                    self.feed(env, Event::Returned { job: None });
+                }
                 if self.up && self.shutdown.is_none() {
                     for (job, asked) in &mut self.held {
                         if !std::mem::replace(asked, true) {
@@ -207,7 +237,7 @@ impl Daemon {
             }
             Timer::Finisher => {
                 for notice in self.finisher.wake(env, &self.runner) {
-                    self.notice(env, Some(&notice));
+                    self.notice(env, &notice);
                 }
             }
             Timer::Probe => {
@@ -215,6 +245,7 @@ impl Daemon {
                 self.asked.insert(id, Ask::Probe);
             }
             Timer::Watchdog => self.runner.tend(env),
+            Timer::Started => self.resources_back(env),
             Timer::Exited(process, exit) => self.runner.exited(env, process, exit),
             Timer::Retry(run) => self.runner.retry(env, run),
             Timer::TimedOut(run, tries) => self.runner.timed_out(env, run, tries),
