@@ -3,6 +3,7 @@
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
 use super::{Finding, Subject, ids};
+use crate::process::{self, TaskLimit};
 
 /// Files that the daemon has open without any run: its runtime, its connections, its log.
 const FILES: u64 = 64;
@@ -35,6 +36,9 @@ pub(super) fn look(subject: &Subject) -> Vec<Finding> {
         && soft != RLIM_INFINITY
     {
         found.push(processes(load, soft));
+    }
+    if let Some(limit) = process::task_limit() {
+        found.push(tasks(load, &limit));
     }
     found
 }
@@ -98,6 +102,26 @@ fn processes(load: Load, limit: u64) -> Finding {
     }
 }
 
+/// A control group counts threads as well, which are few beside the processes of the runs.
+fn tasks(load: Load, limit: &TaskLimit) -> Finding {
+    let needed = PROCESSES + PROCESSES_OF_RUN * load.runs;
+    let text = format!(
+        "{} processes and threads allowed to the control group {} (pids.max), {needed} needed for {}",
+        limit.tasks,
+        limit.group.display(),
+        load.text()
+    );
+    if limit.tasks < needed {
+        ids::PROCESSES.warning(
+            "this host",
+            format!("{text}: {HARM}"),
+            "raise TasksMax= of the unit or of the slice it is in, or lower max_running",
+        )
+    } else {
+        ids::PROCESSES.ok("this host", text)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +137,12 @@ mod tests {
         assert_eq!(files(load(480), 1024).severity, Ok);
         assert_eq!(processes(load(50), 131).severity, Warning);
         assert_eq!(processes(load(50), 132).severity, Ok);
+        let of_group = |tasks| TaskLimit {
+            group: "/sys/fs/cgroup/system.slice".into(),
+            tasks,
+        };
+        assert_eq!(tasks(load(50), &of_group(131)).severity, Warning);
+        assert_eq!(tasks(load(50), &of_group(132)).severity, Ok);
         let text = files(load(500), 1024).text;
         assert!(text.contains("1024") && text.contains("1064"), "{text}");
     }

@@ -58,6 +58,7 @@
 //!
 //! `guard` starts the guard, `client` and `service` are the daemon's side of it, `keeper` is its
 //! own, with `keeper::reaper` for the reapers; `wire` and `channel` are what they say and how; `tree` and `cgroup` find processes,
+//! `tasks` finds how many there may be,
 //! `orphans` ends what a dead guard left, `sweep` what a dead unit left; `output` turns bytes into lines.
 
 use std::collections::BTreeMap;
@@ -85,6 +86,7 @@ mod refusal;
 mod service;
 mod sweep;
 mod sys;
+mod tasks;
 mod tree;
 mod wire;
 
@@ -92,6 +94,7 @@ pub(crate) use cgroup::{NoCgroup, delegated};
 pub use guard::{Guard, GuardOptions, Session};
 pub use output::{CUT_MARK, LINE_MAX, Tail};
 pub(crate) use sweep::{INVOCATION, INVOCATION_OF_RUN, Swept, sweep};
+pub(crate) use tasks::{TaskLimit, task_limit};
 
 /// The way to job processes. Cheap to clone.
 #[derive(Debug, Clone)]

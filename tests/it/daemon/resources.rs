@@ -264,12 +264,35 @@ fn a_state_directory_and_limits_that_do_not_suffice_are_reported_at_the_start() 
     std::fs::copy(command::BINARY, &program).expect("room");
     let log = dir.path().join("log");
     let file = std::fs::File::create(&log).expect("room");
-    let mut daemon = command::command("setpriv");
+    let group = TaskGroup::of(210);
+    if group.is_none() {
+        eprintln!("not run for pids.max: no control group here limits tasks");
+    }
+    let starting = |subcommand: &str| {
+        let mut poor = match &group {
+            Some(group) => group.entered_by("setpriv"),
+            None => command::command("setpriv"),
+        };
+        poor.args(["--reuid=31997", "--regid=31997", "--clear-groups"])
+            .args(["prlimit", "--nproc=200", "--nofile=200:200"])
+            .arg(&program)
+            .arg(subcommand);
+        poor
+    };
+    let group_said = |text: &str| {
+        let words = ["210", "232", "pids.max"];
+        let says = |line: &str| words.iter().all(|word| line.contains(word));
+        group.is_none() || text.lines().any(says)
+    };
+    let mut doctor = starting("doctor");
+    doctor
+        .arg("-c")
+        .arg(&list)
+        .env("STATE_DIRECTORY", dir.path());
+    let doctor = command::output(doctor);
+    assert!(group_said(&doctor.stdout), "{doctor:#?}");
+    let mut daemon = starting("run");
     daemon
-        .args(["--reuid=31997", "--regid=31997", "--clear-groups"])
-        .args(["prlimit", "--nproc=200", "--nofile=200:200"])
-        .arg(&program)
-        .arg("run")
         .arg(&list)
         .args(["--host", "host"])
         .env("STATE_DIRECTORY", dir.path())
@@ -280,13 +303,60 @@ fn a_state_directory_and_limits_that_do_not_suffice_are_reported_at_the_start() 
         text.lines()
             .any(|line| words.iter().all(|word| line.contains(word)))
     };
-    wait_until("all three are reported", || {
-        said(&["WARN", "disk.state", "cannot be written to"])
+    wait_until("all are reported", || {
+        group_said(&std::fs::read_to_string(&log).expect("a log"))
+            && said(&["WARN", "disk.state", "cannot be written to"])
             && said(&["WARN", "host.files", "200", "264", "LimitNOFILE"])
             && said(&["WARN", "host.processes", "200", "232", "LimitNPROC"])
     });
     daemon.kill().expect("a child of ours");
     daemon.wait().expect("a child of ours");
+}
+
+/// A control group that limits tasks; removed in the end.
+struct TaskGroup(std::path::PathBuf);
+
+impl TaskGroup {
+    /// Makes one of either version below our own; `None` where there is no such controller.
+    fn of(tasks: u32) -> Option<Self> {
+        let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+        let name = format!("cronlatch-tasks-{}", std::process::id());
+        own.lines().find_map(|line| {
+            let mut fields = line.splitn(3, ':').skip(1);
+            let (controller, path) = (fields.next()?, fields.next()?);
+            let fits = |mount: &&str| match controller {
+                "" => mount.contains(" cgroup2 "),
+                "pids" => mount.contains(" cgroup ") && mount.contains(",pids"),
+                _ => false,
+            };
+            let point = mounts.lines().find(fits)?.split(' ').nth(1)?;
+            let dir = std::path::Path::new(point)
+                .join(path.trim_start_matches('/'))
+                .join(&name);
+            std::fs::create_dir(&dir).ok()?;
+            let group = Self(dir);
+            std::fs::write(group.0.join("pids.max"), tasks.to_string()).ok()?;
+            Some(group)
+        })
+    }
+
+    /// A command that enters the group before it becomes the program.
+    fn entered_by(&self, program: &str) -> std::process::Command {
+        let enter = format!("echo 0 >{}/cgroup.procs && exec \"$@\"", self.0.display());
+        let mut command = command::command("sh");
+        command.args(["-c", &enter, "sh", program]);
+        command
+    }
+}
+
+impl Drop for TaskGroup {
+    fn drop(&mut self) {
+        // The guard of a killed daemon ends a moment after it.
+        wait_until("the control group is empty", || {
+            std::fs::remove_dir(&self.0).is_ok()
+        });
+    }
 }
 
 #[test]

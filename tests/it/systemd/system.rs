@@ -60,6 +60,8 @@ fn jobs_start_in_their_own_control_groups_under_the_unit_and_each_drop_in() {
             cgroup.lines().any(|line| line.starts_with(&own)),
             "{name}: {cgroup}"
         );
+        // Runs count as tasks of the unit; the manager's default would be too few of them.
+        assert_eq!(system.property(&unit, "TasksMax"), "infinity", "{name}");
 
         system.systemctl(&["stop", &unit]).expect_code(0);
         assert_eq!(system.property(&unit, "Result"), "success", "{name}");
