@@ -86,6 +86,77 @@ fn a_host_without_file_descriptors_returns_its_occurrences_to_another_host() {
     log.assert_none_early();
 }
 
+#[test]
+fn a_host_without_memory_for_a_process_returns_its_occurrences_to_another_host() {
+    let redis = RedisServer::start();
+    let log = RunLog::new();
+    // Several jobs, so that the poor host soon wins one of them.
+    let job = |name: &str| {
+        format!(
+            "  - {{ name: {name}, every: 1s, command: '{}' }}\n",
+            log.job("0")
+        )
+    };
+    let jobs: String = ["a", "b", "c"].map(job).concat();
+    let jobs = format!("store: {}\njobs:\n{jobs}", redis.url());
+    let mut poor = Daemon::on("poor", jobs.as_str())
+        .without_memory_for_processes()
+        .start();
+    let rich = Daemon::on("rich", jobs.as_str()).start();
+    let words = [
+        "WARN",
+        "Cannot allocate memory",
+        "short of memory",
+        "the occurrence is returned",
+        "MemoryMax",
+    ];
+    let returned = |poor: &Daemon| -> Vec<(String, Option<i64>)> {
+        let text = poor.log();
+        let lines = text
+            .lines()
+            .filter(|line| words.iter().all(|word| line.contains(word)));
+        let field = |line: &str, name: &str| {
+            let value = line.split(' ').find_map(|part| part.strip_prefix(name));
+            value
+                .unwrap_or_else(|| panic!("{name} in {line}"))
+                .to_owned()
+        };
+        let instant = |line: &str| {
+            let at = chrono::DateTime::parse_from_rfc3339(&field(line, "occurrence="));
+            Some(at.expect("an instant").timestamp_millis())
+        };
+        lines
+            .map(|line| (field(line, "job="), instant(line)))
+            .collect()
+    };
+    poor.wait_until("the other host runs what it returned", |poor| {
+        let returned = returned(poor);
+        let runs = log.entries();
+        runs.iter()
+            .any(|run| run.host == "rich" && returned.contains(&(run.job.clone(), run.scheduled)))
+    });
+    poor.wait_until("status shows what it lacks", |_| {
+        let status = rich.ask(&["status", "--json"]).expect_code(0).json_lines();
+        let hosts = status[0]["hosts"].as_array().expect("hosts").clone();
+        let lacks = |host: &serde_json::Value| {
+            host["name"] == "poor" && host["lacks"].as_str() == Some("memory")
+        };
+        hosts.iter().any(lacks)
+    });
+    assert_eq!(poor.terminate().code(), Some(0));
+    for job in ["a", "b", "c"] {
+        let records = records(&rich, job);
+        assert_no_silence(&records);
+        let lost = |record: &&serde_json::Value| {
+            record["outcome"] != "succeeded" && record["outcome"] != "skipped"
+        };
+        assert_eq!(records.iter().find(lost), None, "{records:#?}");
+    }
+    drop(rich);
+    log.assert_each_once();
+    assert!(log.entries().iter().all(|run| run.host == "rich"));
+}
+
 /// Two hosts and one occurrence, which the first of them was granted while it was stopped before
 /// it knew; the second one has come to the run of the first, and would look again at the end of
 /// its lease, after 30 s, or at the next occurrence, after a minute.

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, Weak};
@@ -12,7 +13,7 @@ use chrono::{DateTime, Utc};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::{command, faketime, tree, wait};
+use super::{command, faketime, fork, tree, wait};
 
 /// What a daemon is started with.
 #[derive(Debug)]
@@ -26,6 +27,7 @@ pub(crate) struct Builder {
     clock: Option<PathBuf>,
     user: Option<u32>,
     list: Option<PathBuf>,
+    refuses_forks: bool,
 }
 
 /// A running daemon; dropping it kills it and every process of its tree.
@@ -56,6 +58,7 @@ impl Daemon {
             clock: None,
             user: None,
             list: None,
+            refuses_forks: false,
         }
     }
 
@@ -257,6 +260,13 @@ impl Builder {
         self
     }
 
+    /// The kernel has no memory for a process that it or its guard forks. It still has threads, and
+    /// its guard, which is not forked but spawned.
+    pub(crate) fn without_memory_for_processes(mut self) -> Self {
+        self.refuses_forks = true;
+        self
+    }
+
     /// Starts it, and waits until it is ready.
     #[track_caller]
     pub(crate) fn start(self) -> Daemon {
@@ -305,6 +315,10 @@ impl Builder {
             faketime::follow(&mut command, clock);
         } else if self.shift != 0 {
             faketime::shift(&mut command, self.shift);
+        }
+        if self.refuses_forks {
+            // SAFETY: only system calls between fork and exec.
+            unsafe { command.pre_exec(fork::refuse) };
         }
         let before_start = Utc::now();
         let child = match command.spawn() {

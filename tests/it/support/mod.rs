@@ -6,6 +6,7 @@ pub(crate) mod command;
 pub(crate) mod daemon;
 pub(crate) mod disk;
 pub(crate) mod faketime;
+pub(crate) mod fork;
 pub(crate) mod proxy;
 pub(crate) mod redis;
 pub(crate) mod runlog;
