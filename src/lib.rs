@@ -90,6 +90,9 @@
 //! nothing until what it may have forgotten is over, and takes leases back from their holders
 //! (`store::protocol`, recovery); what was due before and is undecided is `unknown`.
 //!
+//! *Another store is in use for the same jobs*, by hosts that share a server with this one or by a
+//! daemon of this host (`siblings`): nothing is claimed until those have ended.
+//!
 //! *SIGTERM comes*: no more claims, running jobs finish under renewed leases until
 //! `drain_timeout`, a second SIGTERM ends them.
 //!

@@ -133,7 +133,9 @@ impl Link {
 
     async fn look_around(&self, info: HostInfo) -> Result<Option<String>, StoreError> {
         let mut me = self.signed(info).await?;
-        for waits in [Some(LOOKING.to_owned()), None] {
+        // One that waits already goes on saying why.
+        let why = me.waits.take().unwrap_or_else(|| LOOKING.to_owned());
+        for waits in [Some(why), None] {
             self.siblings.set_waits(waits.is_some());
             me.waits = waits;
             if let Some(reason) = self.siblings.obstacle().await {
