@@ -41,6 +41,9 @@ pub enum ClaimReply {
         /// If the store ever lost data: what was due up to here, and is undecided, is to be
         /// dropped as `unknown`.
         horizon: Option<Timestamp>,
+        /// Occurrences after `last` that are decided all the same, ascending: hosts ran them
+        /// without the store. The answer drops none of them.
+        beyond: Vec<Timestamp>,
     },
     /// It was due before the store lost its data, and nobody can know whether it ran: recorded as
     /// `unknown`, and `last` moved over it.
@@ -170,6 +173,9 @@ pub struct Registered {
     /// From where on this schedule's occurrences are undecided: the watermark, or the instant
     /// this fingerprint was first seen, whichever is later.
     pub decided_until: Timestamp,
+    /// Later occurrences that are decided all the same, ascending: hosts ran them without the
+    /// store.
+    pub beyond: Vec<Timestamp>,
     /// The store's clock.
     pub now: Timestamp,
     /// A run that is open, this host's or another's.

@@ -117,7 +117,7 @@ impl World {
             | ClaimReply::Moved { .. }
             | ClaimReply::Dropped
             | ClaimReply::Ahead { .. } => Answer::Decided,
-            ClaimReply::Gap { last, horizon } => Answer::Gap {
+            ClaimReply::Gap { last, horizon, .. } => Answer::Gap {
                 last: tick_of(last),
                 horizon: horizon.map(tick_of),
             },

@@ -305,6 +305,7 @@ impl World {
             waiting: Vec::new(),
             fingerprints: vec![(fingerprint(0), instant(0))],
             moved: None,
+            beyond: Vec::new(),
         };
         let lane = Lane {
             phase: Phase::Free { from: 0 },

@@ -23,7 +23,7 @@ impl Lane {
         let (claim, occ, placed) = match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Claiming { claim, occ, placed } if claim == answered => (claim, occ, placed),
             Phase::Dropping { claim, until } if claim == answered => {
-                self.dropped(shared, until, &reply);
+                self.dropped(shared, until, reply);
                 return;
             }
             other => {
@@ -96,7 +96,14 @@ impl Lane {
                 };
                 self.waits(shared, occ, &waits);
             }
-            ClaimReply::Gap { last, horizon } => self.gap(shared, occ, last, horizon),
+            ClaimReply::Gap {
+                last,
+                horizon,
+                beyond,
+            } => {
+                self.notes.learn(beyond);
+                self.gap(shared, occ, last, horizon);
+            }
             ClaimReply::Moved { .. } => {
                 if occ.origin == Origin::Lane {
                     self.pending.push_front(Occ { gap: None, ..occ });
@@ -132,7 +139,7 @@ impl Lane {
     }
 
     /// The ledger has recorded what policy drops, or stands elsewhere by now.
-    fn dropped(&mut self, shared: &mut Shared, until: Timestamp, reply: &ClaimReply) {
+    fn dropped(&mut self, shared: &mut Shared, until: Timestamp, reply: ClaimReply) {
         match reply {
             ClaimReply::Dropped => {
                 self.notes
@@ -141,15 +148,17 @@ impl Lane {
             ClaimReply::Gap {
                 last,
                 horizon: Some(horizon),
-            } if *last < until => {
-                self.drop_undecided(shared, *last, Some(*horizon));
+                beyond,
+            } if last < until => {
+                self.notes.learn(beyond);
+                self.drop_undecided(shared, last, Some(horizon));
             }
             ClaimReply::Early { by } => {
-                let at = shared.now.boot.plus(*by + Duration::from_millis(1));
+                let at = shared.now.boot.plus(by + Duration::from_millis(1));
                 shared.arm(at, self.job, TimerKind::Resync);
             }
             ClaimReply::Recovering { remaining } => {
-                let at = shared.now.boot.plus(*remaining);
+                let at = shared.now.boot.plus(remaining);
                 shared.arm(at, self.job, TimerKind::Resync);
             }
             ClaimReply::Moved { .. } => return self.moved(shared),

@@ -94,6 +94,8 @@ pub enum Event {
         job: JobIx,
         /// From where on its occurrences are undecided.
         decided_until: Timestamp,
+        /// Later occurrences that are decided all the same.
+        beyond: Vec<Timestamp>,
         /// The store's clock.
         store_now: Timestamp,
         /// A run that is open.
@@ -171,6 +173,7 @@ impl Event {
         Self::Registered {
             job,
             decided_until: answer.decided_until,
+            beyond: answer.beyond,
             store_now: answer.now,
             open: answer.open,
             head: answer.head,

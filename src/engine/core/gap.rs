@@ -63,23 +63,24 @@ pub(super) fn sort(
         }
     }
     let mut next = policy.calendar.next_after(from);
+    // No range reaches over what has its record by another way.
+    let mut follows = true;
     while let Some(t) = next.filter(|t| *t < at) {
-        match notes.of(t) {
-            Some(why) => {
-                if let Some((outcome, reason)) = why.verdict()
-                    && sorted.run.is_empty()
-                {
-                    add(&mut sorted.drop, t, outcome, reason);
-                }
-            }
+        let verdict = match notes.of(t) {
+            Some(why) => why.verdict().filter(|_| sorted.run.is_empty()),
             None if horizon.is_some_and(|horizon| t <= horizon) => {
-                add(&mut sorted.drop, t, Outcome::Unknown, REASON_UNKNOWN);
+                Some((Outcome::Unknown, REASON_UNKNOWN))
             }
             None if policy.catch_up == CatchUp::All && policy.window_end(t) > now => {
                 sorted.run.push(t);
+                None
             }
-            None => add(&mut sorted.drop, t, Outcome::Missed, missed(policy)),
+            None => Some((Outcome::Missed, missed(policy))),
+        };
+        if let Some((outcome, reason)) = verdict {
+            add(&mut sorted.drop, t, (outcome, reason), follows);
         }
+        follows = verdict.is_some();
         next = policy.calendar.next_after(t);
     }
     sorted
@@ -107,8 +108,9 @@ fn missed(policy: &Policy) -> &'static str {
     }
 }
 
-fn add(drops: &mut Vec<Drop>, at: Timestamp, outcome: Outcome, reason: &str) {
+fn add(drops: &mut Vec<Drop>, at: Timestamp, (outcome, reason): (Outcome, &str), follows: bool) {
     if let Some(last) = drops.last_mut()
+        && follows
         && last.outcome == outcome
         && last.reason == reason
     {

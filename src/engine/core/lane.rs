@@ -214,7 +214,7 @@ impl Lane {
         let said = match why {
             Why::StoreDown => Said::StoreDown,
             Why::StillRunning => Said::StillRunning,
-            Why::RanAlone => return,
+            Why::RanAlone | Why::RanElsewhere => return,
         };
         self.say(shared, at, said);
     }

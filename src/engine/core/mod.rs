@@ -90,10 +90,12 @@ impl Core {
             Event::Registered {
                 job,
                 decided_until,
+                beyond,
                 store_now,
                 open,
                 head,
             } => self.lane(job, |lane, shared| {
+                lane.notes.learn(beyond);
                 lane.registered(shared, (decided_until, store_now), open, head);
             }),
             Event::Found { job, open, head } => {

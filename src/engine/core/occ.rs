@@ -1,5 +1,7 @@
 //! An occurrence on its way through a lane, and what a lane remembers of those it let go.
 
+use std::collections::BTreeSet;
+
 use crate::store::{GapAnswer, Kind, Late, Outcome, Overlap, Range};
 use crate::time::Timestamp;
 
@@ -63,6 +65,8 @@ pub(super) enum Why {
     StillRunning,
     /// `on_store_down: run`: its record follows with its end.
     RanAlone,
+    /// Another host ran it so, and has reported its result.
+    RanElsewhere,
 }
 
 impl Why {
@@ -77,7 +81,7 @@ impl Why {
                 Outcome::Skipped,
                 "the previous run was still in progress while the store was unreachable",
             )),
-            Self::RanAlone => None,
+            Self::RanAlone | Self::RanElsewhere => None,
         }
     }
 }
@@ -89,13 +93,18 @@ pub(super) struct Note {
     pub(super) why: Why,
 }
 
-/// The notes of a lane, ascending.
+/// The notes of a lane.
 #[derive(Debug, Default)]
-pub(super) struct Notes(Vec<Note>);
+pub(super) struct Notes {
+    /// What this lane let go, ascending.
+    own: Vec<Note>,
+    /// What the ledger has decided beyond its watermark.
+    ran: BTreeSet<Timestamp>,
+}
 
 impl Notes {
     pub(super) fn add(&mut self, at: Timestamp, why: Why) {
-        if let Some(last) = self.0.last_mut()
+        if let Some(last) = self.own.last_mut()
             && last.why == why
             && last.range.until < at
         {
@@ -103,7 +112,7 @@ impl Notes {
             last.range.count += 1;
             return;
         }
-        self.0.push(Note {
+        self.own.push(Note {
             range: Range {
                 from: at,
                 until: at,
@@ -114,26 +123,38 @@ impl Notes {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.own.is_empty() && self.ran.is_empty()
     }
 
     pub(super) fn of(&self, at: Timestamp) -> Option<Why> {
-        self.0
-            .iter()
-            .find(|note| note.range.from <= at && at <= note.range.until)
-            .map(|note| note.why)
+        let mut own = self.own.iter();
+        let own = own.find(|note| note.range.from <= at && at <= note.range.until);
+        let own = own.map(|note| note.why);
+        let ran = self.ran.contains(&at).then_some(Why::RanElsewhere);
+        own.filter(|why| *why == Why::RanAlone).or(ran).or(own)
+    }
+
+    /// Learns from the ledger which occurrences are decided although its watermark lies before them.
+    pub(super) fn learn(&mut self, beyond: Vec<Timestamp>) {
+        self.ran.extend(beyond);
+    }
+
+    /// The newest occurrence that is known to have run without the store.
+    pub(super) fn newest_ran(&self) -> Option<Timestamp> {
+        let own = self.own.iter().filter(|note| note.why == Why::RanAlone);
+        let own = own.map(|note| note.range.until).max();
+        own.max(self.ran.last().copied())
     }
 
     /// Forgets why occurrences after `at` were skipped: they are not due yet.
     pub(super) fn forget_skips_after(&mut self, at: Timestamp) {
-        self.0
+        self.own
             .retain(|note| note.why == Why::RanAlone || note.range.until <= at);
     }
 
     /// Everything before `at` is decided: its notes have served.
     pub(super) fn forget_before(&mut self, at: Timestamp) {
-        if !self.0.is_empty() {
-            self.0.retain(|note| note.range.until >= at);
-        }
+        self.own.retain(|note| note.range.until >= at);
+        self.ran = self.ran.split_off(&at);
     }
 }

@@ -338,7 +338,7 @@ impl Lane {
             CatchUp::None if newest >= shared.started_at() => vec![self.current(newest)],
             CatchUp::None => Vec::new(),
             _ if self.policy.window_end(newest) <= now => Vec::new(),
-            CatchUp::Latest if self.has_newer(store_now) => Vec::new(),
+            CatchUp::Latest if self.has_newer(store_now) || self.ran_newer(newest) => Vec::new(),
             CatchUp::Latest => vec![self.caught_up(newest)],
             CatchUp::All => self.all_in_window(decided_until, before, now),
         }
@@ -348,6 +348,11 @@ impl Lane {
     fn has_newer(&self, store_now: Timestamp) -> bool {
         let first = self.pending.front();
         first.is_some_and(|first| self.policy.not_before(first.at) <= store_now)
+    }
+
+    /// Whether a newer occurrence ran without the store: `latest` runs no older one after it.
+    fn ran_newer(&self, newest: Timestamp) -> bool {
+        self.notes.newest_ran().is_some_and(|ran| newest < ran)
     }
 
     fn newest_open(&self, decided_until: Timestamp, before: Timestamp) -> Option<Timestamp> {

@@ -298,6 +298,7 @@ impl Claiming<'_> {
         let record = history::set_back(name, job.last, &self.claim.token, self.clock);
         self.effects.push(history::append(record, keep));
         job.last = now.min(claimed.minus(Duration::from_millis(1)));
+        job.beyond.retain(|at| *at <= now);
         self.effects
             .extend(waiting::forget_future(job, self.context(name, keep)));
     }
@@ -312,16 +313,26 @@ impl Claiming<'_> {
             Some(answer) => answer.if_last != base,
             None => due.prev.is_some_and(|prev| prev > base),
         };
-        if gap {
-            return Judgement::Answer(ClaimReply::Gap {
-                last: base,
-                horizon: self.clock.past.horizon,
-            });
+        let drops = due.gap.as_ref().map_or(&[][..], |answer| &answer.drop);
+        if gap || covers(drops, job) {
+            return Judgement::Answer(self.gap(job, base));
         }
-        for drop in due.gap.iter().flat_map(|answer| &answer.drop) {
+        for drop in drops {
             self.drop_range(job, at, drop);
         }
+        if job.beyond(job.last).contains(&due.scheduled_at) {
+            job.last = job.last.max(due.scheduled_at);
+            return Judgement::Answer(ClaimReply::AlreadyClaimed(RunStatus::Decided));
+        }
         Judgement::New
+    }
+
+    fn gap(&self, job: &JobState, base: Timestamp) -> ClaimReply {
+        ClaimReply::Gap {
+            last: base,
+            horizon: self.clock.past.horizon,
+            beyond: job.beyond(base),
+        }
     }
 
     fn judge_decided(&self, job: &JobState, at: Timestamp) -> Judgement {
@@ -369,11 +380,8 @@ impl Claiming<'_> {
         answer: &GapAnswer,
     ) -> ClaimReply {
         let base = job.base(fingerprint);
-        if answer.if_last != base {
-            return ClaimReply::Gap {
-                last: base,
-                horizon: self.clock.past.horizon,
-            };
+        if answer.if_last != base || covers(&answer.drop, job) {
+            return self.gap(job, base);
         }
         let now = self.clock.utc();
         let newest = answer.drop.iter().map(|drop| drop.range.until).max();
@@ -606,6 +614,15 @@ impl Claiming<'_> {
         });
         reply
     }
+}
+
+/// Whether one of these ranges covers an occurrence that is decided: the host did not know of it.
+fn covers(drops: &[Drop], job: &JobState) -> bool {
+    let covered = |at: &Timestamp| {
+        let mut ranges = drops.iter().map(|drop| drop.range);
+        ranges.any(|range| range.from <= *at && *at <= range.until)
+    };
+    job.beyond(job.last).iter().any(covered)
 }
 
 fn waits(job: &JobState, at: Timestamp) -> bool {

@@ -59,15 +59,22 @@ fn moved(lock: &LockState, job: Option<&JobState>, finish: &Finish) -> Option<Lo
     (!ended_here).then(|| to.clone())
 }
 
-/// Moves the watermark over what a result decides, unless it lies in the store's future: what a
-/// host with a fast clock believed due is decided when it is due.
+/// Notes what a result decides, unless it lies in the store's future: what a host with a fast
+/// clock believed due is decided when it is due.
+///
+/// A run without the store lies beyond the watermark. Hosts may still have earlier occurrences in
+/// hand, so the watermark does not move over them.
 fn note_result(job: &mut Option<JobState>, clock: Clock, (token, record): (&Token, &Record)) {
     let range = record
         .scheduled_at
         .map(|from| (from, record.until.unwrap_or(from)));
     if let Some((_, until)) = range.filter(|(_, until)| *until <= clock.utc().plus(LEAD)) {
         let state = job.get_or_insert_with(|| JobState::starting_after(until));
-        state.last = state.last.max(until);
+        if record.until.is_none() {
+            state.decide_beyond(until);
+        }
+        // A range has no gaps.
+        state.last = state.last.max(record.until.unwrap_or(state.last));
     }
     if let Some(state) = job {
         waiting::settle_by_result(state, token, range);

@@ -27,6 +27,8 @@
 //!    `AlreadyClaimed`, or `Ahead` while the watermark lies in the store's future.
 //! 5. **Gap and deadline.** For an occurrence after `last`, the schedule's preceding occurrence
 //!    must not lie beyond `last` (or beyond the instant this schedule was first seen): `Gap`. A
+//!    What hosts ran without the store is decided beyond `last`: the reply lists it, an answer that
+//!    drops any of it is refused, and a claim of it is `AlreadyClaimed`. A
 //!    gap answer computed from the very watermark that stands now drops its ranges, each as one
 //!    record. What was due before a loss of data is recorded as `unknown`. Past its deadline, an
 //!    occurrence is missed, caught up, or left undecided, as the claim's
@@ -93,8 +95,10 @@ pub use renew::renew;
 pub use replace::{ledger, replace};
 pub use settle::settle;
 pub use state::{
-    Clock, Crashed, Effect, Ending, FINGERPRINTS_KEPT, FINISHED_KEPT, JobState, Key, LockState,
-    Moved, OTHER_TYPE, Open, Waiting, holder,
+    BEYOND_KEPT, Clock, Crashed, Effect, Ending, FINGERPRINTS_KEPT, FINISHED_KEPT, JobState, Key,
+    LockState, Moved, OTHER_TYPE, Open, Waiting, holder,
 };
-pub use text::{terms_of_text, terms_text, waiting_of_text, waiting_text};
+pub use text::{
+    beyond_of_text, beyond_text, terms_of_text, terms_text, waiting_of_text, waiting_text,
+};
 pub(crate) use waiting::given_back;

@@ -21,6 +21,7 @@ pub fn register(
         return Registered {
             decided_until: beginning,
             now,
+            beyond: Vec::new(),
             open: None,
             head: None,
             recovering: recovering.unwrap_or_default(),
@@ -33,8 +34,10 @@ pub fn register(
         state.note(&registration.fingerprint, beginning);
     }
     let open = state.open.as_ref().filter(|_| !moved);
+    let base = state.base(&registration.fingerprint);
     Registered {
-        decided_until: state.base(&registration.fingerprint),
+        decided_until: base,
+        beyond: state.beyond(base),
         now,
         open: open.map(|open| open.report(lock, clock)),
         head: state.head().filter(|_| !moved),

@@ -15,6 +15,9 @@ pub const FINISHED_KEPT: usize = 64;
 /// How many fingerprints a job remembers, so that a rolling deploy does not flip them.
 pub const FINGERPRINTS_KEPT: usize = 3;
 
+/// How many occurrences beyond the watermark a job remembers as decided.
+pub const BEYOND_KEPT: usize = 100;
+
 /// Who is said to hold a raw key that is not a string.
 pub const OTHER_TYPE: &str = "(a key of another type)";
 
@@ -109,6 +112,10 @@ pub struct LockState {
 pub struct JobState {
     /// The watermark: every occurrence up to it is decided.
     pub last: Timestamp,
+    /// Occurrences after `last` that are decided, ascending, at most [`BEYOND_KEPT`]: hosts ran
+    /// them without the store. What lies before each of them may still be undecided.
+    #[serde(default)]
+    pub beyond: Vec<Timestamp>,
     /// The run that was granted and has not ended.
     pub open: Option<Open>,
     /// The occurrences that the ledger has accepted and that are still to run, in the order in
@@ -360,6 +367,7 @@ impl JobState {
     pub fn starting_after(last: Timestamp) -> Self {
         Self {
             last,
+            beyond: Vec::new(),
             open: None,
             waiting: Vec::new(),
             fingerprints: Vec::new(),
@@ -371,6 +379,27 @@ impl JobState {
     pub fn moved_from(&self, lock: &Lock) -> Option<&LockRef> {
         let moved = self.moved.as_ref()?;
         (!moved.to.is(lock)).then_some(&moved.to)
+    }
+
+    /// Notes that an occurrence is decided, whatever lies before it. If there are too many of them,
+    /// the watermark moves over the oldest.
+    pub(crate) fn decide_beyond(&mut self, at: Timestamp) {
+        if at <= self.last || self.beyond.contains(&at) {
+            return;
+        }
+        self.beyond = self.beyond(self.last);
+        self.beyond.push(at);
+        self.beyond.sort_unstable();
+        let surplus = self.beyond.len().saturating_sub(BEYOND_KEPT);
+        if let Some(newest) = self.beyond.drain(..surplus).next_back() {
+            self.last = newest;
+        }
+    }
+
+    /// The occurrences after `base` that are decided although the watermark lies before them.
+    pub(super) fn beyond(&self, base: Timestamp) -> Vec<Timestamp> {
+        let beyond = self.beyond.iter().copied();
+        beyond.filter(|at| *at > base).collect()
     }
 
     /// Whether the data of this ledger include a run under `token` whose end is not on record.

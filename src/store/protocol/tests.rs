@@ -422,7 +422,8 @@ fn a_gap_is_answered_with_the_watermark_and_filled_in_one_step() {
         world.send(&claim),
         ClaimReply::Gap {
             last: start,
-            horizon: None
+            horizon: None,
+            beyond: Vec::new(),
         }
     );
     assert_eq!(world.job, before);
@@ -448,7 +449,8 @@ fn a_gap_is_answered_with_the_watermark_and_filled_in_one_step() {
         reply,
         ClaimReply::Gap {
             last: start,
-            horizon: None
+            horizon: None,
+            beyond: Vec::new(),
         }
     );
     assert!(world.records.is_empty());
@@ -487,7 +489,8 @@ fn a_changed_schedule_has_no_gap_before_it_was_first_seen() {
         reply,
         ClaimReply::Gap {
             last: before,
-            horizon: None
+            horizon: None,
+            beyond: Vec::new(),
         }
     );
     assert_eq!(attempt(&world.send(&world.occurrence("b", new))), 1);
@@ -814,14 +817,23 @@ fn a_finish_without_the_lock_touches_neither_lock_nor_run_of_another() {
 }
 
 #[test]
-fn a_record_of_a_run_without_the_store_moves_the_watermark() {
+fn a_ledger_remembers_a_hundred_runs_without_the_store_and_then_passes_the_oldest() {
     let mut world = World::registered();
-    let at = world.now();
-    let finish = world.succeeded("a", at);
-    assert_eq!(world.finish_with(&finish), FinishReply::Lost);
-    assert_eq!(world.last(), at);
-    let reply = world.send(&world.occurrence("b", world.due()));
-    assert_eq!(reply, ClaimReply::AlreadyClaimed(RunStatus::Decided));
+    let last = world.last();
+    let nth = |n: u64| last.plus(Duration::from_secs(2 * n));
+    world.pass(1_000_000);
+    for n in (1..=100).rev() {
+        let finish = world.succeeded(&n.to_string(), nth(n));
+        world.finish_with(&finish);
+    }
+    let known = world.register("f1");
+    assert_eq!(known.decided_until, last);
+    assert_eq!(known.beyond, (1..=100).map(nth).collect::<Vec<_>>());
+    let finish = world.succeeded("101", nth(101));
+    world.finish_with(&finish);
+    let known = world.register("f1");
+    assert_eq!(known.decided_until, nth(1));
+    assert_eq!(known.beyond, (2..=101).map(nth).collect::<Vec<_>>());
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! The text forms of what the ledger keeps in single fields: the terms of a run, and the waiting
-//! list. The Lua scripts read and write the same forms (`scripts/job.lua`).
+//! The text forms of what the ledger keeps in single fields: the terms of a run, the waiting
+//! list, and what is decided beyond the watermark. The Lua scripts read and write the same forms (`scripts/job.lua`).
 
 use super::state::{Crashed, Waiting};
 use crate::names::{RunId, Token};
@@ -31,6 +31,19 @@ pub fn terms_of_text(text: &str) -> Option<Terms> {
         yields: flag(words.next()?)?,
     };
     words.next().is_none().then_some(terms)
+}
+
+/// Instants in milliseconds, separated by spaces.
+pub fn beyond_text(beyond: &[Timestamp]) -> String {
+    let words: Vec<String> = beyond.iter().map(|at| at.millis().to_string()).collect();
+    words.join(" ")
+}
+
+/// Reads [`beyond_text`]; `None` if it is something else.
+pub fn beyond_of_text(text: &str) -> Option<Vec<Timestamp>> {
+    let words = text.split(' ').filter(|word| !word.is_empty());
+    let instants = words.map(|word| word.parse().ok().map(Timestamp::from_millis));
+    instants.collect()
 }
 
 /// One line for each entry, its fields separated by tabs: `scheduled_at`, kind, deadline, yields,

@@ -7,6 +7,7 @@ use redis::Value;
 use super::failure::Failure;
 use super::keys::{self, LockKeys};
 use super::link::Call;
+use super::reading::beyond;
 use super::record::{from_word, word};
 use super::reply::Items;
 use crate::names::{Prefix, RunId};
@@ -136,6 +137,7 @@ pub(super) fn read(prefix: &Prefix, value: Value) -> Result<ClaimReply, Failure>
         "gap" => ClaimReply::Gap {
             last: items.timestamp()?,
             horizon: items.optional_timestamp()?,
+            beyond: beyond(&items.text()?)?,
         },
         "too_late" => ClaimReply::TooLate,
         "stale" => ClaimReply::Stale,

@@ -12,7 +12,7 @@ use super::record;
 use super::reply::Items;
 use super::unacknowledged;
 use crate::names::{JobName, Prefix, RunId};
-use crate::store::protocol::{Waiting, holder, waiting_of_text};
+use crate::store::protocol::{Waiting, beyond_of_text, holder, waiting_of_text};
 use crate::store::word::Word;
 use crate::store::{
     Condition, Fingerprint, Head, History, HostInfo, HostReport, JobReport, Lock, LockHolder,
@@ -42,6 +42,7 @@ pub(super) fn register_read(value: Value) -> Result<Vec<Registered>, Failure> {
         let (head, moved) = head(&mut items)?;
         Ok(Registered {
             decided_until,
+            beyond: beyond(&items.text()?)?,
             now,
             recovering,
             head,
@@ -49,6 +50,12 @@ pub(super) fn register_read(value: Value) -> Result<Vec<Registered>, Failure> {
             moved,
         })
     })
+}
+
+/// The instants beyond the watermark that are decided, in milliseconds.
+pub(super) fn beyond(text: &str) -> Result<Vec<Timestamp>, Failure> {
+    beyond_of_text(text)
+        .ok_or_else(|| Failure::corrupt(format!("what a job has decided reads {text:?}")))
 }
 
 /// The head of the waiting list, and whether the ledger has moved instead.

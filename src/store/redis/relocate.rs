@@ -6,12 +6,12 @@ use super::claim::{flag, millis, optional};
 use super::failure::Failure;
 use super::keys::{self, LockKeys};
 use super::link::Call;
-use super::reading::fingerprints;
+use super::reading::{beyond, fingerprints};
 use super::record::{from_word, word};
 use super::reply::Items;
 use crate::names::{JobName, Prefix, RunId, Token};
 use crate::store::protocol::{
-    JobState, Moved, Open, terms_of_text, terms_text, waiting_of_text, waiting_text,
+    JobState, Moved, Open, beyond_text, terms_of_text, terms_text, waiting_of_text, waiting_text,
 };
 use crate::store::{Ledger, Lock, Replaced, Replacement, Terms};
 use crate::time::Timestamp;
@@ -40,6 +40,7 @@ pub(super) fn ledger_read(prefix: &Prefix, value: Value) -> Result<Ledger, Failu
     if !moved.is_empty() {
         state.moved = Some(moved_of(prefix, &moved).ok_or_else(|| unreadable("lock"))?);
     }
+    state.beyond = beyond(&items.text()?)?;
     let mut remaining = std::time::Duration::ZERO;
     if !items.is_empty() {
         state.open = Some(open(&mut items)?);
@@ -124,6 +125,7 @@ fn fields(prefix: &Prefix, state: &JobState) -> Vec<String> {
         lines.collect(),
         waiting_text(&state.waiting),
         (state.moved.as_ref()).map_or_else(String::new, |moved| moved_text(prefix, moved)),
+        beyond_text(&state.beyond),
     ];
     if let Some(open) = &state.open {
         fields.extend([

@@ -93,6 +93,7 @@ fn running(number: u64, last: i64, who: u8) -> View {
         waiting: Vec::new(),
         fingerprints: Vec::new(),
         moved: None,
+        beyond: Vec::new(),
     };
     View {
         job: Some(JobView {

@@ -50,12 +50,14 @@ pub(super) fn merge(
         state.last = sources.passed.iter().map(|state| state.last).max()?;
         state.last = state.last.max(counts_from.min(now));
         state.fingerprints = fingerprints(&sources.passed);
+        decide_beyond(&mut state, &sources.passed);
         return Some(state);
     }
     let mut state = empty();
     let all = sources.live.iter().chain(&sources.left);
     state.last = all.map(|state| state.last).max()?;
     state.fingerprints = fingerprints(&counting);
+    decide_beyond(&mut state, &counting);
     let mut open: Vec<&Open> = counting.iter().filter_map(|it| it.open.as_ref()).collect();
     open.sort_by_key(|open| (open.started_at, &open.run_id));
     state.open = open.pop().cloned();
@@ -83,6 +85,13 @@ pub(super) fn merge(
         state.waiting.push(entry);
     }
     Some(state)
+}
+
+/// Notes the occurrences after the watermark that any of the ledgers has decided.
+fn decide_beyond(state: &mut JobState, sources: &[&JobState]) {
+    for at in sources.iter().flat_map(|source| &source.beyond) {
+        state.decide_beyond(*at);
+    }
 }
 
 /// The schedules that any of the ledgers knows, each first seen when the first did.

@@ -6,8 +6,8 @@ use super::clock::Now;
 use super::error::{Failure, RowKey};
 use crate::names::{JobName, RunId, Token};
 use crate::store::protocol::{
-    Ending, JobState, Key, LockState, Open, terms_of_text, terms_text, waiting_of_text,
-    waiting_text,
+    Ending, JobState, Key, LockState, Open, beyond_of_text, beyond_text, terms_of_text, terms_text,
+    waiting_of_text, waiting_text,
 };
 use crate::store::{Fingerprint, Lock, LockKey, Terms};
 use crate::time::Timestamp;
@@ -163,13 +163,13 @@ pub(super) fn load_job(
 ) -> Result<Option<JobState>, Failure> {
     let of_job = || RowKey::of("jobs", format!("{job} (lock {id})"));
     let mut statement = db.prepare_cached("SELECT * FROM jobs WHERE lock = ? AND job = ?")?;
-    let Some((last, fingerprints, waiting, moved, open)) = statement
+    let Some((last, fingerprints, lists, moved, open)) = statement
         .query_row(params![id, job.as_str()], |row| {
             let last: i64 = row.get("last")?;
             let fingerprints: String = row.get("fingerprints")?;
-            let waiting: String = row.get("waiting")?;
+            let lists: (String, String) = (row.get("waiting")?, row.get("beyond")?);
             let moved: Option<String> = row.get("moved")?;
-            Ok((last, fingerprints, waiting, moved, read_open(row)?))
+            Ok((last, fingerprints, lists, moved, read_open(row)?))
         })
         .optional()
         .map_err(|e| of_job().blamed(e))?
@@ -190,12 +190,16 @@ pub(super) fn load_job(
         }),
         None => None,
     };
+    let (waiting, beyond) = lists;
     let waiting = waiting_of_text(&waiting)
         .ok_or_else(|| of_job().unreadable("the waiting list is not one"))?;
+    let beyond = beyond_of_text(&beyond)
+        .ok_or_else(|| of_job().unreadable("the instants beyond the watermark are not any"))?;
     let moved = moved.map(|text| serde_json::from_str(&text));
     Ok(Some(JobState {
         moved: moved.transpose().map_err(unreadable)?,
         last: Timestamp::from_millis(last),
+        beyond,
         open,
         waiting,
         fingerprints: pairs
@@ -248,7 +252,7 @@ pub(super) fn save_job(
     });
     let moved = (state.moved.as_ref()).map(|moved| serde_json::json!(moved).to_string());
     db.prepare_cached(
-        "INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )?
     .execute(params![
         id,
@@ -267,6 +271,7 @@ pub(super) fn save_job(
         open.map(|open| terms_text(&open.terms)),
         waiting_text(&state.waiting),
         moved,
+        beyond_text(&state.beyond),
     ])?;
     Ok(())
 }

@@ -114,6 +114,10 @@ CREATE TABLE manual (
     noted_at INTEGER NOT NULL      -- UTC, ms
 ) STRICT, WITHOUT ROWID;
 ",
+    "
+-- The occurrences after `last` that are decided: UTC in ms, separated by spaces.
+ALTER TABLE jobs ADD COLUMN beyond TEXT NOT NULL DEFAULT '';
+",
 ];
 
 /// The newest version this program reads, and the one it writes.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use cronlatch::names::LockName;
 use cronlatch::store::manual::settle_ended;
 use cronlatch::store::{
-    Claim, ClaimReply, Due, Finish, FinishReply, Kind, Lock, ManualRun, Outcome, RenewReply,
-    Renewal, Returned, RunStatus, Seen, What,
+    Claim, ClaimReply, Drop, Due, Fingerprint, Finish, FinishReply, GapAnswer, Kind, Lock,
+    ManualRun, Outcome, Range, RenewReply, Renewal, Returned, RunStatus, Seen, What,
 };
 
 use super::{LONG, SHORT, Scene, Subject, eventually, run_id, token};
@@ -82,15 +82,82 @@ pub(crate) async fn a_rerun_that_is_given_back_is_still_to_be_rerun(subject: &im
     assert_eq!(scene.outcomes().await, [Outcome::Interrupted]);
 }
 
-pub(crate) async fn a_record_of_a_run_without_the_store_moves_the_watermark(
+pub(crate) async fn a_run_without_the_store_decides_its_occurrence_and_none_before_it(
     subject: &impl Subject,
 ) {
     let scene = Scene::new(subject).await;
-    let finish = scene.success("a", 1);
+    let last = scene.start;
+    let finish = scene.success("a", 3);
     assert_eq!(scene.finish(&finish).await, FinishReply::Lost);
-    assert_eq!(scene.last().await, Some(scene.at(1)));
-    let reply = scene.send(&scene.claim("b", 1)).await;
+    assert_eq!(scene.last().await, Some(last));
+    let reply = scene.send(&scene.claim("b", 3)).await;
     assert_eq!(reply, ClaimReply::AlreadyClaimed(RunStatus::Decided));
+    // Nothing comes before the third by the schedule of that claim.
+    assert_eq!(scene.last().await, Some(scene.at(3)));
+
+    scene.finish(&scene.success("c", 6)).await;
+    // The fifth was in another host's hands meanwhile, and the fourth was passed over.
+    let registered = scene.register().await;
+    assert_eq!(registered.decided_until, scene.at(3));
+    assert_eq!(registered.beyond, [scene.at(6)]);
+    let fifth = Due {
+        prev: Some(scene.at(4)),
+        ..scene.due(5)
+    };
+    let gap = |last| ClaimReply::Gap {
+        last: scene.at(last),
+        horizon: None,
+        beyond: vec![scene.at(6)],
+    };
+    let reply = scene.send(&scene.claim_due("d", fifth.clone())).await;
+    assert_eq!(reply, gap(3));
+    let drop = |from, until| Drop {
+        range: Range {
+            from: scene.at(from),
+            until: scene.at(until),
+            count: until - from + 1,
+        },
+        outcome: Outcome::Missed,
+        reason: "nobody was up in time".to_owned(),
+    };
+    let answered = |due: &Due, last, drop| Due {
+        gap: Some(GapAnswer {
+            if_last: scene.at(last),
+            drop,
+        }),
+        ..due.clone()
+    };
+    let right = answered(&fifth, 3, vec![drop(4, 4)]);
+    Scene::granted(&scene.send(&scene.claim_due("d", right)).await);
+    scene.finish(&scene.success("d", 5)).await;
+
+    // A host that does not know of the sixth would drop it.
+    let eighth = Due {
+        prev: Some(scene.at(7)),
+        ..scene.due(8)
+    };
+    let wrong = answered(&eighth, 5, vec![drop(6, 7)]);
+    assert_eq!(scene.send(&scene.claim_due("e", wrong)).await, gap(5));
+    let wrong = Claim {
+        what: What::Drops {
+            job: scene.job.clone(),
+            fingerprint: Fingerprint("f1".to_owned()),
+            answer: GapAnswer {
+                if_last: scene.at(5),
+                drop: vec![drop(6, 7)],
+            },
+            keep: 100,
+        },
+        ..scene.claim("f", 8)
+    };
+    assert_eq!(scene.send(&wrong).await, gap(5));
+    let right = answered(&eighth, 5, vec![drop(7, 7)]);
+    Scene::granted(&scene.send(&scene.claim_due("e", right)).await);
+    assert_eq!(scene.last().await, Some(scene.at(8)));
+    let dropped = scene.history().await.into_iter();
+    let dropped = dropped.filter(|record| record.outcome == Outcome::Missed);
+    let dropped: Vec<_> = dropped.filter_map(|record| record.scheduled_at).collect();
+    assert_eq!(dropped, [scene.at(4), scene.at(7)]);
 }
 
 pub(crate) async fn a_run_closed_without_a_verdict_gets_one(subject: &impl Subject) {

@@ -36,7 +36,8 @@ pub(crate) async fn a_gap_is_answered_with_the_watermark_and_filled_in_one_step(
         reply,
         ClaimReply::Gap {
             last,
-            horizon: None
+            horizon: None,
+            beyond: Vec::new(),
         }
     );
     assert_eq!(scene.last().await, Some(last));
@@ -102,7 +103,8 @@ pub(crate) async fn a_stale_gap_answer_changes_nothing(subject: &impl Subject) {
         reply,
         ClaimReply::Gap {
             last,
-            horizon: None
+            horizon: None,
+            beyond: Vec::new(),
         }
     );
     assert_eq!(scene.history().await.len(), records);
@@ -187,7 +189,8 @@ pub(crate) async fn a_changed_schedule_has_no_gap_before_it_was_first_seen(subje
         reply,
         ClaimReply::Gap {
             last,
-            horizon: None
+            horizon: None,
+            beyond: Vec::new(),
         }
     );
     let new = Due {

@@ -51,7 +51,7 @@ macro_rules! contract {
                 what_is_given_back_may_be_taken_by_another,
                 what_is_given_back_after_a_later_one_waits_again,
                 a_rerun_that_is_given_back_is_still_to_be_rerun,
-                a_record_of_a_run_without_the_store_moves_the_watermark,
+                a_run_without_the_store_decides_its_occurrence_and_none_before_it,
                 a_run_closed_without_a_verdict_gets_one,
                 a_renewal_says_renewed_taken_or_absent,
                 a_lock_gone_before_its_lease_end_is_its_holders_alone,
@@ -160,7 +160,8 @@ use async_trait::async_trait;
 use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
 use cronlatch::store::{
     Attempt, Claim, ClaimReply, Due, Fingerprint, Finish, FinishReply, GapAnswer, Kind, Late, Lock,
-    Outcome, Overlap, Record, Registration, RenewReply, Renewal, Settle, Store, Tenure, What,
+    Outcome, Overlap, Record, Registered, Registration, RenewReply, Renewal, Settle, Store, Tenure,
+    What,
 };
 use cronlatch::time::Timestamp;
 
@@ -426,6 +427,17 @@ impl Scene {
     pub(crate) async fn outcomes(&self) -> Vec<Outcome> {
         let records = self.history().await;
         records.iter().map(|record| record.outcome).collect()
+    }
+
+    pub(crate) async fn register(&self) -> Registered {
+        let registration = Registration {
+            job: self.job.clone(),
+            lock: self.lock.clone(),
+            fingerprint: Fingerprint("f1".to_owned()),
+            ttl: LONG,
+        };
+        let registered = self.store.register(&[registration]).await;
+        registered.expect("the store answers").remove(0)
     }
 
     pub(crate) async fn last(&self) -> Option<Timestamp> {

@@ -282,12 +282,26 @@ pub(crate) async fn drops_are_recorded_unless_the_ledger_moved(subject: &impl Su
     };
     let (last, horizon) = (scene.start, None);
     let stale = drops(&scene, "a", scene.at(1), range);
-    assert_eq!(scene.send(&stale).await, ClaimReply::Gap { last, horizon });
+    assert_eq!(
+        scene.send(&stale).await,
+        ClaimReply::Gap {
+            last,
+            horizon,
+            beyond: Vec::new()
+        }
+    );
     assert_eq!(scene.outcomes().await, []);
     let right = drops(&scene, "b", scene.start, range);
     assert_eq!(scene.send(&right).await, ClaimReply::Dropped);
     let last = scene.at(4);
-    assert_eq!(scene.send(&right).await, ClaimReply::Gap { last, horizon });
+    assert_eq!(
+        scene.send(&right).await,
+        ClaimReply::Gap {
+            last,
+            horizon,
+            beyond: Vec::new()
+        }
+    );
     assert_eq!(scene.last().await, Some(last));
     let records = scene.history().await;
     assert_eq!(records.len(), 1);

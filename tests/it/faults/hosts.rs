@@ -87,7 +87,10 @@ fn a_fast_host_runs_without_the_store_by_the_store_s_clock_also_after_a_restart(
     daemon.wait_until("it goes on under locks", |_| none_early(&runs) >= after + 2);
     assert!(daemon.terminate().success());
     for record in history(&daemon, &redis, "job") {
-        assert_eq!(record["outcome"], "succeeded", "{record:#?}");
+        // Nobody was there between the two daemons.
+        let ran = !record["run_id"].is_null();
+        let wanted = if ran { "succeeded" } else { "missed" };
+        assert_eq!(record["outcome"], wanted, "{record:#?}");
     }
 }
 

@@ -765,9 +765,10 @@ impl Both {
         let plain = protocol::register(&self.model.kept.lock, state, clock, &asked[0]);
         let reduce = |known: &Registered| {
             format!(
-                "{} {} {} {} {:?}",
+                "{} {} {:?} {} {} {:?}",
                 reduce(known.recovering),
                 reduce_instant(self.now, known.decided_until),
+                reduce_instants(self.now, &known.beyond),
                 reduce_instant(self.now, known.now),
                 reduce_open(self.now, known.open.as_ref()),
                 known.head.map(|head| reduce_head(self.now, head))
@@ -1007,10 +1008,15 @@ impl Side {
                 attempt,
                 remaining,
             }) => format!("running {by} {run_id} {attempt} {}", reduce(*remaining)),
-            ClaimReply::Gap { last, horizon } => format!(
-                "gap {} {:?}",
+            ClaimReply::Gap {
+                last,
+                horizon,
+                beyond,
+            } => format!(
+                "gap {} {:?} {:?}",
                 reduce_instant(now, *last),
-                horizon.map(|at| reduce_instant(now, at))
+                horizon.map(|at| reduce_instant(now, at)),
+                reduce_instants(now, beyond)
             ),
             ClaimReply::Held { by, remaining } => {
                 format!("held {by} {:?}", remaining.map(reduce))
@@ -1094,6 +1100,10 @@ impl Side {
         }
         text
     }
+}
+
+fn reduce_instants(now: Timestamp, all: &[Timestamp]) -> Vec<String> {
+    all.iter().map(|at| reduce_instant(now, *at)).collect()
 }
 
 fn reduce_instant(now: Timestamp, at: Timestamp) -> String {

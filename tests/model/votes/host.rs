@@ -233,7 +233,7 @@ impl World {
         match reply {
             ClaimReply::Granted { fence, .. } => Then::Start { fence: *fence },
             ClaimReply::Early { .. } | ClaimReply::Recovering { .. } => Then::Wait,
-            ClaimReply::Gap { last, horizon } => {
+            ClaimReply::Gap { last, horizon, .. } => {
                 let last = tick_of(*last);
                 let horizon = horizon.map_or(last, tick_of);
                 let gap = rules.occurrences.iter();

@@ -131,6 +131,7 @@ impl Bench {
         self.feed(Event::Registered {
             job,
             decided_until: secs(decided_until),
+            beyond: Vec::new(),
             store_now: secs(self.seconds),
             open: None,
             head: None,
@@ -141,6 +142,7 @@ impl Bench {
         self.feed(Event::Registered {
             job: JOB,
             decided_until: secs(decided_until),
+            beyond: Vec::new(),
             store_now: secs(self.seconds),
             open: Some(OpenRun {
                 scheduled_at: Some(secs(at)),
@@ -322,6 +324,7 @@ pub(super) fn gap(last: i64) -> ClaimReply {
     ClaimReply::Gap {
         last: secs(last),
         horizon: None,
+        beyond: Vec::new(),
     }
 }
 

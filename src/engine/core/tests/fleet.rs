@@ -357,6 +357,7 @@ impl Fleet {
             Event::Registered {
                 job: JOB,
                 decided_until: answer.decided_until,
+                beyond: answer.beyond,
                 store_now: answer.now,
                 open: answer.open,
                 head: answer.head,

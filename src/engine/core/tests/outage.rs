@@ -214,6 +214,49 @@ fn a_daemon_that_starts_without_its_store_catches_up_later() {
 }
 
 #[test]
+fn what_another_host_ran_without_the_store_is_neither_dropped_nor_passed_by_latest() {
+    let registered = |bench: &mut Bench, decided_until: i64, beyond: i64| {
+        bench.feed(Event::Registered {
+            job: JOB,
+            decided_until: secs(decided_until),
+            beyond: vec![secs(beyond)],
+            store_now: secs(1030),
+            open: None,
+            head: None,
+        });
+        let drops = bench.action();
+        let Action::Drops(spec) = &drops else {
+            panic!("nothing is recorded: {drops:?}");
+        };
+        let drops = spec.answer.drop.iter();
+        let drops = drops.map(|d| (d.outcome, d.range.from, d.range.until));
+        drops.collect::<Vec<_>>()
+    };
+    let (mut bench, _) = cut_off(down(OnStoreDown::Skip));
+    bench.action();
+    bench.due(1020);
+    bench.due(1030);
+    back(&mut bench);
+    bench.action();
+    let one = |outcome, at| (outcome, secs(at), secs(at));
+    assert_eq!(
+        registered(&mut bench, 1000, 1020),
+        [one(Outcome::Skipped, 1010), one(Outcome::Skipped, 1030)]
+    );
+
+    let (mut bench, spec) = cut_off(down(OnStoreDown::Wait));
+    bench.due(1020);
+    bench.due(1030);
+    back(&mut bench);
+    bench.answer(&spec, decided());
+    bench.action();
+    assert_eq!(
+        registered(&mut bench, 1010, 1030),
+        [one(Outcome::Missed, 1020)]
+    );
+}
+
+#[test]
 fn an_outage_longer_than_the_window_leaves_a_verdict() {
     let (mut bench, _) = cut_off(Policy {
         catch_up_window: Duration::from_secs(5),
@@ -241,6 +284,7 @@ fn what_other_servers_keep_is_claimed_while_the_server_of_one_lock_is_away() {
         bench.feed(Event::Registered {
             job,
             decided_until: secs(1000),
+            beyond: Vec::new(),
             store_now: secs(1000),
             open: None,
             head: None,
@@ -287,7 +331,14 @@ fn what_lies_before_a_loss_is_unknown_and_what_lies_after_it_missed() {
     bench.due(1060);
     let spec = bench.claim(1060);
     let (last, horizon) = (secs(1000), Some(secs(1030)));
-    bench.answer(&spec, ClaimReply::Gap { last, horizon });
+    bench.answer(
+        &spec,
+        ClaimReply::Gap {
+            last,
+            horizon,
+            beyond: Vec::new(),
+        },
+    );
     let answer = bench.claim(1060).gap.expect("an answer to the gap");
     let drops: Vec<_> = answer.drop.iter().map(|d| (d.outcome, d.range)).collect();
     let range = |from, until, count| Range {

@@ -95,6 +95,7 @@ fn a_host_that_was_not_there_learns_what_waits_from_the_ledger() {
     bench.feed(Event::Registered {
         job: JOB,
         decided_until: secs(1000),
+        beyond: Vec::new(),
         store_now: secs(1000),
         open: None,
         head: Some(head(980, Kind::Queue)),

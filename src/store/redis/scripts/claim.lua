@@ -13,7 +13,8 @@
 --       for drops: 7 fingerprint, 8 records kept, 9 if_last, then the ranges
 -- Reply granted FENCE ATTEMPT NOW (then 1 if too few replicas acknowledged the claim before)
 --       | recovering MS | early MS | running HOST RUN_ID ATTEMPT MS
---       | decided | gap LAST HORIZON (or '') | unknown | too_late | stale | ahead MS | dropped
+--       | decided | gap LAST HORIZON (or '') BEYOND (the later instants that are decided) | unknown
+--       | too_late | stale | ahead MS | dropped
 --       | waits AT KIND DEADLINE ENTERED BY (or '') MS (-1 without TTL) | queue_full
 --       | held BY MS (-1 without TTL) | finished | moved KEY (of the lock that the job uses)
 
@@ -127,10 +128,36 @@ local function drop_ranges(first)
   end
 end
 
+-- The reply to a host that does not know how far the ledger has come.
+local function gap(last)
+  return { 'gap', last, past.horizon or '', beyond_text(beyond(job, last)) }
+end
+
+-- Whether one of these ranges covers an occurrence that is decided.
+local function covers_decided(first)
+  for _, at in ipairs(beyond(job, job.last)) do
+    for i = first, #ARGV, 5 do
+      if tonumber(ARGV[i]) <= at and at <= tonumber(ARGV[i + 1]) then
+        return true
+      end
+    end
+  end
+  return false
+end
+
+local function is_beyond(scheduled_at)
+  for _, at in ipairs(beyond(job, job.last)) do
+    if at == scheduled_at then
+      return true
+    end
+  end
+  return false
+end
+
 local function drops()
   local last, newest = base(job, ARGV[7]), 0
-  if tonumber(ARGV[9]) ~= last then
-    return { 'gap', last, past.horizon or '' }
+  if tonumber(ARGV[9]) ~= last or covers_decided(10) then
+    return gap(last)
   end
   for i = 10, #ARGV, 5 do
     newest = math.max(newest, tonumber(ARGV[i + 1]))
@@ -180,6 +207,11 @@ local function correct(scheduled_at)
         .. text(math.floor((job.last - now) / 1000)) .. ' s; the job continues from now',
     }
     job.last, job_changed = math.min(now, scheduled_at - 1), true
+    local due = {}
+    for _, at in ipairs(beyond(job, -math.huge)) do
+      due[#due + 1] = at <= now and at or nil
+    end
+    job.beyond = beyond_text(due)
     local future = take_waiting(job, function(entry)
       return entry.at > job.last
     end)
@@ -343,14 +375,18 @@ local function occurrence()
     return known(scheduled_at)
   end
   local last = base(job, ARGV[12])
-  local gap = ARGV[11] ~= '' and tonumber(ARGV[11]) > last
+  local differs = ARGV[11] ~= '' and tonumber(ARGV[11]) > last
   if ARGV[20] ~= '' then
-    gap = tonumber(ARGV[20]) ~= last
+    differs = tonumber(ARGV[20]) ~= last
   end
-  if gap then
-    return { 'gap', last, past.horizon or '' }
+  if differs or covers_decided(21) then
+    return gap(last)
   end
   drop_ranges(21)
+  if is_beyond(scheduled_at) then
+    job.last, job_changed = math.max(job.last, scheduled_at), true
+    return { 'decided' }
+  end
   if past.horizon and scheduled_at <= past.horizon then
     decide(kind, scheduled_at, 'unknown',
       'due before the store lost data: nobody knows whether it ran')

@@ -46,7 +46,11 @@ if recorded then
   -- What a host with a fast clock believed due is decided when it is due.
   if last and last <= now + LEAD then
     job = job or new_job(KEYS[4], last)
-    job.last = math.max(job.last, last)
+    if record['until'] then
+      job.last = math.max(job.last, last)
+    else
+      decide_beyond(job, last)
+    end
     job_changed = true
   end
   local decided = job and take_waiting(job, function(entry)

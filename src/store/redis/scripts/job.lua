@@ -6,9 +6,12 @@
 -- ever changed: NUMBER SINCE KEY, the key being that of the lock that the job uses. If that is not
 -- the lock that the ledger lies under, the ledger refuses every claim. See protocol/replace.rs.
 -- Also unacknowledged, what unacknowledged.lua noted: SINCE TILL ACKNOWLEDGED WANTED SERVER.
+-- beyond: the instants after last that are decided (ms, ascending, separated by spaces): hosts ran
+-- them without the store.
 -- Terms: deadline, rerun window in ms, max_reruns, max_attempts (0: no limit), reruns, yields (1/0).
 
 local FINGERPRINTS_KEPT = 3
+local BEYOND_KEPT = 100
 local SHORT_FOR = 60 * 1000
 local OVERLAP = 'overlap: the lock was held'
 
@@ -95,15 +98,19 @@ end
 local function load_job(key)
   local kept = on_key('HMGET', key, 'last', 'fingerprints', 'status', 'run_id', 'token',
     'attempt', 'kind', 'fence', 'started_at', 'host', 'terms', 'scheduled_at', 'waiting', 'moved',
-    'unacknowledged')
+    'unacknowledged', 'beyond')
   if not kept[1] then
     return nil
   end
   local job = {
     key = key, last = number_in(key, 'last', kept[1]), fingerprints = kept[2] or '',
     waiting = load_waiting(key, kept[13]), waited = kept[13] or '', moved = kept[14] or '',
-    noted = kept[15] or '', short = load_short(kept[15]),
+    noted = kept[15] or '', short = load_short(kept[15]), beyond = kept[16] or '',
   }
+  for at in string.gmatch(job.beyond, '[^ ]+') do
+    number_in(key, 'beyond', at)
+  end
+  job.went_beyond = job.beyond
   if job.moved ~= '' and not string.find(job.moved, '^%d+ %d+ .') then
     damaged(key, 'moved does not name a lock')
   end
@@ -129,7 +136,49 @@ local function load_job(key)
 end
 
 local function new_job(key, last)
-  return { key = key, last = last, fingerprints = '', waiting = {}, waited = '', moved = '' }
+  return {
+    key = key, last = last, fingerprints = '', waiting = {}, waited = '', moved = '', beyond = '',
+    went_beyond = '', noted = '',
+  }
+end
+
+-- The instants that are decided although the watermark lies before them, those after `base` alone.
+local function beyond(job, base)
+  local instants = {}
+  for at in string.gmatch(job.beyond, '%-?%d+') do
+    if tonumber(at) > base then
+      instants[#instants + 1] = tonumber(at)
+    end
+  end
+  return instants
+end
+
+local function beyond_text(instants)
+  local words = {}
+  for i, at in ipairs(instants) do
+    words[i] = text(at)
+  end
+  return table.concat(words, ' ')
+end
+
+-- Notes that an occurrence is decided, whatever lies before it. If there are too many of them, the
+-- watermark moves over the oldest.
+local function decide_beyond(job, decided)
+  if decided <= job.last then
+    return
+  end
+  local instants = beyond(job, job.last)
+  for _, at in ipairs(instants) do
+    if at == decided then
+      return
+    end
+  end
+  instants[#instants + 1] = decided
+  table.sort(instants)
+  while #instants > BEYOND_KEPT do
+    job.last = table.remove(instants, 1)
+  end
+  job.beyond = beyond_text(instants)
 end
 
 -- The key of the lock that the job uses instead of this one, or nil.
@@ -164,6 +213,10 @@ local function save_job(job)
   local call = { 'HSET', job.key, 'last', text(job.last), 'fingerprints', job.fingerprints }
   if waiting ~= job.waited then
     call[7], call[8] = 'waiting', waiting
+  end
+  if job.beyond ~= job.went_beyond then
+    call[#call + 1] = 'beyond'
+    call[#call + 1] = job.beyond
   end
   local more = { 'status', 'idle' }
   if open then

@@ -3,7 +3,8 @@
 -- KEYS  1 lock, 2 its state, 3 store marker, 4 job
 -- ARGV  1 exclusive (1/0), 2 TTL of the job's leases in ms, 3 how many fields the expected ledger
 --       has (0: none is expected), those fields, then the fields of the new one; the fields are
---       last, fingerprints, waiting, moved and, with an open run, those of open_fields (job.lua)
+--       last, fingerprints, waiting, moved, beyond and, with an open run, those of open_fields
+--       (job.lua)
 -- Reply done | changed | leased MS | recovering MS
 
 local job = load_job(KEYS[4])
@@ -11,10 +12,10 @@ local lock = load_lock(KEYS[1], KEYS[2], ARGV[1] == '1')
 local expects = tonumber(ARGV[3])
 
 local function is(first, last)
-  local kept = job and { text(job.last), job.fingerprints, waiting_text(job.waiting), job.moved }
-    or {}
+  local kept = job and { text(job.last), job.fingerprints, waiting_text(job.waiting), job.moved,
+    job.beyond } or {}
   for i, field in ipairs(job and job.open and open_fields(job.open) or {}) do
-    kept[4 + i] = field
+    kept[5 + i] = field
   end
   if #kept ~= last - first + 1 then
     return false
@@ -41,16 +42,17 @@ local left = job and job.open and lease_remaining(lock, job.open.token) or 0
 if left > 0 then
   return { 'leased', left }
 end
-local waited = job and job.waited or ''
+local waited, went_beyond = job and job.waited or '', job and job.beyond or ''
 job = new_job(KEYS[4], tonumber(ARGV[new]))
 job.fingerprints, job.waiting = ARGV[new + 1], load_waiting(KEYS[4], ARGV[new + 2])
 job.waited = waited
-if ARGV[new + 4] then
+job.beyond, job.went_beyond = ARGV[new + 4], went_beyond
+if ARGV[new + 5] then
   job.open = {
-    run_id = ARGV[new + 4], token = ARGV[new + 5], attempt = tonumber(ARGV[new + 6]),
-    kind = ARGV[new + 7], fence = tonumber(ARGV[new + 8]), started_at = ARGV[new + 9],
-    host = ARGV[new + 10], terms = load_terms(ARGV[new + 11]),
-    scheduled_at = tonumber(ARGV[new + 12]),
+    run_id = ARGV[new + 5], token = ARGV[new + 6], attempt = tonumber(ARGV[new + 7]),
+    kind = ARGV[new + 8], fence = tonumber(ARGV[new + 9]), started_at = ARGV[new + 10],
+    host = ARGV[new + 11], terms = load_terms(ARGV[new + 12]),
+    scheduled_at = tonumber(ARGV[new + 13]),
   }
 end
 -- Their verdicts, if they ever come, replace what is recorded about them here.
