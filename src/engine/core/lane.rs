@@ -209,7 +209,7 @@ impl Lane {
 
     /// Remembers why an occurrence is not claimed; the next claim tells the ledger.
     pub(super) fn let_go(&mut self, shared: &mut Shared, at: Timestamp, why: Why) {
-        self.notes.add(at, why);
+        self.note(at, why);
         self.blind = true;
         let said = match why {
             Why::StoreDown => Said::StoreDown,
@@ -217,6 +217,11 @@ impl Lane {
             Why::RanAlone | Why::RanElsewhere => return,
         };
         self.say(shared, at, said);
+    }
+
+    pub(super) fn note(&mut self, at: Timestamp, why: Why) {
+        self.notes
+            .add(self.policy.calendar.last_before(at), at, why);
     }
 
     /// Goes on with what comes next, if nothing is under way.

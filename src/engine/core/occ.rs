@@ -103,10 +103,11 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    pub(super) fn add(&mut self, at: Timestamp, why: Why) {
+    /// `prev` is the occurrence before `at`. No note reaches over one that went another way.
+    pub(super) fn add(&mut self, prev: Option<Timestamp>, at: Timestamp, why: Why) {
         if let Some(last) = self.own.last_mut()
             && last.why == why
-            && last.range.until < at
+            && prev == Some(last.range.until)
         {
             last.range.until = at;
             last.range.count += 1;

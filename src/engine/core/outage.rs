@@ -39,7 +39,7 @@ impl Lane {
                     self.cancel(shared, claim, placed);
                     self.pending.push_front(occ);
                 } else {
-                    self.notes.add(occ.at, Why::RanAlone);
+                    self.note(occ.at, Why::RanAlone);
                     self.start_alone(shared, claim, occ.at);
                 }
                 self.advance(shared);
@@ -131,7 +131,7 @@ impl Lane {
                 self.park(shared, claim, occ);
                 return;
             }
-            self.notes.add(occ.at, Why::RanAlone);
+            self.note(occ.at, Why::RanAlone);
             self.start_alone(shared, claim, occ.at);
         }
         if self.policy.on_overlap == OnOverlap::Skip {

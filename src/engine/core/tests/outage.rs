@@ -145,6 +145,36 @@ fn what_ran_alone_is_not_run_again_when_the_store_is_back() {
 }
 
 #[test]
+fn what_was_too_late_between_two_runs_without_the_store_is_missed() {
+    let (mut bench, _) = cut_off(Policy {
+        on_overlap: OnOverlap::Wait,
+        start_deadline: Duration::from_secs(3),
+        ..down(OnStoreDown::Run)
+    });
+    bench.started_alone(1010);
+    bench.due(1020);
+    bench.at(1025);
+    bench.ended();
+    bench.due(1030);
+    bench.started_alone(1030);
+    bench.ended();
+    back(&mut bench);
+    bench.closed();
+    bench.closed();
+    assert_eq!(bench.action(), Action::Register { job: JOB });
+    bench.registered(1000);
+    let drops = bench.action();
+    let Action::Drops(spec) = &drops else {
+        panic!("no verdict: {drops:?}");
+    };
+    let drops = spec.answer.drop.iter();
+    let drops: Vec<_> = drops
+        .map(|d| (d.outcome, d.range.from, d.range.until))
+        .collect();
+    assert_eq!(drops, [(Outcome::Missed, secs(1020), secs(1020))]);
+}
+
+#[test]
 fn skip_cancels_and_records_the_skips_once_the_store_is_back() {
     let (mut bench, spec) = cut_off(down(OnStoreDown::Skip));
     let cancel = Action::Cancel {
