@@ -62,6 +62,15 @@ pub(super) enum Sync {
     AskedAgain,
 }
 
+/// Whether the store has answered a registration of the job since this daemon started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Acquaintance {
+    /// It has not.
+    New,
+    /// It has.
+    Registered,
+}
+
 /// An occurrence so far ahead of the clock was fired by another clock.
 const PREMATURE: Duration = Duration::from_millis(250);
 
@@ -83,6 +92,7 @@ pub(super) struct Lane {
     /// claim of theirs would tell this lane of the run.
     pub(super) blind: bool,
     pub(super) sync: Sync,
+    pub(super) acquaintance: Acquaintance,
     /// Behind all that is pending, occurrences came due that this lane does not claim one by one.
     pub(super) hole: bool,
     /// The newest occurrence that was looked at.
@@ -106,6 +116,7 @@ impl Lane {
             wait: None,
             blind: false,
             sync: Sync::Asked,
+            acquaintance: Acquaintance::New,
             hole: false,
             seen_until: None,
             running: 0,

@@ -148,6 +148,9 @@ impl Core {
         }
         self.shared.store = state;
         for lane in &mut self.lanes {
+            if state == StoreState::Down {
+                lane.store_lost();
+            }
             lane.advance(&mut self.shared);
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::answers::{held_back, join_backlog};
 use super::event::{Action, ClaimId, DropSpec};
 use super::gap;
-use super::lane::{Lane, Phase, Sync};
+use super::lane::{Acquaintance, Lane, Phase, Sync};
 use super::occ::{Occ, Why};
 use super::policy::Exclusion;
 use super::shared::{Mode, Shared, TimerKind};
@@ -150,6 +150,15 @@ impl Lane {
         });
     }
 
+    /// The store is away. If it has not answered this daemon yet, what came due since the start came
+    /// due without it, too: `catch_up` judges that with all the rest.
+    pub(super) fn store_lost(&mut self) {
+        if self.acquaintance == Acquaintance::New && self.policy.on_store_down == OnStoreDown::Wait
+        {
+            self.start_anew();
+        }
+    }
+
     /// The ledger's state: what lies between it and now is judged by `catch_up`.
     pub(super) fn registered(
         &mut self,
@@ -158,6 +167,7 @@ impl Lane {
         open: Option<OpenRun>,
         head: Option<Head>,
     ) {
+        self.acquaintance = Acquaintance::Registered;
         if let Some(open) = open {
             self.watch_open(shared, open);
         }

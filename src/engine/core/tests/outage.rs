@@ -244,6 +244,19 @@ fn a_daemon_that_starts_without_its_store_catches_up_later() {
 }
 
 #[test]
+fn of_what_came_due_around_a_start_without_the_store_latest_runs_the_newest_alone() {
+    let mut bench = Bench::fresh(vec![down(OnStoreDown::Wait)], None);
+    bench.due(1010);
+    bench.feed(Event::StoreDown);
+    bench.due(1020);
+    back(&mut bench);
+    bench.due(1030);
+    bench.nothing();
+    bench.registered(1000);
+    bench.claim(1030);
+}
+
+#[test]
 fn what_another_host_ran_without_the_store_is_neither_dropped_nor_passed_by_latest() {
     let registered = |bench: &mut Bench, decided_until: i64, beyond: i64| {
         bench.feed(Event::Registered {
