@@ -25,7 +25,7 @@ impl Fleet {
         let fault = planned.fault;
         if fault.host().is_none() {
             // What is on record now may be gone in a moment.
-            self.collect();
+            self.collect_before_fault();
         }
         match fault {
             Fault::PauseHost(host) => self.signal(host, Signal::SIGSTOP),

@@ -44,7 +44,7 @@ impl Fleet {
         // more than a second away, so that the loss does not make it one of which nobody knows.
         sleep_until(began + 2_050);
         self.signal(host, Signal::SIGSTOP);
-        self.collect();
+        self.collect_before_fault();
         // A restart rather than FLUSHALL: the other hosts notice at once, and with them the store.
         let server = &mut self.ground.servers_mut()[0];
         server.stop();
@@ -64,7 +64,7 @@ impl Fleet {
             return;
         };
         sleep_until(began + 2_300);
-        self.collect();
+        self.collect_before_fault();
         self.part(host, master, Way::Late);
         sleep(PARTITION);
         self.part(host, master, Way::Open);

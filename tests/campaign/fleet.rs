@@ -7,7 +7,7 @@ use chrono::Utc;
 use cronlatch::store::Record;
 use nix::sys::signal::Signal;
 
-use crate::checker::{Death, JobRule, Sighting, Verdicts};
+use crate::checker::{Death, JobRule, Sighting, Span, Verdicts};
 use crate::fault::JOINS;
 use crate::ground::{Ground, Kind};
 use crate::list::{self, Jobs, List};
@@ -48,6 +48,10 @@ pub(crate) struct Fleet {
     panicked: Vec<String>,
     /// Every record that was ever read, as it was read last.
     records: BTreeMap<Identity, Record>,
+    /// When the newest complete reading of the history began.
+    read: i64,
+    /// What no reading had seen when a fault of the store began.
+    unread: Vec<Span>,
 }
 
 /// What tells records apart: job, occurrence, run.
@@ -72,6 +76,8 @@ impl Fleet {
             vanished: Vec::new(),
             panicked: Vec::new(),
             records: BTreeMap::new(),
+            read: now(),
+            unread: Vec::new(),
         };
         let list = fleet.list(List::Whole);
         std::fs::write(fleet.files.path().join("jobs.yaml"), list).expect("a writable directory");
@@ -221,6 +227,7 @@ impl Fleet {
     /// Reads the history: what a store has on record now may be lost with its data. Returns whether
     /// the store told all of it.
     pub(crate) fn collect(&mut self) -> bool {
+        let began = now();
         let list = self.files.path().join("jobs.yaml");
         let said = cronlatch(&[
             "history",
@@ -244,7 +251,24 @@ impl Fleet {
             let identity = (record.job.as_str().to_owned(), at, run);
             self.records.insert(identity, record);
         }
+        self.read = began;
         true
+    }
+
+    /// Reads the history before a fault of the store. While an earlier fault keeps it from being
+    /// read, what was recorded since the reading before may be lost unseen.
+    pub(super) fn collect_before_fault(&mut self) {
+        if !self.collect() {
+            self.unread.push(Span {
+                from: self.read,
+                until: now(),
+            });
+        }
+    }
+
+    /// What may have been lost before anybody had read it.
+    pub(crate) fn unread(&self) -> &[Span] {
+        &self.unread
     }
 
     /// The panics of the network and of all daemons, guards and commands.

@@ -54,7 +54,7 @@ pub(crate) fn of(
         }),
         quiet: quiet(kind, began + START, decided, &suffered),
         calm: calm(kind, began + START, decided, &suffered),
-        forgotten: forgotten(kind, &suffered),
+        forgotten: forgotten(kind, &suffered, fleet.unread()),
         clock_ahead: kind.ahead(&clocks),
         clock_spread: kind.spread(&clocks),
         sightings,
@@ -123,12 +123,13 @@ fn between(mut spans: Vec<Span>, began: i64, until: i64) -> Vec<Span> {
 }
 
 /// Around each loss of data verdicts may be lost with it: those that nobody had read.
-fn forgotten(kind: Kind, faults: &[(Fault, Span)]) -> Vec<Span> {
+fn forgotten(kind: Kind, faults: &[(Fault, Span)], unread: &[Span]) -> Vec<Span> {
     let loses = |fault: &Fault| fault.may_lose_data(kind);
     let losses = faults.iter().filter(|(fault, _)| loses(fault));
     let spans = losses.map(|(fault, span)| (*span, trouble(kind, *fault, *span)));
     if kind.forgets() {
-        return spans.map(|(_, trouble)| trouble).collect();
+        let troubles = spans.map(|(_, trouble)| trouble);
+        return troubles.chain(unread.iter().copied()).collect();
     }
     // Of independent nodes a single loss is nobody's; several, one soon after the other, may be a
     // majority's. A node that is away then counts as lost.
@@ -217,7 +218,7 @@ mod tests {
     fn starving_loses_a_verdict_only_where_a_replica_may_take_the_place_of_its_server() {
         for kind in crate::ground::KINDS {
             let kind = Kind::named(kind);
-            let lost = !forgotten(kind, &[STARVED]).is_empty();
+            let lost = !forgotten(kind, &[STARVED], &[]).is_empty();
             assert_eq!(lost, kind.fails_over(), "{kind:?}");
         }
     }
@@ -235,5 +236,19 @@ mod tests {
         assert_eq!(died(31_000), 32_200);
         assert_eq!(died(29_999), 29_999, "before it nothing was late");
         assert_eq!(died(50_000), 50_000);
+    }
+
+    #[test]
+    fn what_nobody_read_before_a_loss_is_not_asked_for_where_one_loss_is_enough() {
+        let unread = Span {
+            from: 10_000,
+            until: 31_000,
+        };
+        let holds = |kind: Kind| {
+            let spans = forgotten(kind, &[STARVED], &[unread]);
+            spans.iter().any(|span| span.holds(11_000))
+        };
+        assert!(holds(Kind::Redis) && holds(Kind::Sentinel));
+        assert!(!holds(Kind::Redlock) && !holds(Kind::Sqlite));
     }
 }
