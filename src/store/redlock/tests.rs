@@ -191,6 +191,21 @@ fn a_lease_is_over_when_a_majority_is_free_of_it() {
 }
 
 #[test]
+fn another_programs_key_leaves_the_lease_its_end() {
+    let taken = |held| View {
+        held,
+        ..self::held(1, 900)
+    };
+    let left = |held: Held| {
+        let views = [taken(held.clone()), taken(held.clone()), taken(held)];
+        merge(&views, &[0, 1, 2], 2, (true, None)).left
+    };
+    let foreign = Held::By("another program".to_owned(), None);
+    assert_eq!(left(foreign), ms(900));
+    assert_eq!(left(Held::Other(Some(ms(100)))), ms(900));
+}
+
+#[test]
 fn the_lock_of_a_token_that_ended_is_free_wherever_its_release_was_missed() {
     let released = View {
         lock: LockView {

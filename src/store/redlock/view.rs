@@ -249,10 +249,11 @@ fn lease_left(view: &View, exclusive: bool, token: &Token) -> Duration {
         }
     };
     match &view.held {
-        _ if !exclusive => by_state(),
-        Held::No => by_state(),
-        Held::By(value, left) if value == token.as_str() => left.unwrap_or(view.lock.left),
-        Held::By(..) | Held::Other(_) => Duration::ZERO,
+        Held::By(value, left) if exclusive && value == token.as_str() => {
+            left.unwrap_or(view.lock.left)
+        }
+        // The lease lasts whatever another program does to the key: its holder may not know yet.
+        Held::No | Held::By(..) | Held::Other(_) => by_state(),
     }
 }
 
