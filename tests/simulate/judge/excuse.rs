@@ -52,7 +52,10 @@ pub(super) fn asked_out(facts: &Facts<'_>, run: &Start) -> bool {
         from: run.begin - 8_000,
         until: run.begin + 1,
     };
-    let cut = |it: &crate::trace::Trouble| it.host == run.host && it.span.meets(around);
+    let cut = |it: &crate::trace::Trouble| {
+        // One that cannot start processes reaches the store.
+        it.host == run.host && it.span.meets(around) && it.how != Hindered::Short
+    };
     facts.trace.outages.iter().any(|it| it.meets(around))
         || facts.trace.troubles.iter().any(cut)
         || facts.trace.losses.iter().any(|it| it.meets(around))
@@ -315,18 +318,19 @@ pub(super) fn held_back(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) ->
     })
 }
 
-/// `DecidedThere`: what comes due while a host is held back for another lock is decided in the ledger
-/// under that lock, and passed when the job moves.
+/// `DecidedThere`: while the lock of a job changes, what comes due may be decided in the ledger of
+/// another scope, and is passed when the job moves.
 pub(super) fn decided_there(facts: &Facts<'_>, subject: &Subject<'_>, at: i64) -> bool {
-    let due = Span {
-        from: at,
-        until: at + 1,
-    };
     let others = facts.subjects.iter().filter(|it| it.name == subject.name);
     let mut others = others.filter(|it| it.host != subject.host);
     let decides =
         |it: &Subject<'_>| it.starts_of(at).next().is_some() || it.records_of(at).next().is_some();
-    held_back(facts, subject, due) && others.any(decides)
+    let moves = subject.host.is_none()
+        || facts
+            .subjects
+            .iter()
+            .any(|it| it.name == subject.name && it.host.is_none());
+    moves && others.any(decides)
 }
 
 /// `Provisional`: a run is called interrupted once its lease is over, or unknown after a loss of
