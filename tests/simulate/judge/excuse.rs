@@ -71,13 +71,15 @@ pub(super) fn never_measured(facts: &Facts<'_>, run: &Start) -> bool {
         return false;
     };
     let knew_nothing = life.measured.is_none_or(|knew| run.begin < knew);
+    // A clock that is stepped meanwhile passes over all that lies between.
     let clocks = facts.trace.clocks.iter();
     let clocks = clocks.filter(|(set, host, _)| *host == run.host && *set <= run.begin);
-    let by_wall_clock = clocks.map(|(.., offset)| Span {
-        from: life.from + offset - OWN_CLOCK,
-        until: run.begin + offset + 1,
-    });
-    run.fence.is_none() && knew_nothing && by_wall_clock.into_iter().any(|it| it.holds(at))
+    let offsets = || clocks.clone().map(|(.., offset)| *offset);
+    let by_wall_clock = Span {
+        from: life.from + offsets().min().unwrap_or(0) - OWN_CLOCK,
+        until: run.begin + offsets().max().unwrap_or(0) + 1,
+    };
+    run.fence.is_none() && knew_nothing && by_wall_clock.holds(at)
 }
 
 /// As [`never_measured`], for the record of such a run.
