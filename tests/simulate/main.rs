@@ -11,7 +11,6 @@
 //! | [`gate`], [`registry`], [`notes`] | what stores of every kind have in common |
 //! | [`quorum`] | the store on several nodes, of which a majority decides |
 //! | [`trace`], [`judge`] | what truly happened, and which promise it breaks |
-//! | [`known`] | promises that today's code is known to break |
 //! | [`shrink`], [`report`] | a short plan that fails, and its timeline |
 
 mod chance;
@@ -19,7 +18,6 @@ mod gate;
 mod generate;
 mod host;
 mod judge;
-mod known;
 mod message;
 mod nodes;
 mod notes;
@@ -56,13 +54,6 @@ fn violations(plan: &Plan) -> Vec<Violation> {
     judge::judge(plan, &world.sim.trace)
 }
 
-/// As [`violations`], without those that are known.
-fn unknown_violations(plan: &Plan) -> Vec<Violation> {
-    let mut found = violations(plan);
-    found.retain(|violation| known::of(plan, violation.rule).is_none());
-    found
-}
-
 /// Reads a number from the environment.
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
@@ -83,7 +74,6 @@ fn run_seeds(
     make: fn(u64) -> Plan,
     first: u64,
     goes_on: impl Fn(u64) -> bool + Sync,
-    find: impl Fn(&Plan) -> Vec<Violation> + Sync,
 ) -> (u64, BTreeMap<u64, Vec<Violation>>) {
     let next = AtomicU64::new(first);
     let failed = Mutex::new(BTreeMap::new());
@@ -99,7 +89,7 @@ fn run_seeds(
                     if !is_wanted(seed) {
                         continue;
                     }
-                    let found = find(&make(seed));
+                    let found = violations(&make(seed));
                     if !found.is_empty() {
                         let mut failed = failed.lock().expect("no thread panics with it");
                         failed.insert(seed, found);
@@ -124,18 +114,18 @@ fn explain(plan: &Plan, rule: Rule) -> String {
 }
 
 #[test]
-fn thousands_of_schedules_keep_every_promise_that_is_not_known_to_be_broken() {
+fn thousands_of_schedules_keep_every_promise() {
     keep_every_promise(generate::plan, SCHEDULES, "");
 }
 
 #[test]
-fn schedules_on_three_and_five_nodes_keep_every_promise_that_is_not_known_to_be_broken() {
+fn schedules_on_three_and_five_nodes_keep_every_promise() {
     keep_every_promise(nodes::plan, NODE_SCHEDULES, " NODES=1");
 }
 
 fn keep_every_promise(make: fn(u64) -> Plan, count: u64, how: &str) {
     let until = FIRST_SEED + count;
-    let (_, failed) = run_seeds(make, FIRST_SEED, |seed| seed < until, unknown_violations);
+    let (_, failed) = run_seeds(make, FIRST_SEED, |seed| seed < until);
     if let Some((seed, found)) = failed.first_key_value() {
         let first = &found[0];
         explain(&make(*seed), first.rule);
@@ -173,13 +163,6 @@ fn a_long_simulation() {
     let seconds = number("SECONDS").unwrap_or(60);
     let seed = number("SEED");
     let all = number("ALL").is_some();
-    let find = |plan: &Plan| {
-        if all {
-            violations(plan)
-        } else {
-            unknown_violations(plan)
-        }
-    };
     let make = if number("NODES").is_some() {
         nodes::plan
     } else {
@@ -191,7 +174,7 @@ fn a_long_simulation() {
     let began = Instant::now();
     let first = seed.unwrap_or(1_000_000);
     let goes_on = |_| began.elapsed() < Duration::from_secs(seconds);
-    let (count, failed) = run_seeds(make, first, goes_on, find);
+    let (count, failed) = run_seeds(make, first, goes_on);
     println!(
         "{count} schedules from seed {first} in {:.0?}",
         began.elapsed()

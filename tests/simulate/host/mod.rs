@@ -273,9 +273,11 @@ impl Host {
         let life = &mut sim.trace.lives[daemon.noted()];
         (life.until, life.killed) = (Some(sim.now), true);
         self.then = None;
-        // What hindered it ends with it.
+        // What hindered it ends with it. A machine that is suspended stays so.
+        let suspended = self.frozen.as_ref().is_some_and(|frozen| frozen.whole);
         for trouble in &mut sim.trace.troubles {
-            let stopped = matches!(trouble.how, Hindered::Stopped | Hindered::Suspended);
+            let stopped = trouble.how == Hindered::Stopped
+                || trouble.how == Hindered::Suspended && !suspended;
             if stopped && trouble.host == self.ix {
                 trouble.span.until = trouble.span.until.min(sim.now);
             }
@@ -296,11 +298,11 @@ impl Host {
 
     /// The machine loses its power.
     pub(crate) fn crash(&mut self, sim: &mut Sim) {
+        self.frozen = None;
         self.forget_daemon(sim);
         self.epoch = None;
         self.hands.clear();
         self.guard.crash(sim);
-        self.frozen = None;
         self.held.clear();
     }
 

@@ -1,11 +1,11 @@
 //! What is forgiven, and when: each excuse has a name, and a test in [`super::tests`].
 
 use cronlatch::config::{CatchUp, OnCrash, Scope};
-use cronlatch::store::{Outcome, Record};
+use cronlatch::store::{Kind, Outcome, Record};
 
 use super::Facts;
 use super::facts::{Regime, Subject, span_of};
-use crate::plan::JobPlan;
+use crate::plan::{JobPlan, host_name};
 use crate::trace::{Added, Ended, Hindered, Span, Start};
 
 /// A free lock that is seen for a shorter time is somebody else's before a host can claim it.
@@ -59,6 +59,33 @@ pub(super) fn asked_out(facts: &Facts<'_>, run: &Start) -> bool {
     facts.trace.outages.iter().any(|it| it.meets(around))
         || facts.trace.troubles.iter().any(cut)
         || facts.trace.losses.iter().any(|it| it.meets(around))
+}
+
+/// `NotTold`: of a run without the store only its own host knows, until it has told the store how the
+/// run ended. Before that, others may skip or miss the occurrence, and so may a later daemon of the
+/// host. What others have entered into the waiting list the store itself misses, on any host's claim.
+pub(super) fn not_told(
+    facts: &Facts<'_>,
+    subject: &Subject<'_>,
+    run: &Start,
+    added: &Added,
+) -> bool {
+    let own = subject.added.iter().filter(|it| {
+        let id = it.record.run_id.as_ref();
+        id.is_some_and(|id| id.as_str() == run.run_id)
+    });
+    let told = own.map(|it| it.at).min();
+    let mut lives = facts.trace.lives.iter().filter(|it| it.host == run.host);
+    let life = lives.rfind(|it| it.from <= run.begin);
+    let knew = life.is_some_and(|it| it.until.is_none_or(|until| added.at < until));
+    let host = host_name(run.host);
+    let by_it = added
+        .record
+        .host
+        .as_ref()
+        .is_some_and(|it| it.as_str() == host);
+    let waited = added.record.kind == Kind::Queue;
+    run.fence.is_none() && told.is_none_or(|told| added.at < told) && !(by_it && knew && !waited)
 }
 
 /// `NeverMeasured`: a daemon that was started while the store was away, on a machine that has not
@@ -276,6 +303,14 @@ pub(super) const OWN_CLOCK: i64 = 500;
 /// unknown may have been due before.
 pub(super) fn lost_beginning(facts: &Facts<'_>, record: &Record) -> bool {
     record.outcome == Outcome::Unknown && !facts.trace.losses.is_empty()
+}
+
+/// `ForgottenSchedule`: a store that lost its data cannot tell a schedule that is new from one that it has
+/// forgotten. It counts from the loss, if the job was enabled then on another one.
+pub(super) fn forgotten_schedule(facts: &Facts<'_>, subject: &Subject<'_>, at: i64) -> bool {
+    let lost = facts.trace.losses.iter().any(|loss| loss.from <= at);
+    let mut later = subject.regimes.iter().filter(|it| at < it.span.from);
+    lost && later.any(|it| it.has_due(at)) && subject.regimes.iter().any(|it| it.span.holds(at))
 }
 
 /// `HeldBack`: while a host whose list has another lock or scope for the job lives, or counts as

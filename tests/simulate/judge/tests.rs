@@ -2,12 +2,12 @@
 
 mod fleets;
 
-use cronlatch::names::{JobName, RunId};
+use cronlatch::names::{HostName, JobName, RunId};
 use cronlatch::store::{Kind, Outcome, Record};
 use cronlatch::time::Timestamp;
 
 use super::{Rule, judge};
-use crate::plan::{HostPlan, JobPlan, ListPlan, Plan, StoreKind};
+use crate::plan::{HostPlan, JobPlan, ListPlan, Plan, StoreKind, host_name};
 use crate::trace::{Added, Ended, Foreign, Held, Hindered, Life, Span, Start, Trace, Trouble};
 
 const START: i64 = 1_772_712_000_000;
@@ -261,6 +261,39 @@ fn a_run_without_the_store_is_excused_once_a_host_and_while_the_store_is_away() 
     assert!(!alone(Some(span(19_900, 21_000)), 1).contains(&Rule::Once));
     assert!(alone(Some(span(19_900, 21_000)), 2).contains(&Rule::Once));
     assert!(alone(None, 1).contains(&Rule::Once));
+}
+
+#[test]
+fn nobody_but_its_host_knows_of_a_run_without_the_store_before_that_is_told() {
+    let job = plan(|job| job.on_store_down = cronlatch::config::OnStoreDown::Run);
+    let skipped = |at: i64, by: usize, died: Option<i64>, kind: Kind| {
+        broken(&job, |trace| {
+            trace.outages.push(span(19_900, 21_000));
+            trace.lives[1].until = died.map(|at| START + at);
+            unstarted(
+                trace,
+                20_000,
+                Outcome::Skipped,
+                "overlap: the lock was held",
+            );
+            let place = trace.added.iter().position(|it| it.record.run_id.is_none());
+            let record = &mut trace.added[place.unwrap()];
+            record.at = START + at;
+            record.record.host = Some(HostName::parse(&host_name(by)).unwrap());
+            record.record.kind = kind;
+            let mut run = start(1, 20_000, 20_200, 23_000);
+            run.fence = None;
+            trace.added.push(verdict(&run, Outcome::Succeeded));
+            trace.starts.push(run);
+        })
+    };
+    let plain = Kind::Schedule;
+    assert!(!skipped(22_900, 0, None, plain).contains(&Rule::Untrue));
+    assert!(skipped(23_100, 0, None, plain).contains(&Rule::Untrue));
+    assert!(skipped(22_900, 1, None, plain).contains(&Rule::Untrue));
+    assert!(!skipped(22_900, 1, Some(22_000), plain).contains(&Rule::Untrue));
+    assert!(!skipped(22_900, 1, None, Kind::Queue).contains(&Rule::Untrue));
+    assert!(skipped(23_100, 1, None, Kind::Queue).contains(&Rule::Untrue));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! G3 and G7: rules about what is on record.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use cronlatch::config::CatchUp;
 use cronlatch::store::{Kind, Outcome};
@@ -171,17 +171,17 @@ pub(super) fn two_verdicts(facts: &Facts<'_>) -> Vec<Violation> {
 pub(super) fn untrue(facts: &Facts<'_>) -> Vec<Violation> {
     let mut all = Vec::new();
     for subject in &facts.subjects {
-        let started: BTreeSet<i64> = subject.starts.iter().filter_map(|it| it.at).collect();
         for added in subject.added.iter().filter(|it| !it.lost) {
             let record = &added.record;
             let Some(span) = span_of(record) else {
                 continue;
             };
             let wrong = match record.outcome {
-                Outcome::Skipped | Outcome::Missed => {
-                    let due = started.iter().find(|due| span.holds(**due));
-                    due.is_some_and(|due| !excuse::lost_data(facts, *due))
-                }
+                Outcome::Skipped | Outcome::Missed => subject.starts.iter().any(|run| {
+                    run.at
+                        .is_some_and(|at| span.holds(at) && !excuse::lost_data(facts, at))
+                        && !excuse::not_told(facts, subject, run, added)
+                }),
                 Outcome::Succeeded => !subject.starts.iter().any(|it| {
                     record
                         .run_id
@@ -227,6 +227,7 @@ pub(super) fn does_not_count(facts: &Facts<'_>) -> Vec<Violation> {
                 || excuse::back_on_its_schedule(facts, subject, at)
                 || excuse::under_its_old_scope(facts, subject, at)
                 || excuse::never_seen_disabled(facts, subject, at)
+                || excuse::forgotten_schedule(facts, subject, at)
         };
         for start in &subject.starts {
             let at = start.at.filter(|at| !counts(*at));

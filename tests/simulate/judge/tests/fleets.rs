@@ -178,6 +178,25 @@ fn a_job_that_is_back_on_its_schedule_counts_and_one_that_was_disabled_does_not(
 }
 
 #[test]
+fn a_schedule_counts_from_the_loss_that_made_the_store_forget_which_ones_it_knew() {
+    let counts = |lost: Option<i64>, enabled: bool| {
+        let mut plan = two_lists(|job| job.when = When::Every(7_000));
+        plan.lists[0].jobs[0].enabled = enabled;
+        let mut trace = truth();
+        trace.losses.extend(lost.map(|at| span(at, at + 100)));
+        lives(&mut trace, &[(0, 20_500, 0), (20_500, 60_000, 1)]);
+        trace.starts.push(start(0, 18_000, 21_000, 21_100));
+        let found = judge(&plan, &trace);
+        let mut found = found.iter().filter(|it| it.at == START + 21_000);
+        !found.any(|it| it.rule == Rule::DoesNotCount)
+    };
+    assert!(counts(Some(15_000), true));
+    assert!(!counts(None, true));
+    assert!(!counts(Some(19_000), true));
+    assert!(!counts(Some(15_000), false));
+}
+
+#[test]
 fn what_the_store_never_saw_disabled_counts() {
     let disabled = two_lists(|job| job.enabled = false);
     let outage = |until| away(&disabled, |trace| trace.outages.push(span(19_000, until)));
