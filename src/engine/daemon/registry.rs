@@ -110,9 +110,10 @@ impl Registry {
         self.entries.remove(&job);
     }
 
-    /// The store may have lost its data.
+    /// The store may have lost its data, and with them that this host withdrew a job.
     pub(super) fn doubt(&mut self) {
         self.lost = true;
+        self.withdrawn = false;
     }
 }
 
@@ -165,7 +166,7 @@ impl Daemon {
                     registry.written = Some(BootInstant::now());
                 }
                 if news.lost {
-                    registry.lost = true;
+                    registry.doubt();
                     self.look_after_registry();
                 }
             }

@@ -175,6 +175,12 @@ pub(super) struct Round {
 }
 
 impl Registry {
+    /// The store may have lost data, and with them that this host withdrew a job.
+    pub(super) fn doubt(&mut self) {
+        self.lost = true;
+        self.withdrawn = false;
+    }
+
     pub(super) fn knows(&self, job: JobIx) -> bool {
         self.entries.contains_key(&job)
     }

@@ -49,7 +49,7 @@ impl Daemon {
         self.up = true;
         self.finisher.retry_now(env);
         self.feed(env, Event::StoreUp);
-        self.registry.lost = true;
+        self.registry.doubt();
         self.look_after_registry(env);
         let waiting = self.tasks.iter().filter(|(_, task)| task.waits);
         for id in waiting.map(|(id, _)| *id).collect::<Vec<_>>() {

@@ -127,7 +127,7 @@ impl Daemon {
         self.registry.withdrawn |= round.withdrawn;
         self.registry.lost &= !round.written;
         if round.lost {
-            self.registry.lost = true;
+            self.registry.doubt();
             self.look_after_registry(env);
         }
     }
@@ -135,7 +135,7 @@ impl Daemon {
     /// The store may have lost data, and with it what this host wrote into the registry.
     pub(super) fn recovers(&mut self, env: &mut Env<'_>, recovers: bool) {
         if recovers {
-            self.registry.lost = true;
+            self.registry.doubt();
             self.look_after_registry(env);
         }
     }
