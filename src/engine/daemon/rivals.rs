@@ -215,13 +215,13 @@ impl Daemon {
                 continue;
             }
             let what = if rival.waits {
-                "it waits until this daemon has ended"
+                ": it waits until this daemon has ended"
             } else {
-                "both claim, so jobs may run twice: stop one of the two"
+                ": both claim, so jobs may run twice: stop one of the two"
             };
             tracing::error!(
                 host = %self.host,
-                "{}: {what}. Give all hosts the same list (docs/operations.md, \"Moving to \
+                "{}{what}. Give all hosts the same list (docs/operations.md, \"Moving to \
                  another store\")",
                 rival.text()
             );
