@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         for (job, lock, _) in wanted.iter().chain(&earlier) {
             match store.history(job, lock, args.limit).await {
                 Ok(found) => {
-                    records.extend(found.records);
+                    records.extend(dated(found.records));
                     let unreadable = found.unreadable.into_iter();
                     damage.extend(unreadable.map(|fault| (job.clone(), fault)));
                 }
@@ -62,10 +62,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let (Some(job), true, None) = (&args.job, nothing, &away) {
         known(job, list.as_ref())?;
     }
-    records.retain(|record| args.since.is_none_or(|since| instant_of(record) >= since));
+    records.retain(|(at, _)| args.since.is_none_or(|since| *at >= since));
     // Stable: records of one instant stay as the store had them, turned round.
     records.reverse();
-    records.sort_by_key(instant_of);
+    records.sort_by_key(|(at, _)| *at);
+    let mut records: Vec<Record> = records.into_iter().map(|(_, record)| record).collect();
     keep_newest(&mut records, args.limit);
     output::print(&if args.json {
         output::json_lines(&records)?
@@ -167,6 +168,23 @@ fn instant_of(record: &Record) -> Timestamp {
         .unwrap_or(Timestamp::EPOCH)
 }
 
+/// The records of one job, newest first, each with the instant that it is sorted by.
+///
+/// What was recorded before the ledger was set back may have instants of a clock that was wrong: it
+/// counts as no later than that.
+fn dated(records: Vec<Record>) -> Vec<(Timestamp, Record)> {
+    let mut corrected = None;
+    let date = |record: Record| {
+        let own = instant_of(&record);
+        let at = corrected.map_or(own, |corrected| own.min(corrected));
+        if record.is_correction() {
+            corrected = Some(at);
+        }
+        (at, record)
+    };
+    records.into_iter().map(date).collect()
+}
+
 fn for_people(records: &[Record], with_output: bool) -> String {
     if records.is_empty() {
         return "nothing recorded yet\n".to_owned();
@@ -193,6 +211,7 @@ fn row(record: &Record) -> [String; 9] {
     let due = match (record.scheduled_at, record.until, record.count) {
         (Some(from), Some(until), Some(count)) => format!("{from} .. {until} ({count})"),
         (Some(at), ..) => at.to_string(),
+        (None, ..) if record.is_correction() => dash(),
         (None, ..) => "by hand".to_owned(),
     };
     let took = match (record.started_at, record.finished_at) {
@@ -308,6 +327,30 @@ mod tests {
             ..record("mail")
         };
         insta::assert_snapshot!(for_people(&[missed, record("backup"), killed], true));
+    }
+
+    #[test]
+    fn what_was_recorded_before_the_ledger_was_set_back_comes_before_the_correction() {
+        let ran = |seconds| Record {
+            started_at: Some(Timestamp::from_secs(seconds)),
+            ..record("backup")
+        };
+        let correction = Record {
+            run_id: None,
+            scheduled_at: None,
+            started_at: None,
+            finished_at: Some(Timestamp::from_secs(500)),
+            outcome: Outcome::Unknown,
+            ..record("backup")
+        };
+        assert_eq!(row(&correction)[0], "-");
+        // Newest first: a run after the correction, and two under a clock that was ahead.
+        let newest_first = vec![ran(501), correction, ran(90_020), ran(90_010), ran(400)];
+        let at: Vec<_> = dated(newest_first)
+            .iter()
+            .map(|(at, _)| at.millis() / 1000)
+            .collect();
+        assert_eq!(at, [501, 500, 500, 500, 400]);
     }
 
     #[test]

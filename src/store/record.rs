@@ -123,6 +123,14 @@ pub struct Record {
     pub output_tail: Option<String>,
 }
 
+impl Record {
+    /// Whether this says that the ledger was ahead of the store's clock and was set back. It names
+    /// no occurrence and no run.
+    pub fn is_correction(&self) -> bool {
+        self.outcome == Outcome::Unknown && self.scheduled_at.is_none() && self.run_id.is_none()
+    }
+}
+
 /// What a store returns of a job's history.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct History {
