@@ -90,7 +90,7 @@ fn judge(directory: &Path, free: u64, is_store: bool) -> Finding {
 }
 
 /// Whether the embedded store would be refused where it is to lie.
-pub(super) fn refusal(path: &Path) -> Option<Finding> {
+pub(super) fn place(path: &Path) -> Option<Finding> {
     let directory = existing(path.parent()?)?;
     let subject = path.display().to_string();
     Some(match network_file_system(&directory) {

@@ -119,10 +119,13 @@ async fn look_at_store(subject: &Subject) -> (Vec<Finding>, Option<StoreError>) 
     found.extend(nodes::siblings(subject).await);
     // A file that the embedded store would refuse or make is not opened for a look.
     if let StoreSettings::Sqlite { path } = &subject.settings {
-        let refused = disk::refusal(path);
-        let usable = refused.is_none() && path.exists();
-        found.extend(refused);
-        if usable && let Ok(store) = store::open(&subject.settings) {
+        let place = disk::place(path);
+        let is_refused = (place.iter()).any(|finding| finding.severity != Severity::Ok);
+        found.extend(place);
+        if !is_refused
+            && path.exists()
+            && let Ok(store) = store::open(&subject.settings)
+        {
             found.extend(damage::look(&store, subject).await);
         }
         return (found, None);
