@@ -94,9 +94,35 @@ pub fn show_duration(duration: Duration) -> String {
     text
 }
 
+/// Writes about how long a duration is: days to the hour, hours to the minute, less to the second.
+pub fn show_roughly(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let step = match seconds {
+        86_400.. => 3_600,
+        3_600.. => 60,
+        _ => 1,
+    };
+    let steps = (seconds + step / 2) / step;
+    show_duration(Duration::from_secs(steps * step))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rough_duration_has_two_units_at_most() {
+        for (seconds, text) in [
+            (0, "0s"),
+            (59, "59s"),
+            (61, "1m1s"),
+            (5_398, "1h30m"),
+            (34_559_998, "400d"),
+            (100_000, "1d4h"),
+        ] {
+            assert_eq!(show_roughly(Duration::from_secs(seconds)), text);
+        }
+    }
     use proptest::prelude::*;
 
     #[test]

@@ -45,7 +45,7 @@ mod tests;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use self::duration::{InvalidDuration, parse_duration, show_duration};
+pub use self::duration::{InvalidDuration, parse_duration, show_duration, show_roughly};
 pub(crate) use self::environment::machine_time_zone;
 pub use self::environment::{embedded_store, machine_host_name};
 pub use self::model::{

@@ -1,11 +1,10 @@
 //! A ledger that is ahead of the store's clock: the clock was set back, or was wrong once.
 
 use super::{Finding, ids};
-use crate::config::show_duration;
+use crate::config::show_roughly;
 use crate::names::JobName;
 use crate::store::protocol::{LEAD, LEDGER_AHEAD};
 use crate::time::Timestamp;
-use std::time::Duration;
 
 /// What it means that the job's ledger is decided up to `last` while the store's clock shows `now`.
 /// Returns `None` when that is as it should be.
@@ -14,7 +13,7 @@ pub(super) fn ahead(job: &JobName, last: Timestamp, now: Timestamp) -> Option<Fi
         return None;
     }
     let by = last.since(now);
-    let shown = show_duration(Duration::from_secs(by.as_secs()));
+    let shown = show_roughly(by);
     let next = if by > LEDGER_AHEAD {
         "with its next occurrence the job continues from now, and the correction is recorded once"
             .to_owned()
@@ -33,6 +32,8 @@ pub(super) fn ahead(job: &JobName, last: Timestamp, now: Timestamp) -> Option<Fi
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

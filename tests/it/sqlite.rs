@@ -16,8 +16,8 @@ use cronlatch::store::{
 use cronlatch::time::Timestamp;
 
 use crate::contract::eventually;
+use crate::support::SmallDisk;
 use crate::support::claims::due;
-use crate::support::{Daemon, RunLog, SmallDisk};
 
 /// How a child of this test is told what to do: `MODE START PATH`.
 const ORDERS: &str = "CRONLATCH_TEST_SQLITE_CHILD";
@@ -478,40 +478,4 @@ async fn a_full_disk_is_said_to_be_full_and_what_was_told_is_there_when_it_has_s
     told.push(told.len() as u64 + 1);
     assert_eq!(ran(&*store, start).await, told);
     drop((store, disk));
-}
-
-/// A machine whose clock comes from a wrong battery until the network tells it the time.
-#[test]
-fn jobs_run_again_on_a_file_that_was_written_under_a_clock_far_ahead() {
-    const DAY: i64 = 86_400_000;
-    let (dir, runs) = (tempfile::tempdir().unwrap(), RunLog::new());
-    let store = format!("sqlite:{}", dir.path().join("store.db").display());
-    let list = format!(
-        "jobs:\n  - {{ name: tick, every: 1s, command: '{}' }}\n",
-        runs.job("0.01")
-    );
-    let mut wrong = Daemon::on("host", list.as_str())
-        .store(&store)
-        .clock_shifted_by(DAY)
-        .start();
-    wrong.wait_until("it runs by the wrong clock", |_| runs.entries().len() >= 2);
-    assert!(wrong.terminate().success());
-
-    let count = runs.entries().len();
-    let mut right = Daemon::on("host", list.as_str()).store(&store).start();
-    let again = |_: &Daemon| runs.entries().len() >= count + 2;
-    right.wait_until("it runs by the right clock", again);
-    let history = right.ask(&["history", "tick", "--store", &store, "--json"]);
-    let history = history.expect_code(0).json_lines();
-    let says_why = |record: &serde_json::Value| {
-        let reason = record["reason"].as_str().unwrap_or_default();
-        reason.contains("the ledger was ahead of the store's clock")
-    };
-    assert_eq!(
-        history.iter().filter(|r| says_why(r)).count(),
-        1,
-        "{history:#?}"
-    );
-    assert!(right.terminate().success());
-    runs.assert_each_once();
 }

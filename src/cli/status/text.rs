@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::report::{HostStatus, JobStatus, LockStatus, NodeStatus, Status};
 use crate::cli::{history, output};
+use crate::store::protocol::LEDGER_AHEAD;
 use crate::time::Timestamp;
 
 pub(super) fn for_people(status: &Status) -> String {
@@ -255,7 +256,7 @@ fn job_row(job: &JobStatus, now: Timestamp) -> [String; 7] {
         } else {
             let lock = job.lock.as_ref().map_or_else(String::new, lock_note);
             let notes = [
-                ahead_note(job),
+                ahead_note(job, now),
                 short_note(job, now),
                 waiting_note(job),
                 lock,
@@ -266,14 +267,20 @@ fn job_row(job: &JobStatus, now: Timestamp) -> [String; 7] {
     ]
 }
 
-/// Why a job stands still whose ledger is ahead of the store's clock.
-fn ahead_note(job: &JobStatus) -> String {
-    job.ledger_ahead_ms.map_or_else(String::new, |ahead| {
-        format!(
-            "blocked: its ledger is {} ahead of the store's clock",
-            output::short(Duration::from_millis(ahead))
-        )
-    })
+/// What becomes of a job whose ledger is ahead of the store's clock.
+fn ahead_note(job: &JobStatus, now: Timestamp) -> String {
+    let Some(by) = job.ledger_ahead_ms.map(Duration::from_millis) else {
+        return String::new();
+    };
+    let ahead = format!(
+        "its ledger is {} ahead of the store's clock",
+        output::short(by)
+    );
+    if by > LEDGER_AHEAD {
+        format!("continues with its next occurrence: {ahead}")
+    } else {
+        format!("waits until {}: {ahead}", now.plus(by))
+    }
 }
 
 /// Why a job does not start whose claims replicas do not acknowledge.

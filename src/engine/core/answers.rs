@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::event::{Action, ClaimId, Said};
 use super::gap;
-use super::lane::{Lane, Phase, Sync};
+use super::lane::{Ahead, Lane, Phase, Sync};
 use super::occ::{Aim, Occ, Origin};
 use super::policy::Policy;
 use super::shared::{Mode, Shared, TimerKind};
@@ -42,10 +42,10 @@ impl Lane {
         match reply {
             ClaimReply::Granted { .. } | ClaimReply::Dropped => {}
             ClaimReply::Early { by } => {
-                if by >= CLOCK_AHEAD {
+                if by >= CLOCK_AHEAD && occ.is_current() {
                     self.say(shared, occ.at, Said::ClockAhead(by));
                 }
-                self.ask_again(shared, claim, occ, by);
+                self.not_yet(shared, claim, occ, by);
             }
             ClaimReply::Recovering { remaining } => {
                 if occ.origin == Origin::Watch {
@@ -77,7 +77,8 @@ impl Lane {
                 self.refused(shared, &occ);
             }
             ClaimReply::Ahead { by } => {
-                self.say(shared, occ.at, Said::LedgerAhead(by));
+                let now = shared.now.utc;
+                self.compare_ledger(shared, now.plus(by), now);
                 self.refused(shared, &occ);
             }
             ClaimReply::Stale => self.stale(shared, claim, occ),
@@ -167,7 +168,13 @@ impl Lane {
         self.advance(shared);
     }
 
-    fn ask_again(&mut self, shared: &mut Shared, claim: ClaimId, occ: Occ, after: Duration) {
+    pub(super) fn ask_again(
+        &mut self,
+        shared: &mut Shared,
+        claim: ClaimId,
+        occ: Occ,
+        after: Duration,
+    ) {
         let at = shared.now.boot.plus(after.max(Duration::from_millis(1)));
         shared.arm(at, self.job, TimerKind::Early(claim));
         self.phase = Phase::Early { claim, occ };
@@ -188,6 +195,7 @@ impl Lane {
             if occ.origin != Origin::Watch {
                 self.blind = false;
             }
+            self.ahead = Ahead::Unsaid;
             self.running += 1;
             shared.act(Action::Start {
                 job: self.job,

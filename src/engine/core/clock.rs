@@ -1,13 +1,19 @@
 //! What a lane does when the clock it goes by was found to be another than the store's.
 
-use super::lane::{Lane, Phase};
-use super::occ::Occ;
+use std::time::Duration;
+
+use super::event::{ClaimId, Said};
+use super::lane::{Ahead, Lane, Phase};
+use super::occ::{Occ, Origin};
 use super::shared::Shared;
+use crate::store::protocol::{LEAD, LEDGER_AHEAD};
+use crate::time::Timestamp;
 
 impl Lane {
     /// Takes back what was begun of occurrences that are not due yet, as it turns out: the ticker
     /// fires them again at their time.
     pub(super) fn clock_set(&mut self, shared: &mut Shared) {
+        self.ahead = Ahead::Unsaid;
         let now = shared.now.utc;
         let is_ahead =
             |lane: &Self, occ: &Occ| occ.is_current() && lane.policy.not_before(occ.at) > now;
@@ -32,5 +38,36 @@ impl Lane {
             self.hole_before_pending();
         }
         self.advance(shared);
+    }
+
+    /// The occurrence is due after this time. What the ledger has from a clock that was wrong may
+    /// be due in years: the job goes on meanwhile.
+    pub(super) fn not_yet(&mut self, shared: &mut Shared, claim: ClaimId, occ: Occ, by: Duration) {
+        match occ.origin {
+            Origin::Lane => self.ask_again(shared, claim, occ, by),
+            Origin::Watch => {
+                self.watch_again(shared, by);
+                self.advance(shared);
+            }
+            Origin::Head => {
+                self.await_instant(shared, by);
+                self.advance(shared);
+            }
+        }
+    }
+
+    /// Says once if the ledger is decided beyond the store's clock, and what follows from that.
+    pub(super) fn compare_ledger(&mut self, shared: &mut Shared, last: Timestamp, now: Timestamp) {
+        if last <= now.plus(LEAD) {
+            self.ahead = Ahead::Unsaid;
+        } else if std::mem::replace(&mut self.ahead, Ahead::Said) == Ahead::Unsaid {
+            let by = last.since(now);
+            let said = if by > LEDGER_AHEAD {
+                Said::LedgerFarAhead(by)
+            } else {
+                Said::LedgerAhead(by)
+            };
+            self.say(shared, last, said);
+        }
     }
 }

@@ -316,8 +316,11 @@ pub enum Said {
     TooLate,
     /// Due before the store lost its data: nobody knows.
     Unknown,
-    /// The ledger is so much ahead of the store's clock: waiting for the clock.
+    /// The ledger is so much ahead of the store's clock: the job waits until the clock has caught
+    /// up with it, at the instant that the action names.
     LedgerAhead(Duration),
+    /// The ledger is so far ahead of the store's clock that the job continues from now.
+    LedgerFarAhead(Duration),
     /// The queue was full.
     QueueFull,
     /// Missed, and dropped by `catch_up`.

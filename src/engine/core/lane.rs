@@ -71,6 +71,15 @@ pub(super) enum Acquaintance {
     Registered,
 }
 
+/// What was said of a ledger that is ahead of the store's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ahead {
+    /// Nothing, or the ledger is not ahead any more.
+    Unsaid,
+    /// That it is ahead, and what follows from that.
+    Said,
+}
+
 /// An occurrence so far ahead of the clock was fired by another clock.
 const PREMATURE: Duration = Duration::from_millis(250);
 
@@ -95,6 +104,8 @@ pub(super) struct Lane {
     pub(super) acquaintance: Acquaintance,
     /// Behind all that is pending, occurrences came due that this lane does not claim one by one.
     pub(super) hole: bool,
+    /// Whether it has been said that the ledger is ahead of the store's clock.
+    pub(super) ahead: Ahead,
     /// The newest occurrence that was looked at.
     pub(super) seen_until: Option<Timestamp>,
     /// Runs of this host whose processes live.
@@ -118,6 +129,7 @@ impl Lane {
             sync: Sync::Asked,
             acquaintance: Acquaintance::New,
             hole: false,
+            ahead: Ahead::Unsaid,
             seen_until: None,
             running: 0,
             closing: 0,
@@ -276,8 +288,7 @@ impl Lane {
         let claim = shared.new_claim();
         let turn = self.turn(&occ);
         if turn > shared.now.utc {
-            shared.arm_utc(turn, self.job, TimerKind::Early(claim));
-            self.phase = Phase::Early { claim, occ };
+            self.not_yet(shared, claim, occ, turn.since(shared.now.utc));
             return;
         }
         let placed = occ.aim == Aim::Run;

@@ -168,6 +168,7 @@ impl Lane {
         head: Option<Head>,
     ) {
         self.acquaintance = Acquaintance::Registered;
+        self.compare_ledger(shared, decided_until, store_now);
         if let Some(open) = open {
             self.watch_open(shared, open);
         }

@@ -92,6 +92,20 @@ impl Lane {
         });
     }
 
+    /// The head is due only after this time: it was entered under a clock that was wrong. What comes
+    /// due before does not wait for it.
+    pub(super) fn await_instant(&mut self, shared: &mut Shared, after: Duration) {
+        let claim = shared.new_claim();
+        if let Some(wait) = &mut self.wait {
+            wait.claim = claim;
+            let at = shared.now.boot.plus(after.max(SHORTEST_WAIT));
+            shared.arm(at, self.job, TimerKind::HeadLate(claim));
+        }
+        for occ in &mut self.pending {
+            occ.blocked = false;
+        }
+    }
+
     /// An occurrence of ours goes back into the list, and is claimed again once the store has it.
     pub(super) fn await_returned(&mut self, shared: &mut Shared, at: Timestamp, kind: Kind) {
         let head = Head {

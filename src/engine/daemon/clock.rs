@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::clock_file::ClockFile;
 use super::store_clock::{Epoch, StoreClock};
-use crate::config::show_duration;
+use crate::config::{show_duration, show_roughly};
 use crate::engine::core::{Event, Now};
 use crate::preflight::{NOTABLE, Offset};
 use crate::time::{BootInstant, Timestamp};
@@ -51,7 +51,8 @@ impl Clock {
             max,
             compares,
             last: None,
-            epoch: None,
+            // What the core and the ticker start with.
+            epoch: (!compares).then(Epoch::now),
             store: StoreClock::default(),
             state: State::Right,
         }
@@ -127,6 +128,30 @@ impl Clock {
         moved.is_some_and(|moved| moved > STEPPED)
     }
 
+    /// Looks at a wall clock that is the store's as well. Says by how much it was stepped since the
+    /// last look, and returns what the core must know.
+    pub(super) fn look(&mut self, now: Epoch) -> Option<Event> {
+        let before = self.epoch.filter(|_| !self.compares)?;
+        let by = now.distance(before);
+        if by <= STEPPED {
+            return None;
+        }
+        self.epoch = Some(now);
+        let shown = show_roughly(by);
+        if now.is_before(before) {
+            tracing::info!(
+                "this host's clock was set back by about {shown}; jobs start by the new time, and what \
+                 the store has already decided does not run again"
+            );
+        } else {
+            tracing::info!(
+                "this host's clock was set forward by about {shown}; `catch_up` decides what becomes of \
+                 the occurrences in between"
+            );
+        }
+        Some(Event::ClockSet)
+    }
+
     /// Takes a measurement, made while the wall clock was at `epoch`. Says what has changed, once,
     /// and returns what the core must know, in order.
     pub fn measured(&mut self, offset: Offset, epoch: Epoch) -> Vec<Event> {
@@ -168,6 +193,25 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_step_of_the_clock_that_is_the_store_s_as_well_is_noticed_once() {
+        let boot = BootInstant::now();
+        let shifted = |seconds: i64| {
+            let wall = Timestamp::from_millis(Timestamp::now().millis() + seconds * 1_000);
+            Epoch::of(wall, boot)
+        };
+        let mut clock = Clock::new(Duration::from_secs(30), false);
+        for (seconds, set) in [(0, false), (-5_400, true), (-5_400, false), (60, true)] {
+            let event = clock.look(shifted(seconds));
+            assert_eq!(matches!(event, Some(Event::ClockSet)), set, "{seconds}");
+        }
+        let mut of_another = Clock::new(Duration::from_secs(30), true);
+        assert!(
+            of_another.look(shifted(-5_400)).is_none(),
+            "that is measured"
+        );
+    }
 
     #[test]
     fn claims_stop_beyond_the_limit_and_go_on_within_it() {

@@ -113,6 +113,10 @@ impl Daemon {
         if let Some(epoch) = self.clock.store_clock().epoch() {
             self.clock_file.keep(epoch);
         }
+        self.clock_moved(events);
+    }
+
+    fn clock_moved(&mut self, events: Vec<Event>) {
         if let Some(board) = &self.board
             && events.iter().any(|event| matches!(event, Event::ClockSet))
         {
@@ -123,11 +127,14 @@ impl Daemon {
         }
     }
 
-    /// Compares the clocks at once when the wall clock was stepped: it may be right or wrong now.
+    /// Looks whether the wall clock was stepped: it may be right or wrong now. Where the store has
+    /// a clock of its own, the two are compared at once.
     fn look_at_clock(&mut self) {
-        if self.is_ready && self.clock.was_stepped() {
+        let event = self.clock.look(Epoch::now());
+        if self.is_ready && (event.is_some() || self.clock.was_stepped()) {
             self.announce();
         }
+        self.clock_moved(event.into_iter().collect());
     }
 
     pub(super) fn announce(&mut self) {

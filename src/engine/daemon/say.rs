@@ -1,5 +1,6 @@
 //! What the daemon says of occurrences that it did not run.
 
+use crate::config::show_roughly;
 use crate::engine::core::Said;
 use crate::names::{HostName, JobName};
 use crate::time::Timestamp;
@@ -31,10 +32,19 @@ pub(super) fn say(job: &JobName, at: Timestamp, host: &HostName, said: &Said) {
              (recorded as unknown)"
         ),
         Said::TooLate => line!(warn, "missed: its start deadline has passed"),
-        Said::LedgerAhead(by) => line!(
-            warn,
-            "not run: the ledger is {by:.1?} ahead of the store's clock, which was wrong \
-             earlier; the job waits until the clock catches up"
+        Said::LedgerAhead(by) => tracing::warn!(
+            %job,
+            %host,
+            "its ledger is {} ahead of the store's clock, which was wrong earlier; the job waits \
+             until the clock has caught up, at {at}",
+            show_roughly(*by)
+        ),
+        Said::LedgerFarAhead(by) => tracing::warn!(
+            %job,
+            %host,
+            "its ledger is {} ahead of the store's clock, which was wrong earlier; the job \
+             continues from now, and the history records the correction once",
+            show_roughly(*by)
         ),
         Said::QueueFull => line!(warn, "skipped: the queue is full"),
         Said::Dropped(1) => line!(

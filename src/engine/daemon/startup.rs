@@ -35,7 +35,7 @@ pub(super) async fn look_beside(subject: Subject) {
         if report.unreachable.is_none() {
             for finding in &report.findings {
                 // Said by those who notice it whenever it changes.
-                let elsewhere = [ids::EVICTION, ids::CLOCK];
+                let elsewhere = [ids::EVICTION, ids::CLOCK, ids::LEDGER];
                 let logged = means.iter().any(|known| known.id == finding.id);
                 if !logged && !elsewhere.iter().any(|id| id.0 == finding.id) {
                     log(finding);

@@ -47,6 +47,11 @@ impl Epoch {
         Duration::from_nanos(self.0.abs_diff(other.0))
     }
 
+    /// Whether this clock shows an earlier time.
+    pub(super) fn is_before(self, other: Self) -> bool {
+        self.0 < other.0
+    }
+
     fn minus_millis(self, millis: i64) -> Self {
         Self(self.0.saturating_sub(millis.saturating_mul(1_000_000)))
     }

@@ -2,6 +2,7 @@
 
 mod blast;
 mod burst;
+mod clocks;
 mod crash;
 mod fleet;
 mod loss;

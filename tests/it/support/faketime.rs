@@ -1,6 +1,8 @@
 //! Processes with a wall clock of their own: libfaketime, preloaded into a daemon; a library of a
 //! few lines, preloaded into a server.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -51,12 +53,24 @@ fn offset(millis: i64) -> String {
     format!("{:+.3}s", seconds(millis))
 }
 
-/// Shifts a server's wall clock by this many milliseconds, and leaves its other clocks alone.
+/// Lets a server's wall clock follow this file, as [`set_server`] writes it, and leaves its other
+/// clocks alone.
 #[track_caller]
-pub(crate) fn shift_server(command: &mut Command, millis: i64) {
+pub(crate) fn follow_server(command: &mut Command, file: &Path) {
     command
         .env("LD_PRELOAD", server_clock())
-        .env("CLOCK_SHIFT_MS", millis.to_string());
+        .env("CLOCK_FILE", file);
+}
+
+/// Sets the clock of the server that follows this file, at once.
+#[track_caller]
+pub(crate) fn set_server(file: &Path, millis: i64) {
+    // In place: the server has the file mapped.
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(false).open(file);
+    let nanos = (millis * 1_000_000).to_ne_bytes();
+    let written = file.and_then(|file| file.write_all_at(&nanos, 0));
+    written.expect("a writable directory");
 }
 
 /// The library for servers, built by the compiler that links Rust programs.

@@ -444,6 +444,20 @@ impl RedisServer {
         self.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     }
 
+    /// Where the clock of one that was started with another clock reads it.
+    fn clock(&self) -> PathBuf {
+        self.dir.path().join("clock")
+    }
+
+    /// Steps the wall clock of a running server that was started with another clock: from now on it
+    /// is shifted by so many milliseconds.
+    #[track_caller]
+    pub(crate) fn set_clock(&mut self, millis: i64) {
+        assert_ne!(self.options.shift, 0, "it uses the machine's clock");
+        self.options.shift = millis;
+        faketime::set_server(&self.clock(), millis);
+    }
+
     /// Runs the process and waits until it answers; false when the port is taken.
     #[track_caller]
     fn try_run(&mut self) -> bool {
@@ -489,7 +503,8 @@ impl RedisServer {
             .stdout(log.try_clone().expect("a file handle"))
             .stderr(Stdio::from(log));
         if self.options.shift != 0 {
-            faketime::shift_server(&mut server, self.options.shift);
+            faketime::set_server(&self.clock(), self.options.shift);
+            faketime::follow_server(&mut server, &self.clock());
         }
         self.child = match server.spawn() {
             Ok(child) => Some(child),

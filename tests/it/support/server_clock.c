@@ -1,10 +1,13 @@
 /*
- * A wall clock of its own for a redis-server: preloaded, it adds CLOCK_SHIFT_MS to what the kernel
- * says. libfaketime does not get along with the server's allocator, which asks for the time before
- * any library is set up; this needs no set-up.
+ * A wall clock of its own for a redis-server: preloaded, it adds what CLOCK_FILE holds, a number of
+ * nanoseconds, to what the kernel says. The file is mapped, so a test that writes another number
+ * steps the clock of the running server. libfaketime does not get along with the server's
+ * allocator, which asks for the time before any library is set up; this needs no set-up.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
@@ -12,17 +15,29 @@
 
 static const long long SECOND = 1000000000LL;
 
+static long long shift(void) {
+  static const volatile long long *shared;
+  if (!shared) {
+    const char *path = getenv("CLOCK_FILE");
+    int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    void *map = file < 0 ? MAP_FAILED : mmap(0, sizeof *shared, PROT_READ, MAP_SHARED, file, 0);
+    if (file >= 0) {
+      close(file);
+    }
+    if (map == MAP_FAILED) {
+      abort();
+    }
+    shared = map;
+  }
+  return *shared;
+}
+
 int clock_gettime(clockid_t id, struct timespec *at) {
-  static long long shift = -1;
   if (syscall(SYS_clock_gettime, id, at) != 0) {
     return -1;
   }
   if (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE) {
-    if (shift == -1) {
-      const char *millis = getenv("CLOCK_SHIFT_MS");
-      shift = millis ? atoll(millis) * 1000000LL : 0;
-    }
-    long long nanos = at->tv_sec * SECOND + at->tv_nsec + shift;
+    long long nanos = at->tv_sec * SECOND + at->tv_nsec + shift();
     at->tv_sec = nanos / SECOND;
     at->tv_nsec = nanos % SECOND;
   }

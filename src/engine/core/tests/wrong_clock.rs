@@ -1,9 +1,12 @@
 //! A host whose clock is too far from the store's makes no claims.
 
-use super::super::event::{Action, Event};
+use std::time::Duration;
+
+use super::super::event::{Action, Event, Said};
 use super::super::policy::Policy;
-use super::bench::{Bench, JOB, decided, gap, policy};
+use super::bench::{Bench, JOB, decided, gap, head, policy};
 use crate::config::{CatchUp, OnStoreDown};
+use crate::store::{ClaimReply, Kind};
 
 #[track_caller]
 fn registers(bench: &mut Bench) {
@@ -162,4 +165,95 @@ fn a_slow_clock_does_not_run_alone_what_was_due_before_the_daemon_started() {
     bench.at(1010);
     bench.due_of(JOB, 1030);
     bench.started_alone(1030);
+}
+
+/// A year, by which the store's clock was wrong.
+const YEAR: i64 = 31_536_000;
+
+/// How often each of these was said since the last look.
+fn ahead_said(bench: &mut Bench) -> [usize; 2] {
+    let mut count = [0, 0];
+    for action in bench
+        .out
+        .extract_if(.., |a| matches!(a, Action::Say { .. }))
+    {
+        match action {
+            Action::Say {
+                said: Said::LedgerAhead(_),
+                ..
+            } => count[0] += 1,
+            Action::Say {
+                said: Said::LedgerFarAhead(_),
+                ..
+            } => count[1] += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
+#[test]
+fn a_job_that_waits_for_the_clock_says_so_once() {
+    let mut bench = Bench::new(policy());
+    for at in [1010, 1020, 1030] {
+        bench.due(at);
+        let spec = bench.claim(at);
+        let by = Duration::from_secs(5400 + 1010 - at.unsigned_abs());
+        bench.answer(&spec, ClaimReply::Ahead { by });
+        assert_eq!(ahead_said(&mut bench), [usize::from(at == 1010), 0]);
+    }
+    // It ran, and the clock was wrong once more.
+    bench.due(1040);
+    let spec = bench.claim(1040);
+    bench.grant(&spec);
+    bench.ended();
+    bench.closed();
+    bench.due(1050);
+    let spec = bench.claim(1050);
+    let by = Duration::from_secs(60);
+    bench.answer(&spec, ClaimReply::Ahead { by });
+    assert_eq!(ahead_said(&mut bench), [1, 0]);
+}
+
+#[test]
+fn a_clock_that_was_set_back_is_said_of_each_job_once_with_what_becomes_of_it() {
+    for (ahead, said) in [(1, [0, 0]), (5_400, [1, 0]), (YEAR, [0, 1])] {
+        let mut bench = Bench::new(policy());
+        bench.ahead = ahead;
+        bench.due_of(JOB, 1000 + ahead / 10 * 10);
+        bench.out.clear();
+        bench.ahead = 0;
+        bench.feed(Event::ClockSet);
+        bench.registered(1000 + ahead);
+        assert_eq!(ahead_said(&mut bench), said, "by {ahead} s");
+        bench.out.clear();
+        bench.due(1010);
+        let spec = bench.claim(1010);
+        bench.answer(&spec, decided());
+        assert_eq!(ahead_said(&mut bench), [0, 0], "by {ahead} s");
+    }
+}
+
+#[test]
+fn a_run_of_the_future_whose_lease_is_over_does_not_stop_the_job_until_then() {
+    let mut bench = Bench::fresh(vec![policy()], None);
+    bench.registered_open(1000 + YEAR, 1000 + YEAR, 2);
+    bench.at(1003);
+    bench.nothing();
+    bench.due(1010);
+    bench.claim(1010);
+}
+
+#[test]
+fn an_occurrence_of_the_future_that_waits_does_not_stop_the_job_until_then() {
+    let mut bench = Bench::new(policy());
+    bench.found_head(Some(head(2000, Kind::Queue)));
+    bench.nothing();
+    bench.due(1020);
+    let spec = bench.claim(1020);
+    bench.answer(&spec, decided());
+    bench.nothing();
+    // Its time comes.
+    bench.at(2001);
+    bench.claim(2000);
 }
