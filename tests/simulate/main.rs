@@ -89,7 +89,11 @@ fn run_seeds(
                     if !is_wanted(seed) {
                         continue;
                     }
-                    let found = violations(&make(seed));
+                    let found = std::panic::catch_unwind(|| violations(&make(seed)));
+                    let found = found.unwrap_or_else(|panic| {
+                        eprintln!("seed {seed} panicked");
+                        std::panic::resume_unwind(panic)
+                    });
                     if !found.is_empty() {
                         let mut failed = failed.lock().expect("no thread panics with it");
                         failed.insert(seed, found);

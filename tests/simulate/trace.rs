@@ -130,6 +130,8 @@ pub(crate) struct Trace {
     pub(crate) added: Vec<Added>,
     pub(crate) lives: Vec<Life>,
     pub(crate) held: Vec<Held>,
+    /// A claim reached one of several nodes: when, its lock, its token.
+    pub(crate) reached: Vec<(i64, String, String)>,
     /// Another program had a lock's key.
     pub(crate) foreign: Vec<(String, Foreign)>,
     pub(crate) troubles: Vec<Trouble>,

@@ -1,6 +1,6 @@
 //! What is forgiven, and when: each excuse has a name, and a test in [`super::tests`].
 
-use cronlatch::config::{CatchUp, OnCrash, Scope};
+use cronlatch::config::{CatchUp, OnCrash, OnLost, Scope};
 use cronlatch::store::{Kind, Outcome, Record};
 
 use super::Facts;
@@ -26,6 +26,8 @@ const LOOKS_AGAIN: i64 = 5_500;
 const COUNTS_AS_LIVE: i64 = 30_000;
 /// What a list says of a job's lock.
 type Lock = (String, Scope);
+/// Hosts that want one lock of several nodes step aside for one another for so long at most.
+const STEPS_ASIDE: i64 = 10_000;
 /// Moving a ledger takes so long at most.
 const MOVES: i64 = 4_000;
 
@@ -149,6 +151,13 @@ pub(super) fn beside(facts: &Facts<'_>, plan: &JobPlan, run: &Start) -> bool {
     plan.scope == Scope::None && facts.trace.starts.iter().any(newer)
 }
 
+/// `WithoutItsLease`: a run that goes on without its lease (`on_lost: continue`) is over for the
+/// store, which counts no attempt that it makes from then on.
+pub(super) fn without_its_lease(facts: &Facts<'_>, plan: &JobPlan, run: &Start) -> bool {
+    let lease_end = facts.lease_end(run);
+    plan.on_lost == OnLost::Continue && lease_end.is_some_and(|end| end <= run.begin)
+}
+
 /// `NotStarted`: an attempt that a host cannot start for want of resources has a number, and is not
 /// counted as one that was made.
 pub(super) fn not_started(facts: &Facts<'_>, run: &[&Start], counted: u32) -> bool {
@@ -238,11 +247,20 @@ pub(super) fn lock_busy(facts: &Facts<'_>, subject: &Subject<'_>, lock: &str, sp
 pub(super) fn unheard_release(facts: &Facts<'_>, lock: &str, deadline: i64) -> bool {
     let mut foreign = facts.trace.foreign.iter().filter(|(of, _)| of == lock);
     foreign.any(|(_, it)| {
-        let noticed = Span {
-            from: it.span.until,
-            until: it.span.until + LOOKS_AGAIN,
-        };
-        it.deleted && noticed.holds(deadline)
+        it.deleted && (it.span.until..it.span.until + LOOKS_AGAIN).contains(&deadline)
+    })
+}
+
+/// `BeingTaken`: a claim that has reached some of several nodes keeps others out from then on. It is
+/// granted, under the same token, a moment later.
+pub(super) fn being_taken(facts: &Facts<'_>, lock: &str, at: i64) -> bool {
+    let mut reached = facts.trace.reached.iter();
+    reached.any(|(when, of, token)| {
+        let mut held = facts.trace.held.iter();
+        let granted = held
+            .find(|held| held.lock == lock && held.exclusive && held.token.as_ref() == Some(token));
+        let later = granted.is_some_and(|held| at <= held.at && held.at < at + STEPS_ASIDE);
+        of == lock && *when <= at && later
     })
 }
 

@@ -75,7 +75,9 @@ fn wrong_reason(
         if plan.on_overlap != OnOverlap::Skip {
             return Some("the job does not skip");
         }
-        return (facts.free(lock, then) == [then]).then_some("nobody held the lock");
+        let free = facts.free(lock, then) == [then];
+        let free = free && !excuse::being_taken(facts, lock, added.at);
+        return free.then_some("nobody held the lock");
     }
     if reason.contains("superseded") {
         // What is caught up waits for its lock, and `latest` means the newest.

@@ -172,7 +172,10 @@ fn attempts_of(
     let tries = plan.retry.map_or(1, |(attempts, _)| attempts);
     for pair in starts.windows(2) {
         let [before, start] = pair else { continue };
-        if start.attempt <= before.attempt && !excuse::attempt_under_way(facts, before) {
+        if start.attempt <= before.attempt
+            && !excuse::attempt_under_way(facts, before)
+            && !excuse::without_its_lease(facts, plan, before)
+        {
             let text = format!("{} after {}", shown(start), shown(before));
             all.push(found(Rule::Attempts, start, text));
         }

@@ -1,6 +1,7 @@
 //! The judge on forged traces: a true one passes, each excuse forgives what it names and no more.
 
 mod fleets;
+mod locks;
 
 use cronlatch::names::{HostName, JobName, RunId};
 use cronlatch::store::{Kind, Outcome, Record};

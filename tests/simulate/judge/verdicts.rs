@@ -123,6 +123,13 @@ fn silent_run(facts: &Facts<'_>, start: &Start) -> Option<Violation> {
     } else {
         facts.quiet_for(subject, from, PROMPT)?
     };
+    let due = Span {
+        from: end,
+        until: by,
+    };
+    if excuse::held_back(facts, subject, due) {
+        return None;
+    }
     let of_it = |it: &&Added| {
         !it.lost
             && it

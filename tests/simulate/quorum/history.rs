@@ -16,6 +16,10 @@ pub(super) fn note(sim: &mut Sim, proposal: &Proposal, said: Taken) {
     for (record, _) in &proposal.records {
         add(sim, &proposal.place.lock.name, record);
     }
+    if let (Lease::Take(_), Some(token)) = (proposal.lease, &proposal.lock.token) {
+        let (lock, token) = (proposal.place.lock.name.clone(), token.as_str().to_owned());
+        sim.trace.reached.push((sim.now, lock, token));
+    }
 }
 
 fn add(sim: &mut Sim, lock: &str, record: &Record) {

@@ -1,0 +1,114 @@
+//! Excuses about locks: who keeps whom out, and what a run does that has lost its own.
+
+use cronlatch::config::OnLost;
+use cronlatch::store::Outcome;
+
+use super::{START, broken, plan, run, span, start, unstarted, verdict};
+use crate::judge::Rule;
+use crate::plan::{Plan, StoreKind};
+use crate::trace::{Ended, Foreign, Held};
+
+#[test]
+fn a_key_that_never_ends_was_released_at_no_time() {
+    let rules = broken(&plan(|_| {}), |trace| {
+        let why = "its start deadline had passed";
+        unstarted(trace, 20_000, Outcome::Missed, why);
+        let span = span(24_000, i64::MAX - START);
+        let deleted = false;
+        let foreign = Foreign { span, deleted };
+        trace.foreign.push(("job".to_owned(), foreign));
+    });
+    assert!(rules.contains(&Rule::Missed));
+}
+
+/// The occurrence of 20 s is skipped while a claim has reached a node, and is granted then.
+fn skipped_beside_a_claim(store: StoreKind, reached: i64, granted: i64, token: &str) -> bool {
+    let plan = Plan {
+        store,
+        ..plan(|_| {})
+    };
+    let rules = broken(&plan, |trace| {
+        unstarted(
+            trace,
+            20_000,
+            Outcome::Skipped,
+            "overlap: the lock was held",
+        );
+        let decided = trace.added.iter_mut().find(|it| it.record.run_id.is_none());
+        decided.unwrap().at = START + 20_050;
+        let (lock, claim) = ("job".to_owned(), "host-1:1:other:0".to_owned());
+        trace.reached.push((START + reached, lock.clone(), claim));
+        trace.held.push(Held {
+            at: START + granted,
+            lock,
+            token: Some(token.to_owned()),
+            until: START + granted + 3_000,
+            exclusive: true,
+        });
+    });
+    rules.contains(&Rule::Reason)
+}
+
+#[test]
+fn a_claim_keeps_others_out_once_it_has_reached_a_node_if_it_is_granted_soon() {
+    let (nodes, token) = (StoreKind::Quorum(3), "host-1:1:other:0");
+    assert!(!skipped_beside_a_claim(nodes, 20_030, 20_200, token));
+    assert!(skipped_beside_a_claim(nodes, 20_060, 20_200, token));
+    assert!(skipped_beside_a_claim(nodes, 20_030, 31_000, token));
+    let another = "host-1:1:another:0";
+    assert!(skipped_beside_a_claim(nodes, 20_030, 20_200, another));
+}
+
+#[test]
+fn a_run_that_goes_on_without_its_lease_counts_its_attempts_alone() {
+    let miscounts = |on_lost: OnLost, lease_end: i64| {
+        let job = plan(|job| {
+            job.on_lost = on_lost;
+            job.retry = Some((2, 500));
+        });
+        let rules = broken(&job, |trace| {
+            let at = run(trace, 20_000);
+            let mut second = trace.starts[at].clone();
+            trace.starts[at].ended = Some(Ended::Itself(1));
+            second.attempt = 2;
+            (second.begin, second.end) = (START + 24_000, Some(START + 26_100));
+            trace.held.push(Held {
+                exclusive: true,
+                at: START + 20_000,
+                lock: "job".to_owned(),
+                token: Some(format!("host-0:1:{}:0", second.run_id)),
+                until: START + lease_end,
+            });
+            let mut again = start(1, 20_000, 24_500, 24_600);
+            again.attempt = 2;
+            trace.added[at] = verdict(&second, Outcome::Succeeded);
+            trace.added.push(verdict(&again, Outcome::Succeeded));
+            trace.starts.extend([second, again]);
+        });
+        rules.contains(&Rule::Attempts)
+    };
+    assert!(!miscounts(OnLost::Continue, 23_000));
+    assert!(miscounts(OnLost::Continue, 24_050));
+    assert!(miscounts(OnLost::Kill, 23_000));
+}
+
+#[test]
+fn a_dead_run_has_no_record_while_a_host_with_another_lock_counts_as_live() {
+    let mut changed = plan(|_| {});
+    let mut list = changed.lists[0].clone();
+    list.jobs[0].lock = Some("other".to_owned());
+    changed.lists.push(list);
+    let silent = |died: i64, list: usize| {
+        let rules = broken(&changed, |trace| {
+            trace.lives[1].list = list;
+            (trace.lives[0].until, trace.lives[0].killed) = (Some(START + died), true);
+            let at = run(trace, 5_000);
+            trace.added.remove(at);
+            let run = &mut trace.starts[at];
+            (run.end, run.ended) = (Some(START + died), Some(Ended::WithMachine));
+        });
+        rules.contains(&Rule::Silence)
+    };
+    assert!(!silent(6_000, 1));
+    assert!(silent(6_000, 0), "the lists agree");
+}
