@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Finding, Subject, ids, ledger};
 use crate::names::JobName;
-use crate::store::{KeyFault, Lock, NodeStanding, Store, StoreError, apart};
+use crate::store::{ErrorDetail, KeyFault, Lock, NodeStanding, Store, StoreError, apart};
 
 /// How many records of each job are read.
 const RECORDS: usize = 100;
@@ -50,6 +50,15 @@ pub(super) async fn look(store: &Arc<dyn Store>, subject: &Subject) -> Vec<Findi
     // One key may stand in the way of both.
     found.dedup();
     found
+}
+
+/// What all jobs depend on cannot be used.
+pub(super) fn of_all(shown: &str, detail: &ErrorDetail) -> Finding {
+    ids::KEYS.danger(
+        shown,
+        format!("no job starts: {detail}"),
+        "repair or delete the key that is named here",
+    )
 }
 
 fn unusable(job: &JobName, fault: &KeyFault) -> Finding {

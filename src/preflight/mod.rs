@@ -139,11 +139,15 @@ async fn look_at_store(subject: &Subject) -> (Vec<Finding>, Option<StoreError>) 
     let measured = match store::open(&subject.settings) {
         Ok(store) => {
             // Only of several nodes is there more to say than what each server says of itself.
-            if let Ok(condition) = store.condition(&[]).await {
-                found.extend(nodes::rivals(&*store).await);
-                found.extend(nodes::standing(&condition));
-                found.extend(nodes::clocks(&condition));
-                trusted = nodes::trusted(&condition);
+            match store.condition(&[]).await {
+                Ok(condition) => {
+                    found.extend(nodes::rivals(&*store).await);
+                    found.extend(nodes::standing(&condition, &found));
+                    found.extend(nodes::clocks(&condition));
+                    trusted = nodes::trusted(&condition);
+                }
+                Err(StoreError::Corrupt(detail)) => found.push(damage::of_all(&shown, &detail)),
+                Err(_) => {}
             }
             found.extend(damage::look(&store, subject).await);
             Offset::measure_well(&*store).await

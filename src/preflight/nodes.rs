@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::clock::Trusted;
 use super::facts::Facts;
-use super::{Finding, NOTABLE, Subject, ids};
+use super::{Finding, NOTABLE, Severity, Subject, ids};
 use crate::siblings;
 use crate::store::{Condition, HostReport, NodeCondition, NodeStanding, Store, StoreSettings};
 
@@ -86,8 +86,15 @@ pub(super) async fn siblings(subject: &Subject) -> Vec<Finding> {
         .collect()
 }
 
-/// What the nodes say of the data that they keep, for those that do not count.
-pub(super) fn standing(condition: &Condition) -> Vec<Finding> {
+/// What the nodes say of the data that they keep, for those that do not count; not again for a
+/// server of which `found` says already that it does not answer.
+pub(super) fn standing(condition: &Condition, found: &[Finding]) -> Vec<Finding> {
+    let is_reported = |node: &str| {
+        let mut away = found
+            .iter()
+            .filter(|finding| finding.id == ids::REACHABLE.0);
+        away.any(|finding| finding.subject == node && finding.severity != Severity::Ok)
+    };
     let wait = "wait until it counts again (`cronlatch status`) before another one is restarted";
     condition
         .nodes
@@ -107,7 +114,12 @@ pub(super) fn standing(condition: &Condition) -> Vec<Finding> {
                 ),
                 wait,
             )),
-            // Which jobs there are is not asked here; who does not answer has a finding already.
+            NodeStanding::Away { error } if !is_reported(&node.node) => Some(ids::NODES.warning(
+                &node.node,
+                format!("it does not count, and the others must do without it: {error}"),
+                "repair what is named here",
+            )),
+            // Which jobs there are is not asked here.
             NodeStanding::Counts | NodeStanding::Repairing { .. } | NodeStanding::Away { .. } => {
                 None
             }

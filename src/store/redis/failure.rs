@@ -206,11 +206,9 @@ impl Failure {
                 .detail()
                 .and_then(|detail| detail.split_once(' '))
                 .unwrap_or_default();
-            // Since version 7 the server adds where in the script it happened.
-            let what = what.rsplit_once(" script: ").map_or(what, |(what, _)| what);
             return Self {
                 about: place.parse().ok().map(About::Place),
-                ..Self::corrupt(detail(what.to_owned()))
+                ..Self::corrupt(detail(without_place_in_script(what).to_owned()))
             };
         }
         if let Some(redirect) = redirect(error) {
@@ -236,7 +234,11 @@ impl Failure {
                 unknown_script: true,
                 ..Self::refused(detail(said))
             },
-            Some("CORRUPT" | "WRONGTYPE") => Self::corrupt(detail(said)),
+            Some("CORRUPT") => {
+                let what = without_place_in_script(error.detail().unwrap_or_default());
+                Self::corrupt(detail(format!("{shown}: {what}")))
+            }
+            Some("WRONGTYPE") => Self::corrupt(detail(said)),
             Some(_) => Self::refused(detail(said)),
             None => match error.kind() {
                 ErrorKind::Io | ErrorKind::Parse | ErrorKind::Client => {
@@ -292,6 +294,11 @@ impl Failure {
     pub(super) fn detail(&self) -> &ErrorDetail {
         &self.detail
     }
+}
+
+/// What a script said. Since version 7 the server adds where in the script it happened.
+fn without_place_in_script(said: &str) -> &str {
+    said.rsplit_once(" script: ").map_or(said, |(what, _)| what)
 }
 
 fn redirect(error: &RedisError) -> Option<Redirect> {

@@ -317,7 +317,8 @@ impl Store for RedisStore {
         for batch in entries.chunks(BATCH) {
             // In this order: a job that the host remembers but never entered is harmless.
             let call = registry::listed_call(self.prefix(), host, batch);
-            self.run(&self.scripts.listed, &call).await?;
+            let answer = self.run(&self.scripts.listed, &call).await?;
+            registry::listed_read(self.prefix(), host, answer)?;
             let call = registry::enlist_call(self.prefix(), host, batch);
             registry::enlist_read(&self.run(&self.scripts.enlist, &call).await?)?;
         }
@@ -334,9 +335,8 @@ impl Store for RedisStore {
 
     async fn listed_by(&self, host: &HostName) -> Result<Vec<JobName>, StoreError> {
         let call = registry::listed_call(self.prefix(), host, &[]);
-        Ok(registry::listed_read(
-            self.run(&self.scripts.listed, &call).await?,
-        )?)
+        let answer = self.run(&self.scripts.listed, &call).await?;
+        Ok(registry::listed_read(self.prefix(), host, answer)?)
     }
 
     async fn note_manual(&self, run: &ManualRun) -> Result<(), StoreError> {
@@ -376,7 +376,7 @@ impl Store for RedisStore {
     async fn announce(&self, host: &HostInfo, valid_for: Duration) -> Result<(), StoreError> {
         let call = reading::announce_call(self.prefix(), host, valid_for, self.longest())?;
         let answer = self.run(&self.scripts.announce, &call).await?;
-        Ok(reading::announce_read(answer)?)
+        Ok(reading::announce_read(self.prefix(), answer)?)
     }
 
     async fn nodes(&self) -> Result<Option<StoreNodes>, StoreError> {
@@ -451,7 +451,8 @@ impl Store for RedisStore {
             let hosts = registry::unlist_read(self.run(&self.scripts.unlist, &call).await?)?;
             for host in &hosts {
                 let call = registry::unlisted_call(self.prefix(), host, &request.job);
-                self.run(&self.scripts.listed, &call).await?;
+                let answer = self.run(&self.scripts.listed, &call).await?;
+                registry::listed_read(self.prefix(), host, answer)?;
             }
             let entries = entries + u64::from(!hosts.is_empty());
             return Ok(Forgotten::Done { entries });

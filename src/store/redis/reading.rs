@@ -206,9 +206,13 @@ pub(super) fn announce_call(
 }
 
 /// Logs the entries of other hosts that an announcement removed because they cannot be read.
-pub(super) fn announce_read(value: Value) -> Result<(), Failure> {
+pub(super) fn announce_read(prefix: &Prefix, value: Value) -> Result<(), Failure> {
     each(value, |mut items| {
         let (host, value) = (items.text()?, items.text()?);
+        if host.is_empty() {
+            log_replaced(&keys::hosts(prefix));
+            return Ok(());
+        }
         tracing::warn!(
             entry = ?host,
             ?value,
@@ -217,6 +221,14 @@ pub(super) fn announce_read(value: Value) -> Result<(), Failure> {
         Ok(())
     })
     .map(drop)
+}
+
+/// Logs that a key was of another type than cronlatch writes, and is written anew.
+pub(super) fn log_replaced(key: &str) {
+    tracing::warn!(
+        "replaced the key {key}, which was of another type than cronlatch writes; another program \
+         may use the same prefix"
+    );
 }
 
 pub(super) fn condition_read(value: Value) -> Result<Condition, Failure> {

@@ -6,6 +6,7 @@ use super::claim::{flag, millis};
 use super::failure::Failure;
 use super::keys::{self, LockKeys};
 use super::link::Call;
+use super::reading::log_replaced;
 use super::reply::{Items, integer, text};
 use crate::names::{HostName, JobName, Prefix};
 use crate::store::registry::LISTED_FOR;
@@ -129,8 +130,16 @@ pub(super) fn listed_call(prefix: &Prefix, host: &HostName, entries: &[(JobName,
     call
 }
 
-pub(super) fn listed_read(value: Value) -> Result<Vec<JobName>, Failure> {
+/// The jobs that the host lists; none unless the call asked.
+pub(super) fn listed_read(
+    prefix: &Prefix,
+    host: &HostName,
+    value: Value,
+) -> Result<Vec<JobName>, Failure> {
     let mut items = Items::of(value)?;
+    if items.integer()? == 1 {
+        log_replaced(&keys::listed_by(prefix, host));
+    }
     let mut jobs = Vec::new();
     while !items.is_empty() {
         // A name that cannot be a job's is nobody's.

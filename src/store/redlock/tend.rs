@@ -152,9 +152,9 @@ impl Tender {
             match news {
                 News::Gone(error) => tracing::warn!(
                     node,
-                    "the node is unreachable; continuing with the others: {error}"
+                    "the node cannot be used; continuing with the others: {error}"
                 ),
-                News::Back => tracing::info!(node, "the node is reachable again"),
+                News::Back => tracing::info!(node, "the node can be used again"),
             }
         }
     }

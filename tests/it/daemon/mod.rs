@@ -14,6 +14,7 @@ mod policies;
 mod process;
 mod registry;
 mod resources;
+mod shared_keys;
 mod siblings;
 mod stop;
 mod waiting;

@@ -212,7 +212,8 @@ impl Store for ClusterStore {
         entries: &[(JobName, Entry)],
     ) -> Result<(), StoreError> {
         let call = registry::listed_call(self.prefix(), host, entries);
-        self.run(|s| &s.listed, call).await?;
+        let answer = self.run(|s| &s.listed, call).await?;
+        registry::listed_read(self.prefix(), host, answer)?;
         let calls = entries
             .iter()
             .map(|entry| registry::enlist_call(self.prefix(), host, std::slice::from_ref(entry)))
@@ -234,7 +235,8 @@ impl Store for ClusterStore {
 
     async fn listed_by(&self, host: &HostName) -> Result<Vec<JobName>, StoreError> {
         let call = registry::listed_call(self.prefix(), host, &[]);
-        Ok(registry::listed_read(self.run(|s| &s.listed, call).await?)?)
+        let answer = self.run(|s| &s.listed, call).await?;
+        Ok(registry::listed_read(self.prefix(), host, answer)?)
     }
 
     async fn note_manual(&self, run: &ManualRun) -> Result<(), StoreError> {
@@ -270,7 +272,7 @@ impl Store for ClusterStore {
     async fn announce(&self, host: &HostInfo, valid_for: Duration) -> Result<(), StoreError> {
         let call = reading::announce_call(self.prefix(), host, valid_for, self.longest())?;
         let answer = self.run(|s| &s.announce, call).await?;
-        Ok(reading::announce_read(answer)?)
+        Ok(reading::announce_read(self.prefix(), answer)?)
     }
 
     async fn nodes(&self) -> Result<Option<StoreNodes>, StoreError> {
@@ -363,7 +365,8 @@ impl Store for ClusterStore {
             let hosts = registry::unlist_read(self.run(|s| &s.unlist, call).await?)?;
             for host in &hosts {
                 let call = registry::unlisted_call(self.prefix(), host, &request.job);
-                self.run(|s| &s.listed, call).await?;
+                let answer = self.run(|s| &s.listed, call).await?;
+                registry::listed_read(self.prefix(), host, answer)?;
             }
             let entries = entries + u64::from(!hosts.is_empty());
             return Ok(Forgotten::Done { entries });

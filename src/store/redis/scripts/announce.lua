@@ -3,11 +3,16 @@
 -- KEYS  1 hosts (hash: host -> "UNTIL SEEN JSON", both in ms), 2 store marker
 -- ARGV  1 host, 2 how long the word is good in ms (0: no longer), 3 what it says of itself as
 --       JSON, 4 longest TTL of its job list in ms
--- Reply the entries that could not be read and were removed: of each its field and its value
+-- Reply the entries that could not be read and were removed: of each its field and its value; with
+--       an empty field, all of them: the key was of another type than cronlatch writes
 
 notice(KEYS[2], tonumber(ARGV[4]))
 local valid_for = tonumber(ARGV[2])
-local hosts, removed = on_key('HGETALL', KEYS[1]), {}
+local removed = {}
+if remove_of_other_kind(KEYS[1]) then
+  removed[1] = { '', '' }
+end
+local hosts = redis.call('HGETALL', KEYS[1])
 for i = 1, #hosts, 2 do
   local valid_until, json = string.match(hosts[i + 1], '^(%d+) %d+ (.*)$')
   local readable, info = pcall(cjson.decode, json)

@@ -72,6 +72,29 @@ local function on_key(command, key, ...)
   return answer
 end
 
+-- Deletes a key that should be a hash and is of another type, where all that belongs there can be
+-- written anew. Returns whether it did, so that the caller reports it.
+local function remove_of_other_kind(key)
+  local other = is_of_other_kind(redis.pcall('HGET', key, ''))
+  if other then
+    redis.call('DEL', key)
+  end
+  return other
+end
+
+-- Fields of the store's marker. Without it no script can tell whether the data are complete, so one
+-- of another type stops everything until somebody deletes it.
+local function of_marker(key, ...)
+  local kept = redis.pcall('HMGET', key, ...)
+  if is_of_other_kind(kept) then
+    error({ err = 'CORRUPT ' .. key .. ' ' .. OTHER_KIND .. ' (DEL ' .. key
+      .. ' repairs it; claims then wait for one ttl, as after a loss of data)' })
+  elseif kept.err then
+    error(kept)
+  end
+  return kept
+end
+
 -- A whole number that a field of a key holds; the default when there is no such field.
 local function number_in(key, field, kept, default)
   if not kept then
@@ -157,7 +180,7 @@ end
 -- is the longest TTL of the caller's list, or 0. At a loss all TTLs of the marker count: the data
 -- may be from long ago.
 local function notice(key, longest)
-  local kept = redis.call('HMGET', key, 'format', 'run_id', 'lost_at', 'until', 'longest',
+  local kept = of_marker(key, 'format', 'run_id', 'lost_at', 'until', 'longest',
     'replid')
   if kept[1] and tonumber(kept[1]) ~= FORMAT then
     error({ err = 'CORRUPT the store has format ' .. kept[1] .. ', written by another version' })

@@ -3,7 +3,7 @@
 -- KEYS  1 store marker
 -- Reply lost_at or '', how long claims wait yet in ms
 
-local kept = redis.call('HMGET', KEYS[1], 'run_id', 'lost_at', 'until', 'longest', 'replid')
+local kept = of_marker(KEYS[1], 'run_id', 'lost_at', 'until', 'longest', 'replid')
 if not kept[1] then
   return { '', 0 }
 end

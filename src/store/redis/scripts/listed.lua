@@ -2,8 +2,10 @@
 --
 -- KEYS  1 the jobs of the host (hash: job -> 1)
 -- ARGV  1 how long they are remembered in ms, then per job: name, listed (1/0)
--- Reply all jobs that the host lists
+-- Reply whether the key was of another type than cronlatch writes, and was removed (1/0); then all
+--       jobs that the host lists, if asked without jobs
 
+local removed = remove_of_other_kind(KEYS[1]) and 1 or 0
 for i = 2, #ARGV, 2 do
   if ARGV[i + 1] == '1' then
     redis.call('HSET', KEYS[1], ARGV[i], '1')
@@ -13,9 +15,9 @@ for i = 2, #ARGV, 2 do
 end
 if #ARGV > 1 then
   redis.call('PEXPIRE', KEYS[1], ARGV[1])
-  return {}
+  return { removed }
 end
-local jobs = {}
+local jobs = { removed }
 for i, field in ipairs(redis.call('HGETALL', KEYS[1])) do
   if i % 2 == 1 then
     jobs[#jobs + 1] = field

@@ -9,7 +9,7 @@
 -- `listed` is the longest TTL of the caller's list, `elsewhere` the longest that other nodes told
 -- it; a node that lost its data waits for the latter too, but does not keep it.
 local function recollect(key, listed, elsewhere, ttl)
-  local kept = redis.call('HMGET', key, 'server', 'lost_at', 'until', 'longest', 'replid')
+  local kept = of_marker(key, 'server', 'lost_at', 'until', 'longest', 'replid')
   local server, before = this_server(), listed_ttls(kept[4])
   local lost_at, known = kept[2] or '', tonumber(kept[3] or 0)
   local lasts, asked = known, math.max(listed, elsewhere)
