@@ -253,7 +253,8 @@ fn a_strict_daemon_waits_for_its_store_and_then_refuses_a_dangerous_one() {
 
     // Otherwise the same is said, and nothing is refused.
     let mut daemon = Daemon::on("web1", list(&server.url(), &json!({}))).start();
-    daemon.wait_log(&["store.persistence", "nothing is written to disk"]);
+    let about_the_server = format!("{}: nothing is written to disk", server.url());
+    daemon.wait_log(&["store.persistence", &about_the_server]);
     assert_eq!(daemon.lines_with(&["finding=", "store.persistence"]), 1);
     assert!(daemon.terminate().success());
 }

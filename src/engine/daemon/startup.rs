@@ -115,8 +115,10 @@ fn log(finding: &Finding) {
         ..
     } = finding;
     match finding.severity {
-        Severity::Danger => tracing::error!(finding = id, subject, "{text}; {fix}"),
-        Severity::Warning => tracing::warn!(finding = id, subject, "{text}; {fix}"),
-        Severity::Hint | Severity::Ok => tracing::debug!(finding = id, subject, "{text}"),
+        Severity::Danger => tracing::error!(finding = id, subject, "{subject}: {text}; {fix}"),
+        Severity::Warning => tracing::warn!(finding = id, subject, "{subject}: {text}; {fix}"),
+        Severity::Hint | Severity::Ok => {
+            tracing::debug!(finding = id, subject, "{subject}: {text}");
+        }
     }
 }
