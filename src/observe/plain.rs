@@ -17,15 +17,20 @@ pub(crate) fn plain_line(text: &str) -> Cow<'_, str> {
     shown(text, drives)
 }
 
-/// The same for a log line. Its own colours (`ESC [ … m`) stay.
+/// The same for an event of the log, which is one line; its tabs stay.
+pub(super) fn plain_event(text: &str) -> Cow<'_, str> {
+    shown(text, |c| drives(c) && c != '\t')
+}
+
+/// The same for an event with colours of its own (`ESC [ … m`), which stay.
 pub(super) fn plain_but_colours(text: &str) -> Cow<'_, str> {
     if !text.contains('\x1b') {
-        return plain(text);
+        return plain_event(text);
     }
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('\x1b') {
-        out.push_str(&plain(&rest[..at]));
+        out.push_str(&plain_event(&rest[..at]));
         let tail = &rest[at..];
         let parameters = tail.strip_prefix("\x1b[").map_or("", |tail| {
             let end = tail.find(|c: char| !c.is_ascii_digit() && c != ';');
@@ -41,7 +46,7 @@ pub(super) fn plain_but_colours(text: &str) -> Cow<'_, str> {
         };
         rest = &tail[length..];
     }
-    out.push_str(&plain(rest));
+    out.push_str(&plain_event(rest));
     Cow::Owned(out)
 }
 
@@ -91,9 +96,10 @@ mod tests {
     #[test]
     fn a_log_line_keeps_its_colours_and_nothing_else() {
         assert_eq!(
-            plain_but_colours("\x1b[2mwhen\x1b[0m \x1b[1;31mx\x1b[2J\x1b]0;t\x07\x1b"),
-            "\x1b[2mwhen\x1b[0m \x1b[1;31mx\\u001b[2J\\u001b]0;t\\u0007\\u001b"
+            plain_but_colours("\x1b[2mwhen\x1b[0m\t\x1b[1;31mx\x1b[2J\x1b]0;t\x07\r\n\x1b"),
+            "\x1b[2mwhen\x1b[0m\t\x1b[1;31mx\\u001b[2J\\u001b]0;t\\u0007\\u000d\\u000a\\u001b"
         );
+        assert_eq!(plain_event("a\tb\nc"), "a\tb\\u000ac");
         assert_eq!(plain_but_colours("\x1b[3"), "\\u001b[3");
     }
 

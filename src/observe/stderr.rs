@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::plain::{plain, plain_but_colours};
+use super::plain::{plain_but_colours, plain_event};
 
 /// How long a line waits for room.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -43,13 +43,16 @@ impl Write for Stderr {
     /// Takes the whole line, always: what cannot be written is counted.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let end = io::stderr();
-        // What a job or another program wrote may be in it.
+        // What a job or another program wrote may be in it. It must not look like another line.
         let text = String::from_utf8_lossy(line);
-        let text = if self.colours {
-            plain_but_colours(&text)
+        let text = text.strip_suffix('\n').unwrap_or(&text);
+        let mut text = if self.colours {
+            plain_but_colours(text)
         } else {
-            plain(&text)
-        };
+            plain_event(text)
+        }
+        .into_owned();
+        text.push('\n');
         let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
         state.line(end.as_fd(), text.as_bytes(), PATIENCE);
         Ok(line.len())

@@ -143,3 +143,32 @@ fn control_characters_of_jobs_and_foreign_locks_are_shown_and_never_obeyed() {
         jobs.iter().any(|job| job["lock"]["held_by"] == ODD)
     });
 }
+
+/// Two lines, of which the second pretends to be one of the log's.
+const FORGED: &str = "one\r\n2026-01-01T00:00:00Z ERROR forged\n<3>forged\u{1b}[2J";
+
+#[test]
+fn the_value_of_a_foreign_lock_stays_on_the_log_line_that_shows_it() {
+    let redis = RedisServer::start();
+    redis.command(&["SET", "app", FORGED]);
+    let list = json!({ "store": redis.url(), "jobs": [
+        { "name": "job", "every": "1s", "on_overlap": "skip", "lock": { "key": "app" },
+          "command": "true" },
+    ] });
+    let text = Daemon::on("text", list.to_string());
+    let journal = Daemon::on("journal", list.to_string()).on_journal();
+    let as_json = Daemon::on("json", list.to_string())
+        .arg("--log-format")
+        .arg("json");
+    for builder in [text, journal, as_json] {
+        let mut daemon = builder.start();
+        daemon.wait_log(&["skipped: one", "forged"]);
+        assert!(daemon.terminate().success());
+        let log = daemon.log();
+        assert!(!log.contains(['\r', '\u{1b}']), "{log:?}");
+        for line in log.lines() {
+            let is_ours = !line.contains("forged") || line.contains("one");
+            assert!(is_ours, "{line:?} is no line of the log:\n{log}");
+        }
+    }
+}
