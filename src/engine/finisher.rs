@@ -5,6 +5,8 @@
 //! written to the [spool](super::spool) within a moment, so that it outlives a daemon that is
 //! killed; what is undelivered when the daemon ends is handed back for the spool.
 
+mod disk;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +24,7 @@ use super::turns::Turns;
 use crate::lease::Lease;
 use crate::names::JobName;
 use crate::store::{Finish, FinishReply, KeyFault, Outcome, Store, StoreError};
+use disk::Disk;
 
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
@@ -87,6 +90,7 @@ impl Finisher {
             spooled: 0,
             spool_at: None,
             spool_after: SPOOL_AFTER,
+            disk: Disk::Works,
             delay: FIRST_DELAY,
             retry_at: Instant::now(),
         };
@@ -155,6 +159,7 @@ struct Task {
     /// When the spool is to be written; `None` while it has all that it should.
     spool_at: Option<Instant>,
     spool_after: Duration,
+    disk: Disk,
     delay: Duration,
     retry_at: Instant,
 }
@@ -423,16 +428,14 @@ impl Task {
         let undelivered: Vec<Finish> = all.into_values().collect();
         let written = tokio::task::spawn_blocking(move || spool.keep(&undelivered)).await;
         self.spool_after = SPOOL_AFTER.max(began.elapsed() * SPOOL_REST);
-        match written {
-            // What is under way is in the file as well. If it fails, the file is written again.
-            Ok(Ok(())) => {
-                for parcel in self.backlog.values_mut().chain(self.unusable.values_mut()) {
-                    self.spooled += usize::from(!parcel.spooled);
-                    parcel.spooled = true;
-                }
+        let written = written.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        self.disk.report(&written, &self.spool);
+        // What is under way is in the file as well. If it fails, the file is written again.
+        if written.is_ok() {
+            for parcel in self.backlog.values_mut().chain(self.unusable.values_mut()) {
+                self.spooled += usize::from(!parcel.spooled);
+                parcel.spooled = true;
             }
-            Ok(Err(error)) => tracing::debug!("cannot keep undelivered verdicts: {error}"),
-            Err(error) => tracing::debug!("cannot keep undelivered verdicts: {error}"),
         }
     }
 }

@@ -58,6 +58,12 @@ impl Spool {
         self.path.as_deref()
     }
 
+    /// The same for people.
+    pub(crate) fn place(&self) -> String {
+        let place = self.path().unwrap_or(Path::new("the state directory"));
+        place.display().to_string()
+    }
+
     fn named(file: &str, settings: &StoreSettings) -> Self {
         let (store, beside) = if let StoreSettings::Sqlite { path } = settings {
             (settings.shown(), Some(path.clone()))
@@ -84,10 +90,15 @@ impl Spool {
     }
 
     /// What an earlier daemon left, oldest first. Lines for another store stay where they are.
+    ///
+    /// Reports what cannot be read. It is lost with the next [`Self::keep`].
     pub(crate) fn load(&self) -> Vec<Finish> {
-        let ours = |line: &Line| line.store == self.store;
-        let lines = self.lines().into_iter().filter(ours);
-        lines.filter_map(Line::into_finish).collect()
+        let (lines, faults) = self.read();
+        for fault in faults {
+            tracing::warn!("{fault}");
+        }
+        let ours = lines.into_iter().filter(|line| line.store == self.store);
+        ours.filter_map(Line::into_finish).collect()
     }
 
     /// Everything of ours has been delivered.
@@ -109,7 +120,8 @@ impl Spool {
             };
         };
         let others = |line: &Line| line.store != self.store;
-        let mut lines: Vec<Line> = self.lines().into_iter().filter(others).collect();
+        let (lines, _) = self.read();
+        let mut lines: Vec<Line> = lines.into_iter().filter(others).collect();
         lines.extend(undelivered.iter().map(|f| Line::of(f, &self.store)));
         if lines.is_empty() {
             return self
@@ -128,9 +140,18 @@ impl Spool {
         self.left.iter().try_for_each(|file| file::remove(file))
     }
 
-    fn lines(&self) -> Vec<Line> {
-        let files = self.path.iter().chain(&self.left);
-        files.flat_map(|file| lines_of(file)).collect()
+    /// All lines that can be read, and what is wrong with the others.
+    fn read(&self) -> (Vec<Line>, Vec<String>) {
+        let (mut lines, mut faults) = (Vec::new(), Vec::new());
+        for file in self.path.iter().chain(&self.left) {
+            for read in lines_of(file) {
+                match read {
+                    Ok(line) => lines.push(line),
+                    Err(fault) => faults.push(fault),
+                }
+            }
+        }
+        (lines, faults)
     }
 }
 
@@ -150,29 +171,25 @@ fn left_by_hand(own: &Path) -> Vec<PathBuf> {
     left
 }
 
-fn lines_of(path: &Path) -> Vec<Line> {
+/// The lines of a file, or what is wrong with it or with one of them.
+fn lines_of(path: &Path) -> Vec<Result<Line, String>> {
     let shown = path.display();
     let bytes = match file::read(path) {
         Ok(bytes) => bytes.unwrap_or_default(),
         Err(error) => {
-            tracing::warn!(
+            return vec![Err(format!(
                 "cannot read the undelivered results in {shown}: {error}; they are not delivered"
-            );
-            return Vec::new();
+            ))];
         }
     };
-    let parse = |(number, line): (usize, &[u8])| match serde_json::from_slice(line) {
-        Ok(line) => Some(line),
-        Err(error) => {
-            tracing::warn!(
-                "line {number} of {shown} is damaged: {error}; the result in it is lost"
-            );
-            None
-        }
+    let parse = |(number, line): (usize, &[u8])| {
+        serde_json::from_slice(line).map_err(|error| {
+            format!("line {number} of {shown} is damaged: {error}; the result in it is lost")
+        })
     };
     let lines = bytes.split(|&byte| byte == b'\n');
     let lines = (1..).zip(lines).filter(|(_, line)| !line.is_empty());
-    lines.filter_map(parse).collect()
+    lines.map(parse).collect()
 }
 
 impl Line {
@@ -213,126 +230,4 @@ impl Line {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::names::LockName;
-
-    fn spool(dir: &tempfile::TempDir, store: &str) -> Spool {
-        Spool {
-            path: Some(dir.path().join("deep/undelivered-a.jsonl")),
-            left: Vec::new(),
-            store: store.to_owned(),
-        }
-    }
-
-    fn finish(lock: &str) -> Finish {
-        let host = HostName::parse("a").expect("a name");
-        Finish {
-            lock: Lock::named(&LockName::parse(lock).expect("a name")),
-            token: Token::new(&host, &RunId::new()),
-            record: None,
-            job: Some(JobName::parse("job").expect("a name")),
-            give_back: true,
-            keep: 100,
-        }
-    }
-
-    #[test]
-    fn what_is_kept_is_loaded_in_order() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let spool = spool(&dir, "one");
-        let kept = [finish("x"), finish("y")];
-        spool.keep(&kept).expect("it can be written");
-        assert_eq!(spool.load(), kept);
-        spool.clear();
-        assert_eq!(spool.load(), []);
-    }
-
-    #[test]
-    fn verdicts_of_another_store_are_neither_delivered_nor_lost() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let other = finish("x");
-        let kept = std::slice::from_ref(&other);
-        spool(&dir, "one").keep(kept).expect("it can be written");
-        assert_eq!(spool(&dir, "two").load(), []);
-        spool(&dir, "two").clear();
-        assert_eq!(spool(&dir, "one").load(), [other]);
-    }
-
-    #[test]
-    fn what_runs_by_hand_have_left_is_the_daemons_and_of_no_other_host() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let settings = StoreSettings::Sqlite {
-            path: dir.path().join("store.db"),
-        };
-        let host = |name: &str| HostName::parse(name).expect("a name");
-        let kept = [finish("x"), finish("y"), finish("z")];
-        let (a, other) = (host("a"), host("a.b"));
-        let keep = |spool: Spool, at: usize| spool.keep(&kept[at..=at]).expect("it can be written");
-        keep(Spool::of(&a, &settings), 0);
-        keep(Spool::of_run(&a, &RunId::new(), &settings), 1);
-        keep(Spool::of_run(&other, &RunId::new(), &settings), 2);
-        let spool = Spool::of(&a, &settings);
-        assert_eq!(spool.load(), kept[..2]);
-        // One that comes while the daemon is up waits for its next start.
-        keep(Spool::of_run(&a, &RunId::new(), &settings), 0);
-        spool.keep(&kept[1..2]).expect("it can be written");
-        assert_eq!(
-            Spool::of(&a, &settings).load(),
-            [kept[1].clone(), kept[0].clone()]
-        );
-        Spool::of(&a, &settings).clear();
-        assert_eq!(Spool::of(&a, &settings).load(), []);
-        assert_eq!(Spool::of(&other, &settings).load(), kept[2..]);
-    }
-
-    #[test]
-    fn a_torn_line_costs_only_itself() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let spool = spool(&dir, "one");
-        let kept = [finish("x")];
-        spool.keep(&kept).expect("it can be written");
-        let path = spool.path.clone().expect("it has a path");
-        let text = fs::read_to_string(&path).expect("it was written");
-        fs::write(&path, format!("{text}{{\"store\":\"on")).expect("it can be written");
-        assert_eq!(spool.load(), kept);
-    }
-
-    #[test]
-    fn a_stray_byte_costs_only_its_line() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let spool = spool(&dir, "one");
-        let kept = [finish("x"), finish("y"), finish("z")];
-        spool.keep(&kept).expect("it can be written");
-        let path = spool.path.clone().expect("it has a path");
-        let mut bytes = fs::read(&path).expect("it was written");
-        let second = bytes.iter().position(|&b| b == b'\n').expect("a line");
-        bytes[second + 20] = 0xff;
-        fs::write(&path, bytes).expect("it can be written");
-        assert_eq!(spool.load(), [kept[0].clone(), kept[2].clone()]);
-    }
-
-    #[test]
-    fn its_files_are_private_and_links_in_their_place_are_not_followed() {
-        use std::os::unix::fs::{PermissionsExt as _, symlink};
-
-        let dir = tempfile::tempdir().expect("a directory");
-        let spool = spool(&dir, "one");
-        let path = spool.path.clone().expect("it has a path");
-        let (fresh, victim) = (path.with_extension("tmp"), dir.path().join("victim"));
-        fs::create_dir(dir.path().join("deep")).expect("a directory");
-        fs::write(&victim, "precious").expect("a file");
-        symlink(&victim, &fresh).expect("a link");
-        let kept = [finish("x")];
-        spool.keep(&kept).expect("it can be written");
-        let mode = fs::metadata(&path).expect("it was written").permissions();
-        assert_eq!(mode.mode() & 0o777, 0o600);
-        assert_eq!(fs::read_to_string(&victim).expect("a file"), "precious");
-
-        // Nor is it read through a link.
-        let moved = dir.path().join("moved");
-        fs::rename(&path, &moved).expect("it can be moved");
-        symlink(&moved, &path).expect("a link");
-        assert_eq!(spool.load(), []);
-    }
-}
+mod tests;

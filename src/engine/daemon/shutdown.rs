@@ -1,6 +1,5 @@
 //! The end of a daemon: a drain, bounded in time, that says what it gave up on.
 
-use std::path::Path;
 use std::time::Duration;
 
 use super::{Daemon, DaemonError};
@@ -215,13 +214,9 @@ impl Daemon {
                 for finish in &rest {
                     self.report_lost(finish);
                 }
-                let place = self
-                    .spool
-                    .path()
-                    .unwrap_or(Path::new("the state directory"));
                 lost = Err(DaemonError::VerdictsLost {
                     lost: counted(n, "verdict"),
-                    place: place.display().to_string(),
+                    place: self.spool.place(),
                     source: error,
                 });
             }

@@ -228,3 +228,51 @@ fn verdicts_that_can_be_neither_delivered_nor_kept_are_named_and_the_exit_is_not
     assert_eq!(daemon.lines_with(&words), 1);
     assert!(daemon.log().contains("1 verdict lost at the end"));
 }
+
+#[test]
+fn results_that_cannot_be_kept_on_disk_are_reported_when_it_happens_and_when_it_works_again() {
+    let redis = RedisServer::start();
+    let proxy = Proxy::to(redis.port());
+    let log = RunLog::new();
+    let store = format!(
+        "store: {}\ndefaults: {{ on_store_down: run }}",
+        redis.url_via(proxy.port())
+    );
+    let mut daemon = busy(&store, &log, &log.job("0"));
+    let spool = daemon.list().with_file_name("undelivered-host.jsonl");
+    // The file is written beside its place first, and a directory is there already.
+    let beside = spool.with_extension("tmp");
+    std::fs::create_dir(&beside).expect("a writable directory");
+    proxy.set(Mode::Refuse);
+    let cannot = ["ERROR", "cannot write undelivered results to", "lost"];
+    daemon.wait_log(&cannot);
+    let before = log.entries().len();
+    daemon.wait_until("more runs end", |_| log.entries().len() > before + 3);
+    assert_eq!(daemon.lines_with(&cannot), 1, "once:\n{}", daemon.log());
+    std::fs::remove_dir(&beside).expect("an empty directory");
+    daemon.wait_log(&["INFO", "undelivered results can be written to disk again"]);
+    assert!(spool.exists());
+
+    // What is damaged is reported once, by the next start.
+    assert!(daemon.terminate().success());
+    let mut kept = std::fs::read_to_string(&spool).expect("it was written");
+    kept += "{\"store\":\"on";
+    std::fs::write(&spool, kept).expect("a writable directory");
+    let state = spool.parent().expect("a directory").display().to_string();
+    let mut next = Daemon::on(
+        "host",
+        std::fs::read_to_string(daemon.list()).expect("a list"),
+    )
+    .env("STATE_DIRECTORY", state)
+    .start();
+    next.wait_log(&["delivering", "that an earlier daemon could not deliver"]);
+    let before = log.entries().len();
+    next.wait_until("more runs end", |_| log.entries().len() > before + 3);
+    assert!(next.terminate().success());
+    assert_eq!(
+        next.lines_with(&["WARN", "is damaged"]),
+        1,
+        "{}",
+        next.log()
+    );
+}
