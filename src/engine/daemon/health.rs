@@ -150,7 +150,9 @@ impl Daemon {
         let (word, measure) = (self.word(), self.clock.measure());
         let probe = (self.link.clone()).probe(word, measure, self.health.probe_delay);
         self.announcements.spawn(probe);
-        self.feed(Event::StoreDown);
+        if self.agreement.allows_runs_alone() {
+            self.feed(Event::StoreDown);
+        }
         self.status();
     }
 

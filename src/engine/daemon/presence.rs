@@ -69,7 +69,7 @@ impl Daemon {
         };
         let waits = match self.agreement {
             Agreement::Waits(_) => "; waiting: another store is in use for these jobs",
-            Agreement::Unknown | Agreement::Claims(_) => "",
+            Agreement::Unknown | Agreement::HostAgrees | Agreement::Claims(_) => "",
         };
         let lacks = (self.resources.lack())
             .map_or_else(String::new, |lack| format!("; lacks {lack} to start jobs"));

@@ -32,6 +32,9 @@ pub(super) enum Agreement {
     Unknown,
     /// It waits, for this reason.
     Waits(String),
+    /// No daemon of this host uses another store. The store could not be asked about other hosts:
+    /// what runs while it is away may run, and it is asked before the first claim.
+    HostAgrees,
     /// It does. These use another store, as far as people were told.
     Claims(BTreeSet<Rival>),
 }
@@ -40,10 +43,19 @@ impl Agreement {
     /// Why nothing is claimed, if so.
     pub(super) fn waits(&self) -> Option<String> {
         match self {
-            Self::Unknown => Some(LOOKING.to_owned()),
+            Self::Unknown | Self::HostAgrees => Some(LOOKING.to_owned()),
             Self::Waits(reason) => Some(reason.clone()),
             Self::Claims(_) => None,
         }
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(self, Self::Waits(_))
+    }
+
+    /// Whether jobs may run without a lock while the store is away (`on_store_down: run`).
+    pub(super) fn allows_runs_alone(&self) -> bool {
+        matches!(self, Self::HostAgrees | Self::Claims(_))
     }
 }
 
@@ -188,21 +200,37 @@ impl Daemon {
 
     /// Nobody uses another store, or nobody whom this host must wait for.
     pub(super) fn agreed(&mut self) {
-        match self.agreement {
-            Agreement::Claims(_) => return,
-            Agreement::Unknown => {}
-            Agreement::Waits(_) => {
-                tracing::info!(
-                    host = %self.host,
-                    "no other store is in use for the jobs of this list any more: this host \
-                     goes on"
-                );
-                self.feed(Event::StartedAnew);
-            }
+        if matches!(self.agreement, Agreement::Claims(_)) {
+            return;
         }
+        self.start_anew_if_it_waited();
         self.agreement = Agreement::Claims(BTreeSet::new());
         self.announce();
         self.status();
+    }
+
+    /// No daemon of this host uses another store, and the store is away.
+    pub(super) fn host_agrees(&mut self) {
+        self.link.siblings.set_waits(false);
+        if self.agreement.allows_runs_alone() {
+            return;
+        }
+        self.start_anew_if_it_waited();
+        self.agreement = Agreement::HostAgrees;
+        if !self.health.is_up() {
+            self.feed(Event::StoreDown);
+        }
+        self.status();
+    }
+
+    fn start_anew_if_it_waited(&mut self) {
+        if self.agreement.is_waiting() {
+            tracing::info!(
+                host = %self.host,
+                "no other store is in use for the jobs of this list any more: this host goes on"
+            );
+            self.feed(Event::StartedAnew);
+        }
     }
 
     /// Reports, once, who uses another store than this host.

@@ -223,6 +223,7 @@ impl Daemon {
             Message::Agreed => self.agreed(),
             Message::Registry(news) => self.registry_news(news),
             Message::NotRegistered(jobs, error) => {
+                self.host_agrees();
                 self.store_failed(&error);
                 self.look_for_wrong_list(&error);
                 if let StoreError::Key(fault) = &error {
@@ -241,7 +242,8 @@ impl Daemon {
             }
             Message::RegisterAgain(jobs) => {
                 self.to_register.extend(jobs);
-                if self.health.is_up() {
+                // Whether a daemon of this host uses another store is found without the store.
+                if self.health.is_up() || self.agreement.is_waiting() {
                     self.flush_registrations();
                 }
             }

@@ -241,7 +241,8 @@ impl Link {
     /// Registers jobs, once. Verdicts under way go first: they may decide what the ledger is
     /// about to be asked.
     ///
-    /// The clock is measured first, where it is to be: claims follow the answer.
+    /// Another daemon of this host that uses another store is found without this one, so that is
+    /// looked at first. Then the clock is measured, where it is to be: claims follow the answer.
     pub(super) async fn register(
         self,
         jobs: Vec<(JobIx, Registration)>,
@@ -255,6 +256,11 @@ impl Link {
             first,
         } = entrance;
         let all = || jobs.iter().map(|(job, _)| *job).collect();
+        if first.is_some()
+            && let Some(reason) = self.siblings.obstacle().await
+        {
+            return self.tell(Message::Disagreed(all(), reason));
+        }
         if let Err(error) = self.measure(measure).await {
             self.tell(Message::NotRegistered(all(), error));
             return;

@@ -90,6 +90,36 @@ fn a_daemon_on_the_embedded_store_waits_for_its_predecessor_on_redis() {
     the_second_waits(&redis.url(), &file_in(&dir), Same::StateDirectory);
 }
 
+/// One that cannot reach its store sees its predecessor all the same.
+#[test]
+fn a_daemon_whose_store_is_unreachable_runs_nothing_beside_its_predecessor() {
+    let (runs, dir) = (RunLog::new(), tempfile::tempdir().unwrap());
+    let list = dir.path().join("jobs.yaml");
+    let start = |host: &str, store: &str| {
+        let text = format!(
+            "store: '{store}'\njobs:\n  - {{ name: tick, every: 1s, on_store_down: run, \
+             command: '{}' }}\n",
+            runs.job("0.01")
+        );
+        std::fs::write(&list, text).unwrap();
+        Daemon::on(host, "").list(&list).spawn()
+    };
+    let mut old = start("old", &file_in(&dir));
+    old.wait_until("it runs", |_| runs.entries().len() >= 2);
+    let mut new = start("new", "redis://127.0.0.1:1");
+    new.wait_log(&["WARN", "claims nothing", "another daemon of this host"]);
+    let count = runs.entries().len();
+    old.wait_until("it goes on", |_| runs.entries().len() >= count + 3);
+    assert!(runs.entries().iter().all(|run| run.host == "old"));
+    assert!(old.terminate().success());
+    new.wait_log(&["INFO", "this host goes on"]);
+    new.wait_until("it runs without its store", |_| {
+        runs.entries().iter().any(|run| run.host == "new")
+    });
+    runs.assert_each_once();
+    runs.assert_no_overlap();
+}
+
 /// Lists of their own are none of each other's business, nor are daemons that share a store.
 #[test]
 fn other_lists_and_the_same_store_hold_nobody_up() {
