@@ -8,6 +8,7 @@ use super::{Failure, Target, output};
 use crate::config::JobList;
 use crate::names::{HostName, JobName, LockName};
 use crate::store::{self, Forget, Forgotten, HostReport, Listing, Lock, LockId, Standing};
+use crate::time::Timestamp;
 
 /// Options of `forget`.
 #[derive(Debug, clap::Args)]
@@ -47,8 +48,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let listing = store.listings(std::slice::from_ref(&args.job)).await?;
         let listing = listing.into_iter().next().unwrap_or_default();
         if !args.force {
-            let hosts = store.hosts().await?;
-            refuse_while_listed(&args.job, list.as_ref(), &hosts, &listing)?;
+            let (hosts, now) = (store.hosts().await?, store.now().await?);
+            refuse_while_listed(&args.job, list.as_ref(), (&hosts, now), &listing)?;
         }
         let forgotten = store.forget(&request).await?;
         if let Forgotten::Done { .. } = forgotten {
@@ -140,11 +141,12 @@ fn request(args: &Args, list: Option<&JobList>, host: &HostName) -> Result<Forge
     })
 }
 
-/// Fails while a host that is up has the job in its list, or may have it.
+/// Fails while a host has the job in its list, or may have it. One that died counts as up for a
+/// while: the store knows only when it last reported.
 fn refuse_while_listed(
     job: &JobName,
     list: Option<&JobList>,
-    hosts: &[HostReport],
+    (hosts, now): (&[HostReport], Timestamp),
     listing: &Listing,
 ) -> Result<(), Failure> {
     let listed = list.and_then(|list| list.jobs.iter().find(|listed| listed.name == *job));
@@ -153,20 +155,22 @@ fn refuse_while_listed(
         let has_this_list = list.is_some_and(|list| list.fingerprint == host.info.config);
         let entry = listing.entries.get(name).map(|entry| entry.standing);
         let why = if matches!(entry, Some(Standing::Uses | Standing::Waits)) {
-            format!("host {name} is up, and its list names job {job}")
+            format!("its list names job {job}")
         } else if entry.is_some() {
             continue;
         } else if !has_this_list {
-            format!("host {name} is up with another job list, which may name job {job}")
+            format!("it has another job list, which may name job {job}")
         } else if listed.is_some_and(|job| job.enabled && job.hosts.matches(name)) {
-            format!("host {name} is up, and its list names job {job}")
+            format!("its list names job {job}")
         } else {
             continue;
         };
+        let ago = output::short(now.since(host.seen_at));
         return Err(Failure::NotAcquired(format!(
-            "{why}; nothing was deleted\n\
-             help: take the job out of every list and restart the daemons, or add --force: the \
-             job then starts from now"
+            "host {name} reported {ago} ago, and {why}; nothing was deleted\n\
+             help: take the job out of every list and restart the daemons; a host that is down \
+             for good is not listed any more after 30 s. Or add --force: the job then starts from \
+             now"
         )));
     }
     Ok(())

@@ -145,7 +145,11 @@ fn forget_deletes_a_job_that_nobody_lists_and_whose_lock_is_free() {
         daemon.ask(&["trigger", name, "--wait"]).expect_code(0);
     }
     let refused = daemon.ask(&["forget", "a"]).expect_code(75).stderr;
-    assert!(refused.contains("host one is up"), "{refused}");
+    assert!(refused.contains("host one reported "), "{refused}");
+    assert!(
+        refused.contains(" ago, and its list names job a"),
+        "{refused}"
+    );
     assert!(refused.contains("--force"), "{refused}");
     daemon.terminate();
 
