@@ -15,20 +15,29 @@ const DEEPEST: usize = 1_000;
 /// Where the text is nested too deeply, as the reader would put it.
 pub(super) fn check(source: &Source, file: usize) -> Result<(), Problem> {
     let mut open = Open::default();
+    let mut too_deep = None;
     for (index, line) in source.text.lines().enumerate() {
-        if let Some(at) = open.line(line) {
-            let span = Span {
-                file,
-                line: index + 1,
-                column: line[..at].chars().count() + 1,
-                width: 1,
-            };
-            let text = "not valid YAML: nested too deeply";
-            return Err(Problem::new(span, text).help("a `[` or `{` is not closed"));
-        }
+        let at = open.line(line);
+        too_deep = too_deep.or(at.map(|at| Span {
+            file,
+            line: index + 1,
+            column: line[..at].chars().count() + 1,
+            width: 1,
+        }));
     }
-    Ok(())
+    let Some(span) = too_deep else {
+        return Ok(());
+    };
+    let help = if open.depth == 0 {
+        LIMIT
+    } else {
+        "a `[` or `{` is not closed"
+    };
+    Err(Problem::new(span, "not valid YAML: nested too deeply").help(help))
 }
+
+/// What the reader takes; the help for what is nested more deeply, and closed.
+pub(super) const LIMIT: &str = "lists and mappings can be nested 128 levels deep";
 
 /// What is open at the end of a line.
 #[derive(Debug, Default)]
@@ -38,8 +47,9 @@ struct Open {
 }
 
 impl Open {
-    /// Reads a line; returns the byte where it is too deep.
+    /// Reads a line; returns the first byte where it is too deep.
     fn line(&mut self, line: &str) -> Option<usize> {
+        let mut too_deep = None;
         let mut at = 0;
         if self.depth == 0 {
             self.quote = None;
@@ -54,12 +64,12 @@ impl Open {
             match (self.quote, c) {
                 (Some('"'), '\\') => drop(chars.next()),
                 (Some(quote), c) if c == quote => self.quote = None,
-                (None, '#') if before.is_whitespace() => return None,
+                (None, '#') if before.is_whitespace() => break,
                 (None, '"' | '\'') if !before.is_alphanumeric() => self.quote = Some(c),
                 (None, '[' | '{') => {
                     self.depth += 1;
                     if self.depth > DEEPEST {
-                        return Some(at + offset);
+                        too_deep.get_or_insert(at + offset);
                     }
                 }
                 (None, ']' | '}') => self.depth = self.depth.saturating_sub(1),
@@ -67,7 +77,7 @@ impl Open {
             }
             before = c;
         }
-        None
+        too_deep
     }
 }
 

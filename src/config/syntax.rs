@@ -1,5 +1,6 @@
 //! What a YAML syntax error probably means.
 
+use super::nesting;
 use super::problem::Problem;
 use super::source::{Source, Span};
 
@@ -114,6 +115,9 @@ fn hint(source: &Source, span: Span, text: &str) -> String {
     }
     if text.contains("could not find expected ':'") {
         return "write `key: value`, with a space after the colon".to_owned();
+    }
+    if text.contains("recursion limit") {
+        return nesting::LIMIT.to_owned();
     }
     if text.contains("unknown anchor") {
         return "`*name` repeats what `&name` marks earlier in the same file; a string that \

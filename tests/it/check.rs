@@ -98,6 +98,7 @@ fn hostile_lists_are_refused_at_once_with_78() {
         std::fs::write(place(name), text).expect("a file");
         place(name)
     };
+    let closed = |count: usize| format!("jobs: {}1{}\n", "[".repeat(count), "]".repeat(count));
     let nested = format!(
         "jobs: [{{ name: a, every: 5s, command: \"{}x{}\" }}]\n",
         "${A:-".repeat(50_000),
@@ -127,6 +128,9 @@ fn hostile_lists_are_refused_at_once_with_78() {
             "nested too deeply",
         ),
         (write("dashes", "- ".repeat(200_000)), "nested too deeply"),
+        (write("open", "[".repeat(2_000)), "`[` or `{` is not closed"),
+        (write("closed", closed(2_000)), "nested 128 levels deep"),
+        (write("few", closed(200)), "nested 128 levels deep"),
         (write("defaults", nested), "nested defaults"),
         (place("fifo"), "this is a pipe, not a file"),
         (place("dir"), "this is a pipe, not a file"),
