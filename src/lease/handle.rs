@@ -7,6 +7,7 @@ use tokio::sync::{mpsc, watch};
 use super::book::LeaseId;
 use super::rounds::Command;
 use super::watchdog::LeaseLost;
+use crate::store::StoreError;
 use crate::time::BootInstant;
 
 /// What the watchdog last said of a lease.
@@ -43,6 +44,7 @@ pub struct Lease {
     pub(super) id: LeaseId,
     pub(super) commands: mpsc::UnboundedSender<Command>,
     pub(super) state: watch::Sender<State>,
+    pub(super) trouble: watch::Receiver<Option<StoreError>>,
     pub(super) view: LeaseView,
 }
 
@@ -60,6 +62,11 @@ impl Lease {
     /// Waits until the lease is lost. Cancel-safe.
     pub async fn lost(&mut self) -> LeaseLost {
         self.view.lost().await
+    }
+
+    /// Why the last renewal failed; `None` if it succeeded or there was none.
+    pub(crate) fn trouble(&self) -> Option<StoreError> {
+        self.trouble.borrow().clone()
     }
 
     /// Takes in that a renewal which the holder sent at `sent` succeeded, and made the lease last

@@ -50,6 +50,8 @@ pub(super) struct Seat {
     pub(super) state: watch::Sender<State>,
     /// The run whose deadline the guard keeps.
     pub(super) run: Option<RunId>,
+    /// Why the lease has not been renewed since it last was.
+    pub(super) trouble: watch::Sender<Option<StoreError>>,
     /// For the log.
     pub(super) lock: String,
     /// Dropped with the seat.
@@ -228,6 +230,9 @@ impl<C: Fn() -> BootInstant> Rounds<C> {
             }
             Err(error) => {
                 self.complain(ids.len(), &error);
+                for id in &ids {
+                    self.note(*id, &error);
+                }
                 return self.book.failed(now, sent, &ids, spread());
             }
         };
@@ -241,6 +246,7 @@ impl<C: Fn() -> BootInstant> Rounds<C> {
                 }
                 Err(error) => {
                     self.complain_of(id, &error);
+                    self.note(id, &error);
                     failed.push(id);
                 }
             }
@@ -251,10 +257,18 @@ impl<C: Fn() -> BootInstant> Rounds<C> {
         for (id, ends) in changes.extended {
             if let Some(seat) = self.seats.get(&id) {
                 seat.state.send_if_modified(|state| state.extend(ends));
+                seat.trouble.send_replace(None);
             }
         }
         for (id, why) in changes.lost {
             self.lose(id, why);
+        }
+    }
+
+    /// Keeps the reason for the holder, who records it if the lease expires.
+    fn note(&self, id: LeaseId, error: &StoreError) {
+        if let Some(seat) = self.seats.get(&id) {
+            seat.trouble.send_replace(Some(error.clone()));
         }
     }
 

@@ -158,6 +158,7 @@ impl Bench {
         let now = self.boot.plus(self.start.elapsed());
         let (state, view) = watch::channel(State::Held { ends: now });
         let seat = Seat {
+            trouble: watch::channel(None).0,
             state,
             run: None,
             lock: "k".to_owned(),

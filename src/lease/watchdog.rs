@@ -139,8 +139,10 @@ impl Watchdog {
         let id = LeaseId(self.next_id.fetch_add(1, Ordering::Relaxed));
         let ends = timing::ends(held.sent, held.ttl);
         let (state, view) = watch::channel(State::Held { ends });
+        let (trouble, last_trouble) = watch::channel(None);
         let seat = Seat {
             state,
+            trouble,
             run: held.run.filter(|_| held.on_lost == OnLost::Kill),
             lock: held.lock.name.clone(),
             _while_held: held.while_held,
@@ -161,6 +163,7 @@ impl Watchdog {
             id,
             commands: self.commands.clone(),
             state: signal,
+            trouble: last_trouble,
             view: LeaseView::new(view, ends),
         }
     }

@@ -123,6 +123,14 @@ impl StoreError {
         Self::Refused(ErrorDetail::from(format!("{what}: {cause}")).caused_by(cause))
     }
 
+    /// What went wrong, for a sentence that says by itself that the store could not be used.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::Unreachable(detail) | Self::PartUnreachable(detail) => detail.to_string(),
+            other => other.to_string(),
+        }
+    }
+
     fn detail(&self) -> Option<&ErrorDetail> {
         match self {
             Self::Unreachable(detail)

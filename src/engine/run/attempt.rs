@@ -58,17 +58,22 @@ impl Verdict {
     }
 }
 
-/// What a lost lease means, in plain words.
-pub(super) fn lost_reason(lost: LeaseLost) -> &'static str {
-    match lost {
-        LeaseLost::Taken => "another holder took the lock",
-        LeaseLost::Absent => "the lock disappeared from the store",
-        LeaseLost::Expired => "the lease could not be renewed in time",
-        LeaseLost::Released => "the lock was released",
-    }
-}
-
 impl Work<'_> {
+    /// What a lost lease means, in plain words, and why it was not renewed.
+    pub(super) fn lost_reason(&self, lost: LeaseLost) -> String {
+        let meaning = match lost {
+            LeaseLost::Taken => "another holder took the lock",
+            LeaseLost::Absent => "the lock disappeared from the store",
+            LeaseLost::Expired => "the lease could not be renewed in time",
+            LeaseLost::Released => "the lock was released",
+        };
+        let trouble = self.lease.as_ref().and_then(Lease::trouble);
+        match trouble.filter(|_| lost == LeaseLost::Expired) {
+            Some(error) => format!("{meaning} ({})", error.reason()),
+            None => meaning.to_owned(),
+        }
+    }
+
     /// Runs the command once.
     pub(super) async fn attempt(
         &mut self,
@@ -160,7 +165,7 @@ impl Work<'_> {
 
     /// Says that the lease is lost and whether that ends the job.
     fn lease_lost_ends_it(&self, lost: LeaseLost) -> bool {
-        let why = lost_reason(lost);
+        let why = self.lost_reason(lost);
         match self.assignment.job.on_lost {
             OnLost::Kill => {
                 run_log!(error, self.fields, "lease lost, {why}: killing it at once");
@@ -191,12 +196,10 @@ impl Work<'_> {
             (_, EndedBy::GuardGone) => {
                 (Outcome::Unknown, Some("the guard process died".to_owned()))
             }
-            (Some(Cause::Lost(lost)), _) => {
-                (Outcome::LeaseLost, Some(lost_reason(lost).to_owned()))
-            }
+            (Some(Cause::Lost(lost)), _) => (Outcome::LeaseLost, Some(self.lost_reason(lost))),
             (_, EndedBy::Deadline) => (
                 Outcome::LeaseLost,
-                Some(lost_reason(LeaseLost::Expired).to_owned()),
+                Some(self.lost_reason(LeaseLost::Expired)),
             ),
             (Some(Cause::TimedOut(limit)), _) => (
                 Outcome::TimedOut,

@@ -23,7 +23,7 @@ use crate::process::{Processes, Status};
 use crate::store::{Attempt, Kind, Lock, Outcome, Record, RunTenure, Store, Tenure, Terms};
 use crate::time::{BootInstant, Timestamp};
 pub(crate) use attempt::Shortage;
-use attempt::{Verdict, lost, lost_reason, reached};
+use attempt::{Verdict, lost, reached};
 pub(crate) use command::{Environment, inherited};
 pub(crate) use starts::Starts;
 use tail::Tail;
@@ -289,7 +289,7 @@ impl<'a> Work<'a> {
         if let Some(lost) = self.lost
             && self.assignment.job.on_lost == OnLost::Kill
         {
-            let why = lost_reason(lost).to_owned();
+            let why = self.lost_reason(lost);
             return Err((Some(Outcome::LeaseLost), why));
         }
         let timer = tokio::time::sleep(delay);
@@ -304,7 +304,7 @@ impl<'a> Work<'a> {
                 lost = lost(&mut self.lease), if self.lost.is_none() => {
                     self.lost = Some(lost);
                     if self.assignment.job.on_lost == OnLost::Kill {
-                        let why = format!("{} before the next attempt", lost_reason(lost));
+                        let why = format!("{} before the next attempt", self.lost_reason(lost));
                         return Err((Some(Outcome::LeaseLost), why));
                     }
                 }

@@ -211,6 +211,32 @@ fn status_and_history_say_that_replicas_are_missing() {
     }
 }
 
+#[test]
+fn the_record_of_a_run_whose_renewals_no_replica_knows_names_what_is_missing() {
+    let master = master();
+    let replica = replica_of(&master, master.port(), RedisServer::with());
+    let list = format!(
+        "store: {{ redis: '{}', wait_replicas: 1 }}\njobs:\n  - {{ name: job, every: 1s, \
+         command: [sleep, '60'], lock: {{ ttl: 3s }}, kill_grace: 200ms }}\n",
+        master.url()
+    );
+    let mut daemon = Daemon::on("host", list).start();
+    daemon.wait_log(&["started", "job=job"]);
+    replica.pause();
+    daemon.wait_log(&["finished", "lease_lost"]);
+    replica.resume();
+    let mut reason = String::new();
+    daemon.wait_until("its end is recorded", |daemon| {
+        let history = daemon.ask(&["history", "--json", "job"]).expect_code(0);
+        let mut records = history.json_lines().into_iter();
+        let lost = records.find(|record| record["outcome"] == "lease_lost");
+        reason = lost.map_or_else(String::new, |lost| lost["reason"].to_string());
+        !reason.is_empty()
+    });
+    let missing = format!("{}: 0 of 1 replicas acknowledged", master.url());
+    assert!(reason.contains(&missing), "{reason}");
+}
+
 /// What was skipped while the first claim waited for the replica was skipped for want of it, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_overlapped_a_claim_that_is_returned_was_short_of_replicas() {
