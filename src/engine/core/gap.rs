@@ -102,9 +102,9 @@ fn range(calendar: &dyn Calendar, after: Timestamp, before: Timestamp) -> Option
 
 fn missed(policy: &Policy) -> &'static str {
     match policy.catch_up {
-        CatchUp::None => "no host was up in time (catch_up: none)",
-        CatchUp::Latest => "no host was up in time (catch_up: latest)",
-        CatchUp::All => "no host was up in time (older than catch_up_window)",
+        CatchUp::None => "no host could claim it in time (catch_up: none)",
+        CatchUp::Latest => "no host could claim it in time (catch_up: latest)",
+        CatchUp::All => "no host could claim it in time (older than catch_up_window)",
     }
 }
 

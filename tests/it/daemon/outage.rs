@@ -72,7 +72,7 @@ fn each_job_says_what_happens_while_the_store_is_away() {
         assert_no_silence(&records(&daemon, name));
     }
     // The newest is caught up, unless the next one has come due by then; the others are not.
-    let dropped = reason("no host was up in time (catch_up: latest)");
+    let dropped = reason("no host could claim it in time (catch_up: latest)");
     assert!(records(&daemon, "wait").iter().any(dropped));
 }
 

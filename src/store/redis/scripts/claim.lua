@@ -116,11 +116,11 @@ end
 -- What a host drops, each range as one record; the ranges stand in ARGV from `first` on.
 local function drop_ranges(first)
   for i = first, #ARGV, 5 do
-    local from, reason = tonumber(ARGV[i]), ARGV[i + 4]
-    if string.find(reason, '^no host was up in time') then
+    local from, outcome, reason = tonumber(ARGV[i]), ARGV[i + 3], ARGV[i + 4]
+    if outcome == 'missed' then
       reason = because(from, reason)
     end
-    local record = decide('schedule', from, ARGV[i + 3], reason)
+    local record = decide('schedule', from, outcome, reason)
     if tonumber(ARGV[i + 2]) > 1 then
       record['until'], record.count = ARGV[i + 1], ARGV[i + 2]
     end
