@@ -54,9 +54,15 @@ pub(super) fn merge(
         return Some(state);
     }
     let mut state = empty();
-    let all = sources.live.iter().chain(&sources.left);
-    state.last = all.map(|state| state.last).max()?;
+    let all = || sources.live.iter().chain(&sources.left);
+    // A result alone, of a run without the store, begins no ledger: what lies before it is undecided.
+    let begun = all().filter(|state| !state.fingerprints.is_empty());
+    let watermark = begun.map(|state| state.last).max();
+    state.last = watermark.or_else(|| all().map(|state| state.last).max())?;
     state.fingerprints = fingerprints(&counting);
+    for result in all().filter(|state| state.fingerprints.is_empty()) {
+        state.decide_beyond(result.last);
+    }
     decide_beyond(&mut state, &counting);
     let mut open: Vec<&Open> = counting.iter().filter_map(|it| it.open.as_ref()).collect();
     open.sort_by_key(|open| (open.started_at, &open.run_id));
@@ -132,5 +138,46 @@ fn waiting_of(open: &Open, now: Timestamp) -> Waiting {
             started_at: open.started_at,
             host: open.host.clone(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_secs(seconds)
+    }
+
+    fn begun(last: i64) -> JobState {
+        let mut state = JobState::starting_after(at(last));
+        let schedule = Fingerprint("every 3s".to_owned());
+        state.fingerprints = vec![(schedule, at(0))];
+        state
+    }
+
+    fn merged(states: &[&JobState]) -> JobState {
+        let mut sources = Sources::default();
+        for state in states {
+            sources.add(state, true);
+        }
+        merge(&sources, at(30), at(30)).unwrap()
+    }
+
+    #[test]
+    fn the_result_of_a_run_without_the_store_decides_nothing_that_came_due_before_it() {
+        let mut result = JobState::starting_after(at(18));
+        result.decide_beyond(at(24));
+        let state = merged(&[&begun(9), &result]);
+        assert_eq!((state.last, state.beyond), (at(9), vec![at(18), at(24)]));
+        let state = merged(&[&begun(21), &result]);
+        assert_eq!((state.last, state.beyond), (at(21), vec![at(24)]));
+    }
+
+    #[test]
+    fn of_ledgers_that_were_begun_the_one_that_has_come_furthest_counts() {
+        assert_eq!(merged(&[&begun(9), &begun(12)]).last, at(12));
+        let alone = JobState::starting_after(at(18));
+        assert_eq!(merged(&[&alone]).last, at(18), "no other is known");
     }
 }
