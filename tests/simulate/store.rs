@@ -246,10 +246,33 @@ impl Store {
             added.lost = true;
         }
         self.data = data;
+        self.note_foreign(sim);
         let until = sim.now + longest + 1_000;
         sim.trace.losses.push(Span { from, until });
         let now = sim.now;
         self.note_locks(sim, now);
+    }
+
+    /// Other programs' keys are those that these data have.
+    fn note_foreign(&self, sim: &mut Sim) {
+        for (_, foreign) in &mut sim.trace.foreign {
+            foreign.span.until = foreign.span.until.min(sim.now);
+        }
+        for (name, lock) in &self.data.locks {
+            let (Key::Value { end, .. } | Key::OtherType { end }) = &lock.key else {
+                continue;
+            };
+            let until = end.map_or(i64::MAX, |end| i64::try_from(end).unwrap_or(i64::MAX));
+            if is_foreign(&lock.key) && sim.now < until {
+                let span = Span {
+                    from: sim.now,
+                    until,
+                };
+                let deleted = false;
+                let foreign = Foreign { span, deleted };
+                sim.trace.foreign.push((name.clone(), foreign));
+            }
+        }
     }
 
     fn note_locks(&self, sim: &mut Sim, at: i64) {

@@ -1,12 +1,13 @@
 //! What is forgiven, and when: each excuse has a name, and a test in [`super::tests`].
 
 use cronlatch::config::{CatchUp, OnCrash, OnLost, Scope};
+use cronlatch::store::protocol::{FINISHED_KEPT, REASON_OVERLAP, REASON_QUEUE_FULL};
 use cronlatch::store::{Kind, Outcome, Record};
 
 use super::Facts;
-use super::facts::{Regime, Subject, span_of};
-use crate::plan::{JobPlan, host_name};
-use crate::trace::{Added, Ended, Hindered, Span, Start};
+use super::facts::{Regime, Subject, span_of, without};
+use crate::plan::{JobPlan, StoreKind, host_name};
+use crate::trace::{Added, Ended, Hindered, Life, Span, Start, Trouble};
 
 /// A free lock that is seen for a shorter time is somebody else's before a host can claim it.
 const FREE_FOR: i64 = 1_500;
@@ -24,6 +25,10 @@ const SPAWNS: i64 = 100;
 const LOOKS_AGAIN: i64 = 5_500;
 /// A host that died counts as living for so long.
 const COUNTS_AS_LIVE: i64 = 30_000;
+/// A request is on its way through a bad network for so long at most.
+const ON_ITS_WAY: i64 = 5_000;
+/// A loss is noticed with the next request, and then the store recovers for a TTL.
+const AS_IT_RECOVERS: i64 = 3_000;
 /// What a list says of a job's lock.
 type Lock = (String, Scope);
 /// Hosts that want one lock of several nodes step aside for one another for so long at most.
@@ -66,6 +71,7 @@ pub(super) fn asked_out(facts: &Facts<'_>, run: &Start) -> bool {
 /// `NotTold`: of a run without the store only its own host knows, until it has told the store how the
 /// run ended. Before that, others may skip or miss the occurrence, and so may a later daemon of the
 /// host. What others have entered into the waiting list the store itself misses, on any host's claim.
+/// Nor does the host know what the store made of the claim that was not answered before it ran alone.
 pub(super) fn not_told(
     facts: &Facts<'_>,
     subject: &Subject<'_>,
@@ -87,40 +93,100 @@ pub(super) fn not_told(
         .as_ref()
         .is_some_and(|it| it.as_str() == host);
     let waited = added.record.kind == Kind::Queue;
-    run.fence.is_none() && told.is_none_or(|told| added.at < told) && !(by_it && knew && !waited)
+    let knew = by_it && knew && !waited && !is_of_unanswered_claim(facts, run, added);
+    run.fence.is_none() && told.is_none_or(|told| added.at < told) && !knew
+}
+
+/// Whether the record may be what the store made of the claim that a run without the store began with:
+/// it found the lock held or the queue full, and was executed before the run began, or late.
+fn is_of_unanswered_claim(facts: &Facts<'_>, run: &Start, added: &Added) -> bool {
+    let thaws = away_until(facts, run.begin).map(|until| until + SPAWNS);
+    let claimed = Span {
+        from: run.begin - UNDER_WAY,
+        until: run.begin + 1,
+    };
+    let lossy =
+        |it: &&Trouble| it.host == run.host && it.how == Hindered::Lossy && it.span.meets(claimed);
+    let lossy = facts.trace.troubles.iter().filter(lossy);
+    let arrives = lossy.map(|_| run.begin + ON_ITS_WAY);
+    let executed_by = thaws.into_iter().chain(arrives).max().unwrap_or(run.begin);
+    let reason = added.record.reason.as_deref();
+    matches!(reason, Some(REASON_OVERLAP | REASON_QUEUE_FULL)) && added.at <= executed_by
+}
+
+/// When the store was there again that was away then; outages may follow one another.
+fn away_until(facts: &Facts<'_>, then: i64) -> Option<i64> {
+    let mut until = None;
+    while let Some(outage) = (facts.trace.outages.iter()).find(|it| it.holds(until.unwrap_or(then)))
+    {
+        until = Some(outage.until);
+    }
+    until
 }
 
 /// `NeverMeasured`: a daemon that was started while the store was away, on a machine that has not
 /// reached it since it was started, has only its wall clock to go by. What it runs was due by that
 /// clock since it was started.
 pub(super) fn never_measured(facts: &Facts<'_>, run: &Start) -> bool {
-    let mut lives = facts.trace.lives.iter();
-    let life = lives.rfind(|it| it.host == run.host && it.from <= run.begin);
-    let (Some(life), Some(at)) = (life, run.at) else {
-        return false;
-    };
-    let knew_nothing = life.measured.is_none_or(|knew| run.begin < knew);
-    // A clock that is stepped meanwhile passes over all that lies between.
-    let clocks = facts.trace.clocks.iter();
-    let clocks = clocks.filter(|(set, host, _)| *host == run.host && *set <= run.begin);
-    let offsets = || clocks.clone().map(|(.., offset)| *offset);
-    let by_wall_clock = Span {
-        from: life.from + offsets().min().unwrap_or(0) - OWN_CLOCK,
-        until: run.begin + offsets().max().unwrap_or(0) + 1,
-    };
-    run.fence.is_none() && knew_nothing && by_wall_clock.holds(at)
+    // Its retries are of the same run.
+    let begin = first_attempt(facts, run).begin;
+    run.fence.is_none()
+        && run.at.is_some_and(|at| {
+            let life = life_of(facts, run.host, begin);
+            let knew_nothing = |it: &&Life| it.measured.is_none_or(|knew| begin < knew + SPAWNS);
+            life.filter(knew_nothing)
+                .is_some_and(|life| was_due_by_wall_clock(facts, life, begin, at))
+        })
 }
 
-/// As [`never_measured`], for the record of such a run.
-pub(super) fn told_by_wall_clock(
-    facts: &Facts<'_>,
-    subject: &Subject<'_>,
-    record: &Record,
-) -> bool {
+/// As [`never_measured`], for the record of such a run, also of one that could not be started.
+pub(super) fn told_by_wall_clock(facts: &Facts<'_>, subject: &Subject<'_>, added: &Added) -> bool {
+    let record = &added.record;
     let id = record.run_id.as_ref();
     let mut runs = subject.starts.iter();
     let run = runs.find(|it| id.is_some_and(|id| id.as_str() == it.run_id));
-    run.is_some_and(|run| never_measured(facts, run))
+    run.map_or_else(
+        || id.is_some() && record.attempts == 0 && was_begun_by_wall_clock(facts, added),
+        |run| never_measured(facts, run),
+    )
+}
+
+fn was_begun_by_wall_clock(facts: &Facts<'_>, added: &Added) -> bool {
+    let by = |it: &&Life| {
+        let host = added.record.host.as_ref();
+        host.is_some_and(|host| host.as_str() == host_name(it.host)) && it.from <= added.at
+    };
+    let (Some(life), Some(at)) = (
+        facts.trace.lives.iter().rfind(by),
+        added.record.scheduled_at,
+    ) else {
+        return false;
+    };
+    let until = life.measured.map_or(added.at, |knew| knew + SPAWNS);
+    was_due_by_wall_clock(facts, life, until.min(added.at), at.millis())
+}
+
+/// Whether an occurrence came due by a host's wall clock between the daemon's start and then. A clock
+/// that is stepped meanwhile passes over all that lies between.
+fn was_due_by_wall_clock(facts: &Facts<'_>, life: &Life, then: i64, at: i64) -> bool {
+    let clocks = facts.trace.clocks.iter();
+    let clocks = clocks.filter(|(set, host, _)| *host == life.host && *set <= then);
+    let offsets = || clocks.clone().map(|(.., offset)| *offset);
+    let by_wall_clock = Span {
+        from: life.from + offsets().min().unwrap_or(0) - OWN_CLOCK,
+        until: then + offsets().max().unwrap_or(0) + 1,
+    };
+    by_wall_clock.holds(at)
+}
+
+fn life_of<'a>(facts: &'a Facts<'_>, host: usize, then: i64) -> Option<&'a Life> {
+    let mut lives = facts.trace.lives.iter();
+    lives.rfind(|it| it.host == host && it.from <= then)
+}
+
+fn first_attempt<'a>(facts: &'a Facts<'_>, run: &'a Start) -> &'a Start {
+    let mut starts = facts.trace.starts.iter();
+    starts.find(|it| it.run_id == run.run_id).unwrap_or(run)
 }
 
 /// `AttemptUnderWay`: the host died just after it started the attempt, or could not tell the store.
@@ -136,6 +202,31 @@ pub(super) fn attempt_under_way(facts: &Facts<'_>, last: &Start) -> bool {
         || facts.trace.outages.iter().any(|it| it.meets(around))
 }
 
+/// `AttemptNotBegun`: an attempt is counted before it is started, and the host died in between; `last`
+/// is the attempt before it.
+pub(super) fn attempt_not_begun(
+    facts: &Facts<'_>,
+    plan: &JobPlan,
+    last: &Start,
+    counted: u32,
+) -> bool {
+    let delay = plan.retry.map_or(0, |(_, delay)| delay * 4);
+    let end = last.end.unwrap_or(facts.end);
+    let counting = Span {
+        from: end,
+        until: end + delay + UNDER_WAY,
+    };
+    let mut lives = facts.trace.lives.iter();
+    let died_with = matches!(last.ended, Some(Ended::WithMachine | Ended::WithDaemon));
+    counted == last.attempt + 1
+        && !died_with
+        && !tries_used_up(plan, last)
+        && lives.any(|it| {
+            let dies = it.until.is_some_and(|until| counting.holds(until));
+            it.host == last.host && it.killed && dies
+        })
+}
+
 /// `Beside`: of the runs of a job without a lock that overlap the ledger keeps the newest alone; the
 /// others have a provisional record and are not run again. A run whose host died counts as going on
 /// until its lease ends.
@@ -144,9 +235,10 @@ pub(super) fn beside(facts: &Facts<'_>, plan: &JobPlan, run: &Start) -> bool {
     let lease_end = facts.lease_end(run).filter(|_| died);
     let end = run.end.unwrap_or(facts.end);
     let end = end.max(lease_end.unwrap_or(end));
+    let begin = first_attempt(facts, run).begin;
     let newer = |it: &Start| {
         let of_host = it.job == run.job && it.host == run.host && it.run_id != run.run_id;
-        of_host && run.begin < it.begin && it.begin <= end + SPAWNS
+        of_host && begin < it.begin && it.begin <= end + SPAWNS
     };
     plan.scope == Scope::None && facts.trace.starts.iter().any(newer)
 }
@@ -226,29 +318,35 @@ fn rerun_window(plan: &JobPlan) -> i64 {
 }
 
 /// `LockBusy`: from the instant to the deadline others held the lock whenever a host could have
-/// taken it, all but for moments.
-pub(super) fn lock_busy(facts: &Facts<'_>, subject: &Subject<'_>, lock: &str, span: Span) -> bool {
+/// taken it, all but for moments; the lock that the host's list gave the job then.
+pub(super) fn lock_busy(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) -> bool {
     let long = FREE_FOR.min((span.until - span.from) / 2 + 1);
-    let there = |free: &Span| {
-        let mut regimes = subject.regimes.iter();
-        regimes.any(|regime| {
-            facts.quiet[regime.host].iter().any(|quiet| {
-                let from = free.from.max(quiet.from).max(regime.span.from);
-                let until = free.until.min(quiet.until).min(regime.span.until);
-                until - from >= long
-            })
+    let is_free = |regime: &Regime<'_>, free: &Span| {
+        facts.quiet[regime.host].iter().any(|quiet| {
+            let from = free.from.max(quiet.from).max(regime.span.from);
+            let until = free.until.min(quiet.until).min(regime.span.until);
+            until - from >= long
         })
     };
-    !facts.free(lock, span).iter().any(there)
+    let holds = holds(facts, subject);
+    !subject.regimes.iter().any(|regime| {
+        let holds = holds.iter().filter(|(host, _)| *host == regime.host);
+        let free = known_free(facts, &regime.lock(), span);
+        let free = holds.fold(free, |free, (_, hold)| without(free, *hold));
+        free.iter().any(|free| is_free(regime, free))
+    })
 }
 
 /// `UnheardRelease`: a program that deletes a key tells nobody. A host that waits for the lock looks
-/// again after five seconds at the latest, and the deadline may pass before that.
-pub(super) fn unheard_release(facts: &Facts<'_>, lock: &str, deadline: i64) -> bool {
-    let mut foreign = facts.trace.foreign.iter().filter(|(of, _)| of == lock);
-    foreign.any(|(_, it)| {
-        it.deleted && (it.span.until..it.span.until + LOOKS_AGAIN).contains(&deadline)
-    })
+/// again after five seconds at the latest, and until then the lock is as good as held.
+fn known_free(facts: &Facts<'_>, lock: &str, span: Span) -> Vec<Span> {
+    let foreign = facts.trace.foreign.iter().filter(|(of, _)| of == lock);
+    let deleted = foreign.filter(|(_, it)| it.deleted);
+    let unheard = deleted.map(|(_, it)| Span {
+        from: it.span.until,
+        until: it.span.until + LOOKS_AGAIN,
+    });
+    unheard.fold(facts.free(lock, span), without)
 }
 
 /// `BeingTaken`: a claim that has reached some of several nodes keeps others out from then on. It is
@@ -277,6 +375,15 @@ pub(super) fn hosts_full(facts: &Facts<'_>, span: Span) -> bool {
             .filter(|run| run.begin < span.until && run.end.is_none_or(|end| span.from < end))
             .count()
             > 0
+}
+
+/// `UnheardReturn`: hosts that share a file look once a second whether another one gave an occurrence
+/// back that it could not start; a start deadline that is no longer may pass meanwhile.
+pub(super) fn unheard_return(facts: &Facts<'_>, plan: &JobPlan, due: i64) -> bool {
+    let short = |it: &Trouble| it.how == Hindered::Short && it.span.holds(due);
+    facts.plan.store == StoreKind::Sqlite
+        && plan.start_deadline <= PROMPT
+        && facts.trace.troubles.iter().any(short)
 }
 
 /// `LostData`: the store lost data from around that time.
@@ -326,26 +433,44 @@ pub(super) fn lost_beginning(facts: &Facts<'_>, record: &Record) -> bool {
 /// `ForgottenSchedule`: a store that lost its data cannot tell a schedule that is new from one that it has
 /// forgotten. It counts from the loss, if the job was enabled then on another one.
 pub(super) fn forgotten_schedule(facts: &Facts<'_>, subject: &Subject<'_>, at: i64) -> bool {
-    let lost = facts.trace.losses.iter().any(|loss| loss.from <= at);
+    let losses = || facts.trace.losses.iter().filter(|loss| loss.from <= at);
     let mut later = subject.regimes.iter().filter(|it| at < it.span.from);
-    lost && later.any(|it| it.has_due(at)) && subject.regimes.iter().any(|it| it.span.holds(at))
+    let enabled = subject.regimes.iter().any(|it| it.span.holds(at));
+    // One that is added while the store recovers may have been there before the loss.
+    let recovers = |then: i64| losses().any(|loss| then < loss.until + AS_IT_RECOVERS);
+    let lost = losses().next().is_some();
+    lost && later.any(|it| it.has_due(at) && (enabled || recovers(it.span.from)))
+}
+
+/// `ManyEnds`: the store knows a copy of a result by its token, and keeps the newest of those that
+/// ended under the lock.
+pub(super) fn many_ends(facts: &Facts<'_>, before: &Added, again: &Added) -> bool {
+    let between = |it: &&Added| {
+        let then = before.at..=again.at;
+        it.lock == again.lock && it.record.run_id.is_some() && then.contains(&it.at)
+    };
+    let same = before.record.outcome == again.record.outcome;
+    same && facts.trace.added.iter().filter(between).count() > FINISHED_KEPT
 }
 
 /// `HeldBack`: while a host whose list has another lock or scope for the job lives, or counts as
 /// living for a while after it died, the hosts with the new list claim nothing of it; then they need
 /// a moment. If that is over before `span` ends, there was time.
 pub(super) fn held_back(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) -> bool {
+    let holds = holds(facts, subject);
+    let mut holds = holds.iter().map(|(_, hold)| hold);
+    holds.any(|hold| hold.meets(span) && span.until <= hold.until)
+}
+
+/// When which host was held back, as far as can be told.
+fn holds(facts: &Facts<'_>, subject: &Subject<'_>) -> Vec<(usize, Span)> {
     let believed = |host: usize, list: &Span| {
-        let lives = facts.trace.lives.iter().filter(move |it| it.host == host);
-        let (from, until) = (list.from, list.until);
-        lives
-            .filter(move |life| life.from >= from && life.from < until)
-            .map(|life| Span {
-                from: life.from,
-                until: life.until.unwrap_or(facts.end)
-                    + if life.killed { COUNTS_AS_LIVE } else { 0 },
-            })
-            .next()
+        let mut lives = facts.trace.lives.iter().filter(|it| it.host == host);
+        let life = lives.find(|life| list.holds(life.from))?;
+        Some(Span {
+            from: life.from,
+            until: life.until.unwrap_or(facts.end) + if life.killed { COUNTS_AS_LIVE } else { 0 },
+        })
     };
     let lived = |regimes: &mut dyn Iterator<Item = &Regime<'_>>| -> Vec<(usize, Lock, Span)> {
         let lived = regimes.filter_map(|regime| {
@@ -357,20 +482,19 @@ pub(super) fn held_back(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) ->
     };
     let mine = lived(&mut subject.regimes.iter());
     let all = lived(&mut facts.regimes_of(subject.name));
-    mine.iter().any(|(one, lock, first)| {
-        all.iter().any(|(other, other_lock, second)| {
-            let both = Span {
-                from: first.from.max(second.from),
-                until: first.until.min(second.until) + MOVES,
-            };
-            one != other
-                && lock != other_lock
-                && first.from < second.until
-                && second.from < first.until
-                && both.meets(span)
-                && span.until <= both.until
-        })
-    })
+    let mut holds = Vec::new();
+    for (one, lock, first) in &mine {
+        for (other, other_lock, second) in &all {
+            if one != other && lock != other_lock && first.meets(*second) {
+                let hold = Span {
+                    from: first.from.max(second.from),
+                    until: first.until.min(second.until) + MOVES,
+                };
+                holds.push((*one, hold));
+            }
+        }
+    }
+    holds
 }
 
 /// `DecidedThere`: while the lock of a job changes, what comes due may be decided in the ledger of
@@ -395,22 +519,38 @@ pub(super) fn provisional(added: &Added) -> bool {
     added.replaced
 }
 
+/// `LostVerdict`, of a run.
+pub(super) fn lost_result(facts: &Facts<'_>, run: &Start) -> bool {
+    let mut lost = facts.trace.added.iter().filter(|it| it.lost);
+    lost.any(|it| (it.record.run_id.as_ref()).is_some_and(|id| id.as_str() == run.run_id))
+}
+
 /// `LostVerdict`: the verdict was on record, and the store lost it with its data.
 pub(super) fn lost_verdict(subject: &Subject<'_>, at: i64) -> bool {
     let mut lost = subject.added.iter().filter(|it| it.lost);
     lost.any(|it| span_of(&it.record).is_some_and(|span| span.holds(at)))
 }
 
-/// `TwoSchedules`: hosts had the job on different schedules until its deadline. A job has one ledger:
-/// what one schedule has decided passes what the other had still to come to.
-pub(super) fn two_schedules(subject: &Subject<'_>, at: i64, deadline: i64) -> bool {
+/// `TwoSchedules`: hosts had the job on different schedules until its deadline. A job has one ledger,
+/// under another scope as well: what one schedule has decided passes what the other had still to come
+/// to.
+pub(super) fn two_schedules(
+    facts: &Facts<'_>,
+    subject: &Subject<'_>,
+    at: i64,
+    deadline: i64,
+) -> bool {
     let while_due = Span {
         from: at,
         until: deadline,
     };
     let mut due = subject.regimes.iter().filter(|it| it.is_due(at));
     due.any(|mine| {
-        let mut others = subject.regimes.iter().filter(|it| !it.is_alike(mine));
+        let shared = |it: &&Regime<'_>| {
+            subject.host.is_none() || it.job.scope == Scope::Fleet || it.host == mine.host
+        };
+        let others = facts.regimes_of(subject.name).filter(shared);
+        let mut others = others.filter(|it| !it.is_alike(mine));
         others.any(|it| it.span.meets(mine.span) && it.span.meets(while_due))
     })
 }
@@ -495,15 +635,4 @@ pub(super) fn back_on_its_schedule(facts: &Facts<'_>, subject: &Subject<'_>, at:
 pub(super) fn under_its_old_scope(facts: &Facts<'_>, subject: &Subject<'_>, at: i64) -> bool {
     let mut regimes = facts.regimes_of(subject.name);
     regimes.any(|it| it.is_due(at) && it.is_of_scope_other_than(subject))
-}
-
-/// The lock of a ledger.
-pub(super) fn lock_of(facts: &Facts<'_>, subject: &Subject<'_>, at: i64) -> String {
-    let plan = subject.plan_at(at);
-    let name = plan.lock_name();
-    let _ = facts;
-    match subject.host {
-        Some(host) => format!("{name}@host-{host}"),
-        None => name.to_owned(),
-    }
 }

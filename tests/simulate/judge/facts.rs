@@ -46,6 +46,15 @@ impl Regime<'_> {
         (self.job.scope == Scope::Fleet) != subject.host.is_none()
     }
 
+    /// The lock that the list gives the job on this host.
+    pub(crate) fn lock(&self) -> String {
+        let name = self.job.lock_name();
+        match self.job.scope {
+            Scope::Fleet => name.to_owned(),
+            Scope::Host | Scope::None => format!("{name}@host-{}", self.host),
+        }
+    }
+
     /// Whether its schedule has the occurrence, whenever the list had the schedule.
     pub(crate) fn has_due(&self, at: i64) -> bool {
         self.schedule.is_occurrence(Timestamp::from_millis(at))
@@ -267,7 +276,7 @@ impl<'a> Facts<'a> {
 }
 
 /// Takes a span out of others.
-fn without(spans: Vec<Span>, out: Span) -> Vec<Span> {
+pub(crate) fn without(spans: Vec<Span>, out: Span) -> Vec<Span> {
     let mut left = Vec::new();
     for span in spans {
         for part in [
@@ -304,7 +313,7 @@ fn quiet(trace: &Trace, host: usize, end: i64) -> Vec<Span> {
     }
     spans.retain(|span| span.from < span.until);
     for trouble in trace.troubles.iter().filter(|it| it.host == host) {
-        let until = trouble.span.until + RECOVERS + pause_after(trouble);
+        let until = trouble.span.until + RECOVERS + pause_after(trace, trouble);
         spans = without(
             spans,
             Span {
@@ -345,13 +354,27 @@ fn quiet(trace: &Trace, host: usize, end: i64) -> Vec<Span> {
 }
 
 /// For how long a host claims nothing that could start processes again: its pauses double, so none is
-/// longer than the time before it and the first.
-fn pause_after(trouble: &Trouble) -> i64 {
-    let lasted = trouble.span.until - trouble.span.from;
-    match trouble.how {
-        Hindered::Short => lasted + FIRST_PAUSE,
-        _ => 0,
+/// longer than the time before it and the first. In a pause it does not notice that it could start
+/// some meanwhile.
+fn pause_after(trace: &Trace, trouble: &Trouble) -> i64 {
+    if trouble.how != Hindered::Short {
+        return 0;
     }
+    let all = trace.troubles.iter().filter(|it| it.host == trouble.host);
+    let mut shortages: Vec<Span> = all
+        .filter(|it| it.how == Hindered::Short && it.span.from <= trouble.span.from)
+        .map(|it| it.span)
+        .collect();
+    shortages.sort_by_key(|span| span.from);
+    let one = shortages.into_iter().reduce(|before, next| {
+        let pause = before.until - before.from + FIRST_PAUSE;
+        let goes_on = next.from <= before.until + pause;
+        Span {
+            from: if goes_on { before.from } else { next.from },
+            until: next.until.max(before.until),
+        }
+    });
+    one.map_or(0, |it| it.until - it.from + FIRST_PAUSE)
 }
 
 fn able(trace: &Trace, host: usize, end: i64) -> Vec<Span> {

@@ -196,10 +196,7 @@ fn lacks_rerun(
         from: free_from,
         until: soon,
     };
-    let lock = excuse::lock_of(facts, subject, at);
-    let excused = [&lock, &start.lock]
-        .iter()
-        .any(|lock| excuse::lock_busy(facts, subject, lock, busy))
+    let excused = excuse::lock_busy(facts, subject, busy)
         || excuse::held_back(facts, subject, busy)
         || excuse::hosts_full(facts, busy);
     if excused && excuse::rerun_too_late(plan, lease_end, free_from + RERUNS_AT_LAST) {

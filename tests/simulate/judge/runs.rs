@@ -96,7 +96,8 @@ pub(super) fn once(facts: &Facts<'_>) -> Vec<Violation> {
                 // Each host may run it once; its retries are of one run.
                 let first = alone.entry((at, start.host)).or_insert(&start.run_id);
                 let retry = *first == start.run_id && start.attempt > 1;
-                if *first != start.run_id || !retry && !excuse::asked_out(facts, start) {
+                let another = *first != start.run_id && !excuse::never_measured(facts, start);
+                if another || !retry && !excuse::asked_out(facts, start) {
                     let text = format!("without the store: {}", shown(start));
                     all.push(found(Rule::Once, start, text));
                 }
@@ -175,6 +176,7 @@ fn attempts_of(
         if start.attempt <= before.attempt
             && !excuse::attempt_under_way(facts, before)
             && !excuse::without_its_lease(facts, plan, before)
+            && !excuse::without_its_lease(facts, plan, start)
         {
             let text = format!("{} after {}", shown(start), shown(before));
             all.push(found(Rule::Attempts, start, text));
@@ -205,7 +207,10 @@ fn attempts_of(
         for added in records {
             let counted = added.record.attempts;
             let lags = added.record.outcome == Outcome::Interrupted
-                && (excuse::attempt_under_way(facts, last) || beside(counted));
+                && (excuse::attempt_under_way(facts, last)
+                    || excuse::attempt_not_begun(facts, plan, last, counted)
+                    || excuse::without_its_lease(facts, plan, last)
+                    || beside(counted));
             let run: Vec<&Start> = of_run().copied().collect();
             let lags = lags || excuse::not_started(facts, &run, counted);
             if counted != last.attempt && !lags && !excuse::forgotten_attempt(facts, last) {

@@ -49,7 +49,7 @@ pub(super) fn silence(facts: &Facts<'_>) -> Vec<Violation> {
             let deadline = last_deadline(plan, at + subject.delay);
             let runs: Vec<_> = subject.starts_of(at).collect();
             // A run in hand is the verdict to come; what becomes of it is judged below.
-            if !runs.is_empty() || excuse::two_schedules(subject, at, deadline) {
+            if !runs.is_empty() || excuse::two_schedules(facts, subject, at, deadline) {
                 continue;
             }
             let Some(by) = facts.quiet_for_due(subject, at, (deadline, PROMPT)) else {
@@ -117,6 +117,9 @@ fn silent_run(facts: &Facts<'_>, start: &Start) -> Option<Violation> {
     if alone && dies || excuse::lost_data(facts, start.begin) || excuse::lost_data(facts, end) {
         return None;
     }
+    if excuse::lost_result(facts, start) {
+        return None;
+    }
     // Only its own host knows of a run without the store.
     let by = if alone {
         facts.quiet_on(subject, start.host, (from, PROMPT))?
@@ -154,7 +157,9 @@ pub(super) fn two_verdicts(facts: &Facts<'_>) -> Vec<Violation> {
         let final_ones = |it: &&&Added| !it.lost && !excuse::provisional(it);
         for added in subject.added.iter().filter(final_ones) {
             if let Some(id) = &added.record.run_id {
-                if let Some(before) = runs.insert(id.as_str(), added) {
+                if let Some(before) = runs.insert(id.as_str(), added)
+                    && !excuse::many_ends(facts, before, added)
+                {
                     let text = format!("{} and {}", shown(&before.record), shown(&added.record));
                     all.push(found(Rule::TwoVerdicts, added.at, subject, text));
                 }
@@ -188,12 +193,15 @@ pub(super) fn untrue(facts: &Facts<'_>) -> Vec<Violation> {
                     run.at
                         .is_some_and(|at| span.holds(at) && !excuse::lost_data(facts, at))
                         && !excuse::not_told(facts, subject, run, added)
+                        && !excuse::never_measured(facts, run)
                 }),
-                Outcome::Succeeded => !subject.starts.iter().any(|it| {
-                    record
-                        .run_id
-                        .as_ref()
-                        .is_some_and(|id| id.as_str() == it.run_id)
+                // Of whatever scope the job was then.
+                Outcome::Succeeded => !facts.trace.starts.iter().any(|it| {
+                    it.job == subject.name
+                        && record
+                            .run_id
+                            .as_ref()
+                            .is_some_and(|id| id.as_str() == it.run_id)
                         && it.ended == Some(Ended::Itself(0))
                 }),
                 _ => false,
@@ -215,7 +223,7 @@ pub(super) fn foretold(facts: &Facts<'_>) -> Vec<Violation> {
                 continue;
             };
             if added.at < span.until - 1 - 1_000
-                && !excuse::told_by_wall_clock(facts, subject, &added.record)
+                && !excuse::told_by_wall_clock(facts, subject, added)
             {
                 let text = format!("at {}: {}", added.at, shown(&added.record));
                 all.push(found(Rule::Foretold, added.at, subject, text));
@@ -252,7 +260,7 @@ pub(super) fn does_not_count(facts: &Facts<'_>) -> Vec<Violation> {
                 && added.record.kind != Kind::Manual
                 && !excuse::lost_data(facts, span.from)
                 && !excuse::lost_beginning(facts, &added.record)
-                && !excuse::told_by_wall_clock(facts, subject, &added.record)
+                && !excuse::told_by_wall_clock(facts, subject, added)
             {
                 let text = shown(&added.record);
                 all.push(found(Rule::DoesNotCount, added.at, subject, text));
@@ -304,7 +312,7 @@ fn missed_in_quiet(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, added: &Ad
         && !excuse::held_back(facts, subject, busy)
         && !excuse::lost_data(facts, at)
         && !excuse::claim_in_doubt(facts, plan, due)
+        && !excuse::unheard_return(facts, plan, due)
         && !excuse::hosts_full(facts, busy)
-        && !excuse::lock_busy(facts, subject, &added.lock, busy)
-        && !excuse::unheard_release(facts, &added.lock, deadline)
+        && !excuse::lock_busy(facts, subject, busy)
 }

@@ -194,6 +194,7 @@ fn a_schedule_counts_from_the_loss_that_made_the_store_forget_which_ones_it_knew
     assert!(!counts(None, true));
     assert!(!counts(Some(19_000), true));
     assert!(!counts(Some(15_000), false));
+    assert!(counts(Some(17_700), false), "added as the store recovers");
 }
 
 #[test]
@@ -337,6 +338,61 @@ fn a_verdict_that_was_lost_is_no_silence() {
     };
     assert!(!silent(true).contains(&Rule::Silence));
     assert!(silent(false).contains(&Rule::Silence));
+}
+
+#[test]
+fn the_result_of_a_run_that_was_lost_is_no_silence() {
+    let silent = |lost: bool| {
+        let rules = broken(&plan(|_| {}), |trace| {
+            let at = run(trace, 5_000);
+            (trace.added[at].at, trace.added[at].lost) = (START + 34_000, lost);
+            trace.losses.push(span(33_000, 38_000));
+        });
+        rules.contains(&Rule::Silence)
+    };
+    assert!(!silent(true));
+    assert!(silent(false));
+}
+
+#[test]
+fn a_copy_of_a_result_is_known_unless_many_others_came_in_between() {
+    let twice = |others: i64, outcome: Outcome| {
+        let rules = broken(&plan(|_| {}), |trace| {
+            let at = run(trace, 20_000);
+            for n in 0..others {
+                let other = start(1, 20_000, 20_200 + n, 20_201 + n);
+                trace.added.push(verdict(&other, Outcome::Failed));
+            }
+            let mut copy = trace.added[at].clone();
+            copy.at = START + 22_000;
+            copy.record.outcome = outcome;
+            trace.added.push(copy);
+        });
+        rules.contains(&Rule::TwoVerdicts)
+    };
+    assert!(!twice(64, Outcome::Succeeded));
+    assert!(twice(60, Outcome::Succeeded));
+    assert!(twice(64, Outcome::Failed));
+}
+
+#[test]
+fn another_schedule_under_another_scope_passes_what_its_ledger_is_moved_over() {
+    let silent = |schedule: i64| {
+        let mut lists = plan(|_| {});
+        let mut own = lists.lists[0].clone();
+        own.jobs[0].scope = Scope::Host;
+        lists.lists.push(own);
+        lists.lists[0].jobs[0].when = When::Every(schedule);
+        let mut trace = truth();
+        forget(&mut trace, 30_000, 31_000);
+        trace.lives[1].list = 1;
+        trace.lives[0].until = Some(START + 30_500);
+        let found = judge(&lists, &trace);
+        let mut silent = found.iter().filter(|it| it.rule == Rule::Silence);
+        silent.any(|it| it.at == START + 30_000)
+    };
+    assert!(!silent(7_000));
+    assert!(silent(5_000));
 }
 
 /// While both hosts are hindered so, 25 s and 35 s run besides one another.

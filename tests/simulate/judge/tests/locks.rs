@@ -5,8 +5,9 @@ use cronlatch::store::Outcome;
 
 use super::{START, broken, plan, run, span, start, unstarted, verdict};
 use crate::judge::Rule;
-use crate::plan::{Plan, StoreKind};
+use crate::plan::{Act, ForeignKey, Plan, StoreKind};
 use crate::trace::{Ended, Foreign, Held};
+use crate::world::World;
 
 #[test]
 fn a_key_that_never_ends_was_released_at_no_time() {
@@ -111,4 +112,96 @@ fn a_dead_run_has_no_record_while_a_host_with_another_lock_counts_as_live() {
     };
     assert!(!silent(6_000, 1));
     assert!(silent(6_000, 0), "the lists agree");
+}
+
+#[test]
+fn the_record_of_a_run_that_lost_its_lease_lacks_what_it_did_since() {
+    let miscounts = |lease_end: i64| {
+        let job = plan(|job| {
+            job.on_lost = OnLost::Continue;
+            job.retry = Some((3, 500));
+        });
+        let rules = broken(&job, |trace| {
+            let at = run(trace, 20_000);
+            let mut third = trace.starts[at].clone();
+            trace.starts[at].ended = Some(Ended::Itself(1));
+            third.attempt = 2;
+            (third.begin, third.end) = (START + 24_000, Some(START + 27_000));
+            trace.held.push(Held {
+                exclusive: true,
+                at: START + 20_000,
+                lock: "job".to_owned(),
+                token: Some(format!("host-0:1:{}:0", third.run_id)),
+                until: START + lease_end,
+            });
+            trace.starts.push(third);
+            trace.added[at].record.outcome = Outcome::Interrupted;
+        });
+        rules.contains(&Rule::Attempts)
+    };
+    assert!(!miscounts(23_000));
+    assert!(miscounts(25_000));
+}
+
+#[test]
+fn a_changed_lock_is_busy_while_the_lock_is_that_each_list_names() {
+    let mut changed = plan(|_| {});
+    let mut list = changed.lists[0].clone();
+    list.jobs[0].lock = Some("other".to_owned());
+    changed.lists.push(list);
+    let missed = |first: &str, second: &str| {
+        let rules = broken(&changed, |trace| {
+            for host in 0..2 {
+                let mut life = trace.lives[host];
+                trace.lives[host].until = Some(START + 30_000);
+                (life.from, life.list) = (START + 30_000, 1);
+                trace.lives.push(life);
+            }
+            let why = "its start deadline had passed";
+            unstarted(trace, 20_000, Outcome::Missed, why);
+            let decided = trace.added.iter_mut().find(|it| it.record.run_id.is_none());
+            decided.unwrap().lock = "other".to_owned();
+            for (lock, from, until) in [(first, 19_900, 23_100), (second, 29_900, 40_000)] {
+                trace.held.push(Held {
+                    at: START + from,
+                    lock: lock.to_owned(),
+                    token: Some("host-1:1:another:0".to_owned()),
+                    until: START + until,
+                    exclusive: true,
+                });
+            }
+        });
+        rules.contains(&Rule::Missed)
+    };
+    assert!(!missed("job", "other"));
+    assert!(missed("other", "other"));
+}
+
+#[test]
+fn a_replica_brings_another_programs_key_back() {
+    let key = ForeignKey {
+        ttl: None,
+        other_type: false,
+    };
+    let lock = "job".to_owned();
+    let plan = Plan {
+        acts: vec![
+            (
+                5_000,
+                Act::Seize {
+                    lock: lock.clone(),
+                    key,
+                },
+            ),
+            (6_000, Act::ReplicaStops),
+            (7_000, Act::Unseize { lock }),
+            (8_000, Act::Failover),
+        ],
+        ..plan(|_| {})
+    };
+    let mut world = World::new(&plan, false);
+    world.run();
+    let spans = world.sim.trace.foreign.iter().map(|(_, it)| it.span);
+    let there = [span(5_000, 7_000), span(8_000, i64::MAX - START)];
+    assert_eq!(spans.collect::<Vec<_>>(), there);
 }

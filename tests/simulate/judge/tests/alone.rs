@@ -1,0 +1,173 @@
+//! Excuses about runs without the store, and hosts that have only their own clocks.
+
+use cronlatch::config::{OnStoreDown, Scope};
+use cronlatch::names::{HostName, RunId};
+use cronlatch::store::Outcome;
+
+use super::{START, added, broken, by_clock, plan, run, span, start, trouble, unstarted, verdict};
+use crate::judge::Rule;
+use crate::plan::{Plan, host_name};
+use crate::trace::{Ended, Hindered, Trace};
+
+fn without_store() -> Plan {
+    plan(|job| job.on_store_down = OnStoreDown::Run)
+}
+
+/// Host 1 runs what is due at 20 s without the store, and its own claim was decided then.
+fn decided_at(at: i64, reason: &str, lossy: bool) -> bool {
+    let rules = broken(&without_store(), |trace| {
+        unstarted(trace, 20_000, Outcome::Skipped, reason);
+        let skipped = trace.added.iter_mut().find(|it| it.record.run_id.is_none());
+        let skipped = skipped.unwrap();
+        skipped.at = START + at;
+        skipped.record.host = Some(HostName::parse(&host_name(1)).unwrap());
+        let mut run = start(1, 20_000, 21_000, 28_000);
+        run.fence = None;
+        trace.added.push(verdict(&run, Outcome::Succeeded));
+        trace.starts.push(run);
+        let how = if lossy {
+            Hindered::Lossy
+        } else {
+            Hindered::Network
+        };
+        trace.troubles.push(trouble(1, 19_000, 23_000, how));
+    });
+    rules.contains(&Rule::Untrue)
+}
+
+#[test]
+fn what_became_of_an_unanswered_claim_its_host_does_not_know() {
+    let overlap = "overlap: the lock was held";
+    assert!(!decided_at(20_500, overlap, false));
+    assert!(!decided_at(20_500, "the queue was full", false));
+    assert!(decided_at(20_500, "superseded", false));
+    assert!(decided_at(21_500, overlap, false), "nothing arrives late");
+    assert!(!decided_at(21_500, overlap, true));
+    assert!(decided_at(26_500, overlap, true));
+}
+
+#[test]
+fn a_retry_of_what_ran_by_the_wall_clock_is_excused_as_its_first_attempt_is() {
+    let counts = |measured: i64| {
+        let rules = broken(&without_store(), |trace| {
+            trace.clocks[1].2 = -25_000;
+            trace.outages.push(span(10_000, 22_000));
+            trace.lives[1].measured = Some(START + measured);
+            let mut first = start(1, -5_000, 20_200, 20_300);
+            (first.fence, first.ended) = (None, Some(Ended::Itself(1)));
+            let mut second = first.clone();
+            second.attempt = 2;
+            (second.begin, second.end) = (START + 23_000, Some(START + 23_100));
+            trace.starts.extend([first, second]);
+        });
+        !rules.contains(&Rule::DoesNotCount)
+    };
+    assert!(counts(22_000));
+    assert!(!counts(20_000));
+}
+
+#[test]
+fn what_was_decided_by_the_wall_clock_may_start_just_after_the_clock_is_known() {
+    let foretold = |measured| {
+        let rules = by_clock(&without_store(), 25_000, Some(measured), None);
+        rules.contains(&Rule::Foretold)
+    };
+    // It begins at 20.2 s.
+    assert!(!foretold(20_150));
+    assert!(foretold(20_050));
+}
+
+#[test]
+fn the_record_of_a_run_that_could_not_be_started_goes_by_the_wall_clock_as_well() {
+    let foretold = |measured: i64, attempts: u32| {
+        let rules = broken(&without_store(), |trace| {
+            trace.clocks[1].2 = 25_000;
+            trace.lives[1].measured = Some(START + measured);
+            let mut failed = added(20_000, 40_000, Outcome::Failed, "cannot start a process");
+            failed.record.run_id = Some(RunId::from_text("run-short"));
+            failed.record.host = Some(HostName::parse(&host_name(1)).unwrap());
+            failed.record.attempts = attempts;
+            trace.added.push(failed);
+        });
+        rules.contains(&Rule::Foretold)
+    };
+    assert!(!foretold(19_000, 0));
+    assert!(foretold(10_000, 0), "it knew that this was not due");
+    assert!(foretold(19_000, 1));
+}
+
+/// Host 1, whose clock is ahead, runs what is due at 40 s, and host 0 skips it when it is due.
+fn skips_it(trace: &mut Trace) {
+    trace.clocks[1].2 = 25_000;
+    trace.outages.push(span(10_000, 19_000));
+    unstarted(
+        trace,
+        40_000,
+        Outcome::Skipped,
+        "overlap: the lock was held",
+    );
+    let mut run = start(1, 40_000, 18_000, 18_100);
+    run.fence = None;
+    trace.added.push(verdict(&run, Outcome::Succeeded));
+    trace.starts.push(run);
+}
+
+#[test]
+fn an_occurrence_that_ran_by_a_wrong_clock_has_its_own_verdict_when_it_is_due() {
+    let untrue = |measured: Option<i64>| {
+        let rules = broken(&without_store(), |trace| {
+            skips_it(trace);
+            trace.lives[1].measured = measured.map(|at| START + at);
+        });
+        rules.contains(&Rule::Untrue)
+    };
+    assert!(!untrue(Some(19_000)));
+    assert!(untrue(Some(0)));
+}
+
+#[test]
+fn a_machine_that_was_started_during_an_outage_may_run_by_its_clock_what_it_ran_before() {
+    let twice = |measured: Option<i64>| {
+        let rules = broken(&without_store(), |trace| {
+            trace.clocks[1].2 = -3_000;
+            trace.outages.push(span(19_000, 35_000));
+            let mut life = trace.lives[1];
+            trace.lives[1].until = Some(START + 22_000);
+            life.from = START + 22_500;
+            life.measured = measured.map(|at| START + at);
+            trace.lives.push(life);
+            unstarted(trace, 20_000, Outcome::Skipped, "");
+            trace.added.retain(|it| it.record.run_id.is_some());
+            for begin in [21_000, 24_000] {
+                let mut run = start(1, 20_000, begin, begin + 100);
+                run.fence = None;
+                trace.starts.push(run);
+            }
+        });
+        rules.contains(&Rule::Once)
+    };
+    assert!(!twice(Some(35_000)));
+    assert!(twice(Some(0)));
+}
+
+#[test]
+fn the_result_of_a_run_may_be_recorded_under_another_scope() {
+    let mut changed = plan(|_| {});
+    let mut list = changed.lists[0].clone();
+    list.jobs[0].scope = Scope::Host;
+    changed.lists.push(list);
+    let untrue = |code: i32| {
+        let rules = broken(&changed, |trace| {
+            let mut life = trace.lives[0];
+            trace.lives[0].until = Some(START + 20_050);
+            (life.from, life.list) = (START + 20_050, 1);
+            trace.lives.push(life);
+            let at = run(trace, 20_000);
+            trace.added[at].lock = "job@host-0".to_owned();
+            trace.starts[at].ended = Some(Ended::Itself(code));
+        });
+        rules.contains(&Rule::Untrue)
+    };
+    assert!(!untrue(0));
+    assert!(untrue(1));
+}
