@@ -13,6 +13,7 @@
 
 use std::time::Duration;
 
+use super::claim::LEDGER_AHEAD;
 use super::history::{REASON_UNKNOWN_END, append, of_open};
 use super::listed::ListedTtls;
 use super::state::{Clock, Effect, Ending, JobState, Key, LockState, Open, holder};
@@ -93,7 +94,19 @@ impl Marker {
 pub fn notice(marker: &mut Option<Marker>, server: &str, clock: Clock, longest: Duration) -> Past {
     let now = clock.utc();
     let longest = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
+    let is_wrong = |at: &Timestamp| *at > now.plus(LEDGER_AHEAD);
     let mut kept = match marker.take() {
+        Some(kept) if kept.lost_at.as_ref().is_some_and(is_wrong) => {
+            let waits = kept
+                .until
+                .saturating_sub(end(kept.lost_at.unwrap_or(now), 0));
+            Marker {
+                server: server.to_owned(),
+                lost_at: Some(now),
+                until: end(now, waits.max(longest).max(kept.listed.longest())),
+                ..kept
+            }
+        }
         Some(kept) if kept.server == server => {
             let until = match kept.lost_at {
                 Some(lost_at) if kept.until > clock.lease => kept.until.max(end(lost_at, longest)),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::names::{JobName, RunId, Token};
 use crate::store::Renewal;
-use crate::store::protocol::{JobState, Key, ListedTtls};
+use crate::store::protocol::{JobState, Key, LEDGER_AHEAD, ListedTtls};
 use crate::store::redis::node::{
     Ballot, Extended, Held, JobView, Lease, LockView, LongestTtl, Mode, Place, Proposal, Said,
     Taken, View, finished_text,
@@ -316,7 +316,18 @@ impl Member {
     fn recollect(&mut self, here: Here<'_>, longest: LongestTtl, ttl: u64) -> Past {
         let now = here.now();
         let asked = millis(longest.listed.max(longest.elsewhere));
+        let is_wrong = |at: u64| at > now + millis(LEDGER_AHEAD);
         let mut kept = match self.marker.take() {
+            // Noticed under a clock that was wrong: it counts as another loss, noticed now.
+            Some(kept) if kept.lost_at.is_some_and(is_wrong) => {
+                let waits = kept.until.saturating_sub(kept.lost_at.unwrap_or(now));
+                Identity {
+                    server: here.server.to_owned(),
+                    lost_at: Some(now),
+                    until: now + waits.max(asked).max(kept.listed.longest()),
+                    ..kept
+                }
+            }
             Some(kept) if kept.server == here.server => {
                 let until = match kept.lost_at {
                     Some(lost_at) if kept.until > now => kept.until.max(lost_at + asked),

@@ -217,6 +217,35 @@ async fn a_ttl_that_no_list_has_had_for_as_long_as_itself_is_forgotten() {
     }
 }
 
+/// The server of a machine whose clock comes from a battery, until the network tells it the time.
+#[tokio::test]
+async fn a_loss_that_was_noticed_under_a_clock_far_ahead_is_waited_out_by_the_right_one() {
+    let mut server = RedisServer::with()
+        .unmarked()
+        .clock_shifted_by(400 * 24 * 3_600_000)
+        .start();
+    let store = store(&server.url());
+    store.register(&[listed(TTL)]).await.unwrap();
+    assert!(wait_of(&store).await <= Duration::from_secs(30));
+    server.set_clock(0);
+    // Fails for a wait that is longer than the TTL.
+    grant_when_recovered(&store).await;
+    let now = store.now().await.unwrap();
+    let occurrence = Claim {
+        lock: cronlatch::store::Lock::raw("another lock"),
+        what: What::Occurrence {
+            job: "j".parse_job(),
+            kind: cronlatch::store::Kind::Schedule,
+            due: crate::support::claims::due(now),
+            overlap: cronlatch::store::Overlap::Wait,
+            keep: 10,
+        },
+        ..short()
+    };
+    let reply = store.claim(&occurrence).await.unwrap();
+    assert!(matches!(reply, ClaimReply::Granted { .. }), "{reply:?}");
+}
+
 #[tokio::test]
 async fn a_lock_with_a_long_ttl_and_no_job_makes_others_wait_no_longer_than_the_default_ttl() {
     let server = RedisServer::start();

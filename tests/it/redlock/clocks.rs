@@ -123,6 +123,37 @@ async fn after_a_loss_a_node_whose_clock_is_far_ahead_makes_nothing_unknown_that
     assert!(matches!(later, ClaimReply::Granted { .. }), "{later:?}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_loss_that_nodes_noticed_under_clocks_far_ahead_is_waited_out_by_the_right_ones() {
+    let mut servers = [(); 3].map(|()| {
+        RedisServer::with()
+            .unmarked()
+            .clock_shifted_by(400 * 24 * 3_600_000)
+            .start()
+    });
+    let store = store_at(&urls(&servers));
+    let claim = Claim {
+        lock: lock(),
+        token: token("a"),
+        run_id: RunId::from_text("a"),
+        ttl: Duration::from_secs(2),
+        what: What::Lock,
+    };
+    eventually("a loss is noticed", async || {
+        let reply = store.claim(&claim).await.ok()?;
+        matches!(reply, ClaimReply::Recovering { .. }).then_some(())
+    })
+    .await;
+    for server in &mut servers {
+        server.set_clock(0);
+    }
+    eventually("it is waited out", async || {
+        let reply = store.claim(&claim).await.ok()?;
+        matches!(reply, ClaimReply::Granted { .. }).then_some(())
+    })
+    .await;
+}
+
 #[test]
 fn nodes_whose_clocks_differ_are_named_by_doctor_log_and_status_and_a_right_host_is_not_blamed() {
     for shift in [5_500, -5_500] {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::{World, job, token_of};
 use crate::lease::timing;
 use crate::store::protocol::{
-    self, BARE_TTL_COUNTED, Ending, JobState, Key, LockState, Marker, Past, REASON_UNKNOWN,
-    SUCCESSOR_SKEW, least_wait, notice,
+    self, BARE_TTL_COUNTED, Ending, JobState, Key, LEDGER_AHEAD, LockState, Marker, Past,
+    REASON_UNKNOWN, SUCCESSOR_SKEW, least_wait, notice,
 };
 use crate::store::{
     Claim, ClaimReply, Due, Fingerprint, FinishReply, Kind, Outcome, RenewReply, Renewal,
@@ -105,6 +105,23 @@ fn another_server_or_none_begins_one_wait_for_the_longest_ttl() {
         // What a restart does not lose is remembered for the next.
         let past = notice(&mut marker, "later", world.clock(), Duration::ZERO);
         assert_eq!(past.recovering(world.clock(), TTL), Some(hour));
+    }
+}
+
+#[test]
+fn a_loss_that_was_noticed_under_a_clock_far_ahead_counts_as_noticed_now() {
+    let hour = Duration::from_secs(3600);
+    let far = i64::try_from(LEDGER_AHEAD.as_millis()).expect("small");
+    for (back, left) in [(far, LEDGER_AHEAD + hour), (far + 1, hour)] {
+        let mut world = World::new();
+        let mut marker = None;
+        notice(&mut marker, "s", world.clock(), hour);
+        world.pass(-back);
+        let past = notice(&mut marker, "s", world.clock(), Duration::ZERO);
+        assert_eq!(past.recovering(world.clock(), TTL), Some(left), "{back}");
+        let horizon = world.now().plus(SUCCESSOR_SKEW);
+        assert_eq!(past.is_unknowable(horizon.plus(hour)), back == far);
+        assert!(past.is_unknowable(horizon));
     }
 }
 

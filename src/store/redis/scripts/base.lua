@@ -132,6 +132,11 @@ local function is_same(server, run_id, replid)
   return server.run_id == run_id and (not server.promoted or server.replid == replid)
 end
 
+-- Whether an instant was written under a clock that was wrong, and is right now.
+local function is_far_ahead(at)
+  return at and at > now + LEDGER_AHEAD
+end
+
 -- The TTLs that lists have or had until lately, the longest first, each with the instant when it
 -- stops to matter: "TTL UNTIL,TTL UNTIL", in ms. (An earlier version kept the longest TTL alone.)
 local function listed_ttls(kept)
@@ -178,7 +183,7 @@ end
 -- Compares it with the server that runs this, and writes down a loss. Answers lost_at or nil,
 -- horizon (what was due up to it may have been granted and forgotten) or nil, and till. `longest`
 -- is the longest TTL of the caller's list, or 0. At a loss all TTLs of the marker count: the data
--- may be from long ago.
+-- may be from long ago. A loss that was noticed under a clock that was far ahead counts as noticed now.
 local function notice(key, longest)
   local kept = of_marker(key, 'format', 'run_id', 'lost_at', 'until', 'longest',
     'replid')
@@ -187,9 +192,12 @@ local function notice(key, longest)
   end
   local server, before = this_server(), listed_ttls(kept[5])
   local past = { lost_at = tonumber(kept[3] or ''), till = tonumber(kept[4] or 0) }
-  local known = past.till
+  local known, is_wrong = past.till, is_far_ahead(past.lost_at)
+  if is_wrong then
+    known = now + math.max(0, known - past.lost_at)
+  end
   local _, listed = note_ttl(before, longest)
-  if not is_same(server, kept[2], kept[6]) then
+  if is_wrong or not is_same(server, kept[2], kept[6]) then
     past.lost_at = now
     past.till = math.max(known, now + math.max(longest, longest_of(before)))
     redis.call('HSET', key, 'format', text(FORMAT), 'run_id', server.run_id,

@@ -7,14 +7,19 @@
 -- was not written since the loss says nothing about what came before it.
 
 -- `listed` is the longest TTL of the caller's list, `elsewhere` the longest that other nodes told
--- it; a node that lost its data waits for the latter too, but does not keep it.
+-- it; a node that lost its data waits for the latter too, but does not keep it. A loss that was
+-- noticed under a clock that was far ahead counts as another one, noticed now.
 local function recollect(key, listed, elsewhere, ttl)
   local kept = of_marker(key, 'server', 'lost_at', 'until', 'longest', 'replid')
   local server, before = this_server(), listed_ttls(kept[4])
   local lost_at, known = kept[2] or '', tonumber(kept[3] or 0)
   local lasts, asked = known, math.max(listed, elsewhere)
   local left, ttls = note_ttl(before, listed)
-  if not is_same(server, kept[1], kept[5]) then
+  local is_wrong = is_far_ahead(tonumber(lost_at))
+  if is_wrong then
+    known = now + math.max(0, known - tonumber(lost_at))
+  end
+  if is_wrong or not is_same(server, kept[1], kept[5]) then
     lost_at = text(now)
     lasts = math.max(known, now + math.max(asked, longest_of(before)))
     redis.call('HSET', key, 'server', server.run_id, 'replid', server.replid, 'lost_at', lost_at,
