@@ -158,14 +158,14 @@ fn known(job: &JobName, list: Option<&JobList>) -> Result<(), Failure> {
     }
 }
 
-/// When it ran, else when it was due: what the history is sorted by.
+/// When it ran, else when it was due: what the history is sorted by. Nothing ran after it was
+/// recorded: if it seems so, the clock was ahead when it started.
 fn instant_of(record: &Record) -> Timestamp {
-    record
-        .until
-        .or(record.started_at)
-        .or(record.scheduled_at)
-        .or(record.finished_at)
-        .unwrap_or(Timestamp::EPOCH)
+    let began = (record.until).or(record.started_at).or(record.scheduled_at);
+    match (began, record.finished_at) {
+        (Some(began), Some(finished)) => began.min(finished),
+        (began, finished) => began.or(finished).unwrap_or(Timestamp::EPOCH),
+    }
 }
 
 /// The records of one job, newest first, each with the instant that it is sorted by.
@@ -333,7 +333,12 @@ mod tests {
     fn what_was_recorded_before_the_ledger_was_set_back_comes_before_the_correction() {
         let ran = |seconds| Record {
             started_at: Some(Timestamp::from_secs(seconds)),
+            finished_at: Some(Timestamp::from_secs(seconds + 1)),
             ..record("backup")
+        };
+        let interrupted = Record {
+            finished_at: Some(Timestamp::from_secs(502)),
+            ..ran(90_030)
         };
         let correction = Record {
             run_id: None,
@@ -344,13 +349,21 @@ mod tests {
             ..record("backup")
         };
         assert_eq!(row(&correction)[0], "-");
-        // Newest first: a run after the correction, and two under a clock that was ahead.
-        let newest_first = vec![ran(501), correction, ran(90_020), ran(90_010), ran(400)];
+        // Newest first: what a crash left under the clock that was ahead, a run after the correction,
+        // and two before it.
+        let newest_first = vec![
+            interrupted,
+            ran(501),
+            correction,
+            ran(90_020),
+            ran(90_010),
+            ran(400),
+        ];
         let at: Vec<_> = dated(newest_first)
             .iter()
             .map(|(at, _)| at.millis() / 1000)
             .collect();
-        assert_eq!(at, [501, 500, 500, 500, 400]);
+        assert_eq!(at, [502, 501, 500, 500, 500, 400]);
     }
 
     #[test]
