@@ -147,7 +147,8 @@ pub(crate) async fn an_unknown_job_is_reported_as_such(subject: &impl Subject) {
     assert_eq!(scene.store.jobs(&[]).await.unwrap(), []);
 }
 
-fn host(name: &str, running: usize) -> HostInfo {
+/// What a host of this name says of itself.
+pub(crate) fn host(name: &str, running: usize) -> HostInfo {
     HostInfo {
         host: HostName::parse(name).unwrap(),
         config: cronlatch::store::Fingerprint("c0ffee".to_owned()),

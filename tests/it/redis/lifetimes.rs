@@ -10,6 +10,8 @@ use cronlatch::store::{
 use cronlatch::time::Timestamp;
 
 use super::{finish, grant, renew, store};
+use crate::contract::eventually;
+use crate::contract::reads::host;
 use crate::redlock::store_at;
 use crate::support::{Daemon, RedisServer};
 
@@ -220,4 +222,20 @@ async fn a_listing_host_keeps_its_jobs_every_day_and_silent_hosts_leave_the_regi
     let listing = store.listings(std::slice::from_ref(&job)).await.unwrap();
     let hosts: Vec<_> = listing[0].entries.keys().collect();
     assert_eq!(hosts, [&one], "host two has been silent for a month");
+}
+
+/// A host that died under a clock far ahead does not count as up until that time comes.
+#[tokio::test]
+async fn what_a_host_said_under_a_clock_far_ahead_is_forgotten_once_the_clock_is_right() {
+    let mut server = RedisServer::with().clock_shifted_by(400 * DAY_MS).start();
+    let store = store(&server.url());
+    let short = Duration::from_secs(1);
+    store.announce(&host("gone", 1), short).await.unwrap();
+    server.set_clock(0);
+    eventually("it is forgotten", async || {
+        store.announce(&host("here", 1), TTL).await.ok()?;
+        let hosts = store.hosts().await.ok()?;
+        (hosts.len() == 1).then_some(())
+    })
+    .await;
 }

@@ -14,13 +14,17 @@ if remove_of_other_kind(KEYS[1]) then
 end
 local hosts = redis.call('HGETALL', KEYS[1])
 for i = 1, #hosts, 2 do
-  local valid_until, json = string.match(hosts[i + 1], '^(%d+) %d+ (.*)$')
+  local valid_until, seen, json = string.match(hosts[i + 1], '^(%d+) (%d+) (.*)$')
   local readable, info = pcall(cjson.decode, json)
   if not readable or type(info) ~= 'table' or info.host ~= hosts[i] then
     removed[#removed + 1] = { hosts[i], string.sub(hosts[i + 1], 1, 100) }
     redis.call('HDEL', KEYS[1], hosts[i])
   elseif tonumber(valid_until) <= now then
     redis.call('HDEL', KEYS[1], hosts[i])
+  elseif is_far_ahead(tonumber(seen)) then
+    -- Said under a clock that was wrong: it holds for as long as if it were said now.
+    local lasts = now + tonumber(valid_until) - tonumber(seen)
+    redis.call('HSET', KEYS[1], hosts[i], text(lasts) .. ' ' .. text(now) .. ' ' .. json)
   end
 end
 if valid_for == 0 then
