@@ -10,6 +10,7 @@ mod latency;
 mod mark;
 mod renew;
 mod requests;
+mod scripts;
 mod surroundings;
 
 use std::process::ExitCode;
@@ -17,8 +18,9 @@ use std::process::ExitCode;
 /// What a figure takes to be measured.
 type Measure = fn() -> Result<(), String>;
 
-const FIGURES: [(&str, Measure); 5] = [
+const FIGURES: [(&str, Measure); 6] = [
     ("claim", claim::measure),
+    ("scripts", scripts::measure),
     ("latency", latency::measure),
     ("burst", burst::measure),
     ("idle", idle::measure),

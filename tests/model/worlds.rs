@@ -373,7 +373,7 @@ fn what_a_server_that_was_ahead_granted_and_forgot_is_not_granted_again() {
 
 #[test]
 fn late_copies_that_reach_a_server_with_old_data_start_nothing_twice() {
-    holds(snapshots(), 75_000);
+    holds(snapshots(), 73_000);
 }
 
 #[test]

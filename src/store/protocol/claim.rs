@@ -6,6 +6,7 @@ use super::history::{
     self, REASON_NOT_NEWEST, REASON_OVERLAP, REASON_TOO_LATE, REASON_UNKNOWN, REASON_WINDOW_OVER,
     append_after, dropped, interrupt, not_started,
 };
+use super::settled::settled;
 use super::state::{Clock, Effect, JobState, LockState, Open, Standing, Waiting, holder};
 use super::waiting::{self, Context};
 use crate::names::JobName;
@@ -25,6 +26,9 @@ pub fn claim(
     clock: Clock,
     claim: &Claim,
 ) -> (ClaimReply, Vec<Effect>) {
+    if let Some(reply) = settled(lock, job.as_ref(), clock, claim) {
+        return (reply, Vec::new());
+    }
     let mut effects = Vec::new();
     let reply = Claiming {
         lock,

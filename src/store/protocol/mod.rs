@@ -9,6 +9,7 @@
 //!
 //! # The rules of a claim, in this order
 //!
+//! 0. **Settled?** What is decided, or runs under its lock, is so whatever else there is (`settled`).
 //! 1. **Finished?** A token that finished is never granted again; nor one whose run was recorded
 //!    as interrupted. The newest [`FINISHED_KEPT`] of a lock are remembered.
 //!    A ledger that moved to another lock refuses everything else: `Moved`.
@@ -70,6 +71,7 @@ mod register;
 mod renew;
 mod replace;
 mod settle;
+mod settled;
 mod state;
 mod text;
 mod waiting;
@@ -94,6 +96,7 @@ pub use register::{register, report};
 pub use renew::renew;
 pub use replace::{ledger, replace};
 pub use settle::settle;
+pub use settled::settled;
 pub use state::{
     BEYOND_KEPT, Clock, Crashed, Effect, Ending, FINGERPRINTS_KEPT, FINISHED_KEPT, JobState, Key,
     LockState, Moved, OTHER_TYPE, Open, Waiting, holder,

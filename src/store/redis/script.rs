@@ -39,7 +39,11 @@ impl Script {
             Flags::AllowOom => "#!lua flags=allow-oom",
             Flags::ReadOnly => "#!lua flags=no-writes",
         };
-        let text = [&[shebang, BASE], parts, &[operation]].concat().join("\n");
+        Self::of(&[&[shebang, BASE], parts, &[operation]].concat())
+    }
+
+    fn of(parts: &[&str]) -> Self {
+        let text = parts.join("\n");
         let digest = redis::Script::new(&text).get_hash().to_owned();
         Self { text, digest }
     }
@@ -104,7 +108,15 @@ impl Scripts {
         use Flags::{AllowOom, Ordinary, ReadOnly};
         let all = &[LOCK, JOB, HISTORY];
         Self {
-            claim: Script::new(Ordinary, all, include_str!("scripts/claim.lua")),
+            claim: Script::of(&[
+                "#!lua",
+                include_str!("scripts/settled.lua"),
+                BASE,
+                LOCK,
+                JOB,
+                HISTORY,
+                include_str!("scripts/claim.lua"),
+            ]),
             renew: Script::new(AllowOom, &[], include_str!("scripts/renew.lua")),
             reassert: Script::new(AllowOom, all, include_str!("scripts/reassert.lua")),
             finish: Script::new(AllowOom, all, include_str!("scripts/finish.lua")),

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cronlatch::store::{
-    Claim, ClaimReply, FinishReply, Outcome, RenewReply, Renewal, RunTenure, Store, Tenure, What,
+    Claim, ClaimReply, Due, Finish, FinishReply, Kind, Outcome, Overlap, RenewReply, Renewal,
+    RunStatus, RunTenure, Store, Tenure, What,
 };
 use cronlatch::time::Timestamp;
 
 use super::{claim, fence, finish, grant, store, wait_back};
 use crate::support::RedisServer;
+use crate::support::claims::due;
 use crate::support::wait::{INTERVAL, LIMIT};
 
 const TTL: Duration = Duration::from_secs(2);
@@ -284,33 +286,55 @@ impl ParseJob for str {
     }
 }
 
+/// A claim of an occurrence of the job `j`, by a host of its own each time.
+fn occurrence(at: Timestamp) -> Claim {
+    let due = Due {
+        rerun_window: Duration::from_secs(3600),
+        ..due(at)
+    };
+    Claim {
+        what: What::Occurrence {
+            job: "j".parse_job(),
+            kind: Kind::Schedule,
+            due,
+            overlap: Overlap::Wait,
+            keep: 10,
+        },
+        ..short()
+    }
+}
+
+#[tokio::test]
+async fn what_is_settled_is_so_while_the_store_recovers() {
+    let server = RedisServer::start();
+    let store = store(&server.url());
+    let at = store.now().await.unwrap().minus(Duration::from_secs(60));
+    let runs = occurrence(at);
+    grant(&store, &runs).await;
+    // The marker alone is lost.
+    server.command(&["DEL", "cronlatch:store"]);
+    let reply = store.claim(&occurrence(at)).await.unwrap();
+    let ClaimReply::AlreadyClaimed(RunStatus::Running { run_id, .. }) = reply else {
+        panic!("it runs: {reply:?}");
+    };
+    assert_eq!(run_id, runs.run_id);
+    let ended = Finish {
+        job: Some("j".parse_job()),
+        ..finish(&runs)
+    };
+    store.finish(&ended).await.unwrap();
+    let reply = store.claim(&occurrence(at)).await.unwrap();
+    assert_eq!(reply, ClaimReply::AlreadyClaimed(RunStatus::Decided));
+    let next = occurrence(at.plus(Duration::from_secs(1)));
+    expect_recovering(&store.claim(&next).await.unwrap());
+}
+
 #[tokio::test]
 async fn what_was_due_before_the_loss_is_unknown_and_what_runs_is_not_run_again() {
     let server = RedisServer::start();
     let store = store(&server.url());
     let at = store.now().await.unwrap().minus(Duration::from_secs(60));
-    let due = |at: Timestamp| Claim {
-        what: What::Occurrence {
-            job: "j".parse_job(),
-            kind: cronlatch::store::Kind::Schedule,
-            due: cronlatch::store::Due {
-                scheduled_at: at,
-                not_before: at,
-                deadline: at.plus(Duration::from_secs(3600)),
-                prev: None,
-                fingerprint: cronlatch::store::Fingerprint("f".to_owned()),
-                gap: None,
-                late: cronlatch::store::Late::Miss,
-                max_reruns: 0,
-                max_attempts: 0,
-                rerun_window: Duration::from_secs(3600),
-            },
-            overlap: cronlatch::store::Overlap::Wait,
-            keep: 10,
-        },
-        ..short()
-    };
-    let runs = due(at);
+    let runs = occurrence(at);
     let granted = grant(&store, &runs).await;
     server.command(&["FLUSHALL"]);
     let renewal = knowing(&runs, granted);
@@ -318,12 +342,12 @@ async fn what_was_due_before_the_loss_is_unknown_and_what_runs_is_not_run_again(
     // Held through the recovery.
     loop {
         assert_eq!(renew(&store, &renewal).await, RenewReply::Renewed);
-        match store.claim(&due(at)).await.unwrap() {
+        match store.claim(&occurrence(at)).await.unwrap() {
             ClaimReply::Recovering { .. } => tokio::time::sleep(INTERVAL * 10).await,
             answer => {
                 let running = matches!(
                     &answer,
-                    ClaimReply::AlreadyClaimed(cronlatch::store::RunStatus::Running { run_id, .. })
+                    ClaimReply::AlreadyClaimed(RunStatus::Running { run_id, .. })
                         if *run_id == runs.run_id
                 );
                 assert!(running, "{answer:?}");
@@ -333,7 +357,7 @@ async fn what_was_due_before_the_loss_is_unknown_and_what_runs_is_not_run_again(
         assert!(began.elapsed() < LIMIT);
     }
     let before = at.plus(Duration::from_secs(30));
-    let reply = store.claim(&due(before)).await.unwrap();
+    let reply = store.claim(&occurrence(before)).await.unwrap();
     assert_eq!(reply, ClaimReply::Unknown);
     let history = store.history(&"j".parse_job(), &super::lock(), 10).await;
     let history = history.unwrap().records;

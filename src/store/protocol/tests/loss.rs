@@ -10,7 +10,7 @@ use crate::store::protocol::{
 };
 use crate::store::{
     Claim, ClaimReply, Due, Fingerprint, FinishReply, Kind, Outcome, RenewReply, Renewal,
-    RunTenure, Tenure, Terms,
+    RunStatus, RunTenure, Tenure, Terms,
 };
 use crate::time::Timestamp;
 
@@ -626,4 +626,27 @@ fn a_run_that_is_taken_back_does_not_take_the_ledger_back() {
     world.loses_data(Some((LockState::default(), job)));
     assert_eq!(world.knowing(&claim, fence, at), RenewReply::Renewed);
     assert_eq!(world.last(), later);
+}
+
+/// The others learn of an occurrence that is decided, or runs, whatever else the store forgot.
+#[test]
+fn what_is_settled_does_not_wait_after_a_loss() {
+    let (mut world, claim, _, at) = running();
+    world.loses_data(Some((world.lock.clone(), world.job.clone())));
+    let late = world.occurrence("b", world.due_at(at));
+    match world.send(&late) {
+        ClaimReply::AlreadyClaimed(RunStatus::Running { run_id, .. }) => {
+            assert_eq!(run_id, claim.run_id);
+        }
+        other => panic!("it runs: {other:?}"),
+    }
+    let ended = world.succeeded("a", at);
+    world.finish_with(&ended);
+    let decided = ClaimReply::AlreadyClaimed(RunStatus::Decided);
+    assert_eq!(world.send(&late), decided);
+    // The same for nobody else: what is undecided waits, and the holder's own claim too.
+    world.pass(1000);
+    let new = world.occurrence("c", world.due_at(world.now()));
+    assert!(matches!(world.send(&new), ClaimReply::Recovering { .. }));
+    assert_eq!(world.send(&claim), ClaimReply::Finished);
 }
