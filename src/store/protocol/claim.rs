@@ -318,7 +318,7 @@ impl Claiming<'_> {
             None => due.prev.is_some_and(|prev| prev > base),
         };
         let drops = due.gap.as_ref().map_or(&[][..], |answer| &answer.drop);
-        if gap || covers(drops, job) {
+        if gap || covers(drops, job) || self.is_unknowable(drops) {
             return Judgement::Answer(self.gap(job, base));
         }
         for drop in drops {
@@ -329,6 +329,13 @@ impl Claiming<'_> {
             return Judgement::Answer(ClaimReply::AlreadyClaimed(RunStatus::Decided));
         }
         Judgement::New
+    }
+
+    /// Whether a host that has not heard of a loss of data calls missed what may have run.
+    fn is_unknowable(&self, drops: &[Drop]) -> bool {
+        let past = self.clock.past;
+        let mut missed = drops.iter().filter(|drop| drop.outcome == Outcome::Missed);
+        missed.any(|drop| past.is_unknowable(drop.range.from))
     }
 
     fn gap(&self, job: &JobState, base: Timestamp) -> ClaimReply {
@@ -384,7 +391,7 @@ impl Claiming<'_> {
         answer: &GapAnswer,
     ) -> ClaimReply {
         let base = job.base(fingerprint);
-        if answer.if_last != base || covers(&answer.drop, job) {
+        if answer.if_last != base || covers(&answer.drop, job) || self.is_unknowable(&answer.drop) {
             return self.gap(job, base);
         }
         let now = self.clock.utc();

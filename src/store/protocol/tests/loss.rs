@@ -9,8 +9,8 @@ use crate::store::protocol::{
     REASON_UNKNOWN, SUCCESSOR_SKEW, least_wait, notice,
 };
 use crate::store::{
-    Claim, ClaimReply, Due, Fingerprint, FinishReply, Kind, Outcome, RenewReply, Renewal,
-    RunStatus, RunTenure, Tenure, Terms,
+    Claim, ClaimReply, Drop, Due, Fingerprint, FinishReply, GapAnswer, Kind, Outcome, Range,
+    RenewReply, Renewal, RunStatus, RunTenure, Tenure, Terms, What,
 };
 use crate::time::Timestamp;
 
@@ -649,4 +649,81 @@ fn what_is_settled_does_not_wait_after_a_loss() {
     let new = world.occurrence("c", world.due_at(world.now()));
     assert!(matches!(world.send(&new), ClaimReply::Recovering { .. }));
     assert_eq!(world.send(&claim), ClaimReply::Finished);
+}
+
+#[test]
+fn what_came_due_before_a_loss_is_not_missed_by_a_host_that_has_not_heard_of_it() {
+    for in_gap in [false, true] {
+        let mut world = World::registered();
+        let start = world.last();
+        let minute = |n: u64| start.plus(Duration::from_secs(60 * n));
+        world.ms = minute(3).millis();
+        world.loses_data(Some((world.lock.clone(), world.job.clone())));
+        world.ms = minute(5).millis();
+        let answer = |(from, until), outcome| GapAnswer {
+            if_last: start,
+            drop: vec![Drop {
+                range: Range {
+                    from: minute(from),
+                    until: minute(until),
+                    count: until - from + 1,
+                },
+                outcome,
+                reason: "why".to_owned(),
+            }],
+        };
+        let mut send = |answer: GapAnswer| {
+            let due = Due {
+                prev: Some(minute(4)),
+                gap: Some(answer.clone()),
+                ..world.due_at(minute(5))
+            };
+            let claim = world.occurrence("a", due);
+            let what = What::Drops {
+                job: job(),
+                fingerprint: Fingerprint("f1".to_owned()),
+                answer,
+                keep: 100,
+            };
+            let what = if in_gap { claim.what.clone() } else { what };
+            world.send(&Claim { what, ..claim })
+        };
+        let reply = send(answer((1, 4), Outcome::Missed));
+        let asks =
+            matches!(&reply, ClaimReply::Gap { last, horizon: Some(_), .. } if *last == start);
+        assert!(asks, "{reply:?}");
+        // What the host knows of its own it may say.
+        let reply = send(answer((1, 4), Outcome::Skipped));
+        let done = matches!(reply, ClaimReply::Dropped | ClaimReply::Granted { .. });
+        assert!(done, "{reply:?}");
+    }
+}
+
+#[test]
+fn what_came_due_after_a_loss_may_be_missed() {
+    let mut world = World::registered();
+    let start = world.last();
+    world.loses_data(Some((world.lock.clone(), world.job.clone())));
+    let after = world.now().plus(Duration::from_secs(60));
+    world.ms = after.millis() + 60_000;
+    let answer = GapAnswer {
+        if_last: start,
+        drop: vec![Drop {
+            range: Range {
+                from: after,
+                until: after,
+                count: 1,
+            },
+            outcome: Outcome::Missed,
+            reason: "why".to_owned(),
+        }],
+    };
+    let claim = world.of_lock("a");
+    let what = What::Drops {
+        job: job(),
+        fingerprint: Fingerprint("f1".to_owned()),
+        answer,
+        keep: 100,
+    };
+    assert_eq!(world.send(&Claim { what, ..claim }), ClaimReply::Dropped);
 }

@@ -145,6 +145,16 @@ local function covers_decided(first)
   return false
 end
 
+-- Whether a host that has not heard of a loss of data calls missed what may have run.
+local function misses_unknowable(first)
+  for i = first, #ARGV, 5 do
+    if past.horizon and ARGV[i + 3] == 'missed' and tonumber(ARGV[i]) <= past.horizon then
+      return true
+    end
+  end
+  return false
+end
+
 local function is_beyond(scheduled_at)
   for _, at in ipairs(beyond(job, job.last)) do
     if at == scheduled_at then
@@ -156,7 +166,7 @@ end
 
 local function drops()
   local last, newest = base(job, ARGV[7]), 0
-  if tonumber(ARGV[9]) ~= last or covers_decided(10) then
+  if tonumber(ARGV[9]) ~= last or covers_decided(10) or misses_unknowable(10) then
     return gap(last)
   end
   for i = 10, #ARGV, 5 do
@@ -379,7 +389,7 @@ local function occurrence()
   if ARGV[20] ~= '' then
     differs = tonumber(ARGV[20]) ~= last
   end
-  if differs or covers_decided(21) then
+  if differs or covers_decided(21) or misses_unknowable(21) then
     return gap(last)
   end
   drop_ranges(21)
