@@ -29,6 +29,10 @@ impl Daemon {
             Timestamp::now().plus(remaining),
             remaining.as_secs_f64()
         );
+        // It may have forgotten that this host lives, and which locks it uses.
+        if self.is_ready {
+            self.announce();
+        }
         self.look_after_registry();
         self.status();
     }

@@ -26,6 +26,8 @@ const REFRESH_EVERY: Duration = Duration::from_secs(24 * 3600);
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     entries: BTreeMap<JobIx, Entry>,
+    /// Those that no store has registered since that had all of its data.
+    unsettled: BTreeSet<JobIx>,
     /// When all entries were last written.
     written: Option<BootInstant>,
     /// The store may have lost entries.
@@ -102,11 +104,23 @@ impl Registry {
     }
 
     pub(super) fn entered(&mut self, entries: Vec<(JobIx, Entry)>) {
+        self.unsettled.extend(entries.iter().map(|(job, _)| *job));
         self.entries.extend(entries);
+    }
+
+    /// Whether the job was entered by listings that were whole. A store that recovers from a loss of
+    /// data may lack those of hosts that live and use another lock: they write them again before it
+    /// has recovered.
+    pub(super) fn is_settled(&mut self, job: JobIx, recovering: Duration) -> bool {
+        if recovering.is_zero() {
+            self.unsettled.remove(&job);
+        }
+        !self.unsettled.contains(&job)
     }
 
     /// The job is to be entered once more before it is registered: its lock may have changed.
     pub(super) fn leave(&mut self, job: JobIx) {
+        self.unsettled.remove(&job);
         self.entries.remove(&job);
     }
 

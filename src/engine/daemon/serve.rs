@@ -252,8 +252,10 @@ impl Daemon {
 
     fn registered(&mut self, answers: Vec<(JobIx, Registered)>) {
         let recovering = answers.iter().map(|(_, answer)| answer.recovering).max();
-        self.store_recovers(recovering.unwrap_or_default());
+        let recovering = recovering.unwrap_or_default();
+        self.store_recovers(recovering);
         self.was_served = true;
+        let mut unsettled = Vec::new();
         for (job, answer) in answers {
             self.usable_again(job);
             if answer.moved {
@@ -261,8 +263,16 @@ impl Daemon {
                 self.to_register.push(job);
                 continue;
             }
+            if !self.registry.is_settled(job, answer.recovering) {
+                self.registry.leave(job);
+                unsettled.push(job);
+                continue;
+            }
             self.admitted(job);
             self.feed(Event::registered(job, answer));
+        }
+        if !unsettled.is_empty() {
+            tokio::spawn(self.link.clone().register_after(unsettled, recovering));
         }
         self.be_ready();
     }

@@ -327,7 +327,12 @@ impl Link {
 
     /// Has jobs registered once more, after a while.
     pub(super) async fn register_soon(self, jobs: Vec<JobIx>) {
-        tokio::time::sleep(REGISTER_AGAIN).await;
+        self.register_after(jobs, REGISTER_AGAIN).await;
+    }
+
+    /// Has jobs registered once more when so much time has passed.
+    pub(super) async fn register_after(self, jobs: Vec<JobIx>, wait: Duration) {
+        tokio::time::sleep(wait).await;
         self.tell(Message::RegisterAgain(jobs));
     }
 

@@ -108,6 +108,28 @@ fn a_rolling_restart_may_change_the_name_of_a_lock() {
 }
 
 #[test]
+fn a_host_with_another_lock_is_held_back_although_the_store_has_just_lost_who_uses_which() {
+    let redis = RedisServer::start();
+    let log = RunLog::new();
+    let [old, new] = ["name: tick", "name: other"].map(|lock| list(&redis.url(), &log, lock));
+    let mut two = Daemon::on("two", old.as_str()).start();
+    two.wait_until("it runs", |_| log.entries().len() >= 2);
+    // Host two finds out with its next claim, a second later.
+    let there = log.entries().len();
+    two.wait_until("it has just run", |_| log.entries().len() > there);
+    redis.command(&["FLUSHALL"]);
+    let mut one = Daemon::on("one", new.as_str()).start();
+    one.wait_log(&["tick", "two still uses"]);
+    let there = log.entries().len();
+    two.wait_until("host two goes on", |_| log.entries().len() >= there + 3);
+    assert_eq!(runs_on(&log, "one"), 0, "{:#?}", log.entries());
+    assert_eq!(two.terminate().code(), Some(0));
+    one.wait_until("it goes on alone", |_| runs_on(&log, "one") >= 2);
+    log.assert_each_once();
+    log.assert_no_overlap();
+}
+
+#[test]
 fn a_rolling_restart_may_change_a_lock_to_a_raw_key_of_the_same_hash_tag() {
     let redis = RedisServer::start();
     rolls_from(&redis.url(), "name: tick", "key: tick");

@@ -15,6 +15,8 @@ use crate::message::{Reply, Request};
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     pub(super) entries: BTreeMap<JobIx, (JobName, Entry)>,
+    /// Those that no store has registered since that had all of its data.
+    unsettled: BTreeSet<JobIx>,
     pub(super) lost: bool,
     pub(super) withdrawn: bool,
     pub(super) busy: bool,
@@ -179,6 +181,21 @@ impl Registry {
     pub(super) fn doubt(&mut self) {
         self.lost = true;
         self.withdrawn = false;
+    }
+
+    pub(super) fn entered(&mut self, entries: Vec<(JobIx, JobName, Entry)>) {
+        for (job, name, entry) in entries {
+            self.unsettled.insert(job);
+            self.entries.insert(job, (name, entry));
+        }
+    }
+
+    /// As the daemon's own.
+    pub(super) fn is_settled(&mut self, job: JobIx, recovers: bool) -> bool {
+        if !recovers {
+            self.unsettled.remove(&job);
+        }
+        !self.unsettled.contains(&job)
     }
 
     pub(super) fn knows(&self, job: JobIx) -> bool {

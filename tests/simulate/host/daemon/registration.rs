@@ -135,6 +135,9 @@ impl Daemon {
     /// The store may have lost data, and with it what this host wrote into the registry.
     pub(super) fn recovers(&mut self, env: &mut Env<'_>, recovers: bool) {
         if recovers {
+            if !self.registry.lost && self.ready {
+                self.announce(env);
+            }
             self.registry.doubt();
             self.look_after_registry(env);
         }

@@ -1,5 +1,7 @@
 //! What reaches the daemon: replies, releases and timers, as `engine::daemon::serve` takes them.
 
+use std::time::Duration;
+
 use cronlatch::engine::simulated::{Epoch, Event, Offset};
 use cronlatch::names::JobName;
 use cronlatch::store::StoreError;
@@ -72,9 +74,7 @@ impl Daemon {
             (Ask::Enter(entering), Ok(reply)) => match entering.go_on(env.name, reply) {
                 Next::Send(request, entering) => self.enter(env, request, entering),
                 Next::Done(entering) => {
-                    for (place, job, entry) in entering.entries {
-                        self.registry.entries.insert(place, (job, entry));
-                    }
+                    self.registry.entered(entering.entries);
                     for job in entering.held {
                         self.held.insert(job, false);
                         self.ready = true;
@@ -97,12 +97,20 @@ impl Daemon {
             }
             (Ask::Register(jobs), Ok(Reply::Registered(answers))) => {
                 self.last_answer = Some(env.sim.now);
-                let recovers = answers.iter().any(|answer| !answer.recovering.is_zero());
-                self.recovers(env, recovers);
+                let recovering = answers.iter().map(|answer| answer.recovering).max();
+                let recovering = recovering.unwrap_or_default();
+                self.recovers(env, !recovering.is_zero());
                 for (job, answer) in jobs.into_iter().zip(answers) {
                     if answer.moved {
                         self.registry.entries.remove(&job);
                         self.to_register.push(job);
+                        continue;
+                    }
+                    let recovers = !answer.recovering.is_zero();
+                    if !self.registry.is_settled(job, recovers) {
+                        self.registry.entries.remove(&job);
+                        self.again.push(job);
+                        env.arm(after(env.sim.now, recovering), Timer::RegisterAgain);
                         continue;
                     }
                     self.held.remove(&job);
@@ -268,4 +276,8 @@ impl Daemon {
             }
         }
     }
+}
+
+fn after(now: i64, wait: Duration) -> i64 {
+    now + i64::try_from(wait.as_millis()).unwrap_or(0).max(1)
 }
