@@ -220,6 +220,23 @@ fn the_lock_of_a_token_that_ended_is_free_wherever_its_release_was_missed() {
 }
 
 #[test]
+fn a_lock_is_torn_while_the_nodes_that_answered_cannot_tell_whether_a_majority_has_it_free() {
+    let torn = |views: &[View], quorum: usize| {
+        let all: Vec<usize> = (0..views.len()).collect();
+        merge(views, &all, quorum, (true, Some(&token(2)))).torn
+    };
+    assert!(torn(&[held(1, 900), view()], 2), "the third may say either");
+    assert!(!torn(&[held(1, 900), view(), view()], 2));
+    assert!(!torn(&[held(1, 900), held(1, 900)], 2));
+    assert!(!torn(&[view(), view()], 2));
+    assert!(!torn(&[held(2, 900), view()], 2), "it is ours");
+    assert!(torn(&[held(1, 900), view(), view()], 3));
+    assert!(!torn(&[held(1, 900), view(), view(), view()], 3));
+    let without_lock = merge(&[held(1, 900), view()], &[0, 1], 2, (false, None));
+    assert!(!without_lock.torn);
+}
+
+#[test]
 fn the_proposal_with_the_greatest_number_is_the_ledger() {
     let reader = View {
         said: Said::Read,

@@ -109,6 +109,9 @@ pub struct Merged {
     pub agreed: bool,
     /// What is left of the lease of the lock's token.
     pub left: Duration,
+    /// Of the nodes that count, too few for a majority have the lock free, and too few have it held:
+    /// the others must say which it is.
+    pub torn: bool,
 }
 
 /// Puts the views together, as they stand to `me`, the token of the request if it has one.
@@ -171,6 +174,7 @@ pub fn merge(
         agreed: counted.iter().filter(same).count() >= quorum,
         base: newest_job.map(|job| job.ballot).unwrap_or_default(),
         doubt: newest_job.is_some_and(|job| job.doubt) || know_of_it < quorum,
+        torn: blocks.are_torn(&counted, quorum),
         job: newest_job.map(|job| job.state.clone()),
         lock,
         clock,
@@ -310,6 +314,17 @@ impl Blocks<'_> {
             },
             Some(Block::Free) | None => self.mine(counted, quorum),
         }
+    }
+
+    /// Whether these nodes alone cannot tell if a majority of all has the lock free.
+    fn are_torn(&self, counted: &[&View], quorum: usize) -> bool {
+        if !self.exclusive {
+            return false;
+        }
+        let (free, held): (Vec<Block>, Vec<Block>) = (counted.iter())
+            .map(|view| self.on(view))
+            .partition(|block| *block == Block::Free);
+        free.len() < quorum && held.len() < quorum
     }
 
     /// A lock that is ours on so many nodes that it is nobody else's. Of the nodes that do not

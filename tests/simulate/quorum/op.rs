@@ -311,7 +311,7 @@ impl Op {
     }
 }
 
-/// Whether a majority counts, agrees about the time, and knows of the open run.
+/// Whether a majority counts, agrees about the time, and knows of the open run and the lock.
 /// The nodes that failed a moment ago are not worth waiting for because of a clock.
 fn is_enough(views: &[View], quorum: usize, (part, hopeless): (&Part, bool)) -> bool {
     let Counting::On {
@@ -324,6 +324,6 @@ fn is_enough(views: &[View], quorum: usize, (part, hopeless): (&Part, bool)) -> 
     let clocks = || counted.iter().map(|at| views[*at].micros);
     let apart = clocks().max().unwrap_or(0) - clocks().min().unwrap_or(0);
     let exclusive = part.place(std::time::Duration::ZERO).lock.exclusive;
-    let doubt = merge(views, &counted, quorum, (exclusive, part.token())).doubt;
-    (apart <= APART || hopeless) && !doubt
+    let merged = merge(views, &counted, quorum, (exclusive, part.token()));
+    (apart <= APART || hopeless) && !merged.doubt && !merged.torn
 }
