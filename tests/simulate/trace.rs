@@ -60,7 +60,7 @@ pub(crate) struct Added {
     pub(crate) record: Record,
     /// The store lost it with its data.
     pub(crate) lost: bool,
-    /// It stood for a run until its host reported the result.
+    /// It stood for a run until its host reported the result, or was overtaken by another decision.
     pub(crate) replaced: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Requests that go to many nodes or for many jobs, and how their answers become one.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -350,6 +350,7 @@ pub(super) fn together(found: Vec<Vec<Placed>>) -> Vec<Placed> {
         }
     }
     drop_provisional(&mut all);
+    drop_overtaken(&mut all);
     all.sort_by_key(|(place, _)| std::cmp::Reverse(*place));
     all
 }
@@ -367,6 +368,25 @@ fn drop_provisional(all: &mut Vec<Placed>) {
     });
 }
 
+/// Removes what says of an occurrence that it was not started, when it was: a node wrote that with a
+/// proposal which found no majority, and another decision took its place.
+fn drop_overtaken(all: &mut Vec<Placed>) {
+    let started = all.iter().filter(|(_, record)| record.run_id.is_some());
+    let started: HashSet<_> = started
+        .filter_map(|(_, record)| Some((record.job.clone(), record.scheduled_at?)))
+        .collect();
+    all.retain(|(_, record)| {
+        let is_one = record.until.is_none() && is_unstarted(record);
+        let of = record.scheduled_at.map(|at| (record.job.clone(), at));
+        !is_one || of.is_none_or(|of| !started.contains(&of))
+    });
+}
+
+fn is_unstarted(record: &Record) -> bool {
+    let outcomes = [Outcome::Skipped, Outcome::Missed, Outcome::Unknown];
+    record.run_id.is_none() && outcomes.contains(&record.outcome)
+}
+
 /// Whether `record` says nothing that `known` does not say.
 fn covers(known: &Record, record: &Record) -> bool {
     if known == record {
@@ -379,18 +399,11 @@ fn covers(known: &Record, record: &Record) -> bool {
             && known.outcome == record.outcome
             && known.attempts == record.attempts;
     }
-    let plain = |r: &Record| {
-        r.run_id.is_none()
-            && matches!(
-                r.outcome,
-                Outcome::Skipped | Outcome::Missed | Outcome::Unknown
-            )
-    };
     let range = |r: &Record| Some((r.scheduled_at?, r.until.or(r.scheduled_at)?));
     match (range(known), range(record)) {
         (Some((from, until)), Some((a, b))) => {
-            plain(known)
-                && plain(record)
+            is_unstarted(known)
+                && is_unstarted(record)
                 && known.outcome == record.outcome
                 && known.reason == record.reason
                 && from <= a

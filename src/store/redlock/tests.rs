@@ -307,7 +307,12 @@ fn histories_of_nodes_are_one_history() {
         ((10, 0), skipped(3, None, None)),
         ((8, 0), skipped(1, None, None)),
     ];
-    assert_eq!(union(vec![two, one]), [ran, whole]);
+    assert_eq!(union(vec![two, one]), [ran.clone(), whole.clone()]);
+    // A proposal that skips it reached one node, and was overtaken.
+    let wrong = vec![((9, 0), skipped(5, None, None)), ((10, 0), whole.clone())];
+    let another = skipped(6, None, None);
+    let right = vec![((30, 0), another.clone()), ((20, 0), ran.clone())];
+    assert_eq!(union(vec![wrong, right]), [another, ran, whole]);
 }
 
 #[test]

@@ -183,7 +183,7 @@ pub(super) fn two_verdicts(facts: &Facts<'_>) -> Vec<Violation> {
 pub(super) fn untrue(facts: &Facts<'_>) -> Vec<Violation> {
     let mut all = Vec::new();
     for subject in &facts.subjects {
-        for added in subject.added.iter().filter(|it| !it.lost) {
+        for added in subject.added.iter().filter(|it| !it.lost && !it.replaced) {
             let record = &added.record;
             let Some(span) = span_of(record) else {
                 continue;

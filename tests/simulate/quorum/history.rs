@@ -1,8 +1,8 @@
 //! What is on record: all that any node took, each verdict once, as `history` shows it.
 
-use cronlatch::store::Record;
 use cronlatch::store::majority::{Lease, Proposal, Taken};
 use cronlatch::store::protocol::is_provisional;
+use cronlatch::store::{Outcome, Record};
 
 use crate::store::shown;
 use crate::trace::{Added, Held};
@@ -36,9 +36,24 @@ fn add(sim: &mut Sim, lock: &str, record: &Record) {
             return;
         }
     }
-    // The host of an interrupted run has reported its result after all.
+    let of_occurrence = |added: &Added| {
+        let at = |record: &Record| (record.job.clone(), record.scheduled_at);
+        !added.lost && added.lock == lock && at(&added.record) == at(record)
+    };
+    let is_overtaken = |record: &Record| {
+        let outcomes = [Outcome::Skipped, Outcome::Missed, Outcome::Unknown];
+        record.run_id.is_none() && record.until.is_none() && outcomes.contains(&record.outcome)
+    };
+    let started = |added: &Added| added.record.run_id.is_some() && of_occurrence(added);
+    if is_overtaken(record) && sim.trace.added.iter().any(started) {
+        return;
+    }
+    // The host of an interrupted run has reported its result after all; or what was said not to have
+    // been started was, by a decision that overtook that one.
     for added in &mut sim.trace.added {
-        added.replaced |= of_run(&added.record) && is_provisional(&added.record);
+        let overtaken = record.run_id.is_some() && is_overtaken(&added.record);
+        added.replaced |= of_run(&added.record) && is_provisional(&added.record)
+            || overtaken && of_occurrence(added);
     }
     let text = shown(record);
     sim.trace.line(sim.now, || format!("RECORD {text}"));

@@ -3,7 +3,7 @@
 use cronlatch::config::OnLost;
 use cronlatch::store::Outcome;
 
-use super::{START, broken, plan, run, span, start, unstarted, verdict};
+use super::{START, added, broken, plan, run, span, start, unstarted, verdict};
 use crate::judge::Rule;
 use crate::plan::{Act, ForeignKey, Plan, StoreKind};
 use crate::trace::{Ended, Foreign, Held};
@@ -204,4 +204,19 @@ fn a_replica_brings_another_programs_key_back() {
     let spans = world.sim.trace.foreign.iter().map(|(_, it)| it.span);
     let there = [span(5_000, 7_000), span(8_000, i64::MAX - START)];
     assert_eq!(spans.collect::<Vec<_>>(), there);
+}
+
+#[test]
+fn a_skip_that_a_run_overtook_is_no_record_any_more() {
+    let untrue = |overtaken: bool| {
+        let rules = broken(&plan(|_| {}), |trace| {
+            let why = "superseded: a newer occurrence took its place";
+            let mut skipped = added(20_001, 20_000, Outcome::Skipped, why);
+            skipped.replaced = overtaken;
+            trace.added.push(skipped);
+        });
+        rules.contains(&Rule::Untrue)
+    };
+    assert!(!untrue(true));
+    assert!(untrue(false));
 }
