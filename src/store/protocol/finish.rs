@@ -1,5 +1,7 @@
 //! The end of a run, or of a claim that nobody will use.
 
+use std::time::Duration;
+
 use super::claim::LEAD;
 use super::history::{REASON_NO_VERDICT, append, of_open};
 use super::recovery::is_forgotten;
@@ -69,7 +71,12 @@ fn note_result(job: &mut Option<JobState>, clock: Clock, (token, record): (&Toke
         .scheduled_at
         .map(|from| (from, record.until.unwrap_or(from)));
     if let Some((_, until)) = range.filter(|(_, until)| *until <= clock.utc().plus(LEAD)) {
-        let state = job.get_or_insert_with(|| JobState::starting_after(until));
+        // Nobody has registered the job here, so what lies before the result is undecided.
+        let before = match record.until {
+            None => until.minus(Duration::from_millis(1)),
+            Some(_) => until,
+        };
+        let state = job.get_or_insert_with(|| JobState::starting_after(before));
         if record.until.is_none() {
             state.decide_beyond(until);
         }

@@ -55,14 +55,12 @@ pub(super) fn merge(
     }
     let mut state = empty();
     let all = || sources.live.iter().chain(&sources.left);
-    // A result alone, of a run without the store, begins no ledger: what lies before it is undecided.
+    // A result alone, of a run without the store, begins no ledger, and neither does a manual run:
+    // what lies before them is undecided.
     let begun = all().filter(|state| !state.fingerprints.is_empty());
     let watermark = begun.map(|state| state.last).max();
     state.last = watermark.or_else(|| all().map(|state| state.last).max())?;
     state.fingerprints = fingerprints(&counting);
-    for result in all().filter(|state| state.fingerprints.is_empty()) {
-        state.decide_beyond(result.last);
-    }
     decide_beyond(&mut state, &counting);
     let mut open: Vec<&Open> = counting.iter().filter_map(|it| it.open.as_ref()).collect();
     open.sort_by_key(|open| (open.started_at, &open.run_id));
@@ -166,7 +164,8 @@ mod tests {
 
     #[test]
     fn the_result_of_a_run_without_the_store_decides_nothing_that_came_due_before_it() {
-        let mut result = JobState::starting_after(at(18));
+        let mut result = JobState::starting_after(at(17));
+        result.decide_beyond(at(18));
         result.decide_beyond(at(24));
         let state = merged(&[&begun(9), &result]);
         assert_eq!((state.last, state.beyond), (at(9), vec![at(18), at(24)]));
@@ -177,7 +176,9 @@ mod tests {
     #[test]
     fn of_ledgers_that_were_begun_the_one_that_has_come_furthest_counts() {
         assert_eq!(merged(&[&begun(9), &begun(12)]).last, at(12));
-        let alone = JobState::starting_after(at(18));
-        assert_eq!(merged(&[&alone]).last, at(18), "no other is known");
+        let manual = JobState::starting_after(at(18));
+        let state = merged(&[&begun(9), &manual]);
+        assert_eq!((state.last, state.beyond), (at(9), Vec::new()));
+        assert_eq!(merged(&[&manual]).last, at(18), "no other is known");
     }
 }

@@ -45,7 +45,8 @@ if recorded then
   local last = tonumber(record['until'] or record.scheduled_at)
   -- What a host with a fast clock believed due is decided when it is due.
   if last and last <= now + LEAD then
-    job = job or new_job(KEYS[4], last)
+    -- Nobody has registered the job here, so what lies before the result is undecided.
+    job = job or new_job(KEYS[4], record['until'] and last or last - 1)
     if record['until'] then
       job.last = math.max(job.last, last)
     else
