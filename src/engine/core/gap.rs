@@ -78,7 +78,9 @@ pub(super) fn sort(
             None => Some((Outcome::Missed, missed(policy))),
         };
         if let Some((outcome, reason)) = verdict {
-            add(&mut sorted.drop, t, (outcome, reason), follows);
+            let before = sorted.drop.last().map(|drop| drop.range.until);
+            let parted = before.is_some_and(|before| notes.are_parted(before, t));
+            add(&mut sorted.drop, t, (outcome, reason), follows && !parted);
         }
         follows = verdict.is_some();
         next = policy.calendar.next_after(t);

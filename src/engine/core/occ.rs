@@ -1,6 +1,7 @@
 //! An occurrence on its way through a lane, and what a lane remembers of those it let go.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use crate::store::{GapAnswer, Kind, Late, Outcome, Overlap, Range};
 use crate::time::Timestamp;
@@ -138,6 +139,12 @@ impl Notes {
     /// Learns from the ledger which occurrences are decided although its watermark lies before them.
     pub(super) fn learn(&mut self, beyond: Vec<Timestamp>) {
         self.ran.extend(beyond);
+    }
+
+    /// Whether the ledger has decided something between two occurrences: of another schedule.
+    pub(super) fn are_parted(&self, one: Timestamp, next: Timestamp) -> bool {
+        let between = (Bound::Excluded(one), Bound::Excluded(next));
+        one < next && self.ran.range(between).next().is_some()
     }
 
     /// The newest occurrence that is known to have run without the store.

@@ -393,6 +393,27 @@ fn what_lies_before_a_loss_is_unknown_and_what_lies_after_it_missed() {
     assert_eq!(drops, [unknown, (Outcome::Missed, range(1040, 1050, 2))]);
 }
 
+/// A range over it would be refused again and again.
+#[test]
+fn no_range_that_is_dropped_reaches_over_what_another_schedule_has_decided() {
+    let mut bench = Bench::new(policy());
+    bench.due(1060);
+    let spec = bench.claim(1060);
+    bench.answer(
+        &spec,
+        ClaimReply::Gap {
+            last: secs(1000),
+            horizon: None,
+            beyond: vec![secs(1033)],
+        },
+    );
+    let answer = bench.claim(1060).gap.expect("an answer to the gap");
+    let ranges = answer.drop.iter().map(|drop| drop.range);
+    let ranges: Vec<_> = ranges.map(|it| (it.from, it.until, it.count)).collect();
+    let range = |from, until, count| (secs(from), secs(until), count);
+    assert_eq!(ranges, [range(1010, 1030, 3), range(1040, 1050, 2)]);
+}
+
 /// Hosts whose clocks may lie three seconds apart, and a job every second.
 fn in_company() -> Policy {
     Policy {
