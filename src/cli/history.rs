@@ -7,7 +7,7 @@ use super::{Failure, Target, output};
 use crate::config::JobList;
 use crate::names::{HostName, JobName, LockName};
 use crate::observe::plain;
-use crate::store::{self, Listing, Lock, LockId, Outcome, Record, Store, StoreError};
+use crate::store::{self, Listing, Lock, LockId, Record, Store, StoreError};
 use crate::time::Timestamp;
 
 /// Options of `history`.
@@ -198,7 +198,7 @@ fn for_people(records: &[Record], with_output: bool) -> String {
         .filter_map(|r| Some((r, r.output_tail.as_deref()?)));
     for (record, tail) in tails.filter(|(_, tail)| with_output && !tail.is_empty()) {
         let instant = instant_of(record);
-        text += &format!("\n{instant}  {}  {}\n", record.job, word(record.outcome));
+        text += &format!("\n{instant}  {}  {}\n", record.job, record.outcome.word());
         for line in tail.lines() {
             text += &format!("  {line}\n");
         }
@@ -221,7 +221,7 @@ fn row(record: &Record) -> [String; 9] {
     [
         due,
         record.job.to_string(),
-        word(record.outcome).to_owned(),
+        record.outcome.word().to_owned(),
         record.started_at.map_or_else(dash, |at| at.to_string()),
         took,
         record.host.as_ref().map_or_else(dash, ToString::to_string),
@@ -232,21 +232,6 @@ fn row(record: &Record) -> [String; 9] {
         },
         why(record),
     ]
-}
-
-/// The verdict as `--json` says it.
-pub(super) fn word(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Succeeded => "succeeded",
-        Outcome::Failed => "failed",
-        Outcome::TimedOut => "timed_out",
-        Outcome::LeaseLost => "lease_lost",
-        Outcome::Stopped => "stopped",
-        Outcome::Interrupted => "interrupted",
-        Outcome::Skipped => "skipped",
-        Outcome::Missed => "missed",
-        Outcome::Unknown => "unknown",
-    }
 }
 
 /// The exit code, or the signal by its name.
@@ -280,7 +265,7 @@ fn instant(text: &str) -> Result<Timestamp, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Kind;
+    use crate::store::{Kind, Outcome};
 
     fn record(job: &str) -> Record {
         Record {

@@ -292,7 +292,7 @@ impl Task {
                 tracing::error!(
                     job = %record.job,
                     run_id = record.run_id.as_ref().map(tracing::field::display),
-                    outcome = ?record.outcome,
+                    outcome = record.outcome.word(),
                     "cannot record the result of this run: {fault}; keeping the result and \
                      retrying. To repair it, {}",
                     fault.repair(Some(record.job.as_str()))

@@ -20,15 +20,19 @@ pub(super) async fn look(store: &Arc<dyn Store>, subject: &Subject) -> Vec<Findi
     if (condition.nodes.iter()).any(|node| node.standing == NodeStanding::New) {
         return Vec::new();
     }
+    let of_nodes = condition.nodes.iter().flat_map(|node| {
+        let unusable = node.unusable.iter();
+        unusable.map(|(job, fault)| unusable_on_node(&node.node, job, fault))
+    });
+    let mut found: Vec<Finding> = of_nodes.collect();
     let reports = apart(jobs.clone(), |part| {
         let store = Arc::clone(store);
         async move { store.jobs(&part).await }
     });
     let Ok(reports) = reports.await else {
-        return Vec::new();
+        return found;
     };
     let now = store.now().await.ok();
-    let mut found = Vec::new();
     for ((job, lock), report) in jobs.iter().zip(reports) {
         match report {
             Ok(report) => {
@@ -66,6 +70,14 @@ fn unusable(job: &JobName, fault: &KeyFault) -> Finding {
         &format!("job {job}"),
         format!("{fault}: no occurrence of this job starts until this is repaired"),
         fault.repair(Some(job.as_str())),
+    )
+}
+
+fn unusable_on_node(node: &str, job: &JobName, fault: &KeyFault) -> Finding {
+    ids::KEYS.warning(
+        &format!("job {job} on {node}"),
+        format!("{fault}: this node does not count for this job"),
+        fault.repair_on_node(),
     )
 }
 

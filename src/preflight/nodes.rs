@@ -202,6 +202,7 @@ mod tests {
                         offset_ms,
                         error: Duration::ZERO,
                     }),
+                    unusable: Vec::new(),
                 })
                 .collect(),
             ..Condition::default()

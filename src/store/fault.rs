@@ -44,6 +44,16 @@ impl fmt::Display for KeyFault {
 }
 
 impl KeyFault {
+    /// What a person can do about it on one of several nodes.
+    pub(crate) fn repair_on_node(&self) -> String {
+        match self.kind {
+            KeyFaultKind::Forbidden => self.repair(None),
+            KeyFaultKind::Damaged => {
+                "delete the key on this node; it is written anew from the other nodes".to_owned()
+            }
+        }
+    }
+
     /// What a person can do about it. `job` is the job it belongs to, if that is known.
     pub fn repair(&self, job: Option<&str>) -> String {
         match (self.kind, job) {

@@ -68,6 +68,23 @@ pub enum Outcome {
     Unknown,
 }
 
+impl Outcome {
+    /// The word of the interfaces.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed_out",
+            Self::LeaseLost => "lease_lost",
+            Self::Stopped => "stopped",
+            Self::Interrupted => "interrupted",
+            Self::Skipped => "skipped",
+            Self::Missed => "missed",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 /// Several occurrences with one verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {

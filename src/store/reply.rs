@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::fault::KeyFault;
 use super::record::Kind;
 use super::request::{Fingerprint, HostInfo, LockRef};
 use crate::names::{JobName, RunId};
@@ -210,6 +211,8 @@ pub struct NodeCondition {
     /// How far its clock is from the one that decides what is due, the lower median of the clocks
     /// of all nodes that answer. `None` when it does not answer.
     pub clock: Option<NodeClock>,
+    /// The jobs asked about for which it does not count, because it cannot use one of their keys.
+    pub unusable: Vec<(JobName, KeyFault)>,
 }
 
 /// How far a node's clock is from another.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::config::Job;
+use crate::names::JobName;
 use crate::preflight::NOTABLE;
 use crate::store::protocol::LEAD;
 use crate::store::{
@@ -73,6 +74,33 @@ pub(super) struct NodeStatus {
     /// That is certainly more than a second.
     #[serde(skip)]
     pub(super) clock_is_off: bool,
+    /// The jobs for which it does not count, because it cannot use one of their keys.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) damaged: Vec<NodeDamage>,
+}
+
+/// A key of a job that a node cannot use.
+#[derive(Debug, Serialize)]
+pub(super) struct NodeDamage {
+    pub(super) job: String,
+    /// `damaged` or `forbidden`.
+    pub(super) kind: &'static str,
+    pub(super) key: String,
+    pub(super) detail: String,
+    /// What to do about it.
+    pub(super) repair: String,
+}
+
+impl NodeDamage {
+    fn of((job, fault): &(JobName, KeyFault)) -> Self {
+        Self {
+            job: job.to_string(),
+            kind: fault.kind.word(),
+            key: fault.key.clone(),
+            detail: fault.detail.clone(),
+            repair: fault.repair_on_node(),
+        }
+    }
 }
 
 impl NodeStatus {
@@ -91,6 +119,7 @@ impl NodeStatus {
                     error: None,
                     clock_offset_ms: node.clock.map(|clock| clock.offset_ms),
                     clock_is_off: node.clock.is_some_and(|clock| clock.exceeds(NOTABLE)),
+                    damaged: node.unusable.iter().map(NodeDamage::of).collect(),
                 };
                 match &node.standing {
                     NodeStanding::Counts => {}

@@ -145,6 +145,12 @@ fn nodes_note(nodes: &[NodeStatus]) -> String {
             (_, _, Some(error)) => format!("       {name} does not count: {error}\n"),
             _ => String::new(),
         };
+        for damage in &node.damaged {
+            note += &format!(
+                "       {name} does not count for the job {}: {}: {}\n         -> {}\n",
+                damage.job, damage.key, damage.detail, damage.repair
+            );
+        }
     }
     if note.is_empty() {
         return note;
@@ -244,7 +250,7 @@ fn job_row(job: &JobStatus, now: Timestamp) -> [String; 7] {
         running.unwrap_or_else(dash),
         last_at.map_or_else(dash, |at| at.to_string()),
         last.map_or_else(dash, |last| {
-            let word = history::word(last.outcome);
+            let word = last.outcome.word();
             history::exit(last).map_or_else(|| word.to_owned(), |exit| format!("{word} ({exit})"))
         }),
         last.and_then(|last| last.host.as_ref())
@@ -485,6 +491,7 @@ there  1970-01-01T03:00:00Z  -    -     -        -     unknown: its part of the 
             jobs_left: usize::from(standing == "repairing"),
             error: (standing == "away").then(|| "the store is unreachable: refused".to_owned()),
             clock_offset_ms: (standing != "away").then_some(0),
+            damaged: Vec::new(),
             clock_is_off: false,
         }
     }

@@ -115,7 +115,7 @@ fn errand(args: &Args) -> Result<Errand, Failure> {
 fn for_people(record: &Record) -> String {
     let run_id = record.run_id.as_ref().map_or("-", |run_id| run_id.as_str());
     let exit = history::exit(record).map_or_else(String::new, |exit| format!(" ({exit})"));
-    format!("{run_id}  {}{exit}\n", history::word(record.outcome))
+    format!("{run_id}  {}{exit}\n", record.outcome.word())
 }
 
 fn code(outcome: Outcome) -> u8 {

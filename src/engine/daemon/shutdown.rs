@@ -266,7 +266,7 @@ impl Daemon {
             run,
             occurrence,
             host = %self.host,
-            outcome = ?record.outcome,
+            outcome = record.outcome.word(),
             exit_code = record.exit_code,
             "the result of this run is lost: the store did not accept it, and it could not be \
              written to disk"

@@ -323,7 +323,7 @@ impl<'a> Work<'a> {
 
     fn report(&self, verdict: &Verdict, took: Duration) {
         let how = how(verdict);
-        let outcome = word(verdict.outcome).replace(' ', "_");
+        let outcome = verdict.outcome.word();
         macro_rules! line {
             ($level:ident) => {
                 run_log!(
@@ -387,28 +387,13 @@ fn how(verdict: &Verdict) -> String {
         },
     };
     let word = if verdict.started {
-        word(verdict.outcome)
+        verdict.outcome.word().replace('_', " ")
     } else {
-        "not started"
+        "not started".to_owned()
     };
     match &verdict.reason {
         Some(reason) => format!("{word}{status} ({reason})"),
         None => format!("{word}{status}"),
-    }
-}
-
-/// The outcome as people read it.
-fn word(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Succeeded => "succeeded",
-        Outcome::Failed => "failed",
-        Outcome::TimedOut => "timed out",
-        Outcome::LeaseLost => "lease lost",
-        Outcome::Stopped => "stopped",
-        Outcome::Interrupted => "interrupted",
-        Outcome::Skipped => "skipped",
-        Outcome::Missed => "missed",
-        Outcome::Unknown => "unknown",
     }
 }
 

@@ -1,6 +1,6 @@
 //! Asking many nodes at once, and hearing them as they answer.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,10 +9,13 @@ use tokio::sync::mpsc;
 
 use super::view::quorum;
 use crate::store::redis::node::{Node, View};
-use crate::store::{ErrorDetail, RedlockSettings, StoreError};
+use crate::store::{ErrorDetail, KeyFault, RedlockSettings, StoreError};
 
 /// A node that failed is not the first to be asked for so long.
 const SHUNNED: Duration = Duration::from_secs(5);
+
+/// How often the log repeats that a key cannot be used.
+const REPORT_AGAIN: Duration = Duration::from_secs(5 * 60);
 
 /// The nodes, in an order that all hosts share.
 #[derive(Debug)]
@@ -29,11 +32,24 @@ struct Known {
     failed: Option<Instant>,
     /// It was told that the node recovers.
     recovering: bool,
+    /// Keys that the node cannot use, and when that was logged.
+    unusable: HashMap<String, Instant>,
 }
 
 impl Known {
     fn is_shunned(&self) -> bool {
         self.failed.is_some_and(|failed| failed.elapsed() < SHUNNED)
+    }
+
+    /// Whether it is time to log that this key cannot be used.
+    fn is_news(&mut self, fault: &KeyFault) -> bool {
+        self.unusable
+            .retain(|_, logged| logged.elapsed() < REPORT_AGAIN);
+        let known = self.unusable.contains_key(&fault.key);
+        if !known {
+            self.unusable.insert(fault.key.clone(), Instant::now());
+        }
+        !known
     }
 }
 
@@ -163,11 +179,19 @@ impl Nodes {
 
     /// Notes a failure; one that shows a wrong list of nodes is for the caller.
     pub(super) fn note_failure(&self, at: usize, error: &StoreError) -> Result<(), StoreError> {
+        let mut known = self.known();
         // The node answers, and serves the other jobs.
-        if matches!(error, StoreError::Key(_)) {
+        if let StoreError::Key(fault) = error {
+            if known[at].is_news(fault) {
+                tracing::warn!(
+                    node = self.get(at).shown(),
+                    "this node cannot use what it keeps of a job; the other nodes decide about it \
+                     while they can: {fault}. To repair it, {}",
+                    fault.repair_on_node()
+                );
+            }
             return Ok(());
         }
-        let mut known = self.known();
         known[at].failed = Some(Instant::now());
         match error {
             StoreError::Replica(said) if known[at].server.is_none() => {

@@ -78,6 +78,9 @@ pub(super) fn judge(
             .map(|((node, answer), clock)| NodeCondition {
                 node,
                 clock,
+                unusable: answer
+                    .as_ref()
+                    .map_or_else(|_| Vec::new(), |it| it.unusable.clone()),
                 standing: match answer {
                     Ok(standing) => of_one(standing, said),
                     Err(error) => NodeStanding::Away {

@@ -419,6 +419,7 @@ fn a_node_counts_again_for_all_jobs_that_it_was_told_of() {
             lost_at: lost_at.map(Timestamp::from_millis),
             recovering: ms(recovering),
             longest: ms(1000),
+            unusable: Vec::new(),
             ledgers: ledgers.to_vec(),
             clock: NodeClock {
                 offset_ms: 0,

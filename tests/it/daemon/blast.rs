@@ -1,7 +1,7 @@
 //! What is wrong with the data or the rights of one job stays with that job.
 
 use crate::support::redis::documented_rights;
-use crate::support::{Daemon, RedisServer, RunLog, wait_until};
+use crate::support::{Daemon, RedisServer, RunLog, cronlatch, wait_until};
 
 use super::{assert_no_silence, has, records, wait_record};
 
@@ -194,4 +194,62 @@ fn damaged_keys_and_missing_rights_of_single_jobs_leave_the_others_alone() {
     assert_eq!(kept, "", "the unreadable entry has been removed");
     let removed = |host: &Daemon| host.lines_with(&["odd", "garbage", "removed"]);
     assert_eq!(hosts.iter().map(removed).sum::<usize>(), 1);
+}
+
+/// A history that a majority of nodes cannot use holds its job up; on one node alone it does not,
+/// and `status`, `doctor` and the log name what is damaged there.
+#[test]
+fn what_is_damaged_on_some_nodes_is_named_and_holds_up_only_what_they_decide() {
+    let nodes = [(); 3].map(|()| RedisServer::start());
+    let urls = nodes.each_ref().map(RedisServer::url);
+    cronlatch(&["init", "--store", &urls.join(",")]);
+    let job = |name: &str| serde_json::json!({ "name": name, "every": "1s", "command": "true" });
+    let list = serde_json::json!({ "store": { "redis": urls }, "jobs": [job("well"), job("ill")] });
+    let mut host = Daemon::on("one", list.to_string()).start();
+    let recorded = |host: &Daemon, job: &str| records(host, job).len();
+    let runs_on = |host: &mut Daemon, job: &str| {
+        let before = recorded(host, job);
+        host.wait_until(&format!("{job} runs on"), |host| {
+            recorded(host, job) >= before + 3
+        });
+    };
+    runs_on(&mut host, "ill");
+    let damage = |node: &RedisServer, key: &str| {
+        node.command(&["DEL", key]);
+        node.command(&["SET", key, "x"]);
+    };
+
+    let (ledger, history) = ("cronlatch:{ill}:job:ill", "cronlatch:{ill}:runs:ill");
+    damage(&nodes[0], ledger);
+    host.wait_log(&["WARN", ledger, &urls[0], "delete the key on this node"]);
+    runs_on(&mut host, "ill");
+    let status = host.ask(&["status"]).expect_code(0).stdout;
+    let named = format!("{} does not count for the job ill: {ledger}", urls[0]);
+    assert!(status.contains(&named), "{status}");
+    assert!(!status.contains("if one more fails"), "{status}");
+    let json = host.ask(&["status", "--json"]).expect_code(0).json_lines();
+    let of_node = &json[0]["nodes"][0];
+    assert_eq!(of_node["standing"], "counts", "{of_node}");
+    assert_eq!(of_node["damaged"][0]["key"], ledger, "{of_node}");
+    let doctor = host.ask(&["doctor", "--json"]).stdout;
+    assert!(
+        doctor.contains(&format!("job ill on {}", urls[0])),
+        "{doctor}"
+    );
+    nodes[0].command(&["DEL", ledger]);
+    host.wait_until("the others write it anew", |_| {
+        nodes[0].number(&["EXISTS", ledger]) == 1
+    });
+
+    for node in &nodes[..2] {
+        damage(node, history);
+    }
+    host.wait_log(&["ERROR", "ill", history, "To repair it"]);
+    runs_on(&mut host, "well");
+    for node in &nodes[..2] {
+        node.command(&["DEL", history]);
+    }
+    runs_on(&mut host, "ill");
+    assert_no_silence(&records(&host, "ill"));
+    assert_eq!(host.lines_with(OUTAGE), 0, "the nodes are up");
 }

@@ -9,7 +9,7 @@ use crate::store::redis::failure::Failure;
 use crate::store::redis::keys::LockKeys;
 use crate::store::redis::link::Call;
 use crate::store::redis::reply::Items;
-use crate::store::{Lock, NodeClock, StoreError};
+use crate::store::{KeyFault, Lock, NodeClock, StoreError};
 use crate::time::{BootInstant, Timestamp};
 
 /// What a node says of itself.
@@ -25,6 +25,8 @@ pub(in crate::store) struct Standing {
     pub(in crate::store) longest: Duration,
     /// What it has of each job, in the order asked.
     pub(in crate::store) ledgers: Vec<Ledger>,
+    /// The jobs whose keys it cannot use, and why.
+    pub(in crate::store) unusable: Vec<(JobName, KeyFault)>,
     /// How far its clock is from this host's.
     pub(in crate::store) clock: NodeClock,
 }
@@ -40,6 +42,8 @@ pub(in crate::store) enum Ledger {
     Forgotten,
     /// Nothing since it lost its data.
     Absent,
+    /// A key that is damaged, or that the user has no right to.
+    Unusable,
 }
 
 impl Node {
@@ -50,30 +54,53 @@ impl Node {
         longest: Duration,
     ) -> Result<Standing, StoreError> {
         let mut all: Option<Standing> = None;
-        let mut rest = jobs;
-        loop {
-            let (batch, later) = rest.split_at(rest.len().min(BATCH));
-            let mut call = Call::default();
-            call.key(self.marker()).arg(&longest.as_millis());
-            for (job, lock) in batch {
-                let keys = LockKeys::of(self.store.prefix(), lock);
-                call.key(&keys.state).key(keys.job(job));
-            }
-            let (sent, began) = (Timestamp::now(), BootInstant::now());
-            let answer = self.store.run(&self.scripts.standing, &call).await?;
-            // Its answer is taken to be from the middle of the round trip.
-            let error = BootInstant::now().since(began) / 2;
-            let here = (sent.plus(error), error);
-            let said = read(Items::of(answer)?, batch.len(), here)?;
+        let mut parts: Vec<_> = jobs.chunks(BATCH).rev().collect();
+        if parts.is_empty() {
+            parts.push(jobs);
+        }
+        while let Some(part) = parts.pop() {
+            let mut said = match self.standing_of(part, longest).await {
+                Err(StoreError::Key(fault)) => {
+                    let [(job, _)] = part else {
+                        let (first, second) = part.split_at(part.len() / 2);
+                        parts.extend([second, first]);
+                        continue;
+                    };
+                    let mut said = self.standing_of(&[], longest).await?;
+                    said.ledgers.push(Ledger::Unusable);
+                    said.unusable.push((job.clone(), fault));
+                    said
+                }
+                said => said?,
+            };
             match &mut all {
                 None => all = Some(said),
-                Some(all) => all.ledgers.extend(said.ledgers),
-            }
-            rest = later;
-            if rest.is_empty() {
-                return all.ok_or_else(|| Failure::corrupt("no answer".to_owned()).into());
+                Some(all) => {
+                    all.ledgers.append(&mut said.ledgers);
+                    all.unusable.append(&mut said.unusable);
+                }
             }
         }
+        all.ok_or_else(|| Failure::corrupt("no answer".to_owned()).into())
+    }
+
+    async fn standing_of(
+        &self,
+        jobs: &[(JobName, Lock)],
+        longest: Duration,
+    ) -> Result<Standing, StoreError> {
+        let mut call = Call::default();
+        call.key(self.marker()).arg(&longest.as_millis());
+        for (job, lock) in jobs {
+            let keys = LockKeys::of(self.store.prefix(), lock);
+            call.key(&keys.state).key(keys.job(job));
+        }
+        let (sent, began) = (Timestamp::now(), BootInstant::now());
+        let answer = self.store.run(&self.scripts.standing, &call).await?;
+        // Its answer is taken to be from the middle of the round trip.
+        let error = BootInstant::now().since(began) / 2;
+        let here = (sent.plus(error), error);
+        Ok(read(Items::of(answer)?, jobs.len(), here)?)
     }
 }
 
@@ -121,5 +148,6 @@ fn read(
         recovering,
         longest,
         ledgers,
+        unusable: Vec::new(),
     })
 }

@@ -11,6 +11,9 @@
 
 local number, id, token, ended = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[8], ARGV[10]
 local take = ARGV[11] == 'take'
+if KEYS[5] then
+  check_history(KEYS[5])
+end
 local node = recollect(KEYS[3], 0, 0, take and tonumber(ARGV[12]) or 0)
 local state = on_key('HMGET', KEYS[2], 'promised', 'promised_id', 'token', 'lease_end',
   'epoch', 'vote')
