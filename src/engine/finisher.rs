@@ -82,6 +82,7 @@ impl Finisher {
             unusable: BTreeMap::new(),
             unusable_at: Instant::now(),
             tries: JoinSet::new(),
+            announcing: JoinSet::new(),
             turns: Turns::of_finishes(),
             outages: Arc::default(),
             under_way: BTreeMap::new(),
@@ -146,6 +147,8 @@ struct Task {
     unusable: BTreeMap<u64, Box<Parcel>>,
     unusable_at: Instant,
     tries: JoinSet<Try>,
+    /// Words to other hosts about what came back.
+    announcing: JoinSet<()>,
     turns: Turns,
     /// How often the store did not answer: what waited for its turn then joins the backlog.
     outages: Arc<AtomicU64>,
@@ -170,7 +173,8 @@ impl Task {
         loop {
             let limit = closing.as_ref().map(|(limit, _)| *limit);
             // What its own job's keys hold up is tried once more, and then handed back.
-            let done = self.backlog.is_empty() && self.tries.is_empty();
+            let done =
+                self.backlog.is_empty() && self.tries.is_empty() && self.announcing.is_empty();
             if limit.is_some_and(|limit| done || Instant::now() >= limit) {
                 break;
             }
@@ -191,6 +195,7 @@ impl Task {
                     Ok(tried) => self.tried(tried),
                     Err(error) => tracing::error!("the task that delivers a result failed: {error}"),
                 },
+                Some(_) = self.announcing.join_next() => {}
                 () = tokio::time::sleep_until(self.unusable_at), if !self.unusable.is_empty() => {
                     self.retry_unusable();
                 }
@@ -363,11 +368,11 @@ impl Task {
     }
 
     /// Tells other hosts that an occurrence came back undecided. The daemon ends after that only.
-    fn announce(&self, job: Option<JobName>) {
+    fn announce(&mut self, job: Option<JobName>) {
         let Some(job) = job else { return };
         let (store, count) = (Arc::clone(&self.store), self.count.clone());
         count.send_modify(|count| *count += 1);
-        tokio::spawn(async move {
+        self.announcing.spawn(async move {
             let told = tokio::time::timeout(ANNOUNCE_LIMIT, store.tell_returned(&job)).await;
             if !matches!(told, Ok(Ok(()))) {
                 tracing::debug!(%job, "cannot tell other hosts of a returned occurrence: {told:?}");

@@ -18,6 +18,7 @@ use crate::time::Timestamp;
 struct Sink {
     up: AtomicBool,
     taken: Mutex<Vec<Token>>,
+    told: Mutex<Vec<JobName>>,
 }
 
 fn away<T>() -> Result<T, StoreError> {
@@ -33,6 +34,18 @@ impl Store for Sink {
         let mut taken = self.taken.lock().expect("no holder panics");
         taken.push(finish.token.clone());
         Ok(FinishReply::Released)
+    }
+
+    /// Takes a while.
+    async fn tell_returned(&self, job: &JobName) -> Result<(), StoreError> {
+        for _ in 0..1_000 {
+            tokio::task::yield_now().await;
+        }
+        self.told
+            .lock()
+            .expect("no holder panics")
+            .push(job.clone());
+        Ok(())
     }
 
     async fn claim(&self, _: &Claim) -> Result<ClaimReply, StoreError> {
@@ -158,6 +171,19 @@ async fn what_cannot_be_delivered_is_handed_back_also_what_is_under_way() {
     }
     let rest = bench.finisher.close(Duration::ZERO).await;
     assert_eq!(rest, finishes);
+}
+
+#[tokio::test]
+async fn other_hosts_are_told_what_came_back_before_the_daemon_ends() {
+    let bench = bench();
+    bench.store.up.store(true, Ordering::SeqCst);
+    let job = JobName::parse("seldom").expect("a name");
+    let mut parcel = parcel(0);
+    parcel.finish.job = Some(job.clone());
+    bench.finisher.send(parcel);
+    assert_eq!(bench.finisher.close(Duration::from_secs(60)).await, []);
+    let told = bench.store.told.lock().expect("no holder panics");
+    assert_eq!(*told, [job]);
 }
 
 /// Waits until the spool holds exactly these.
