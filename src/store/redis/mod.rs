@@ -320,7 +320,8 @@ impl Store for RedisStore {
             let answer = self.run(&self.scripts.listed, &call).await?;
             registry::listed_read(self.prefix(), host, answer)?;
             let call = registry::enlist_call(self.prefix(), host, batch);
-            registry::enlist_read(&self.run(&self.scripts.enlist, &call).await?)?;
+            let answer = self.run(&self.scripts.enlist, &call).await?;
+            registry::enlist_read(self.prefix(), batch, answer)?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use super::failure::Failure;
 use super::keys::{self, LockKeys};
 use super::link::Call;
 use super::reading::log_replaced;
-use super::reply::{Items, integer, text};
+use super::reply::{Items, text};
 use crate::names::{HostName, JobName, Prefix};
 use crate::store::registry::LISTED_FOR;
 use crate::store::{Beginning, Entry, Keeping, Listing, Standing};
@@ -72,12 +72,22 @@ pub(super) fn enlist_call(prefix: &Prefix, host: &HostName, entries: &[(JobName,
     call
 }
 
-pub(super) fn enlist_read(value: &Value) -> Result<(), Failure> {
-    let failed = integer(value)?;
+/// `entries` are those of the call.
+pub(super) fn enlist_read(
+    prefix: &Prefix,
+    entries: &[(JobName, Entry)],
+    value: Value,
+) -> Result<(), Failure> {
+    let mut items = Items::of(value)?;
+    let failed = items.integer()?;
     if failed > 0 {
-        tracing::warn!(
-            "{failed} entries of the store's job registry are damaged and were not written"
-        );
+        tracing::warn!("{failed} entries of the store's job registry could not be written");
+    }
+    while !items.is_empty() {
+        let place = usize::try_from(items.integer()?).unwrap_or_default();
+        if let Some((job, _)) = place.checked_sub(1).and_then(|at| entries.get(at)) {
+            log_replaced(&keys::listing(prefix, job));
+        }
     }
     Ok(())
 }

@@ -185,8 +185,8 @@ impl Nodes {
             if known[at].is_news(fault) {
                 tracing::warn!(
                     node = self.get(at).shown(),
-                    "this node cannot use what it keeps of a job; the other nodes decide about it \
-                     while they can: {fault}. To repair it, {}",
+                    "this node cannot use one of its keys; the other nodes do without it while they \
+                     can: {fault}. To repair it, {}",
                     fault.repair_on_node()
                 );
             }

@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use super::records;
 use crate::support::cluster::Replicas;
 use crate::support::redis::{documented_cluster_rights, documented_rights};
 use crate::support::{Cluster, Daemon, RedisServer, cronlatch, wait_for};
 
 const REBUILT: [&str; 2] = ["cronlatch:listed:one", "cronlatch:hosts"];
+const LISTING: &str = "cronlatch:{waits}:listing";
 const OUTAGE: &[&str] = &["the store is unreachable"];
 
 fn list(store: &str) -> String {
@@ -21,9 +21,7 @@ fn list(store: &str) -> String {
 }
 
 fn succeeded(daemon: &Daemon, job: &str) -> usize {
-    let records = records(daemon, job);
-    let good = |record: &&serde_json::Value| record["outcome"] == "succeeded";
-    records.iter().filter(good).count()
+    daemon.lines_with(&["finished", "succeeded", &format!("job={job} ")])
 }
 
 /// Waits until each job has run twice more, under its lock.
@@ -59,8 +57,13 @@ fn is_replaced_and_named(url: &str, damage: impl Fn(&str)) {
     wait_for_runs(&mut daemon);
     let status = daemon.ask(&["status", "--json"]).expect_code(0);
     assert_eq!(status.json_lines()[0]["hosts"][0]["name"], "one");
+    // What a host says about one of its jobs is looked at with each announcement.
+    damage(LISTING);
+    daemon.wait_log(&["WARN", "replaced the key", LISTING]);
+    wait_for_runs(&mut daemon);
     // The list of the host's jobs is read at a start and written once a day.
     daemon.terminate();
+    damage(REBUILT[0]);
     let mut again = Daemon::on("one", list(url)).start();
     again.wait_log(&["WARN", "replaced the key", REBUILT[0]]);
     wait_for_runs(&mut again);

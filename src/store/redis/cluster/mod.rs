@@ -218,8 +218,9 @@ impl Store for ClusterStore {
             .iter()
             .map(|entry| registry::enlist_call(self.prefix(), host, std::slice::from_ref(entry)))
             .collect();
-        for answer in fan_out(&self.router, |s| &s.enlist, calls, RESPONSE_TIMEOUT).await? {
-            registry::enlist_read(&answer)?;
+        let answers = fan_out(&self.router, |s| &s.enlist, calls, RESPONSE_TIMEOUT).await?;
+        for (entry, answer) in entries.iter().zip(answers) {
+            registry::enlist_read(self.prefix(), std::slice::from_ref(entry), answer)?;
         }
         Ok(())
     }

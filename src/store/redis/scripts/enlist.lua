@@ -3,7 +3,8 @@
 -- KEYS  per job: its listing (hash: host -> entry)
 -- ARGV  1 host, 2 how long a listing, and each host's entry, lasts that is not written again, in ms,
 --       then per job: its entry
--- Reply how many listings could not be written
+-- Reply how many listings could not be written, then the places of those that were of another type
+--       than cronlatch writes, and are written anew
 
 -- Deletes the entries of hosts that have not written theirs for so long.
 local function forget_silent(key)
@@ -16,9 +17,12 @@ local function forget_silent(key)
   end
 end
 
-local failed = 0
+local failed, reply = 0, { 0 }
 for i, key in ipairs(KEYS) do
-  -- A damaged listing concerns its own job alone.
+  if remove_of_other_kind(key) then
+    reply[#reply + 1] = i
+  end
+  -- What fails concerns one job alone.
   local written = redis.pcall('HSET', key, ARGV[1], ARGV[i + 2])
   if type(written) == 'table' then
     failed = failed + 1
@@ -27,4 +31,5 @@ for i, key in ipairs(KEYS) do
     forget_silent(key)
   end
 end
-return failed
+reply[1] = failed
+return reply
