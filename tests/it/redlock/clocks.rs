@@ -139,7 +139,16 @@ async fn a_loss_that_nodes_noticed_under_clocks_far_ahead_is_waited_out_by_the_r
         ttl: Duration::from_secs(2),
         what: What::Lock,
     };
+    // Without a list the nodes would wait for the default TTL.
+    let listed = Registration {
+        job: JobName::parse("j").unwrap(),
+        lock: lock(),
+        fingerprint: Fingerprint("f".to_owned()),
+        ttl: claim.ttl,
+    };
     eventually("a loss is noticed", async || {
+        let listed = std::slice::from_ref(&listed);
+        store.register(listed).await.ok()?;
         let reply = store.claim(&claim).await.ok()?;
         matches!(reply, ClaimReply::Recovering { .. }).then_some(())
     })
