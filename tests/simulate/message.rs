@@ -12,7 +12,11 @@ use cronlatch::store::{
 use cronlatch::time::Timestamp;
 
 use crate::host::Timer;
+use crate::plan::StoreKind;
 use crate::world::{Item, Sim};
+
+/// Within so many milliseconds a host that asks several nodes has its answer, or gives up.
+const MAJORITY_ANSWERS: i64 = 15_000;
 
 /// A request to the store; the operations of `cronlatch::store::Store`.
 #[derive(Debug, Clone)]
@@ -109,12 +113,19 @@ impl Wire {
     pub(crate) fn send(&mut self, sim: &mut Sim, mut message: Message, limit: Duration) {
         let (host, life, id) = (message.host, message.life, message.id);
         let limit = i64::try_from(limit.as_millis()).unwrap_or(i64::MAX);
+        let delay = self.delay(sim);
+        let back = delay.and_then(|_| self.delay(sim));
+        // A majority is asked by the host itself, which has time-outs for each node.
+        let limit = match sim.plan.store {
+            StoreKind::Quorum(_) if back.is_some() => limit.max(MAJORITY_ANSWERS),
+            _ => limit,
+        };
         let timer = Timer::GiveUp(id);
         sim.at(sim.now + limit, Item::Timer { host, life, timer });
-        let Some(delay) = self.delay(sim) else {
+        let Some(delay) = delay else {
             return;
         };
-        match self.delay(sim) {
+        match back {
             Some(back) => message.back = back,
             None => message.deaf = true,
         }

@@ -1,6 +1,7 @@
 //! What is forgiven, and when: each excuse has a name, and a test in [`super::tests`].
 
 use cronlatch::config::{CatchUp, OnCrash, OnLost, Scope};
+use cronlatch::names::RunId;
 use cronlatch::store::protocol::{FINISHED_KEPT, REASON_OVERLAP, REASON_QUEUE_FULL};
 use cronlatch::store::{Kind, Outcome, Record};
 
@@ -94,7 +95,7 @@ pub(super) fn not_told(
         .is_some_and(|it| it.as_str() == host);
     let waited = added.record.kind == Kind::Queue;
     let knew = by_it && knew && !waited && !is_of_unanswered_claim(facts, run, added);
-    run.fence.is_none() && told.is_none_or(|told| added.at < told) && !knew
+    run.fence.is_none() && told.is_none_or(|told| added.at <= told) && !knew
 }
 
 /// Whether the record may be what the store made of the claim that a run without the store began with:
@@ -298,6 +299,17 @@ pub(super) fn counted_beside(
     plan.scope == Scope::None && (dies || goes_on) && facts.trace.starts.iter().any(newer)
 }
 
+/// `RerunNotBegun`: a rerun that was granted to a host which died before it could begin is one of those
+/// that are allowed. Returns how many the records name.
+pub(super) fn reruns_not_begun(subject: &Subject<'_>, at: i64) -> usize {
+    let interrupted = subject.records_of(at).filter(|it| {
+        let id = it.record.run_id.as_ref();
+        let begun = |id: &RunId| subject.starts.iter().any(|it| it.run_id == id.as_str());
+        it.record.outcome == Outcome::Interrupted && id.is_some_and(|id| !begun(id))
+    });
+    interrupted.count()
+}
+
 /// `TriesUsedUp`: a run that had all attempts which `retry` allows is not run again.
 pub(super) fn tries_used_up(plan: &JobPlan, last: &Start) -> bool {
     plan.retry
@@ -362,19 +374,22 @@ pub(super) fn being_taken(facts: &Facts<'_>, lock: &str, at: i64) -> bool {
     })
 }
 
-/// `HostsFull`: every quiet host ran as much as it may.
+/// `HostsFull`: every quiet host ran as much as it may. A run has its place between two attempts, too.
 pub(super) fn hosts_full(facts: &Facts<'_>, span: Span) -> bool {
     let limited = facts
         .plan
         .lists
         .iter()
         .any(|list| list.max_running.is_some());
-    let runs = facts.trace.starts.iter();
-    limited
-        && runs
-            .filter(|run| run.begin < span.until && run.end.is_none_or(|end| span.from < end))
-            .count()
-            > 0
+    let starts = &facts.trace.starts;
+    let runs = |run: &Start| {
+        let again = starts
+            .iter()
+            .find(|it| it.run_id == run.run_id && it.attempt > run.attempt);
+        let end = again.map(|it| it.begin).or(run.end);
+        run.begin < span.until && end.is_none_or(|end| span.from < end)
+    };
+    limited && starts.iter().any(runs)
 }
 
 /// `UnheardReturn`: hosts that share a file look once a second whether another one gave an occurrence
@@ -531,19 +546,12 @@ pub(super) fn lost_verdict(subject: &Subject<'_>, at: i64) -> bool {
     lost.any(|it| span_of(&it.record).is_some_and(|span| span.holds(at)))
 }
 
-/// `TwoSchedules`: hosts had the job on different schedules until its deadline. A job has one ledger,
+/// `TwoSchedules`: hosts had the job on different schedules until its deadline, or until any was there
+/// again. A job has one ledger,
 /// under another scope as well: what one schedule has decided passes what the other had still to come
 /// to.
-pub(super) fn two_schedules(
-    facts: &Facts<'_>,
-    subject: &Subject<'_>,
-    at: i64,
-    deadline: i64,
-) -> bool {
-    let while_due = Span {
-        from: at,
-        until: deadline,
-    };
+pub(super) fn two_schedules(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, until: i64) -> bool {
+    let while_due = Span { from: at, until };
     let mut due = subject.regimes.iter().filter(|it| it.is_due(at));
     due.any(|mine| {
         let shared = |it: &&Regime<'_>| {

@@ -173,7 +173,8 @@ fn lacks_rerun(
             .is_some_and(|id| id.as_str() == start.run_id);
         of_it && it.record.outcome != Outcome::Interrupted
     });
-    if !died || later || told || start.fence.is_none() || runs.len() > max_reruns as usize {
+    let repeated = runs.len() + excuse::reruns_not_begun(subject, at);
+    if !died || later || told || start.fence.is_none() || repeated > max_reruns as usize {
         return None;
     }
     if excuse::lost_data(facts, start.begin)

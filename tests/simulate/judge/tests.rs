@@ -549,6 +549,27 @@ fn a_miss_is_excused_on_full_hosts_and_for_a_claim_that_was_given_back() {
 }
 
 #[test]
+fn a_run_has_its_place_until_its_last_attempt() {
+    let mut full = plan(|_| {});
+    full.lists[0].max_running = Some(1);
+    let missed = |second: u32| {
+        broken(&full, |trace| {
+            let why = "its start deadline had passed";
+            unstarted(trace, 20_000, Outcome::Missed, why);
+            for (attempt, begin, end) in [(1, 18_000, 19_900), (second, 23_100, 23_200)] {
+                let mut other = start(0, 15_000, 18_000, end);
+                (other.job, other.lock) = ("other".to_owned(), "other".to_owned());
+                (other.at, other.attempt) = (None, attempt);
+                other.begin = START + begin;
+                trace.starts.push(other);
+            }
+        })
+    };
+    assert!(!missed(2).contains(&Rule::Missed));
+    assert!(missed(1).contains(&Rule::Missed), "another run");
+}
+
+#[test]
 fn data_that_were_lost_excuse_silence_near_the_loss_alone() {
     let silent = |due: i64| {
         broken(&plan(|_| {}), |trace| {

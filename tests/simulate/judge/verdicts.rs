@@ -49,12 +49,15 @@ pub(super) fn silence(facts: &Facts<'_>) -> Vec<Violation> {
             let deadline = last_deadline(plan, at + subject.delay);
             let runs: Vec<_> = subject.starts_of(at).collect();
             // A run in hand is the verdict to come; what becomes of it is judged below.
-            if !runs.is_empty() || excuse::two_schedules(facts, subject, at, deadline) {
+            if !runs.is_empty() {
                 continue;
             }
             let Some(by) = facts.quiet_for_due(subject, at, (deadline, PROMPT)) else {
                 continue;
             };
+            if excuse::two_schedules(facts, subject, at, by - PROMPT) {
+                continue;
+            }
             let first = subject.records_of(at).map(|added| added.at).min();
             if excuse::decided_there(facts, subject, at) {
                 continue;
@@ -64,7 +67,7 @@ pub(super) fn silence(facts: &Facts<'_>) -> Vec<Violation> {
                 subject,
                 Span {
                     from: at,
-                    until: deadline,
+                    until: by,
                 },
             ) {
                 continue;

@@ -417,3 +417,39 @@ fn a_bad_network_and_a_full_host_are_no_time_in_which_nobody_could_act() {
     latest.lists[0].max_running = Some(1);
     assert!(!two_of_latest(&latest, Hindered::Stopped).contains(&Rule::CatchUp));
 }
+
+#[test]
+fn a_rerun_that_was_granted_to_a_dying_host_is_one_of_those_allowed() {
+    let lacks = |granted: bool| {
+        crash(
+            |_| {},
+            |trace| {
+                let mut rerun = start(1, 20_000, 24_000, 24_000);
+                rerun.run_id = "run-never-begun".to_owned();
+                let interrupted = verdict(&rerun, Outcome::Interrupted);
+                trace.added.extend(granted.then_some(interrupted));
+            },
+        )
+        .contains(&Rule::NoRerun)
+    };
+    assert!(!lacks(true));
+    assert!(lacks(false));
+}
+
+#[test]
+fn what_nobody_was_there_for_is_passed_by_the_schedule_of_whoever_comes_first() {
+    let silent = |schedule: i64| {
+        let plan = two_lists(|job| job.when = When::Every(schedule));
+        let mut trace = truth();
+        forget(&mut trace, 20_000, 21_000);
+        lives(
+            &mut trace,
+            &[(0, 20_500, 0), (30_000, 35_000, 1), (35_000, 60_000, 0)],
+        );
+        let found = judge(&plan, &trace);
+        let mut silent = found.iter().filter(|it| it.rule == Rule::Silence);
+        silent.any(|it| it.at == START + 20_000)
+    };
+    assert!(!silent(7_000));
+    assert!(silent(5_000));
+}

@@ -3,10 +3,10 @@
 use cronlatch::config::OnLost;
 use cronlatch::store::Outcome;
 
-use super::{START, added, broken, plan, run, span, start, unstarted, verdict};
+use super::{START, added, broken, plan, run, span, start, trouble, unstarted, verdict};
 use crate::judge::Rule;
 use crate::plan::{Act, ForeignKey, Plan, StoreKind};
-use crate::trace::{Ended, Foreign, Held};
+use crate::trace::{Ended, Foreign, Held, Hindered};
 use crate::world::World;
 
 #[test]
@@ -219,4 +219,31 @@ fn a_skip_that_a_run_overtook_is_no_record_any_more() {
     };
     assert!(!untrue(true));
     assert!(untrue(false));
+}
+
+#[test]
+fn what_came_due_while_all_were_away_has_no_verdict_while_they_are_held_back() {
+    let mut changed = plan(|_| {});
+    let mut list = changed.lists[0].clone();
+    list.jobs[0].lock = Some("other".to_owned());
+    changed.lists.push(list);
+    let silent = |stopped_until: i64, list: usize| {
+        let rules = broken(&changed, |trace| {
+            let at = run(trace, 20_000);
+            trace.starts.remove(at);
+            trace.added.remove(at);
+            // Host 0 has the old list, and stands still.
+            let stops = trouble(0, 19_000, stopped_until, Hindered::Stopped);
+            trace.troubles.push(stops);
+            trace.lives[0].until = Some(START + stopped_until);
+            trace.lives[1].until = Some(START + 20_500);
+            let mut back = trace.lives[1];
+            (back.from, back.until, back.list) = (START + 26_000, None, list);
+            trace.lives.push(back);
+        });
+        rules.contains(&Rule::Silence)
+    };
+    assert!(!silent(50_000, 1));
+    assert!(silent(30_000, 1), "there was time");
+    assert!(silent(50_000, 0), "the lists agree");
 }
