@@ -295,6 +295,8 @@ impl Listing {
             .map(|entry| entry.fleet)
             .min_by_key(|counts| counts.at);
         let from_now = |again| CountsFrom { at: now, again };
+        // Nobody lists it, so nobody missed anything of it meanwhile, under whatever scope.
+        let anew = earliest.is_none() && !self.entries.is_empty();
         let mut earlier: Vec<LockId> = Vec::new();
         for known in own
             .iter()
@@ -308,10 +310,10 @@ impl Listing {
         Entry {
             standing: Standing::Uses,
             earlier,
-            fleet: earliest.unwrap_or(from_now(!self.entries.is_empty())),
+            fleet: earliest.unwrap_or(from_now(anew)),
             own: match own {
                 Some(own) if own.is_listed(now) => own.own,
-                other => from_now(other.is_some()),
+                other => from_now(other.is_some() || anew),
             },
             lock,
             at: now,
@@ -451,6 +453,21 @@ mod tests {
         // A restart changes neither, not even when the host was down for a week.
         let again = entered(&mut listing, "a", at(7 * 86_400));
         assert_eq!((again.fleet, again.own), (new(0), new(0)));
+    }
+
+    #[test]
+    fn a_job_that_nobody_lists_counts_from_now_on_a_host_that_never_had_it() {
+        let mut listing = Listing::default();
+        entered(&mut listing, "a", at(0));
+        let beside = entered(&mut listing.clone(), "b", at(10));
+        assert!(
+            !beside.own.again,
+            "its ledger may go on from that of host a"
+        );
+        withdrawn(&mut listing, "a", at(20));
+        let later = entered(&mut listing, "b", at(30));
+        assert_eq!((later.own.at, later.own.again), (at(30), true));
+        assert!(later.fleet.again);
     }
 
     #[test]
