@@ -2,8 +2,11 @@
 
 use cronlatch::config::{CatchUp, OnCrash, OnLost, Scope};
 use cronlatch::names::RunId;
-use cronlatch::store::protocol::{FINISHED_KEPT, REASON_OVERLAP, REASON_QUEUE_FULL};
+use cronlatch::store::protocol::{
+    FINISHED_KEPT, REASON_OVERLAP, REASON_QUEUE_FULL, is_provisional,
+};
 use cronlatch::store::{Kind, Outcome, Record};
+use cronlatch::time::Timestamp;
 
 use super::Facts;
 use super::facts::{Regime, Subject, span_of, without};
@@ -241,7 +244,18 @@ pub(super) fn beside(facts: &Facts<'_>, plan: &JobPlan, run: &Start) -> bool {
         let of_host = it.job == run.job && it.host == run.host && it.run_id != run.run_id;
         of_host && begin < it.begin && it.begin <= end + SPAWNS
     };
-    plan.scope == Scope::None && facts.trace.starts.iter().any(newer)
+    // One that was granted to a host that died before it could begin is on record alone.
+    let not_begun = |it: &Added| {
+        let granted = it.record.started_at.map(Timestamp::millis);
+        let of_host = it.lock == run.lock && it.record.job.as_str() == run.job;
+        let id = it.record.run_id.as_ref();
+        let begun = |id: &RunId| facts.trace.starts.iter().any(|it| it.run_id == id.as_str());
+        of_host
+            && id.is_some_and(|id| !begun(id))
+            && granted.is_some_and(|at| begin < at && at <= end + SPAWNS)
+    };
+    plan.scope == Scope::None
+        && (facts.trace.starts.iter().any(newer) || facts.trace.added.iter().any(not_begun))
 }
 
 /// `WithoutItsLease`: a run that goes on without its lease (`on_lost: continue`) is over for the
@@ -455,6 +469,13 @@ pub(super) fn forgotten_schedule(facts: &Facts<'_>, subject: &Subject<'_>, at: i
     let recovers = |then: i64| losses().any(|loss| then < loss.until + AS_IT_RECOVERS);
     let lost = losses().next().is_some();
     lost && later.any(|it| it.has_due(at) && (enabled || recovers(it.span.from)))
+}
+
+/// `LeftBehind`: a job that moves leaves its history under the lock that it had. What stood for a run
+/// there is not replaced by a result that comes after the job has moved on, and history shows what lies
+/// under the job's lock alone.
+pub(super) fn left_behind(before: &Added, result: &Added) -> bool {
+    before.lock != result.lock && is_provisional(&before.record)
 }
 
 /// `ManyEnds`: the store knows a copy of a result by its token, and keeps the newest of those that

@@ -719,6 +719,30 @@ fn a_run_without_a_lock_counts_as_going_on_until_its_lease_ends() {
 }
 
 #[test]
+fn a_newer_run_that_was_granted_and_never_began_overtakes_as_well() {
+    use cronlatch::config::{OnCrash, Scope};
+    let crashed = |granted: i64| {
+        let job = plan(|job| {
+            job.scope = Scope::None;
+            job.on_crash = OnCrash::Rerun { max_reruns: 3 };
+        });
+        broken(&job, |trace| {
+            under_own_lock(trace);
+            let at = run(trace, 20_000);
+            let run = &mut trace.starts[at];
+            (run.end, run.ended) = (Some(START + 24_000), Some(Ended::WithDaemon));
+            trace.added[at].record.outcome = Outcome::Interrupted;
+            let mut newer = verdict(&start(0, 24_000, granted, granted), Outcome::Interrupted);
+            newer.lock = "job@host-0".to_owned();
+            newer.record.started_at = Some(Timestamp::from_millis(START + granted));
+            trace.added.push(newer);
+        })
+    };
+    assert!(!crashed(24_050).contains(&Rule::NoRerun));
+    assert!(crashed(24_500).contains(&Rule::NoRerun));
+}
+
+#[test]
 fn a_run_without_a_lock_is_overtaken_from_its_first_attempt_on() {
     use cronlatch::config::{OnCrash, Scope};
     // Its second attempt dies; the next run began before that, or there is none.

@@ -162,6 +162,7 @@ pub(super) fn two_verdicts(facts: &Facts<'_>) -> Vec<Violation> {
             if let Some(id) = &added.record.run_id {
                 if let Some(before) = runs.insert(id.as_str(), added)
                     && !excuse::many_ends(facts, before, added)
+                    && !excuse::left_behind(before, added)
                 {
                     let text = format!("{} and {}", shown(&before.record), shown(&added.record));
                     all.push(found(Rule::TwoVerdicts, added.at, subject, text));

@@ -2,6 +2,7 @@
 
 use cronlatch::config::OnLost;
 use cronlatch::store::Outcome;
+use cronlatch::store::protocol::REASON_INTERRUPTED;
 
 use super::{START, added, broken, plan, run, span, start, trouble, unstarted, verdict};
 use crate::judge::Rule;
@@ -246,4 +247,22 @@ fn what_came_due_while_all_were_away_has_no_verdict_while_they_are_held_back() {
     assert!(!silent(50_000, 1));
     assert!(silent(30_000, 1), "there was time");
     assert!(silent(50_000, 0), "the lists agree");
+}
+
+#[test]
+fn what_stood_for_a_run_under_another_lock_is_not_shown_beside_its_result() {
+    let two = |lock: &str, outcome: Outcome| {
+        let rules = broken(&plan(|_| {}), |trace| {
+            let at = run(trace, 20_000);
+            let mut before = trace.added[at].clone();
+            before.record.outcome = outcome;
+            before.record.reason = Some(REASON_INTERRUPTED.to_owned());
+            before.lock = lock.to_owned();
+            trace.added.insert(at, before);
+        });
+        rules.contains(&Rule::TwoVerdicts)
+    };
+    assert!(!two("other", Outcome::Interrupted));
+    assert!(two("job", Outcome::Interrupted));
+    assert!(two("other", Outcome::Failed));
 }
