@@ -47,6 +47,25 @@ pub(crate) enum Request {
     ForgetManual(RunId),
 }
 
+impl Request {
+    /// Whether a majority of several nodes decides on it, in several steps.
+    fn is_decided(&self) -> bool {
+        !matches!(
+            self,
+            Self::Renew(_)
+                | Self::Announce { .. }
+                | Self::Now
+                | Self::Hosts
+                | Self::Listings(_)
+                | Self::Enlist(..)
+                | Self::ListedBy(_)
+                | Self::NoteManual(_)
+                | Self::ManualRuns
+                | Self::ForgetManual(_)
+        )
+    }
+}
+
 /// The store's reply.
 #[derive(Debug, Clone)]
 pub(crate) enum Reply {
@@ -117,7 +136,9 @@ impl Wire {
         let back = delay.and_then(|_| self.delay(sim));
         // A majority is asked by the host itself, which has time-outs for each node.
         let limit = match sim.plan.store {
-            StoreKind::Quorum(_) if back.is_some() => limit.max(MAJORITY_ANSWERS),
+            StoreKind::Quorum(_) if back.is_some() && message.request.is_decided() => {
+                limit.max(MAJORITY_ANSWERS)
+            }
             _ => limit,
         };
         let timer = Timer::GiveUp(id);

@@ -437,6 +437,15 @@ pub(super) fn in_doubt(facts: &Facts<'_>, dark: Span) -> bool {
     away.into_iter().any(|it| it.meets(dark))
 }
 
+/// `NotNoticed`: what comes due before anybody can know that the store is away is claimed at its time,
+/// and waits in its turn. One server has a second to answer; of several nodes each is asked three times.
+pub(super) fn not_noticed(facts: &Facts<'_>, dark: Span) -> i64 {
+    match facts.plan.store {
+        StoreKind::Quorum(_) if in_doubt(facts, dark) => 4_200,
+        _ => 1_200,
+    }
+}
+
 /// `OwnTrouble`: the host could not reach the store when its run ended; others learn of it when
 /// the lease is over.
 pub(super) fn was_in_trouble(facts: &Facts<'_>, host: usize, at: i64) -> bool {

@@ -626,6 +626,34 @@ fn the_first_of_an_outage_may_run_besides_the_newest_and_not_after_a_pause() {
 }
 
 #[test]
+fn an_outage_of_several_nodes_is_noticed_later_than_one_of_a_server() {
+    let caught_up = |store: StoreKind, away: bool| {
+        let plan = Plan {
+            store,
+            ..plan(|job| (job.start_deadline, job.catch_up_window) = (30_000, 30_000))
+        };
+        let rules = broken(&plan, |trace| {
+            for (due, begin) in [(25_000, 36_500), (30_000, 36_700), (35_000, 36_900)] {
+                let at = run(trace, due);
+                let run = &mut trace.starts[at];
+                (run.begin, run.end) = (START + begin, Some(START + begin + 100));
+                run.fence = Some(u64::try_from(begin).unwrap());
+            }
+            let stops = |host| trouble(host, 23_500, 36_000, Hindered::Stopped);
+            if away {
+                trace.outages.push(span(23_500, 36_000));
+            } else {
+                trace.troubles.extend((0..2).map(stops));
+            }
+        });
+        !rules.contains(&Rule::CatchUp)
+    };
+    assert!(caught_up(StoreKind::Quorum(3), true));
+    assert!(!caught_up(StoreKind::Quorum(3), false));
+    assert!(!caught_up(StoreKind::Redis, true));
+}
+
+#[test]
 fn a_host_may_be_half_a_second_early_by_its_own_clock() {
     let early = |at: i64| {
         broken(&plan(|_| {}), |trace| {
