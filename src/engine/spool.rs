@@ -91,11 +91,14 @@ impl Spool {
 
     /// What an earlier daemon left, oldest first. Lines for another store stay where they are.
     ///
-    /// Reports what cannot be read. It is lost with the next [`Self::keep`].
+    /// Reports what cannot be read, and puts damaged lines aside: the next [`Self::keep`] drops them.
     pub(crate) fn load(&self) -> Vec<Finish> {
         let (lines, faults) = self.read();
-        for fault in faults {
-            tracing::warn!("{fault}");
+        for fault in &faults {
+            tracing::warn!("{}", fault.text);
+            if let Err(error) = fault.put_aside() {
+                tracing::warn!("cannot keep a damaged line of undelivered results: {error}");
+            }
         }
         let ours = lines.into_iter().filter(|line| line.store == self.store);
         ours.filter_map(Line::into_finish).collect()
@@ -141,7 +144,7 @@ impl Spool {
     }
 
     /// All lines that can be read, and what is wrong with the others.
-    fn read(&self) -> (Vec<Line>, Vec<String>) {
+    fn read(&self) -> (Vec<Line>, Vec<Fault>) {
         let (mut lines, mut faults) = (Vec::new(), Vec::new());
         for file in self.path.iter().chain(&self.left) {
             for read in lines_of(file) {
@@ -171,20 +174,58 @@ fn left_by_hand(own: &Path) -> Vec<PathBuf> {
     left
 }
 
+/// What is wrong with a file, or with one of its lines.
+#[derive(Debug)]
+struct Fault {
+    text: String,
+    /// The damaged line, and where it is kept.
+    line: Option<(PathBuf, Vec<u8>)>,
+}
+
+impl Fault {
+    /// Adds the line to the file of damaged ones, if it is not in there.
+    fn put_aside(&self) -> io::Result<()> {
+        let Some((aside, line)) = &self.line else {
+            return Ok(());
+        };
+        let mut text = file::read(aside)?.unwrap_or_default();
+        if text.split(|&byte| byte == b'\n').any(|known| known == line) {
+            return Ok(());
+        }
+        text.extend_from_slice(line);
+        text.push(b'\n');
+        file::replace(aside, &text)
+    }
+}
+
+/// Where the damaged lines of a file are kept.
+fn aside_of(path: &Path) -> PathBuf {
+    path.with_extension("damaged")
+}
+
 /// The lines of a file, or what is wrong with it or with one of them.
-fn lines_of(path: &Path) -> Vec<Result<Line, String>> {
+fn lines_of(path: &Path) -> Vec<Result<Line, Fault>> {
     let shown = path.display();
     let bytes = match file::read(path) {
         Ok(bytes) => bytes.unwrap_or_default(),
         Err(error) => {
-            return vec![Err(format!(
-                "cannot read the undelivered results in {shown}: {error}; they are not delivered"
-            ))];
+            return vec![Err(Fault {
+                text: format!(
+                    "cannot read the undelivered results in {shown}: {error}; they are not \
+                     delivered"
+                ),
+                line: None,
+            })];
         }
     };
     let parse = |(number, line): (usize, &[u8])| {
-        serde_json::from_slice(line).map_err(|error| {
-            format!("line {number} of {shown} is damaged: {error}; the result in it is lost")
+        serde_json::from_slice(line).map_err(|error| Fault {
+            text: format!(
+                "line {number} of {shown} is damaged: {error}; the result in it is not delivered, \
+                 and the line is kept in {}",
+                aside_of(path).display()
+            ),
+            line: Some((aside_of(path), line.to_vec())),
         })
     };
     let lines = bytes.split(|&byte| byte == b'\n');

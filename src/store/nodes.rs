@@ -38,6 +38,7 @@ impl StoreNodes {
         let common = self.servers.intersection(&ours.servers).count();
         match self.count {
             1 => "one of these servers alone".to_owned(),
+            n if ours.servers.is_empty() => format!("a majority of {n} servers"),
             n => format!("a majority of {n} servers, of which this host's list names {common}"),
         }
     }

@@ -18,7 +18,7 @@ pub(super) async fn leave(store: &dyn Store, run: &ManualRun) -> Result<(), Stor
             tracing::warn!(
                 job = %run.job,
                 "the store cannot note this run: if this process is killed, the run is recorded \
-                 as interrupted only when the job is next due. {fault}\nhelp: {}",
+                 as interrupted only when the job is next due: {fault}. To repair it, {}",
                 fault.repair(None)
             );
             Ok(())

@@ -94,8 +94,14 @@ fn a_stray_byte_costs_only_its_line() {
     let mut bytes = fs::read(&path).expect("it was written");
     let second = bytes.iter().position(|&b| b == b'\n').expect("a line");
     bytes[second + 20] = 0xff;
-    fs::write(&path, bytes).expect("it can be written");
+    fs::write(&path, &bytes).expect("it can be written");
     assert_eq!(spool.load(), [kept[0].clone(), kept[2].clone()]);
+    // It is kept for people, once.
+    spool.load();
+    spool.clear();
+    let aside = fs::read(path.with_extension("damaged")).expect("the line was put aside");
+    let lines: Vec<&[u8]> = bytes.split_inclusive(|&b| b == b'\n').collect();
+    assert_eq!(aside, lines[1]);
 }
 
 #[test]
