@@ -156,6 +156,12 @@ impl Quorum {
 
     /// Registry and clocks: what a majority has, together.
     fn simple(&mut self, sim: &mut Sim, message: &Message) {
+        if let Request::Announce { .. } = message.request {
+            let up = |node: &&mut Node| node.gate.state() == State::Up;
+            for node in self.nodes.iter_mut().filter(up) {
+                node.notice(sim, message.longest);
+            }
+        }
         let there = |node: &&Node| node.gate.state() == State::Up;
         let up: Vec<&Node> = self.nodes.iter().filter(there).collect();
         if up.len() < self.quorum() {

@@ -1,8 +1,9 @@
 //! One of several independent servers: the product's own plain form of it, and what befalls it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use cronlatch::names::Token;
+use cronlatch::names::{LockName, Token};
 use cronlatch::store::majority::{
     Ballot, Extended, Here, Identity, LongestTtl, Member, Mode, Place, Proposal, Taken, View,
 };
@@ -144,6 +145,24 @@ impl Node {
                 Answer::Extended(renewals.iter().map(extend).collect())
             }
         }
+    }
+
+    /// Whatever else a host says to a node, the node notices then whether it has lost its data.
+    pub(super) fn notice(&mut self, sim: &Sim, longest: Duration) {
+        let place = Place {
+            lock: Lock::named(&LockName::parse("nothing").expect("a name")),
+            job: None,
+            ttl: Duration::ZERO,
+            longest: LongestTtl {
+                listed: longest,
+                ..LongestTtl::default()
+            },
+        };
+        let micros = self.micros(sim);
+        let read = (Mode::Read, Ballot::default());
+        self.at("nothing", micros, |it, here| {
+            it.look(here, &place, read, Duration::ZERO)
+        });
     }
 
     /// The plain form keeps one lock; the marker is the node's.
