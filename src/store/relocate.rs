@@ -227,13 +227,15 @@ impl Relocation {
         all.find(|lock| !self.known.contains_key(&LockRef::of(lock)))
     }
 
-    /// Whether this is another host's ledger, where each host has one under the lock of the list.
+    /// Whether this is another host's ledger, where each host has its own, under whatever name its
+    /// list gave to the lock.
     fn is_sibling(&self, lock: &LockRef) -> bool {
-        let (LockId::Host(name) | LockId::None(name)) = &self.id else {
+        let (LockId::Host(_) | LockId::None(_)) = &self.id else {
             return false;
         };
-        let of = lock.name.rsplit_once('@').filter(|_| !lock.raw);
-        of.is_some_and(|(of, _)| of == name) && !lock.is(&self.target)
+        let host_of = |name: &str| name.rsplit_once('@').map(|(_, host)| host.to_owned());
+        let of = host_of(&lock.name).filter(|_| !lock.raw);
+        of.is_some() && of != host_of(&self.target.name)
     }
 
     /// Whether the data of a tombstone are in the ledger that it names. The two may be one, where

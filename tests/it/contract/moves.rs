@@ -359,9 +359,25 @@ pub(crate) async fn ledgers_of_hosts_become_one_and_lose_no_run(subject: &impl S
         let moved = relocate(&*scene.store, relocation).await.unwrap();
         assert!(matches!(moved, Relocated::Home { .. }), "{moved:?}");
         assert_eq!(scene.last().await, Some(there.at(2)));
-        let reply = scene.send(&scene.claim(host.as_str(), 3)).await;
-        Scene::granted(&reply);
+        scene.runs(host.as_str(), 3).await;
     }
     let reply = there.send(&there.claim("e", 4)).await;
+    assert!(matches!(reply, ClaimReply::Moved { .. }), "{reply:?}");
+    // A host that gives the lock another name takes its own ledger along, and no other host's.
+    let renamed = LockId::Host("m".to_owned());
+    let destination = Destination {
+        job: &there.job,
+        lock: &renamed,
+        host: &hosts[1],
+        ttl: LONG,
+        now: there.store.now().await.unwrap(),
+        counts_from: there.start,
+    };
+    let others = vec![scenes[1].lock.clone(), there.lock.clone()];
+    let relocation = Relocation::new(&destination, others);
+    let moved = relocate(&*there.store, relocation).await.unwrap();
+    assert!(matches!(moved, Relocated::Home { .. }), "{moved:?}");
+    scenes[0].runs("f", 5).await;
+    let reply = scenes[1].send(&scenes[1].claim("g", 5)).await;
     assert!(matches!(reply, ClaimReply::Moved { .. }), "{reply:?}");
 }
