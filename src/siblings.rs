@@ -37,7 +37,7 @@ const ANSWER_MAX: u64 = 16 * 1024;
 
 /// A job list on this machine, and the store that it is to run on.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct ListUse {
     path: String,
     state: String,
     list: PathBuf,
@@ -47,7 +47,7 @@ pub(crate) struct Place {
 
 /// What a daemon tells of itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Word {
+struct SiblingReport {
     host: String,
     started_at: Timestamp,
     waits: bool,
@@ -72,12 +72,12 @@ pub(crate) struct Sibling {
 /// This daemon among its siblings.
 #[derive(Debug, Clone)]
 pub(crate) struct Siblings {
-    place: Place,
+    place: ListUse,
     started_at: Timestamp,
     waits: Arc<AtomicBool>,
 }
 
-impl Place {
+impl ListUse {
     pub(crate) fn of(list: &JobList, settings: &StoreSettings) -> Self {
         // Processes of another container have other files under the same names.
         let machine = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
@@ -139,7 +139,7 @@ impl Place {
 
     /// Asks a daemon for its word. Returns `None` if it is gone, or is another user's who has
     /// nothing to do with this list; `Some(None)` if it is there and does not answer.
-    async fn ask(&self, name: &str, pid: u32) -> Option<Option<Word>> {
+    async fn ask(&self, name: &str, pid: u32) -> Option<Option<SiblingReport>> {
         let address = name.replacen('@', "\0", 1);
         let mut stream = match UnixStream::connect(&address).await {
             Ok(stream) => stream,
@@ -168,8 +168,8 @@ impl Place {
         uid == 0 || uid == nix::unistd::geteuid().as_raw() || uid == owner.0 || gid == owner.1
     }
 
-    fn judge(&self, pid: u32, same_store: bool, word: Option<Word>) -> Sibling {
-        let common = |word: &Word| !word.store.is_disjoint(&self.store);
+    fn judge(&self, pid: u32, same_store: bool, word: Option<SiblingReport>) -> Sibling {
+        let common = |word: &SiblingReport| !word.store.is_disjoint(&self.store);
         let same_store = same_store || word.as_ref().is_some_and(common);
         Sibling {
             pid,
@@ -185,12 +185,12 @@ impl Place {
 
 impl Siblings {
     /// Makes this daemon known, as one that waits. Without a socket it is not noticed by others.
-    pub(crate) fn join(place: Place, host: &HostName, started_at: Timestamp) -> Self {
+    pub(crate) fn join(place: ListUse, host: &HostName, started_at: Timestamp) -> Self {
         let waits = Arc::new(AtomicBool::new(true));
         let name = place.name(std::process::id());
         match UnixListener::bind(name.replacen('@', "\0", 1)) {
             Ok(listener) => {
-                let word = Word {
+                let word = SiblingReport {
                     host: host.to_string(),
                     started_at,
                     waits: true,
@@ -214,7 +214,7 @@ impl Siblings {
     #[cfg(test)]
     pub(crate) fn none() -> Self {
         Self {
-            place: Place {
+            place: ListUse {
                 path: digest(&["no list"]),
                 state: digest(&["no state directory"]),
                 list: PathBuf::new(),
@@ -274,7 +274,7 @@ fn obstacle(me: (Timestamp, u32), siblings: &[Sibling]) -> Option<String> {
 }
 
 /// Tells every caller what this daemon is.
-async fn tell(listener: UnixListener, mut word: Word, waits: Arc<AtomicBool>) {
+async fn tell(listener: UnixListener, mut word: SiblingReport, waits: Arc<AtomicBool>) {
     loop {
         let Ok((mut caller, _)) = listener.accept().await else {
             // Out of descriptors, perhaps.
@@ -336,8 +336,8 @@ mod tests {
     use super::*;
     use crate::store::check_url;
 
-    fn place(path: &str, state: &str, store: &str) -> Place {
-        Place {
+    fn place(path: &str, state: &str, store: &str) -> ListUse {
+        ListUse {
             path: digest(&[path]),
             state: digest(&[state]),
             list: PathBuf::from("/"),
@@ -366,7 +366,7 @@ mod tests {
             row("@cronlatch/1/a"),
             row(&old.name(7))
         );
-        let count = |place: &Place| place.alike(&table).len();
+        let count = |place: &ListUse| place.alike(&table).len();
         assert_eq!(count(&place("/etc/jobs", "/var/2", "redis://h")), 1);
         assert_eq!(count(&place("/etc/new", "/var/1", "redis://h")), 1);
         assert_eq!(count(&place("/etc/new", "/var/2", "sqlite:/a")), 0);
@@ -377,7 +377,7 @@ mod tests {
     fn a_store_is_the_same_under_the_address_of_one_of_its_servers() {
         let differs = |ours: &str, theirs: &str| {
             let theirs = place("/l", "/s", theirs);
-            let word = Word {
+            let word = SiblingReport {
                 host: "h".to_owned(),
                 started_at: Timestamp::EPOCH,
                 waits: false,

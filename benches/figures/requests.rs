@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
 use cronlatch::store::{
-    Claim, Due, Fingerprint, Finish, Kind, Late, Lock, Outcome, Overlap, Record, Renewal, Tenure,
-    What,
+    Claim, ClaimTarget, Due, Fingerprint, Finish, Kind, Late, Lock, Outcome, Overlap, Record,
+    Renewal, Tenure,
 };
 use cronlatch::time::Timestamp;
 
@@ -20,7 +20,7 @@ pub(crate) fn lease(n: usize) -> Result<(Claim, Renewal), String> {
         token: Token::new(&host, &run_id),
         run_id,
         ttl,
-        what: What::Lock,
+        what: ClaimTarget::Lock,
     };
     let renewal = Renewal {
         lock: claim.lock.clone(),
@@ -44,7 +44,7 @@ pub(crate) fn occurrence(n: i64) -> Result<(Claim, Finish), String> {
         token: token.clone(),
         run_id: run_id.clone(),
         ttl: Duration::from_secs(30),
-        what: What::Occurrence {
+        what: ClaimTarget::Occurrence {
             job: job.clone(),
             kind: Kind::Schedule,
             due: Due {

@@ -16,12 +16,12 @@ pub struct Target {
     #[arg(short, long, env = "CRONLATCH_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
     #[command(flatten)]
-    pub(super) place: Place,
+    pub(super) place: StoreArgs,
 }
 
 /// Store and host, for commands that name their list otherwise.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct Place {
+pub(super) struct StoreArgs {
     /// The store: `redis://`, `rediss://`, `redis+unix://`, `redis+sentinel://`,
     /// `redis+cluster://` or `sqlite:PATH`. Repeat it, or separate URLs by commas, for a majority of
     /// independent servers (Redlock). Overrides the store of the list
@@ -81,7 +81,7 @@ impl Target {
     }
 }
 
-impl Place {
+impl StoreArgs {
     /// The store that the options, else the list, else the default name.
     pub(super) fn settings(&self, list: Option<&JobList>) -> Result<StoreSettings, Failure> {
         match (self.store.as_slice(), list.and_then(|l| l.store.clone())) {

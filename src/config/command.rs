@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
 use super::model::Command;
-use super::node::{Entry, Value, quoted};
+use super::node::{KeyValue, Value, quoted};
 use super::problem::{Problem, Problems};
 use super::section::{Section, Trouble, doubled};
 use super::source::Span;
@@ -110,7 +110,7 @@ impl Surroundings {
 /// A job's variables: its own, and those of `defaults:` that it does not set itself.
 fn env(section: Section<'_>, problems: &mut Problems) -> BTreeMap<String, String> {
     let mut env = BTreeMap::new();
-    let mut add = |entry: Option<&Entry>, problems: &mut Problems| {
+    let mut add = |entry: Option<&KeyValue>, problems: &mut Problems| {
         let Some(entry) = entry else { return };
         match &entry.value.value {
             Value::Broken => {}
@@ -145,7 +145,7 @@ fn env(section: Section<'_>, problems: &mut Problems) -> BTreeMap<String, String
     env
 }
 
-fn variable(entry: &Entry) -> Result<Option<String>, Problem> {
+fn variable(entry: &KeyValue) -> Result<Option<String>, Problem> {
     let name = &entry.key;
     let fits = name.bytes().all(|b| b.is_ascii_graphic() && b != b'=')
         && !name.is_empty()

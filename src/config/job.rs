@@ -6,7 +6,7 @@ use super::command;
 use super::fingerprint;
 use super::lock;
 use super::model::{HostPatterns, Job, LockPolicy, Retry, Scope};
-use super::node::{Entry, Node, Value};
+use super::node::{KeyValue, Node, Value};
 use super::policies::{Policies, idle, overlap};
 use super::problem::{Problem, Problems};
 use super::section::{Section, Trouble, Vocabulary};
@@ -132,8 +132,8 @@ pub(super) struct JobPart {
 
 /// Reads a job.
 pub(super) fn read(
-    entries: &[Entry],
-    defaults: &[Entry],
+    entries: &[KeyValue],
+    defaults: &[KeyValue],
     place: Span,
     problems: &mut Problems,
 ) -> JobPart {
@@ -312,7 +312,7 @@ fn balanced(pattern: &str, item: &Node) -> Result<(), Trouble> {
 }
 
 /// Checks the fields of `defaults:` by themselves, whether or not a job inherits them.
-pub(super) fn check_defaults(entries: &[Entry], problems: &mut Problems) {
+pub(super) fn check_defaults(entries: &[KeyValue], problems: &mut Problems) {
     let section = Section::new(&[], entries);
     let policies = Policies::read(section, problems);
     let lock = lock::read(section, None, policies.on_lost, problems);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::environment::Environment;
 use super::job::{self, JOB, JobPart, NOT_IN_DEFAULTS};
 use super::model::JobList;
-use super::node::{Entry, Node, Value};
+use super::node::{KeyValue, Node, Value};
 use super::problem::{ConfigErrors, Problem, Problems, place};
 use super::section::{Section, Vocabulary};
 use super::source::{Source, Span};
@@ -119,7 +119,7 @@ fn roots(
     sources: &[Source],
     environment: &Environment,
     problems: &mut Problems,
-) -> Vec<Vec<Entry>> {
+) -> Vec<Vec<KeyValue>> {
     let mut roots = Vec::with_capacity(sources.len());
     for (file, source) in sources.iter().enumerate() {
         match reader::read(source, file) {
@@ -153,12 +153,12 @@ fn not_a_list_of_fields(node: &Node) -> Problem {
 }
 
 /// The top-level fields of all files but `jobs`; each may stand in one file only.
-fn top_level(roots: &[Vec<Entry>], problems: &mut Problems) -> Vec<Entry> {
-    let mut top: Vec<Entry> = Vec::new();
+fn top_level(roots: &[Vec<KeyValue>], problems: &mut Problems) -> Vec<KeyValue> {
+    let mut top: Vec<KeyValue> = Vec::new();
     let mut seen: HashMap<String, Span> = HashMap::new();
     for root in roots {
         // A place to keep what anchors mark, as other programs have it.
-        let fields: Vec<Entry> = root
+        let fields: Vec<KeyValue> = root
             .iter()
             .filter(|e| !e.key.starts_with("x-"))
             .cloned()
@@ -188,11 +188,11 @@ fn top_level(roots: &[Vec<Entry>], problems: &mut Problems) -> Vec<Entry> {
 }
 
 /// The fields of `defaults:` that jobs inherit; each is checked even when no job does.
-fn defaults<'a>(top: Section<'a>, problems: &mut Problems) -> Vec<Entry> {
+fn defaults<'a>(top: Section<'a>, problems: &mut Problems) -> Vec<KeyValue> {
     let Some(entry) = top.entry("defaults") else {
         return Vec::new();
     };
-    let entries: &'a [Entry] = match &entry.value.value {
+    let entries: &'a [KeyValue] = match &entry.value.value {
         Value::Map(entries) => entries,
         Value::Null | Value::Broken => &[],
         _ => {
@@ -220,7 +220,7 @@ fn defaults<'a>(top: Section<'a>, problems: &mut Problems) -> Vec<Entry> {
             );
         }
     }
-    let inherited: Vec<Entry> = entries
+    let inherited: Vec<KeyValue> = entries
         .iter()
         .filter(|e| !NOT_IN_DEFAULTS.contains(&e.key.as_str()))
         .cloned()
@@ -232,8 +232,8 @@ fn defaults<'a>(top: Section<'a>, problems: &mut Problems) -> Vec<Entry> {
 
 /// All jobs, and where the first `jobs:` stands.
 fn jobs(
-    roots: &[Vec<Entry>],
-    defaults: &[Entry],
+    roots: &[Vec<KeyValue>],
+    defaults: &[KeyValue],
     problems: &mut Problems,
 ) -> (Vec<JobPart>, Option<Span>) {
     let mut parts = Vec::new();

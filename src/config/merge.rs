@@ -1,6 +1,6 @@
 //! Merge keys: `<<: *name` takes over the fields of another mapping; own fields win.
 
-use super::node::{Entry, Node, Value};
+use super::node::{KeyValue, Node, Value};
 use super::problem::{Problem, Problems};
 
 /// Replaces all merge keys of a tree.
@@ -23,7 +23,7 @@ pub(super) fn apply(node: &mut Node, problems: &mut Problems) {
     }
 }
 
-fn merge(entries: &mut Vec<Entry>, problems: &mut Problems) {
+fn merge(entries: &mut Vec<KeyValue>, problems: &mut Problems) {
     let (merges, own): (Vec<_>, Vec<_>) = std::mem::take(entries)
         .into_iter()
         .partition(|e| e.key == "<<");

@@ -25,7 +25,7 @@ pub(super) enum Value {
     /// A sequence.
     List(Vec<Node>),
     /// A mapping, in the order of the file.
-    Map(Vec<Entry>),
+    Map(Vec<KeyValue>),
     /// Something whose error has been reported already.
     Broken,
 }
@@ -41,7 +41,7 @@ pub(super) struct Text {
 
 /// A key and its value.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct KeyValue {
     /// The key.
     pub(super) key: String,
     /// Where the key stands.

@@ -15,7 +15,7 @@ use serde::de::{
 };
 
 use super::nesting;
-use super::node::{Entry, Node, Text, Value};
+use super::node::{KeyValue, Node, Text, Value};
 use super::problem::Problem;
 use super::source::{Source, Span};
 use super::syntax;
@@ -64,7 +64,7 @@ enum Scalar {
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct Position {
     line: usize,
     column: usize,
 }
@@ -80,17 +80,17 @@ struct Reader<'s> {
 
 /// The place in an error of `serde_yaml`. Its type is hidden behind `serde`'s traits here, so the
 /// place is read from its text, which ends in `at line L column C` unless both are 1.
-fn place(error: &impl fmt::Display) -> Place {
+fn place(error: &impl fmt::Display) -> Position {
     let text = error.to_string();
     text.rsplit_once(" at line ")
         .and_then(|(_, place)| place.split_once(" column "))
         .and_then(|(line, column)| {
-            Some(Place {
+            Some(Position {
                 line: line.parse().ok()?,
                 column: column.parse().ok()?,
             })
         })
-        .unwrap_or(Place { line: 1, column: 1 })
+        .unwrap_or(Position { line: 1, column: 1 })
 }
 
 impl Reader<'_> {
@@ -102,7 +102,7 @@ impl Reader<'_> {
         })
     }
 
-    fn scalar(&self, scalar: Scalar, place: Place) -> Node {
+    fn scalar(&self, scalar: Scalar, place: Position) -> Node {
         let place = self.behind_properties(place);
         let rest = self.source.rest(place.line, place.column);
         let raw = || -> String {
@@ -136,7 +136,7 @@ impl Reader<'_> {
     }
 
     /// A scalar's place is that of its anchor or tag, if it has one; the value stands behind.
-    fn behind_properties(&self, mut place: Place) -> Place {
+    fn behind_properties(&self, mut place: Position) -> Position {
         loop {
             let rest = self.source.rest(place.line, place.column);
             if !rest.starts_with(['&', '!']) {
@@ -284,7 +284,7 @@ impl<'de> Visitor<'de> for &Reader<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<KeyValue> = Vec::new();
         while let Some(key) = self.node(map.next_key_seed(self))? {
             let Some(name) = key.text().map(str::to_owned) else {
                 *self.problem.borrow_mut() = Some(
@@ -304,7 +304,7 @@ impl<'de> Visitor<'de> for &Reader<'_> {
                 value.span = key.span;
             }
             Reader::adopt(&mut value, key.span);
-            entries.push(Entry {
+            entries.push(KeyValue {
                 key: name,
                 span: key.span,
                 value,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::node::{Entry, Node, Value, quoted};
+use super::node::{KeyValue, Node, Value, quoted};
 use super::problem::{Problem, Problems};
 use super::source::Span;
 use super::suggest;
@@ -78,7 +78,7 @@ pub(super) struct Vocabulary {
 impl Vocabulary {
     /// Reports unknown and doubled keys; answers the fields that were probably meant, which are
     /// then not missing.
-    pub(super) fn check(&self, entries: &[Entry], problems: &mut Problems) -> Vec<&'static str> {
+    pub(super) fn check(&self, entries: &[KeyValue], problems: &mut Problems) -> Vec<&'static str> {
         let mut meant = Vec::new();
         let mut seen: HashMap<&str, Span> = HashMap::with_capacity(entries.len());
         for entry in entries {
@@ -132,7 +132,7 @@ impl Vocabulary {
 }
 
 /// A key that stands twice in one mapping.
-pub(super) fn doubled(entry: &Entry, first: Span) -> Problem {
+pub(super) fn doubled(entry: &KeyValue, first: Span) -> Problem {
     Problem::new(entry.span, format!("{} is given twice", quoted(&entry.key)))
         .other(first, "first given at")
 }
@@ -140,28 +140,28 @@ pub(super) fn doubled(entry: &Entry, first: Span) -> Problem {
 /// A mapping of known fields, and the one its missing fields are taken from.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Section<'a> {
-    own: &'a [Entry],
-    base: &'a [Entry],
+    own: &'a [KeyValue],
+    base: &'a [KeyValue],
 }
 
 impl<'a> Section<'a> {
     /// The fields of a mapping over those of `base` (`defaults:`).
-    pub(super) fn new(own: &'a [Entry], base: &'a [Entry]) -> Self {
+    pub(super) fn new(own: &'a [KeyValue], base: &'a [KeyValue]) -> Self {
         Self { own, base }
     }
 
     /// The field, if it is given.
-    pub(super) fn entry(&self, key: &str) -> Option<&'a Entry> {
+    pub(super) fn entry(&self, key: &str) -> Option<&'a KeyValue> {
         self.own_entry(key).or_else(|| self.inherited_entry(key))
     }
 
     /// The field, if this mapping itself has it.
-    pub(super) fn own_entry(&self, key: &str) -> Option<&'a Entry> {
+    pub(super) fn own_entry(&self, key: &str) -> Option<&'a KeyValue> {
         self.own.iter().find(|e| e.key == key)
     }
 
     /// The field as the mapping below has it.
-    pub(super) fn inherited_entry(&self, key: &str) -> Option<&'a Entry> {
+    pub(super) fn inherited_entry(&self, key: &str) -> Option<&'a KeyValue> {
         self.base.iter().find(|e| e.key == key)
     }
 
@@ -226,7 +226,7 @@ impl<'a> Section<'a> {
         vocabulary: &Vocabulary,
         problems: &mut Problems,
     ) -> Option<Section<'a>> {
-        let mut part = |entry: Option<&'a Entry>| -> Option<&'a [Entry]> {
+        let mut part = |entry: Option<&'a KeyValue>| -> Option<&'a [KeyValue]> {
             let node = &entry?.value;
             match &node.value {
                 Value::Map(entries) => {

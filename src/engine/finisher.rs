@@ -40,7 +40,7 @@ const ANNOUNCE_LIMIT: Duration = Duration::from_secs(1);
 
 /// A verdict, or the cancellation of a claim, to be delivered.
 #[derive(Debug)]
-pub(crate) struct Parcel {
+pub(crate) struct PendingFinish {
     /// What to say.
     pub(crate) finish: Finish,
     /// Held until then.
@@ -52,7 +52,7 @@ pub(crate) struct Parcel {
 }
 
 enum Order {
-    Parcel(Box<Parcel>),
+    PendingFinish(Box<PendingFinish>),
     Retry,
     Close(Instant, oneshot::Sender<Vec<Finish>>),
 }
@@ -99,10 +99,10 @@ impl Finisher {
         Self { inbox, outstanding }
     }
 
-    /// Takes a parcel; never waits.
-    pub(crate) fn send(&self, parcel: Parcel) {
+    /// Takes a finish to deliver; never waits.
+    pub(crate) fn send(&self, parcel: PendingFinish) {
         // The task ends only when the process does.
-        let _ = self.inbox.send(Order::Parcel(Box::new(parcel)));
+        let _ = self.inbox.send(Order::PendingFinish(Box::new(parcel)));
     }
 
     /// The store answers again: no need to sit out a delay.
@@ -130,7 +130,7 @@ impl Finisher {
 
 struct Try {
     number: u64,
-    parcel: Box<Parcel>,
+    parcel: Box<PendingFinish>,
     again: bool,
     result: Result<FinishReply, StoreError>,
 }
@@ -139,12 +139,12 @@ struct Task {
     store: Arc<dyn Store>,
     spool: Spool,
     notices: mpsc::UnboundedSender<Message>,
-    /// How many parcels are in hand.
+    /// How many finishes are in hand.
     count: watch::Sender<usize>,
     /// Undelivered, in order.
-    backlog: BTreeMap<u64, Box<Parcel>>,
+    backlog: BTreeMap<u64, Box<PendingFinish>>,
     /// Undelivered because the keys of their own job cannot be used. They hold up nobody else.
-    unusable: BTreeMap<u64, Box<Parcel>>,
+    unusable: BTreeMap<u64, Box<PendingFinish>>,
     unusable_at: Instant,
     tries: JoinSet<Try>,
     /// Words to other hosts about what came back.
@@ -157,7 +157,7 @@ struct Task {
     /// Whether the first of the backlog is being tried.
     retrying: bool,
     next_number: u64,
-    /// How many of the parcels in hand are in the spool.
+    /// How many of the finishes in hand are in the spool.
     spooled: usize,
     /// When the spool is to be written; `None` while it has all that it should.
     spool_at: Option<Instant>,
@@ -182,7 +182,7 @@ impl Task {
             // Every arm is cancel-safe: a channel, a join set, timers.
             tokio::select! {
                 order = orders.recv() => match order {
-                    Some(Order::Parcel(parcel)) => self.take(parcel),
+                    Some(Order::PendingFinish(parcel)) => self.take(parcel),
                     Some(Order::Retry) => self.retry_at = Instant::now(),
                     Some(Order::Close(limit, answer)) => {
                         self.retry_at = Instant::now();
@@ -219,7 +219,7 @@ impl Task {
         }
     }
 
-    fn take(&mut self, parcel: Box<Parcel>) {
+    fn take(&mut self, parcel: Box<PendingFinish>) {
         let number = self.next_number;
         self.next_number += 1;
         self.spooled += usize::from(parcel.spooled);
@@ -236,7 +236,7 @@ impl Task {
         }
     }
 
-    fn attempt(&mut self, number: u64, parcel: Box<Parcel>, again: bool) {
+    fn attempt(&mut self, number: u64, parcel: Box<PendingFinish>, again: bool) {
         let (store, turns) = (Arc::clone(&self.store), self.turns.clone());
         self.under_way.insert(number, parcel.finish.clone());
         let (outages, before) = (Arc::clone(&self.outages), self.outages());
@@ -291,7 +291,7 @@ impl Task {
 
     /// Keeps a verdict that the keys of its own job keep from being written. Its lock is given up:
     /// other jobs may share it, and it ends with its TTL unless the store has released it.
-    fn keep_unusable(&mut self, number: u64, mut parcel: Box<Parcel>, fault: &KeyFault) {
+    fn keep_unusable(&mut self, number: u64, mut parcel: Box<PendingFinish>, fault: &KeyFault) {
         if parcel.lease.take().is_some() || parcel.job.is_some() {
             if let Some(record) = &parcel.finish.record {
                 tracing::error!(
@@ -381,8 +381,8 @@ impl Task {
         });
     }
 
-    fn delivered(&mut self, parcel: Parcel, reply: &FinishReply) {
-        let Parcel {
+    fn delivered(&mut self, parcel: PendingFinish, reply: &FinishReply) {
+        let PendingFinish {
             finish,
             lease,
             job,

@@ -18,7 +18,7 @@ mod turns;
 #[doc(hidden)]
 pub mod simulated {
     pub use super::core::{
-        Action, ClaimId, ClaimSpec, Core, DropSpec, Event, JobIx, Now, Place, Policy, Said,
+        Action, ClaimContext, ClaimId, ClaimSpec, Core, DropSpec, Event, JobIx, Now, Policy, Said,
     };
     pub use super::daemon::{Clock, Epoch, StoreClock};
     pub use super::requests::Requests;

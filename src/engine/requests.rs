@@ -5,7 +5,7 @@
 use super::core::ClaimSpec;
 use crate::config::Job;
 use crate::names::{HostName, RunId, Token};
-use crate::store::{Claim, Due, Finish, GapAnswer, Record, Registration, What};
+use crate::store::{Claim, ClaimTarget, Due, Finish, GapAnswer, Record, Registration};
 
 /// Builds the requests that one host sends about one job.
 #[derive(Debug, Clone, Copy)]
@@ -27,7 +27,7 @@ impl Requests<'_> {
             token,
             run_id,
             ttl: job.lock.ttl,
-            what: What::Occurrence {
+            what: ClaimTarget::Occurrence {
                 job: job.name.clone(),
                 kind: spec.kind,
                 due: Due {
@@ -79,7 +79,7 @@ impl Requests<'_> {
             token,
             run_id,
             ttl: self.job.lock.ttl,
-            what: What::Drops {
+            what: ClaimTarget::Drops {
                 job: self.job.name.clone(),
                 fingerprint: self.job.fingerprint.clone(),
                 answer,

@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::patience::{Left, Patience, Setback, Wait};
-use super::tally::Entry;
+use super::tally::Counted;
 use crate::lease::{Watchdog, finish_until, timing};
 use crate::names::{HostName, RunId, Token};
 use crate::store::{
-    Claim, ClaimReply, Finish, FinishReply, KeyFaultKind, Lock, Store, StoreError, What,
+    Claim, ClaimReply, ClaimTarget, Finish, FinishReply, KeyFaultKind, Lock, Store, StoreError,
 };
 use crate::time::BootInstant;
 
@@ -33,7 +33,7 @@ pub(crate) struct Acquisition {
     began: Instant,
     /// Who cancels a claim that is given up, also when no runtime is left; `None`: a task on the
     /// current runtime does.
-    background: Option<(Watchdog, Entry)>,
+    background: Option<(Watchdog, Counted)>,
 }
 
 /// A lease as acquired.
@@ -86,7 +86,7 @@ impl Acquisition {
             token: Token::new(host, &run_id),
             run_id,
             ttl,
-            what: What::Lock,
+            what: ClaimTarget::Lock,
         };
         Self {
             store,
@@ -99,7 +99,7 @@ impl Acquisition {
     }
 
     /// Leaves it to the watchdog to cancel a claim that is given up.
-    pub(super) fn cancelled_by(mut self, watchdog: &Watchdog, entry: Entry) -> Self {
+    pub(super) fn cancelled_by(mut self, watchdog: &Watchdog, entry: Counted) -> Self {
         self.background = Some((watchdog.clone(), entry));
         self
     }

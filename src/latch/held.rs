@@ -8,7 +8,7 @@ use super::acquire::{Grant, finish_of, release};
 use super::error::{ExtendError, ReleaseError};
 use super::queue::Turn;
 use super::shared::Shared;
-use super::tally::Entry;
+use super::tally::Counted;
 use super::ticket::Ticket;
 use crate::lease::{Held, Keepsake, Lease, LeaseLost, OnLost, timing};
 use crate::store::{FinishReply, RenewReply, Renewal, StoreError, Tenure};
@@ -65,7 +65,7 @@ pub struct HeldLock {
     lease: Option<Lease>,
     ticket: Ticket,
     grant: Grant,
-    entry: Entry,
+    entry: Counted,
     /// Last: when it is the last of its latch, its drop waits for all others.
     shared: Arc<Shared>,
 }
@@ -76,7 +76,7 @@ impl HeldLock {
         shared: Arc<Shared>,
         grant: Grant,
         renew_for: Option<Duration>,
-        entry: Entry,
+        entry: Counted,
         turn: Option<Turn>,
     ) -> Self {
         let lease = shared.watchdog.hold(Held {

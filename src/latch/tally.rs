@@ -22,7 +22,7 @@ struct Counts {
 
 /// One of what is counted, until it is dropped; a clone counts by itself.
 #[derive(Debug)]
-pub(super) struct Entry(Arc<Tally>);
+pub(super) struct Counted(Arc<Tally>);
 
 impl Tally {
     pub(super) fn new() -> Arc<Self> {
@@ -34,14 +34,14 @@ impl Tally {
     }
 
     /// Counts one more; `None` once the latch is shut down.
-    pub(super) fn enter(self: &Arc<Self>) -> Option<Entry> {
+    pub(super) fn enter(self: &Arc<Self>) -> Option<Counted> {
         let entered = self.counts.send_if_modified(|counts| {
             if !counts.closed {
                 counts.entries += 1;
             }
             !counts.closed
         });
-        entered.then(|| Entry(Arc::clone(self)))
+        entered.then(|| Counted(Arc::clone(self)))
     }
 
     pub(super) fn close(&self) {
@@ -87,14 +87,14 @@ impl Tally {
     }
 }
 
-impl Clone for Entry {
+impl Clone for Counted {
     fn clone(&self) -> Self {
         self.0.counts.send_modify(|counts| counts.entries += 1);
         Self(Arc::clone(&self.0))
     }
 }
 
-impl Drop for Entry {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.counts.send_modify(|counts| counts.entries -= 1);
         // Whoever looked at the count before is waiting once this is locked.

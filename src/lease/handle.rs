@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use super::book::LeaseId;
-use super::rounds::Command;
+use super::renewal_loop::WatchdogCommand;
+use super::table::LeaseId;
 use super::watchdog::LeaseLost;
 use crate::store::StoreError;
 use crate::time::BootInstant;
 
 /// What the watchdog last said of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum LeaseState {
     Held { ends: BootInstant },
     Lost(LeaseLost),
 }
 
-impl State {
+impl LeaseState {
     /// Moves the end of a lease that is held; returns whether it was.
     pub(super) fn extend(&mut self, to: BootInstant) -> bool {
         let is_held = matches!(self, Self::Held { .. });
@@ -42,8 +42,8 @@ impl State {
 #[derive(Debug)]
 pub struct Lease {
     pub(super) id: LeaseId,
-    pub(super) commands: mpsc::UnboundedSender<Command>,
-    pub(super) state: watch::Sender<State>,
+    pub(super) commands: mpsc::UnboundedSender<WatchdogCommand>,
+    pub(super) state: watch::Sender<LeaseState>,
     pub(super) trouble: watch::Receiver<Option<StoreError>>,
     pub(super) view: LeaseView,
 }
@@ -73,14 +73,14 @@ impl Lease {
     /// until `ends`. Returns whether the lease was still held.
     pub(crate) fn extended(&self, sent: BootInstant, ends: BootInstant) -> bool {
         // The thread must not strike the lease out at its former end.
-        let _ = self.commands.send(Command::Renewed(self.id, sent));
+        let _ = self.commands.send(WatchdogCommand::Renewed(self.id, sent));
         let mut is_held = false;
         self.state.send_if_modified(|state| match *state {
-            State::Held { ends: before } => {
+            LeaseState::Held { ends: before } => {
                 is_held = true;
                 before < ends && state.extend(ends)
             }
-            State::Lost(_) => false,
+            LeaseState::Lost(_) => false,
         });
         is_held
     }
@@ -109,14 +109,14 @@ impl Drop for Lease {
     fn drop(&mut self) {
         self.end();
         // Fails only when the thread is gone, and then nothing is renewed.
-        let _ = self.commands.send(Command::LetGo(self.id));
+        let _ = self.commands.send(WatchdogCommand::LetGo(self.id));
     }
 }
 
 /// Sees how a lease fares, without holding it.
 #[derive(Debug, Clone)]
 pub struct LeaseView {
-    state: watch::Receiver<State>,
+    state: watch::Receiver<LeaseState>,
     /// Set once [`Self::lost`] has answered: a lost lease stays lost, even if a renewal succeeds
     /// in the instant of its end.
     lost: Option<LeaseLost>,
@@ -124,7 +124,7 @@ pub struct LeaseView {
 }
 
 impl LeaseView {
-    pub(super) fn new(state: watch::Receiver<State>, ends: BootInstant) -> Self {
+    pub(super) fn new(state: watch::Receiver<LeaseState>, ends: BootInstant) -> Self {
         Self {
             state,
             lost: None,
@@ -135,7 +135,7 @@ impl LeaseView {
     /// How long the lease lasts from now if no renewal succeeds any more; zero once lost.
     pub fn validity(&self) -> Duration {
         match (self.lost, *self.state.borrow()) {
-            (None, State::Held { ends }) => ends.remaining(),
+            (None, LeaseState::Held { ends }) => ends.remaining(),
             _ => Duration::ZERO,
         }
     }
@@ -143,16 +143,16 @@ impl LeaseView {
     /// Why it is lost, if it is.
     pub fn known_loss(&self) -> Option<LeaseLost> {
         self.lost.or(match *self.state.borrow() {
-            State::Lost(why) => Some(why),
-            State::Held { ends } => ends.remaining().is_zero().then_some(LeaseLost::Expired),
+            LeaseState::Lost(why) => Some(why),
+            LeaseState::Held { ends } => ends.remaining().is_zero().then_some(LeaseLost::Expired),
         })
     }
 
     /// When it ends if no renewal succeeds any more.
     pub fn ends(&self) -> BootInstant {
         match *self.state.borrow() {
-            State::Held { ends } => ends,
-            State::Lost(_) => self.last_end,
+            LeaseState::Held { ends } => ends,
+            LeaseState::Lost(_) => self.last_end,
         }
     }
 
@@ -167,12 +167,12 @@ impl LeaseView {
             }
             let state = *self.state.borrow_and_update();
             match state {
-                State::Lost(why) => self.lost = Some(why),
-                State::Held { ends } if ends.remaining().is_zero() => {
+                LeaseState::Lost(why) => self.lost = Some(why),
+                LeaseState::Held { ends } if ends.remaining().is_zero() => {
                     self.last_end = ends;
                     self.lost = Some(LeaseLost::Expired);
                 }
-                State::Held { ends } => {
+                LeaseState::Held { ends } => {
                     self.last_end = ends;
                     self.changed(ends.remaining()).await;
                 }

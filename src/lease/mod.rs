@@ -1,14 +1,14 @@
 //! Leases: the deadline of each, and the watchdog thread that renews them all.
 //!
-//! `book` decides (pure), `rounds` is the loop around it, `watchdog` the thread and its handle,
+//! `table` decides (pure), `renewal_loop` is the loop around it, `watchdog` the thread and its handle,
 //! `handle` what a holder sees. Claiming is left to those who hold; the thread releases what its
 //! holder dropped (`finish`).
 
-#[doc(hidden)]
-pub mod book;
 mod finish;
 mod handle;
-mod rounds;
+mod renewal_loop;
+#[doc(hidden)]
+pub mod table;
 #[cfg(test)]
 mod tests;
 pub mod timing;

@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::book::{LeaseId, Terms};
-use super::handle::State;
-use super::rounds::{Beat, Command, Rounds, Seat};
+use super::handle::LeaseState;
+use super::renewal_loop::{Heartbeat, LeaseSubscriber, RenewalLoop, WatchdogCommand};
+use super::table::{LeaseId, Terms};
 use super::{Held, LeaseLost, OnLost, Watchdog};
 use crate::names::{JobName, RunId, Token};
 use crate::store::{
@@ -22,7 +22,7 @@ use crate::time::{BootInstant, Timestamp};
 
 /// How the store treats one call of `renew`.
 #[derive(Debug, Clone, Copy)]
-enum Answer {
+enum RenewalResult {
     All(RenewReply),
     After(Duration, RenewReply),
     Fails,
@@ -34,13 +34,13 @@ enum Answer {
 /// Answers the calls of `renew` in order; the last answer stands for all later ones.
 #[derive(Debug)]
 struct Scripted {
-    answers: Vec<Answer>,
+    answers: Vec<RenewalResult>,
     calls: AtomicUsize,
     asked: Mutex<Vec<usize>>,
 }
 
 impl Scripted {
-    fn new(answers: &[Answer]) -> Arc<Self> {
+    fn new(answers: &[RenewalResult]) -> Arc<Self> {
         Arc::new(Self {
             answers: answers.to_vec(),
             calls: AtomicUsize::new(0),
@@ -68,14 +68,14 @@ impl Store for Scripted {
         let size = renewals.len();
         self.asked.lock().expect("no test panics within").push(size);
         match self.answers[call.min(self.answers.len() - 1)] {
-            Answer::All(reply) => Ok(vec![reply; size]),
-            Answer::After(pause, reply) => {
+            RenewalResult::All(reply) => Ok(vec![reply; size]),
+            RenewalResult::After(pause, reply) => {
                 tokio::time::sleep(pause).await;
                 Ok(vec![reply; size])
             }
-            Answer::Fails => Err(StoreError::unreachable("as told".to_owned())),
-            Answer::Hangs => std::future::pending().await,
-            Answer::Blocks => loop {
+            RenewalResult::Fails => Err(StoreError::unreachable("as told".to_owned())),
+            RenewalResult::Hangs => std::future::pending().await,
+            RenewalResult::Blocks => loop {
                 std::thread::park();
             },
         }
@@ -127,7 +127,7 @@ const TTL: Duration = Duration::from_secs(30);
 
 /// The loop on paused time: its boot clock is the paused clock.
 struct Bench {
-    commands: mpsc::UnboundedSender<Command>,
+    commands: mpsc::UnboundedSender<WatchdogCommand>,
     start: Instant,
     boot: BootInstant,
     /// How long the process stood still, in milliseconds: the boot clock ran on, timers did not.
@@ -144,7 +144,7 @@ impl Bench {
             let stop = Duration::from_millis(stop.load(Ordering::Relaxed));
             boot.plus(start.elapsed() + stop)
         };
-        let rounds = Rounds::new(store, None, inbox, Arc::new(Beat::default()), clock);
+        let rounds = RenewalLoop::new(store, None, inbox, Arc::new(Heartbeat::default()), clock);
         tokio::spawn(rounds.run());
         Self {
             commands,
@@ -154,10 +154,10 @@ impl Bench {
         }
     }
 
-    fn hold(&self, id: u64) -> watch::Receiver<State> {
+    fn hold(&self, id: u64) -> watch::Receiver<LeaseState> {
         let now = self.boot.plus(self.start.elapsed());
-        let (state, view) = watch::channel(State::Held { ends: now });
-        let seat = Seat {
+        let (state, view) = watch::channel(LeaseState::Held { ends: now });
+        let subscriber = LeaseSubscriber {
             trouble: watch::channel(None).0,
             state,
             run: None,
@@ -174,7 +174,11 @@ impl Bench {
             renew_until: None,
         };
         self.commands
-            .send(Command::Hold(LeaseId(id), seat, Box::new(terms)))
+            .send(WatchdogCommand::Hold(
+                LeaseId(id),
+                subscriber,
+                Box::new(terms),
+            ))
             .expect("the loop runs");
         view
     }
@@ -183,30 +187,30 @@ impl Bench {
         (self.start.elapsed().as_secs_f64() * 10.0).round() / 10.0
     }
 
-    async fn until_lost(&self, view: &mut watch::Receiver<State>) -> (LeaseLost, f64) {
-        let lost = view.wait_for(|state| matches!(state, State::Lost(_)));
+    async fn until_lost(&self, view: &mut watch::Receiver<LeaseState>) -> (LeaseLost, f64) {
+        let lost = view.wait_for(|state| matches!(state, LeaseState::Lost(_)));
         let lost = tokio::time::timeout(2 * TTL, lost).await;
         let lost = lost.expect("lost in time").expect("the loop runs");
         match *lost {
-            State::Lost(why) => (why, self.seconds()),
-            State::Held { .. } => unreachable!("waited for the other"),
+            LeaseState::Lost(why) => (why, self.seconds()),
+            LeaseState::Held { .. } => unreachable!("waited for the other"),
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_lives_on_for_as_long_as_it_is_renewed() {
-    let store = Scripted::new(&[Answer::All(RenewReply::Renewed)]);
+    let store = Scripted::new(&[RenewalResult::All(RenewReply::Renewed)]);
     let bench = Bench::start(store.clone());
     let view = bench.hold(1);
     tokio::time::sleep(Duration::from_secs(3605)).await;
-    assert!(matches!(*view.borrow(), State::Held { .. }));
+    assert!(matches!(*view.borrow(), LeaseState::Held { .. }));
     assert_eq!(store.calls(), 360);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_lost_at_its_end_even_when_the_store_hangs() {
-    let store = Scripted::new(&[Answer::Hangs]);
+    let store = Scripted::new(&[RenewalResult::Hangs]);
     let bench = Bench::start(store.clone());
     let mut view = bench.hold(1);
     let lost = bench.until_lost(&mut view).await;
@@ -217,20 +221,20 @@ async fn a_lease_is_lost_at_its_end_even_when_the_store_hangs() {
 
 #[tokio::test(start_paused = true)]
 async fn failures_are_retried_until_one_renewal_succeeds() {
-    let mut answers = vec![Answer::Fails; 12];
-    answers.push(Answer::Hangs);
-    answers.push(Answer::All(RenewReply::Renewed));
+    let mut answers = vec![RenewalResult::Fails; 12];
+    answers.push(RenewalResult::Hangs);
+    answers.push(RenewalResult::All(RenewReply::Renewed));
     let store = Scripted::new(&answers);
     let bench = Bench::start(store.clone());
     let view = bench.hold(1);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(matches!(*view.borrow(), State::Held { .. }));
+    assert!(matches!(*view.borrow(), LeaseState::Held { .. }));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_later_than_the_response_time_out_still_counts_from_its_send() {
-    let late = Answer::After(Duration::from_secs(4), RenewReply::Renewed);
-    let store = Scripted::new(&[late, Answer::Hangs]);
+    let late = RenewalResult::After(Duration::from_secs(4), RenewReply::Renewed);
+    let store = Scripted::new(&[late, RenewalResult::Hangs]);
     let bench = Bench::start(store.clone());
     let mut view = bench.hold(1);
     let lost = bench.until_lost(&mut view).await;
@@ -239,7 +243,7 @@ async fn an_answer_later_than_the_response_time_out_still_counts_from_its_send()
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_read_after_the_end_does_not_revive_the_lease() {
-    let answer = Answer::After(Duration::from_millis(500), RenewReply::Renewed);
+    let answer = RenewalResult::After(Duration::from_millis(500), RenewReply::Renewed);
     let store = Scripted::new(&[answer]);
     let bench = Bench::start(store.clone());
     let mut view = bench.hold(1);
@@ -254,7 +258,7 @@ async fn an_answer_read_after_the_end_does_not_revive_the_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_taken_by_another_is_lost_with_the_next_renewal() {
-    let store = Scripted::new(&[Answer::All(RenewReply::Taken)]);
+    let store = Scripted::new(&[RenewalResult::All(RenewReply::Taken)]);
     let bench = Bench::start(store.clone());
     let mut view = bench.hold(1);
     let lost = bench.until_lost(&mut view).await;
@@ -265,22 +269,22 @@ async fn a_lease_taken_by_another_is_lost_with_the_next_renewal() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_let_go_is_not_renewed_any_more() {
-    let store = Scripted::new(&[Answer::All(RenewReply::Renewed)]);
+    let store = Scripted::new(&[RenewalResult::All(RenewReply::Renewed)]);
     let bench = Bench::start(store.clone());
     let view = bench.hold(1);
     tokio::time::sleep(Duration::from_secs(5)).await;
     bench
         .commands
-        .send(Command::LetGo(LeaseId(1)))
+        .send(WatchdogCommand::LetGo(LeaseId(1)))
         .expect("the loop runs");
     tokio::time::sleep(TTL).await;
     assert_eq!(store.calls(), 0);
-    assert!(matches!(*view.borrow(), State::Held { .. }));
+    assert!(matches!(*view.borrow(), LeaseState::Held { .. }));
 }
 
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_leases_are_renewed_in_one_call() {
-    let store = Scripted::new(&[Answer::All(RenewReply::Renewed)]);
+    let store = Scripted::new(&[RenewalResult::All(RenewReply::Renewed)]);
     let bench = Bench::start(store.clone());
     let views: Vec<_> = (0..10_000).map(|id| bench.hold(id)).collect();
     tokio::time::sleep(Duration::from_secs(25)).await;
@@ -291,7 +295,7 @@ async fn ten_thousand_leases_are_renewed_in_one_call() {
 #[test]
 fn a_holder_learns_of_the_end_without_the_watchdog_thread() {
     let watchdog = Watchdog::start_on(
-        || Ok(Scripted::new(&[Answer::Blocks]) as Arc<dyn Store>),
+        || Ok(Scripted::new(&[RenewalResult::Blocks]) as Arc<dyn Store>),
         None,
     )
     .expect("a thread can be started");
@@ -320,7 +324,7 @@ fn a_holder_learns_of_the_end_without_the_watchdog_thread() {
 
 #[test]
 fn a_dropped_lease_leaves_the_round() {
-    let store = Scripted::new(&[Answer::All(RenewReply::Renewed)]);
+    let store = Scripted::new(&[RenewalResult::All(RenewReply::Renewed)]);
     let same = Arc::clone(&store);
     let watchdog = Watchdog::start_on(move || Ok(same as Arc<dyn Store>), None)
         .expect("a thread can be started");

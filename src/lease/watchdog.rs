@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use super::book::{LeaseId, Terms};
-use super::handle::{Lease, LeaseView, State};
-use super::rounds::{Beat, Command, Finishing, Rounds, Seat};
+use super::handle::{Lease, LeaseState, LeaseView};
+use super::renewal_loop::{Finishing, Heartbeat, LeaseSubscriber, RenewalLoop, WatchdogCommand};
+use super::table::{LeaseId, Terms};
 use super::timing;
 use crate::names::{RunId, Token};
 use crate::store::{self, Finish, Lock, Store, StoreError, StoreSettings, Tenure};
@@ -94,8 +94,8 @@ pub trait ExtendRuns: Send + std::fmt::Debug {
 /// The handle of the thread. The thread ends when the last handle and the last lease are dropped.
 #[derive(Debug, Clone)]
 pub struct Watchdog {
-    commands: mpsc::UnboundedSender<Command>,
-    beat: Arc<Beat>,
+    commands: mpsc::UnboundedSender<WatchdogCommand>,
+    heartbeat: Arc<Heartbeat>,
     next_id: Arc<AtomicU64>,
 }
 
@@ -115,10 +115,10 @@ impl Watchdog {
         deadlines: Option<Box<dyn ExtendRuns>>,
     ) -> io::Result<Self> {
         let (commands, inbox) = mpsc::unbounded_channel();
-        let beat = Arc::new(Beat::default());
-        beat.strike(BootInstant::now());
+        let heartbeat = Arc::new(Heartbeat::default());
+        heartbeat.strike(BootInstant::now());
         let (opened, is_open) = blocking::sync_channel(1);
-        let thread_beat = Arc::clone(&beat);
+        let thread_beat = Arc::clone(&heartbeat);
         std::thread::Builder::new()
             .name("watchdog".to_owned())
             .spawn(move || keep_watch(open, deadlines, inbox, thread_beat, &opened))?;
@@ -127,7 +127,7 @@ impl Watchdog {
         })??;
         Ok(Self {
             commands,
-            beat,
+            heartbeat,
             next_id: Arc::default(),
         })
     }
@@ -138,9 +138,9 @@ impl Watchdog {
     pub fn hold(&self, held: Held) -> Lease {
         let id = LeaseId(self.next_id.fetch_add(1, Ordering::Relaxed));
         let ends = timing::ends(held.sent, held.ttl);
-        let (state, view) = watch::channel(State::Held { ends });
+        let (state, view) = watch::channel(LeaseState::Held { ends });
         let (trouble, last_trouble) = watch::channel(None);
-        let seat = Seat {
+        let subscriber = LeaseSubscriber {
             state,
             trouble,
             run: held.run.filter(|_| held.on_lost == OnLost::Kill),
@@ -148,7 +148,7 @@ impl Watchdog {
             _while_held: held.while_held,
             complained: false,
         };
-        let signal = seat.state.clone();
+        let signal = subscriber.state.clone();
         let terms = Terms {
             lock: held.lock,
             token: held.token,
@@ -158,7 +158,9 @@ impl Watchdog {
             renew_until: held.renew_until,
         };
         // Fails only when the thread died; the lease then runs out, and its view says so.
-        let _ = self.commands.send(Command::Hold(id, seat, Box::new(terms)));
+        let _ = self
+            .commands
+            .send(WatchdogCommand::Hold(id, subscriber, Box::new(terms)));
         Lease {
             id,
             commands: self.commands.clone(),
@@ -189,22 +191,24 @@ impl Watchdog {
             until_done,
         };
         // Fails only when the thread died; the lease then ends with its TTL.
-        let _ = self.commands.send(Command::Finish(Box::new(finishing)));
+        let _ = self
+            .commands
+            .send(WatchdogCommand::Finish(Box::new(finishing)));
         // The thread knows already that it is not to be renewed any more.
         drop(lease);
     }
 
     /// When the thread last went round its loop; it does at least once a second.
     pub fn last_beat(&self) -> BootInstant {
-        self.beat.at()
+        self.heartbeat.at()
     }
 }
 
 fn keep_watch(
     open: impl FnOnce() -> Result<Arc<dyn Store>, StoreError>,
     deadlines: Option<Box<dyn ExtendRuns>>,
-    inbox: mpsc::UnboundedReceiver<Command>,
-    beat: Arc<Beat>,
+    inbox: mpsc::UnboundedReceiver<WatchdogCommand>,
+    heartbeat: Arc<Heartbeat>,
     opened: &blocking::SyncSender<io::Result<()>>,
 ) {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -223,7 +227,7 @@ fn keep_watch(
         // The first renewal should not have to pay for the connection.
         let warm = Arc::clone(&store);
         tokio::spawn(async move { warm.now().await.map(drop) });
-        Rounds::new(store, deadlines, inbox, beat, BootInstant::now)
+        RenewalLoop::new(store, deadlines, inbox, heartbeat, BootInstant::now)
             .run()
             .await;
     });

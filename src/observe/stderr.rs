@@ -22,10 +22,10 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// take more.
 const CHUNK: usize = 4096;
 
-static STATE: Mutex<State> = Mutex::new(State::new());
+static STATE: Mutex<StderrState> = Mutex::new(StderrState::new());
 
 #[derive(Debug)]
-struct State {
+struct StderrState {
     /// Lines dropped since there was room last.
     dropped: u64,
     /// The last line was written in part.
@@ -63,7 +63,7 @@ impl Write for Stderr {
     }
 }
 
-impl State {
+impl StderrState {
     const fn new() -> Self {
         Self {
             dropped: 0,
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_reader_who_is_away_stops_nobody_and_is_told_what_it_missed() {
         let (mut reader, writer) = io::pipe().expect("a pipe");
-        let mut state = State::new();
+        let mut state = StderrState::new();
         let line = format!("{}\n", "x".repeat(999));
         let lines = 1_000;
         for _ in 0..lines {
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn a_line_longer_than_the_room_is_ended_before_the_next() {
         let (mut reader, writer) = io::pipe().expect("a pipe");
-        let mut state = State::new();
+        let mut state = StderrState::new();
         let long = format!("{}\n", "x".repeat(1 << 21));
         state.line(writer.as_fd(), long.as_bytes(), Duration::ZERO);
         let part = read(&mut reader);
@@ -215,7 +215,7 @@ mod tests {
     fn a_reader_who_has_gone_stops_nobody() {
         let (reader, writer) = io::pipe().expect("a pipe");
         drop(reader);
-        let mut state = State::new();
+        let mut state = StderrState::new();
         state.line(writer.as_fd(), b"a line\n", Duration::ZERO);
         assert_eq!(state.dropped, 0);
     }

@@ -72,7 +72,7 @@ pub(super) async fn siblings(subject: &Subject) -> Vec<Finding> {
     let Some(list) = &subject.list else {
         return Vec::new();
     };
-    let place = siblings::Place::of(list, &subject.settings);
+    let place = siblings::ListUse::of(list, &subject.settings);
     let all = place.siblings().await.into_iter();
     all.filter(|sibling| sibling.differs)
         .map(|sibling| {
@@ -171,7 +171,7 @@ mod tests {
 
     use super::*;
     use crate::preflight::Severity::{self, Danger, Warning};
-    use crate::store::{AtStart, NodeClock, RedlockSettings, check_url};
+    use crate::store::{NodeClock, RedlockSettings, StartupQuorum, check_url};
 
     fn judged(nodes: usize, all: &[Facts]) -> Vec<Severity> {
         let Ok(StoreSettings::Redis(node)) = check_url("redis://h") else {
@@ -181,7 +181,7 @@ mod tests {
             nodes: vec![node; nodes],
             tries: 3,
             retry_delay: Default::default(),
-            at_start: AtStart::Wait,
+            at_start: StartupQuorum::Wait,
         });
         judge(all, &settings).iter().map(|f| f.severity).collect()
     }

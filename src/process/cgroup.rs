@@ -18,12 +18,12 @@ pub(super) struct Delegated {
     /// The same as `/proc/PID/cgroup` shows it.
     path: String,
     name: String,
-    entry: Entry,
+    entry: CgroupEntry,
 }
 
 /// How a new process gets into its cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Entry {
+enum CgroupEntry {
     /// `clone3` with `CLONE_INTO_CGROUP` creates the process there (Linux 5.7).
     Clone,
     /// The child writes itself to `cgroup.procs` before it does anything else. Slower, because
@@ -79,10 +79,10 @@ impl Delegated {
             dir,
             path,
             name: name_of(std::process::id().cast_signed()),
-            entry: Entry::Clone,
+            entry: CgroupEntry::Clone,
         };
         if found.allows_entry().is_err() {
-            found.entry = Entry::Join;
+            found.entry = CgroupEntry::Join;
             found.allows_entry()?;
         }
         Ok(found)
@@ -125,8 +125,8 @@ impl Delegated {
         let path = self.dir.join(format!("{}-{serial}", self.name));
         fs::create_dir(&path)?;
         let door = match self.entry {
-            Entry::Clone => File::open(&path).map(Door::Clone),
-            Entry::Join => fs::OpenOptions::new()
+            CgroupEntry::Clone => File::open(&path).map(Door::Clone),
+            CgroupEntry::Join => fs::OpenOptions::new()
                 .write(true)
                 .open(path.join("cgroup.procs"))
                 .map(Door::Join),
@@ -236,9 +236,9 @@ pub(super) struct Cgroup {
 /// What a process enters a cgroup by.
 #[derive(Debug)]
 enum Door {
-    /// The directory, for [`Entry::Clone`].
+    /// The directory, for [`CgroupEntry::Clone`].
     Clone(File),
-    /// `cgroup.procs`, open for writing, for [`Entry::Join`].
+    /// `cgroup.procs`, open for writing, for [`CgroupEntry::Join`].
     Join(File),
 }
 

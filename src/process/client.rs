@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::guard::Guard;
 use super::output::{self, Source, Sources};
 use super::refusal;
-use super::service::{Command, Service, Start};
+use super::service::{Command, GuardTask, Start};
 use super::wire::{self, PACKET_MAX};
 use super::{
     Deadlines, Processes, Running, Spawn, SpawnError, Stdio, Stream, channel, orphans, sys,
@@ -27,7 +27,7 @@ const EVENTS: usize = 64;
 
 /// What all clones of [`Processes`] share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct ClientState {
     pub(super) commands: mpsc::UnboundedSender<Command>,
     serials: AtomicU64,
     deadlines: Arc<OwnedFd>,
@@ -42,14 +42,14 @@ pub(super) fn serve(guard: Guard) -> io::Result<Processes> {
     fcntl(&socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     let (commands, inbox) = mpsc::unbounded_channel();
     let (gone_tx, gone) = watch::channel(false);
-    let service = Service::new(socket, child, gone_tx)?;
+    let service = GuardTask::new(socket, child, gone_tx)?;
     tokio::spawn(service.serve(inbox));
     if std::process::id() == 1 {
         tokio::spawn(orphans::reap_as_init(guard_pid));
     }
     let null = OpenOptions::new().read(true).open("/dev/null")?;
     Ok(Processes {
-        shared: Arc::new(Shared {
+        shared: Arc::new(ClientState {
             commands,
             serials: AtomicU64::new(0),
             deadlines,
@@ -119,7 +119,7 @@ impl Processes {
     }
 }
 
-impl Shared {
+impl ClientState {
     /// What goes to the command as input, output, error output, and what is read here.
     fn stdio(&self, stdio: Stdio) -> io::Result<(Vec<OwnedFd>, Option<Sources>)> {
         match stdio {

@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use super::wire::Answer;
+use super::wire::GuardReply;
 use super::{Processes, channel, client, keeper};
 
 /// How long a fresh guard may take to say that it is ready.
@@ -139,8 +139,8 @@ fn wait_until_ready(socket: &OwnedFd) -> io::Result<()> {
     while poll(&mut ready, timeout) == Err(nix::errno::Errno::EINTR) {}
     let mut packet = [0; 64];
     let (len, _) = channel::receive(socket, &mut packet)?;
-    match Answer::read(&packet[..len]) {
-        Some(Answer::Ready) => Ok(()),
+    match GuardReply::read(&packet[..len]) {
+        Some(GuardReply::Ready) => Ok(()),
         _ => Err(io::Error::other("the guard process ended as it started")),
     }
 }

@@ -99,7 +99,7 @@ pub(crate) use tasks::{TaskLimit, task_limit};
 /// The way to job processes. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Processes {
-    shared: Arc<client::Shared>,
+    shared: Arc<client::ClientState>,
 }
 
 /// Moves the deadlines of running processes; synchronous, for use outside the runtime.

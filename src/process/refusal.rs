@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 
 use super::service::Refused;
-use super::wire::Step;
+use super::wire::StartStep;
 use super::{Credentials, Lack, Spawn, SpawnError};
 
 /// Refuses what no system call can be told: texts with a NUL byte.
@@ -25,7 +25,7 @@ pub(super) fn nul(spawn: &Spawn) -> Result<(), SpawnError> {
         .chain(dir);
     if texts.any(nul) {
         return Err(SpawnError::CannotStart {
-            step: step_text(Step::Run, spawn),
+            step: step_text(StartStep::Run, spawn),
             source: io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "a NUL byte in its arguments, environment or directory",
@@ -45,7 +45,7 @@ pub(super) fn explain(refused: &Refused, spawn: &Spawn) -> SpawnError {
             let source = io::Error::from_raw_os_error(*errno);
             let text = step_text(*step, spawn);
             // A limit of the job's own user is that job's affair.
-            let own = matches!(step, Step::Uid | Step::Run) && *errno == libc::EAGAIN;
+            let own = matches!(step, StartStep::Uid | StartStep::Run) && *errno == libc::EAGAIN;
             if own {
                 SpawnError::CannotStart { step: text, source }
             } else {
@@ -63,24 +63,24 @@ pub(super) fn of_host(step: String, source: io::Error) -> SpawnError {
     }
 }
 
-fn step_text(step: Step, spawn: &Spawn) -> String {
+fn step_text(step: StartStep, spawn: &Spawn) -> String {
     let user = |id: fn(&Credentials) -> u32| spawn.user.as_ref().map_or(0, id);
     match step {
-        Step::Fork => "create a process".to_owned(),
-        Step::Cgroup => "join its control group".to_owned(),
-        Step::Receive => "receive its files".to_owned(),
-        Step::Parent => "tie it to the guard".to_owned(),
-        Step::Stdio => "set up its input and output".to_owned(),
-        Step::Group => "make its process group".to_owned(),
-        Step::Groups => format!("take the groups of user {}", user(|user| user.uid)),
-        Step::Gid => format!("become group {}", user(|user| user.gid)),
-        Step::Uid => format!("become user {}", user(|user| user.uid)),
-        Step::Nice => format!("set the nice value {}", spawn.nice.unwrap_or(0)),
-        Step::Dir => {
+        StartStep::Fork => "create a process".to_owned(),
+        StartStep::Cgroup => "join its control group".to_owned(),
+        StartStep::Receive => "receive its files".to_owned(),
+        StartStep::Parent => "tie it to the guard".to_owned(),
+        StartStep::Stdio => "set up its input and output".to_owned(),
+        StartStep::Group => "make its process group".to_owned(),
+        StartStep::Groups => format!("take the groups of user {}", user(|user| user.uid)),
+        StartStep::Gid => format!("become group {}", user(|user| user.gid)),
+        StartStep::Uid => format!("become user {}", user(|user| user.uid)),
+        StartStep::Nice => format!("set the nice value {}", spawn.nice.unwrap_or(0)),
+        StartStep::Dir => {
             let dir = spawn.working_dir.as_ref().map(|dir| dir.as_os_str());
             format!("change to directory {}", quoted(dir))
         }
-        Step::Run => {
+        StartStep::Run => {
             let program = spawn.argv.first().map(std::ffi::OsString::as_os_str);
             format!("run {}", quoted(program))
         }

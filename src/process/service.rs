@@ -14,7 +14,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Interval, MissedTickBehavior};
 
-use super::wire::{self, Answer, Step};
+use super::wire::{self, GuardReply, StartStep};
 use super::{EndedBy, Exit, Lack, Status, channel, orphans};
 use crate::names::RunId;
 
@@ -50,7 +50,7 @@ pub(super) struct Start {
 /// Why the guard did not start a command.
 #[derive(Debug)]
 pub(super) enum Refused {
-    Failed(Step, i32),
+    Failed(StartStep, i32),
     TooLate,
     /// It was never asked.
     GuardGone,
@@ -59,10 +59,10 @@ pub(super) enum Refused {
 }
 
 /// The task's state.
-pub(super) struct Service {
+pub(super) struct GuardTask {
     socket: AsyncFd<OwnedFd>,
     child: Child,
-    entries: HashMap<u64, Entry>,
+    entries: HashMap<u64, GuardedRun>,
     unsent: VecDeque<Unsent>,
     gone: watch::Sender<bool>,
     /// Rounds since it was asked for a sign of life and gave none; none when it is not asked.
@@ -78,15 +78,15 @@ struct Unsent {
 }
 
 /// A command the guard is to start.
-struct Entry {
+struct GuardedRun {
     run: RunId,
-    state: State,
+    state: StartState,
     /// The guard has got the order.
     sent: bool,
     exited: oneshot::Sender<Exit>,
 }
 
-enum State {
+enum StartState {
     Asked(oneshot::Sender<Result<i32, Refused>>),
     Started(i32),
 }
@@ -98,7 +98,7 @@ enum Woken {
     Round,
 }
 
-impl Service {
+impl GuardTask {
     pub(super) fn new(
         socket: OwnedFd,
         child: Child,
@@ -192,9 +192,9 @@ impl Service {
     fn command(&mut self, command: Command) {
         match command {
             Command::Spawn(start) => {
-                let entry = Entry {
+                let entry = GuardedRun {
                     run: start.run,
-                    state: State::Asked(start.started),
+                    state: StartState::Asked(start.started),
                     sent: false,
                     exited: start.exited,
                 };
@@ -225,7 +225,7 @@ impl Service {
                 }
                 Err(error) if Lack::of(&error).is_some() => {
                     let errno = error.raw_os_error().unwrap_or(libc::ENOMEM);
-                    self.refuse(serial, Refused::Failed(Step::Receive, errno));
+                    self.refuse(serial, Refused::Failed(StartStep::Receive, errno));
                 }
                 Err(_) => {}
             }
@@ -246,7 +246,7 @@ impl Service {
                 Err(error) => return Err(error),
                 Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok((len, _)) => {
-                    if let Some(answer) = Answer::read(&packet[..len]) {
+                    if let Some(answer) = GuardReply::read(&packet[..len]) {
                         self.answer(answer);
                     }
                 }
@@ -255,16 +255,16 @@ impl Service {
         Ok(())
     }
 
-    fn answer(&mut self, answer: Answer) {
+    fn answer(&mut self, answer: GuardReply) {
         self.silence = None;
         match answer {
-            Answer::Ready => {}
-            Answer::Started(serial, pid) => self.started(serial, pid),
-            Answer::Failed(serial, step, errno) => {
+            GuardReply::Ready => {}
+            GuardReply::Started(serial, pid) => self.started(serial, pid),
+            GuardReply::Failed(serial, step, errno) => {
                 self.refuse(serial, Refused::Failed(step, errno));
             }
-            Answer::TooLate(serial) => self.refuse(serial, Refused::TooLate),
-            Answer::Exited {
+            GuardReply::TooLate(serial) => self.refuse(serial, Refused::TooLate),
+            GuardReply::Exited {
                 serial,
                 status,
                 ended_by,
@@ -287,7 +287,8 @@ impl Service {
         let Some(entry) = self.entries.get_mut(&serial) else {
             return;
         };
-        if let State::Asked(started) = std::mem::replace(&mut entry.state, State::Started(pid))
+        if let StartState::Asked(started) =
+            std::mem::replace(&mut entry.state, StartState::Started(pid))
             && started.send(Ok(pid)).is_err()
         {
             // Whoever asked has given up meanwhile.
@@ -298,7 +299,7 @@ impl Service {
 
     fn refuse(&mut self, serial: u64, why: Refused) {
         if let Some(entry) = self.entries.remove(&serial)
-            && let State::Asked(started) = entry.state
+            && let StartState::Asked(started) = entry.state
         {
             let _ = started.send(Err(why));
         }
@@ -311,14 +312,14 @@ impl Service {
         // It is dead, or has closed its only way to hear of us.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let entries: Vec<Entry> = self.entries.drain().map(|(_, entry)| entry).collect();
+        let entries: Vec<GuardedRun> = self.entries.drain().map(|(_, entry)| entry).collect();
         let left: Vec<_> = entries
             .iter()
             .map(|entry| orphans::Left {
                 run: entry.run.clone(),
                 main: match entry.state {
-                    State::Asked(_) => None,
-                    State::Started(pid) => Some(pid),
+                    StartState::Asked(_) => None,
+                    StartState::Started(pid) => Some(pid),
                 },
             })
             .collect();
@@ -326,7 +327,7 @@ impl Service {
         let mut ended = ended.unwrap_or_default().into_iter();
         for entry in entries {
             let (left_behind, survivors) = ended.next().unwrap_or_default();
-            if let State::Asked(started) = entry.state {
+            if let StartState::Asked(started) = entry.state {
                 let why = if entry.sent {
                     Refused::NoReport
                 } else {
@@ -349,7 +350,7 @@ impl Service {
     }
 }
 
-impl Drop for Service {
+impl Drop for GuardTask {
     /// The guard must see the end even while a [`Deadlines`] still has its copy of the socket.
     fn drop(&mut self) {
         use std::os::fd::AsRawFd as _;

@@ -33,7 +33,7 @@ const EXITED: u8 = 68;
 #[derive(Debug)]
 pub(super) enum Request {
     /// Start a command; input, output and error output come beside it.
-    Spawn(Box<Order>),
+    Spawn(Box<StartRequest>),
     /// The order is in the last file that came beside the packet.
     SpawnInFile,
     /// Move the deadlines of these runs.
@@ -42,19 +42,19 @@ pub(super) enum Request {
     End(u64),
     /// One signal.
     Signal(u64, i32),
-    /// Say [`Answer::Ready`].
+    /// Say [`GuardReply::Ready`].
     Ping,
 }
 
 /// What the guard says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum GuardReply {
     /// It is ready to serve, or still alive.
     Ready,
     /// The command runs, under this process id.
     Started(u64, i32),
     /// A step on the way to the command failed with this error number.
-    Failed(u64, Step, i32),
+    Failed(u64, StartStep, i32),
     /// The deadline had passed.
     TooLate(u64),
     /// The main process ended and nothing of its tree is left but `survivors`.
@@ -70,7 +70,7 @@ pub(super) enum Answer {
 /// A step on the way to a running command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Step {
+pub(super) enum StartStep {
     Fork = 1,
     Receive,
     Parent,
@@ -85,7 +85,7 @@ pub(super) enum Step {
     Cgroup,
 }
 
-impl Step {
+impl StartStep {
     pub(super) fn from_code(code: u8) -> Option<Self> {
         [
             Self::Fork,
@@ -108,7 +108,7 @@ impl Step {
 
 /// A command to start, as the guard reads it.
 #[derive(Debug)]
-pub(super) struct Order {
+pub(super) struct StartRequest {
     pub(super) serial: u64,
     pub(super) run: Vec<u8>,
     pub(super) deadline: Option<BootInstant>,
@@ -231,8 +231,8 @@ impl Request {
     }
 }
 
-fn order(r: &mut Reader<'_>) -> Option<Order> {
-    Some(Order {
+fn order(r: &mut Reader<'_>) -> Option<StartRequest> {
+    Some(StartRequest {
         serial: r.u64()?,
         run: r.bytes()?.to_vec(),
         deadline: r.option(Reader::duration)?.map(BootInstant::from_duration),
@@ -254,7 +254,7 @@ fn order(r: &mut Reader<'_>) -> Option<Order> {
     })
 }
 
-impl Answer {
+impl GuardReply {
     /// The packet.
     pub(super) fn write(self) -> Vec<u8> {
         let mut w = Writer(Vec::with_capacity(24));
@@ -294,7 +294,7 @@ impl Answer {
         Some(match r.u8()? {
             READY => Self::Ready,
             STARTED => Self::Started(r.u64()?, r.i32()?),
-            FAILED => Self::Failed(r.u64()?, Step::from_code(r.u8()?)?, r.i32()?),
+            FAILED => Self::Failed(r.u64()?, StartStep::from_code(r.u8()?)?, r.i32()?),
             TOO_LATE => Self::TooLate(r.u64()?),
             EXITED => {
                 let serial = r.u64()?;

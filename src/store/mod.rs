@@ -8,6 +8,7 @@
 
 mod error;
 mod fault;
+mod heartbeat;
 pub mod manual;
 mod nodes;
 mod open;
@@ -23,7 +24,6 @@ mod settings;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 pub(crate) mod url;
-mod word;
 
 use std::time::Duration;
 
@@ -47,12 +47,13 @@ pub use reply::{
     Seen, Unacknowledged,
 };
 pub use request::{
-    Attempt, Claim, Drop, Due, Fingerprint, Finish, Forget, GapAnswer, HostInfo, Late, Lock,
-    LockKey, LockRef, Overlap, Registration, Renewal, RunTenure, Settle, Tenure, Terms, What,
+    Attempt, Claim, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, Forget, GapAnswer,
+    HostInfo, Late, Lock, LockKey, LockRef, Overlap, Registration, Renewal, RunTenure, Settle,
+    Tenure, Terms,
 };
 pub(crate) use settings::shown_url;
 pub use settings::{
-    AtStart, ClusterSettings, RedisSettings, RedlockSettings, Secret, SentinelSettings,
+    ClusterSettings, RedisSettings, RedlockSettings, Secret, SentinelSettings, StartupQuorum,
     StoreSettings,
 };
 pub use url::check_url;
@@ -62,8 +63,8 @@ pub use url::check_url;
 #[doc(hidden)]
 pub mod majority {
     pub use super::redis::node::{
-        Accepted, Ballot, Extended, Held, JobView, Lease, LockView, LongestTtl, Mode, Node, Place,
-        Proposal, Said, Taken, View, finished_text,
+        Accepted, Ballot, Extended, Held, JobView, Lease, LockView, LongestTtl, LookAnswer, Mode,
+        Node, Place, Proposal, Taken, View, finished_text,
     };
     pub use super::redlock::{
         Asker, Counting, Here, Identity, Ledger, Member, Merged, Resolved, Seat, Trust, count,

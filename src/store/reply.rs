@@ -74,7 +74,7 @@ pub enum ClaimReply {
     },
     /// The queue is full: the occurrence was recorded as `skipped`, and `last` moved over it.
     QueueFull,
-    /// The ranges of [`super::What::Drops`] are recorded.
+    /// The ranges of [`super::ClaimTarget::Drops`] are recorded.
     Dropped,
     /// Another lease holds the lock. With [`super::Overlap::Skip`] the occurrence was recorded as
     /// `skipped` and `last` moved.

@@ -169,7 +169,7 @@ impl Terms {
 
 /// Occurrences that policy drops, recorded as one ranged record before the claim goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Drop {
+pub struct DroppedRange {
     /// First and last of the dropped occurrences, and how many.
     pub range: Range,
     /// `Missed` (catch-up), `Skipped` (superseded, queue full) or `Unknown` (due before the store
@@ -213,7 +213,7 @@ pub struct GapAnswer {
     /// The `last` the answer was computed from.
     pub if_last: Timestamp,
     /// What is dropped, in ascending order, all of it before `scheduled_at`.
-    pub drop: Vec<Drop>,
+    pub drop: Vec<DroppedRange>,
 }
 
 /// A claim: for an occurrence of a job, for a manual run of a job, or for a bare lock.
@@ -228,12 +228,12 @@ pub struct Claim {
     /// How long the lease lasts unless renewed.
     pub ttl: Duration,
     /// What the claim is for.
-    pub what: What,
+    pub what: ClaimTarget,
 }
 
 /// What a claim is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum ClaimTarget {
     /// `exec` and the library: the lock alone; neither ledger nor history.
     Lock,
     /// `trigger`: a run of the job outside its schedule; recorded, `last` stays.
@@ -268,7 +268,7 @@ pub enum What {
     },
 }
 
-impl What {
+impl ClaimTarget {
     /// The job whose ledger the claim concerns; `None` for a bare lock.
     pub fn job(&self) -> Option<&JobName> {
         match self {

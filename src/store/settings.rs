@@ -64,12 +64,12 @@ pub struct RedlockSettings {
     /// The shortest and the longest pause between tries; 100 to 200 ms by default.
     pub retry_delay: (Duration, Duration),
     /// What a daemon does at its start without a majority; waits by default.
-    pub at_start: AtStart,
+    pub at_start: StartupQuorum,
 }
 
 /// What a daemon does that finds no majority of its servers when it starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum AtStart {
+pub enum StartupQuorum {
     /// Starts, and waits for one.
     #[default]
     Wait,
@@ -112,7 +112,7 @@ impl StoreSettings {
 
     /// Whether a daemon that cannot reach the store at its start is to end.
     pub fn refuses_to_wait(&self) -> bool {
-        matches!(self, Self::Redlock(redlock) if redlock.at_start == AtStart::Refuse)
+        matches!(self, Self::Redlock(redlock) if redlock.at_start == StartupQuorum::Refuse)
     }
 
     /// What is allowed but hardly meant, each a full sentence.

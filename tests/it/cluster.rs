@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use cronlatch::names::{HostName, LockName, RunId, Token};
 use cronlatch::store::{
-    Claim, ClaimReply, Finish, FinishReply, Lock, RenewReply, Renewal, Store, StoreError, Tenure,
-    What, check_url, open,
+    Claim, ClaimReply, ClaimTarget, Finish, FinishReply, Lock, RenewReply, Renewal, Store,
+    StoreError, Tenure, check_url, open,
 };
 use serde_json::json;
 
@@ -31,7 +31,7 @@ fn claim(name: &str) -> Claim {
         token: Token::new(&HostName::parse("h1").unwrap(), &run_id),
         run_id,
         ttl: Duration::from_secs(60),
-        what: What::Lock,
+        what: ClaimTarget::Lock,
     }
 }
 

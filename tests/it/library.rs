@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cronlatch::names::{HostName, RunId, Token};
-use cronlatch::store::{Claim, ClaimReply, Finish, Lock, Store, What};
+use cronlatch::store::{Claim, ClaimReply, ClaimTarget, Finish, Lock, Store};
 use cronlatch::{AcquireError, HeldLock, Latch, LeaseLost, OpenError, ReleaseError, RunError};
 
 use crate::support::RedisServer;
@@ -108,7 +108,7 @@ async fn steal(url: &str, victim: &HeldLock) -> (Arc<dyn Store>, Claim) {
         token: Token::new(&thief, &run_id),
         run_id,
         ttl: LONG,
-        what: What::Lock,
+        what: ClaimTarget::Lock,
     };
     let reply = store.claim(&claim).await.expect("the store answers");
     assert!(matches!(reply, ClaimReply::Granted { .. }), "{reply:?}");

@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use cronlatch::names::{HostName, LockName, RunId, Token};
 use cronlatch::store::{
-    Claim, ClaimReply, Finish, FinishReply, Lock, RenewReply, Renewal, Store, StoreError,
-    StoreSettings, Tenure, What, check_url, open,
+    Claim, ClaimReply, ClaimTarget, Finish, FinishReply, Lock, RenewReply, Renewal, Store,
+    StoreError, StoreSettings, Tenure, check_url, open,
 };
 
 use crate::support::RedisServer;
@@ -109,7 +109,7 @@ fn claim() -> Claim {
         token: Token::new(&HostName::parse("h1").unwrap(), &run_id),
         run_id,
         ttl: Duration::from_secs(60),
-        what: What::Lock,
+        what: ClaimTarget::Lock,
     }
 }
 

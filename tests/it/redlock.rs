@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
 use cronlatch::store::{
-    AtStart, Claim, ClaimReply, Due, Fingerprint, Finish, FinishReply, Kind, Late, Lock, Outcome,
-    Overlap, Record, RedlockSettings, Registration, RenewReply, Renewal, RunStatus, Store,
-    StoreError, StoreSettings, Tenure, What, check_url, open,
+    Claim, ClaimReply, ClaimTarget, Due, Fingerprint, Finish, FinishReply, Kind, Late, Lock,
+    Outcome, Overlap, Record, RedlockSettings, Registration, RenewReply, Renewal, RunStatus,
+    StartupQuorum, Store, StoreError, StoreSettings, Tenure, check_url, open,
 };
 use cronlatch::time::Timestamp;
 
@@ -44,7 +44,7 @@ pub(crate) fn store_at(urls: &[String]) -> Arc<dyn Store> {
         nodes: nodes.collect(),
         tries: 3,
         retry_delay: (Duration::from_millis(10), Duration::from_millis(50)),
-        at_start: AtStart::Wait,
+        at_start: StartupQuorum::Wait,
     };
     open(&StoreSettings::Redlock(settings)).unwrap()
 }
@@ -107,7 +107,7 @@ impl Scene {
             token: token(who),
             run_id: RunId::from_text(&format!("run-{who}")),
             ttl: self.ttl,
-            what: What::Occurrence {
+            what: ClaimTarget::Occurrence {
                 job: job(),
                 kind: Kind::Schedule,
                 due: Due {
@@ -473,7 +473,7 @@ async fn a_grant_that_took_longer_than_its_lease_is_none() {
     let far_away = store_at(&by_proxy);
     let claim = |who: &str, ttl: Duration| Claim {
         ttl,
-        what: What::Lock,
+        what: ClaimTarget::Lock,
         ..scene.claim(who, 1)
     };
     granted(&*far_away, &claim("a", LONG)).await;
@@ -501,7 +501,7 @@ async fn a_lock_is_released_right_after_its_grant_though_one_node_has_not_taken_
         let who = format!("a{behind}");
         let claim = Claim {
             ttl: LONG,
-            what: What::Lock,
+            what: ClaimTarget::Lock,
             ..scene.claim(&who, 1)
         };
         granted(&*store, &claim).await;
@@ -535,7 +535,7 @@ async fn a_lock_that_only_a_minority_took_is_given_back_long_before_it_ends() {
         token: token("a"),
         run_id: RunId::from_text("run-a"),
         ttl: LONG,
-        what: What::Lock,
+        what: ClaimTarget::Lock,
     };
     eventually("the first node takes it", async || {
         let reply = store.claim(&claim).await;
@@ -624,7 +624,7 @@ async fn a_vote_that_came_too_late_does_not_count_against_a_retry_of_its_own_pro
         token: token("a"),
         run_id: RunId::from_text("r"),
         ttl: TTL,
-        what: What::Lock,
+        what: ClaimTarget::Lock,
     };
     // All connections stand, and all nodes know the scripts.
     let other = Claim {
@@ -666,7 +666,7 @@ async fn nodes_that_are_not_independent_are_refused() {
         token: token(who),
         run_id: RunId::from_text("r"),
         ttl: LONG,
-        what: What::Lock,
+        what: ClaimTarget::Lock,
     };
     let refused = twice.claim(&claim("a")).await;
     assert!(

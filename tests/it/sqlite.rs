@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
 use cronlatch::store::{
-    Claim, ClaimReply, Due, Fingerprint, Finish, FinishReply, GapAnswer, Kind, Lock, Outcome,
-    Overlap, Record, Registration, RenewReply, Renewal, Store, StoreError, StoreSettings, Tenure,
-    What, open,
+    Claim, ClaimReply, ClaimTarget, Due, Fingerprint, Finish, FinishReply, GapAnswer, Kind, Lock,
+    Outcome, Overlap, Record, Registration, RenewReply, Renewal, Store, StoreError, StoreSettings,
+    Tenure, open,
 };
 use cronlatch::time::Timestamp;
 
@@ -42,7 +42,7 @@ fn bare(ttl: Duration) -> Claim {
         token: Token::new(&HostName::parse("h").unwrap(), &run_id),
         run_id,
         ttl,
-        what: What::Lock,
+        what: ClaimTarget::Lock,
     }
 }
 
@@ -55,7 +55,7 @@ fn occurrence(start: Timestamp, n: u64) -> Claim {
         ..due(start.plus(Duration::from_secs(n)))
     };
     Claim {
-        what: What::Occurrence {
+        what: ClaimTarget::Occurrence {
             job: job(),
             kind: Kind::Schedule,
             due,
@@ -98,7 +98,7 @@ fn success(claim: &Claim, at: Timestamp, output: &str) -> Finish {
 /// The ledger of the job begins an hour ago, so that its occurrences are due.
 async fn start_of(store: &dyn Store) -> Timestamp {
     let drops = Claim {
-        what: What::Drops {
+        what: ClaimTarget::Drops {
             job: job(),
             fingerprint: Fingerprint("f".to_owned()),
             answer: GapAnswer {

@@ -2,8 +2,9 @@
 
 use cronlatch::store::protocol::{self, Effect, Key, REASON_UNKNOWN};
 use cronlatch::store::{
-    Claim, ClaimReply, Drop, Due, Finish, GapAnswer, Kind, Late, OpenRun, Outcome, Overlap, Range,
-    Record, Registration, RenewReply, Renewal, RunStatus, RunTenure, Settle, Tenure, Terms, What,
+    Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Finish, GapAnswer, Kind, Late, OpenRun,
+    Outcome, Overlap, Range, Record, Registration, RenewReply, Renewal, RunStatus, RunTenure,
+    Settle, Tenure, Terms,
 };
 
 use crate::ids::{self, Tick, Ticket, fingerprint, in_ticks, instant, tick_of, ticks};
@@ -346,9 +347,9 @@ fn claim_of(rules: &Rules, message: &Message, ticket: Ticket) -> Option<(usize, 
         (due.scheduled_at, due.not_before, due.prev) = (fired, instant(0), None);
     }
     let what = if rules.is(Defect::NoLedger) {
-        What::Lock
+        ClaimTarget::Lock
     } else {
-        What::Occurrence {
+        ClaimTarget::Occurrence {
             job: ids::job(*job),
             kind: what.kind(),
             due,
@@ -380,7 +381,7 @@ fn terms(rules: &Rules, at: Tick) -> Terms {
 fn answer_of(gap: &Gap) -> GapAnswer {
     let drop = |all: &[Tick], outcome, reason: &str| {
         let (from, until) = all.first().zip(all.last())?;
-        Some(Drop {
+        Some(DroppedRange {
             range: Range {
                 from: instant(*from),
                 until: instant(*until),

@@ -6,7 +6,7 @@ mod report;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::target::Place;
+use super::target::StoreArgs;
 use super::{Failure, failure, output};
 use crate::config::{self, ConfigErrors, JobList};
 use crate::time::Timestamp;
@@ -26,7 +26,7 @@ pub(super) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    place: Place,
+    place: StoreArgs,
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {

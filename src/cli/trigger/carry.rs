@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::note;
 use crate::cli::Failure;
 use crate::config::Job;
-use crate::engine::run::{Assignment, Ended, Right, Starts, Stop, Tools, drive, inherited};
+use crate::engine::run::{Assignment, Authority, Ended, Starts, Stop, Tools, drive, inherited};
 use crate::engine::spool::Spool;
 use crate::latch::waits_text;
 use crate::lease::Watchdog;
@@ -21,8 +21,8 @@ use crate::observe::plain_line;
 use crate::process::Guard;
 use crate::store::relocate::{Destination, Relocated, Relocation, relocate};
 use crate::store::{
-    self, Claim, ClaimReply, Finish, Kind, ManualRun, Record, Store, StoreError, StoreSettings,
-    Terms, What,
+    self, Claim, ClaimReply, ClaimTarget, Finish, Kind, ManualRun, Record, Store, StoreError,
+    StoreSettings, Terms,
 };
 use crate::time::BootInstant;
 
@@ -99,7 +99,7 @@ impl Errand {
             token: Token::new(&self.host, &run_id),
             run_id,
             ttl: self.job.lock.ttl,
-            what: What::Manual {
+            what: ClaimTarget::Manual {
                 job: self.job.name.clone(),
             },
         };
@@ -142,7 +142,7 @@ impl Errand {
                 kind: Kind::Manual,
                 scheduled_at: None,
                 attempt: 1,
-                right: Right::Granted {
+                right: Authority::Granted {
                     fence,
                     sent,
                     terms: Terms::NONE,

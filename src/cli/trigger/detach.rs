@@ -16,7 +16,7 @@ use crate::names::RunId;
 
 /// The word, one line of JSON.
 #[derive(Debug, Serialize, Deserialize)]
-enum Word {
+enum ChildReport {
     /// The run has begun.
     Granted(String),
     /// It was not started.
@@ -40,8 +40,8 @@ pub(super) fn start(flag: &str) -> Result<RunId, Failure> {
             .map_err(failed)?;
     }
     match serde_json::from_str(&line) {
-        Ok(Word::Granted(run_id)) => Ok(RunId::from_text(&run_id)),
-        Ok(Word::Refused { code, text }) => Err(Failure::with_code(code, text)),
+        Ok(ChildReport::Granted(run_id)) => Ok(RunId::from_text(&run_id)),
+        Ok(ChildReport::Refused { code, text }) => Err(Failure::with_code(code, text)),
         Err(_) => Err(Failure::Internal(
             "the process for the run ended before it reported anything".to_owned(),
         )),
@@ -65,19 +65,19 @@ pub(super) fn leave_session() -> Result<(), Failure> {
 
 /// Says that the run has begun.
 pub(super) fn granted(run_id: &RunId) {
-    say(&Word::Granted(run_id.to_string()));
+    say(&ChildReport::Granted(run_id.to_string()));
 }
 
 /// Says that it has not.
 pub(super) fn refused(failure: &Failure) {
-    say(&Word::Refused {
+    say(&ChildReport::Refused {
         code: failure.code(),
         text: failure.to_string(),
     });
 }
 
 /// Writes the word and lets go of the pipe. Nobody may be listening any more: the run goes on.
-fn say(word: &Word) {
+fn say(word: &ChildReport) {
     if let Ok(mut line) = serde_json::to_vec(word) {
         line.push(b'\n');
         let mut out = io::stdout().lock();

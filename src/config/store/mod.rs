@@ -8,14 +8,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::mask;
-use super::node::{Entry, Node, Value};
+use super::node::{KeyValue, Node, Value};
 use super::problem::{Problem, Problems};
 use super::section::{Section, Trouble, Vocabulary};
 use super::source::Span;
 use super::values;
 use crate::names::Prefix;
 use crate::store::url::{RETRY_DELAY, TRIES};
-use crate::store::{AtStart, RedlockSettings, StoreSettings, check_url};
+use crate::store::{RedlockSettings, StartupQuorum, StoreSettings, check_url};
 
 /// The fields of `store:`.
 pub(super) const STORE: Vocabulary = Vocabulary {
@@ -106,7 +106,7 @@ pub(super) fn read(node: &Node, problems: &mut Problems) -> Option<StorePart> {
     }
 }
 
-fn mapping(node: &Node, entries: &[Entry], problems: &mut Problems) -> Option<StorePart> {
+fn mapping(node: &Node, entries: &[KeyValue], problems: &mut Problems) -> Option<StorePart> {
     let meant = STORE.check(entries, problems);
     let section = Section::new(entries, &[]);
     let mut kinds = KINDS.iter().filter_map(|key| section.entry(key));
@@ -160,7 +160,7 @@ fn mapping(node: &Node, entries: &[Entry], problems: &mut Problems) -> Option<St
 /// What all kinds of Redis store have beside the servers.
 fn common(
     section: Section<'_>,
-    kind: &Entry,
+    kind: &KeyValue,
     settings: Option<StoreSettings>,
     problems: &mut Problems,
 ) -> Option<StoreSettings> {
@@ -217,7 +217,7 @@ fn common(
 struct Patience {
     tries: u32,
     retry_delay: (Duration, Duration),
-    at_start: AtStart,
+    at_start: StartupQuorum,
 }
 
 /// `redlock:` — how often a claim is tried, the pauses between, and a start without a majority.
@@ -262,7 +262,10 @@ fn redlock(
     let at_start = patience.read("at_start", problems, |node| {
         values::word(
             node,
-            &[("wait", AtStart::Wait), ("refuse", AtStart::Refuse)],
+            &[
+                ("wait", StartupQuorum::Wait),
+                ("refuse", StartupQuorum::Refuse),
+            ],
         )
     });
     Some(Patience {
@@ -311,7 +314,7 @@ fn several(span: Span, list: &[Node], problems: &mut Problems) -> Option<StoreSe
         nodes,
         tries: TRIES,
         retry_delay: RETRY_DELAY,
-        at_start: AtStart::Wait,
+        at_start: StartupQuorum::Wait,
     }))
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::event::{Action, ClaimId, Said};
 use super::gap;
-use super::lane::{Ahead, Lane, Phase, Sync};
+use super::lane::{Ahead, Lane, LedgerSync, Phase};
 use super::occ::{Aim, Occ, Origin};
 use super::policy::Policy;
 use super::shared::{Mode, Shared, TimerKind};
@@ -123,7 +123,7 @@ impl Lane {
             occ.blocked = false;
         }
         self.hole_before_pending();
-        self.sync = Sync::Asked;
+        self.sync = LedgerSync::Asked;
         shared.act(Action::Register { job: self.job });
     }
 

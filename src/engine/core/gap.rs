@@ -6,14 +6,14 @@ use super::occ::Notes;
 use super::policy::{Calendar, Policy};
 use crate::config::CatchUp;
 use crate::store::protocol::REASON_UNKNOWN;
-use crate::store::{Drop, Outcome, Range};
+use crate::store::{DroppedRange, Outcome, Range};
 use crate::time::Timestamp;
 
 /// What of a gap is dropped, and what is to be run first.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Sorted {
     /// Dropped, all of it before the first of `run`.
-    pub(super) drop: Vec<Drop>,
+    pub(super) drop: Vec<DroppedRange>,
     /// To be claimed before the occurrence that met the gap, in order.
     pub(super) run: Vec<Timestamp>,
 }
@@ -40,7 +40,7 @@ pub(super) fn sort(
             && let Some(range) = range(policy.calendar.as_ref(), from, before)
         {
             from = range.until;
-            sorted.drop.push(Drop {
+            sorted.drop.push(DroppedRange {
                 range,
                 outcome: Outcome::Unknown,
                 reason: REASON_UNKNOWN.to_owned(),
@@ -52,7 +52,7 @@ pub(super) fn sort(
         };
         if let Some(range) = range(policy.calendar.as_ref(), from, edge) {
             from = range.until;
-            sorted.drop.push(Drop {
+            sorted.drop.push(DroppedRange {
                 range,
                 outcome: Outcome::Missed,
                 reason: missed(policy).to_owned(),
@@ -110,7 +110,12 @@ fn missed(policy: &Policy) -> &'static str {
     }
 }
 
-fn add(drops: &mut Vec<Drop>, at: Timestamp, (outcome, reason): (Outcome, &str), follows: bool) {
+fn add(
+    drops: &mut Vec<DroppedRange>,
+    at: Timestamp,
+    (outcome, reason): (Outcome, &str),
+    follows: bool,
+) {
     if let Some(last) = drops.last_mut()
         && follows
         && last.outcome == outcome
@@ -120,7 +125,7 @@ fn add(drops: &mut Vec<Drop>, at: Timestamp, (outcome, reason): (Outcome, &str),
         last.range.count += 1;
         return;
     }
-    drops.push(Drop {
+    drops.push(DroppedRange {
         range: Range {
             from: at,
             until: at,

@@ -51,7 +51,7 @@ pub(super) struct Wait {
 
 /// Whether the lane knows how far the ledger has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sync {
+pub(super) enum LedgerSync {
     /// It does, but for [`Lane::hole`] and [`Occ::hole`]: its own claims follow one another.
     Known,
     /// A registration is under way.
@@ -100,7 +100,7 @@ pub(super) struct Lane {
     /// Occurrences were passed by that another host may have been granted since: no answer to a
     /// claim of theirs would tell this lane of the run.
     pub(super) blind: bool,
-    pub(super) sync: Sync,
+    pub(super) sync: LedgerSync,
     pub(super) acquaintance: Acquaintance,
     /// Behind all that is pending, occurrences came due that this lane does not claim one by one.
     pub(super) hole: bool,
@@ -126,7 +126,7 @@ impl Lane {
             returned_meanwhile: false,
             wait: None,
             blind: false,
-            sync: Sync::Asked,
+            sync: LedgerSync::Asked,
             acquaintance: Acquaintance::New,
             hole: false,
             ahead: Ahead::Unsaid,
@@ -263,13 +263,13 @@ impl Lane {
         }
         if !down && let Some(occ) = self.due_rerun().or_else(|| self.ready_head(shared.now.utc)) {
             self.begin(shared, occ);
-        } else if self.sync != Sync::Known {
+        } else if self.sync != LedgerSync::Known {
             // What is undecided before the pending ones is about to be known.
         } else if self.pending.front().map_or(self.hole, |occ| occ.hole) {
             // Claimed at once, the next one would have all before it dropped as missed, those
             // included that another host has in hand.
             if !down {
-                self.sync = Sync::Asked;
+                self.sync = LedgerSync::Asked;
                 shared.act(Action::Register { job: self.job });
             }
         } else if self.wait.is_some() && self.pending.front().is_some_and(|occ| occ.blocked) {
@@ -375,8 +375,8 @@ impl Lane {
         match kind {
             TimerKind::Watch => self.watch_due(shared),
             TimerKind::Look => self.look(shared),
-            TimerKind::Grace if self.sync == Sync::Grace => {
-                self.sync = Sync::AskedAgain;
+            TimerKind::Grace if self.sync == LedgerSync::Grace => {
+                self.sync = LedgerSync::AskedAgain;
                 shared.act(Action::Register { job: self.job });
             }
             TimerKind::Grace | TimerKind::Trial => {}

@@ -23,7 +23,7 @@ mod tests;
 use std::num::NonZeroUsize;
 
 pub use event::{Action, ClaimId, ClaimSpec, DropSpec, Event, JobIx, Now, Said};
-pub use policy::{Place, Policy};
+pub use policy::{ClaimContext, Policy};
 
 use crate::time::BootInstant;
 use lane::Lane;

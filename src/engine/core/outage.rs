@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::answers::{held_back, join_backlog};
 use super::event::{Action, ClaimId, DropSpec};
 use super::gap;
-use super::lane::{Acquaintance, Lane, Phase, Sync};
+use super::lane::{Acquaintance, Lane, LedgerSync, Phase};
 use super::occ::{Occ, Why};
 use super::policy::Exclusion;
 use super::shared::{Mode, Shared, TimerKind};
@@ -179,12 +179,12 @@ impl Lane {
         if self.grants_grace(shared, decided_until, store_now) {
             return;
         }
-        if self.sync == Sync::AskedAgain {
+        if self.sync == LedgerSync::AskedAgain {
             for occ in &mut self.pending {
                 occ.overlap = held_back(&self.policy, occ.overlap);
             }
         }
-        self.sync = Sync::Known;
+        self.sync = LedgerSync::Known;
         self.drop_passed(shared.now.utc, decided_until);
         match self.pending.front_mut() {
             Some(first) => first.hole = false,
@@ -308,10 +308,10 @@ impl Lane {
         let Some(over) = newest.map(|newest| self.policy.not_before(newest).plus(grace)) else {
             return false;
         };
-        if self.sync != Sync::Asked || over <= now {
+        if self.sync != LedgerSync::Asked || over <= now {
             return false;
         }
-        self.sync = Sync::Grace;
+        self.sync = LedgerSync::Grace;
         let at = shared.now.boot.plus(over.since(now));
         shared.arm(at, self.job, TimerKind::Grace);
         true

@@ -80,7 +80,7 @@ const FLEET_SKEW: Duration = Duration::from_secs(3);
 
 /// Where claims are made, and in whose company.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
+pub struct ClaimContext<'a> {
     /// This host.
     pub host: &'a HostName,
     /// Whether other machines, with clocks of their own, use the store.
@@ -91,7 +91,7 @@ pub struct Place<'a> {
 
 impl Policy {
     /// The policies of a job.
-    pub fn of(job: &Arc<Job>, place: Place<'_>) -> Self {
+    pub fn of(job: &Arc<Job>, place: ClaimContext<'_>) -> Self {
         // Hosts compete, and disagree about the time, only where they share ledger and lock.
         let shared = place.shared && job.lock.scope == Scope::Fleet;
         Self {

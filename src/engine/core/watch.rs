@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::event::Action;
-use super::lane::{Lane, Phase, Sync};
+use super::lane::{Lane, LedgerSync, Phase};
 use super::occ::{Aim, Occ, Origin};
 use super::shared::{Mode, Shared, TimerKind};
 use crate::names::RunId;
@@ -70,7 +70,7 @@ impl Lane {
     /// a message that comes while a claim or a registration is out counts once the reply is there.
     pub(super) fn returned_elsewhere(&mut self, shared: &mut Shared) {
         let claiming = matches!(self.phase, Phase::Claiming { .. });
-        let registering = matches!(self.sync, Sync::Asked | Sync::AskedAgain);
+        let registering = matches!(self.sync, LedgerSync::Asked | LedgerSync::AskedAgain);
         self.returned_meanwhile = claiming || registering;
         self.look_for_returned(shared);
     }

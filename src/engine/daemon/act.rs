@@ -12,10 +12,10 @@ use super::say::say;
 use super::tasks::Entrance;
 use crate::config::Job;
 use crate::engine::core::{Action, ClaimId, ClaimSpec, DropSpec, Event, JobIx};
-use crate::engine::finisher::Parcel;
+use crate::engine::finisher::PendingFinish;
 use crate::engine::message::{Message, NotStarted};
 use crate::engine::requests::Requests;
-use crate::engine::run::{Assignment, Right, drive};
+use crate::engine::run::{Assignment, Authority, drive};
 use crate::names::{RunId, Token};
 use crate::observe::{Occurrence, RunFields, run_log};
 use crate::store::{Claim, Finish, Kind, Settle};
@@ -56,7 +56,7 @@ impl Daemon {
                 let sent = ticket
                     .sent
                     .unwrap_or(BootInstant::from_duration(std::time::Duration::ZERO));
-                let right = Right::Granted { fence, sent, terms };
+                let right = Authority::Granted { fence, sent, terms };
                 self.start(job, ticket, at, kind, attempt, right);
             }
             Action::StartAlone { job, claim, at } => {
@@ -64,7 +64,7 @@ impl Daemon {
                 if let Some(task) = &ticket.task {
                     task.abort();
                 }
-                self.start(job, ticket, at, Kind::Schedule, 1, Right::Alone);
+                self.start(job, ticket, at, Kind::Schedule, 1, Authority::Alone);
             }
             Action::AwaitRelease { job, claim, limit } => {
                 if let Some(lock) = self.job(job).map(|j| j.lock_on(&self.host)) {
@@ -184,7 +184,7 @@ impl Daemon {
         let Some(job) = self.job(job) else {
             return;
         };
-        self.finisher.send(Parcel {
+        self.finisher.send(PendingFinish {
             finish: self.requests(job).give_back(token),
             lease: None,
             job: None,
@@ -199,7 +199,7 @@ impl Daemon {
         at: Timestamp,
         kind: Kind,
         attempt: u32,
-        right: Right,
+        right: Authority,
     ) {
         let Some(job) = self.job(place).map(Arc::clone) else {
             return;
@@ -211,8 +211,8 @@ impl Daemon {
             host: self.host.clone(),
         };
         match right {
-            Right::Granted { fence, .. } => run_log!(info, fields, fence, attempt, "granted"),
-            Right::Alone => run_log!(
+            Authority::Granted { fence, .. } => run_log!(info, fields, fence, attempt, "granted"),
+            Authority::Alone => run_log!(
                 warn,
                 fields,
                 "the store is unreachable: running without a lock (on_store_down: run)"
@@ -247,7 +247,7 @@ impl Daemon {
                     fields,
                 })),
             });
-            finisher.send(Parcel {
+            finisher.send(PendingFinish {
                 finish: Finish {
                     lock: assignment.lock,
                     token: assignment.token,

@@ -25,8 +25,8 @@ pub(super) enum Measure {
 
 /// How right the clock is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Right,
+enum ClockState {
+    Authority,
     /// Further off than people should have to bear.
     Off,
     /// Further off than `max_clock_skew`.
@@ -42,7 +42,7 @@ pub struct Clock {
     /// The wall clock at the last measurement.
     epoch: Option<Epoch>,
     store: StoreClock,
-    state: State,
+    state: ClockState,
 }
 
 impl Clock {
@@ -54,7 +54,7 @@ impl Clock {
             // What the core and the ticker start with.
             epoch: (!compares).then(Epoch::now),
             store: StoreClock::default(),
-            state: State::Right,
+            state: ClockState::Authority,
         }
     }
 
@@ -83,20 +83,20 @@ impl Clock {
 
     /// A clock that is no better for certain, by a tenth and more, stays as it was: else one at a
     /// limit would change its state with every measurement.
-    fn judge(&self, offset: Offset) -> State {
+    fn judge(&self, offset: Offset) -> ClockState {
         if offset.exceeds(self.max) {
-            return State::Wrong;
+            return ClockState::Wrong;
         }
-        if self.state == State::Wrong && !offset.is_within(self.max / 10 * 9) {
-            return State::Wrong;
+        if self.state == ClockState::Wrong && !offset.is_within(self.max / 10 * 9) {
+            return ClockState::Wrong;
         }
         if offset.exceeds(NOTABLE) {
-            return State::Off;
+            return ClockState::Off;
         }
-        if self.state == State::Right || offset.is_within(NOTABLE / 10 * 9) {
-            return State::Right;
+        if self.state == ClockState::Authority || offset.is_within(NOTABLE / 10 * 9) {
+            return ClockState::Authority;
         }
-        State::Off
+        ClockState::Off
     }
 
     /// The store's clock as last measured.
@@ -171,20 +171,20 @@ impl Clock {
         }
         let shown = offset.shown();
         match now {
-            State::Wrong => tracing::error!(
+            ClockState::Wrong => tracing::error!(
                 "this host's clock is {shown}, which is more than max_clock_skew ({}); this host \
                  claims nothing until the clock is corrected",
                 show_duration(self.max)
             ),
-            State::Off => tracing::warn!(
+            ClockState::Off => tracing::warn!(
                 "this host's clock is {shown}; jobs still start by the store's clock. Check this \
                  host's time service (chrony, systemd-timesyncd)"
             ),
-            State::Right => tracing::info!("this host's clock is correct again: {shown}"),
+            ClockState::Authority => tracing::info!("this host's clock is correct again: {shown}"),
         }
         match (before, now) {
-            (_, State::Wrong) => Some(Event::ClockWrong),
-            (State::Wrong, _) => Some(Event::ClockRight),
+            (_, ClockState::Wrong) => Some(Event::ClockWrong),
+            (ClockState::Wrong, _) => Some(Event::ClockRight),
             _ => None,
         }
     }
@@ -239,14 +239,14 @@ mod tests {
             clock.judged(Offset { millis, error });
             clock.state
         };
-        assert_eq!(state(1_100, 5), State::Off);
-        assert_eq!(state(990, 5), State::Off);
-        assert_eq!(state(1_100, 900), State::Off);
-        assert_eq!(state(800, 5), State::Right);
-        assert_eq!(state(990, 5), State::Right);
-        assert_eq!(state(30_100, 5), State::Wrong);
-        assert_eq!(state(29_900, 5), State::Wrong);
-        assert_eq!(state(20_000, 15_000), State::Wrong);
-        assert_eq!(state(20_000, 5), State::Off);
+        assert_eq!(state(1_100, 5), ClockState::Off);
+        assert_eq!(state(990, 5), ClockState::Off);
+        assert_eq!(state(1_100, 900), ClockState::Off);
+        assert_eq!(state(800, 5), ClockState::Authority);
+        assert_eq!(state(990, 5), ClockState::Authority);
+        assert_eq!(state(30_100, 5), ClockState::Wrong);
+        assert_eq!(state(29_900, 5), ClockState::Wrong);
+        assert_eq!(state(20_000, 15_000), ClockState::Wrong);
+        assert_eq!(state(20_000, 5), ClockState::Off);
     }
 }

@@ -32,7 +32,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::core::{ClaimId, Core, JobIx, Place, Policy};
+use super::core::{ClaimContext, ClaimId, Core, JobIx, Policy};
 use super::finisher::Finisher;
 use super::run::{Starts, Stop, Tools, inherited};
 use super::spool::Spool;
@@ -190,7 +190,7 @@ pub(crate) async fn run(setup: Setup) -> Result<(), DaemonError> {
     let (inbox, messages) = mpsc::unbounded_channel();
     let health = StoreHealth::new();
     let started_at = Timestamp::now();
-    let place = siblings::Place::of(&setup.list, &setup.settings);
+    let place = siblings::ListUse::of(&setup.list, &setup.settings);
     let siblings = Siblings::join(place, &setup.host, started_at);
     let link = Link {
         store: Arc::clone(&store),
@@ -214,7 +214,7 @@ pub(crate) async fn run(setup: Setup) -> Result<(), DaemonError> {
     };
     let list = setup.list;
     let shared = !matches!(setup.settings, StoreSettings::Sqlite { .. });
-    let place = Place {
+    let place = ClaimContext {
         host: &setup.host,
         shared,
         spread: list.spread,

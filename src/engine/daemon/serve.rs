@@ -15,7 +15,7 @@ use super::shutdown::counted;
 use super::{Daemon, DaemonError};
 use crate::config::Job;
 use crate::engine::core::{Event, JobIx};
-use crate::engine::finisher::Parcel;
+use crate::engine::finisher::PendingFinish;
 use crate::engine::message::{CopyOfClaim, Message};
 use crate::process::Processes;
 use crate::schedule::ticker::{Firing, Ticker, TickerJob};
@@ -119,7 +119,7 @@ impl Daemon {
             tracing::info!("delivering {results} that an earlier daemon could not deliver");
         }
         for finish in undelivered {
-            self.finisher.send(Parcel {
+            self.finisher.send(PendingFinish {
                 finish,
                 lease: None,
                 job: None,

@@ -32,9 +32,9 @@ pub(super) enum Shutdown {
     GivenUp,
 }
 
-/// What a signal that asks for an end asks for.
+/// What a signal asks the daemon to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Word {
+enum StopRequest {
     /// To drain.
     Drain,
     /// What the signal before it asked for.
@@ -45,7 +45,7 @@ enum Word {
     Nothing,
 }
 
-impl Word {
+impl StopRequest {
     /// The first word drains, the second ends.
     fn of(shutdown: Option<Shutdown>, now: BootInstant) -> Self {
         match shutdown {
@@ -68,22 +68,22 @@ impl Daemon {
     /// SIGTERM or SIGINT came.
     pub(super) fn told_to_stop(&mut self, signal: &str) {
         let n = counted(self.running, "run");
-        match Word::of(self.shutdown, BootInstant::now()) {
-            Word::Drain => {
+        match StopRequest::of(self.shutdown, BootInstant::now()) {
+            StopRequest::Drain => {
                 let limit = self.drain_timeout;
                 tracing::info!(
                     "received {signal}: draining; {n} may take up to {limit:?} (drain_timeout)"
                 );
                 self.begin(limit);
             }
-            Word::Echo => tracing::info!(
+            StopRequest::Echo => tracing::info!(
                 "ignored a second {signal} within {ECHO:?}; the next signal kills {n}"
             ),
-            Word::End => {
+            StopRequest::End => {
                 tracing::warn!("received {signal} again: killing {n}");
                 self.end_runs();
             }
-            Word::Nothing => {}
+            StopRequest::Nothing => {}
         }
     }
 
@@ -276,7 +276,7 @@ impl Daemon {
 
 #[cfg(test)]
 mod tests {
-    use super::{BootInstant, Duration, Shutdown, Word};
+    use super::{BootInstant, Duration, Shutdown, StopRequest};
 
     #[test]
     fn a_second_word_counts_from_half_a_second_after_the_first() {
@@ -286,11 +286,14 @@ mod tests {
             until: at(70_000),
         });
         let ending = Some(Shutdown::Ending { until: at(20_000) });
-        assert_eq!(Word::of(None, at(10_000)), Word::Drain);
-        assert_eq!(Word::of(draining, at(10_000)), Word::Echo);
-        assert_eq!(Word::of(draining, at(10_499)), Word::Echo);
-        assert_eq!(Word::of(draining, at(10_500)), Word::End);
-        assert_eq!(Word::of(ending, at(10_001)), Word::Nothing);
-        assert_eq!(Word::of(Some(Shutdown::GivenUp), at(10_001)), Word::Nothing);
+        assert_eq!(StopRequest::of(None, at(10_000)), StopRequest::Drain);
+        assert_eq!(StopRequest::of(draining, at(10_000)), StopRequest::Echo);
+        assert_eq!(StopRequest::of(draining, at(10_499)), StopRequest::Echo);
+        assert_eq!(StopRequest::of(draining, at(10_500)), StopRequest::End);
+        assert_eq!(StopRequest::of(ending, at(10_001)), StopRequest::Nothing);
+        assert_eq!(
+            StopRequest::of(Some(Shutdown::GivenUp), at(10_001)),
+            StopRequest::Nothing
+        );
     }
 }

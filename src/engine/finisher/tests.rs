@@ -90,9 +90,9 @@ impl Store for Sink {
     }
 }
 
-fn parcel(number: u32) -> Parcel {
+fn parcel(number: u32) -> PendingFinish {
     let host = HostName::parse("a").expect("a name");
-    Parcel {
+    PendingFinish {
         finish: Finish {
             lock: Lock::named(&LockName::parse("lock").expect("a name")),
             token: Token::new(&host, &RunId::new()),

@@ -57,9 +57,9 @@ pub(crate) struct Tools {
     pub(crate) starts: Starts,
 }
 
-/// By which right a run runs.
+/// What entitles a run to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Right {
+pub(crate) enum Authority {
     /// The store granted it.
     Granted {
         /// The fencing token.
@@ -93,7 +93,7 @@ pub(crate) struct Assignment {
     /// 1, or more for a rerun.
     pub(crate) attempt: u32,
     /// By which right.
-    pub(crate) right: Right,
+    pub(crate) right: Authority,
 }
 
 impl Assignment {
@@ -116,8 +116,8 @@ impl Assignment {
     /// The fencing token, if the store gave one.
     pub(crate) fn fence(&self) -> Option<u64> {
         match self.right {
-            Right::Granted { fence, .. } => Some(fence),
-            Right::Alone => None,
+            Authority::Granted { fence, .. } => Some(fence),
+            Authority::Alone => None,
         }
     }
 }
@@ -171,7 +171,7 @@ pub(crate) async fn drive(
 impl<'a> Work<'a> {
     fn new(assignment: &'a Assignment, tools: &Tools) -> Self {
         let lease = match assignment.right {
-            Right::Granted { fence, sent, terms } => Some(tools.watchdog.hold(Held {
+            Authority::Granted { fence, sent, terms } => Some(tools.watchdog.hold(Held {
                 lock: assignment.lock.clone(),
                 token: assignment.token.clone(),
                 ttl: assignment.job.lock.ttl,
@@ -182,7 +182,7 @@ impl<'a> Work<'a> {
                 renew_until: None,
                 while_held: None,
             })),
-            Right::Alone => None,
+            Authority::Alone => None,
         };
         Self {
             assignment,
@@ -251,8 +251,10 @@ impl<'a> Work<'a> {
     ) -> Result<(), (Option<Outcome>, String)> {
         let must = match self.assignment.right {
             // Of the runs of a job without a lock the ledger keeps the newest alone.
-            Right::Granted { terms, .. } => terms.max_reruns > 0 && self.assignment.lock.exclusive,
-            Right::Alone => return Ok(()),
+            Authority::Granted { terms, .. } => {
+                terms.max_reruns > 0 && self.assignment.lock.exclusive
+            }
+            Authority::Alone => return Ok(()),
         };
         let attempt = Attempt {
             lock: self.assignment.lock.clone(),
@@ -345,7 +347,7 @@ impl<'a> Work<'a> {
     fn record(&self, verdict: &Verdict, attempts: u32, started_at: Timestamp) -> Record {
         let assignment = self.assignment;
         let mut reason = verdict.reason.clone();
-        if reason.is_none() && assignment.right == Right::Alone {
+        if reason.is_none() && assignment.right == Authority::Alone {
             reason = Some("ran without a lock: the store was unreachable".to_owned());
         }
         Record {

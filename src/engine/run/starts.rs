@@ -8,11 +8,11 @@ use tokio::sync::Notify;
 /// Reports the next start of a command, if somebody waits for one. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Starts {
-    shared: Arc<Shared>,
+    shared: Arc<StartSignal>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct StartSignal {
     watched: AtomicBool,
     started: Notify,
 }

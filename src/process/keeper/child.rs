@@ -16,7 +16,7 @@ use nix::unistd::{
 
 use super::Dispositions;
 use crate::process::sys;
-use crate::process::wire::{Order, Step};
+use crate::process::wire::{StartRequest, StartStep};
 
 /// What the child needs in addition to its order.
 #[derive(Debug, Clone, Copy)]
@@ -43,20 +43,20 @@ impl Surroundings<'_> {
 }
 
 /// The step that failed, and why.
-pub(super) struct Failed(pub(super) Step, pub(super) Errno);
+pub(super) struct Failed(pub(super) StartStep, pub(super) Errno);
 
 /// Becomes the command. Comes back only if that fails.
-pub(super) fn become_command(order: &Order, around: &Surroundings<'_>) -> Failed {
+pub(super) fn become_command(order: &StartRequest, around: &Surroundings<'_>) -> Failed {
     match prepare(order, around) {
         Err(failed) => failed,
-        Ok(()) => Failed(Step::Run, execute(&order.argv, &order.env)),
+        Ok(()) => Failed(StartStep::Run, execute(&order.argv, &order.env)),
     }
 }
 
-fn prepare(order: &Order, around: &Surroundings<'_>) -> Result<(), Failed> {
+fn prepare(order: &StartRequest, around: &Surroundings<'_>) -> Result<(), Failed> {
     let step = |step| move |errno| Failed(step, errno);
-    die_with(around.parent).map_err(step(Step::Parent))?;
-    setpgid(Pid::from_raw(0), around.group).map_err(step(Step::Group))?;
+    die_with(around.parent).map_err(step(StartStep::Parent))?;
+    setpgid(Pid::from_raw(0), around.group).map_err(step(StartStep::Group))?;
     for signal in &around.dispositions.default {
         sys::set_disposition(*signal, libc::SIG_DFL);
     }
@@ -66,13 +66,13 @@ fn prepare(order: &Order, around: &Surroundings<'_>) -> Result<(), Failed> {
     for (fd, target) in around.stdio.iter().zip(0..) {
         // SAFETY: dup2 on numbers only; 0, 1 and 2 belong to nobody in this process any more.
         if unsafe { libc::dup2(fd.as_raw_fd(), target) } < 0 {
-            return Err(Failed(Step::Stdio, Errno::last()));
+            return Err(Failed(StartStep::Stdio, Errno::last()));
         }
     }
     if let Some(nice) = order.nice {
         // SAFETY: plain integers. nix has no call for it.
         if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) } < 0 {
-            return Err(Failed(Step::Nice, Errno::last()));
+            return Err(Failed(StartStep::Nice, Errno::last()));
         }
     }
     // What the guard raised for itself; a program that uses select() breaks with more.
@@ -80,14 +80,15 @@ fn prepare(order: &Order, around: &Surroundings<'_>) -> Result<(), Failed> {
     let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
     become_user(order)?;
     // The kernel forgets the parent-death signal when the user changes.
-    die_with(around.parent).map_err(step(Step::Parent))?;
+    die_with(around.parent).map_err(step(StartStep::Parent))?;
     if let Some(mask) = order.umask {
         umask(Mode::from_bits_truncate(mask));
     }
     if let Some(dir) = &order.dir {
-        chdir(dir.as_c_str()).map_err(step(Step::Dir))?;
+        chdir(dir.as_c_str()).map_err(step(StartStep::Dir))?;
     }
-    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None).map_err(step(Step::Parent))
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
+        .map_err(step(StartStep::Parent))
 }
 
 /// SIGKILL when the parent dies; it may have died just before.
@@ -100,7 +101,7 @@ fn die_with(parent: Pid) -> Result<(), Errno> {
     }
 }
 
-fn become_user(order: &Order) -> Result<(), Failed> {
+fn become_user(order: &StartRequest) -> Result<(), Failed> {
     let Some(user) = &order.user else {
         return Ok(());
     };
@@ -110,9 +111,9 @@ fn become_user(order: &Order) -> Result<(), Failed> {
         return Ok(());
     }
     let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
-    setgroups(&groups).map_err(|errno| Failed(Step::Groups, errno))?;
-    setgid(gid).map_err(|errno| Failed(Step::Gid, errno))?;
-    setuid(uid).map_err(|errno| Failed(Step::Uid, errno))
+    setgroups(&groups).map_err(|errno| Failed(StartStep::Groups, errno))?;
+    setgid(gid).map_err(|errno| Failed(StartStep::Gid, errno))?;
+    setuid(uid).map_err(|errno| Failed(StartStep::Uid, errno))
 }
 
 /// Finds the program as a shell does and runs it; comes back only with the reason it could not.
@@ -160,7 +161,7 @@ fn execute_at(path: &CStr, argv: &[CString], env: &[CString]) -> Errno {
     errno
 }
 
-/// The first byte of a message that carries the child's process id; no [`Step`] has this number.
+/// The first byte of a message that carries the child's process id; no [`StartStep`] has this number.
 const ANNOUNCE: u8 = 0;
 
 /// What the error pipe tells the guard.
@@ -169,7 +170,7 @@ pub(super) enum Message {
     /// The child's process id; comes first, and only from a child of a reaper.
     Pid(i32),
     /// This step failed with this error number; the child exits.
-    Failed(Step, i32),
+    Failed(StartStep, i32),
     /// The command runs, or the child was killed on its way.
     Closed,
 }
@@ -203,7 +204,9 @@ pub(super) fn next_message(pipe: &OwnedFd) -> Option<Message> {
             let value = i32::from_ne_bytes(value);
             Some(match code {
                 ANNOUNCE => Message::Pid(value),
-                code => Message::Failed(Step::from_code(code).unwrap_or(Step::Fork), value),
+                code => {
+                    Message::Failed(StartStep::from_code(code).unwrap_or(StartStep::Fork), value)
+                }
             })
         }
         _ => Some(Message::Closed),

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::Keeper;
-use super::run::{Main, Place, Run, Send};
+use super::run::{Containment, KillStep, Main, Run};
 use crate::process::cgroup::Delegated;
 use crate::process::tree::{self, Marker, Process};
 
@@ -112,7 +112,7 @@ impl Keeper {
                 .all(|run| matches!(run.main, Main::Ended(_)))
     }
 
-    pub(super) fn send_to_trees(&mut self, sends: impl IntoIterator<Item = (u64, Send)>) {
+    pub(super) fn send_to_trees(&mut self, sends: impl IntoIterator<Item = (u64, KillStep)>) {
         let mut sends = sends.into_iter().peekable();
         if sends.peek().is_none() {
             return;
@@ -176,9 +176,9 @@ impl Keeper {
         };
         let left = |run: &Run| {
             let in_place = match &run.place {
-                Place::Cgroup(cgroup) => cgroup.is_populated(),
-                Place::Reaper(reaper) => !only_survivors(run, reaper.pid),
-                Place::Empty | Place::Nowhere => false,
+                Containment::Cgroup(cgroup) => cgroup.is_populated(),
+                Containment::Reaper(reaper) => !only_survivors(run, reaper.pid),
+                Containment::Empty | Containment::Nowhere => false,
             };
             in_place || stray_left(run)
         };
@@ -237,12 +237,17 @@ fn only_survivors(run: &Run, reaper: i32) -> bool {
         .all(|process| run.survivors.contains(&(process.pid, process.started)))
 }
 
-fn send_to_tree(run: &mut Run, send: Send, targets: &[Process], given_up: &mut HashSet<Identity>) {
+fn send_to_tree(
+    run: &mut Run,
+    send: KillStep,
+    targets: &[Process],
+    given_up: &mut HashSet<Identity>,
+) {
     let signal = match send {
-        Send::First => run.signal,
-        Send::Kill => libc::SIGKILL,
+        KillStep::First => run.signal,
+        KillStep::Kill => libc::SIGKILL,
     };
-    if send == Send::Kill
+    if send == KillStep::Kill
         && let Some(cgroup) = run.place.cgroup()
     {
         cgroup.kill();
@@ -260,7 +265,7 @@ fn send_to_tree(run: &mut Run, send: Send, targets: &[Process], given_up: &mut H
         match process.signal(signal) {
             Err(error)
                 if error.raw_os_error() == Some(libc::EPERM)
-                    && send == Send::Kill
+                    && send == KillStep::Kill
                     && given_up.insert(identity)
                     && !run.survivors.contains(&identity) =>
             {
@@ -274,7 +279,7 @@ fn send_to_tree(run: &mut Run, send: Send, targets: &[Process], given_up: &mut H
             _ => {}
         }
     }
-    if send == Send::First {
+    if send == KillStep::First {
         // A stopped process sees its signal only once it goes on.
         signal_main(run, libc::SIGCONT);
         for process in targets {

@@ -24,11 +24,11 @@ use nix::unistd::{Pid, getppid};
 
 use super::cgroup::{Cgroup, Delegated};
 use super::channel;
-use super::wire::{Answer, PACKET_MAX, Request, Step};
+use super::wire::{GuardReply, PACKET_MAX, Request, StartStep};
 use super::{Status, sys};
 use crate::time::BootInstant;
 use ending::Strays;
-use run::{Main, Place, Run};
+use run::{Containment, Main, Run};
 
 pub(super) use setup::{ARGUMENT, main};
 
@@ -86,7 +86,7 @@ struct Keeper {
 
 impl Keeper {
     fn serve(&mut self) -> io::Result<()> {
-        self.answer(Answer::Ready);
+        self.answer(GuardReply::Ready);
         let mut events = [EpollEvent::empty(); 64];
         loop {
             self.tick();
@@ -182,7 +182,7 @@ impl Keeper {
                 for reaper in self.runs.values().filter_map(|run| run.place.reaper()) {
                     reaper.go_on();
                 }
-                self.answer(Answer::Ready);
+                self.answer(GuardReply::Ready);
             }
         }
     }
@@ -259,14 +259,14 @@ impl Keeper {
             let _ = self.epoll.delete(&reaper.report);
         }
         run.place = match status {
-            reaper::NOTHING_LEFT => Place::Empty,
-            _ => Place::Nowhere,
+            reaper::NOTHING_LEFT => Containment::Empty,
+            _ => Containment::Nowhere,
         };
         if let Main::Starting(None, pipe) = &run.main {
             // Its child finds that its parent is gone and never becomes the command.
             let _ = self.epoll.delete(pipe);
             self.runs.remove(&serial);
-            self.answer(Answer::Failed(serial, Step::Parent, libc::ESRCH));
+            self.answer(GuardReply::Failed(serial, StartStep::Parent, libc::ESRCH));
         }
     }
 
@@ -306,13 +306,13 @@ impl Keeper {
         let Some(run) = self.runs.remove(&serial) else {
             return;
         };
-        if let Place::Cgroup(cgroup) = run.place {
+        if let Containment::Cgroup(cgroup) = run.place {
             cgroup.remove();
         }
         let Main::Ended(status) = run.main else {
             return;
         };
-        self.answer(Answer::Exited {
+        self.answer(GuardReply::Exited {
             serial,
             status,
             ended_by: run.ended_by,
@@ -321,7 +321,7 @@ impl Keeper {
         });
     }
 
-    fn answer(&mut self, answer: Answer) {
+    fn answer(&mut self, answer: GuardReply) {
         if self.gone.is_none() {
             self.unsent.push_back(answer.write());
         }

@@ -25,7 +25,7 @@ use super::child::{self, Failed, Surroundings};
 use crate::process::Status;
 use crate::process::sys::{self, Fork};
 use crate::process::tree::{self, Process};
-use crate::process::wire::{Order, Step};
+use crate::process::wire::{StartRequest, StartStep};
 
 /// What the guard sends when it has read the status of the main process.
 pub(super) const SEEN: i32 = libc::SIGUSR2;
@@ -86,7 +86,7 @@ pub(super) struct Pipes {
 }
 
 /// Becomes the reaper: forks the command, waits until nothing of its tree is left, and exits.
-pub(super) fn become_reaper(order: &Order, around: &Surroundings<'_>, pipes: Pipes) -> ! {
+pub(super) fn become_reaper(order: &StartRequest, around: &Surroundings<'_>, pipes: Pipes) -> ! {
     let guard = around.parent;
     let set_up = || -> Result<SigSet, Errno> {
         let mut signals = SigSet::empty();
@@ -101,8 +101,8 @@ pub(super) fn become_reaper(order: &Order, around: &Surroundings<'_>, pipes: Pip
     };
     let signals = match set_up() {
         Ok(signals) if getppid() == guard => signals,
-        Ok(_) => child::report(&Failed(Step::Parent, Errno::ESRCH), &pipes.error),
-        Err(errno) => child::report(&Failed(Step::Parent, errno), &pipes.error),
+        Ok(_) => child::report(&Failed(StartStep::Parent, Errno::ESRCH), &pipes.error),
+        Err(errno) => child::report(&Failed(StartStep::Parent, errno), &pipes.error),
     };
     let main = match fork_command(order, around, &pipes.error) {
         Ok(main) => main,
@@ -122,7 +122,11 @@ pub(super) fn become_reaper(order: &Order, around: &Surroundings<'_>, pipes: Pip
     .outlive(&signals)
 }
 
-fn fork_command(order: &Order, around: &Surroundings<'_>, error: &OwnedFd) -> Result<i32, Failed> {
+fn fork_command(
+    order: &StartRequest,
+    around: &Surroundings<'_>,
+    error: &OwnedFd,
+) -> Result<i32, Failed> {
     let around = Surroundings {
         parent: getpid(),
         ..*around
@@ -135,7 +139,7 @@ fn fork_command(order: &Order, around: &Surroundings<'_>, error: &OwnedFd) -> Re
             child::report(&child::become_command(order, &around), error)
         }
         Err(error) => Err(Failed(
-            Step::Fork,
+            StartStep::Fork,
             Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)),
         )),
     }

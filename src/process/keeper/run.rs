@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::reaper::Reaper;
 use crate::process::cgroup::Cgroup;
-use crate::process::wire::Order;
+use crate::process::wire::StartRequest;
 use crate::process::{EndedBy, Status};
 use crate::time::BootInstant;
 
@@ -28,7 +28,7 @@ pub(super) struct Run {
     /// announced itself.
     pub(super) leader: Option<i32>,
     pub(super) group: Group,
-    pub(super) place: Place,
+    pub(super) place: Containment,
     /// When it was started, in ticks as `/proc` counts them.
     pub(super) born: u64,
     /// What was signalled after the main process had ended: process id and start.
@@ -67,7 +67,7 @@ impl Main {
 
 /// What keeps the run's processes apart from those of other runs.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum Containment {
     /// A control group.
     Cgroup(Cgroup),
     /// A sub-reaper that is alive.
@@ -78,7 +78,7 @@ pub(super) enum Place {
     Nowhere,
 }
 
-impl Place {
+impl Containment {
     /// The control group, if it is one.
     pub(super) fn cgroup(&self) -> Option<&Cgroup> {
         match self {
@@ -131,7 +131,7 @@ enum Stage {
 
 /// What is to be sent to the whole tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Send {
+pub(super) enum KillStep {
     /// The first signal.
     First,
     /// SIGKILL.
@@ -139,7 +139,7 @@ pub(super) enum Send {
 }
 
 impl Run {
-    pub(super) fn new(order: &Order, main: Main, group: Group, place: Place) -> Self {
+    pub(super) fn new(order: &StartRequest, main: Main, group: Group, place: Containment) -> Self {
         Self {
             serial: order.serial,
             name: order.run.clone(),
@@ -175,7 +175,7 @@ impl Run {
     }
 
     /// Goes on to what the clock asks for.
-    pub(super) fn advance(&mut self, now: BootInstant) -> Option<Send> {
+    pub(super) fn advance(&mut self, now: BootInstant) -> Option<KillStep> {
         if self.due().is_none_or(|due| due > now) {
             return None;
         }
@@ -195,7 +195,7 @@ impl Run {
             Stage::Signalled { kill_at, .. } if kill_at > now => {
                 let again = None;
                 self.stage = Stage::Signalled { kill_at, again };
-                Some(Send::First)
+                Some(KillStep::First)
             }
             Stage::Signalled { .. } => Some(self.kill(now, FIRST_PAUSE)),
             Stage::Killing { .. } => None,
@@ -204,7 +204,7 @@ impl Run {
 
     /// Begins to end the tree, unless that has begun: the first signal, then `grace`, but never
     /// longer than the run's own.
-    pub(super) fn end(&mut self, now: BootInstant, grace: Duration) -> Option<Send> {
+    pub(super) fn end(&mut self, now: BootInstant, grace: Duration) -> Option<KillStep> {
         if self.is_ending() {
             return None;
         }
@@ -239,17 +239,17 @@ impl Run {
         matches!(self.stage, Stage::Signalled { .. } | Stage::Killing { .. })
     }
 
-    fn send_first(&mut self, now: BootInstant, grace: Duration) -> Send {
+    fn send_first(&mut self, now: BootInstant, grace: Duration) -> KillStep {
         let kill_at = now.plus(grace);
         let again = None;
         self.stage = Stage::Signalled { kill_at, again };
-        Send::First
+        KillStep::First
     }
 
-    fn kill(&mut self, now: BootInstant, pause: Duration) -> Send {
+    fn kill(&mut self, now: BootInstant, pause: Duration) -> KillStep {
         let next = now.plus(pause);
         self.stage = Stage::Killing { next, pause };
-        Send::Kill
+        KillStep::Kill
     }
 
     /// Only what ended a living main process is told; the rest of its tree goes with it.
@@ -271,7 +271,7 @@ mod tests {
     }
 
     fn run(deadline: Option<u64>) -> Run {
-        let order = Order {
+        let order = StartRequest {
             serial: 1,
             run: b"run".to_vec(),
             deadline: deadline.map(at),
@@ -285,7 +285,7 @@ mod tests {
             argv: Vec::new(),
             env: Vec::new(),
         };
-        Run::new(&order, Main::Alive(2), Group::Own, Place::Nowhere)
+        Run::new(&order, Main::Alive(2), Group::Own, Containment::Nowhere)
     }
 
     #[test]
@@ -293,27 +293,27 @@ mod tests {
         let mut run = run(Some(100));
         assert_eq!(run.due(), Some(at(95)));
         assert_eq!(run.advance(at(94)), None);
-        assert_eq!(run.advance(at(95)), Some(Send::First));
+        assert_eq!(run.advance(at(95)), Some(KillStep::First));
         assert_eq!(run.due(), Some(at(100)));
         assert_eq!(run.advance(at(99)), None);
-        assert_eq!(run.advance(at(100)), Some(Send::Kill));
+        assert_eq!(run.advance(at(100)), Some(KillStep::Kill));
         assert_eq!(run.ended_by, EndedBy::Deadline);
     }
 
     #[test]
     fn a_guard_that_wakes_after_the_deadline_kills_at_once() {
         let mut run = run(Some(100));
-        assert_eq!(run.advance(at(500)), Some(Send::Kill));
+        assert_eq!(run.advance(at(500)), Some(KillStep::Kill));
     }
 
     #[test]
     fn an_end_close_to_the_deadline_does_not_outlive_it() {
         let mut run = run(Some(100));
-        assert_eq!(run.end(at(93), GRACE * 9), Some(Send::First));
+        assert_eq!(run.end(at(93), GRACE * 9), Some(KillStep::First));
         assert_eq!(run.due(), Some(at(98)));
         let mut run = self::run(Some(100));
         run.deadline = Some(at(95));
-        assert_eq!(run.end(at(94), GRACE), Some(Send::First));
+        assert_eq!(run.end(at(94), GRACE), Some(KillStep::First));
         assert_eq!(run.due(), Some(at(95)));
         assert_eq!(run.ended_by, EndedBy::Request);
     }
@@ -321,9 +321,9 @@ mod tests {
     #[test]
     fn a_second_end_neither_repeats_the_signal_nor_restarts_the_grace() {
         let mut run = run(None);
-        assert_eq!(run.end(at(10), GRACE), Some(Send::First));
+        assert_eq!(run.end(at(10), GRACE), Some(KillStep::First));
         assert_eq!(run.end(at(14), GRACE), None);
-        assert_eq!(run.advance(at(15)), Some(Send::Kill));
+        assert_eq!(run.advance(at(15)), Some(KillStep::Kill));
     }
 
     #[test]
@@ -334,9 +334,9 @@ mod tests {
         assert_eq!(run.due(), Some(at(125)));
         run.extend(at(51), at(49));
         assert_eq!(run.due(), Some(at(125)));
-        assert_eq!(run.advance(at(126)), Some(Send::First));
+        assert_eq!(run.advance(at(126)), Some(KillStep::First));
         run.extend(at(127), at(200));
-        assert_eq!(run.advance(at(130)), Some(Send::Kill));
+        assert_eq!(run.advance(at(130)), Some(KillStep::Kill));
     }
 
     #[test]
@@ -349,12 +349,12 @@ mod tests {
     #[test]
     fn what_a_signalled_main_process_forked_as_it_ended_is_signalled_too() {
         let mut run = run(None);
-        assert_eq!(run.end(at(10), GRACE), Some(Send::First));
+        assert_eq!(run.end(at(10), GRACE), Some(KillStep::First));
         run.main_ended(at(11), Status::Code(0));
         assert_eq!(run.advance(at(11)), None);
-        assert_eq!(run.advance(at(12)), Some(Send::First));
+        assert_eq!(run.advance(at(12)), Some(KillStep::First));
         assert_eq!(run.due(), Some(at(15)), "the grace is the same");
-        assert_eq!(run.advance(at(15)), Some(Send::Kill));
+        assert_eq!(run.advance(at(15)), Some(KillStep::Kill));
         assert_eq!(run.ended_by, EndedBy::Request);
     }
 
@@ -363,9 +363,9 @@ mod tests {
         let mut run = run(None);
         run.main_ended(at(10), Status::Code(0));
         assert_eq!(run.advance(at(10)), None);
-        assert_eq!(run.advance(at(11)), Some(Send::First));
-        assert_eq!(run.advance(at(16)), Some(Send::Kill));
-        assert_eq!(run.advance(at(17)), Some(Send::Kill));
+        assert_eq!(run.advance(at(11)), Some(KillStep::First));
+        assert_eq!(run.advance(at(16)), Some(KillStep::Kill));
+        assert_eq!(run.advance(at(17)), Some(KillStep::Kill));
         assert_eq!(run.ended_by, EndedBy::Itself);
     }
 }

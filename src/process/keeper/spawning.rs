@@ -10,15 +10,15 @@ use nix::unistd::{Pid, getsid, setpgid};
 
 use super::child::{self, Failed, Message, Surroundings};
 use super::reaper::{self, Pipes, Reaper};
-use super::run::{Group, Main, Place, Run};
+use super::run::{Containment, Group, Main, Run};
 use super::{Cgroup, Keeper, PIPES};
 use crate::process::sys::{self, Fork};
 use crate::process::tree;
-use crate::process::wire::{Answer, Order, Request, Step};
+use crate::process::wire::{GuardReply, Request, StartRequest, StartStep};
 use crate::time::BootInstant;
 
 /// Reads an order that was too long for a packet.
-pub(super) fn order_in_file(fd: OwnedFd) -> Option<Order> {
+pub(super) fn order_in_file(fd: OwnedFd) -> Option<StartRequest> {
     let mut file = File::from(fd);
     let mut packet = Vec::new();
     file.rewind().ok()?;
@@ -30,24 +30,26 @@ pub(super) fn order_in_file(fd: OwnedFd) -> Option<Order> {
 }
 
 impl Keeper {
-    pub(super) fn spawn(&mut self, order: &Order, fds: &[OwnedFd]) {
+    pub(super) fn spawn(&mut self, order: &StartRequest, fds: &[OwnedFd]) {
         if self.gone.is_some() {
             return;
         }
         if order.deadline.is_some_and(|at| at <= BootInstant::now()) {
-            return self.answer(Answer::TooLate(order.serial));
+            return self.answer(GuardReply::TooLate(order.serial));
         }
         if let Err(Failed(step, errno)) = self.start(order, fds) {
-            self.answer(Answer::Failed(order.serial, step, errno as i32));
+            self.answer(GuardReply::Failed(order.serial, step, errno as i32));
         }
     }
 
-    fn start(&mut self, order: &Order, fds: &[OwnedFd]) -> Result<(), Failed> {
+    fn start(&mut self, order: &StartRequest, fds: &[OwnedFd]) -> Result<(), Failed> {
         let fork = |error: std::io::Error| {
             let errno = error.raw_os_error().unwrap_or(libc::EIO);
-            Failed(Step::Fork, Errno::from_raw(errno))
+            Failed(StartStep::Fork, Errno::from_raw(errno))
         };
-        let stdio = fds.get(..3).ok_or(Failed(Step::Receive, Errno::EMFILE))?;
+        let stdio = fds
+            .get(..3)
+            .ok_or(Failed(StartStep::Receive, Errno::EMFILE))?;
         let (reading, writing) = child::error_pipe().map_err(fork)?;
         let join = order.join.map(Pid::from_raw).filter(|group| {
             // A process group lives within one session.
@@ -111,16 +113,16 @@ impl Keeper {
                     // Closing is not enough: a child between fork and exec has a copy.
                     let _ = self.epoll.delete(pipe);
                     run.main = Main::Alive(pid);
-                    self.answer(Answer::Started(serial, pid));
+                    self.answer(GuardReply::Started(serial, pid));
                 }
                 // Killed before it could announce itself.
-                (Message::Closed, None) => self.not_started(serial, Step::Parent, libc::ESRCH),
+                (Message::Closed, None) => self.not_started(serial, StartStep::Parent, libc::ESRCH),
                 (Message::Failed(step, errno), _) => self.not_started(serial, step, errno),
             }
         }
     }
 
-    fn not_started(&mut self, serial: u64, step: Step, errno: i32) {
+    fn not_started(&mut self, serial: u64, step: StartStep, errno: i32) {
         let Some(run) = self.runs.remove(&serial) else {
             return;
         };
@@ -131,36 +133,36 @@ impl Keeper {
             }
         }
         match (run.place, run.main.pid()) {
-            (Place::Reaper(reaper), _) => {
+            (Containment::Reaper(reaper), _) => {
                 let _ = self.epoll.delete(&reaper.report);
                 reaper.confirm();
             }
-            (Place::Cgroup(cgroup), Some(pid)) => {
+            (Containment::Cgroup(cgroup), Some(pid)) => {
                 // It has nothing more to do than to end; then its cgroup can go.
                 let _ = nix::sys::wait::waitpid(Pid::from_raw(pid), None);
                 cgroup.remove();
             }
             _ => {}
         }
-        self.answer(Answer::Failed(serial, step, errno));
+        self.answer(GuardReply::Failed(serial, step, errno));
     }
 }
 
 /// Forks the command into its control group. Returns its process id.
 fn fork_into_cgroup(
-    order: &Order,
+    order: &StartRequest,
     around: &Surroundings<'_>,
     cgroup: Cgroup,
     error: &OwnedFd,
-) -> io::Result<(Option<i32>, Place)> {
+) -> io::Result<(Option<i32>, Containment)> {
     // SAFETY: the guard has one thread.
     match unsafe { sys::fork(cgroup.to_clone_into()) } {
-        Ok(Fork::Parent(pid)) => Ok((Some(pid), Place::Cgroup(cgroup))),
+        Ok(Fork::Parent(pid)) => Ok((Some(pid), Containment::Cgroup(cgroup))),
         Ok(Fork::Child) => {
             let failed = match cgroup.join() {
                 Ok(()) => child::become_command(order, around),
                 Err(error) => Failed(
-                    Step::Cgroup,
+                    StartStep::Cgroup,
                     Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)),
                 ),
             };
@@ -175,16 +177,16 @@ fn fork_into_cgroup(
 
 /// Forks the reaper, which forks the command. The child announces its process id later.
 fn fork_reaper(
-    order: &Order,
+    order: &StartRequest,
     around: &Surroundings<'_>,
     error: OwnedFd,
-) -> io::Result<(Option<i32>, Place)> {
+) -> io::Result<(Option<i32>, Containment)> {
     let (reading, report) = child::error_pipe()?;
     // SAFETY: the guard has one thread.
     match unsafe { sys::fork(None) }? {
         Fork::Parent(pid) => {
             let report = reading;
-            Ok((None, Place::Reaper(Reaper { pid, report })))
+            Ok((None, Containment::Reaper(Reaper { pid, report })))
         }
         Fork::Child => reaper::become_reaper(order, around, Pipes { report, error }),
     }

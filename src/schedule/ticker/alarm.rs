@@ -16,17 +16,17 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// The thread, and what it is to wake.
 pub(super) struct Alarm {
-    shared: Arc<Shared>,
+    shared: Arc<AlarmShared>,
 }
 
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+struct AlarmShared {
+    state: Mutex<AlarmState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct AlarmState {
     sleepers: BTreeMap<(Instant, u64), oneshot::Sender<()>>,
     /// Tells apart those who wake at the same instant.
     counter: u64,
@@ -35,7 +35,7 @@ struct State {
 
 impl Alarm {
     pub(super) fn start() -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(AlarmShared::default());
         let thread = Arc::clone(&shared);
         thread::Builder::new()
             .name("cronlatch-alarm".to_owned())
@@ -60,7 +60,7 @@ impl Drop for Alarm {
     }
 }
 
-impl Shared {
+impl AlarmShared {
     fn add(&self, instant: Instant, tx: oneshot::Sender<()>) {
         let mut state = self.state();
         let first = state.sleepers.keys().next().map(|(first, _)| *first);
@@ -91,7 +91,7 @@ impl Shared {
         state.sleepers.clear();
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, AlarmState> {
         // No code that holds the lock leaves the state half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

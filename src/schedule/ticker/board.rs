@@ -19,7 +19,7 @@ const CORRECTION: Duration = Duration::from_secs(3 * 3600);
 
 /// What the callback of a job does next.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum CallbackStep {
     /// Sleep so long, then take another step.
     Sleep(Duration),
     /// Return: the job waits on the board again, has no more occurrences, or all is stopped.
@@ -28,11 +28,11 @@ pub enum Step {
 
 /// The jobs and their next occurrences.
 pub struct Board {
-    state: Mutex<State>,
+    state: Mutex<BoardState>,
     clock: Arc<dyn WallClock>,
 }
 
-struct State {
+struct BoardState {
     slots: Vec<Slot>,
     /// The jobs that no callback has in hand, by the instant at which they fire.
     waiting: BTreeSet<(Timestamp, usize)>,
@@ -73,7 +73,7 @@ impl Board {
             job,
             armed: false,
         });
-        let mut state = State {
+        let mut state = BoardState {
             slots: slots.collect(),
             waiting: BTreeSet::new(),
             polled_at: timestamp(clock.now()),
@@ -126,25 +126,27 @@ impl Board {
     }
 
     /// Fires what is due of an armed job and says what its callback does next.
-    pub fn step(&self, job: usize) -> Step {
+    pub fn step(&self, job: usize) -> CallbackStep {
         let clock = self.clock.now();
         let now = timestamp(clock);
         let mut guard = self.state();
         let state = &mut *guard;
         let Some(slot) = state.slots.get_mut(job).filter(|_| !state.stopped) else {
-            return Step::Leave;
+            return CallbackStep::Leave;
         };
         if slot.due().is_some_and(|due| due <= now) && fire(slot, now, &state.tx).is_err() {
             // Nobody listens any more.
             state.stopped = true;
-            return Step::Leave;
+            return CallbackStep::Leave;
         }
         match slot.due() {
-            Some(due) if due <= now.plus(LEAD) => Step::Sleep(until(due, clock).min(LONGEST_SLEEP)),
+            Some(due) if due <= now.plus(LEAD) => {
+                CallbackStep::Sleep(until(due, clock).min(LONGEST_SLEEP))
+            }
             due => {
                 slot.armed = false;
                 state.waiting.extend(due.map(|due| (due, job)));
-                Step::Leave
+                CallbackStep::Leave
             }
         }
     }
@@ -157,13 +159,13 @@ impl Board {
         self.state().stopped = true;
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BoardState> {
         // No code that holds the lock leaves the state half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl BoardState {
     fn rebuild_waiting(&mut self) {
         let slots = self.slots.iter().enumerate();
         self.waiting = slots

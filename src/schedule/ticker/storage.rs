@@ -18,11 +18,11 @@ use tokio_cron_scheduler::{
 use uuid::Uuid;
 
 use super::alarm::Alarm;
-use super::board::{Board, Step};
+use super::board::{Board, CallbackStep};
 
-type Answer<T> = Pin<Box<dyn Future<Output = Result<T, JobSchedulerError>> + Send>>;
+type StorageFuture<T> = Pin<Box<dyn Future<Output = Result<T, JobSchedulerError>> + Send>>;
 
-fn answer<T: Send + 'static>(value: T) -> Answer<T> {
+fn answer<T: Send + 'static>(value: T) -> StorageFuture<T> {
     Box::pin(ready(Ok(value)))
 }
 
@@ -47,18 +47,18 @@ impl Storage {
 }
 
 impl InitStore for Storage {
-    fn init(&mut self) -> Answer<()> {
+    fn init(&mut self) -> StorageFuture<()> {
         answer(())
     }
 
-    fn inited(&mut self) -> Answer<bool> {
+    fn inited(&mut self) -> StorageFuture<bool> {
         answer(true)
     }
 }
 
 impl DataStore<JobStoredData> for Storage {
     /// A job that happens once: the library then computes no next tick of its own.
-    fn get(&mut self, id: Uuid) -> Answer<Option<JobStoredData>> {
+    fn get(&mut self, id: Uuid) -> StorageFuture<Option<JobStoredData>> {
         answer(Some(JobStoredData {
             id: Some(id.into()),
             last_updated: None,
@@ -77,17 +77,17 @@ impl DataStore<JobStoredData> for Storage {
         }))
     }
 
-    fn add_or_update(&mut self, _data: JobStoredData) -> Answer<()> {
+    fn add_or_update(&mut self, _data: JobStoredData) -> StorageFuture<()> {
         Box::pin(ready(Err(JobSchedulerError::CantAdd)))
     }
 
-    fn delete(&mut self, _id: Uuid) -> Answer<()> {
+    fn delete(&mut self, _id: Uuid) -> StorageFuture<()> {
         Box::pin(ready(Err(JobSchedulerError::CantRemove)))
     }
 }
 
 impl MetaDataStorage for Storage {
-    fn list_next_ticks(&mut self) -> Answer<Vec<JobAndNextTick>> {
+    fn list_next_ticks(&mut self) -> StorageFuture<Vec<JobAndNextTick>> {
         let soon = self.board.due_soon().into_iter().map(|job| JobAndNextTick {
             id: Some(id_of(job).into()),
             job_type: JobType::OneShot.into(),
@@ -104,11 +104,11 @@ impl MetaDataStorage for Storage {
         _id: Uuid,
         _next_tick: Option<DateTime<Utc>>,
         _last_tick: Option<DateTime<Utc>>,
-    ) -> Answer<()> {
+    ) -> StorageFuture<()> {
         answer(())
     }
 
-    fn time_till_next_job(&mut self) -> Answer<Option<Duration>> {
+    fn time_till_next_job(&mut self) -> StorageFuture<Option<Duration>> {
         answer(None)
     }
 }
@@ -144,7 +144,7 @@ async fn run(board: &Board, alarm: &Alarm, job: usize) {
     if !board.arm(job) {
         return;
     }
-    while let Step::Sleep(duration) = board.step(job) {
+    while let CallbackStep::Sleep(duration) = board.step(job) {
         match duration.checked_sub(LAST_STRETCH) {
             Some(most) if !most.is_zero() => tokio::time::sleep(most).await,
             _ => alarm.sleep(duration).await,
@@ -153,7 +153,7 @@ async fn run(board: &Board, alarm: &Alarm, job: usize) {
 }
 
 impl ToCode<Box<JobToRunAsync>> for Callback {
-    fn init(&mut self, _context: &Context) -> Answer<()> {
+    fn init(&mut self, _context: &Context) -> StorageFuture<()> {
         answer(())
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use chrono_tz::Tz::UTC;
 use tokio::sync::mpsc;
 
-use super::board::{Board, Step};
+use super::board::{Board, CallbackStep};
 use super::{Firing, MOST_AT_ONCE, Skipped, Ticker, TickerJob, WallClock};
 use crate::names::JobName;
 use crate::schedule::Schedule;
@@ -133,7 +133,7 @@ fn a_job_is_taken_once_however_often_it_is_reported() {
     assert_eq!(bench.board.due_soon(), [0; 0]);
     assert_eq!(
         bench.board.step(0),
-        Step::Sleep(Duration::from_secs(1)),
+        CallbackStep::Sleep(Duration::from_secs(1)),
         "to the instant, not beyond"
     );
 }
@@ -144,10 +144,13 @@ fn a_sleeping_callback_looks_at_the_wall_clock_every_second() {
     let bench = Bench::new(job("j", every(3600), at(now)), now);
     assert_eq!(bench.board.due_soon(), [0]);
     assert!(bench.board.arm(0));
-    assert_eq!(bench.board.step(0), Step::Sleep(Duration::from_secs(1)));
+    assert_eq!(
+        bench.board.step(0),
+        CallbackStep::Sleep(Duration::from_secs(1))
+    );
     // Set back by an hour meanwhile: it waits on the board again and not in its sleep.
     bench.clock.set(at("2026-06-01T10:59:59Z"));
-    assert_eq!(bench.board.step(0), Step::Leave);
+    assert_eq!(bench.board.step(0), CallbackStep::Leave);
     assert_eq!(bench.board.due_soon(), [0; 0]);
     bench.clock.set(at("2026-06-01T11:59:59Z"));
     assert_eq!(bench.board.due_soon(), [0]);

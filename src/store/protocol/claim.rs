@@ -11,8 +11,8 @@ use super::state::{Clock, Effect, JobState, LockState, Open, Standing, Waiting, 
 use super::waiting::{self, Context};
 use crate::names::JobName;
 use crate::store::{
-    Claim, ClaimReply, Drop, Due, Fingerprint, GapAnswer, Kind, Late, Outcome, Overlap, RunStatus,
-    Terms, What,
+    Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, GapAnswer, Kind, Late, Outcome,
+    Overlap, RunStatus, Terms,
 };
 use crate::time::Timestamp;
 
@@ -130,9 +130,9 @@ impl Claiming<'_> {
             return ClaimReply::Recovering { remaining };
         }
         match &self.claim.what {
-            What::Lock => self.bare(),
-            What::Manual { job: name } => self.manual(name, job),
-            What::Drops {
+            ClaimTarget::Lock => self.bare(),
+            ClaimTarget::Manual { job: name } => self.manual(name, job),
+            ClaimTarget::Drops {
                 job: name,
                 fingerprint,
                 answer,
@@ -143,12 +143,12 @@ impl Claiming<'_> {
                 state.note(fingerprint, beginning);
                 self.drops(state, (name, Some(*keep)), fingerprint, answer)
             }
-            What::Occurrence { due, .. } if due.not_before > self.clock.utc() => {
+            ClaimTarget::Occurrence { due, .. } if due.not_before > self.clock.utc() => {
                 ClaimReply::Early {
                     by: due.not_before.since(self.clock.utc()),
                 }
             }
-            What::Occurrence { due, .. } => {
+            ClaimTarget::Occurrence { due, .. } => {
                 let beginning = self.clock.past.beginning(self.clock);
                 let state =
                     job.get_or_insert_with(|| JobState::starting_after(self.before_first(due)));
@@ -180,7 +180,7 @@ impl Claiming<'_> {
         let token = &claim.token;
         let exclusive = claim.lock.exclusive;
         let open = job
-            .filter(|_| !matches!(claim.what, What::Lock))
+            .filter(|_| !matches!(claim.what, ClaimTarget::Lock))
             .and_then(|job| job.open.as_mut())
             .filter(|open| open.token == *token);
         let granted = self.lock.is_granted_to(token);
@@ -243,7 +243,7 @@ impl Claiming<'_> {
     }
 
     fn occurrence(&mut self, job: &mut JobState) -> ClaimReply {
-        let What::Occurrence {
+        let ClaimTarget::Occurrence {
             job: name,
             kind,
             due,
@@ -332,7 +332,7 @@ impl Claiming<'_> {
     }
 
     /// Whether a host that has not heard of a loss of data calls missed what may have run.
-    fn is_unknowable(&self, drops: &[Drop]) -> bool {
+    fn is_unknowable(&self, drops: &[DroppedRange]) -> bool {
         let past = self.clock.past;
         let mut missed = drops.iter().filter(|drop| drop.outcome == Outcome::Missed);
         missed.any(|drop| past.is_unknowable(drop.range.from))
@@ -375,7 +375,7 @@ impl Claiming<'_> {
         })
     }
 
-    fn drop_range(&mut self, job: &mut JobState, at: (&JobName, Option<u32>), drop: &Drop) {
+    fn drop_range(&mut self, job: &mut JobState, at: (&JobName, Option<u32>), drop: &DroppedRange) {
         let (name, keep) = at;
         let record = dropped(name, drop, &self.claim.token, self.clock);
         self.effects.push(append_after(job.last, record, keep));
@@ -628,7 +628,7 @@ impl Claiming<'_> {
 }
 
 /// Whether one of these ranges covers an occurrence that is decided: the host did not know of it.
-fn covers(drops: &[Drop], job: &JobState) -> bool {
+fn covers(drops: &[DroppedRange], job: &JobState) -> bool {
     let covered = |at: &Timestamp| {
         let mut ranges = drops.iter().map(|drop| drop.range);
         ranges.any(|range| range.from <= *at && *at <= range.until)

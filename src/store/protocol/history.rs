@@ -3,7 +3,7 @@
 use super::state::{Clock, Crashed, Effect, LockState, Open, Waiting, holder};
 use super::{Ending, JobState};
 use crate::names::{HostName, JobName, Token};
-use crate::store::{Drop, Kind, Outcome, Record};
+use crate::store::{DroppedRange, Kind, Outcome, Record};
 use crate::time::Timestamp;
 
 /// Why an occurrence was skipped.
@@ -91,7 +91,7 @@ pub(super) fn not_started(
 }
 
 /// The verdict of what policy drops.
-pub(super) fn dropped(job: &JobName, drop: &Drop, token: &Token, clock: Clock) -> Record {
+pub(super) fn dropped(job: &JobName, drop: &DroppedRange, token: &Token, clock: Clock) -> Record {
     let many = drop.range.count > 1;
     Record {
         until: many.then_some(drop.range.until),

@@ -12,8 +12,8 @@ use super::tests::{World, job, record, token_of};
 use super::{JobState, Key, Open, Waiting};
 use crate::names::{RunId, Token};
 use crate::store::{
-    Attempt, Claim, ClaimReply, Drop, Due, Fingerprint, Finish, GapAnswer, Kind, Late, Outcome,
-    Overlap, Range, Record, RenewReply, Renewal, Settle, Tenure, What,
+    Attempt, Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, GapAnswer,
+    Kind, Late, Outcome, Overlap, Range, Record, RenewReply, Renewal, Settle, Tenure,
 };
 use crate::time::Timestamp;
 
@@ -159,7 +159,7 @@ impl Fleet {
         self.sent.iter().rev().nth(n).cloned()
     }
 
-    fn new_claim(&self, what: What) -> Claim {
+    fn new_claim(&self, what: ClaimTarget) -> Claim {
         let name = format!("t{}", self.sent.len());
         Claim {
             lock: self.world.name_of_lock(),
@@ -174,8 +174,8 @@ impl Fleet {
         self.world.job.as_ref().map_or(&[], |job| &job.waiting)
     }
 
-    fn occurrence(&self, n: u64, asked: Asked) -> What {
-        What::Occurrence {
+    fn occurrence(&self, n: u64, asked: Asked) -> ClaimTarget {
+        ClaimTarget::Occurrence {
             job: job(),
             kind: Kind::Schedule,
             due: Due {
@@ -205,7 +205,7 @@ impl Fleet {
     }
 
     /// Policy drops all that is due and undecided.
-    fn drops(&self, right: bool) -> What {
+    fn drops(&self, right: bool) -> ClaimTarget {
         let last = self.last();
         let due: Vec<_> = (1..=self.due())
             .map(|n| self.at(n))
@@ -216,12 +216,12 @@ impl Fleet {
             until: *until,
             count: due.len() as u64,
         };
-        let drop = due.first().zip(due.last()).map(|ends| Drop {
+        let drop = due.first().zip(due.last()).map(|ends| DroppedRange {
             range: range(ends),
             outcome: Outcome::Skipped,
             reason: "dropped".to_owned(),
         });
-        What::Drops {
+        ClaimTarget::Drops {
             job: job(),
             fingerprint: Fingerprint("f1".to_owned()),
             answer: GapAnswer {
@@ -236,7 +236,7 @@ impl Fleet {
     fn answer_gap(&self, claim: &Claim, last: Timestamp) -> Claim {
         let mut claim = claim.clone();
         let until = self.due();
-        if let What::Occurrence { due, .. } = &mut claim.what {
+        if let ClaimTarget::Occurrence { due, .. } = &mut claim.what {
             let between: Vec<_> = (1..=until)
                 .map(|n| self.at(n))
                 .filter(|at| *at > last && *at < due.scheduled_at)
@@ -244,7 +244,7 @@ impl Fleet {
             let drop = between
                 .first()
                 .zip(between.last())
-                .map(|(from, until)| Drop {
+                .map(|(from, until)| DroppedRange {
                     range: Range {
                         from: *from,
                         until: *until,
@@ -306,7 +306,7 @@ impl Fleet {
             }
             ClaimReply::QueueFull => check(!waits && !stands, "a full queue took it")?,
             ClaimReply::Dropped => {
-                let drops = matches!(&claim.what, What::Drops { .. });
+                let drops = matches!(&claim.what, ClaimTarget::Drops { .. });
                 check(
                     drops && self.last() <= self.world.now(),
                     "dropped what is not due",
@@ -367,7 +367,7 @@ impl Fleet {
 
     fn finish(&mut self, claim: &Claim, with_record: bool, give_back: bool) {
         let scheduled_at = occurrence_of(claim);
-        let bare = matches!(claim.what, What::Lock | What::Drops { .. });
+        let bare = matches!(claim.what, ClaimTarget::Lock | ClaimTarget::Drops { .. });
         let finish = Finish {
             lock: claim.lock.clone(),
             token: claim.token.clone(),
@@ -429,9 +429,9 @@ impl Fleet {
             }
             Step::Bare | Step::Manual => {
                 let what = if matches!(step, Step::Bare) {
-                    What::Lock
+                    ClaimTarget::Lock
                 } else {
-                    What::Manual { job: job() }
+                    ClaimTarget::Manual { job: job() }
                 };
                 let claim = self.new_claim(what);
                 self.sent.push(claim.clone());
@@ -588,8 +588,8 @@ impl Fleet {
 
 fn occurrence_of(claim: &Claim) -> Option<Timestamp> {
     match &claim.what {
-        What::Occurrence { due, .. } => Some(due.scheduled_at),
-        What::Lock | What::Manual { .. } | What::Drops { .. } => None,
+        ClaimTarget::Occurrence { due, .. } => Some(due.scheduled_at),
+        ClaimTarget::Lock | ClaimTarget::Manual { .. } | ClaimTarget::Drops { .. } => None,
     }
 }
 

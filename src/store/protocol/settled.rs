@@ -8,7 +8,7 @@
 
 use super::claim::LEAD;
 use super::state::{Clock, JobState, Key, LockState};
-use crate::store::{Claim, ClaimReply, RunStatus, What};
+use crate::store::{Claim, ClaimReply, ClaimTarget, RunStatus};
 
 /// Returns the reply to a claim that comes after another host's, or `None` if the full rules are
 /// needed.
@@ -23,7 +23,7 @@ pub fn settled(
     clock: Clock,
     claim: &Claim,
 ) -> Option<ClaimReply> {
-    let What::Occurrence { due, .. } = &claim.what else {
+    let ClaimTarget::Occurrence { due, .. } = &claim.what else {
         return None;
     };
     let (job, now) = (job?, clock.utc());

@@ -11,9 +11,9 @@ use super::{
 };
 use crate::names::{HostName, JobName, LockName, RunId, Token};
 use crate::store::{
-    Claim, ClaimReply, Drop, Due, Fingerprint, Finish, FinishReply, GapAnswer, Head, Kind, Late,
-    Lock, Outcome, Overlap, Range, Record, Registered, Registration, RenewReply, Renewal,
-    RunStatus, Settle, Tenure, What,
+    Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, FinishReply, GapAnswer,
+    Head, Kind, Late, Lock, Outcome, Overlap, Range, Record, Registered, Registration, RenewReply,
+    Renewal, RunStatus, Settle, Tenure,
 };
 use crate::time::Timestamp;
 
@@ -135,7 +135,7 @@ impl World {
             token: token_of(token),
             run_id: RunId::from_text(&format!("run-{token}")),
             ttl: TTL,
-            what: What::Occurrence {
+            what: ClaimTarget::Occurrence {
                 job: job(),
                 kind: Kind::Schedule,
                 due,
@@ -147,7 +147,7 @@ impl World {
 
     fn of_lock(&self, token: &str) -> Claim {
         Claim {
-            what: What::Lock,
+            what: ClaimTarget::Lock,
             ..self.occurrence(token, self.due())
         }
     }
@@ -430,7 +430,7 @@ fn a_gap_is_answered_with_the_watermark_and_filled_in_one_step() {
 
     let answer = |if_last| GapAnswer {
         if_last,
-        drop: vec![Drop {
+        drop: vec![DroppedRange {
             range: Range {
                 from: minute(1),
                 until: minute(4),
@@ -841,7 +841,7 @@ fn a_manual_run_never_moves_the_watermark() {
     let mut world = World::registered();
     let before = world.last();
     let claim = Claim {
-        what: What::Manual { job: job() },
+        what: ClaimTarget::Manual { job: job() },
         ..world.of_lock("a")
     };
     assert_eq!(attempt(&world.send(&claim)), 1);

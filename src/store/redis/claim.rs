@@ -12,8 +12,8 @@ use super::record::{from_word, word};
 use super::reply::Items;
 use crate::names::{Prefix, RunId};
 use crate::store::protocol::{counted, least_wait};
-use crate::store::request::What;
-use crate::store::{Claim, ClaimReply, Drop, Due, Head, Late, Overlap, RunStatus};
+use crate::store::request::ClaimTarget;
+use crate::store::{Claim, ClaimReply, DroppedRange, Due, Head, Late, Overlap, RunStatus};
 use crate::time::Timestamp;
 
 /// `longest` is the longest TTL of the job list behind the claim; zero without one. That of the
@@ -32,16 +32,16 @@ pub(super) fn call(prefix: &Prefix, claim: &Claim, longest: Duration) -> Call {
         .arg(&millis(claim.ttl))
         .arg(&claim.run_id);
     match &claim.what {
-        What::Lock => {
+        ClaimTarget::Lock => {
             call.arg("lock")
                 .arg(&longest.as_millis())
                 .arg(&least.as_millis());
         }
-        What::Manual { job } => {
+        ClaimTarget::Manual { job } => {
             call.key(keys.job(job)).key(keys.runs(job));
             call.arg("manual").arg(&longest.as_millis());
         }
-        What::Occurrence {
+        ClaimTarget::Occurrence {
             job,
             kind,
             due,
@@ -55,7 +55,7 @@ pub(super) fn call(prefix: &Prefix, claim: &Claim, longest: Duration) -> Call {
                 .arg(&word(kind));
             occurrence(&mut call, due, *overlap, *keep);
         }
-        What::Drops {
+        ClaimTarget::Drops {
             job,
             fingerprint,
             answer,
@@ -101,7 +101,7 @@ fn occurrence(call: &mut Call, due: &Due, overlap: Overlap, keep: u32) {
     }
 }
 
-fn ranges(call: &mut Call, drops: &[Drop]) {
+fn ranges(call: &mut Call, drops: &[DroppedRange]) {
     for drop in drops {
         call.arg(&drop.range.from.millis())
             .arg(&drop.range.until.millis())

@@ -86,15 +86,15 @@ struct Live {
     generation: u64,
 }
 
-/// The way by which an answer came.
+/// The connection by which a reply came.
 #[derive(Debug)]
-pub(super) struct Way {
+pub(super) struct ConnectionHandle {
     link: Arc<Link>,
     barrier: Option<Arc<Barrier>>,
     generation: u64,
 }
 
-impl Way {
+impl ConnectionHandle {
     /// The URL of the server, without password.
     pub(super) fn server(&self) -> String {
         self.link.settings().shown()
@@ -170,7 +170,7 @@ impl Link {
         script: &Script,
         call: &Call,
         limit: Duration,
-    ) -> Result<(Value, Way), Failure> {
+    ) -> Result<(Value, ConnectionHandle), Failure> {
         let sent_before = self.taught.so_far(script.digest());
         let answer = match self.ask(script.by_digest(call), limit).await {
             // After a restart or SCRIPT FLUSH.
@@ -193,7 +193,7 @@ impl Link {
         call: &Call,
         limit: Duration,
         sent_before: Option<u64>,
-    ) -> Result<(Value, Way), Failure> {
+    ) -> Result<(Value, ConnectionHandle), Failure> {
         let mut sent = self.taught.turn(script.digest()).await;
         if sent_before != Some(*sent) {
             drop(sent);
@@ -211,7 +211,11 @@ impl Link {
     }
 
     /// Sends one command and returns its reply, and the way by which it came.
-    async fn ask(self: &Arc<Self>, command: Cmd, limit: Duration) -> Result<(Value, Way), Failure> {
+    async fn ask(
+        self: &Arc<Self>,
+        command: Cmd,
+        limit: Duration,
+    ) -> Result<(Value, ConnectionHandle), Failure> {
         self.exchange(limit, move |mut connection| {
             let command = command.clone();
             async move { command.query_async(&mut connection).await }
@@ -225,7 +229,7 @@ impl Link {
         self: &Arc<Self>,
         limit: Duration,
         request: impl Fn(MultiplexedConnection) -> F,
-    ) -> Result<(Value, Way), Failure>
+    ) -> Result<(Value, ConnectionHandle), Failure>
     where
         F: Future<Output = Result<Value, RedisError>> + Send + 'static,
     {
@@ -286,8 +290,8 @@ impl Link {
         }
     }
 
-    fn way(self: &Arc<Self>, live: Live) -> Way {
-        Way {
+    fn way(self: &Arc<Self>, live: Live) -> ConnectionHandle {
+        ConnectionHandle {
             link: Arc::clone(self),
             barrier: live.barrier,
             generation: live.generation,
@@ -305,7 +309,7 @@ impl Link {
         self: &Arc<Self>,
         command: &Cmd,
         limit: Duration,
-    ) -> Result<(Value, Way), Failure> {
+    ) -> Result<(Value, ConnectionHandle), Failure> {
         self.ask(command.clone(), limit).await
     }
 
@@ -314,7 +318,7 @@ impl Link {
         self: &Arc<Self>,
         command: Cmd,
         limit: Duration,
-    ) -> Result<(Value, Way), Failure> {
+    ) -> Result<(Value, ConnectionHandle), Failure> {
         let mut commands = redis::pipe();
         commands.cmd("ASKING").ignore().add_command(command);
         self.exchange(limit, move |mut connection| {

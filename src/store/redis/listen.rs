@@ -61,12 +61,12 @@ fn says_what(channel: &str) -> bool {
 }
 
 /// Where releases can be heard of: any of these servers will do.
-pub(super) trait Ears: Send + Sync + std::fmt::Debug {
+pub(super) trait PubSubEndpoints: Send + Sync + std::fmt::Debug {
     /// The servers in the order in which they are to be tried, and what they are.
     fn servers(&self) -> (Vec<RedisSettings>, Part);
 }
 
-impl Ears for RedisSettings {
+impl PubSubEndpoints for RedisSettings {
     fn servers(&self) -> (Vec<RedisSettings>, Part) {
         (vec![self.clone()], Part::Alone)
     }
@@ -74,7 +74,7 @@ impl Ears for RedisSettings {
 
 #[derive(Debug)]
 pub(super) struct Listener {
-    ears: Box<dyn Ears>,
+    ears: Box<dyn PubSubEndpoints>,
     channels: Mutex<Channels>,
     /// Held while connecting or subscribing, so that it is done once.
     changing: tokio::sync::Mutex<()>,
@@ -102,7 +102,7 @@ struct Channel {
 }
 
 impl Listener {
-    pub(super) fn new(ears: impl Ears + 'static) -> Arc<Self> {
+    pub(super) fn new(ears: impl PubSubEndpoints + 'static) -> Arc<Self> {
         Arc::new(Self {
             ears: Box::new(ears),
             channels: Mutex::default(),

@@ -12,8 +12,8 @@ use super::record;
 use super::reply::Items;
 use super::unacknowledged;
 use crate::names::{JobName, Prefix, RunId};
+use crate::store::heartbeat::HostHeartbeat;
 use crate::store::protocol::{Waiting, beyond_of_text, holder, waiting_of_text};
-use crate::store::word::Word;
 use crate::store::{
     Condition, Fingerprint, Head, History, HostInfo, HostReport, JobReport, Lock, LockHolder,
     OpenRun, Registered, Registration,
@@ -189,7 +189,7 @@ pub(super) fn announce_call(
     valid_for: Duration,
     longest: Duration,
 ) -> Result<Call, Failure> {
-    let json = serde_json::to_string(&Word::of(info))
+    let json = serde_json::to_string(&HostHeartbeat::of(info))
         .map_err(|e| Failure::refused(format!("a host's word cannot be written: {e}")))?;
     // Zero is no short time but the end of the word.
     let valid_for = match valid_for {
@@ -243,7 +243,7 @@ pub(super) fn condition_read(value: Value) -> Result<Condition, Failure> {
 pub(super) fn hosts_read(value: Value) -> Result<Vec<HostReport>, Failure> {
     let hosts = each(value, |mut items| {
         let seen_at = items.timestamp()?;
-        let word = serde_json::from_str::<Word>(&items.text()?).ok();
+        let word = serde_json::from_str::<HostHeartbeat>(&items.text()?).ok();
         // One entry that cannot be read does not hide the others.
         let info = word.and_then(|word| word.into_info().ok());
         Ok(info.map(|info| HostReport { info, seen_at }))

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::connect::{CONNECT_TIMEOUT, Part, client, log_in_failure};
 use super::failure::Failure;
-use super::listen::Ears;
+use super::listen::PubSubEndpoints;
 use crate::store::{RedisSettings, SentinelSettings, StoreError};
 
 /// How long one Sentinel may take to answer.
@@ -41,7 +41,7 @@ struct Sentinel {
 
 /// What a Sentinel says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Said {
+enum MasterReport {
     /// The master is there.
     Master(Named),
     /// It knows no master of this name, but others.
@@ -107,8 +107,8 @@ impl Sentinels {
         let mut until = Instant::now() + ANSWER_LIMIT + STRAGGLERS;
         while let Ok(Some(answer)) = tokio::time::timeout_at(until, asked.join_next()).await {
             match answer {
-                Ok(Ok(Said::Master(master))) => named.push(master),
-                Ok(Ok(Said::Unknown(known))) => {
+                Ok(Ok(MasterReport::Master(master))) => named.push(master),
+                Ok(Ok(MasterReport::Unknown(known))) => {
                     unknown += 1;
                     others.extend(known);
                 }
@@ -190,7 +190,7 @@ impl Sentinels {
 }
 
 /// Releases are heard of at the master that was named last.
-impl Ears for Arc<Sentinels> {
+impl PubSubEndpoints for Arc<Sentinels> {
     fn servers(&self) -> (Vec<RedisSettings>, Part) {
         (self.known().iter().cloned().collect(), Part::Watched)
     }
@@ -204,7 +204,7 @@ fn newest(named: &[Named]) -> Option<&Named> {
 }
 
 impl Sentinel {
-    async fn ask(&self) -> Result<Said, Failure> {
+    async fn ask(&self) -> Result<MasterReport, Failure> {
         let mut kept = self.connection.lock().await;
         let asked = async {
             let mut connection = match kept.take() {
@@ -237,7 +237,10 @@ impl Sentinel {
             .map_err(|e| log_in_failure(&self.settings, &e))
     }
 
-    async fn ask_on(&self, connection: &mut MultiplexedConnection) -> Result<Said, Failure> {
+    async fn ask_on(
+        &self,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<MasterReport, Failure> {
         let ask = |what: &str| {
             let mut command = redis::cmd("SENTINEL");
             command.arg(what);
@@ -251,7 +254,7 @@ impl Sentinel {
         let Some((host, port)) = address else {
             // Only for the message: without the right to ask there is less in it.
             let others = ask("MASTERS").query_async::<Value>(connection).await;
-            return Ok(Said::Unknown(names(others.ok())));
+            return Ok(MasterReport::Unknown(names(others.ok())));
         };
         let about = ask("MASTER")
             .arg(&self.master)
@@ -259,7 +262,7 @@ impl Sentinel {
             .await
             .map_err(|e| self.failure(&e))?;
         let epoch = field(about, "config-epoch").and_then(|epoch| epoch.parse().ok());
-        Ok(Said::Master(Named {
+        Ok(MasterReport::Master(Named {
             host,
             port,
             epoch: epoch.unwrap_or(0),

@@ -19,7 +19,7 @@ use super::failure::Failure;
 use super::keys::LockKeys;
 use super::link::Call;
 use crate::names::Prefix;
-use crate::store::request::What;
+use crate::store::request::ClaimTarget;
 use crate::store::{Claim, ClaimReply, Finish, Head, Unacknowledged};
 use crate::time::Timestamp;
 
@@ -29,7 +29,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// What gives the claim back, and the reply to it then; `None` if the claim is not for an occurrence,
 /// or failed for another reason.
 pub(super) fn give_back(claim: &Claim, failure: &Failure) -> Option<(Finish, ClaimReply)> {
-    let What::Occurrence {
+    let ClaimTarget::Occurrence {
         job,
         kind,
         due,
@@ -63,7 +63,8 @@ pub(super) fn give_back(claim: &Claim, failure: &Failure) -> Option<(Finish, Cla
 
 /// What notes in the job's hash that the claim was not acknowledged.
 pub(super) fn note_call(prefix: &Prefix, claim: &Claim, failure: &Failure) -> Option<Call> {
-    let (What::Occurrence { due, .. }, Some(shortfall)) = (&claim.what, failure.shortfall()) else {
+    let (ClaimTarget::Occurrence { due, .. }, Some(shortfall)) = (&claim.what, failure.shortfall())
+    else {
         return None;
     };
     let mut call = job_call(prefix, claim)?;

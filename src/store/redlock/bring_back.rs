@@ -8,10 +8,10 @@
 
 use std::sync::Arc;
 
-use super::transact::{Hear, Majority, Outcomes, Subject};
+use super::transact::{Outcomes, Proposer, QuorumWait, Subject};
 use crate::store::{Renewal, protocol};
 
-impl Majority {
+impl Proposer {
     /// Starts to bring a run back, beside the caller. If it fails, the next renewal starts again.
     pub(super) fn bring_back(self: &Arc<Self>, renewal: &Renewal) {
         // Without a fence its holder knows nothing of it.
@@ -33,7 +33,7 @@ impl Majority {
             me: Some(&renewal.token),
             reports: true,
             ttl: renewal.ttl,
-            hear: Hear::Enough,
+            hear: QuorumWait::Enough,
         };
         let done = self
             .transact(&subject, |lock, job, clock| {

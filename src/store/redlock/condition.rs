@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::RedlockStore;
 use super::clock::offsets;
-use super::transact::Majority;
+use super::transact::Proposer;
 use crate::names::JobName;
 use crate::store::redis::node::{Ledger, Standing};
 use crate::store::{Condition, Lock, NodeCondition, NodeStanding, StoreError};
@@ -19,7 +19,7 @@ impl RedlockStore {
     }
 }
 
-impl Majority {
+impl Proposer {
     /// What each node says of itself, and of these jobs.
     pub(super) async fn standings(
         &self,

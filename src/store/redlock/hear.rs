@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::ask::Answer;
 use super::clock;
-use super::transact::{Majority, Subject};
+use super::transact::{Proposer, Subject};
 use super::view::{Counting, count, merge};
 use crate::lease::timing;
 use crate::store::StoreError;
@@ -33,7 +33,7 @@ impl Heard {
     }
 }
 
-impl Majority {
+impl Proposer {
     /// The vote of the first node that answers.
     pub(super) async fn first(
         &self,

@@ -11,8 +11,8 @@ use crate::names::{JobName, RunId, Token};
 use crate::store::Renewal;
 use crate::store::protocol::{JobState, Key, LEDGER_AHEAD, ListedTtls};
 use crate::store::redis::node::{
-    Ballot, Extended, Held, JobView, Lease, LockView, LongestTtl, Mode, Place, Proposal, Said,
-    Taken, View, finished_text,
+    Ballot, Extended, Held, JobView, Lease, LockView, LongestTtl, LookAnswer, Mode, Place,
+    Proposal, Taken, View, finished_text,
 };
 use crate::time::Timestamp;
 
@@ -148,7 +148,12 @@ impl Member {
         }
     }
 
-    fn answer(&mut self, here: Here<'_>, (mode, asked): (Mode, Ballot), vote: u64) -> (Said, u64) {
+    fn answer(
+        &mut self,
+        here: Here<'_>,
+        (mode, asked): (Mode, Ballot),
+        vote: u64,
+    ) -> (LookAnswer, u64) {
         let seat = &mut self.seat;
         let promised = seat.promised.number;
         match mode {
@@ -156,22 +161,22 @@ impl Member {
                 let another =
                     |(id, until): &(u64, u64)| !asked.supersedes(*id) && *until > here.now();
                 if seat.vote.as_ref().is_some_and(another) {
-                    return (Said::Busy, promised);
+                    return (LookAnswer::Busy, promised);
                 }
                 let number = (promised + 1).max(here.micros).max(asked.number);
                 seat.promised = Ballot { number, ..asked };
                 seat.vote = Some((asked.id, here.now() + vote));
-                (Said::Promised, number)
+                (LookAnswer::Promised, number)
             }
-            Mode::Promise if seat.promised > asked => (Said::Outbid, promised),
+            Mode::Promise if seat.promised > asked => (LookAnswer::Outbid, promised),
             Mode::Promise => {
                 seat.promised = asked;
-                (Said::Promised, asked.number)
+                (LookAnswer::Promised, asked.number)
             }
-            Mode::Read => (Said::Read, promised),
+            Mode::Read => (LookAnswer::Read, promised),
             Mode::Yield => {
                 seat.vote = seat.vote.filter(|(id, _)| *id != asked.id);
-                (Said::Read, promised)
+                (LookAnswer::Read, promised)
             }
         }
     }

@@ -22,8 +22,8 @@ mod reads;
 mod registry;
 mod relocate;
 mod renew;
+mod repair_loop;
 mod resolve;
-mod tend;
 mod transact;
 mod trust;
 mod turns;
@@ -43,8 +43,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use self::tend::Tender;
-use self::transact::{Done, Hear, Majority, Outcomes, Subject};
+use self::repair_loop::RepairLoop;
+use self::transact::{Done, Outcomes, Proposer, QuorumWait, Subject};
 use super::protocol;
 use super::{
     Attempt, Beginning, Claim, ClaimReply, Condition, Entry, Finish, FinishReply, Forget,
@@ -58,8 +58,8 @@ use crate::time::Timestamp;
 /// The store on a majority of nodes.
 #[derive(Debug)]
 pub(super) struct RedlockStore {
-    majority: Arc<Majority>,
-    tender: Arc<Tender>,
+    majority: Arc<Proposer>,
+    tender: Arc<RepairLoop>,
     /// The node on which this host listens for returned occurrences.
     listens_to: AtomicUsize,
 }
@@ -67,9 +67,9 @@ pub(super) struct RedlockStore {
 impl RedlockStore {
     /// A store that connects when it is first asked.
     pub(super) fn new(settings: &RedlockSettings) -> Result<Self, StoreError> {
-        let majority = Arc::new(Majority::new(settings)?);
+        let majority = Arc::new(Proposer::new(settings)?);
         Ok(Self {
-            tender: Tender::new(Arc::clone(&majority)),
+            tender: RepairLoop::new(Arc::clone(&majority)),
             majority,
             listens_to: AtomicUsize::new(0),
         })
@@ -85,7 +85,7 @@ impl RedlockStore {
             me: Some(&finish.token),
             reports: true,
             ttl: Duration::ZERO,
-            hear: Hear::Enough,
+            hear: QuorumWait::Enough,
         };
         let done = self
             .majority
@@ -127,7 +127,7 @@ impl Store for RedlockStore {
             me: Some(&claim.token),
             reports: false,
             ttl: claim.ttl,
-            hear: Hear::Enough,
+            hear: QuorumWait::Enough,
         };
         let done = self
             .majority

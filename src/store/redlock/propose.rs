@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::hear::{VOTE, limit};
 use super::judge::Judged;
 use super::mend::mend;
-use super::transact::Majority;
+use super::transact::Proposer;
 use super::trust::Trust;
 use super::view::Merged;
 use crate::store::StoreError;
@@ -26,7 +26,7 @@ pub(super) enum Verdict {
     TooFew(StoreError),
 }
 
-impl Majority {
+impl Proposer {
     /// Proposes to all nodes; done as soon as a majority took it.
     pub(super) async fn propose(&self, proposal: &Proposal, trust: Trust) -> Verdict {
         let proposal = Arc::new(proposal.clone());

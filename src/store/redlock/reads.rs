@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::RedlockStore;
 use super::ask::Answer;
 use super::clock;
-use super::transact::{Done, Majority, Outcomes, Subject};
+use super::transact::{Done, Outcomes, Proposer, Subject};
 use super::view::{Counting, Merged, count, merge};
 use crate::names::JobName;
 use crate::store::protocol::{self, horizon_of, is_provisional, report};
@@ -210,7 +210,7 @@ impl RedlockStore {
     }
 }
 
-impl Majority {
+impl Proposer {
     async fn register(&self, registration: &Registration) -> Result<Registered, StoreError> {
         let subject = Subject::of_job(&registration.job, &registration.lock);
         let done = self

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::RedlockStore;
 use super::reads::by_lock;
-use super::transact::{Done, Majority, Outcomes, Subject};
+use super::transact::{Done, Outcomes, Proposer, Subject};
 use crate::names::{HostName, JobName};
 use crate::store::{Beginning, Entry, Keeping, Listing, Store as _, StoreError, protocol};
 
@@ -94,7 +94,7 @@ impl RedlockStore {
     }
 }
 
-impl Majority {
+impl Proposer {
     async fn begin(&self, beginning: &Beginning) -> Result<bool, StoreError> {
         let subject = Subject::of_job(&beginning.job, &beginning.lock);
         let done = self

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ask::Answer;
-use super::transact::Majority;
+use super::transact::Proposer;
 use crate::store::protocol::longest_counted;
 use crate::store::redis::node::{Extended, LongestTtl};
 use crate::store::{RenewReply, Renewal, StoreError};
@@ -52,7 +52,7 @@ impl Tally {
     }
 }
 
-impl Majority {
+impl Proposer {
     pub(super) async fn renew(
         self: &Arc<Self>,
         renewals: &[Renewal],

@@ -13,10 +13,12 @@ use super::renew::Tally;
 use super::view::{Counting, count, merge, quorum};
 use crate::names::{JobName, RunId, Token};
 use crate::store::protocol::{JobState, Key, Open};
-use crate::store::redis::node::{Ballot, Held, JobView, Ledger, LockView, Said, Standing, View};
+use crate::store::redis::node::{
+    Ballot, Held, JobView, Ledger, LockView, LookAnswer, Standing, View,
+};
 use crate::store::{
-    AtStart, Condition, Kind, NodeClock, NodeStanding, Outcome, Record, RedlockSettings,
-    RenewReply, StoreError, StoreSettings, Terms, check_url,
+    Condition, Kind, NodeClock, NodeStanding, Outcome, Record, RedlockSettings, RenewReply,
+    StartupQuorum, StoreError, StoreSettings, Terms, check_url,
 };
 use crate::time::Timestamp;
 
@@ -37,7 +39,7 @@ fn ballot(number: u64) -> Ballot {
 /// A node that knows of nothing and lost nothing.
 fn view() -> View {
     View {
-        said: Said::Promised,
+        said: LookAnswer::Promised,
         promised: 1,
         micros: NOW,
         server: String::new(),
@@ -137,7 +139,7 @@ fn a_node_that_forgot_counts_only_when_too_few_remember_and_its_wait_is_over() {
     assert_eq!(count(&all, 2), Counting::Recovering(ms(300)));
     assert_eq!(count(&[view()], 2), Counting::TooFew);
     let outbid = View {
-        said: Said::Outbid,
+        said: LookAnswer::Outbid,
         ..view()
     };
     assert_eq!(count(&[view(), outbid], 2), Counting::TooFew);
@@ -239,7 +241,7 @@ fn a_lock_is_torn_while_the_nodes_that_answered_cannot_tell_whether_a_majority_h
 #[test]
 fn the_proposal_with_the_greatest_number_is_the_ledger() {
     let reader = View {
-        said: Said::Read,
+        said: LookAnswer::Read,
         ..view()
     };
     let views = [running(3, 30, 1), running(4, 20, 2), reader];
@@ -342,7 +344,7 @@ fn a_proposal_that_can_find_no_majority_any_more_never_started_anything() {
     // The node that is not heard of, forgot, or promised nothing may have made the majority.
     let forgetful = forgot(7, 0);
     let reader = View {
-        said: Said::Read,
+        said: LookAnswer::Read,
         ..view()
     };
     for views in [
@@ -470,7 +472,7 @@ fn one_server_under_two_names_is_refused_whichever_answers_last() {
             nodes: nodes.to_vec(),
             tries: 3,
             retry_delay: (ms(100), ms(200)),
-            at_start: AtStart::Wait,
+            at_start: StartupQuorum::Wait,
         })
         .unwrap();
         let answers = order.map(|at| {

@@ -26,7 +26,7 @@ use super::turns::{Ids, Turns};
 use super::view::{Counting, count, merge};
 use crate::names::{JobName, Token};
 use crate::store::protocol::{Clock, Effect, JobState, LockState, counted};
-use crate::store::redis::node::{Ballot, Mode, Place, Said, View};
+use crate::store::redis::node::{Ballot, LookAnswer, Mode, Place, View};
 use crate::store::{Lock, RedlockSettings, StoreError};
 
 /// How long hosts step aside for one another before a request counts as unanswered.
@@ -43,12 +43,12 @@ pub(super) struct Subject<'a> {
     pub(super) reports: bool,
     /// Zero when the request names none.
     pub(super) ttl: Duration,
-    pub(super) hear: Hear,
+    pub(super) hear: QuorumWait,
 }
 
 /// Who is heard before a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hear {
+pub(super) enum QuorumWait {
     /// As many as it takes.
     Enough,
     /// Everybody who answers.
@@ -64,7 +64,7 @@ impl<'a> Subject<'a> {
             me: None,
             reports: false,
             ttl: Duration::ZERO,
-            hear: Hear::Enough,
+            hear: QuorumWait::Enough,
         }
     }
 }
@@ -96,7 +96,7 @@ enum Attempt<R> {
 
 /// The nodes, and how patiently they are asked.
 #[derive(Debug)]
-pub(super) struct Majority {
+pub(super) struct Proposer {
     pub(super) nodes: Nodes,
     tries: u32,
     retry_delay: (Duration, Duration),
@@ -111,7 +111,7 @@ pub(super) struct Majority {
     returning: Mutex<HashSet<Token>>,
 }
 
-impl Majority {
+impl Proposer {
     pub(super) fn new(settings: &RedlockSettings) -> Result<Self, StoreError> {
         Ok(Self {
             nodes: Nodes::new(settings)?,
@@ -211,9 +211,9 @@ impl Majority {
             Err(error) => return Ok(Attempt::Failed(error)),
         };
         let others = (0..self.nodes.len()).filter(|at| *at != first);
-        if view.said == Said::Busy {
+        if view.said == LookAnswer::Busy {
             let view = View {
-                said: Said::Read,
+                said: LookAnswer::Read,
                 ..view
             };
             let seen = view.promised;
@@ -231,8 +231,8 @@ impl Majority {
         };
         let promise = (Mode::Promise, ballot);
         let mut heard = match subject.hear {
-            Hear::Enough => self.look(&place, others, promise, vec![view]).await?,
-            Hear::All => self.hear(&place, others, promise, vec![view], true).await?,
+            QuorumWait::Enough => self.look(&place, others, promise, vec![view]).await?,
+            QuorumWait::All => self.hear(&place, others, promise, vec![view], true).await?,
         };
         if self.is_in_doubt(&heard.views, subject) {
             let unheard: Vec<usize> = (0..self.nodes.len())
@@ -312,7 +312,10 @@ impl Majority {
     }
 
     fn too_few<R>(&self, heard: &Heard) -> Attempt<R> {
-        let later = heard.views.iter().filter(|view| view.said == Said::Outbid);
+        let later = heard
+            .views
+            .iter()
+            .filter(|view| view.said == LookAnswer::Outbid);
         match later.map(|view| view.promised).max() {
             Some(seen) => Attempt::Contended(seen),
             None => Attempt::Failed(self.few(heard.views.len(), &heard.errors)),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::clock::{deciding_clock, latest_deciding, lost_at};
 use crate::names::Token;
 use crate::store::protocol::{Clock, JobState, Key, LockState, given_back, horizon_of};
-use crate::store::redis::node::{Ballot, Held, Said, View};
+use crate::store::redis::node::{Ballot, Held, LookAnswer, View};
 use crate::time::Timestamp;
 
 /// How many of `nodes` are a majority.
@@ -41,7 +41,7 @@ pub fn count(views: &[View], quorum: usize) -> Counting {
         views
             .iter()
             .enumerate()
-            .filter(|(_, view)| matches!(view.said, Said::Promised | Said::Read))
+            .filter(|(_, view)| matches!(view.said, LookAnswer::Promised | LookAnswer::Read))
     };
     let ready = |view: &View| view.recovering.is_zero();
     let sound: Vec<usize> = usable()
@@ -71,7 +71,7 @@ pub fn count(views: &[View], quorum: usize) -> Counting {
 
 /// As [`count`], for what a holder reports of its own run: nodes that recover count as well.
 pub fn count_recovering(views: &[View], quorum: usize) -> Counting {
-    let usable = |view: &View| matches!(view.said, Said::Promised | Said::Read);
+    let usable = |view: &View| matches!(view.said, LookAnswer::Promised | LookAnswer::Read);
     let there: Vec<usize> = (0..views.len()).filter(|at| usable(&views[*at])).collect();
     if there.len() >= quorum {
         forgetful(views, quorum, there)
@@ -193,7 +193,7 @@ pub fn merge(
 fn is_dead_letter(views: &[View], quorum: usize, token: &Token) -> bool {
     let denies = |view: &&View| {
         let open = view.job.as_ref().and_then(|job| job.state.open.as_ref());
-        view.said == Said::Promised
+        view.said == LookAnswer::Promised
             && view.remembers
             && view.recovering.is_zero()
             && open.is_none_or(|open| open.token != *token)

@@ -7,7 +7,7 @@ use rusqlite::params;
 use super::error::{Failure, RowKey};
 use super::rows::stored;
 use super::worker::Work;
-use crate::store::word::Word;
+use crate::store::heartbeat::HostHeartbeat;
 use crate::store::{HostInfo, HostReport};
 use crate::time::Timestamp;
 
@@ -16,7 +16,7 @@ pub(super) fn announce(
     host: &HostInfo,
     valid_for: Duration,
 ) -> Result<(), Failure> {
-    let info = serde_json::to_string(&Word::of(host))
+    let info = serde_json::to_string(&HostHeartbeat::of(host))
         .map_err(|e| RowKey::of("hosts", host.host.as_str()).unreadable(e))?;
     let valid_for = u64::try_from(valid_for.as_millis()).unwrap_or(u64::MAX);
     let now = &work.now;
@@ -49,7 +49,7 @@ pub(super) fn living(work: &Work<'_>) -> Result<Vec<HostReport>, Failure> {
     Ok(rows
         .iter()
         .filter_map(|(info, seen_at)| {
-            let word: Word = serde_json::from_str(info).ok()?;
+            let word: HostHeartbeat = serde_json::from_str(info).ok()?;
             Some(HostReport {
                 info: word.into_info().ok()?,
                 seen_at: Timestamp::from_millis(*seen_at),

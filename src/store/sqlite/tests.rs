@@ -14,7 +14,7 @@ use super::worker::{BUSY, Work};
 use crate::names::{HostName, JobName, LockName, RunId, Token};
 use crate::store::protocol::{Clock, Past};
 use crate::store::{
-    Claim, ClaimReply, Finish, Keeping, Lock, LockId, RenewReply, Renewal, Tenure, What,
+    Claim, ClaimReply, ClaimTarget, Finish, Keeping, Lock, LockId, RenewReply, Renewal, Tenure,
 };
 
 const HOUR_MS: u64 = 3_600_000;
@@ -57,7 +57,7 @@ fn claim(token: &str) -> Claim {
         token: Token::from_text(token),
         run_id: RunId::from_text(token),
         ttl: Duration::from_secs(30),
-        what: What::Lock,
+        what: ClaimTarget::Lock,
     }
 }
 
@@ -124,7 +124,7 @@ fn a_job_that_no_host_lists_is_forgotten_after_thirty_days_and_a_hosts_own_after
     let of_host = LockId::Host("own".to_owned()).on(&host);
     // A manual run of each leaves a ledger; its end a record.
     for (name, lock) in [("listed", lock()), ("removed", lock()), ("own", of_host)] {
-        let what = What::Manual { job: job(name) };
+        let what = ClaimTarget::Manual { job: job(name) };
         let claim = Claim {
             lock,
             what,
@@ -179,7 +179,7 @@ fn a_job_that_no_host_lists_is_forgotten_after_thirty_days_and_a_hosts_own_after
     operations::claim(
         &work(&db, days(91)),
         &Claim {
-            what: What::Manual { job: job("new") },
+            what: ClaimTarget::Manual { job: job("new") },
             ..claim("new")
         },
     )

@@ -13,7 +13,7 @@ use redis::ConnectionAddr;
 use self::characters::check_parts;
 use self::several::{cluster, sentinel};
 use super::redis::connection_info;
-use super::settings::{AtStart, RedisSettings, RedlockSettings, Secret, StoreSettings};
+use super::settings::{RedisSettings, RedlockSettings, Secret, StartupQuorum, StoreSettings};
 use crate::names::Prefix;
 
 pub(crate) use self::several::{Role, master_template, node};
@@ -94,7 +94,7 @@ fn redlock(stores: Vec<StoreSettings>) -> Result<StoreSettings, String> {
         nodes,
         tries: TRIES,
         retry_delay: RETRY_DELAY,
-        at_start: AtStart::Wait,
+        at_start: StartupQuorum::Wait,
     }))
 }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use cronlatch::names::{JobName, LockName};
 use cronlatch::store::protocol::{self, Clock, Effect, JobState, Key, LockState, Past};
 use cronlatch::store::{
-    Attempt, Claim, ClaimReply, Drop, Due, Fingerprint, Finish, GapAnswer, Head, JobReport, Kind,
-    Late, Lock, Outcome, Overlap, Range, Record, Registration, Renewal, RunStatus, Settle, Store,
-    Tenure, What,
+    Attempt, Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, GapAnswer,
+    Head, JobReport, Kind, Late, Lock, Outcome, Overlap, Range, Record, Registration, Renewal,
+    RunStatus, Settle, Store, Tenure,
 };
 use cronlatch::time::Timestamp;
 use proptest::prelude::Strategy;
@@ -218,8 +218,8 @@ impl<S: Subject> Model<'_, S> {
         let name = format!("{who}-{number}");
         let job_name = job(wish.job);
         let what = match wish.form {
-            Form::Bare => What::Lock,
-            Form::Manual => What::Manual { job: job_name },
+            Form::Bare => ClaimTarget::Lock,
+            Form::Manual => ClaimTarget::Manual { job: job_name },
             Form::Occurrence {
                 n,
                 prev,
@@ -235,7 +235,7 @@ impl<S: Subject> Model<'_, S> {
                     .as_ref()
                     .map(|job| job.last);
                 let undecided = (1..n).find(|n| last.is_some_and(|last| at(*n) > last));
-                let drop = undecided.map(|from| Drop {
+                let drop = undecided.map(|from| DroppedRange {
                     range: Range {
                         from: at(from),
                         until: at(n - 1),
@@ -244,7 +244,7 @@ impl<S: Subject> Model<'_, S> {
                     outcome: Outcome::Missed,
                     reason: "dropped".to_owned(),
                 });
-                What::Occurrence {
+                ClaimTarget::Occurrence {
                     job: job_name,
                     kind: Kind::Schedule,
                     due: Due {
@@ -303,7 +303,7 @@ impl<S: Subject> Model<'_, S> {
         }
     }
 
-    fn drops(&self, n: u8, (until, right, far): (u64, bool, bool), schedule: u8) -> What {
+    fn drops(&self, n: u8, (until, right, far): (u64, bool, bool), schedule: u8) -> ClaimTarget {
         let at = |n: u64| self.start.plus(Duration::from_secs(n));
         let fingerprint = Fingerprint(format!("f{schedule}"));
         let state = self.jobs[usize::from(n)].as_ref();
@@ -313,7 +313,7 @@ impl<S: Subject> Model<'_, S> {
         });
         let until = if far { 1_000_000 } else { until };
         let from = (1..=until).find(|n| at(*n) > base);
-        let drop = from.map(|from| Drop {
+        let drop = from.map(|from| DroppedRange {
             range: Range {
                 from: at(from),
                 until: at(until),
@@ -322,7 +322,7 @@ impl<S: Subject> Model<'_, S> {
             outcome: Outcome::Skipped,
             reason: "dropped".to_owned(),
         });
-        What::Drops {
+        ClaimTarget::Drops {
             job: job(n),
             fingerprint,
             answer: GapAnswer {
@@ -366,9 +366,9 @@ impl<S: Subject> Model<'_, S> {
     async fn claim(&mut self, n: u8, claim: &Claim) -> Result<(), String> {
         // A schedule must be known before: the instant of first sight is the store's own.
         let schedule = match &claim.what {
-            What::Occurrence { due, .. } => Some(&due.fingerprint),
-            What::Drops { fingerprint, .. } => Some(fingerprint),
-            What::Lock | What::Manual { .. } => None,
+            ClaimTarget::Occurrence { due, .. } => Some(&due.fingerprint),
+            ClaimTarget::Drops { fingerprint, .. } => Some(fingerprint),
+            ClaimTarget::Lock | ClaimTarget::Manual { .. } => None,
         };
         if let Some(schedule) = schedule {
             let schedule = schedule.0[1..].parse().unwrap_or(0);
@@ -399,7 +399,7 @@ impl<S: Subject> Model<'_, S> {
             token: token(&format!("begin-{n}")),
             run_id: run_id("begin"),
             ttl: LONG,
-            what: What::Drops {
+            what: ClaimTarget::Drops {
                 job: job(n),
                 fingerprint: Fingerprint("f0".to_owned()),
                 answer: GapAnswer {
@@ -561,10 +561,10 @@ fn leave_out_overtaken(records: &mut Vec<Record>) {
 
 fn finish_of(n: u8, claim: &Claim, how: How) -> Finish {
     let scheduled_at = match &claim.what {
-        What::Occurrence { due, .. } => Some(due.scheduled_at),
-        What::Lock | What::Manual { .. } | What::Drops { .. } => None,
+        ClaimTarget::Occurrence { due, .. } => Some(due.scheduled_at),
+        ClaimTarget::Lock | ClaimTarget::Manual { .. } | ClaimTarget::Drops { .. } => None,
     };
-    let with_job = !matches!(claim.what, What::Lock | What::Drops { .. });
+    let with_job = !matches!(claim.what, ClaimTarget::Lock | ClaimTarget::Drops { .. });
     let record = Record {
         job: job(n),
         run_id: Some(claim.run_id.clone()),

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use cronlatch::names::HostName;
 use cronlatch::store::{
-    Claim, ClaimReply, Due, Finish, FinishReply, Kind, Outcome, Overlap, RenewReply, RunStatus,
-    What,
+    Claim, ClaimReply, ClaimTarget, Due, Finish, FinishReply, Kind, Outcome, Overlap, RenewReply,
+    RunStatus,
 };
 
 use super::{LONG, SHORT, Scene, Subject, eventually, run_id};
 
 /// The same claim that waits for the lock instead of skipping.
 fn waiting(mut claim: Claim) -> Claim {
-    if let What::Occurrence { overlap, .. } = &mut claim.what {
+    if let ClaimTarget::Occurrence { overlap, .. } = &mut claim.what {
         *overlap = Overlap::Wait;
     }
     claim
@@ -54,7 +54,7 @@ pub(crate) async fn a_copy_of_a_claim_that_arrives_after_its_finish_is_not_grant
 ) {
     let scene = Scene::new(subject).await;
     let manual = Claim {
-        what: What::Manual {
+        what: ClaimTarget::Manual {
             job: scene.job.clone(),
         },
         ..scene.bare("m")
@@ -261,7 +261,7 @@ pub(crate) async fn of_many_hosts_one_is_granted_the_occurrence(subject: &impl S
 pub(crate) async fn a_manual_run_never_moves_the_watermark(subject: &impl Subject) {
     let scene = Scene::new(subject).await;
     let manual = Claim {
-        what: What::Manual {
+        what: ClaimTarget::Manual {
             job: scene.job.clone(),
         },
         ..scene.bare("m")

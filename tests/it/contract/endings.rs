@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use cronlatch::names::LockName;
 use cronlatch::store::manual::settle_ended;
 use cronlatch::store::{
-    Claim, ClaimReply, Drop, Due, Fingerprint, Finish, FinishReply, GapAnswer, Kind, Lock,
-    ManualRun, Outcome, Range, RenewReply, Renewal, Returned, RunStatus, Seen, What,
+    Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, FinishReply, GapAnswer,
+    Kind, Lock, ManualRun, Outcome, Range, RenewReply, Renewal, Returned, RunStatus, Seen,
 };
 
 use super::{LONG, SHORT, Scene, Subject, eventually, run_id, token};
@@ -111,7 +111,7 @@ pub(crate) async fn a_run_without_the_store_decides_its_occurrence_and_none_befo
     };
     let reply = scene.send(&scene.claim_due("d", fifth.clone())).await;
     assert_eq!(reply, gap(3));
-    let drop = |from, until| Drop {
+    let drop = |from, until| DroppedRange {
         range: Range {
             from: scene.at(from),
             until: scene.at(until),
@@ -139,7 +139,7 @@ pub(crate) async fn a_run_without_the_store_decides_its_occurrence_and_none_befo
     let wrong = answered(&eighth, 5, vec![drop(6, 7)]);
     assert_eq!(scene.send(&scene.claim_due("e", wrong)).await, gap(5));
     let wrong = Claim {
-        what: What::Drops {
+        what: ClaimTarget::Drops {
             job: scene.job.clone(),
             fingerprint: Fingerprint("f1".to_owned()),
             answer: GapAnswer {
@@ -399,7 +399,7 @@ pub(crate) async fn a_noted_run_by_hand_is_settled_once_its_lease_is_over(subjec
     assert_eq!(noted().await, [run("a"), run("b")]);
     scene.store.forget_manual(&[run_id("b")]).await.unwrap();
     let claim = Claim {
-        what: What::Manual {
+        what: ClaimTarget::Manual {
             job: scene.job.clone(),
         },
         ..scene.claim("a", 1)

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use cronlatch::names::JobName;
 use cronlatch::store::{
-    Claim, ClaimReply, Drop, Due, Fingerprint, GapAnswer, Late, Outcome, Overlap, Range, RunStatus,
-    What,
+    Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, GapAnswer, Late, Outcome,
+    Overlap, Range, RunStatus,
 };
 
 use super::{Scene, Subject, register};
 
-fn dropped(scene: &Scene, from: u64, until: u64, reason: &str) -> Drop {
-    Drop {
+fn dropped(scene: &Scene, from: u64, until: u64, reason: &str) -> DroppedRange {
+    DroppedRange {
         range: Range {
             from: scene.at(from),
             until: scene.at(until),
@@ -47,7 +47,7 @@ pub(crate) async fn a_gap_is_answered_with_the_watermark_and_filled_in_one_step(
             if_last: last,
             drop: vec![
                 dropped(&scene, 1, 4, "outside the window"),
-                Drop {
+                DroppedRange {
                     outcome: Outcome::Skipped,
                     ..dropped(&scene, 5, 6, "superseded")
                 },
@@ -127,7 +127,7 @@ pub(crate) async fn an_unknown_job_starts_from_the_occurrence_before_the_claimed
     let stranger = |job: &str, prev| {
         let claim = scene.claim("a", 5);
         Claim {
-            what: What::Occurrence {
+            what: ClaimTarget::Occurrence {
                 job: JobName::parse(job).unwrap(),
                 kind: cronlatch::store::Kind::Schedule,
                 due: Due {

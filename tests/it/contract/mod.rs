@@ -159,9 +159,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
 use cronlatch::store::{
-    Attempt, Claim, ClaimReply, Due, Fingerprint, Finish, FinishReply, GapAnswer, Kind, Late, Lock,
-    Outcome, Overlap, Record, Registered, Registration, RenewReply, Renewal, Settle, Store, Tenure,
-    What,
+    Attempt, Claim, ClaimReply, ClaimTarget, Due, Fingerprint, Finish, FinishReply, GapAnswer,
+    Kind, Late, Lock, Outcome, Overlap, Record, Registered, Registration, RenewReply, Renewal,
+    Settle, Store, Tenure,
 };
 use cronlatch::time::Timestamp;
 
@@ -289,7 +289,7 @@ impl Scene {
             token: token(who),
             run_id: run_id(who),
             ttl: LONG,
-            what: What::Occurrence {
+            what: ClaimTarget::Occurrence {
                 job: self.job.clone(),
                 kind: Kind::Schedule,
                 due,
@@ -307,7 +307,7 @@ impl Scene {
     /// The claim of the lock alone.
     pub(crate) fn bare(&self, who: &str) -> Claim {
         Claim {
-            what: What::Lock,
+            what: ClaimTarget::Lock,
             ..self.claim(who, 1)
         }
     }
@@ -453,7 +453,7 @@ pub(crate) async fn begin(store: &dyn Store, job: &JobName, lock: &Lock, last: T
         token: token(&format!("begin-{job}")),
         run_id: run_id("begin"),
         ttl: LONG,
-        what: What::Drops {
+        what: ClaimTarget::Drops {
             job: job.clone(),
             fingerprint: Fingerprint("f1".to_owned()),
             answer: GapAnswer {

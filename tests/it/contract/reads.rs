@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cronlatch::names::{HostName, JobName};
-use cronlatch::store::{Finish, HostInfo, Kind, Outcome, Record, What};
+use cronlatch::store::{ClaimTarget, Finish, HostInfo, Kind, Outcome, Record};
 use cronlatch::time::Timestamp;
 
 use super::{LONG, SHORT, Scene, Subject, eventually, token};
@@ -82,7 +82,7 @@ pub(crate) async fn equal_skips_lose_no_occurrence(subject: &impl Subject) {
     scene.send(&scene.claim("a", 1)).await;
     for n in 2..=200 {
         let mut claim = scene.claim(&format!("w{n}"), n);
-        if let What::Occurrence { keep, .. } = &mut claim.what {
+        if let ClaimTarget::Occurrence { keep, .. } = &mut claim.what {
             *keep = 1000;
         }
         scene.send(&claim).await;

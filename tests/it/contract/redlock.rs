@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use cronlatch::store::{
-    AtStart, Lock, LockKey, RedlockSettings, Store, StoreSettings, check_url, open,
+    Lock, LockKey, RedlockSettings, StartupQuorum, Store, StoreSettings, check_url, open,
 };
 
 use super::{Foreign, Subject};
@@ -29,7 +29,7 @@ fn store_on(servers: &[RedisServer]) -> Arc<dyn Store> {
         // The machine may be busy, and a script late.
         tries: 20,
         retry_delay: (Duration::from_millis(10), Duration::from_millis(20)),
-        at_start: AtStart::Wait,
+        at_start: StartupQuorum::Wait,
     }))
     .expect("a store")
 }

@@ -2,7 +2,7 @@
 
 use cronlatch::names::{HostName, LockName};
 use cronlatch::store::{
-    Claim, ClaimReply, FinishReply, Lock, Outcome, RenewReply, RunStatus, What,
+    Claim, ClaimReply, ClaimTarget, FinishReply, Lock, Outcome, RenewReply, RunStatus,
 };
 
 use super::{Foreign, LONG, Scene, Subject};
@@ -64,7 +64,7 @@ pub(crate) async fn without_exclusion_runs_overlap_and_each_has_one_verdict(
     let here = Scene::with_lock(subject, lock("h1")).await;
     let there = Scene::with_lock(subject, lock("h2")).await;
     let manual = |who: &str| Claim {
-        what: What::Manual {
+        what: ClaimTarget::Manual {
             job: here.job.clone(),
         },
         ..here.claim(who, 1)

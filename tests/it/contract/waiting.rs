@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use cronlatch::names::JobName;
 use cronlatch::store::{
-    Claim, ClaimReply, Drop, Due, Finish, FinishReply, GapAnswer, Kind, Late, Outcome, Overlap,
-    Range, RunStatus, What,
+    Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Finish, FinishReply, GapAnswer, Kind, Late,
+    Outcome, Overlap, Range, RunStatus,
 };
 use cronlatch::time::Timestamp;
 
@@ -254,12 +254,12 @@ pub(crate) async fn a_rerun_continues_the_count_of_attempts(subject: &impl Subje
 
 fn drops(scene: &Scene, who: &str, if_last: Timestamp, range: Range) -> Claim {
     Claim {
-        what: What::Drops {
+        what: ClaimTarget::Drops {
             job: scene.job.clone(),
             fingerprint: scene.due(1).fingerprint,
             answer: GapAnswer {
                 if_last,
-                drop: vec![Drop {
+                drop: vec![DroppedRange {
                     range,
                     outcome: Outcome::Skipped,
                     reason: "the store was away".to_owned(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cronlatch::names::JobName;
 use cronlatch::store::protocol::SUCCESSOR_SKEW;
-use cronlatch::store::{Claim, ClaimReply, Due, Kind, Outcome, Overlap, Store, What};
+use cronlatch::store::{Claim, ClaimReply, ClaimTarget, Due, Kind, Outcome, Overlap, Store};
 use cronlatch::time::Timestamp;
 
 use super::{claim, fence, finish, grant, lock, store};
@@ -24,7 +24,7 @@ fn job() -> JobName {
 fn of(at: Timestamp) -> Claim {
     Claim {
         ttl: Duration::from_secs(2),
-        what: What::Occurrence {
+        what: ClaimTarget::Occurrence {
             job: job(),
             kind: Kind::Schedule,
             due: Due {

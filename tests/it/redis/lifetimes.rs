@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
 use cronlatch::store::{
-    Claim, ClaimReply, CountsFrom, Entry, Keeping, Lock, LockId, RenewReply, Standing, Store, What,
+    Claim, ClaimReply, ClaimTarget, CountsFrom, Entry, Keeping, Lock, LockId, RenewReply, Standing,
+    Store,
 };
 use cronlatch::time::Timestamp;
 
@@ -40,7 +41,7 @@ fn bare(name: &str, ttl: Duration) -> Claim {
         token: Token::new(&HostName::parse("h1").unwrap(), &run_id),
         run_id,
         ttl,
-        what: What::Lock,
+        what: ClaimTarget::Lock,
     }
 }
 
@@ -177,7 +178,7 @@ async fn a_listing_host_keeps_its_jobs_every_day_and_silent_hosts_leave_the_regi
     let shared = LockId::Fleet("l".to_owned());
     let own = LockId::Host("l".to_owned());
     let manual = |lock: Lock| Claim {
-        what: What::Manual { job: job.clone() },
+        what: ClaimTarget::Manual { job: job.clone() },
         lock,
         ..bare("l", TTL)
     };

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cronlatch::store::{
-    Claim, ClaimReply, Due, Finish, FinishReply, Kind, Outcome, Overlap, RenewReply, Renewal,
-    RunStatus, RunTenure, Store, Tenure, What,
+    Claim, ClaimReply, ClaimTarget, Due, Finish, FinishReply, Kind, Outcome, Overlap, RenewReply,
+    Renewal, RunStatus, RunTenure, Store, Tenure,
 };
 use cronlatch::time::Timestamp;
 
@@ -26,8 +26,8 @@ fn short() -> Claim {
 /// The renewal of a holder that knows what it was granted.
 fn knowing(claim: &Claim, fence: u64) -> Renewal {
     let run = match &claim.what {
-        What::Lock | What::Manual { .. } | What::Drops { .. } => None,
-        What::Occurrence { job, kind, due, .. } => Some(RunTenure {
+        ClaimTarget::Lock | ClaimTarget::Manual { .. } | ClaimTarget::Drops { .. } => None,
+        ClaimTarget::Occurrence { job, kind, due, .. } => Some(RunTenure {
             job: job.clone(),
             scheduled_at: Some(due.scheduled_at),
             attempt: 1,
@@ -235,7 +235,7 @@ async fn a_loss_that_was_noticed_under_a_clock_far_ahead_is_waited_out_by_the_ri
     let now = store.now().await.unwrap();
     let occurrence = Claim {
         lock: cronlatch::store::Lock::raw("another lock"),
-        what: What::Occurrence {
+        what: ClaimTarget::Occurrence {
             job: "j".parse_job(),
             kind: cronlatch::store::Kind::Schedule,
             due: crate::support::claims::due(now),
@@ -293,7 +293,7 @@ fn occurrence(at: Timestamp) -> Claim {
         ..due(at)
     };
     Claim {
-        what: What::Occurrence {
+        what: ClaimTarget::Occurrence {
             job: "j".parse_job(),
             kind: Kind::Schedule,
             due,

@@ -15,9 +15,9 @@ use cronlatch::store::protocol::{
     waiting_of_text,
 };
 use cronlatch::store::{
-    Attempt, Claim, ClaimReply, Drop, Due, Fingerprint, Finish, GapAnswer, Head, JobReport, Kind,
-    Late, Lock, OpenRun, Outcome, Overlap, Range, Record, Registered, Registration, Renewal,
-    RunStatus, RunTenure, Settle, Store, Tenure, Terms, What,
+    Attempt, Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, GapAnswer,
+    Head, JobReport, Kind, Late, Lock, OpenRun, Outcome, Overlap, Range, Record, Registered,
+    Registration, Renewal, RunStatus, RunTenure, Settle, Store, Tenure, Terms,
 };
 use cronlatch::time::Timestamp;
 use proptest::prelude::{Strategy, any, prop, prop_oneof};
@@ -400,9 +400,11 @@ impl Both {
     fn renewals(&self, index: usize) -> (Renewal, Renewal) {
         let claim = &self.claims[index].0;
         let run = match &claim.what {
-            What::Lock | What::Drops { .. } => None,
-            What::Manual { job } => Some((job, None, Kind::Manual)),
-            What::Occurrence { job, due, kind, .. } => Some((job, Some(due.scheduled_at), *kind)),
+            ClaimTarget::Lock | ClaimTarget::Drops { .. } => None,
+            ClaimTarget::Manual { job } => Some((job, None, Kind::Manual)),
+            ClaimTarget::Occurrence { job, due, kind, .. } => {
+                Some((job, Some(due.scheduled_at), *kind))
+            }
         };
         let run = run.map(|(job, scheduled_at, kind)| RunTenure {
             job: job.clone(),
@@ -513,11 +515,11 @@ impl Both {
         self.fences.push((0, 0));
     }
 
-    fn what(&self, asked: &Asked, told: Option<Timestamp>) -> What {
+    fn what(&self, asked: &Asked, told: Option<Timestamp>) -> ClaimTarget {
         let wish = match asked {
-            Asked::Lock => return What::Lock,
+            Asked::Lock => return ClaimTarget::Lock,
             Asked::Manual(job) => {
-                return What::Manual {
+                return ClaimTarget::Manual {
                     job: job_name(*job),
                 };
             }
@@ -531,7 +533,7 @@ impl Both {
             _ if wish.ahead => self.at(wish.at + 5 * 60),
             _ => self.at(wish.at),
         };
-        let drop = |(from, count): &(u32, u32)| Drop {
+        let drop = |(from, count): &(u32, u32)| DroppedRange {
             range: Range {
                 from: self.at(*from),
                 until: self.at(from + count - 1),
@@ -551,7 +553,7 @@ impl Both {
         let gap = wish.gap.as_ref().map(gap);
         let fingerprint = Fingerprint(format!("schedule {}", wish.schedule));
         if let (Asked::Drops(_), Some(answer)) = (asked, &gap) {
-            return What::Drops {
+            return ClaimTarget::Drops {
                 job: job_name(wish.job),
                 fingerprint,
                 answer: answer.clone(),
@@ -594,7 +596,7 @@ impl Both {
             max_attempts: wish.max_attempts,
             rerun_window: if wish.in_time { far } else { Duration::ZERO },
         };
-        What::Occurrence {
+        ClaimTarget::Occurrence {
             job: job_name(wish.job),
             kind: wish.kind,
             due,
@@ -646,7 +648,7 @@ impl Both {
     ) -> (String, String) {
         let (claim, _, job) = self.claims[index].clone();
         let scheduled_at = match &claim.what {
-            What::Occurrence { due, .. } => Some(due.scheduled_at),
+            ClaimTarget::Occurrence { due, .. } => Some(due.scheduled_at),
             _ => None,
         };
         let record = job.filter(|_| record).map(|job| Record {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cronlatch::names::JobName;
 use cronlatch::store::{
-    Claim, ClaimReply, Kind, Lock, Overlap, Store, StoreSettings, What, check_url, open,
+    Claim, ClaimReply, ClaimTarget, Kind, Lock, Overlap, Store, StoreSettings, check_url, open,
 };
 use cronlatch::time::Timestamp;
 
@@ -38,7 +38,7 @@ fn claim() -> Claim {
 /// A claim for an occurrence of a job.
 fn occurrence(job: &JobName, at: Timestamp) -> Claim {
     Claim {
-        what: What::Occurrence {
+        what: ClaimTarget::Occurrence {
             job: job.clone(),
             kind: Kind::Schedule,
             due: due(at),

@@ -32,7 +32,7 @@ async fn early(store: &dyn Store, due_in: i64) -> Vec<Option<Duration>> {
             token: token(name),
             run_id: RunId::from_text(name),
             ttl: LONG,
-            what: What::Occurrence {
+            what: ClaimTarget::Occurrence {
                 job,
                 kind: Kind::Schedule,
                 due: due(at),
@@ -137,7 +137,7 @@ async fn a_loss_that_nodes_noticed_under_clocks_far_ahead_is_waited_out_by_the_r
         token: token("a"),
         run_id: RunId::from_text("a"),
         ttl: Duration::from_secs(2),
-        what: What::Lock,
+        what: ClaimTarget::Lock,
     };
     // Without a list the nodes would wait for the default TTL.
     let listed = Registration {

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
 use cronlatch::store::majority::{
-    Ballot, Held, Here, JobView, Lease, LongestTtl, Member, Mode, Node, Place, Proposal, Said,
-    Taken, View,
+    Ballot, Held, Here, JobView, Lease, LongestTtl, LookAnswer, Member, Mode, Node, Place,
+    Proposal, Taken, View,
 };
 use cronlatch::store::protocol::{self, Ending, JobState, Key, LockState, Open, Waiting};
 use cronlatch::store::{
@@ -430,7 +430,7 @@ impl Both<'_> {
                 let asked = self.ballot(*ballot);
                 let place = self.place(*job, *longest, *with_ttl);
                 let (real, plain) = self.look(&place, (*mode, asked)).await;
-                if plain.said == Said::Promised {
+                if plain.said == LookAnswer::Promised {
                     let number = plain.promised;
                     self.promised.push(Ballot { number, ..asked });
                 }

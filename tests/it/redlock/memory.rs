@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use cronlatch::names::RunId;
 use cronlatch::store::{
-    Claim, ClaimReply, FinishReply, Kind, Outcome, RenewReply, Renewal, RunStatus, RunTenure,
-    Settle, Store, StoreError, Tenure, Terms, What,
+    Claim, ClaimReply, ClaimTarget, FinishReply, Kind, Outcome, RenewReply, Renewal, RunStatus,
+    RunTenure, Settle, Store, StoreError, Tenure, Terms,
 };
 use cronlatch::time::Timestamp;
 
@@ -158,7 +158,7 @@ async fn a_lock_without_a_list_is_not_granted_under_a_shorter_ttl_before_its_hol
         token: token(who),
         run_id: run_id(who),
         ttl: Duration::from_secs(ttl),
-        what: What::Lock,
+        what: ClaimTarget::Lock,
     };
     super::granted(&*store, &claim("a", 60)).await;
     for server in &mut servers {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use cronlatch::names::{HostName, JobName, RunId, Token};
 use cronlatch::store::{
-    Claim, ClaimReply, Due, Fingerprint, Kind, Late, Lock, Outcome, Overlap, RunStatus, Store,
-    StoreError, What,
+    Claim, ClaimReply, ClaimTarget, Due, Fingerprint, Kind, Late, Lock, Outcome, Overlap,
+    RunStatus, Store, StoreError,
 };
 use cronlatch::time::Timestamp;
 
@@ -40,7 +40,7 @@ pub(crate) async fn expect_shortage(store: &Arc<dyn Store>, lock: &Lock, port: u
             token: Token::new(&HostName::parse("h1").expect("a valid name"), &run_id),
             run_id,
             ttl: Duration::from_secs(3),
-            what: What::Occurrence {
+            what: ClaimTarget::Occurrence {
                 job: job.clone(),
                 kind: Kind::Schedule,
                 due,

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use cronlatch::store::majority::{
-    Asker, Ballot, Member, Mode, Proposal, Resolved, Said, Taken, View, resolve,
+    Asker, Ballot, LookAnswer, Member, Mode, Proposal, Resolved, Taken, View, resolve,
 };
 use cronlatch::store::protocol::{self, Key};
 use cronlatch::store::{
-    Claim, ClaimReply, Due, Finish, Kind, Late, Outcome, Overlap, Record, Renewal, Tenure, What,
+    Claim, ClaimReply, ClaimTarget, Due, Finish, Kind, Late, Outcome, Overlap, Record, Renewal,
+    Tenure,
 };
 
 use crate::ids::{self, Tick, Ticket, clock, fingerprint, instant, tick_of, ticks};
@@ -255,7 +256,7 @@ impl World {
             token: ticket.token(),
             run_id: ticket.run_id(),
             ttl: ticks(TTL),
-            what: What::Occurrence {
+            what: ClaimTarget::Occurrence {
                 job: ids::job(0),
                 kind: Kind::Schedule,
                 due: Due {
@@ -289,7 +290,7 @@ impl World {
                 };
                 let question = (wish, (Mode::Promise, *ballot));
                 let view = self.look(rules, (host, node), ticket, question);
-                if view.said == Said::Promised
+                if view.said == LookAnswer::Promised
                     && self.takes_part(rules, (host, node), ticket)
                     && matches!(&self.hosts[host].phase, Phase::Asking { ballot: asked, .. } if asked == ballot)
                 {

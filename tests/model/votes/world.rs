@@ -240,12 +240,12 @@ pub(super) fn place(wish: Wish) -> Place {
 impl Gap {
     pub(super) fn answer(&self) -> GapAnswer {
         use cronlatch::store::protocol::REASON_UNKNOWN;
-        use cronlatch::store::{Drop, Outcome, Range};
+        use cronlatch::store::{DroppedRange, Outcome, Range};
         let ends = self.unknown.first().zip(self.unknown.last());
         GapAnswer {
             if_last: instant(self.last),
             drop: ends
-                .map(|(from, until)| Drop {
+                .map(|(from, until)| DroppedRange {
                     range: Range {
                         from: instant(*from),
                         until: instant(*until),

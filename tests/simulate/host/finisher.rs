@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use cronlatch::engine::simulated::JobIx;
-use cronlatch::lease::book::LeaseId;
+use cronlatch::lease::table::LeaseId;
 use cronlatch::names::JobName;
 use cronlatch::store::{Finish, FinishReply};
 
@@ -21,7 +21,7 @@ const RESPONSE: Duration = Duration::from_secs(1);
 
 /// A verdict, or the cancellation of a claim, to be delivered.
 #[derive(Debug, Clone)]
-pub(crate) struct Parcel {
+pub(crate) struct PendingFinish {
     pub(crate) finish: Finish,
     pub(crate) lease: Option<LeaseId>,
     pub(crate) job: Option<JobIx>,
@@ -38,10 +38,10 @@ pub(crate) enum Notice {
 
 #[derive(Debug)]
 pub(crate) struct Finisher {
-    backlog: BTreeMap<u64, Parcel>,
-    under_way: BTreeMap<u64, (u64, Parcel, bool)>,
+    backlog: BTreeMap<u64, PendingFinish>,
+    under_way: BTreeMap<u64, (u64, PendingFinish, bool)>,
     /// What waits for its turn.
-    queue: VecDeque<(u64, Parcel, bool)>,
+    queue: VecDeque<(u64, PendingFinish, bool)>,
     retrying: bool,
     next: u64,
     delay: i64,
@@ -78,11 +78,12 @@ impl Finisher {
             .into_values()
             .chain(self.queue)
             .map(|(n, parcel, _)| (n, parcel));
-        let rest: BTreeMap<u64, Parcel> = self.backlog.into_iter().chain(under_way).collect();
+        let rest: BTreeMap<u64, PendingFinish> =
+            self.backlog.into_iter().chain(under_way).collect();
         rest.into_values().map(|parcel| parcel.finish).collect()
     }
 
-    pub(super) fn send(&mut self, env: &mut Env<'_>, parcel: Parcel) {
+    pub(super) fn send(&mut self, env: &mut Env<'_>, parcel: PendingFinish) {
         let number = self.next;
         self.next += 1;
         if self.backlog.is_empty() {
@@ -93,7 +94,7 @@ impl Finisher {
         }
     }
 
-    fn attempt(&mut self, env: &mut Env<'_>, number: u64, parcel: Parcel, again: bool) {
+    fn attempt(&mut self, env: &mut Env<'_>, number: u64, parcel: PendingFinish, again: bool) {
         if self.under_way.len() >= TURNS {
             self.queue.push_back((number, parcel, again));
             return;

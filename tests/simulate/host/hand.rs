@@ -6,7 +6,7 @@ use std::time::Duration;
 use cronlatch::config::Job;
 use cronlatch::engine::simulated::Requests;
 use cronlatch::names::{RunId, Token};
-use cronlatch::store::{Claim, ClaimReply, Finish, Kind, ManualRun, StoreError, What};
+use cronlatch::store::{Claim, ClaimReply, ClaimTarget, Finish, Kind, ManualRun, StoreError};
 use cronlatch::time::BootInstant;
 
 use super::daemon::identity;
@@ -83,7 +83,7 @@ impl Hand {
                     token: self.token.clone(),
                     run_id: self.run_id.clone(),
                     ttl: self.job.lock.ttl,
-                    what: What::Manual {
+                    what: ClaimTarget::Manual {
                         job: self.job.name.clone(),
                     },
                 }))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cronlatch::LeaseLost;
 use cronlatch::config::{Job, OnLost};
 use cronlatch::engine::simulated::JobIx;
-use cronlatch::lease::book::{Book, LeaseId, Terms};
+use cronlatch::lease::table::{LeaseId, LeaseTable, Terms};
 use cronlatch::lease::timing;
 use cronlatch::names::{RunId, Token};
 use cronlatch::store::{Attempt, Kind, Outcome, Record, RenewReply, RunTenure, Tenure};
@@ -99,7 +99,7 @@ struct Lease {
 
 #[derive(Debug, Default)]
 pub(crate) struct Runner {
-    book: Book,
+    book: LeaseTable,
     runs: BTreeMap<u64, Run>,
     leases: BTreeMap<LeaseId, Lease>,
     asked: BTreeMap<u64, (BootInstant, Vec<LeaseId>)>,

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use cronlatch::config::Job;
 use cronlatch::engine::simulated::Clock;
-use cronlatch::schedule::ticker::board::{Board, Step};
+use cronlatch::schedule::ticker::board::{Board, CallbackStep};
 use cronlatch::schedule::ticker::{Firing, TickerJob, WallClock};
 use cronlatch::time::Timestamp;
 use tokio::sync::mpsc;
@@ -92,7 +92,7 @@ impl Ticker {
     }
 
     fn step(&self, env: &mut Env<'_>, job: usize) {
-        if let Step::Sleep(span) = self.board.step(job) {
+        if let CallbackStep::Sleep(span) = self.board.step(job) {
             let late = env.sim.dice.range(0, 3);
             let span = i64::try_from(span.max(Duration::from_millis(1)).as_millis()).unwrap_or(0);
             env.arm(env.sim.now + span + late, Timer::Tick(job));

@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use cronlatch::store::majority::{
-    Asker, Ballot, Counting, Mode, Proposal, Resolved, Said, Taken, Trust, View, count, merge,
-    resolve,
+    Asker, Ballot, Counting, LookAnswer, Mode, Proposal, Resolved, Taken, Trust, View, count,
+    merge, resolve,
 };
 
 use super::node::{Answer, Ask};
@@ -141,7 +141,7 @@ impl Op {
     fn after_vote(&mut self, first: usize, view: View, ballot: Ballot, nodes: usize) -> Next {
         let others: BTreeSet<usize> = (0..nodes).filter(|it| *it != first).collect();
         let place = self.part().place(millis(self.longest));
-        let busy = view.said == Said::Busy;
+        let busy = view.said == LookAnswer::Busy;
         let promised = Ballot {
             number: view.promised,
             ..ballot
@@ -154,7 +154,7 @@ impl Op {
         let contended = view.promised;
         self.vote = (!busy).then_some((first, promised));
         let view = View {
-            said: if busy { Said::Read } else { view.said },
+            said: if busy { LookAnswer::Read } else { view.said },
             ..view
         };
         let asks = others.iter();
@@ -202,7 +202,7 @@ impl Op {
             Resolved::Reply(reply) => Next::Done(reply, None),
             Resolved::Recovering(left) => self.recovering(left, quorum),
             Resolved::TooFew => {
-                let later = views.iter().filter(|view| view.said == Said::Outbid);
+                let later = views.iter().filter(|view| view.said == LookAnswer::Outbid);
                 match later.map(|view| view.promised).max() {
                     Some(seen) => Next::Contended(seen),
                     None => Next::Failed,

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use super::*;
 use crate::names::{HostName, JobName, LockName, RunId, Token};
 use crate::store::{
-    Attempt, ClaimReply, Fingerprint, Finish, FinishReply, Forget, Forgotten, History, HostReport,
-    JobReport, Registered, RenewReply, Renewal, What,
+    Attempt, ClaimReply, ClaimTarget, Fingerprint, Finish, FinishReply, Forget, Forgotten, History,
+    HostReport, JobReport, Registered, RenewReply, Renewal,
 };
 use crate::time::Timestamp;
 
@@ -122,7 +122,7 @@ fn claim(lock: &str) -> Box<Claim> {
         token: Token::new(&host, &run_id),
         run_id,
         ttl: Duration::from_secs(30),
-        what: What::Lock,
+        what: ClaimTarget::Lock,
     })
 }
 

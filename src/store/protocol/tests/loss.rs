@@ -9,8 +9,8 @@ use crate::store::protocol::{
     REASON_UNKNOWN, SUCCESSOR_SKEW, least_wait, notice,
 };
 use crate::store::{
-    Claim, ClaimReply, Drop, Due, Fingerprint, FinishReply, GapAnswer, Kind, Outcome, Range,
-    RenewReply, Renewal, RunStatus, RunTenure, Tenure, Terms, What,
+    Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, FinishReply, GapAnswer, Kind,
+    Outcome, Range, RenewReply, Renewal, RunStatus, RunTenure, Tenure, Terms,
 };
 use crate::time::Timestamp;
 
@@ -662,7 +662,7 @@ fn what_came_due_before_a_loss_is_not_missed_by_a_host_that_has_not_heard_of_it(
         world.ms = minute(5).millis();
         let answer = |(from, until), outcome| GapAnswer {
             if_last: start,
-            drop: vec![Drop {
+            drop: vec![DroppedRange {
                 range: Range {
                     from: minute(from),
                     until: minute(until),
@@ -679,7 +679,7 @@ fn what_came_due_before_a_loss_is_not_missed_by_a_host_that_has_not_heard_of_it(
                 ..world.due_at(minute(5))
             };
             let claim = world.occurrence("a", due);
-            let what = What::Drops {
+            let what = ClaimTarget::Drops {
                 job: job(),
                 fingerprint: Fingerprint("f1".to_owned()),
                 answer,
@@ -708,7 +708,7 @@ fn what_came_due_after_a_loss_may_be_missed() {
     world.ms = after.millis() + 60_000;
     let answer = GapAnswer {
         if_last: start,
-        drop: vec![Drop {
+        drop: vec![DroppedRange {
             range: Range {
                 from: after,
                 until: after,
@@ -719,7 +719,7 @@ fn what_came_due_after_a_loss_may_be_missed() {
         }],
     };
     let claim = world.of_lock("a");
-    let what = What::Drops {
+    let what = ClaimTarget::Drops {
         job: job(),
         fingerprint: Fingerprint("f1".to_owned()),
         answer,

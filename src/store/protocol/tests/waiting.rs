@@ -10,8 +10,8 @@ use crate::store::protocol::{
     REASON_WINDOW_OVER, Waiting,
 };
 use crate::store::{
-    Attempt, Claim, ClaimReply, Drop, Due, Fingerprint, Finish, FinishReply, GapAnswer, Kind, Late,
-    Outcome, Overlap, Range, Record, RunStatus, What,
+    Attempt, Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, FinishReply,
+    GapAnswer, Kind, Late, Outcome, Overlap, Range, Record, RunStatus,
 };
 use crate::time::Timestamp;
 
@@ -77,13 +77,13 @@ impl World {
     }
 
     fn drops(&self, token: &str, if_last: Timestamp, ranges: &[Range]) -> Claim {
-        let drop = |range: &Range| Drop {
+        let drop = |range: &Range| DroppedRange {
             range: *range,
             outcome: Outcome::Skipped,
             reason: "the store was away".to_owned(),
         };
         Claim {
-            what: What::Drops {
+            what: ClaimTarget::Drops {
                 job: job(),
                 fingerprint: Fingerprint("f1".to_owned()),
                 answer: GapAnswer {
@@ -549,7 +549,7 @@ fn an_occurrence_before_what_is_dropped_does_not_take_the_watermark_back() {
         until,
         count: 1,
     };
-    let What::Drops { answer, .. } = world.drops("a", world.last(), &[range]).what else {
+    let ClaimTarget::Drops { answer, .. } = world.drops("a", world.last(), &[range]).what else {
         panic!("drops");
     };
     let due = Due {
@@ -730,7 +730,7 @@ fn a_manual_run_neither_loses_a_rerun_nor_what_waits() {
     let due = with_rerun(world.due());
     world.crashes("a", &due);
     let manual = Claim {
-        what: What::Manual { job: job() },
+        what: ClaimTarget::Manual { job: job() },
         ..world.of_lock("m")
     };
     assert_eq!(attempt(&world.send(&manual)), 1);

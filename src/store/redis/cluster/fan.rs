@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::router::Router;
 use super::slot;
 use crate::store::redis::failure::Failure;
-use crate::store::redis::link::{Call, Way};
+use crate::store::redis::link::{Call, ConnectionHandle};
 use crate::store::redis::script::{Script, Scripts};
 
 /// How many calls are under way at most: more would wait in the servers' queues, and their time
@@ -24,7 +24,7 @@ pub(super) type Which = fn(&Scripts) -> &Script;
 pub(super) struct Heard {
     pub(super) value: Value,
     slot: u16,
-    way: Way,
+    way: ConnectionHandle,
 }
 
 impl Heard {

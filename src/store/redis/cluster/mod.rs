@@ -7,9 +7,9 @@
 
 mod fan;
 mod map;
-mod patrol;
 mod router;
 mod slot;
+mod slot_watcher;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,13 +19,13 @@ use async_trait::async_trait;
 use redis::Value;
 
 use self::fan::{Which, fan_out};
-use self::patrol::Patrol;
 use self::router::Router;
+use self::slot_watcher::SlotWatcher;
 use super::connect::Part;
 use super::failure::Failure;
 use super::keys::{self, LockKeys};
 use super::link::{Call, Link, RESPONSE_TIMEOUT};
-use super::listen::{Ears, Listener};
+use super::listen::{Listener, PubSubEndpoints};
 use super::reply::{Items, integer, text};
 use super::unacknowledged::{self, Shortage};
 use super::{claim, finish, forget, listen, manual, presence, reading, registry, relocate};
@@ -43,7 +43,7 @@ use crate::time::Timestamp;
 pub(in crate::store) struct ClusterStore {
     router: Arc<Router>,
     listener: Arc<Listener>,
-    patrol: Patrol,
+    patrol: SlotWatcher,
     /// The longest TTL of the job list that registered here, in milliseconds.
     longest: AtomicU64,
     shortage: Shortage,
@@ -68,7 +68,7 @@ pub(crate) async fn layout_of(settings: &ClusterSettings) -> Result<Layout, Stor
 #[derive(Debug)]
 struct AnyServer(Arc<Router>);
 
-impl Ears for AnyServer {
+impl PubSubEndpoints for AnyServer {
     fn servers(&self) -> (Vec<RedisSettings>, Part) {
         // Whatever is published on one server of a Cluster is heard of on all.
         (self.0.everywhere(), Part::InCluster)
@@ -81,7 +81,7 @@ impl ClusterStore {
         let router = Arc::new(Router::new(settings)?);
         Ok(Self {
             listener: Listener::new(AnyServer(Arc::clone(&router))),
-            patrol: Patrol::default(),
+            patrol: SlotWatcher::default(),
             router,
             longest: AtomicU64::new(0),
             shortage: Shortage::default(),
@@ -176,7 +176,7 @@ impl Store for ClusterStore {
         let longest = jobs.iter().map(|job| job.ttl.as_millis()).max();
         let longest = u64::try_from(longest.unwrap_or_default()).unwrap_or(u64::MAX);
         self.longest.fetch_max(longest, Ordering::Relaxed);
-        let registered = patrol::register(&self.router, jobs).await?;
+        let registered = slot_watcher::register(&self.router, jobs).await?;
         self.patrol.remember(&self.router, jobs);
         Ok(registered)
     }

@@ -19,7 +19,7 @@ use crate::names::Prefix;
 use crate::store::redis::barrier::Trace;
 use crate::store::redis::connect::{Part, connection_info};
 use crate::store::redis::failure::{Failure, Redirect};
-use crate::store::redis::link::{Call, Link, RESPONSE_TIMEOUT, Way};
+use crate::store::redis::link::{Call, ConnectionHandle, Link, RESPONSE_TIMEOUT};
 use crate::store::redis::reply::text;
 use crate::store::redis::script::{Script, Scripts};
 use crate::store::{ClusterSettings, RedisSettings, Secret};
@@ -64,7 +64,7 @@ impl Operation<'_> {
         link: &Arc<Link>,
         manner: Manner,
         limit: Duration,
-    ) -> Result<(Value, Way), Failure> {
+    ) -> Result<(Value, ConnectionHandle), Failure> {
         match (self, manner) {
             (Self::Script(script, call), Manner::Plain) => link.run_by(script, call, limit).await,
             // In full: there is no second try after NOSCRIPT.
@@ -136,7 +136,7 @@ impl Router {
         script: &Script,
         call: &Call,
         limit: Duration,
-    ) -> Result<(Value, Way), Failure> {
+    ) -> Result<(Value, ConnectionHandle), Failure> {
         let operation = Operation::Script(script, call);
         let answer = self.send_about(slot, operation, limit).await;
         answer.map_err(|failure| self.weighed(failure))
@@ -155,7 +155,7 @@ impl Router {
     pub(super) async fn replicated(
         &self,
         slot: u16,
-        way: &Way,
+        way: &ConnectionHandle,
         limit: Duration,
     ) -> Result<(), Failure> {
         let marker = super::slot::marker(self.prefix(), slot);
@@ -189,7 +189,7 @@ impl Router {
         slot: u16,
         operation: Operation<'_>,
         limit: Duration,
-    ) -> Result<(Value, Way), Failure> {
+    ) -> Result<(Value, ConnectionHandle), Failure> {
         let mut at = self.owner(slot).await?;
         let mut resent = 0;
         let mut manner = Manner::Plain;

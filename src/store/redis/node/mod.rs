@@ -16,8 +16,8 @@ pub(in crate::store) use self::mend::Placed;
 pub(in crate::store) use self::standing::{Ledger, Standing};
 pub(in crate::store) use self::view::SERIAL_BITS;
 pub use self::view::{
-    Accepted, Ballot, Extended, Held, JobView, Lease, LockView, LongestTtl, Mode, Place, Proposal,
-    Said, Taken, View, finished_text,
+    Accepted, Ballot, Extended, Held, JobView, Lease, LockView, LongestTtl, LookAnswer, Mode,
+    Place, Proposal, Taken, View, finished_text,
 };
 use self::wire::read_view;
 use super::claim::{flag, millis};

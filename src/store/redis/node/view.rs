@@ -73,7 +73,7 @@ impl Place {
 
 /// How a node answered a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Said {
+pub enum LookAnswer {
     Promised,
     /// Another has the vote.
     Busy,
@@ -85,7 +85,7 @@ pub enum Said {
 /// What one node knows of a lock and a job.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct View {
-    pub said: Said,
+    pub said: LookAnswer,
     /// The newest proposal number that the node has promised.
     pub promised: u64,
     pub micros: u64,

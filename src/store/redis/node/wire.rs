@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::{Ballot, Held, JobView, LockView, Said, View, ledger};
+use super::{Ballot, Held, JobView, LockView, LookAnswer, View, ledger};
 use crate::names::{RunId, Token};
 use crate::store::redis::failure::Failure;
 use crate::store::redis::reply::Items;
@@ -13,10 +13,10 @@ use crate::time::Timestamp;
 pub(super) fn read_view(answer: Value) -> Result<View, Failure> {
     let mut items = Items::of(answer)?;
     let said = match items.text()?.as_str() {
-        "promised" => Said::Promised,
-        "busy" => Said::Busy,
-        "outbid" => Said::Outbid,
-        "read" => Said::Read,
+        "promised" => LookAnswer::Promised,
+        "busy" => LookAnswer::Busy,
+        "outbid" => LookAnswer::Outbid,
+        "read" => LookAnswer::Read,
         other => return Err(Failure::corrupt(format!("a node answers {other:?}"))),
     };
     let promised = number(&mut items)?;

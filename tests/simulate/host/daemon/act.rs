@@ -6,7 +6,7 @@ use cronlatch::store::{Kind, Settle};
 use cronlatch::time::Timestamp;
 
 use super::{Daemon, KEEP};
-use crate::host::finisher::Parcel;
+use crate::host::finisher::PendingFinish;
 use crate::host::runner::{Assignment, Granted};
 use crate::host::tasks::Errand;
 use crate::host::{Env, Timer};
@@ -159,7 +159,8 @@ impl Daemon {
         if let Some(job) = self.job(place) {
             let finish = Self::requests(&job, env).give_back(token);
             let (lease, job) = (None, None);
-            self.finisher.send(env, Parcel { finish, lease, job });
+            self.finisher
+                .send(env, PendingFinish { finish, lease, job });
         }
     }
 }

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use cronlatch::config::Job;
 use cronlatch::engine::simulated::{
-    ClaimId, Clock, Core, Epoch, Event, JobIx, Place, Policy, Requests,
+    ClaimContext, ClaimId, Clock, Core, Epoch, Event, JobIx, Policy, Requests,
 };
 use cronlatch::names::JobName;
 use cronlatch::store::Finish;
@@ -35,7 +35,7 @@ pub(super) use self::act::identity;
 use self::claims::Turns;
 use self::resources::Short;
 use self::shutdown::Shutdown;
-use super::finisher::{Finisher, Parcel};
+use super::finisher::{Finisher, PendingFinish};
 use super::registry::Registry;
 use super::runner::Runner;
 use super::tasks::{Ask, Task};
@@ -105,7 +105,7 @@ impl Daemon {
         let plan = Rc::clone(&env.sim.plan);
         let list_plan = &plan.lists[list];
         let shared = plan.store != StoreKind::Sqlite;
-        let place = Place {
+        let place = ClaimContext {
             host: env.name,
             shared,
             spread: millis(list_plan.spread),
@@ -177,7 +177,9 @@ impl Daemon {
         daemon.ready = daemon.jobs.is_empty();
         for finish in spool {
             let (lease, job) = (None, None);
-            daemon.finisher.send(env, Parcel { finish, lease, job });
+            daemon
+                .finisher
+                .send(env, PendingFinish { finish, lease, job });
         }
         daemon.look_after_registry(env);
         daemon.flush(env);
@@ -265,7 +267,8 @@ impl Daemon {
                 Self::requests(&over.job, env).verdict(over.token, over.record)
             };
             let (lease, job) = (over.lease, over.place);
-            self.finisher.send(env, Parcel { finish, lease, job });
+            self.finisher
+                .send(env, PendingFinish { finish, lease, job });
         }
         self.look_for_idle(env);
         self.look_at_shutdown(env);

@@ -4,7 +4,7 @@ use super::super::super::event::{Action, ClaimId, ClaimSpec, DropSpec, Event};
 use super::{Fleet, JOB, Run, Started, Step, TTL, fingerprint, name};
 use crate::names::{RunId, Token};
 use crate::store::protocol;
-use crate::store::{Claim, Due, Finish, Outcome, Record, Renewal, Tenure, What};
+use crate::store::{Claim, ClaimTarget, Due, Finish, Outcome, Record, Renewal, Tenure};
 use crate::time::Timestamp;
 
 impl Fleet {
@@ -66,7 +66,7 @@ impl Fleet {
             token: token.clone(),
             run_id: run_id.clone(),
             ttl: TTL,
-            what: What::Occurrence {
+            what: ClaimTarget::Occurrence {
                 job: name(),
                 kind: spec.kind,
                 due: Due {
@@ -97,7 +97,7 @@ impl Fleet {
             token: token.clone(),
             run_id: run_id.clone(),
             ttl: TTL,
-            what: What::Drops {
+            what: ClaimTarget::Drops {
                 job: name(),
                 fingerprint: fingerprint(),
                 answer: spec.answer,

@@ -1,4 +1,4 @@
-//! The patrol: looks after the slots of registered jobs when their server changes.
+//! The slot watcher: looks after the slots of registered jobs when their server changes.
 //!
 //! A store that lost data notices when it is next asked. With one server somebody asks it all the
 //! time; in a Cluster the slot of a nightly job may be asked once a day, and a failover in the
@@ -39,7 +39,7 @@ pub(super) async fn register(
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Patrol {
+pub(super) struct SlotWatcher {
     beats: Arc<Mutex<Beats>>,
 }
 
@@ -56,7 +56,7 @@ struct Post {
     way: Option<(Address, u64)>,
 }
 
-impl Patrol {
+impl SlotWatcher {
     /// Looks after these jobs from now on; they have just been registered.
     pub(super) fn remember(&self, router: &Arc<Router>, jobs: &[Registration]) {
         let mut beats = lock(&self.beats);

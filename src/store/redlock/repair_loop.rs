@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::clock::{self, APART};
 use super::condition::missing;
 use super::reads::by_lock;
-use super::transact::{Hear, Majority, Outcomes, Subject};
+use super::transact::{Outcomes, Proposer, QuorumWait, Subject};
 use crate::names::JobName;
 use crate::store::redis::node::{Ballot, Mode, Standing};
 use crate::store::{Lock, Registration, StoreError};
@@ -20,8 +20,8 @@ use crate::time::Timestamp;
 
 /// Who looks after the nodes, for the jobs of one host's list.
 #[derive(Debug)]
-pub(super) struct Tender {
-    majority: Arc<Majority>,
+pub(super) struct RepairLoop {
+    majority: Arc<Proposer>,
     jobs: Mutex<HashMap<JobName, Lock>>,
     /// Of each node, the loss after which it was told of all these jobs.
     tended: Mutex<Vec<Option<Timestamp>>>,
@@ -57,8 +57,8 @@ impl Away {
     }
 }
 
-impl Tender {
-    pub(super) fn new(majority: Arc<Majority>) -> Arc<Self> {
+impl RepairLoop {
+    pub(super) fn new(majority: Arc<Proposer>) -> Arc<Self> {
         Arc::new(Self {
             jobs: Mutex::default(),
             tended: Mutex::new(vec![None; majority.nodes.len()]),
@@ -189,11 +189,11 @@ impl Tender {
     }
 }
 
-impl Majority {
+impl Proposer {
     /// Proposes a job as it is, if there is a node that forgot it.
     async fn tell(&self, job: &JobName, lock: &Lock) -> Result<(), StoreError> {
         let subject = Subject {
-            hear: Hear::All,
+            hear: QuorumWait::All,
             ..Subject::of_job(job, lock)
         };
         let as_it_is = |_: &mut _, _: &mut _, _| Outcomes {

@@ -8,9 +8,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::book::{Batch, Book, LeaseId, Terms};
 use super::finish::finish_until;
-use super::handle::State;
+use super::handle::LeaseState;
+use super::table::{Batch, LeaseId, LeaseTable, Terms};
 use super::timing;
 use super::watchdog::{ExtendRuns, Keepsake, LeaseLost};
 use crate::names::RunId;
@@ -26,8 +26,8 @@ const ATTEMPT_LIMIT: Duration = Duration::from_secs(5);
 
 /// What handles ask of the thread.
 #[derive(Debug)]
-pub(super) enum Command {
-    Hold(LeaseId, Seat, Box<Terms>),
+pub(super) enum WatchdogCommand {
+    Hold(LeaseId, LeaseSubscriber, Box<Terms>),
     /// The holder renewed the lease itself, with a request sent at this instant.
     Renewed(LeaseId, BootInstant),
     LetGo(LeaseId),
@@ -46,15 +46,15 @@ pub(super) struct Finishing {
 
 /// Whom to tell about a lease.
 #[derive(Debug)]
-pub(super) struct Seat {
-    pub(super) state: watch::Sender<State>,
+pub(super) struct LeaseSubscriber {
+    pub(super) state: watch::Sender<LeaseState>,
     /// The run whose deadline the guard keeps.
     pub(super) run: Option<RunId>,
     /// Why the lease has not been renewed since it last was.
     pub(super) trouble: watch::Sender<Option<StoreError>>,
     /// For the log.
     pub(super) lock: String,
-    /// Dropped with the seat.
+    /// Dropped with the subscriber.
     pub(super) _while_held: Option<Keepsake>,
     /// It was logged that this lease alone cannot be renewed.
     pub(super) complained: bool,
@@ -62,9 +62,9 @@ pub(super) struct Seat {
 
 /// When the loop last went round, in nanoseconds since boot.
 #[derive(Debug, Default)]
-pub(super) struct Beat(AtomicU64);
+pub(super) struct Heartbeat(AtomicU64);
 
-impl Beat {
+impl Heartbeat {
     pub(super) fn at(&self) -> BootInstant {
         BootInstant::from_duration(Duration::from_nanos(self.0.load(Ordering::Relaxed)))
     }
@@ -75,7 +75,7 @@ impl Beat {
     }
 }
 
-struct Answer {
+struct RenewalResult {
     sent: BootInstant,
     ids: Vec<LeaseId>,
     result: Result<Vec<Result<RenewReply, StoreError>>, StoreError>,
@@ -83,43 +83,43 @@ struct Answer {
 
 enum Event {
     Time,
-    Command(Command),
-    Answer(Answer),
+    WatchdogCommand(WatchdogCommand),
+    RenewalResult(RenewalResult),
     Closed,
 }
 
 /// The loop and what it owns. `clock` is the boot clock; tests pass one that they can move.
-pub(super) struct Rounds<C> {
+pub(super) struct RenewalLoop<C> {
     pub(super) store: Arc<dyn Store>,
     pub(super) deadlines: Option<Box<dyn ExtendRuns>>,
-    pub(super) commands: mpsc::UnboundedReceiver<Command>,
-    pub(super) beat: Arc<Beat>,
+    pub(super) commands: mpsc::UnboundedReceiver<WatchdogCommand>,
+    pub(super) heartbeat: Arc<Heartbeat>,
     pub(super) clock: C,
-    book: Book,
+    table: LeaseTable,
     /// That renewals fail was said, and none has succeeded since.
     complained: bool,
-    seats: HashMap<LeaseId, Seat>,
-    attempts: JoinSet<Answer>,
+    subscribers: HashMap<LeaseId, LeaseSubscriber>,
+    attempts: JoinSet<RenewalResult>,
     finishing: JoinSet<()>,
 }
 
-impl<C: Fn() -> BootInstant> Rounds<C> {
+impl<C: Fn() -> BootInstant> RenewalLoop<C> {
     pub(super) fn new(
         store: Arc<dyn Store>,
         deadlines: Option<Box<dyn ExtendRuns>>,
-        commands: mpsc::UnboundedReceiver<Command>,
-        beat: Arc<Beat>,
+        commands: mpsc::UnboundedReceiver<WatchdogCommand>,
+        heartbeat: Arc<Heartbeat>,
         clock: C,
     ) -> Self {
         Self {
             store,
             deadlines,
             commands,
-            beat,
+            heartbeat,
             clock,
-            book: Book::default(),
+            table: LeaseTable::default(),
             complained: false,
-            seats: HashMap::new(),
+            subscribers: HashMap::new(),
             attempts: JoinSet::new(),
             finishing: JoinSet::new(),
         }
@@ -130,23 +130,23 @@ impl<C: Fn() -> BootInstant> Rounds<C> {
         loop {
             let event = self.next_event().await;
             let now = (self.clock)();
-            self.beat.strike(now);
+            self.heartbeat.strike(now);
             // First of all: after a stop of the process an answer may lie ready that came when
             // the lease was already over.
             self.expire(now);
             match event {
                 Event::Time => {}
                 Event::Closed => break,
-                Event::Command(command) => {
+                Event::WatchdogCommand(command) => {
                     self.obey(command);
                     while let Ok(command) = self.commands.try_recv() {
                         self.obey(command);
                     }
                     self.expire(now);
                 }
-                Event::Answer(answer) => self.take(answer, now),
+                Event::RenewalResult(answer) => self.take(answer, now),
             }
-            for batch in self.book.ask(now) {
+            for batch in self.table.ask(now) {
                 self.send(batch);
             }
         }
@@ -156,33 +156,33 @@ impl<C: Fn() -> BootInstant> Rounds<C> {
     async fn next_event(&mut self) -> Event {
         let now = (self.clock)();
         let wait = self
-            .book
+            .table
             .next_wake()
             .map_or(BEAT, |wake| wake.since(now).min(BEAT));
         // Every arm is cancel-safe: a timer, `recv` and `join_next`.
         tokio::select! {
             biased;
-            command = self.commands.recv() => command.map_or(Event::Closed, Event::Command),
-            Some(done) = self.attempts.join_next() => done.map_or(Event::Time, Event::Answer),
+            command = self.commands.recv() => command.map_or(Event::Closed, Event::WatchdogCommand),
+            Some(done) = self.attempts.join_next() => done.map_or(Event::Time, Event::RenewalResult),
             Some(_) = self.finishing.join_next() => Event::Time,
             () = tokio::time::sleep(wait) => Event::Time,
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    fn obey(&mut self, command: WatchdogCommand) {
         match command {
-            Command::Hold(id, seat, terms) => {
-                self.book.add(id, *terms);
-                self.seats.insert(id, seat);
+            WatchdogCommand::Hold(id, subscriber, terms) => {
+                self.table.add(id, *terms);
+                self.subscribers.insert(id, subscriber);
             }
-            Command::Renewed(id, sent) => {
-                self.book.renewed(id, sent);
+            WatchdogCommand::Renewed(id, sent) => {
+                self.table.renewed(id, sent);
             }
-            Command::LetGo(id) => {
-                self.book.remove(id);
-                self.seats.remove(&id);
+            WatchdogCommand::LetGo(id) => {
+                self.table.remove(id);
+                self.subscribers.remove(&id);
             }
-            Command::Finish(finishing) => self.finish(*finishing),
+            WatchdogCommand::Finish(finishing) => self.finish(*finishing),
         }
     }
 
@@ -194,9 +194,9 @@ impl<C: Fn() -> BootInstant> Rounds<C> {
             until_done,
         } = finishing;
         // Until the store has answered, nobody who waits in this process would get the lock.
-        let seat = lease.and_then(|id| {
-            self.book.remove(id);
-            self.seats.remove(&id)
+        let subscriber = lease.and_then(|id| {
+            self.table.remove(id);
+            self.subscribers.remove(&id)
         });
         let store = Arc::clone(&self.store);
         self.finishing.spawn(async move {
@@ -206,18 +206,18 @@ impl<C: Fn() -> BootInstant> Rounds<C> {
                     "cannot release the lock: {error}; it expires after its TTL"
                 );
             }
-            drop((seat, until_done));
+            drop((subscriber, until_done));
         });
     }
 
     fn expire(&mut self, now: BootInstant) {
-        for id in self.book.expire(now) {
+        for id in self.table.expire(now) {
             self.lose(id, LeaseLost::Expired);
         }
     }
 
-    fn take(&mut self, answer: Answer, now: BootInstant) {
-        let Answer { sent, ids, result } = answer;
+    fn take(&mut self, answer: RenewalResult, now: BootInstant) {
+        let RenewalResult { sent, ids, result } = answer;
         let replies = match result {
             Ok(replies) if replies.len() == ids.len() => replies,
             Ok(replies) => {
@@ -226,14 +226,14 @@ impl<C: Fn() -> BootInstant> Rounds<C> {
                     answered = replies.len(),
                     "the store returned a different number of renewals than requested"
                 );
-                return self.book.failed(now, sent, &ids, spread());
+                return self.table.failed(now, sent, &ids, spread());
             }
             Err(error) => {
                 self.complain(ids.len(), &error);
                 for id in &ids {
                     self.note(*id, &error);
                 }
-                return self.book.failed(now, sent, &ids, spread());
+                return self.table.failed(now, sent, &ids, spread());
             }
         };
         self.complained = false;
@@ -251,13 +251,15 @@ impl<C: Fn() -> BootInstant> Rounds<C> {
                 }
             }
         }
-        self.book.failed(now, sent, &failed, spread());
-        let changes = self.book.answered(sent, &answered, &replied);
+        self.table.failed(now, sent, &failed, spread());
+        let changes = self.table.answered(sent, &answered, &replied);
         self.tell_guard(&changes.extended);
         for (id, ends) in changes.extended {
-            if let Some(seat) = self.seats.get(&id) {
-                seat.state.send_if_modified(|state| state.extend(ends));
-                seat.trouble.send_replace(None);
+            if let Some(subscriber) = self.subscribers.get(&id) {
+                subscriber
+                    .state
+                    .send_if_modified(|state| state.extend(ends));
+                subscriber.trouble.send_replace(None);
             }
         }
         for (id, why) in changes.lost {
@@ -267,19 +269,19 @@ impl<C: Fn() -> BootInstant> Rounds<C> {
 
     /// Keeps the reason for the holder, who records it if the lease expires.
     fn note(&self, id: LeaseId, error: &StoreError) {
-        if let Some(seat) = self.seats.get(&id) {
-            seat.trouble.send_replace(Some(error.clone()));
+        if let Some(subscriber) = self.subscribers.get(&id) {
+            subscriber.trouble.send_replace(Some(error.clone()));
         }
     }
 
     /// One lease cannot be renewed, and the others can. Logged once for each.
     fn complain_of(&mut self, id: LeaseId, error: &StoreError) {
-        let Some(seat) = self.seats.get_mut(&id) else {
+        let Some(subscriber) = self.subscribers.get_mut(&id) else {
             return;
         };
-        if !std::mem::replace(&mut seat.complained, true) {
+        if !std::mem::replace(&mut subscriber.complained, true) {
             tracing::error!(
-                lock = seat.lock,
+                lock = subscriber.lock,
                 "cannot renew this lease: {error}; retrying until it expires"
             );
         }
@@ -302,7 +304,7 @@ impl<C: Fn() -> BootInstant> Rounds<C> {
         let runs: Vec<(RunId, BootInstant)> = extended
             .iter()
             .filter_map(|(id, ends)| {
-                let run = self.seats.get(id)?.run.clone()?;
+                let run = self.subscribers.get(id)?.run.clone()?;
                 Some((run, timing::kill_at(*ends)))
             })
             .collect();
@@ -315,11 +317,11 @@ impl<C: Fn() -> BootInstant> Rounds<C> {
     }
 
     fn lose(&mut self, id: LeaseId, why: LeaseLost) {
-        if let Some(seat) = self.seats.remove(&id) {
+        if let Some(subscriber) = self.subscribers.remove(&id) {
             // The holder knows what it means and says so: this may be a renewal that crossed the
             // release on its way.
-            tracing::debug!(lock = seat.lock, "{why}");
-            seat.state.send_if_modified(|state| state.lose(why));
+            tracing::debug!(lock = subscriber.lock, "{why}");
+            subscriber.state.send_if_modified(|state| state.lose(why));
         }
     }
 
@@ -358,7 +360,7 @@ impl<C: Fn() -> BootInstant> Rounds<C> {
                 let text = format!("no reply to a renewal within {ATTEMPT_LIMIT:?}");
                 Err(StoreError::unreachable(text))
             });
-            Answer { sent, ids, result }
+            RenewalResult { sent, ids, result }
         });
     }
 }

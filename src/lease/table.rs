@@ -1,4 +1,4 @@
-//! The watchdog's book: which leases are due, when each ends, what an answer or a failure means.
+//! The watchdog's table: which leases are due, when each ends, what an answer or a failure means.
 //!
 //! Plain data without clock, thread or store: every instant is passed in, so that the rules can
 //! be tested in any order of events.
@@ -68,7 +68,7 @@ enum Phase {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct LeaseEntry {
     terms: Terms,
     ends: BootInstant,
     next: BootInstant,
@@ -78,13 +78,13 @@ struct Entry {
 
 /// All leases held, ordered by when they are due and by when they end.
 #[derive(Debug, Default)]
-pub struct Book {
-    entries: HashMap<LeaseId, Entry>,
+pub struct LeaseTable {
+    entries: HashMap<LeaseId, LeaseEntry>,
     due: BTreeSet<(BootInstant, LeaseId)>,
     ends: BTreeSet<(BootInstant, LeaseId)>,
 }
 
-impl Book {
+impl LeaseTable {
     /// Takes a lease in; answers when it ends.
     pub fn add(&mut self, id: LeaseId, terms: Terms) -> BootInstant {
         let ends = timing::ends(terms.sent, terms.ttl);
@@ -93,7 +93,7 @@ impl Book {
             self.due.insert((next, id));
         }
         self.ends.insert((ends, id));
-        let entry = Entry {
+        let entry = LeaseEntry {
             terms,
             ends,
             next,
@@ -176,7 +176,7 @@ impl Book {
         batches.into_values().collect()
     }
 
-    /// Takes in the answer to a batch sent at `sent`. Leases no longer in the book are passed
+    /// Takes in the answer to a batch sent at `sent`. Leases no longer in the table are passed
     /// over.
     pub fn answered(
         &mut self,
@@ -261,7 +261,7 @@ impl Book {
     }
 }
 
-impl Entry {
+impl LeaseEntry {
     fn window(&self) -> Duration {
         match self.phase {
             Phase::Resting => (self.terms.ttl / WINDOW_SHARE).min(WINDOW_MAX),

@@ -8,7 +8,7 @@ use crate::time::Timestamp;
 
 /// [`HostInfo`] in writing.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Word {
+pub(super) struct HostHeartbeat {
     host: String,
     config: String,
     version: String,
@@ -29,7 +29,7 @@ pub(super) struct Word {
     waits: Option<String>,
 }
 
-impl Word {
+impl HostHeartbeat {
     pub(super) fn of(info: &HostInfo) -> Self {
         Self {
             host: info.host.to_string(),
