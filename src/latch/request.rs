@@ -164,7 +164,8 @@ impl LockRequest {
     }
 
     /// Acquires the lock if it is free; returns `None` when it is held. Ignores
-    /// [`wait`](Self::wait), and does not queue.
+    /// [`wait`](Self::wait), and does not queue: it asks the store at once, also if tasks of this
+    /// process wait for the lock, and may overtake them.
     ///
     /// # Errors
     ///
@@ -188,7 +189,8 @@ impl LockRequest {
     /// command under `cronlatch exec` are processes, and are killed before their lease ends.)
     ///
     /// Work that came to its end is never discarded: if its lock turns out to be lost only then,
-    /// the output is in [`RunError::LostAtEnd`].
+    /// the output is in [`RunError::LostAtEnd`]. (If the work can go on and the lock is lost at the
+    /// same moment, the work does not go on.)
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
