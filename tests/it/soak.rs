@@ -45,6 +45,10 @@ impl Sample {
             sample.memory += field(&status.unwrap_or_default(), "VmRSS:");
             sample.processes += 1;
         }
+        assert!(
+            sample.processes >= hosts.len() as u64,
+            "the daemons are not there to be measured"
+        );
         sample
     }
 }
@@ -53,7 +57,11 @@ impl Sample {
 fn own_processes(host: &Daemon) -> Vec<i32> {
     let is_own = |pid: &i32| {
         let exe = std::fs::read_link(format!("/proc/{pid}/exe"));
-        exe.is_ok_and(|exe| exe.ends_with("cronlatch"))
+        // The kernel marks a program that was replaced on disk, by a build, as deleted.
+        exe.is_ok_and(|exe| {
+            let name = exe.file_name().unwrap_or_default().to_string_lossy();
+            name.trim_end_matches(" (deleted)") == "cronlatch"
+        })
     };
     host.processes().into_iter().filter(is_own).collect()
 }
