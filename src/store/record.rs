@@ -221,3 +221,26 @@ mod as_option {
             .transpose()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Outcome;
+
+    #[test]
+    fn the_words_of_outcomes_are_those_of_the_json() {
+        for outcome in [
+            Outcome::Succeeded,
+            Outcome::Failed,
+            Outcome::TimedOut,
+            Outcome::LeaseLost,
+            Outcome::Stopped,
+            Outcome::Interrupted,
+            Outcome::Skipped,
+            Outcome::Missed,
+            Outcome::Unknown,
+        ] {
+            let json = serde_json::to_value(outcome).expect("a word");
+            assert_eq!(json, outcome.word());
+        }
+    }
+}
