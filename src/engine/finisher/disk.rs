@@ -1,4 +1,4 @@
-//! Whether the spool can be written, and what people are told of it.
+//! Whether the spool can be written; logs when that changes.
 
 use std::io;
 

@@ -331,7 +331,7 @@ impl Claiming<'_> {
         Judgement::New
     }
 
-    /// Whether a host that has not heard of a loss of data calls missed what may have run.
+    /// Whether a host that has not noticed a loss of data records as `missed` what may have run.
     fn is_unknowable(&self, drops: &[DroppedRange]) -> bool {
         let past = self.clock.past;
         let mut missed = drops.iter().filter(|drop| drop.outcome == Outcome::Missed);

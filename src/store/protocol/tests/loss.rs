@@ -644,7 +644,7 @@ fn what_is_settled_does_not_wait_after_a_loss() {
     world.finish_with(&ended);
     let decided = ClaimReply::AlreadyClaimed(RunStatus::Decided);
     assert_eq!(world.send(&late), decided);
-    // The same for nobody else: what is undecided waits, and the holder's own claim too.
+    // An undecided occurrence waits, and the claim that has finished stays finished.
     world.pass(1000);
     let new = world.occurrence("c", world.due_at(world.now()));
     assert!(matches!(world.send(&new), ClaimReply::Recovering { .. }));

@@ -145,7 +145,7 @@ local function covers_decided(first)
   return false
 end
 
--- Whether a host that has not heard of a loss of data calls missed what may have run.
+-- Whether a host that has not noticed a loss of data records as `missed` what may have run.
 local function misses_unknowable(first)
   for i = first, #ARGV, 5 do
     if past.horizon and ARGV[i + 3] == 'missed' and tonumber(ARGV[i]) <= past.horizon then

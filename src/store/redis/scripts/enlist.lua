@@ -3,8 +3,8 @@
 -- KEYS  per job: its listing (hash: host -> entry)
 -- ARGV  1 host, 2 how long a listing, and each host's entry, lasts that is not written again, in ms,
 --       then per job: its entry
--- Reply how many listings could not be written, then the places of those that were of another type
---       than cronlatch writes, and are written anew
+-- Reply how many listings could not be written; then, for each key that was of another type and was
+--       replaced, its number among the keys, from 1
 
 -- Deletes the entries of hosts that have not written theirs for so long.
 local function forget_silent(key)
