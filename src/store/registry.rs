@@ -219,6 +219,15 @@ impl Entry {
         self.standing != Standing::Withdrawn && now.since(self.at) < LISTED_FOR
     }
 
+    /// The same entry of a host that claims nothing while others use another lock.
+    #[must_use]
+    pub fn waiting(&self) -> Self {
+        Self {
+            standing: Standing::Waits,
+            ..self.clone()
+        }
+    }
+
     /// From when the job counts on the host that wrote this entry.
     pub fn counts(&self) -> CountsFrom {
         if self.lock.is_shared() {
@@ -394,6 +403,16 @@ impl Listing {
         }
         merged
     }
+}
+
+/// Whether a host that has entered a job under a new lock, and then finds that `users` have entered
+/// it under others, says that it waits.
+///
+/// None of them may claim. If all said that they wait, they could all enter again at the same
+/// moment, so the host with the smallest name keeps its entry and looks again. If it then still finds
+/// others, they had been admitted before its entry was there, and it waits as usual.
+pub fn gives_way(host: &HostName, users: &[(HostName, LockId)]) -> bool {
+    users.iter().any(|(other, _)| other < host)
 }
 
 impl Listing {

@@ -127,6 +127,20 @@ impl Lane {
         shared.act(Action::Register { job: self.job });
     }
 
+    /// The job may use another lock by now, on hosts that did not see this one.
+    pub(super) fn absent(&mut self, shared: &mut Shared) {
+        if self.sync != LedgerSync::Known {
+            return;
+        }
+        if matches!(self.phase, Phase::Idle) {
+            self.moved(shared);
+        } else {
+            self.hole_before_pending();
+            self.sync = LedgerSync::Asked;
+            shared.act(Action::Register { job: self.job });
+        }
+    }
+
     /// By the store's clock the deadline has passed. `catch_up` judges the occurrence once it has
     /// passed by this host's clock, too: before that it would claim it again at once.
     fn stale(&mut self, shared: &mut Shared, claim: ClaimId, occ: Occ) {

@@ -127,6 +127,12 @@ impl Core {
                     lane.start_anew();
                 }
             }
+            Event::Absent if self.shared.mode != Mode::Draining => {
+                for lane in &mut self.lanes {
+                    lane.absent(&mut self.shared);
+                }
+            }
+            Event::Absent => {}
             Event::ClockWrong => self.shared.held = true,
             Event::ClockRight => self.release(),
             Event::StoreDown => self.store(StoreState::Down),

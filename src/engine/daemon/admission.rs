@@ -13,9 +13,10 @@ use super::tasks::Link;
 use crate::engine::core::JobIx;
 use crate::engine::message::Message;
 use crate::names::{HostName, JobName};
+use crate::store::registry::gives_way;
 use crate::store::relocate::{Destination, Relocated, Relocation, relocate};
 use crate::store::{
-    Admission, Beginning, Entry, HeldJob, HostReport, Listing, Lock, LockId, Standing, StoreError,
+    Admission, Beginning, Entry, HeldJob, HostReport, Listing, Lock, LockId, StoreError,
 };
 use crate::time::Timestamp;
 
@@ -220,6 +221,17 @@ impl Daemon {
     }
 }
 
+/// A job that this host may claim, as far as the first look showed.
+struct Candidate {
+    ix: JobIx,
+    job: Newcomer,
+    entry: Entry,
+    /// The entry was written now.
+    is_new: bool,
+    /// Where the ledger may lie that is to move to this host's lock.
+    others: Vec<Lock>,
+}
+
 impl Link {
     /// Enters jobs into the registry, moves their ledgers if their lock has changed, and begins
     /// those that are new. Returns the jobs that are held back.
@@ -231,36 +243,50 @@ impl Link {
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
-        let names = jobs.iter().map(|(_, job)| job.beginning.job.clone());
-        let listings = self.store.listings(&names.collect::<Vec<_>>()).await?;
+        let (listings, live) = self
+            .listings_of(host, jobs.iter().map(|(_, job)| job))
+            .await?;
         let now = self.store.now().await?;
-        let live = self.users(host, &jobs, &listings).await?;
         let (mut held, mut entries, mut admitted) = (Vec::new(), Vec::new(), Vec::new());
         for ((ix, job), listing) in jobs.into_iter().zip(listings) {
             let name = job.beginning.job.clone();
             let mut entry = listing.enter(host, job.lock.clone(), now);
-            let admission = listing.admits(host, &job.lock, |host| live.contains(host));
-            let others = match admission {
+            let others = match listing.admits(host, &job.lock, |host| live.contains(host)) {
                 Admission::Enter(others) => Some(others),
                 Admission::Hold(users) => {
-                    entry.standing = Standing::Waits;
+                    entry = entry.waiting();
                     let (lock, why) = (job.lock.clone(), Why::Hosts(users));
                     held.push((ix, HeldBack { lock, why }));
                     None
                 }
             };
-            if !is_written(&listing, host, &entry) {
+            let is_new = !is_written(&listing, host, &entry);
+            if is_new {
                 entries.push((name, entry.clone()));
             }
-            admitted.extend(others.map(|others| (ix, job, entry, others)));
+            admitted.extend(others.map(|others| Candidate {
+                ix,
+                job,
+                entry,
+                is_new,
+                others,
+            }));
         }
         if !entries.is_empty() {
             self.store.enlist(host, &entries).await?;
         }
+        held.extend(self.look_again(host, &mut admitted).await?);
         let mut entered = Vec::with_capacity(admitted.len());
         let mut beginnings = Vec::with_capacity(admitted.len());
         let mut kept = Vec::with_capacity(admitted.len());
-        for (ix, job, entry, others) in admitted {
+        for candidate in admitted {
+            let Candidate {
+                ix,
+                job,
+                entry,
+                others,
+                ..
+            } = candidate;
             if let Some(why) = self.move_here(host, &job, (&entry, now), others).await? {
                 held.push((ix, why));
                 continue;
@@ -279,24 +305,61 @@ impl Link {
         Ok(held)
     }
 
-    /// The hosts that live and do not drain; not asked for while all listings agree.
-    async fn users(
+    /// Two hosts that enter a job under different new locks at once may both read before either
+    /// writes. So each reads once more after it has written its entry: at least the later one then
+    /// sees the other's. Returns those of the candidates that are held back after all.
+    async fn look_again(
         &self,
         host: &HostName,
-        jobs: &[(JobIx, Newcomer)],
-        listings: &[Listing],
-    ) -> Result<BTreeSet<HostName>, StoreError> {
-        let mut all = jobs.iter().zip(listings);
-        let agree = all.all(|((_, job), listing)| {
+        candidates: &mut Vec<Candidate>,
+    ) -> Result<Vec<(JobIx, HeldBack)>, StoreError> {
+        let is_new = |candidate: &&mut Candidate| candidate.is_new;
+        if !candidates.iter().any(|candidate| candidate.is_new) {
+            return Ok(Vec::new());
+        }
+        let jobs = candidates.iter().filter(|it| it.is_new).map(|it| &it.job);
+        let (listings, live) = self.listings_of(host, jobs).await?;
+        let (mut held, mut waits) = (BTreeMap::new(), Vec::new());
+        for (candidate, listing) in candidates.iter_mut().filter(is_new).zip(listings) {
+            let lock = candidate.job.lock.clone();
+            match listing.admits(host, &lock, |host| live.contains(host)) {
+                Admission::Enter(others) => candidate.others = others,
+                Admission::Hold(users) => {
+                    if gives_way(host, &users) {
+                        let job = candidate.job.beginning.job.clone();
+                        waits.push((job, candidate.entry.waiting()));
+                    }
+                    let why = Why::Hosts(users);
+                    held.insert(candidate.ix, HeldBack { lock, why });
+                }
+            }
+        }
+        candidates.retain(|candidate| !held.contains_key(&candidate.ix));
+        if !waits.is_empty() {
+            self.store.enlist(host, &waits).await?;
+        }
+        Ok(held.into_iter().collect())
+    }
+
+    /// The listings of these jobs, and the hosts that live and do not drain; not asked for while
+    /// all listings agree.
+    async fn listings_of(
+        &self,
+        host: &HostName,
+        jobs: impl Iterator<Item = &Newcomer> + Clone + Send,
+    ) -> Result<(Vec<Listing>, BTreeSet<HostName>), StoreError> {
+        let names: Vec<_> = (jobs.clone().map(|job| job.beginning.job.clone())).collect();
+        let listings = self.store.listings(&names).await?;
+        let agree = jobs.zip(&listings).all(|(job, listing)| {
             let admission = listing.admits(host, &job.lock, |_| true);
             matches!(admission, Admission::Enter(_))
         });
         if agree {
-            return Ok(BTreeSet::new());
+            return Ok((listings, BTreeSet::new()));
         }
         let hosts = self.store.hosts().await?;
         let live = hosts.into_iter().filter(|report| !report.info.draining);
-        Ok(live.map(|report| report.info.host).collect())
+        Ok((listings, live.map(|report| report.info.host).collect()))
     }
 
     /// Moves the ledger of one job to the lock of this host's list. Whatever hinders that concerns

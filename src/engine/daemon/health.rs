@@ -175,6 +175,7 @@ impl Daemon {
             tracing::info!("the store is reachable again");
         }
         self.finisher.retry_now();
+        self.was_absent();
         self.feed(Event::StoreUp);
         self.registry.doubt();
         self.look_after_registry();
@@ -185,7 +186,7 @@ impl Daemon {
     /// Reports that this host held the daemon up, so that nobody looks for the fault in the store.
     pub(super) fn look_at_pauses(&mut self) {
         let now = BootInstant::now();
-        let before = self.last_round.replace(now);
+        let before = self.last_seen.replace(now);
         let pause = before.map_or(Duration::ZERO, |before| now.since(before));
         if pause >= NOTABLE_PAUSE {
             tracing::warn!(
@@ -193,7 +194,18 @@ impl Daemon {
                  the host is short of CPU time; jobs that came due during the pause start late",
                 pause.as_secs_f64()
             );
+            if self.health.is_up() {
+                self.was_absent();
+            }
         }
+    }
+
+    /// Other hosts may have believed this one dead. They may have taken its jobs to other locks, and a
+    /// loss of data may hide that a ledger has moved: each job is entered once more before anything
+    /// is claimed.
+    fn was_absent(&mut self) {
+        self.registry.leave_all();
+        self.feed(Event::Absent);
     }
 
     /// Checks whether a store that wavered is stable again, and logs a long outage again.

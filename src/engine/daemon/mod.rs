@@ -155,7 +155,8 @@ struct Daemon {
     is_ready: bool,
     said_status: String,
     rounds: u32,
-    last_round: Option<BootInstant>,
+    /// When the loop last did anything: a gap is a pause of the daemon.
+    last_seen: Option<BootInstant>,
     clock: Clock,
     clock_file: ClockFile,
     /// The ticker's instants, once it has started.
@@ -258,7 +259,7 @@ pub(crate) async fn run(setup: Setup) -> Result<(), DaemonError> {
         is_ready: false,
         said_status: String::new(),
         rounds: 0,
-        last_round: None,
+        last_seen: None,
         clock,
         clock_file,
         board: None,

@@ -124,6 +124,12 @@ impl Registry {
         self.entries.remove(&job);
     }
 
+    /// All jobs are to be entered once more before they are registered.
+    pub(super) fn leave_all(&mut self) {
+        self.unsettled.clear();
+        self.entries.clear();
+    }
+
     /// The store may have lost its data, and with them that this host withdrew a job.
     pub(super) fn doubt(&mut self) {
         self.lost = true;

@@ -129,6 +129,7 @@ impl Daemon {
     }
 
     pub(super) fn feed(&mut self, event: Event) {
+        self.look_at_pauses();
         for action in self.core.handle(self.clock.now(), event) {
             self.act(action);
         }
@@ -260,6 +261,8 @@ impl Daemon {
             self.usable_again(job);
             if answer.moved {
                 self.registry.leave(job);
+            }
+            if !self.registry.knows(job) {
                 self.to_register.push(job);
                 continue;
             }

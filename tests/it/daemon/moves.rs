@@ -1,5 +1,6 @@
 //! A rolling restart that changes a job's lock: no occurrence runs twice, and none is lost.
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::{assert_no_silence, records, verdicts};
@@ -125,6 +126,26 @@ fn a_host_with_another_lock_is_held_back_although_the_store_has_just_lost_who_us
     assert_eq!(runs_on(&log, "one"), 0, "{:#?}", log.entries());
     assert_eq!(two.terminate().code(), Some(0));
     one.wait_until("it goes on alone", |_| runs_on(&log, "one") >= 2);
+    log.assert_each_once();
+    log.assert_no_overlap();
+}
+
+#[test]
+fn a_host_that_slept_while_its_lock_was_changed_and_the_store_forgot_it_does_not_go_on() {
+    let redis = RedisServer::start();
+    let log = RunLog::new();
+    let [old, new] = ["name: tick", "name: other"].map(|lock| list(&redis.url(), &log, lock));
+    let mut two = Daemon::on("two", old.as_str()).start();
+    two.wait_until("it runs", |_| log.entries().len() >= 2);
+    two.signal(Signal::SIGSTOP);
+    // Nothing says any more that host two lives, or where the ledger was.
+    redis.command(&["FLUSHALL"]);
+    let mut one = Daemon::on("one", new.as_str()).start();
+    one.wait_until("it runs", |_| runs_on(&log, "one") >= 3);
+    two.signal(Signal::SIGCONT);
+    two.wait_log(&["tick", "one still uses"]);
+    let there = runs_on(&log, "one");
+    one.wait_until("it goes on", |_| runs_on(&log, "one") >= there + 2);
     log.assert_each_once();
     log.assert_no_overlap();
 }

@@ -26,6 +26,9 @@ use crate::plan::{self, Act, Plan, StoreKind};
 use crate::trace::{Ended, Hindered, Life};
 use crate::world::{Item, Sim};
 
+/// A daemon that did nothing for so long, in milliseconds, takes notice.
+const NOTABLE_PAUSE: i64 = 3_000;
+
 /// A timer of a process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Timer {
@@ -329,6 +332,12 @@ impl Host {
         sim.trace.line(sim.now, || format!("AWAKE host-{host}"));
         if frozen.whole {
             self.guard.slept(sim, sim.now - frozen.since);
+        }
+        if sim.now - frozen.since >= NOTABLE_PAUSE {
+            let (mut env, daemon, _) = self.parts(sim);
+            if let Some(daemon) = daemon {
+                daemon.was_paused(&mut env);
+            }
         }
         // The loop takes what is ready in no particular order.
         let mut timers = Vec::new();

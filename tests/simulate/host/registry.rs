@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cronlatch::engine::simulated::JobIx;
 use cronlatch::names::{HostName, JobName};
+use cronlatch::store::registry::gives_way;
 use cronlatch::store::relocate::{Destination, Relocated, Relocation, Step};
-use cronlatch::store::{Admission, Beginning, Entry, Listing, Lock, LockId, Standing};
+use cronlatch::store::{Admission, Beginning, Entry, Listing, Lock, LockId};
 use cronlatch::time::Timestamp;
 
 use crate::message::{Reply, Request};
@@ -45,8 +46,13 @@ pub(super) struct Entering {
     pub(super) entries: Vec<(JobIx, JobName, Entry)>,
     /// Those that are held back.
     pub(super) held: Vec<JobIx>,
-    moves: Vec<(JobIx, Relocation)>,
+    /// Those among them whose entries were written just now: they are looked at once more.
+    fresh: Vec<JobIx>,
+    looks_again: bool,
     asked: Option<Lock>,
+    moves: Vec<(JobIx, Relocation)>,
+    /// Where the ledgers may lie that are to move.
+    others: BTreeMap<JobIx, Vec<Lock>>,
 }
 
 impl Entering {
@@ -59,8 +65,11 @@ impl Entering {
             now: Timestamp::EPOCH,
             entries: Vec::new(),
             held: Vec::new(),
-            moves: Vec::new(),
+            fresh: Vec::new(),
+            looks_again: false,
             asked: None,
+            moves: Vec::new(),
+            others: BTreeMap::new(),
         };
         (Request::Listings(names), entering)
     }
@@ -70,17 +79,42 @@ impl Entering {
         match reply {
             Reply::Listings(listings) => {
                 self.listings = listings;
-                Next::Send(Request::Now, self)
+                let next = if self.looks_again {
+                    Request::Hosts
+                } else {
+                    Request::Now
+                };
+                Next::Send(next, self)
             }
             Reply::Now(now) => {
                 self.now = now;
                 Next::Send(Request::Hosts, self)
             }
+            Reply::Hosts(live) if self.looks_again => {
+                let waits = self.look_again(host, &live);
+                if waits.is_empty() {
+                    self.begin_moves(host);
+                    return self.next_move();
+                }
+                Next::Send(Request::Enlist(host.clone(), waits), self)
+            }
             Reply::Hosts(live) => {
                 let written = self.admit(host, &live);
                 Next::Send(Request::Enlist(host.clone(), written), self)
             }
-            Reply::Enlisted => self.next_move(),
+            Reply::Enlisted if self.looks_again || self.fresh.is_empty() => {
+                self.begin_moves(host);
+                self.next_move()
+            }
+            Reply::Enlisted => {
+                self.looks_again = true;
+                let entered = self
+                    .entries
+                    .iter()
+                    .filter(|(ix, ..)| self.fresh.contains(ix));
+                let names = entered.map(|(_, job, _)| job.clone()).collect();
+                Next::Send(Request::Listings(names), self)
+            }
             Reply::Ledger(ledger) => {
                 let lock = self.asked.take();
                 if let (Some((_, relocation)), Some(lock)) = (self.moves.last_mut(), lock) {
@@ -106,29 +140,71 @@ impl Entering {
             let mut entry = listing.enter(host, lock.clone(), self.now);
             match listing.admits(host, lock, |host| live.contains(host)) {
                 Admission::Hold(_) => {
-                    entry.standing = Standing::Waits;
+                    entry = entry.waiting();
                     self.held.push(*ix);
                 }
                 Admission::Enter(others) => {
                     job.counts = entry.counts();
-                    let destination = Destination {
-                        job: &job.job,
-                        lock,
-                        host,
-                        ttl: job.ttl,
-                        now: self.now,
-                        counts_from: entry.counts().at,
-                    };
-                    if !others.is_empty() {
-                        let relocation = Relocation::new(&destination, others);
-                        self.moves.push((*ix, relocation));
-                    }
+                    self.others.insert(*ix, others);
                     self.entries.push((*ix, job.job.clone(), entry.clone()));
+                    let known = listing.entries.get(host);
+                    if known.is_none_or(|known| {
+                        Entry {
+                            at: known.at,
+                            ..entry.clone()
+                        } != *known
+                    }) {
+                        self.fresh.push(*ix);
+                    }
                 }
             }
             written.push((job.job.clone(), entry));
         }
         written
+    }
+
+    /// Returns what is to be written.
+    fn look_again(&mut self, host: &HostName, live: &BTreeSet<HostName>) -> Vec<(JobName, Entry)> {
+        let mut waits = Vec::new();
+        let entered = self
+            .entries
+            .iter()
+            .filter(|(ix, ..)| self.fresh.contains(ix));
+        for ((ix, job, entry), listing) in entered.zip(&self.listings) {
+            match listing.admits(host, &entry.lock, |host| live.contains(host)) {
+                Admission::Enter(others) => {
+                    self.others.insert(*ix, others);
+                }
+                Admission::Hold(users) => {
+                    self.held.push(*ix);
+                    if gives_way(host, &users) {
+                        waits.push((job.clone(), entry.waiting()));
+                    }
+                }
+            }
+        }
+        self.entries.retain(|(ix, ..)| !self.held.contains(ix));
+        waits
+    }
+
+    fn begin_moves(&mut self, host: &HostName) {
+        for (ix, _, entry) in &self.entries {
+            let others = self.others.remove(ix).unwrap_or_default();
+            let of = self.new.iter().find(|(of, ..)| of == ix);
+            let Some((_, lock, job)) = of.filter(|_| !others.is_empty()) else {
+                continue;
+            };
+            let destination = Destination {
+                job: &job.job,
+                lock,
+                host,
+                ttl: job.ttl,
+                now: self.now,
+                counts_from: entry.counts().at,
+            };
+            self.moves
+                .push((*ix, Relocation::new(&destination, others)));
+        }
     }
 
     fn next_move(mut self) -> Next<Self> {
@@ -181,6 +257,11 @@ impl Registry {
     pub(super) fn doubt(&mut self) {
         self.lost = true;
         self.withdrawn = false;
+    }
+
+    pub(super) fn leave_all(&mut self) {
+        self.unsettled.clear();
+        self.entries.clear();
     }
 
     pub(super) fn entered(&mut self, entries: Vec<(JobIx, JobName, Entry)>) {

@@ -257,3 +257,17 @@ fn an_occurrence_of_the_future_that_waits_does_not_stop_the_job_until_then() {
     bench.at(2001);
     bench.claim(2000);
 }
+
+#[test]
+fn a_host_that_was_absent_registers_its_job_before_it_claims() {
+    let mut bench = Bench::new(policy());
+    bench.due(1010);
+    let before = bench.claim(1010);
+    bench.feed(Event::Absent);
+    registers(&mut bench);
+    bench.answer(&before, decided());
+    bench.due(1020);
+    bench.nothing();
+    bench.registered(1010);
+    bench.claim(1020);
+}

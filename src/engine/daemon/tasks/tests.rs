@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 
+use super::super::registry::Newcomer;
 use super::*;
 use crate::names::{HostName, JobName, LockName, RunId, Token};
 use crate::store::{
-    Attempt, ClaimReply, ClaimTarget, Fingerprint, Finish, FinishReply, Forget, Forgotten, History,
-    HostReport, JobReport, Registered, RenewReply, Renewal,
+    Attempt, Beginning, ClaimReply, ClaimTarget, CountsFrom, Entry, Fingerprint, Finish,
+    FinishReply, Forget, Forgotten, History, HostReport, JobReport, Keeping, Listing, LockId,
+    Registered, RenewReply, Renewal, Standing,
 };
 use crate::time::Timestamp;
 
@@ -21,6 +23,9 @@ struct Scripted {
     /// What it says of the time, if it says anything.
     clock: Mutex<Option<Timestamp>>,
     announced: AtomicUsize,
+    listing: Mutex<Listing>,
+    /// What another host writes right after this one has read the listing.
+    arrives: Mutex<Option<(HostName, Entry)>>,
 }
 
 fn away<T>() -> Result<T, StoreError> {
@@ -77,7 +82,28 @@ impl Store for Scripted {
         away()
     }
     async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
-        away()
+        let listing = self.listing.lock().expect("no holder panics");
+        let report = |host: &HostName| HostReport {
+            info: HostInfo {
+                host: host.clone(),
+                ..word()
+            },
+            seen_at: Timestamp::EPOCH,
+        };
+        Ok(listing.entries.keys().map(report).collect())
+    }
+    async fn listings(&self, _: &[JobName]) -> Result<Vec<Listing>, StoreError> {
+        let mut listing = self.listing.lock().expect("no holder panics");
+        let read = listing.clone();
+        let arrives = self.arrives.lock().expect("no holder panics").take();
+        listing.entries.extend(arrives);
+        Ok(vec![read])
+    }
+    async fn enlist(&self, host: &HostName, jobs: &[(JobName, Entry)]) -> Result<(), StoreError> {
+        let mut listing = self.listing.lock().expect("no holder panics");
+        let entries = jobs.iter().map(|(_, entry)| (host.clone(), entry.clone()));
+        listing.entries.extend(entries);
+        Ok(())
     }
     async fn forget(&self, _: &Forget) -> Result<Forgotten, StoreError> {
         away()
@@ -234,4 +260,65 @@ async fn after_an_outage_the_clocks_are_compared_before_the_store_counts_as_up()
         Some(Message::StoreAnswers)
     ));
     probing.await.expect("it ends");
+}
+
+fn newcomer(lock: &str) -> (JobIx, Newcomer) {
+    let (job, name) = (
+        JobName::parse("job").expect("a name"),
+        LockName::parse(lock).expect("a name"),
+    );
+    let beginning = Beginning {
+        job: job.clone(),
+        lock: Lock::named(&name),
+        fingerprint: Fingerprint("f".to_owned()),
+        ttl: Duration::from_secs(30),
+        counts: CountsFrom {
+            at: Timestamp::EPOCH,
+            again: false,
+        },
+    };
+    let keeping = Keeping {
+        job,
+        lock: Lock::named(&name),
+        span: Duration::from_secs(60),
+    };
+    let lock = LockId::Fleet(lock.to_owned());
+    let newcomer = Newcomer {
+        lock,
+        beginning,
+        keeping,
+    };
+    (JobIx(0), newcomer)
+}
+
+/// Two hosts enter a job under different new locks, and both read before either has written.
+#[tokio::test]
+async fn of_hosts_that_enter_a_job_under_different_locks_at_once_one_is_admitted() {
+    let now = Timestamp::from_secs(1_700_000_000);
+    for (name, other, first) in [("a", "b", Standing::Uses), ("b", "a", Standing::Waits)] {
+        let [host, other] = [name, other].map(|name| HostName::parse(name).expect("a name"));
+        let bench = bench(Scripted::default());
+        let store = &bench.store;
+        *store.clock.lock().expect("no holder panics") = Some(now);
+        let uses = Listing::default().enter(&other, LockId::Fleet("m".to_owned()), now);
+        *store.arrives.lock().expect("no holder panics") = Some((other.clone(), uses.clone()));
+        let enter = async || bench.link.enter(&host, vec![newcomer("l")]).await;
+        let standing = || {
+            let listing = store.listing.lock().expect("no holder panics");
+            listing.entries[&host].standing
+        };
+        assert_eq!(enter().await.expect("it answers").len(), 1, "host {name}");
+        assert_eq!(standing(), first, "host {name}");
+        // As long as the other is there, it is held back, and now it says that it waits.
+        assert_eq!(enter().await.expect("it answers").len(), 1, "host {name}");
+        assert_eq!(standing(), Standing::Waits, "host {name}");
+        // The other gave way as well: this one is admitted.
+        let gave_way = [(JobName::parse("job").expect("a name"), uses.waiting())];
+        store
+            .enlist(&other, &gave_way)
+            .await
+            .expect("it is written");
+        assert_eq!(enter().await.expect("it answers").len(), 0, "host {name}");
+        assert_eq!(standing(), Standing::Uses, "host {name}");
+    }
 }

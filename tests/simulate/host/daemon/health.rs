@@ -44,10 +44,24 @@ impl Daemon {
         self.probe_later(env);
     }
 
+    /// The daemon did nothing for so long that it notices.
+    pub(crate) fn was_paused(&mut self, env: &mut Env<'_>) {
+        if self.up {
+            self.was_absent(env);
+        }
+    }
+
+    fn was_absent(&mut self, env: &mut Env<'_>) {
+        self.registry.leave_all();
+        self.feed(env, Event::Absent);
+        self.flush(env);
+    }
+
     pub(super) fn store_answers(&mut self, env: &mut Env<'_>) {
         self.up_since = Some(env.sim.now);
         self.up = true;
         self.finisher.retry_now(env);
+        self.was_absent(env);
         self.feed(env, Event::StoreUp);
         self.registry.doubt();
         self.look_after_registry(env);

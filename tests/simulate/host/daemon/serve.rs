@@ -103,6 +103,8 @@ impl Daemon {
                 for (job, answer) in jobs.into_iter().zip(answers) {
                     if answer.moved {
                         self.registry.entries.remove(&job);
+                    }
+                    if !self.registry.knows(job) {
                         self.to_register.push(job);
                         continue;
                     }
