@@ -8,6 +8,7 @@ use cronlatch::store::{ClaimReply, Replaced, StoreError};
 use super::node::{Answer, Ask};
 use super::op::{Next, Phase};
 use super::part::{Part, PartReply};
+use super::turns::Queue;
 use super::wire::NodeItem;
 use super::{LIMIT, NOBODY, Quorum, history};
 use crate::message::Reply;
@@ -18,24 +19,42 @@ use crate::world::{Item, Sim};
 const TRIES: u32 = 3;
 /// How long hosts step aside for one another.
 const CONTENTION: i64 = 10_000;
+/// The bits of a ballot's id that count the requests of a process.
+const SERIAL_BITS: u32 = 20;
 
 impl Quorum {
+    /// A request is tried as soon as no other of its process about this lock is.
+    pub(super) fn wait_for_turn(&mut self, sim: &mut Sim, id: u64) {
+        if let Some(op) = self.ops.get(&id)
+            && self.turns.take(op.queue(), id)
+        {
+            self.attempt(sim, id);
+        }
+    }
+
+    /// A try is over: the next request about this lock has its turn.
+    fn end_turn(&mut self, sim: &mut Sim, id: u64, queue: &Queue) {
+        if let Some(next) = self.turns.end(queue, id) {
+            self.attempt(sim, next);
+        }
+    }
+
     /// Phase 1 begins.
-    pub(super) fn attempt(&mut self, sim: &mut Sim, id: u64) {
+    fn attempt(&mut self, sim: &mut Sim, id: u64) {
         let len = self.nodes.len();
         self.ids += 1;
-        let Some(host) = self.ops.get(&id).map(|op| op.host) else {
+        let Some((host, life)) = self.ops.get(&id).map(|op| (op.host, op.life)) else {
             return;
         };
         let shunned = self.shunned(sim.now, host);
         let Some(op) = self.ops.get_mut(&id) else {
             return;
         };
-        let host = u64::try_from(host).unwrap_or(0);
+        let process = (u64::try_from(host).unwrap_or(0) + 1) << 10 | u64::from(life);
         let ballot = Ballot {
             number: op.floor + 1,
             // Requests of one process supersede one another.
-            id: (host + 1) << 20 | self.ids,
+            id: process << SERIAL_BITS | self.ids,
         };
         let lock = op.part().place(millis(0)).lock.name;
         let start: usize = lock.bytes().map(usize::from).sum();
@@ -224,6 +243,8 @@ impl Quorum {
             op: id,
             step: op.step,
         };
+        let queue = op.queue();
+        self.end_turn(sim, id, &queue);
         let at = sim.now + sim.dice.range(20, 200);
         sim.at(at, Item::Node(again));
     }
@@ -235,6 +256,7 @@ impl Quorum {
         };
         let host = op.host;
         let failed = reply.is_none();
+        let queue = op.queue();
         op.vote = None;
         op.parts.pop_front();
         match reply {
@@ -243,12 +265,17 @@ impl Quorum {
         }
         if !failed && !op.parts.is_empty() {
             (op.failures, op.floor, op.began) = (0, 0, sim.now);
+            // What was asked for the part before is answered too late.
+            op.phase = Phase::Pause;
+            op.step += 1;
             self.answered(sim.now, host);
-            return self.attempt(sim, id);
+            self.end_turn(sim, id, &queue);
+            return self.wait_for_turn(sim, id);
         }
         let Some(op) = self.ops.remove(&id) else {
             return;
         };
+        self.end_turn(sim, id, &queue);
         if !failed {
             self.answered(sim.now, host);
         }

@@ -11,6 +11,7 @@
 //! | [`wire`] | what passes between clients and nodes |
 //! | [`part`] | the requests that a majority decides on |
 //! | [`op`], [`drive`] | the phases of a request, and what follows from them |
+//! | [`turns`] | the requests of one process about one lock, one after the other |
 //! | [`renew`] | renewals, which all nodes get at once |
 //! | [`history`] | what is on record |
 
@@ -20,6 +21,7 @@ mod node;
 mod op;
 mod part;
 mod renew;
+mod turns;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -32,6 +34,7 @@ use self::node::{Answer, Ask, Node};
 use self::op::{Op, Phase};
 use self::part::Part;
 use self::renew::Renewing;
+use self::turns::Turns;
 use self::wire::Envelope;
 pub(crate) use self::wire::NodeItem;
 use crate::gate::{Passage, State};
@@ -61,6 +64,7 @@ struct Seen {
 pub(crate) struct Quorum {
     nodes: Vec<Node>,
     ops: BTreeMap<u64, Op>,
+    turns: Turns,
     renewals: BTreeMap<u64, Renewing>,
     seen: BTreeMap<usize, Seen>,
     /// Until when nothing passes between a host and a node.
@@ -76,6 +80,7 @@ impl Quorum {
         Self {
             nodes: (0..nodes).map(Node::new).collect(),
             ops: BTreeMap::new(),
+            turns: Turns::default(),
             renewals: BTreeMap::new(),
             seen: BTreeMap::new(),
             cuts: BTreeMap::new(),
@@ -125,13 +130,14 @@ impl Quorum {
             };
             return crate::store::answer(sim, &message, Ok(Box::new(reply)));
         }
-        self.begin(sim, asker(&message), parts, Some(message));
+        let life = message.life;
+        self.begin(sim, (asker(&message), life), parts, Some(message));
     }
 
     fn begin(
         &mut self,
         sim: &mut Sim,
-        (host, longest): (usize, i64),
+        ((host, longest), life): ((usize, i64), u32),
         parts: VecDeque<Part>,
         message: Option<Message>,
     ) {
@@ -139,6 +145,7 @@ impl Quorum {
         let op = Op {
             message,
             host,
+            life,
             parts,
             replies: Vec::new(),
             step: 0,
@@ -151,7 +158,7 @@ impl Quorum {
             vote: None,
         };
         self.ops.insert(id, op);
-        self.attempt(sim, id);
+        self.wait_for_turn(sim, id);
     }
 
     /// Registry and clocks: what a majority has, together.
@@ -261,7 +268,7 @@ impl Quorum {
             }
             NodeItem::Again { op, step } => {
                 if self.ops.get(&op).is_some_and(|op| op.step == step) {
-                    self.attempt(sim, op);
+                    self.wait_for_turn(sim, op);
                 }
             }
             NodeItem::Up { node } => self.up(sim, node),

@@ -1,6 +1,7 @@
 //! A request on its way through the phases of a majority, as `store::redlock::transact` takes it.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
 
 use cronlatch::store::majority::{
     Asker, Ballot, Counting, LookAnswer, Mode, Proposal, Resolved, Taken, Trust, View, count,
@@ -9,6 +10,7 @@ use cronlatch::store::majority::{
 
 use super::node::{Answer, Ask};
 use super::part::{Part, PartReply};
+use super::turns::Queue;
 use crate::message::Message;
 use crate::plan::millis;
 
@@ -21,6 +23,8 @@ pub(super) struct Op {
     /// To be answered; `None` for what a store does by itself.
     pub(super) message: Option<Message>,
     pub(super) host: usize,
+    /// The daemon, or the `trigger`, that makes the request.
+    pub(super) life: u32,
     pub(super) parts: VecDeque<Part>,
     pub(super) replies: Vec<PartReply>,
     pub(super) step: u32,
@@ -80,6 +84,12 @@ pub(super) enum Next {
 }
 
 impl Op {
+    /// Whose turn it takes: a process makes one request about a lock after the other.
+    pub(super) fn queue(&self) -> Queue {
+        let lock = self.part().place(Duration::ZERO).lock;
+        (self.host, self.life, lock.name)
+    }
+
     pub(super) fn part(&self) -> &Part {
         &self.parts[0]
     }

@@ -124,6 +124,6 @@ impl Quorum {
             return;
         }
         let parts = [Part::Reassert(Box::new(renewal.clone()))].into();
-        self.begin(sim, asker(message), parts, None);
+        self.begin(sim, (asker(message), message.life), parts, None);
     }
 }
