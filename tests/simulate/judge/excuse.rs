@@ -10,7 +10,7 @@ use cronlatch::time::Timestamp;
 
 use super::Facts;
 use super::facts::{Regime, Subject, span_of, without};
-use crate::plan::{JobPlan, StoreKind, host_name};
+use crate::plan::{Act, JobPlan, NodeAct, StoreKind, host_name};
 use crate::trace::{Added, Ended, Hindered, Life, Span, Start, Trouble};
 
 /// A free lock that is seen for a shorter time is somebody else's before a host can claim it.
@@ -37,6 +37,8 @@ const AS_IT_RECOVERS: i64 = 3_000;
 type Lock = (String, Scope);
 /// Hosts that want one lock of several nodes step aside for one another for so long at most.
 const STEPS_ASIDE: i64 = 10_000;
+/// A node that answers does so within so many milliseconds.
+const NODE_ANSWERS: i64 = 300;
 /// Moving a ledger takes so long at most.
 const MOVES: i64 = 4_000;
 
@@ -316,12 +318,21 @@ pub(super) fn counted_beside(
 /// `RerunNotBegun`: a rerun that was granted to a host which died before it could begin is one of those
 /// that are allowed. Returns how many the records name.
 pub(super) fn reruns_not_begun(subject: &Subject<'_>, at: i64) -> usize {
-    let interrupted = subject.records_of(at).filter(|it| {
+    not_begun(subject, at).count()
+}
+
+fn not_begun<'a>(subject: &'a Subject<'_>, at: i64) -> impl Iterator<Item = &'a &'a Added> {
+    subject.records_of(at).filter(|it| {
         let id = it.record.run_id.as_ref();
         let begun = |id: &RunId| subject.starts.iter().any(|it| it.run_id == id.as_str());
         it.record.outcome == Outcome::Interrupted && id.is_some_and(|id| !begun(id))
-    });
-    interrupted.count()
+    })
+}
+
+/// As [`tries_used_up`], by a rerun that was granted and never began: its attempt has a number too.
+pub(super) fn last_try_not_begun(plan: &JobPlan, subject: &Subject<'_>, at: i64) -> bool {
+    let tries = plan.retry.map(|(attempts, _)| attempts);
+    tries.is_some_and(|tries| not_begun(subject, at).any(|it| it.record.attempts >= tries))
 }
 
 /// `TriesUsedUp`: a run that had all attempts which `retry` allows is not run again.
@@ -386,6 +397,27 @@ pub(super) fn being_taken(facts: &Facts<'_>, lock: &str, at: i64) -> bool {
         let later = granted.is_some_and(|held| at <= held.at && held.at < at + STEPS_ASIDE);
         of == lock && *when <= at && later
     })
+}
+
+/// `SilentNode`: a host that waits for a node which does not answer decides by what the others said
+/// when they were asked, one time-out of a node ago. Returns how long ago that is at most.
+pub(super) fn asked_before(facts: &Facts<'_>, at: i64) -> i64 {
+    let waiting = Span {
+        from: at - NODE_ANSWERS,
+        until: at,
+    };
+    let silent = facts.plan.acts.iter().any(|(from, act)| match act {
+        Act::Node {
+            how: NodeAct::Down { lasts, .. } | NodeAct::Freeze { lasts } | NodeAct::Cut { lasts, .. },
+            ..
+        } => {
+            let from = facts.plan.start + from;
+            let until = from + lasts;
+            Span { from, until }.meets(waiting)
+        }
+        _ => false,
+    });
+    if silent { NODE_ANSWERS } else { 0 }
 }
 
 /// `HostsFull`: every quiet host ran as much as it may. A run has its place between two attempts, too.

@@ -62,7 +62,7 @@ fn wrong_reason(
         // Within a millisecond a lock can be held and free. Several nodes record it a little after
         // they were asked.
         let asked = match facts.plan.store {
-            StoreKind::Quorum(_) => 20,
+            StoreKind::Quorum(_) => 20 + excuse::asked_before(facts, added.at),
             StoreKind::Redis | StoreKind::Sqlite => 1,
         };
         let then = Span {
@@ -180,6 +180,7 @@ fn lacks_rerun(
     if excuse::lost_data(facts, start.begin)
         || excuse::lost_data(facts, end)
         || excuse::tries_used_up(plan, start)
+        || excuse::last_try_not_begun(plan, subject, at)
     {
         return None;
     }

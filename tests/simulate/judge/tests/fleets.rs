@@ -1,6 +1,7 @@
 //! Excuses about changed lists, hosts that come back, and data that were lost.
 
 use cronlatch::config::{CatchUp, OnCrash, Scope};
+use cronlatch::names::RunId;
 use cronlatch::store::Outcome;
 use cronlatch::time::Timestamp;
 
@@ -63,6 +64,24 @@ fn a_run_is_not_run_again_once_its_tries_are_used_up() {
     let tries = |tries: u32| crash(|job| job.retry = Some((tries, 500)), |_| {});
     assert!(!tries(1).contains(&Rule::NoRerun));
     assert!(tries(2).contains(&Rule::NoRerun));
+}
+
+#[test]
+fn a_rerun_that_never_began_may_have_been_the_last_try() {
+    let tries = |tries: u32| {
+        let job = |job: &mut JobPlan| {
+            job.on_crash = OnCrash::Rerun { max_reruns: 3 };
+            job.retry = Some((tries, 500));
+        };
+        crash(job, |trace| {
+            let mut granted = added(24_000, 20_000, Outcome::Interrupted, "");
+            granted.record.run_id = Some(RunId::from_text("run-granted"));
+            granted.record.attempts = 2;
+            trace.added.push(granted);
+        })
+    };
+    assert!(!tries(2).contains(&Rule::NoRerun));
+    assert!(tries(3).contains(&Rule::NoRerun));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use cronlatch::store::protocol::REASON_INTERRUPTED;
 
 use super::{START, added, broken, plan, run, span, start, trouble, unstarted, verdict};
 use crate::judge::Rule;
-use crate::plan::{Act, ForeignKey, Plan, StoreKind};
+use crate::plan::{Act, ForeignKey, NodeAct, Plan, StoreKind};
 use crate::trace::{Ended, Foreign, Held, Hindered};
 use crate::world::World;
 
@@ -59,6 +59,35 @@ fn a_claim_keeps_others_out_once_it_has_reached_a_node_if_it_is_granted_soon() {
     assert!(skipped_beside_a_claim(nodes, 20_030, 31_000, token));
     let another = "host-1:1:another:0";
     assert!(skipped_beside_a_claim(nodes, 20_030, 20_200, another));
+}
+
+#[test]
+fn a_skip_may_be_as_old_as_what_the_other_nodes_said_while_one_is_silent() {
+    let wrong = |released: i64, silent: i64| {
+        let how = NodeAct::Freeze { lasts: 1_000 };
+        let plan = Plan {
+            store: StoreKind::Quorum(3),
+            acts: vec![(silent, Act::Node { node: 0, how })],
+            ..plan(|_| {})
+        };
+        let rules = broken(&plan, |trace| {
+            let why = "overlap: the lock was held";
+            unstarted(trace, 20_000, Outcome::Skipped, why);
+            let decided = trace.added.iter_mut().find(|it| it.record.run_id.is_none());
+            decided.unwrap().at = START + 20_310;
+            trace.held.push(Held {
+                at: START + 19_000,
+                lock: "job".to_owned(),
+                token: Some("host-1:1:other:0".to_owned()),
+                until: START + released,
+                exclusive: true,
+            });
+        });
+        rules.contains(&Rule::Reason)
+    };
+    assert!(!wrong(20_005, 19_500));
+    assert!(wrong(19_980, 19_500), "it was free when they were asked");
+    assert!(wrong(20_005, 30_000), "all nodes answer");
 }
 
 #[test]
