@@ -10,7 +10,7 @@ use super::trust::Trust;
 use super::view::{Counting, Merged, count, count_recovering, merge};
 use crate::names::Token;
 use crate::store::protocol::{Clock, Effect, JobState, LockState};
-use crate::store::redis::node::{Ballot, Place, Proposal, View};
+use crate::store::redis::node::{Ballot, LookAnswer, Place, Proposal, View};
 
 /// In whose name a request is made.
 #[derive(Debug, Clone, Copy, Default)]
@@ -59,7 +59,7 @@ pub enum Resolved<R> {
     },
     /// Too many nodes lost their data, or another's run is left to its holder; so long yet.
     Recovering(Duration),
-    /// Too few nodes promised.
+    /// Too few nodes promised, or what they say of the lock is not enough and another host proposes.
     TooFew,
 }
 
@@ -89,6 +89,10 @@ pub fn resolve<R>(
     let exclusive = place.lock.exclusive;
     let mut merged = merge(views, &counted, quorum, (exclusive, asker.token));
     merged.forget_before(horizon);
+    // Who has the lock is about to be decided there; a verdict beside it would be recorded twice.
+    if merged.torn && views.iter().any(|view| view.said == LookAnswer::Outbid) {
+        return Resolved::TooFew;
+    }
     let judged = judge(&merged, &|lock: &mut _, job: &mut _, clock| {
         let (reply, effects, taken) = rules(lock, job, clock);
         Outcomes {

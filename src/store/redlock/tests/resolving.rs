@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::super::resolve::{Asker, Resolved, resolve};
 use super::super::trust::Trust;
-use super::{ballot, ms, running, token};
+use super::{ballot, held, ms, running, token, view};
 use crate::names::{JobName, LockName};
 use crate::store::Lock;
-use crate::store::protocol::{Clock, JobState, LockState};
-use crate::store::redis::node::{LongestTtl, Place, Taken, View};
+use crate::store::protocol::{Clock, JobState, Key, LockState};
+use crate::store::redis::node::{LongestTtl, LookAnswer, Place, Taken, View};
 use crate::time::Timestamp;
 
 fn resolved(views: &[View], asker: Asker<'_>) -> Resolved<()> {
@@ -64,4 +64,29 @@ fn after_an_outage_nobody_but_its_holder_closes_a_run() {
     assert!(matches!(closed, Resolved::Propose { .. }), "{closed:?}");
     let closed = resolved(&views, Asker::new(Some(&other)));
     assert!(matches!(closed, Resolved::Propose { .. }), "{closed:?}");
+}
+
+#[test]
+fn a_lock_that_is_torn_decides_nothing_while_another_host_proposes() {
+    let place = Place {
+        lock: Lock::named(&LockName::parse("l").expect("a name")),
+        job: None,
+        ttl: Duration::ZERO,
+        longest: LongestTtl::default(),
+    };
+    let is_held = |third: Option<LookAnswer>| {
+        let third = third.map(|said| View { said, ..view() });
+        let views: Vec<View> = [held(1, 900), view()].into_iter().chain(third).collect();
+        let asker = Asker::new(None);
+        let found = resolve((&place, ballot(9)), &views, 2, asker, |lock, _, _| {
+            (lock.key != Key::Absent, Vec::new(), false)
+        });
+        match found {
+            Resolved::Reply(held) | Resolved::Propose { reply: held, .. } => Some(held),
+            Resolved::Recovering(_) | Resolved::TooFew => None,
+        }
+    };
+    assert_eq!(is_held(None), Some(true), "no other node answers");
+    assert_eq!(is_held(Some(LookAnswer::Promised)), Some(false));
+    assert_eq!(is_held(Some(LookAnswer::Outbid)), None);
 }
