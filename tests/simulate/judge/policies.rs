@@ -29,7 +29,9 @@ pub(super) fn reasons(facts: &Facts<'_>) -> Vec<Violation> {
     let mut all = Vec::new();
     for subject in &facts.subjects {
         let Some(plan) = subject.stable else { continue };
-        for added in subject.added.iter().filter(|it| !it.lost) {
+        // What another decision has overtaken is not shown.
+        let shown_still = |it: &&&Added| !it.lost && !it.replaced;
+        for added in subject.added.iter().filter(shown_still) {
             if let Some(why) = wrong_reason(facts, subject, plan, added) {
                 let text = format!("{why}: {}", shown(&added.record));
                 all.push(found(Rule::Reason, added.at, subject, text));

@@ -89,6 +89,10 @@ pub(super) fn decided(sim: &mut Sim, proposal: &Proposal) {
     let token = proposal.lock.token.as_ref();
     let until = match proposal.lease {
         Lease::Take(ttl) => Some(sim.now + i64::try_from(ttl.as_millis()).unwrap_or(0)),
+        // The lease that is written here is its holder's, brought back after a loss.
+        Lease::Stay(left) if token.is_some() && !left.is_zero() && left == proposal.place.ttl => {
+            Some(sim.now + i64::try_from(left.as_millis()).unwrap_or(0))
+        }
         // It ends when it would have ended.
         Lease::Stay(_) => token.is_none().then_some(sim.now),
     };

@@ -7,7 +7,7 @@ use cronlatch::store::protocol::REASON_INTERRUPTED;
 use super::{START, added, broken, plan, run, span, start, trouble, unstarted, verdict};
 use crate::judge::Rule;
 use crate::plan::{Act, ForeignKey, NodeAct, Plan, StoreKind};
-use crate::trace::{Ended, Foreign, Held, Hindered};
+use crate::trace::{Added, Ended, Foreign, Held, Hindered};
 use crate::world::World;
 
 #[test]
@@ -59,6 +59,20 @@ fn a_claim_keeps_others_out_once_it_has_reached_a_node_if_it_is_granted_soon() {
     assert!(skipped_beside_a_claim(nodes, 20_030, 31_000, token));
     let another = "host-1:1:another:0";
     assert!(skipped_beside_a_claim(nodes, 20_030, 20_200, another));
+}
+
+#[test]
+fn a_skip_that_another_decision_has_overtaken_needs_no_reason() {
+    let wrong = |replaced: bool| {
+        let rules = broken(&plan(|_| {}), |trace| {
+            let why = "overlap: the lock was held";
+            let skip = added(20_001, 20_000, Outcome::Skipped, why);
+            trace.added.push(Added { replaced, ..skip });
+        });
+        rules.contains(&Rule::Reason)
+    };
+    assert!(!wrong(true));
+    assert!(wrong(false));
 }
 
 #[test]
