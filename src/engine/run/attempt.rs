@@ -81,6 +81,9 @@ impl Work<'_> {
         stop: &mut watch::Receiver<Stop>,
         number: u32,
     ) -> Verdict {
+        if self.is_late(number) {
+            return Verdict::not_started(Outcome::LeaseLost, SpawnError::TooLate.to_string());
+        }
         let deadline = match (&self.lease, self.assignment.job.on_lost) {
             (Some(lease), OnLost::Kill) => Some(timing::kill_at(lease.ends())),
             _ => None,
@@ -126,6 +129,14 @@ impl Work<'_> {
                 }
             }
         }
+    }
+
+    /// `on_lost: continue` lets a job outlive its lease, but not begin after it: while this host slept
+    /// with the grant in hand, others may have run what came due later.
+    fn is_late(&self, number: u32) -> bool {
+        let is_first = number <= self.assignment.attempt;
+        let lease = self.lease.as_ref().filter(|_| is_first);
+        lease.is_some_and(|lease| lease.validity().is_zero())
     }
 
     async fn follow(&mut self, mut running: Running, stop: &mut watch::Receiver<Stop>) -> Verdict {

@@ -189,6 +189,10 @@ impl Runner {
         let assignment = &run.assignment;
         let attempt = assignment.attempt.saturating_sub(1) + run.tries;
         let lease = run.lease.and_then(|id| self.leases.get(&id));
+        if run.tries == 1 && lease.is_some_and(|lease| env.sim.of_boot(lease.ends) <= env.sim.now) {
+            let why = "its lease was over before it began".to_owned();
+            return self.end(env, key, Outcome::LeaseLost, why, Exit::TooLate);
+        }
         let deadline = lease
             .filter(|_| assignment.job.on_lost == OnLost::Kill)
             .map(|lease| env.sim.of_boot(timing::kill_at(lease.ends)));
