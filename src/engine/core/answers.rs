@@ -364,11 +364,11 @@ pub(super) fn join_backlog(policy: &Policy, occ: &mut Occ) {
 }
 
 /// An occurrence that was held back overlaps others for no other reason: it is not skipped, nor, if
-/// each of them is to run, superseded by the next.
+/// each of them is to run, superseded by the next or refused by a queue that is full of the others.
 pub(super) fn held_back(policy: &Policy, overlap: Overlap) -> Overlap {
-    match (overlap, policy.catch_up) {
-        (Overlap::Wait, CatchUp::All) => Overlap::Queue { limit: u32::MAX },
-        (overlap, _) => in_order(overlap),
+    match policy.catch_up {
+        CatchUp::All => Overlap::Queue { limit: u32::MAX },
+        CatchUp::None | CatchUp::Latest => in_order(overlap),
     }
 }
 

@@ -192,6 +192,21 @@ fn what_came_due_behind_the_backlog_of_all_is_not_superseded_by_what_follows_it(
 }
 
 #[test]
+fn what_came_due_behind_the_backlog_of_all_is_not_refused_by_a_queue_that_is_full_of_it() {
+    let policy = Policy {
+        on_overlap: OnOverlap::Queue { limit: 1 },
+        ..with(CatchUp::All)
+    };
+    let mut bench = Bench::fresh(vec![policy], None);
+    bench.due(1010);
+    bench.registered(990);
+    let spec = bench.claim(1000);
+    bench.grant(&spec);
+    let in_order = Overlap::Queue { limit: u32::MAX };
+    assert_eq!(bench.claim(1010).overlap, in_order);
+}
+
+#[test]
 fn all_drops_what_is_older_than_its_window() {
     let policy = Policy {
         catch_up_window: std::time::Duration::from_secs(25),
