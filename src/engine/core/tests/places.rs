@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::super::Policy;
 use super::super::event::{Action, Event, JobIx, Said};
-use super::bench::{Bench, decided, granted, head, policy, secs};
+use super::bench::{Bench, decided, granted, head, policy, secs, waits_for};
+use crate::config::OnOverlap;
 use crate::store::{ClaimReply, Kind};
 use crate::time::BootInstant;
 
@@ -107,6 +108,33 @@ fn a_full_host_still_asks_for_the_verdict_of_a_head_that_is_too_late() {
         claim: spec.claim,
     };
     assert_eq!(bench.action(), cancel, "granted against expectation");
+}
+
+#[test]
+fn the_verdict_of_a_head_does_not_wait_behind_what_waits_for_a_place() {
+    let queue = Policy {
+        on_overlap: OnOverlap::Queue { limit: 2 },
+        ..policy()
+    };
+    let mut bench = full_of(&[policy(), queue, policy()]);
+    bench.feed(Event::RunEnded { job: FIRST });
+    bench.due_of(SECOND, 1010);
+    let spec = bench.claim(1010);
+    bench.answer(&spec, waits_for(1010, 20));
+    bench.waits();
+    bench.feed(Event::RunClosed { job: FIRST });
+    bench.at(1020);
+    bench.due_of(FIRST, 1020);
+    let spec = bench.claim(1020);
+    bench.grant(&spec);
+    bench.due_of(SECOND, 1020);
+    assert!(bench.said(1020, &Said::Full));
+    bench.at(1311);
+    let spec = bench.claim(1010);
+    bench.answer(&spec, ClaimReply::TooLate);
+    assert_eq!(bench.action(), Action::Look { job: SECOND });
+    assert!(bench.said(1020, &Said::Full), "it waits for a place again");
+    bench.nothing();
 }
 
 #[test]
