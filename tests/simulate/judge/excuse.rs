@@ -3,7 +3,7 @@
 use cronlatch::config::{CatchUp, OnCrash, OnLost, Scope};
 use cronlatch::names::RunId;
 use cronlatch::store::protocol::{
-    FINISHED_KEPT, REASON_OVERLAP, REASON_QUEUE_FULL, is_provisional,
+    FINISHED_KEPT, REASON_BESIDE, REASON_OVERLAP, REASON_QUEUE_FULL, is_provisional,
 };
 use cronlatch::store::{Kind, Outcome, Record};
 use cronlatch::time::Timestamp;
@@ -11,7 +11,7 @@ use cronlatch::time::Timestamp;
 use super::Facts;
 use super::facts::{Regime, Subject, span_of, without};
 use crate::plan::{Act, JobPlan, NodeAct, StoreKind, host_name};
-use crate::trace::{Added, Ended, Hindered, Life, Span, Start, Trouble};
+use crate::trace::{Added, Ended, Foreign, Hindered, Life, Span, Start, Trouble};
 
 /// A free lock that is seen for a shorter time is somebody else's before a host can claim it.
 const FREE_FOR: i64 = 1_500;
@@ -241,10 +241,13 @@ pub(super) fn beside(facts: &Facts<'_>, plan: &JobPlan, run: &Start) -> bool {
     let lease_end = facts.lease_end(run).filter(|_| died);
     let end = run.end.unwrap_or(facts.end);
     let end = end.max(lease_end.unwrap_or(end));
-    let begin = first_attempt(facts, run).begin;
+    let first = first_attempt(facts, run);
+    let begin = first.begin;
     let newer = |it: &Start| {
         let of_host = it.job == run.job && it.host == run.host && it.run_id != run.run_id;
-        of_host && begin < it.begin && it.begin <= end + SPAWNS
+        // Two may begin within a millisecond: then the fence says which is newer.
+        let later = (begin, first.fence) < (it.begin, it.fence);
+        of_host && later && it.begin <= end + SPAWNS
     };
     // One that was granted to a host that died before it could begin is on record alone.
     let not_begun = |it: &Added| {
@@ -258,6 +261,32 @@ pub(super) fn beside(facts: &Facts<'_>, plan: &JobPlan, run: &Start) -> bool {
     };
     plan.scope == Scope::None
         && (facts.trace.starts.iter().any(newer) || facts.trace.added.iter().any(not_begun))
+}
+
+/// `RerunBeside`: so it is with a rerun that its host could not start for want of resources: a newer run
+/// may be granted before the host has returned the rerun, which then is not the newest.
+pub(super) fn rerun_beside(
+    facts: &Facts<'_>,
+    plan: &JobPlan,
+    subject: &Subject<'_>,
+    at: i64,
+) -> bool {
+    let begun = |id: &RunId| subject.starts.iter().any(|it| it.run_id == id.as_str());
+    let short = |then: i64| {
+        let mut troubles = facts.trace.troubles.iter();
+        troubles.any(|it| {
+            it.how == Hindered::Short && Some(it.host) == subject.host && it.span.holds(then)
+        })
+    };
+    let mut records = subject.records_of(at);
+    plan.scope == Scope::None
+        && records.any(|it| {
+            let granted = it.record.started_at.map(Timestamp::millis);
+            let id = it.record.run_id.as_ref();
+            it.record.reason.as_deref() == Some(REASON_BESIDE)
+                && id.is_some_and(|id| !begun(id))
+                && granted.is_some_and(short)
+        })
 }
 
 /// `WithoutItsLease`: a run that goes on without its lease (`on_lost: continue`) is over for the
@@ -374,12 +403,21 @@ pub(super) fn lock_busy(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) ->
     })
 }
 
-/// `UnheardRelease`: a program that deletes a key tells nobody. A host that waits for the lock looks
-/// again after five seconds at the latest, and until then the lock is as good as held.
+/// `UnheardRelease`: a program that deletes a key tells nobody, nor does one that writes over another
+/// program's key. A host that waits for the lock looks again after five seconds at the latest, and until
+/// then the lock is as good as held.
 fn known_free(facts: &Facts<'_>, lock: &str, span: Span) -> Vec<Span> {
-    let foreign = facts.trace.foreign.iter().filter(|(of, _)| of == lock);
-    let deleted = foreign.filter(|(_, it)| it.deleted);
-    let unheard = deleted.map(|(_, it)| Span {
+    let foreign = || {
+        let foreign = facts.trace.foreign.iter().filter(|(of, _)| of == lock);
+        foreign.map(|(_, it)| it)
+    };
+    // Who has not seen the new key does not know when it ends.
+    let unseen = |it: &Foreign| {
+        let brief = it.span.until.saturating_sub(it.span.from) < LOOKS_AGAIN;
+        brief && foreign().any(|before| before.span.until == it.span.from)
+    };
+    let unheard = foreign().filter(|it| it.deleted || unseen(it));
+    let unheard = unheard.map(|it| Span {
         from: it.span.until,
         until: it.span.until + LOOKS_AGAIN,
     });
@@ -625,6 +663,26 @@ pub(super) fn two_schedules(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, u
     })
 }
 
+/// `PassedThere`: a host that has the job with a ledger of its own takes over that of the fleet, and counts
+/// from when it had the job. If the job has been disabled there since the occurrence came due, nobody owes
+/// it any more when the job has a ledger of the fleet again.
+pub(super) fn passed_there(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, until: i64) -> bool {
+    let since = |own: &Regime<'_>| {
+        let mut since = own.span.from;
+        let before = |it: &Regime<'_>, since| {
+            it.host == own.host && it.span.from < since && since <= it.span.until
+        };
+        while let Some(first) = facts.regimes_of(subject.name).find(|it| before(it, since)) {
+            since = first.span.from;
+        }
+        since
+    };
+    let mut own = facts.regimes_of(subject.name);
+    subject.host.is_none()
+        && own
+            .any(|it| it.is_of_scope_other_than(subject) && it.span.from <= until && at < since(it))
+}
+
 /// `ForgottenAttempt`: a store that lost its data has forgotten the attempts that were made since.
 pub(super) fn forgotten_attempt(facts: &Facts<'_>, last: &Start) -> bool {
     facts.trace.losses.iter().any(|it| it.holds(last.begin))
@@ -683,6 +741,23 @@ pub(super) fn at_its_time(due: i64, dark: Span, alone: bool) -> bool {
 pub(super) fn lost_count(facts: &Facts<'_>, before: &[&Start]) -> usize {
     let lost = |run: &&&Start| facts.trace.losses.iter().any(|it| it.holds(run.begin));
     before.iter().filter(lost).count()
+}
+
+/// `OwedTogether`: hosts that each had a ledger of their own owe one run of what still waits on any of them
+/// when the job gets a ledger of the fleet. With a ledger of its own again, a host may inherit it that has
+/// run its own.
+pub(super) fn owed_together(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, then: i64) -> usize {
+    let owed = |it: &&Subject<'_>| {
+        let is_another = it.host.is_some() && it.host != subject.host;
+        let was_due = it.regimes.iter().any(|regime| regime.is_due(at));
+        is_another && was_due && it.starts_of(at).next().is_none()
+    };
+    let is_shared = |it: &Regime<'_>| {
+        it.is_of_scope_other_than(subject) && at < it.span.from && it.span.from <= then
+    };
+    let all = || facts.subjects.iter().filter(|it| it.name == subject.name);
+    let shared = facts.regimes_of(subject.name).any(is_shared);
+    usize::from(subject.host.is_some() && shared && all().any(|it| owed(&it)))
 }
 
 /// `BackOnItsSchedule`: the store keeps the newest three schedules of a job, so that a rolling deploy

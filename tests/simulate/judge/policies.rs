@@ -186,7 +186,7 @@ fn lacks_rerun(
     {
         return None;
     }
-    if excuse::beside(facts, plan, start) {
+    if excuse::beside(facts, plan, start) || excuse::rerun_beside(facts, plan, subject, at) {
         return None;
     }
     let lease_end = facts.lease_end(start).unwrap_or(end + plan.ttl);

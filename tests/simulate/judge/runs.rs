@@ -107,6 +107,7 @@ pub(super) fn once(facts: &Facts<'_>) -> Vec<Violation> {
             if allowed > 1 {
                 allowed += excuse::lost_count(facts, of_it);
             }
+            allowed += excuse::owed_together(facts, subject, at, start.begin);
             of_it.push(start);
             if of_it.len() > allowed {
                 let text = format!("run {} of {at}: {}", of_it.len(), shown(start));

@@ -369,17 +369,24 @@ fn a_miss_is_excused_while_others_hold_the_lock_and_not_when_it_was_free() {
     assert!(busy(23_100, false).contains(&Rule::Missed));
 }
 
-/// The occurrence of 20 s is missed; another program has the lock's key meanwhile.
 fn missed_beside_a_foreign_key(from: i64, until: i64, deleted: bool) -> bool {
+    missed_beside_foreign_keys(&[(from, until, deleted)])
+}
+
+/// The occurrence of 20 s is missed; other programs have the lock's key meanwhile.
+fn missed_beside_foreign_keys(keys: &[(i64, i64, bool)]) -> bool {
     let plan = plan(|job| job.start_deadline = 10_000);
     let rules = broken(&plan, |trace| {
         let why = "its start deadline had passed";
         unstarted(trace, 20_000, Outcome::Missed, why);
         let record = trace.added.iter_mut().find(|it| it.record.run_id.is_none());
         record.unwrap().at = START + 30_050;
-        let span = span(from, until);
-        let foreign = Foreign { span, deleted };
-        trace.foreign.push(("job".to_owned(), foreign));
+        for (from, until, deleted) in keys {
+            let span = span(*from, *until);
+            let deleted = *deleted;
+            let foreign = Foreign { span, deleted };
+            trace.foreign.push(("job".to_owned(), foreign));
+        }
     });
     rules.contains(&Rule::Missed)
 }
@@ -394,6 +401,17 @@ fn another_programs_key_keeps_everybody_out_while_it_is_there_and_no_longer() {
 fn a_deadline_may_pass_before_anybody_notices_that_a_key_was_deleted() {
     assert!(!missed_beside_a_foreign_key(19_900, 25_000, true));
     assert!(missed_beside_a_foreign_key(19_900, 22_000, true));
+}
+
+#[test]
+fn a_deadline_may_pass_before_anybody_notices_that_a_key_was_written_over() {
+    let missed = |second: (i64, i64)| {
+        let keys = [(19_900, 22_000, false), (second.0, second.1, false)];
+        missed_beside_foreign_keys(&keys)
+    };
+    assert!(!missed((22_000, 25_000)));
+    assert!(missed((22_050, 25_000)), "nobody wrote over a key");
+    assert!(missed((22_000, 28_000)), "hosts have seen it");
 }
 
 #[test]
@@ -768,6 +786,60 @@ fn a_newer_run_that_was_granted_and_never_began_overtakes_as_well() {
     };
     assert!(!crashed(24_050).contains(&Rule::NoRerun));
     assert!(crashed(24_500).contains(&Rule::NoRerun));
+}
+
+#[test]
+fn of_two_runs_that_begin_at_once_the_one_with_the_higher_fence_is_newer() {
+    use cronlatch::config::{OnCrash, Scope};
+    let crashed = |is_newer: bool| {
+        let job = plan(|job| {
+            job.scope = Scope::None;
+            job.on_crash = OnCrash::Rerun { max_reruns: 3 };
+            job.ttl = 3_000;
+        });
+        broken(&job, |trace| {
+            under_own_lock(trace);
+            let (at, other) = (run(trace, 20_000), run(trace, 25_000));
+            let other = trace.starts[other].clone();
+            let fence = other.fence.map(|it| if is_newer { it + 1 } else { it - 1 });
+            let run = &mut trace.starts[at];
+            (run.begin, run.fence) = (other.begin, fence);
+            (run.end, run.ended) = (Some(other.begin + 50), Some(Ended::WithDaemon));
+            trace.added[at].record.outcome = Outcome::Interrupted;
+        })
+    };
+    assert!(!crashed(false).contains(&Rule::NoRerun));
+    assert!(crashed(true).contains(&Rule::NoRerun));
+}
+
+#[test]
+fn a_rerun_that_could_not_be_started_is_overtaken_as_well() {
+    use cronlatch::config::{OnCrash, Scope};
+    use cronlatch::store::protocol::{REASON_BESIDE, REASON_INTERRUPTED};
+    let crashed = |short_until: i64, reason: &str| {
+        let job = plan(|job| {
+            job.scope = Scope::None;
+            job.on_crash = OnCrash::Rerun { max_reruns: 3 };
+            (job.ttl, job.catch_up_window) = (3_000, 30_000);
+        });
+        broken(&job, |trace| {
+            under_own_lock(trace);
+            let at = run(trace, 20_000);
+            let run = &mut trace.starts[at];
+            (run.end, run.ended) = (Some(START + 20_500), Some(Ended::WithDaemon));
+            trace.added[at].record.outcome = Outcome::Interrupted;
+            let mut rerun = verdict(&start(0, 20_000, 23_600, 23_600), Outcome::Interrupted);
+            rerun.lock = "job@host-0".to_owned();
+            rerun.record.started_at = Some(Timestamp::from_millis(START + 23_600));
+            rerun.record.reason = Some(reason.to_owned());
+            trace.added.push(rerun);
+            let short = trouble(0, 22_000, short_until, Hindered::Short);
+            trace.troubles.push(short);
+        })
+    };
+    assert!(!crashed(24_000, REASON_BESIDE).contains(&Rule::NoRerun));
+    assert!(crashed(23_000, REASON_BESIDE).contains(&Rule::NoRerun));
+    assert!(crashed(24_000, REASON_INTERRUPTED).contains(&Rule::NoRerun));
 }
 
 #[test]

@@ -55,7 +55,9 @@ pub(super) fn silence(facts: &Facts<'_>) -> Vec<Violation> {
             let Some(by) = facts.quiet_for_due(subject, at, (deadline, PROMPT)) else {
                 continue;
             };
-            if excuse::two_schedules(facts, subject, at, by - PROMPT) {
+            if excuse::two_schedules(facts, subject, at, by - PROMPT)
+                || excuse::passed_there(facts, subject, at, by - PROMPT)
+            {
                 continue;
             }
             let first = subject.records_of(at).map(|added| added.at).min();

@@ -5,7 +5,10 @@ use cronlatch::names::RunId;
 use cronlatch::store::Outcome;
 use cronlatch::time::Timestamp;
 
-use super::{START, added, broken, plan, run, span, start, trouble, truth, unstarted, verdict};
+use super::{
+    START, added, broken, plan, run, span, start, trouble, truth, under_own_lock, unstarted,
+    verdict,
+};
 use crate::judge::{Rule, judge};
 use crate::plan::{JobPlan, Plan, When};
 use crate::trace::{Ended, Held, Hindered, Life, Trace};
@@ -471,4 +474,62 @@ fn what_nobody_was_there_for_is_passed_by_the_schedule_of_whoever_comes_first() 
     };
     assert!(!silent(7_000));
     assert!(silent(5_000));
+}
+
+#[test]
+fn what_came_due_before_a_host_had_the_job_disabled_is_passed_when_it_takes_the_ledger_over() {
+    let silent = |enabled: bool, scope: Scope, before: usize| {
+        let mut lists = two_lists(|job| job.enabled = enabled);
+        let mut own = lists.lists[0].clone();
+        own.jobs[0].scope = scope;
+        lists.lists.push(own);
+        let mut trace = truth();
+        forget(&mut trace, 20_000, 21_000);
+        let with_lists = [
+            (0, 18_000, 0),
+            (18_000, 22_000, before),
+            (22_000, 25_000, 1),
+            (25_000, 35_000, 2),
+            (35_000, 60_000, 0),
+        ];
+        lives(&mut trace, &with_lists);
+        // Host 1 has the job, and is down for good.
+        trace.lives.retain(|it| it.host == 0 || it.from == START);
+        trace.lives.last_mut().unwrap().until = Some(START + 19_000);
+        let found = judge(&lists, &trace);
+        let mut silent = found.iter().filter(|it| it.rule == Rule::Silence);
+        silent.any(|it| it.at == START + 20_000)
+    };
+    assert!(!silent(false, Scope::Host, 1));
+    assert!(!silent(false, Scope::Host, 2), "disabled afterwards");
+    assert!(silent(true, Scope::Host, 2), "it was enabled all the time");
+    assert!(silent(false, Scope::Fleet, 1), "the ledger stayed");
+}
+
+#[test]
+fn what_waited_on_another_host_may_run_once_more_on_the_one_that_inherits_it() {
+    let twice = |ran: bool, scope: Scope| {
+        let mut lists = two_lists(|job| job.scope = scope);
+        lists.lists[0].jobs[0].scope = Scope::Host;
+        broken(&lists, |trace| {
+            under_own_lock(trace);
+            trace.lives[1].until = Some(START + 22_000);
+            trace.lives.push(Life {
+                list: 1,
+                from: START + 22_000,
+                until: None,
+                ..trace.lives[1]
+            });
+            let mut again = start(0, 20_000, 31_000, 31_100);
+            again.lock = "job@host-0".to_owned();
+            trace.starts.push(again);
+            let mut own = start(1, 20_000, 20_005, 20_100);
+            own.lock = "job@host-1".to_owned();
+            trace.starts.extend(ran.then_some(own));
+        })
+        .contains(&Rule::Once)
+    };
+    assert!(!twice(false, Scope::Fleet));
+    assert!(twice(true, Scope::Fleet), "nothing was owed");
+    assert!(twice(false, Scope::Host), "each kept its own");
 }
