@@ -276,7 +276,11 @@ impl Host {
         let life = &mut sim.trace.lives[daemon.noted()];
         (life.until, life.killed) = (Some(sim.now), true);
         self.then = None;
-        // What hindered it ends with it. A machine that is suspended stays so.
+        Some(daemon.life())
+    }
+
+    /// What hindered the daemon ends with it. A machine that is suspended stays so.
+    fn end_hindrances(&self, sim: &mut Sim) {
         let suspended = self.frozen.as_ref().is_some_and(|frozen| frozen.whole);
         for trouble in &mut sim.trace.troubles {
             let stopped = trouble.how == Hindered::Stopped
@@ -285,13 +289,13 @@ impl Host {
                 trouble.span.until = trouble.span.until.min(sim.now);
             }
         }
-        Some(daemon.life())
     }
 
     /// SIGKILL to the daemon.
     pub(crate) fn kill(&mut self, sim: &mut Sim) {
         if let Some(life) = self.forget_daemon(sim) {
             self.guard.end_all_of(sim, life, Ended::WithDaemon);
+            self.end_hindrances(sim);
         }
         if self.frozen.as_ref().is_some_and(|frozen| !frozen.whole) {
             self.frozen = None;
@@ -303,6 +307,7 @@ impl Host {
     pub(crate) fn crash(&mut self, sim: &mut Sim) {
         self.frozen = None;
         self.forget_daemon(sim);
+        self.end_hindrances(sim);
         self.epoch = None;
         self.hands.clear();
         self.guard.crash(sim);
