@@ -25,6 +25,11 @@ pub const LISTED_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
 /// What a store keeps for one host alone it may delete so long after that host last kept it.
 pub const HOST_KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// How often a host compares the jobs that the store lists for it with its list: the store may have
+/// lost, with its newest data, that the host withdrew a job, and a host that claims nothing may not
+/// notice the loss.
+pub const COMPARED_EVERY: Duration = Duration::from_secs(60);
+
 /// How many earlier locks an entry remembers.
 const EARLIER_LOCKS: usize = 3;
 

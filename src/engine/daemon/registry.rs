@@ -14,6 +14,7 @@ use crate::config::Job;
 use crate::engine::core::JobIx;
 use crate::engine::message::Message;
 use crate::names::{HostName, JobName};
+use crate::store::registry::COMPARED_EVERY;
 use crate::store::{
     Beginning, CountsFrom, Entry, Keeping, Listing, LockId, Registration, StoreError, apart,
 };
@@ -34,8 +35,8 @@ pub(super) struct Registry {
     lost: bool,
     /// Which entry is looked at next.
     next: usize,
-    /// Jobs that an earlier list of this host had and this one has not are withdrawn.
-    withdrawn: bool,
+    /// When jobs that the store listed for this host and its list has not were last withdrawn.
+    compared: Option<BootInstant>,
     /// A task that [`Daemon::look_after_registry`] started has not ended.
     busy: bool,
 }
@@ -130,10 +131,16 @@ impl Registry {
         self.entries.clear();
     }
 
+    /// Whether the jobs that the store lists for this host are to be compared with its list.
+    fn is_to_compare(&self, now: BootInstant) -> bool {
+        let since = self.compared.map(|at| now.since(at));
+        since.is_none_or(|since| since >= COMPARED_EVERY)
+    }
+
     /// The store may have lost its data, and with them that this host withdrew a job.
     pub(super) fn doubt(&mut self) {
         self.lost = true;
-        self.withdrawn = false;
+        self.compared = None;
     }
 }
 
@@ -160,7 +167,7 @@ impl Daemon {
             keep: Vec::new(),
             look_at: None,
         };
-        if !registry.withdrawn {
+        if registry.is_to_compare(now) {
             round.withdraw_all_but = Some(self.jobs.iter().map(|job| job.name.clone()).collect());
         }
         if registry.lost || old {
@@ -180,7 +187,9 @@ impl Daemon {
         registry.busy = false;
         match news {
             Ok(news) => {
-                registry.withdrawn |= news.withdrawn;
+                if news.withdrawn {
+                    registry.compared = Some(BootInstant::now());
+                }
                 if news.written {
                     registry.lost = false;
                     registry.written = Some(BootInstant::now());
@@ -276,5 +285,22 @@ impl Link {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_host_withdrew_is_looked_at_again_after_a_minute_and_after_a_loss_of_data() {
+        let at = |seconds| BootInstant::from_duration(Duration::from_secs(seconds));
+        let mut registry = Registry::default();
+        assert!(registry.is_to_compare(at(1000)));
+        registry.compared = Some(at(1000));
+        assert!(!registry.is_to_compare(at(1059)));
+        assert!(registry.is_to_compare(at(1060)));
+        registry.doubt();
+        assert!(registry.is_to_compare(at(1001)));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cronlatch::engine::simulated::JobIx;
 use cronlatch::names::{HostName, JobName};
-use cronlatch::store::registry::gives_way;
+use cronlatch::store::registry::{COMPARED_EVERY, gives_way};
 use cronlatch::store::relocate::{Destination, Relocated, Relocation, Step};
 use cronlatch::store::{Admission, Beginning, Entry, Listing, Lock, LockId};
 use cronlatch::time::Timestamp;
@@ -19,7 +19,7 @@ pub(super) struct Registry {
     /// Those that no store has registered since that had all of its data.
     unsettled: BTreeSet<JobIx>,
     pub(super) lost: bool,
-    pub(super) withdrawn: bool,
+    pub(super) compared: Option<i64>,
     pub(super) busy: bool,
     next: usize,
 }
@@ -256,7 +256,7 @@ impl Registry {
     /// The store may have lost data, and with them that this host withdrew a job.
     pub(super) fn doubt(&mut self) {
         self.lost = true;
-        self.withdrawn = false;
+        self.compared = None;
     }
 
     pub(super) fn leave_all(&mut self) {
@@ -288,12 +288,14 @@ impl Registry {
         &mut self,
         host: &HostName,
         enabled: BTreeSet<JobName>,
+        now: i64,
     ) -> Option<(Request, Round)> {
         if self.busy {
             return None;
         }
         let mut round = Round::default();
-        if !self.withdrawn {
+        let every = i64::try_from(COMPARED_EVERY.as_millis()).unwrap_or(i64::MAX);
+        if self.compared.is_none_or(|at| now - at >= every) {
             round.withdraw_all_but = Some(enabled);
         }
         if self.lost {

@@ -33,6 +33,8 @@ const COUNTS_AS_LIVE: i64 = 30_000;
 const ON_ITS_WAY: i64 = 5_000;
 /// A loss is noticed with the next request, and then the store recovers for a TTL.
 const AS_IT_RECOVERS: i64 = 3_000;
+/// A host that withdrew a job compares its list with the store's so often, and announces itself then.
+const TELLS_AGAIN: i64 = 60_000 + 10_000 + PROMPT;
 /// What a list says of a job's lock.
 type Lock = (String, Scope);
 /// Hosts that want one lock of several nodes step aside for one another for so long at most.
@@ -712,7 +714,8 @@ pub(super) fn claim_in_doubt(facts: &Facts<'_>, plan: &JobPlan, due: i64) -> boo
 }
 
 /// `NeverSeenDisabled`: a host that has had the job has had no second since in which it could tell
-/// the store that it has not: its entry stands.
+/// the store that it has not: its entry stands. What it told may be lost with the store's newest data; then
+/// it tells again when it has noticed that, a minute later at the latest.
 pub(super) fn never_seen_disabled(facts: &Facts<'_>, subject: &Subject<'_>, at: i64) -> bool {
     let begins = subject.regimes.iter().map(|it| it.span.from);
     let Some(until) = begins.filter(|begin| at < *begin).min() else {
@@ -724,9 +727,23 @@ pub(super) fn never_seen_disabled(facts: &Facts<'_>, subject: &Subject<'_>, at: 
         let from = of_host.map(|it| it.span.until).filter(|end| *end <= at);
         from.max().is_some_and(|from| {
             let able = facts.able_and_heard(host, Span { from, until });
-            able.iter().all(|it| it.until - it.from < PROMPT)
+            let lost_at = |it: &Span| {
+                let mut losses = facts.trace.losses.iter().map(|loss| lost(facts, loss));
+                losses.rfind(|lost| lost.from <= it.from + PROMPT && it.from < lost.until)
+            };
+            able.iter().all(|it| match lost_at(it) {
+                Some(lost) => it.until < lost.until + TELLS_AGAIN,
+                None => it.until - it.from < PROMPT,
+            })
         })
     })
+}
+
+/// From when on the data were lost, and when.
+fn lost(facts: &Facts<'_>, loss: &Span) -> Span {
+    let recovers = facts.plan.longest_ttl() + 1_000;
+    let until = loss.until - recovers;
+    Span { until, ..*loss }
 }
 
 /// `AtItsTime`: what a host notices within a second of its instant is not caught up, whatever

@@ -116,7 +116,7 @@ impl Daemon {
             return;
         }
         let enabled = self.jobs.iter().map(|job| job.name.clone()).collect();
-        if let Some((request, round)) = self.registry.round(env.name, enabled) {
+        if let Some((request, round)) = self.registry.round(env.name, enabled, env.sim.now) {
             let id = env.send(request, RESPONSE);
             self.asked.insert(id, Ask::Registry(Box::new(round)));
         }
@@ -124,7 +124,9 @@ impl Daemon {
 
     pub(super) fn registry_news(&mut self, env: &mut Env<'_>, round: &Round) {
         self.registry.busy = false;
-        self.registry.withdrawn |= round.withdrawn;
+        if round.withdrawn {
+            self.registry.compared = Some(env.sim.now);
+        }
         self.registry.lost &= !round.written;
         if round.lost {
             self.registry.doubt();

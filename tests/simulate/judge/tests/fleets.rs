@@ -236,6 +236,38 @@ fn what_the_store_never_saw_disabled_counts() {
 }
 
 #[test]
+fn what_the_store_forgot_was_disabled_counts_until_a_host_tells_it_again() {
+    let counts = |data_from: i64, lost_at: i64, back: i64| {
+        let mut disabled = two_lists(|job| job.enabled = false);
+        for list in &mut disabled.lists {
+            list.jobs[0].ttl = 3_000;
+        }
+        disabled.end = 160_000;
+        let mut trace = truth();
+        lives(
+            &mut trace,
+            &[(0, 20_000, 0), (20_000, back, 1), (back, 160_000, 0)],
+        );
+        for life in &mut trace.lives {
+            life.until = life
+                .until
+                .or((life.from < START + back).then_some(START + back));
+        }
+        // The store recovers for a TTL and a second.
+        trace.losses.push(span(data_from, lost_at + 4_000));
+        let missed = added(back + 1_000, back - 5_000, Outcome::Missed, "");
+        trace.added.push(missed);
+        let found = judge(&disabled, &trace);
+        let mut found = found.iter().filter(|it| it.at == START + back + 1_000);
+        !found.any(|it| it.rule == Rule::DoesNotCount)
+    };
+    assert!(counts(19_500, 22_000, 45_000));
+    assert!(!counts(19_500, 22_000, 100_000), "they told it again");
+    assert!(!counts(19_500, 19_900, 45_000), "they told it afterwards");
+    assert!(!counts(21_500, 21_900, 45_000), "that was not lost");
+}
+
+#[test]
 fn what_was_due_under_another_scope_counts_and_what_was_disabled_does_not() {
     let moved = |enabled: bool| {
         let lists = two_lists(|job| (job.scope, job.enabled) = (Scope::Host, enabled));
