@@ -100,9 +100,27 @@ pub(super) fn not_told(
         .host
         .as_ref()
         .is_some_and(|it| it.as_str() == host);
-    let waited = added.record.kind == Kind::Queue;
+    let waited = match added.record.kind {
+        Kind::Queue => true,
+        Kind::CatchUp => caught_up_by_another(facts, subject, run, added.at),
+        _ => false,
+    };
     let knew = by_it && knew && !waited && !is_of_unanswered_claim(facts, run, added);
     run.fence.is_none() && told.is_none_or(|told| added.at <= told) && !knew
+}
+
+/// Whether another host was there that may have entered the run's occurrence into the waiting list as one
+/// to be caught up.
+fn caught_up_by_another(facts: &Facts<'_>, subject: &Subject<'_>, run: &Start, then: i64) -> bool {
+    let due = run.at.unwrap_or(run.begin);
+    let meanwhile = Span {
+        from: due,
+        until: then,
+    };
+    let others = subject.regimes.iter().filter(|it| it.host != run.host);
+    others
+        .filter(|it| it.has_due(due) && it.span.meets(meanwhile))
+        .any(|it| facts.able[it.host].iter().any(|able| able.meets(meanwhile)))
 }
 
 /// Whether the record may be what the store made of the claim that a run without the store began with:

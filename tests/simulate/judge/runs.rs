@@ -178,6 +178,7 @@ fn attempts_of(
             && !excuse::attempt_under_way(facts, before)
             && !excuse::without_its_lease(facts, plan, before)
             && !excuse::without_its_lease(facts, plan, start)
+            && !excuse::forgotten_attempt(facts, before)
         {
             let text = format!("{} after {}", shown(start), shown(before));
             all.push(found(Rule::Attempts, start, text));

@@ -269,25 +269,7 @@ fn a_run_without_the_store_is_excused_once_a_host_and_while_the_store_is_away() 
 fn nobody_but_its_host_knows_of_a_run_without_the_store_before_that_is_told() {
     let job = plan(|job| job.on_store_down = cronlatch::config::OnStoreDown::Run);
     let skipped = |at: i64, by: usize, died: Option<i64>, kind: Kind| {
-        broken(&job, |trace| {
-            trace.outages.push(span(19_900, 21_000));
-            trace.lives[1].until = died.map(|at| START + at);
-            unstarted(
-                trace,
-                20_000,
-                Outcome::Skipped,
-                "overlap: the lock was held",
-            );
-            let place = trace.added.iter().position(|it| it.record.run_id.is_none());
-            let record = &mut trace.added[place.unwrap()];
-            record.at = START + at;
-            record.record.host = Some(HostName::parse(&host_name(by)).unwrap());
-            record.record.kind = kind;
-            let mut run = start(1, 20_000, 20_200, 23_000);
-            run.fence = None;
-            trace.added.push(verdict(&run, Outcome::Succeeded));
-            trace.starts.push(run);
-        })
+        skipped_in_company(&job, (at, by, died), kind, true)
     };
     let plain = Kind::Schedule;
     assert!(!skipped(22_900, 0, None, plain).contains(&Rule::Untrue));
@@ -298,8 +280,43 @@ fn nobody_but_its_host_knows_of_a_run_without_the_store_before_that_is_told() {
         !skipped(21_050, 1, None, plain).contains(&Rule::Untrue),
         "its claim was late"
     );
-    assert!(!skipped(22_900, 1, None, Kind::Queue).contains(&Rule::Untrue));
-    assert!(skipped(23_100, 1, None, Kind::Queue).contains(&Rule::Untrue));
+    for kind in [Kind::Queue, Kind::CatchUp] {
+        assert!(!skipped(22_900, 1, None, kind).contains(&Rule::Untrue));
+        assert!(skipped(23_100, 1, None, kind).contains(&Rule::Untrue));
+    }
+    let by_itself = |kind| skipped_in_company(&job, (22_900, 1, None), kind, false);
+    assert!(by_itself(Kind::CatchUp).contains(&Rule::Untrue));
+}
+
+/// A run of host 1 without the store is recorded as skipped, then, by that host. Host 0 is there or not.
+fn skipped_in_company(
+    job: &Plan,
+    (at, by, died): (i64, usize, Option<i64>),
+    kind: Kind,
+    in_company: bool,
+) -> Vec<Rule> {
+    broken(job, |trace| {
+        if !in_company {
+            trace.lives[0].until = Some(START + 19_000);
+        }
+        trace.outages.push(span(19_900, 21_000));
+        trace.lives[1].until = died.map(|at| START + at);
+        unstarted(
+            trace,
+            20_000,
+            Outcome::Skipped,
+            "overlap: the lock was held",
+        );
+        let place = trace.added.iter().position(|it| it.record.run_id.is_none());
+        let record = &mut trace.added[place.unwrap()];
+        record.at = START + at;
+        record.record.host = Some(HostName::parse(&host_name(by)).unwrap());
+        record.record.kind = kind;
+        let mut run = start(1, 20_000, 20_200, 23_000);
+        run.fence = None;
+        trace.added.push(verdict(&run, Outcome::Succeeded));
+        trace.starts.push(run);
+    })
 }
 
 #[test]

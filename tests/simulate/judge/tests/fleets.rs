@@ -147,6 +147,29 @@ fn a_store_that_lost_its_data_may_have_forgotten_an_attempt() {
 }
 
 #[test]
+fn a_rerun_repeats_the_number_of_an_attempt_that_the_store_has_forgotten() {
+    let repeated = |loss: i64| {
+        let job = plan(|job| {
+            job.on_crash = OnCrash::Rerun { max_reruns: 1 };
+            job.retry = Some((3, 500));
+        });
+        broken(&job, |trace| {
+            // Long after the last loss of data that could excuse the occurrence itself.
+            let at = run(trace, 20_000);
+            let mut second = start(0, 20_000, 36_000, 38_500);
+            second.run_id.clone_from(&trace.starts[at].run_id);
+            let mut rerun = start(0, 20_000, 44_000, 44_100);
+            (second.attempt, rerun.attempt) = (2, 2);
+            trace.starts.extend([second, rerun]);
+            trace.losses.push(span(loss, loss + 8_000));
+        })
+        .contains(&Rule::Attempts)
+    };
+    assert!(!repeated(35_500));
+    assert!(repeated(36_500));
+}
+
+#[test]
 fn a_lock_that_is_free_while_nobody_is_there_counts_as_busy() {
     let job = plan(|job| job.start_deadline = 10_000);
     let missed = |hosts: std::ops::Range<usize>| {
