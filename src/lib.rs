@@ -59,13 +59,13 @@
 //!    before?), then the lock. Winner and losers learn it in one round trip.
 //! 5. `lease` takes the granted lease into the watchdog thread, which renews it every third of its
 //!    TTL, and at least every ten seconds, on a connection and a runtime of its own.
-//! 6. `process` spawns the command through the guard, a small child process which knows the
+//! 6. `guard` spawns the command through a small child process, which knows the
 //!    deadline of every run and ends what outlives it, whatever became of the daemon.
 //! 7. When the whole process tree is gone, `finish` writes verdict and record and releases the lock,
 //!    in one atomic step again; `observe` has logged every line on the way.
 //!
 //! Data flows in that order only: `schedule` knows nothing of stores, `store` nothing of
-//! processes, `process` nothing of schedules.
+//! processes, `guard` nothing of schedules.
 //!
 //! # Who owns which state
 //!
@@ -133,6 +133,9 @@ pub mod config;
 #[cfg(feature = "program")]
 #[doc(hidden)]
 pub mod engine;
+#[cfg(feature = "program")]
+#[doc(hidden)]
+pub mod guard;
 #[doc(hidden)]
 pub mod lease;
 #[doc(hidden)]
@@ -142,9 +145,6 @@ pub mod names;
 pub mod observe;
 #[cfg(feature = "program")]
 mod preflight;
-#[cfg(feature = "program")]
-#[doc(hidden)]
-pub mod process;
 #[cfg(feature = "program")]
 #[doc(hidden)]
 pub mod schedule;

@@ -65,7 +65,7 @@ enum Command {
 /// Parses the command line, runs the command and answers its exit code.
 pub fn main() -> ExitCode {
     // The guard is this same program under a hidden name; it must not pass through clap.
-    if let Some(code) = crate::process::guard_main() {
+    if let Some(code) = crate::guard::guard_main() {
         return code;
     }
     let cli = match Cli::try_parse() {

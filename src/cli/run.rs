@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use super::{Failure, Target};
 use crate::engine::daemon::{self, DaemonError, Setup};
-use crate::process::Guard;
+use crate::guard::Guard;
 
 /// Options of `run`.
 #[derive(Debug, clap::Args)]

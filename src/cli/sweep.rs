@@ -3,14 +3,14 @@
 use std::process::ExitCode;
 
 use super::Failure;
-use crate::process::{self, Swept};
+use crate::guard::{self, Swept};
 
 /// Options of `sweep`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {}
 
 pub(super) fn run(_: &Args) -> Result<ExitCode, Failure> {
-    let Some(invocation) = std::env::var_os(process::INVOCATION) else {
+    let Some(invocation) = std::env::var_os(guard::INVOCATION) else {
         return Err(Failure::Usage(
             "`sweep` is for ExecStopPost= of the systemd unit: INVOCATION_ID is not set".to_owned(),
         ));
@@ -19,7 +19,7 @@ pub(super) fn run(_: &Args) -> Result<ExitCode, Failure> {
     if std::env::var_os("SERVICE_RESULT").is_some_and(|result| result == "success") {
         return Ok(ExitCode::SUCCESS);
     }
-    let Swept { killed, left } = process::sweep(&invocation);
+    let Swept { killed, left } = guard::sweep(&invocation);
     if killed > 0 {
         anstream::eprintln!(
             "killed {killed} {} of runs that had left the control group of the unit",

@@ -2,11 +2,11 @@
 
 use super::{Finding, ids};
 use crate::config::Job;
-use crate::process::{self, NoCgroup};
+use crate::guard::{self, NoCgroup};
 
 pub(super) fn look(jobs: &[Job]) -> Vec<Finding> {
     let root = nix::unistd::geteuid().is_root();
-    let mut found = vec![containment(root, process::delegated())];
+    let mut found = vec![containment(root, guard::delegated())];
     found.extend(users(root, jobs));
     found
 }

@@ -3,7 +3,7 @@
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
 use super::{Finding, Subject, ids};
-use crate::process::{self, TaskLimit};
+use crate::guard::{self, TaskLimit};
 
 /// Files that the daemon has open without any run: its runtime, its connections, its log.
 const FILES: u64 = 64;
@@ -37,7 +37,7 @@ pub(super) fn look(subject: &Subject) -> Vec<Finding> {
     {
         found.push(processes(load, soft));
     }
-    if let Some(limit) = process::task_limit() {
+    if let Some(limit) = guard::task_limit() {
         found.push(tasks(load, &limit));
     }
     found

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cronlatch::process::{EndedBy, Event, SpawnError, Status, Stream};
+use cronlatch::guard::{EndedBy, Event, SpawnError, Status, Stream};
 use cronlatch::time::BootInstant;
 
 use crate::support::{command, finish, line, shell, with_guard};

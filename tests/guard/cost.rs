@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use cronlatch::process::{GuardOptions, Processes};
+use cronlatch::guard::{GuardOptions, Processes};
 
 use crate::support::{command, finish, on_runtime};
 

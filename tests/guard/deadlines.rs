@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use cronlatch::guard::{EndedBy, Status};
 use cronlatch::names::RunId;
-use cronlatch::process::{EndedBy, Status};
 use cronlatch::time::BootInstant;
 
 use crate::support::{LONG, finish, guard, line, shell, with_guard};

@@ -3,7 +3,7 @@
 use std::task::Poll;
 use std::time::Duration;
 
-use cronlatch::process::{EndedBy, SpawnError, Status};
+use cronlatch::guard::{EndedBy, SpawnError, Status};
 use nix::sys::signal::Signal;
 
 use crate::helper::Setup;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use cronlatch::process::{self, Credentials, Running, Session, Spawn};
+use cronlatch::guard::{self, Credentials, Running, Session, Spawn};
 use cronlatch::time::BootInstant;
 use nix::sys::signal::Signal;
 
@@ -230,7 +230,7 @@ fn a_daemon_for_other_tests() {
         };
         let mut spawn = the(&script, &files);
         if inherit {
-            spawn.stdio = process::Stdio::Inherit;
+            spawn.stdio = guard::Stdio::Inherit;
         }
         let running = processes.spawn(spawn).await.expect("it starts");
         std::fs::write(files.join("guard"), format!("{pid}\n")).expect("a directory");

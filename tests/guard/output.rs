@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cronlatch::process::{EndedBy, Event, Status};
+use cronlatch::guard::{EndedBy, Event, Status};
 
 use crate::support::{command, finish, is_alive, line, pid, shell, wait_until, with_guard};
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use cronlatch::process::{GuardOptions, Status};
+use cronlatch::guard::{GuardOptions, Status};
 
 use crate::helper::Setup;
 use crate::support::{announced, finish, is_alive, on_runtime, pid, shell, wait_until};

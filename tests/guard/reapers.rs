@@ -1,6 +1,6 @@
 //! Runs without a control group: each has a sub-reaper of its own.
 
-use cronlatch::process::{EndedBy, Processes, Running, Status};
+use cronlatch::guard::{EndedBy, Processes, Running, Status};
 
 use crate::helper::Setup;
 use crate::support::{announced, finish, is_alive, line, pid, shell, wait_until, with_guard};

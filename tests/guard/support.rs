@@ -6,10 +6,10 @@ use std::future::Future;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cronlatch::names::RunId;
-use cronlatch::process::{
+use cronlatch::guard::{
     Event, Exit, Guard, GuardOptions, Processes, Running, Session, Spawn, Stdio,
 };
+use cronlatch::names::RunId;
 use nix::sys::signal::Signal;
 
 /// Longer than any machine should take for anything here.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use cronlatch::process::{Credentials, Processes, Spawn, SpawnError, Status};
+use cronlatch::guard::{Credentials, Processes, Spawn, SpawnError, Status};
 
 use crate::support::{command, finish, shell, with_guard};
 

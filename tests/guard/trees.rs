@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cronlatch::process::{EndedBy, Status};
+use cronlatch::guard::{EndedBy, Status};
 use nix::sys::signal::Signal;
 
 use crate::support::{finish, is_alive, line, pid, shell, wait_until, with_guard};

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use super::{Failure, Target};
 use crate::config::OnLost;
+use crate::guard::{GuardOptions, Session};
 use crate::names::LockName;
-use crate::process::{GuardOptions, Session};
 use crate::store::StoreSettings;
 use plan::Plan;
 

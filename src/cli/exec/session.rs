@@ -14,11 +14,11 @@ use super::verdict::{Ended, of_spawn_error};
 use super::{internal, show};
 use crate::cli::Failure;
 use crate::config::OnLost;
+use crate::guard::{EndedBy, Event, Exit, Guard, Processes, Running, Spawn, Status, Stdio};
 use crate::latch::{Acquisition, Grant, NotAcquired, Wait, release};
 use crate::lease::{Held, Lease, LeaseLost, Watchdog, timing};
 use crate::names::HostName;
 use crate::observe::plain_line;
-use crate::process::{EndedBy, Event, Exit, Guard, Processes, Running, Spawn, Status, Stdio};
 use crate::store::{FinishReply, Store, StoreError, StoreSettings, Tenure};
 
 /// For how long the release is tried: while the lease lasts, within these bounds.

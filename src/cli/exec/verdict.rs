@@ -4,9 +4,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::cli::Failure;
+use crate::guard::{EndedBy, Exit, SpawnError, Status};
 use crate::lease::LeaseLost;
 use crate::observe::plain;
-use crate::process::{EndedBy, Exit, SpawnError, Status};
 
 /// What `timeout(1)` answers.
 const TIMED_OUT: u8 = 124;

@@ -14,11 +14,11 @@ use crate::cli::Failure;
 use crate::config::Job;
 use crate::engine::run::{Assignment, Authority, Ended, Starts, Stop, Tools, drive, inherited};
 use crate::engine::spool::Spool;
+use crate::guard::Guard;
 use crate::latch::waits_text;
 use crate::lease::Watchdog;
 use crate::names::{HostName, RunId, Token};
 use crate::observe::plain_line;
-use crate::process::Guard;
 use crate::store::relocate::{Destination, Relocated, Relocation, relocate};
 use crate::store::{
     self, Claim, ClaimReply, ClaimTarget, Finish, Kind, ManualRun, Record, Store, StoreError,

@@ -7,8 +7,8 @@ use super::Daemon;
 use crate::engine::core::Event;
 use crate::engine::message::NotStarted;
 use crate::engine::run::Shortage;
+use crate::guard::Lack;
 use crate::observe::run_log;
-use crate::process::Lack;
 use crate::time::BootInstant;
 
 /// The first pause without claims.

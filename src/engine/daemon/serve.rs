@@ -17,7 +17,7 @@ use crate::config::Job;
 use crate::engine::core::{Event, JobIx};
 use crate::engine::finisher::PendingFinish;
 use crate::engine::message::{CopyOfClaim, Message};
-use crate::process::Processes;
+use crate::guard::Processes;
 use crate::schedule::ticker::{Firing, Ticker, TickerJob};
 use crate::store::{ClaimReply, Registered, Returned, StoreError};
 use crate::time::BootInstant;

@@ -6,8 +6,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::DaemonError;
 use super::notify::Manager;
+use crate::guard::Processes;
 use crate::preflight::{self, Finding, Report, Severity, Subject, ids};
-use crate::process::Processes;
 
 /// How long between two tries to reach a store that must be looked at.
 const AGAIN: Duration = Duration::from_secs(1);

@@ -7,9 +7,9 @@ use tokio::sync::watch;
 
 use super::{Stop, Tools, Work, command};
 use crate::config::OnLost;
+use crate::guard::{EndedBy, Event, Exit, Lack, Running, SpawnError, Status, Stream};
 use crate::lease::{Lease, LeaseLost, timing};
 use crate::observe::run_log;
-use crate::process::{EndedBy, Event, Exit, Lack, Running, SpawnError, Status, Stream};
 use crate::store::Outcome;
 
 /// Why this daemon ended an attempt.

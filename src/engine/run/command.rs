@@ -8,7 +8,7 @@ use super::Assignment;
 use super::env_file;
 use super::identity::Identity;
 use crate::config::{Command, Job};
-use crate::process::{self, Lack, Spawn, Stdio};
+use crate::guard::{self, Lack, Spawn, Stdio};
 use crate::time::BootInstant;
 
 /// A process environment.
@@ -39,9 +39,9 @@ pub(crate) fn inherited(secret: &BTreeSet<String>) -> Environment {
     let mut inherited: Environment = std::env::vars_os()
         .filter(|(name, _)| !is_own(name) && !is_secret(name))
         .collect();
-    if let Some(invocation) = std::env::var_os(process::INVOCATION) {
+    if let Some(invocation) = std::env::var_os(guard::INVOCATION) {
         // Under its own name, systemd's tools would take the job for the service itself.
-        inherited.insert(process::INVOCATION_OF_RUN.into(), invocation);
+        inherited.insert(guard::INVOCATION_OF_RUN.into(), invocation);
     }
     inherited
 }

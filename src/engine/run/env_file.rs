@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::command::Refused;
-use crate::process::Lack;
+use crate::guard::Lack;
 
 /// Reads the file; the error names the file and, where there is one, the line.
 pub(super) fn read(path: &Path) -> Result<Vec<(String, String)>, Refused> {

@@ -8,7 +8,7 @@ use nix::unistd::{Gid, Group, Uid, User, getegid, geteuid, getgrouplist, getgrou
 
 use super::command::Refused;
 use crate::config::Job;
-use crate::process::{Credentials, Lack};
+use crate::guard::{Credentials, Lack};
 
 /// What a job's `user` and `group` come to.
 #[derive(Debug, Default, PartialEq, Eq)]

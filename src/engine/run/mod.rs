@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use crate::config::{Job, OnLost};
+use crate::guard::{Processes, Status};
 use crate::lease::{Held, Lease, LeaseLost, Watchdog};
 use crate::names::{HostName, RunId, Token};
 use crate::observe::{Occurrence, RunFields, run_log};
-use crate::process::{Processes, Status};
 use crate::store::{Attempt, Kind, Lock, Outcome, Record, RunTenure, Store, Tenure, Terms};
 use crate::time::{BootInstant, Timestamp};
 pub(crate) use attempt::Shortage;

@@ -4,9 +4,9 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use super::reaper::Reaper;
-use crate::process::cgroup::Cgroup;
-use crate::process::wire::StartRequest;
-use crate::process::{EndedBy, Status};
+use crate::guard::cgroup::Cgroup;
+use crate::guard::wire::StartRequest;
+use crate::guard::{EndedBy, Status};
 use crate::time::BootInstant;
 
 /// How long what a main process left behind may take to end by itself before it is signalled: a

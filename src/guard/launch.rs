@@ -13,7 +13,7 @@ use nix::sys::prctl::set_child_subreaper;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::wire::GuardReply;
-use super::{Processes, channel, client, keeper};
+use super::{Processes, channel, client, event_loop};
 
 /// How long a fresh guard may take to say that it is ready.
 const START: Duration = Duration::from_secs(30);
@@ -84,7 +84,7 @@ impl GuardOptions {
         command
             .arg0("cronlatch")
             .args([
-                keeper::ARGUMENT,
+                event_loop::ARGUMENT,
                 &std::process::id().to_string(),
                 self.session.name(),
             ])

@@ -1,4 +1,4 @@
-//! Processes: the guard, spawning, output capture, ending a process tree.
+//! The guard: a process that spawns the commands of jobs and kills their process trees in time.
 //!
 //! A small single-threaded child process, the guard, owns every job process: it spawns them, ends
 //! them when their deadline passes, and ends them all when the daemon is gone. This module knows
@@ -56,10 +56,14 @@
 //!
 //! # Files
 //!
-//! `guard` starts the guard, `client` and `service` are the daemon's side of it, `keeper` is its
-//! own, with `keeper::reaper` for the reapers; `wire` and `channel` are what they say and how; `tree` and `cgroup` find processes,
-//! `tasks` finds how many there may be,
-//! `orphans` ends what a dead guard left, `sweep` what a dead unit left; `output` turns bytes into lines.
+//! In the daemon: `launch` starts the guard, `client` is what callers hold, and `service` is the task
+//! that talks to the guard. `output` turns bytes into lines, `refusal` explains why a command was not
+//! started, `orphans` kills what a dead guard left and `sweep` what a dead unit left.
+//!
+//! In the guard: `event_loop`, with `event_loop::reaper` for the reapers.
+//!
+//! In both: `wire` is the protocol between them and `channel` the socket; `tree` and `cgroup` find
+//! processes, `tasks` finds how many may exist, and `sys` wraps system calls.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -78,8 +82,8 @@ use crate::time::BootInstant;
 mod cgroup;
 mod channel;
 mod client;
-mod guard;
-mod keeper;
+mod event_loop;
+mod launch;
 mod orphans;
 mod output;
 mod refusal;
@@ -91,7 +95,7 @@ mod tree;
 mod wire;
 
 pub(crate) use cgroup::{NoCgroup, delegated};
-pub use guard::{Guard, GuardOptions, Session};
+pub use launch::{Guard, GuardOptions, Session};
 pub use output::{CUT_MARK, LINE_MAX, Tail};
 pub(crate) use sweep::{INVOCATION, INVOCATION_OF_RUN, Swept, sweep};
 pub(crate) use tasks::{TaskLimit, task_limit};
@@ -327,5 +331,5 @@ impl std::fmt::Display for Lack {
 ///
 /// Must be called first thing in `main`, before there are threads.
 pub fn guard_main() -> Option<std::process::ExitCode> {
-    keeper::main()
+    event_loop::main()
 }

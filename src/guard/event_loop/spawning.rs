@@ -11,10 +11,10 @@ use nix::unistd::{Pid, getsid, setpgid};
 use super::child::{self, Failed, Message, Surroundings};
 use super::reaper::{self, Pipes, Reaper};
 use super::run::{Containment, Group, Main, Run};
-use super::{Cgroup, Keeper, PIPES};
-use crate::process::sys::{self, Fork};
-use crate::process::tree;
-use crate::process::wire::{GuardReply, Request, StartRequest, StartStep};
+use super::{Cgroup, EventLoop, PIPES};
+use crate::guard::sys::{self, Fork};
+use crate::guard::tree;
+use crate::guard::wire::{GuardReply, Request, StartRequest, StartStep};
 use crate::time::BootInstant;
 
 /// Reads an order that was too long for a packet.
@@ -29,7 +29,7 @@ pub(super) fn order_in_file(fd: OwnedFd) -> Option<StartRequest> {
     }
 }
 
-impl Keeper {
+impl EventLoop {
     pub(super) fn spawn(&mut self, order: &StartRequest, fds: &[OwnedFd]) {
         if self.gone.is_some() {
             return;

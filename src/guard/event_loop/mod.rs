@@ -58,7 +58,7 @@ struct Dispositions {
 }
 
 /// The guard's state.
-struct Keeper {
+struct EventLoop {
     socket: OwnedFd,
     signals: SignalFd,
     timer: TimerFd,
@@ -84,7 +84,7 @@ struct Keeper {
     buffer: Vec<u8>,
 }
 
-impl Keeper {
+impl EventLoop {
     fn serve(&mut self) -> io::Result<()> {
         self.answer(GuardReply::Ready);
         let mut events = [EpollEvent::empty(); 64];

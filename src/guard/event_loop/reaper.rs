@@ -22,10 +22,10 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpid, getppid, setpgid};
 
 use super::child::{self, Failed, Surroundings};
-use crate::process::Status;
-use crate::process::sys::{self, Fork};
-use crate::process::tree::{self, Process};
-use crate::process::wire::{StartRequest, StartStep};
+use crate::guard::Status;
+use crate::guard::sys::{self, Fork};
+use crate::guard::tree::{self, Process};
+use crate::guard::wire::{StartRequest, StartStep};
 
 /// What the guard sends when it has read the status of the main process.
 pub(super) const SEEN: i32 = libc::SIGUSR2;

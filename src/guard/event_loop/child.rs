@@ -15,8 +15,8 @@ use nix::unistd::{
 };
 
 use super::Dispositions;
-use crate::process::sys;
-use crate::process::wire::{StartRequest, StartStep};
+use crate::guard::sys;
+use crate::guard::wire::{StartRequest, StartStep};
 
 /// What the child needs in addition to its order.
 #[derive(Debug, Clone, Copy)]

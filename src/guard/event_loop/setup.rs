@@ -14,20 +14,20 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::timerfd::{ClockId, TimerFd, TimerFlags};
 use nix::unistd::{Pid, getpid, getppid, setsid};
 
-use super::{Dispositions, Keeper, PACKET_MAX, SIGNALS, SOCKET, Strays, TIMER};
-use crate::process::cgroup::Delegated;
-use crate::process::guard::Session;
-use crate::process::sys;
+use super::{Dispositions, EventLoop, PACKET_MAX, SIGNALS, SOCKET, Strays, TIMER};
+use crate::guard::cgroup::Delegated;
+use crate::guard::launch::Session;
+use crate::guard::sys;
 
 /// The hidden argument that makes this program the guard.
-pub(in crate::process) const ARGUMENT: &str = "__guard";
+pub(in crate::guard) const ARGUMENT: &str = "__guard";
 
 /// What it tells the guard when the daemon's thread that started it ends.
 const DAEMON_DIED: Signal = Signal::SIGUSR1;
 
 /// Serves as the guard when the arguments say so: `__guard DAEMON_PID SESSION`, the socket being
 /// standard input.
-pub(in crate::process) fn main() -> Option<ExitCode> {
+pub(in crate::guard) fn main() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next()? != ARGUMENT {
         return None;
@@ -37,7 +37,7 @@ pub(in crate::process) fn main() -> Option<ExitCode> {
     let (Some(daemon), Some(session)) = (daemon, session) else {
         return Some(ExitCode::from(64));
     };
-    let served = set_up(Pid::from_raw(daemon), session).and_then(|mut keeper| keeper.serve());
+    let served = set_up(Pid::from_raw(daemon), session).and_then(|mut guard| guard.serve());
     Some(match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -47,7 +47,7 @@ pub(in crate::process) fn main() -> Option<ExitCode> {
     })
 }
 
-fn set_up(daemon: Pid, session: Session) -> io::Result<Keeper> {
+fn set_up(daemon: Pid, session: Session) -> io::Result<EventLoop> {
     let dispositions = settle_signals(session);
     set_pdeathsig(DAEMON_DIED)?;
     set_child_subreaper(true)?;
@@ -73,7 +73,7 @@ fn set_up(daemon: Pid, session: Session) -> io::Result<Keeper> {
     epoll.add(&timer, EpollEvent::new(EpollFlags::EPOLLIN, TIMER))?;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
-    let mut keeper = Keeper {
+    let mut guard = EventLoop {
         socket,
         signals,
         timer,
@@ -94,9 +94,9 @@ fn set_up(daemon: Pid, session: Session) -> io::Result<Keeper> {
     };
     // It may have died before the parent-death signal was set.
     if getppid() != daemon {
-        keeper.daemon_gone();
+        guard.daemon_gone();
     }
-    Ok(keeper)
+    Ok(guard)
 }
 
 /// Ignores what could end the guard before its jobs, and undoes what its starter left ignored,

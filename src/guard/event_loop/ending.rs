@@ -10,10 +10,10 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use super::Keeper;
+use super::EventLoop;
 use super::run::{Containment, KillStep, Main, Run};
-use crate::process::cgroup::Delegated;
-use crate::process::tree::{self, Marker, Process};
+use crate::guard::cgroup::Delegated;
+use crate::guard::tree::{self, Marker, Process};
 
 /// A process for good: its number and when it started.
 type Identity = (i32, u64);
@@ -54,7 +54,7 @@ impl Strays {
     }
 }
 
-impl Keeper {
+impl EventLoop {
     /// All adopted processes that a run may have lost. Costs nothing while all runs have reapers.
     fn look(&mut self) -> Vec<Stray> {
         let lost = |run: &Run| run.place.lets_strays_out();

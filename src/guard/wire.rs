@@ -9,7 +9,7 @@ use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
-use crate::process::{Credentials, EndedBy, Spawn, Status};
+use crate::guard::{Credentials, EndedBy, Spawn, Status};
 use crate::time::BootInstant;
 use bytes::{Reader, Writer};
 

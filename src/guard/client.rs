@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{getpgrp, pipe2};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::guard::Guard;
+use super::launch::Guard;
 use super::output::{self, Source, Sources};
 use super::refusal;
 use super::service::{Command, GuardTask, Start};
