@@ -261,7 +261,9 @@ impl Lane {
         if self.closing > 0 {
             return;
         }
-        if !down && let Some(occ) = self.due_rerun().or_else(|| self.ready_head(shared.now.utc)) {
+        if !down
+            && let Some(occ) = (self.due_rerun(shared)).or_else(|| self.ready_head(shared.now.utc))
+        {
             self.begin(shared, occ);
         } else if self.sync != LedgerSync::Known {
             // What is undecided before the pending ones is about to be known.

@@ -147,7 +147,10 @@ impl Lane {
     }
 
     /// The claim that asks for a run whose lease is over.
-    pub(super) fn due_rerun(&mut self) -> Option<Occ> {
+    ///
+    /// Of a job that is not run again it brings a record alone: a full host need not wait for a place.
+    pub(super) fn due_rerun(&mut self, shared: &Shared) -> Option<Occ> {
+        let is_run_again = self.policy.max_reruns() > 0;
         let watch = self.watch.as_mut().filter(|watch| watch.due)?;
         watch.due = false;
         let at = watch.at?;
@@ -157,7 +160,11 @@ impl Lane {
             deadline: self.policy.deadline(at),
             overlap: Overlap::Wait,
             late: Late::Leave,
-            aim: Aim::Run,
+            aim: if is_run_again || shared.has_place() {
+                Aim::Run
+            } else {
+                Aim::Verdict
+            },
             gap: None,
             origin: Origin::Watch,
             blocked: false,

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::super::Policy;
 use super::super::event::{Action, Event, JobIx, Said};
-use super::bench::{Bench, decided, granted, head, policy, secs, waits_for};
-use crate::config::OnOverlap;
-use crate::store::{ClaimReply, Kind};
+use super::bench::{Bench, decided, granted, head, policy, running, secs, waits_for};
+use crate::config::{OnCrash, OnOverlap};
+use crate::names::RunId;
+use crate::store::{ClaimReply, Kind, OpenRun};
 use crate::time::BootInstant;
 
 const FIRST: JobIx = JobIx(0);
@@ -108,6 +109,44 @@ fn a_full_host_still_asks_for_the_verdict_of_a_head_that_is_too_late() {
         claim: spec.claim,
     };
     assert_eq!(bench.action(), cancel, "granted against expectation");
+}
+
+#[test]
+fn a_full_host_asks_for_the_record_of_a_dead_run_that_is_not_run_again() {
+    let rerun = Policy {
+        on_crash: OnCrash::Rerun { max_reruns: 1 },
+        ..policy()
+    };
+    let mut bench = full_of(&[policy(), policy(), rerun]);
+    for job in [SECOND, THIRD] {
+        bench.feed(Event::Found {
+            job,
+            open: Some(OpenRun {
+                scheduled_at: Some(secs(1000)),
+                run_id: RunId::from_text("theirs"),
+                by: "other".to_owned(),
+                attempt: 1,
+                started_at: secs(1000),
+                remaining: Duration::from_secs(20),
+            }),
+            head: None,
+        });
+    }
+    bench.nothing();
+    bench.at(1031);
+    let spec = bench.claim(1000);
+    assert_eq!(spec.job, SECOND);
+    bench.answer(&spec, running(0));
+    let settle = Action::Settle {
+        job: SECOND,
+        run_id: RunId::from_text("theirs"),
+    };
+    assert!(
+        bench.said(1000, &Said::Full),
+        "the third job waits for a place"
+    );
+    assert_eq!(bench.action(), settle);
+    bench.nothing();
 }
 
 #[test]
