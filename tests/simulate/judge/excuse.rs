@@ -90,7 +90,15 @@ pub(super) fn not_told(
         let id = it.record.run_id.as_ref();
         id.is_some_and(|id| id.as_str() == run.run_id)
     });
-    let told = own.map(|it| it.at).min();
+    // A host whose list gives the job another lock tells it there, until the job has moved.
+    let is_elsewhere = |it: &&&Added| {
+        let mut regimes = facts.regimes_of(subject.name);
+        let named = regimes.any(|regime| {
+            regime.host == run.host && regime.lock() == it.lock && regime.span.holds(added.at)
+        });
+        it.lock != added.lock && named
+    };
+    let told = own.filter(|it| !is_elsewhere(it)).map(|it| it.at).min();
     let mut lives = facts.trace.lives.iter().filter(|it| it.host == run.host);
     let life = lives.rfind(|it| it.from <= run.begin);
     let knew = life.is_some_and(|it| it.until.is_none_or(|until| added.at < until));

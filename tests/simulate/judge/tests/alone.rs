@@ -47,6 +47,38 @@ fn what_became_of_an_unanswered_claim_its_host_does_not_know() {
 }
 
 #[test]
+fn a_host_with_another_lock_tells_of_its_run_without_the_store_under_that() {
+    let untrue = |list: usize, lock: &str| {
+        let mut plan = without_store();
+        plan.lists.push(plan.lists[0].clone());
+        plan.lists[1].jobs[0].lock = Some("other".to_owned());
+        broken(&plan, |trace| {
+            trace.outages.push(span(19_900, 21_000));
+            trace.lives[1].list = list;
+            unstarted(
+                trace,
+                20_000,
+                Outcome::Missed,
+                "its start deadline had passed",
+            );
+            let mut run = start(1, 20_000, 20_200, 21_000);
+            (run.fence, run.lock) = (None, lock.to_owned());
+            let mut told = verdict(&run, Outcome::Succeeded);
+            told.lock = lock.to_owned();
+            trace.added.push(told);
+            trace.starts.push(run);
+        })
+        .contains(&Rule::Untrue)
+    };
+    assert!(!untrue(1, "other"));
+    assert!(
+        untrue(0, "other"),
+        "the host has the job under the same lock by now"
+    );
+    assert!(untrue(0, "job"));
+}
+
+#[test]
 fn a_retry_of_what_ran_by_the_wall_clock_is_excused_as_its_first_attempt_is() {
     let counts = |measured: i64| {
         let rules = broken(&without_store(), |trace| {
