@@ -13,6 +13,9 @@ use crate::message::{Message, Reply, Request};
 use crate::trace::Held;
 use crate::world::{Item, Sim};
 
+/// How long the slower nodes are waited for once a majority has renewed all leases.
+const GRACE: i64 = 5;
+
 /// Renewals under way.
 #[derive(Debug)]
 pub(super) struct Renewing {
@@ -20,6 +23,18 @@ pub(super) struct Renewing {
     renewals: Vec<Renewal>,
     heard: Vec<(usize, Vec<Extended>)>,
     silent: BTreeSet<usize>,
+}
+
+impl Renewing {
+    /// Whether a majority has renewed each lease.
+    fn is_decided(&self, quorum: usize) -> bool {
+        (0..self.renewals.len()).all(|at| {
+            let renewed = |(_, replies): &&(usize, Vec<Extended>)| {
+                matches!(replies[at], Extended::Renewed | Extended::Unrecorded)
+            };
+            self.heard.iter().filter(renewed).count() >= quorum
+        })
+    }
 }
 
 impl Quorum {
@@ -46,6 +61,7 @@ impl Quorum {
 
     /// A node has answered, or no more answers are waited for.
     pub(super) fn extended(&mut self, sim: &mut Sim, id: u64, node: usize, answer: Option<Answer>) {
+        let quorum = self.quorum();
         let Some(it) = self.renewals.get_mut(&id) else {
             return;
         };
@@ -60,12 +76,17 @@ impl Quorum {
             None => it.silent.clear(),
         }
         if !it.silent.is_empty() {
+            if it.is_decided(quorum) {
+                let step = 0;
+                let limit = NodeItem::Limit { op: id, step };
+                sim.at(sim.now + GRACE, Item::Node(limit));
+            }
             return;
         }
         let Some(it) = self.renewals.remove(&id) else {
             return;
         };
-        let (quorum, host) = (self.quorum(), it.message.host);
+        let host = it.message.host;
         if it.heard.len() < quorum {
             self.seen.entry(host).or_default().away = true;
             let error = StoreError::Unreachable("too few nodes answer".into());
