@@ -10,8 +10,9 @@ use super::{
     verdict,
 };
 use crate::judge::{Rule, judge};
-use crate::plan::{JobPlan, Plan, When};
+use crate::plan::{Act, JobPlan, Plan, When};
 use crate::trace::{Ended, Held, Hindered, Life, Trace};
+use crate::world::World;
 
 /// Both hosts live so: from when, until when, with which list.
 fn lives(trace: &mut Trace, lives: &[(i64, i64, usize)]) {
@@ -67,6 +68,29 @@ fn a_run_is_not_run_again_once_its_tries_are_used_up() {
     let tries = |tries: u32| crash(|job| job.retry = Some((tries, 500)), |_| {});
     assert!(!tries(1).contains(&Rule::NoRerun));
     assert!(tries(2).contains(&Rule::NoRerun));
+}
+
+#[test]
+fn a_machine_that_crashes_is_suspended_no_longer_though_its_daemon_died_before() {
+    let (host, list) = (0, 0);
+    let lasts = 20_000;
+    let suspended = |crash: Option<i64>| {
+        let mut acts = vec![
+            (0, Act::Start { host, list }),
+            (5_000, Act::Suspend { host, lasts }),
+            (6_000, Act::Kill { host }),
+        ];
+        acts.extend(crash.map(|at| (at, Act::Crash { host })));
+        let plan = Plan {
+            acts,
+            ..plan(|_| {})
+        };
+        let mut world = World::new(&plan, false);
+        world.run();
+        world.sim.trace.troubles[0].span
+    };
+    assert_eq!(suspended(Some(8_000)), span(5_000, 8_000));
+    assert_eq!(suspended(None), span(5_000, 25_000));
 }
 
 #[test]
