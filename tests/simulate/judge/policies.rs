@@ -124,7 +124,9 @@ fn waiting(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, then: i64) -> usiz
         // What ran without the store waits in the ledger until its host tells.
         let mut granted = subject.starts_of(*due).filter(|it| it.fence.is_some());
         let began = granted.any(|it| it.begin < then);
-        let decided = subject.records_of(*due).any(|it| it.at < then);
+        // Nor is one decided whose record another decision overtook.
+        let mut records = subject.records_of(*due).filter(|it| !it.replaced);
+        let decided = records.any(|it| it.at < then);
         !began && !decided
     };
     subject

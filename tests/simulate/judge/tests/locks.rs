@@ -1,6 +1,6 @@
 //! Excuses about locks: who keeps whom out, and what a run does that has lost its own.
 
-use cronlatch::config::OnLost;
+use cronlatch::config::{OnLost, OnOverlap};
 use cronlatch::store::Outcome;
 use cronlatch::store::protocol::REASON_INTERRUPTED;
 
@@ -59,6 +59,26 @@ fn a_claim_keeps_others_out_once_it_has_reached_a_node_if_it_is_granted_soon() {
     assert!(skipped_beside_a_claim(nodes, 20_030, 31_000, token));
     let another = "host-1:1:another:0";
     assert!(skipped_beside_a_claim(nodes, 20_030, 20_200, another));
+}
+
+#[test]
+fn what_another_decision_has_overtaken_still_fills_the_queue() {
+    let wrong = |replaced: bool| {
+        // The occurrence of the very beginning was never decided.
+        let queue = plan(|job| job.on_overlap = OnOverlap::Queue { limit: 2 });
+        let rules = broken(&queue, |trace| {
+            let why = "the queue was full";
+            unstarted(trace, 25_000, Outcome::Skipped, why);
+            let skip = added(20_001, 20_000, Outcome::Skipped, why);
+            trace.added.push(Added { replaced, ..skip });
+            let at = run(trace, 20_000);
+            trace.starts[at].begin = START + 26_000;
+            trace.added[at].at = START + 26_100;
+        });
+        rules.contains(&Rule::Reason)
+    };
+    assert!(!wrong(true));
+    assert!(wrong(false));
 }
 
 #[test]
