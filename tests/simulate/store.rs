@@ -248,33 +248,12 @@ impl Store {
             added.lost = true;
         }
         self.data = data;
-        self.note_foreign(sim);
+        let keys = self.data.locks.iter();
+        note_foreign(sim, keys.map(|(name, lock)| (name, &lock.key)));
         let until = sim.now + longest + 1_000;
         sim.trace.losses.push(Span { from, until });
         let now = sim.now;
         self.note_locks(sim, now);
-    }
-
-    /// Other programs' keys are those that these data have.
-    fn note_foreign(&self, sim: &mut Sim) {
-        for (_, foreign) in &mut sim.trace.foreign {
-            foreign.span.until = foreign.span.until.min(sim.now);
-        }
-        for (name, lock) in &self.data.locks {
-            let (Key::Value { end, .. } | Key::OtherType { end }) = &lock.key else {
-                continue;
-            };
-            let until = end.map_or(i64::MAX, |end| i64::try_from(end).unwrap_or(i64::MAX));
-            if is_foreign(&lock.key) && sim.now < until {
-                let span = Span {
-                    from: sim.now,
-                    until,
-                };
-                let deleted = false;
-                let foreign = Foreign { span, deleted };
-                sim.trace.foreign.push((name.clone(), foreign));
-            }
-        }
     }
 
     fn note_locks(&self, sim: &mut Sim, at: i64) {
@@ -582,6 +561,31 @@ fn end_foreign<'a>(sim: &'a mut Sim, name: &str) -> Option<&'a mut Foreign> {
     let (_, foreign) = all.find(|(lock, it)| lock == name && it.span.holds(now))?;
     foreign.span.until = now;
     Some(foreign)
+}
+
+/// Other programs' keys are those that a server has after it was replaced.
+pub(crate) fn note_foreign<'a>(
+    sim: &mut Sim,
+    keys: impl IntoIterator<Item = (&'a String, &'a Key)>,
+) {
+    for (_, foreign) in &mut sim.trace.foreign {
+        foreign.span.until = foreign.span.until.min(sim.now);
+    }
+    for (name, key) in keys {
+        let (Key::Value { end, .. } | Key::OtherType { end }) = key else {
+            continue;
+        };
+        let until = end.map_or(i64::MAX, |end| i64::try_from(end).unwrap_or(i64::MAX));
+        if is_foreign(key) && sim.now < until {
+            let span = Span {
+                from: sim.now,
+                until,
+            };
+            let deleted = false;
+            let foreign = Foreign { span, deleted };
+            sim.trace.foreign.push((name.clone(), foreign));
+        }
+    }
 }
 
 /// Whether another program wrote the key.

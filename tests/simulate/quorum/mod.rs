@@ -40,6 +40,7 @@ pub(crate) use self::wire::NodeItem;
 use crate::gate::{Passage, State};
 use crate::message::{Message, Reply, Request};
 use crate::registry::StoreRegistry;
+use crate::store::note_foreign;
 use crate::trace::Span;
 use crate::world::{Item, Sim};
 
@@ -366,6 +367,15 @@ impl Quorum {
     pub(crate) fn restart_all(&mut self, sim: &mut Sim, with: Kept) {
         for node in &mut self.nodes {
             node.restart(with);
+        }
+        if with != Kept::All {
+            // Other programs wrote their keys on all nodes alike; a majority is what counts.
+            let has = |it: &(&String, &Key)| {
+                let same = |node: &&Node| node.keys().any(|theirs| theirs == *it);
+                self.nodes.iter().filter(same).count() >= self.quorum()
+            };
+            let keys = self.nodes.iter().flat_map(Node::keys).filter(has);
+            note_foreign(sim, keys.collect::<BTreeMap<_, _>>());
         }
         let kept = match with {
             Kept::All => sim.trace.added.len(),

@@ -110,6 +110,12 @@ impl Node {
         }
     }
 
+    /// The keys of the locks.
+    pub(super) fn keys(&self) -> impl Iterator<Item = (&String, &Key)> {
+        let locks = self.data.locks.iter();
+        locks.map(|(name, member)| (name, &member.key))
+    }
+
     pub(super) fn micros(&self, sim: &Sim) -> u64 {
         u64::try_from(sim.now + self.offset).unwrap_or(0) * 1_000
     }

@@ -242,32 +242,39 @@ fn a_changed_lock_is_busy_while_the_lock_is_that_each_list_names() {
 }
 
 #[test]
-fn a_replica_brings_another_programs_key_back() {
-    let key = ForeignKey {
-        ttl: None,
-        other_type: false,
+fn old_data_bring_another_programs_key_back() {
+    let spans = |store: StoreKind, saves: Act, returns: Act| {
+        let key = ForeignKey {
+            ttl: None,
+            other_type: false,
+        };
+        let lock = "job".to_owned();
+        let seize = Act::Seize {
+            lock: lock.clone(),
+            key,
+        };
+        let plan = Plan {
+            store,
+            acts: vec![
+                (5_000, seize),
+                (6_000, saves),
+                (7_000, Act::Unseize { lock }),
+                (8_000, returns),
+            ],
+            ..plan(|_| {})
+        };
+        let mut world = World::new(&plan, false);
+        world.run();
+        let spans = world.sim.trace.foreign.iter().map(|(_, it)| it.span);
+        spans.collect::<Vec<_>>()
     };
-    let lock = "job".to_owned();
-    let plan = Plan {
-        acts: vec![
-            (
-                5_000,
-                Act::Seize {
-                    lock: lock.clone(),
-                    key,
-                },
-            ),
-            (6_000, Act::ReplicaStops),
-            (7_000, Act::Unseize { lock }),
-            (8_000, Act::Failover),
-        ],
-        ..plan(|_| {})
-    };
-    let mut world = World::new(&plan, false);
-    world.run();
-    let spans = world.sim.trace.foreign.iter().map(|(_, it)| it.span);
     let there = [span(5_000, 7_000), span(8_000, i64::MAX - START)];
-    assert_eq!(spans.collect::<Vec<_>>(), there);
+    let replica = spans(StoreKind::Redis, Act::ReplicaStops, Act::Failover);
+    assert_eq!(replica, there);
+    let nodes = spans(StoreKind::Quorum(3), Act::StoreSnapshot, Act::StoreRestore);
+    assert_eq!(nodes, there);
+    let wiped = spans(StoreKind::Quorum(3), Act::StoreSnapshot, Act::StoreWipe);
+    assert_eq!(wiped, there[..1]);
 }
 
 #[test]
