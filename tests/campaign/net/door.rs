@@ -199,6 +199,8 @@ impl Net {
     /// Carries one direction of a connection until it ends.
     async fn carry(&self, id: u64, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, replies: bool) {
         let mut buffer = vec![0; 64 * 1024];
+        // TCP leaves no gap in a stream: after a loss nothing passes any more.
+        let mut has_gap = false;
         loop {
             let read = from.read(&mut buffer).await.unwrap_or(0);
             // An end is lost on the way as anything else, and arrives when it can.
@@ -209,12 +211,15 @@ impl Net {
             match way {
                 Way::Silent => {
                     self.state().lost += 1;
+                    has_gap = true;
                     continue;
                 }
                 Way::Deaf if replies => {
                     self.state().lost += 1;
+                    has_gap = true;
                     continue;
                 }
+                _ if has_gap => break,
                 Way::CutReply if replies => {
                     self.mend(id);
                     break;

@@ -7,7 +7,8 @@ use std::time::Duration;
 pub(crate) enum Way {
     /// Everything passes.
     Open,
-    /// Nothing passes, in neither direction, and nobody says so; it is lost.
+    /// Nothing passes, in neither direction, and nobody says so; it is lost. A connection that has
+    /// lost something is closed by the next thing that could pass.
     Silent,
     /// Nothing passes, and nobody says so, but all of it arrives when the way is open again, as TCP
     /// has it after a partition.

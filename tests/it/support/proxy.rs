@@ -189,6 +189,8 @@ fn accept(listener: &TcpListener, server: u16, shared: &Arc<Mutex<Shared>>) {
 /// Carries one direction of one connection until it ends.
 fn carry(mut from: TcpStream, mut to: TcpStream, replies: bool, shared: &Mutex<Shared>) {
     let mut buffer = vec![0; 64 * 1024];
+    // TCP leaves no gap in a stream: after a loss nothing passes any more.
+    let mut has_gap = false;
     loop {
         let read = from.read(&mut buffer).unwrap_or(0);
         if read == 0 {
@@ -206,8 +208,15 @@ fn carry(mut from: TcpStream, mut to: TcpStream, replies: bool, shared: &Mutex<S
             mode
         };
         match mode {
-            Mode::DropAll => continue,
-            Mode::DropReplies if replies => continue,
+            Mode::DropAll => {
+                has_gap = true;
+                continue;
+            }
+            Mode::DropReplies if replies => {
+                has_gap = true;
+                continue;
+            }
+            _ if has_gap => break,
             Mode::CutReply if replies => break,
             Mode::Pass | Mode::DropReplies | Mode::CutReply => {}
             Mode::Refuse => break,
@@ -272,6 +281,11 @@ fn a_proxy_passes_drops_cuts_and_refuses() {
         .set_read_timeout(Some(Duration::from_millis(50)))
         .unwrap();
     assert!(echo(&mut client, 3).is_err());
+    proxy.set(Mode::Pass);
+    assert!(
+        echo(&mut client, 3).is_err(),
+        "the answer before it was lost"
+    );
     proxy.set(Mode::CutReply);
     let mut client = connect();
     assert!(echo(&mut client, 4).is_err());
