@@ -367,6 +367,16 @@ impl Lane {
         }
     }
 
+    /// Makes way for a claim that needs no place. What waits for one keeps its turn.
+    pub(super) fn set_aside(&mut self) {
+        match std::mem::replace(&mut self.phase, Phase::Idle) {
+            Phase::Parked { occ, .. } if occ.origin == Origin::Lane => {
+                self.pending.push_front(occ);
+            }
+            other => self.phase = other,
+        }
+    }
+
     /// Goes on with the foremost occurrence after a pause.
     pub(super) fn resume(&mut self, shared: &mut Shared, occ: Occ) {
         self.pending.push_front(occ);

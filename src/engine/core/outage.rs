@@ -201,8 +201,12 @@ impl Lane {
         }
         // On a full host no claim may carry it there for long.
         let carried = !self.pending.is_empty() && shared.has_place();
-        if !carried && matches!(self.phase, Phase::Idle) {
-            self.drop_undecided(shared, decided_until, None);
+        match self.phase {
+            _ if carried => {}
+            Phase::Idle => self.drop_undecided(shared, decided_until, None),
+            // It lies behind the one that waits for a place.
+            Phase::Parked { .. } => self.hole_before_pending(),
+            _ => {}
         }
         self.advance(shared);
     }

@@ -154,7 +154,9 @@ impl Shared {
     }
 
     pub(super) fn park(&mut self, job: JobIx) {
-        self.parked.push_back(job);
+        if !self.parked.contains(&job) {
+            self.parked.push_back(job);
+        }
     }
 
     /// The job that has waited longest for a place, if there is a place for it.

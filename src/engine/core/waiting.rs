@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::event::{Action, ClaimId, Said};
-use super::lane::{Lane, Phase, Wait};
+use super::lane::{Lane, Wait};
 use super::occ::{Aim, Occ, Origin};
 use super::shared::{Mode, Shared, TimerKind};
 use crate::store::{Head, Kind, Late, Overlap};
@@ -142,13 +142,8 @@ impl Lane {
     /// The head's deadline has passed. Its verdict needs no place, so it does not wait behind an
     /// occurrence that waits for one.
     pub(super) fn head_due(&mut self, shared: &mut Shared, id: ClaimId) {
-        let is_head = self.wait.as_ref().is_some_and(|wait| wait.claim == id);
-        match std::mem::replace(&mut self.phase, Phase::Idle) {
-            Phase::Parked { occ, .. } if is_head && occ.origin == Origin::Lane => {
-                shared.forget_parked(self.job);
-                self.pending.push_front(occ);
-            }
-            other => self.phase = other,
+        if self.wait.as_ref().is_some_and(|wait| wait.claim == id) {
+            self.set_aside();
         }
         self.woken(shared, id);
     }

@@ -137,6 +137,9 @@ impl Lane {
             return;
         }
         watch.due = true;
+        if self.policy.max_reruns() == 0 {
+            self.set_aside();
+        }
         self.advance(shared);
     }
 

@@ -150,6 +150,59 @@ fn a_full_host_asks_for_the_record_of_a_dead_run_that_is_not_run_again() {
 }
 
 #[test]
+fn the_record_of_a_dead_run_does_not_wait_behind_what_waits_for_a_place() {
+    let mut bench = full();
+    bench.feed(Event::Found {
+        job: SECOND,
+        open: Some(OpenRun {
+            scheduled_at: Some(secs(1000)),
+            run_id: RunId::from_text("theirs"),
+            by: "other".to_owned(),
+            attempt: 1,
+            started_at: secs(1000),
+            remaining: Duration::from_secs(20),
+        }),
+        head: None,
+    });
+    for job in [SECOND, THIRD] {
+        bench.due_of(job, 1010);
+    }
+    bench.nothing();
+    bench.at(1031);
+    let spec = bench.claim(1000);
+    bench.answer(&spec, running(20));
+    bench.nothing();
+    bench.feed(Event::RunEnded { job: FIRST });
+    let spec = bench.claim(1010);
+    assert_eq!(spec.job, SECOND, "it has kept its turn");
+}
+
+#[test]
+fn what_lies_behind_one_that_waits_for_a_place_is_dropped_after_that() {
+    let mut bench = full();
+    bench.due_of(SECOND, 1010);
+    bench.feed(Event::StoreDown);
+    for at in [1020, 1030, 1040] {
+        bench.due_of(SECOND, at);
+    }
+    bench.feed(Event::StoreUp);
+    bench.at(1050);
+    bench.due_of(SECOND, 1050);
+    bench.feed(Event::NotSettled { job: SECOND });
+    bench.registered_of(SECOND, 1000);
+    bench.feed(Event::RunEnded { job: FIRST });
+    let spec = bench.claim(1010);
+    bench.grant(&spec);
+    assert_eq!(bench.action(), Action::Register { job: SECOND });
+    bench.registered_of(SECOND, 1010);
+    let Action::Drops(spec) = bench.action() else {
+        panic!("nothing is dropped");
+    };
+    let range = spec.answer.drop[0].range;
+    assert_eq!((range.from, range.until), (secs(1020), secs(1040)));
+}
+
+#[test]
 fn the_verdict_of_a_head_does_not_wait_behind_what_waits_for_a_place() {
     let queue = Policy {
         on_overlap: OnOverlap::Queue { limit: 2 },
