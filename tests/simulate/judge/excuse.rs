@@ -41,6 +41,8 @@ type Lock = (String, Scope);
 const STEPS_ASIDE: i64 = 10_000;
 /// A node that answers does so within so many milliseconds.
 const NODE_ANSWERS: i64 = 300;
+/// A node that failed is not waited for within so many milliseconds.
+const NODE_FAILED: i64 = 5_000;
 /// Moving a ledger takes so long at most.
 const MOVES: i64 = 4_000;
 
@@ -484,6 +486,27 @@ pub(super) fn asked_before(facts: &Facts<'_>, at: i64) -> i64 {
         _ => false,
     });
     if silent { NODE_ANSWERS } else { 0 }
+}
+
+/// `SlowNode`: a host does not wait for nodes that failed a moment ago, and of two clocks the earlier
+/// decides what is due. Returns how far behind that may be after an outage.
+pub(super) fn node_behind(facts: &Facts<'_>, dark: Span) -> i64 {
+    let end = Span {
+        from: dark.until - NODE_FAILED,
+        until: dark.until + 1,
+    };
+    if !facts.trace.outages.iter().any(|it| it.meets(end)) {
+        return 0;
+    }
+    let acts = facts.plan.acts.iter();
+    let behind = acts.filter_map(|(_, act)| match act {
+        Act::Node {
+            how: NodeAct::Clock { offset },
+            ..
+        } => Some(-offset),
+        _ => None,
+    });
+    behind.max().unwrap_or(0).max(0)
 }
 
 /// `HostsFull`: every quiet host ran as much as it may. A run has its place between two attempts, too.

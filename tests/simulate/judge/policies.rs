@@ -289,8 +289,9 @@ fn caught_up(
             CatchUp::Latest => {
                 let newer = dues.iter().filter(|newer| *newer > due);
                 let mut newer = newer.map(|newer| newer + subject.delay);
-                // By the host's own clock what is newer may not have been due yet.
-                let passed_over = newer.any(|newer| newer + excuse::OWN_CLOCK < dark.until);
+                // By the host's own clock, or a node's, what is newer may not have been due yet.
+                let clock = excuse::OWN_CLOCK.max(excuse::node_behind(facts, dark));
+                let passed_over = newer.any(|newer| newer + clock < dark.until);
                 (passed_over && !full && !(*due == dues[0] && in_doubt))
                     .then_some("catch_up: latest, and not the newest")
             }

@@ -9,7 +9,7 @@ use cronlatch::store::{Kind, Outcome, Record};
 use cronlatch::time::Timestamp;
 
 use super::{Rule, judge};
-use crate::plan::{HostPlan, JobPlan, ListPlan, Plan, StoreKind, host_name};
+use crate::plan::{Act, HostPlan, JobPlan, ListPlan, NodeAct, Plan, StoreKind, host_name};
 use crate::trace::{Added, Ended, Foreign, Held, Hindered, Life, Span, Start, Trace, Trouble};
 
 const START: i64 = 1_772_712_000_000;
@@ -658,6 +658,37 @@ fn the_first_of_an_outage_may_run_besides_the_newest_and_not_after_a_pause() {
         }
     });
     assert!(pause.contains(&Rule::CatchUp), "{pause:?}");
+}
+
+#[test]
+fn by_a_node_that_is_behind_what_is_newer_may_not_have_been_due_after_an_outage() {
+    let wrong = |offset: i64, away: bool| {
+        let how = NodeAct::Clock { offset };
+        let plan = Plan {
+            store: StoreKind::Quorum(3),
+            acts: vec![(0, Act::Node { node: 1, how })],
+            ..plan(|job| (job.start_deadline, job.catch_up_window) = (30_000, 30_000))
+        };
+        let rules = broken(&plan, |trace| {
+            for (due, begin) in [(30_000, 36_500), (35_000, 36_700)] {
+                let at = run(trace, due);
+                let run = &mut trace.starts[at];
+                (run.begin, run.end) = (START + begin, Some(START + begin + 100));
+                run.fence = Some(u64::try_from(begin).unwrap());
+            }
+            unstarted(trace, 25_000, Outcome::Missed, "nobody was there in time");
+            if away {
+                trace.outages.push(span(16_000, 36_000));
+            } else {
+                let stops = |host| trouble(host, 16_000, 36_000, Hindered::Stopped);
+                trace.troubles.extend((0..2).map(stops));
+            }
+        });
+        rules.contains(&Rule::CatchUp)
+    };
+    assert!(!wrong(-2_500, true));
+    assert!(wrong(0, true) && wrong(2_500, true));
+    assert!(wrong(-2_500, false), "all nodes are heard");
 }
 
 #[test]
