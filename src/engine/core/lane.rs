@@ -369,12 +369,16 @@ impl Lane {
 
     /// Makes way for a claim that needs no place. What waits for one keeps its turn.
     pub(super) fn set_aside(&mut self) {
-        match std::mem::replace(&mut self.phase, Phase::Idle) {
-            Phase::Parked { occ, .. } if occ.origin == Origin::Lane => {
-                self.pending.push_front(occ);
+        match (&self.phase, &mut self.wait) {
+            (Phase::Parked { occ, .. }, _) if occ.origin == Origin::Lane => {
+                self.pending.push_front(occ.clone());
             }
-            other => self.phase = other,
+            (Phase::Parked { occ, .. }, Some(wait)) if occ.origin == Origin::Head => {
+                wait.ready = true;
+            }
+            _ => return,
         }
+        self.phase = Phase::Idle;
     }
 
     /// Goes on with the foremost occurrence after a pause.

@@ -178,6 +178,31 @@ fn the_record_of_a_dead_run_does_not_wait_behind_what_waits_for_a_place() {
 }
 
 #[test]
+fn the_record_of_a_dead_run_does_not_wait_behind_a_head_that_waits_for_a_place() {
+    let mut bench = full();
+    bench.feed(Event::Found {
+        job: SECOND,
+        open: Some(OpenRun {
+            scheduled_at: Some(secs(1000)),
+            run_id: RunId::from_text("theirs"),
+            by: "other".to_owned(),
+            attempt: 1,
+            started_at: secs(1000),
+            remaining: Duration::from_secs(20),
+        }),
+        head: Some(head(1010, Kind::Queue)),
+    });
+    assert!(bench.said(1010, &Said::Full));
+    bench.at(1031);
+    let spec = bench.claim(1000);
+    bench.answer(&spec, decided());
+    bench.nothing();
+    bench.feed(Event::RunEnded { job: FIRST });
+    let spec = bench.claim(1010);
+    assert_eq!((spec.job, spec.kind), (SECOND, Kind::Queue));
+}
+
+#[test]
 fn what_lies_behind_one_that_waits_for_a_place_is_dropped_after_that() {
     let mut bench = full();
     bench.due_of(SECOND, 1010);
