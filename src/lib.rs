@@ -133,13 +133,13 @@ pub mod config;
 #[cfg(feature = "program")]
 #[doc(hidden)]
 pub mod engine;
+#[doc(hidden)]
+pub mod ground;
 #[cfg(feature = "program")]
 #[doc(hidden)]
 pub mod guard;
 #[doc(hidden)]
 pub mod lease;
-#[doc(hidden)]
-pub mod names;
 #[cfg(feature = "program")]
 #[doc(hidden)]
 pub mod observe;
@@ -152,9 +152,9 @@ pub mod schedule;
 mod siblings;
 #[doc(hidden)]
 pub mod store;
-#[doc(hidden)]
-pub mod time;
 
+#[doc(hidden)]
+pub use ground::{names, time};
 pub use latch::{
     AcquireError, ExtendError, HeldLock, HeldLocks, Latch, LatchBuilder, LockRequest, LocksRequest,
     OpenError, Owner, ReleaseError, RunError, ShutdownError, Ticket, blocking,

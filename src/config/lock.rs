@@ -11,7 +11,7 @@ use super::problem::{Problem, Problems};
 use super::section::{Section, Trouble, Vocabulary};
 use super::source::Span;
 use super::values;
-use crate::lease::timing;
+use crate::ground::timing;
 use crate::names::{JobName, LockName};
 
 /// The fields of `lock:`.

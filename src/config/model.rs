@@ -211,7 +211,7 @@ pub enum OnCrash {
     },
 }
 
-pub use crate::lease::OnLost;
+pub use crate::ground::OnLost;
 
 /// `on_store_down`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,8 @@ use tokio::time::Instant;
 
 use super::patience::{Left, Patience, Setback, Wait};
 use super::tally::Counted;
-use crate::lease::{Watchdog, finish_until, timing};
+use crate::ground::timing;
+use crate::lease::{Watchdog, finish_until};
 use crate::names::{HostName, RunId, Token};
 use crate::store::{
     Claim, ClaimReply, ClaimTarget, Finish, FinishReply, KeyFaultKind, Lock, Store, StoreError,

@@ -10,7 +10,8 @@ use super::queue::Turn;
 use super::shared::Shared;
 use super::tally::Counted;
 use super::ticket::Ticket;
-use crate::lease::{Held, Keepsake, Lease, LeaseLost, OnLost, timing};
+use crate::ground::{OnLost, timing};
+use crate::lease::{Held, Keepsake, Lease, LeaseLost};
 use crate::store::{FinishReply, RenewReply, Renewal, StoreError, Tenure};
 use crate::time::BootInstant;
 

@@ -11,10 +11,9 @@ mod renewal_loop;
 pub mod table;
 #[cfg(test)]
 mod tests;
-pub mod timing;
 mod watchdog;
 
 pub(crate) use finish::finish_until;
 pub use handle::{Lease, LeaseView};
 pub(crate) use watchdog::Keepsake;
-pub use watchdog::{ExtendRuns, Held, LeaseLost, OnLost, Watchdog};
+pub use watchdog::{ExtendRuns, Held, LeaseLost, Watchdog};

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use super::timing;
 use super::watchdog::LeaseLost;
+use crate::ground::timing;
 use crate::names::Token;
 use crate::store::{Lock, RenewReply, Renewal, Tenure};
 use crate::time::BootInstant;

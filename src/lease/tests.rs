@@ -11,7 +11,8 @@ use tokio::time::Instant;
 use super::handle::LeaseState;
 use super::renewal_loop::{Heartbeat, LeaseSubscriber, RenewalLoop, WatchdogCommand};
 use super::table::{LeaseId, Terms};
-use super::{Held, LeaseLost, OnLost, Watchdog};
+use super::{Held, LeaseLost, Watchdog};
+use crate::ground::OnLost;
 use crate::names::{JobName, RunId, Token};
 use crate::store::{
     Attempt, Claim, ClaimReply, Finish, FinishReply, Forget, Forgotten, History, HostInfo,

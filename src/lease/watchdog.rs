@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use super::handle::{Lease, LeaseState, LeaseView};
 use super::renewal_loop::{Finishing, Heartbeat, LeaseSubscriber, RenewalLoop, WatchdogCommand};
 use super::table::{LeaseId, Terms};
-use super::timing;
+use crate::ground::{OnLost, timing};
 use crate::names::{RunId, Token};
 use crate::store::{self, Finish, Lock, Store, StoreError, StoreSettings, Tenure};
 use crate::time::BootInstant;
@@ -43,15 +43,6 @@ pub struct Held {
     pub renew_until: Option<BootInstant>,
     /// Dropped as soon as the lease is lost, released or let go, whichever comes first.
     pub while_held: Option<Keepsake>,
-}
-
-/// What becomes of a job whose lease is lost (`on_lost`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnLost {
-    /// The job is ended before its lease can end in the store.
-    Kill,
-    /// The job goes on; two runs may overlap.
-    Continue,
 }
 
 /// Why a lease is over.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::facts::Facts;
 use super::{Finding, ids};
 use crate::config::{Job, show_duration};
-use crate::lease::timing;
+use crate::ground::timing;
 
 pub(super) fn judge(facts: &Facts, jobs: &[Job]) -> Finding {
     let trip = facts.round_trip;

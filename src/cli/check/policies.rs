@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use crate::config::{
     CatchUp, Command, Job, OnCrash, OnLost, OnOverlap, OnStoreDown, Scope, show_duration,
 };
-use crate::lease::timing;
+use crate::ground::timing;
 
 /// The fields of a job that differ from their defaults, as the list would have them.
 pub(super) fn of(job: &Job) -> Vec<(&'static str, String)> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::{Args, show};
 use crate::cli::Failure;
 use crate::config::{self, OnLost};
+use crate::ground::timing;
 use crate::latch::Wait;
-use crate::lease::timing;
 use crate::store::Lock;
 
 /// What `exec` is to do.

@@ -7,8 +7,9 @@ use tokio::sync::watch;
 
 use super::{Stop, Tools, Work, command};
 use crate::config::OnLost;
+use crate::ground::timing;
 use crate::guard::{EndedBy, Event, Exit, Lack, Running, SpawnError, Status, Stream};
-use crate::lease::{Lease, LeaseLost, timing};
+use crate::lease::{Lease, LeaseLost};
 use crate::observe::run_log;
 use crate::store::Outcome;
 

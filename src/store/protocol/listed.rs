@@ -15,7 +15,7 @@ use crate::store::Renewal;
 ///
 /// A store that lost all its data has forgotten the TTLs, too. Then a claim that has no job list
 /// waits for so long, whatever its own TTL: three times the longest interval between two renewals
-/// ([`renew_every`](crate::lease::timing::renew_every)), so that the holder takes its lease back.
+/// ([`renew_every`](crate::ground::timing::renew_every)), so that the holder takes its lease back.
 pub const BARE_TTL_COUNTED: Duration = Duration::from_secs(30);
 
 /// The TTL of a lease as far as others wait for it.

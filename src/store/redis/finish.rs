@@ -10,7 +10,7 @@ use super::keys::{self, LockKeys};
 use super::link::{Call, RESPONSE_TIMEOUT};
 use super::record::{pairs, word};
 use super::reply::{integer, text};
-use crate::lease::timing;
+use crate::ground::timing;
 use crate::names::Prefix;
 use crate::store::protocol::{longest_counted, terms_text};
 use crate::store::{Attempt, Finish, FinishReply, RenewReply, Renewal, Settle};

@@ -8,7 +8,7 @@ use super::ask::Answer;
 use super::clock;
 use super::transact::{Proposer, Subject};
 use super::view::{Counting, count, merge};
-use crate::lease::timing;
+use crate::ground::timing;
 use crate::store::StoreError;
 use crate::store::redis::node::{Ballot, Mode, Node, Place, View};
 

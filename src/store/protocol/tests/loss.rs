@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{World, job, token_of};
-use crate::lease::timing;
+use crate::ground::timing;
 use crate::store::protocol::{
     self, BARE_TTL_COUNTED, Ending, JobState, Key, LEDGER_AHEAD, LockState, Marker, Past,
     REASON_UNKNOWN, SUCCESSOR_SKEW, least_wait, notice,
@@ -726,4 +726,12 @@ fn what_came_due_after_a_loss_may_be_missed() {
         keep: 100,
     };
     assert_eq!(world.send(&Claim { what, ..claim }), ClaimReply::Dropped);
+}
+
+#[test]
+fn a_long_lease_is_renewed_three_times_before_a_store_that_forgot_it_grants_its_lock() {
+    for secs in [2, 30, 31, 60, 86_400] {
+        let every = timing::renew_every(Duration::from_secs(secs));
+        assert!(3 * every <= BARE_TTL_COUNTED, "{secs} s");
+    }
 }
