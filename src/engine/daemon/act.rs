@@ -1,5 +1,6 @@
 //! From the core's actions to tasks.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::task::AbortHandle;
@@ -279,7 +280,8 @@ impl Daemon {
             (!self.registry.knows(*place))
                 .then(|| (*place, Newcomer::of(job, &self.host, registration)))
         });
-        let newcomers = newcomers.collect();
+        let newcomers: BTreeMap<_, _> = newcomers.collect();
+        let announces = !newcomers.is_empty() && self.registry.take_unseen();
         // Once is enough: the announcements go on with it.
         let measure = match self.clock.offset() {
             Some(_) => Measure::Not,
@@ -292,6 +294,7 @@ impl Daemon {
             measure,
             // One that claims does not look again.
             first: self.agreement.waits().map(|_| self.word()),
+            announces: announces.then(|| self.word()),
         };
         tokio::spawn(link.register(batch, entrance, self.finisher.clone()));
     }

@@ -39,6 +39,8 @@ pub(super) struct Registry {
     compared: Option<BootInstant>,
     /// A task that [`Daemon::look_after_registry`] started has not ended.
     busy: bool,
+    /// Other hosts can have seen that this one lives.
+    seen: bool,
 }
 
 /// A job that this daemon has not entered yet.
@@ -129,6 +131,18 @@ impl Registry {
     pub(super) fn leave_all(&mut self) {
         self.unsettled.clear();
         self.entries.clear();
+        self.seen = false;
+    }
+
+    /// Whether this host is to say that it lives before it looks which hosts use which lock: if it
+    /// does not, hosts that enter the job under another lock pass over it.
+    pub(super) fn take_unseen(&mut self) -> bool {
+        !std::mem::replace(&mut self.seen, true)
+    }
+
+    /// The jobs could not be registered, perhaps because this host could not say that it lives.
+    pub(super) fn not_registered(&mut self) {
+        self.seen = false;
     }
 
     /// Whether the jobs that the store lists for this host are to be compared with its list.

@@ -223,24 +223,7 @@ impl Daemon {
             Message::Disagreed(jobs, reason) => self.wait_for_rivals(jobs, reason),
             Message::Agreed => self.agreed(),
             Message::Registry(news) => self.registry_news(news),
-            Message::NotRegistered(jobs, error) => {
-                self.host_agrees();
-                self.store_failed(&error);
-                self.look_for_wrong_list(&error);
-                if let StoreError::Key(fault) = &error {
-                    for job in &jobs {
-                        self.put_on_hold(*job, fault);
-                    }
-                }
-                self.is_ready_while_waiting();
-                let is_up = self.health.is_up();
-                if is_up || matches!(error, StoreError::PartUnreachable(_) | StoreError::Key(_)) {
-                    let link = self.link.clone();
-                    tokio::spawn(async move { link.register_later(jobs, &error).await });
-                } else {
-                    self.to_register.extend(jobs);
-                }
-            }
+            Message::NotRegistered(jobs, error) => self.not_registered(jobs, error),
             Message::RegisterAgain(jobs) => {
                 self.to_register.extend(jobs);
                 // Whether a daemon of this host uses another store is found without the store.
@@ -248,6 +231,26 @@ impl Daemon {
                     self.flush_registrations();
                 }
             }
+        }
+    }
+
+    fn not_registered(&mut self, jobs: Vec<JobIx>, error: StoreError) {
+        self.registry.not_registered();
+        self.host_agrees();
+        self.store_failed(&error);
+        self.look_for_wrong_list(&error);
+        if let StoreError::Key(fault) = &error {
+            for job in &jobs {
+                self.put_on_hold(*job, fault);
+            }
+        }
+        self.is_ready_while_waiting();
+        let is_up = self.health.is_up();
+        if is_up || matches!(error, StoreError::PartUnreachable(_) | StoreError::Key(_)) {
+            let link = self.link.clone();
+            tokio::spawn(async move { link.register_later(jobs, &error).await });
+        } else {
+            self.to_register.extend(jobs);
         }
     }
 

@@ -54,6 +54,8 @@ pub(super) struct Entrance {
     pub(super) measure: Measure,
     /// What this host says of itself, if it is to look first who uses other servers.
     pub(super) first: Option<HostInfo>,
+    /// The same, if others are to see that this host lives before it looks who uses which lock.
+    pub(super) announces: Option<HostInfo>,
 }
 
 /// The way to store and loop, for all tasks.
@@ -254,6 +256,7 @@ impl Link {
             newcomers,
             measure,
             first,
+            announces,
         } = entrance;
         let all = || jobs.iter().map(|(job, _)| *job).collect();
         if first.is_some()
@@ -274,6 +277,12 @@ impl Link {
                 // Who cannot be seen holds up nothing.
                 Ok(None) | Err(_) => self.tell(Message::Agreed),
             }
+        }
+        if let Some(word) = announces
+            && let Err(error @ StoreError::Unreachable(_)) = self.tell_others(word).await
+        {
+            self.tell(Message::NotRegistered(all(), error));
+            return;
         }
         finisher.idle(Duration::from_secs(2)).await;
         let mut batches = Batches::of(&jobs);
@@ -409,9 +418,14 @@ impl Link {
         }
     }
 
-    async fn meet(&self, info: HostInfo) -> Result<(HostInfo, Vec<HostReport>), StoreError> {
+    async fn tell_others(&self, info: HostInfo) -> Result<HostInfo, StoreError> {
         let info = self.signed(info).await?;
         self.store.announce(&info, ANNOUNCED_FOR).await?;
+        Ok(info)
+    }
+
+    async fn meet(&self, info: HostInfo) -> Result<(HostInfo, Vec<HostReport>), StoreError> {
+        let info = self.tell_others(info).await?;
         let hosts = self.store.peers().await?;
         Ok((info, hosts))
     }

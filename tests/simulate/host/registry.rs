@@ -21,6 +21,8 @@ pub(super) struct Registry {
     pub(super) lost: bool,
     pub(super) compared: Option<i64>,
     pub(super) busy: bool,
+    /// Others can have seen that this host lives.
+    seen: bool,
     next: usize,
 }
 
@@ -56,9 +58,8 @@ pub(super) struct Entering {
 }
 
 impl Entering {
-    pub(super) fn begin(jobs: Vec<JobIx>, new: Vec<(JobIx, LockId, Beginning)>) -> (Request, Self) {
-        let names = new.iter().map(|(_, _, job)| job.job.clone()).collect();
-        let entering = Self {
+    pub(super) fn begin(jobs: Vec<JobIx>, new: Vec<(JobIx, LockId, Beginning)>) -> Self {
+        Self {
             jobs,
             new,
             listings: Vec::new(),
@@ -70,13 +71,21 @@ impl Entering {
             asked: None,
             moves: Vec::new(),
             others: BTreeMap::new(),
-        };
-        (Request::Listings(names), entering)
+        }
+    }
+
+    pub(super) fn first_look(&self) -> Request {
+        let names = self.new.iter().map(|(_, _, job)| job.job.clone());
+        Request::Listings(names.collect())
     }
 
     /// The store's reply to the last request came.
     pub(super) fn go_on(mut self, host: &HostName, reply: Reply) -> Next<Self> {
         match reply {
+            Reply::Announced => {
+                let request = self.first_look();
+                Next::Send(request, self)
+            }
             Reply::Listings(listings) => {
                 self.listings = listings;
                 let next = if self.looks_again {
@@ -262,6 +271,16 @@ impl Registry {
     pub(super) fn leave_all(&mut self) {
         self.unsettled.clear();
         self.entries.clear();
+        self.seen = false;
+    }
+
+    pub(super) fn not_registered(&mut self) {
+        self.seen = false;
+    }
+
+    /// Whether this host is to say that it lives before it looks who uses which lock.
+    pub(super) fn take_unseen(&mut self) -> bool {
+        !std::mem::replace(&mut self.seen, true)
     }
 
     pub(super) fn entered(&mut self, entries: Vec<(JobIx, JobName, Entry)>) {

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 
 use super::super::registry::Newcomer;
 use super::*;
+use crate::engine::spool::Spool;
 use crate::names::{HostName, JobName, LockName, RunId, Token};
 use crate::store::{
     Attempt, Beginning, ClaimReply, ClaimTarget, CountsFrom, Entry, Fingerprint, Finish,
@@ -23,6 +24,8 @@ struct Scripted {
     /// What it says of the time, if it says anything.
     clock: Mutex<Option<Timestamp>>,
     announced: AtomicUsize,
+    /// How often the host had announced itself when it last looked at the listings.
+    announced_before_look: AtomicUsize,
     listing: Mutex<Listing>,
     /// What another host writes right after this one has read the listing.
     arrives: Mutex<Option<(HostName, Entry)>>,
@@ -93,6 +96,9 @@ impl Store for Scripted {
         Ok(listing.entries.keys().map(report).collect())
     }
     async fn listings(&self, _: &[JobName]) -> Result<Vec<Listing>, StoreError> {
+        let announced = self.announced.load(Ordering::SeqCst);
+        self.announced_before_look
+            .store(announced, Ordering::SeqCst);
         let mut listing = self.listing.lock().expect("no holder panics");
         let read = listing.clone();
         let arrives = self.arrives.lock().expect("no holder panics").take();
@@ -321,4 +327,40 @@ async fn of_hosts_that_enter_a_job_under_different_locks_at_once_one_is_admitted
         assert_eq!(enter().await.expect("it answers").len(), 0, "host {name}");
         assert_eq!(standing(), Standing::Uses, "host {name}");
     }
+}
+
+/// Otherwise hosts that enter the job under another lock at the same time pass over this one.
+#[tokio::test]
+async fn a_host_says_that_it_lives_before_it_looks_which_hosts_use_which_lock() {
+    let mut bench = bench(Scripted::default());
+    *bench.store.clock.lock().expect("no holder panics") = Some(Timestamp::EPOCH);
+    let dir = tempfile::tempdir().expect("a directory");
+    let settings = crate::store::StoreSettings::Sqlite {
+        path: dir.path().join("store.db"),
+    };
+    let (place, newcomer) = newcomer("l");
+    let registration = Registration {
+        job: newcomer.beginning.job.clone(),
+        lock: newcomer.beginning.lock.clone(),
+        fingerprint: newcomer.beginning.fingerprint.clone(),
+        ttl: newcomer.beginning.ttl,
+    };
+    let host = word().host;
+    let (notices, _) = mpsc::unbounded_channel();
+    let store = Arc::clone(&bench.link.store);
+    let finisher = Finisher::start(store, Spool::of(&host, &settings), notices);
+    let entrance = Entrance {
+        host,
+        newcomers: BTreeMap::from([(place, newcomer)]),
+        measure: Measure::Not,
+        first: None,
+        announces: Some(word()),
+    };
+    let link = bench.link.clone();
+    link.register(vec![(place, registration)], entrance, finisher)
+        .await;
+    let message = bench.messages.recv().await;
+    assert!(matches!(message, Some(Message::Entered(_))), "{message:?}");
+    let before = bench.store.announced_before_look.load(Ordering::SeqCst);
+    assert_eq!(before, 1);
 }

@@ -107,12 +107,16 @@ impl Daemon {
     }
 
     pub(super) fn announcement(&self, env: &mut Env<'_>) -> u64 {
-        let request = Request::Announce {
+        let word = self.word(env);
+        env.send(word, RESPONSE)
+    }
+
+    pub(super) fn word(&self, env: &Env<'_>) -> Request {
+        Request::Announce {
             host: env.name.clone(),
             drains: self.shutdown.is_some(),
             valid_for: ANNOUNCED_FOR,
-        };
-        env.send(request, RESPONSE)
+        }
     }
 
     /// The last word of a daemon that ends.

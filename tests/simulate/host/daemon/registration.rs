@@ -80,7 +80,14 @@ impl Daemon {
         if new.is_empty() {
             return self.register_known(env, jobs);
         }
-        let (request, entering) = Entering::begin(jobs, new);
+        let entering = Entering::begin(jobs, new);
+        // Others are to see that this host lives before it looks who uses which lock.
+        let unseen = self.registry.take_unseen();
+        let request = if unseen {
+            self.word(env)
+        } else {
+            entering.first_look()
+        };
         self.enter(env, request, entering);
     }
 
@@ -101,6 +108,7 @@ impl Daemon {
     }
 
     pub(super) fn not_registered(&mut self, env: &mut Env<'_>, jobs: Vec<JobIx>) {
+        self.registry.not_registered();
         self.store_failed(env);
         self.ready = true;
         if self.up {
