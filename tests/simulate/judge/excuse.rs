@@ -388,6 +388,23 @@ fn not_begun<'a>(subject: &'a Subject<'_>, at: i64) -> impl Iterator<Item = &'a 
     })
 }
 
+/// A first run that never began is run again too, and its rerun has its own window. Returns until when.
+pub(super) fn rerun_of_not_begun(
+    facts: &Facts<'_>,
+    plan: &JobPlan,
+    subject: &Subject<'_>,
+    at: i64,
+) -> Option<i64> {
+    let lease_end = |it: &&Added| {
+        let id = it.record.run_id.as_ref()?;
+        facts.lease_end_of(&it.lock, id.as_str())
+    };
+    let is_rerun = matches!(plan.on_crash, OnCrash::Rerun { .. });
+    let ends = not_begun(subject, at).filter(|_| is_rerun);
+    let last = ends.filter_map(lease_end).max()?;
+    Some(last + rerun_window(plan))
+}
+
 /// As [`tries_used_up`], by a rerun that was granted and never began: its attempt has a number too.
 pub(super) fn last_try_not_begun(plan: &JobPlan, subject: &Subject<'_>, at: i64) -> bool {
     let tries = plan.retry.map(|(attempts, _)| attempts);

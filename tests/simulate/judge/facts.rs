@@ -242,10 +242,15 @@ impl<'a> Facts<'a> {
 
     /// When the lease of a run ended, or would have.
     pub(crate) fn lease_end(&self, start: &Start) -> Option<i64> {
-        let of_it = format!(":{}:", start.run_id);
+        self.lease_end_of(&start.lock, &start.run_id)
+    }
+
+    /// As [`Self::lease_end`], also of a run that was granted and never began.
+    pub(crate) fn lease_end_of(&self, lock: &str, run_id: &str) -> Option<i64> {
+        let of_it = format!(":{run_id}:");
         let held = self.trace.held.iter().rfind(|held| {
             let token = held.token.as_ref();
-            held.lock == start.lock && token.is_some_and(|token| token.contains(&of_it))
+            held.lock == lock && token.is_some_and(|token| token.contains(&of_it))
         });
         held.map(|held| held.until)
     }

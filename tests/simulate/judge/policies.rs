@@ -297,9 +297,10 @@ fn caught_up(
             }
             CatchUp::All => None,
         };
-        let wrong = wrong.or((begin
-            > due + subject.delay + plan.catch_up_window.max(plan.start_deadline) + 50)
-            .then_some("older than the window"));
+        let until = due + subject.delay + plan.catch_up_window.max(plan.start_deadline);
+        let again = excuse::rerun_of_not_begun(facts, plan, subject, *due);
+        let until = again.map_or(until, |again| again.max(until));
+        let wrong = wrong.or((begin > until + 50).then_some("older than the window"));
         if let Some(wrong) = wrong {
             let text = format!("{wrong}: {due} began at {begin}; dark from {dark:?}");
             all.push(found(Rule::CatchUp, begin, subject, text));

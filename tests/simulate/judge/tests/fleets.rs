@@ -538,6 +538,42 @@ fn a_rerun_that_was_granted_to_a_dying_host_is_one_of_those_allowed() {
 }
 
 #[test]
+fn the_window_of_a_rerun_counts_from_the_end_of_a_lease_under_which_nothing_began() {
+    let too_old = |reruns: bool, granted: bool, begin: i64| {
+        let job = plan(|job| {
+            if reruns {
+                job.on_crash = OnCrash::Rerun { max_reruns: 1 };
+            }
+        });
+        broken(&job, |trace| {
+            let at = run(trace, 20_000);
+            let rerun = &mut trace.starts[at];
+            (rerun.begin, rerun.end) = (START + begin, Some(START + begin + 100));
+            let both = |host| trouble(host, 18_500, 23_500, Hindered::Stopped);
+            trace.troubles.extend((0..2).map(both));
+            if granted {
+                let mut dying = start(1, 20_000, 24_000, 24_000);
+                dying.run_id = "run-never-begun".to_owned();
+                trace.added.push(verdict(&dying, Outcome::Interrupted));
+                trace.held.push(Held {
+                    exclusive: true,
+                    at: START + 24_000,
+                    lock: "job".to_owned(),
+                    token: Some("host-1:1:run-never-begun:0".to_owned()),
+                    until: START + 27_000,
+                });
+            }
+        })
+        .contains(&Rule::CatchUp)
+    };
+    assert!(too_old(true, false, 27_500));
+    assert!(!too_old(true, true, 27_500));
+    assert!(too_old(false, true, 27_500), "the job is not run again");
+    assert!(!too_old(true, true, 31_900));
+    assert!(too_old(true, true, 32_500));
+}
+
+#[test]
 fn what_nobody_was_there_for_is_passed_by_the_schedule_of_whoever_comes_first() {
     let silent = |schedule: i64| {
         let plan = two_lists(|job| job.when = When::Every(schedule));
