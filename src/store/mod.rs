@@ -67,8 +67,8 @@ pub mod majority {
         Node, Place, Proposal, Taken, View, finished_text,
     };
     pub use super::redlock::{
-        Asker, Counting, Here, Identity, Ledger, Member, Merged, Resolved, Seat, Trust, count,
-        count_recovering, merge, quorum, resolve,
+        Asker, Counting, Doubt, Here, Identity, Ledger, Member, Merged, Resolved, Seat, Trust,
+        count, count_recovering, merge, quorum, resolve,
     };
 }
 

@@ -64,10 +64,7 @@ impl Proposer {
         Ok(Err(self.few(answered, &errors)))
     }
 
-    /// Whether the views alone cannot tell that a majority knows of the open run, or that it has
-    /// the lock of who asks, or whether the lock is held at all. A node that promised before the grant
-    /// reached it has neither: right after a grant it may answer before another that has both. And one
-    /// that a release did not reach has a lock that nobody holds.
+    /// Whether the nodes that were not heard may change the outcome.
     pub(super) fn is_in_doubt(&self, views: &[View], subject: &Subject<'_>) -> bool {
         let quorum = self.nodes.quorum();
         let Counting::On { counted, .. } = count(views, quorum) else {
@@ -78,9 +75,7 @@ impl Proposer {
         }
         let exclusive = subject.lock.exclusive;
         let merged = merge(views, &counted, quorum, (exclusive, subject.me));
-        let lock = &merged.lock;
-        let is_half_mine = |me| exclusive && lock.is_granted_to(me) && !lock.key_holds(me);
-        merged.doubt || merged.torn || subject.me.is_some_and(is_half_mine)
+        merged.needs_more(exclusive, subject.me.filter(|_| subject.reports))
     }
 
     /// Looks at many nodes at once, until enough of them answered for a decision.

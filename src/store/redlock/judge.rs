@@ -28,7 +28,7 @@ pub(super) fn judge<R>(
     let changed =
         lock != merged.lock || job != merged.job || outcomes.taken || !outcomes.effects.is_empty();
     let before = merged.job.as_ref().and_then(|job| job.open.as_ref());
-    if let Some(open) = before.filter(|_| merged.doubt) {
+    if let Some(open) = before.filter(|_| merged.is_in_doubt()) {
         for effect in &mut outcomes.effects {
             if let Effect::Append { record, .. } = effect {
                 doubt(record, open.run_id.as_str());
@@ -40,7 +40,7 @@ pub(super) fn judge<R>(
         .and_then(|job| job.open.as_ref())
         .is_some_and(|open| before.is_some_and(|before| before.token == open.token));
     Judged {
-        doubt: merged.doubt && same_run && !outcomes.taken,
+        doubt: merged.is_in_doubt() && same_run && !outcomes.taken,
         lock,
         job,
         outcomes,

@@ -32,7 +32,7 @@ mod view;
 pub use member::{Here, Identity, Ledger, Member, Seat};
 pub use resolve::{Asker, Resolved, resolve};
 pub use trust::Trust;
-pub use view::{Counting, Merged, count, count_recovering, merge, quorum};
+pub use view::{Counting, Doubt, Merged, count, count_recovering, merge, quorum};
 
 #[cfg(test)]
 mod tests;

@@ -246,13 +246,26 @@ fn the_proposal_with_the_greatest_number_is_the_ledger() {
     };
     let views = [running(3, 30, 1), running(4, 20, 2), reader];
     let merged = merge(&views, &[0, 1, 2], 2, (true, None));
-    let last = merged.job.map(|job| job.last);
+    let last = merged.job.as_ref().map(|job| job.last);
     assert_eq!(last, Some(Timestamp::from_millis(20)));
     assert!(!merged.agreed, "it must be proposed again before it counts");
-    assert!(merged.doubt, "one node of three knows of the run");
+    assert!(merged.is_in_doubt(), "one node of three knows of the run");
     let views = [running(4, 20, 2), running(4, 20, 2), view()];
     let merged = merge(&views, &[0, 1, 2], 2, (true, None));
-    assert!(merged.agreed && !merged.doubt);
+    assert!(merged.agreed && !merged.is_in_doubt());
+}
+
+#[test]
+fn a_doubt_that_was_proposed_with_the_run_is_not_worth_waiting_for_a_silent_node() {
+    let of = |views: &[View]| {
+        let merged = merge(views, &[0, 1], 2, (false, None));
+        (merged.is_in_doubt(), merged.needs_more(false, None))
+    };
+    let mut doubtful = running(4, 20, 2);
+    doubtful.job.as_mut().unwrap().doubt = true;
+    assert_eq!(of(&[doubtful.clone(), doubtful.clone()]), (true, false));
+    assert_eq!(of(&[doubtful, view()]), (true, true));
+    assert_eq!(of(&[running(4, 20, 2), view()]), (true, true));
 }
 
 #[test]
@@ -333,11 +346,15 @@ fn a_proposal_that_can_find_no_majority_any_more_never_started_anything() {
     knows.lock = held(1, 900).lock;
 
     let merged = all(&[knows.clone(), denies.clone(), denies.clone()]);
-    let job = merged.job.unwrap();
+    let job = merged.job.clone().unwrap();
     let waits: Vec<_> = job.waiting.iter().map(|entry| entry.scheduled_at).collect();
     assert_eq!((job.open, waits), (None, vec![Timestamp::from_millis(100)]));
     assert_eq!(
-        (merged.lock.token, merged.doubt, merged.agreed),
+        (
+            merged.lock.token.clone(),
+            merged.is_in_doubt(),
+            merged.agreed
+        ),
         (None, false, false)
     );
 
@@ -353,11 +370,11 @@ fn a_proposal_that_can_find_no_majority_any_more_never_started_anything() {
         vec![knows.clone(), denies.clone(), reader],
     ] {
         let merged = all(&views);
-        assert!(merged.doubt);
+        assert!(merged.is_in_doubt());
         assert_eq!(merged.job.unwrap().last, Timestamp::from_millis(100));
     }
     let merged = all(&[knows.clone(), knows, denies]);
-    assert!(merged.job.unwrap().open.is_some() && !merged.doubt);
+    assert!(!merged.is_in_doubt() && merged.job.unwrap().open.is_some());
 }
 
 #[test]

@@ -95,14 +95,24 @@ fn forgetful(views: &[View], quorum: usize, there: Vec<usize>) -> Counting {
     }
 }
 
+/// Whether a majority ever knew of the open run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doubt {
+    /// It did, or there is no run.
+    None,
+    /// It could not be told when the run was proposed again. That stays, whoever else is heard.
+    Proposed,
+    /// Too few of these nodes know of the run: the others must say whether a majority does.
+    FewKnow,
+}
+
 /// Lock and job as the counted views have them.
 #[derive(Debug)]
 pub struct Merged {
     pub lock: LockState,
     pub job: Option<JobState>,
     pub clock: Clock,
-    /// Whether a majority ever knew of the open run cannot be told.
-    pub doubt: bool,
+    pub doubt: Doubt,
     /// The proposal that the job's state was taken from.
     pub base: Ballot,
     /// Whether a majority has exactly this state: then it need not be proposed again.
@@ -173,7 +183,13 @@ pub fn merge(
     let mut merged = Merged {
         agreed: counted.iter().filter(same).count() >= quorum,
         base: newest_job.map(|job| job.ballot).unwrap_or_default(),
-        doubt: newest_job.is_some_and(|job| job.doubt) || know_of_it < quorum,
+        doubt: if know_of_it < quorum {
+            Doubt::FewKnow
+        } else if newest_job.is_some_and(|job| job.doubt) {
+            Doubt::Proposed
+        } else {
+            Doubt::None
+        },
         torn: blocks.are_torn(&counted, quorum),
         job: newest_job.map(|job| job.state.clone()),
         lock,
@@ -219,8 +235,23 @@ impl Merged {
             self.lock.lease_end = 0;
             self.left = Duration::ZERO;
         }
-        self.doubt = false;
+        self.doubt = Doubt::None;
         self.agreed = false;
+    }
+
+    /// Whether it cannot be told if a majority ever knew of the open run.
+    pub fn is_in_doubt(&self) -> bool {
+        self.doubt != Doubt::None
+    }
+
+    /// Whether the nodes that were not heard may change the outcome: a majority may know of the open run,
+    /// have the lock free or held, or have it for `reporter`, who reports on a run of its own. A node
+    /// that promised before the grant reached it has neither: right after a grant it may answer before
+    /// another that has both. And one that a release did not reach has a lock that nobody holds.
+    pub fn needs_more(&self, exclusive: bool, reporter: Option<&Token>) -> bool {
+        let lock = &self.lock;
+        let is_half_mine = |me: &Token| exclusive && lock.is_granted_to(me) && !lock.key_holds(me);
+        self.doubt == Doubt::FewKnow || self.torn || reporter.is_some_and(is_half_mine)
     }
 
     /// What was due up to the horizon and is not decided cannot be known.

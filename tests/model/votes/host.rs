@@ -134,7 +134,7 @@ impl World {
 
     /// Whether the product would wait for no more: a majority counts, and knows of the open run.
     fn knows_enough(&self, host: usize, wish: Wish) -> bool {
-        use cronlatch::store::majority::{Counting, count, merge};
+        use cronlatch::store::majority::{Counting, Doubt, count, merge};
         let Phase::Asking { heard, .. } = &self.hosts[host].phase else {
             return false;
         };
@@ -146,7 +146,8 @@ impl World {
                 horizon: None,
             } => {
                 let token = self.hosts[host].ticket(host, wish).token();
-                all || !merge(&views, &counted, QUORUM, (true, Some(&token))).doubt
+                let merged = merge(&views, &counted, QUORUM, (true, Some(&token)));
+                all || merged.doubt != Doubt::FewKnow
             }
             Counting::On { .. } | Counting::Recovering(_) | Counting::TooFew => all,
         }

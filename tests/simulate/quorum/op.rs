@@ -335,5 +335,6 @@ fn is_enough(views: &[View], quorum: usize, (part, hopeless): (&Part, bool)) -> 
     let apart = clocks().max().unwrap_or(0) - clocks().min().unwrap_or(0);
     let exclusive = part.place(std::time::Duration::ZERO).lock.exclusive;
     let merged = merge(views, &counted, quorum, (exclusive, part.token()));
-    (apart <= APART || hopeless) && !merged.doubt && !merged.torn
+    let reporter = part.token().filter(|_| part.reports());
+    (apart <= APART || hopeless) && !merged.needs_more(exclusive, reporter)
 }
