@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::model::Command;
 use super::node::{KeyValue, Value, quoted};
 use super::problem::{Problem, Problems};
-use super::section::{Section, Trouble, doubled};
+use super::section::{Section, ValueError, doubled};
 use super::source::Span;
 use super::values;
 
@@ -31,13 +31,13 @@ pub(super) fn read(
         Value::List(_) => {
             let argv = values::texts(node)?;
             let Some((program, item)) = argv.first() else {
-                return Err(Trouble::new(
+                return Err(ValueError::new(
                     "this command is empty",
                     "write `[program, argument, …]`",
                 ));
             };
             if program.trim().is_empty() {
-                return Err(Trouble::new("the program's name is empty", ""));
+                return Err(ValueError::new("the program's name is empty", ""));
             }
             if argv.len() == 1 && program.contains(' ') {
                 warnings.push((
@@ -59,7 +59,7 @@ pub(super) fn read(
                 argv.into_iter().map(|(text, _)| text).collect(),
             ))
         }
-        Value::Map(_) => Err(Trouble::new(
+        Value::Map(_) => Err(ValueError::new(
             "expected a list or a string, found a mapping",
             "write `command: [program, argument, …]`; quote a string that contains `: `",
         )),
@@ -73,7 +73,7 @@ pub(super) fn read(
 /// Reads `shell:`.
 pub(super) fn shell(section: Section<'_>, problems: &mut Problems) -> Option<PathBuf> {
     section.read("shell", problems, |node| {
-        values::absolute(node).map_err(|trouble| Trouble {
+        values::absolute(node).map_err(|trouble| ValueError {
             help: "a program that takes `-c TEXT`, such as `/bin/bash`".to_owned(),
             ..trouble
         })
@@ -82,7 +82,7 @@ pub(super) fn shell(section: Section<'_>, problems: &mut Problems) -> Option<Pat
 
 /// What a job runs in.
 #[derive(Debug)]
-pub(super) struct Surroundings {
+pub(super) struct ProcessSettings {
     pub(super) user: Option<String>,
     pub(super) group: Option<String>,
     pub(super) umask: Option<u32>,
@@ -92,7 +92,7 @@ pub(super) struct Surroundings {
     pub(super) env_file: Option<PathBuf>,
 }
 
-impl Surroundings {
+impl ProcessSettings {
     /// Reads what a job runs in.
     pub(super) fn read(section: Section<'_>, problems: &mut Problems) -> Self {
         Self {

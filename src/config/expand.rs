@@ -39,7 +39,7 @@ pub(super) fn apply(node: &mut Node, environment: &Environment, problems: &mut P
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Trouble {
+enum ExpandError {
     Unset { name: String, near: Option<String> },
     NotText(String),
     Form(String),
@@ -51,7 +51,7 @@ enum Trouble {
 /// the stack.
 const DEEPEST: usize = 20;
 
-impl Trouble {
+impl ExpandError {
     fn problem(self, node: &Node) -> Problem {
         match self {
             Self::Unset { name, near } => {
@@ -78,13 +78,17 @@ impl Trouble {
     }
 }
 
-fn expand(text: &str, environment: &Environment) -> Result<String, Trouble> {
+fn expand(text: &str, environment: &Environment) -> Result<String, ExpandError> {
     expand_within(text, environment, 0)
 }
 
-fn expand_within(text: &str, environment: &Environment, depth: usize) -> Result<String, Trouble> {
+fn expand_within(
+    text: &str,
+    environment: &Environment,
+    depth: usize,
+) -> Result<String, ExpandError> {
     if depth > DEEPEST {
-        return Err(Trouble::Deep);
+        return Err(ExpandError::Deep);
     }
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -95,7 +99,7 @@ fn expand_within(text: &str, environment: &Environment, depth: usize) -> Result<
             out.push('$');
             rest = tail;
         } else if let Some(tail) = tail.strip_prefix("${") {
-            let end = closing(tail).ok_or(Trouble::Open)?;
+            let end = closing(tail).ok_or(ExpandError::Open)?;
             out.push_str(&variable(&tail[..end], environment, depth)?);
             rest = &tail[end + 1..];
         } else {
@@ -124,7 +128,7 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-fn variable(inner: &str, environment: &Environment, depth: usize) -> Result<String, Trouble> {
+fn variable(inner: &str, environment: &Environment, depth: usize) -> Result<String, ExpandError> {
     let (name, default) = match inner.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (inner, None),
@@ -132,16 +136,16 @@ fn variable(inner: &str, environment: &Environment, depth: usize) -> Result<Stri
     let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
         && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     if !is_name {
-        return Err(Trouble::Form(inner.to_owned()));
+        return Err(ExpandError::Form(inner.to_owned()));
     }
     let value = environment
         .get(name)
-        .map_err(|NotText| Trouble::NotText(name.to_owned()))?;
+        .map_err(|NotText| ExpandError::NotText(name.to_owned()))?;
     match (value, default) {
         (Some(value), None) => Ok(value.to_owned()),
         (Some(value), Some(_)) if !value.is_empty() => Ok(value.to_owned()),
         (_, Some(default)) => expand_within(default, environment, depth + 1),
-        (None, None) => Err(Trouble::Unset {
+        (None, None) => Err(ExpandError::Unset {
             name: name.to_owned(),
             near: suggest::nearest(name, environment.names()).map(str::to_owned),
         }),
@@ -175,7 +179,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn with(text: &str) -> Result<String, Trouble> {
+    fn with(text: &str) -> Result<String, ExpandError> {
         expand(
             text,
             &Environment::of(&[("A", "1"), ("EMPTY", ""), ("HOME", "/h")]),
@@ -208,22 +212,22 @@ mod tests {
     fn what_cannot_be_replaced_is_an_error() {
         assert_eq!(
             with("${HOMR}"),
-            Err(Trouble::Unset {
+            Err(ExpandError::Unset {
                 name: "HOMR".to_owned(),
                 near: Some("HOME".to_owned())
             })
         );
-        assert_eq!(with("${A"), Err(Trouble::Open));
-        assert_eq!(with("${A%x}"), Err(Trouble::Form("A%x".to_owned())));
-        assert_eq!(with("${}"), Err(Trouble::Form(String::new())));
-        assert_eq!(with("${1}"), Err(Trouble::Form("1".to_owned())));
+        assert_eq!(with("${A"), Err(ExpandError::Open));
+        assert_eq!(with("${A%x}"), Err(ExpandError::Form("A%x".to_owned())));
+        assert_eq!(with("${}"), Err(ExpandError::Form(String::new())));
+        assert_eq!(with("${1}"), Err(ExpandError::Form("1".to_owned())));
     }
 
     #[test]
     fn defaults_within_defaults_are_limited() {
         let nested = |depth| format!("{}x{}", "${NONE:-".repeat(depth), "}".repeat(depth));
         assert_eq!(with(&nested(DEEPEST)), Ok("x".to_owned()));
-        assert_eq!(with(&nested(50_000)), Err(Trouble::Deep));
+        assert_eq!(with(&nested(50_000)), Err(ExpandError::Deep));
     }
 
     proptest! {

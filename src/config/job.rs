@@ -9,7 +9,7 @@ use super::model::{HostPatterns, Job, LockPolicy, Retry, Scope};
 use super::node::{KeyValue, Node, Value};
 use super::policies::{Policies, idle, overlap};
 use super::problem::{Problem, Problems};
-use super::section::{Section, Trouble, Vocabulary};
+use super::section::{Section, ValueError, Vocabulary};
 use super::source::Span;
 use super::values;
 use super::when;
@@ -154,7 +154,7 @@ pub(super) fn read(
     idle(section, &policies, on_overlap, &lock, &mut warnings);
     let when = when::read(section, name_place, &meant, problems, &mut warnings);
     let command = command::read(section, name_place, &meant, problems, &mut warnings);
-    let surroundings = command::Surroundings::read(section, problems);
+    let surroundings = command::ProcessSettings::read(section, problems);
     let hosts = hosts(section, problems, &mut warnings);
     let retry = retry(section, problems);
     let enabled = section
@@ -254,7 +254,7 @@ fn retry(section: Section<'_>, problems: &mut Problems) -> Option<Retry> {
     let max_delay = retry.read("max_delay", problems, |n| {
         let max = values::duration(n)?;
         if max < delay {
-            return Err(Trouble::new(
+            return Err(ValueError::new(
                 format!("`max_delay` {} is less than `delay`", n.found()),
                 "the delay starts at `delay` and doubles up to `max_delay`",
             ));
@@ -278,7 +278,7 @@ fn hosts(
     let patterns = section.read("hosts", problems, |node| {
         let patterns = values::texts(node)?;
         if matches!(&node.value, Value::List(list) if list.is_empty()) {
-            return Err(Trouble::new(
+            return Err(ValueError::new(
                 "an empty list names no host",
                 "remove `hosts` for all hosts, or write `enabled: false`",
             ));
@@ -300,10 +300,10 @@ fn hosts(
     HostPatterns(patterns.unwrap_or_default())
 }
 
-fn balanced(pattern: &str, item: &Node) -> Result<(), Trouble> {
+fn balanced(pattern: &str, item: &Node) -> Result<(), ValueError> {
     let count = |c: char| pattern.matches(c).count();
     if pattern.is_empty() || count('[') != count(']') || count('{') != count('}') {
-        return Err(Trouble::new(
+        return Err(ValueError::new(
             format!("{} is not a pattern", item.found()),
             "`*` matches any characters, `?` one character, `[ab]` and `{web,db}` one of several",
         ));
@@ -319,7 +319,7 @@ pub(super) fn check_defaults(entries: &[KeyValue], problems: &mut Problems) {
     overlap(section, &lock, problems);
     when::check_defaults(section, problems);
     command::shell(section, problems);
-    command::Surroundings::read(section, problems);
+    command::ProcessSettings::read(section, problems);
     hosts(section, problems, &mut Vec::new());
     retry(section, problems);
     section.read("enabled", problems, values::boolean);

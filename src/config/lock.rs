@@ -8,7 +8,7 @@ use super::duration::show_duration;
 use super::model::{KillPlan, OnLost, Scope};
 use super::node::Node;
 use super::problem::{Problem, Problems};
-use super::section::{Section, Trouble, Vocabulary};
+use super::section::{Section, ValueError, Vocabulary};
 use super::source::Span;
 use super::values;
 use crate::ground::timing;
@@ -123,11 +123,11 @@ pub(super) fn read(
     }
 }
 
-fn raw_key(node: &Node) -> Result<String, Trouble> {
+fn raw_key(node: &Node) -> Result<String, ValueError> {
     const MAX: usize = 1024;
     let key = values::filled(node)?;
     if key.len() > MAX {
-        return Err(Trouble::new(
+        return Err(ValueError::new(
             format!("this key is longer than {MAX} bytes"),
             "",
         ));

@@ -14,7 +14,7 @@ const DEEPEST: usize = 1_000;
 
 /// Where the text is nested too deeply, as the reader would put it.
 pub(super) fn check(source: &Source, file: usize) -> Result<(), Problem> {
-    let mut open = Open::default();
+    let mut open = OpenScope::default();
     let mut too_deep = None;
     for (index, line) in source.text.lines().enumerate() {
         let at = open.line(line);
@@ -41,12 +41,12 @@ pub(super) const LIMIT: &str = "lists and mappings can be nested 128 levels deep
 
 /// What is open at the end of a line.
 #[derive(Debug, Default)]
-struct Open {
+struct OpenScope {
     depth: usize,
     quote: Option<char>,
 }
 
-impl Open {
+impl OpenScope {
     /// Reads a line; returns the first byte where it is too deep.
     fn line(&mut self, line: &str) -> Option<usize> {
         let mut too_deep = None;

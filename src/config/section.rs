@@ -9,7 +9,7 @@ use super::suggest;
 
 /// Why a value is refused, without its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Trouble {
+pub(super) struct ValueError {
     /// What is wrong.
     pub(super) message: String,
     /// What was expected, or a way out.
@@ -20,7 +20,7 @@ pub(super) struct Trouble {
     pub(super) item: Option<Span>,
 }
 
-impl Trouble {
+impl ValueError {
     /// A value that is refused.
     pub(super) fn new(message: impl Into<String>, help: impl Into<String>) -> Self {
         Self {
@@ -175,7 +175,7 @@ impl<'a> Section<'a> {
         &self,
         key: &str,
         problems: &mut Problems,
-        parse: impl FnOnce(&Node) -> Result<T, Trouble>,
+        parse: impl FnOnce(&Node) -> Result<T, ValueError>,
     ) -> Option<T> {
         let entry = self.entry(key)?;
         match &entry.value.value {
@@ -198,7 +198,7 @@ impl<'a> Section<'a> {
         &self,
         key: &str,
         problems: &mut Problems,
-        parse: impl FnOnce(&Node) -> Result<T, Trouble>,
+        parse: impl FnOnce(&Node) -> Result<T, ValueError>,
     ) -> Option<T> {
         if self.entry(key)?.value.text() == Some("none") {
             return None;

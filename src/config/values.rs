@@ -11,28 +11,31 @@ use nix::sys::signal::Signal;
 
 use super::duration::{parse_duration, show_duration};
 use super::node::{Node, Value};
-use super::section::Trouble;
+use super::section::ValueError;
 use super::suggest;
 
 /// A text; numbers and booleans count as written.
-pub(super) fn text(node: &Node) -> Result<String, Trouble> {
+pub(super) fn text(node: &Node) -> Result<String, ValueError> {
     let Some(text) = node.text() else {
-        return Err(Trouble::new(
+        return Err(ValueError::new(
             format!("expected a string, found {}", node.found()),
             "",
         ));
     };
     if text.contains('\0') {
-        return Err(Trouble::new("a string cannot contain a NUL character", ""));
+        return Err(ValueError::new(
+            "a string cannot contain a NUL character",
+            "",
+        ));
     }
     Ok(text.to_owned())
 }
 
 /// A text that says something.
-pub(super) fn filled(node: &Node) -> Result<String, Trouble> {
+pub(super) fn filled(node: &Node) -> Result<String, ValueError> {
     let text = text(node)?;
     if text.trim().is_empty() {
-        return Err(Trouble::new(
+        return Err(ValueError::new(
             "this is empty",
             "write a string, or remove the line",
         ));
@@ -41,7 +44,7 @@ pub(super) fn filled(node: &Node) -> Result<String, Trouble> {
 }
 
 /// A name with a rule of its own.
-pub(super) fn name<T>(node: &Node) -> Result<T, Trouble>
+pub(super) fn name<T>(node: &Node) -> Result<T, ValueError>
 where
     T: FromStr,
     T::Err: Display,
@@ -66,12 +69,12 @@ where
             }
             _ => String::new(),
         };
-        Trouble::new(error.to_string(), help)
+        ValueError::new(error.to_string(), help)
     })
 }
 
 /// `true` or `false`.
-pub(super) fn boolean(node: &Node) -> Result<bool, Trouble> {
+pub(super) fn boolean(node: &Node) -> Result<bool, ValueError> {
     match (&node.value, node.text()) {
         (Value::Bool(value, _), _) => Ok(*value),
         (_, Some("true")) => Ok(true),
@@ -82,7 +85,7 @@ pub(super) fn boolean(node: &Node) -> Result<bool, Trouble> {
                 Some("no" | "off" | "n") => "write `false`",
                 _ => "",
             };
-            Err(Trouble::new(
+            Err(ValueError::new(
                 format!("expected `true` or `false`, found {}", node.found()),
                 help,
             ))
@@ -91,10 +94,10 @@ pub(super) fn boolean(node: &Node) -> Result<bool, Trouble> {
 }
 
 /// A whole number within a range.
-pub(super) fn integer(node: &Node, range: RangeInclusive<i64>) -> Result<i64, Trouble> {
+pub(super) fn integer(node: &Node, range: RangeInclusive<i64>) -> Result<i64, ValueError> {
     let number = node.text().and_then(|t| t.trim().parse::<i64>().ok());
     number.filter(|n| range.contains(n)).ok_or_else(|| {
-        Trouble::new(
+        ValueError::new(
             format!(
                 "expected a whole number from {} to {}, found {}",
                 range.start(),
@@ -107,18 +110,18 @@ pub(super) fn integer(node: &Node, range: RangeInclusive<i64>) -> Result<i64, Tr
 }
 
 /// The same, as another type.
-pub(super) fn number<T>(node: &Node, range: RangeInclusive<i64>) -> Result<T, Trouble>
+pub(super) fn number<T>(node: &Node, range: RangeInclusive<i64>) -> Result<T, ValueError>
 where
     T: TryFrom<i64>,
 {
     let number = integer(node, range)?;
-    T::try_from(number).map_err(|_| Trouble::new("this number is out of range", ""))
+    T::try_from(number).map_err(|_| ValueError::new("this number is out of range", ""))
 }
 
 /// A duration.
-pub(super) fn duration(node: &Node) -> Result<Duration, Trouble> {
+pub(super) fn duration(node: &Node) -> Result<Duration, ValueError> {
     let Some(text) = node.text() else {
-        return Err(Trouble::new(
+        return Err(ValueError::new(
             format!("expected a duration, found {}", node.found()),
             "write a number and a unit, such as `30s`, `15m` or `1h30m`",
         ));
@@ -128,7 +131,7 @@ pub(super) fn duration(node: &Node) -> Result<Duration, Trouble> {
             Some((what, help)) => (what.to_owned(), help.to_owned()),
             None => (error.to_string(), String::new()),
         };
-        Trouble::new(format!("{} {what}", node.found()), help)
+        ValueError::new(format!("{} {what}", node.found()), help)
     })
 }
 
@@ -137,10 +140,10 @@ pub(super) fn duration_in(
     node: &Node,
     range: RangeInclusive<Duration>,
     help: &str,
-) -> Result<Duration, Trouble> {
+) -> Result<Duration, ValueError> {
     let duration = duration(node)?;
     if duration < *range.start() {
-        return Err(Trouble::new(
+        return Err(ValueError::new(
             format!(
                 "{} is too short: the minimum is {}",
                 node.found(),
@@ -150,7 +153,7 @@ pub(super) fn duration_in(
         ));
     }
     if duration > *range.end() {
-        return Err(Trouble::new(
+        return Err(ValueError::new(
             format!(
                 "{} is too long: the maximum is {}",
                 node.found(),
@@ -163,7 +166,7 @@ pub(super) fn duration_in(
 }
 
 /// One word out of a few.
-pub(super) fn word<T: Copy>(node: &Node, words: &[(&str, T)]) -> Result<T, Trouble> {
+pub(super) fn word<T: Copy>(node: &Node, words: &[(&str, T)]) -> Result<T, ValueError> {
     let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
     let text = node.text().unwrap_or("");
     words
@@ -172,7 +175,7 @@ pub(super) fn word<T: Copy>(node: &Node, words: &[(&str, T)]) -> Result<T, Troub
         .map(|(_, value)| *value)
         .ok_or_else(|| {
             let near = suggest::nearest(text, names.iter().copied());
-            Trouble::new(
+            ValueError::new(
                 format!(
                     "expected {}, found {}",
                     suggest::one_of(&names),
@@ -184,9 +187,9 @@ pub(super) fn word<T: Copy>(node: &Node, words: &[(&str, T)]) -> Result<T, Troub
 }
 
 /// A list of texts.
-pub(super) fn texts(node: &Node) -> Result<Vec<(String, &Node)>, Trouble> {
+pub(super) fn texts(node: &Node) -> Result<Vec<(String, &Node)>, ValueError> {
     let Value::List(list) = &node.value else {
-        return Err(Trouble::new(
+        return Err(ValueError::new(
             format!("expected a list, found {}", node.found()),
             node.text()
                 .map_or_else(String::new, |t| format!("write `[{t:?}]`")),
@@ -202,7 +205,7 @@ pub(super) fn texts(node: &Node) -> Result<Vec<(String, &Node)>, Trouble> {
 }
 
 /// An absolute path.
-pub(super) fn absolute(node: &Node) -> Result<PathBuf, Trouble> {
+pub(super) fn absolute(node: &Node) -> Result<PathBuf, ValueError> {
     let text = filled(node)?;
     if text.starts_with('/') {
         return Ok(PathBuf::from(text));
@@ -212,16 +215,16 @@ pub(super) fn absolute(node: &Node) -> Result<PathBuf, Trouble> {
     } else {
         "the path must not depend on the daemon's working directory: begin with `/`"
     };
-    Err(Trouble::new(
+    Err(ValueError::new(
         format!("expected an absolute path, found {}", node.found()),
         help,
     ))
 }
 
 /// Exit codes.
-pub(super) fn exit_codes(node: &Node) -> Result<BTreeSet<u8>, Trouble> {
+pub(super) fn exit_codes(node: &Node) -> Result<BTreeSet<u8>, ValueError> {
     let Value::List(list) = &node.value else {
-        return Err(Trouble::new(
+        return Err(ValueError::new(
             format!("expected a list of exit codes, found {}", node.found()),
             "write `[0]` or `[0, 1]`",
         ));
@@ -231,7 +234,7 @@ pub(super) fn exit_codes(node: &Node) -> Result<BTreeSet<u8>, Trouble> {
         .map(|item| number(item, 0..=255).map_err(|t| t.with_item(item)))
         .collect::<Result<_, _>>()?;
     if codes.is_empty() {
-        return Err(Trouble::new(
+        return Err(ValueError::new(
             "no exit code would count as success",
             "write `[0]`",
         ));
@@ -240,7 +243,7 @@ pub(super) fn exit_codes(node: &Node) -> Result<BTreeSet<u8>, Trouble> {
 }
 
 /// A file mode mask in octal digits.
-pub(super) fn umask(node: &Node) -> Result<u32, Trouble> {
+pub(super) fn umask(node: &Node) -> Result<u32, ValueError> {
     let digits = node.text().unwrap_or("");
     let digits = digits.strip_prefix("0o").unwrap_or(digits);
     let fits = (1..=4).contains(&digits.len());
@@ -248,7 +251,7 @@ pub(super) fn umask(node: &Node) -> Result<u32, Trouble> {
         .ok()
         .filter(|mask| fits && *mask <= 0o777)
         .ok_or_else(|| {
-            Trouble::new(
+            ValueError::new(
                 format!("expected three octal digits, found {}", node.found()),
                 "such as `\"022\"` or `\"077\"`",
             )
@@ -271,7 +274,7 @@ const SIGNALS: [(&str, Signal); 11] = [
 ];
 
 /// A signal, with or without `SIG`, in any case.
-pub(super) fn signal(node: &Node) -> Result<Signal, Trouble> {
+pub(super) fn signal(node: &Node) -> Result<Signal, ValueError> {
     let text = node.text().unwrap_or("").to_ascii_uppercase();
     let short = text.strip_prefix("SIG").unwrap_or(&text);
     let names: Vec<&str> = SIGNALS.iter().map(|(name, _)| *name).collect();
@@ -280,7 +283,7 @@ pub(super) fn signal(node: &Node) -> Result<Signal, Trouble> {
         .find(|(name, _)| *name == short)
         .map(|(_, signal)| *signal)
         .ok_or_else(|| {
-            Trouble::new(
+            ValueError::new(
                 format!("expected a signal, found {}", node.found()),
                 suggest::help(short, &names),
             )
@@ -288,7 +291,7 @@ pub(super) fn signal(node: &Node) -> Result<Signal, Trouble> {
 }
 
 /// A user or a group: a name, or a number.
-pub(super) fn account(node: &Node) -> Result<String, Trouble> {
+pub(super) fn account(node: &Node) -> Result<String, ValueError> {
     let text = filled(node)?;
     let fits = text
         .chars()
@@ -301,7 +304,7 @@ pub(super) fn account(node: &Node) -> Result<String, Trouble> {
         Some((user, group)) => format!("write `user: {user}` and `group: {group}`"),
         None => String::new(),
     };
-    Err(Trouble::new(
+    Err(ValueError::new(
         format!("expected a name or a number, found {}", node.found()),
         help,
     ))

@@ -7,7 +7,7 @@ use chrono_tz::Tz;
 use super::duration::show_duration;
 use super::node::Node;
 use super::problem::{Problem, Problems};
-use super::section::{Section, Trouble};
+use super::section::{Section, ValueError};
 use super::source::Span;
 use super::suggest;
 use super::values;
@@ -69,7 +69,7 @@ pub(super) fn read(
     let jitter = section.read("jitter", problems, |node| {
         let jitter = values::duration(node)?;
         match &schedule {
-            Some(schedule) if jitter >= schedule.interval() => Err(Trouble::new(
+            Some(schedule) if jitter >= schedule.interval() => Err(ValueError::new(
                 format!(
                     "a jitter of {} is not shorter than the interval of {}",
                     show_duration(jitter),
@@ -93,9 +93,9 @@ pub(super) fn check_defaults(section: Section<'_>, problems: &mut Problems) {
     section.read("jitter", problems, values::duration);
 }
 
-fn cron(node: &Node, zone: Tz) -> Result<Schedule, Trouble> {
+fn cron(node: &Node, zone: Tz) -> Result<Schedule, ValueError> {
     let Some(text) = node.text() else {
-        return Err(Trouble::new(
+        return Err(ValueError::new(
             format!("expected a cron expression, found {}", node.found()),
             "write `schedule: \"30 2 * * *\"`",
         ));
@@ -104,12 +104,12 @@ fn cron(node: &Node, zone: Tz) -> Result<Schedule, Trouble> {
         .iter()
         .find_map(|word| text.trim().strip_prefix(word));
     if let Some(interval) = interval {
-        return Err(Trouble::new(
+        return Err(ValueError::new(
             "intervals have their own field",
             format!("write `every: {}` instead of `schedule`", interval.trim()),
         ));
     }
-    Schedule::cron(text, zone).map_err(|error| Trouble {
+    Schedule::cron(text, zone).map_err(|error| ValueError {
         message: format!("not a valid cron expression: {}", error.what),
         help: error.hint,
         within: Some((error.columns.start, error.columns.len())),
@@ -117,20 +117,20 @@ fn cron(node: &Node, zone: Tz) -> Result<Schedule, Trouble> {
     })
 }
 
-fn every(node: &Node) -> Result<Schedule, Trouble> {
+fn every(node: &Node) -> Result<Schedule, ValueError> {
     let period = values::duration(node).map_err(|trouble| {
         if node.text().is_some_and(|t| t.trim().contains(' ')) {
             let help = "a cron expression belongs in `schedule`; `every` is a duration such as \
                         `15m`";
-            Trouble::new(trouble.message, help)
+            ValueError::new(trouble.message, help)
         } else {
             trouble
         }
     })?;
-    Schedule::every(period).map_err(|e| Trouble::new(e.to_string(), "such as `15m`"))
+    Schedule::every(period).map_err(|e| ValueError::new(e.to_string(), "such as `15m`"))
 }
 
-fn timezone(node: &Node) -> Result<Tz, Trouble> {
+fn timezone(node: &Node) -> Result<Tz, ValueError> {
     let text = values::filled(node)?;
     text.parse().map_err(|_| {
         let names = || chrono_tz::TZ_VARIANTS.iter().map(|zone| zone.name());
@@ -153,6 +153,6 @@ fn timezone(node: &Node) -> Result<Tz, Trouble> {
             (Some(name), _) => format!("did you mean `{name}`?"),
             (None, _) => "expected an IANA time zone such as `Europe/Berlin` or `UTC`".to_owned(),
         };
-        Trouble::new(format!("{} is not a time zone", node.found()), help)
+        ValueError::new(format!("{} is not a time zone", node.found()), help)
     })
 }

@@ -13,9 +13,9 @@ use nix::unistd::{getpgrp, pipe2};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::launch::Guard;
-use super::output::{self, Source, Sources};
+use super::output::{self, StreamReader, StreamReaders};
 use super::refusal;
-use super::service::{Command, GuardTask, Start};
+use super::service::{GuardTask, PendingSpawn, TaskCommand};
 use super::wire::{self, PACKET_MAX};
 use super::{
     Deadlines, Processes, Running, Spawn, SpawnError, Stdio, Stream, channel, orphans, sys,
@@ -28,7 +28,7 @@ const EVENTS: usize = 64;
 /// What all clones of [`Processes`] share.
 #[derive(Debug)]
 pub(super) struct ClientState {
-    pub(super) commands: mpsc::UnboundedSender<Command>,
+    pub(super) commands: mpsc::UnboundedSender<TaskCommand>,
     serials: AtomicU64,
     deadlines: Arc<OwnedFd>,
     null: File,
@@ -78,7 +78,7 @@ impl Processes {
         }
         let (started_tx, started) = oneshot::channel();
         let (exited_tx, exited) = oneshot::channel();
-        let start = Start {
+        let start = PendingSpawn {
             serial,
             run: spawn.run.clone(),
             packet,
@@ -86,7 +86,10 @@ impl Processes {
             started: started_tx,
             exited: exited_tx,
         };
-        let sent = self.shared.commands.send(Command::Spawn(Box::new(start)));
+        let sent = self
+            .shared
+            .commands
+            .send(TaskCommand::Spawn(Box::new(start)));
         sent.map_err(|_| SpawnError::GuardGone)?;
         let pid = match started.await {
             Ok(Ok(pid)) => pid,
@@ -121,14 +124,14 @@ impl Processes {
 
 impl ClientState {
     /// What goes to the command as input, output, error output, and what is read here.
-    fn stdio(&self, stdio: Stdio) -> io::Result<(Vec<OwnedFd>, Option<Sources>)> {
+    fn stdio(&self, stdio: Stdio) -> io::Result<(Vec<OwnedFd>, Option<StreamReaders>)> {
         match stdio {
             Stdio::Capture => {
                 let (out, out_writer) = pipe2(OFlag::O_CLOEXEC)?;
                 let (err, err_writer) = pipe2(OFlag::O_CLOEXEC)?;
-                let sources = Sources {
-                    out: Source::new(out, Stream::Out)?,
-                    err: Source::new(err, Stream::Err)?,
+                let sources = StreamReaders {
+                    out: StreamReader::new(out, Stream::Out)?,
+                    err: StreamReader::new(err, Stream::Err)?,
                 };
                 let null = self.null.as_fd().try_clone_to_owned()?;
                 Ok((vec![null, out_writer, err_writer], Some(sources)))
@@ -149,7 +152,9 @@ impl Running {
     /// Ends the whole tree: the first signal, the grace, SIGKILL. The exit comes as an event.
     /// Once is enough; a second call changes nothing.
     pub fn end(&self) {
-        let _ = self.commands.send(Command::Send(wire::end(self.serial)));
+        let _ = self
+            .commands
+            .send(TaskCommand::Send(wire::end(self.serial)));
     }
 
     /// Sends one signal to the process group; with [`Stdio::Inherit`] to the main process, for
@@ -160,7 +165,7 @@ impl Running {
             return;
         }
         let packet = wire::signal(self.serial, signal as i32);
-        let _ = self.commands.send(Command::Send(packet));
+        let _ = self.commands.send(TaskCommand::Send(packet));
     }
 }
 

@@ -169,7 +169,7 @@ pub struct Running {
     pub events: mpsc::Receiver<Event>,
     serial: u64,
     stdio: Stdio,
-    commands: mpsc::UnboundedSender<service::Command>,
+    commands: mpsc::UnboundedSender<service::TaskCommand>,
 }
 
 /// What a running command does.

@@ -31,7 +31,7 @@ pub(super) fn end_all(guard: i32, runs: &[Left]) -> Vec<(usize, usize)> {
     let me = std::process::id().cast_signed();
     let start = Instant::now();
     let owners = Owners::new(runs);
-    let mut tally = Tally {
+    let mut tally = KillCount {
         ended: vec![HashSet::new(); runs.len()],
         denied: vec![HashSet::new(); runs.len()],
     };
@@ -80,12 +80,12 @@ fn is_reaper(child: &Process, guard: i32) -> bool {
 }
 
 /// What was done to the processes of each run.
-struct Tally {
+struct KillCount {
     ended: Vec<HashSet<(i32, u64)>>,
     denied: Vec<HashSet<(i32, u64)>>,
 }
 
-impl Tally {
+impl KillCount {
     /// Sends SIGKILL to these processes of a run. Returns how many of them may still live.
     fn kill(&mut self, run: Option<usize>, processes: &[Process]) -> usize {
         let mut left = 0;

@@ -124,7 +124,7 @@ impl Tail {
 
 /// The reading end of one stream.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct StreamReader {
     pipe: Option<Receiver>,
     stream: Stream,
     lines: Lines,
@@ -132,12 +132,12 @@ pub(super) struct Source {
 
 /// The reading ends of both.
 #[derive(Debug)]
-pub(super) struct Sources {
-    pub(super) out: Source,
-    pub(super) err: Source,
+pub(super) struct StreamReaders {
+    pub(super) out: StreamReader,
+    pub(super) err: StreamReader,
 }
 
-impl Source {
+impl StreamReader {
     pub(super) fn new(pipe: OwnedFd, stream: Stream) -> io::Result<Self> {
         Ok(Self {
             pipe: Some(Receiver::from_owned_fd(pipe)?),
@@ -201,14 +201,14 @@ impl Source {
 /// Passes a command's output on as events, and its exit as the last one. A full channel stops
 /// the reading, and with it a command that floods, but never the guard.
 pub(super) async fn pump(
-    mut sources: Option<Sources>,
+    mut sources: Option<StreamReaders>,
     mut exited: oneshot::Receiver<Exit>,
     events: mpsc::Sender<Event>,
 ) {
     let mut chunk = vec![0; if sources.is_some() { CHUNK } else { 0 }];
     let exit = match &mut sources {
         None => exited.await,
-        Some(Sources { out, err }) => loop {
+        Some(StreamReaders { out, err }) => loop {
             // All three waits are cancel-safe: they take nothing out.
             tokio::select! {
                 exit = &mut exited => break exit,
@@ -217,7 +217,7 @@ pub(super) async fn pump(
             };
         },
     };
-    if let Some(Sources { out, err }) = &mut sources {
+    if let Some(StreamReaders { out, err }) = &mut sources {
         out.finish(&mut chunk, &events).await;
         err.finish(&mut chunk, &events).await;
     }

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 
-use super::service::Refused;
+use super::service::SpawnRefused;
 use super::wire::StartStep;
 use super::{Credentials, Lack, Spawn, SpawnError};
 
@@ -36,12 +36,12 @@ pub(super) fn nul(spawn: &Spawn) -> Result<(), SpawnError> {
 }
 
 /// The guard's refusal as the caller's error.
-pub(super) fn explain(refused: &Refused, spawn: &Spawn) -> SpawnError {
+pub(super) fn explain(refused: &SpawnRefused, spawn: &Spawn) -> SpawnError {
     match refused {
-        Refused::TooLate => SpawnError::TooLate,
-        Refused::GuardGone => SpawnError::GuardGone,
-        Refused::NoReport => SpawnError::NoReport,
-        Refused::Failed(step, errno) => {
+        SpawnRefused::TooLate => SpawnError::TooLate,
+        SpawnRefused::GuardGone => SpawnError::GuardGone,
+        SpawnRefused::NoReport => SpawnError::NoReport,
+        SpawnRefused::Failed(step, errno) => {
             let source = io::Error::from_raw_os_error(*errno);
             let text = step_text(*step, spawn);
             // A limit of the job's own user is that job's affair.

@@ -31,25 +31,25 @@ const GIVE_UP_AFTER: u32 = 15;
 
 /// What the serving task is asked for.
 #[derive(Debug)]
-pub(super) enum Command {
-    Spawn(Box<Start>),
+pub(super) enum TaskCommand {
+    Spawn(Box<PendingSpawn>),
     Send(Vec<u8>),
 }
 
 /// A command to start, ready to be sent.
 #[derive(Debug)]
-pub(super) struct Start {
+pub(super) struct PendingSpawn {
     pub(super) serial: u64,
     pub(super) run: RunId,
     pub(super) packet: Vec<u8>,
     pub(super) fds: Vec<OwnedFd>,
-    pub(super) started: oneshot::Sender<Result<i32, Refused>>,
+    pub(super) started: oneshot::Sender<Result<i32, SpawnRefused>>,
     pub(super) exited: oneshot::Sender<Exit>,
 }
 
 /// Why the guard did not start a command.
 #[derive(Debug)]
-pub(super) enum Refused {
+pub(super) enum SpawnRefused {
     Failed(StartStep, i32),
     TooLate,
     /// It was never asked.
@@ -87,12 +87,12 @@ struct GuardedRun {
 }
 
 enum StartState {
-    Asked(oneshot::Sender<Result<i32, Refused>>),
+    Asked(oneshot::Sender<Result<i32, SpawnRefused>>),
     Started(i32),
 }
 
 enum Woken {
-    Command(Option<Command>),
+    Command(Option<TaskCommand>),
     Readable,
     Writable,
     Round,
@@ -119,7 +119,7 @@ impl GuardTask {
     }
 
     /// Serves until nobody can ask for anything any more and nothing runs.
-    pub(super) async fn serve(mut self, mut inbox: mpsc::UnboundedReceiver<Command>) {
+    pub(super) async fn serve(mut self, mut inbox: mpsc::UnboundedReceiver<TaskCommand>) {
         let mut asked = true;
         let mut round = tokio::time::interval(ROUND);
         // Rounds are counted, not time: that this process was stopped itself says nothing about
@@ -146,7 +146,7 @@ impl GuardTask {
 
     async fn wait(
         &self,
-        inbox: &mut mpsc::UnboundedReceiver<Command>,
+        inbox: &mut mpsc::UnboundedReceiver<TaskCommand>,
         asked: bool,
         round: &mut Interval,
     ) -> Woken {
@@ -189,9 +189,9 @@ impl GuardTask {
         Ok(())
     }
 
-    fn command(&mut self, command: Command) {
+    fn command(&mut self, command: TaskCommand) {
         match command {
-            Command::Spawn(start) => {
+            TaskCommand::Spawn(start) => {
                 let entry = GuardedRun {
                     run: start.run,
                     state: StartState::Asked(start.started),
@@ -201,7 +201,7 @@ impl GuardTask {
                 self.entries.insert(start.serial, entry);
                 self.queue(start.packet, start.fds, Some(start.serial));
             }
-            Command::Send(packet) => self.queue(packet, Vec::new(), None),
+            TaskCommand::Send(packet) => self.queue(packet, Vec::new(), None),
         }
         self.flush();
     }
@@ -225,7 +225,7 @@ impl GuardTask {
                 }
                 Err(error) if Lack::of(&error).is_some() => {
                     let errno = error.raw_os_error().unwrap_or(libc::ENOMEM);
-                    self.refuse(serial, Refused::Failed(StartStep::Receive, errno));
+                    self.refuse(serial, SpawnRefused::Failed(StartStep::Receive, errno));
                 }
                 Err(_) => {}
             }
@@ -261,9 +261,9 @@ impl GuardTask {
             GuardReply::Ready => {}
             GuardReply::Started(serial, pid) => self.started(serial, pid),
             GuardReply::Failed(serial, step, errno) => {
-                self.refuse(serial, Refused::Failed(step, errno));
+                self.refuse(serial, SpawnRefused::Failed(step, errno));
             }
-            GuardReply::TooLate(serial) => self.refuse(serial, Refused::TooLate),
+            GuardReply::TooLate(serial) => self.refuse(serial, SpawnRefused::TooLate),
             GuardReply::Exited {
                 serial,
                 status,
@@ -297,7 +297,7 @@ impl GuardTask {
         }
     }
 
-    fn refuse(&mut self, serial: u64, why: Refused) {
+    fn refuse(&mut self, serial: u64, why: SpawnRefused) {
         if let Some(entry) = self.entries.remove(&serial)
             && let StartState::Asked(started) = entry.state
         {
@@ -306,7 +306,7 @@ impl GuardTask {
     }
 
     /// Ends what the guard left, says so to all who wait, and refuses whatever comes.
-    async fn guard_gone(mut self, mut inbox: mpsc::UnboundedReceiver<Command>) {
+    async fn guard_gone(mut self, mut inbox: mpsc::UnboundedReceiver<TaskCommand>) {
         self.gone.send_replace(true);
         let guard = self.child.id().cast_signed();
         // It is dead, or has closed its only way to hear of us.
@@ -329,9 +329,9 @@ impl GuardTask {
             let (left_behind, survivors) = ended.next().unwrap_or_default();
             if let StartState::Asked(started) = entry.state {
                 let why = if entry.sent {
-                    Refused::NoReport
+                    SpawnRefused::NoReport
                 } else {
-                    Refused::GuardGone
+                    SpawnRefused::GuardGone
                 };
                 let _ = started.send(Err(why));
             }
@@ -343,8 +343,8 @@ impl GuardTask {
             });
         }
         while let Some(command) = inbox.recv().await {
-            if let Command::Spawn(start) = command {
-                let _ = start.started.send(Err(Refused::GuardGone));
+            if let TaskCommand::Spawn(start) = command {
+                let _ = start.started.send(Err(SpawnRefused::GuardGone));
             }
         }
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::guard::{Credentials, EndedBy, Spawn, Status};
 use crate::time::BootInstant;
-use bytes::{Reader, Writer};
+use bytes::{ByteReader, Writer};
 
 /// The largest packet sent; what does not fit goes through a memory file.
 pub(super) const PACKET_MAX: usize = 32 * 1024;
@@ -31,7 +31,7 @@ const EXITED: u8 = 68;
 
 /// What the daemon asks for.
 #[derive(Debug)]
-pub(super) enum Request {
+pub(super) enum GuardRequest {
     /// Start a command; input, output and error output come beside it.
     Spawn(Box<StartRequest>),
     /// The order is in the last file that came beside the packet.
@@ -208,10 +208,10 @@ pub(super) fn ping() -> Vec<u8> {
     vec![PING]
 }
 
-impl Request {
+impl GuardRequest {
     /// Reads a packet; `None` when it is not one of ours.
     pub(super) fn read(packet: &[u8]) -> Option<Self> {
-        let mut r = Reader(packet);
+        let mut r = ByteReader(packet);
         Some(match r.u8()? {
             SPAWN => Self::Spawn(Box::new(order(&mut r)?)),
             SPAWN_IN_FILE => Self::SpawnInFile,
@@ -231,26 +231,28 @@ impl Request {
     }
 }
 
-fn order(r: &mut Reader<'_>) -> Option<StartRequest> {
+fn order(r: &mut ByteReader<'_>) -> Option<StartRequest> {
     Some(StartRequest {
         serial: r.u64()?,
         run: r.bytes()?.to_vec(),
-        deadline: r.option(Reader::duration)?.map(BootInstant::from_duration),
+        deadline: r
+            .option(ByteReader::duration)?
+            .map(BootInstant::from_duration),
         signal: r.i32()?,
         grace: r.duration()?,
-        join: r.option(Reader::i32)?,
+        join: r.option(ByteReader::i32)?,
         user: r.option(|r| {
             Some(Credentials {
                 uid: r.u32()?,
                 gid: r.u32()?,
-                groups: r.list(Reader::u32)?,
+                groups: r.list(ByteReader::u32)?,
             })
         })?,
-        umask: r.option(Reader::u32)?,
-        nice: r.option(Reader::i32)?,
-        dir: r.option(Reader::text)?,
-        argv: r.list(Reader::text)?,
-        env: r.list(Reader::text)?,
+        umask: r.option(ByteReader::u32)?,
+        nice: r.option(ByteReader::i32)?,
+        dir: r.option(ByteReader::text)?,
+        argv: r.list(ByteReader::text)?,
+        env: r.list(ByteReader::text)?,
     })
 }
 
@@ -290,7 +292,7 @@ impl GuardReply {
 
     /// Reads a packet; `None` when it is not one of ours.
     pub(super) fn read(packet: &[u8]) -> Option<Self> {
-        let mut r = Reader(packet);
+        let mut r = ByteReader(packet);
         Some(match r.u8()? {
             READY => Self::Ready,
             STARTED => Self::Started(r.u64()?, r.i32()?),

@@ -11,7 +11,7 @@ use super::shared::Shared;
 use super::tally::Counted;
 use super::ticket::Ticket;
 use crate::ground::{OnLost, timing};
-use crate::lease::{Held, Keepsake, Lease, LeaseLost};
+use crate::lease::{GrantedLease, Keepsake, Lease, LeaseLost};
 use crate::store::{FinishReply, RenewReply, Renewal, StoreError, Tenure};
 use crate::time::BootInstant;
 
@@ -80,7 +80,7 @@ impl HeldLock {
         entry: Counted,
         turn: Option<Turn>,
     ) -> Self {
-        let lease = shared.watchdog.hold(Held {
+        let lease = shared.watchdog.hold(GrantedLease {
             lock: grant.lock.clone(),
             token: grant.token.clone(),
             ttl: grant.ttl,

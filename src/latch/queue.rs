@@ -15,10 +15,10 @@ const PRUNE_FROM: usize = 64;
 
 /// The queues of one latch.
 #[derive(Debug, Default)]
-pub(super) struct Queues(Mutex<Known>);
+pub(super) struct Queues(Mutex<QueueMap>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct QueueMap {
     queues: HashMap<Lock, Weak<Semaphore>>,
     prune_at: usize,
 }
@@ -62,11 +62,11 @@ impl Queues {
 mod tests {
     use std::sync::Arc;
 
-    use super::{Known, PRUNE_FROM, Queues};
+    use super::{PRUNE_FROM, QueueMap, Queues};
     use crate::store::Lock;
 
     fn known(queues: &Queues) -> usize {
-        let Known { queues, .. } = &*queues.0.lock().expect("no test panics within");
+        let QueueMap { queues, .. } = &*queues.0.lock().expect("no test panics within");
         queues.len()
     }
 

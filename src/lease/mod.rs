@@ -16,4 +16,4 @@ mod watchdog;
 pub(crate) use finish::finish_until;
 pub use handle::{Lease, LeaseView};
 pub(crate) use watchdog::Keepsake;
-pub use watchdog::{ExtendRuns, Held, LeaseLost, Watchdog};
+pub use watchdog::{ExtendRuns, GrantedLease, LeaseLost, Watchdog};

@@ -81,7 +81,7 @@ struct RenewalResult {
     result: Result<Vec<Result<RenewReply, StoreError>>, StoreError>,
 }
 
-enum Event {
+enum LoopEvent {
     Time,
     WatchdogCommand(WatchdogCommand),
     RenewalResult(RenewalResult),
@@ -135,16 +135,16 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
             // the lease was already over.
             self.expire(now);
             match event {
-                Event::Time => {}
-                Event::Closed => break,
-                Event::WatchdogCommand(command) => {
+                LoopEvent::Time => {}
+                LoopEvent::Closed => break,
+                LoopEvent::WatchdogCommand(command) => {
                     self.obey(command);
                     while let Ok(command) = self.commands.try_recv() {
                         self.obey(command);
                     }
                     self.expire(now);
                 }
-                Event::RenewalResult(answer) => self.take(answer, now),
+                LoopEvent::RenewalResult(answer) => self.take(answer, now),
             }
             for batch in self.table.ask(now) {
                 self.send(batch);
@@ -153,7 +153,7 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
         while self.finishing.join_next().await.is_some() {}
     }
 
-    async fn next_event(&mut self) -> Event {
+    async fn next_event(&mut self) -> LoopEvent {
         let now = (self.clock)();
         let wait = self
             .table
@@ -162,10 +162,10 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
         // Every arm is cancel-safe: a timer, `recv` and `join_next`.
         tokio::select! {
             biased;
-            command = self.commands.recv() => command.map_or(Event::Closed, Event::WatchdogCommand),
-            Some(done) = self.attempts.join_next() => done.map_or(Event::Time, Event::RenewalResult),
-            Some(_) = self.finishing.join_next() => Event::Time,
-            () = tokio::time::sleep(wait) => Event::Time,
+            command = self.commands.recv() => command.map_or(LoopEvent::Closed, LoopEvent::WatchdogCommand),
+            Some(done) = self.attempts.join_next() => done.map_or(LoopEvent::Time, LoopEvent::RenewalResult),
+            Some(_) = self.finishing.join_next() => LoopEvent::Time,
+            () = tokio::time::sleep(wait) => LoopEvent::Time,
         }
     }
 

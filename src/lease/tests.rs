@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::handle::LeaseState;
 use super::renewal_loop::{Heartbeat, LeaseSubscriber, RenewalLoop, WatchdogCommand};
 use super::table::{LeaseId, Terms};
-use super::{Held, LeaseLost, Watchdog};
+use super::{GrantedLease, LeaseLost, Watchdog};
 use crate::ground::OnLost;
 use crate::names::{JobName, RunId, Token};
 use crate::store::{
@@ -23,7 +23,7 @@ use crate::time::{BootInstant, Timestamp};
 
 /// How the store treats one call of `renew`.
 #[derive(Debug, Clone, Copy)]
-enum RenewalResult {
+enum StoreBehaviour {
     All(RenewReply),
     After(Duration, RenewReply),
     Fails,
@@ -35,13 +35,13 @@ enum RenewalResult {
 /// Answers the calls of `renew` in order; the last answer stands for all later ones.
 #[derive(Debug)]
 struct Scripted {
-    answers: Vec<RenewalResult>,
+    answers: Vec<StoreBehaviour>,
     calls: AtomicUsize,
     asked: Mutex<Vec<usize>>,
 }
 
 impl Scripted {
-    fn new(answers: &[RenewalResult]) -> Arc<Self> {
+    fn new(answers: &[StoreBehaviour]) -> Arc<Self> {
         Arc::new(Self {
             answers: answers.to_vec(),
             calls: AtomicUsize::new(0),
@@ -69,14 +69,14 @@ impl Store for Scripted {
         let size = renewals.len();
         self.asked.lock().expect("no test panics within").push(size);
         match self.answers[call.min(self.answers.len() - 1)] {
-            RenewalResult::All(reply) => Ok(vec![reply; size]),
-            RenewalResult::After(pause, reply) => {
+            StoreBehaviour::All(reply) => Ok(vec![reply; size]),
+            StoreBehaviour::After(pause, reply) => {
                 tokio::time::sleep(pause).await;
                 Ok(vec![reply; size])
             }
-            RenewalResult::Fails => Err(StoreError::unreachable("as told".to_owned())),
-            RenewalResult::Hangs => std::future::pending().await,
-            RenewalResult::Blocks => loop {
+            StoreBehaviour::Fails => Err(StoreError::unreachable("as told".to_owned())),
+            StoreBehaviour::Hangs => std::future::pending().await,
+            StoreBehaviour::Blocks => loop {
                 std::thread::park();
             },
         }
@@ -201,7 +201,7 @@ impl Bench {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_lives_on_for_as_long_as_it_is_renewed() {
-    let store = Scripted::new(&[RenewalResult::All(RenewReply::Renewed)]);
+    let store = Scripted::new(&[StoreBehaviour::All(RenewReply::Renewed)]);
     let bench = Bench::start(store.clone());
     let view = bench.hold(1);
     tokio::time::sleep(Duration::from_secs(3605)).await;
@@ -211,7 +211,7 @@ async fn a_lease_lives_on_for_as_long_as_it_is_renewed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_lost_at_its_end_even_when_the_store_hangs() {
-    let store = Scripted::new(&[RenewalResult::Hangs]);
+    let store = Scripted::new(&[StoreBehaviour::Hangs]);
     let bench = Bench::start(store.clone());
     let mut view = bench.hold(1);
     let lost = bench.until_lost(&mut view).await;
@@ -222,9 +222,9 @@ async fn a_lease_is_lost_at_its_end_even_when_the_store_hangs() {
 
 #[tokio::test(start_paused = true)]
 async fn failures_are_retried_until_one_renewal_succeeds() {
-    let mut answers = vec![RenewalResult::Fails; 12];
-    answers.push(RenewalResult::Hangs);
-    answers.push(RenewalResult::All(RenewReply::Renewed));
+    let mut answers = vec![StoreBehaviour::Fails; 12];
+    answers.push(StoreBehaviour::Hangs);
+    answers.push(StoreBehaviour::All(RenewReply::Renewed));
     let store = Scripted::new(&answers);
     let bench = Bench::start(store.clone());
     let view = bench.hold(1);
@@ -234,8 +234,8 @@ async fn failures_are_retried_until_one_renewal_succeeds() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_later_than_the_response_time_out_still_counts_from_its_send() {
-    let late = RenewalResult::After(Duration::from_secs(4), RenewReply::Renewed);
-    let store = Scripted::new(&[late, RenewalResult::Hangs]);
+    let late = StoreBehaviour::After(Duration::from_secs(4), RenewReply::Renewed);
+    let store = Scripted::new(&[late, StoreBehaviour::Hangs]);
     let bench = Bench::start(store.clone());
     let mut view = bench.hold(1);
     let lost = bench.until_lost(&mut view).await;
@@ -244,7 +244,7 @@ async fn an_answer_later_than_the_response_time_out_still_counts_from_its_send()
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_read_after_the_end_does_not_revive_the_lease() {
-    let answer = RenewalResult::After(Duration::from_millis(500), RenewReply::Renewed);
+    let answer = StoreBehaviour::After(Duration::from_millis(500), RenewReply::Renewed);
     let store = Scripted::new(&[answer]);
     let bench = Bench::start(store.clone());
     let mut view = bench.hold(1);
@@ -259,7 +259,7 @@ async fn an_answer_read_after_the_end_does_not_revive_the_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_taken_by_another_is_lost_with_the_next_renewal() {
-    let store = Scripted::new(&[RenewalResult::All(RenewReply::Taken)]);
+    let store = Scripted::new(&[StoreBehaviour::All(RenewReply::Taken)]);
     let bench = Bench::start(store.clone());
     let mut view = bench.hold(1);
     let lost = bench.until_lost(&mut view).await;
@@ -270,7 +270,7 @@ async fn a_lease_taken_by_another_is_lost_with_the_next_renewal() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_let_go_is_not_renewed_any_more() {
-    let store = Scripted::new(&[RenewalResult::All(RenewReply::Renewed)]);
+    let store = Scripted::new(&[StoreBehaviour::All(RenewReply::Renewed)]);
     let bench = Bench::start(store.clone());
     let view = bench.hold(1);
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -285,7 +285,7 @@ async fn a_lease_let_go_is_not_renewed_any_more() {
 
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_leases_are_renewed_in_one_call() {
-    let store = Scripted::new(&[RenewalResult::All(RenewReply::Renewed)]);
+    let store = Scripted::new(&[StoreBehaviour::All(RenewReply::Renewed)]);
     let bench = Bench::start(store.clone());
     let views: Vec<_> = (0..10_000).map(|id| bench.hold(id)).collect();
     tokio::time::sleep(Duration::from_secs(25)).await;
@@ -296,7 +296,7 @@ async fn ten_thousand_leases_are_renewed_in_one_call() {
 #[test]
 fn a_holder_learns_of_the_end_without_the_watchdog_thread() {
     let watchdog = Watchdog::start_on(
-        || Ok(Scripted::new(&[RenewalResult::Blocks]) as Arc<dyn Store>),
+        || Ok(Scripted::new(&[StoreBehaviour::Blocks]) as Arc<dyn Store>),
         None,
     )
     .expect("a thread can be started");
@@ -305,7 +305,7 @@ fn a_holder_learns_of_the_end_without_the_watchdog_thread() {
         .build()
         .expect("a runtime can be built");
     runtime.block_on(async {
-        let mut lease = watchdog.hold(Held {
+        let mut lease = watchdog.hold(GrantedLease {
             lock: Lock::raw("k"),
             token: Token::from_text("t"),
             ttl: Duration::from_millis(300),
@@ -325,11 +325,11 @@ fn a_holder_learns_of_the_end_without_the_watchdog_thread() {
 
 #[test]
 fn a_dropped_lease_leaves_the_round() {
-    let store = Scripted::new(&[RenewalResult::All(RenewReply::Renewed)]);
+    let store = Scripted::new(&[StoreBehaviour::All(RenewReply::Renewed)]);
     let same = Arc::clone(&store);
     let watchdog = Watchdog::start_on(move || Ok(same as Arc<dyn Store>), None)
         .expect("a thread can be started");
-    let held = || Held {
+    let held = || GrantedLease {
         lock: Lock::raw("k"),
         token: Token::from_text("t"),
         ttl: Duration::from_secs(3),

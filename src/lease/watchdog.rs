@@ -24,7 +24,7 @@ pub(crate) type Keepsake = Box<dyn Any + Send + Sync>;
 
 /// A lease as granted.
 #[derive(Debug)]
-pub struct Held {
+pub struct GrantedLease {
     /// The lock.
     pub lock: Lock,
     /// The token it was granted under.
@@ -126,7 +126,7 @@ impl Watchdog {
     /// Begins to renew a lease; dropping the [`Lease`] stops it.
     ///
     /// Never waits: the lease's end is known here and now, whatever the thread is busy with.
-    pub fn hold(&self, held: Held) -> Lease {
+    pub fn hold(&self, held: GrantedLease) -> Lease {
         let id = LeaseId(self.next_id.fetch_add(1, Ordering::Relaxed));
         let ends = timing::ends(held.sent, held.ttl);
         let (state, view) = watch::channel(LeaseState::Held { ends });

@@ -70,8 +70,8 @@ impl Facts {
             }
         }
         let place = match facts.info("redis_mode") {
-            Some("cluster") => rights::Place::InCluster,
-            _ => rights::Place::Alone,
+            Some("cluster") => rights::ServerKind::InCluster,
+            _ => rights::ServerKind::Alone,
         };
         facts.rights = Some(rights::ask(&mut server, settings, place, raw_keys).await?);
         facts.round_trip = round_trip(&mut server).await?;

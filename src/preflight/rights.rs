@@ -63,7 +63,7 @@ const SCRIPT: &str = "local denied = {} \
 
 /// What kind of server is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ServerKind {
     /// A server by itself.
     Alone,
     /// One of a Cluster.
@@ -82,7 +82,7 @@ pub(super) struct Rights {
 }
 
 /// The smallest set of rights: what `ACL SETUSER` takes after name and password.
-fn smallest(settings: &RedisSettings, place: Place, raw_keys: &[String]) -> String {
+fn smallest(settings: &RedisSettings, place: ServerKind, raw_keys: &[String]) -> String {
     let prefix = &settings.prefix;
     let mut rule = format!("~{prefix}:*");
     for key in raw_keys {
@@ -102,7 +102,7 @@ fn smallest(settings: &RedisSettings, place: Place, raw_keys: &[String]) -> Stri
     if settings.wait_replicas > 0 {
         rule += " +wait";
     }
-    if place == Place::InCluster {
+    if place == ServerKind::InCluster {
         for command in IN_CLUSTER {
             rule += &format!(" +{}", command.join("|"));
         }
@@ -111,7 +111,7 @@ fn smallest(settings: &RedisSettings, place: Place, raw_keys: &[String]) -> Stri
 }
 
 /// Every command with the keys and channels it is used on.
-fn wanted(settings: &RedisSettings, place: Place, raw_keys: &[String]) -> Vec<Vec<String>> {
+fn wanted(settings: &RedisSettings, place: ServerKind, raw_keys: &[String]) -> Vec<Vec<String>> {
     let ours = format!("{}:{{doctor}}:lock", settings.prefix);
     let fill = |command: &&[&str], key: &str| -> Vec<String> {
         let place = |word: &&str| match *word {
@@ -136,7 +136,7 @@ fn wanted(settings: &RedisSettings, place: Place, raw_keys: &[String]) -> Vec<Ve
     if settings.wait_replicas > 0 {
         all.push(fill(&WAIT, &ours));
     }
-    if place == Place::InCluster {
+    if place == ServerKind::InCluster {
         all.extend(IN_CLUSTER.iter().map(|command| fill(command, &ours)));
     }
     all
@@ -146,7 +146,7 @@ fn wanted(settings: &RedisSettings, place: Place, raw_keys: &[String]) -> Vec<Ve
 pub(super) async fn ask(
     server: &mut Inspector,
     settings: &RedisSettings,
-    place: Place,
+    place: ServerKind,
     raw_keys: &[String],
 ) -> Result<Rights, StoreError> {
     let wanted = wanted(settings, place, raw_keys);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     fn granted() -> BTreeSet<String> {
-        let rule = smallest(&settings(), Place::Alone, &[]);
+        let rule = smallest(&settings(), ServerKind::Alone, &[]);
         let words = rule.split(' ').filter_map(|word| word.strip_prefix('+'));
         words.map(str::to_owned).collect()
     }
@@ -236,8 +236,8 @@ mod tests {
         let line = page
             .lines()
             .find(|line| line.starts_with("user cronlatch "));
-        let rule = smallest(&settings(), Place::Alone, &[]);
-        let in_cluster = smallest(&settings(), Place::InCluster, &[]);
+        let rule = smallest(&settings(), ServerKind::Alone, &[]);
+        let in_cluster = smallest(&settings(), ServerKind::InCluster, &[]);
         let more = in_cluster.strip_prefix(&rule).expect("more rights").trim();
         assert!(
             page.contains(&format!("On a Redis Cluster it needs `{more}`")),

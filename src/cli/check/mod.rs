@@ -10,7 +10,7 @@ use super::target::StoreArgs;
 use super::{Failure, failure, output};
 use crate::config::{self, ConfigErrors, JobList};
 use crate::time::Timestamp;
-use report::{Mistakes, Report};
+use report::{CheckReport, Mistakes};
 
 /// Options of `check`.
 #[derive(Debug, clap::Args)]
@@ -44,7 +44,7 @@ fn right(args: &Args, list: &JobList) -> Result<ExitCode, Failure> {
         Err(_) if args.place.store.is_empty() => "the embedded one".to_owned(),
         Err(failure) => return Err(failure),
     };
-    let report = Report::new(list, &host, store, Timestamp::now());
+    let report = CheckReport::new(list, &host, store, Timestamp::now());
     output::print(&if args.json {
         output::json_lines([&report])?
     } else {

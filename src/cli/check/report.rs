@@ -13,7 +13,7 @@ use crate::time::Timestamp;
 
 /// A list that is right.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct CheckReport {
     ok: bool,
     path: String,
     fingerprint: String,
@@ -55,7 +55,7 @@ const RECORD_MAX: u64 = 4096 + 700;
 /// Lock, state and ledger of a job.
 const KEYS: u64 = 2048;
 
-impl Report {
+impl CheckReport {
     pub(super) fn new(list: &JobList, host: &HostName, store: String, now: Timestamp) -> Self {
         let jobs = list.jobs.len() as u64;
         Self {
@@ -102,7 +102,7 @@ impl Report {
     }
 }
 
-impl Report {
+impl CheckReport {
     /// What jobs do differently from a job that says nothing.
     fn policies(&self) -> String {
         let differing: Vec<_> = self
@@ -246,7 +246,7 @@ impl<'a> Mistakes<'a> {
 mod tests {
     use super::*;
 
-    fn report(text: &str) -> Report {
+    fn report(text: &str) -> CheckReport {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("jobs.yaml");
         std::fs::write(&path, text).expect("a file");
@@ -263,7 +263,7 @@ mod tests {
             .collect();
         let host = HostName::parse("web1").expect("a name");
         let now = Timestamp::parse("2026-03-01T12:00:00Z").expect("a time");
-        Report::new(&list, &host, "sqlite:/s.db".to_owned(), now)
+        CheckReport::new(&list, &host, "sqlite:/s.db".to_owned(), now)
     }
 
     const LIST: &str = "\

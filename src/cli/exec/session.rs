@@ -17,7 +17,7 @@ use crate::config::OnLost;
 use crate::ground::timing;
 use crate::guard::{EndedBy, Event, Exit, Guard, Processes, Running, Spawn, Status, Stdio};
 use crate::latch::{Acquisition, Grant, NotAcquired, Wait, release};
-use crate::lease::{Held, Lease, LeaseLost, Watchdog};
+use crate::lease::{GrantedLease, Lease, LeaseLost, Watchdog};
 use crate::names::HostName;
 use crate::observe::plain_line;
 use crate::store::{FinishReply, Store, StoreError, StoreSettings, Tenure};
@@ -42,8 +42,8 @@ pub(super) async fn run(
         .map_err(|e| internal("talk to the guard process", &e))?;
     let store = crate::store::open(settings)?;
     let grant = match take(plan, host, &store, &mut arrivals).await? {
-        Taken::Granted(grant) => grant,
-        Taken::Signalled(signal) => return Ok(ended_by(signal)),
+        AcquireOutcome::Granted(grant) => grant,
+        AcquireOutcome::Signalled(signal) => return Ok(ended_by(signal)),
     };
     let mut session = Session {
         plan,
@@ -57,7 +57,7 @@ pub(super) async fn run(
     session.let_go(result).await
 }
 
-enum Taken {
+enum AcquireOutcome {
     Granted(Grant),
     Signalled(Signal),
 }
@@ -67,7 +67,7 @@ async fn take(
     host: &HostName,
     store: &Arc<dyn Store>,
     arrivals: &mut Arrivals,
-) -> Result<Taken, Failure> {
+) -> Result<AcquireOutcome, Failure> {
     let lock = plan.lock.clone();
     let mut acquisition = Acquisition::new(store.clone(), host, lock, plan.ttl, plan.wait);
     // Both arms are cancel-safe; a claim under way when a signal comes is cancelled below.
@@ -79,7 +79,7 @@ async fn take(
     match acquired {
         Ok(Ok(grant)) => {
             acquisition.hand_over();
-            Ok(Taken::Granted(grant))
+            Ok(AcquireOutcome::Granted(grant))
         }
         Ok(Err(why)) => {
             acquisition.cancel().await;
@@ -87,7 +87,7 @@ async fn take(
         }
         Err(signal) => {
             acquisition.cancel().await;
-            Ok(Taken::Signalled(signal))
+            Ok(AcquireOutcome::Signalled(signal))
         }
     }
 }
@@ -146,7 +146,7 @@ impl Session<'_> {
         // Not before the lock is ours: most hosts of a fleet never need it.
         let watchdog = Watchdog::start(settings, Some(Box::new(processes.deadlines())))
             .map_err(|e| internal("start the thread that renews the lease", &e))?;
-        let lease = watchdog.hold(Held {
+        let lease = watchdog.hold(GrantedLease {
             lock: self.grant.lock.clone(),
             token: self.grant.token.clone(),
             ttl: self.grant.ttl,

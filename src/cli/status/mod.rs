@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::{Failure, Target, output};
 use crate::names::JobName;
 use crate::store::{self, History, JobReport, KeyFault, Lock, Store, StoreError};
-use report::{HostStatus, JobStatus, NodeStatus, Status};
+use report::{HostStatus, JobStatus, NodeStatus, StatusReport};
 
 /// How many jobs are asked about at once.
 const AT_ONCE: usize = 64;
@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             ));
         }
         let config = list.as_ref().map(|list| &list.fingerprint);
-        Ok(Status {
+        Ok(StatusReport {
             store: settings.shown(),
             now,
             away: parts.away,

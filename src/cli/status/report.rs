@@ -17,7 +17,7 @@ use crate::time::Timestamp;
 
 /// All of it.
 #[derive(Debug, Serialize)]
-pub(super) struct Status {
+pub(super) struct StatusReport {
     /// The store, without its password.
     pub(super) store: String,
     /// The store's clock.

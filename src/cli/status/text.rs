@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::report::{HostStatus, JobStatus, LockStatus, NodeStatus, Status};
+use super::report::{HostStatus, JobStatus, LockStatus, NodeStatus, StatusReport};
 use crate::cli::{history, output};
 use crate::store::protocol::LEDGER_AHEAD;
 use crate::time::Timestamp;
 
-pub(super) fn for_people(status: &Status) -> String {
+pub(super) fn for_people(status: &StatusReport) -> String {
     let mut text = format!("store  {}\n", status.store);
     if let Some(until) = status.recovering_until {
         text += &format!(
@@ -390,7 +390,7 @@ mod tests {
             without_ttl: remaining_ms.is_none(),
             by_another: true,
         };
-        let status = Status {
+        let status = StatusReport {
             store: "redis://ops:***@10.0.0.5:6379/0".to_owned(),
             now: Timestamp::from_secs(10_000),
             away: None,
@@ -417,7 +417,7 @@ mod tests {
 
     #[test]
     fn people_see_what_a_part_of_the_store_that_is_away_keeps() {
-        let status = Status {
+        let status = StatusReport {
             store: "cluster of redis://10.0.0.5:6379".to_owned(),
             now: Timestamp::from_secs(10_000),
             away: Some("part of the store is unreachable: refused".to_owned()),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::mask;
 use super::node::{KeyValue, Node, Value};
 use super::problem::{Problem, Problems};
-use super::section::{Section, Trouble, Vocabulary};
+use super::section::{Section, ValueError, Vocabulary};
 use super::source::Span;
 use super::values;
 use crate::names::Prefix;
@@ -175,7 +175,7 @@ fn common(
             "sentinel" => "write `tls: true` into `sentinel`, or leave it out",
             _ => "write `redis: rediss://…`, or leave it out",
         };
-        Err(Trouble::new("`ca_file` is for TLS", help))
+        Err(ValueError::new("`ca_file` is for TLS", help))
     });
     let prefix = section.read("prefix", problems, values::name::<Prefix>);
     let is_replicated = |settings: &StoreSettings| {
@@ -186,7 +186,7 @@ fn common(
     };
     let wait_replicas = section.read("wait_replicas", problems, |node| {
         if !settings.as_ref().is_none_or(is_replicated) {
-            return Err(Trouble::new(
+            return Err(ValueError::new(
                 "`wait_replicas` is for servers that have replicas: one, a Sentinel's, or a Cluster's",
                 "leave it out",
             ));
@@ -242,7 +242,7 @@ fn redlock(
             return one(node).map(|delay| (delay, delay));
         };
         let [shortest, longest] = list.as_slice() else {
-            return Err(Trouble::new(
+            return Err(ValueError::new(
                 "expected the shortest and the longest pause",
                 "write `retry_delay: [100ms, 200ms]`",
             ));
@@ -252,7 +252,7 @@ fn redlock(
             one(longest).map_err(|t| t.with_item(longest))?,
         );
         if delays.0 > delays.1 {
-            return Err(Trouble::new(
+            return Err(ValueError::new(
                 "the shortest pause is longer than the longest",
                 "write `retry_delay: [100ms, 200ms]`",
             ));
@@ -289,7 +289,7 @@ fn redis(node: &Node, problems: &mut Problems) -> Option<StoreSettings> {
 fn several(span: Span, list: &[Node], problems: &mut Problems) -> Option<StoreSettings> {
     let nodes = nodes::read(list, problems, |node| match url(node)? {
         StoreSettings::Redis(redis) => Ok(redis),
-        other => Err(Trouble::new(
+        other => Err(ValueError::new(
             "each server of a majority is a single one",
             match other {
                 StoreSettings::Sqlite { .. } => "expected redis://…, rediss://… or redis+unix://…",
@@ -343,17 +343,17 @@ fn sqlite_store(section: Section<'_>, problems: &mut Problems) -> Option<StorePa
     })
 }
 
-fn url(node: &Node) -> Result<StoreSettings, Trouble> {
+fn url(node: &Node) -> Result<StoreSettings, ValueError> {
     let text = values::filled(node)?;
     check_url(&text).map_err(|message| {
         // A value from the environment may be secret as a whole.
         match &node.value {
-            Value::Text(value) if value.written.is_some() => Trouble::new(
+            Value::Text(value) if value.written.is_some() => ValueError::new(
                 format!("{} holds no store URL", node.found()),
                 "expected redis://HOST:PORT/DATABASE, rediss://…, redis+unix:///PATH or \
                  sqlite:PATH",
             ),
-            _ => Trouble::new(mask::urls(&message), ""),
+            _ => ValueError::new(mask::urls(&message), ""),
         }
     })
 }

@@ -2,7 +2,7 @@
 
 use crate::config::node::{Node, Value};
 use crate::config::problem::{Problem, Problems};
-use crate::config::section::{Section, Trouble, Vocabulary};
+use crate::config::section::{Section, ValueError, Vocabulary};
 use crate::config::source::Span;
 use crate::config::{mask, values};
 use crate::store::url::{Role, address, master_template, node};
@@ -44,7 +44,7 @@ const SENTINEL: Vocabulary = Vocabulary {
 pub(super) fn read(
     list: &[Node],
     problems: &mut Problems,
-    parse: impl Fn(&Node) -> Result<RedisSettings, Trouble>,
+    parse: impl Fn(&Node) -> Result<RedisSettings, ValueError>,
 ) -> Option<Vec<RedisSettings>> {
     let mut servers = Vec::with_capacity(list.len());
     let mut seen: Vec<(String, Span)> = Vec::with_capacity(list.len());
@@ -109,7 +109,7 @@ pub(super) fn sentinel(section: Section<'_>, problems: &mut Problems) -> Option<
             .map_or(String::new(), |user| format!("{user}@"));
         let database = database.map_or(String::new(), |number| number.to_string());
         let template = master_template(scheme, &user, &name, &database)
-            .map_err(|message| Trouble::new(message, "as in `master: mymaster`"))?;
+            .map_err(|message| ValueError::new(message, "as in `master: mymaster`"))?;
         Ok((name, template))
     });
     let sentinel_user = part.read("sentinel_user", problems, self::user);
@@ -142,7 +142,7 @@ pub(super) fn sentinel(section: Section<'_>, problems: &mut Problems) -> Option<
 }
 
 /// A user's name as it stands in a URL.
-fn user(node: &Node) -> Result<String, Trouble> {
+fn user(node: &Node) -> Result<String, ValueError> {
     let name = values::filled(node)?;
     if name
         .chars()
@@ -150,7 +150,7 @@ fn user(node: &Node) -> Result<String, Trouble> {
     {
         return Ok(name);
     }
-    Err(Trouble::new(
+    Err(ValueError::new(
         "a user's name is made of letters, digits, `.`, `_` and `-`",
         "",
     ))
@@ -177,14 +177,14 @@ fn items<'a>(node: &'a Node, example: &str, problems: &mut Problems) -> Option<&
     }
 }
 
-fn server(item: &Node, scheme: &str, role: Role) -> Result<RedisSettings, Trouble> {
+fn server(item: &Node, scheme: &str, role: Role) -> Result<RedisSettings, ValueError> {
     let text = values::filled(item)?;
     node(&text, scheme, role).map_err(|message| match &item.value {
         // A value from the environment may be secret as a whole.
-        Value::Text(value) if value.written.is_some() => Trouble::new(
+        Value::Text(value) if value.written.is_some() => ValueError::new(
             format!("{} names no server", item.found()),
             "expected HOST:PORT, redis://HOST:PORT or rediss://HOST:PORT",
         ),
-        _ => Trouble::new(mask::urls(&message), ""),
+        _ => ValueError::new(mask::urls(&message), ""),
     })
 }

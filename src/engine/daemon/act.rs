@@ -24,7 +24,7 @@ use crate::time::{BootInstant, Timestamp};
 
 /// A claim that is out, or was granted and not yet acted on.
 #[derive(Debug)]
-pub(super) struct Ticket {
+pub(super) struct OutstandingClaim {
     pub(super) token: Token,
     pub(super) run_id: RunId,
     /// When the copy that was granted was sent.
@@ -113,9 +113,9 @@ impl Daemon {
         self.jobs.get(job.index())
     }
 
-    fn ticket(&self) -> Ticket {
+    fn ticket(&self) -> OutstandingClaim {
         let run_id = RunId::new();
-        Ticket {
+        OutstandingClaim {
             token: Token::new(&self.host, &run_id),
             run_id,
             sent: None,
@@ -145,7 +145,7 @@ impl Daemon {
         self.send(spec.job, spec.claim, ticket, claim);
     }
 
-    fn send(&mut self, place: JobIx, id: ClaimId, mut ticket: Ticket, claim: Claim) {
+    fn send(&mut self, place: JobIx, id: ClaimId, mut ticket: OutstandingClaim, claim: Claim) {
         let departure = ticket.departure.clone();
         let sending = (self.link.clone()).claim(place, id, Box::new(claim), departure);
         let task = tokio::spawn(sending);
@@ -196,7 +196,7 @@ impl Daemon {
     fn start(
         &mut self,
         place: JobIx,
-        ticket: Ticket,
+        ticket: OutstandingClaim,
         at: Timestamp,
         kind: Kind,
         attempt: u32,

@@ -25,11 +25,11 @@ use crate::time::Timestamp;
 pub(crate) struct HeldBack {
     /// The lock of this host's list.
     lock: LockId,
-    why: Why,
+    why: HoldReason,
 }
 
 #[derive(Debug, Clone)]
-enum Why {
+enum HoldReason {
     /// These hosts live and use other locks.
     Hosts(Vec<(HostName, LockId)>),
     /// A run under another lock goes on.
@@ -44,27 +44,27 @@ impl HeldBack {
     /// What the job waits for, in plain words.
     fn reason(&self) -> String {
         match &self.why {
-            Why::Hosts(users) => {
+            HoldReason::Hosts(users) => {
                 let users: Vec<_> = users
                     .iter()
                     .map(|(host, lock)| format!("{host} still uses {}", lock.shown()))
                     .collect();
                 users.join(", ")
             }
-            Why::Run { lock, by } => {
+            HoldReason::Run { lock, by } => {
                 format!("a run on {by} still holds the lock {}", lock.name)
             }
-            Why::Recovering(left) => format!(
+            HoldReason::Recovering(left) => format!(
                 "the store may have lost data: the ledger moves in {:.0} s at the earliest",
                 left.as_secs_f64().ceil()
             ),
-            Why::Store(error) => format!("its ledger cannot be moved now: {error}"),
+            HoldReason::Store(error) => format!("its ledger cannot be moved now: {error}"),
         }
     }
 
     fn held_job(&self, job: &JobName) -> HeldJob {
         let by = match &self.why {
-            Why::Hosts(users) => users.iter().map(|(host, _)| host.to_string()).collect(),
+            HoldReason::Hosts(users) => users.iter().map(|(host, _)| host.to_string()).collect(),
             _ => Vec::new(),
         };
         HeldJob {
@@ -78,9 +78,9 @@ impl HeldBack {
     fn of(lock: &LockId, relocated: Relocated) -> Option<Self> {
         let why = match relocated {
             Relocated::Home { .. } => return None,
-            Relocated::Leased { lock, by, .. } => Why::Run { lock, by },
-            Relocated::Recovering { remaining } => Why::Recovering(remaining),
-            Relocated::Contended => Why::Store("other hosts are moving it too".to_owned()),
+            Relocated::Leased { lock, by, .. } => HoldReason::Run { lock, by },
+            Relocated::Recovering { remaining } => HoldReason::Recovering(remaining),
+            Relocated::Contended => HoldReason::Store("other hosts are moving it too".to_owned()),
         };
         Some(Self {
             lock: lock.clone(),
@@ -117,13 +117,13 @@ impl Neighbour {
 /// The jobs that this host holds back.
 #[derive(Debug, Default)]
 pub(super) struct HeldJobs {
-    held: BTreeMap<JobIx, Held>,
+    held: BTreeMap<JobIx, HeldState>,
     /// What people were told of other hosts.
     neighbours: BTreeSet<Neighbour>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldState {
     job: HeldJob,
     /// It is being asked whether the job may be entered now.
     asked: bool,
@@ -147,14 +147,14 @@ impl Daemon {
             let Some(job) = self.job(place).map(|job| job.name.clone()) else {
                 continue;
             };
-            let now = Held {
+            let now = HeldState {
                 job: held.held_job(&job),
                 asked: false,
             };
             let reason = now.job.reason.clone();
             let known = self.admission.held.insert(place, now);
             if known.is_some_and(|known| {
-                known.job.reason == reason || matches!(held.why, Why::Recovering(_))
+                known.job.reason == reason || matches!(held.why, HoldReason::Recovering(_))
             }) {
                 continue;
             }
@@ -255,7 +255,7 @@ impl Link {
                 Admission::Enter(others) => Some(others),
                 Admission::Hold(users) => {
                     entry = entry.waiting();
-                    let (lock, why) = (job.lock.clone(), Why::Hosts(users));
+                    let (lock, why) = (job.lock.clone(), HoldReason::Hosts(users));
                     held.push((ix, HeldBack { lock, why }));
                     None
                 }
@@ -329,7 +329,7 @@ impl Link {
                         let job = candidate.job.beginning.job.clone();
                         waits.push((job, candidate.entry.waiting()));
                     }
-                    let why = Why::Hosts(users);
+                    let why = HoldReason::Hosts(users);
                     held.insert(candidate.ix, HeldBack { lock, why });
                 }
             }
@@ -398,7 +398,7 @@ impl Link {
             }
             Ok(other) => Ok(HeldBack::of(&job.lock, other)),
             Err(error @ (StoreError::PartUnreachable(_) | StoreError::Key(_))) => {
-                let (lock, why) = (job.lock.clone(), Why::Store(error.to_string()));
+                let (lock, why) = (job.lock.clone(), HoldReason::Store(error.to_string()));
                 Ok(Some(HeldBack { lock, why }))
             }
             Err(error) => Err(error),

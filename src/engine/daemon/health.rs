@@ -39,7 +39,7 @@ enum Tell {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Outage {
+struct CurrentOutage {
     since: Instant,
     reported: Instant,
 }
@@ -53,7 +53,7 @@ pub(super) struct StoreHealth {
     /// People believe that it answers.
     said_up: bool,
     /// When the present outage began, and when it was last logged.
-    outage: Option<Outage>,
+    outage: Option<CurrentOutage>,
     /// It failed soon after people had been told that it answers: they are not told again before
     /// it has done so for a while.
     wavers: bool,
@@ -91,7 +91,7 @@ impl StoreHealth {
         };
         self.wavers |= soon;
         self.now.send_replace(Health::Down);
-        self.outage.get_or_insert(Outage {
+        self.outage.get_or_insert(CurrentOutage {
             since: now,
             reported: now,
         });

@@ -47,7 +47,7 @@ use crate::schedule::ticker::board::Board;
 use crate::siblings::{self, Siblings};
 use crate::store::{self, Fingerprint, KeyFault, StoreError, StoreSettings};
 use crate::time::{BootInstant, Timestamp};
-use act::Ticket;
+use act::OutstandingClaim;
 use admission::HeldJobs;
 pub(super) use admission::{HeldBack, Neighbour};
 pub use clock::Clock;
@@ -62,7 +62,7 @@ use rivals::Agreement;
 pub(super) use rivals::Rival;
 use runs::Runs;
 use shutdown::Shutdown;
-use startup::Start;
+use startup::Startup;
 pub use store_clock::{Epoch, StoreClock};
 use tasks::Link;
 
@@ -142,7 +142,7 @@ struct Daemon {
     spool: Spool,
     tools: Tools,
     stop: watch::Sender<Stop>,
-    tickets: HashMap<ClaimId, Ticket>,
+    tickets: HashMap<ClaimId, OutstandingClaim>,
     to_register: Vec<JobIx>,
     /// The jobs whose keys cannot be used.
     on_hold: HashMap<JobIx, KeyFault>,
@@ -180,7 +180,7 @@ pub(crate) async fn run(setup: Setup) -> Result<(), DaemonError> {
         ask_first(&setup.settings).await?;
     }
     if setup.list.strict {
-        if startup::look_first(&subject, &processes).await? == Start::Stop {
+        if startup::look_first(&subject, &processes).await? == Startup::Stop {
             return Ok(());
         }
     } else {

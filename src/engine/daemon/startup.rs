@@ -16,7 +16,7 @@ const TRY: Duration = Duration::from_secs(30);
 
 /// Whether the daemon goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Start {
+pub(super) enum Startup {
     /// It does.
     Go,
     /// It was told to stop before it began.
@@ -51,7 +51,7 @@ pub(super) async fn look_beside(subject: Subject) {
 pub(super) async fn look_first(
     subject: &Subject,
     processes: &Processes,
-) -> Result<Start, DaemonError> {
+) -> Result<Startup, DaemonError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     // It would end us; once we serve, it is heard.
@@ -65,9 +65,9 @@ pub(super) async fn look_first(
     }
 }
 
-fn stopped(signal: &str) -> Start {
+fn stopped(signal: &str) -> Startup {
     tracing::info!("received {signal} before the start was complete; the daemon exits");
-    Start::Stop
+    Startup::Stop
 }
 
 /// Looks until the store answers.
@@ -90,14 +90,14 @@ async fn reachable(subject: &Subject) -> Report {
     }
 }
 
-fn judge(report: &Report) -> Result<Start, DaemonError> {
+fn judge(report: &Report) -> Result<Startup, DaemonError> {
     report.findings.iter().for_each(log);
     let dangers: Vec<String> = report
         .dangers()
         .map(|f| format!("{} ({}): {}\n  help: {}", f.id, f.subject, f.text, f.fix))
         .collect();
     if dangers.is_empty() {
-        return Ok(Start::Go);
+        return Ok(Startup::Go);
     }
     Err(DaemonError::Danger(format!(
         "strict: refusing to start\n{}",

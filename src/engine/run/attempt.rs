@@ -23,7 +23,7 @@ enum Cause {
 
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct AttemptResult {
     pub(super) outcome: Outcome,
     pub(super) reason: Option<String>,
     pub(super) status: Option<Status>,
@@ -42,7 +42,7 @@ pub(crate) enum Shortage {
     NoGuard,
 }
 
-impl Verdict {
+impl AttemptResult {
     fn not_started(outcome: Outcome, reason: String) -> Self {
         Self {
             outcome,
@@ -81,9 +81,9 @@ impl Work<'_> {
         tools: &Tools,
         stop: &mut watch::Receiver<Stop>,
         number: u32,
-    ) -> Verdict {
+    ) -> AttemptResult {
         if self.is_late(number) {
-            return Verdict::not_started(Outcome::LeaseLost, SpawnError::TooLate.to_string());
+            return AttemptResult::not_started(Outcome::LeaseLost, SpawnError::TooLate.to_string());
         }
         let deadline = match (&self.lease, self.assignment.job.on_lost) {
             (Some(lease), OnLost::Kill) => Some(timing::kill_at(lease.ends())),
@@ -93,9 +93,9 @@ impl Work<'_> {
         let spawn = match spawn {
             Ok(spawn) => spawn,
             Err(refused) => {
-                return Verdict {
+                return AttemptResult {
                     shortage: refused.lack.map(Shortage::Of),
-                    ..Verdict::not_started(Outcome::Failed, refused.reason)
+                    ..AttemptResult::not_started(Outcome::Failed, refused.reason)
                 };
             }
         };
@@ -124,9 +124,9 @@ impl Work<'_> {
                     SpawnError::GuardGone => Some(Shortage::NoGuard),
                     _ => None,
                 };
-                Verdict {
+                AttemptResult {
                     shortage,
-                    ..Verdict::not_started(outcome, error.to_string())
+                    ..AttemptResult::not_started(outcome, error.to_string())
                 }
             }
         }
@@ -140,7 +140,11 @@ impl Work<'_> {
         lease.is_some_and(|lease| lease.validity().is_zero())
     }
 
-    async fn follow(&mut self, mut running: Running, stop: &mut watch::Receiver<Stop>) -> Verdict {
+    async fn follow(
+        &mut self,
+        mut running: Running,
+        stop: &mut watch::Receiver<Stop>,
+    ) -> AttemptResult {
         let timeout = self.assignment.job.timeout;
         let timer = tokio::time::sleep(timeout.unwrap_or(Duration::MAX));
         tokio::pin!(timer);
@@ -203,7 +207,7 @@ impl Work<'_> {
         }
     }
 
-    fn judge(&self, exit: &Exit, cause: Option<Cause>) -> Verdict {
+    fn judge(&self, exit: &Exit, cause: Option<Cause>) -> AttemptResult {
         let (outcome, reason) = match (cause, exit.ended_by) {
             (_, EndedBy::GuardGone) => {
                 (Outcome::Unknown, Some("the guard process died".to_owned()))
@@ -222,7 +226,7 @@ impl Work<'_> {
             }
             (Some(Cause::Stopped) | None, _) => self.judge_status(exit),
         };
-        Verdict {
+        AttemptResult {
             outcome,
             reason,
             status: Some(exit.status),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Assignment;
 use super::env_file;
-use super::identity::Identity;
+use super::identity::JobUser;
 use crate::config::{Command, Job};
 use crate::guard::{self, Lack, Spawn, Stdio};
 use crate::time::BootInstant;
@@ -48,13 +48,13 @@ pub(crate) fn inherited(secret: &BTreeSet<String>) -> Environment {
 
 /// Why a command could not be prepared.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(super) struct NotPrepared {
     pub(super) reason: String,
     /// What this host lacks, if that is the cause.
     pub(super) lack: Option<Lack>,
 }
 
-impl From<String> for Refused {
+impl From<String> for NotPrepared {
     fn from(reason: String) -> Self {
         Self { reason, lack: None }
     }
@@ -67,7 +67,7 @@ pub(super) async fn prepare(
     inherited: &Arc<Environment>,
     attempt: u32,
     deadline: Option<BootInstant>,
-) -> Result<Spawn, Refused> {
+) -> Result<Spawn, NotPrepared> {
     let (identity, from_file) = look_up(&assignment.job).await?;
     let job = &assignment.job;
     let mut env = Environment::clone(inherited);
@@ -123,13 +123,13 @@ fn ours(assignment: &Assignment, attempt: u32) -> Vec<(String, String)> {
 }
 
 /// What may block, away from the runtime's threads, and only where there is something to do.
-async fn look_up(job: &Arc<Job>) -> Result<(Identity, Vec<(String, String)>), Refused> {
+async fn look_up(job: &Arc<Job>) -> Result<(JobUser, Vec<(String, String)>), NotPrepared> {
     if job.user.is_none() && job.group.is_none() && job.env_file.is_none() {
-        return Ok((Identity::default(), Vec::new()));
+        return Ok((JobUser::default(), Vec::new()));
     }
     let job = Arc::clone(job);
     let looked_up = tokio::task::spawn_blocking(move || {
-        let identity = Identity::of(&job)?;
+        let identity = JobUser::of(&job)?;
         let from_file = match &job.env_file {
             Some(path) => env_file::read(path)?,
             None => Vec::new(),

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use super::command::Refused;
+use super::command::NotPrepared;
 use crate::guard::Lack;
 
 /// Reads the file; the error names the file and, where there is one, the line.
-pub(super) fn read(path: &Path) -> Result<Vec<(String, String)>, Refused> {
-    let text = std::fs::read_to_string(path).map_err(|error| Refused {
+pub(super) fn read(path: &Path) -> Result<Vec<(String, String)>, NotPrepared> {
+    let text = std::fs::read_to_string(path).map_err(|error| NotPrepared {
         reason: format!("cannot read env_file {}: {error}", path.display()),
         lack: Lack::of(&error),
     })?;

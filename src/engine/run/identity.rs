@@ -6,22 +6,22 @@ use std::ffi::{CString, OsString};
 use nix::errno::Errno;
 use nix::unistd::{Gid, Group, Uid, User, getegid, geteuid, getgrouplist, getgroups};
 
-use super::command::Refused;
+use super::command::NotPrepared;
 use crate::config::Job;
 use crate::guard::{Credentials, Lack};
 
 /// What a job's `user` and `group` come to.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(super) struct JobUser {
     /// `None`: as the daemon.
     pub(super) credentials: Option<Credentials>,
     /// What a login would set.
     pub(super) env: BTreeMap<OsString, OsString>,
 }
 
-impl Identity {
+impl JobUser {
     /// Looks up a job's user and group. May block on a name service.
-    pub(super) fn of(job: &Job) -> Result<Self, Refused> {
+    pub(super) fn of(job: &Job) -> Result<Self, NotPrepared> {
         let group = job.group.as_deref().map(group_id).transpose()?;
         let Some(name) = job.user.as_deref() else {
             return Ok(Self {
@@ -55,14 +55,14 @@ impl Identity {
     }
 }
 
-fn refused(reason: String, errno: Errno) -> Refused {
-    Refused {
+fn refused(reason: String, errno: Errno) -> NotPrepared {
+    NotPrepared {
         reason,
         lack: Lack::of(&errno.into()),
     }
 }
 
-fn user(name: &str) -> Result<User, Refused> {
+fn user(name: &str) -> Result<User, NotPrepared> {
     let found = match name.parse::<u32>() {
         Ok(uid) => User::from_uid(Uid::from_raw(uid)),
         Err(_) => User::from_name(name),
@@ -77,7 +77,7 @@ fn user(name: &str) -> Result<User, Refused> {
     }
 }
 
-fn group_id(name: &str) -> Result<Gid, Refused> {
+fn group_id(name: &str) -> Result<Gid, NotPrepared> {
     if let Ok(gid) = name.parse::<u32>() {
         return Ok(Gid::from_raw(gid));
     }
@@ -91,7 +91,7 @@ fn group_id(name: &str) -> Result<Gid, Refused> {
     }
 }
 
-fn supplementary(user: &User, gid: Gid) -> Result<Vec<u32>, Refused> {
+fn supplementary(user: &User, gid: Gid) -> Result<Vec<u32>, NotPrepared> {
     let name = CString::new(user.name.as_str()).map_err(|e| e.to_string())?;
     let mut groups = getgrouplist(&name, user.gid).map_err(|error| {
         refused(
@@ -105,7 +105,7 @@ fn supplementary(user: &User, gid: Gid) -> Result<Vec<u32>, Refused> {
     Ok(groups.into_iter().map(Gid::as_raw).collect())
 }
 
-fn own_with_group(gid: Gid) -> Result<Credentials, Refused> {
+fn own_with_group(gid: Gid) -> Result<Credentials, NotPrepared> {
     let groups =
         getgroups().map_err(|error| format!("cannot read this process's groups: {error}"))?;
     Ok(Credentials {

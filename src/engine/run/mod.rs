@@ -17,13 +17,13 @@ use tokio::sync::watch;
 
 use crate::config::{Job, OnLost};
 use crate::guard::{Processes, Status};
-use crate::lease::{Held, Lease, LeaseLost, Watchdog};
+use crate::lease::{GrantedLease, Lease, LeaseLost, Watchdog};
 use crate::names::{HostName, RunId, Token};
 use crate::observe::{Occurrence, RunFields, run_log};
 use crate::store::{Attempt, Kind, Lock, Outcome, Record, RunTenure, Store, Tenure, Terms};
 use crate::time::{BootInstant, Timestamp};
 pub(crate) use attempt::Shortage;
-use attempt::{Verdict, lost, reached};
+use attempt::{AttemptResult, lost, reached};
 pub(crate) use command::{Environment, inherited};
 pub(crate) use starts::Starts;
 use tail::Tail;
@@ -171,7 +171,7 @@ pub(crate) async fn drive(
 impl<'a> Work<'a> {
     fn new(assignment: &'a Assignment, tools: &Tools) -> Self {
         let lease = match assignment.right {
-            Authority::Granted { fence, sent, terms } => Some(tools.watchdog.hold(Held {
+            Authority::Granted { fence, sent, terms } => Some(tools.watchdog.hold(GrantedLease {
                 lock: assignment.lock.clone(),
                 token: assignment.token.clone(),
                 ttl: assignment.job.lock.ttl,
@@ -204,7 +204,7 @@ impl<'a> Work<'a> {
         &mut self,
         tools: &Tools,
         stop: &mut watch::Receiver<Stop>,
-    ) -> (Verdict, u32) {
+    ) -> (AttemptResult, u32) {
         let before = self.assignment.attempt.saturating_sub(1);
         let mut tries = 0;
         let mut starts = before;
@@ -314,7 +314,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    fn report_retry(&self, verdict: &Verdict, delay: Duration, left: u32) {
+    fn report_retry(&self, verdict: &AttemptResult, delay: Duration, left: u32) {
         let how = how(verdict);
         run_log!(
             warn,
@@ -323,7 +323,7 @@ impl<'a> Work<'a> {
         );
     }
 
-    fn report(&self, verdict: &Verdict, took: Duration) {
+    fn report(&self, verdict: &AttemptResult, took: Duration) {
         let how = how(verdict);
         let outcome = verdict.outcome.word();
         macro_rules! line {
@@ -344,7 +344,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    fn record(&self, verdict: &Verdict, attempts: u32, started_at: Timestamp) -> Record {
+    fn record(&self, verdict: &AttemptResult, attempts: u32, started_at: Timestamp) -> Record {
         let assignment = self.assignment;
         let mut reason = verdict.reason.clone();
         if reason.is_none() && assignment.right == Authority::Alone {
@@ -379,7 +379,7 @@ impl<'a> Work<'a> {
 }
 
 /// How an attempt ended, as a clause.
-fn how(verdict: &Verdict) -> String {
+fn how(verdict: &AttemptResult) -> String {
     let status = match verdict.status {
         Some(Status::Code(0) | Status::Unknown) | None => String::new(),
         Some(Status::Code(code)) => format!(", exit code {code}"),

@@ -20,7 +20,7 @@ use crate::guard::wire::{StartRequest, StartStep};
 
 /// What the child needs in addition to its order.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Surroundings<'a> {
+pub(super) struct ChildContext<'a> {
     /// The process that forks it, and with which it dies: the guard, or the run's reaper.
     pub(super) parent: Pid,
     /// Input, output, error output.
@@ -32,7 +32,7 @@ pub(super) struct Surroundings<'a> {
     pub(super) files: (u64, u64),
 }
 
-impl Surroundings<'_> {
+impl ChildContext<'_> {
     /// The process group of the command whose process id is this.
     pub(super) fn group_of(&self, pid: i32) -> Pid {
         match self.group.as_raw() {
@@ -46,14 +46,14 @@ impl Surroundings<'_> {
 pub(super) struct Failed(pub(super) StartStep, pub(super) Errno);
 
 /// Becomes the command. Comes back only if that fails.
-pub(super) fn become_command(order: &StartRequest, around: &Surroundings<'_>) -> Failed {
+pub(super) fn become_command(order: &StartRequest, around: &ChildContext<'_>) -> Failed {
     match prepare(order, around) {
         Err(failed) => failed,
         Ok(()) => Failed(StartStep::Run, execute(&order.argv, &order.env)),
     }
 }
 
-fn prepare(order: &StartRequest, around: &Surroundings<'_>) -> Result<(), Failed> {
+fn prepare(order: &StartRequest, around: &ChildContext<'_>) -> Result<(), Failed> {
     let step = |step| move |errno| Failed(step, errno);
     die_with(around.parent).map_err(step(StartStep::Parent))?;
     setpgid(Pid::from_raw(0), around.group).map_err(step(StartStep::Group))?;

@@ -16,15 +16,15 @@ use crate::guard::cgroup::Delegated;
 use crate::guard::tree::{self, Marker, Process};
 
 /// A process for good: its number and when it started.
-type Identity = (i32, u64);
+type ProcessId = (i32, u64);
 
 /// What is remembered about adopted processes.
 #[derive(Debug, Default)]
 pub(super) struct Strays {
     /// The runs they named; a process may clear its environment later.
-    named: HashMap<Identity, Vec<u8>>,
+    named: HashMap<ProcessId, Vec<u8>>,
     /// Those we were not permitted to kill.
-    given_up: HashSet<Identity>,
+    given_up: HashSet<ProcessId>,
 }
 
 /// An adopted process and what it says of itself.
@@ -80,7 +80,7 @@ impl EventLoop {
             .filter(|process| !process.dead)
             .map(|process| self.strays.identify(process, self.delegated.as_ref()))
             .collect();
-        let present: HashSet<Identity> = strays
+        let present: HashSet<ProcessId> = strays
             .iter()
             .map(|stray| (stray.process.pid, stray.process.started))
             .collect();
@@ -241,7 +241,7 @@ fn send_to_tree(
     run: &mut Run,
     send: KillStep,
     targets: &[Process],
-    given_up: &mut HashSet<Identity>,
+    given_up: &mut HashSet<ProcessId>,
 ) {
     let signal = match send {
         KillStep::First => run.signal,

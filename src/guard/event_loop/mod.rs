@@ -24,7 +24,7 @@ use nix::unistd::{Pid, getppid};
 
 use super::cgroup::{Cgroup, Delegated};
 use super::channel;
-use super::wire::{GuardReply, PACKET_MAX, Request, StartStep};
+use super::wire::{GuardReply, GuardRequest, PACKET_MAX, StartStep};
 use super::{Status, sys};
 use crate::time::BootInstant;
 use ending::Strays;
@@ -138,7 +138,7 @@ impl EventLoop {
         for _ in 0..BATCH {
             let mut buffer = std::mem::take(&mut self.buffer);
             let received = channel::receive(&self.socket, &mut buffer);
-            let request = received.map(|(len, fds)| (Request::read(&buffer[..len]), len, fds));
+            let request = received.map(|(len, fds)| (GuardRequest::read(&buffer[..len]), len, fds));
             self.buffer = buffer;
             match request {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -154,30 +154,30 @@ impl EventLoop {
         Ok(())
     }
 
-    fn handle(&mut self, request: Request, mut fds: Vec<OwnedFd>) {
+    fn handle(&mut self, request: GuardRequest, mut fds: Vec<OwnedFd>) {
         let now = BootInstant::now();
         match request {
-            Request::Spawn(order) => self.spawn(&order, &fds),
-            Request::SpawnInFile => {
+            GuardRequest::Spawn(order) => self.spawn(&order, &fds),
+            GuardRequest::SpawnInFile => {
                 let order = fds.pop().and_then(spawning::order_in_file);
                 if let Some(order) = order {
                     self.spawn(&order, &fds);
                 }
             }
-            Request::Extend(runs) => self.extend(now, &runs),
-            Request::End(serial) => {
+            GuardRequest::Extend(runs) => self.extend(now, &runs),
+            GuardRequest::End(serial) => {
                 let send = self.runs.get_mut(&serial).and_then(|run| {
                     let send = run.end(now, Duration::MAX);
                     send.map(|send| (run.serial, send))
                 });
                 self.send_to_trees(send);
             }
-            Request::Signal(serial, signal) => {
+            GuardRequest::Signal(serial, signal) => {
                 if let Some(run) = self.runs.get(&serial) {
                     ending::signal_main(run, signal);
                 }
             }
-            Request::Ping => {
+            GuardRequest::Ping => {
                 // A reaper that a job has stopped would never report.
                 for reaper in self.runs.values().filter_map(|run| run.place.reaper()) {
                     reaper.go_on();

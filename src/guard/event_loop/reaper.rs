@@ -21,7 +21,7 @@ use nix::sys::prctl::{set_child_subreaper, set_name, set_pdeathsig};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpid, getppid, setpgid};
 
-use super::child::{self, Failed, Surroundings};
+use super::child::{self, ChildContext, Failed};
 use crate::guard::Status;
 use crate::guard::sys::{self, Fork};
 use crate::guard::tree::{self, Process};
@@ -86,7 +86,7 @@ pub(super) struct Pipes {
 }
 
 /// Becomes the reaper: forks the command, waits until nothing of its tree is left, and exits.
-pub(super) fn become_reaper(order: &StartRequest, around: &Surroundings<'_>, pipes: Pipes) -> ! {
+pub(super) fn become_reaper(order: &StartRequest, around: &ChildContext<'_>, pipes: Pipes) -> ! {
     let guard = around.parent;
     let set_up = || -> Result<SigSet, Errno> {
         let mut signals = SigSet::empty();
@@ -124,10 +124,10 @@ pub(super) fn become_reaper(order: &StartRequest, around: &Surroundings<'_>, pip
 
 fn fork_command(
     order: &StartRequest,
-    around: &Surroundings<'_>,
+    around: &ChildContext<'_>,
     error: &OwnedFd,
 ) -> Result<i32, Failed> {
-    let around = Surroundings {
+    let around = ChildContext {
         parent: getpid(),
         ..*around
     };

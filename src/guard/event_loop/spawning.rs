@@ -8,13 +8,13 @@ use nix::errno::Errno;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nix::unistd::{Pid, getsid, setpgid};
 
-use super::child::{self, Failed, Message, Surroundings};
+use super::child::{self, ChildContext, Failed, Message};
 use super::reaper::{self, Pipes, Reaper};
 use super::run::{Containment, Group, Main, Run};
 use super::{Cgroup, EventLoop, PIPES};
 use crate::guard::sys::{self, Fork};
 use crate::guard::tree;
-use crate::guard::wire::{GuardReply, Request, StartRequest, StartStep};
+use crate::guard::wire::{GuardReply, GuardRequest, StartRequest, StartStep};
 use crate::time::BootInstant;
 
 /// Reads an order that was too long for a packet.
@@ -23,8 +23,8 @@ pub(super) fn order_in_file(fd: OwnedFd) -> Option<StartRequest> {
     let mut packet = Vec::new();
     file.rewind().ok()?;
     file.read_to_end(&mut packet).ok()?;
-    match Request::read(&packet)? {
-        Request::Spawn(order) => Some(*order),
+    match GuardRequest::read(&packet)? {
+        GuardRequest::Spawn(order) => Some(*order),
         _ => None,
     }
 }
@@ -55,7 +55,7 @@ impl EventLoop {
             // A process group lives within one session.
             getsid(Some(*group)).is_ok_and(|session| getsid(None) == Ok(session))
         });
-        let around = Surroundings {
+        let around = ChildContext {
             parent: self.me,
             stdio,
             group: join.unwrap_or(Pid::from_raw(0)),
@@ -151,7 +151,7 @@ impl EventLoop {
 /// Forks the command into its control group. Returns its process id.
 fn fork_into_cgroup(
     order: &StartRequest,
-    around: &Surroundings<'_>,
+    around: &ChildContext<'_>,
     cgroup: Cgroup,
     error: &OwnedFd,
 ) -> io::Result<(Option<i32>, Containment)> {
@@ -178,7 +178,7 @@ fn fork_into_cgroup(
 /// Forks the reaper, which forks the command. The child announces its process id later.
 fn fork_reaper(
     order: &StartRequest,
-    around: &Surroundings<'_>,
+    around: &ChildContext<'_>,
     error: OwnedFd,
 ) -> io::Result<(Option<i32>, Containment)> {
     let (reading, report) = child::error_pipe()?;

@@ -59,9 +59,9 @@ impl Writer {
     }
 }
 
-pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+pub(super) struct ByteReader<'a>(pub(super) &'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> ByteReader<'a> {
     pub(super) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (head, tail) = self.0.split_at_checked(len)?;
         self.0 = tail;

@@ -7,7 +7,7 @@ use super::refusal;
 
 /// What a field may hold.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Kind {
+pub(super) struct FieldKind {
     pub(super) name: &'static str,
     pub(super) least: u32,
     pub(super) most: u32,
@@ -15,28 +15,28 @@ pub(super) struct Kind {
     pub(super) names: &'static [&'static str],
 }
 
-pub(super) const SECOND: Kind = Kind {
+pub(super) const SECOND: FieldKind = FieldKind {
     name: "second",
     least: 0,
     most: 59,
     names: &[],
 };
-pub(super) const MINUTE: Kind = Kind {
+pub(super) const MINUTE: FieldKind = FieldKind {
     name: "minute",
     ..SECOND
 };
-pub(super) const HOUR: Kind = Kind {
+pub(super) const HOUR: FieldKind = FieldKind {
     name: "hour",
     most: 23,
     ..SECOND
 };
-pub(super) const DAY: Kind = Kind {
+pub(super) const DAY: FieldKind = FieldKind {
     name: "day-of-month",
     least: 1,
     most: 31,
     names: &[],
 };
-pub(super) const MONTH: Kind = Kind {
+pub(super) const MONTH: FieldKind = FieldKind {
     name: "month",
     least: 1,
     most: 12,
@@ -44,7 +44,7 @@ pub(super) const MONTH: Kind = Kind {
         "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
     ],
 };
-pub(super) const WEEKDAY: Kind = Kind {
+pub(super) const WEEKDAY: FieldKind = FieldKind {
     name: "weekday",
     least: 0,
     most: 7,
@@ -52,7 +52,7 @@ pub(super) const WEEKDAY: Kind = Kind {
 };
 
 /// A field of numbers and names only, as bits.
-pub(super) fn numbers(field: Piece<'_>, kind: Kind) -> Result<u64, CronError> {
+pub(super) fn numbers(field: Piece<'_>, kind: FieldKind) -> Result<u64, CronError> {
     let mut bits = 0;
     for item in items(field, kind)? {
         bits |= range(item, kind)?;
@@ -115,7 +115,7 @@ pub(super) fn weekdays(field: Piece<'_>) -> Result<Weekdays, CronError> {
 }
 
 /// The items of a list; none may be empty.
-fn items(field: Piece<'_>, kind: Kind) -> Result<Vec<Piece<'_>>, CronError> {
+fn items(field: Piece<'_>, kind: FieldKind) -> Result<Vec<Piece<'_>>, CronError> {
     let mut items = Vec::new();
     let mut rest = Some(field);
     while let Some(piece) = rest {
@@ -137,7 +137,7 @@ fn items(field: Piece<'_>, kind: Kind) -> Result<Vec<Piece<'_>>, CronError> {
 }
 
 /// `*`, `a`, `a-b`, each perhaps with `/n`, as bits.
-fn range(item: Piece<'_>, kind: Kind) -> Result<u64, CronError> {
+fn range(item: Piece<'_>, kind: FieldKind) -> Result<u64, CronError> {
     refusal::refuse_foreign(item, kind)?;
     let (base, step) = match item.split('/') {
         Some((base, step)) => (base, Some((step, step_of(step, kind)?))),
@@ -171,7 +171,7 @@ fn bounds(
     range: Piece<'_>,
     from: Piece<'_>,
     until: Piece<'_>,
-    kind: Kind,
+    kind: FieldKind,
 ) -> Result<(u32, u32), CronError> {
     let (low, high) = (value(from, kind)?, value(until, kind)?);
     if low <= high {
@@ -189,7 +189,7 @@ fn bounds(
     range.fail(format!("the range {} goes backward", range.text), hint)
 }
 
-fn step_of(step: Piece<'_>, kind: Kind) -> Result<usize, CronError> {
+fn step_of(step: Piece<'_>, kind: FieldKind) -> Result<usize, CronError> {
     let digits = !step.text.is_empty() && step.text.bytes().all(|b| b.is_ascii_digit());
     match (digits, step.text.trim_start_matches('0')) {
         (true, "") => step.fail("a step of 0 goes nowhere", "write a step of 1 or more"),
@@ -204,7 +204,7 @@ fn step_of(step: Piece<'_>, kind: Kind) -> Result<usize, CronError> {
 }
 
 /// A number or a name, within the field's bounds.
-fn value(piece: Piece<'_>, kind: Kind) -> Result<u32, CronError> {
+fn value(piece: Piece<'_>, kind: FieldKind) -> Result<u32, CronError> {
     let text = piece.text;
     if text.is_empty() {
         return Err(CronError::new(

@@ -1,7 +1,7 @@
 //! What is refused with advice of its own: the ways of other programs, and common slips.
 
 use super::super::CronError;
-use super::field::{Kind, MONTH, WEEKDAY};
+use super::field::{FieldKind, MONTH, WEEKDAY};
 use super::piece::Piece;
 
 /// A line of a crontab holds its command, and perhaps a user, after the five fields.
@@ -40,10 +40,10 @@ pub(super) fn wrong_count(fields: &[Piece<'_>]) -> CronError {
     )
 }
 
-pub(super) fn unknown(piece: Piece<'_>, kind: Kind) -> CronError {
+pub(super) fn unknown(piece: Piece<'_>, kind: FieldKind) -> CronError {
     let upper = piece.text.to_ascii_uppercase();
     let what = format!("{:?} is not a {}", piece.text, kind.name);
-    let begins = |k: Kind| k.names.iter().find(|name| upper.starts_with(**name));
+    let begins = |k: FieldKind| k.names.iter().find(|name| upper.starts_with(**name));
     let hint = if let Some(name) = begins(kind) {
         format!("write {name}")
     } else if let Some(other) = [MONTH, WEEKDAY].into_iter().find(|k| begins(*k).is_some()) {
@@ -59,7 +59,7 @@ pub(super) fn unknown(piece: Piece<'_>, kind: Kind) -> CronError {
 }
 
 /// Signs that other programs know, each with what to do instead.
-pub(super) fn refuse_foreign(item: Piece<'_>, kind: Kind) -> Result<(), CronError> {
+pub(super) fn refuse_foreign(item: Piece<'_>, kind: FieldKind) -> Result<(), CronError> {
     let upper = item.text.to_ascii_uppercase();
     let is_word = |letter: char| {
         upper

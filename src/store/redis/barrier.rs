@@ -42,7 +42,7 @@ pub(super) struct Barrier {
 
 /// Who sent the WAIT of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum WaitSender {
     ByUs,
     ByAnother,
 }
@@ -91,7 +91,7 @@ impl Barrier {
             let count = match self.join(trace, until).await {
                 None => 0,
                 // The trace was another's: its slot has moved away, and ours may not have.
-                Some((Asked::ByAnother, Err(failure))) if failure.redirect().is_some() => 0,
+                Some((WaitSender::ByAnother, Err(failure))) if failure.redirect().is_some() => 0,
                 Some((_, outcome)) => outcome?,
             };
             if count >= self.replicas {
@@ -113,13 +113,13 @@ impl Barrier {
         &self,
         trace: Trace<'_>,
         until: Instant,
-    ) -> Option<(Asked, Result<u32, Failure>)> {
+    ) -> Option<(WaitSender, Result<u32, Failure>)> {
         let group = Arc::clone(&self.open());
         let _turn = tokio::time::timeout_at(until, self.turn.lock())
             .await
             .ok()?;
         if let Some(outcome) = group.outcome.get() {
-            return Some((Asked::ByAnother, outcome.clone()));
+            return Some((WaitSender::ByAnother, outcome.clone()));
         }
         // Who comes from here on may have written after what is asked about now.
         *self.open() = Arc::default();
@@ -127,7 +127,7 @@ impl Barrier {
         let outcome = self.acknowledged(trace, limit).await;
         // Nobody else sets it: that takes the turn.
         let _ = group.outcome.set(outcome.clone());
-        Some((Asked::ByUs, outcome))
+        Some((WaitSender::ByUs, outcome))
     }
 
     async fn acknowledged(&self, trace: Trace<'_>, limit: Duration) -> Result<u32, Failure> {

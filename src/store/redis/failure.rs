@@ -7,7 +7,7 @@ use crate::store::{ErrorDetail, KeyFault, KeyFaultKind, StoreError};
 /// Why something failed. Unlike [`StoreError`] it can be handed to many who waited for one thing.
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
-    kind: Kind,
+    kind: FailureKind,
     detail: ErrorDetail,
     rebuild: bool,
     demoted: bool,
@@ -51,7 +51,7 @@ pub(super) enum Redirect {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum FailureKind {
     Unreachable,
     PartUnreachable,
     Refused,
@@ -62,7 +62,7 @@ enum Kind {
 impl Failure {
     pub(super) fn unreachable(detail: impl Into<ErrorDetail>) -> Self {
         Self {
-            kind: Kind::Unreachable,
+            kind: FailureKind::Unreachable,
             detail: detail.into(),
             rebuild: true,
             demoted: false,
@@ -92,14 +92,14 @@ impl Failure {
     /// The same, of a server that another one may have replaced: that one will answer.
     pub(super) fn of_replaced(self) -> Self {
         Self {
-            kind: Kind::Unreachable,
+            kind: FailureKind::Unreachable,
             ..self
         }
     }
 
     pub(super) fn refused(detail: impl Into<ErrorDetail>) -> Self {
         Self {
-            kind: Kind::Refused,
+            kind: FailureKind::Refused,
             detail: detail.into(),
             rebuild: false,
             redirect: None,
@@ -112,14 +112,14 @@ impl Failure {
     /// The server is a replica where a master is wanted.
     pub(super) fn replica(detail: impl Into<ErrorDetail>) -> Self {
         Self {
-            kind: Kind::Replica,
+            kind: FailureKind::Replica,
             ..Self::refused(detail)
         }
     }
 
     pub(super) fn corrupt(detail: impl Into<ErrorDetail>) -> Self {
         Self {
-            kind: Kind::Corrupt,
+            kind: FailureKind::Corrupt,
             detail: detail.into(),
             rebuild: false,
             redirect: None,
@@ -150,7 +150,7 @@ impl Failure {
     /// If an answer could not be read: it was made from what this key holds.
     pub(super) fn attributed_to(self, key: &str) -> Self {
         match (self.kind, &self.about) {
-            (Kind::Corrupt, None) => Self::damaged(key, self.text()),
+            (FailureKind::Corrupt, None) => Self::damaged(key, self.text()),
             _ => self,
         }
     }
@@ -267,14 +267,17 @@ impl Failure {
 
     /// Whether the store is down, rather than unwilling.
     pub(super) fn is_outage(&self) -> bool {
-        matches!(self.kind, Kind::Unreachable | Kind::PartUnreachable)
+        matches!(
+            self.kind,
+            FailureKind::Unreachable | FailureKind::PartUnreachable
+        )
     }
 
     /// An outage that concerns one server of several.
     pub(super) fn in_part(self) -> Self {
         match self.kind {
-            Kind::Unreachable => Self {
-                kind: Kind::PartUnreachable,
+            FailureKind::Unreachable => Self {
+                kind: FailureKind::PartUnreachable,
                 ..self
             },
             _ => self,
@@ -318,11 +321,11 @@ impl From<Failure> for StoreError {
             return Self::Key(fault);
         }
         match failure.kind {
-            Kind::Unreachable => Self::Unreachable(failure.detail),
-            Kind::PartUnreachable => Self::PartUnreachable(failure.detail),
-            Kind::Refused => Self::Refused(failure.detail),
-            Kind::Replica => Self::Replica(failure.detail),
-            Kind::Corrupt => Self::Corrupt(failure.detail),
+            FailureKind::Unreachable => Self::Unreachable(failure.detail),
+            FailureKind::PartUnreachable => Self::PartUnreachable(failure.detail),
+            FailureKind::Refused => Self::Refused(failure.detail),
+            FailureKind::Replica => Self::Replica(failure.detail),
+            FailureKind::Corrupt => Self::Corrupt(failure.detail),
         }
     }
 }

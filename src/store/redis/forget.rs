@@ -12,12 +12,12 @@ use crate::store::{Forget, Forgotten, LockKey};
 
 /// Whether the script deletes, or only looks whether it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum ForgetStep {
     Look,
     Delete,
 }
 
-pub(super) fn call(prefix: &Prefix, forget: &Forget, step: Step) -> Call {
+pub(super) fn call(prefix: &Prefix, forget: &Forget, step: ForgetStep) -> Call {
     let keys = LockKeys::of(prefix, &forget.lock);
     let mut call = Call::default();
     call.key(&keys.lock)
@@ -29,8 +29,8 @@ pub(super) fn call(prefix: &Prefix, forget: &Forget, step: Step) -> Call {
         .arg(flag(forget.with_lock))
         .arg(flag(forget.although_held))
         .arg(match step {
-            Step::Look => "look",
-            Step::Delete => "delete",
+            ForgetStep::Look => "look",
+            ForgetStep::Delete => "delete",
         });
     call
 }

@@ -62,11 +62,11 @@ pub(super) struct Link {
     sentinels: Option<Arc<Sentinels>>,
     shown: String,
     taught: Taught,
-    state: Mutex<State>,
+    state: Mutex<LinkState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LinkState {
     live: Option<Live>,
     attempt: Option<watch::Receiver<Option<Result<Live, Failure>>>>,
     generations: u64,
@@ -132,7 +132,7 @@ impl Link {
             sentinels: None,
             shown: settings.shown(),
             taught: Taught::default(),
-            state: Mutex::new(State::default()),
+            state: Mutex::new(LinkState::default()),
         })
     }
 
@@ -144,7 +144,7 @@ impl Link {
             shown: format!("the master {}", settings.master),
             sentinels: Some(sentinels),
             taught: Taught::default(),
-            state: Mutex::new(State::default()),
+            state: Mutex::new(LinkState::default()),
         })
     }
 
@@ -542,7 +542,7 @@ impl Link {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LinkState> {
         // Nothing that holds the guard can panic half-way through a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

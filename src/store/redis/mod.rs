@@ -53,7 +53,7 @@ use self::listen::Listener;
 use self::reply::{Items, integer, text};
 use self::script::{Script, Scripts};
 use self::sentinel::Sentinels;
-use self::unacknowledged::Shortage;
+use self::unacknowledged::MissingReplicas;
 use super::{
     Attempt, Beginning, Claim, ClaimReply, Condition, Entry, Finish, FinishReply, Forget,
     Forgotten, History, HostInfo, HostReport, JobReport, Keeping, Ledger, Listing, Lock,
@@ -75,7 +75,7 @@ pub(super) struct RedisStore {
     scripts: Scripts,
     /// In milliseconds.
     longest: AtomicU64,
-    shortage: Shortage,
+    shortage: MissingReplicas,
 }
 
 impl RedisStore {
@@ -89,7 +89,7 @@ impl RedisStore {
             listener: Listener::new(settings.clone()),
             scripts: Scripts::new(),
             longest: AtomicU64::new(0),
-            shortage: Shortage::default(),
+            shortage: MissingReplicas::default(),
         })
     }
 
@@ -101,7 +101,7 @@ impl RedisStore {
             listener: Listener::new(sentinels),
             scripts: Scripts::new(),
             longest: AtomicU64::new(0),
-            shortage: Shortage::default(),
+            shortage: MissingReplicas::default(),
         }
     }
 
@@ -162,13 +162,13 @@ impl RedisStore {
 
     /// Whether a job may be forgotten; deletes nothing.
     pub(super) async fn may_forget(&self, request: &Forget) -> Result<Forgotten, StoreError> {
-        self.forget_in(request, forget::Step::Look).await
+        self.forget_in(request, forget::ForgetStep::Look).await
     }
 
     async fn forget_in(
         &self,
         request: &Forget,
-        step: forget::Step,
+        step: forget::ForgetStep,
     ) -> Result<Forgotten, StoreError> {
         let call = forget::call(self.prefix(), request, step);
         let answer = self.run(&self.scripts.forget, &call).await?;
@@ -446,7 +446,7 @@ impl Store for RedisStore {
     }
 
     async fn forget(&self, request: &Forget) -> Result<Forgotten, StoreError> {
-        let forgotten = self.forget_in(request, forget::Step::Delete).await?;
+        let forgotten = self.forget_in(request, forget::ForgetStep::Delete).await?;
         if let Forgotten::Done { entries } = forgotten {
             let call = registry::unlist_call(self.prefix(), &request.job);
             let hosts = registry::unlist_read(self.run(&self.scripts.unlist, &call).await?)?;

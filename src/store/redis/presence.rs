@@ -85,7 +85,7 @@ pub(super) async fn daemons(
     let mut asked = Vec::new();
     let mut failed = Failure::unreachable("there is no server to ask".to_owned());
     for server in servers {
-        match Asked::connect(server, part, prefix).await {
+        match PresenceConnection::connect(server, part, prefix).await {
             Ok(server) => asked.push(server),
             // The others of a Cluster carry on; a single server is all there is.
             Err(failure) => failed = failure,
@@ -110,7 +110,7 @@ pub(super) async fn daemons(
     Ok(found.into_iter().collect())
 }
 
-async fn ask_all(asked: &mut [Asked], prefix: &Prefix) -> Result<usize, Failure> {
+async fn ask_all(asked: &mut [PresenceConnection], prefix: &Prefix) -> Result<usize, Failure> {
     let mut received = 0;
     for server in asked {
         received += server.ask(prefix).await?;
@@ -119,13 +119,13 @@ async fn ask_all(asked: &mut [Asked], prefix: &Prefix) -> Result<usize, Failure>
 }
 
 /// A connection that has subscribed to the names.
-struct Asked {
+struct PresenceConnection {
     connection: MultiplexedConnection,
     pushes: UnboundedReceiver<PushInfo>,
     shown: String,
 }
 
-impl Asked {
+impl PresenceConnection {
     async fn connect(server: &RedisSettings, part: Part, prefix: &Prefix) -> Result<Self, Failure> {
         let (sender, pushes) = unbounded_channel();
         let mut connection = connect(server, part, sender).await?;

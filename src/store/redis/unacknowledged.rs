@@ -110,9 +110,9 @@ pub(super) fn read(noted: &str) -> Option<Unacknowledged> {
 
 /// Which servers lack acknowledgements, so that the log names each once.
 #[derive(Debug, Default)]
-pub(super) struct Shortage(Mutex<BTreeSet<String>>);
+pub(super) struct MissingReplicas(Mutex<BTreeSet<String>>);
 
-impl Shortage {
+impl MissingReplicas {
     /// Logs that claims on this server are given back.
     pub(super) fn note(&self, server: &str, claim: &Claim, failure: &Failure) {
         if self.servers().insert(server.to_owned()) {

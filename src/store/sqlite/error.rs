@@ -6,7 +6,7 @@ use crate::store::{ErrorDetail, KeyFault, KeyFaultKind, StoreError};
 
 /// Why a piece of work failed; nothing of it was kept.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum SqliteFailure {
     /// `SQLite` said so.
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
@@ -48,8 +48,8 @@ impl RowKey {
         }
     }
 
-    pub(super) fn unreadable(self, detail: impl std::fmt::Display) -> Failure {
-        Failure::Unreadable {
+    pub(super) fn unreadable(self, detail: impl std::fmt::Display) -> SqliteFailure {
+        SqliteFailure::Unreadable {
             row: self,
             detail: detail.to_string(),
         }
@@ -57,18 +57,18 @@ impl RowKey {
 
     /// A value of a type that cronlatch does not write belongs to the row; any other failure to
     /// the file.
-    pub(super) fn blamed(self, error: rusqlite::Error) -> Failure {
+    pub(super) fn blamed(self, error: rusqlite::Error) -> SqliteFailure {
         match error {
             rusqlite::Error::FromSqlConversionFailure(..)
             | rusqlite::Error::InvalidColumnType(..)
             | rusqlite::Error::IntegralValueOutOfRange(..)
             | rusqlite::Error::Utf8Error(..) => self.unreadable(error),
-            other => Failure::Sqlite(other),
+            other => SqliteFailure::Sqlite(other),
         }
     }
 }
 
-impl Failure {
+impl SqliteFailure {
     fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Sqlite(error) => error.sqlite_error_code(),

@@ -2,7 +2,7 @@
 
 use rusqlite::{OptionalExtension as _, params};
 
-use super::error::{Failure, RowKey};
+use super::error::{RowKey, SqliteFailure};
 use super::rows::id_of;
 use super::worker::Work;
 use crate::names::JobName;
@@ -21,7 +21,7 @@ pub(super) fn append(
     record: &Record,
     keep: Option<u32>,
     follows: Option<Timestamp>,
-) -> Result<(), Failure> {
+) -> Result<(), SqliteFailure> {
     let job = record.job.as_str();
     let newest: Option<(i64, String)> = work
         .db
@@ -59,7 +59,7 @@ pub(super) fn remove_provisional(
     work: &Work<'_>,
     lock: &str,
     record: &Record,
-) -> Result<(), Failure> {
+) -> Result<(), SqliteFailure> {
     let Some(run_id) = &record.run_id else {
         return Ok(());
     };
@@ -73,7 +73,7 @@ pub(super) fn remove_provisional(
     Ok(())
 }
 
-fn written(record: &Record) -> Result<String, Failure> {
+fn written(record: &Record) -> Result<String, SqliteFailure> {
     serde_json::to_string(record)
         .map_err(|e| RowKey::of("records", record.job.as_str()).unreadable(e))
 }
@@ -84,7 +84,7 @@ pub(super) fn newest(
     job: &JobName,
     lock: &Lock,
     limit: usize,
-) -> Result<History, Failure> {
+) -> Result<History, SqliteFailure> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut statement = work.db.prepare_cached(
         "SELECT id, record FROM records WHERE lock = ? AND job = ? ORDER BY id DESC LIMIT ?",

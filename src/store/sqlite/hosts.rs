@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rusqlite::params;
 
-use super::error::{Failure, RowKey};
+use super::error::{RowKey, SqliteFailure};
 use super::rows::stored;
 use super::worker::Work;
 use crate::store::heartbeat::HostHeartbeat;
@@ -15,7 +15,7 @@ pub(super) fn announce(
     work: &Work<'_>,
     host: &HostInfo,
     valid_for: Duration,
-) -> Result<(), Failure> {
+) -> Result<(), SqliteFailure> {
     let info = serde_json::to_string(&HostHeartbeat::of(host))
         .map_err(|e| RowKey::of("hosts", host.host.as_str()).unreadable(e))?;
     let valid_for = u64::try_from(valid_for.as_millis()).unwrap_or(u64::MAX);
@@ -35,7 +35,7 @@ pub(super) fn announce(
     Ok(())
 }
 
-pub(super) fn living(work: &Work<'_>) -> Result<Vec<HostReport>, Failure> {
+pub(super) fn living(work: &Work<'_>) -> Result<Vec<HostReport>, SqliteFailure> {
     let mut statement = work.db.prepare_cached(
         "SELECT info, seen_at FROM hosts WHERE boot = ? AND ends > ? ORDER BY host",
     )?;

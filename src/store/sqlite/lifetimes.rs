@@ -8,7 +8,7 @@
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::clock::Now;
-use super::error::Failure;
+use super::error::SqliteFailure;
 use super::rows::id_of;
 use super::worker::Work;
 use crate::names::JobName;
@@ -21,7 +21,7 @@ const DAY_MS: i64 = 24 * 3_600_000;
 const TRUSTED_PAUSE_MS: i64 = 6 * DAY_MS;
 
 /// Keeps the rows of jobs that a host lists, and sweeps those that no host has listed for too long.
-pub(super) fn keep(work: &Work<'_>, jobs: &[Keeping]) -> Result<(), Failure> {
+pub(super) fn keep(work: &Work<'_>, jobs: &[Keeping]) -> Result<(), SqliteFailure> {
     let mut statement = work
         .db
         .prepare_cached("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)")?;
@@ -34,7 +34,7 @@ pub(super) fn keep(work: &Work<'_>, jobs: &[Keeping]) -> Result<(), Failure> {
 }
 
 /// Notes that a job is used, so that it stays although no host lists it. Writes once a day.
-pub(super) fn note_use(work: &Work<'_>, id: &str, job: &JobName) -> Result<(), Failure> {
+pub(super) fn note_use(work: &Work<'_>, id: &str, job: &JobName) -> Result<(), SqliteFailure> {
     let until = work.now.clock.utc().millis() + default_span_ms(id);
     work.db
         .prepare_cached(

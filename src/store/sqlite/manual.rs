@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use rusqlite::params;
 
-use super::error::Failure;
+use super::error::SqliteFailure;
 use super::worker::Work;
 use crate::names::RunId;
 use crate::store::manual::NOTED_FOR;
 use crate::store::{ManualNote, ManualRun};
 
-pub(super) fn note(work: &Work<'_>, run: &ManualRun) -> Result<(), Failure> {
+pub(super) fn note(work: &Work<'_>, run: &ManualRun) -> Result<(), SqliteFailure> {
     let now = work.now.clock.utc();
     work.db
         .prepare_cached("INSERT OR REPLACE INTO manual VALUES (?, ?, ?)")?
@@ -21,7 +21,7 @@ pub(super) fn note(work: &Work<'_>, run: &ManualRun) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn all(work: &Work<'_>) -> Result<Vec<ManualNote>, Failure> {
+pub(super) fn all(work: &Work<'_>) -> Result<Vec<ManualNote>, SqliteFailure> {
     let mut statement = work
         .db
         .prepare_cached("SELECT run_id, run, noted_at FROM manual ORDER BY run_id")?;
@@ -37,7 +37,7 @@ pub(super) fn all(work: &Work<'_>) -> Result<Vec<ManualNote>, Failure> {
     Ok(notes)
 }
 
-pub(super) fn forget(work: &Work<'_>, runs: &[RunId]) -> Result<(), Failure> {
+pub(super) fn forget(work: &Work<'_>, runs: &[RunId]) -> Result<(), SqliteFailure> {
     let mut statement = work
         .db
         .prepare_cached("DELETE FROM manual WHERE run_id = ?")?;

@@ -34,7 +34,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::place::network_file_system;
 
-use self::error::Failure;
+use self::error::SqliteFailure;
 use self::worker::{Access, Work, Worker};
 use super::{
     Attempt, Beginning, Claim, ClaimReply, Entry, Finish, FinishReply, Forget, Forgotten, History,
@@ -75,7 +75,7 @@ impl SqliteStore {
     async fn write<T, F>(&self, run: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: FnMut(&Work<'_>) -> Result<T, Failure> + Send + 'static,
+        F: FnMut(&Work<'_>) -> Result<T, SqliteFailure> + Send + 'static,
     {
         self.worker.ask(Access::Write, run).await
     }
@@ -83,7 +83,7 @@ impl SqliteStore {
     async fn read<T, F>(&self, run: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: FnMut(&Work<'_>) -> Result<T, Failure> + Send + 'static,
+        F: FnMut(&Work<'_>) -> Result<T, SqliteFailure> + Send + 'static,
     {
         self.worker.ask(Access::Read, run).await
     }

@@ -1,6 +1,6 @@
 //! Each operation: load the states, run the protocol, keep what changed.
 
-use super::error::Failure;
+use super::error::SqliteFailure;
 use super::history;
 use super::lifetimes;
 use super::rows::{id_of, load_job, load_lease, load_lock, save_job, save_lease, save_lock};
@@ -18,7 +18,7 @@ fn transition<T>(
     lock: &Lock,
     job: Option<&JobName>,
     run: impl FnOnce(&mut LockState, &mut Option<JobState>) -> (T, Vec<Effect>),
-) -> Result<T, Failure> {
+) -> Result<T, SqliteFailure> {
     let id = id_of(lock);
     let lock_before = load_lock(work.db, &id, &work.now)?;
     let job_before = match job {
@@ -53,13 +53,13 @@ fn transition<T>(
     Ok(reply)
 }
 
-pub(super) fn claim(work: &Work<'_>, claim: &Claim) -> Result<ClaimReply, Failure> {
+pub(super) fn claim(work: &Work<'_>, claim: &Claim) -> Result<ClaimReply, SqliteFailure> {
     transition(work, &claim.lock, claim.what.job(), |lock, job| {
         protocol::claim(lock, job, work.now.clock, claim)
     })
 }
 
-pub(super) fn finish(work: &Work<'_>, finish: &Finish) -> Result<FinishReply, Failure> {
+pub(super) fn finish(work: &Work<'_>, finish: &Finish) -> Result<FinishReply, SqliteFailure> {
     let job = finish
         .job
         .as_ref()
@@ -69,14 +69,17 @@ pub(super) fn finish(work: &Work<'_>, finish: &Finish) -> Result<FinishReply, Fa
     })
 }
 
-pub(super) fn ledger(work: &Work<'_>, job: &JobName, lock: &Lock) -> Result<Ledger, Failure> {
+pub(super) fn ledger(work: &Work<'_>, job: &JobName, lock: &Lock) -> Result<Ledger, SqliteFailure> {
     let id = id_of(lock);
     let state = load_lease(work.db, &id, &work.now)?;
     let kept = load_job(work.db, &id, job)?;
     Ok(protocol::ledger(&state, kept.as_ref(), work.now.clock))
 }
 
-pub(super) fn replace(work: &Work<'_>, replacement: &Replacement) -> Result<Replaced, Failure> {
+pub(super) fn replace(
+    work: &Work<'_>,
+    replacement: &Replacement,
+) -> Result<Replaced, SqliteFailure> {
     let job = Some(&replacement.job);
     transition(work, &replacement.lock, job, |lock, job| {
         let reply = protocol::replace(lock, job, work.now.clock, replacement);
@@ -84,20 +87,23 @@ pub(super) fn replace(work: &Work<'_>, replacement: &Replacement) -> Result<Repl
     })
 }
 
-pub(super) fn settle(work: &Work<'_>, settle: &Settle) -> Result<bool, Failure> {
+pub(super) fn settle(work: &Work<'_>, settle: &Settle) -> Result<bool, SqliteFailure> {
     transition(work, &settle.lock, Some(&settle.job), |lock, job| {
         protocol::settle(lock, job, work.now.clock, settle)
     })
 }
 
-pub(super) fn attempt(work: &Work<'_>, attempt: &Attempt) -> Result<bool, Failure> {
+pub(super) fn attempt(work: &Work<'_>, attempt: &Attempt) -> Result<bool, SqliteFailure> {
     transition(work, &attempt.lock, Some(&attempt.job), |_, job| {
         (protocol::attempt(job, attempt), Vec::new())
     })
 }
 
 /// Only the small row of each lock is read and written: thousands of leases fit one transaction.
-pub(super) fn renew(work: &Work<'_>, renewals: &[Renewal]) -> Result<Vec<RenewReply>, Failure> {
+pub(super) fn renew(
+    work: &Work<'_>,
+    renewals: &[Renewal],
+) -> Result<Vec<RenewReply>, SqliteFailure> {
     renewals
         .iter()
         .map(|renewal| {
@@ -113,7 +119,10 @@ pub(super) fn renew(work: &Work<'_>, renewals: &[Renewal]) -> Result<Vec<RenewRe
         .collect()
 }
 
-pub(super) fn register(work: &Work<'_>, jobs: &[Registration]) -> Result<Vec<Registered>, Failure> {
+pub(super) fn register(
+    work: &Work<'_>,
+    jobs: &[Registration],
+) -> Result<Vec<Registered>, SqliteFailure> {
     jobs.iter()
         .map(|registration| {
             let id = id_of(&registration.lock);
@@ -128,7 +137,10 @@ pub(super) fn register(work: &Work<'_>, jobs: &[Registration]) -> Result<Vec<Reg
         .collect()
 }
 
-pub(super) fn jobs(work: &Work<'_>, jobs: &[(JobName, Lock)]) -> Result<Vec<JobReport>, Failure> {
+pub(super) fn jobs(
+    work: &Work<'_>,
+    jobs: &[(JobName, Lock)],
+) -> Result<Vec<JobReport>, SqliteFailure> {
     jobs.iter()
         .map(|(job, lock)| {
             let id = id_of(lock);
@@ -146,7 +158,7 @@ pub(super) fn jobs(work: &Work<'_>, jobs: &[(JobName, Lock)]) -> Result<Vec<JobR
 }
 
 /// Deletes the rows of a job. A lock whose row cannot be read counts as free.
-pub(super) fn forget(work: &Work<'_>, request: &Forget) -> Result<Forgotten, Failure> {
+pub(super) fn forget(work: &Work<'_>, request: &Forget) -> Result<Forgotten, SqliteFailure> {
     let id = id_of(&request.lock);
     if let (false, Ok(lock)) = (request.although_held, load_lease(work.db, &id, &work.now)) {
         let report = protocol::report(
@@ -192,7 +204,7 @@ pub(super) fn forget(work: &Work<'_>, request: &Forget) -> Result<Forgotten, Fai
 }
 
 /// Whether a claim would find the lock free.
-pub(super) fn is_free(work: &Work<'_>, lock: &Lock) -> Result<bool, Failure> {
+pub(super) fn is_free(work: &Work<'_>, lock: &Lock) -> Result<bool, SqliteFailure> {
     let state = load_lease(work.db, &id_of(lock), &work.now)?;
     let promised = state.token.is_some() && state.lease_end > work.now.clock.lease;
     Ok(!promised && (state.key == Key::Absent || !lock.exclusive))

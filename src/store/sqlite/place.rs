@@ -10,12 +10,12 @@ use crate::store::StoreError;
 
 /// What tells a file from one that took its name: device and inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Identity(u64, u64);
+pub(super) struct FileId(u64, u64);
 
 /// The file that is there now, if any.
-pub(super) fn identity(path: &Path) -> io::Result<Option<Identity>> {
+pub(super) fn identity(path: &Path) -> io::Result<Option<FileId>> {
     match std::fs::metadata(path) {
-        Ok(meta) => Ok(Some(Identity(meta.dev(), meta.ino()))),
+        Ok(meta) => Ok(Some(FileId(meta.dev(), meta.ino()))),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(e),
     }
@@ -24,7 +24,7 @@ pub(super) fn identity(path: &Path) -> io::Result<Option<Identity>> {
 /// The file, ready to be opened.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    pub(super) identity: Identity,
+    pub(super) identity: FileId,
     /// Others may write to its directory: `path` has no links, and none is to be followed.
     pub(super) is_shared: bool,
     pub(super) path: PathBuf,

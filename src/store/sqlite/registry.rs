@@ -3,14 +3,14 @@
 use rusqlite::{Connection, params};
 
 use super::clock::Now;
-use super::error::Failure;
+use super::error::SqliteFailure;
 use super::rows::{id_of, load_job, save_job};
 use super::worker::Work;
 use crate::names::{HostName, JobName};
 use crate::store::registry::LISTED_FOR;
 use crate::store::{Beginning, Entry, Listing, Standing, protocol};
 
-pub(super) fn begin(work: &Work<'_>, jobs: &[Beginning]) -> Result<Vec<bool>, Failure> {
+pub(super) fn begin(work: &Work<'_>, jobs: &[Beginning]) -> Result<Vec<bool>, SqliteFailure> {
     jobs.iter()
         .map(|beginning| {
             let id = id_of(&beginning.lock);
@@ -28,7 +28,7 @@ pub(super) fn begin(work: &Work<'_>, jobs: &[Beginning]) -> Result<Vec<bool>, Fa
         .collect()
 }
 
-pub(super) fn listings(work: &Work<'_>, jobs: &[JobName]) -> Result<Vec<Listing>, Failure> {
+pub(super) fn listings(work: &Work<'_>, jobs: &[JobName]) -> Result<Vec<Listing>, SqliteFailure> {
     let mut statement = work
         .db
         .prepare_cached("SELECT host, entry FROM listings WHERE job = ?")?;
@@ -52,7 +52,7 @@ pub(super) fn enlist(
     work: &Work<'_>,
     host: &HostName,
     entries: &[(JobName, Entry)],
-) -> Result<(), Failure> {
+) -> Result<(), SqliteFailure> {
     let mut statement = work
         .db
         .prepare_cached("INSERT OR REPLACE INTO listings VALUES (?, ?, ?, ?, ?)")?;
@@ -68,7 +68,7 @@ pub(super) fn enlist(
     Ok(())
 }
 
-pub(super) fn listed_by(work: &Work<'_>, host: &HostName) -> Result<Vec<JobName>, Failure> {
+pub(super) fn listed_by(work: &Work<'_>, host: &HostName) -> Result<Vec<JobName>, SqliteFailure> {
     let mut statement = work
         .db
         .prepare_cached("SELECT job FROM listings WHERE host = ? AND listed")?;

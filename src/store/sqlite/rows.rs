@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::clock::Now;
-use super::error::{Failure, RowKey};
+use super::error::{RowKey, SqliteFailure};
 use crate::names::{JobName, RunId, Token};
 use crate::store::protocol::{
     Ending, JobState, Key, LockState, Open, beyond_of_text, beyond_text, terms_of_text, terms_text,
@@ -58,7 +58,7 @@ fn read_lock(row: &Row<'_>, now: &Now) -> rusqlite::Result<LockState> {
 }
 
 /// The lock without the tokens that ended, which a renewal does not ask for.
-pub(super) fn load_lease(db: &Connection, id: &str, now: &Now) -> Result<LockState, Failure> {
+pub(super) fn load_lease(db: &Connection, id: &str, now: &Now) -> Result<LockState, SqliteFailure> {
     let state = db
         .prepare_cached("SELECT * FROM locks WHERE lock = ?")?
         .query_row([id], |row| read_lock(row, now))
@@ -68,7 +68,7 @@ pub(super) fn load_lease(db: &Connection, id: &str, now: &Now) -> Result<LockSta
 }
 
 /// All of the lock.
-pub(super) fn load_lock(db: &Connection, id: &str, now: &Now) -> Result<LockState, Failure> {
+pub(super) fn load_lock(db: &Connection, id: &str, now: &Now) -> Result<LockState, SqliteFailure> {
     let mut state = load_lease(db, id, now)?;
     let tokens: Option<String> = db
         .prepare_cached("SELECT tokens FROM finished WHERE lock = ?")?
@@ -117,7 +117,7 @@ pub(super) fn save_lease(
     id: &str,
     state: &LockState,
     now: &Now,
-) -> Result<(), Failure> {
+) -> Result<(), SqliteFailure> {
     let (value, end) = match &state.key {
         Key::Value { text, end } => (Some(text), *end),
         // No other program writes this file: nothing in it has another type.
@@ -144,7 +144,7 @@ pub(super) fn save_lock(
     id: &str,
     (before, after): (&LockState, &LockState),
     now: &Now,
-) -> Result<(), Failure> {
+) -> Result<(), SqliteFailure> {
     if before.finished != after.finished {
         db.prepare_cached("INSERT OR REPLACE INTO finished VALUES (?, ?)")?
             .execute(params![id, write_finished(&after.finished)])?;
@@ -160,7 +160,7 @@ pub(super) fn load_job(
     db: &Connection,
     id: &str,
     job: &JobName,
-) -> Result<Option<JobState>, Failure> {
+) -> Result<Option<JobState>, SqliteFailure> {
     let of_job = || RowKey::of("jobs", format!("{job} (lock {id})"));
     let mut statement = db.prepare_cached("SELECT * FROM jobs WHERE lock = ? AND job = ?")?;
     let Some((last, fingerprints, lists, moved, open)) = statement
@@ -236,7 +236,7 @@ pub(super) fn save_job(
     id: &str,
     job: &JobName,
     (before, after): (Option<&JobState>, Option<&JobState>),
-) -> Result<(), Failure> {
+) -> Result<(), SqliteFailure> {
     let Some(state) = after.filter(|_| before != after) else {
         return Ok(());
     };

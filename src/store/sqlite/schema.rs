@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::clock::Now;
-use super::error::Failure;
+use super::error::SqliteFailure;
 use super::rows;
 use super::worker::{BUSY, Work};
 use crate::store::StoreError;
@@ -128,7 +128,7 @@ fn version() -> i64 {
 /// Sees to it that the file is ours and of a version this program knows. Changes nothing in one
 /// that is not.
 pub(super) fn prepare(db: &mut Connection, now_ms: i64, shown: &str) -> Result<(), StoreError> {
-    let told = |failure: rusqlite::Error| Failure::from(failure).told(shown);
+    let told = |failure: rusqlite::Error| SqliteFailure::from(failure).told(shown);
     inspect(db, shown)?;
     if write_ahead(db).map_err(|failure| failure.told(shown))? != "wal" {
         return Err(StoreError::refused(format!(
@@ -168,11 +168,11 @@ pub(super) fn prepare(db: &mut Connection, now_ms: i64, shown: &str) -> Result<(
 /// `SQLite` answers busy at once and calls no busy handler (whoever reads already and waits might
 /// wait for somebody who waits for it): here nothing is held meanwhile, so it is asked again for
 /// as long as the handler would have waited.
-fn write_ahead(db: &Connection) -> Result<String, Failure> {
+fn write_ahead(db: &Connection) -> Result<String, SqliteFailure> {
     let began = Instant::now();
     loop {
         let switched = db.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0));
-        match switched.map_err(Failure::from) {
+        match switched.map_err(SqliteFailure::from) {
             Err(failure) if failure.is_busy() && began.elapsed() < BUSY => {
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -183,7 +183,7 @@ fn write_ahead(db: &Connection) -> Result<String, Failure> {
 
 /// The version of the file; 0 for an empty one.
 fn inspect(db: &Connection, shown: &str) -> Result<i64, StoreError> {
-    let told = |failure: rusqlite::Error| Failure::from(failure).told(shown);
+    let told = |failure: rusqlite::Error| SqliteFailure::from(failure).told(shown);
     let (application, found, objects): (i32, i64, i64) = db
         .query_row(
             "SELECT (SELECT application_id FROM pragma_application_id),
@@ -212,7 +212,7 @@ fn inspect(db: &Connection, shown: &str) -> Result<i64, StoreError> {
 }
 
 /// Declares an empty store new, or answers how many entries are there already.
-pub(super) fn init(work: &Work<'_>) -> Result<Option<u64>, Failure> {
+pub(super) fn init(work: &Work<'_>) -> Result<Option<u64>, SqliteFailure> {
     let entries: i64 = work.db.query_row(
         "SELECT (SELECT count(*) FROM locks) + (SELECT count(*) FROM jobs)
               + (SELECT count(*) FROM records) + (SELECT count(*) FROM hosts)",

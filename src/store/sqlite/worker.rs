@@ -17,8 +17,8 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use tokio::sync::{Notify, oneshot};
 
 use super::clock::{Now, boot_id};
-use super::error::Failure;
-use super::place::{self, Identity};
+use super::error::SqliteFailure;
+use super::place::{self, FileId};
 use super::{registry, schema};
 use crate::store::StoreError;
 use crate::time::BootInstant;
@@ -50,31 +50,31 @@ pub(super) enum Access {
 }
 
 /// Work with somebody who waits for its result.
-trait Request: Send {
+trait QueuedRequest: Send {
     fn access(&self) -> Access;
     /// Does the work; may be called again after a transaction that was rolled back.
-    fn run(&mut self, work: &Work<'_>) -> Result<(), Failure>;
+    fn run(&mut self, work: &Work<'_>) -> Result<(), SqliteFailure>;
     /// Gives the result, which by now is on the disk, or the reason why there is none.
     fn answer(self: Box<Self>, outcome: Result<(), StoreError>);
 }
 
-struct Asked<T, F> {
+struct PendingRequest<T, F> {
     access: Access,
     run: F,
     result: Option<T>,
     reply: oneshot::Sender<Result<T, StoreError>>,
 }
 
-impl<T, F> Request for Asked<T, F>
+impl<T, F> QueuedRequest for PendingRequest<T, F>
 where
     T: Send,
-    F: FnMut(&Work<'_>) -> Result<T, Failure> + Send,
+    F: FnMut(&Work<'_>) -> Result<T, SqliteFailure> + Send,
 {
     fn access(&self) -> Access {
         self.access
     }
 
-    fn run(&mut self, work: &Work<'_>) -> Result<(), Failure> {
+    fn run(&mut self, work: &Work<'_>) -> Result<(), SqliteFailure> {
         self.result = Some((self.run)(work)?);
         Ok(())
     }
@@ -93,7 +93,7 @@ where
 /// The way to the thread, which ends with the last of these.
 #[derive(Debug)]
 pub(super) struct Worker {
-    requests: mpsc::Sender<Box<dyn Request>>,
+    requests: mpsc::Sender<Box<dyn QueuedRequest>>,
 }
 
 impl Worker {
@@ -103,7 +103,7 @@ impl Worker {
         longest_ttl: Arc<AtomicU64>,
     ) -> io::Result<Self> {
         let (requests, queue) = mpsc::channel();
-        let keeper = Keeper {
+        let keeper = ConnectionThread {
             path: path.to_owned(),
             shown: path.display().to_string(),
             freed,
@@ -121,12 +121,12 @@ impl Worker {
     pub(super) async fn ask<T, F>(&self, access: Access, run: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: FnMut(&Work<'_>) -> Result<T, Failure> + Send + 'static,
+        F: FnMut(&Work<'_>) -> Result<T, SqliteFailure> + Send + 'static,
     {
         let gone =
             || StoreError::unreachable("the thread of the embedded store is gone".to_owned());
         let (reply, answer) = oneshot::channel();
-        let request = Asked {
+        let request = PendingRequest {
             access,
             run,
             result: None,
@@ -146,20 +146,20 @@ struct Opened {
 }
 
 /// The thread's own.
-struct Keeper {
+struct ConnectionThread {
     path: PathBuf,
     shown: String,
     freed: Arc<Notify>,
     longest_ttl: Arc<AtomicU64>,
     open: Option<Opened>,
     /// The file that holds our leases; outlives the connection, which ends with any failure.
-    ours: Option<Identity>,
+    ours: Option<FileId>,
     /// Set while the file that holds our leases is gone: when the last of them is over.
     gone_until: Option<BootInstant>,
 }
 
-impl Keeper {
-    fn serve(mut self, queue: &mpsc::Receiver<Box<dyn Request>>) {
+impl ConnectionThread {
+    fn serve(mut self, queue: &mpsc::Receiver<Box<dyn QueuedRequest>>) {
         while let Ok(first) = queue.recv() {
             let mut batch = vec![first];
             while batch.len() < BATCH
@@ -171,9 +171,9 @@ impl Keeper {
         }
     }
 
-    fn serve_batch(&mut self, mut batch: Vec<Box<dyn Request>>) {
+    fn serve_batch(&mut self, mut batch: Vec<Box<dyn QueuedRequest>>) {
         let outcome = self.attempt(&mut batch);
-        let alone = batch.len() == 1 || matches!(&outcome, Ok(()) | Err(Trouble::Whole(_)));
+        let alone = batch.len() == 1 || matches!(&outcome, Ok(()) | Err(BatchError::Whole(_)));
         for mut request in batch {
             let outcome = if alone {
                 outcome
@@ -189,9 +189,9 @@ impl Keeper {
     }
 
     /// Runs all requests in one transaction.
-    fn attempt(&mut self, batch: &mut [Box<dyn Request>]) -> Result<(), Trouble> {
+    fn attempt(&mut self, batch: &mut [Box<dyn QueuedRequest>]) -> Result<(), BatchError> {
         let shown = self.shown.clone();
-        let opened = self.opened().map_err(Trouble::Whole)?;
+        let opened = self.opened().map_err(BatchError::Whole)?;
         let released = transact(opened, &shown, batch);
         match released {
             Ok(false) => Ok(()),
@@ -206,9 +206,9 @@ impl Keeper {
                 let is_busy = failure.is_busy();
                 let error = failure.told(&self.shown);
                 Err(if is_busy {
-                    Trouble::Whole(error)
+                    BatchError::Whole(error)
                 } else {
-                    Trouble::Some(error)
+                    BatchError::Some(error)
                 })
             }
         }
@@ -256,7 +256,7 @@ impl Keeper {
     }
 
     fn connect(&mut self) -> Result<Opened, StoreError> {
-        let told = |e: rusqlite::Error| Failure::from(e).told(&self.shown);
+        let told = |e: rusqlite::Error| SqliteFailure::from(e).told(&self.shown);
         let boot = boot_id()?;
         let place = place::prepare(&self.path)?;
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE
@@ -281,12 +281,12 @@ impl Keeper {
 }
 
 /// Whether a failure concerns everything asked, or perhaps some of it only.
-enum Trouble {
+enum BatchError {
     Whole(StoreError),
     Some(StoreError),
 }
 
-impl Trouble {
+impl BatchError {
     fn error(&self) -> &StoreError {
         match self {
             Self::Whole(error) | Self::Some(error) => error,
@@ -298,8 +298,8 @@ impl Trouble {
 fn transact(
     opened: &mut Opened,
     shown: &str,
-    batch: &mut [Box<dyn Request>],
-) -> Result<bool, Failure> {
+    batch: &mut [Box<dyn QueuedRequest>],
+) -> Result<bool, SqliteFailure> {
     let writes = batch.iter().any(|r| r.access() == Access::Write);
     let behavior = if writes {
         TransactionBehavior::Immediate

@@ -27,7 +27,7 @@ use super::keys::{self, LockKeys};
 use super::link::{Call, Link, RESPONSE_TIMEOUT};
 use super::listen::{Listener, PubSubEndpoints};
 use super::reply::{Items, integer, text};
-use super::unacknowledged::{self, Shortage};
+use super::unacknowledged::{self, MissingReplicas};
 use super::{claim, finish, forget, listen, manual, presence, reading, registry, relocate};
 use crate::names::{HostName, JobName, Prefix, RunId};
 use crate::store::{
@@ -46,7 +46,7 @@ pub(in crate::store) struct ClusterStore {
     patrol: SlotWatcher,
     /// The longest TTL of the job list that registered here, in milliseconds.
     longest: AtomicU64,
-    shortage: Shortage,
+    shortage: MissingReplicas,
 }
 
 /// How a Cluster is laid out, for those who judge whether it is set up well.
@@ -84,7 +84,7 @@ impl ClusterStore {
             patrol: SlotWatcher::default(),
             router,
             longest: AtomicU64::new(0),
-            shortage: Shortage::default(),
+            shortage: MissingReplicas::default(),
         })
     }
 
@@ -359,7 +359,7 @@ impl Store for ClusterStore {
     }
 
     async fn forget(&self, request: &Forget) -> Result<Forgotten, StoreError> {
-        let call = forget::call(self.prefix(), request, forget::Step::Delete);
+        let call = forget::call(self.prefix(), request, forget::ForgetStep::Delete);
         let forgotten = forget::read(self.run(|s| &s.forget, call).await?)?;
         if let Forgotten::Done { entries } = forgotten {
             let call = registry::unlist_call(self.prefix(), &request.job);

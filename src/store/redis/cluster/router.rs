@@ -83,13 +83,13 @@ impl Operation<'_> {
 pub(super) struct Router {
     pub(super) scripts: Scripts,
     seeds: Vec<(Address, RedisSettings)>,
-    state: Mutex<State>,
+    state: Mutex<RouterState>,
     /// Held while the map is asked for, so that it is done once for all who want it.
     refreshing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RouterState {
     map: Option<SlotMap>,
     links: HashMap<Address, Arc<Link>>,
     /// How often the map was asked for, when last, and what became of that.
@@ -437,13 +437,13 @@ impl Router {
         whom
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RouterState> {
         // Nothing that holds the guard can panic half-way through a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl RouterState {
     fn say_gap(&mut self, map: &SlotMap) {
         match (map.has_gap(), self.told_of_gap) {
             (true, false) => warn!(
