@@ -41,6 +41,10 @@ type Lock = (String, Scope);
 const STEPS_ASIDE: i64 = 10_000;
 /// A node that answers does so within so many milliseconds.
 const NODE_ANSWERS: i64 = 300;
+/// Others let a host finish what it began for so long once a node has given it its vote.
+const VOTE: i64 = 1_500;
+/// Hosts that stepped aside look again within so many milliseconds.
+const STEPS_BACK: i64 = 300;
 /// A node that failed is not waited for within so many milliseconds.
 const NODE_FAILED: i64 = 5_000;
 /// Moving a ledger takes so long at most.
@@ -526,6 +530,24 @@ pub(super) fn node_behind(facts: &Facts<'_>, dark: Span) -> i64 {
     behind.max().unwrap_or(0).max(0)
 }
 
+/// `LateVote`: a node that stood still gives its vote to whoever asked for it meanwhile, also to a process
+/// that is gone, and for a second and a half others let that one finish what it began; a start deadline
+/// that is no longer may pass.
+pub(super) fn late_vote(facts: &Facts<'_>, plan: &JobPlan, due: i64) -> bool {
+    let waiting = Span {
+        from: due - VOTE,
+        until: due + plan.start_deadline,
+    };
+    let goes_on = |(from, act): &(i64, Act)| match act {
+        Act::Node {
+            how: NodeAct::Freeze { lasts },
+            ..
+        } => waiting.holds(facts.plan.start + from + lasts),
+        _ => false,
+    };
+    plan.start_deadline <= VOTE + STEPS_BACK && facts.plan.acts.iter().any(goes_on)
+}
+
 /// `HostsFull`: every quiet host ran as much as it may. A run has its place between two attempts, too.
 pub(super) fn hosts_full(facts: &Facts<'_>, span: Span) -> bool {
     let limited = facts
@@ -573,6 +595,18 @@ pub(super) fn in_doubt(facts: &Facts<'_>, dark: Span) -> bool {
         .copied()
         .chain(cuts.map(|it| it.span));
     away.into_iter().any(|it| it.meets(dark))
+}
+
+/// `SeemedAway`: to a host that falls asleep while its network loses messages the store may seem away, and
+/// does so until it has asked again: what came due meanwhile is treated as `on_store_down` says.
+pub(super) fn seemed_away(facts: &Facts<'_>, subject: &Subject<'_>, dark: Span) -> bool {
+    let before = Span {
+        from: dark.from - PROMPT,
+        until: dark.from + 1,
+    };
+    let has_job = |host: usize| subject.regimes.iter().any(|it| it.host == host);
+    let mut troubles = facts.trace.troubles.iter();
+    troubles.any(|it| it.how == Hindered::Lossy && it.span.meets(before) && has_job(it.host))
 }
 
 /// `NotNoticed`: what comes due before anybody can know that the store is away is claimed at its time,

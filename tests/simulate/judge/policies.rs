@@ -224,7 +224,8 @@ pub(super) fn catch_up(facts: &Facts<'_>) -> Vec<Violation> {
             continue;
         }
         for dark in dark(facts, subject) {
-            if excuse::in_doubt(facts, dark) && plan.on_store_down != OnStoreDown::Wait {
+            let away = excuse::in_doubt(facts, dark) || excuse::seemed_away(facts, subject, dark);
+            if away && plan.on_store_down != OnStoreDown::Wait {
                 continue;
             }
             all.extend(caught_up(facts, subject, plan, dark));

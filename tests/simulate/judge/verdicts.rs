@@ -318,6 +318,7 @@ fn missed_in_quiet(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, added: &Ad
         && !excuse::held_back(facts, subject, busy)
         && !excuse::lost_data(facts, at)
         && !excuse::claim_in_doubt(facts, plan, due)
+        && !excuse::late_vote(facts, plan, due)
         && !excuse::unheard_return(facts, plan, due)
         && !excuse::hosts_full(facts, busy)
         && !excuse::lock_busy(facts, subject, busy)

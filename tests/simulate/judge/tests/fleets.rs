@@ -1,6 +1,6 @@
 //! Excuses about changed lists, hosts that come back, and data that were lost.
 
-use cronlatch::config::{CatchUp, OnCrash, Scope};
+use cronlatch::config::{CatchUp, OnCrash, OnStoreDown, Scope};
 use cronlatch::names::RunId;
 use cronlatch::store::Outcome;
 use cronlatch::time::Timestamp;
@@ -10,7 +10,7 @@ use super::{
     verdict,
 };
 use crate::judge::{Rule, judge};
-use crate::plan::{Act, JobPlan, Plan, When};
+use crate::plan::{Act, JobPlan, NodeAct, Plan, StoreKind, When};
 use crate::trace::{Ended, Held, Hindered, Life, Trace};
 use crate::world::World;
 
@@ -155,6 +155,26 @@ fn a_lost_answer_to_a_claim_may_cost_a_start_deadline_that_is_shorter_than_a_ttl
     assert!(!missed(3_000, true).contains(&Rule::Missed));
     assert!(missed(3_000, false).contains(&Rule::Missed));
     assert!(missed(5_000, true).contains(&Rule::Missed));
+}
+
+#[test]
+fn a_vote_that_a_node_gives_late_may_cost_a_start_deadline_that_is_no_longer() {
+    let missed = |deadline: i64, thaws: i64| {
+        let how = NodeAct::Freeze { lasts: 8_000 };
+        let plan = Plan {
+            store: StoreKind::Quorum(3),
+            acts: vec![(thaws - 8_000, Act::Node { node: 1, how })],
+            ..plan(|job| job.start_deadline = deadline)
+        };
+        broken(&plan, |trace| {
+            let why = "its start deadline had passed";
+            unstarted(trace, 20_000, Outcome::Missed, why);
+        })
+        .contains(&Rule::Missed)
+    };
+    assert!(!missed(1_000, 20_000) && !missed(1_000, 18_600));
+    assert!(missed(1_000, 18_400) && missed(1_000, 21_500));
+    assert!(missed(3_000, 20_000));
 }
 
 #[test]
@@ -517,6 +537,29 @@ fn a_bad_network_and_a_full_host_are_no_time_in_which_nobody_could_act() {
     assert!(!two_of_latest(&latest, Hindered::Lossy).contains(&Rule::CatchUp));
     latest.lists[0].max_running = Some(1);
     assert!(!two_of_latest(&latest, Hindered::Stopped).contains(&Rule::CatchUp));
+}
+
+#[test]
+fn to_a_host_that_falls_asleep_in_a_bad_network_the_store_may_seem_away() {
+    let caught_up = |down: OnStoreDown, lossy: i64| {
+        let skips = plan(|job| {
+            (job.catch_up, job.catch_up_window) = (CatchUp::All, 30_000);
+            job.on_store_down = down;
+        });
+        let rules = broken(&skips, |trace| {
+            let why = "the store was unreachable (on_store_down: skip)";
+            unstarted(trace, 25_000, Outcome::Skipped, why);
+            let both = |host| trouble(host, 21_000, 31_000, Hindered::Suspended);
+            trace.troubles.extend((0..2).map(both));
+            trace
+                .troubles
+                .push(trouble(1, lossy - 1_000, lossy, Hindered::Lossy));
+        });
+        !rules.contains(&Rule::CatchUp)
+    };
+    assert!(caught_up(OnStoreDown::Skip, 20_500));
+    assert!(!caught_up(OnStoreDown::Wait, 20_500));
+    assert!(!caught_up(OnStoreDown::Skip, 19_500));
 }
 
 #[test]
