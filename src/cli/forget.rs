@@ -28,7 +28,7 @@ pub(super) struct Args {
 
 /// `forget --json`.
 #[derive(Debug, Serialize)]
-struct Done<'a> {
+struct ForgetReport<'a> {
     job: &'a str,
     lock: &'a str,
     /// How many keys or rows were deleted; of several nodes, the most on any one.
@@ -87,7 +87,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         return Err(super::unknown_job(job, list));
     }
     output::print(&if args.json {
-        output::json_lines([Done {
+        output::json_lines([ForgetReport {
             job: job.as_str(),
             lock: &request.lock.name,
             entries,

@@ -32,11 +32,11 @@ struct Cli {
     #[command(flatten)]
     log: crate::observe::LogArgs,
     #[command(subcommand)]
-    command: Command,
+    command: Subcommands,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum Subcommands {
     /// Run the jobs of a list until stopped.
     Run(run::Args),
     /// Check a job list and show what it means.
@@ -80,17 +80,17 @@ pub fn main() -> ExitCode {
         }
     };
     let result = match cli.command {
-        Command::Run(args) => run::run(args, &cli.log),
-        Command::Check(args) => check::run(&args),
-        Command::Next(args) => next::run(&args),
-        Command::Exec(args) => exec::run(args, &cli.log),
-        Command::Trigger(args) => trigger::run(&args, &cli.log),
-        Command::Status(args) => status::run(&args),
-        Command::History(args) => history::run(&args),
-        Command::Doctor(args) => doctor::run(&args),
-        Command::Init(args) => init::run(&args),
-        Command::Forget(args) => forget::run(&args),
-        Command::Sweep(args) => sweep::run(&args),
+        Subcommands::Run(args) => run::run(args, &cli.log),
+        Subcommands::Check(args) => check::run(&args),
+        Subcommands::Next(args) => next::run(&args),
+        Subcommands::Exec(args) => exec::run(args, &cli.log),
+        Subcommands::Trigger(args) => trigger::run(&args, &cli.log),
+        Subcommands::Status(args) => status::run(&args),
+        Subcommands::History(args) => history::run(&args),
+        Subcommands::Doctor(args) => doctor::run(&args),
+        Subcommands::Init(args) => init::run(&args),
+        Subcommands::Forget(args) => forget::run(&args),
+        Subcommands::Sweep(args) => sweep::run(&args),
     };
     result.unwrap_or_else(|failure| failure.report())
 }

@@ -20,7 +20,7 @@ use super::core::{Event, JobIx};
 use super::message::Message;
 use super::run::random;
 use super::spool::Spool;
-use super::turns::Turns;
+use super::turns::RequestTurns;
 use crate::lease::Lease;
 use crate::names::JobName;
 use crate::store::{Finish, FinishReply, KeyFault, Outcome, Store, StoreError};
@@ -83,7 +83,7 @@ impl Finisher {
             unusable_at: Instant::now(),
             tries: JoinSet::new(),
             announcing: JoinSet::new(),
-            turns: Turns::of_finishes(),
+            turns: RequestTurns::of_finishes(),
             outages: Arc::default(),
             under_way: BTreeMap::new(),
             retrying: false,
@@ -149,7 +149,7 @@ struct Task {
     tries: JoinSet<Try>,
     /// Words to other hosts about what came back.
     announcing: JoinSet<()>,
-    turns: Turns,
+    turns: RequestTurns,
     /// How often the store did not answer: what waited for its turn then joins the backlog.
     outages: Arc<AtomicU64>,
     /// What is being tried.

@@ -20,7 +20,7 @@ pub mod simulated {
     pub use super::core::{
         Action, ClaimContext, ClaimId, ClaimSpec, Core, DropSpec, Event, JobIx, Now, Policy, Said,
     };
-    pub use super::daemon::{Clock, Epoch, StoreClock};
+    pub use super::daemon::{Epoch, HostClock, StoreClock};
     pub use super::requests::Requests;
     pub use crate::preflight::Offset;
 }

@@ -27,7 +27,7 @@ pub(crate) struct Spool {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Line {
+struct SpoolLine {
     store: String,
     lock: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -101,7 +101,7 @@ impl Spool {
             }
         }
         let ours = lines.into_iter().filter(|line| line.store == self.store);
-        ours.filter_map(Line::into_finish).collect()
+        ours.filter_map(SpoolLine::into_finish).collect()
     }
 
     /// Everything of ours has been delivered.
@@ -122,10 +122,10 @@ impl Spool {
                 ))
             };
         };
-        let others = |line: &Line| line.store != self.store;
+        let others = |line: &SpoolLine| line.store != self.store;
         let (lines, _) = self.read();
-        let mut lines: Vec<Line> = lines.into_iter().filter(others).collect();
-        lines.extend(undelivered.iter().map(|f| Line::of(f, &self.store)));
+        let mut lines: Vec<SpoolLine> = lines.into_iter().filter(others).collect();
+        lines.extend(undelivered.iter().map(|f| SpoolLine::of(f, &self.store)));
         if lines.is_empty() {
             return self
                 .left
@@ -144,7 +144,7 @@ impl Spool {
     }
 
     /// All lines that can be read, and what is wrong with the others.
-    fn read(&self) -> (Vec<Line>, Vec<Fault>) {
+    fn read(&self) -> (Vec<SpoolLine>, Vec<Fault>) {
         let (mut lines, mut faults) = (Vec::new(), Vec::new());
         for file in self.path.iter().chain(&self.left) {
             for read in lines_of(file) {
@@ -204,7 +204,7 @@ fn aside_of(path: &Path) -> PathBuf {
 }
 
 /// The lines of a file, or what is wrong with it or with one of them.
-fn lines_of(path: &Path) -> Vec<Result<Line, Fault>> {
+fn lines_of(path: &Path) -> Vec<Result<SpoolLine, Fault>> {
     let shown = path.display();
     let bytes = match file::read(path) {
         Ok(bytes) => bytes.unwrap_or_default(),
@@ -233,7 +233,7 @@ fn lines_of(path: &Path) -> Vec<Result<Line, Fault>> {
     lines.map(parse).collect()
 }
 
-impl Line {
+impl SpoolLine {
     fn of(finish: &Finish, store: &str) -> Self {
         Self {
             store: store.to_owned(),

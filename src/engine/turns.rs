@@ -15,12 +15,12 @@ const FINISHES: usize = 32;
 
 /// The turns of one sort of request, first come, first served in each part of the store.
 #[derive(Debug, Clone)]
-pub(crate) struct Turns {
+pub(crate) struct RequestTurns {
     most: usize,
     parts: Arc<Mutex<HashMap<u64, Arc<Semaphore>>>>,
 }
 
-impl Turns {
+impl RequestTurns {
     /// Those of claims.
     pub(crate) fn of_claims() -> Self {
         Self::of(CLAIMS)

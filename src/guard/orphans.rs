@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 
-use super::tree::{self, Marker, Process};
+use super::tree::{self, Process, RunMarker};
 use super::{cgroup, sys};
 use crate::names::RunId;
 
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A run whose guard is gone.
 #[derive(Debug)]
-pub(super) struct Left {
+pub(super) struct OrphanedRun {
     pub(super) run: RunId,
     /// Its main process, if it had been started.
     pub(super) main: Option<i32>,
@@ -27,7 +27,7 @@ pub(super) struct Left {
 /// It relies on this process being the sub-reaper next to the guard: the guard's children are now
 /// ours. The reapers of its runs kill their trees by themselves, in case this process is stopped;
 /// here it is made sure that they have done so. Children of other origin are not touched.
-pub(super) fn end_all(guard: i32, runs: &[Left]) -> Vec<(usize, usize)> {
+pub(super) fn end_all(guard: i32, runs: &[OrphanedRun]) -> Vec<(usize, usize)> {
     let me = std::process::id().cast_signed();
     let start = Instant::now();
     let owners = Owners::new(runs);
@@ -116,7 +116,7 @@ struct Owners<'a> {
 }
 
 impl<'a> Owners<'a> {
-    fn new(runs: &'a [Left]) -> Self {
+    fn new(runs: &'a [OrphanedRun]) -> Self {
         let mains = runs.iter().enumerate();
         let names = runs.iter().enumerate();
         Self {
@@ -135,7 +135,7 @@ impl<'a> Owners<'a> {
             return Some(*run);
         }
         match tree::marker(process.pid) {
-            Marker::Run(name) => self.names.get(name.as_slice()).copied(),
+            RunMarker::Run(name) => self.names.get(name.as_slice()).copied(),
             _ => None,
         }
     }

@@ -315,7 +315,7 @@ impl GuardTask {
         let entries: Vec<GuardedRun> = self.entries.drain().map(|(_, entry)| entry).collect();
         let left: Vec<_> = entries
             .iter()
-            .map(|entry| orphans::Left {
+            .map(|entry| orphans::OrphanedRun {
                 run: entry.run.clone(),
                 main: match entry.state {
                     StartState::Asked(_) => None,

@@ -126,7 +126,7 @@ pub(super) fn descendants(root: i32, into: &mut Vec<Process>) {
 
 /// What a process's environment says about its run.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Marker {
+pub(super) enum RunMarker {
     /// It belongs to the run of this name.
     Run(Vec<u8>),
     /// It has an environment without the marker, or one we may not read.
@@ -136,13 +136,13 @@ pub(super) enum Marker {
 }
 
 /// Reads the marker of a process.
-pub(super) fn marker(pid: i32) -> Marker {
+pub(super) fn marker(pid: i32) -> RunMarker {
     match fs::read(format!("/proc/{pid}/environ")) {
-        Ok(environ) if environ.is_empty() => Marker::Empty,
+        Ok(environ) if environ.is_empty() => RunMarker::Empty,
         Ok(environ) => {
-            value_in(&environ, MARKER).map_or(Marker::None, |run| Marker::Run(run.to_vec()))
+            value_in(&environ, MARKER).map_or(RunMarker::None, |run| RunMarker::Run(run.to_vec()))
         }
-        Err(_) => Marker::None,
+        Err(_) => RunMarker::None,
     }
 }
 
@@ -211,7 +211,7 @@ mod tests {
 
         assert_eq!(children(parent), [pid]);
         assert_eq!(children_by_parent(parent), [pid]);
-        assert_eq!(marker(parent), Marker::Run(b"some-run".to_vec()));
+        assert_eq!(marker(parent), RunMarker::Run(b"some-run".to_vec()));
         let process = Process::read(pid).expect("it lives");
         assert_eq!(process.parent, parent);
         assert!(process.started <= ticks_now());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::patience::{Left, Patience, Setback, Wait};
+use super::patience::{RetryPauses, Setback, TimeLeft, WaitLimit};
 use super::tally::Counted;
 use crate::ground::timing;
 use crate::lease::{Watchdog, finish_until};
@@ -28,7 +28,7 @@ const CANCEL_LIMIT: Duration = Duration::from_secs(2);
 pub(crate) struct Acquisition {
     store: Arc<dyn Store>,
     claim: Claim,
-    wait: Wait,
+    wait: WaitLimit,
     /// The store may hold a lease under our token, now or when a delayed claim reaches it.
     in_doubt: bool,
     began: Instant,
@@ -79,7 +79,7 @@ impl Acquisition {
         host: &HostName,
         lock: Lock,
         ttl: Duration,
-        wait: Wait,
+        wait: WaitLimit,
     ) -> Self {
         let run_id = RunId::new();
         let claim = Claim {
@@ -108,7 +108,7 @@ impl Acquisition {
     /// Claims until the lock is ours or the wait, which began with [`Self::new`], is over. Dropping the future, or this value,
     /// cancels a claim that may have been granted meanwhile.
     pub(crate) async fn acquire(&mut self) -> Result<Grant, NotAcquired> {
-        let mut patience = Patience::new(&self.claim.lock.key);
+        let mut patience = RetryPauses::new(&self.claim.lock.key);
         let mut complained = false;
         loop {
             let why = match self.claim_once().await {
@@ -238,10 +238,10 @@ impl Acquisition {
         }
     }
 
-    fn left(&self) -> Left {
+    fn left(&self) -> TimeLeft {
         match self.wait {
-            Wait::UpTo(wait) => Left::Time(wait.saturating_sub(self.began.elapsed())),
-            Wait::Forever => Left::Unbounded,
+            WaitLimit::UpTo(wait) => TimeLeft::Time(wait.saturating_sub(self.began.elapsed())),
+            WaitLimit::Forever => TimeLeft::Unbounded,
         }
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::error::OpenError;
 use super::queue::Queues;
-use super::shared::Shared;
-use super::tally::Tally;
+use super::shared::LatchShared;
+use super::tally::LatchCounts;
 use super::{Latch, blocking};
 use crate::lease::Watchdog;
 use crate::names::{HostName, Prefix};
@@ -86,12 +86,12 @@ impl LatchBuilder {
         let store = store::open(&settings)?;
         let watchdog = Watchdog::start(&settings, None).map_err(OpenError::Watchdog)?;
         Ok(Latch {
-            shared: Arc::new(Shared {
+            shared: Arc::new(LatchShared {
                 store,
                 watchdog,
                 host,
                 queues: Queues::default(),
-                tally: Tally::new(),
+                tally: LatchCounts::new(),
                 shown: settings.shown(),
             }),
         })

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::acquire::{Grant, finish_of, release};
 use super::error::{ExtendError, ReleaseError};
-use super::queue::Turn;
-use super::shared::Shared;
+use super::queue::QueueTurn;
+use super::shared::LatchShared;
 use super::tally::Counted;
 use super::ticket::Ticket;
 use crate::ground::{OnLost, timing};
@@ -68,17 +68,17 @@ pub struct HeldLock {
     grant: Grant,
     entry: Counted,
     /// Last: when it is the last of its latch, its drop waits for all others.
-    shared: Arc<Shared>,
+    shared: Arc<LatchShared>,
 }
 
 impl HeldLock {
     /// `turn` passes to the next task of this process once the lock is free.
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<LatchShared>,
         grant: Grant,
         renew_for: Option<Duration>,
         entry: Counted,
-        turn: Option<Turn>,
+        turn: Option<QueueTurn>,
     ) -> Self {
         let lease = shared.watchdog.hold(GrantedLease {
             lock: grant.lock.clone(),

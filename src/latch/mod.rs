@@ -26,7 +26,7 @@ pub use builder::LatchBuilder;
 pub use error::{AcquireError, ExtendError, OpenError, ReleaseError, RunError, ShutdownError};
 pub use held::HeldLock;
 pub use owner::Owner;
-pub(crate) use patience::Wait;
+pub(crate) use patience::WaitLimit;
 pub use request::LockRequest;
 pub use several::{HeldLocks, LocksRequest};
 pub use ticket::Ticket;
@@ -35,7 +35,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::shared::Shared;
+use self::shared::LatchShared;
 use crate::names::{InvalidName, LockName, RawKey};
 use crate::store::{Lock, LockKey, StoreError};
 
@@ -66,7 +66,7 @@ use crate::store::{Lock, LockKey, StoreError};
 /// ```
 #[derive(Clone)]
 pub struct Latch {
-    shared: Arc<Shared>,
+    shared: Arc<LatchShared>,
 }
 
 impl Latch {

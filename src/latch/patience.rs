@@ -6,16 +6,16 @@ use crate::store::LockKey;
 
 /// How long to wait for a lock that another holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub(crate) enum WaitLimit {
     /// At most this long; zero asks once.
     UpTo(Duration),
     /// Until it is free.
     Forever,
 }
 
-/// What is left of a [`Wait`].
+/// What is left of a [`WaitLimit`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum TimeLeft {
     Time(Duration),
     Unbounded,
 }
@@ -49,13 +49,13 @@ const REFUSALS: u32 = 9;
 
 /// The pauses of one acquisition.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(super) struct RetryPauses {
     longest: Duration,
     tries: u32,
     failures: u32,
 }
 
-impl Patience {
+impl RetryPauses {
     pub(super) fn new(key: &LockKey) -> Self {
         Self {
             longest: match key {
@@ -69,8 +69,13 @@ impl Patience {
 
     /// How long to pause (or to listen for a release) before the next claim; `None` to give up.
     /// `spread` draws from the upper half, so that those who wait do not all ask at once.
-    pub(super) fn after(&mut self, setback: Setback, left: Left, spread: u8) -> Option<Duration> {
-        let waits = left != Left::Time(Duration::ZERO);
+    pub(super) fn after(
+        &mut self,
+        setback: Setback,
+        left: TimeLeft,
+        spread: u8,
+    ) -> Option<Duration> {
+        let waits = left != TimeLeft::Time(Duration::ZERO);
         let pause = match setback {
             Setback::Held(_) | Setback::Recovering(_) if !waits => return None,
             // Before that nothing changes.
@@ -99,7 +104,7 @@ impl Patience {
             }
         };
         match left {
-            Left::Time(left) if waits => Some(pause.min(left)),
+            TimeLeft::Time(left) if waits => Some(pause.min(left)),
             _ => Some(pause),
         }
     }
@@ -117,7 +122,7 @@ impl Patience {
 mod tests {
     use std::time::Duration;
 
-    use super::{Left, Patience, Setback};
+    use super::{RetryPauses, Setback, TimeLeft};
     use crate::store::LockKey;
 
     const HELD: Setback = Setback::Held(Some(Duration::from_secs(30)));
@@ -128,66 +133,75 @@ mod tests {
 
     #[test]
     fn a_store_that_recovers_is_asked_again_when_it_says_and_never_in_a_storm() {
-        let mut patience = Patience::new(&LockKey::Named);
+        let mut patience = RetryPauses::new(&LockKey::Named);
         let mut after = |remaining, left| patience.after(Setback::Recovering(remaining), left, 0);
-        let unbounded = Left::Unbounded;
+        let unbounded = TimeLeft::Unbounded;
         assert_eq!(after(millis(4000), unbounded), Some(millis(4000)));
         for _ in 0..100 {
             assert_eq!(after(Duration::ZERO, unbounded), Some(millis(20)));
         }
         // The last look comes when the wait is over.
-        assert_eq!(after(millis(4000), Left::Time(millis(9))), Some(millis(9)));
-        assert_eq!(after(millis(4000), Left::Time(Duration::ZERO)), None);
+        assert_eq!(
+            after(millis(4000), TimeLeft::Time(millis(9))),
+            Some(millis(9))
+        );
+        assert_eq!(after(millis(4000), TimeLeft::Time(Duration::ZERO)), None);
     }
 
     #[test]
     fn one_who_does_not_wait_gives_up_on_a_held_lock_at_once() {
-        let mut patience = Patience::new(&LockKey::Named);
-        assert_eq!(patience.after(HELD, Left::Time(Duration::ZERO), 0), None);
+        let mut patience = RetryPauses::new(&LockKey::Named);
+        assert_eq!(
+            patience.after(HELD, TimeLeft::Time(Duration::ZERO), 0),
+            None
+        );
     }
 
     #[test]
     fn pauses_grow_to_their_longest_and_never_beyond_the_wait() {
-        let mut patience = Patience::new(&LockKey::Named);
+        let mut patience = RetryPauses::new(&LockKey::Named);
         let pauses: Vec<_> = (0..7)
-            .map(|_| patience.after(HELD, Left::Unbounded, 255))
+            .map(|_| patience.after(HELD, TimeLeft::Unbounded, 255))
             .collect();
         let expected = [100, 200, 400, 800, 1600, 2000, 2000].map(|n| Some(millis(n)));
         assert_eq!(pauses, expected);
-        let left = Left::Time(millis(7));
+        let left = TimeLeft::Time(millis(7));
         assert_eq!(patience.after(HELD, left, 255), Some(millis(7)));
     }
 
     #[test]
     fn the_end_of_a_dead_holder_is_waited_for_closely() {
-        let mut patience = Patience::new(&LockKey::Named);
+        let mut patience = RetryPauses::new(&LockKey::Named);
         for _ in 0..6 {
-            patience.after(HELD, Left::Unbounded, 255);
+            patience.after(HELD, TimeLeft::Unbounded, 255);
         }
         let soon = Setback::Held(Some(millis(300)));
-        assert_eq!(patience.after(soon, Left::Unbounded, 0), Some(millis(300)));
+        assert_eq!(
+            patience.after(soon, TimeLeft::Unbounded, 0),
+            Some(millis(300))
+        );
     }
 
     #[test]
     fn a_raw_key_is_asked_for_more_often() {
-        let mut patience = Patience::new(&LockKey::Raw("k".to_owned()));
+        let mut patience = RetryPauses::new(&LockKey::Raw("k".to_owned()));
         let forever = Setback::Held(None);
-        let longest = (0..9).filter_map(|_| patience.after(forever, Left::Unbounded, 255));
+        let longest = (0..9).filter_map(|_| patience.after(forever, TimeLeft::Unbounded, 255));
         assert_eq!(longest.max(), Some(millis(400)));
     }
 
     #[test]
     fn a_silent_store_is_asked_until_the_wait_is_over_and_then_twice_more() {
-        let mut patience = Patience::new(&LockKey::Named);
+        let mut patience = RetryPauses::new(&LockKey::Named);
         for _ in 0..100 {
             assert!(
                 patience
-                    .after(Setback::Silence, Left::Unbounded, 0)
+                    .after(Setback::Silence, TimeLeft::Unbounded, 0)
                     .is_some()
             );
         }
-        let mut patience = Patience::new(&LockKey::Named);
-        let over = Left::Time(Duration::ZERO);
+        let mut patience = RetryPauses::new(&LockKey::Named);
+        let over = TimeLeft::Time(Duration::ZERO);
         assert!(patience.after(Setback::Silence, over, 0).is_some());
         assert!(patience.after(Setback::Silence, over, 0).is_some());
         assert_eq!(patience.after(Setback::Silence, over, 0), None);
@@ -195,11 +209,11 @@ mod tests {
 
     #[test]
     fn a_store_that_goes_on_refusing_is_not_asked_for_ever() {
-        let mut patience = Patience::new(&LockKey::Named);
+        let mut patience = RetryPauses::new(&LockKey::Named);
         let asked = (0..100)
             .take_while(|_| {
                 patience
-                    .after(Setback::Refusal, Left::Unbounded, 0)
+                    .after(Setback::Refusal, TimeLeft::Unbounded, 0)
                     .is_some()
             })
             .count();

@@ -25,22 +25,22 @@ struct QueueMap {
 
 /// The right to ask for a lock, or to hold it; passes to the next when dropped.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct QueueTurn {
     _permit: OwnedSemaphorePermit,
 }
 
 impl Queues {
     /// Waits for its turn, behind all who came before. Cancel-safe: leaves the queue.
-    pub(super) async fn turn(&self, lock: &Lock) -> Option<Turn> {
+    pub(super) async fn turn(&self, lock: &Lock) -> Option<QueueTurn> {
         // Fails only for a semaphore that was closed, which none is.
         let permit = self.queue(lock).acquire_owned().await.ok()?;
-        Some(Turn { _permit: permit })
+        Some(QueueTurn { _permit: permit })
     }
 
     /// Takes its turn if nobody is there.
-    pub(super) fn turn_now(&self, lock: &Lock) -> Option<Turn> {
+    pub(super) fn turn_now(&self, lock: &Lock) -> Option<QueueTurn> {
         let permit = self.queue(lock).try_acquire_owned().ok()?;
-        Some(Turn { _permit: permit })
+        Some(QueueTurn { _permit: permit })
     }
 
     fn queue(&self, lock: &Lock) -> Arc<Semaphore> {

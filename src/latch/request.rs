@@ -10,8 +10,8 @@ use super::acquire::{Acquisition, finish_of};
 use super::error::{AcquireError, ReleaseError, RunError};
 use super::held::HeldLock;
 use super::owner::{self, Owner};
-use super::patience::Wait;
-use super::queue::Turn;
+use super::patience::WaitLimit;
+use super::queue::QueueTurn;
 use super::ticket::Ticket;
 use crate::names::Token;
 use crate::store::{FinishReply, Lock, StoreError};
@@ -41,7 +41,7 @@ pub struct LockRequest {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Options {
     pub(super) ttl: Duration,
-    pub(super) wait: Wait,
+    pub(super) wait: WaitLimit,
     /// For how long leases are renewed; `None`: for as long as they are held.
     pub(super) renew_for: Option<Duration>,
 }
@@ -49,7 +49,7 @@ pub(super) struct Options {
 impl Options {
     pub(super) const DEFAULT: Self = Self {
         ttl: TTL_DEFAULT,
-        wait: Wait::UpTo(Duration::ZERO),
+        wait: WaitLimit::UpTo(Duration::ZERO),
         renew_for: None,
     };
 
@@ -64,8 +64,8 @@ impl Options {
     /// What is left of the wait, which began then.
     pub(super) fn less(self, began: Instant) -> Self {
         let wait = match self.wait {
-            Wait::UpTo(wait) => Wait::UpTo(wait.saturating_sub(began.elapsed())),
-            Wait::Forever => Wait::Forever,
+            WaitLimit::UpTo(wait) => WaitLimit::UpTo(wait.saturating_sub(began.elapsed())),
+            WaitLimit::Forever => WaitLimit::Forever,
         };
         Self { wait, ..self }
     }
@@ -96,13 +96,13 @@ impl LockRequest {
     /// How long to wait for a lock that is held, a store that recovers, or a store that does not
     /// answer. Zero, the default, asks once; a length beyond the clock's range means for ever.
     pub fn wait(mut self, wait: Duration) -> Self {
-        self.options.wait = Wait::UpTo(wait);
+        self.options.wait = WaitLimit::UpTo(wait);
         self
     }
 
     /// Waits for as long as it takes.
     pub fn wait_forever(mut self) -> Self {
-        self.options.wait = Wait::Forever;
+        self.options.wait = WaitLimit::Forever;
         self
     }
 
@@ -171,7 +171,7 @@ impl LockRequest {
     ///
     /// As [`acquire`](Self::acquire), except for [`Held`](AcquireError::Held).
     pub async fn try_acquire(mut self) -> Result<Option<HeldLock>, AcquireError> {
-        self.options.wait = Wait::UpTo(Duration::ZERO);
+        self.options.wait = WaitLimit::UpTo(Duration::ZERO);
         match self.acquire().await {
             Ok(held) => Ok(Some(held)),
             Err(AcquireError::Held { .. }) => Ok(None),
@@ -243,16 +243,16 @@ impl LockRequest {
     }
 
     /// Waits in the queue of this process, no longer than the wait.
-    async fn turn(&self) -> Option<Turn> {
+    async fn turn(&self) -> Option<QueueTurn> {
         let queues = &self.latch.shared.queues;
         match self.options.wait {
-            Wait::UpTo(Duration::ZERO) => queues.turn_now(&self.lock),
+            WaitLimit::UpTo(Duration::ZERO) => queues.turn_now(&self.lock),
             // At its end the store is asked once, for who holds the lock.
-            Wait::UpTo(wait) => tokio::time::timeout(wait, queues.turn(&self.lock))
+            WaitLimit::UpTo(wait) => tokio::time::timeout(wait, queues.turn(&self.lock))
                 .await
                 .ok()
                 .flatten(),
-            Wait::Forever => queues.turn(&self.lock).await,
+            WaitLimit::Forever => queues.turn(&self.lock).await,
         }
     }
 }

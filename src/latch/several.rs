@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::error::{AcquireError, ReleaseError};
 use super::held::HeldLock;
-use super::patience::Wait;
+use super::patience::WaitLimit;
 use super::request::{LockRequest, Options};
 use crate::lease::LeaseLost;
 
@@ -49,13 +49,13 @@ impl LocksRequest {
 
     /// How long to wait for all of them together; see [`LockRequest::wait`].
     pub fn wait(mut self, wait: Duration) -> Self {
-        self.options.wait = Wait::UpTo(wait);
+        self.options.wait = WaitLimit::UpTo(wait);
         self
     }
 
     /// Waits for as long as it takes.
     pub fn wait_forever(mut self) -> Self {
-        self.options.wait = Wait::Forever;
+        self.options.wait = WaitLimit::Forever;
         self
     }
 

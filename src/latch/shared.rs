@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::queue::Queues;
-use super::tally::Tally;
+use super::tally::LatchCounts;
 use crate::lease::Watchdog;
 use crate::names::HostName;
 use crate::store::Store;
@@ -15,17 +15,17 @@ const LAST_RELEASES: Duration = Duration::from_secs(2);
 /// Dropped with the last clone and the last lock. Then it waits for releases that are under way:
 /// a program that ends would take them with it.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct LatchShared {
     pub(super) store: Arc<dyn Store>,
     pub(super) watchdog: Watchdog,
     pub(super) host: HostName,
     pub(super) queues: Queues,
-    pub(super) tally: Arc<Tally>,
+    pub(super) tally: Arc<LatchCounts>,
     /// The store, without password.
     pub(super) shown: String,
 }
 
-impl Drop for Shared {
+impl Drop for LatchShared {
     fn drop(&mut self) {
         let left = self.tally.empty_blocking(LAST_RELEASES);
         if left > 0 {

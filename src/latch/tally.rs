@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 /// Counts attempts to acquire, held locks, and releases that the store has not confirmed.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(super) struct LatchCounts {
     counts: watch::Sender<Counts>,
     /// For those who wait without a runtime; held while they are woken.
     guard: Mutex<()>,
@@ -22,9 +22,9 @@ struct Counts {
 
 /// One of what is counted, until it is dropped; a clone counts by itself.
 #[derive(Debug)]
-pub(super) struct Counted(Arc<Tally>);
+pub(super) struct Counted(Arc<LatchCounts>);
 
-impl Tally {
+impl LatchCounts {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
             counts: watch::Sender::default(),

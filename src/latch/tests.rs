@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::acquire::{Acquisition, NotAcquired};
-use super::patience::Wait;
+use super::patience::WaitLimit;
 use crate::names::{HostName, JobName, Token};
 use crate::store::{
     Attempt, Claim, ClaimReply, Finish, FinishReply, Forget, Forgotten, History, HostInfo,
@@ -128,20 +128,20 @@ impl Store for Scripted {
     }
 }
 
-fn acquisition(store: &Arc<Scripted>, wait: Wait) -> Acquisition {
+fn acquisition(store: &Arc<Scripted>, wait: WaitLimit) -> Acquisition {
     let host = HostName::parse("here").expect("a sound name");
     let ttl = Duration::from_secs(30);
     Acquisition::new(store.clone(), &host, Lock::raw("k"), ttl, wait)
 }
 
-const WAIT: Wait = Wait::UpTo(Duration::from_secs(60));
+const WAIT: WaitLimit = WaitLimit::UpTo(Duration::from_secs(60));
 
 #[tokio::test(start_paused = true)]
 async fn one_who_waits_is_woken_by_the_release_and_not_by_the_clock() {
     let store = Scripted::new(&[Answer::Held, Answer::Granted]);
     let began = Instant::now();
     store.release.notify_one();
-    let mut acquisition = acquisition(&store, Wait::Forever);
+    let mut acquisition = acquisition(&store, WaitLimit::Forever);
     acquisition
         .acquire()
         .await
@@ -157,7 +157,7 @@ async fn one_who_waits_is_woken_by_the_release_and_not_by_the_clock() {
 #[tokio::test(start_paused = true)]
 async fn a_release_that_nobody_announces_is_found_by_asking() {
     let store = Scripted::new(&[Answer::Held, Answer::Held, Answer::Held, Answer::Granted]);
-    let mut acquisition = acquisition(&store, Wait::Forever);
+    let mut acquisition = acquisition(&store, WaitLimit::Forever);
     acquisition.acquire().await.expect("granted at last");
 }
 
@@ -194,13 +194,13 @@ async fn a_claim_without_an_answer_is_sent_again_under_the_same_token() {
 async fn a_claim_that_may_still_be_granted_is_cancelled_when_given_up() {
     // Once answered `Held` in the end, once with the wait broken off.
     let store = Scripted::new(&[Answer::Silence, Answer::Held]);
-    let mut first = acquisition(&store, Wait::UpTo(Duration::from_secs(6)));
+    let mut first = acquisition(&store, WaitLimit::UpTo(Duration::from_secs(6)));
     assert!(first.acquire().await.is_err());
     first.cancel().await;
     assert_eq!(store.finished().len(), 1);
 
     let store = Scripted::new(&[Answer::Silence]);
-    let mut second = acquisition(&store, Wait::Forever);
+    let mut second = acquisition(&store, WaitLimit::Forever);
     let broken_off = tokio::time::timeout(Duration::from_secs(1), second.acquire()).await;
     assert!(broken_off.is_err());
     drop(second);

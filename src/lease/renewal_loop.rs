@@ -31,12 +31,12 @@ pub(super) enum WatchdogCommand {
     /// The holder renewed the lease itself, with a request sent at this instant.
     Renewed(LeaseId, BootInstant),
     LetGo(LeaseId),
-    Finish(Box<Finishing>),
+    Finish(Box<PendingRelease>),
 }
 
 /// A release, or the end of a claim in doubt, that nobody waits for.
 #[derive(Debug)]
-pub(super) struct Finishing {
+pub(super) struct PendingRelease {
     /// The lease that ends with it, if it is held.
     pub(super) lease: Option<LeaseId>,
     pub(super) finish: Finish,
@@ -186,8 +186,8 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
         }
     }
 
-    fn finish(&mut self, finishing: Finishing) {
-        let Finishing {
+    fn finish(&mut self, finishing: PendingRelease) {
+        let PendingRelease {
             lease,
             finish,
             limit,

@@ -58,7 +58,7 @@ pub struct Changes {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum RenewalPhase {
     /// Renewed; may be renewed a little early, together with others.
     Resting,
     /// A renewal was sent then, and is not answered.
@@ -72,7 +72,7 @@ struct LeaseEntry {
     terms: Terms,
     ends: BootInstant,
     next: BootInstant,
-    phase: Phase,
+    phase: RenewalPhase,
     failures: u32,
 }
 
@@ -97,7 +97,7 @@ impl LeaseTable {
             terms,
             ends,
             next,
-            phase: Phase::Resting,
+            phase: RenewalPhase::Resting,
             failures: 0,
         };
         self.entries.insert(id, entry);
@@ -166,7 +166,7 @@ impl LeaseTable {
                 tenure: terms.tenure.clone(),
             });
             let again = now.plus(timing::response_timeout(terms.ttl));
-            entry.phase = Phase::Asked(now);
+            entry.phase = RenewalPhase::Asked(now);
             let due = std::mem::replace(&mut entry.next, again);
             self.due.remove(&(due, id));
             if entry.terms.may_renew(again) {
@@ -226,7 +226,7 @@ impl LeaseTable {
         self.due.remove(&(entry.next, id));
         entry.ends = ends;
         entry.next = sent.plus(timing::renew_every(entry.terms.ttl));
-        entry.phase = Phase::Resting;
+        entry.phase = RenewalPhase::Resting;
         entry.failures = 0;
         if entry.terms.may_renew(entry.next) {
             self.due.insert((entry.next, id));
@@ -242,7 +242,7 @@ impl LeaseTable {
                 continue;
             };
             // An older attempt that fails says nothing about the one that is under way.
-            if entry.phase != Phase::Asked(sent) {
+            if entry.phase != RenewalPhase::Asked(sent) {
                 continue;
             }
             let longest = timing::response_timeout(entry.terms.ttl);
@@ -255,7 +255,7 @@ impl LeaseTable {
                 self.due.insert((next, id));
             }
             entry.next = next;
-            entry.phase = Phase::Failed;
+            entry.phase = RenewalPhase::Failed;
             entry.failures += 1;
         }
     }
@@ -264,8 +264,8 @@ impl LeaseTable {
 impl LeaseEntry {
     fn window(&self) -> Duration {
         match self.phase {
-            Phase::Resting => (self.terms.ttl / WINDOW_SHARE).min(WINDOW_MAX),
-            Phase::Asked(_) | Phase::Failed => Duration::ZERO,
+            RenewalPhase::Resting => (self.terms.ttl / WINDOW_SHARE).min(WINDOW_MAX),
+            RenewalPhase::Asked(_) | RenewalPhase::Failed => Duration::ZERO,
         }
     }
 }

@@ -11,7 +11,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 use super::handle::{Lease, LeaseState, LeaseView};
-use super::renewal_loop::{Finishing, Heartbeat, LeaseSubscriber, RenewalLoop, WatchdogCommand};
+use super::renewal_loop::{
+    Heartbeat, LeaseSubscriber, PendingRelease, RenewalLoop, WatchdogCommand,
+};
 use super::table::{LeaseId, Terms};
 use crate::ground::{OnLost, timing};
 use crate::names::{RunId, Token};
@@ -175,7 +177,7 @@ impl Watchdog {
         if let Some(lease) = &lease {
             lease.end();
         }
-        let finishing = Finishing {
+        let finishing = PendingRelease {
             lease: lease.as_ref().map(|lease| lease.id),
             finish,
             limit,

@@ -88,12 +88,12 @@ impl From<LostChoice> for OnLost {
 }
 
 pub(super) fn run(args: Args, log: &crate::observe::LogArgs) -> Result<ExitCode, Failure> {
-    let dispositions = signals::Dispositions::of_launcher();
+    let dispositions = signals::IgnoredSignals::of_launcher();
     let host = args.target.host()?;
     let (settings, named) = store_of(&args.target)?;
     let plan = Plan::new(args)?;
     log.start();
-    if let (StoreSettings::Sqlite { path }, Named::No) = (&settings, named) {
+    if let (StoreSettings::Sqlite { path }, StoreNamed::No) = (&settings, named) {
         // Not louder: cron mails whatever is said.
         tracing::debug!(
             store = %path.display(),
@@ -117,21 +117,21 @@ pub(super) fn run(args: Args, log: &crate::observe::LogArgs) -> Result<ExitCode,
 
 /// Whether anybody said which store it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Named {
+enum StoreNamed {
     Yes,
     No,
 }
 
 /// A store named on the command line needs no job list, not even a sound one.
-fn store_of(target: &Target) -> Result<(StoreSettings, Named), Failure> {
+fn store_of(target: &Target) -> Result<(StoreSettings, StoreNamed), Failure> {
     if !target.place.store.is_empty() {
-        return Ok((target.settings(None)?, Named::Yes));
+        return Ok((target.settings(None)?, StoreNamed::Yes));
     }
     let list = target.list_if_any()?;
     let settings = target.settings(list.as_ref())?;
     let named = match list {
-        Some(list) if list.store.is_some() => Named::Yes,
-        _ => Named::No,
+        Some(list) if list.store.is_some() => StoreNamed::Yes,
+        _ => StoreNamed::No,
     };
     Ok((settings, named))
 }

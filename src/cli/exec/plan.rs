@@ -7,7 +7,7 @@ use super::{Args, show};
 use crate::cli::Failure;
 use crate::config::{self, OnLost};
 use crate::ground::timing;
-use crate::latch::Wait;
+use crate::latch::WaitLimit;
 use crate::store::Lock;
 
 /// What `exec` is to do.
@@ -15,7 +15,7 @@ use crate::store::Lock;
 pub(super) struct Plan {
     pub(super) lock: Lock,
     pub(super) ttl: Duration,
-    pub(super) wait: Wait,
+    pub(super) wait: WaitLimit,
     pub(super) grace: Duration,
     pub(super) on_lost: OnLost,
     pub(super) timeout: Option<Duration>,
@@ -43,9 +43,9 @@ impl Plan {
             lock,
             ttl: args.ttl,
             wait: match args.wait {
-                None => Wait::UpTo(Duration::ZERO),
-                Some(None) => Wait::Forever,
-                Some(Some(wait)) => Wait::UpTo(wait),
+                None => WaitLimit::UpTo(Duration::ZERO),
+                Some(None) => WaitLimit::Forever,
+                Some(Some(wait)) => WaitLimit::UpTo(wait),
             },
             grace,
             on_lost,
@@ -100,7 +100,7 @@ mod tests {
     use super::Plan;
     use crate::cli::exec::Args;
     use crate::config::OnLost;
-    use crate::latch::Wait;
+    use crate::latch::WaitLimit;
     use crate::store::Lock;
 
     #[derive(clap::Parser)]
@@ -120,7 +120,7 @@ mod tests {
         let plan = plan("--lock a -- echo").expect("a sound command line");
         assert_eq!(plan.ttl, Duration::from_secs(30));
         assert_eq!(plan.grace, Duration::from_millis(7500));
-        assert_eq!(plan.wait, Wait::UpTo(Duration::ZERO));
+        assert_eq!(plan.wait, WaitLimit::UpTo(Duration::ZERO));
         assert_eq!(plan.on_lost, OnLost::Kill);
         assert_eq!(plan.timeout, None);
     }
@@ -128,17 +128,17 @@ mod tests {
     #[test]
     fn wait_takes_a_duration_or_none() {
         for (line, wait) in [
-            ("--lock a --wait -- echo", Wait::Forever),
-            ("--lock a --wait 0 -- echo", Wait::UpTo(Duration::ZERO)),
+            ("--lock a --wait -- echo", WaitLimit::Forever),
+            ("--lock a --wait 0 -- echo", WaitLimit::UpTo(Duration::ZERO)),
             (
                 "--lock a --wait 10s -- echo",
-                Wait::UpTo(Duration::from_secs(10)),
+                WaitLimit::UpTo(Duration::from_secs(10)),
             ),
             (
                 "--lock a --wait=2m -- echo",
-                Wait::UpTo(Duration::from_secs(120)),
+                WaitLimit::UpTo(Duration::from_secs(120)),
             ),
-            ("--wait --lock a echo", Wait::Forever),
+            ("--wait --lock a echo", WaitLimit::Forever),
         ] {
             assert_eq!(plan(line).map(|p| p.wait), Ok(wait), "{line}");
         }

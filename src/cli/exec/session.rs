@@ -9,14 +9,14 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use super::plan::Plan;
-use super::signals::{Arrivals, Dispositions};
-use super::verdict::{Ended, of_spawn_error};
+use super::signals::{Arrivals, IgnoredSignals};
+use super::verdict::{CommandEnd, of_spawn_error};
 use super::{internal, show};
 use crate::cli::Failure;
 use crate::config::OnLost;
 use crate::ground::timing;
 use crate::guard::{EndedBy, Event, Exit, Guard, Processes, Running, Spawn, Status, Stdio};
-use crate::latch::{Acquisition, Grant, NotAcquired, Wait, release};
+use crate::latch::{Acquisition, Grant, NotAcquired, WaitLimit, release};
 use crate::lease::{GrantedLease, Lease, LeaseLost, Watchdog};
 use crate::names::HostName;
 use crate::observe::plain_line;
@@ -34,7 +34,7 @@ pub(super) async fn run(
     host: &HostName,
     settings: &StoreSettings,
     guard: Guard,
-    dispositions: Dispositions,
+    dispositions: IgnoredSignals,
 ) -> Result<ExitCode, Failure> {
     let mut arrivals = Arrivals::catch(dispositions).map_err(|e| internal("catch signals", &e))?;
     let processes = guard
@@ -45,7 +45,7 @@ pub(super) async fn run(
         AcquireOutcome::Granted(grant) => grant,
         AcquireOutcome::Signalled(signal) => return Ok(ended_by(signal)),
     };
-    let mut session = Session {
+    let mut session = ExecSession {
         plan,
         lock: plan.lock.name.clone(),
         store,
@@ -105,7 +105,7 @@ fn not_acquired(plan: &Plan, why: &NotAcquired) -> Failure {
                 None => "its key has no TTL and never expires".to_owned(),
             };
             let waited = match plan.wait {
-                Wait::UpTo(wait) if !wait.is_zero() => format!("; waited {}", show(wait)),
+                WaitLimit::UpTo(wait) if !wait.is_zero() => format!("; waited {}", show(wait)),
                 _ => String::new(),
             };
             Failure::NotAcquired(format!(
@@ -125,7 +125,7 @@ fn ended_by(signal: Signal) -> ExitCode {
 }
 
 /// A lock that is held for one command.
-struct Session<'a> {
+struct ExecSession<'a> {
     plan: &'a Plan,
     lock: String,
     store: Arc<dyn Store>,
@@ -135,7 +135,7 @@ struct Session<'a> {
     arrivals: Arrivals,
 }
 
-impl Session<'_> {
+impl ExecSession<'_> {
     /// Runs the command to its end; the lock is held all the while, and afterwards.
     async fn run(
         &mut self,
@@ -245,7 +245,7 @@ async fn watch(
     lease: &mut Lease,
     arrivals: &mut Arrivals,
     mut running: Running,
-) -> Ended {
+) -> CommandEnd {
     let mut lost = None;
     let mut timed_out = None;
     let mut timeout = std::pin::pin!(after(plan.timeout));
@@ -270,7 +270,7 @@ async fn watch(
             signal = arrivals.next() => running.signal(signal),
         }
     };
-    Ended {
+    CommandEnd {
         exit,
         lost,
         timed_out,

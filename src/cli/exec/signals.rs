@@ -22,11 +22,11 @@ const PASSED_ON: [Signal; 8] = [
 /// Which signals were ignored when this process was started (`nohup`, `trap '' INT`). They stay
 /// so, here and, by the guard, in the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Dispositions {
+pub(super) struct IgnoredSignals {
     ignored: u64,
 }
 
-impl Dispositions {
+impl IgnoredSignals {
     /// Those of this process. To be called before anything changes them.
     pub(super) fn of_launcher() -> Self {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -57,7 +57,7 @@ pub(super) struct Arrivals(mpsc::UnboundedReceiver<Signal>);
 
 impl Arrivals {
     /// Catches every signal that is to be passed on.
-    pub(super) fn catch(dispositions: Dispositions) -> io::Result<Self> {
+    pub(super) fn catch(dispositions: IgnoredSignals) -> io::Result<Self> {
         let (arrived, arrivals) = mpsc::unbounded_channel();
         for number in PASSED_ON {
             if dispositions.ignores(number) {
@@ -95,12 +95,12 @@ impl Arrivals {
 mod tests {
     use nix::sys::signal::Signal;
 
-    use super::{Dispositions, ignored_mask};
+    use super::{IgnoredSignals, ignored_mask};
 
     #[test]
     fn ignored_signals_are_read_from_the_kernel_and_term_is_never_among_them() {
         let mask = ignored_mask("Name:\tx\nSigBlk:\tffff\nSigIgn:\t0000000000005001\n");
-        let dispositions = Dispositions { ignored: mask };
+        let dispositions = IgnoredSignals { ignored: mask };
         assert!(dispositions.ignores(Signal::SIGHUP));
         assert!(!dispositions.ignores(Signal::SIGTERM));
         assert!(!dispositions.ignores(Signal::SIGINT));

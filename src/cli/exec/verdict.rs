@@ -16,7 +16,7 @@ const SIGNALLED: i32 = 128;
 
 /// What became of the command.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct CommandEnd {
     pub(super) exit: Exit,
     /// The lease, if it was lost before the command had ended.
     pub(super) lost: Option<LeaseLost>,
@@ -24,7 +24,7 @@ pub(super) struct Ended {
     pub(super) timed_out: Option<Duration>,
 }
 
-impl Ended {
+impl CommandEnd {
     /// Why the lease counts as lost: the watchdog said so, or the guard kept the deadline before
     /// the watchdog could say anything.
     pub(super) fn lease_lost(&self) -> Option<LeaseLost> {

@@ -214,7 +214,7 @@ fn common(
 }
 
 /// What `redlock:` says.
-struct Patience {
+struct RedlockRetries {
     tries: u32,
     retry_delay: (Duration, Duration),
     at_start: StartupQuorum,
@@ -225,7 +225,7 @@ fn redlock(
     section: Section<'_>,
     settings: Option<&StoreSettings>,
     problems: &mut Problems,
-) -> Option<Patience> {
+) -> Option<RedlockRetries> {
     let entry = section.entry("redlock")?;
     if settings.is_some_and(|s| !matches!(s, StoreSettings::Redlock(_))) {
         problems.add(
@@ -268,7 +268,7 @@ fn redlock(
             ],
         )
     });
-    Some(Patience {
+    Some(RedlockRetries {
         tries: tries.unwrap_or(TRIES),
         retry_delay: retry_delay.unwrap_or(RETRY_DELAY),
         at_start: at_start.unwrap_or_default(),

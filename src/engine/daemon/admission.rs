@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::Daemon;
 use super::registry::Newcomer;
-use super::tasks::Link;
+use super::tasks::TaskContext;
 use crate::engine::core::JobIx;
 use crate::engine::message::Message;
 use crate::names::{HostName, JobName};
@@ -222,7 +222,7 @@ impl Daemon {
 }
 
 /// A job that this host may claim, as far as the first look showed.
-struct Candidate {
+struct AdmissionCandidate {
     ix: JobIx,
     job: Newcomer,
     entry: Entry,
@@ -232,7 +232,7 @@ struct Candidate {
     others: Vec<Lock>,
 }
 
-impl Link {
+impl TaskContext {
     /// Enters jobs into the registry, moves their ledgers if their lock has changed, and begins
     /// those that are new. Returns the jobs that are held back.
     pub(super) async fn enter(
@@ -264,7 +264,7 @@ impl Link {
             if is_new {
                 entries.push((name, entry.clone()));
             }
-            admitted.extend(others.map(|others| Candidate {
+            admitted.extend(others.map(|others| AdmissionCandidate {
                 ix,
                 job,
                 entry,
@@ -280,7 +280,7 @@ impl Link {
         let mut beginnings = Vec::with_capacity(admitted.len());
         let mut kept = Vec::with_capacity(admitted.len());
         for candidate in admitted {
-            let Candidate {
+            let AdmissionCandidate {
                 ix,
                 job,
                 entry,
@@ -311,9 +311,9 @@ impl Link {
     async fn look_again(
         &self,
         host: &HostName,
-        candidates: &mut Vec<Candidate>,
+        candidates: &mut Vec<AdmissionCandidate>,
     ) -> Result<Vec<(JobIx, HeldBack)>, StoreError> {
-        let is_new = |candidate: &&mut Candidate| candidate.is_new;
+        let is_new = |candidate: &&mut AdmissionCandidate| candidate.is_new;
         if !candidates.iter().any(|candidate| candidate.is_new) {
             return Ok(Vec::new());
         }

@@ -35,7 +35,7 @@ enum ClockState {
 
 /// The last measurement, and what was said of it.
 #[derive(Debug)]
-pub struct Clock {
+pub struct HostClock {
     max: Duration,
     compares: bool,
     last: Option<Offset>,
@@ -45,7 +45,7 @@ pub struct Clock {
     state: ClockState,
 }
 
-impl Clock {
+impl HostClock {
     pub fn new(max: Duration, compares: bool) -> Self {
         Self {
             max,
@@ -201,12 +201,12 @@ mod tests {
             let wall = Timestamp::from_millis(Timestamp::now().millis() + seconds * 1_000);
             Epoch::of(wall, boot)
         };
-        let mut clock = Clock::new(Duration::from_secs(30), false);
+        let mut clock = HostClock::new(Duration::from_secs(30), false);
         for (seconds, set) in [(0, false), (-5_400, true), (-5_400, false), (60, true)] {
             let event = clock.look(shifted(seconds));
             assert_eq!(matches!(event, Some(Event::ClockSet)), set, "{seconds}");
         }
-        let mut of_another = Clock::new(Duration::from_secs(30), true);
+        let mut of_another = HostClock::new(Duration::from_secs(30), true);
         assert!(
             of_another.look(shifted(-5_400)).is_none(),
             "that is measured"
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn claims_stop_beyond_the_limit_and_go_on_within_it() {
-        let mut clock = Clock::new(Duration::from_secs(30), true);
+        let mut clock = HostClock::new(Duration::from_secs(30), true);
         let mut measured = |millis| {
             clock.judged(Offset {
                 millis,
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_clock_at_the_limit_or_measured_badly_does_not_change_its_mind_every_time() {
-        let mut clock = Clock::new(Duration::from_secs(30), true);
+        let mut clock = HostClock::new(Duration::from_secs(30), true);
         let mut state = |millis, error| {
             let error = Duration::from_millis(error);
             clock.judged(Offset { millis, error });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::tasks::Link;
+use super::tasks::TaskContext;
 use crate::store::manual::settle_ended;
 
 /// Every how many rounds the notes of runs by hand are read.
@@ -12,7 +12,7 @@ const SOON: Duration = Duration::from_secs(5);
 /// How long after the end of a lease it is looked at.
 const MARGIN: Duration = Duration::from_millis(50);
 
-impl Link {
+impl TaskContext {
     /// Records the ends of runs by hand whose leases are over, and of those whose leases end soon.
     ///
     /// If the store does not answer, others notice; the notes are read again in a few seconds.

@@ -36,7 +36,7 @@ use super::core::{ClaimContext, ClaimId, Core, JobIx, Policy};
 use super::finisher::Finisher;
 use super::run::{Starts, Stop, Tools, inherited};
 use super::spool::Spool;
-use super::turns::Turns;
+use super::turns::RequestTurns;
 use crate::config::{Job, JobList};
 use crate::guard::Guard;
 use crate::lease::Watchdog;
@@ -50,7 +50,7 @@ use crate::time::{BootInstant, Timestamp};
 use act::OutstandingClaim;
 use admission::HeldJobs;
 pub(super) use admission::{HeldBack, Neighbour};
-pub use clock::Clock;
+pub use clock::HostClock;
 use clock_file::ClockFile;
 use departure::LastAnswer;
 use health::StoreHealth;
@@ -64,7 +64,7 @@ use runs::Runs;
 use shutdown::Shutdown;
 use startup::Startup;
 pub use store_clock::{Epoch, StoreClock};
-use tasks::Link;
+use tasks::TaskContext;
 
 /// What a daemon is made from.
 #[derive(Debug)]
@@ -130,7 +130,7 @@ struct Daemon {
     keep: u32,
     drain_timeout: Duration,
     started_at: Timestamp,
-    link: Link,
+    link: TaskContext,
     health: StoreHealth,
     /// Until when the store grants nothing, because it may have lost data.
     recovers: Option<BootInstant>,
@@ -157,7 +157,7 @@ struct Daemon {
     rounds: u32,
     /// When the loop last did anything: a gap is a pause of the daemon.
     last_seen: Option<BootInstant>,
-    clock: Clock,
+    clock: HostClock,
     clock_file: ClockFile,
     /// The ticker's instants, once it has started.
     board: Option<Arc<Board>>,
@@ -193,11 +193,11 @@ pub(crate) async fn run(setup: Setup) -> Result<(), DaemonError> {
     let started_at = Timestamp::now();
     let place = siblings::ListUse::of(&setup.list, &setup.settings);
     let siblings = Siblings::join(place, &setup.host, started_at);
-    let link = Link {
+    let link = TaskContext {
         store: Arc::clone(&store),
         inbox: inbox.clone(),
         health: health.watch(),
-        turns: Turns::of_claims(),
+        turns: RequestTurns::of_claims(),
         last_answer: LastAnswer::default(),
         siblings,
     };
@@ -221,7 +221,7 @@ pub(crate) async fn run(setup: Setup) -> Result<(), DaemonError> {
         spread: list.spread,
     };
     let clock_file = ClockFile::of(&spool, &setup.host, &setup.settings);
-    let clock = Clock::start(list.max_clock_skew, shared, &clock_file);
+    let clock = HostClock::start(list.max_clock_skew, shared, &clock_file);
     let now = clock.now();
     let all = list.jobs.len();
     let jobs = jobs_of(list.jobs, &setup.host);

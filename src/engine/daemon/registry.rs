@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Daemon;
-use super::tasks::Link;
+use super::tasks::TaskContext;
 use crate::config::Job;
 use crate::engine::core::JobIx;
 use crate::engine::message::Message;
@@ -218,7 +218,7 @@ impl Daemon {
     }
 }
 
-impl Link {
+impl TaskContext {
     async fn registry_round(self, round: Round) {
         let news = self.registry_news(&round).await;
         self.tell(Message::Registry(news));

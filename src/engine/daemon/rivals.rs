@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 
 use super::Daemon;
-use super::tasks::{ANNOUNCED_FOR, Link};
+use super::tasks::{ANNOUNCED_FOR, TaskContext};
 use crate::engine::core::{Event, JobIx};
 use crate::siblings::Sibling;
 use crate::store::{HostInfo, HostReport, StoreError, StoreNodes};
@@ -118,7 +118,7 @@ fn obstacle(me: &HostInfo, hosts: &[HostReport]) -> Option<String> {
     (!texts.is_empty()).then(|| texts.join("; "))
 }
 
-impl Link {
+impl TaskContext {
     /// Adds which servers this host uses, as far as they answer.
     pub(super) async fn signed(&self, info: HostInfo) -> Result<HostInfo, StoreError> {
         let nodes = match self.store.nodes().await {

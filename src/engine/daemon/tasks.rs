@@ -16,7 +16,7 @@ use crate::engine::core::{ClaimId, Event, JobIx};
 use crate::engine::finisher::Finisher;
 use crate::engine::message::{CopyOfClaim, Message};
 use crate::engine::run::random;
-use crate::engine::turns::Turns;
+use crate::engine::turns::RequestTurns;
 use crate::names::{HostName, JobName};
 use crate::preflight::Offset;
 use crate::siblings::Siblings;
@@ -60,16 +60,16 @@ pub(super) struct Entrance {
 
 /// The way to store and loop, for all tasks.
 #[derive(Debug, Clone)]
-pub(super) struct Link {
+pub(super) struct TaskContext {
     pub(super) store: Arc<dyn Store>,
     pub(super) inbox: mpsc::UnboundedSender<Message>,
     pub(super) health: watch::Receiver<Health>,
-    pub(super) turns: Turns,
+    pub(super) turns: RequestTurns,
     pub(super) last_answer: LastAnswer,
     pub(super) siblings: Siblings,
 }
 
-impl Link {
+impl TaskContext {
     pub(super) fn tell(&self, message: Message) {
         // Fails only when the loop has ended; then nobody wants to know.
         let _ = self.inbox.send(message);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::{Stop, Tools, Work, command};
+use super::{RunDriver, Stop, Tools, command};
 use crate::config::OnLost;
 use crate::ground::timing;
 use crate::guard::{EndedBy, Event, Exit, Lack, Running, SpawnError, Status, Stream};
@@ -59,7 +59,7 @@ impl AttemptResult {
     }
 }
 
-impl Work<'_> {
+impl RunDriver<'_> {
     /// What a lost lease means, in plain words, and why it was not renewed.
     pub(super) fn lost_reason(&self, lost: LeaseLost) -> String {
         let meaning = match lost {

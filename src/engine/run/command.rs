@@ -12,7 +12,7 @@ use crate::guard::{self, Lack, Spawn, Stdio};
 use crate::time::BootInstant;
 
 /// A process environment.
-pub(crate) type Environment = BTreeMap<OsString, OsString>;
+pub(crate) type JobEnvironment = BTreeMap<OsString, OsString>;
 
 /// Variables that speak to the daemon alone. Handed on, they would let a job answer the service
 /// manager in its place, or read the store's password.
@@ -33,10 +33,10 @@ const OWN: [&str; 12] = [
 
 /// The environment of this process without what speaks to the daemon alone, and without the
 /// variables that the list uses for its store.
-pub(crate) fn inherited(secret: &BTreeSet<String>) -> Environment {
+pub(crate) fn inherited(secret: &BTreeSet<String>) -> JobEnvironment {
     let is_own = |name: &OsString| OWN.iter().any(|own| name == own);
     let is_secret = |name: &OsString| secret.iter().any(|secret| name == secret.as_str());
-    let mut inherited: Environment = std::env::vars_os()
+    let mut inherited: JobEnvironment = std::env::vars_os()
         .filter(|(name, _)| !is_own(name) && !is_secret(name))
         .collect();
     if let Some(invocation) = std::env::var_os(guard::INVOCATION) {
@@ -64,13 +64,13 @@ impl From<String> for NotPrepared {
 /// as one that could not be started.
 pub(super) async fn prepare(
     assignment: &Assignment,
-    inherited: &Arc<Environment>,
+    inherited: &Arc<JobEnvironment>,
     attempt: u32,
     deadline: Option<BootInstant>,
 ) -> Result<Spawn, NotPrepared> {
     let (identity, from_file) = look_up(&assignment.job).await?;
     let job = &assignment.job;
-    let mut env = Environment::clone(inherited);
+    let mut env = JobEnvironment::clone(inherited);
     env.extend(identity.env);
     env.extend(from_file.into_iter().map(pair));
     env.extend(job.env.clone().into_iter().map(pair));

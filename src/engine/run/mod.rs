@@ -24,9 +24,9 @@ use crate::store::{Attempt, Kind, Lock, Outcome, Record, RunTenure, Store, Tenur
 use crate::time::{BootInstant, Timestamp};
 pub(crate) use attempt::Shortage;
 use attempt::{AttemptResult, lost, reached};
-pub(crate) use command::{Environment, inherited};
+pub(crate) use command::{JobEnvironment, inherited};
 pub(crate) use starts::Starts;
-use tail::Tail;
+use tail::FailureTail;
 
 /// How long to wait before the store is told again of an attempt.
 const COUNT_AGAIN: Duration = Duration::from_millis(250);
@@ -52,7 +52,7 @@ pub(crate) struct Tools {
     /// Counts the attempts.
     pub(crate) store: Arc<dyn Store>,
     /// What jobs inherit.
-    pub(crate) environment: Arc<Environment>,
+    pub(crate) environment: Arc<JobEnvironment>,
     /// Reports starts to who waits for one.
     pub(crate) starts: Starts,
 }
@@ -134,12 +134,12 @@ pub(crate) struct Ended {
     pub(crate) shortage: Option<Shortage>,
 }
 
-struct Work<'a> {
+struct RunDriver<'a> {
     assignment: &'a Assignment,
     fields: RunFields,
     lease: Option<Lease>,
     lost: Option<LeaseLost>,
-    tail: Tail,
+    tail: FailureTail,
 }
 
 /// Drives a run to its end.
@@ -148,7 +148,7 @@ pub(crate) async fn drive(
     tools: &Tools,
     mut stop: watch::Receiver<Stop>,
 ) -> Ended {
-    let mut work = Work::new(assignment, tools);
+    let mut work = RunDriver::new(assignment, tools);
     let began = Instant::now();
     let started_at = Timestamp::now();
     let (verdict, attempts) = work.attempts(tools, &mut stop).await;
@@ -168,7 +168,7 @@ pub(crate) async fn drive(
     }
 }
 
-impl<'a> Work<'a> {
+impl<'a> RunDriver<'a> {
     fn new(assignment: &'a Assignment, tools: &Tools) -> Self {
         let lease = match assignment.right {
             Authority::Granted { fence, sent, terms } => Some(tools.watchdog.hold(GrantedLease {
@@ -194,7 +194,7 @@ impl<'a> Work<'a> {
             },
             lease,
             lost: None,
-            tail: Tail::default(),
+            tail: FailureTail::default(),
         }
     }
 

@@ -7,11 +7,11 @@ const KEPT_ON_FAILURE: usize = 4 * 1024;
 
 /// The newest lines, at most [`KEPT_ON_FAILURE`] bytes of them.
 #[derive(Debug, Default)]
-pub(super) struct Tail {
+pub(super) struct FailureTail {
     text: String,
 }
 
-impl Tail {
+impl FailureTail {
     pub(super) fn push(&mut self, line: &str) {
         let line = newest(line, KEPT_ON_FAILURE);
         if !self.text.is_empty() {
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn a_flood_keeps_its_end_and_a_failure_keeps_more_of_it() {
-        let mut tail = Tail::default();
+        let mut tail = FailureTail::default();
         for n in 0..100_000 {
             tail.push(&format!("line {n}"));
         }
@@ -59,13 +59,13 @@ mod tests {
 
     #[test]
     fn characters_are_never_cut_in_two() {
-        let mut tail = Tail::default();
+        let mut tail = FailureTail::default();
         tail.push(&"ä€".repeat(3000));
         assert!(tail.keep(true).is_some_and(|text| text.len() <= KEPT));
     }
 
     #[test]
     fn silence_keeps_nothing() {
-        assert_eq!(Tail::default().keep(false), None);
+        assert_eq!(FailureTail::default().keep(false), None);
     }
 }

@@ -166,7 +166,7 @@ const ANNOUNCE: u8 = 0;
 
 /// What the error pipe tells the guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Message {
+pub(super) enum ChildMessage {
     /// The child's process id; comes first, and only from a child of a reaper.
     Pid(i32),
     /// This step failed with this error number; the child exits.
@@ -195,7 +195,7 @@ fn write(pipe: &OwnedFd, code: u8, value: i32) {
 }
 
 /// Reads the next message; `None` while the child is on its way.
-pub(super) fn next_message(pipe: &OwnedFd) -> Option<Message> {
+pub(super) fn next_message(pipe: &OwnedFd) -> Option<ChildMessage> {
     let mut message = [0_u8; 5];
     match nix::unistd::read(pipe, &mut message) {
         Err(Errno::EAGAIN | Errno::EINTR) => None,
@@ -203,13 +203,14 @@ pub(super) fn next_message(pipe: &OwnedFd) -> Option<Message> {
             let [code, value @ ..] = message;
             let value = i32::from_ne_bytes(value);
             Some(match code {
-                ANNOUNCE => Message::Pid(value),
-                code => {
-                    Message::Failed(StartStep::from_code(code).unwrap_or(StartStep::Fork), value)
-                }
+                ANNOUNCE => ChildMessage::Pid(value),
+                code => ChildMessage::Failed(
+                    StartStep::from_code(code).unwrap_or(StartStep::Fork),
+                    value,
+                ),
             })
         }
-        _ => Some(Message::Closed),
+        _ => Some(ChildMessage::Closed),
     }
 }
 

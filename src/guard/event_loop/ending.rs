@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::EventLoop;
 use super::run::{Containment, KillStep, Main, Run};
 use crate::guard::cgroup::Delegated;
-use crate::guard::tree::{self, Marker, Process};
+use crate::guard::tree::{self, Process, RunMarker};
 
 /// A process for good: its number and when it started.
 type ProcessId = (i32, u64);
@@ -30,7 +30,7 @@ pub(super) struct Strays {
 /// An adopted process and what it says of itself.
 struct Stray {
     process: Process,
-    says: Marker,
+    says: RunMarker,
     /// The run whose control group it is in.
     home: Option<u64>,
 }
@@ -39,10 +39,10 @@ impl Strays {
     fn identify(&mut self, process: Process, delegated: Option<&Delegated>) -> Stray {
         let identity = (process.pid, process.started);
         let says = match self.named.get(&identity) {
-            Some(name) => Marker::Run(name.clone()),
+            Some(name) => RunMarker::Run(name.clone()),
             None => tree::marker(process.pid),
         };
-        if let Marker::Run(name) = &says {
+        if let RunMarker::Run(name) = &says {
             self.named.insert(identity, name.clone());
         }
         let home = delegated.and_then(|delegated| delegated.serial_of(process.pid));
@@ -94,7 +94,7 @@ impl EventLoop {
         if let Some(home) = stray.home.filter(|home| self.runs.contains_key(home)) {
             return home == run.serial;
         }
-        if let Marker::Run(name) = &stray.says
+        if let RunMarker::Run(name) = &stray.says
             && self.runs.values().any(|run| run.name == *name)
         {
             return run.name == *name;
@@ -169,7 +169,7 @@ impl EventLoop {
                 // A process in the middle of an exec shows no environment for a moment.
                 let unsure = run.is_lingering()
                     && run.place.lets_strays_out()
-                    && stray.says == Marker::Empty
+                    && stray.says == RunMarker::Empty
                     && run.born <= stray.process.started;
                 !self.strays.given_up.contains(&identity) && (unsure || self.belongs(stray, run))
             })

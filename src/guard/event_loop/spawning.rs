@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nix::unistd::{Pid, getsid, setpgid};
 
-use super::child::{self, ChildContext, Failed, Message};
+use super::child::{self, ChildContext, ChildMessage, Failed};
 use super::reaper::{self, Pipes, Reaper};
 use super::run::{Containment, Group, Main, Run};
 use super::{Cgroup, EventLoop, PIPES};
@@ -104,20 +104,22 @@ impl EventLoop {
             && let Some(message) = child::next_message(pipe)
         {
             match (message, *pid) {
-                (Message::Pid(announced), _) => {
+                (ChildMessage::Pid(announced), _) => {
                     *pid = Some(announced);
                     run.leader = Some(announced);
                     self.mains.insert(announced, serial);
                 }
-                (Message::Closed, Some(pid)) => {
+                (ChildMessage::Closed, Some(pid)) => {
                     // Closing is not enough: a child between fork and exec has a copy.
                     let _ = self.epoll.delete(pipe);
                     run.main = Main::Alive(pid);
                     self.answer(GuardReply::Started(serial, pid));
                 }
                 // Killed before it could announce itself.
-                (Message::Closed, None) => self.not_started(serial, StartStep::Parent, libc::ESRCH),
-                (Message::Failed(step, errno), _) => self.not_started(serial, step, errno),
+                (ChildMessage::Closed, None) => {
+                    self.not_started(serial, StartStep::Parent, libc::ESRCH);
+                }
+                (ChildMessage::Failed(step, errno), _) => self.not_started(serial, step, errno),
             }
         }
     }

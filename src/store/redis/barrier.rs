@@ -13,7 +13,7 @@ use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::Instant;
 
 use super::connect::{Part, connect};
-use super::failure::{Failure, Shortfall};
+use super::failure::{RedisFailure, Shortfall};
 use super::link::RESPONSE_TIMEOUT;
 use crate::store::RedisSettings;
 
@@ -35,7 +35,7 @@ pub(super) struct Barrier {
     shown: String,
     replicas: u32,
     /// Those for whom no WAIT was sent yet.
-    open: Mutex<Arc<Group>>,
+    open: Mutex<Arc<WaitGroup>>,
     /// Held by the one who waits for all of its group.
     turn: tokio::sync::Mutex<()>,
 }
@@ -49,9 +49,9 @@ enum WaitSender {
 
 /// Those whom one WAIT serves.
 #[derive(Debug, Default)]
-struct Group {
+struct WaitGroup {
     /// How many replicas acknowledged what was written before.
-    outcome: OnceLock<Result<u32, Failure>>,
+    outcome: OnceLock<Result<u32, RedisFailure>>,
 }
 
 impl Barrier {
@@ -60,7 +60,7 @@ impl Barrier {
         main: &MultiplexedConnection,
         settings: &RedisSettings,
         part: Part,
-    ) -> Result<Option<Arc<Self>>, Failure> {
+    ) -> Result<Option<Arc<Self>>, RedisFailure> {
         if settings.wait_replicas == 0 {
             return Ok(None);
         }
@@ -70,7 +70,7 @@ impl Barrier {
         let shown = settings.shown();
         let ours = run_id(&shown, main).await?;
         if run_id(&shown, &connection).await? != ours {
-            return Err(Failure::unreachable(format!(
+            return Err(RedisFailure::unreachable(format!(
                 "{shown} leads to several servers, one of which took the place of the other"
             )));
         }
@@ -85,7 +85,7 @@ impl Barrier {
     }
 
     /// Waits until enough replicas have acknowledged all that the server was told so far.
-    pub(super) async fn pass(&self, trace: Trace<'_>, limit: Duration) -> Result<(), Failure> {
+    pub(super) async fn pass(&self, trace: Trace<'_>, limit: Duration) -> Result<(), RedisFailure> {
         let until = Instant::now() + limit;
         loop {
             let count = match self.join(trace, until).await {
@@ -102,7 +102,10 @@ impl Barrier {
                     "{}: {count} of {} replicas acknowledged within {limit:?} (wait_replicas)",
                     self.shown, self.replicas
                 );
-                return Err(Failure::short_of_replicas(self.shortfall(count), detail));
+                return Err(RedisFailure::short_of_replicas(
+                    self.shortfall(count),
+                    detail,
+                ));
             }
         }
     }
@@ -113,7 +116,7 @@ impl Barrier {
         &self,
         trace: Trace<'_>,
         until: Instant,
-    ) -> Option<(WaitSender, Result<u32, Failure>)> {
+    ) -> Option<(WaitSender, Result<u32, RedisFailure>)> {
         let group = Arc::clone(&self.open());
         let _turn = tokio::time::timeout_at(until, self.turn.lock())
             .await
@@ -130,7 +133,7 @@ impl Barrier {
         Some((WaitSender::ByUs, outcome))
     }
 
-    async fn acknowledged(&self, trace: Trace<'_>, limit: Duration) -> Result<u32, Failure> {
+    async fn acknowledged(&self, trace: Trace<'_>, limit: Duration) -> Result<u32, RedisFailure> {
         let mut connection = self.connection.clone();
         connection.set_response_timeout(limit + RESPONSE_TIMEOUT);
         let mut commands = redis::pipe();
@@ -151,7 +154,7 @@ impl Barrier {
         commands.cmd("WAIT").arg(self.replicas).arg(millis);
         let answers = commands.query_async::<Vec<u32>>(&mut connection).await;
         match answers.map_err(|e| self.failure(&e))?.as_slice() {
-            [0, _] => Err(Failure::short_of_replicas(
+            [0, _] => Err(RedisFailure::short_of_replicas(
                 self.shortfall(0),
                 format!(
                     "{}: what was written is gone before a replica acknowledged it",
@@ -159,7 +162,7 @@ impl Barrier {
                 ),
             )),
             [count] | [_, count] => Ok(*count),
-            other => Err(Failure::corrupt(format!(
+            other => Err(RedisFailure::corrupt(format!(
                 "{}: the answer to WAIT is {other:?}",
                 self.shown
             ))),
@@ -174,36 +177,36 @@ impl Barrier {
         }
     }
 
-    fn failure(&self, error: &redis::RedisError) -> Failure {
-        let failure = Failure::of(&self.shown, error);
+    fn failure(&self, error: &redis::RedisError) -> RedisFailure {
+        let failure = RedisFailure::of(&self.shown, error);
         // A master that became a replica meanwhile.
         if failure.text().contains("WAIT cannot be used") {
-            return Failure::unreachable(failure.detail().clone());
+            return RedisFailure::unreachable(failure.detail().clone());
         }
         failure
     }
 
-    fn open(&self) -> MutexGuard<'_, Arc<Group>> {
+    fn open(&self) -> MutexGuard<'_, Arc<WaitGroup>> {
         // Nothing that holds the guard can panic half-way through a change.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The `run_id` that the section `server` of `INFO` names.
-pub(super) fn run_id_in(shown: &str, info: &str) -> Result<String, Failure> {
+pub(super) fn run_id_in(shown: &str, info: &str) -> Result<String, RedisFailure> {
     let id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
     id.map(|id| id.trim().to_owned())
-        .ok_or_else(|| Failure::corrupt(format!("{shown}: INFO names no run_id")))
+        .ok_or_else(|| RedisFailure::corrupt(format!("{shown}: INFO names no run_id")))
 }
 
 /// Which server process answers on a connection.
-async fn run_id(shown: &str, connection: &MultiplexedConnection) -> Result<String, Failure> {
+async fn run_id(shown: &str, connection: &MultiplexedConnection) -> Result<String, RedisFailure> {
     let mut connection = connection.clone();
     connection.set_response_timeout(RESPONSE_TIMEOUT);
     let info: String = redis::cmd("INFO")
         .arg("server")
         .query_async(&mut connection)
         .await
-        .map_err(|e| Failure::of(shown, &e))?;
+        .map_err(|e| RedisFailure::of(shown, &e))?;
     run_id_in(shown, &info)
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::failure::Failure;
+use super::failure::RedisFailure;
 use super::keys::{self, LockKeys};
 use super::link::Call;
 use super::reading::beyond;
@@ -111,7 +111,7 @@ fn ranges(call: &mut Call, drops: &[DroppedRange]) {
     }
 }
 
-pub(super) fn read(prefix: &Prefix, value: Value) -> Result<ClaimReply, Failure> {
+pub(super) fn read(prefix: &Prefix, value: Value) -> Result<ClaimReply, RedisFailure> {
     let mut items = Items::of(value)?;
     let tag = items.text()?;
     Ok(match tag.as_str() {
@@ -165,7 +165,7 @@ pub(super) fn read(prefix: &Prefix, value: Value) -> Result<ClaimReply, Failure>
             to: keys::lock_of(prefix, &items.text()?),
         },
         other => {
-            return Err(Failure::corrupt(format!(
+            return Err(RedisFailure::corrupt(format!(
                 "the answer to a claim is {other:?}"
             )));
         }

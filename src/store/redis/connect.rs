@@ -14,7 +14,7 @@ use redis::{
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::exchange::within;
-use super::failure::Failure;
+use super::failure::RedisFailure;
 use crate::store::{ErrorDetail, RedisSettings};
 
 /// How long a connection may take to be made, name look-up, TLS and log-in included.
@@ -98,11 +98,11 @@ pub(super) async fn connect(
     settings: &RedisSettings,
     part: Part,
     pushes: UnboundedSender<PushInfo>,
-) -> Result<MultiplexedConnection, Failure> {
+) -> Result<MultiplexedConnection, RedisFailure> {
     within(CONNECT_TIMEOUT, connect_unbounded(settings, part, pushes))
         .await
         .unwrap_or_else(|| {
-            Err(Failure::unreachable(format!(
+            Err(RedisFailure::unreachable(format!(
                 "no connection to {} within {CONNECT_TIMEOUT:?}",
                 settings.shown()
             )))
@@ -113,7 +113,7 @@ async fn connect_unbounded(
     settings: &RedisSettings,
     part: Part,
     pushes: UnboundedSender<PushInfo>,
-) -> Result<MultiplexedConnection, Failure> {
+) -> Result<MultiplexedConnection, RedisFailure> {
     let client = client(settings)?;
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
@@ -126,18 +126,18 @@ async fn connect_unbounded(
     let hello: Value = redis::cmd("HELLO")
         .query_async(&mut connection)
         .await
-        .map_err(|e| Failure::of(&settings.shown(), &e))?;
+        .map_err(|e| RedisFailure::of(&settings.shown(), &e))?;
     judge(&settings.shown(), part, &hello)?;
     Ok(connection)
 }
 
 /// Reads the password file and the authorities anew: both may have been replaced since.
-pub(super) fn client(settings: &RedisSettings) -> Result<Client, Failure> {
-    let mut info = connection_info(settings).map_err(Failure::refused)?;
+pub(super) fn client(settings: &RedisSettings) -> Result<Client, RedisFailure> {
+    let mut info = connection_info(settings).map_err(RedisFailure::refused)?;
     if let Some(path) = &settings.password_file {
         let password = std::fs::read_to_string(path).map_err(|e| {
             let text = format!("the password file {} cannot be read: {e}", path.display());
-            Failure::refused(ErrorDetail::from(text).caused_by(e))
+            RedisFailure::refused(ErrorDetail::from(text).caused_by(e))
         })?;
         let redis = info
             .redis_settings()
@@ -154,7 +154,7 @@ pub(super) fn client(settings: &RedisSettings) -> Result<Client, Failure> {
         Some(path) if tls => {
             let pem = std::fs::read(path).map_err(|e| {
                 let text = format!("the CA file {} cannot be read: {e}", path.display());
-                Failure::refused(ErrorDetail::from(text).caused_by(e))
+                RedisFailure::refused(ErrorDetail::from(text).caused_by(e))
             })?;
             let certificates = TlsCertificates {
                 client_tls: None,
@@ -162,13 +162,13 @@ pub(super) fn client(settings: &RedisSettings) -> Result<Client, Failure> {
             };
             Client::build_with_tls(info, certificates).map_err(|e| {
                 let text = format!("the CA file {}: {e}", path.display());
-                Failure::refused(ErrorDetail::from(text).caused_by(e))
+                RedisFailure::refused(ErrorDetail::from(text).caused_by(e))
             })
         }
-        Some(_) => Err(Failure::refused(format!(
+        Some(_) => Err(RedisFailure::refused(format!(
             "ca_file is for TLS only: write rediss:// instead of {shown}"
         ))),
-        None => Client::open(info).map_err(|e| Failure::of(&shown, &e)),
+        None => Client::open(info).map_err(|e| RedisFailure::of(&shown, &e)),
     }
 }
 
@@ -181,7 +181,7 @@ fn install_crypto() {
     });
 }
 
-pub(super) fn log_in_failure(settings: &RedisSettings, error: &RedisError) -> Failure {
+pub(super) fn log_in_failure(settings: &RedisSettings, error: &RedisError) -> RedisFailure {
     let shown = settings.shown();
     let text = match error.code() {
         Some("WRONGPASS") => format!("{shown} does not accept the user name and password"),
@@ -192,13 +192,13 @@ pub(super) fn log_in_failure(settings: &RedisSettings, error: &RedisError) -> Fa
             "{shown} is too old: cronlatch needs Redis {}.{} or later, or Valkey",
             OLDEST.0, OLDEST.1
         ),
-        _ => return Failure::of(&shown, error),
+        _ => return RedisFailure::of(&shown, error),
     };
-    Failure::refused(ErrorDetail::from(text).caused_by(error.clone()))
+    RedisFailure::refused(ErrorDetail::from(text).caused_by(error.clone()))
 }
 
 /// Whether a server that answers `HELLO` so can be the store.
-fn judge(shown: &str, part: Part, hello: &Value) -> Result<(), Failure> {
+fn judge(shown: &str, part: Part, hello: &Value) -> Result<(), RedisFailure> {
     let field = |name: &str| match hello {
         Value::Map(pairs) => pairs.iter().find_map(|(key, value)| {
             (text(key).as_deref() == Some(name))
@@ -212,7 +212,7 @@ fn judge(shown: &str, part: Part, hello: &Value) -> Result<(), Failure> {
     let number = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     // Valkey began at 7.2 and tells its own version.
     if number < OLDEST {
-        return Err(Failure::refused(format!(
+        return Err(RedisFailure::refused(format!(
             "{shown} is version {version:?}: cronlatch needs Redis {}.{} or later, or Valkey",
             OLDEST.0, OLDEST.1
         )));
@@ -220,18 +220,18 @@ fn judge(shown: &str, part: Part, hello: &Value) -> Result<(), Failure> {
     match (field("mode").as_deref(), part) {
         (Some("cluster"), Part::InCluster) => return Ok(()),
         (_, Part::InCluster) => {
-            return Err(Failure::refused(format!(
+            return Err(RedisFailure::refused(format!(
                 "{shown} is no server of a Redis Cluster: name it as a single one, redis://"
             )));
         }
         (Some("cluster"), Part::Alone | Part::Watched) => {
-            return Err(Failure::refused(format!(
+            return Err(RedisFailure::refused(format!(
                 "{shown} is a server of a Redis Cluster: name some of its servers, as in \
                  redis+cluster://10.0.0.1:6379,10.0.0.2:6379"
             )));
         }
         (Some("sentinel"), Part::Alone | Part::Watched) => {
-            return Err(Failure::refused(format!(
+            return Err(RedisFailure::refused(format!(
                 "{shown} is a Sentinel: name its master, as in \
                  redis+sentinel://10.0.0.1:26379,10.0.0.2:26379/mymaster"
             )));
@@ -239,10 +239,10 @@ fn judge(shown: &str, part: Part, hello: &Value) -> Result<(), Failure> {
         _ => {}
     }
     match field("role").as_deref() {
-        Some("replica" | "slave") if part == Part::Watched => Err(Failure::unreachable(format!(
-            "{shown} is named as master, and is a replica: it is being replaced"
-        ))),
-        Some("replica" | "slave") => Err(Failure::replica(format!(
+        Some("replica" | "slave") if part == Part::Watched => Err(RedisFailure::unreachable(
+            format!("{shown} is named as master, and is a replica: it is being replaced"),
+        )),
+        Some("replica" | "slave") => Err(RedisFailure::replica(format!(
             "{shown} is a read-only replica: name its master"
         ))),
         _ => Ok(()),

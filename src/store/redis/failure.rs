@@ -6,7 +6,7 @@ use crate::store::{ErrorDetail, KeyFault, KeyFaultKind, StoreError};
 
 /// Why something failed. Unlike [`StoreError`] it can be handed to many who waited for one thing.
 #[derive(Debug, Clone)]
-pub(super) struct Failure {
+pub(super) struct RedisFailure {
     kind: FailureKind,
     detail: ErrorDetail,
     rebuild: bool,
@@ -59,7 +59,7 @@ enum FailureKind {
     Corrupt,
 }
 
-impl Failure {
+impl RedisFailure {
     pub(super) fn unreachable(detail: impl Into<ErrorDetail>) -> Self {
         Self {
             kind: FailureKind::Unreachable,
@@ -315,8 +315,8 @@ fn redirect(error: &RedisError) -> Option<Redirect> {
     }
 }
 
-impl From<Failure> for StoreError {
-    fn from(failure: Failure) -> Self {
+impl From<RedisFailure> for StoreError {
+    fn from(failure: RedisFailure) -> Self {
         if let Some(About::Key(fault)) = failure.about {
             return Self::Key(fault);
         }

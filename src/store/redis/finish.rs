@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::claim::{flag, millis, optional};
-use super::failure::Failure;
+use super::failure::RedisFailure;
 use super::keys::{self, LockKeys};
 use super::link::{Call, RESPONSE_TIMEOUT};
 use super::record::{pairs, word};
@@ -67,7 +67,10 @@ pub(super) fn renew_limit(renewals: &[Renewal]) -> Duration {
 }
 
 /// `None` where the store may have forgotten the lease.
-pub(super) fn renew_read(value: Value, count: usize) -> Result<Vec<Option<RenewReply>>, Failure> {
+pub(super) fn renew_read(
+    value: Value,
+    count: usize,
+) -> Result<Vec<Option<RenewReply>>, RedisFailure> {
     let letters = text(value)?;
     let replies: Option<Vec<Option<RenewReply>>> = letters
         .chars()
@@ -81,7 +84,9 @@ pub(super) fn renew_read(value: Value, count: usize) -> Result<Vec<Option<RenewR
         .collect();
     replies
         .filter(|replies| replies.len() == count)
-        .ok_or_else(|| Failure::corrupt(format!("the answer to {count} renewals is {letters:?}")))
+        .ok_or_else(|| {
+            RedisFailure::corrupt(format!("the answer to {count} renewals is {letters:?}"))
+        })
 }
 
 pub(super) fn finish_call(prefix: &Prefix, finish: &Finish) -> Call {
@@ -109,14 +114,14 @@ pub(super) fn finish_call(prefix: &Prefix, finish: &Finish) -> Call {
     call
 }
 
-pub(super) fn finish_read(prefix: &Prefix, value: Value) -> Result<FinishReply, Failure> {
+pub(super) fn finish_read(prefix: &Prefix, value: Value) -> Result<FinishReply, RedisFailure> {
     match text(value)?.as_str() {
         "R" => Ok(FinishReply::Released),
         "L" => Ok(FinishReply::Lost),
         moved if moved.starts_with('M') => Ok(FinishReply::Moved {
             to: keys::lock_of(prefix, &moved[1..]),
         }),
-        other => Err(Failure::corrupt(format!(
+        other => Err(RedisFailure::corrupt(format!(
             "the answer to a finish is {other:?}"
         ))),
     }
@@ -136,7 +141,7 @@ pub(super) fn settle_call(prefix: &Prefix, settle: &Settle) -> Call {
     call
 }
 
-pub(super) fn settle_read(value: &Value) -> Result<bool, Failure> {
+pub(super) fn settle_read(value: &Value) -> Result<bool, RedisFailure> {
     integer(value).map(|done| done == 1)
 }
 
@@ -148,6 +153,6 @@ pub(super) fn attempt_call(prefix: &Prefix, attempt: &Attempt) -> Call {
     call
 }
 
-pub(super) fn attempt_read(value: &Value) -> Result<bool, Failure> {
+pub(super) fn attempt_read(value: &Value) -> Result<bool, RedisFailure> {
     Ok(integer(value)? == 1)
 }

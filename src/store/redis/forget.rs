@@ -3,7 +3,7 @@
 use redis::Value;
 
 use super::claim::flag;
-use super::failure::Failure;
+use super::failure::RedisFailure;
 use super::keys::LockKeys;
 use super::link::Call;
 use super::reply::Items;
@@ -35,7 +35,7 @@ pub(super) fn call(prefix: &Prefix, forget: &Forget, step: ForgetStep) -> Call {
     call
 }
 
-pub(super) fn read(value: Value) -> Result<Forgotten, Failure> {
+pub(super) fn read(value: Value) -> Result<Forgotten, RedisFailure> {
     let mut items = Items::of(value)?;
     match items.text()?.as_str() {
         "held" => Ok(Forgotten::Held {
@@ -45,7 +45,7 @@ pub(super) fn read(value: Value) -> Result<Forgotten, Failure> {
         "forgotten" => Ok(Forgotten::Done {
             entries: items.unsigned()?,
         }),
-        other => Err(Failure::corrupt(format!(
+        other => Err(RedisFailure::corrupt(format!(
             "the answer to a request to forget a job is {other:?}"
         ))),
     }

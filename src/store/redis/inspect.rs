@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Value};
 
 use super::connect::{CONNECT_TIMEOUT, client, log_in_failure};
-use super::failure::Failure;
+use super::failure::RedisFailure;
 use crate::store::{RedisSettings, StoreError};
 
 /// How long one answer may take.
@@ -66,7 +66,7 @@ impl Inspector {
                 if denied {
                     NoAnswer::Denied
                 } else {
-                    NoAnswer::Failed(Failure::of(&self.shown, &error).into())
+                    NoAnswer::Failed(RedisFailure::of(&self.shown, &error).into())
                 }
             })
     }

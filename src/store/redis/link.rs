@@ -19,7 +19,7 @@ use tracing::{debug, info, warn};
 use super::barrier::{Barrier, Trace};
 use super::connect::{CONNECT_TIMEOUT, Part, connect};
 use super::exchange::{Exchange, NoReply, within};
-use super::failure::Failure;
+use super::failure::RedisFailure;
 use super::keys;
 use super::script::Script;
 use super::sentinel::Sentinels;
@@ -68,7 +68,7 @@ pub(super) struct Link {
 #[derive(Debug, Default)]
 struct LinkState {
     live: Option<Live>,
-    attempt: Option<watch::Receiver<Option<Result<Live, Failure>>>>,
+    attempt: Option<watch::Receiver<Option<Result<Live, RedisFailure>>>>,
     generations: u64,
     /// Since when the store does not answer; told once, and quietly: whoever asks knows better
     /// what it means.
@@ -105,12 +105,12 @@ impl ConnectionHandle {
         &self,
         trace: Trace<'_>,
         limit: Duration,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RedisFailure> {
         let Some(barrier) = &self.barrier else {
             return Ok(());
         };
         let passed = barrier.pass(trace, limit).await;
-        if passed.as_ref().is_err_and(Failure::wants_rebuild) {
+        if passed.as_ref().is_err_and(RedisFailure::wants_rebuild) {
             self.link.give_up(self.generation);
         }
         passed
@@ -158,7 +158,7 @@ impl Link {
         script: &Script,
         call: &Call,
         limit: Duration,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, RedisFailure> {
         self.run_by(script, call, limit)
             .await
             .map(|(value, _)| value)
@@ -170,7 +170,7 @@ impl Link {
         script: &Script,
         call: &Call,
         limit: Duration,
-    ) -> Result<(Value, ConnectionHandle), Failure> {
+    ) -> Result<(Value, ConnectionHandle), RedisFailure> {
         let sent_before = self.taught.so_far(script.digest());
         let answer = match self.ask(script.by_digest(call), limit).await {
             // After a restart or SCRIPT FLUSH.
@@ -193,7 +193,7 @@ impl Link {
         call: &Call,
         limit: Duration,
         sent_before: Option<u64>,
-    ) -> Result<(Value, ConnectionHandle), Failure> {
+    ) -> Result<(Value, ConnectionHandle), RedisFailure> {
         let mut sent = self.taught.turn(script.digest()).await;
         if sent_before != Some(*sent) {
             drop(sent);
@@ -215,7 +215,7 @@ impl Link {
         self: &Arc<Self>,
         command: Cmd,
         limit: Duration,
-    ) -> Result<(Value, ConnectionHandle), Failure> {
+    ) -> Result<(Value, ConnectionHandle), RedisFailure> {
         self.exchange(limit, move |mut connection| {
             let command = command.clone();
             async move { command.query_async(&mut connection).await }
@@ -229,7 +229,7 @@ impl Link {
         self: &Arc<Self>,
         limit: Duration,
         request: impl Fn(MultiplexedConnection) -> F,
-    ) -> Result<(Value, ConnectionHandle), Failure>
+    ) -> Result<(Value, ConnectionHandle), RedisFailure>
     where
         F: Future<Output = Result<Value, RedisError>> + Send + 'static,
     {
@@ -239,7 +239,7 @@ impl Link {
             let answer = match live.exchange.ask(limit, asked).await {
                 Err(NoReply::NotSent) => continue,
                 Err(NoReply::Silence(limit)) => Err(self.silent(limit)),
-                Err(NoReply::Error(error)) => Err(Failure::of(&self.shown, &error)),
+                Err(NoReply::Error(error)) => Err(RedisFailure::of(&self.shown, &error)),
                 Ok(value) => Ok(value),
             };
             let value = self.judge(live.generation, answer)?;
@@ -253,7 +253,7 @@ impl Link {
     /// A server that denies a script its keys does not name the one that was meant: each is tried
     /// with a script that does nothing. If the marker of the store is denied, or none is, the
     /// failure concerns every job.
-    async fn blamed(self: &Arc<Self>, failure: Failure, keys: &[String]) -> Failure {
+    async fn blamed(self: &Arc<Self>, failure: RedisFailure, keys: &[String]) -> RedisFailure {
         if !failure.may_deny_a_key() {
             return failure.located(keys);
         }
@@ -280,7 +280,7 @@ impl Link {
         self: &Arc<Self>,
         command: &Cmd,
         key: &str,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, RedisFailure> {
         match self.ask(command.clone(), RESPONSE_TIMEOUT).await {
             Ok((value, _)) => Ok(value),
             Err(failure) => {
@@ -299,7 +299,7 @@ impl Link {
     }
 
     /// Sends one command.
-    pub(super) async fn send(self: &Arc<Self>, command: &Cmd) -> Result<Value, Failure> {
+    pub(super) async fn send(self: &Arc<Self>, command: &Cmd) -> Result<Value, RedisFailure> {
         let sent = self.send_by(command, RESPONSE_TIMEOUT).await;
         sent.map(|(value, _)| value)
     }
@@ -309,7 +309,7 @@ impl Link {
         self: &Arc<Self>,
         command: &Cmd,
         limit: Duration,
-    ) -> Result<(Value, ConnectionHandle), Failure> {
+    ) -> Result<(Value, ConnectionHandle), RedisFailure> {
         self.ask(command.clone(), limit).await
     }
 
@@ -318,7 +318,7 @@ impl Link {
         self: &Arc<Self>,
         command: Cmd,
         limit: Duration,
-    ) -> Result<(Value, ConnectionHandle), Failure> {
+    ) -> Result<(Value, ConnectionHandle), RedisFailure> {
         let mut commands = redis::pipe();
         commands.cmd("ASKING").ignore().add_command(command);
         self.exchange(limit, move |mut connection| {
@@ -336,7 +336,11 @@ impl Link {
         self.state().generations
     }
 
-    fn judge(&self, generation: u64, answer: Result<Value, Failure>) -> Result<Value, Failure> {
+    fn judge(
+        &self,
+        generation: u64,
+        answer: Result<Value, RedisFailure>,
+    ) -> Result<Value, RedisFailure> {
         match answer {
             Ok(value) => {
                 self.say_up();
@@ -358,7 +362,7 @@ impl Link {
     }
 
     /// The connection, or the outcome of the attempt to make one, within `limit`.
-    async fn connection(self: &Arc<Self>, limit: Duration) -> Result<Live, Failure> {
+    async fn connection(self: &Arc<Self>, limit: Duration) -> Result<Live, RedisFailure> {
         let mut attempt = {
             let mut state = self.state();
             if let Some(live) = &state.live {
@@ -385,20 +389,20 @@ impl Link {
         }
     }
 
-    fn silent(&self, limit: Duration) -> Failure {
-        Failure::unreachable(format!(
+    fn silent(&self, limit: Duration) -> RedisFailure {
+        RedisFailure::unreachable(format!(
             "{} is silent: no reply to any request for {limit:?}",
             self.shown
         ))
     }
 
-    fn no_connection(&self, limit: Duration) -> Failure {
-        Failure::unreachable(format!("no connection to {} within {limit:?}", self.shown))
+    fn no_connection(&self, limit: Duration) -> RedisFailure {
+        RedisFailure::unreachable(format!("no connection to {} within {limit:?}", self.shown))
     }
 
     /// One attempt to connect; a task of its own, so that a caller whose limit is short does not
     /// take the attempt down with it.
-    async fn attempt(self: Arc<Self>, done: watch::Sender<Option<Result<Live, Failure>>>) {
+    async fn attempt(self: Arc<Self>, done: watch::Sender<Option<Result<Live, RedisFailure>>>) {
         let (pushes, ended) = mpsc::unbounded_channel();
         let outcome = self.connect(pushes).await;
         let mut server = None;
@@ -437,7 +441,10 @@ impl Link {
     }
 
     /// Connects to the server that is to be used now, twice if its replicas are to be heard.
-    async fn connect(&self, pushes: mpsc::UnboundedSender<PushInfo>) -> Result<Connected, Failure> {
+    async fn connect(
+        &self,
+        pushes: mpsc::UnboundedSender<PushInfo>,
+    ) -> Result<Connected, RedisFailure> {
         let server = match &self.sentinels {
             Some(sentinels) => sentinels.master().await?,
             None => self.settings.clone(),
@@ -514,7 +521,7 @@ impl Link {
             .is_some_and(|live| live.generation == generation)
     }
 
-    fn say_down(&self, failure: &Failure) {
+    fn say_down(&self, failure: &RedisFailure) {
         let mut state = self.state();
         if state.outage.is_none() {
             state.outage = Some(Instant::now());

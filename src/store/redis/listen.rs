@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use super::connect::{Part, connect};
-use super::failure::Failure;
+use super::failure::RedisFailure;
 use super::link::{Call, RESPONSE_TIMEOUT};
 use crate::names::{JobName, Prefix};
 use crate::store::{RedisSettings, Returned, Seen};
@@ -139,7 +139,7 @@ impl Listener {
     pub(super) async fn messages(
         self: &Arc<Self>,
         channel: &str,
-    ) -> Result<watch::Receiver<u64>, Failure> {
+    ) -> Result<watch::Receiver<u64>, RedisFailure> {
         loop {
             if let Some((messages, _)) = self.enter(channel) {
                 return Ok(messages);
@@ -160,7 +160,7 @@ impl Listener {
         channel: &str,
         seen: &mut Seen,
         limit: Duration,
-    ) -> Result<Returned, Failure> {
+    ) -> Result<Returned, RedisFailure> {
         let is_empty = |news: &Option<(Returned, _)>| matches!(news, Some((Returned::Jobs(jobs), _)) if jobs.is_empty());
         let mut news = self.since(channel, seen);
         if is_empty(&news)
@@ -176,7 +176,7 @@ impl Listener {
         let subscribed = tokio::time::timeout(limit, self.subscribe(channel)).await;
         subscribed.unwrap_or_else(|_| {
             let text = "the subscription was not confirmed in time";
-            Err(Failure::unreachable(text.to_owned()))
+            Err(RedisFailure::unreachable(text.to_owned()))
         })?;
         Ok(self
             .since(channel, seen)
@@ -217,7 +217,7 @@ impl Listener {
         Some((known.releases.subscribe(), longest))
     }
 
-    async fn subscribe(self: &Arc<Self>, channel: &str) -> Result<(), Failure> {
+    async fn subscribe(self: &Arc<Self>, channel: &str) -> Result<(), RedisFailure> {
         let _changing = self.changing.lock().await;
         if self.channels().known.contains_key(channel) {
             return Ok(());
@@ -227,7 +227,7 @@ impl Listener {
         connection
             .subscribe(channel)
             .await
-            .map_err(|e| Failure::of(&shown, &e))?;
+            .map_err(|e| RedisFailure::of(&shown, &e))?;
         let now = Instant::now();
         let mut channels = self.channels();
         if channels.generation == generation && channels.connection.is_some() {
@@ -245,7 +245,7 @@ impl Listener {
         Ok(())
     }
 
-    async fn connection(self: &Arc<Self>) -> Result<(MultiplexedConnection, u64), Failure> {
+    async fn connection(self: &Arc<Self>) -> Result<(MultiplexedConnection, u64), RedisFailure> {
         {
             let channels = self.channels();
             if let Some(connection) = &channels.connection {
@@ -270,9 +270,9 @@ impl Listener {
 
     async fn connect_to_one(
         &self,
-    ) -> Result<(MultiplexedConnection, String, UnboundedReceiver<PushInfo>), Failure> {
+    ) -> Result<(MultiplexedConnection, String, UnboundedReceiver<PushInfo>), RedisFailure> {
         let (servers, part) = self.ears.servers();
-        let mut failed = Failure::unreachable("there is no server to listen to".to_owned());
+        let mut failed = RedisFailure::unreachable("there is no server to listen to".to_owned());
         for server in servers {
             let (sender, pushes) = unbounded_channel();
             match connect(&server, part, sender).await {

@@ -3,7 +3,7 @@
 use redis::Value;
 
 use super::claim::millis;
-use super::failure::Failure;
+use super::failure::RedisFailure;
 use super::keys;
 use super::link::Call;
 use super::reply::Items;
@@ -33,7 +33,7 @@ pub(super) fn list_call(prefix: &Prefix) -> Call {
     call
 }
 
-pub(super) fn list_read(value: Value) -> Result<Vec<ManualNote>, Failure> {
+pub(super) fn list_read(value: Value) -> Result<Vec<ManualNote>, RedisFailure> {
     let mut replies = Items::of(value)?;
     let mut notes = Vec::new();
     while !replies.is_empty() {

@@ -46,7 +46,7 @@ pub(crate) use sentinel::master_of;
 
 use self::barrier::Trace;
 use self::connect::Part;
-use self::failure::Failure;
+use self::failure::RedisFailure;
 use self::keys::LockKeys;
 use self::link::{Call, Link, RESPONSE_TIMEOUT};
 use self::listen::Listener;
@@ -109,7 +109,7 @@ impl RedisStore {
         &self.link.settings().prefix
     }
 
-    async fn run(&self, script: &Script, call: &Call) -> Result<Value, Failure> {
+    async fn run(&self, script: &Script, call: &Call) -> Result<Value, RedisFailure> {
         self.link.run(script, call, RESPONSE_TIMEOUT).await
     }
 
@@ -134,7 +134,7 @@ impl RedisStore {
         batch: &[Renewal],
         first: &[Option<RenewReply>],
         limit: Duration,
-    ) -> Result<impl Iterator<Item = RenewReply> + use<>, Failure> {
+    ) -> Result<impl Iterator<Item = RenewReply> + use<>, RedisFailure> {
         let forgotten: Vec<&Renewal> = batch
             .iter()
             .zip(first)
@@ -184,7 +184,7 @@ impl RedisStore {
     }
 
     /// How many keys begin with our prefix.
-    async fn count_keys(&self) -> Result<u64, Failure> {
+    async fn count_keys(&self) -> Result<u64, RedisFailure> {
         let mut cursor = "0".to_owned();
         let mut count = 0_u64;
         loop {

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::Instant;
 
 use super::connect::{Part, connect};
-use super::failure::Failure;
+use super::failure::RedisFailure;
 use super::link::RESPONSE_TIMEOUT;
 use super::listen::Listener;
 use crate::names::{HostName, Prefix};
@@ -56,7 +56,7 @@ pub(super) async fn attend<F>(
     host: &HostName,
     publish: impl Fn(redis::Cmd) -> F + Send + Sync,
 ) where
-    F: Future<Output = Result<Value, Failure>> + Send,
+    F: Future<Output = Result<Value, RedisFailure>> + Send,
 {
     let channel = question(prefix);
     loop {
@@ -83,7 +83,7 @@ pub(super) async fn daemons(
     prefix: &Prefix,
 ) -> Result<Vec<String>, StoreError> {
     let mut asked = Vec::new();
-    let mut failed = Failure::unreachable("there is no server to ask".to_owned());
+    let mut failed = RedisFailure::unreachable("there is no server to ask".to_owned());
     for server in servers {
         match PresenceConnection::connect(server, part, prefix).await {
             Ok(server) => asked.push(server),
@@ -110,7 +110,7 @@ pub(super) async fn daemons(
     Ok(found.into_iter().collect())
 }
 
-async fn ask_all(asked: &mut [PresenceConnection], prefix: &Prefix) -> Result<usize, Failure> {
+async fn ask_all(asked: &mut [PresenceConnection], prefix: &Prefix) -> Result<usize, RedisFailure> {
     let mut received = 0;
     for server in asked {
         received += server.ask(prefix).await?;
@@ -126,13 +126,17 @@ struct PresenceConnection {
 }
 
 impl PresenceConnection {
-    async fn connect(server: &RedisSettings, part: Part, prefix: &Prefix) -> Result<Self, Failure> {
+    async fn connect(
+        server: &RedisSettings,
+        part: Part,
+        prefix: &Prefix,
+    ) -> Result<Self, RedisFailure> {
         let (sender, pushes) = unbounded_channel();
         let mut connection = connect(server, part, sender).await?;
         connection.set_response_timeout(RESPONSE_TIMEOUT);
         let shown = server.shown();
         let subscribed = connection.subscribe(names(prefix)).await;
-        subscribed.map_err(|e| Failure::of(&shown, &e))?;
+        subscribed.map_err(|e| RedisFailure::of(&shown, &e))?;
         Ok(Self {
             connection,
             pushes,
@@ -141,11 +145,11 @@ impl PresenceConnection {
     }
 
     /// Asks; returns how many daemons received the question.
-    async fn ask(&mut self, prefix: &Prefix) -> Result<usize, Failure> {
+    async fn ask(&mut self, prefix: &Prefix) -> Result<usize, RedisFailure> {
         let mut command = redis::cmd("PUBLISH");
         command.arg(question(prefix)).arg("init");
         let received = command.query_async(&mut self.connection).await;
-        received.map_err(|e| Failure::of(&self.shown, &e))
+        received.map_err(|e| RedisFailure::of(&self.shown, &e))
     }
 
     /// The names that come in, at most so many.

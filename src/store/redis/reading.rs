@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::claim::{flag, millis};
-use super::failure::Failure;
+use super::failure::RedisFailure;
 use super::keys::{self, LockKeys};
 use super::link::Call;
 use super::record;
@@ -35,7 +35,7 @@ pub(super) fn register_call(prefix: &Prefix, jobs: &[Registration]) -> Call {
     call
 }
 
-pub(super) fn register_read(value: Value) -> Result<Vec<Registered>, Failure> {
+pub(super) fn register_read(value: Value) -> Result<Vec<Registered>, RedisFailure> {
     each(value, |mut items| {
         let (decided_until, now) = (items.timestamp()?, items.timestamp()?);
         let recovering = items.duration()?;
@@ -53,13 +53,13 @@ pub(super) fn register_read(value: Value) -> Result<Vec<Registered>, Failure> {
 }
 
 /// The instants beyond the watermark that are decided, in milliseconds.
-pub(super) fn beyond(text: &str) -> Result<Vec<Timestamp>, Failure> {
+pub(super) fn beyond(text: &str) -> Result<Vec<Timestamp>, RedisFailure> {
     beyond_of_text(text)
-        .ok_or_else(|| Failure::corrupt(format!("what a job has decided reads {text:?}")))
+        .ok_or_else(|| RedisFailure::corrupt(format!("what a job has decided reads {text:?}")))
 }
 
 /// The head of the waiting list, and whether the ledger has moved instead.
-fn head(items: &mut Items) -> Result<(Option<Head>, bool), Failure> {
+fn head(items: &mut Items) -> Result<(Option<Head>, bool), RedisFailure> {
     let scheduled_at = items.optional_timestamp()?;
     let (kind, deadline) = (items.text()?, items.timestamp()?);
     let head = |scheduled_at| {
@@ -72,9 +72,9 @@ fn head(items: &mut Items) -> Result<(Option<Head>, bool), Failure> {
     Ok((scheduled_at.map(head).transpose()?, kind == "moved"))
 }
 
-fn waiting(text: &str) -> Result<Vec<Head>, Failure> {
+fn waiting(text: &str) -> Result<Vec<Head>, RedisFailure> {
     let entries = waiting_of_text(text)
-        .ok_or_else(|| Failure::corrupt(format!("a job's waiting list reads {text:?}")))?;
+        .ok_or_else(|| RedisFailure::corrupt(format!("a job's waiting list reads {text:?}")))?;
     Ok(entries.iter().map(Waiting::head).collect())
 }
 
@@ -88,12 +88,15 @@ pub(super) fn jobs_call(prefix: &Prefix, jobs: &[(JobName, Lock)]) -> Call {
     call
 }
 
-pub(super) fn jobs_read(value: Value, jobs: &[(JobName, Lock)]) -> Result<Vec<JobReport>, Failure> {
+pub(super) fn jobs_read(
+    value: Value,
+    jobs: &[(JobName, Lock)],
+) -> Result<Vec<JobReport>, RedisFailure> {
     let mut names = jobs.iter().map(|(job, _)| job);
     each(value, |mut items| {
         let job = names
             .next()
-            .ok_or_else(|| Failure::corrupt("more jobs answered than asked for".to_owned()))?;
+            .ok_or_else(|| RedisFailure::corrupt("more jobs answered than asked for".to_owned()))?;
         Ok(JobReport {
             job: job.clone(),
             last: items.optional_timestamp()?,
@@ -109,8 +112,8 @@ pub(super) fn jobs_read(value: Value, jobs: &[(JobName, Lock)]) -> Result<Vec<Jo
 
 fn each<T>(
     value: Value,
-    mut read: impl FnMut(Items) -> Result<T, Failure>,
-) -> Result<Vec<T>, Failure> {
+    mut read: impl FnMut(Items) -> Result<T, RedisFailure>,
+) -> Result<Vec<T>, RedisFailure> {
     let mut items = Items::of(value)?;
     let mut all = Vec::new();
     while !items.is_empty() {
@@ -119,7 +122,7 @@ fn each<T>(
     Ok(all)
 }
 
-fn open_run(items: &mut Items) -> Result<Option<OpenRun>, Failure> {
+fn open_run(items: &mut Items) -> Result<Option<OpenRun>, RedisFailure> {
     if items.is_empty() {
         return Ok(None);
     }
@@ -133,7 +136,7 @@ fn open_run(items: &mut Items) -> Result<Option<OpenRun>, Failure> {
     }))
 }
 
-fn lock_holder(items: &mut Items) -> Result<Option<LockHolder>, Failure> {
+fn lock_holder(items: &mut Items) -> Result<Option<LockHolder>, RedisFailure> {
     let held = items.integer()? == 1;
     let value = items.text()?;
     let remaining = items.optional_duration()?;
@@ -144,7 +147,7 @@ fn lock_holder(items: &mut Items) -> Result<Option<LockHolder>, Failure> {
     }))
 }
 
-pub(super) fn fingerprints(lines: &str) -> Result<Vec<(Fingerprint, Timestamp)>, Failure> {
+pub(super) fn fingerprints(lines: &str) -> Result<Vec<(Fingerprint, Timestamp)>, RedisFailure> {
     lines
         .lines()
         .map(|line| {
@@ -153,7 +156,7 @@ pub(super) fn fingerprints(lines: &str) -> Result<Vec<(Fingerprint, Timestamp)>,
                     let at = Timestamp::from_millis(at.parse().ok()?);
                     Some((Fingerprint(fingerprint.to_owned()), at))
                 })
-                .ok_or_else(|| Failure::corrupt(format!("a job's fingerprint reads {line:?}")))
+                .ok_or_else(|| RedisFailure::corrupt(format!("a job's fingerprint reads {line:?}")))
         })
         .collect()
 }
@@ -165,7 +168,11 @@ pub(super) fn history_command(runs: &str, limit: usize) -> Cmd {
 }
 
 /// The history that `runs` holds, with the entries that cannot be read apart from the others.
-pub(super) fn history_read(value: Value, job: &JobName, runs: &str) -> Result<History, Failure> {
+pub(super) fn history_read(
+    value: Value,
+    job: &JobName,
+    runs: &str,
+) -> Result<History, RedisFailure> {
     let mut entries = Items::of(value)?;
     let mut history = History::default();
     while !entries.is_empty() {
@@ -188,9 +195,9 @@ pub(super) fn announce_call(
     info: &HostInfo,
     valid_for: Duration,
     longest: Duration,
-) -> Result<Call, Failure> {
+) -> Result<Call, RedisFailure> {
     let json = serde_json::to_string(&HostHeartbeat::of(info))
-        .map_err(|e| Failure::refused(format!("a host's word cannot be written: {e}")))?;
+        .map_err(|e| RedisFailure::refused(format!("a host's word cannot be written: {e}")))?;
     // Zero is no short time but the end of the word.
     let valid_for = match valid_for {
         Duration::ZERO => 0,
@@ -206,7 +213,7 @@ pub(super) fn announce_call(
 }
 
 /// Logs the entries of other hosts that an announcement removed because they cannot be read.
-pub(super) fn announce_read(prefix: &Prefix, value: Value) -> Result<(), Failure> {
+pub(super) fn announce_read(prefix: &Prefix, value: Value) -> Result<(), RedisFailure> {
     each(value, |mut items| {
         let (host, value) = (items.text()?, items.text()?);
         if host.is_empty() {
@@ -231,7 +238,7 @@ pub(super) fn log_replaced(key: &str) {
     );
 }
 
-pub(super) fn condition_read(value: Value) -> Result<Condition, Failure> {
+pub(super) fn condition_read(value: Value) -> Result<Condition, RedisFailure> {
     let mut items = Items::of(value)?;
     Ok(Condition {
         lost_at: items.optional_timestamp()?,
@@ -240,7 +247,7 @@ pub(super) fn condition_read(value: Value) -> Result<Condition, Failure> {
     })
 }
 
-pub(super) fn hosts_read(value: Value) -> Result<Vec<HostReport>, Failure> {
+pub(super) fn hosts_read(value: Value) -> Result<Vec<HostReport>, RedisFailure> {
     let hosts = each(value, |mut items| {
         let seen_at = items.timestamp()?;
         let word = serde_json::from_str::<HostHeartbeat>(&items.text()?).ok();

@@ -4,7 +4,7 @@
 
 use redis::Value;
 
-use super::failure::Failure;
+use super::failure::RedisFailure;
 use super::reply::{Items, text};
 use crate::names::{HostName, JobName, RunId};
 use crate::store::{KeyFault, KeyFaultKind, Kind, Outcome, Record};
@@ -18,9 +18,9 @@ pub(super) fn word<T: serde::Serialize>(value: T) -> String {
     }
 }
 
-pub(super) fn from_word<T: serde::de::DeserializeOwned>(word: &str) -> Result<T, Failure> {
+pub(super) fn from_word<T: serde::de::DeserializeOwned>(word: &str) -> Result<T, RedisFailure> {
     serde_json::from_value(serde_json::Value::String(word.to_owned()))
-        .map_err(|e| Failure::corrupt(format!("a record holds {word:?}: {e}")))
+        .map_err(|e| RedisFailure::corrupt(format!("a record holds {word:?}: {e}")))
 }
 
 /// The names and values of a record; what it does not say is left out.
@@ -60,7 +60,7 @@ pub(super) fn id_of(entry: &Value) -> String {
 }
 
 /// The fault of an entry that cannot be read.
-pub(super) fn unreadable(runs: &str, id: &str, failure: &Failure) -> KeyFault {
+pub(super) fn unreadable(runs: &str, id: &str, failure: &RedisFailure) -> KeyFault {
     KeyFault {
         key: runs.to_owned(),
         kind: KeyFaultKind::Damaged,
@@ -70,7 +70,7 @@ pub(super) fn unreadable(runs: &str, id: &str, failure: &Failure) -> KeyFault {
 
 /// A record from an entry of the stream, `[id, [name, value, …]]`. Names that a later version
 /// added are passed over.
-pub(super) fn read(job: &JobName, entry: Value) -> Result<Record, Failure> {
+pub(super) fn read(job: &JobName, entry: Value) -> Result<Record, RedisFailure> {
     let mut entry = Items::of(entry)?;
     entry.next()?;
     let mut fields = Items::of(entry.next()?)?;
@@ -101,7 +101,7 @@ pub(super) fn read(job: &JobName, entry: Value) -> Result<Record, Failure> {
     Ok(record)
 }
 
-fn set(record: &mut Record, name: &str, value: String) -> Result<(), Failure> {
+fn set(record: &mut Record, name: &str, value: String) -> Result<(), RedisFailure> {
     match name {
         "run_id" => record.run_id = Some(RunId::from_text(&value)),
         "kind" => record.kind = from_word(&value)?,
@@ -125,12 +125,12 @@ fn set(record: &mut Record, name: &str, value: String) -> Result<(), Failure> {
     Ok(())
 }
 
-fn number<T: std::str::FromStr>(text: &str) -> Result<T, Failure> {
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, RedisFailure> {
     text.parse()
-        .map_err(|_| Failure::corrupt(format!("a record holds {text:?} instead of a number")))
+        .map_err(|_| RedisFailure::corrupt(format!("a record holds {text:?} instead of a number")))
 }
 
-fn instant(text: &str) -> Result<Timestamp, Failure> {
+fn instant(text: &str) -> Result<Timestamp, RedisFailure> {
     number(text).map(Timestamp::from_millis)
 }
 

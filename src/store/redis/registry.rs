@@ -3,7 +3,7 @@
 use redis::Value;
 
 use super::claim::{flag, millis};
-use super::failure::Failure;
+use super::failure::RedisFailure;
 use super::keys::{self, LockKeys};
 use super::link::Call;
 use super::reading::log_replaced;
@@ -26,7 +26,7 @@ pub(super) fn begin_call(prefix: &Prefix, jobs: &[Beginning]) -> Call {
     call
 }
 
-pub(super) fn begin_read(value: Value) -> Result<Vec<bool>, Failure> {
+pub(super) fn begin_read(value: Value) -> Result<Vec<bool>, RedisFailure> {
     let mut items = Items::of(value)?;
     let mut all = Vec::new();
     while !items.is_empty() {
@@ -43,7 +43,7 @@ pub(super) fn listings_call(prefix: &Prefix, jobs: &[JobName]) -> Call {
     call
 }
 
-pub(super) fn listings_read(value: Value, jobs: &[JobName]) -> Result<Vec<Listing>, Failure> {
+pub(super) fn listings_read(value: Value, jobs: &[JobName]) -> Result<Vec<Listing>, RedisFailure> {
     let mut replies = Items::of(value)?;
     let mut all = Vec::with_capacity(jobs.len());
     for job in jobs {
@@ -77,7 +77,7 @@ pub(super) fn enlist_read(
     prefix: &Prefix,
     entries: &[(JobName, Entry)],
     value: Value,
-) -> Result<(), Failure> {
+) -> Result<(), RedisFailure> {
     let mut items = Items::of(value)?;
     let failed = items.integer()?;
     if failed > 0 {
@@ -111,7 +111,7 @@ pub(super) fn unlist_call(prefix: &Prefix, job: &JobName) -> Call {
 }
 
 /// The hosts that said something about the job.
-pub(super) fn unlist_read(value: Value) -> Result<Vec<HostName>, Failure> {
+pub(super) fn unlist_read(value: Value) -> Result<Vec<HostName>, RedisFailure> {
     let mut items = Items::of(value)?;
     let mut hosts = Vec::new();
     while !items.is_empty() {
@@ -145,7 +145,7 @@ pub(super) fn listed_read(
     prefix: &Prefix,
     host: &HostName,
     value: Value,
-) -> Result<Vec<JobName>, Failure> {
+) -> Result<Vec<JobName>, RedisFailure> {
     let mut items = Items::of(value)?;
     if items.integer()? == 1 {
         log_replaced(&keys::listed_by(prefix, host));

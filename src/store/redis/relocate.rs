@@ -3,7 +3,7 @@
 use redis::Value;
 
 use super::claim::{flag, millis, optional};
-use super::failure::Failure;
+use super::failure::RedisFailure;
 use super::keys::{self, LockKeys};
 use super::link::Call;
 use super::reading::{beyond, fingerprints};
@@ -24,12 +24,13 @@ pub(super) fn ledger_call(prefix: &Prefix, job: &JobName, lock: &Lock) -> Call {
     call
 }
 
-pub(super) fn ledger_read(prefix: &Prefix, value: Value) -> Result<Ledger, Failure> {
+pub(super) fn ledger_read(prefix: &Prefix, value: Value) -> Result<Ledger, RedisFailure> {
     let mut items = Items::of(value)?;
     if items.is_empty() {
         return Ok(Ledger::default());
     }
-    let unreadable = |what: &str| Failure::corrupt(format!("a ledger's {what} cannot be read"));
+    let unreadable =
+        |what: &str| RedisFailure::corrupt(format!("a ledger's {what} cannot be read"));
     let last = instant(&items.text()?).ok_or_else(|| unreadable("watermark"))?;
     let mut state = JobState {
         fingerprints: fingerprints(&items.text()?)?,
@@ -52,8 +53,8 @@ pub(super) fn ledger_read(prefix: &Prefix, value: Value) -> Result<Ledger, Failu
     })
 }
 
-fn open(items: &mut Items) -> Result<Open, Failure> {
-    let unreadable = || Failure::corrupt("an open run cannot be read".to_owned());
+fn open(items: &mut Items) -> Result<Open, RedisFailure> {
+    let unreadable = || RedisFailure::corrupt("an open run cannot be read".to_owned());
     let (run_id, token) = (items.text()?, items.text()?);
     let attempt = items.text()?.parse().map_err(|_| unreadable())?;
     let kind = from_word(&items.text()?)?;
@@ -97,7 +98,7 @@ pub(super) fn replace_call(prefix: &Prefix, replacement: &Replacement) -> Call {
     call
 }
 
-pub(super) fn replace_read(value: Value) -> Result<Replaced, Failure> {
+pub(super) fn replace_read(value: Value) -> Result<Replaced, RedisFailure> {
     let mut items = Items::of(value)?;
     Ok(match items.text()?.as_str() {
         "done" => Replaced::Done,
@@ -109,7 +110,7 @@ pub(super) fn replace_read(value: Value) -> Result<Replaced, Failure> {
             remaining: items.duration()?,
         },
         other => {
-            return Err(Failure::corrupt(format!(
+            return Err(RedisFailure::corrupt(format!(
                 "the reply to a replaced ledger is {other:?}"
             )));
         }

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::connect::{CONNECT_TIMEOUT, Part, client, log_in_failure};
-use super::failure::Failure;
+use super::failure::RedisFailure;
 use super::listen::PubSubEndpoints;
 use crate::store::{RedisSettings, SentinelSettings, StoreError};
 
@@ -43,14 +43,14 @@ struct Sentinel {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum MasterReport {
     /// The master is there.
-    Master(Named),
+    Master(MasterVote),
     /// It knows no master of this name, but others.
     Unknown(Vec<String>),
 }
 
 /// Where a master is, and since which change of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Named {
+struct MasterVote {
     host: String,
     port: u16,
     epoch: u64,
@@ -78,7 +78,7 @@ impl Sentinels {
     }
 
     /// How to get into the master that is so now.
-    pub(super) async fn master(&self) -> Result<RedisSettings, Failure> {
+    pub(super) async fn master(&self) -> Result<RedisSettings, RedisFailure> {
         let named = self.ask().await?;
         let master = self.settings_of(&named);
         let before = self.known().replace(master.clone());
@@ -93,7 +93,7 @@ impl Sentinels {
         Ok(master)
     }
 
-    async fn ask(&self) -> Result<Named, Failure> {
+    async fn ask(&self) -> Result<MasterVote, RedisFailure> {
         let needed = self.all.len() / 2 + 1;
         let mut asked = JoinSet::new();
         for sentinel in &self.all {
@@ -131,7 +131,7 @@ impl Sentinels {
         Err(self.too_few(named.len(), needed, &failures))
     }
 
-    fn unknown_master(&self, mut others: Vec<String>) -> Failure {
+    fn unknown_master(&self, mut others: Vec<String>) -> RedisFailure {
         others.sort();
         others.dedup();
         let known = if others.is_empty() {
@@ -139,13 +139,13 @@ impl Sentinels {
         } else {
             others.join(", ")
         };
-        Failure::refused(format!(
+        RedisFailure::refused(format!(
             "the Sentinels know no master named {:?}; they know: {known}",
             self.settings.master
         ))
     }
 
-    fn too_few(&self, count: usize, needed: usize, failures: &[Failure]) -> Failure {
+    fn too_few(&self, count: usize, needed: usize, failures: &[RedisFailure]) -> RedisFailure {
         let all = self.all.len();
         let refusal = failures.iter().find(|failure| !failure.is_outage());
         let why = refusal.or(failures.first()).map_or_else(
@@ -161,13 +161,13 @@ impl Sentinels {
             None => text.into(),
         };
         if refusal.is_some() {
-            Failure::refused(detail)
+            RedisFailure::refused(detail)
         } else {
-            Failure::unreachable(detail)
+            RedisFailure::unreachable(detail)
         }
     }
 
-    fn settings_of(&self, named: &Named) -> RedisSettings {
+    fn settings_of(&self, named: &MasterVote) -> RedisSettings {
         let mut server = self.settings.servers.clone();
         let (scheme, rest) = server.url.0.split_once("://").unwrap_or(("redis", ""));
         let (user, rest) = rest
@@ -197,14 +197,14 @@ impl PubSubEndpoints for Arc<Sentinels> {
 }
 
 /// What most say of those who know the newest configuration.
-fn newest(named: &[Named]) -> Option<&Named> {
+fn newest(named: &[MasterVote]) -> Option<&MasterVote> {
     let epoch = named.iter().map(|named| named.epoch).max()?;
     let newest = || named.iter().filter(|named| named.epoch == epoch);
     newest().max_by_key(|one| newest().filter(|other| other == one).count())
 }
 
 impl Sentinel {
-    async fn ask(&self) -> Result<MasterReport, Failure> {
+    async fn ask(&self) -> Result<MasterReport, RedisFailure> {
         let mut kept = self.connection.lock().await;
         let asked = async {
             let mut connection = match kept.take() {
@@ -212,7 +212,7 @@ impl Sentinel {
                 None => self.connect().await?,
             };
             let said = self.ask_on(&mut connection).await?;
-            Ok::<_, Failure>((said, connection))
+            Ok::<_, RedisFailure>((said, connection))
         };
         match tokio::time::timeout(ANSWER_LIMIT, asked).await {
             Ok(Ok((said, connection))) => {
@@ -220,14 +220,14 @@ impl Sentinel {
                 Ok(said)
             }
             Ok(Err(failure)) => Err(failure),
-            Err(_) => Err(Failure::unreachable(format!(
+            Err(_) => Err(RedisFailure::unreachable(format!(
                 "{}: no answer within {ANSWER_LIMIT:?}",
                 self.settings.shown()
             ))),
         }
     }
 
-    async fn connect(&self) -> Result<MultiplexedConnection, Failure> {
+    async fn connect(&self) -> Result<MultiplexedConnection, RedisFailure> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(Some(CONNECT_TIMEOUT));
@@ -240,7 +240,7 @@ impl Sentinel {
     async fn ask_on(
         &self,
         connection: &mut MultiplexedConnection,
-    ) -> Result<MasterReport, Failure> {
+    ) -> Result<MasterReport, RedisFailure> {
         let ask = |what: &str| {
             let mut command = redis::cmd("SENTINEL");
             command.arg(what);
@@ -262,20 +262,20 @@ impl Sentinel {
             .await
             .map_err(|e| self.failure(&e))?;
         let epoch = field(about, "config-epoch").and_then(|epoch| epoch.parse().ok());
-        Ok(MasterReport::Master(Named {
+        Ok(MasterReport::Master(MasterVote {
             host,
             port,
             epoch: epoch.unwrap_or(0),
         }))
     }
 
-    fn failure(&self, error: &redis::RedisError) -> Failure {
+    fn failure(&self, error: &redis::RedisError) -> RedisFailure {
         let shown = self.settings.shown();
         let said = error.to_string();
         if said.contains("unknown command") {
-            return Failure::refused(format!("{shown} is no Sentinel"));
+            return RedisFailure::refused(format!("{shown} is no Sentinel"));
         }
-        Failure::of(&shown, error)
+        RedisFailure::of(&shown, error)
     }
 }
 
@@ -301,15 +301,15 @@ fn field(value: Value, name: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn named(host: &str, epoch: u64) -> Named {
-        Named {
+    fn named(host: &str, epoch: u64) -> MasterVote {
+        MasterVote {
             host: host.to_owned(),
             port: 6379,
             epoch,
         }
     }
 
-    fn picked(named: &[Named]) -> &str {
+    fn picked(named: &[MasterVote]) -> &str {
         newest(named).map_or("", |named| named.host.as_str())
     }
 

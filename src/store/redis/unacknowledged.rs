@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::failure::Failure;
+use super::failure::RedisFailure;
 use super::keys::LockKeys;
 use super::link::Call;
 use crate::names::Prefix;
@@ -28,7 +28,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// What gives the claim back, and the reply to it then; `None` if the claim is not for an occurrence,
 /// or failed for another reason.
-pub(super) fn give_back(claim: &Claim, failure: &Failure) -> Option<(Finish, ClaimReply)> {
+pub(super) fn give_back(claim: &Claim, failure: &RedisFailure) -> Option<(Finish, ClaimReply)> {
     let ClaimTarget::Occurrence {
         job,
         kind,
@@ -62,7 +62,7 @@ pub(super) fn give_back(claim: &Claim, failure: &Failure) -> Option<(Finish, Cla
 }
 
 /// What notes in the job's hash that the claim was not acknowledged.
-pub(super) fn note_call(prefix: &Prefix, claim: &Claim, failure: &Failure) -> Option<Call> {
+pub(super) fn note_call(prefix: &Prefix, claim: &Claim, failure: &RedisFailure) -> Option<Call> {
     let (ClaimTarget::Occurrence { due, .. }, Some(shortfall)) = (&claim.what, failure.shortfall())
     else {
         return None;
@@ -114,7 +114,7 @@ pub(super) struct MissingReplicas(Mutex<BTreeSet<String>>);
 
 impl MissingReplicas {
     /// Logs that claims on this server are given back.
-    pub(super) fn note(&self, server: &str, claim: &Claim, failure: &Failure) {
+    pub(super) fn note(&self, server: &str, claim: &Claim, failure: &RedisFailure) {
         if self.servers().insert(server.to_owned()) {
             let job = claim.what.job().map(ToString::to_string);
             tracing::warn!(

@@ -11,12 +11,12 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// An instant: UTC, and boot time with the boot that it counts from.
 #[derive(Debug, Clone)]
-pub(super) struct Now {
+pub(super) struct TransactionTime {
     pub(super) clock: Clock,
     pub(super) boot: String,
 }
 
-impl Now {
+impl TransactionTime {
     /// This machine's clocks.
     pub(super) fn read(boot: &str) -> Self {
         let utc = SystemTime::now()

@@ -4,7 +4,7 @@ use rusqlite::{OptionalExtension as _, params};
 
 use super::error::{RowKey, SqliteFailure};
 use super::rows::id_of;
-use super::worker::Work;
+use super::worker::WorkContext;
 use crate::names::JobName;
 use crate::store::protocol::merge;
 use crate::store::{History, Lock, Record};
@@ -16,7 +16,7 @@ fn row(job: &str, id: i64) -> RowKey {
 
 /// Adds a record to the history of its job and forgets the oldest beyond `keep`.
 pub(super) fn append(
-    work: &Work<'_>,
+    work: &WorkContext<'_>,
     lock: &str,
     record: &Record,
     keep: Option<u32>,
@@ -56,7 +56,7 @@ pub(super) fn append(
 
 /// Removes the provisional record of a run whose host has reported the result after all.
 pub(super) fn remove_provisional(
-    work: &Work<'_>,
+    work: &WorkContext<'_>,
     lock: &str,
     record: &Record,
 ) -> Result<(), SqliteFailure> {
@@ -80,7 +80,7 @@ fn written(record: &Record) -> Result<String, SqliteFailure> {
 
 /// The newest records, newest first, and those that cannot be read.
 pub(super) fn newest(
-    work: &Work<'_>,
+    work: &WorkContext<'_>,
     job: &JobName,
     lock: &Lock,
     limit: usize,

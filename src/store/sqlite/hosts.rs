@@ -6,13 +6,13 @@ use rusqlite::params;
 
 use super::error::{RowKey, SqliteFailure};
 use super::rows::stored;
-use super::worker::Work;
+use super::worker::WorkContext;
 use crate::store::heartbeat::HostHeartbeat;
 use crate::store::{HostInfo, HostReport};
 use crate::time::Timestamp;
 
 pub(super) fn announce(
-    work: &Work<'_>,
+    work: &WorkContext<'_>,
     host: &HostInfo,
     valid_for: Duration,
 ) -> Result<(), SqliteFailure> {
@@ -35,7 +35,7 @@ pub(super) fn announce(
     Ok(())
 }
 
-pub(super) fn living(work: &Work<'_>) -> Result<Vec<HostReport>, SqliteFailure> {
+pub(super) fn living(work: &WorkContext<'_>) -> Result<Vec<HostReport>, SqliteFailure> {
     let mut statement = work.db.prepare_cached(
         "SELECT info, seen_at FROM hosts WHERE boot = ? AND ends > ? ORDER BY host",
     )?;

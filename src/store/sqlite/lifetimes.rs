@@ -7,10 +7,10 @@
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::clock::Now;
+use super::clock::TransactionTime;
 use super::error::SqliteFailure;
 use super::rows::id_of;
-use super::worker::Work;
+use super::worker::WorkContext;
 use crate::names::JobName;
 use crate::store::Keeping;
 use crate::store::registry::{HOST_KEPT_FOR, LISTED_FOR};
@@ -21,7 +21,7 @@ const DAY_MS: i64 = 24 * 3_600_000;
 const TRUSTED_PAUSE_MS: i64 = 6 * DAY_MS;
 
 /// Keeps the rows of jobs that a host lists, and sweeps those that no host has listed for too long.
-pub(super) fn keep(work: &Work<'_>, jobs: &[Keeping]) -> Result<(), SqliteFailure> {
+pub(super) fn keep(work: &WorkContext<'_>, jobs: &[Keeping]) -> Result<(), SqliteFailure> {
     let mut statement = work
         .db
         .prepare_cached("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)")?;
@@ -34,7 +34,11 @@ pub(super) fn keep(work: &Work<'_>, jobs: &[Keeping]) -> Result<(), SqliteFailur
 }
 
 /// Notes that a job is used, so that it stays although no host lists it. Writes once a day.
-pub(super) fn note_use(work: &Work<'_>, id: &str, job: &JobName) -> Result<(), SqliteFailure> {
+pub(super) fn note_use(
+    work: &WorkContext<'_>,
+    id: &str,
+    job: &JobName,
+) -> Result<(), SqliteFailure> {
     let until = work.now.clock.utc().millis() + default_span_ms(id);
     work.db
         .prepare_cached(
@@ -54,7 +58,7 @@ fn default_span_ms(id: &str) -> i64 {
 }
 
 /// Deletes what is not kept any more. An open run stays until it is settled.
-pub(super) fn sweep(db: &Connection, now: &Now) -> Result<(), rusqlite::Error> {
+pub(super) fn sweep(db: &Connection, now: &TransactionTime) -> Result<(), rusqlite::Error> {
     let now = now.clock.utc().millis();
     let last: Option<i64> = db
         .query_row("SELECT at FROM sweep", [], |row| row.get(0))

@@ -5,12 +5,12 @@ use std::time::Duration;
 use rusqlite::params;
 
 use super::error::SqliteFailure;
-use super::worker::Work;
+use super::worker::WorkContext;
 use crate::names::RunId;
 use crate::store::manual::NOTED_FOR;
 use crate::store::{ManualNote, ManualRun};
 
-pub(super) fn note(work: &Work<'_>, run: &ManualRun) -> Result<(), SqliteFailure> {
+pub(super) fn note(work: &WorkContext<'_>, run: &ManualRun) -> Result<(), SqliteFailure> {
     let now = work.now.clock.utc();
     work.db
         .prepare_cached("INSERT OR REPLACE INTO manual VALUES (?, ?, ?)")?
@@ -21,7 +21,7 @@ pub(super) fn note(work: &Work<'_>, run: &ManualRun) -> Result<(), SqliteFailure
     Ok(())
 }
 
-pub(super) fn all(work: &Work<'_>) -> Result<Vec<ManualNote>, SqliteFailure> {
+pub(super) fn all(work: &WorkContext<'_>) -> Result<Vec<ManualNote>, SqliteFailure> {
     let mut statement = work
         .db
         .prepare_cached("SELECT run_id, run, noted_at FROM manual ORDER BY run_id")?;
@@ -37,7 +37,7 @@ pub(super) fn all(work: &Work<'_>) -> Result<Vec<ManualNote>, SqliteFailure> {
     Ok(notes)
 }
 
-pub(super) fn forget(work: &Work<'_>, runs: &[RunId]) -> Result<(), SqliteFailure> {
+pub(super) fn forget(work: &WorkContext<'_>, runs: &[RunId]) -> Result<(), SqliteFailure> {
     let mut statement = work
         .db
         .prepare_cached("DELETE FROM manual WHERE run_id = ?")?;

@@ -35,7 +35,7 @@ use tokio::time::Instant;
 pub(crate) use self::place::network_file_system;
 
 use self::error::SqliteFailure;
-use self::worker::{Access, Work, Worker};
+use self::worker::{Access, WorkContext, Worker};
 use super::{
     Attempt, Beginning, Claim, ClaimReply, Entry, Finish, FinishReply, Forget, Forgotten, History,
     HostInfo, HostReport, JobReport, Keeping, Ledger, Listing, Lock, ManualNote, ManualRun,
@@ -75,7 +75,7 @@ impl SqliteStore {
     async fn write<T, F>(&self, run: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: FnMut(&Work<'_>) -> Result<T, SqliteFailure> + Send + 'static,
+        F: FnMut(&WorkContext<'_>) -> Result<T, SqliteFailure> + Send + 'static,
     {
         self.worker.ask(Access::Write, run).await
     }
@@ -83,7 +83,7 @@ impl SqliteStore {
     async fn read<T, F>(&self, run: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: FnMut(&Work<'_>) -> Result<T, SqliteFailure> + Send + 'static,
+        F: FnMut(&WorkContext<'_>) -> Result<T, SqliteFailure> + Send + 'static,
     {
         self.worker.ask(Access::Read, run).await
     }

@@ -4,7 +4,7 @@ use super::error::SqliteFailure;
 use super::history;
 use super::lifetimes;
 use super::rows::{id_of, load_job, load_lease, load_lock, save_job, save_lease, save_lock};
-use super::worker::Work;
+use super::worker::WorkContext;
 use crate::names::JobName;
 use crate::store::protocol::{self, Effect, JobState, Key, LockState};
 use crate::store::{
@@ -14,7 +14,7 @@ use crate::store::{
 
 /// Runs one transition on a lock and, if it concerns one, a job.
 fn transition<T>(
-    work: &Work<'_>,
+    work: &WorkContext<'_>,
     lock: &Lock,
     job: Option<&JobName>,
     run: impl FnOnce(&mut LockState, &mut Option<JobState>) -> (T, Vec<Effect>),
@@ -53,13 +53,16 @@ fn transition<T>(
     Ok(reply)
 }
 
-pub(super) fn claim(work: &Work<'_>, claim: &Claim) -> Result<ClaimReply, SqliteFailure> {
+pub(super) fn claim(work: &WorkContext<'_>, claim: &Claim) -> Result<ClaimReply, SqliteFailure> {
     transition(work, &claim.lock, claim.what.job(), |lock, job| {
         protocol::claim(lock, job, work.now.clock, claim)
     })
 }
 
-pub(super) fn finish(work: &Work<'_>, finish: &Finish) -> Result<FinishReply, SqliteFailure> {
+pub(super) fn finish(
+    work: &WorkContext<'_>,
+    finish: &Finish,
+) -> Result<FinishReply, SqliteFailure> {
     let job = finish
         .job
         .as_ref()
@@ -69,7 +72,11 @@ pub(super) fn finish(work: &Work<'_>, finish: &Finish) -> Result<FinishReply, Sq
     })
 }
 
-pub(super) fn ledger(work: &Work<'_>, job: &JobName, lock: &Lock) -> Result<Ledger, SqliteFailure> {
+pub(super) fn ledger(
+    work: &WorkContext<'_>,
+    job: &JobName,
+    lock: &Lock,
+) -> Result<Ledger, SqliteFailure> {
     let id = id_of(lock);
     let state = load_lease(work.db, &id, &work.now)?;
     let kept = load_job(work.db, &id, job)?;
@@ -77,7 +84,7 @@ pub(super) fn ledger(work: &Work<'_>, job: &JobName, lock: &Lock) -> Result<Ledg
 }
 
 pub(super) fn replace(
-    work: &Work<'_>,
+    work: &WorkContext<'_>,
     replacement: &Replacement,
 ) -> Result<Replaced, SqliteFailure> {
     let job = Some(&replacement.job);
@@ -87,13 +94,13 @@ pub(super) fn replace(
     })
 }
 
-pub(super) fn settle(work: &Work<'_>, settle: &Settle) -> Result<bool, SqliteFailure> {
+pub(super) fn settle(work: &WorkContext<'_>, settle: &Settle) -> Result<bool, SqliteFailure> {
     transition(work, &settle.lock, Some(&settle.job), |lock, job| {
         protocol::settle(lock, job, work.now.clock, settle)
     })
 }
 
-pub(super) fn attempt(work: &Work<'_>, attempt: &Attempt) -> Result<bool, SqliteFailure> {
+pub(super) fn attempt(work: &WorkContext<'_>, attempt: &Attempt) -> Result<bool, SqliteFailure> {
     transition(work, &attempt.lock, Some(&attempt.job), |_, job| {
         (protocol::attempt(job, attempt), Vec::new())
     })
@@ -101,7 +108,7 @@ pub(super) fn attempt(work: &Work<'_>, attempt: &Attempt) -> Result<bool, Sqlite
 
 /// Only the small row of each lock is read and written: thousands of leases fit one transaction.
 pub(super) fn renew(
-    work: &Work<'_>,
+    work: &WorkContext<'_>,
     renewals: &[Renewal],
 ) -> Result<Vec<RenewReply>, SqliteFailure> {
     renewals
@@ -120,7 +127,7 @@ pub(super) fn renew(
 }
 
 pub(super) fn register(
-    work: &Work<'_>,
+    work: &WorkContext<'_>,
     jobs: &[Registration],
 ) -> Result<Vec<Registered>, SqliteFailure> {
     jobs.iter()
@@ -138,7 +145,7 @@ pub(super) fn register(
 }
 
 pub(super) fn jobs(
-    work: &Work<'_>,
+    work: &WorkContext<'_>,
     jobs: &[(JobName, Lock)],
 ) -> Result<Vec<JobReport>, SqliteFailure> {
     jobs.iter()
@@ -158,7 +165,7 @@ pub(super) fn jobs(
 }
 
 /// Deletes the rows of a job. A lock whose row cannot be read counts as free.
-pub(super) fn forget(work: &Work<'_>, request: &Forget) -> Result<Forgotten, SqliteFailure> {
+pub(super) fn forget(work: &WorkContext<'_>, request: &Forget) -> Result<Forgotten, SqliteFailure> {
     let id = id_of(&request.lock);
     if let (false, Ok(lock)) = (request.although_held, load_lease(work.db, &id, &work.now)) {
         let report = protocol::report(
@@ -204,7 +211,7 @@ pub(super) fn forget(work: &Work<'_>, request: &Forget) -> Result<Forgotten, Sql
 }
 
 /// Whether a claim would find the lock free.
-pub(super) fn is_free(work: &Work<'_>, lock: &Lock) -> Result<bool, SqliteFailure> {
+pub(super) fn is_free(work: &WorkContext<'_>, lock: &Lock) -> Result<bool, SqliteFailure> {
     let state = load_lease(work.db, &id_of(lock), &work.now)?;
     let promised = state.token.is_some() && state.lease_end > work.now.clock.lease;
     Ok(!promised && (state.key == Key::Absent || !lock.exclusive))

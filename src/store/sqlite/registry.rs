@@ -2,15 +2,18 @@
 
 use rusqlite::{Connection, params};
 
-use super::clock::Now;
+use super::clock::TransactionTime;
 use super::error::SqliteFailure;
 use super::rows::{id_of, load_job, save_job};
-use super::worker::Work;
+use super::worker::WorkContext;
 use crate::names::{HostName, JobName};
 use crate::store::registry::LISTED_FOR;
 use crate::store::{Beginning, Entry, Listing, Standing, protocol};
 
-pub(super) fn begin(work: &Work<'_>, jobs: &[Beginning]) -> Result<Vec<bool>, SqliteFailure> {
+pub(super) fn begin(
+    work: &WorkContext<'_>,
+    jobs: &[Beginning],
+) -> Result<Vec<bool>, SqliteFailure> {
     jobs.iter()
         .map(|beginning| {
             let id = id_of(&beginning.lock);
@@ -28,7 +31,10 @@ pub(super) fn begin(work: &Work<'_>, jobs: &[Beginning]) -> Result<Vec<bool>, Sq
         .collect()
 }
 
-pub(super) fn listings(work: &Work<'_>, jobs: &[JobName]) -> Result<Vec<Listing>, SqliteFailure> {
+pub(super) fn listings(
+    work: &WorkContext<'_>,
+    jobs: &[JobName],
+) -> Result<Vec<Listing>, SqliteFailure> {
     let mut statement = work
         .db
         .prepare_cached("SELECT host, entry FROM listings WHERE job = ?")?;
@@ -49,7 +55,7 @@ pub(super) fn listings(work: &Work<'_>, jobs: &[JobName]) -> Result<Vec<Listing>
 }
 
 pub(super) fn enlist(
-    work: &Work<'_>,
+    work: &WorkContext<'_>,
     host: &HostName,
     entries: &[(JobName, Entry)],
 ) -> Result<(), SqliteFailure> {
@@ -68,7 +74,10 @@ pub(super) fn enlist(
     Ok(())
 }
 
-pub(super) fn listed_by(work: &Work<'_>, host: &HostName) -> Result<Vec<JobName>, SqliteFailure> {
+pub(super) fn listed_by(
+    work: &WorkContext<'_>,
+    host: &HostName,
+) -> Result<Vec<JobName>, SqliteFailure> {
     let mut statement = work
         .db
         .prepare_cached("SELECT job FROM listings WHERE host = ? AND listed")?;
@@ -82,7 +91,7 @@ pub(super) fn listed_by(work: &Work<'_>, host: &HostName) -> Result<Vec<JobName>
 }
 
 /// Deletes entries that were not refreshed for so long that they no longer count.
-pub(super) fn forget_old(db: &Connection, now: &Now) -> Result<(), rusqlite::Error> {
+pub(super) fn forget_old(db: &Connection, now: &TransactionTime) -> Result<(), rusqlite::Error> {
     let before = now.clock.utc().minus(LISTED_FOR).millis();
     db.execute("DELETE FROM listings WHERE at < ?", [before])?;
     Ok(())

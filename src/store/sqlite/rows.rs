@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::clock::Now;
+use super::clock::TransactionTime;
 use super::error::{RowKey, SqliteFailure};
 use crate::names::{JobName, RunId, Token};
 use crate::store::protocol::{
@@ -29,7 +29,7 @@ fn restored(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-fn read_lock(row: &Row<'_>, now: &Now) -> rusqlite::Result<LockState> {
+fn read_lock(row: &Row<'_>, now: &TransactionTime) -> rusqlite::Result<LockState> {
     let this_boot = row.get_ref("boot")?.as_str()? == now.boot;
     let end: Option<i64> = row.get("key_end")?;
     let value: Option<String> = row.get("key_value")?;
@@ -58,7 +58,11 @@ fn read_lock(row: &Row<'_>, now: &Now) -> rusqlite::Result<LockState> {
 }
 
 /// The lock without the tokens that ended, which a renewal does not ask for.
-pub(super) fn load_lease(db: &Connection, id: &str, now: &Now) -> Result<LockState, SqliteFailure> {
+pub(super) fn load_lease(
+    db: &Connection,
+    id: &str,
+    now: &TransactionTime,
+) -> Result<LockState, SqliteFailure> {
     let state = db
         .prepare_cached("SELECT * FROM locks WHERE lock = ?")?
         .query_row([id], |row| read_lock(row, now))
@@ -68,7 +72,11 @@ pub(super) fn load_lease(db: &Connection, id: &str, now: &Now) -> Result<LockSta
 }
 
 /// All of the lock.
-pub(super) fn load_lock(db: &Connection, id: &str, now: &Now) -> Result<LockState, SqliteFailure> {
+pub(super) fn load_lock(
+    db: &Connection,
+    id: &str,
+    now: &TransactionTime,
+) -> Result<LockState, SqliteFailure> {
     let mut state = load_lease(db, id, now)?;
     let tokens: Option<String> = db
         .prepare_cached("SELECT tokens FROM finished WHERE lock = ?")?
@@ -116,7 +124,7 @@ pub(super) fn save_lease(
     db: &Connection,
     id: &str,
     state: &LockState,
-    now: &Now,
+    now: &TransactionTime,
 ) -> Result<(), SqliteFailure> {
     let (value, end) = match &state.key {
         Key::Value { text, end } => (Some(text), *end),
@@ -143,7 +151,7 @@ pub(super) fn save_lock(
     db: &Connection,
     id: &str,
     (before, after): (&LockState, &LockState),
-    now: &Now,
+    now: &TransactionTime,
 ) -> Result<(), SqliteFailure> {
     if before.finished != after.finished {
         db.prepare_cached("INSERT OR REPLACE INTO finished VALUES (?, ?)")?

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, TransactionBehavior, params};
 
-use super::clock::Now;
+use super::clock::TransactionTime;
 use super::error::SqliteFailure;
 use super::rows;
-use super::worker::{BUSY, Work};
+use super::worker::{BUSY, WorkContext};
 use crate::store::StoreError;
 
 /// Marks a file as cronlatch's (`PRAGMA application_id`): `CrLt`.
@@ -212,7 +212,7 @@ fn inspect(db: &Connection, shown: &str) -> Result<i64, StoreError> {
 }
 
 /// Declares an empty store new, or answers how many entries are there already.
-pub(super) fn init(work: &Work<'_>) -> Result<Option<u64>, SqliteFailure> {
+pub(super) fn init(work: &WorkContext<'_>) -> Result<Option<u64>, SqliteFailure> {
     let entries: i64 = work.db.query_row(
         "SELECT (SELECT count(*) FROM locks) + (SELECT count(*) FROM jobs)
               + (SELECT count(*) FROM records) + (SELECT count(*) FROM hosts)",
@@ -228,7 +228,10 @@ pub(super) fn init(work: &Work<'_>) -> Result<Option<u64>, SqliteFailure> {
 }
 
 /// Forgets locks that nobody used for an hour and no job belongs to, as Redis does by TTL.
-pub(super) fn forget_old_locks(db: &Connection, now: &Now) -> Result<(), rusqlite::Error> {
+pub(super) fn forget_old_locks(
+    db: &Connection,
+    now: &TransactionTime,
+) -> Result<(), rusqlite::Error> {
     const HOUR_MS: i64 = 3_600_000;
     let before = now.clock.utc().millis().saturating_sub(HOUR_MS);
     // The wall clock may be wrong: what lives by the lease clock stays.

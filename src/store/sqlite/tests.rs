@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
-use super::clock::Now;
+use super::clock::TransactionTime;
 use super::lifetimes;
 use super::operations;
 use super::rows;
 use super::schema;
-use super::worker::{BUSY, Work};
+use super::worker::{BUSY, WorkContext};
 use crate::names::{HostName, JobName, LockName, RunId, Token};
 use crate::store::protocol::{Clock, Past};
 use crate::store::{
@@ -27,8 +27,8 @@ fn database() -> Connection {
     db
 }
 
-fn at(utc_ms: u64, boot_ms: u64, boot: &str) -> Now {
-    Now {
+fn at(utc_ms: u64, boot_ms: u64, boot: &str) -> TransactionTime {
+    TransactionTime {
         clock: Clock {
             micros: utc_ms * 1000,
             lease: boot_ms,
@@ -38,8 +38,8 @@ fn at(utc_ms: u64, boot_ms: u64, boot: &str) -> Now {
     }
 }
 
-fn work(db: &Connection, now: Now) -> Work<'_> {
-    Work {
+fn work(db: &Connection, now: TransactionTime) -> WorkContext<'_> {
+    WorkContext {
         db,
         shown: "test.db",
         now,

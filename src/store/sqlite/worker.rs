@@ -16,7 +16,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use tokio::sync::{Notify, oneshot};
 
-use super::clock::{Now, boot_id};
+use super::clock::{TransactionTime, boot_id};
 use super::error::SqliteFailure;
 use super::place::{self, FileId};
 use super::{registry, schema};
@@ -33,11 +33,11 @@ const SWEEP_EVERY: Duration = Duration::from_secs(3600);
 const BATCH: usize = 512;
 
 /// What a piece of work has: the transaction it is in, and the instant of that transaction.
-pub(super) struct Work<'a> {
+pub(super) struct WorkContext<'a> {
     pub(super) db: &'a Connection,
     /// The path of the file.
     pub(super) shown: &'a str,
-    pub(super) now: Now,
+    pub(super) now: TransactionTime,
     /// Set when a lock was released.
     pub(super) freed: Cell<bool>,
 }
@@ -53,7 +53,7 @@ pub(super) enum Access {
 trait QueuedRequest: Send {
     fn access(&self) -> Access;
     /// Does the work; may be called again after a transaction that was rolled back.
-    fn run(&mut self, work: &Work<'_>) -> Result<(), SqliteFailure>;
+    fn run(&mut self, work: &WorkContext<'_>) -> Result<(), SqliteFailure>;
     /// Gives the result, which by now is on the disk, or the reason why there is none.
     fn answer(self: Box<Self>, outcome: Result<(), StoreError>);
 }
@@ -68,13 +68,13 @@ struct PendingRequest<T, F> {
 impl<T, F> QueuedRequest for PendingRequest<T, F>
 where
     T: Send,
-    F: FnMut(&Work<'_>) -> Result<T, SqliteFailure> + Send,
+    F: FnMut(&WorkContext<'_>) -> Result<T, SqliteFailure> + Send,
 {
     fn access(&self) -> Access {
         self.access
     }
 
-    fn run(&mut self, work: &Work<'_>) -> Result<(), SqliteFailure> {
+    fn run(&mut self, work: &WorkContext<'_>) -> Result<(), SqliteFailure> {
         self.result = Some((self.run)(work)?);
         Ok(())
     }
@@ -121,7 +121,7 @@ impl Worker {
     pub(super) async fn ask<T, F>(&self, access: Access, run: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: FnMut(&Work<'_>) -> Result<T, SqliteFailure> + Send + 'static,
+        F: FnMut(&WorkContext<'_>) -> Result<T, SqliteFailure> + Send + 'static,
     {
         let gone =
             || StoreError::unreachable("the thread of the embedded store is gone".to_owned());
@@ -266,7 +266,7 @@ impl ConnectionThread {
         let mut db = Connection::open_with_flags(&place.path, flags).map_err(told)?;
         db.busy_timeout(BUSY).map_err(told)?;
         db.set_prepared_statement_cache_capacity(32);
-        let now = Now::read(&boot);
+        let now = TransactionTime::read(&boot);
         schema::prepare(&mut db, now.clock.utc().millis(), &self.shown)?;
         let forgotten =
             schema::forget_old_locks(&db, &now).and_then(|()| registry::forget_old(&db, &now));
@@ -308,8 +308,8 @@ fn transact(
     };
     let tx = Transaction::new(&mut opened.db, behavior)?;
     // Only now: waiting for the lock took time, and the order of transactions is that of clocks.
-    let now = Now::read(&opened.boot);
-    let work = Work {
+    let now = TransactionTime::read(&opened.boot);
+    let work = WorkContext {
         db: &tx,
         shown,
         now,

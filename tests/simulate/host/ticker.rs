@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use cronlatch::config::Job;
-use cronlatch::engine::simulated::Clock;
+use cronlatch::engine::simulated::HostClock;
 use cronlatch::schedule::ticker::board::{Board, CallbackStep};
 use cronlatch::schedule::ticker::{Firing, TickerJob, WallClock};
 use cronlatch::time::Timestamp;
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Ticker {
 }
 
 impl Ticker {
-    pub(super) fn start(env: &mut Env<'_>, clock: &Clock, jobs: &[Arc<Job>]) -> Self {
+    pub(super) fn start(env: &mut Env<'_>, clock: &HostClock, jobs: &[Arc<Job>]) -> Self {
         let started_at = clock.at(env.utc(), env.sim.boot()).utc;
         let wall = Arc::new(Wall(AtomicI64::new(started_at.millis())));
         let (tx, firings) = mpsc::unbounded_channel();
@@ -60,7 +60,7 @@ impl Ticker {
         }
     }
 
-    pub(super) fn poll(&mut self, env: &mut Env<'_>, clock: &Clock) {
+    pub(super) fn poll(&mut self, env: &mut Env<'_>, clock: &HostClock) {
         self.set(env, clock);
         env.arm(env.sim.now + POLL, Timer::Poll);
         for job in self.board.due_soon() {
@@ -70,12 +70,12 @@ impl Ticker {
         }
     }
 
-    pub(super) fn clock_set(&mut self, env: &mut Env<'_>, clock: &Clock) {
+    pub(super) fn clock_set(&mut self, env: &mut Env<'_>, clock: &HostClock) {
         self.set(env, clock);
         self.board.clock_set();
     }
 
-    pub(super) fn tick(&mut self, env: &mut Env<'_>, clock: &Clock, job: usize) {
+    pub(super) fn tick(&mut self, env: &mut Env<'_>, clock: &HostClock, job: usize) {
         self.set(env, clock);
         self.step(env, job);
     }
@@ -86,7 +86,7 @@ impl Ticker {
         fired.map(|it| (it.job, it.scheduled_at)).collect()
     }
 
-    fn set(&self, env: &Env<'_>, clock: &Clock) {
+    fn set(&self, env: &Env<'_>, clock: &HostClock) {
         let now = clock.at(env.utc(), env.sim.boot()).utc;
         self.wall.0.store(now.millis(), Ordering::Relaxed);
     }

@@ -121,7 +121,7 @@ impl Store for Scripted {
 }
 
 struct Bench {
-    link: Link,
+    link: TaskContext,
     store: Arc<Scripted>,
     messages: mpsc::UnboundedReceiver<Message>,
     health: watch::Sender<Health>,
@@ -131,11 +131,11 @@ fn bench(store: Scripted) -> Bench {
     let store = Arc::new(store);
     let (inbox, messages) = mpsc::unbounded_channel();
     let (health, watched) = watch::channel(Health::Up);
-    let link = Link {
+    let link = TaskContext {
         store: Arc::clone(&store) as Arc<dyn Store>,
         inbox,
         health: watched,
-        turns: Turns::of_claims(),
+        turns: RequestTurns::of_claims(),
         last_answer: LastAnswer::default(),
         siblings: Siblings::none(),
     };

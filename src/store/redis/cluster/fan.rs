@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use super::router::Router;
 use super::slot;
-use crate::store::redis::failure::Failure;
+use crate::store::redis::failure::RedisFailure;
 use crate::store::redis::link::{Call, ConnectionHandle};
 use crate::store::redis::script::{Script, Scripts};
 
@@ -21,20 +21,24 @@ pub(super) type Which = fn(&Scripts) -> &Script;
 
 /// A script's answer, and how it came.
 #[derive(Debug)]
-pub(super) struct Heard {
+pub(super) struct FanReply {
     pub(super) value: Value,
     slot: u16,
     way: ConnectionHandle,
 }
 
-impl Heard {
+impl FanReply {
     /// The URL of the server, without password.
     pub(super) fn server(&self) -> String {
         self.way.server()
     }
 
     /// Waits until as many replicas as configured know of what was answered.
-    pub(super) async fn replicated(&self, router: &Router, limit: Duration) -> Result<(), Failure> {
+    pub(super) async fn replicated(
+        &self,
+        router: &Router,
+        limit: Duration,
+    ) -> Result<(), RedisFailure> {
         router.replicated(self.slot, &self.way, limit).await
     }
 }
@@ -45,7 +49,7 @@ pub(super) async fn run(
     which: Which,
     call: Call,
     limit: Duration,
-) -> Result<Value, Failure> {
+) -> Result<Value, RedisFailure> {
     hear(router, which, call, limit)
         .await
         .map(|heard| heard.value)
@@ -57,11 +61,11 @@ pub(super) async fn hear(
     which: Which,
     mut call: Call,
     limit: Duration,
-) -> Result<Heard, Failure> {
+) -> Result<FanReply, RedisFailure> {
     let slot = slot::settle(router.prefix(), &mut call)?;
     let script = which(&router.scripts);
     let (value, way) = router.run(slot, script, &call, limit).await?;
-    Ok(Heard { value, slot, way })
+    Ok(FanReply { value, slot, way })
 }
 
 /// Calls a script many times over; the answers in the order of the calls.
@@ -70,7 +74,7 @@ pub(super) async fn fan_out(
     which: Which,
     calls: Vec<Call>,
     limit: Duration,
-) -> Result<Vec<Value>, Failure> {
+) -> Result<Vec<Value>, RedisFailure> {
     let calls = calls.into_iter().map(|call| {
         let router = Arc::clone(router);
         async move { run(&router, which, call, limit).await }
@@ -80,10 +84,10 @@ pub(super) async fn fan_out(
 
 /// Does many things at once; the outcomes in the same order, or the first failure once all have
 /// been tried: none is held back because another's server is down.
-pub(super) async fn all<T, F>(tasks: impl Iterator<Item = F>) -> Result<Vec<T>, Failure>
+pub(super) async fn all<T, F>(tasks: impl Iterator<Item = F>) -> Result<Vec<T>, RedisFailure>
 where
     T: Send + 'static,
-    F: Future<Output = Result<T, Failure>> + Send + 'static,
+    F: Future<Output = Result<T, RedisFailure>> + Send + 'static,
 {
     let mut done: Vec<Option<T>> = Vec::new();
     let mut failed = None;
@@ -101,8 +105,8 @@ where
             Some(Ok((at, Ok(outcome)))) => done[at] = Some(outcome),
             Some(Ok((_, Err(failure)))) => failed = failed.or(Some(failure)),
             Some(Err(e)) => {
-                failed =
-                    failed.or_else(|| Some(Failure::unreachable(format!("a call ended: {e}"))));
+                failed = failed
+                    .or_else(|| Some(RedisFailure::unreachable(format!("a call ended: {e}"))));
             }
         }
     }

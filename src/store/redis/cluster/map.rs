@@ -5,7 +5,7 @@ use std::fmt;
 use redis::Value;
 
 use super::slot::SLOTS;
-use crate::store::redis::failure::Failure;
+use crate::store::redis::failure::RedisFailure;
 use crate::store::redis::reply::{Items, integer, text};
 
 /// Where a server listens.
@@ -52,19 +52,19 @@ pub(super) struct SlotMap {
     servers: Vec<Address>,
     replicas: Vec<Address>,
     /// How sure the server is: whether it sees a majority, and the newest epoch it knows.
-    pub(super) trust: Trust,
+    pub(super) trust: MapTrust,
 }
 
 /// Of two views the more trustworthy is believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Trust {
+pub(super) struct MapTrust {
     /// Whether the server finds the Cluster in order (`cluster_state:ok`).
     pub(super) in_order: bool,
     /// `cluster_current_epoch`: grows with every failover.
     pub(super) epoch: u64,
 }
 
-impl Trust {
+impl MapTrust {
     /// From the answer to `CLUSTER INFO`.
     pub(super) fn read(info: &str) -> Self {
         let field = |name: &str| {
@@ -83,7 +83,11 @@ impl Trust {
 
 impl SlotMap {
     /// From the answer to `CLUSTER SLOTS` of the server at `asked`.
-    pub(super) fn read(answer: Value, asked: &Address, trust: Trust) -> Result<Self, Failure> {
+    pub(super) fn read(
+        answer: Value,
+        asked: &Address,
+        trust: MapTrust,
+    ) -> Result<Self, RedisFailure> {
         let mut map = Self {
             owners: vec![None; usize::from(SLOTS)],
             servers: Vec::new(),
@@ -161,15 +165,15 @@ impl SlotMap {
     }
 }
 
-fn slot(value: &Value) -> Result<u16, Failure> {
+fn slot(value: &Value) -> Result<u16, RedisFailure> {
     u16::try_from(integer(value)?)
         .ok()
         .filter(|slot| *slot < SLOTS)
-        .ok_or_else(|| Failure::corrupt(format!("CLUSTER SLOTS names the slot {value:?}")))
+        .ok_or_else(|| RedisFailure::corrupt(format!("CLUSTER SLOTS names the slot {value:?}")))
 }
 
 /// `[host, port, id, …]`; `None` for one without an address yet.
-fn server(value: Value, asked: &Address) -> Result<Option<Address>, Failure> {
+fn server(value: Value, asked: &Address) -> Result<Option<Address>, RedisFailure> {
     let mut items = Items::of(value)?;
     let host = match items.next()? {
         Value::Nil => String::new(),
@@ -217,7 +221,7 @@ mod tests {
                 node(Value::Nil, 3),
             ]),
         ]);
-        let trust = Trust::read("cluster_state:ok\r\ncluster_current_epoch:7\r\n");
+        let trust = MapTrust::read("cluster_state:ok\r\ncluster_current_epoch:7\r\n");
         SlotMap::read(answer, &asked(), trust).expect("a map")
     }
 
@@ -254,8 +258,8 @@ mod tests {
 
     #[test]
     fn a_server_that_sees_no_majority_is_believed_less_than_one_that_does() {
-        let torn = Trust::read("cluster_state:fail\r\ncluster_current_epoch:9\r\n");
+        let torn = MapTrust::read("cluster_state:fail\r\ncluster_current_epoch:9\r\n");
         assert!(torn < map().trust);
-        assert!(map().trust < Trust::read("cluster_state:ok\ncluster_current_epoch:8\n"));
+        assert!(map().trust < MapTrust::read("cluster_state:ok\ncluster_current_epoch:8\n"));
     }
 }

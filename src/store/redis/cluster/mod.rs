@@ -22,7 +22,7 @@ use self::fan::{Which, fan_out};
 use self::router::Router;
 use self::slot_watcher::SlotWatcher;
 use super::connect::Part;
-use super::failure::Failure;
+use super::failure::RedisFailure;
 use super::keys::{self, LockKeys};
 use super::link::{Call, Link, RESPONSE_TIMEOUT};
 use super::listen::{Listener, PubSubEndpoints};
@@ -106,7 +106,7 @@ impl ClusterStore {
         }
     }
 
-    async fn run(&self, which: Which, call: Call) -> Result<Value, Failure> {
+    async fn run(&self, which: Which, call: Call) -> Result<Value, RedisFailure> {
         fan::run(&self.router, which, call, RESPONSE_TIMEOUT).await
     }
 }
@@ -382,7 +382,8 @@ impl Store for ClusterStore {
             async move {
                 let primaries = router.primaries().await?;
                 let any = primaries.first().map(|(_, link)| Arc::clone(link));
-                let nobody = || Failure::unreachable("no server of the Cluster answers".to_owned());
+                let nobody =
+                    || RedisFailure::unreachable("no server of the Cluster answers".to_owned());
                 any.ok_or_else(nobody)?.send(&command).await
             }
         };
@@ -421,9 +422,14 @@ impl Store for ClusterStore {
 }
 
 /// Renews one lease, and asks for it again when its server may have forgotten it.
-async fn renew(router: &Router, renewal: &Renewal, limit: Duration) -> Result<RenewReply, Failure> {
+async fn renew(
+    router: &Router,
+    renewal: &Renewal,
+    limit: Duration,
+) -> Result<RenewReply, RedisFailure> {
     let prefix = router.prefix();
-    let read = |value| Ok::<_, Failure>(finish::renew_read(value, 1)?.into_iter().flatten().next());
+    let read =
+        |value| Ok::<_, RedisFailure>(finish::renew_read(value, 1)?.into_iter().flatten().next());
     let call = finish::renew_call(prefix, std::slice::from_ref(renewal));
     let mut heard = fan::hear(router, |s| &s.renew, call, limit).await?;
     let mut reply = read(heard.value.clone())?;
@@ -433,7 +439,8 @@ async fn renew(router: &Router, renewal: &Renewal, limit: Duration) -> Result<Re
         heard = fan::hear(router, |s| &s.reassert, call, limit).await?;
         reply = read(heard.value.clone())?;
     }
-    let reply = reply.ok_or_else(|| Failure::corrupt("a renewal was not answered".to_owned()))?;
+    let reply =
+        reply.ok_or_else(|| RedisFailure::corrupt("a renewal was not answered".to_owned()))?;
     if reply != RenewReply::Renewed {
         return Ok(reply);
     }
@@ -449,7 +456,7 @@ async fn renew(router: &Router, renewal: &Renewal, limit: Duration) -> Result<Re
 }
 
 /// How many keys of one server begin with our prefix.
-async fn count_keys(link: &Arc<Link>, prefix: &Prefix) -> Result<u64, Failure> {
+async fn count_keys(link: &Arc<Link>, prefix: &Prefix) -> Result<u64, RedisFailure> {
     let mut cursor = "0".to_owned();
     let mut count = 0_u64;
     loop {

@@ -14,11 +14,11 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::Layout;
-use super::map::{Address, SlotMap, Trust};
+use super::map::{Address, MapTrust, SlotMap};
 use crate::names::Prefix;
 use crate::store::redis::barrier::Trace;
 use crate::store::redis::connect::{Part, connection_info};
-use crate::store::redis::failure::{Failure, Redirect};
+use crate::store::redis::failure::{Redirect, RedisFailure};
 use crate::store::redis::link::{Call, ConnectionHandle, Link, RESPONSE_TIMEOUT};
 use crate::store::redis::reply::text;
 use crate::store::redis::script::{Script, Scripts};
@@ -64,7 +64,7 @@ impl Operation<'_> {
         link: &Arc<Link>,
         manner: Manner,
         limit: Duration,
-    ) -> Result<(Value, ConnectionHandle), Failure> {
+    ) -> Result<(Value, ConnectionHandle), RedisFailure> {
         match (self, manner) {
             (Self::Script(script, call), Manner::Plain) => link.run_by(script, call, limit).await,
             // In full: there is no second try after NOSCRIPT.
@@ -95,20 +95,20 @@ struct RouterState {
     /// How often the map was asked for, when last, and what became of that.
     refreshes: u64,
     refreshed_at: Option<Instant>,
-    failed: Option<Failure>,
+    failed: Option<RedisFailure>,
     /// That some slot is served by nobody was told.
     told_of_gap: bool,
     turn: usize,
 }
 
 impl Router {
-    pub(super) fn new(settings: &ClusterSettings) -> Result<Self, Failure> {
+    pub(super) fn new(settings: &ClusterSettings) -> Result<Self, RedisFailure> {
         let mut seeds = Vec::new();
         for seed in &settings.seeds {
             seeds.push((address_of(seed)?, seed.clone()));
         }
         if seeds.is_empty() {
-            return Err(Failure::refused(
+            return Err(RedisFailure::refused(
                 "a Cluster needs at least one server".to_owned(),
             ));
         }
@@ -136,14 +136,14 @@ impl Router {
         script: &Script,
         call: &Call,
         limit: Duration,
-    ) -> Result<(Value, ConnectionHandle), Failure> {
+    ) -> Result<(Value, ConnectionHandle), RedisFailure> {
         let operation = Operation::Script(script, call);
         let answer = self.send_about(slot, operation, limit).await;
         answer.map_err(|failure| self.weighed(failure))
     }
 
     /// Sends a command to whoever serves the slot.
-    pub(super) async fn send(&self, slot: u16, command: &Cmd) -> Result<Value, Failure> {
+    pub(super) async fn send(&self, slot: u16, command: &Cmd) -> Result<Value, RedisFailure> {
         let operation = Operation::Command(command);
         let answer = self.send_about(slot, operation, RESPONSE_TIMEOUT).await;
         answer
@@ -157,7 +157,7 @@ impl Router {
         slot: u16,
         way: &ConnectionHandle,
         limit: Duration,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RedisFailure> {
         let marker = super::slot::marker(self.prefix(), slot);
         let passed = way.replicated(Trace::Marker(&marker), limit).await;
         if let Err(failure) = passed {
@@ -169,7 +169,7 @@ impl Router {
     }
 
     /// A failure, as one of a part when the others go on.
-    fn weighed(&self, failure: Failure) -> Failure {
+    fn weighed(&self, failure: RedisFailure) -> RedisFailure {
         if self.is_in_order() {
             failure.in_part()
         } else {
@@ -189,7 +189,7 @@ impl Router {
         slot: u16,
         operation: Operation<'_>,
         limit: Duration,
-    ) -> Result<(Value, ConnectionHandle), Failure> {
+    ) -> Result<(Value, ConnectionHandle), RedisFailure> {
         let mut at = self.owner(slot).await?;
         let mut resent = 0;
         let mut manner = Manner::Plain;
@@ -218,7 +218,7 @@ impl Router {
             };
         }
         self.refresh().await;
-        Err(Failure::unreachable(format!(
+        Err(RedisFailure::unreachable(format!(
             "the servers of the Cluster send slot {slot} from one to the other"
         )))
     }
@@ -237,13 +237,13 @@ impl Router {
     }
 
     /// The primaries, as the newest map has them.
-    pub(super) async fn primaries(&self) -> Result<Vec<(Address, Arc<Link>)>, Failure> {
+    pub(super) async fn primaries(&self) -> Result<Vec<(Address, Arc<Link>)>, RedisFailure> {
         self.refresh().await;
         let (primaries, failed) = {
             let state = self.state();
             let map = state.map.as_ref();
             if map.is_some_and(SlotMap::has_gap) {
-                return Err(Failure::unreachable(
+                return Err(RedisFailure::unreachable(
                     "no server serves some slots of the Cluster".to_owned(),
                 ));
             }
@@ -259,7 +259,7 @@ impl Router {
     }
 
     /// What the newest map says of the Cluster as a whole.
-    pub(super) async fn layout(&self) -> Result<Layout, Failure> {
+    pub(super) async fn layout(&self) -> Result<Layout, RedisFailure> {
         self.refresh().await;
         let state = self.state();
         if let Some(failed) = &state.failed {
@@ -290,7 +290,7 @@ impl Router {
         all.iter().map(|address| self.settings(address)).collect()
     }
 
-    async fn owner(&self, slot: u16) -> Result<Address, Failure> {
+    async fn owner(&self, slot: u16) -> Result<Address, RedisFailure> {
         if let Some(owner) = self.known_owner(slot) {
             return Ok(owner);
         }
@@ -301,7 +301,7 @@ impl Router {
         let state = self.state();
         Err(match (&state.map, &state.failed) {
             (Some(_), _) => {
-                Failure::unreachable(format!("no server of the Cluster serves slot {slot}"))
+                RedisFailure::unreachable(format!("no server of the Cluster serves slot {slot}"))
             }
             (None, Some(failed)) => failed.clone(),
             (None, None) => no_map(),
@@ -317,8 +317,8 @@ impl Router {
         slot: u16,
         from: &Address,
         to: &str,
-        failure: &Failure,
-    ) -> Result<Address, Failure> {
+        failure: &RedisFailure,
+    ) -> Result<Address, RedisFailure> {
         let to = read_address(to, from, failure)?;
         let mut state = self.state();
         if let Some(map) = &mut state.map {
@@ -379,7 +379,7 @@ impl Router {
     }
 
     /// Asks several servers at once and believes the one that is surest.
-    async fn ask_for_map(&self) -> Result<SlotMap, Failure> {
+    async fn ask_for_map(&self) -> Result<SlotMap, RedisFailure> {
         let mut asking = JoinSet::new();
         for address in self.whom_to_ask() {
             let link = self.link(&address);
@@ -457,22 +457,26 @@ impl RouterState {
     }
 }
 
-async fn view(link: &Arc<Link>, asked: &Address) -> Result<SlotMap, Failure> {
+async fn view(link: &Arc<Link>, asked: &Address) -> Result<SlotMap, RedisFailure> {
     let mut info = redis::cmd("CLUSTER");
     info.arg("INFO");
-    let trust = Trust::read(&text(link.send(&info).await?)?);
+    let trust = MapTrust::read(&text(link.send(&info).await?)?);
     let mut slots = redis::cmd("CLUSTER");
     slots.arg("SLOTS");
     SlotMap::read(link.send(&slots).await?, asked, trust)
 }
 
-fn no_map() -> Failure {
-    Failure::unreachable("no server of the Cluster says who serves what".to_owned())
+fn no_map() -> RedisFailure {
+    RedisFailure::unreachable("no server of the Cluster says who serves what".to_owned())
 }
 
-fn read_address(to: &str, asked: &Address, failure: &Failure) -> Result<Address, Failure> {
+fn read_address(
+    to: &str,
+    asked: &Address,
+    failure: &RedisFailure,
+) -> Result<Address, RedisFailure> {
     Address::read(to, asked).ok_or_else(|| {
-        Failure::corrupt(format!("a redirect without an address: {}", failure.text()))
+        RedisFailure::corrupt(format!("a redirect without an address: {}", failure.text()))
     })
 }
 
@@ -483,9 +487,9 @@ fn place_of(address: &Address) -> u64 {
     hasher.finish().max(1)
 }
 
-fn address_of(seed: &RedisSettings) -> Result<Address, Failure> {
+fn address_of(seed: &RedisSettings) -> Result<Address, RedisFailure> {
     let info = connection_info(seed)
-        .map_err(|e| Failure::refused(format!("{} is not a store URL: {e}", seed.shown())))?;
+        .map_err(|e| RedisFailure::refused(format!("{} is not a store URL: {e}", seed.shown())))?;
     match info.addr() {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
             Ok(Address {
@@ -493,7 +497,7 @@ fn address_of(seed: &RedisSettings) -> Result<Address, Failure> {
                 port: *port,
             })
         }
-        _ => Err(Failure::refused(format!(
+        _ => Err(RedisFailure::refused(format!(
             "{} cannot be a server of a Cluster: those are reached by host and port",
             seed.shown()
         ))),

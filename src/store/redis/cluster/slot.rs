@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use super::super::keys::{self, hash_tag};
 use super::super::link::Call;
 use crate::names::Prefix;
-use crate::store::redis::failure::Failure;
+use crate::store::redis::failure::RedisFailure;
 
 /// How many slots a Cluster has.
 pub(in crate::store::redis) const SLOTS: u16 = 16384;
@@ -59,7 +59,7 @@ pub(super) fn marker(prefix: &Prefix, slot: u16) -> String {
 
 /// Finds the slot of a call's keys, and gives it that slot's marker instead of the one that a
 /// single server has. A call without keys goes where the hosts announce themselves.
-pub(super) fn settle(prefix: &Prefix, call: &mut Call) -> Result<u16, Failure> {
+pub(super) fn settle(prefix: &Prefix, call: &mut Call) -> Result<u16, RedisFailure> {
     let single = keys::store(prefix);
     let mut slots = call
         .keys
@@ -69,7 +69,7 @@ pub(super) fn settle(prefix: &Prefix, call: &mut Call) -> Result<u16, Failure> {
     let slot = slots.next().unwrap_or_else(|| of(&keys::hosts(prefix)));
     if slots.any(|other| other != slot) {
         let key = call.keys.first().map_or("", String::as_str);
-        return Err(Failure::refused(keys::spread(key)));
+        return Err(RedisFailure::refused(keys::spread(key)));
     }
     for key in &mut call.keys {
         if *key == single {

@@ -13,7 +13,7 @@ use super::fan::fan_out;
 use super::map::Address;
 use super::router::Router;
 use super::slot;
-use crate::store::redis::failure::Failure;
+use crate::store::redis::failure::RedisFailure;
 use crate::store::redis::keys::LockKeys;
 use crate::store::redis::link::RESPONSE_TIMEOUT;
 use crate::store::redis::reading;
@@ -26,7 +26,7 @@ const EVERY: Duration = Duration::from_secs(2);
 pub(super) async fn register(
     router: &Arc<Router>,
     jobs: &[Registration],
-) -> Result<Vec<Registered>, Failure> {
+) -> Result<Vec<Registered>, RedisFailure> {
     let calls = jobs
         .iter()
         .map(|job| reading::register_call(router.prefix(), std::slice::from_ref(job)))

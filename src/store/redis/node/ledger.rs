@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Ballot, JobView};
 use crate::store::protocol::JobState;
-use crate::store::redis::failure::Failure;
+use crate::store::redis::failure::RedisFailure;
 use crate::time::Timestamp;
 
 /// The format that this version writes. Raise it when a version that does not know a new field
@@ -30,25 +30,26 @@ struct Version {
 }
 
 /// Returns the text that a node stores for `view`.
-pub(super) fn write(view: &JobView) -> Result<String, Failure> {
+pub(super) fn write(view: &JobView) -> Result<String, RedisFailure> {
     let ledger = Ledger {
         v: VERSION,
         job: view.state.clone(),
         doubt: view.doubt,
         horizon: view.horizon,
     };
-    serde_json::to_string(&ledger)
-        .map_err(|error| Failure::corrupt(format!("a job's ledger cannot be written: {error}")))
+    serde_json::to_string(&ledger).map_err(|error| {
+        RedisFailure::corrupt(format!("a job's ledger cannot be written: {error}"))
+    })
 }
 
 /// Reads what [`write`] returned; `ballot` is the proposal that stored it.
-pub(super) fn read(text: &str, ballot: Ballot) -> Result<JobView, Failure> {
+pub(super) fn read(text: &str, ballot: Ballot) -> Result<JobView, RedisFailure> {
     let unreadable = |error: serde_json::Error| {
-        Failure::corrupt(format!("a job's ledger cannot be read: {error}"))
+        RedisFailure::corrupt(format!("a job's ledger cannot be read: {error}"))
     };
     let version: Version = serde_json::from_str(text).map_err(unreadable)?;
     if version.v != VERSION {
-        return Err(Failure::corrupt(format!(
+        return Err(RedisFailure::corrupt(format!(
             "a job's ledger has format {}; this version of cronlatch reads format {VERSION}",
             version.v
         )));

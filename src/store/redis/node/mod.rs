@@ -21,7 +21,7 @@ pub use self::view::{
 };
 use self::wire::read_view;
 use super::claim::{flag, millis};
-use super::failure::Failure;
+use super::failure::RedisFailure;
 use super::finish::{renew_limit, renew_read};
 use super::keys::{self, LockKeys};
 use super::link::{Call, RESPONSE_TIMEOUT};
@@ -115,13 +115,13 @@ impl Node {
             "held" => Taken::Held,
             other => {
                 let said = format!("the answer to a proposal is {other:?}");
-                return Err(Failure::corrupt(said).into());
+                return Err(RedisFailure::corrupt(said).into());
             }
         };
         Ok(Accepted { taken, lacks })
     }
 
-    fn propose_call(&self, proposal: &Proposal) -> Result<Call, Failure> {
+    fn propose_call(&self, proposal: &Proposal) -> Result<Call, RedisFailure> {
         let place = &proposal.place;
         let keys = LockKeys::of(self.store.prefix(), &place.lock);
         let mut call = Call::default();

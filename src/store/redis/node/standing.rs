@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Node;
 use crate::names::JobName;
 use crate::store::redis::BATCH;
-use crate::store::redis::failure::Failure;
+use crate::store::redis::failure::RedisFailure;
 use crate::store::redis::keys::LockKeys;
 use crate::store::redis::link::Call;
 use crate::store::redis::reply::Items;
@@ -81,7 +81,7 @@ impl Node {
                 }
             }
         }
-        all.ok_or_else(|| Failure::corrupt("no answer".to_owned()).into())
+        all.ok_or_else(|| RedisFailure::corrupt("no answer".to_owned()).into())
     }
 
     async fn standing_of(
@@ -108,11 +108,12 @@ fn read(
     mut items: Items,
     jobs: usize,
     (here, error): (Timestamp, Duration),
-) -> Result<Standing, Failure> {
+) -> Result<Standing, RedisFailure> {
     let new = items.text()? == "new";
     let millis = |text: String| {
-        text.parse::<u64>()
-            .map_err(|_| Failure::corrupt(format!("a node answers {text:?} instead of a number")))
+        text.parse::<u64>().map_err(|_| {
+            RedisFailure::corrupt(format!("a node answers {text:?} instead of a number"))
+        })
     };
     let lost_at = match items.text()? {
         text if text.is_empty() => None,
@@ -128,11 +129,13 @@ fn read(
             'N' => Ok(Ledger::Nothing),
             'F' => Ok(Ledger::Forgotten),
             'A' => Ok(Ledger::Absent),
-            other => Err(Failure::corrupt(format!("a node says {other:?} of a job"))),
+            other => Err(RedisFailure::corrupt(format!(
+                "a node says {other:?} of a job"
+            ))),
         })
         .collect::<Result<Vec<_>, _>>()?;
     if ledgers.len() != jobs {
-        return Err(Failure::corrupt(format!(
+        return Err(RedisFailure::corrupt(format!(
             "a node answers for {} jobs, asked for {jobs}",
             ledgers.len()
         )));

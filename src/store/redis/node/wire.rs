@@ -6,18 +6,18 @@ use redis::Value;
 
 use super::{Ballot, Held, JobView, LockView, LookAnswer, View, ledger};
 use crate::names::{RunId, Token};
-use crate::store::redis::failure::Failure;
+use crate::store::redis::failure::RedisFailure;
 use crate::store::redis::reply::Items;
 use crate::time::Timestamp;
 
-pub(super) fn read_view(answer: Value) -> Result<View, Failure> {
+pub(super) fn read_view(answer: Value) -> Result<View, RedisFailure> {
     let mut items = Items::of(answer)?;
     let said = match items.text()?.as_str() {
         "promised" => LookAnswer::Promised,
         "busy" => LookAnswer::Busy,
         "outbid" => LookAnswer::Outbid,
         "read" => LookAnswer::Read,
-        other => return Err(Failure::corrupt(format!("a node answers {other:?}"))),
+        other => return Err(RedisFailure::corrupt(format!("a node answers {other:?}"))),
     };
     let promised = number(&mut items)?;
     let micros = number(&mut items)?;
@@ -63,30 +63,32 @@ pub(super) fn read_view(answer: Value) -> Result<View, Failure> {
     })
 }
 
-fn job(items: &mut Items) -> Result<JobView, Failure> {
+fn job(items: &mut Items) -> Result<JobView, RedisFailure> {
     let ballot = ballot(items)?;
     ledger::read(&items.text()?, ballot)
 }
 
-fn ballot(items: &mut Items) -> Result<Ballot, Failure> {
+fn ballot(items: &mut Items) -> Result<Ballot, RedisFailure> {
     Ok(Ballot {
         number: number(items)?,
         id: number(items)?,
     })
 }
 
-fn number<T: std::str::FromStr>(items: &mut Items) -> Result<T, Failure> {
+fn number<T: std::str::FromStr>(items: &mut Items) -> Result<T, RedisFailure> {
     let text = items.text()?;
     text.parse()
-        .map_err(|_| Failure::corrupt(format!("a node answers {text:?} instead of a number")))
+        .map_err(|_| RedisFailure::corrupt(format!("a node answers {text:?} instead of a number")))
 }
 
-fn optional(items: &mut Items) -> Result<Option<Timestamp>, Failure> {
+fn optional(items: &mut Items) -> Result<Option<Timestamp>, RedisFailure> {
     let text = items.text()?;
     if text.is_empty() {
         return Ok(None);
     }
     text.parse()
         .map(|millis| Some(Timestamp::from_millis(millis)))
-        .map_err(|_| Failure::corrupt(format!("a node answers {text:?} instead of an instant")))
+        .map_err(|_| {
+            RedisFailure::corrupt(format!("a node answers {text:?} instead of an instant"))
+        })
 }

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use cronlatch::config::Job;
 use cronlatch::engine::simulated::{
-    ClaimContext, ClaimId, Clock, Core, Epoch, Event, JobIx, Policy, Requests,
+    ClaimContext, ClaimId, Core, Epoch, Event, HostClock, JobIx, Policy, Requests,
 };
 use cronlatch::names::JobName;
 use cronlatch::store::Finish;
@@ -84,7 +84,7 @@ pub(crate) struct Daemon {
     last_answer: Option<i64>,
     /// Registrations that wait for verdicts under way, at most until then.
     idle: Vec<(i64, Vec<JobIx>)>,
-    clock: Clock,
+    clock: HostClock,
     compares: bool,
     measured: bool,
     ready: bool,
@@ -119,7 +119,7 @@ impl Daemon {
                 plans.push(of.clone());
             }
         }
-        let clock = Clock::new(Duration::from_secs(30), shared);
+        let clock = HostClock::new(Duration::from_secs(30), shared);
         if let Some(epoch) = epoch {
             clock.recall(epoch);
             env.sim.trace.lives[noted].measured = Some(env.sim.now);
