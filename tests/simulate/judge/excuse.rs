@@ -684,9 +684,17 @@ fn holds(facts: &Facts<'_>, subject: &Subject<'_>) -> Vec<(usize, Span)> {
     let believed = |host: usize, list: &Span| {
         let mut lives = facts.trace.lives.iter().filter(|it| it.host == host);
         let life = lives.find(|life| list.holds(life.from))?;
+        let until = life.until.unwrap_or(facts.end);
+        // A host that drains while it cannot reach the store tells nobody, either.
+        let mut troubles = facts.trace.troubles.iter();
+        let is_cut =
+            |it: &Trouble| it.host == host && it.how == Hindered::Network && it.span.holds(until);
+        let untold = life.killed
+            || troubles.any(is_cut)
+            || facts.trace.outages.iter().any(|it| it.holds(until));
         Some(Span {
             from: life.from,
-            until: life.until.unwrap_or(facts.end) + if life.killed { COUNTS_AS_LIVE } else { 0 },
+            until: until + if untold { COUNTS_AS_LIVE } else { 0 },
         })
     };
     let lived = |regimes: &mut dyn Iterator<Item = &Regime<'_>>| -> Vec<(usize, Lock, Span)> {

@@ -511,6 +511,27 @@ fn a_miss_is_excused_while_a_host_with_another_lock_counts_as_live_and_not_after
 }
 
 #[test]
+fn a_host_that_drains_while_it_is_cut_off_counts_as_live_as_one_that_died() {
+    let mut changed = plan(|_| {});
+    let mut list = changed.lists[0].clone();
+    list.jobs[0].lock = Some("other".to_owned());
+    changed.lists.push(list);
+    let miss = |cut_until: i64, how: Hindered| {
+        broken(&changed, |trace| {
+            trace.lives[1].list = 1;
+            trace.lives[0].until = Some(START + 30_000);
+            trace.troubles.push(trouble(0, 25_000, cut_until, how));
+            let reason = "its start deadline had passed";
+            unstarted(trace, 50_000, Outcome::Missed, reason);
+        })
+        .contains(&Rule::Missed)
+    };
+    assert!(!miss(31_000, Hindered::Network));
+    assert!(miss(29_000, Hindered::Network), "it has told the store");
+    assert!(miss(31_000, Hindered::Short));
+}
+
+#[test]
 fn a_host_with_a_ledger_of_its_own_is_held_back_while_another_has_the_job_for_the_fleet() {
     let mut changed = plan(|_| {});
     let mut list = changed.lists[0].clone();
