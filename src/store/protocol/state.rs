@@ -383,16 +383,20 @@ impl JobState {
 
     /// Notes that an occurrence is decided, whatever lies before it. If there are too many of them,
     /// the watermark moves over the oldest.
+    ///
+    /// A ledger without a schedule was begun by such a result, and the next may be of an earlier
+    /// occurrence: a move takes them all along.
     pub(crate) fn decide_beyond(&mut self, at: Timestamp) {
-        if at <= self.last || self.beyond.contains(&at) {
+        let (last, is_begun) = (self.last, !self.fingerprints.is_empty());
+        if is_begun && at <= last || self.beyond.contains(&at) {
             return;
         }
-        self.beyond = self.beyond(self.last);
+        self.beyond.retain(|known| !is_begun || *known > last);
         self.beyond.push(at);
         self.beyond.sort_unstable();
         let surplus = self.beyond.len().saturating_sub(BEYOND_KEPT);
         if let Some(newest) = self.beyond.drain(..surplus).next_back() {
-            self.last = newest;
+            self.last = last.max(newest);
         }
     }
 

@@ -837,6 +837,22 @@ fn a_ledger_remembers_a_hundred_runs_without_the_store_and_then_passes_the_oldes
 }
 
 #[test]
+fn a_ledger_begun_by_a_run_without_the_store_remembers_earlier_ones_too() {
+    let mut world = World::new();
+    let nth = |n: u64| world.now().plus(Duration::from_secs(n));
+    let [first, second, third] = [1, 2, 3].map(nth);
+    world.pass(60_000);
+    for (who, at) in [("b", second), ("a", first), ("c", third)] {
+        let finish = world.succeeded(who, at);
+        world.finish_with(&finish);
+    }
+    let beyond = |world: &World| world.job.as_ref().map(|job| job.beyond.clone());
+    assert_eq!(beyond(&world), Some(vec![first, second, third]));
+    // Who registers the job here is told what lies after the watermark alone.
+    assert_eq!(world.register("f1").beyond, [second, third]);
+}
+
+#[test]
 fn a_manual_run_never_moves_the_watermark() {
     let mut world = World::registered();
     let before = world.last();

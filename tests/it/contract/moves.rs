@@ -129,6 +129,22 @@ pub(crate) async fn a_ledger_moves_with_all_it_knows_there_and_back(subject: &im
     }
 }
 
+/// A host whose list names the other lock reports there what it ran without the store.
+pub(crate) async fn runs_without_the_store_move_along_in_whatever_order_they_are_reported(
+    subject: &impl Subject,
+) {
+    let scene = Scene::new(subject).await;
+    let other = fleet("n");
+    let there = scene.under(&other);
+    for (who, n) in [("a", 4), ("b", 2), ("c", 6), ("d", 2)] {
+        there.finish(&there.success(who, n)).await;
+    }
+    scene.moves(&other, vec![scene.lock.clone()]).await;
+    let registered = there.register().await;
+    assert_eq!(registered.decided_until, scene.start);
+    assert_eq!(registered.beyond, [2, 4, 6].map(|n| scene.at(n)));
+}
+
 pub(crate) async fn a_move_waits_for_the_run_under_the_old_lock(subject: &impl Subject) {
     let scene = Scene::new(subject).await;
     Scene::granted(&scene.send(&scene.claim("a", 1)).await);

@@ -162,12 +162,14 @@ local function beyond_text(instants)
 end
 
 -- Notes that an occurrence is decided, whatever lies before it. If there are too many of them, the
--- watermark moves over the oldest.
+-- watermark moves over the oldest. A ledger without a schedule was begun by such a result, and the
+-- next may be of an earlier occurrence: a move takes them all along.
 local function decide_beyond(job, decided)
-  if decided <= job.last then
+  local base = job.fingerprints == '' and -math.huge or job.last
+  if decided <= base then
     return
   end
-  local instants = beyond(job, job.last)
+  local instants = beyond(job, base)
   for _, at in ipairs(instants) do
     if at == decided then
       return
@@ -176,7 +178,7 @@ local function decide_beyond(job, decided)
   instants[#instants + 1] = decided
   table.sort(instants)
   while #instants > BEYOND_KEPT do
-    job.last = table.remove(instants, 1)
+    job.last = math.max(job.last, table.remove(instants, 1))
   end
   job.beyond = beyond_text(instants)
 end
