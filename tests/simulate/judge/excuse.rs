@@ -47,6 +47,8 @@ const VOTE: i64 = 1_500;
 const STEPS_BACK: i64 = 300;
 /// A node that failed is not waited for within so many milliseconds.
 const NODE_FAILED: i64 = 5_000;
+/// The store decides an occurrence so long before it is due at most.
+pub(super) const AHEAD: i64 = 1_000;
 /// Moving a ledger takes so long at most.
 const MOVES: i64 = 4_000;
 

@@ -228,7 +228,7 @@ pub(super) fn foretold(facts: &Facts<'_>) -> Vec<Violation> {
             let Some(span) = span_of(&added.record) else {
                 continue;
             };
-            if added.at < span.until - 1 - 1_000
+            if added.at < span.until - 1 - excuse::AHEAD
                 && !excuse::told_by_wall_clock(facts, subject, added)
             {
                 let text = format!("at {}: {}", added.at, shown(&added.record));

@@ -82,6 +82,29 @@ fn what_another_decision_has_overtaken_still_fills_the_queue() {
 }
 
 #[test]
+fn what_ran_before_it_was_due_still_fills_the_queue() {
+    let wrong = |told: i64| {
+        // The occurrence of the very beginning was never decided.
+        let queue = plan(|job| job.on_overlap = OnOverlap::Queue { limit: 2 });
+        let rules = broken(&queue, |trace| {
+            unstarted(trace, 25_000, Outcome::Skipped, "the queue was full");
+            let mut alone = start(1, 20_000, 17_000, 17_500);
+            alone.fence = None;
+            let at = START + told;
+            let told = verdict(&alone, Outcome::Succeeded);
+            trace.added.push(Added { at, ..told });
+            trace.starts.push(alone);
+            let at = run(trace, 20_000);
+            trace.starts[at].begin = START + 26_000;
+            trace.added[at].at = START + 26_100;
+        });
+        rules.contains(&Rule::Reason)
+    };
+    assert!(!wrong(18_000));
+    assert!(wrong(19_500));
+}
+
+#[test]
 fn a_skip_that_another_decision_has_overtaken_needs_no_reason() {
     let wrong = |replaced: bool| {
         let rules = broken(&plan(|_| {}), |trace| {
