@@ -452,6 +452,13 @@ pub(super) fn lock_busy(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) ->
         let holds = holds.iter().filter(|(host, _)| *host == regime.host);
         let free = known_free(facts, &regime.lock(), span);
         let free = holds.fold(free, |free, (_, hold)| without(free, *hold));
+        // A host that runs the job without the store starts nothing else of it meanwhile.
+        let alone = subject.starts.iter().filter(|it| it.fence.is_none());
+        let alone = alone.filter(|it| it.host == regime.host).map(|it| Span {
+            from: it.begin,
+            until: it.end.unwrap_or(facts.end),
+        });
+        let free = alone.fold(free, without);
         free.iter().any(|free| is_free(regime, free))
     })
 }

@@ -47,6 +47,29 @@ fn what_became_of_an_unanswered_claim_its_host_does_not_know() {
 }
 
 #[test]
+fn a_host_that_runs_the_job_without_the_store_starts_nothing_else_of_it() {
+    let missed = |hosts: std::ops::Range<usize>, until: i64| {
+        broken(&without_store(), |trace| {
+            unstarted(
+                trace,
+                20_000,
+                Outcome::Missed,
+                "its start deadline had passed",
+            );
+            for host in hosts {
+                let mut alone = start(host, 15_000, 15_001, until);
+                alone.fence = None;
+                trace.starts.push(alone);
+            }
+        })
+        .contains(&Rule::Missed)
+    };
+    assert!(!missed(0..2, 24_000));
+    assert!(missed(0..1, 24_000), "the other host was there");
+    assert!(missed(0..2, 21_000), "there was time");
+}
+
+#[test]
 fn a_host_with_another_lock_tells_of_its_run_without_the_store_under_that() {
     let untrue = |list: usize, lock: &str| {
         let mut plan = without_store();
