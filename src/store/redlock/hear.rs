@@ -64,7 +64,7 @@ impl Proposer {
         Ok(Err(self.few(answered, &errors)))
     }
 
-    /// Whether the nodes that were not heard may change the outcome.
+    /// Whether the replies of further nodes may change the outcome.
     pub(super) fn is_in_doubt(&self, views: &[View], subject: &Subject<'_>) -> bool {
         let quorum = self.nodes.quorum();
         let Counting::On { counted, .. } = count(views, quorum) else {

@@ -100,7 +100,8 @@ fn forgetful(views: &[View], quorum: usize, there: Vec<usize>) -> Counting {
 pub enum Doubt {
     /// It did, or there is no run.
     None,
-    /// It could not be told when the run was proposed again. That stays, whoever else is heard.
+    /// Nobody could tell when the run was proposed again. The replies of further nodes do not change
+    /// that.
     Proposed,
     /// Too few of these nodes know of the run: the others must say whether a majority does.
     FewKnow,
@@ -244,10 +245,10 @@ impl Merged {
         self.doubt != Doubt::None
     }
 
-    /// Whether the nodes that were not heard may change the outcome: a majority may know of the open run,
-    /// have the lock free or held, or have it for `reporter`, who reports on a run of its own. A node
-    /// that promised before the grant reached it has neither: right after a grant it may answer before
-    /// another that has both. And one that a release did not reach has a lock that nobody holds.
+    /// Whether the replies of further nodes may change the outcome. They may show that a majority knows
+    /// of the open run, that the lock is free or held, or that `reporter`, who reports on its own run,
+    /// holds it. Right after a grant, a node that promised before the grant reached it knows neither the
+    /// run nor the lock. A node that a release did not reach still has a lock that nobody holds.
     pub fn needs_more(&self, exclusive: bool, reporter: Option<&Token>) -> bool {
         let lock = &self.lock;
         let is_half_mine = |me: &Token| exclusive && lock.is_granted_to(me) && !lock.key_holds(me);
