@@ -122,23 +122,22 @@ impl Lane {
         for occ in &mut self.pending {
             occ.blocked = false;
         }
+        self.register_again(shared);
+    }
+
+    /// Hosts that did not see this one may have moved the job to another lock meanwhile.
+    pub(super) fn absent(&mut self, shared: &mut Shared) {
+        match (self.sync, &self.phase) {
+            (LedgerSync::Known, Phase::Idle) => self.moved(shared),
+            (LedgerSync::Known, _) => self.register_again(shared),
+            _ => {}
+        }
+    }
+
+    fn register_again(&mut self, shared: &mut Shared) {
         self.hole_before_pending();
         self.sync = LedgerSync::Asked;
         shared.act(Action::Register { job: self.job });
-    }
-
-    /// The job may use another lock by now, on hosts that did not see this one.
-    pub(super) fn absent(&mut self, shared: &mut Shared) {
-        if self.sync != LedgerSync::Known {
-            return;
-        }
-        if matches!(self.phase, Phase::Idle) {
-            self.moved(shared);
-        } else {
-            self.hole_before_pending();
-            self.sync = LedgerSync::Asked;
-            shared.act(Action::Register { job: self.job });
-        }
     }
 
     /// By the store's clock the deadline has passed. `catch_up` judges the occurrence once it has

@@ -19,6 +19,18 @@ fn full() -> Bench {
     full_of(&[policy(), policy(), policy()])
 }
 
+/// Another host's run; its lease ends in 20 s.
+fn theirs() -> OpenRun {
+    OpenRun {
+        scheduled_at: Some(secs(1000)),
+        run_id: RunId::from_text("theirs"),
+        by: "other".to_owned(),
+        attempt: 1,
+        started_at: secs(1000),
+        remaining: Duration::from_secs(20),
+    }
+}
+
 fn full_of(policies: &[Policy; 3]) -> Bench {
     let mut bench = Bench::fresh(policies.to_vec(), Some(1));
     for job in [FIRST, SECOND, THIRD] {
@@ -121,14 +133,7 @@ fn a_full_host_asks_for_the_record_of_a_dead_run_that_is_not_run_again() {
     for job in [SECOND, THIRD] {
         bench.feed(Event::Found {
             job,
-            open: Some(OpenRun {
-                scheduled_at: Some(secs(1000)),
-                run_id: RunId::from_text("theirs"),
-                by: "other".to_owned(),
-                attempt: 1,
-                started_at: secs(1000),
-                remaining: Duration::from_secs(20),
-            }),
+            open: Some(theirs()),
             head: None,
         });
     }
@@ -154,14 +159,7 @@ fn the_record_of_a_dead_run_does_not_wait_behind_what_waits_for_a_place() {
     let mut bench = full();
     bench.feed(Event::Found {
         job: SECOND,
-        open: Some(OpenRun {
-            scheduled_at: Some(secs(1000)),
-            run_id: RunId::from_text("theirs"),
-            by: "other".to_owned(),
-            attempt: 1,
-            started_at: secs(1000),
-            remaining: Duration::from_secs(20),
-        }),
+        open: Some(theirs()),
         head: None,
     });
     for job in [SECOND, THIRD] {
@@ -182,14 +180,7 @@ fn the_record_of_a_dead_run_does_not_wait_behind_a_head_that_waits_for_a_place()
     let mut bench = full();
     bench.feed(Event::Found {
         job: SECOND,
-        open: Some(OpenRun {
-            scheduled_at: Some(secs(1000)),
-            run_id: RunId::from_text("theirs"),
-            by: "other".to_owned(),
-            attempt: 1,
-            started_at: secs(1000),
-            remaining: Duration::from_secs(20),
-        }),
+        open: Some(theirs()),
         head: Some(head(1010, Kind::Queue)),
     });
     assert!(bench.said(1010, &Said::Full));
