@@ -31,6 +31,8 @@ pub struct Ledger {
     pub state: Option<JobState>,
     /// How long the lease of its open run lasts; zero without such a run.
     pub remaining: Duration,
+    /// When that lease ended, by the store's clock; `None` while it lasts, or if nobody knows.
+    pub ended_at: Option<Timestamp>,
 }
 
 /// Asks that a ledger be replaced that still is as it was read.
@@ -255,19 +257,21 @@ impl Relocation {
         let me = LockRef::of(&self.target);
         let states = self.known.iter();
         let states: Vec<_> = states
-            .filter_map(|(lock, ledger)| Some((lock, ledger.state.as_ref()?)))
+            .filter_map(|(lock, ledger)| Some((lock, ledger, ledger.state.as_ref()?)))
             .collect();
-        let numbers = states.iter().filter_map(|(_, state)| state.moved.as_ref());
+        let numbers = states
+            .iter()
+            .filter_map(|(_, _, state)| state.moved.as_ref());
         let number = 1 + numbers.map(|moved| moved.number).max().unwrap_or(0);
         let mut sources = Sources::default();
         let mut to_vacate = Vec::new();
-        for (lock, state) in states {
+        for (lock, ledger, state) in states {
             let moved = state.moved.as_ref().filter(|moved| moved.to != *lock);
             match moved {
                 Some(moved) if self.is_sibling(&moved.to) => sources.passed.push(state),
                 Some(moved) if self.is_taken(moved) => {}
                 _ => {
-                    sources.add(state, moved.is_none());
+                    sources.add(ledger, state, moved.is_none());
                     if *lock != me {
                         to_vacate.push((lock.clone(), state));
                     }

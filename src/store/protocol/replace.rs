@@ -3,7 +3,7 @@
 use super::state::{Clock, Ending, JobState, LockState};
 use crate::store::{Ledger, Replaced, Replacement};
 
-/// The whole ledger, and how long the lease of its open run lasts.
+/// The whole ledger, and how the lease of its open run stands.
 pub fn ledger(lock: &LockState, job: Option<&JobState>, clock: Clock) -> Ledger {
     let open = job.and_then(|job| job.open.as_ref());
     Ledger {
@@ -11,6 +11,9 @@ pub fn ledger(lock: &LockState, job: Option<&JobState>, clock: Clock) -> Ledger 
         remaining: open
             .map(|open| lock.remaining(&open.token, clock))
             .unwrap_or_default(),
+        ended_at: open
+            .and_then(|open| lock.over_for(&open.token, clock))
+            .map(|span| clock.utc().minus(span)),
     }
 }
 

@@ -362,6 +362,15 @@ impl LockState {
     }
 }
 
+impl LockState {
+    /// How long ago the lease of `token` ended. `None` while it lasts, and where nobody knows:
+    /// another lease followed, or the machine was restarted.
+    pub(super) fn over_for(&self, token: &Token, clock: Clock) -> Option<Duration> {
+        let known = self.is_granted_to(token) && self.lease_end > 0;
+        (known && self.lease_end <= clock.lease).then(|| clock.since(self.lease_end))
+    }
+}
+
 impl JobState {
     /// A job nobody decided anything for: its occurrences count from after `last`.
     pub fn starting_after(last: Timestamp) -> Self {

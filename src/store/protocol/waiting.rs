@@ -65,12 +65,7 @@ pub(super) fn await_rerun(job: &mut JobState, lock: &mut LockState, clock: Clock
     if lock.ending(&open.token).is_none() {
         lock.remember(&open.token, Ending::Interrupted);
     }
-    // Another lease may have followed, or the machine was restarted: then it counts from now.
-    let since = if lock.is_granted_to(&open.token) && lock.lease_end > 0 {
-        clock.since(lock.lease_end)
-    } else {
-        std::time::Duration::ZERO
-    };
+    let since = lock.over_for(&open.token, clock).unwrap_or_default();
     job.put_back(Waiting {
         scheduled_at,
         kind: Kind::Rerun,

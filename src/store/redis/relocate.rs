@@ -42,14 +42,18 @@ pub(super) fn ledger_read(prefix: &Prefix, value: Value) -> Result<Ledger, Redis
         state.moved = Some(moved_of(prefix, &moved).ok_or_else(|| unreadable("lock"))?);
     }
     state.beyond = beyond(&items.text()?)?;
-    let mut remaining = std::time::Duration::ZERO;
+    let mut ledger = Ledger::default();
     if !items.is_empty() {
         state.open = Some(open(&mut items)?);
-        remaining = items.duration()?;
+        ledger.remaining = items.duration()?;
+        ledger.ended_at = match items.text()?.as_str() {
+            "" => None,
+            at => Some(instant(at).ok_or_else(|| unreadable("lease end"))?),
+        };
     }
     Ok(Ledger {
         state: Some(state),
-        remaining,
+        ..ledger
     })
 }
 

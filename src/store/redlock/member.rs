@@ -102,6 +102,12 @@ impl Here<'_> {
     fn left(self, end: u64) -> Duration {
         Duration::from_millis(end.saturating_sub(self.now()))
     }
+
+    /// How long ago a lease ended; `None` while it lasts, or if no end is known.
+    fn over_for(self, end: u64) -> Option<Duration> {
+        let span = self.now().checked_sub(end).filter(|_| end > 0);
+        span.map(Duration::from_millis)
+    }
 }
 
 fn millis(span: Duration) -> u64 {
@@ -188,6 +194,7 @@ impl Member {
         let (take, span) = match proposal.lease {
             Lease::Take(ttl) => (true, millis(ttl)),
             Lease::Stay(left) => (false, millis(left)),
+            Lease::Over(_) => (false, 0),
         };
         let past = self.recollect(here, LongestTtl::default(), if take { span } else { 0 });
         if self.seat.promised != proposal.ballot {
@@ -221,10 +228,11 @@ impl Member {
             self.ledgers.insert(name.clone(), ledger);
         }
         let end = here.now() + span;
-        let lease_end = match token {
-            Some(_) if take || self.seat.token.as_ref() != token => end,
-            Some(_) if span > 0 => self.seat.lease_end,
-            Some(_) | None => 0,
+        let lease_end = match (token, proposal.lease) {
+            (None, _) | (_, Lease::Over(None)) => 0,
+            (_, Lease::Over(Some(span))) => here.now().saturating_sub(millis(span)),
+            _ if take || self.seat.token.as_ref() != token => end,
+            _ => self.seat.lease_end,
         };
         let vote = self.seat.vote;
         self.seat = Seat {
@@ -409,6 +417,7 @@ impl Seat {
             fence: self.fence,
             token: self.token.clone(),
             left: here.left(self.lease_end),
+            over_for: here.over_for(self.lease_end),
             run_id: self.run_id.clone(),
             finished: if self.ended.is_empty() {
                 "\n".to_owned()

@@ -106,6 +106,8 @@ pub(super) fn proposal<R>(
         } else if brought_back {
             // Its holder has renewed it on a majority just now.
             Lease::Stay(ttl)
+        } else if merged.left.is_zero() {
+            Lease::Over(merged.over_for)
         } else {
             Lease::Stay(merged.left)
         },

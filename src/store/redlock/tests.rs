@@ -193,6 +193,43 @@ fn a_lease_is_over_when_a_majority_is_free_of_it() {
 }
 
 #[test]
+fn a_lease_has_been_over_since_a_majority_was_free_of_it() {
+    let over = |who, span| View {
+        lock: LockView {
+            left: Duration::ZERO,
+            over_for: Some(ms(span)),
+            ..held(who, 0).lock
+        },
+        ..view()
+    };
+    let merged = |views: &[View]| {
+        let all: Vec<usize> = (0..views.len()).collect();
+        let merged = merge(views, &all, 2, (true, None));
+        (merged.over_for, merged.lock.lease_end)
+    };
+    let ended = |span| (Some(ms(span)), NOW / 1000 - span);
+    assert_eq!(
+        merged(&[over(1, 900), over(1, 500), over(1, 100)]),
+        ended(500)
+    );
+    assert_eq!(
+        merged(&[over(1, 900), over(1, 500), held(1, 80)]),
+        ended(500)
+    );
+    assert_eq!(merged(&[over(1, 900), over(1, 500)]), ended(500));
+    assert_eq!(merged(&[over(1, 900), view()]), ended(900));
+    assert_eq!(merged(&[over(1, 0), view()]), ended(0));
+    let withdrawn = View {
+        lock: LockView {
+            over_for: None,
+            ..over(1, 0).lock
+        },
+        ..view()
+    };
+    assert_eq!(merged(&[withdrawn, view()]), (None, 0), "it never began");
+}
+
+#[test]
 fn another_programs_key_leaves_the_lease_its_end() {
     let taken = |held| View {
         held,

@@ -120,6 +120,8 @@ pub struct Merged {
     pub agreed: bool,
     /// What is left of the lease of the lock's token.
     pub left: Duration,
+    /// How long ago that lease ended; `None` while it lasts, or if nobody knows.
+    pub over_for: Option<Duration>,
     /// Of the nodes that count, too few for a majority have the lock free, and too few have it held:
     /// the others must say which it is.
     pub torn: bool,
@@ -152,6 +154,9 @@ pub fn merge(
             .map(|view| lease_left(view, exclusive, token));
         nth(lefts, quorum)
     });
+    let over_for = (base.token.as_ref())
+        .filter(|_| left.is_zero())
+        .and_then(|token| over_for(&counted, token, quorum));
     let blocks = Blocks {
         base: &base,
         exclusive,
@@ -162,10 +167,10 @@ pub fn merge(
         key: blocks.key(&counted, quorum),
         fence: views.iter().map(|view| view.lock.fence).max().unwrap_or(0),
         token: base.token.clone(),
-        lease_end: if left.is_zero() {
-            0
-        } else {
-            after(clock, left)
+        lease_end: match over_for {
+            _ if !left.is_zero() => after(clock, left),
+            Some(span) => clock.lease.saturating_sub(whole_millis(span)),
+            None => 0,
         },
         run_id: base.run_id.clone(),
         finished: base.endings(&known),
@@ -196,6 +201,7 @@ pub fn merge(
         lock,
         clock,
         left,
+        over_for,
     };
     merged.forget_before(newest_job.and_then(|job| job.horizon));
     if let Some(open) = open.filter(|open| is_dead_letter(views, quorum, &open.token)) {
@@ -235,6 +241,7 @@ impl Merged {
             self.lock.run_id = None;
             self.lock.lease_end = 0;
             self.left = Duration::ZERO;
+            self.over_for = None;
         }
         self.doubt = Doubt::None;
         self.agreed = false;
@@ -263,9 +270,11 @@ impl Merged {
 }
 
 fn after(clock: Clock, left: Duration) -> u64 {
-    clock
-        .lease
-        .saturating_add(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
+    clock.lease.saturating_add(whole_millis(left))
+}
+
+fn whole_millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// After how long a majority of all nodes is free of a lease, given what is left of it on those
@@ -291,6 +300,24 @@ fn lease_left(view: &View, exclusive: bool, token: &Token) -> Duration {
         // The lease lasts whatever another program does to the key: its holder may not know yet.
         Held::No | Held::By(..) | Held::Other(_) => by_state(),
     }
+}
+
+/// For how long a majority of all nodes has been free of a lease that is over. A node that does not
+/// know the lease has always been free of it.
+fn over_for(counted: &[&View], token: &Token, quorum: usize) -> Option<Duration> {
+    let spans = counted.iter().map(|view| {
+        let lock = &view.lock;
+        let lasts = !lock.left.is_zero();
+        match lock.over_for {
+            Some(span) if lock.token.as_ref() == Some(token) => span,
+            None if lock.token.as_ref() == Some(token) && lasts => Duration::ZERO,
+            _ => Duration::MAX,
+        }
+    });
+    let mut spans: Vec<Duration> = spans.collect();
+    spans.sort_by(|one, other| other.cmp(one));
+    let span = spans.get(quorum - 1).copied();
+    span.filter(|span| *span != Duration::MAX)
 }
 
 /// Who is in the way of the request on each node.

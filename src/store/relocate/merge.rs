@@ -1,34 +1,48 @@
 //! From the ledgers that a job had to the one that it has.
 
 use crate::store::protocol::{Crashed, FINGERPRINTS_KEPT, JobState, Open, Waiting};
-use crate::store::{Fingerprint, Kind};
+use crate::store::{Fingerprint, Kind, Ledger};
 use crate::time::Timestamp;
+
+/// A ledger of which no run holds a lease.
+#[derive(Debug, Clone, Copy)]
+struct Source<'a> {
+    state: &'a JobState,
+    /// When the lease of its open run ended, as [`Ledger::ended_at`] says.
+    ended_at: Option<Timestamp>,
+}
 
 /// The ledgers whose data the new one begins with.
 #[derive(Debug, Default)]
 pub(super) struct Sources<'a> {
     /// Ledgers that count, several where each host had its own.
-    live: Vec<&'a JobState>,
+    live: Vec<Source<'a>>,
     /// Tombstones whose data were taken by no ledger.
-    left: Vec<&'a JobState>,
+    left: Vec<Source<'a>>,
     /// A ledger of the fleet that another host continues: this host only begins where it ended.
     pub(super) passed: Vec<&'a JobState>,
 }
 
 impl<'a> Sources<'a> {
-    pub(super) fn add(&mut self, state: &'a JobState, is_live: bool) {
+    /// Adds a ledger whose data are `state`.
+    pub(super) fn add(&mut self, ledger: &Ledger, state: &'a JobState, is_live: bool) {
+        let source = Source {
+            state,
+            ended_at: ledger.ended_at,
+        };
         if is_live {
-            self.live.push(state);
+            self.live.push(source);
         } else {
-            self.left.push(state);
+            self.left.push(source);
         }
     }
 
     /// Of the tombstones, only those count that began last: the others ended in them.
-    fn counting(&self) -> Vec<&'a JobState> {
-        let newest = self.left.iter().map(|state| super::since(state)).max();
+    fn counting(&self) -> Vec<Source<'a>> {
+        let since = |source: &Source<'_>| super::since(source.state);
+        let newest = self.left.iter().map(since).max();
         let left = self.left.iter().copied();
-        let left = left.filter(|state| Some(super::since(state)) == newest);
+        let left = left.filter(|source| Some(since(source)) == newest);
         self.live.iter().copied().chain(left).collect()
     }
 }
@@ -54,19 +68,30 @@ pub(super) fn merge(
         return Some(state);
     }
     let mut state = empty();
-    let all = || sources.live.iter().chain(&sources.left);
+    let all = || {
+        let all = sources.live.iter().chain(&sources.left);
+        all.map(|source| source.state)
+    };
     // A result alone, of a run without the store, begins no ledger, and neither does a manual run:
     // what lies before them is undecided.
     let begun = all().filter(|state| !state.fingerprints.is_empty());
     let watermark = begun.map(|state| state.last).max();
     state.last = watermark.or_else(|| all().map(|state| state.last).max())?;
-    state.fingerprints = fingerprints(&counting);
-    decide_beyond(&mut state, &counting);
-    let mut open: Vec<&Open> = counting.iter().filter_map(|it| it.open.as_ref()).collect();
-    open.sort_by_key(|open| (open.started_at, &open.run_id));
-    state.open = open.pop().cloned();
-    let crashed = open.into_iter().map(|open| waiting_of(open, now));
-    let waiting = counting.iter().flat_map(|it| it.waiting.iter().cloned());
+    let states: Vec<&JobState> = counting.iter().map(|source| source.state).collect();
+    state.fingerprints = fingerprints(&states);
+    decide_beyond(&mut state, &states);
+    let open = counting
+        .iter()
+        .filter_map(|source| Some((source.state.open.as_ref()?, source.ended_at)));
+    let mut open: Vec<(&Open, Option<Timestamp>)> = open.collect();
+    open.sort_by_key(|(open, _)| (open.started_at, &open.run_id));
+    // One that is to be repeated waits from now on: its new lock does not know when its lease ended.
+    let is_decided = |open: &Open| open.scheduled_at.is_some_and(|at| at <= state.last);
+    let stays_open = open.pop_if(|(open, _)| !(open.may_rerun() && is_decided(open)));
+    state.open = stays_open.map(|(open, _)| open.clone());
+    let crashed = open.into_iter();
+    let crashed = crashed.map(|(open, ended_at)| waiting_of(open, ended_at.unwrap_or(now)));
+    let waiting = states.iter().flat_map(|it| it.waiting.iter().cloned());
     let mut all: Vec<Waiting> = waiting.chain(crashed).collect();
     all.sort_by_key(|entry| {
         (
@@ -113,11 +138,11 @@ fn fingerprints(states: &[&JobState]) -> Vec<(Fingerprint, Timestamp)> {
     all
 }
 
-/// A run whose lease is over and for which the merged ledger has no place: it is repeated, or
-/// recorded as interrupted as soon as anything is claimed.
-fn waiting_of(open: &Open, now: Timestamp) -> Waiting {
+/// A run whose lease ended at `lease_end`: it is repeated, or recorded as interrupted as soon as
+/// anything is claimed.
+fn waiting_of(open: &Open, lease_end: Timestamp) -> Waiting {
     let deadline = if open.may_rerun() {
-        now.plus(open.terms.rerun_window)
+        lease_end.plus(open.terms.rerun_window)
     } else {
         Timestamp::EPOCH
     };
@@ -157,7 +182,7 @@ mod tests {
     fn merged(states: &[&JobState]) -> JobState {
         let mut sources = Sources::default();
         for state in states {
-            sources.add(state, true);
+            sources.add(&Ledger::default(), state, true);
         }
         merge(&sources, at(30), at(30)).unwrap()
     }

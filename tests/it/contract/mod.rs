@@ -103,6 +103,7 @@ macro_rules! contract {
                 runs_without_the_store_move_along_in_whatever_order_they_are_reported,
                 a_move_waits_for_the_run_under_the_old_lock,
                 a_verdict_that_comes_after_the_move_replaces_the_provisional_one,
+                a_rerun_has_its_window_from_the_end_of_the_lease_across_a_move_too,
                 a_step_of_a_move_that_comes_late_changes_nothing,
                 any_host_completes_a_move_that_stopped_half_way,
                 two_hosts_that_move_a_ledger_at_once_bring_nothing_back,

@@ -1,12 +1,14 @@
 //! A job's ledger moves to another lock.
 
+use std::time::Duration;
+
 use cronlatch::names::HostName;
 use cronlatch::store::relocate::{Destination, Relocated, Relocation, Step, relocate};
 use cronlatch::store::{
-    ClaimReply, Due, Lock, LockId, LockRef, Outcome, Overlap, Registration, Replaced,
+    Claim, ClaimReply, Due, Kind, Lock, LockId, LockRef, Outcome, Overlap, Registration, Replaced,
 };
 
-use super::{LONG, Scene, Subject};
+use super::{LONG, SHORT, Scene, Subject, eventually};
 
 fn host() -> HostName {
     HostName::parse("one").expect("a name")
@@ -188,6 +190,50 @@ pub(crate) async fn a_verdict_that_comes_after_the_move_replaces_the_provisional
         assert_eq!(there.outcomes().await, [Outcome::Succeeded]);
         there.finish(&there.success(second, next)).await;
         assert_eq!(there.outcomes().await, [Outcome::Succeeded; 2]);
+    }
+}
+
+pub(crate) async fn a_rerun_has_its_window_from_the_end_of_the_lease_across_a_move_too(
+    subject: &impl Subject,
+) {
+    const WINDOW: Duration = Duration::from_secs(60);
+    let first = Scene::new(subject).await;
+    for (job, moves) in [("stays", false), ("moves", true)] {
+        let (old, new) = (fleet(job), fleet("n"));
+        let scene = Scene::of(subject, old.on(&host()), job).await;
+        let due = Due {
+            max_reruns: 1,
+            rerun_window: WINDOW,
+            ..scene.due(1)
+        };
+        let claim = Claim {
+            ttl: SHORT,
+            ..scene.claim_due(job, due.clone())
+        };
+        let earliest = first.store.now().await.unwrap().plus(SHORT);
+        Scene::granted(&scene.send(&claim).await);
+        let latest = first.store.now().await.unwrap().plus(SHORT);
+        let late = latest.plus(SHORT);
+        eventually("the crash is noticed late", async || {
+            (first.store.now().await.unwrap() > late).then_some(())
+        })
+        .await;
+        let there = if moves {
+            scene.moves(&new, vec![scene.lock.clone()]).await;
+            scene.under(&new)
+        } else {
+            scene.settle(job).await;
+            scene
+        };
+        let head = there.register().await.head.expect("the rerun waits");
+        assert_eq!(
+            (head.scheduled_at, head.kind),
+            (due.scheduled_at, Kind::Rerun)
+        );
+        // Two clocks that count whole milliseconds may differ by one.
+        let rounding = Duration::from_millis(1);
+        let ends = earliest.plus(WINDOW).minus(rounding)..=latest.plus(WINDOW).plus(rounding);
+        assert!(ends.contains(&head.deadline), "{job}: {head:?}, {ends:?}");
     }
 }
 

@@ -392,7 +392,8 @@ impl Both<'_> {
             lease: match (wish.take, wish.left) {
                 (true, _) => Lease::Take(TTL),
                 (false, true) => Lease::Stay(TTL),
-                (false, false) => Lease::Stay(Duration::ZERO),
+                (false, false) if wish.fence.is_multiple_of(2) => Lease::Over(None),
+                (false, false) => Lease::Over(Some(Duration::from_millis(wish.fence % 100))),
             },
             job: wish.ledger.map(|wish| ledger(wish, ballot)),
             base: Ballot::default(),

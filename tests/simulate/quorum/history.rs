@@ -94,7 +94,7 @@ pub(super) fn decided(sim: &mut Sim, proposal: &Proposal) {
             Some(sim.now + i64::try_from(left.as_millis()).unwrap_or(0))
         }
         // It ends when it would have ended.
-        Lease::Stay(_) => token.is_none().then_some(sim.now),
+        Lease::Stay(_) | Lease::Over(_) => token.is_none().then_some(sim.now),
     };
     if let Some(until) = until {
         sim.trace.held.push(Held {

@@ -143,7 +143,9 @@ impl Node {
             .arg(&finished_text(lock));
         match proposal.lease {
             Lease::Take(ttl) => call.arg("take").arg(&millis(ttl)),
-            Lease::Stay(left) => call.arg("stay").arg(&left.as_millis()),
+            Lease::Stay(left) => call.arg("stay").arg(&millis(left)),
+            Lease::Over(Some(span)) => call.arg("over").arg(&millis(span)),
+            Lease::Over(None) => call.arg("over").arg(&""),
         };
         let job = proposal.job.as_ref().map(ledger::write).transpose()?;
         call.arg(&job.unwrap_or_default())

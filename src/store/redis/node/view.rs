@@ -121,8 +121,10 @@ pub struct LockView {
     pub ballot: Ballot,
     pub fence: u64,
     pub token: Option<Token>,
-    /// What is left of the lease end.
+    /// What is left of the lease.
     pub left: Duration,
+    /// How long ago the lease ended; `None` while it lasts, or if the node does not know.
+    pub over_for: Option<Duration>,
     pub run_id: Option<RunId>,
     /// The tokens that ended, as kept: a letter, then the token's random part.
     pub finished: String,
@@ -158,8 +160,12 @@ pub struct Proposal {
 /// What a proposal does with the lock itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Lease {
+    /// It is taken for the state's token, for so long.
     Take(Duration),
+    /// It stays. So much is left of its lease on a node that does not know it.
     Stay(Duration),
+    /// Its lease is over: for so long, or for longer than anybody knows.
+    Over(Option<Duration>),
 }
 
 /// A node's answer to a proposal.

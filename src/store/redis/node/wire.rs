@@ -37,7 +37,7 @@ pub(super) fn read_view(answer: Value) -> Result<View, RedisFailure> {
     };
     let fence = number(&mut items)?;
     let token = Some(items.text()?).filter(|token| !token.is_empty());
-    let left = Duration::from_millis(number(&mut items)?);
+    let (left, over_for) = lease(&mut items)?;
     let run_id = Some(items.text()?).filter(|id| !id.is_empty());
     let finished = items.text()?;
     let lock = LockView {
@@ -45,6 +45,7 @@ pub(super) fn read_view(answer: Value) -> Result<View, RedisFailure> {
         fence,
         token: token.as_deref().map(Token::from_text),
         left,
+        over_for,
         run_id: run_id.as_deref().map(RunId::from_text),
         finished,
     };
@@ -63,6 +64,23 @@ pub(super) fn read_view(answer: Value) -> Result<View, RedisFailure> {
     })
 }
 
+/// What is left of a lease, and how long ago it ended.
+fn lease(items: &mut Items) -> Result<(Duration, Option<Duration>), RedisFailure> {
+    let Some(left) = items
+        .text()
+        .map(|text| (!text.is_empty()).then_some(text))?
+    else {
+        return Ok((Duration::ZERO, None));
+    };
+    let left: i64 = parsed(&left)?;
+    let span = Duration::from_millis(left.unsigned_abs());
+    Ok(if left > 0 {
+        (span, None)
+    } else {
+        (Duration::ZERO, Some(span))
+    })
+}
+
 fn job(items: &mut Items) -> Result<JobView, RedisFailure> {
     let ballot = ballot(items)?;
     ledger::read(&items.text()?, ballot)
@@ -76,7 +94,10 @@ fn ballot(items: &mut Items) -> Result<Ballot, RedisFailure> {
 }
 
 fn number<T: std::str::FromStr>(items: &mut Items) -> Result<T, RedisFailure> {
-    let text = items.text()?;
+    parsed(&items.text()?)
+}
+
+fn parsed<T: std::str::FromStr>(text: &str) -> Result<T, RedisFailure> {
     text.parse()
         .map_err(|_| RedisFailure::corrupt(format!("a node answers {text:?} instead of a number")))
 }

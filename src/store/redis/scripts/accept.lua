@@ -3,7 +3,8 @@
 -- KEYS  1 lock, 2 its state, 3 the node's marker; with a job: 4 job, 5 its history
 -- ARGV  1 exclusive (1/0), 2 number and 3 id of the proposal, 4 channel of releases,
 --       5 tell of a release (1/0), 6 records kept or '', 7 fence, 8 token, 9 run id, 10 tokens that ended,
---       11 'take' (the lock, for the token) | 'stay', 12 TTL, or what is left of the lease, in ms,
+--       11 'take' (the lock, for the token) | 'stay' | 'over' (the lease), 12 TTL, what is left of
+--       the lease, or for how long it has been over ('' if that is not known), in ms,
 --       13 the job's ledger or '', 14 number and 15 id of the proposal that it was taken from,
 --       then per record: how many names and values, these
 -- Reply taken, 'sound' | 'forgetful' | 'recovering', '' or the mark of a history that may lack records
@@ -11,10 +12,12 @@
 
 local number, id, token, ended = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[8], ARGV[10]
 local take = ARGV[11] == 'take'
+-- How long the lock's state matters from now on, in milliseconds.
+local span = ARGV[11] ~= 'over' and tonumber(ARGV[12]) or 0
 if KEYS[5] then
   check_history(KEYS[5])
 end
-local node = recollect(KEYS[3], 0, 0, take and tonumber(ARGV[12]) or 0)
+local node = recollect(KEYS[3], 0, 0, take and span or 0)
 local state = on_key('HMGET', KEYS[2], 'promised', 'promised_id', 'token', 'lease_end',
   'epoch', 'vote')
 if tonumber(state[1] or 0) ~= number or tonumber(state[2] or 0) ~= id then
@@ -61,10 +64,12 @@ if ARGV[13] ~= '' then
 end
 
 local lease_end = 0
-if take or token ~= '' and state[3] ~= token then
-  lease_end = now + tonumber(ARGV[12])
+if token ~= '' and ARGV[11] == 'over' then
+  lease_end = ARGV[12] ~= '' and now - tonumber(ARGV[12]) or 0
+elseif take or token ~= '' and state[3] ~= token then
+  lease_end = now + span
 elseif token ~= '' then
-  lease_end = tonumber(ARGV[12]) > 0 and tonumber(state[4] or 0) or 0
+  lease_end = tonumber(state[4] or 0)
 end
 redis.call('HSET', KEYS[2], 'fence', ARGV[7], 'token', token, 'lease_end', text(lease_end),
   'run_id', ARGV[9], 'ended', ended, 'ballot', ARGV[2], 'ballot_id', ARGV[3],
@@ -72,7 +77,7 @@ redis.call('HSET', KEYS[2], 'fence', ARGV[7], 'token', token, 'lease_end', text(
 if state[6] and tonumber(state[6]) == id then
   redis.call('HDEL', KEYS[2], 'vote', 'vote_until')
 end
-keep_for(KEYS[2], state_span(KEYS[2], KEYS[4], tonumber(ARGV[12])))
+keep_for(KEYS[2], state_span(KEYS[2], KEYS[4], span))
 
 local at = 16
 while ARGV[at] do

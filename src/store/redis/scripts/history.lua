@@ -41,10 +41,9 @@ local function await_rerun(job, lock)
   if not ending(lock, open.token) then
     remember(lock, open.token, 'I')
   end
-  local known = lock.token == open.token and lock.lease_end > 0
-  local since = known and math.max(now - lock.lease_end, 0) or 0
+  local ended_at = lease_ended_at(lock, open.token) or now
   put_back(job, {
-    at = open.scheduled_at, kind = 'rerun', deadline = now - since + open.terms.window,
+    at = open.scheduled_at, kind = 'rerun', deadline = ended_at + open.terms.window,
     yields = false, attempts = open.attempt, reruns = open.terms.reruns + 1,
     crashed = {
       run_id = open.run_id, token = open.token, kind = open.kind, fence = text(open.fence),

@@ -4,7 +4,7 @@
 -- ARGV  1 exclusive (1/0)
 -- Reply empty without a ledger, else: last, fingerprints, waiting, moved, beyond (as kept), then of the open
 --       run: run id, token, attempt, kind, fence, started_at, host, terms, scheduled_at or '', and
---       how long its lease lasts in ms
+--       how long its lease lasts in ms, and when it ended, or ''
 
 local job = load_job(KEYS[3])
 if not job then
@@ -18,5 +18,7 @@ if open then
     reply[5 + i] = field
   end
   reply[15] = lease_remaining(lock, open.token)
+  local ended_at = lease_ended_at(lock, open.token)
+  reply[16] = ended_at and text(ended_at) or ''
 end
 return reply

@@ -136,6 +136,14 @@ local function lease_remaining(lock, token)
   return 0
 end
 
+-- When the lease of a token ended; nil while it lasts, and where nobody knows because another lease
+-- followed.
+local function lease_ended_at(lock, token)
+  if lock.token == token and lock.lease_end > 0 and lock.lease_end <= now then
+    return lock.lease_end
+  end
+end
+
 local function next_fence(lock)
   return math.max(lock.fence + 1, micros)
 end

@@ -8,8 +8,8 @@
 -- Reply promised | busy (another's vote) | outbid (a later promise) | read; number promised, now
 --       in microseconds, server, lost_at, ms until locks count as free, longest TTL,
 --       lock remembered (1/0), job remembered (1/0), 'absent' | 'value' | 'other', value,
---       remaining in ms (-1 without TTL), fence, token, ms left of the lease end, run id,
---       the tokens that ended, proposal taken: number, id; then of the job, if known: number, id,
+--       remaining in ms (-1 without TTL), fence, token, ms left of the lease (negative: it has been
+--       over for so long; '' if nothing is known of it), run id, the tokens that ended, proposal taken: number, id; then of the job, if known: number, id,
 --       its ledger
 
 local mode, number, id = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -63,11 +63,12 @@ local function remembered(epoch)
   return (node.lost_at == '' or epoch == node.lost_at) and '1' or '0'
 end
 
+local lease_end = tonumber(state[3] or 0)
 local job = KEYS[4] and on_key('HMGET', KEYS[4], 'ballot', 'ballot_id', 'ledger', 'epoch')
 local reply = { answer, text(promised), text(micros), node.server, node.lost_at, text(node.left),
   text(node.longest), remembered(state[12]), job and remembered(job[4]) or '1', kind, value,
   text(remaining), state[1] or '0', state[2] or '',
-  text(math.max(0, tonumber(state[3] or 0) - now)), state[4] or '', state[5] or '\n',
+  lease_end > 0 and text(lease_end - now) or '', state[4] or '', state[5] or '\n',
   state[6] or '0', state[7] or '0' }
 if job and job[3] then
   reply[20], reply[21], reply[22] = job[1] or '0', job[2] or '0', job[3]
