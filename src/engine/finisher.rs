@@ -100,9 +100,9 @@ impl Finisher {
     }
 
     /// Takes a finish to deliver; never waits.
-    pub(crate) fn send(&self, parcel: PendingFinish) {
+    pub(crate) fn send(&self, pending: PendingFinish) {
         // The task ends only when the process does.
-        let _ = self.inbox.send(Order::PendingFinish(Box::new(parcel)));
+        let _ = self.inbox.send(Order::PendingFinish(Box::new(pending)));
     }
 
     /// The store answers again: no need to sit out a delay.
@@ -130,7 +130,7 @@ impl Finisher {
 
 struct Try {
     number: u64,
-    parcel: Box<PendingFinish>,
+    pending: Box<PendingFinish>,
     again: bool,
     result: Result<FinishReply, StoreError>,
 }
@@ -182,7 +182,7 @@ impl Task {
             // Every arm is cancel-safe: a channel, a join set, timers.
             tokio::select! {
                 order = orders.recv() => match order {
-                    Some(Order::PendingFinish(parcel)) => self.take(parcel),
+                    Some(Order::PendingFinish(pending)) => self.take(pending),
                     Some(Order::Retry) => self.retry_at = Instant::now(),
                     Some(Order::Close(limit, answer)) => {
                         self.retry_at = Instant::now();
@@ -213,37 +213,37 @@ impl Task {
                 self.backlog
                     .into_iter()
                     .chain(self.unusable)
-                    .map(|(n, parcel)| (n, parcel.finish)),
+                    .map(|(n, pending)| (n, pending.finish)),
             );
             let _ = answer.send(rest.into_values().collect());
         }
     }
 
-    fn take(&mut self, parcel: Box<PendingFinish>) {
+    fn take(&mut self, pending: Box<PendingFinish>) {
         let number = self.next_number;
         self.next_number += 1;
-        self.spooled += usize::from(parcel.spooled);
+        self.spooled += usize::from(pending.spooled);
         self.count.send_modify(|count| *count += 1);
         // What goes to the same part of the store keeps its order.
-        let place = self.store.place(&parcel.finish.lock);
+        let place = self.store.place(&pending.finish.lock);
         let waits =
             (self.backlog.values()).any(|before| self.store.place(&before.finish.lock) == place);
         if waits {
-            self.backlog.insert(number, parcel);
+            self.backlog.insert(number, pending);
             self.spool_soon();
         } else {
-            self.attempt(number, parcel, false);
+            self.attempt(number, pending, false);
         }
     }
 
-    fn attempt(&mut self, number: u64, parcel: Box<PendingFinish>, again: bool) {
+    fn attempt(&mut self, number: u64, pending: Box<PendingFinish>, again: bool) {
         let (store, turns) = (Arc::clone(&self.store), self.turns.clone());
-        self.under_way.insert(number, parcel.finish.clone());
+        self.under_way.insert(number, pending.finish.clone());
         let (outages, before) = (Arc::clone(&self.outages), self.outages());
         self.tries.spawn(async move {
-            let turn = turns.take(store.place(&parcel.finish.lock)).await;
+            let turn = turns.take(store.place(&pending.finish.lock)).await;
             let result = if outages.load(Ordering::Relaxed) == before {
-                store.finish(&parcel.finish).await
+                store.finish(&pending.finish).await
             } else {
                 let text = "the store has not replied to earlier results";
                 Err(StoreError::unreachable(text.to_owned()))
@@ -254,7 +254,7 @@ impl Task {
             drop(turn);
             Try {
                 number,
-                parcel,
+                pending,
                 again,
                 result,
             }
@@ -272,9 +272,9 @@ impl Task {
             self.retry_at = Instant::now() + LONGEST_DELAY;
             return;
         }
-        if let Some((number, parcel)) = self.backlog.pop_first() {
+        if let Some((number, pending)) = self.backlog.pop_first() {
             self.retrying = true;
-            self.attempt(number, parcel, true);
+            self.attempt(number, pending, true);
         } else {
             self.retry_at = Instant::now() + LONGEST_DELAY;
         }
@@ -283,17 +283,17 @@ impl Task {
     /// Tries all that the keys of single jobs hold up, side by side.
     fn retry_unusable(&mut self) {
         self.unusable_at = Instant::now() + UNUSABLE_DELAY;
-        for (number, parcel) in std::mem::take(&mut self.unusable) {
+        for (number, pending) in std::mem::take(&mut self.unusable) {
             self.count.send_modify(|count| *count += 1);
-            self.attempt(number, parcel, false);
+            self.attempt(number, pending, false);
         }
     }
 
     /// Keeps a verdict that the keys of its own job keep from being written. Its lock is given up:
     /// other jobs may share it, and it ends with its TTL unless the store has released it.
-    fn keep_unusable(&mut self, number: u64, mut parcel: Box<PendingFinish>, fault: &KeyFault) {
-        if parcel.lease.take().is_some() || parcel.job.is_some() {
-            if let Some(record) = &parcel.finish.record {
+    fn keep_unusable(&mut self, number: u64, mut pending: Box<PendingFinish>, fault: &KeyFault) {
+        if pending.lease.take().is_some() || pending.job.is_some() {
+            if let Some(record) = &pending.finish.record {
                 tracing::error!(
                     job = %record.job,
                     run_id = record.run_id.as_ref().map(tracing::field::display),
@@ -303,7 +303,7 @@ impl Task {
                     fault.repair(Some(record.job.as_str()))
                 );
             }
-            if let Some(job) = parcel.job.take() {
+            if let Some(job) = pending.job.take() {
                 let _ = self.notices.send(Message::Core(Event::RunClosed { job }));
             }
         }
@@ -312,20 +312,20 @@ impl Task {
         }
         // Registrations, which wait for the verdicts in hand, do not wait for this one.
         self.count.send_modify(|count| *count -= 1);
-        self.unusable.insert(number, parcel);
+        self.unusable.insert(number, pending);
         self.spool_soon();
     }
 
     /// A lease that has ended hinders nobody any more: its lane may go on.
     fn release_lost(&mut self) {
-        for parcel in self.backlog.values_mut() {
-            if parcel
+        for pending in self.backlog.values_mut() {
+            if pending
                 .lease
                 .as_ref()
                 .is_some_and(|l| l.validity().is_zero())
             {
-                parcel.lease = None;
-                if let Some(job) = parcel.job.take() {
+                pending.lease = None;
+                if let Some(job) = pending.job.take() {
                     let _ = self.notices.send(Message::Core(Event::RunClosed { job }));
                 }
             }
@@ -335,7 +335,7 @@ impl Task {
     fn tried(&mut self, tried: Try) {
         let Try {
             number,
-            parcel,
+            pending,
             again,
             result,
         } = tried;
@@ -345,9 +345,9 @@ impl Task {
             Ok(reply) => {
                 self.delay = FIRST_DELAY;
                 self.retry_at = Instant::now();
-                self.delivered(*parcel, &reply);
+                self.delivered(*pending, &reply);
             }
-            Err(StoreError::Key(fault)) => self.keep_unusable(number, parcel, &fault),
+            Err(StoreError::Key(fault)) => self.keep_unusable(number, pending, &fault),
             Err(error) => {
                 // One that is refused, or whose server is away, must not hold up the others.
                 let number = if matches!(error, StoreError::Unreachable(_)) {
@@ -356,7 +356,7 @@ impl Task {
                     self.next_number += 1;
                     self.next_number - 1
                 };
-                self.backlog.insert(number, parcel);
+                self.backlog.insert(number, pending);
                 self.spool_soon();
                 self.retry_at = Instant::now() + self.delay.mul_f64(0.5 + random() / 2.0);
                 if again {
@@ -381,13 +381,13 @@ impl Task {
         });
     }
 
-    fn delivered(&mut self, parcel: PendingFinish, reply: &FinishReply) {
+    fn delivered(&mut self, pending: PendingFinish, reply: &FinishReply) {
         let PendingFinish {
             finish,
             lease,
             job,
             spooled,
-        } = parcel;
+        } = pending;
         if let Some(record) = &finish.record
             && *reply == FinishReply::Lost
             && record.fence.is_some()
@@ -427,7 +427,7 @@ impl Task {
         self.spool_at = None;
         let mut all = self.under_way.clone();
         let held = self.backlog.iter().chain(&self.unusable);
-        all.extend(held.map(|(number, parcel)| (*number, parcel.finish.clone())));
+        all.extend(held.map(|(number, pending)| (*number, pending.finish.clone())));
         let began = Instant::now();
         let spool = self.spool.clone();
         let undelivered: Vec<Finish> = all.into_values().collect();
@@ -437,9 +437,9 @@ impl Task {
         self.disk.report(&written, &self.spool);
         // What is under way is in the file as well. If it fails, the file is written again.
         if written.is_ok() {
-            for parcel in self.backlog.values_mut().chain(self.unusable.values_mut()) {
-                self.spooled += usize::from(!parcel.spooled);
-                parcel.spooled = true;
+            for pending in self.backlog.values_mut().chain(self.unusable.values_mut()) {
+                self.spooled += usize::from(!pending.spooled);
+                pending.spooled = true;
             }
         }
     }

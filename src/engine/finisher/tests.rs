@@ -90,7 +90,7 @@ impl Store for Sink {
     }
 }
 
-fn parcel(number: u32) -> PendingFinish {
+fn pending(number: u32) -> PendingFinish {
     let host = HostName::parse("a").expect("a name");
     PendingFinish {
         finish: Finish {
@@ -135,16 +135,16 @@ fn bench() -> Bench {
 #[tokio::test]
 async fn what_the_store_did_not_take_it_gets_in_order_once_it_is_back() {
     let mut bench = bench();
-    let first = parcel(0);
+    let first = pending(0);
     let mut tokens = vec![first.finish.token.clone()];
     bench.finisher.send(first);
     let Some(Message::StoreFailed(_)) = bench.notices.recv().await else {
         panic!("a failure is told");
     };
     for number in 1..20 {
-        let parcel = parcel(number);
-        tokens.push(parcel.finish.token.clone());
-        bench.finisher.send(parcel);
+        let pending = pending(number);
+        tokens.push(pending.finish.token.clone());
+        bench.finisher.send(pending);
     }
     bench.store.up.store(true, Ordering::SeqCst);
     bench.finisher.retry_now();
@@ -164,10 +164,10 @@ async fn what_the_store_did_not_take_it_gets_in_order_once_it_is_back() {
 #[tokio::test]
 async fn what_cannot_be_delivered_is_handed_back_also_what_is_under_way() {
     let bench = bench();
-    let parcels = [parcel(0), parcel(1), parcel(2)];
-    let finishes = parcels.each_ref().map(|parcel| parcel.finish.clone());
-    for parcel in parcels {
-        bench.finisher.send(parcel);
+    let results = [pending(0), pending(1), pending(2)];
+    let finishes = results.each_ref().map(|pending| pending.finish.clone());
+    for pending in results {
+        bench.finisher.send(pending);
     }
     let rest = bench.finisher.close(Duration::ZERO).await;
     assert_eq!(rest, finishes);
@@ -178,9 +178,9 @@ async fn other_hosts_are_told_what_came_back_before_the_daemon_ends() {
     let bench = bench();
     bench.store.up.store(true, Ordering::SeqCst);
     let job = JobName::parse("seldom").expect("a name");
-    let mut parcel = parcel(0);
-    parcel.finish.job = Some(job.clone());
-    bench.finisher.send(parcel);
+    let mut pending = pending(0);
+    pending.finish.job = Some(job.clone());
+    bench.finisher.send(pending);
     assert_eq!(bench.finisher.close(Duration::from_secs(60)).await, []);
     let told = bench.store.told.lock().expect("no holder panics");
     assert_eq!(*told, [job]);
@@ -200,10 +200,10 @@ async fn wait_spool(bench: &Bench, expected: &[Finish]) {
 #[tokio::test]
 async fn what_the_store_did_not_take_is_on_disk_before_the_daemon_ends() {
     let bench = bench();
-    let parcels = [parcel(0), parcel(1)];
-    let finishes = parcels.each_ref().map(|parcel| parcel.finish.clone());
-    for parcel in parcels {
-        bench.finisher.send(parcel);
+    let results = [pending(0), pending(1)];
+    let finishes = results.each_ref().map(|pending| pending.finish.clone());
+    for pending in results {
+        bench.finisher.send(pending);
     }
     wait_spool(&bench, &finishes).await;
     bench.store.up.store(true, Ordering::SeqCst);

@@ -77,31 +77,31 @@ impl Finisher {
             .under_way
             .into_values()
             .chain(self.queue)
-            .map(|(n, parcel, _)| (n, parcel));
+            .map(|(n, pending, _)| (n, pending));
         let rest: BTreeMap<u64, PendingFinish> =
             self.backlog.into_iter().chain(under_way).collect();
-        rest.into_values().map(|parcel| parcel.finish).collect()
+        rest.into_values().map(|pending| pending.finish).collect()
     }
 
-    pub(super) fn send(&mut self, env: &mut Env<'_>, parcel: PendingFinish) {
+    pub(super) fn send(&mut self, env: &mut Env<'_>, pending: PendingFinish) {
         let number = self.next;
         self.next += 1;
         if self.backlog.is_empty() {
-            self.attempt(env, number, parcel, false);
+            self.attempt(env, number, pending, false);
         } else {
-            self.backlog.insert(number, parcel);
+            self.backlog.insert(number, pending);
             self.arm(env);
         }
     }
 
-    fn attempt(&mut self, env: &mut Env<'_>, number: u64, parcel: PendingFinish, again: bool) {
+    fn attempt(&mut self, env: &mut Env<'_>, number: u64, pending: PendingFinish, again: bool) {
         if self.under_way.len() >= TURNS {
-            self.queue.push_back((number, parcel, again));
+            self.queue.push_back((number, pending, again));
             return;
         }
-        let request = Request::Finish(Box::new(parcel.finish.clone()));
+        let request = Request::Finish(Box::new(pending.finish.clone()));
         let id = env.send(request, RESPONSE);
-        self.under_way.insert(id, (number, parcel, again));
+        self.under_way.insert(id, (number, pending, again));
     }
 
     pub(super) fn retry_now(&mut self, env: &mut Env<'_>) {
@@ -126,17 +126,17 @@ impl Finisher {
             return Vec::new();
         }
         let mut closed = Vec::new();
-        for parcel in self.backlog.values_mut() {
-            if parcel.lease.is_some_and(|lease| runner.is_lost(lease)) {
-                parcel.lease = None;
-                closed.extend(parcel.job.take().map(Notice::Closed));
+        for pending in self.backlog.values_mut() {
+            if pending.lease.is_some_and(|lease| runner.is_lost(lease)) {
+                pending.lease = None;
+                closed.extend(pending.job.take().map(Notice::Closed));
             }
         }
         if !self.retrying
-            && let Some((number, parcel)) = self.backlog.pop_first()
+            && let Some((number, pending)) = self.backlog.pop_first()
         {
             self.retrying = true;
-            self.attempt(env, number, parcel, true);
+            self.attempt(env, number, pending, true);
         }
         self.retry_at = env.sim.now + LONGEST_DELAY;
         self.arm(env);
@@ -151,24 +151,24 @@ impl Finisher {
         id: u64,
         reply: Option<FinishReply>,
     ) -> Option<(Option<LeaseId>, Vec<Notice>)> {
-        let (number, parcel, again) = self.under_way.remove(&id)?;
+        let (number, pending, again) = self.under_way.remove(&id)?;
         self.retrying = self.retrying && !again;
         let told = if let Some(reply) = reply {
             self.delay = FIRST_DELAY;
             self.retry_at = env.sim.now;
-            let returned = parcel.finish.give_back && reply == FinishReply::Released;
-            let returned = parcel.finish.job.filter(|_| returned);
+            let returned = pending.finish.give_back && reply == FinishReply::Released;
+            let returned = pending.finish.job.filter(|_| returned);
             let notices = returned.map(Notice::Returned).into_iter();
-            let notices = notices.chain(parcel.job.map(Notice::Closed));
-            if let Some((number, parcel, again)) = self.queue.pop_front() {
-                self.attempt(env, number, parcel, again);
+            let notices = notices.chain(pending.job.map(Notice::Closed));
+            if let Some((number, pending, again)) = self.queue.pop_front() {
+                self.attempt(env, number, pending, again);
             }
-            (parcel.lease, notices.collect())
+            (pending.lease, notices.collect())
         } else {
-            self.backlog.insert(number, parcel);
+            self.backlog.insert(number, pending);
             // What waits for its turn would not be answered either.
-            for (number, parcel, again) in std::mem::take(&mut self.queue) {
-                self.backlog.insert(number, parcel);
+            for (number, pending, again) in std::mem::take(&mut self.queue) {
+                self.backlog.insert(number, pending);
                 self.retrying = self.retrying && !again;
             }
             let share = env.sim.dice.range(50, 100);
