@@ -1,7 +1,8 @@
 //! Output of commands: bytes to lines, lines to events, and the tail that history keeps.
 
 use std::collections::VecDeque;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 
 use tokio::net::unix::pipe::Receiver;
@@ -154,44 +155,56 @@ impl StreamReader {
         }
     }
 
-    /// Reads what is there, at most one chunk: its lines, and its length unless nothing is.
-    fn read(&mut self, chunk: &mut [u8]) -> (Vec<String>, Option<usize>) {
+    /// Reads what is there, at most one chunk, and returns its lines.
+    fn read(&mut self, chunk: &mut [u8]) -> Vec<String> {
         let mut lines = Vec::new();
         let Some(pipe) = &self.pipe else {
-            return (lines, None);
+            return lines;
         };
         match pipe.try_read(chunk) {
-            Ok(len) if len > 0 => {
-                self.lines.push(&chunk[..len], &mut lines);
-                (lines, Some(len))
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => (lines, None),
+            Ok(len) if len > 0 => self.lines.push(&chunk[..len], &mut lines),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             _ => {
                 self.pipe = None;
                 lines.extend(self.lines.finish());
-                (lines, None)
             }
         }
+        lines
     }
 
-    async fn pass_on(&mut self, chunk: &mut [u8], events: &mpsc::Sender<Event>) -> Option<usize> {
-        let (lines, len) = self.read(chunk);
-        for text in lines {
-            let stream = self.stream;
+    async fn pass_on(&mut self, chunk: &mut [u8], events: &mpsc::Sender<Event>) {
+        let stream = self.stream;
+        for text in self.read(chunk) {
             // Nobody listens: it is read all the same, or the command would stop.
             let _ = events.send(Event::Line { stream, text }).await;
         }
-        len
     }
 
+    /// Reads what the command has left in the pipe.
+    ///
+    /// The pipe itself is asked. The runtime returns `WouldBlock` until its event loop has seen that
+    /// there is something to read, and on a busy machine it may see the exit first.
     async fn finish(&mut self, chunk: &mut [u8], events: &mpsc::Sender<Event>) {
+        let pipe = self.pipe.take().map(Receiver::into_nonblocking_fd);
+        let mut rest = pipe.and_then(Result::ok).map(File::from);
+        let stream = self.stream;
         let mut read = 0;
         while read < REST_MAX
-            && let Some(len) = self.pass_on(chunk, events).await
+            && let Some(pipe) = &mut rest
         {
-            read += len;
+            let mut lines = Vec::new();
+            match pipe.read(chunk) {
+                Ok(len) if len > 0 => {
+                    self.lines.push(&chunk[..len], &mut lines);
+                    read += len;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                _ => rest = None,
+            }
+            for text in lines {
+                let _ = events.send(Event::Line { stream, text }).await;
+            }
         }
-        let stream = self.stream;
         if let Some(text) = self.lines.finish() {
             let _ = events.send(Event::Line { stream, text }).await;
         }
