@@ -159,12 +159,13 @@ impl Lane {
             self.hole = true;
             return;
         }
-        if shared.store == StoreState::Down && self.due_while_down(shared, at) {
-            return;
-        }
+        // Nobody knows whether the store was away all that time.
         if self.slept_through(shared.now.utc, at) {
             self.hole = true;
             self.advance(shared);
+            return;
+        }
+        if shared.store == StoreState::Down && self.due_while_down(shared, at) {
             return;
         }
         let hole = std::mem::take(&mut self.hole);

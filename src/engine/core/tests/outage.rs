@@ -119,6 +119,29 @@ fn run_does_not_overlap_with_itself() {
 }
 
 #[test]
+fn what_a_host_slept_through_is_caught_up_whatever_is_to_be_done_without_the_store() {
+    for on_store_down in [OnStoreDown::Run, OnStoreDown::Skip] {
+        let (mut bench, _) = cut_off(Policy {
+            catch_up: CatchUp::All,
+            ..down(on_store_down)
+        });
+        bench.action();
+        bench.at(1035);
+        bench.due(1020);
+        bench.due(1030);
+        bench.nothing();
+        if on_store_down == OnStoreDown::Run {
+            bench.ended();
+            bench.closed();
+        }
+        back(&mut bench);
+        assert_eq!(bench.action(), Action::Register { job: JOB });
+        bench.registered(1010);
+        assert_eq!(bench.claim(1020).kind, Kind::CatchUp, "{on_store_down:?}");
+    }
+}
+
+#[test]
 fn without_a_lock_runs_without_the_store_overlap() {
     let (mut bench, _) = cut_off(Policy {
         exclusion: Exclusion::None,
