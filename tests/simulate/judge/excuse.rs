@@ -783,8 +783,8 @@ pub(super) fn two_schedules(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, u
 }
 
 /// `PassedThere`: a host that has the job with a ledger of its own takes over that of the fleet, and counts
-/// from when it had the job. If the job has been disabled there since the occurrence came due, nobody owes
-/// it any more when the job has a ledger of the fleet again.
+/// from when it had the job, which the store learns within a second. If the job has been disabled there
+/// since the occurrence came due, nobody owes it any more when the job has a ledger of the fleet again.
 pub(super) fn passed_there(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, until: i64) -> bool {
     let since = |own: &Regime<'_>| {
         let mut since = own.span.from;
@@ -798,8 +798,9 @@ pub(super) fn passed_there(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, un
     };
     let mut own = facts.regimes_of(subject.name);
     subject.host.is_none()
-        && own
-            .any(|it| it.is_of_scope_other_than(subject) && it.span.from <= until && at < since(it))
+        && own.any(|it| {
+            it.is_of_scope_other_than(subject) && it.span.from <= until && at < since(it) + PROMPT
+        })
 }
 
 /// `ForgottenAttempt`: a store that lost its data has forgotten the attempts that were made since.
@@ -892,6 +893,32 @@ pub(super) fn owed_together(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, t
     let all = || facts.subjects.iter().filter(|it| it.name == subject.name);
     let shared = facts.regimes_of(subject.name).any(is_shared);
     usize::from(subject.host.is_some() && shared && all().any(|it| owed(&it)))
+}
+
+/// So they owe one verdict of it together: a host may have given its own before, and give that of another
+/// one afterwards.
+pub(super) fn verdicts_owed_together(
+    facts: &Facts<'_>,
+    subject: &Subject<'_>,
+    at: i64,
+    (before, again): (&Added, &Added),
+) -> bool {
+    let mut regimes = facts.regimes_of(subject.name);
+    let shared = regimes.find(|it| {
+        let since = it.span.from;
+        it.is_of_scope_other_than(subject) && before.at < since && since <= again.at
+    });
+    let Some(shared) = shared.filter(|_| subject.host.is_some()) else {
+        return false;
+    };
+    let mut all = facts.subjects.iter();
+    all.any(|it| {
+        let is_another = it.name == subject.name && it.host.is_some() && it.host != subject.host;
+        let was_due = it.regimes.iter().any(|regime| regime.is_due(at));
+        let decided = it.starts_of(at).any(|run| run.begin < shared.span.from)
+            || it.records_of(at).any(|it| it.at < shared.span.from);
+        is_another && was_due && !decided
+    })
 }
 
 /// `BackOnItsSchedule`: the store keeps the newest three schedules of a job, so that a rolling deploy

@@ -175,7 +175,9 @@ pub(super) fn two_verdicts(facts: &Facts<'_>) -> Vec<Violation> {
                 continue;
             };
             for at in subject.occurrences(span) {
-                if let Some(before) = dues.insert(at, added) {
+                if let Some(before) = dues.insert(at, added)
+                    && !excuse::verdicts_owed_together(facts, subject, at, (before, added))
+                {
                     let text = format!("{} and {}", shown(&before.record), shown(&added.record));
                     all.push(found(Rule::TwoVerdicts, added.at, subject, text));
                 }

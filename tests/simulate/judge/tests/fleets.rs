@@ -665,6 +665,35 @@ fn what_came_due_before_a_host_had_the_job_disabled_is_passed_when_it_takes_the_
 }
 
 #[test]
+fn that_a_host_has_a_job_the_store_learns_within_a_second() {
+    let silent = |had: i64| {
+        let mut lists = two_lists(|job| job.enabled = false);
+        let mut own = lists.lists[0].clone();
+        own.jobs[0].scope = Scope::Host;
+        lists.lists.push(own);
+        let mut trace = truth();
+        forget(&mut trace, 20_000, 21_000);
+        let with_lists = [
+            (0, 18_000, 0),
+            (18_000, had, 1),
+            (had, 25_000, 2),
+            (25_000, 60_000, 0),
+        ];
+        lives(&mut trace, &with_lists);
+        // Host 1 has the job of the fleet, and ends.
+        trace.lives.retain(|it| it.host == 0 || it.from == START);
+        let ends = trace.lives.last_mut().unwrap();
+        (ends.drains, ends.until) = (Some(START + 19_000), Some(START + 21_000));
+        let found = judge(&lists, &trace);
+        let mut silent = found.iter().filter(|it| it.rule == Rule::Silence);
+        silent.any(|it| it.at == START + 20_000)
+    };
+    assert!(!silent(20_500), "it came due before");
+    assert!(!silent(19_500));
+    assert!(silent(18_500));
+}
+
+#[test]
 fn what_waited_on_another_host_may_run_once_more_on_the_one_that_inherits_it() {
     let twice = |ran: bool, scope: Scope| {
         let mut lists = two_lists(|job| job.scope = scope);
@@ -690,4 +719,34 @@ fn what_waited_on_another_host_may_run_once_more_on_the_one_that_inherits_it() {
     assert!(!twice(false, Scope::Fleet));
     assert!(twice(true, Scope::Fleet), "nothing was owed");
     assert!(twice(false, Scope::Host), "each kept its own");
+}
+
+#[test]
+fn what_waited_on_another_host_may_have_one_more_verdict_on_the_one_that_inherits_it() {
+    let twice = |decided: bool, again: i64, scope: Scope| {
+        let mut lists = two_lists(|job| job.scope = scope);
+        lists.lists[0].jobs[0].scope = Scope::Host;
+        broken(&lists, |trace| {
+            under_own_lock(trace);
+            trace.lives[1].until = Some(START + 22_000);
+            trace.lives.push(Life {
+                list: 1,
+                from: START + 22_000,
+                until: None,
+                ..trace.lives[1]
+            });
+            for (host, then) in [(0, 20_100), (0, again), (1, 20_100)] {
+                let why = "superseded: a newer occurrence took its place";
+                let mut added = added(then, 20_000, Outcome::Skipped, why);
+                added.lock = format!("job@host-{host}");
+                let own = host == 0;
+                trace.added.extend((own || decided).then_some(added));
+            }
+        })
+        .contains(&Rule::TwoVerdicts)
+    };
+    assert!(!twice(false, 31_000, Scope::Fleet));
+    assert!(twice(true, 31_000, Scope::Fleet), "nothing was owed");
+    assert!(twice(false, 21_000, Scope::Fleet), "not shared yet");
+    assert!(twice(false, 31_000, Scope::Host), "each kept its own");
 }
