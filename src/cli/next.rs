@@ -164,18 +164,7 @@ fn refused(text: &str, error: &CronError) -> Failure {
 }
 
 fn zone(text: &str) -> Result<Tz, String> {
-    let likeness =
-        |zone: &Tz| strsim::jaro_winkler(&zone.name().to_lowercase(), &text.to_lowercase());
-    text.parse().map_err(|_| {
-        let nearest = chrono_tz::TZ_VARIANTS
-            .iter()
-            .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
-            .filter(|zone| likeness(zone) > 0.8);
-        match nearest {
-            Some(zone) => format!("not an IANA time zone; did you mean {}?", zone.name()),
-            None => "not an IANA time zone such as Europe/Berlin".to_owned(),
-        }
-    })
+    config::parse_zone(text).map_err(|help| format!("not an IANA time zone: {help}"))
 }
 
 fn instant(text: &str) -> Result<Timestamp, String> {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::command;
 use super::fingerprint;
+use super::foreign;
 use super::lock;
 use super::model::{HostPatterns, Job, LockPolicy, Retry, Scope};
 use super::node::{KeyValue, Node, Value};
@@ -51,46 +52,8 @@ pub(super) const JOB: Vocabulary = Vocabulary {
         "env_file",
         "shell",
     ],
-    other_words: &[
-        ("cron", "did you mean `schedule`?"),
-        ("when", "did you mean `schedule`?"),
-        ("interval", "did you mean `every`?"),
-        ("cmd", "did you mean `command`?"),
-        ("run", "did you mean `command`?"),
-        ("exec", "did you mean `command`?"),
-        ("script", "did you mean `command`?"),
-        (
-            "args",
-            "write the arguments into `command: [program, argument, …]`",
-        ),
-        ("tz", "did you mean `timezone`?"),
-        ("time_zone", "did you mean `timezone`?"),
-        ("cwd", "did you mean `working_dir`?"),
-        ("workdir", "did you mean `working_dir`?"),
-        ("working_directory", "did you mean `working_dir`?"),
-        ("environment", "did you mean `env`?"),
-        ("retries", "write `retry: { attempts: N }`"),
-        ("attempts", "write `retry: { attempts: N }`"),
-        ("ttl", "write `lock: { ttl: 30s }`"),
-        ("key", "write `lock: { key: … }`"),
-        ("scope", "write `lock: { scope: … }`"),
-        ("disabled", "write `enabled: false`"),
-        ("overlap", "did you mean `on_overlap`?"),
-        ("deadline", "did you mean `start_deadline`?"),
-        ("signal", "did you mean `kill_signal`?"),
-        ("exit_codes", "did you mean `success_exit_codes`?"),
-        ("uid", "did you mean `user`?"),
-        ("gid", "did you mean `group`?"),
-        ("history", "`history` belongs at the top of the file"),
-        (
-            "max_running",
-            "`max_running` belongs at the top of the file",
-        ),
-        (
-            "spread",
-            "`spread` belongs at the top of the file; a job has `jitter`",
-        ),
-    ],
+    other_words: foreign::JOB_WORDS,
+    elsewhere: &[],
     not_yet: &[],
 };
 
@@ -106,6 +69,7 @@ pub(super) const RETRY: Vocabulary = Vocabulary {
         ("max", "did you mean `attempts` or `max_delay`?"),
         ("backoff", "did you mean `delay`?"),
     ],
+    elsewhere: &[],
     not_yet: &[],
 };
 

@@ -13,7 +13,7 @@ use super::problem::{ConfigErrors, Problem, Problems, place};
 use super::section::{Section, Vocabulary};
 use super::source::{Source, Span};
 use super::store::{self, StorePart};
-use super::{cross, expand, fingerprint, merge, reader, values};
+use super::{cross, expand, fingerprint, foreign, merge, reader, values};
 use crate::store::StoreSettings;
 
 /// The fields of a file.
@@ -30,13 +30,16 @@ pub(super) const TOP: Vocabulary = Vocabulary {
         "max_clock_skew",
         "jobs",
     ],
-    other_words: &[
-        ("redis", "write `store: { redis: redis://… }`"),
-        ("sqlite", "write `store: { sqlite: /path }`"),
-        ("default", "did you mean `defaults`?"),
-        ("job", "did you mean `jobs`?"),
-        ("tasks", "did you mean `jobs`?"),
-        ("wait_replicas", "write `store: { wait_replicas: … }`"),
+    other_words: foreign::TOP_WORDS,
+    elsewhere: &[
+        (
+            &NOT_IN_DEFAULTS,
+            "this is a field of a job: write `jobs:` and below it `- name: …` and its fields",
+        ),
+        (
+            JOB.fields,
+            "this is a field of jobs: write it below `defaults:`, for all of them, or in one job",
+        ),
     ],
     not_yet: &[],
 };

@@ -23,6 +23,7 @@ pub(super) const LOCK: Vocabulary = Vocabulary {
         ("expires", "did you mean `ttl`?"),
         ("expiry", "did you mean `ttl`?"),
     ],
+    elsewhere: &[],
     not_yet: &[],
 };
 

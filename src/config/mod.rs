@@ -11,7 +11,8 @@
 //! | `list`, `job`, `when`, `lock`, `command`, `store` | the tree -> the model |
 //! | `cross` | what holds between jobs |
 //! | `fingerprint` | the identity of a schedule and of a list |
-//! | `problem`, `suggest`, `syntax`, `mask` | what a person reads when something is wrong |
+//! | `zone` | names of time zones |
+//! | `problem`, `suggest`, `foreign`, `syntax`, `mask` | what a person reads when something is wrong |
 //! | `environment` | what is read of the process and its machine |
 
 mod command;
@@ -20,6 +21,7 @@ mod duration;
 mod environment;
 mod expand;
 mod fingerprint;
+mod foreign;
 mod job;
 mod list;
 mod lock;
@@ -33,11 +35,13 @@ mod problem;
 mod reader;
 mod section;
 mod source;
+mod spelling;
 mod store;
 mod suggest;
 mod syntax;
 mod values;
 mod when;
+mod zone;
 
 #[cfg(test)]
 mod tests;
@@ -53,6 +57,7 @@ pub use self::model::{
     OnStoreDown, Retry, Scope,
 };
 pub use self::problem::{ConfigError, ConfigErrors};
+pub(crate) use self::zone::parse as parse_zone;
 
 use self::environment::Environment;
 use self::source::{Source, Unreadable};

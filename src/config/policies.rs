@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::foreign;
 use super::lock;
 use super::model::{CatchUp, OnCrash, OnLost, OnOverlap, OnStoreDown, Scope};
 use super::problem::Problems;
@@ -25,12 +26,13 @@ impl Policies {
             .read("max_reruns", problems, |n| values::number(n, 1..=1000))
             .unwrap_or(3);
         let on_crash = section.read("on_crash", problems, |n| {
-            values::word(
+            values::word_or_foreign(
                 n,
                 &[
                     ("ignore", OnCrash::Ignore),
                     ("rerun", OnCrash::Rerun { max_reruns }),
                 ],
+                foreign::CRASH_WORDS,
             )
         });
         Self {
@@ -45,13 +47,14 @@ impl Policies {
                 .unwrap_or(Duration::from_secs(300)),
             catch_up: section
                 .read("catch_up", problems, |n| {
-                    values::word(
+                    values::word_or_foreign(
                         n,
                         &[
                             ("none", CatchUp::None),
                             ("latest", CatchUp::Latest),
                             ("all", CatchUp::All),
                         ],
+                        foreign::CATCH_UP_WORDS,
                     )
                 })
                 .unwrap_or(CatchUp::Latest),
@@ -90,13 +93,14 @@ pub(super) fn overlap(
         .unwrap_or(10);
     section
         .read("on_overlap", problems, |n| {
-            values::word(
+            values::word_or_foreign(
                 n,
                 &[
                     ("skip", OnOverlap::Skip),
                     ("wait", OnOverlap::Wait),
                     ("queue", OnOverlap::Queue { limit }),
                 ],
+                foreign::OVERLAP_WORDS,
             )
         })
         // A lock that others take too is expected to be held now and then.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::foreign;
 use super::node::{KeyValue, Node, Value, quoted};
 use super::problem::{Problem, Problems};
 use super::source::Span;
@@ -71,6 +72,8 @@ pub(super) struct Vocabulary {
     pub(super) fields: &'static [&'static str],
     /// What to say about words that people use for something else.
     pub(super) other_words: &'static [(&'static str, &'static str)],
+    /// Fields that belong elsewhere, and where.
+    pub(super) elsewhere: &'static [(&'static [&'static str], &'static str)],
     /// Those of its fields that are read but have no effect yet, and what to do until then.
     pub(super) not_yet: &'static [(&'static str, &'static str)],
 }
@@ -118,9 +121,12 @@ impl Vocabulary {
     }
 
     fn meant(&self, key: &str) -> String {
-        let plain = key.to_ascii_lowercase().replace('-', "_");
-        if let Some((_, help)) = self.other_words.iter().find(|(word, _)| *word == plain) {
-            return (*help).to_owned();
+        if let Some(help) = foreign::meaning(key, self.other_words) {
+            return help.to_owned();
+        }
+        let belongs = |(fields, _): &&(&[&str], &str)| fields.contains(&key);
+        if let Some((_, place)) = self.elsewhere.iter().find(belongs) {
+            return (*place).to_owned();
         }
         if let Some(field) = suggest::nearest(key, self.fields.iter().copied()) {
             return format!("did you mean `{field}`?");

@@ -94,8 +94,12 @@ fn hint(source: &Source, span: Span, text: &str) -> String {
         .trim_start_matches([' ', '-']);
     let indent = &line[..line.len() - line.trim_start().len()];
     let before: String = line.chars().take(span.column).collect();
+    let until: String = line.chars().take(span.column - 1).collect();
     if indent.contains('\t') || (text.contains("cannot start any token") && before.contains('\t')) {
         return "YAML is indented with spaces, never with tabs".to_owned();
+    }
+    if let Some(open) = behind_a_quote(&until) {
+        return tail_help(line, open);
     }
     if value.starts_with(['*', '@', '%', '`']) {
         return format!("quote it: {key}: \"{value}\"");
@@ -128,4 +132,40 @@ fn hint(source: &Source, span: Span, text: &str) -> String {
         return "quote a string that begins with `!`".to_owned();
     }
     String::new()
+}
+
+/// Where the quoted text begins that ends just before the error: what follows a closing quote is no
+/// part of the value.
+fn behind_a_quote(until: &str) -> Option<usize> {
+    let quoted = until.trim_end();
+    let quote = quoted.chars().next_back().filter(|c| "\"'".contains(*c))?;
+    let inner = &quoted[..quoted.len() - 1];
+    let open = inner.rfind(quote)?;
+    // The value begins with the quote; one within a plain text opens nothing.
+    let before = quoted[..open].trim_end();
+    before.ends_with([':', '-', ',', '[', '{']).then_some(open)
+}
+
+fn tail_help(line: &str, open: usize) -> String {
+    let (before, whole) = line.split_at(open);
+    let key = before
+        .trim_end()
+        .strip_suffix(':')
+        .and_then(|before| before.rsplit([' ', ',', '{', '-']).next())
+        .map_or_else(String::new, |key| format!("{key}: "));
+    // In a mapping or list on one line the value ends before what comes next.
+    let end = if before.contains(['{', '[']) {
+        whole.find([',', '}', ']'])
+    } else {
+        whole.find(" #")
+    };
+    let whole = whole[..end.unwrap_or(whole.len())].trim_end();
+    let what = "the closing quote ends the value, and more text follows";
+    if whole.contains('\'') {
+        return format!(
+            "{what}: write {key}| and the whole text below it, indented; it then needs no quotes \
+             of YAML"
+        );
+    }
+    format!("{what}: put quotes around the whole: {key}'{whole}'")
 }

@@ -10,8 +10,10 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use super::duration::{parse_duration, show_duration};
+use super::foreign;
 use super::node::{Node, Value};
 use super::section::ValueError;
+use super::spelling;
 use super::suggest;
 
 /// A text; numbers and booleans count as written.
@@ -51,18 +53,7 @@ where
 {
     let name = text(node)?;
     name.parse().map_err(|error: T::Err| {
-        let fit: String = name
-            .trim()
-            .chars()
-            .map(|c| {
-                if c.is_ascii_alphanumeric() || "._-".contains(c) {
-                    c
-                } else {
-                    '-'
-                }
-            })
-            .take(60)
-            .collect();
+        let fit = spelling::in_ascii(&name);
         let help = match T::from_str(&fit) {
             Ok(_) if fit.contains(|c: char| c.is_ascii_alphanumeric()) => {
                 format!("such as `{fit}`")
@@ -167,6 +158,15 @@ pub(super) fn duration_in(
 
 /// One word out of a few.
 pub(super) fn word<T: Copy>(node: &Node, words: &[(&str, T)]) -> Result<T, ValueError> {
+    word_or_foreign(node, words, &[])
+}
+
+/// The same; words of other tools are explained.
+pub(super) fn word_or_foreign<T: Copy>(
+    node: &Node,
+    words: &[(&str, T)],
+    foreign_words: &'static [(&'static str, &'static str)],
+) -> Result<T, ValueError> {
     let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
     let text = node.text().unwrap_or("");
     words
@@ -175,13 +175,17 @@ pub(super) fn word<T: Copy>(node: &Node, words: &[(&str, T)]) -> Result<T, Value
         .map(|(_, value)| *value)
         .ok_or_else(|| {
             let near = suggest::nearest(text, names.iter().copied());
+            let help = match foreign::meaning(text, foreign_words) {
+                Some(meaning) => meaning.to_owned(),
+                None => near.map_or_else(String::new, |n| format!("did you mean `{n}`?")),
+            };
             ValueError::new(
                 format!(
                     "expected {}, found {}",
                     suggest::one_of(&names),
                     node.found()
                 ),
-                near.map_or_else(String::new, |n| format!("did you mean `{n}`?")),
+                help,
             )
         })
 }

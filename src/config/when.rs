@@ -9,9 +9,9 @@ use super::node::Node;
 use super::problem::{Problem, Problems};
 use super::section::{Section, ValueError};
 use super::source::Span;
-use super::suggest;
 use super::values;
-use crate::schedule::Schedule;
+use super::zone;
+use crate::schedule::{Reading, Schedule, reading};
 
 /// When a job is due.
 #[derive(Debug)]
@@ -31,6 +31,10 @@ pub(super) fn read(
     warnings: &mut Vec<(Span, String)>,
 ) -> Option<When> {
     let zone = section.read("timezone", problems, timezone);
+    if let Some(entry) = section.own_entry("timezone") {
+        let doubt = entry.value.text().and_then(zone::doubtful);
+        warnings.extend(doubt.map(|text| (entry.value.span, text)));
+    }
     let read_cron = |problems: &mut Problems| {
         section.read("schedule", problems, |n| cron(n, zone.unwrap_or(Tz::UTC)))
     };
@@ -66,18 +70,22 @@ pub(super) fn read(
             None
         }
     };
+    let own_jitter = section.own_entry("jitter").is_some();
     let jitter = section.read("jitter", problems, |node| {
-        let jitter = values::duration(node)?;
+        let limit = match jitter(node)? {
+            Jitter::Limit(limit) => limit,
+            Jitter::Auto => return automatic(schedule.as_ref(), own_jitter),
+        };
         match &schedule {
-            Some(schedule) if jitter >= schedule.interval() => Err(ValueError::new(
+            Some(schedule) if limit >= schedule.interval() => Err(ValueError::new(
                 format!(
                     "a jitter of {} is not shorter than the interval of {}",
-                    show_duration(jitter),
+                    show_duration(limit),
                     show_duration(schedule.interval())
                 ),
                 "a delayed occurrence must not start after the next one",
             )),
-            _ => Ok(jitter),
+            _ => Ok(limit),
         }
     });
     Some(When {
@@ -90,7 +98,40 @@ pub(super) fn read(
 /// Checks what `defaults:` may say of schedules.
 pub(super) fn check_defaults(section: Section<'_>, problems: &mut Problems) {
     section.read("timezone", problems, timezone);
-    section.read("jitter", problems, values::duration);
+    section.read("jitter", problems, jitter);
+}
+
+/// `jitter:` as written.
+#[derive(Debug, Clone, Copy)]
+enum Jitter {
+    /// Delays are shorter than this.
+    Limit(Duration),
+    /// Delays spread over the interval of `every:`.
+    Auto,
+}
+
+/// `jitter: auto` delays by no more than this, however long the interval is.
+const LONGEST_AUTO: Duration = Duration::from_secs(3600);
+
+fn jitter(node: &Node) -> Result<Jitter, ValueError> {
+    if node.text() == Some("auto") {
+        return Ok(Jitter::Auto);
+    }
+    values::duration(node).map(Jitter::Limit)
+}
+
+/// The limit that `jitter: auto` stands for: the interval, which delays stay below, or an hour. Cron
+/// text names its instants: a job that inherits `auto` from `defaults:` keeps them.
+fn automatic(schedule: Option<&Schedule>, is_own: bool) -> Result<Duration, ValueError> {
+    match schedule.map(Schedule::period) {
+        Some(Some(period)) => Ok(period.min(LONGEST_AUTO)),
+        Some(None) if is_own => Err(ValueError::new(
+            "`jitter: auto` spreads the jobs of an interval (`every`), and cron text names its \
+             instants",
+            "write the longest delay that is still right, such as `jitter: 5m`",
+        )),
+        Some(None) | None => Ok(Duration::ZERO),
+    }
 }
 
 fn cron(node: &Node, zone: Tz) -> Result<Schedule, ValueError> {
@@ -103,7 +144,7 @@ fn cron(node: &Node, zone: Tz) -> Result<Schedule, ValueError> {
     let interval = ["@every ", "every "]
         .iter()
         .find_map(|word| text.trim().strip_prefix(word));
-    if let Some(interval) = interval {
+    if let (Some(interval), None) = (interval, reading(text)) {
         return Err(ValueError::new(
             "intervals have their own field",
             format!("write `every: {}` instead of `schedule`", interval.trim()),
@@ -119,40 +160,24 @@ fn cron(node: &Node, zone: Tz) -> Result<Schedule, ValueError> {
 
 fn every(node: &Node) -> Result<Schedule, ValueError> {
     let period = values::duration(node).map_err(|trouble| {
-        if node.text().is_some_and(|t| t.trim().contains(' ')) {
-            let help = "a cron expression belongs in `schedule`; `every` is a duration such as \
-                        `15m`";
-            ValueError::new(trouble.message, help)
-        } else {
-            trouble
-        }
+        let text = node.text().unwrap_or("").trim();
+        let help = match reading(&format!("every {text}")) {
+            Some(Reading::Every(period)) => format!("write `every: {period}`"),
+            Some(Reading::Cron(cron)) => {
+                format!("write `schedule: \"{cron}\"` instead of `every`")
+            }
+            None if text.contains(' ') => "a cron expression belongs in `schedule`; `every` is a \
+                                           duration such as `15m`"
+                .to_owned(),
+            None => return trouble,
+        };
+        ValueError::new(trouble.message, help)
     })?;
     Schedule::every(period).map_err(|e| ValueError::new(e.to_string(), "such as `15m`"))
 }
 
 fn timezone(node: &Node) -> Result<Tz, ValueError> {
     let text = values::filled(node)?;
-    text.parse().map_err(|_| {
-        let names = || chrono_tz::TZ_VARIANTS.iter().map(|zone| zone.name());
-        // People write the city alone, or in small letters.
-        let city = |name: &str| {
-            let plain = text.replace(' ', "_");
-            name.rsplit('/')
-                .next()
-                .is_some_and(|n| n.eq_ignore_ascii_case(&plain))
-        };
-        let near = names()
-            .find(|name| name.eq_ignore_ascii_case(&text))
-            .or_else(|| names().find(|name| city(name)))
-            .or_else(|| suggest::nearest(&text, names()));
-        let help = match (near, text.to_ascii_lowercase().as_str()) {
-            (_, "local" | "localtime") => {
-                "the local zone may differ between hosts: name a zone, such as `Europe/Berlin`"
-                    .to_owned()
-            }
-            (Some(name), _) => format!("did you mean `{name}`?"),
-            (None, _) => "expected an IANA time zone such as `Europe/Berlin` or `UTC`".to_owned(),
-        };
-        ValueError::new(format!("{} is not a time zone", node.found()), help)
-    })
+    zone::parse(&text)
+        .map_err(|help| ValueError::new(format!("{} is not a time zone", node.found()), help))
 }

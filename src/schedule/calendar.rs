@@ -93,6 +93,20 @@ impl Calendar {
         (2001..2029).all(|year| (1..=12).all(|month| self.days_in(year, month) == 0))
     }
 
+    /// The months of the month field that have no matching day in at least one year.
+    pub(super) fn months_without_day(&self) -> Vec<u32> {
+        let lacks = |month: &u32| (2001..2029).any(|year| self.days_in(year, *month) == 0);
+        bits(self.months)
+            .filter_map(|month| u32::try_from(month).ok())
+            .filter(lacks)
+            .collect()
+    }
+
+    /// Whether every hour of the day matches.
+    pub(super) fn has_every_hour(&self) -> bool {
+        self.hours == (1 << 24) - 1
+    }
+
     /// The shortest distance of two matching local times.
     pub(super) fn shortest_distance(&self) -> Duration {
         let mut shortest = i64::MAX;

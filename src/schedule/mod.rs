@@ -10,6 +10,7 @@
 //! | `zone` | local times -> instants, by Debian's rules for daylight saving |
 //! | `interval` | `every:`, and how close two occurrences of a schedule can be |
 //! | `remark` | what a change of the clock does to an occurrence, for people |
+//! | `surprise` | what a schedule does that its author may not expect |
 //! | `ticker` | instants -> firings |
 
 mod calendar;
@@ -17,6 +18,7 @@ mod error;
 mod interval;
 mod parse;
 mod remark;
+mod surprise;
 pub mod ticker;
 mod zone;
 
@@ -29,7 +31,9 @@ use chrono_tz::Tz;
 use self::calendar::Calendar;
 pub use self::error::{CronError, IntervalError};
 use self::interval::Interval;
+pub(crate) use self::parse::phrase::{Reading, reading};
 pub use self::remark::Remark;
+pub(crate) use self::surprise::{ChangeEffect, ClockChange, UnevenStep};
 use self::zone::LocalClock;
 use crate::time::Timestamp;
 

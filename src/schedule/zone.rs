@@ -91,6 +91,21 @@ impl LocalClock {
         })
     }
 
+    /// All changes of the clock in (`since`, `until`].
+    pub(super) fn changes(self, since: i64, until: i64) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let mut start = since;
+        while let Some(at) = self.first_change(start, until) {
+            changes.push(Change {
+                at,
+                from: at + self.offset(at - 1),
+                until: at + self.offset(at),
+            });
+            start = at;
+        }
+        changes
+    }
+
     /// Which showing of its local time an instant is, when the clock shows that time twice.
     pub(super) fn pass(self, instant: i64) -> Option<u8> {
         let local = instant + self.offset(instant);

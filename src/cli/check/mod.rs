@@ -1,5 +1,6 @@
 //! `cronlatch check`: whether a job list is right, and what it means.
 
+mod hints;
 mod policies;
 mod report;
 

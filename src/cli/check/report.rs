@@ -5,9 +5,9 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::policies;
+use super::{hints, policies};
 use crate::cli::output;
-use crate::config::{ConfigErrors, Job, JobList, Scope, show_duration};
+use crate::config::{CatchUp, ConfigErrors, Job, JobList, Scope, show_duration};
 use crate::names::HostName;
 use crate::time::Timestamp;
 
@@ -26,6 +26,8 @@ pub(super) struct CheckReport {
     host: String,
     jobs: Vec<JobLine>,
     warnings: Vec<String>,
+    /// What is right, and may still surprise.
+    hints: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -41,6 +43,10 @@ struct JobLine {
     lock: String,
     /// The length of a lease.
     ttl_ms: u64,
+    /// Which missed occurrences run: `latest`, `all` or `none`.
+    catch_up: &'static str,
+    /// How old they may be.
+    catch_up_window_ms: u64,
     enabled: bool,
     /// Whether `hosts` lets this host run it.
     on_this_host: bool,
@@ -72,6 +78,7 @@ impl CheckReport {
                 .map(|job| JobLine::new(job, host, now))
                 .collect(),
             warnings: list.warnings.clone(),
+            hints: hints::of(list, now),
         }
     }
 
@@ -82,7 +89,7 @@ impl CheckReport {
         };
         let mut text = format!("{}: OK, {count}\n", self.path);
         if !self.jobs.is_empty() {
-            let header = ["JOB", "SCHEDULE", "NEXT", "LOCK", "TTL"];
+            let header = ["JOB", "SCHEDULE", "NEXT", "CATCH-UP", "LOCK", "TTL"];
             text += "\n";
             text += &output::table(header, self.jobs.iter().map(|job| job.row(&self.host)));
         }
@@ -97,6 +104,9 @@ impl CheckReport {
         );
         for warning in &self.warnings {
             text += &format!("\nwarning: {warning}\n");
+        }
+        for hint in &self.hints {
+            text += &format!("\nhint: {hint}\n");
         }
         text
     }
@@ -144,8 +154,11 @@ impl JobLine {
     fn new(job: &Job, host: &HostName, now: Timestamp) -> Self {
         let millis = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
         let policies = policies::of(job);
+        // The table has a column for these.
+        let in_table = ["catch_up", "catch_up_window"];
         let shown: Vec<_> = policies
             .iter()
+            .filter(|(name, _)| !in_table.contains(name))
             .map(|(name, value)| format!("{name}: {value}"))
             .collect();
         Self {
@@ -161,6 +174,12 @@ impl JobLine {
                 (Scope::None, _) => "none".to_owned(),
             },
             ttl_ms: millis(job.lock.ttl),
+            catch_up: match job.catch_up {
+                CatchUp::None => "none",
+                CatchUp::Latest => "latest",
+                CatchUp::All => "all",
+            },
+            catch_up_window_ms: millis(job.catch_up_window),
             enabled: job.enabled,
             on_this_host: job.hosts.matches(host),
             policies: policies.into_iter().collect(),
@@ -168,7 +187,16 @@ impl JobLine {
         }
     }
 
-    fn row(&self, host: &str) -> [String; 5] {
+    /// Which missed occurrences run, and how old they may be: `latest, 1h`.
+    fn shown_catch_up(&self) -> String {
+        let window = std::time::Duration::from_millis(self.catch_up_window_ms);
+        match (self.catch_up, window.is_zero()) {
+            ("none", _) | (_, true) => "none".to_owned(),
+            (which, false) => format!("{which}, {}", show_duration(window)),
+        }
+    }
+
+    fn row(&self, host: &str) -> [String; 6] {
         let mut schedule = self.schedule.clone();
         if self.timezone != "UTC" {
             schedule += &format!(" ({})", self.timezone);
@@ -187,6 +215,7 @@ impl JobLine {
             self.name.clone(),
             schedule,
             next,
+            self.shown_catch_up(),
             self.lock.clone(),
             show_duration(std::time::Duration::from_millis(self.ttl_ms)),
         ]

@@ -63,6 +63,7 @@ pub(super) const STORE: Vocabulary = Vocabulary {
             "write it at the top level, beside `store`",
         ),
     ],
+    elsewhere: &[],
     not_yet: &[],
 };
 
@@ -77,6 +78,7 @@ const REDLOCK: Vocabulary = Vocabulary {
         ),
         ("retries", "did you mean `tries`? The first one counts too"),
     ],
+    elsewhere: &[],
     not_yet: &[],
 };
 

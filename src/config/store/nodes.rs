@@ -37,6 +37,7 @@ const SENTINEL: Vocabulary = Vocabulary {
              `sentinel_password_file` here for the Sentinels",
         ),
     ],
+    elsewhere: &[],
     not_yet: &[],
 };
 

@@ -38,6 +38,53 @@ fn what_is_not_yaml_is_explained() {
 }
 
 #[test]
+fn the_words_of_people_and_of_other_tools_are_understood() {
+    let fields = [
+        "command: \"/usr/bin/backup\" --all\n    every: 1h",
+        "command: 'a' 'b'\n    every: 1h",
+        "command: [\"a\" b]\n    every: 1h",
+        "{ command: \"a\" b, every: 1h }",
+        "{ name: Überweisung, every: 1h, command: x }",
+        "{ name: 備份, every: 1h, command: x }",
+        "{ name: j, schedule: every day at 2am, command: x }",
+        "{ name: j, schedule: every 5 minutes, command: x }",
+        "{ name: j, schedule: daily, command: x }",
+        "{ name: j, every: day at 2am, command: x }",
+        "{ name: j, every: 5 minutes, command: x }",
+        "{ name: j, every: hour, command: x }",
+        "{ name: j, schedule: '0 2 * * *', command: x, timezone: CEST }",
+        "{ name: j, schedule: '0 2 * * *', command: x, timezone: UTC+2 }",
+        "{ name: j, schedule: '0 2 * * *', command: x, jitter: auto }",
+        "{ name: j, every: 1h, command: x, on_overlap: forbid }",
+        "{ name: j, every: 1h, command: x, on_overlap: Allow }",
+        "{ name: j, every: 1h, command: x, concurrencyPolicy: Forbid }",
+        "{ name: j, every: 1h, command: x, no-overlap: true }",
+        "{ name: j, every: 1h, command: x, startingDeadlineSeconds: 100 }",
+        "{ name: j, every: 1h, command: x, catch_up: true }",
+        "{ name: j, every: 1h, command: x, on_crash: restart }",
+        "{ name: j, every: 1h, command: x, maxActiveRuns: 1 }",
+        "{ name: j, every: 1h, command: x, drain_timeout: 1m }",
+    ]
+    .map(|fields| {
+        let dash = if fields.starts_with('{') {
+            ""
+        } else {
+            "name: j\n    "
+        };
+        format!("jobs:\n  - {dash}{fields}\n")
+    });
+    let tops = [
+        "timezone: Europe/Berlin\njobs: []\n",
+        "name: a\nschedule: '@daily'\ncommand: x\n",
+        "apiVersion: batch/v1\nkind: CronJob\n",
+    ]
+    .map(str::to_owned);
+    let shown = |text: &String| format!("{text}-----\n{}", errors(text));
+    let all: Vec<String> = fields.iter().chain(&tops).map(shown).collect();
+    insta::assert_snapshot!(all.join("\n=====\n"));
+}
+
+#[test]
 fn a_directory_names_both_places_of_what_stands_twice() {
     let text = directory_errors(&[
         (

@@ -114,6 +114,27 @@ fn the_defaults_of_the_example_are_the_defaults() {
 }
 
 #[test]
+fn automatic_jitter_spreads_over_the_interval_and_leaves_cron_text_alone() {
+    let jitter = |fields: &str| {
+        let text =
+            format!("defaults: {{ jitter: auto }}\njobs: [{{ name: j, command: x, {fields} }}]");
+        list(&text).jobs[0].jitter
+    };
+    assert_eq!(jitter("every: 5m"), secs(300));
+    assert_eq!(jitter("every: 1d"), secs(3600));
+    assert_eq!(jitter("schedule: '@daily'"), Duration::ZERO);
+    assert_eq!(jitter("every: 5m, jitter: 1s"), secs(1));
+    // Jobs of one interval start at different instants, all within it.
+    let delays: BTreeSet<Duration> = (0..20)
+        .map(|n| {
+            let job = format!("jobs: [{{ name: j{n}, every: 5m, command: x, jitter: auto }}]");
+            list(&job).jobs[0].delay()
+        })
+        .collect();
+    assert!(delays.len() > 15 && delays.iter().all(|delay| *delay < secs(300)));
+}
+
+#[test]
 fn a_job_that_takes_no_lock_has_its_own_lock_name() {
     let name = |scope: &str| {
         let job = one(&format!("lock: {{ name: shared, scope: {scope} }}"));

@@ -30,6 +30,8 @@ fn each_warning_names_its_place() {
         only("jobs: []\n"),
         only(&job("hosts: [web*, 'db 1']")),
         only(&job("timezone: Europe/Berlin")),
+        only("jobs: [{ name: a, schedule: '@daily', command: x, timezone: EST }]"),
+        only("jobs: [{ name: a, schedule: '@daily', command: x, timezone: Etc/GMT+2 }]"),
         only(&job("max_reruns: 2")),
         only(&job("queue_limit: 2")),
         only(&job("shell: /bin/bash")),

@@ -5,11 +5,13 @@
 
 mod field;
 mod nickname;
+pub(super) mod phrase;
 mod piece;
 mod refusal;
 
 use self::field::{HOUR, MINUTE, MONTH, SECOND, days_of_month, numbers, weekdays};
 use self::nickname::nickname;
+use self::phrase::Reading;
 use self::piece::Piece;
 use self::refusal::{command_among, wrong_count};
 use super::CronError;
@@ -45,6 +47,18 @@ pub(super) fn cron(text: &str) -> Result<Parsed, CronError> {
     };
     if first.text.starts_with('@') {
         return nickname(&fields, *first);
+    }
+    if let Some(reading) = phrase::reading(text) {
+        let hint = match reading {
+            Reading::Cron(cron) => format!("write \"{cron}\""),
+            Reading::Every(period) => format!("write `every: {period}` instead of `schedule:`"),
+        };
+        let end = fields.last().map_or(first.at, |last| last.columns().end);
+        return Err(CronError::new(
+            first.at..end,
+            "a schedule is cron text, not words",
+            hint,
+        ));
     }
     if let Some(error) = command_among(&fields) {
         return Err(error);
