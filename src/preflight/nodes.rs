@@ -60,7 +60,7 @@ pub(super) async fn rivals(store: &dyn Store) -> Vec<Finding> {
                     "it uses {}: with this list jobs would run on both",
                     theirs.shown(&ours)
                 ),
-                "give all hosts the same list (docs/operations.md, \"Moving to another store\")",
+                "give all hosts the same list (docs/stores.md, \"Moving to another store\")",
             )
         })
     };
@@ -79,7 +79,7 @@ pub(super) async fn siblings(subject: &Subject) -> Vec<Finding> {
             ids::NODES.danger(
                 &sibling.who(),
                 format!("it uses {}: jobs would run on both", sibling.uses()),
-                "stop it before a daemon starts with this list (docs/operations.md, \"Moving to \
+                "stop it before a daemon starts with this list (docs/stores.md, \"Moving to \
                  another store\")",
             )
         })

@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn the_documented_rule_is_the_smallest_one() {
-        let page = include_str!("../../docs/operations.md");
+        let page = include_str!("../../docs/stores.md");
         let line = page
             .lines()
             .find(|line| line.starts_with("user cronlatch "));

@@ -56,7 +56,7 @@ async fn ask(sentinel: &RedisSettings, master: &str) -> Result<Words, StoreError
         Ok(words) => words,
         Err(NoAnswer::Denied) => {
             return Err(refused(
-                "the user may not ask for the master (docs/operations.md has the rights)",
+                "the user may not ask for the master (docs/stores.md has the rights)",
             ));
         }
         Err(NoAnswer::Failed(StoreError::Refused(said))) if said.contains("unknown command") => {

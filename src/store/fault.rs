@@ -58,7 +58,7 @@ impl KeyFault {
     pub fn repair(&self, job: Option<&str>) -> String {
         match (self.kind, job) {
             (KeyFaultKind::Forbidden, _) => format!(
-                "give the store's user the right to the key (`~{}` in its ACL; docs/operations.md \
+                "give the store's user the right to the key (`~{}` in its ACL; docs/stores.md \
                  lists what cronlatch needs)",
                 self.key
             ),

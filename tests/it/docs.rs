@@ -1,5 +1,5 @@
-//! The documentation tells no tales: its lists load, its commands exist, its tests are there, and
-//! the rights it asks for in Redis are enough.
+//! What the documentation states is true: its lists load, its commands, links and tests exist, and
+//! the rights that it asks for in Redis are enough.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,9 @@ fn pages() -> Vec<(PathBuf, String)> {
     let docs = fs::read_dir(Path::new(ROOT).join("docs")).unwrap();
     let mut paths: Vec<PathBuf> = docs.map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
-    paths.push(Path::new(ROOT).join("README.md"));
+    for page in ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"] {
+        paths.push(Path::new(ROOT).join(page));
+    }
     paths.sort();
     let read = |path: PathBuf| (path.clone(), fs::read_to_string(path).unwrap());
     paths.into_iter().map(read).collect()
@@ -141,29 +143,84 @@ fn understood(words: &[String]) -> Output {
 }
 
 #[test]
-fn every_test_that_the_guarantees_name_is_there() {
-    let page = fs::read_to_string(Path::new(ROOT).join("docs/guarantees.md")).unwrap();
+fn every_test_that_a_document_names_exists_under_that_path() {
     let tests = tests_by_path();
     let mut named = 0;
-    for word in page.split('`').skip(1).step_by(2) {
-        let Some((_, name)) = word.rsplit_once("::") else {
-            continue;
-        };
-        // Tests have long names; paths of types do not.
-        if name.matches('_').count() < 3 {
-            continue;
+    for (path, page) in pages() {
+        for word in page.split('`').skip(1).step_by(2) {
+            let Some((_, name)) = word.rsplit_once("::") else {
+                continue;
+            };
+            // Tests have long names; types and their functions do not.
+            if name.matches('_').count() < 3 || name.contains('…') {
+                continue;
+            }
+            named += 1;
+            let tail = format!("::{word}");
+            let exists = tests
+                .iter()
+                .any(|test| test == word || test.ends_with(&tail));
+            assert!(exists, "{}: there is no test {word}", path.display());
         }
-        named += 1;
-        let tail = format!("::{word}");
-        let there = tests
-            .iter()
-            .any(|path| path == word || path.ends_with(&tail));
-        assert!(there, "there is no test under the path {word}");
     }
-    assert!(named >= 10, "{named} tests named");
-    for guarantee in 1..=7 {
+    assert!(named >= 100, "{named} tests named");
+}
+
+#[test]
+fn each_guarantee_has_a_section() {
+    let page = fs::read_to_string(Path::new(ROOT).join("docs/guarantees.md")).unwrap();
+    for guarantee in 1..=8 {
         assert!(page.contains(&format!("## G{guarantee} ")), "G{guarantee}");
     }
+}
+
+#[test]
+fn every_link_in_the_documentation_leads_to_a_file_and_a_heading() {
+    let mut links = 0;
+    for (path, page) in pages() {
+        let folder = path.parent().unwrap();
+        for target in links_of(&page) {
+            if target.contains("://") {
+                continue;
+            }
+            links += 1;
+            let (file, anchor) = target.split_once('#').unwrap_or((&target, ""));
+            let file = match file {
+                "" => path.clone(),
+                file => folder.join(file),
+            };
+            let place = format!("{}: ({target})", path.display());
+            assert!(file.exists(), "{place}: there is no such file");
+            if !anchor.is_empty() {
+                let text = fs::read_to_string(&file).unwrap();
+                let found = text.lines().any(|line| anchor_of(line) == anchor);
+                assert!(found, "{place}: there is no such heading");
+            }
+        }
+    }
+    assert!(links >= 30, "{links} links found");
+}
+
+/// The targets of the links of a page: `[text](target)`.
+fn links_of(page: &str) -> Vec<String> {
+    let ends = page.split("](").skip(1);
+    ends.filter_map(|rest| rest.split_once(')'))
+        .map(|(target, _)| target.to_owned())
+        .filter(|target| !target.contains(char::is_whitespace))
+        .collect()
+}
+
+/// The anchor that GitHub gives a heading; empty for any other line.
+fn anchor_of(line: &str) -> String {
+    let title = line.trim_start_matches('#');
+    if title.len() == line.len() {
+        return String::new();
+    }
+    let kept = title.trim().to_lowercase();
+    kept.chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+        .map(|c| if c == ' ' { '-' } else { c })
+        .collect()
 }
 
 /// The path of every function in the sources: modules within a crate or a test binary, then the name.
@@ -293,7 +350,7 @@ fn collect(folder: &Path, sources: &mut String) {
 
 #[test]
 fn the_rights_that_the_documentation_asks_for_in_redis_are_enough() {
-    let page = fs::read_to_string(Path::new(ROOT).join("docs/operations.md")).unwrap();
+    let page = fs::read_to_string(Path::new(ROOT).join("docs/stores.md")).unwrap();
     let acl = blocks(&page, "redis-acl").remove(0).1;
     let (user, rights) = acl.trim().split_once(" on >PASSWORD ").unwrap();
     assert_eq!(user, "user cronlatch");

@@ -53,7 +53,7 @@ fn waits_note(hosts: &[HostStatus]) -> String {
         let reason = host.waits.as_ref()?;
         Some(format!(
             "\nhost {} claims nothing: {reason}\n  to end this, give all hosts the same `store:` \
-             (docs/operations.md, \"Moving to another store\")\n",
+             (docs/stores.md, \"Moving to another store\")\n",
             host.name
         ))
     };

@@ -212,7 +212,7 @@ impl Daemon {
             host: self.host.clone(),
         };
         match right {
-            Authority::Granted { fence, .. } => run_log!(info, fields, fence, attempt, "granted"),
+            Authority::Granted { fence, .. } => run_log!(debug, fields, fence, attempt, "granted"),
             Authority::Alone => run_log!(
                 warn,
                 fields,

@@ -189,7 +189,7 @@ impl Daemon {
                 host = %self.host,
                 "another store is in use for the jobs of this list: {reason}. Jobs would run on \
                  both, so this host claims nothing until those that use it have ended. Give all \
-                 hosts the same list (docs/operations.md, \"Moving to another store\")"
+                 hosts the same list (docs/stores.md, \"Moving to another store\")"
             );
         }
         self.agreement = Agreement::Waits(reason);
@@ -249,7 +249,7 @@ impl Daemon {
             };
             tracing::error!(
                 host = %self.host,
-                "{}{what}. Give all hosts the same list (docs/operations.md, \"Moving to \
+                "{}{what}. Give all hosts the same list (docs/stores.md, \"Moving to \
                  another store\")",
                 rival.text()
             );

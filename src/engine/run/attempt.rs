@@ -101,13 +101,7 @@ impl RunDriver<'_> {
         };
         match tools.processes.spawn(spawn).await {
             Ok(running) => {
-                run_log!(
-                    info,
-                    self.fields,
-                    attempt = number,
-                    pid = running.pid,
-                    "started"
-                );
+                self.report_start(number, running.pid);
                 tools.starts.started();
                 self.follow(running, stop).await
             }
@@ -129,6 +123,17 @@ impl RunDriver<'_> {
                     ..AttemptResult::not_started(outcome, error.to_string())
                 }
             }
+        }
+    }
+
+    /// Logs the start: a run's first attempt as `info`, so that each run has one such line; its
+    /// retries, which the failed attempt has announced, as `debug`.
+    fn report_start(&self, number: u32, pid: i32) {
+        let fence = self.assignment.fence();
+        if number == self.assignment.attempt {
+            run_log!(info, self.fields, fence, attempt = number, pid, "started");
+        } else {
+            run_log!(debug, self.fields, fence, attempt = number, pid, "started");
         }
     }
 

@@ -316,22 +316,30 @@ impl<'a> RunDriver<'a> {
 
     fn report_retry(&self, verdict: &AttemptResult, delay: Duration, left: u32) {
         let how = how(verdict);
+        let attempts = if left == 1 { "attempt" } else { "attempts" };
         run_log!(
             warn,
             self.fields,
-            "attempt {how}; {left} left, next in {delay:.1?}"
+            "attempt {how}; retrying in {delay:.1?} ({left} {attempts} left)"
         );
     }
 
     fn report(&self, verdict: &AttemptResult, took: Duration) {
         let how = how(verdict);
         let outcome = verdict.outcome.word();
+        let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let exit_code = match verdict.status {
+            Some(Status::Code(code)) => Some(code),
+            Some(Status::Signal(_) | Status::Unknown) | None => None,
+        };
         macro_rules! line {
             ($level:ident) => {
                 run_log!(
                     $level,
                     self.fields,
                     outcome,
+                    duration_ms,
+                    exit_code,
                     "finished after {took:.1?}: {how}"
                 )
             };

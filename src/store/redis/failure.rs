@@ -193,9 +193,8 @@ impl RedisFailure {
             || said.contains("can't run this command")
             || said.contains("can't access at least one of the keys");
         if denied {
-            let denied = format!(
-                "{said} (the rights that cronlatch needs are listed in docs/operations.md)"
-            );
+            let denied =
+                format!("{said} (the rights that cronlatch needs are listed in docs/stores.md)");
             return Self {
                 about: (error.code() == Some("NOPERM")).then_some(About::Denied),
                 ..Self::refused(detail(denied))

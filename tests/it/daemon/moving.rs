@@ -1,4 +1,4 @@
-//! Moving a fleet to another store, as docs/operations.md has it.
+//! Moving a fleet to another store, as docs/stores.md has it.
 
 use super::records;
 use crate::support::{Daemon, RedisServer, RunLog, cronlatch};
@@ -23,9 +23,9 @@ fn wait_runs(daemons: &mut [Daemon; 2], log: &RunLog, more_than: usize) -> usize
 
 #[test]
 fn a_fleet_that_moves_as_the_page_says_runs_nothing_twice_and_its_fences_rise() {
-    let page = include_str!("../../../docs/operations.md");
+    let page = include_str!("../../../docs/stores.md");
     let (_, section) = page
-        .split_once("### Moving to another store")
+        .split_once("## Moving to another store")
         .expect("the page says how");
     let steps = [
         "systemctl stop cronlatch",

@@ -142,7 +142,7 @@ fn other_lists_and_the_same_store_hold_nobody_up() {
         let mut daemon = start(host, list);
         daemon.wait_until("it claims", |daemon| {
             assert_eq!(daemon.lines_with(&["claims nothing"]), 0);
-            daemon.lines_with(&["granted"]) > 0
+            daemon.lines_with(&["started job="]) > 0
         });
     }
 }

@@ -135,7 +135,7 @@ fn a_drain_cancels_pending_retries() {
     let list = "jobs:\n  - name: job\n    every: 1s\n    command: exit 7\n    \
                 retry: { attempts: 5, delay: 1h, max_delay: 2h }\n";
     let mut daemon = Daemon::on("host", list).start();
-    daemon.wait_log(&["attempt failed, exit code 7; 4 left"]);
+    daemon.wait_log(&["attempt failed, exit code 7; retrying in"]);
     assert_eq!(daemon.terminate().code(), Some(0));
     let runs = records(&daemon, "job");
     assert_eq!(runs[0]["outcome"], "failed", "{runs:#?}");

@@ -82,7 +82,7 @@ fn a_fast_host_runs_without_the_store_by_the_store_s_clock_also_after_a_restart(
 
     proxy.set(Mode::Pass);
     daemon.wait_log(&["the store is reachable again"]);
-    daemon.wait_log(&["granted"]);
+    daemon.wait_log(&["started job=", "fence="]);
     let after = none_early(&runs);
     daemon.wait_until("it goes on under locks", |_| none_early(&runs) >= after + 2);
     assert!(daemon.terminate().success());

@@ -89,7 +89,7 @@ async fn a_user_without_rights_is_told_which_are_missing() {
         .user("poor", "~cronlatch:* +evalsha +eval +time")
         .start();
     let said = expect_refused(store(&server.url()).claim(&claim()).await);
-    assert!(said.contains("docs/operations.md"), "{said}");
+    assert!(said.contains("docs/stores.md"), "{said}");
     assert!(!said.contains(PASSWORD), "{said}");
 }
 

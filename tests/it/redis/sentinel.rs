@@ -112,7 +112,7 @@ async fn the_master_is_who_a_majority_of_the_sentinels_names() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sentinels_may_want_a_password_and_tls() {
     let master = RedisServer::with().password().start();
-    let rights = include_str!("../../../docs/operations.md")
+    let rights = include_str!("../../../docs/stores.md")
         .lines()
         .find_map(|line| line.strip_prefix("user cronlatch-sentinel on >PASSWORD "))
         .expect("the page has the rule");

@@ -14,9 +14,9 @@ use super::{command, faketime, wait};
 /// The password of [`Builder::password`] and of [`Builder::user`].
 pub(crate) const PASSWORD: &str = "geheim-and-long";
 
-/// The rights that `docs/operations.md` asks for.
+/// The rights that `docs/stores.md` asks for.
 pub(crate) fn documented_rights() -> &'static str {
-    include_str!("../../../docs/operations.md")
+    include_str!("../../../docs/stores.md")
         .lines()
         .find_map(|line| line.strip_prefix("user cronlatch on >PASSWORD "))
         .expect("the page has the rule")
@@ -24,7 +24,7 @@ pub(crate) fn documented_rights() -> &'static str {
 
 /// The rights that it asks for on a Redis Cluster.
 pub(crate) fn documented_cluster_rights() -> String {
-    let more = include_str!("../../../docs/operations.md")
+    let more = include_str!("../../../docs/stores.md")
         .split_once("On a Redis Cluster it needs `")
         .and_then(|(_, rest)| rest.split_once('`'))
         .expect("the page has the rule");
