@@ -146,6 +146,8 @@ pub mod observe;
 #[cfg(feature = "program")]
 mod preflight;
 #[cfg(feature = "program")]
+mod run;
+#[cfg(feature = "program")]
 #[doc(hidden)]
 pub mod schedule;
 #[cfg(feature = "program")]

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
 use cronlatch::store::{
-    Claim, ClaimTarget, Due, Fingerprint, Finish, Kind, Late, Lock, Outcome, Overlap, Record,
-    Renewal, Tenure,
+    Claim, ClaimTarget, Due, Fingerprint, Finish, Grant, Kind, Late, Lock, Outcome, Overlap,
+    Record, Renewal,
 };
-use cronlatch::time::Timestamp;
+use cronlatch::time::{BootInstant, Timestamp};
 
 /// The claim of `lock-N` alone, and the renewal that keeps it.
 pub(crate) fn lease(n: usize) -> Result<(Claim, Renewal), String> {
@@ -22,12 +22,7 @@ pub(crate) fn lease(n: usize) -> Result<(Claim, Renewal), String> {
         ttl,
         what: ClaimTarget::Lock,
     };
-    let renewal = Renewal {
-        lock: claim.lock.clone(),
-        token: claim.token.clone(),
-        ttl,
-        tenure: Tenure::of_lock(1, claim.run_id.clone()),
-    };
+    let renewal = Grant::of(&claim, 1, BootInstant::BOOT).renewal();
     Ok((claim, renewal))
 }
 

@@ -18,11 +18,11 @@ use tokio::time::Instant;
 
 use super::core::{Event, JobIx};
 use super::message::Message;
-use super::run::random;
 use super::spool::Spool;
 use super::turns::RequestTurns;
 use crate::lease::Lease;
 use crate::names::JobName;
+use crate::run::random;
 use crate::store::{Finish, FinishReply, KeyFault, Outcome, Store, StoreError};
 use disk::Disk;
 

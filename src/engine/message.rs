@@ -2,9 +2,9 @@
 
 use super::core::{ClaimId, Event, JobIx};
 use super::daemon::{Epoch, HeldBack, Neighbour, RegistryNews, Rival};
-use super::run::Shortage;
 use crate::observe::RunFields;
 use crate::preflight::Offset;
+use crate::run::Shortage;
 use crate::store::{ClaimReply, Entry, Kind, Registered, Returned, StoreError};
 use crate::time::{BootInstant, Timestamp};
 

@@ -1,15 +1,14 @@
 //! The daemon: events, decisions, and the loop around them.
 //!
-//! [`core`] decides, purely; [`daemon`] carries events to it and its actions to tasks; [`run`]
-//! drives one granted run; [`finisher`] brings verdicts to the store, [`spool`] keeps those that
-//! could not be brought.
+//! [`core`] decides, purely; [`daemon`] carries events to it and its actions to tasks;
+//! [`finisher`] delivers results to the store, and [`spool`] keeps those that could not be
+//! delivered.
 
 pub(crate) mod core;
 pub(crate) mod daemon;
 mod finisher;
 mod message;
 mod requests;
-pub(crate) mod run;
 pub(crate) mod spool;
 mod turns;
 

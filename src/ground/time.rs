@@ -113,6 +113,9 @@ impl<'de> serde::Deserialize<'de> for Timestamp {
 pub struct BootInstant(Duration);
 
 impl BootInstant {
+    /// The boot of this machine.
+    pub const BOOT: Self = Self(Duration::ZERO);
+
     /// Now.
     ///
     /// # Panics

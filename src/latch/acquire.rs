@@ -11,7 +11,8 @@ use crate::ground::timing;
 use crate::lease::{Watchdog, finish_until};
 use crate::names::{HostName, RunId, Token};
 use crate::store::{
-    Claim, ClaimReply, ClaimTarget, Finish, FinishReply, KeyFaultKind, Lock, Store, StoreError,
+    Claim, ClaimReply, ClaimTarget, Finish, FinishReply, Grant, KeyFaultKind, Lock, Store,
+    StoreError,
 };
 use crate::time::BootInstant;
 
@@ -35,18 +36,6 @@ pub(crate) struct Acquisition {
     /// Who cancels a claim that is given up, also when no runtime is left; `None`: a task on the
     /// current runtime does.
     background: Option<(Watchdog, Counted)>,
-}
-
-/// A lease as acquired.
-#[derive(Debug, Clone)]
-pub(crate) struct Grant {
-    pub(crate) lock: Lock,
-    pub(crate) token: Token,
-    pub(crate) run_id: RunId,
-    pub(crate) fence: u64,
-    pub(crate) ttl: Duration,
-    /// When the answered claim was sent: the lease counts from there.
-    pub(crate) sent: BootInstant,
 }
 
 /// Why a lock was not acquired.
@@ -159,7 +148,7 @@ impl Acquisition {
         if !self.in_doubt {
             return;
         }
-        let finish = finish_of(&self.claim.lock, &self.claim.token);
+        let finish = Finish::of_lock(self.claim.lock.clone(), self.claim.token.clone());
         if let Err(error) = finish_until(&*self.store, &finish, CANCEL_LIMIT).await {
             tracing::debug!(
                 lock = self.claim.lock.name,
@@ -191,14 +180,7 @@ impl Acquisition {
                 let text = "the grant arrived too late in its lease".to_owned();
                 Err(StoreError::unreachable(text).into())
             }
-            Ok(ClaimReply::Granted { fence, .. }) => Ok(Grant {
-                lock: self.claim.lock.clone(),
-                token: self.claim.token.clone(),
-                run_id: self.claim.run_id.clone(),
-                fence,
-                ttl,
-                sent,
-            }),
+            Ok(ClaimReply::Granted { fence, .. }) => Ok(Grant::of(&self.claim, fence, sent)),
             Ok(ClaimReply::Held { by, remaining }) => {
                 self.in_doubt = doubt;
                 Err(NotAcquired::Held { by, remaining })
@@ -249,7 +231,7 @@ impl Acquisition {
 impl Drop for Acquisition {
     fn drop(&mut self) {
         if self.in_doubt {
-            let finish = finish_of(&self.claim.lock, &self.claim.token);
+            let finish = Finish::of_lock(self.claim.lock.clone(), self.claim.token.clone());
             match self.background.take() {
                 Some((watchdog, entry)) => {
                     watchdog.finish(None, finish, CANCEL_LIMIT, Box::new(entry));
@@ -270,22 +252,10 @@ fn finish_in_background(store: &Arc<dyn Store>, finish: Finish) {
 /// Releases a lease, trying again until `limit` is over.
 pub(crate) async fn release(
     store: &dyn Store,
-    lock: &Lock,
-    token: &Token,
+    grant: &Grant,
     limit: Duration,
 ) -> Result<FinishReply, StoreError> {
-    finish_until(store, &finish_of(lock, token), limit).await
-}
-
-pub(super) fn finish_of(lock: &Lock, token: &Token) -> Finish {
-    Finish {
-        lock: lock.clone(),
-        token: token.clone(),
-        record: None,
-        job: None,
-        give_back: false,
-        keep: 0,
-    }
+    finish_until(store, &grant.release(), limit).await
 }
 
 fn spread() -> u8 {

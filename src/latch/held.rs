@@ -4,15 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::acquire::{Grant, finish_of, release};
+use super::acquire::release;
 use super::error::{ExtendError, ReleaseError};
 use super::queue::QueueTurn;
 use super::shared::LatchShared;
 use super::tally::Counted;
 use super::ticket::Ticket;
-use crate::ground::{OnLost, timing};
-use crate::lease::{GrantedLease, Keepsake, Lease, LeaseLost};
-use crate::store::{FinishReply, RenewReply, Renewal, StoreError, Tenure};
+use crate::ground::timing;
+use crate::lease::{Guarded, Keepsake, Lease, LeaseLost, NewLease};
+use crate::store::{FinishReply, Grant, RenewReply, StoreError};
 use crate::time::BootInstant;
 
 /// For how long a release is tried again, at least and at most.
@@ -80,14 +80,10 @@ impl HeldLock {
         entry: Counted,
         turn: Option<QueueTurn>,
     ) -> Self {
-        let lease = shared.watchdog.hold(GrantedLease {
-            lock: grant.lock.clone(),
-            token: grant.token.clone(),
-            ttl: grant.ttl,
-            tenure: Tenure::of_lock(grant.fence, grant.run_id.clone()),
-            sent: grant.sent,
+        let lease = shared.watchdog.hold(NewLease {
+            grant: grant.clone(),
             run: None,
-            on_lost: OnLost::Continue,
+            guarded: Guarded::No,
             renew_until: renew_for.map(|limit| grant.sent.plus(limit)),
             while_held: turn.map(|turn| Box::new(turn) as Keepsake),
         });
@@ -147,15 +143,9 @@ impl HeldLock {
         if let Some(why) = self.loss() {
             return Err(ExtendError::Lost(why));
         }
-        let renewal = Renewal {
-            lock: self.grant.lock.clone(),
-            token: self.grant.token.clone(),
-            ttl: self.grant.ttl,
-            tenure: Tenure::of_lock(self.grant.fence, self.grant.run_id.clone()),
-        };
         let sent = BootInstant::now();
         let limit = self.validity().min(EXTEND_LIMIT);
-        let renewals = [renewal];
+        let renewals = [self.grant.renewal()];
         let renewed = tokio::time::timeout(limit, self.shared.store.renew(&renewals)).await;
         let reply = match renewed {
             Ok(Ok(replies)) => replies.into_iter().next(),
@@ -189,8 +179,7 @@ impl HeldLock {
         if let Some(lease) = &self.lease {
             lease.end();
         }
-        let (lock, token) = (&self.grant.lock, &self.grant.token);
-        let released = release(&*self.shared.store, lock, token, limit).await;
+        let released = release(&*self.shared.store, &self.grant, limit).await;
         // Renewed until here: while the reply is out, the lock may still be ours in the store.
         self.lease = None;
         match (released, lost) {
@@ -217,7 +206,7 @@ impl Drop for HeldLock {
     fn drop(&mut self) {
         if let Some(lease) = self.lease.take() {
             let limit = lease.validity().clamp(RELEASE_LEAST, RELEASE_LIMIT);
-            let finish = finish_of(&self.grant.lock, &self.grant.token);
+            let finish = self.grant.release();
             let until_done = Box::new(self.entry.clone());
             self.shared
                 .watchdog

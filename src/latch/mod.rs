@@ -21,7 +21,7 @@ mod tally;
 mod tests;
 mod ticket;
 
-pub(crate) use acquire::{Acquisition, Grant, NotAcquired, release, waits_text};
+pub(crate) use acquire::{Acquisition, NotAcquired, release, waits_text};
 pub use builder::LatchBuilder;
 pub use error::{AcquireError, ExtendError, OpenError, ReleaseError, RunError, ShutdownError};
 pub use held::HeldLock;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Latch;
-use super::acquire::{Acquisition, finish_of};
+use super::acquire::Acquisition;
 use super::error::{AcquireError, ReleaseError, RunError};
 use super::held::HeldLock;
 use super::owner::{self, Owner};
@@ -14,7 +14,7 @@ use super::patience::WaitLimit;
 use super::queue::QueueTurn;
 use super::ticket::Ticket;
 use crate::names::Token;
-use crate::store::{FinishReply, Lock, StoreError};
+use crate::store::{Finish, FinishReply, Lock, StoreError};
 
 /// The shortest TTL: below it a slow reply would be enough to lose the lease.
 const TTL_MIN: Duration = Duration::from_secs(1);
@@ -233,7 +233,7 @@ impl LockRequest {
     /// TTL later, and works on until then; if it releases the lock before, it does not notice at
     /// all. Use it when the holder is known to be gone and its TTL is too long to wait for.
     pub async fn force_release(&self, token: &str) -> Result<bool, StoreError> {
-        let finish = finish_of(&self.lock, &Token::from_text(token));
+        let finish = Finish::of_lock(self.lock.clone(), Token::from_text(token));
         let reply = self.latch.shared.store.finish(&finish).await?;
         Ok(reply == FinishReply::Released)
     }

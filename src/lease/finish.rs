@@ -1,4 +1,4 @@
-//! Delivering a `finish` to a store that may not answer at once.
+//! Delivering a `finish` to a store that may not reply at once.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::store::{Finish, FinishReply, Store, StoreError};
 /// The first pause after a failed attempt; it doubles up to a second.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 
-/// Releases a lease or cancels a claim, and tries again until `limit` is over.
+/// Releases a lease or cancels a claim, and retries until `limit` is over.
 pub(crate) async fn finish_until(
     store: &dyn Store,
     finish: &Finish,
@@ -21,7 +21,7 @@ pub(crate) async fn finish_until(
         let error = match tokio::time::timeout_at(until, store.finish(finish)).await {
             Ok(Ok(reply)) => return Ok(reply),
             Ok(Err(error)) => error,
-            Err(_) => StoreError::unreachable(format!("no answer within {limit:?}")),
+            Err(_) => StoreError::unreachable(format!("no reply within {limit:?}")),
         };
         if Instant::now() + pause >= until {
             return Err(error);

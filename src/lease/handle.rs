@@ -1,44 +1,16 @@
-//! A lease as its holder sees it: how long it lasts, and the word that it is lost.
+//! A lease as its holder sees it: how long it lasts, and whether it is lost.
 
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use super::renewal_loop::WatchdogCommand;
+use super::command::{LeaseState, WatchdogCommand};
+use super::lost::LeaseLost;
 use super::table::LeaseId;
-use super::watchdog::LeaseLost;
 use crate::store::StoreError;
 use crate::time::BootInstant;
 
-/// What the watchdog last said of a lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LeaseState {
-    Held { ends: BootInstant },
-    Lost(LeaseLost),
-}
-
-impl LeaseState {
-    /// Moves the end of a lease that is held; returns whether it was.
-    pub(super) fn extend(&mut self, to: BootInstant) -> bool {
-        let is_held = matches!(self, Self::Held { .. });
-        if is_held {
-            *self = Self::Held { ends: to };
-        }
-        is_held
-    }
-
-    /// Ends a lease that is held; one that is over stays over for the reason it had. Returns
-    /// whether it was held.
-    pub(super) fn lose(&mut self, why: LeaseLost) -> bool {
-        let is_held = matches!(self, Self::Held { .. });
-        if is_held {
-            *self = Self::Lost(why);
-        }
-        is_held
-    }
-}
-
-/// A lease under renewal; dropping it stops the renewal, and releases nothing.
+/// A lease under renewal. Dropping it stops the renewal and releases nothing.
 #[derive(Debug)]
 pub struct Lease {
     pub(super) id: LeaseId,
@@ -49,12 +21,12 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// How long the lease lasts from now if no renewal succeeds any more; zero once lost.
+    /// How long the lease lasts from now if no further renewal succeeds; zero once it is lost.
     pub fn validity(&self) -> Duration {
         self.view.validity()
     }
 
-    /// When it ends if no renewal succeeds any more.
+    /// When the lease ends if no further renewal succeeds.
     pub fn ends(&self) -> BootInstant {
         self.view.ends()
     }
@@ -64,15 +36,15 @@ impl Lease {
         self.view.lost().await
     }
 
-    /// Why the last renewal failed; `None` if it succeeded or there was none.
+    /// Why the last renewal failed; `None` if it succeeded or none was sent.
     pub(crate) fn trouble(&self) -> Option<StoreError> {
         self.trouble.borrow().clone()
     }
 
-    /// Takes in that a renewal which the holder sent at `sent` succeeded, and made the lease last
-    /// until `ends`. Returns whether the lease was still held.
+    /// Records that a renewal which the holder itself sent at `sent` made the lease last until
+    /// `ends`. Returns whether the lease was still held.
     pub(crate) fn extended(&self, sent: BootInstant, ends: BootInstant) -> bool {
-        // The thread must not strike the lease out at its former end.
+        // The thread must not expire the lease at its former end.
         let _ = self.commands.send(WatchdogCommand::Renewed(self.id, sent));
         let mut is_held = false;
         self.state.send_if_modified(|state| match *state {
@@ -85,21 +57,21 @@ impl Lease {
         is_held
     }
 
-    /// Ends the lease for a reason that the holder found out by itself. Returns the reason it is
-    /// over for, which is an earlier one if it was over.
+    /// Ends the lease for a reason that the holder found out by itself. Returns why the lease is
+    /// over: an earlier reason if it had one.
     pub(crate) fn lose(&self, why: LeaseLost) -> LeaseLost {
         self.state.send_if_modified(|state| state.lose(why));
         self.view.known_loss().unwrap_or(why)
     }
 
-    /// Ends the lease for all who look at it, and goes on renewing it: to be called before the
-    /// lock is given back, so that nobody works under a lock that another may have by then.
+    /// Ends the lease for every view of it, and goes on renewing it. To be called before the lock
+    /// is released: no code then works under a lock that another holder may already have.
     pub(crate) fn end(&self) {
         self.state
             .send_if_modified(|state| state.lose(LeaseLost::Released));
     }
 
-    /// A view of the same lease for others; it does not keep the renewal going.
+    /// Returns a view of the lease. It does not keep the renewal going.
     pub fn view(&self) -> LeaseView {
         self.view.clone()
     }
@@ -108,17 +80,17 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.end();
-        // Fails only when the thread is gone, and then nothing is renewed.
+        // Fails only when the thread has ended, and then nothing is renewed.
         let _ = self.commands.send(WatchdogCommand::LetGo(self.id));
     }
 }
 
-/// Sees how a lease fares, without holding it.
+/// Shows the state of a lease without holding it.
 #[derive(Debug, Clone)]
 pub struct LeaseView {
     state: watch::Receiver<LeaseState>,
-    /// Set once [`Self::lost`] has answered: a lost lease stays lost, even if a renewal succeeds
-    /// in the instant of its end.
+    /// Set once [`Self::lost`] has returned: a lost lease stays lost, even if a renewal succeeds at
+    /// the very instant of its end.
     lost: Option<LeaseLost>,
     last_end: BootInstant,
 }
@@ -132,7 +104,7 @@ impl LeaseView {
         }
     }
 
-    /// How long the lease lasts from now if no renewal succeeds any more; zero once lost.
+    /// How long the lease lasts from now if no further renewal succeeds; zero once it is lost.
     pub fn validity(&self) -> Duration {
         match (self.lost, *self.state.borrow()) {
             (None, LeaseState::Held { ends }) => ends.remaining(),
@@ -140,7 +112,7 @@ impl LeaseView {
         }
     }
 
-    /// Why it is lost, if it is.
+    /// Why the lease is lost; `None` while it is held.
     pub fn known_loss(&self) -> Option<LeaseLost> {
         self.lost.or(match *self.state.borrow() {
             LeaseState::Lost(why) => Some(why),
@@ -148,7 +120,7 @@ impl LeaseView {
         })
     }
 
-    /// When it ends if no renewal succeeds any more.
+    /// When the lease ends if no further renewal succeeds.
     pub fn ends(&self) -> BootInstant {
         match *self.state.borrow() {
             LeaseState::Held { ends } => ends,
@@ -158,8 +130,8 @@ impl LeaseView {
 
     /// Waits until the lease is lost. Cancel-safe.
     ///
-    /// Does not depend on the watchdog thread for the end of the lease: that is looked at here
-    /// too, so that a thread that hangs or died cannot keep it secret.
+    /// Checks the end of the lease itself, so that it returns in time although the watchdog thread
+    /// hangs or has died.
     pub async fn lost(&mut self) -> LeaseLost {
         loop {
             if let Some(why) = self.lost {

@@ -1,11 +1,14 @@
-//! Leases: the deadline of each, and the watchdog thread that renews them all.
+//! Leases: when each ends, and the watchdog thread that renews them.
 //!
-//! `table` decides (pure), `renewal_loop` is the loop around it, `watchdog` the thread and its handle,
-//! `handle` what a holder sees. Claiming is left to those who hold; the thread releases what its
-//! holder dropped (`finish`).
+//! From the bottom up: `lost` is why a lease ends, `table` decides about renewals (pure), `command`
+//! is what handles and thread send each other, `handle` is what a holder sees, `renewal_loop` is the
+//! loop around the table, and `watchdog` the thread that runs it. Claiming is left to the holders;
+//! the thread releases what its holder dropped (`finish`).
 
+mod command;
 mod finish;
 mod handle;
+mod lost;
 mod renewal_loop;
 #[doc(hidden)]
 pub mod table;
@@ -13,7 +16,9 @@ pub mod table;
 mod tests;
 mod watchdog;
 
+pub(crate) use command::Keepsake;
 pub(crate) use finish::finish_until;
 pub use handle::{Lease, LeaseView};
-pub(crate) use watchdog::Keepsake;
-pub use watchdog::{ExtendRuns, GrantedLease, LeaseLost, Watchdog};
+pub use lost::LeaseLost;
+pub use renewal_loop::ExtendRuns;
+pub use watchdog::{Guarded, NewLease, Watchdog};

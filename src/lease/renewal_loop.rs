@@ -1,66 +1,42 @@
-//! The watchdog's loop: sleeps until something is due, asks the store, tells guard and holders.
+//! The watchdog's loop: it sleeps until a renewal is due, sends it to the store, and reports to the
+//! guard and the holders.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::command::{LeaseSubscriber, PendingRelease, WatchdogCommand};
 use super::finish::finish_until;
-use super::handle::LeaseState;
-use super::table::{Batch, LeaseId, LeaseTable, Terms};
-use super::watchdog::{ExtendRuns, Keepsake, LeaseLost};
+use super::lost::LeaseLost;
+use super::table::{Batch, LeaseId, LeaseTable};
 use crate::ground::timing;
 use crate::names::RunId;
-use crate::store::{Finish, RenewReply, Store, StoreError, apart};
+use crate::store::{RenewReply, Store, StoreError, apart};
 use crate::time::BootInstant;
 
-/// The loop goes round at least this often, so that a hang can be told from idleness.
+/// The loop wakes at least this often, so that a hang can be distinguished from idleness.
 const BEAT: Duration = Duration::from_secs(1);
 /// A renewal is given up after this long. Longer than the response time-out, after which it is
-/// sent again, so that the store has the time to notice a dead link and to build a new one; an
-/// answer that still comes counts.
+/// sent again: the store has time to notice a dead link and to build a new one, and a reply that
+/// still arrives counts.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(5);
 
-/// What handles ask of the thread.
-#[derive(Debug)]
-pub(super) enum WatchdogCommand {
-    Hold(LeaseId, LeaseSubscriber, Box<Terms>),
-    /// The holder renewed the lease itself, with a request sent at this instant.
-    Renewed(LeaseId, BootInstant),
-    LetGo(LeaseId),
-    Finish(Box<PendingRelease>),
+/// Passes on the new ends of renewed leases, so that the processes which run under them are killed
+/// in time. Implemented by the guard's client.
+///
+/// The watchdog thread calls it directly: a busy runtime elsewhere then cannot let a job die whose
+/// lease is valid.
+pub trait ExtendRuns: Send + std::fmt::Debug {
+    /// Lets each run continue until the instant that is given with it.
+    fn extend(&self, runs: &[(RunId, BootInstant)]) -> io::Result<()>;
 }
 
-/// A release, or the end of a claim in doubt, that nobody waits for.
-#[derive(Debug)]
-pub(super) struct PendingRelease {
-    /// The lease that ends with it, if it is held.
-    pub(super) lease: Option<LeaseId>,
-    pub(super) finish: Finish,
-    pub(super) limit: Duration,
-    pub(super) until_done: Keepsake,
-}
-
-/// Whom to tell about a lease.
-#[derive(Debug)]
-pub(super) struct LeaseSubscriber {
-    pub(super) state: watch::Sender<LeaseState>,
-    /// The run whose deadline the guard keeps.
-    pub(super) run: Option<RunId>,
-    /// Why the lease has not been renewed since it last was.
-    pub(super) trouble: watch::Sender<Option<StoreError>>,
-    /// For the log.
-    pub(super) lock: String,
-    /// Dropped with the subscriber.
-    pub(super) _while_held: Option<Keepsake>,
-    /// It was logged that this lease alone cannot be renewed.
-    pub(super) complained: bool,
-}
-
-/// When the loop last went round, in nanoseconds since boot.
+/// When the loop last woke, in nanoseconds since boot.
 #[derive(Debug, Default)]
 pub(super) struct Heartbeat(AtomicU64);
 
@@ -69,7 +45,7 @@ impl Heartbeat {
         BootInstant::from_duration(Duration::from_nanos(self.0.load(Ordering::Relaxed)))
     }
 
-    pub(super) fn strike(&self, now: BootInstant) {
+    pub(super) fn beat(&self, now: BootInstant) {
         let nanos = u64::try_from(now.to_duration().as_nanos()).unwrap_or(u64::MAX);
         self.0.store(nanos, Ordering::Relaxed);
     }
@@ -88,7 +64,7 @@ enum LoopEvent {
     Closed,
 }
 
-/// The loop and what it owns. `clock` is the boot clock; tests pass one that they can move.
+/// The loop and its state. `clock` is the boot clock; tests pass one that they can move.
 pub(super) struct RenewalLoop<C> {
     pub(super) store: Arc<dyn Store>,
     pub(super) deadlines: Option<Box<dyn ExtendRuns>>,
@@ -96,8 +72,8 @@ pub(super) struct RenewalLoop<C> {
     pub(super) heartbeat: Arc<Heartbeat>,
     pub(super) clock: C,
     table: LeaseTable,
-    /// That renewals fail was said, and none has succeeded since.
-    complained: bool,
+    /// Whether it was logged that renewals fail, and none has succeeded since.
+    is_failure_logged: bool,
     subscribers: HashMap<LeaseId, LeaseSubscriber>,
     attempts: JoinSet<RenewalResult>,
     finishing: JoinSet<()>,
@@ -118,35 +94,36 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
             heartbeat,
             clock,
             table: LeaseTable::default(),
-            complained: false,
+            is_failure_logged: false,
             subscribers: HashMap::new(),
             attempts: JoinSet::new(),
             finishing: JoinSet::new(),
         }
     }
 
-    /// Goes on until every handle and every lease is dropped, and what was to be finished is.
+    /// Runs until every handle and every lease is dropped and every release is delivered or given
+    /// up.
     pub(super) async fn run(mut self) {
         loop {
             let event = self.next_event().await;
             let now = (self.clock)();
-            self.heartbeat.strike(now);
-            // First of all: after a stop of the process an answer may lie ready that came when
-            // the lease was already over.
+            self.heartbeat.beat(now);
+            // First: after a stop of the process a reply may be waiting that came after the lease
+            // had ended.
             self.expire(now);
             match event {
                 LoopEvent::Time => {}
                 LoopEvent::Closed => break,
                 LoopEvent::WatchdogCommand(command) => {
-                    self.obey(command);
+                    self.apply(command);
                     while let Ok(command) = self.commands.try_recv() {
-                        self.obey(command);
+                        self.apply(command);
                     }
                     self.expire(now);
                 }
-                LoopEvent::RenewalResult(answer) => self.take(answer, now),
+                LoopEvent::RenewalResult(result) => self.finish_renewal(result, now),
             }
-            for batch in self.table.ask(now) {
+            for batch in self.table.due(now) {
                 self.send(batch);
             }
         }
@@ -169,10 +146,10 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
         }
     }
 
-    fn obey(&mut self, command: WatchdogCommand) {
+    fn apply(&mut self, command: WatchdogCommand) {
         match command {
-            WatchdogCommand::Hold(id, subscriber, terms) => {
-                self.table.add(id, *terms);
+            WatchdogCommand::Hold(id, subscriber, lease) => {
+                self.table.add(id, *lease);
                 self.subscribers.insert(id, subscriber);
             }
             WatchdogCommand::Renewed(id, sent) => {
@@ -182,18 +159,19 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
                 self.table.remove(id);
                 self.subscribers.remove(&id);
             }
-            WatchdogCommand::Finish(finishing) => self.finish(*finishing),
+            WatchdogCommand::Finish(release) => self.finish(*release),
         }
     }
 
-    fn finish(&mut self, finishing: PendingRelease) {
+    fn finish(&mut self, release: PendingRelease) {
         let PendingRelease {
             lease,
             finish,
             limit,
             until_done,
-        } = finishing;
-        // Until the store has answered, nobody who waits in this process would get the lock.
+        } = release;
+        // Kept until the store has replied: before that, a task of this process that waits for the
+        // lock would not be granted it.
         let subscriber = lease.and_then(|id| {
             self.table.remove(id);
             self.subscribers.remove(&id)
@@ -216,8 +194,8 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
         }
     }
 
-    fn take(&mut self, answer: RenewalResult, now: BootInstant) {
-        let RenewalResult { sent, ids, result } = answer;
+    fn finish_renewal(&mut self, result: RenewalResult, now: BootInstant) {
+        let RenewalResult { sent, ids, result } = result;
         let replies = match result {
             Ok(replies) if replies.len() == ids.len() => replies,
             Ok(replies) => {
@@ -229,31 +207,31 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
                 return self.table.failed(now, sent, &ids, spread());
             }
             Err(error) => {
-                self.complain(ids.len(), &error);
+                self.log_failure(ids.len(), &error);
                 for id in &ids {
-                    self.note(*id, &error);
+                    self.keep_trouble(*id, &error);
                 }
                 return self.table.failed(now, sent, &ids, spread());
             }
         };
-        self.complained = false;
-        let (mut answered, mut replied, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+        self.is_failure_logged = false;
+        let (mut replied, mut values, mut failed) = (Vec::new(), Vec::new(), Vec::new());
         for (id, reply) in ids.into_iter().zip(replies) {
             match reply {
                 Ok(reply) => {
-                    answered.push(id);
-                    replied.push(reply);
+                    replied.push(id);
+                    values.push(reply);
                 }
                 Err(error) => {
-                    self.complain_of(id, &error);
-                    self.note(id, &error);
+                    self.log_failure_of(id, &error);
+                    self.keep_trouble(id, &error);
                     failed.push(id);
                 }
             }
         }
         self.table.failed(now, sent, &failed, spread());
-        let changes = self.table.answered(sent, &answered, &replied);
-        self.tell_guard(&changes.extended);
+        let changes = self.table.replied(sent, &replied, &values);
+        self.extend_in_guard(&changes.extended);
         for (id, ends) in changes.extended {
             if let Some(subscriber) = self.subscribers.get(&id) {
                 subscriber
@@ -267,19 +245,19 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
         }
     }
 
-    /// Keeps the reason for the holder, who records it if the lease expires.
-    fn note(&self, id: LeaseId, error: &StoreError) {
+    /// Keeps the reason for the holder, which records it if the lease expires.
+    fn keep_trouble(&self, id: LeaseId, error: &StoreError) {
         if let Some(subscriber) = self.subscribers.get(&id) {
             subscriber.trouble.send_replace(Some(error.clone()));
         }
     }
 
-    /// One lease cannot be renewed, and the others can. Logged once for each.
-    fn complain_of(&mut self, id: LeaseId, error: &StoreError) {
+    /// Logs, once for each lease, that it alone cannot be renewed.
+    fn log_failure_of(&mut self, id: LeaseId, error: &StoreError) {
         let Some(subscriber) = self.subscribers.get_mut(&id) else {
             return;
         };
-        if !std::mem::replace(&mut subscriber.complained, true) {
+        if !std::mem::replace(&mut subscriber.is_failure_logged, true) {
             tracing::error!(
                 lock = subscriber.lock,
                 "cannot renew this lease: {error}; retrying until it expires"
@@ -287,17 +265,17 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
         }
     }
 
-    /// Aloud once an outage: renewals are tried again several times a second.
-    fn complain(&mut self, leases: usize, error: &StoreError) {
-        if self.complained {
+    /// Logs a warning once an outage: renewals are retried several times a second.
+    fn log_failure(&mut self, leases: usize, error: &StoreError) {
+        if self.is_failure_logged {
             tracing::debug!(leases, "cannot renew leases yet: {error}");
         } else {
-            self.complained = true;
+            self.is_failure_logged = true;
             tracing::warn!(leases, "cannot renew leases: {error}; retrying");
         }
     }
 
-    fn tell_guard(&self, extended: &[(LeaseId, BootInstant)]) {
+    fn extend_in_guard(&self, extended: &[(LeaseId, BootInstant)]) {
         let Some(deadlines) = &self.deadlines else {
             return;
         };
@@ -318,8 +296,8 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
 
     fn lose(&mut self, id: LeaseId, why: LeaseLost) {
         if let Some(subscriber) = self.subscribers.remove(&id) {
-            // The holder knows what it means and says so: this may be a renewal that crossed the
-            // release on its way.
+            // Only at debug: this may be the reply to a renewal that crossed the release on its
+            // way, and the holder logs what the loss means.
             tracing::debug!(lock = subscriber.lock, "{why}");
             subscriber.state.send_if_modified(|state| state.lose(why));
         }
@@ -329,7 +307,7 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
         let mut places: HashMap<u64, Batch> = HashMap::new();
         for (id, renewal) in batch.ids.into_iter().zip(batch.renewals) {
             let part = places
-                .entry(self.store.place(&renewal.lock))
+                .entry(self.store.place(&renewal.grant.lock))
                 .or_insert_with(|| Batch {
                     sent: batch.sent,
                     ids: Vec::new(),
@@ -367,7 +345,7 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
 
 fn spread() -> u8 {
     let mut byte = [0_u8];
-    // Without randomness the retries of several hosts fall together, which is no harm.
+    // Without randomness, several hosts retry at the same time, which does no harm.
     let _ = getrandom::fill(&mut byte);
     byte[0]
 }

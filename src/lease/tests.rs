@@ -1,4 +1,4 @@
-//! The watchdog's loop on a store that answers as told, on paused time.
+//! The watchdog's loop on a store with scripted replies, on paused time.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,16 +8,15 @@ use async_trait::async_trait;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::handle::LeaseState;
-use super::renewal_loop::{Heartbeat, LeaseSubscriber, RenewalLoop, WatchdogCommand};
-use super::table::{LeaseId, Terms};
-use super::{GrantedLease, LeaseLost, Watchdog};
-use crate::ground::OnLost;
+use super::command::{LeaseState, LeaseSubscriber, WatchdogCommand};
+use super::renewal_loop::{Heartbeat, RenewalLoop};
+use super::table::{LeaseId, RenewedLease};
+use super::{Guarded, LeaseLost, NewLease, Watchdog};
 use crate::names::{JobName, RunId, Token};
 use crate::store::{
-    Attempt, Claim, ClaimReply, Finish, FinishReply, Forget, Forgotten, History, HostInfo,
+    Attempt, Claim, ClaimReply, Finish, FinishReply, Forget, Forgotten, Grant, History, HostInfo,
     HostReport, JobReport, Lock, Registered, Registration, RenewReply, Renewal, Settle, Store,
-    StoreError, Tenure,
+    StoreError,
 };
 use crate::time::{BootInstant, Timestamp};
 
@@ -32,7 +31,7 @@ enum StoreBehaviour {
     Blocks,
 }
 
-/// Answers the calls of `renew` in order; the last answer stands for all later ones.
+/// Replies to the calls of `renew` in order; the last reply stands for all later calls.
 #[derive(Debug)]
 struct Scripted {
     answers: Vec<StoreBehaviour>,
@@ -74,7 +73,7 @@ impl Store for Scripted {
                 tokio::time::sleep(pause).await;
                 Ok(vec![reply; size])
             }
-            StoreBehaviour::Fails => Err(StoreError::unreachable("as told".to_owned())),
+            StoreBehaviour::Fails => Err(StoreError::unreachable("scripted".to_owned())),
             StoreBehaviour::Hangs => std::future::pending().await,
             StoreBehaviour::Blocks => loop {
                 std::thread::park();
@@ -126,21 +125,42 @@ impl Store for Scripted {
 
 const TTL: Duration = Duration::from_secs(30);
 
+fn grant(ttl: Duration, sent: BootInstant) -> Grant {
+    Grant {
+        lock: Lock::raw("k"),
+        token: Token::from_text("t"),
+        run_id: RunId::from_text("r"),
+        fence: 1,
+        ttl,
+        sent,
+    }
+}
+
+fn new_lease(ttl: Duration) -> NewLease {
+    NewLease {
+        grant: grant(ttl, BootInstant::now()),
+        run: None,
+        guarded: Guarded::No,
+        renew_until: None,
+        while_held: None,
+    }
+}
+
 /// The loop on paused time: its boot clock is the paused clock.
 struct Bench {
     commands: mpsc::UnboundedSender<WatchdogCommand>,
     start: Instant,
     boot: BootInstant,
-    /// How long the process stood still, in milliseconds: the boot clock ran on, timers did not.
-    stood_still: Arc<AtomicU64>,
+    /// How long the process was stopped, in milliseconds: the boot clock went on, timers did not.
+    stopped_for: Arc<AtomicU64>,
 }
 
 impl Bench {
     fn start(store: Arc<dyn Store>) -> Self {
         let (commands, inbox) = mpsc::unbounded_channel();
         let (start, boot) = (Instant::now(), BootInstant::now());
-        let stood_still = Arc::new(AtomicU64::new(0));
-        let stop = Arc::clone(&stood_still);
+        let stopped_for = Arc::new(AtomicU64::new(0));
+        let stop = Arc::clone(&stopped_for);
         let clock = move || {
             let stop = Duration::from_millis(stop.load(Ordering::Relaxed));
             boot.plus(start.elapsed() + stop)
@@ -151,7 +171,7 @@ impl Bench {
             commands,
             start,
             boot,
-            stood_still,
+            stopped_for,
         }
     }
 
@@ -164,21 +184,17 @@ impl Bench {
             run: None,
             lock: "k".to_owned(),
             _while_held: None,
-            complained: false,
+            is_failure_logged: false,
         };
-        let terms = Terms {
-            lock: Lock::raw("k"),
-            token: Token::from_text("t"),
-            ttl: TTL,
-            tenure: Tenure::of_lock(1, RunId::from_text("r")),
-            sent: now,
+        let lease = RenewedLease {
+            renewal: grant(TTL, now).renewal(),
             renew_until: None,
         };
         self.commands
             .send(WatchdogCommand::Hold(
                 LeaseId(id),
                 subscriber,
-                Box::new(terms),
+                Box::new(lease),
             ))
             .expect("the loop runs");
         view
@@ -233,7 +249,7 @@ async fn failures_are_retried_until_one_renewal_succeeds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_later_than_the_response_time_out_still_counts_from_its_send() {
+async fn a_reply_later_than_the_response_time_out_still_counts_from_its_send() {
     let late = StoreBehaviour::After(Duration::from_secs(4), RenewReply::Renewed);
     let store = Scripted::new(&[late, StoreBehaviour::Hangs]);
     let bench = Bench::start(store.clone());
@@ -243,14 +259,14 @@ async fn an_answer_later_than_the_response_time_out_still_counts_from_its_send()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_read_after_the_end_does_not_revive_the_lease() {
+async fn a_reply_read_after_the_end_does_not_revive_the_lease() {
     let answer = StoreBehaviour::After(Duration::from_millis(500), RenewReply::Renewed);
     let store = Scripted::new(&[answer]);
     let bench = Bench::start(store.clone());
     let mut view = bench.hold(1);
     tokio::time::sleep(Duration::from_millis(10_300)).await;
     assert_eq!(store.calls(), 1);
-    bench.stood_still.store(25_000, Ordering::Relaxed);
+    bench.stopped_for.store(25_000, Ordering::Relaxed);
     let lost = bench.until_lost(&mut view).await;
     assert_eq!(lost, (LeaseLost::Expired, 10.5));
     tokio::time::sleep(TTL).await;
@@ -269,7 +285,7 @@ async fn a_lease_taken_by_another_is_lost_with_the_next_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_let_go_is_not_renewed_any_more() {
+async fn a_lease_that_was_dropped_is_not_renewed_any_more() {
     let store = Scripted::new(&[StoreBehaviour::All(RenewReply::Renewed)]);
     let bench = Bench::start(store.clone());
     let view = bench.hold(1);
@@ -294,7 +310,7 @@ async fn ten_thousand_leases_are_renewed_in_one_call() {
 }
 
 #[test]
-fn a_holder_learns_of_the_end_without_the_watchdog_thread() {
+fn a_holder_notices_the_end_although_the_watchdog_thread_hangs() {
     let watchdog = Watchdog::start_on(
         || Ok(Scripted::new(&[StoreBehaviour::Blocks]) as Arc<dyn Store>),
         None,
@@ -305,17 +321,7 @@ fn a_holder_learns_of_the_end_without_the_watchdog_thread() {
         .build()
         .expect("a runtime can be built");
     runtime.block_on(async {
-        let mut lease = watchdog.hold(GrantedLease {
-            lock: Lock::raw("k"),
-            token: Token::from_text("t"),
-            ttl: Duration::from_millis(300),
-            tenure: Tenure::of_lock(1, RunId::from_text("r")),
-            sent: BootInstant::now(),
-            run: None,
-            on_lost: OnLost::Kill,
-            renew_until: None,
-            while_held: None,
-        });
+        let mut lease = watchdog.hold(new_lease(Duration::from_millis(300)));
         let limit = Duration::from_secs(60);
         let lost = tokio::time::timeout(limit, lease.lost()).await;
         assert_eq!(lost, Ok(LeaseLost::Expired));
@@ -324,26 +330,15 @@ fn a_holder_learns_of_the_end_without_the_watchdog_thread() {
 }
 
 #[test]
-fn a_dropped_lease_leaves_the_round() {
+fn a_dropped_lease_is_left_out_of_the_next_batch() {
     let store = Scripted::new(&[StoreBehaviour::All(RenewReply::Renewed)]);
     let same = Arc::clone(&store);
     let watchdog = Watchdog::start_on(move || Ok(same as Arc<dyn Store>), None)
         .expect("a thread can be started");
-    let held = || GrantedLease {
-        lock: Lock::raw("k"),
-        token: Token::from_text("t"),
-        ttl: Duration::from_secs(3),
-        tenure: Tenure::of_lock(1, RunId::from_text("r")),
-        sent: BootInstant::now(),
-        run: None,
-        on_lost: OnLost::Kill,
-        renew_until: None,
-        while_held: None,
-    };
     // Due together, in a second.
-    let let_go = watchdog.hold(held());
-    let kept = watchdog.hold(held());
-    drop(let_go);
+    let dropped = watchdog.hold(new_lease(Duration::from_secs(3)));
+    let kept = watchdog.hold(new_lease(Duration::from_secs(3)));
+    drop(dropped);
     while store.calls() == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }

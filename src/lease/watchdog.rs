@@ -1,7 +1,5 @@
-//! The watchdog: one thread per process that renews every held lease.
+//! The watchdog: the one thread of a process that renews every lease it holds.
 
-use std::any::Any;
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,78 +8,45 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use super::handle::{Lease, LeaseState, LeaseView};
-use super::renewal_loop::{
-    Heartbeat, LeaseSubscriber, PendingRelease, RenewalLoop, WatchdogCommand,
-};
-use super::table::{LeaseId, Terms};
-use crate::ground::{OnLost, timing};
-use crate::names::{RunId, Token};
-use crate::store::{self, Finish, Lock, Store, StoreError, StoreSettings, Tenure};
+use super::command::{Keepsake, LeaseState, LeaseSubscriber, PendingRelease, WatchdogCommand};
+use super::handle::{Lease, LeaseView};
+use super::renewal_loop::{ExtendRuns, Heartbeat, RenewalLoop};
+use super::table::{LeaseId, RenewedLease};
+use crate::ground::OnLost;
+use crate::store::{self, Finish, Grant, GrantedRun, Renewal, Store, StoreError, StoreSettings};
 use crate::time::BootInstant;
 
-/// Something that is kept alive for as long as something else lasts, and does its work when it is
-/// dropped.
-pub(crate) type Keepsake = Box<dyn Any + Send + Sync>;
-
-/// A lease as granted.
+/// A lease to hold: the grant, and how it is kept.
 #[derive(Debug)]
-pub struct GrantedLease {
-    /// The lock.
-    pub lock: Lock,
-    /// The token it was granted under.
-    pub token: Token,
-    /// Its length.
-    pub ttl: Duration,
-    /// What the store needs to take it back after it lost its data.
-    pub tenure: Tenure,
-    /// When the claim that was answered was sent.
-    pub sent: BootInstant,
-    /// The run whose processes the guard must be told about; `None` for the library.
-    pub run: Option<RunId>,
-    /// With `Continue` the guard's deadline is not set.
-    pub on_lost: OnLost,
+pub struct NewLease {
+    /// The lease as granted.
+    pub grant: Grant,
+    /// The job's run that it was granted for; `None` for a bare lock.
+    pub run: Option<GrantedRun>,
+    /// Whether the guard has a deadline for the run.
+    pub guarded: Guarded,
     /// No renewal is sent after this; `None`: the lease is renewed for as long as it is held.
     pub renew_until: Option<BootInstant>,
-    /// Dropped as soon as the lease is lost, released or let go, whichever comes first.
+    /// Dropped as soon as the lease is lost, released or dropped, whichever comes first.
     pub while_held: Option<Keepsake>,
 }
 
-/// Why a lease is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LeaseLost {
-    /// Another holder has the lock. Renewals find this out, so within a third of the TTL.
-    Taken,
-    /// The lock is gone from the store and may be granted to others: it was released by force,
-    /// or its lease ended there.
-    Absent,
-    /// The lease was not renewed before it ended: the store did not answer, this process stood
-    /// still, or nobody asked for a renewal.
-    Expired,
-    /// Its holder released the lock, or dropped it.
-    Released,
+/// Whether the guard kills the processes of a run before its lease ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guarded {
+    /// Each renewal moves the run's deadline in the guard.
+    Yes,
+    /// `on_lost: continue`, and the library, which runs no processes.
+    No,
 }
 
-impl fmt::Display for LeaseLost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Taken => "lease lost: another holder has the lock",
-            Self::Absent => "lease lost: the lock is gone from the store",
-            Self::Expired => "lease lost: it could not be renewed before it expired",
-            Self::Released => "lease ended: its holder released the lock",
-        })
+impl From<OnLost> for Guarded {
+    fn from(on_lost: OnLost) -> Self {
+        match on_lost {
+            OnLost::Kill => Self::Yes,
+            OnLost::Continue => Self::No,
+        }
     }
-}
-
-impl std::error::Error for LeaseLost {}
-
-/// Where the ends of renewed leases are told, so that what runs under them is ended in time: the
-/// guard process. Told by the thread itself, so that a busy runtime elsewhere cannot let a job die
-/// whose lease is sound.
-pub trait ExtendRuns: Send + std::fmt::Debug {
-    /// Each run may now go on until the instant beside it.
-    fn extend(&self, runs: &[(RunId, BootInstant)]) -> io::Result<()>;
 }
 
 /// The handle of the thread. The thread ends when the last handle and the last lease are dropped.
@@ -109,7 +74,7 @@ impl Watchdog {
     ) -> io::Result<Self> {
         let (commands, inbox) = mpsc::unbounded_channel();
         let heartbeat = Arc::new(Heartbeat::default());
-        heartbeat.strike(BootInstant::now());
+        heartbeat.beat(BootInstant::now());
         let (opened, is_open) = blocking::sync_channel(1);
         let thread_beat = Arc::clone(&heartbeat);
         std::thread::Builder::new()
@@ -127,46 +92,44 @@ impl Watchdog {
 
     /// Begins to renew a lease; dropping the [`Lease`] stops it.
     ///
-    /// Never waits: the lease's end is known here and now, whatever the thread is busy with.
-    pub fn hold(&self, held: GrantedLease) -> Lease {
+    /// Never waits: the end of the lease is known here, whatever the thread is doing.
+    pub fn hold(&self, new: NewLease) -> Lease {
         let id = LeaseId(self.next_id.fetch_add(1, Ordering::Relaxed));
-        let ends = timing::ends(held.sent, held.ttl);
+        let ends = new.grant.ends();
         let (state, view) = watch::channel(LeaseState::Held { ends });
         let (trouble, last_trouble) = watch::channel(None);
         let subscriber = LeaseSubscriber {
-            state,
+            state: state.clone(),
             trouble,
-            run: held.run.filter(|_| held.on_lost == OnLost::Kill),
-            lock: held.lock.name.clone(),
-            _while_held: held.while_held,
-            complained: false,
+            run: (new.guarded == Guarded::Yes).then(|| new.grant.run_id.clone()),
+            lock: new.grant.lock.name.clone(),
+            _while_held: new.while_held,
+            is_failure_logged: false,
         };
-        let signal = subscriber.state.clone();
-        let terms = Terms {
-            lock: held.lock,
-            token: held.token,
-            ttl: held.ttl,
-            tenure: held.tenure,
-            sent: held.sent,
-            renew_until: held.renew_until,
-        };
-        // Fails only when the thread died; the lease then runs out, and its view says so.
+        let lease = Box::new(RenewedLease {
+            renewal: Renewal {
+                grant: new.grant,
+                run: new.run,
+            },
+            renew_until: new.renew_until,
+        });
+        // Fails only when the thread died; the lease then expires, and its view reports that.
         let _ = self
             .commands
-            .send(WatchdogCommand::Hold(id, subscriber, Box::new(terms)));
+            .send(WatchdogCommand::Hold(id, subscriber, lease));
         Lease {
             id,
             commands: self.commands.clone(),
-            state: signal,
+            state,
             trouble: last_trouble,
             view: LeaseView::new(view, ends),
         }
     }
 
-    /// Finishes in the background what nobody waits for: the release of `lease`, or a claim that
-    /// may still be granted. Needs no runtime of the caller's, and is retried for `limit`.
+    /// Delivers a request in the background: the release of `lease`, or the cancellation of a claim
+    /// that may still be granted. Needs no runtime of the caller, and retries for `limit`.
     ///
-    /// `until_done` is dropped when the store has answered or the limit is over.
+    /// `until_done` is dropped when the store has replied or the limit is over.
     pub(crate) fn finish(
         &self,
         lease: Option<Lease>,
@@ -177,7 +140,7 @@ impl Watchdog {
         if let Some(lease) = &lease {
             lease.end();
         }
-        let finishing = PendingRelease {
+        let release = PendingRelease {
             lease: lease.as_ref().map(|lease| lease.id),
             finish,
             limit,
@@ -186,12 +149,12 @@ impl Watchdog {
         // Fails only when the thread died; the lease then ends with its TTL.
         let _ = self
             .commands
-            .send(WatchdogCommand::Finish(Box::new(finishing)));
-        // The thread knows already that it is not to be renewed any more.
+            .send(WatchdogCommand::Finish(Box::new(release)));
+        // The thread has learned from this command that the lease is not to be renewed.
         drop(lease);
     }
 
-    /// When the thread last went round its loop; it does at least once a second.
+    /// When the thread's loop last woke, which it does at least once a second.
     pub fn last_beat(&self) -> BootInstant {
         self.heartbeat.at()
     }
@@ -217,7 +180,7 @@ fn keep_watch(
             Err(error) => return drop(opened.send(Err(io::Error::other(error)))),
         };
         let _ = opened.send(Ok(()));
-        // The first renewal should not have to pay for the connection.
+        // Connect now, so that the first renewal does not have to wait for it.
         let warm = Arc::clone(&store);
         tokio::spawn(async move { warm.now().await.map(drop) });
         RenewalLoop::new(store, deadlines, inbox, heartbeat, BootInstant::now)

@@ -8,6 +8,7 @@
 
 mod error;
 mod fault;
+mod grant;
 mod heartbeat;
 pub mod manual;
 mod nodes;
@@ -31,6 +32,7 @@ use async_trait::async_trait;
 
 pub use error::{ErrorDetail, StoreError};
 pub use fault::{KeyFault, KeyFaultKind, apart};
+pub use grant::{Grant, GrantedRun, Renewal, RunTerms};
 pub use manual::{ManualNote, ManualRun, NoteFate};
 pub use nodes::StoreNodes;
 pub use open::open;
@@ -48,8 +50,7 @@ pub use reply::{
 };
 pub use request::{
     Attempt, Claim, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, Forget, GapAnswer,
-    HostInfo, Late, Lock, LockKey, LockRef, Overlap, Registration, Renewal, RunTenure, Settle,
-    Tenure, Terms,
+    HostInfo, Late, Lock, LockKey, LockRef, Overlap, Registration, Settle,
 };
 pub(crate) use settings::shown_url;
 pub use settings::{

@@ -137,36 +137,6 @@ pub enum Late {
     Leave,
 }
 
-/// What the ledger keeps of the claim that a run was granted for: enough to put the occurrence
-/// back into the waiting list, or to run it again, when its host gives it back or dies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Terms {
-    /// When it is too late to start the occurrence.
-    pub deadline: Timestamp,
-    /// How long after a crash it may be run again.
-    pub rerun_window: Duration,
-    /// How many reruns are allowed (`max_reruns`); 0 without `on_crash: rerun`.
-    pub max_reruns: u32,
-    /// How many attempts are allowed in all, reruns included (`retry.attempts`); 0: no limit.
-    pub max_attempts: u32,
-    /// How many reruns there were.
-    pub reruns: u32,
-    /// Whether it gives way to a newer occurrence while it waits.
-    pub yields: bool,
-}
-
-impl Terms {
-    /// The terms of a run that is never run again and never put back: a manual one.
-    pub const NONE: Self = Self {
-        deadline: Timestamp::from_millis(0),
-        rerun_window: Duration::ZERO,
-        max_reruns: 0,
-        max_attempts: 0,
-        reruns: 0,
-        yields: false,
-    };
-}
-
 /// Occurrences that policy drops, recorded as one ranged record before the claim goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DroppedRange {
@@ -280,58 +250,6 @@ impl ClaimTarget {
     }
 }
 
-/// One lease to extend.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Renewal {
-    /// The lock.
-    pub lock: Lock,
-    /// The token it was granted under.
-    pub token: Token,
-    /// The lease then lasts this long from now.
-    pub ttl: Duration,
-    /// What its holder knows of it.
-    pub tenure: Tenure,
-}
-
-/// What a holder knows of its lease: enough for a store that lost its data to take it back.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tenure {
-    /// The fencing token; 0 when it is not known: such a lease is never taken back.
-    pub fence: u64,
-    /// The run.
-    pub run_id: RunId,
-    /// The job's run; `None` for a bare lock.
-    pub run: Option<RunTenure>,
-}
-
-impl Tenure {
-    /// Of a lock without a job.
-    pub fn of_lock(fence: u64, run_id: RunId) -> Self {
-        Self {
-            fence,
-            run_id,
-            run: None,
-        }
-    }
-}
-
-/// The run that a lease was granted for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunTenure {
-    /// The job.
-    pub job: JobName,
-    /// The occurrence; `None` for a manual run.
-    pub scheduled_at: Option<Timestamp>,
-    /// 1, or more when a crashed run is run again.
-    pub attempt: u32,
-    /// How the run came to be.
-    pub kind: Kind,
-    /// When it began, by the clock of its host.
-    pub started_at: Timestamp,
-    /// What the claim asked for.
-    pub terms: Terms,
-}
-
 /// The start of a further attempt of a run, told to the ledger before the attempt starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
@@ -362,6 +280,20 @@ pub struct Finish {
     pub give_back: bool,
     /// How many records the job's history keeps.
     pub keep: u32,
+}
+
+impl Finish {
+    /// The end of a lease of a bare lock, or of a claim for one.
+    pub fn of_lock(lock: Lock, token: Token) -> Self {
+        Self {
+            lock,
+            token,
+            record: None,
+            job: None,
+            give_back: false,
+            keep: 0,
+        }
+    }
 }
 
 /// Asks that an orphaned run be closed.

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use cronlatch::names::{HostName, LockName, RunId, Token};
 use cronlatch::store::{
-    Claim, ClaimReply, ClaimTarget, Finish, FinishReply, Lock, RenewReply, Renewal, Store,
-    StoreError, Tenure, check_url, open,
+    Claim, ClaimReply, ClaimTarget, Finish, FinishReply, Grant, Lock, RenewReply, Renewal, Store,
+    StoreError, check_url, open,
 };
+use cronlatch::time::BootInstant;
 use serde_json::json;
 
 use crate::support::cluster::Replicas;
@@ -80,12 +81,7 @@ async fn grant(store: &Arc<dyn Store>, claim: &Claim) {
 }
 
 fn renewal(claim: &Claim) -> Renewal {
-    Renewal {
-        lock: claim.lock.clone(),
-        token: claim.token.clone(),
-        ttl: claim.ttl,
-        tenure: Tenure::of_lock(1, claim.run_id.clone()),
-    }
+    Grant::of(claim, 1, BootInstant::BOOT).renewal()
 }
 
 async fn renew(store: &Arc<dyn Store>, claim: &Claim) -> RenewReply {

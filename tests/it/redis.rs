@@ -18,9 +18,10 @@ use std::time::Duration;
 
 use cronlatch::names::{HostName, LockName, RunId, Token};
 use cronlatch::store::{
-    Claim, ClaimReply, ClaimTarget, Finish, FinishReply, Lock, RenewReply, Renewal, Store,
-    StoreError, StoreSettings, Tenure, check_url, open,
+    Claim, ClaimReply, ClaimTarget, Finish, FinishReply, Grant, Lock, RenewReply, Renewal, Store,
+    StoreError, StoreSettings, check_url, open,
 };
+use cronlatch::time::BootInstant;
 
 use crate::support::RedisServer;
 use crate::support::wait::{INTERVAL, LIMIT};
@@ -125,12 +126,7 @@ fn finish(claim: &Claim) -> Finish {
 }
 
 fn renewal(claim: &Claim) -> Renewal {
-    Renewal {
-        lock: claim.lock.clone(),
-        token: claim.token.clone(),
-        ttl: claim.ttl,
-        tenure: Tenure::of_lock(0, claim.run_id.clone()),
-    }
+    Grant::of(claim, 0, BootInstant::BOOT).renewal()
 }
 
 #[tokio::test]

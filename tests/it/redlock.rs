@@ -17,11 +17,11 @@ use std::time::Duration;
 
 use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
 use cronlatch::store::{
-    Claim, ClaimReply, ClaimTarget, Due, Fingerprint, Finish, FinishReply, Kind, Late, Lock,
-    Outcome, Overlap, Record, RedlockSettings, Registration, RenewReply, Renewal, RunStatus,
-    StartupQuorum, Store, StoreError, StoreSettings, Tenure, check_url, open,
+    Claim, ClaimReply, ClaimTarget, Due, Fingerprint, Finish, FinishReply, Grant, Kind, Late, Lock,
+    Outcome, Overlap, Record, RedlockSettings, Registration, RenewReply, RunStatus, StartupQuorum,
+    Store, StoreError, StoreSettings, check_url, open,
 };
-use cronlatch::time::Timestamp;
+use cronlatch::time::{BootInstant, Timestamp};
 
 use crate::contract::eventually;
 use crate::support::redis::documented_rights;
@@ -168,12 +168,15 @@ impl Scene {
     }
 
     async fn renew(&self, who: &str) -> Result<RenewReply, StoreError> {
-        let renewal = Renewal {
+        let renewal = Grant {
             lock: lock(),
             token: token(who),
+            run_id: RunId::from_text(&format!("run-{who}")),
+            fence: 0,
             ttl: self.ttl,
-            tenure: Tenure::of_lock(0, RunId::from_text(&format!("run-{who}"))),
-        };
+            sent: BootInstant::BOOT,
+        }
+        .renewal();
         let replies = self.store.renew(&[renewal]).await;
         replies.map(|replies| replies[0])
     }

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
 use cronlatch::store::{
-    Claim, ClaimReply, ClaimTarget, Due, Fingerprint, Finish, FinishReply, GapAnswer, Kind, Lock,
-    Outcome, Overlap, Record, Registration, RenewReply, Renewal, Store, StoreError, StoreSettings,
-    Tenure, open,
+    Claim, ClaimReply, ClaimTarget, Due, Fingerprint, Finish, FinishReply, GapAnswer, Grant, Kind,
+    Lock, Outcome, Overlap, Record, Registration, RenewReply, Store, StoreError, StoreSettings,
+    open,
 };
-use cronlatch::time::Timestamp;
+use cronlatch::time::{BootInstant, Timestamp};
 
 use crate::contract::eventually;
 use crate::support::SmallDisk;
@@ -266,12 +266,7 @@ async fn ten_thousand_leases_are_renewed_in_one_transaction() {
             lock: Lock::named(&LockName::parse(&format!("l{n}")).unwrap()),
             ..bare(Duration::from_secs(60))
         };
-        renewals.push(Renewal {
-            lock: claim.lock.clone(),
-            token: claim.token.clone(),
-            ttl: claim.ttl,
-            tenure: Tenure::of_lock(1, claim.run_id.clone()),
-        });
+        renewals.push(Grant::of(&claim, 1, BootInstant::BOOT).renewal());
         let store = Arc::clone(&store);
         claiming.spawn(async move { store.claim(&claim).await.unwrap() });
     }

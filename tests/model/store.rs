@@ -2,10 +2,11 @@
 
 use cronlatch::store::protocol::{self, Effect, Key, REASON_UNKNOWN};
 use cronlatch::store::{
-    Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Finish, GapAnswer, Kind, Late, OpenRun,
-    Outcome, Overlap, Range, Record, Registration, RenewReply, Renewal, RunStatus, RunTenure,
-    Settle, Tenure, Terms,
+    Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Finish, GapAnswer, Grant, GrantedRun, Kind,
+    Late, OpenRun, Outcome, Overlap, Range, Record, Registration, RenewReply, Renewal, RunStatus,
+    RunTerms, Settle,
 };
+use cronlatch::time::BootInstant;
 
 use crate::ids::{self, Tick, Ticket, fingerprint, in_ticks, instant, tick_of, ticks};
 use crate::rules::{Defect, Rules};
@@ -151,26 +152,27 @@ impl World {
         else {
             return Answer::NotRenewed;
         };
-        let run = RunTenure {
+        let run = GrantedRun {
             job: ids::job(job),
             scheduled_at: Some(instant(at)),
             attempt,
             kind: Kind::Schedule,
             started_at: instant(0),
-            terms: Terms {
+            terms: RunTerms {
                 reruns: attempt.saturating_sub(1),
                 ..terms(rules, at)
             },
         };
         let renewal = Renewal {
-            lock: ids::lock(),
-            token: ticket.token(),
-            ttl: ticks(rules.ttl),
-            tenure: Tenure {
-                fence,
+            grant: Grant {
+                lock: ids::lock(),
+                token: ticket.token(),
                 run_id: ticket.run_id(),
-                run: Some(run),
+                fence,
+                ttl: ticks(rules.ttl),
+                sent: BootInstant::BOOT,
             },
+            run: Some(run),
         };
         let clock = self.clock(rules);
         let (reply, effects) =
@@ -368,13 +370,13 @@ fn claim_of(rules: &Rules, message: &Message, ticket: Ticket) -> Option<(usize, 
 }
 
 /// What a claim asks the ledger to keep.
-fn terms(rules: &Rules, at: Tick) -> Terms {
-    Terms {
+fn terms(rules: &Rules, at: Tick) -> RunTerms {
+    RunTerms {
         deadline: instant(at + rules.deadline),
         rerun_window: ticks(100),
         max_reruns: rules.max_reruns,
         yields: rules.overlap == Overlap::Wait,
-        ..Terms::NONE
+        ..RunTerms::NONE
     }
 }
 

@@ -314,8 +314,8 @@ impl Store {
                 renewals
                     .iter()
                     .map(|renewal| {
-                        let job = renewal.tenure.run.as_ref().map(|run| &run.job);
-                        let on = (&renewal.lock, job, Some(&renewal.token));
+                        let job = renewal.run.as_ref().map(|run| &run.job);
+                        let on = (&renewal.grant.lock, job, Some(&renewal.grant.token));
                         self.transition(sim, on, |lock, job| {
                             protocol::renew(lock, job, clock, renewal)
                         })

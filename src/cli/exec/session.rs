@@ -16,11 +16,11 @@ use crate::cli::Failure;
 use crate::config::OnLost;
 use crate::ground::timing;
 use crate::guard::{EndedBy, Event, Exit, Guard, Processes, Running, Spawn, Status, Stdio};
-use crate::latch::{Acquisition, Grant, NotAcquired, WaitLimit, release};
-use crate::lease::{GrantedLease, Lease, LeaseLost, Watchdog};
+use crate::latch::{Acquisition, NotAcquired, WaitLimit, release};
+use crate::lease::{Lease, LeaseLost, NewLease, Watchdog};
 use crate::names::HostName;
 use crate::observe::plain_line;
-use crate::store::{FinishReply, Store, StoreError, StoreSettings, Tenure};
+use crate::store::{FinishReply, Grant, Store, StoreError, StoreSettings};
 
 /// For how long the release is tried: while the lease lasts, within these bounds.
 const RELEASE_LEAST: Duration = Duration::from_secs(1);
@@ -146,14 +146,10 @@ impl ExecSession<'_> {
         // Not before the lock is ours: most hosts of a fleet never need it.
         let watchdog = Watchdog::start(settings, Some(Box::new(processes.deadlines())))
             .map_err(|e| internal("start the thread that renews the lease", &e))?;
-        let lease = watchdog.hold(GrantedLease {
-            lock: self.grant.lock.clone(),
-            token: self.grant.token.clone(),
-            ttl: self.grant.ttl,
-            tenure: Tenure::of_lock(self.grant.fence, self.grant.run_id.clone()),
-            sent: self.grant.sent,
-            run: Some(self.grant.run_id.clone()),
-            on_lost: self.plan.on_lost,
+        let lease = watchdog.hold(NewLease {
+            grant: self.grant.clone(),
+            run: None,
+            guarded: self.plan.on_lost.into(),
             renew_until: None,
             while_held: None,
         });
@@ -203,14 +199,14 @@ impl ExecSession<'_> {
     /// Releases the lock. What the command answered stands, unless the lock was not ours any more.
     async fn let_go(mut self, result: Result<ExitCode, Failure>) -> Result<ExitCode, Failure> {
         let known_lost = matches!(result, Err(Failure::NotAcquired(_)));
-        let left = timing::ends(self.grant.sent, self.grant.ttl).remaining();
+        let left = self.grant.ends().remaining();
         let left = self.lease.as_ref().map_or(left, Lease::validity);
         let limit = left.clamp(RELEASE_LEAST, RELEASE_MOST);
         // Both arms are cancel-safe; what is not released ends with its TTL.
         let released = tokio::select! {
             biased;
             signal = self.arrivals.next_to_end() => Err(signal.to_string()),
-            released = release(&*self.store, &self.grant.lock, &self.grant.token, limit) => {
+            released = release(&*self.store, &self.grant, limit) => {
                 released.map_err(|e| e.to_string())
             }
         };

@@ -12,17 +12,17 @@ use tokio::sync::watch;
 use super::note;
 use crate::cli::Failure;
 use crate::config::Job;
-use crate::engine::run::{Assignment, Authority, Ended, Starts, Stop, Tools, drive, inherited};
 use crate::engine::spool::Spool;
 use crate::guard::Guard;
 use crate::latch::waits_text;
 use crate::lease::Watchdog;
 use crate::names::{HostName, RunId, Token};
 use crate::observe::plain_line;
+use crate::run::{Assignment, Authority, Ended, Starts, Stop, Tools, drive, inherited};
 use crate::store::relocate::{Destination, Relocated, Relocation, relocate};
 use crate::store::{
-    self, Claim, ClaimReply, ClaimTarget, Finish, Kind, ManualRun, Record, Store, StoreError,
-    StoreSettings, Terms,
+    self, Claim, ClaimReply, ClaimTarget, Finish, Grant, Kind, ManualRun, Record, RunTerms, Store,
+    StoreError, StoreSettings,
 };
 use crate::time::BootInstant;
 
@@ -83,7 +83,7 @@ impl Errand {
             Ok::<_, Failure>((self.claim(&*store).await?, store, tools))
         })?;
         Ok(Granted {
-            spool: Spool::of_run(&self.host, &assignment.run_id, &self.settings),
+            spool: Spool::of_run(&self.host, assignment.run_id(), &self.settings),
             assignment,
             store,
             tools,
@@ -136,16 +136,12 @@ impl Errand {
             ClaimReply::Granted { fence, .. } => Ok(Assignment {
                 job: Arc::clone(&self.job),
                 host: self.host.clone(),
-                lock: claim.lock,
-                token: claim.token,
-                run_id: claim.run_id,
                 kind: Kind::Manual,
                 scheduled_at: None,
                 attempt: 1,
-                right: Authority::Granted {
-                    fence,
-                    sent,
-                    terms: Terms::NONE,
+                authority: Authority::Granted {
+                    grant: Grant::of(&claim, fence, sent),
+                    terms: RunTerms::NONE,
                 },
             }),
             ClaimReply::Held { by, remaining } => Err(self.held(&by, remaining)),
@@ -249,7 +245,7 @@ impl Errand {
 
 impl Granted {
     pub(super) fn run_id(&self) -> &RunId {
-        &self.assignment.run_id
+        self.assignment.run_id()
     }
 
     /// Runs the job to its end and delivers its record.
@@ -258,9 +254,9 @@ impl Granted {
             let (stopper, stop) = watch::channel(Stop::Not);
             let run = async {
                 let run = ManualRun {
-                    run_id: self.assignment.run_id.clone(),
+                    run_id: self.run_id().clone(),
                     job: self.assignment.job.name.clone(),
-                    lock: self.assignment.lock.clone(),
+                    lock: self.assignment.lock_and_token().0.clone(),
                 };
                 // Not beside `finish`: a note that is taken back must not be written again.
                 let ended = tokio::select! {
@@ -283,14 +279,9 @@ impl Granted {
         ended: Ended,
         mut stop: watch::Receiver<Stop>,
     ) -> Result<Record, Failure> {
-        let finish = Finish {
-            lock: self.assignment.lock.clone(),
-            token: self.assignment.token.clone(),
-            record: Some(ended.record.clone()),
-            job: Some(self.assignment.job.name.clone()),
-            give_back: false,
-            keep: self.keep,
-        };
+        let finish = self
+            .assignment
+            .finish(Some(ended.record.clone()), self.keep);
         let hurry = async {
             // Without a sender nobody can hurry us.
             if stop.wait_for(|stop| *stop == Stop::End).await.is_err() {
@@ -306,7 +297,7 @@ impl Granted {
         drop(ended.lease);
         match delivered {
             Ok(_) => {
-                note::take_back(&*self.store, &self.assignment.run_id).await;
+                note::take_back(&*self.store, self.run_id()).await;
                 Ok(ended.record)
             }
             Err(error) => Err(self.keep(&finish, &error)),
@@ -322,7 +313,7 @@ impl Granted {
             }
             Err(error) => format!("and could not be written to disk: {error}"),
         };
-        let run = &self.assignment.run_id;
+        let run = self.run_id();
         let job = &self.assignment.job.name;
         Failure::Unavailable(format!(
             "run {run} of job {job} (manual) ended, but its record could not be delivered \

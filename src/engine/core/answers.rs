@@ -10,7 +10,7 @@ use super::policy::Policy;
 use super::shared::{Mode, Shared, TimerKind};
 use super::waiting::Waits;
 use crate::config::CatchUp;
-use crate::store::{ClaimReply, GapAnswer, Kind, Late, Overlap, RunStatus, Terms};
+use crate::store::{ClaimReply, GapAnswer, Kind, Late, Overlap, RunStatus, RunTerms};
 use crate::time::Timestamp;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -217,7 +217,7 @@ impl Lane {
                 kind: Self::kind_of(occ, attempt),
                 fence,
                 attempt,
-                terms: Terms {
+                terms: RunTerms {
                     reruns: attempt.saturating_sub(1),
                     yields: occ.overlap == Overlap::Wait && occ.origin == Origin::Lane,
                     ..self.policy.terms(occ.deadline)

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::names::RunId;
-use crate::store::{ClaimReply, GapAnswer, Head, Kind, Late, OpenRun, Overlap, Registered, Terms};
+use crate::store::{
+    ClaimReply, GapAnswer, Head, Kind, Late, OpenRun, Overlap, Registered, RunTerms,
+};
 use crate::time::{BootInstant, Timestamp};
 
 /// A job's place in the list of this daemon.
@@ -211,7 +213,7 @@ pub enum Action {
         /// 1, or more for a rerun.
         attempt: u32,
         /// What the claim asked for.
-        terms: Terms,
+        terms: RunTerms,
     },
     /// Start a run without the store; stop resending the claim if there is one.
     StartAlone {
@@ -286,7 +288,7 @@ pub struct ClaimSpec {
     /// What happens if the store executes the claim after the deadline.
     pub late: Late,
     /// How many reruns are allowed, how many attempts, and for how long after a crash.
-    pub terms: Terms,
+    pub terms: RunTerms,
 }
 
 /// What policy drops without running anything.

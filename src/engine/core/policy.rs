@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::spread::Spread;
 use crate::config::{CatchUp, Job, OnCrash, OnOverlap, OnStoreDown, Scope};
 use crate::names::HostName;
-use crate::store::{Late, Terms};
+use crate::store::{Late, RunTerms};
 use crate::time::Timestamp;
 
 /// When a job is due; a schedule, or a simple stand-in in tests.
@@ -139,8 +139,8 @@ impl Policy {
     }
 
     /// What a claim with this deadline asks the ledger to keep.
-    pub(super) fn terms(&self, deadline: Timestamp) -> Terms {
-        Terms {
+    pub(super) fn terms(&self, deadline: Timestamp) -> RunTerms {
+        RunTerms {
             deadline,
             rerun_window: match self.catch_up {
                 CatchUp::None => self.start_deadline,

@@ -16,10 +16,10 @@ use crate::engine::core::{Action, ClaimId, ClaimSpec, DropSpec, Event, JobIx};
 use crate::engine::finisher::PendingFinish;
 use crate::engine::message::{Message, NotStarted};
 use crate::engine::requests::Requests;
-use crate::engine::run::{Assignment, Authority, drive};
 use crate::names::{RunId, Token};
-use crate::observe::{Occurrence, RunFields, run_log};
-use crate::store::{Claim, Finish, Kind, Settle};
+use crate::observe::run_log;
+use crate::run::{Assignment, Authority, drive};
+use crate::store::{Claim, Grant, Kind, Settle};
 use crate::time::{BootInstant, Timestamp};
 
 /// A claim that is out, or was granted and not yet acted on.
@@ -43,7 +43,7 @@ impl Daemon {
             Action::Claim(spec) => self.claim(spec),
             Action::Cancel { job, claim } => self.cancel(job, claim),
             Action::Start {
-                job,
+                job: place,
                 claim,
                 at,
                 kind,
@@ -54,18 +54,38 @@ impl Daemon {
                 let Some(ticket) = self.tickets.remove(&claim) else {
                     return;
                 };
-                let sent = ticket
-                    .sent
-                    .unwrap_or(BootInstant::from_duration(std::time::Duration::ZERO));
-                let right = Authority::Granted { fence, sent, terms };
-                self.start(job, ticket, at, kind, attempt, right);
+                let Some(job) = self.job(place).map(Arc::clone) else {
+                    return;
+                };
+                let grant = Grant {
+                    lock: job.lock_on(&self.host),
+                    token: ticket.token,
+                    run_id: ticket.run_id,
+                    fence,
+                    ttl: job.lock.ttl,
+                    sent: ticket.sent.unwrap_or(BootInstant::BOOT),
+                };
+                let authority = Authority::Granted { grant, terms };
+                self.start(place, at, (kind, attempt), authority);
             }
-            Action::StartAlone { job, claim, at } => {
+            Action::StartAlone {
+                job: place,
+                claim,
+                at,
+            } => {
+                let Some(job) = self.job(place).map(Arc::clone) else {
+                    return;
+                };
                 let ticket = self.tickets.remove(&claim).unwrap_or_else(|| self.ticket());
                 if let Some(task) = &ticket.task {
                     task.abort();
                 }
-                self.start(job, ticket, at, Kind::Schedule, 1, Authority::Alone);
+                let authority = Authority::Alone {
+                    lock: job.lock_on(&self.host),
+                    token: ticket.token,
+                    run_id: ticket.run_id,
+                };
+                self.start(place, at, (Kind::Schedule, 1), authority);
             }
             Action::AwaitRelease { job, claim, limit } => {
                 if let Some(lock) = self.job(job).map(|j| j.lock_on(&self.host)) {
@@ -196,40 +216,31 @@ impl Daemon {
     fn start(
         &mut self,
         place: JobIx,
-        ticket: OutstandingClaim,
         at: Timestamp,
-        kind: Kind,
-        attempt: u32,
-        right: Authority,
+        (kind, attempt): (Kind, u32),
+        authority: Authority,
     ) {
         let Some(job) = self.job(place).map(Arc::clone) else {
             return;
         };
-        let fields = RunFields {
-            job: job.name.clone(),
-            run: ticket.run_id.clone(),
-            occurrence: Occurrence(Some(at)),
-            host: self.host.clone(),
-        };
-        match right {
-            Authority::Granted { fence, .. } => run_log!(debug, fields, fence, attempt, "granted"),
-            Authority::Alone => run_log!(
-                warn,
-                fields,
-                "the store is unreachable: running without a lock (on_store_down: run)"
-            ),
-        }
         let assignment = Assignment {
-            lock: job.lock_on(&self.host),
             job,
             host: self.host.clone(),
-            token: ticket.token,
-            run_id: ticket.run_id,
             kind,
             scheduled_at: Some(at),
             attempt,
-            right,
+            authority,
         };
+        let fields = assignment.fields();
+        if let Some(fence) = assignment.fence() {
+            run_log!(debug, fields, fence, attempt, "granted");
+        } else {
+            run_log!(
+                warn,
+                fields,
+                "the store is unreachable: running without a lock (on_store_down: run)"
+            );
+        }
         self.running += 1;
         let (tools, stop) = (self.tools.clone(), self.stop.subscribe());
         let (finisher, inbox, keep) = (self.finisher.clone(), self.link.inbox.clone(), self.keep);
@@ -249,14 +260,7 @@ impl Daemon {
                 })),
             });
             finisher.send(PendingFinish {
-                finish: Finish {
-                    lock: assignment.lock,
-                    token: assignment.token,
-                    job: Some(assignment.job.name.clone()),
-                    record: (!give_back).then_some(ended.record),
-                    give_back,
-                    keep,
-                },
+                finish: assignment.finish((!give_back).then_some(ended.record), keep),
                 lease: ended.lease,
                 job: Some(place),
                 spooled: false,

@@ -34,7 +34,6 @@ use tokio::task::JoinSet;
 
 use super::core::{ClaimContext, ClaimId, Core, JobIx, Policy};
 use super::finisher::Finisher;
-use super::run::{Starts, Stop, Tools, inherited};
 use super::spool::Spool;
 use super::turns::RequestTurns;
 use crate::config::{Job, JobList};
@@ -42,6 +41,7 @@ use crate::guard::Guard;
 use crate::lease::Watchdog;
 use crate::names::{HostName, JobName};
 use crate::preflight::Subject;
+use crate::run::{Starts, Stop, Tools, inherited};
 use crate::schedule::ticker::TickerError;
 use crate::schedule::ticker::board::Board;
 use crate::siblings::{self, Siblings};

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::Daemon;
 use crate::engine::core::Event;
 use crate::engine::message::NotStarted;
-use crate::engine::run::Shortage;
 use crate::guard::Lack;
 use crate::observe::run_log;
+use crate::run::Shortage;
 use crate::time::BootInstant;
 
 /// The first pause without claims.

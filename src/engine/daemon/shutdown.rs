@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::{Daemon, DaemonError};
 use crate::engine::core::Event;
-use crate::engine::run::Stop;
 use crate::names::{JobName, RunId};
 use crate::observe::run_log;
+use crate::run::Stop;
 use crate::store::{Finish, StoreError};
 use crate::time::BootInstant;
 

@@ -15,10 +15,10 @@ use super::store_clock::Epoch;
 use crate::engine::core::{ClaimId, Event, JobIx};
 use crate::engine::finisher::Finisher;
 use crate::engine::message::{CopyOfClaim, Message};
-use crate::engine::run::random;
 use crate::engine::turns::RequestTurns;
 use crate::names::{HostName, JobName};
 use crate::preflight::Offset;
+use crate::run::random;
 use crate::siblings::Siblings;
 use crate::store::{
     Claim, HostInfo, HostReport, Lock, LockId, Registration, Returned, Seen, Settle, Store,

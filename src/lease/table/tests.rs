@@ -1,11 +1,11 @@
-//! The rules of the table, in any order of events.
+//! The rules of the table, for events in any order.
 
 use std::time::Duration;
 
-use super::{Batch, Changes, LeaseId, LeaseTable, Terms};
+use super::{Batch, Changes, LeaseId, LeaseTable, RenewedLease};
 use crate::lease::LeaseLost;
 use crate::names::{RunId, Token};
-use crate::store::{Lock, RenewReply, Tenure};
+use crate::store::{Grant, Lock, RenewReply};
 use crate::time::BootInstant;
 
 const TTL: Duration = Duration::from_secs(30);
@@ -14,13 +14,17 @@ fn at(seconds: f64) -> BootInstant {
     BootInstant::from_duration(Duration::from_secs_f64(1000.0 + seconds))
 }
 
-fn terms(sent: f64) -> Terms {
-    Terms {
+fn lease(ttl: Duration, sent: f64) -> RenewedLease {
+    let grant = Grant {
         lock: Lock::raw("k"),
         token: Token::from_text("t"),
-        ttl: TTL,
-        tenure: Tenure::of_lock(1, RunId::from_text("r")),
+        run_id: RunId::from_text("r"),
+        fence: 1,
+        ttl,
         sent: at(sent),
+    };
+    RenewedLease {
+        renewal: grant.renewal(),
         renew_until: None,
     }
 }
@@ -34,7 +38,7 @@ fn ids(batches: &[Batch]) -> Vec<Vec<u64>> {
 
 fn one(sent: f64) -> LeaseTable {
     let mut table = LeaseTable::default();
-    table.add(LeaseId(1), terms(sent));
+    table.add(LeaseId(1), lease(TTL, sent));
     table
 }
 
@@ -42,9 +46,9 @@ fn one(sent: f64) -> LeaseTable {
 fn a_lease_is_renewed_every_third_of_its_ttl_counted_from_the_send() {
     let mut table = one(0.0);
     assert_eq!(table.next_wake(), Some(at(10.0)));
-    assert!(table.ask(at(9.99)).is_empty());
-    assert_eq!(ids(&table.ask(at(10.0))), [[1]]);
-    let changes = table.answered(at(10.0), &[LeaseId(1)], &[RenewReply::Renewed]);
+    assert!(table.due(at(9.99)).is_empty());
+    assert_eq!(ids(&table.due(at(10.0))), [[1]]);
+    let changes = table.replied(at(10.0), &[LeaseId(1)], &[RenewReply::Renewed]);
     assert_eq!(changes.extended, [(LeaseId(1), at(39.7))]);
     assert_eq!(table.next_wake(), Some(at(20.0)));
 }
@@ -53,22 +57,22 @@ fn a_lease_is_renewed_every_third_of_its_ttl_counted_from_the_send() {
 fn leases_due_close_together_go_in_one_call() {
     let mut table = LeaseTable::default();
     for n in 0..10_000_u32 {
-        table.add(LeaseId(u64::from(n)), terms(f64::from(n) / 10_001.0));
+        table.add(LeaseId(u64::from(n)), lease(TTL, f64::from(n) / 10_001.0));
     }
-    table.add(LeaseId(99_999), terms(1.5));
-    let batches = table.ask(at(10.0));
+    table.add(LeaseId(99_999), lease(TTL, 1.5));
+    let batches = table.due(at(10.0));
     assert_eq!(batches.len(), 1);
     assert_eq!(batches[0].renewals.len(), 10_000);
     assert!(!batches[0].ids.contains(&LeaseId(99_999)));
 }
 
 #[test]
-fn an_unanswered_renewal_is_sent_again_and_not_with_every_neighbour() {
+fn a_renewal_without_a_reply_is_sent_again_but_not_with_every_other_lease() {
     let mut table = one(0.0);
-    table.ask(at(10.0));
-    table.add(LeaseId(2), terms(0.3));
-    assert_eq!(ids(&table.ask(at(10.3))), [[2]]);
-    assert_eq!(ids(&table.ask(at(11.0))), [[1]]);
+    table.due(at(10.0));
+    table.add(LeaseId(2), lease(TTL, 0.3));
+    assert_eq!(ids(&table.due(at(10.3))), [[2]]);
+    assert_eq!(ids(&table.due(at(11.0))), [[1]]);
 }
 
 #[test]
@@ -77,7 +81,7 @@ fn a_failed_renewal_is_retried_soon_and_until_the_end() {
     let mut now = at(10.0);
     let mut tries = 0;
     while table.expire(now).is_empty() {
-        for batch in table.ask(now) {
+        for batch in table.due(now) {
             tries += 1;
             table.failed(now, batch.sent, &batch.ids, 255);
         }
@@ -92,7 +96,7 @@ fn a_failed_renewal_is_retried_soon_and_until_the_end() {
 fn the_first_retry_comes_within_a_twentieth_of_a_second() {
     for spread in [0, 128, 255] {
         let mut table = one(0.0);
-        table.ask(at(10.0));
+        table.due(at(10.0));
         table.failed(at(10.1), at(10.0), &[LeaseId(1)], spread);
         let pause = table.next_wake().expect("held").since(at(10.1));
         assert!(pause >= Duration::from_millis(25), "{pause:?}");
@@ -101,25 +105,25 @@ fn the_first_retry_comes_within_a_twentieth_of_a_second() {
 }
 
 #[test]
-fn an_older_attempt_that_fails_does_not_hurry_the_newer_one() {
+fn the_failure_of_an_older_attempt_does_not_hurry_the_newer_one() {
     let mut table = one(0.0);
-    table.ask(at(10.0));
-    table.ask(at(11.0));
+    table.due(at(10.0));
+    table.due(at(11.0));
     table.failed(at(11.5), at(10.0), &[LeaseId(1)], 0);
     assert_eq!(table.next_wake(), Some(at(12.0)));
 }
 
 #[test]
-fn a_late_answer_counts_from_its_own_send() {
+fn a_late_reply_counts_from_its_own_send() {
     let mut table = one(0.0);
-    table.ask(at(10.0));
-    table.ask(at(11.0));
-    let changes = table.answered(at(10.0), &[LeaseId(1)], &[RenewReply::Renewed]);
+    table.due(at(10.0));
+    table.due(at(11.0));
+    let changes = table.replied(at(10.0), &[LeaseId(1)], &[RenewReply::Renewed]);
     assert_eq!(changes.extended, [(LeaseId(1), at(39.7))]);
-    let changes = table.answered(at(11.0), &[LeaseId(1)], &[RenewReply::Renewed]);
+    let changes = table.replied(at(11.0), &[LeaseId(1)], &[RenewReply::Renewed]);
     assert_eq!(changes.extended, [(LeaseId(1), at(40.7))]);
-    // Answers that come out of order never shorten a lease.
-    let changes = table.answered(at(10.0), &[LeaseId(1)], &[RenewReply::Renewed]);
+    // Replies that arrive out of order never shorten a lease.
+    let changes = table.replied(at(10.0), &[LeaseId(1)], &[RenewReply::Renewed]);
     assert_eq!(changes, Changes::default());
     assert!(table.expire(at(40.6)).is_empty());
     assert_eq!(table.expire(at(40.7)), [LeaseId(1)]);
@@ -132,44 +136,40 @@ fn a_lease_taken_or_absent_is_lost_at_once_and_once() {
         (RenewReply::Absent, LeaseLost::Absent),
     ] {
         let mut table = one(0.0);
-        table.ask(at(10.0));
-        let changes = table.answered(at(10.0), &[LeaseId(1)], &[reply]);
+        table.due(at(10.0));
+        let changes = table.replied(at(10.0), &[LeaseId(1)], &[reply]);
         assert_eq!(changes.lost, [(LeaseId(1), why)]);
-        let changes = table.answered(at(10.0), &[LeaseId(1)], &[reply]);
+        let changes = table.replied(at(10.0), &[LeaseId(1)], &[reply]);
         assert_eq!(changes, Changes::default());
         assert_eq!(table.next_wake(), None);
     }
 }
 
 #[test]
-fn an_answer_for_a_lease_let_go_changes_nothing() {
+fn a_reply_for_a_lease_that_was_removed_changes_nothing() {
     let mut table = one(0.0);
-    table.ask(at(10.0));
+    table.due(at(10.0));
     table.remove(LeaseId(1));
-    let changes = table.answered(at(10.0), &[LeaseId(1)], &[RenewReply::Renewed]);
+    let changes = table.replied(at(10.0), &[LeaseId(1)], &[RenewReply::Renewed]);
     assert_eq!(changes, Changes::default());
     table.failed(at(10.1), at(10.0), &[LeaseId(1)], 0);
     assert_eq!(table.next_wake(), None);
-    assert!(table.ask(at(100.0)).is_empty());
+    assert!(table.due(at(100.0)).is_empty());
 }
 
 #[test]
-fn a_process_that_wakes_late_loses_the_lease_whatever_answer_lies_ready() {
+fn a_process_that_wakes_late_loses_the_lease_although_a_reply_is_waiting() {
     let mut table = one(0.0);
-    table.ask(at(10.0));
+    table.due(at(10.0));
     assert_eq!(table.expire(at(30.0)), [LeaseId(1)]);
-    let changes = table.answered(at(10.0), &[LeaseId(1)], &[RenewReply::Renewed]);
+    let changes = table.replied(at(10.0), &[LeaseId(1)], &[RenewReply::Renewed]);
     assert_eq!(changes, Changes::default());
-    assert!(table.ask(at(30.0)).is_empty());
+    assert!(table.due(at(30.0)).is_empty());
 }
 
 #[test]
-fn leases_of_different_length_are_asked_for_separately() {
+fn leases_of_different_ttl_are_renewed_in_separate_calls() {
     let mut table = one(0.0);
-    let short = Terms {
-        ttl: Duration::from_secs(3),
-        ..terms(9.0)
-    };
-    table.add(LeaseId(2), short);
-    assert_eq!(ids(&table.ask(at(10.0))), [[2], [1]]);
+    table.add(LeaseId(2), lease(Duration::from_secs(3), 9.0));
+    assert_eq!(ids(&table.due(at(10.0))), [[2], [1]]);
 }

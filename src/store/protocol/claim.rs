@@ -12,7 +12,7 @@ use super::waiting::{self, Context};
 use crate::names::JobName;
 use crate::store::{
     Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, GapAnswer, Kind, Late, Outcome,
-    Overlap, RunStatus, Terms,
+    Overlap, RunStatus, RunTerms,
 };
 use crate::time::Timestamp;
 
@@ -55,7 +55,7 @@ struct Opening<'a> {
     scheduled_at: Option<Timestamp>,
     attempt: u32,
     keep: Option<u32>,
-    terms: Terms,
+    terms: RunTerms,
 }
 
 /// What the ledger says of an occurrence.
@@ -79,8 +79,8 @@ struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
-    fn terms(&self) -> Terms {
-        Terms {
+    fn terms(&self) -> RunTerms {
+        RunTerms {
             deadline: self.deadline,
             rerun_window: self.due.rerun_window,
             max_reruns: self.due.max_reruns,
@@ -235,7 +235,7 @@ impl Claiming<'_> {
                         scheduled_at: None,
                         attempt: 1,
                         keep: None,
-                        terms: Terms::NONE,
+                        terms: RunTerms::NONE,
                     },
                 )
             }
@@ -533,11 +533,11 @@ impl Claiming<'_> {
         let entry = job.waiting.remove(0);
         let repeated = self.context(name, keep).repeated(&entry);
         self.effects.extend(repeated);
-        let asked = Terms {
+        let asked = RunTerms {
             rerun_window: due.rerun_window,
             max_reruns: due.max_reruns,
             max_attempts: due.max_attempts,
-            ..Terms::NONE
+            ..RunTerms::NONE
         };
         self.open(
             job,

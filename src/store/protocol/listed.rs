@@ -39,7 +39,7 @@ pub fn least_wait(has_job: bool, listed: Duration) -> Duration {
 
 /// The longest TTL of these leases, as far as others wait for it.
 pub fn longest_counted(renewals: &[Renewal]) -> Duration {
-    let counted = |renewal: &Renewal| counted(renewal.ttl, renewal.tenure.run.is_some());
+    let counted = |renewal: &Renewal| counted(renewal.grant.ttl, renewal.run.is_some());
     renewals.iter().map(counted).max().unwrap_or_default()
 }
 

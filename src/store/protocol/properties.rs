@@ -13,9 +13,9 @@ use super::{JobState, Key, Open, Waiting};
 use crate::names::{RunId, Token};
 use crate::store::{
     Attempt, Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, GapAnswer,
-    Kind, Late, Outcome, Overlap, Range, Record, RenewReply, Renewal, Settle, Tenure,
+    Grant, Kind, Late, Outcome, Overlap, Range, Record, RenewReply, Settle,
 };
-use crate::time::Timestamp;
+use crate::time::{BootInstant, Timestamp};
 
 const TTL_MS: i64 = 3000;
 const SECOND: Duration = Duration::from_secs(1);
@@ -485,12 +485,7 @@ impl Fleet {
     }
 
     fn renew(&mut self, claim: &Claim) -> Result<(), String> {
-        let renewal = Renewal {
-            lock: claim.lock.clone(),
-            token: claim.token.clone(),
-            ttl: claim.ttl,
-            tenure: Tenure::of_lock(0, claim.run_id.clone()),
-        };
+        let renewal = Grant::of(claim, 0, BootInstant::BOOT).renewal();
         let lived = self
             .leases
             .get(&claim.token)

@@ -17,7 +17,7 @@ use super::claim::LEDGER_AHEAD;
 use super::history::{REASON_UNKNOWN_END, append, of_open};
 use super::listed::ListedTtls;
 use super::state::{Clock, Effect, Ending, JobState, Key, LockState, Open, holder};
-use crate::store::{Outcome, RenewReply, Renewal, RunTenure};
+use crate::store::{Grant, GrantedRun, Outcome, RenewReply, Renewal};
 use crate::time::Timestamp;
 
 /// How far the clock of a server may be behind that of the one it replaces.
@@ -186,14 +186,15 @@ pub fn reassert(
     clock: Clock,
     renewal: &Renewal,
 ) -> (bool, Vec<Effect>) {
-    let (token, tenure) = (&renewal.token, &renewal.tenure);
-    let earlier = |lock: &LockState| lock.fence < tenure.fence;
+    let Renewal { grant, run } = renewal;
+    let token = &grant.token;
+    let earlier = |lock: &LockState| lock.fence < grant.fence;
     // Without a fence its holder knows nothing of it.
-    if tenure.fence == 0 {
+    if grant.fence == 0 {
         return (false, Vec::new());
     }
     let free = match &lock.key {
-        _ if !renewal.lock.exclusive => true,
+        _ if !grant.lock.exclusive => true,
         Key::Absent => true,
         // Renewed a moment ago on nodes that had forgotten it.
         Key::Value { text, .. } if text == token.as_str() => true,
@@ -204,16 +205,16 @@ pub fn reassert(
         Key::OtherType { .. } => false,
     };
     let ours = lock.is_granted_to(token) || earlier(lock) || lock.token.is_none();
-    if !free || !ours || lock.fence > tenure.fence || lock.ending(token).is_some() {
+    if !free || !ours || lock.fence > grant.fence || lock.ending(token).is_some() {
         return (false, Vec::new());
     }
-    lock.fence = tenure.fence;
-    lock.run_id = Some(tenure.run_id.clone());
+    lock.fence = grant.fence;
+    lock.run_id = Some(grant.run_id.clone());
     let mut effects = Vec::new();
-    if let Some(run) = &tenure.run {
-        effects.extend(reopen(lock, job, clock, (renewal, run)));
+    if let Some(run) = run {
+        effects.extend(reopen(lock, job, clock, (grant, run)));
     }
-    lock.take(renewal.lock.exclusive, token, clock.after(renewal.ttl));
+    lock.take(grant.lock.exclusive, token, clock.after(grant.ttl));
     (true, effects)
 }
 
@@ -222,7 +223,7 @@ fn reopen(
     lock: &mut LockState,
     job: &mut Option<JobState>,
     clock: Clock,
-    (renewal, run): (&Renewal, &RunTenure),
+    (grant, run): (&Grant, &GrantedRun),
 ) -> Option<Effect> {
     let beginning = clock.past.beginning(clock);
     let scheduled_at = run.scheduled_at;
@@ -230,7 +231,7 @@ fn reopen(
         job.get_or_insert_with(|| JobState::starting_after(scheduled_at.unwrap_or(beginning)));
     let mut record = None;
     if let Some(open) = &state.open {
-        if open.token == renewal.token || open.fence >= renewal.tenure.fence {
+        if open.token == grant.token || open.fence >= grant.fence {
             return None;
         }
         // Its end was written down after what the data know.
@@ -248,13 +249,13 @@ fn reopen(
         .retain(|entry| Some(entry.scheduled_at) != scheduled_at);
     state.open = Some(Open {
         scheduled_at,
-        run_id: renewal.tenure.run_id.clone(),
-        token: renewal.token.clone(),
+        run_id: grant.run_id.clone(),
+        token: grant.token.clone(),
         attempt: run.attempt,
         kind: run.kind,
-        fence: renewal.tenure.fence,
+        fence: grant.fence,
         started_at: run.started_at,
-        host: holder(renewal.token.as_str()),
+        host: holder(grant.token.as_str()),
         terms: run.terms,
     });
     record
@@ -274,7 +275,7 @@ pub(super) fn renew_forgotten(
     renewal: &Renewal,
     refused: RenewReply,
 ) -> (RenewReply, Vec<Effect>) {
-    if clock.past.recovering(clock, renewal.ttl).is_none() {
+    if clock.past.recovering(clock, renewal.grant.ttl).is_none() {
         return (refused, Vec::new());
     }
     let (taken_back, effects) = reassert(lock, job, clock, renewal);

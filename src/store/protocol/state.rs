@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::recovery::Past;
 use crate::names::{HostName, RunId, Token};
-use crate::store::{Fingerprint, Head, Kind, Lock, LockRef, OpenRun, Record, Terms};
+use crate::store::{Fingerprint, Head, Kind, Lock, LockRef, OpenRun, Record, RunTerms};
 use crate::time::Timestamp;
 
 /// How many finished tokens a lock remembers.
@@ -163,7 +163,7 @@ pub struct Open {
     /// The host that has it.
     pub host: String,
     /// What its claim asked for.
-    pub terms: Terms,
+    pub terms: RunTerms,
 }
 
 /// An occurrence that waits: for the lock, for a host, or to be run again.

@@ -12,10 +12,10 @@ use super::{
 use crate::names::{HostName, JobName, LockName, RunId, Token};
 use crate::store::{
     Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, FinishReply, GapAnswer,
-    Head, Kind, Late, Lock, Outcome, Overlap, Range, Record, Registered, Registration, RenewReply,
-    Renewal, RunStatus, Settle, Tenure,
+    Grant, Head, Kind, Late, Lock, Outcome, Overlap, Range, Record, Registered, Registration,
+    RenewReply, RunStatus, Settle,
 };
-use crate::time::Timestamp;
+use crate::time::{BootInstant, Timestamp};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -189,12 +189,15 @@ impl World {
     }
 
     fn renew(&mut self, token: &str) -> RenewReply {
-        let renewal = Renewal {
+        let renewal = Grant {
             lock: self.name_of_lock(),
             token: token_of(token),
+            run_id: RunId::from_text("r"),
+            fence: 0,
             ttl: TTL,
-            tenure: Tenure::of_lock(0, RunId::from_text("r")),
-        };
+            sent: BootInstant::BOOT,
+        }
+        .renewal();
         let clock = self.clock();
         super::renew(&mut self.lock, &mut self.job, clock, &renewal).0
     }

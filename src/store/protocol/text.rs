@@ -3,11 +3,11 @@
 
 use super::state::{Crashed, Waiting};
 use crate::names::{RunId, Token};
-use crate::store::{Kind, Terms};
+use crate::store::{Kind, RunTerms};
 use crate::time::Timestamp;
 
 /// `DEADLINE WINDOW MAX_RERUNS MAX_ATTEMPTS RERUNS YIELDS`: milliseconds and numbers.
-pub fn terms_text(terms: &Terms) -> String {
+pub fn terms_text(terms: &RunTerms) -> String {
     format!(
         "{} {} {} {} {} {}",
         terms.deadline.millis(),
@@ -20,9 +20,9 @@ pub fn terms_text(terms: &Terms) -> String {
 }
 
 /// Reads [`terms_text`]; `None` if it is something else.
-pub fn terms_of_text(text: &str) -> Option<Terms> {
+pub fn terms_of_text(text: &str) -> Option<RunTerms> {
     let mut words = text.split(' ');
-    let terms = Terms {
+    let terms = RunTerms {
         deadline: Timestamp::from_millis(words.next()?.parse().ok()?),
         rerun_window: std::time::Duration::from_millis(words.next()?.parse().ok()?),
         max_reruns: words.next()?.parse().ok()?,
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        let terms = Terms {
+        let terms = RunTerms {
             deadline: Timestamp::from_millis(1_700_000_000_123),
             rerun_window: std::time::Duration::from_secs(3600),
             max_reruns: 3,

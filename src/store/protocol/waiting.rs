@@ -9,7 +9,7 @@ use super::history::{
 };
 use super::state::{Clock, Crashed, Effect, Ending, JobState, LockState, Open, Waiting};
 use crate::names::{JobName, Token};
-use crate::store::{Kind, Outcome, Record, Terms};
+use crate::store::{Kind, Outcome, Record, RunTerms};
 use crate::time::Timestamp;
 
 /// The job whose list changes, and how its records are written.
@@ -193,8 +193,8 @@ pub(super) fn settle_by_result(
 }
 
 /// The terms under which the head of the list runs.
-pub(super) fn terms_of(entry: &Waiting, asked: Terms) -> Terms {
-    Terms {
+pub(super) fn terms_of(entry: &Waiting, asked: RunTerms) -> RunTerms {
+    RunTerms {
         deadline: entry.deadline,
         reruns: entry.reruns,
         yields: entry.yields,

@@ -20,11 +20,11 @@ pub(super) fn renew_call(prefix: &Prefix, renewals: &[Renewal]) -> Call {
     call.key(keys::store(prefix));
     call.arg(&longest_counted(renewals).as_millis());
     for renewal in renewals {
-        let keys = LockKeys::of(prefix, &renewal.lock);
+        let keys = LockKeys::of(prefix, &renewal.grant.lock);
         call.key(keys.lock).key(keys.state);
-        call.arg(&flag(renewal.lock.exclusive))
-            .arg(&renewal.token)
-            .arg(&millis(renewal.ttl));
+        call.arg(&flag(renewal.grant.lock.exclusive))
+            .arg(&renewal.grant.token)
+            .arg(&millis(renewal.grant.ttl));
     }
     call
 }
@@ -34,15 +34,14 @@ pub(super) fn reassert_call(prefix: &Prefix, renewals: &[&Renewal]) -> Call {
     let mut call = Call::default();
     call.key(keys::store(prefix));
     for renewal in renewals {
-        let keys = LockKeys::of(prefix, &renewal.lock);
-        let tenure = &renewal.tenure;
+        let keys = LockKeys::of(prefix, &renewal.grant.lock);
         call.key(&keys.lock).key(&keys.state);
-        call.arg(&flag(renewal.lock.exclusive))
-            .arg(&renewal.token)
-            .arg(&millis(renewal.ttl))
-            .arg(&tenure.fence)
-            .arg(&tenure.run_id);
-        if let Some(run) = &tenure.run {
+        call.arg(&flag(renewal.grant.lock.exclusive))
+            .arg(&renewal.grant.token)
+            .arg(&millis(renewal.grant.ttl))
+            .arg(&renewal.grant.fence)
+            .arg(&renewal.grant.run_id);
+        if let Some(run) = &renewal.run {
             call.key(keys.job(&run.job)).key(keys.runs(&run.job));
             call.arg(&word(run.kind))
                 .arg(&optional(run.scheduled_at))
@@ -61,7 +60,7 @@ pub(super) fn reassert_call(prefix: &Prefix, renewals: &[&Renewal]) -> Call {
 pub(super) fn renew_limit(renewals: &[Renewal]) -> Duration {
     renewals
         .iter()
-        .map(|renewal| timing::response_timeout(renewal.ttl))
+        .map(|renewal| timing::response_timeout(renewal.grant.ttl))
         .min()
         .unwrap_or(RESPONSE_TIMEOUT)
 }

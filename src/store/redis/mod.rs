@@ -150,8 +150,8 @@ impl RedisStore {
             for (renewal, reply) in forgotten.iter().zip(&replies) {
                 if *reply == Some(RenewReply::Renewed) {
                     tracing::warn!(
-                        lock = renewal.lock.name,
-                        run = %renewal.tenure.run_id,
+                        lock = renewal.grant.lock.name,
+                        run = %renewal.grant.run_id,
                         "the store lost data, including this lease; the holder re-acquired it"
                     );
                 }

@@ -13,7 +13,7 @@ use crate::names::{JobName, Prefix, RunId, Token};
 use crate::store::protocol::{
     JobState, Moved, Open, beyond_text, terms_of_text, terms_text, waiting_of_text, waiting_text,
 };
-use crate::store::{Ledger, Lock, Replaced, Replacement, Terms};
+use crate::store::{Ledger, Lock, Replaced, Replacement, RunTerms};
 use crate::time::Timestamp;
 
 pub(super) fn ledger_call(prefix: &Prefix, job: &JobName, lock: &Lock) -> Call {
@@ -65,7 +65,7 @@ fn open(items: &mut Items) -> Result<Open, RedisFailure> {
     let fence = items.text()?.parse().map_err(|_| unreadable())?;
     let started_at = instant(&items.text()?).ok_or_else(unreadable)?;
     let host = items.text()?;
-    let terms = terms_of_text(&items.text()?).unwrap_or(Terms::NONE);
+    let terms = terms_of_text(&items.text()?).unwrap_or(RunTerms::NONE);
     let scheduled_at = items.text()?;
     Ok(Open {
         scheduled_at: match scheduled_at.as_str() {

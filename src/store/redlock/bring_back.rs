@@ -15,24 +15,24 @@ impl Proposer {
     /// Starts to bring a run back, beside the caller. If it fails, the next renewal starts again.
     pub(super) fn bring_back(self: &Arc<Self>, renewal: &Renewal) {
         // Without a fence its holder knows nothing of it.
-        if renewal.tenure.fence == 0 || !self.returning().insert(renewal.token.clone()) {
+        if renewal.grant.fence == 0 || !self.returning().insert(renewal.grant.token.clone()) {
             return;
         }
         let (majority, renewal) = (Arc::clone(self), renewal.clone());
         tokio::spawn(async move {
             majority.reassert(&renewal).await;
-            majority.returning().remove(&renewal.token);
+            majority.returning().remove(&renewal.grant.token);
         });
     }
 
     async fn reassert(&self, renewal: &Renewal) {
-        let run = renewal.tenure.run.as_ref();
+        let run = renewal.run.as_ref();
         let subject = Subject {
-            lock: &renewal.lock,
+            lock: &renewal.grant.lock,
             job: run.map(|run| &run.job),
-            me: Some(&renewal.token),
+            me: Some(&renewal.grant.token),
             reports: true,
-            ttl: renewal.ttl,
+            ttl: renewal.grant.ttl,
             hear: QuorumWait::Enough,
         };
         let done = self
@@ -45,7 +45,7 @@ impl Proposer {
                 }
             })
             .await;
-        let run_id = &renewal.tenure.run_id;
+        let run_id = &renewal.grant.run_id;
         match done {
             Ok(_) => tracing::debug!(%run_id, "told the nodes of a run that they had no record of"),
             Err(error) => tracing::debug!(

@@ -265,8 +265,8 @@ impl Member {
         again: bool,
     ) -> Extended {
         self.expire(here);
-        let (token, ttl) = (&renewal.token, millis(renewal.ttl));
-        let exclusive = renewal.lock.exclusive;
+        let (token, ttl) = (&renewal.grant.token, millis(renewal.grant.ttl));
+        let exclusive = renewal.grant.lock.exclusive;
         let past = self.recollect(here, longest, ttl);
         let mut granted = self.seat.token.as_ref() == Some(token);
         match &self.key {

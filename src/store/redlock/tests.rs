@@ -18,7 +18,7 @@ use crate::store::redis::node::{
 };
 use crate::store::{
     Condition, Kind, NodeClock, NodeStanding, Outcome, Record, RedlockSettings, RenewReply,
-    StartupQuorum, StoreError, StoreSettings, Terms, check_url,
+    RunTerms, StartupQuorum, StoreError, StoreSettings, check_url,
 };
 use crate::time::Timestamp;
 
@@ -90,7 +90,7 @@ fn running(number: u64, last: i64, who: u8) -> View {
             fence: 1,
             started_at: Timestamp::EPOCH,
             host: "h".to_owned(),
-            terms: Terms::NONE,
+            terms: RunTerms::NONE,
         }),
         waiting: Vec::new(),
         fingerprints: Vec::new(),

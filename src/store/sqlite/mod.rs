@@ -105,7 +105,7 @@ impl Store for SqliteStore {
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<RenewReply>, StoreError> {
         for renewal in renewals {
-            self.note_ttl(renewal.ttl);
+            self.note_ttl(renewal.grant.ttl);
         }
         let renewals = renewals.to_vec();
         self.write(move |work| operations::renew(work, &renewals))

@@ -114,7 +114,7 @@ pub(super) fn renew(
     renewals
         .iter()
         .map(|renewal| {
-            let id = id_of(&renewal.lock);
+            let id = id_of(&renewal.grant.lock);
             let mut state = load_lease(work.db, &id, &work.now)?;
             // This store loses nothing, so no run is ever to be taken back.
             let (reply, _) = protocol::renew(&mut state, &mut None, work.now.clock, renewal);

@@ -9,7 +9,7 @@ use crate::store::protocol::{
     Ending, JobState, Key, LockState, Open, beyond_of_text, beyond_text, terms_of_text, terms_text,
     waiting_of_text, waiting_text,
 };
-use crate::store::{Fingerprint, Lock, LockKey, Terms};
+use crate::store::{Fingerprint, Lock, LockKey, RunTerms};
 use crate::time::Timestamp;
 
 /// How a lock is called in the tables. Names hold no colon, so the two kinds cannot meet.
@@ -193,7 +193,7 @@ pub(super) fn load_job(
             terms: terms
                 .as_deref()
                 .and_then(terms_of_text)
-                .unwrap_or(Terms::NONE),
+                .unwrap_or(RunTerms::NONE),
             ..open
         }),
         None => None,
@@ -233,7 +233,7 @@ fn read_open(row: &Row<'_>) -> rusqlite::Result<Option<(Open, String, Option<Str
         fence: restored(row.get("fence")?),
         started_at: Timestamp::from_millis(row.get("started_at")?),
         host: row.get("host")?,
-        terms: Terms::NONE,
+        terms: RunTerms::NONE,
     };
     Ok(Some((open, row.get("kind")?, row.get("terms")?)))
 }

@@ -14,8 +14,9 @@ use super::worker::{BUSY, WorkContext};
 use crate::names::{HostName, JobName, LockName, RunId, Token};
 use crate::store::protocol::{Clock, Past};
 use crate::store::{
-    Claim, ClaimReply, ClaimTarget, Finish, Keeping, Lock, LockId, RenewReply, Renewal, Tenure,
+    Claim, ClaimReply, ClaimTarget, Finish, Grant, Keeping, Lock, LockId, RenewReply,
 };
+use crate::time::BootInstant;
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -87,12 +88,15 @@ fn a_restart_of_the_machine_ends_all_leases() {
     let db = database();
     operations::claim(&work(&db, at(5000, 900_000, "b1")), &claim("a")).expect("an answer");
     let restarted = work(&db, at(6000, 1000, "b2"));
-    let renewal = Renewal {
+    let renewal = Grant {
         lock: lock(),
         token: Token::from_text("a"),
+        run_id: RunId::from_text("r"),
+        fence: 1,
         ttl: Duration::from_secs(30),
-        tenure: Tenure::of_lock(1, RunId::from_text("r")),
-    };
+        sent: BootInstant::BOOT,
+    }
+    .renewal();
     let renewed = operations::renew(&restarted, &[renewal]).expect("an answer");
     assert_eq!(renewed, [RenewReply::Absent]);
     let reply = operations::claim(&restarted, &claim("b")).expect("an answer");

@@ -7,10 +7,10 @@ use cronlatch::names::{JobName, LockName};
 use cronlatch::store::protocol::{self, Clock, Effect, JobState, Key, LockState, Past};
 use cronlatch::store::{
     Attempt, Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, GapAnswer,
-    Head, JobReport, Kind, Late, Lock, Outcome, Overlap, Range, Record, Registration, Renewal,
-    RunStatus, Settle, Store, Tenure,
+    Grant, Head, JobReport, Kind, Late, Lock, Outcome, Overlap, Range, Record, Registration,
+    RunStatus, Settle, Store,
 };
-use cronlatch::time::Timestamp;
+use cronlatch::time::{BootInstant, Timestamp};
 use proptest::prelude::Strategy;
 use proptest::test_runner::{Config, TestError, TestRunner};
 
@@ -464,13 +464,15 @@ impl<S: Subject> Model<'_, S> {
         match step {
             Step::Renew(_) => {
                 let ttl = LONG;
-                let tenure = Tenure::of_lock(0, claim.run_id.clone());
-                let renewal = Renewal {
+                let renewal = Grant {
                     lock,
                     token,
+                    run_id: claim.run_id.clone(),
+                    fence: 0,
                     ttl,
-                    tenure,
-                };
+                    sent: BootInstant::BOOT,
+                }
+                .renewal();
                 let theirs = self.store.renew(std::slice::from_ref(&renewal)).await;
                 let clock = self.clock().await;
                 let (ours, _) = protocol::renew(&mut self.lock, &mut None, clock, &renewal);

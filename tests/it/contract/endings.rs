@@ -7,8 +7,9 @@ use cronlatch::names::LockName;
 use cronlatch::store::manual::settle_ended;
 use cronlatch::store::{
     Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, FinishReply, GapAnswer,
-    Kind, Lock, ManualRun, Outcome, Range, RenewReply, Renewal, Returned, RunStatus, Seen,
+    Grant, Kind, Lock, ManualRun, Outcome, Range, RenewReply, Returned, RunStatus, Seen,
 };
+use cronlatch::time::BootInstant;
 
 use super::{LONG, SHORT, Scene, Subject, eventually, run_id, token};
 
@@ -192,10 +193,7 @@ pub(crate) async fn a_renewal_says_renewed_taken_or_absent(subject: &impl Subjec
     scene.send(&short).await;
     let began = Instant::now();
     while began.elapsed() < SHORT * 3 {
-        let renewal = Renewal {
-            ttl: LONG,
-            ..scene.renewal("s")
-        };
+        let renewal = scene.renewal("s");
         assert_eq!(
             scene.store.renew(&[renewal]).await.unwrap(),
             [RenewReply::Renewed]
@@ -265,11 +263,16 @@ pub(crate) async fn many_leases_are_renewed_in_one_batch(subject: &impl Subject)
         Scene::granted(&reply);
     }
     let renewals: Vec<_> = (0..LEASES)
-        .map(|n| Renewal {
-            lock: lock(n),
-            token: token("me"),
-            ttl: LONG,
-            tenure: super::Tenure::of_lock(0, super::run_id("me")),
+        .map(|n| {
+            Grant {
+                lock: lock(n),
+                token: token("me"),
+                run_id: super::run_id("me"),
+                fence: 0,
+                ttl: LONG,
+                sent: BootInstant::BOOT,
+            }
+            .renewal()
         })
         .collect();
     let replies = store.renew(&renewals).await.unwrap();

@@ -162,10 +162,10 @@ use async_trait::async_trait;
 use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
 use cronlatch::store::{
     Attempt, Claim, ClaimReply, ClaimTarget, Due, Fingerprint, Finish, FinishReply, GapAnswer,
-    Kind, Late, Lock, Outcome, Overlap, Record, Registered, Registration, RenewReply, Renewal,
-    Settle, Store, Tenure,
+    Grant, Kind, Late, Lock, Outcome, Overlap, Record, Registered, Registration, RenewReply,
+    Renewal, Settle, Store,
 };
-use cronlatch::time::Timestamp;
+use cronlatch::time::{BootInstant, Timestamp};
 
 /// A store under test, empty when it is handed over.
 #[async_trait]
@@ -383,12 +383,15 @@ impl Scene {
     }
 
     pub(crate) fn renewal(&self, who: &str) -> Renewal {
-        Renewal {
+        Grant {
             lock: self.lock.clone(),
             token: token(who),
+            run_id: run_id(who),
+            fence: 0,
             ttl: LONG,
-            tenure: Tenure::of_lock(0, run_id(who)),
+            sent: BootInstant::BOOT,
         }
+        .renewal()
     }
 
     pub(crate) async fn renew(&self, who: &str) -> RenewReply {

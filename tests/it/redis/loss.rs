@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cronlatch::store::{
-    Claim, ClaimReply, ClaimTarget, Due, Finish, FinishReply, Kind, Outcome, Overlap, RenewReply,
-    Renewal, RunStatus, RunTenure, Store, Tenure,
+    Claim, ClaimReply, ClaimTarget, Due, Finish, FinishReply, Grant, GrantedRun, Kind, Outcome,
+    Overlap, RenewReply, Renewal, RunStatus, Store,
 };
-use cronlatch::time::Timestamp;
+use cronlatch::time::{BootInstant, Timestamp};
 
 use super::{claim, fence, finish, grant, store, wait_back};
 use crate::support::RedisServer;
@@ -27,24 +27,18 @@ fn short() -> Claim {
 fn knowing(claim: &Claim, fence: u64) -> Renewal {
     let run = match &claim.what {
         ClaimTarget::Lock | ClaimTarget::Manual { .. } | ClaimTarget::Drops { .. } => None,
-        ClaimTarget::Occurrence { job, kind, due, .. } => Some(RunTenure {
+        ClaimTarget::Occurrence { job, kind, due, .. } => Some(GrantedRun {
             job: job.clone(),
             scheduled_at: Some(due.scheduled_at),
             attempt: 1,
             kind: *kind,
             started_at: Timestamp::now(),
-            terms: cronlatch::store::Terms::NONE,
+            terms: cronlatch::store::RunTerms::NONE,
         }),
     };
     Renewal {
-        lock: claim.lock.clone(),
-        token: claim.token.clone(),
-        ttl: claim.ttl,
-        tenure: Tenure {
-            fence,
-            run_id: claim.run_id.clone(),
-            run,
-        },
+        grant: Grant::of(claim, fence, BootInstant::BOOT),
+        run,
     }
 }
 

@@ -16,10 +16,10 @@ use cronlatch::store::protocol::{
 };
 use cronlatch::store::{
     Attempt, Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, GapAnswer,
-    Head, JobReport, Kind, Late, Lock, OpenRun, Outcome, Overlap, Range, Record, Registered,
-    Registration, Renewal, RunStatus, RunTenure, Settle, Store, Tenure, Terms,
+    Grant, GrantedRun, Head, JobReport, Kind, Late, Lock, OpenRun, Outcome, Overlap, Range, Record,
+    Registered, Registration, Renewal, RunStatus, RunTerms, Settle, Store,
 };
-use cronlatch::time::Timestamp;
+use cronlatch::time::{BootInstant, Timestamp};
 use proptest::prelude::{Strategy, any, prop, prop_oneof};
 
 const TTL: Duration = Duration::from_secs(200);
@@ -40,7 +40,7 @@ const FAR: Duration = Duration::from_secs(24 * 3600);
 /// So far back does [`Meddling::End`] put the end of a lease.
 pub(crate) const ENDED: Duration = Duration::from_secs(100);
 /// What the holder of a lease brings along that the store forgot.
-const TERMS: Terms = Terms {
+const TERMS: RunTerms = RunTerms {
     deadline: Timestamp::from_millis(0),
     rerun_window: FAR,
     max_reruns: 2,
@@ -406,7 +406,7 @@ impl Both {
                 Some((job, Some(due.scheduled_at), *kind))
             }
         };
-        let run = run.map(|(job, scheduled_at, kind)| RunTenure {
+        let run = run.map(|(job, scheduled_at, kind)| GrantedRun {
             job: job.clone(),
             scheduled_at,
             attempt: 1,
@@ -416,14 +416,15 @@ impl Both {
         });
         let (real, plain) = self.fences[index];
         let with = |fence| Renewal {
-            lock: self.lock.clone(),
-            token: claim.token.clone(),
-            ttl: TTL,
-            tenure: Tenure {
-                fence,
+            grant: Grant {
+                lock: self.lock.clone(),
+                token: claim.token.clone(),
                 run_id: claim.run_id.clone(),
-                run: run.clone(),
+                fence,
+                ttl: TTL,
+                sent: BootInstant::BOOT,
             },
+            run: run.clone(),
         };
         (with(real), with(plain))
     }
@@ -1147,9 +1148,9 @@ fn reduce_head(now: Timestamp, head: Head) -> String {
     format!("{at} {kind} until {}", reduce_deadline(now, head.deadline))
 }
 
-fn reduce_terms(now: Timestamp, terms: &Terms) -> String {
+fn reduce_terms(now: Timestamp, terms: &RunTerms) -> String {
     let deadline = reduce_deadline(now, terms.deadline);
-    let known = Terms {
+    let known = RunTerms {
         deadline: Timestamp::EPOCH,
         ..*terms
     };

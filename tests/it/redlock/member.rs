@@ -16,9 +16,9 @@ use cronlatch::store::majority::{
 };
 use cronlatch::store::protocol::{self, Ending, JobState, Key, LockState, Open, Waiting};
 use cronlatch::store::{
-    Fingerprint, Kind, Lock, Outcome, Record, Renewal, StoreSettings, Tenure, Terms, check_url,
+    Fingerprint, Grant, Kind, Lock, Outcome, Record, Renewal, RunTerms, StoreSettings, check_url,
 };
-use cronlatch::time::Timestamp;
+use cronlatch::time::{BootInstant, Timestamp};
 use proptest::prelude::{Just, Strategy, any, prop, prop_oneof};
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
@@ -224,10 +224,10 @@ fn ledger(wish: (u8, bool, bool, Option<u8>), ballot: Ballot) -> JobView {
         fence: 1_700_000_000_000_001,
         started_at: at(last),
         host: format!("h{who}"),
-        terms: Terms {
+        terms: RunTerms {
             deadline: at(last),
             max_reruns: u32::from(who),
-            ..Terms::NONE
+            ..RunTerms::NONE
         },
     });
     JobView {
@@ -404,12 +404,15 @@ impl Both<'_> {
     }
 
     fn renewal(&self, who: u8) -> Renewal {
-        Renewal {
+        Grant {
             lock: self.lock.clone(),
             token: token(who),
+            run_id: run_id(who),
+            fence: 0,
             ttl: TTL,
-            tenure: Tenure::of_lock(0, run_id(who)),
+            sent: BootInstant::BOOT,
         }
+        .renewal()
     }
 
     /// Makes the call on both sides; what they answered and what is then to be seen, reduced.

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use cronlatch::names::RunId;
 use cronlatch::store::{
-    Claim, ClaimReply, ClaimTarget, FinishReply, Kind, Outcome, RenewReply, Renewal, RunStatus,
-    RunTenure, Settle, Store, StoreError, Tenure, Terms,
+    Claim, ClaimReply, ClaimTarget, FinishReply, Grant, GrantedRun, Kind, Outcome, RenewReply,
+    Renewal, RunStatus, RunTerms, Settle, Store, StoreError,
 };
-use cronlatch::time::Timestamp;
+use cronlatch::time::{BootInstant, Timestamp};
 
 use super::{LONG, Scene, answer, is_decided, job, lock, settled, store_at, token};
 use crate::contract::eventually;
@@ -26,21 +26,22 @@ impl Scene {
     fn renewal(&self, who: &str, n: u64, fence: u64) -> Renewal {
         let at = self.start.plus(Duration::from_millis(n));
         Renewal {
-            lock: lock(),
-            token: token(who),
-            ttl: self.ttl,
-            tenure: Tenure {
-                fence,
+            grant: Grant {
+                lock: lock(),
+                token: token(who),
                 run_id: run_id(who),
-                run: Some(RunTenure {
-                    job: job(),
-                    scheduled_at: Some(at),
-                    attempt: 1,
-                    kind: Kind::Schedule,
-                    started_at: at,
-                    terms: Terms::NONE,
-                }),
+                fence,
+                ttl: self.ttl,
+                sent: BootInstant::BOOT,
             },
+            run: Some(GrantedRun {
+                job: job(),
+                scheduled_at: Some(at),
+                attempt: 1,
+                kind: Kind::Schedule,
+                started_at: at,
+                terms: RunTerms::NONE,
+            }),
         }
     }
 

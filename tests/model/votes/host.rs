@@ -7,9 +7,9 @@ use cronlatch::store::majority::{
 };
 use cronlatch::store::protocol::{self, Key};
 use cronlatch::store::{
-    Claim, ClaimReply, ClaimTarget, Due, Finish, Kind, Late, Outcome, Overlap, Record, Renewal,
-    Tenure,
+    Claim, ClaimReply, ClaimTarget, Due, Finish, Grant, Kind, Late, Outcome, Overlap, Record,
 };
+use cronlatch::time::BootInstant;
 
 use crate::ids::{self, Tick, Ticket, clock, fingerprint, instant, tick_of, ticks};
 use crate::votes::rules::{Defect, NODES, Promises, QUORUM, Rules, TTL};
@@ -319,12 +319,15 @@ impl World {
                 });
             }
             Ask::Extend(sent, again) => {
-                let renewal = Renewal {
+                let renewal = Grant {
                     lock: ids::lock(),
                     token: ticket.token(),
+                    run_id: ticket.run_id(),
+                    fence: 0,
                     ttl: ticks(TTL),
-                    tenure: Tenure::of_lock(0, ticket.run_id()),
-                };
+                    sent: BootInstant::BOOT,
+                }
+                .renewal();
                 let said = self.at_node(rules, (node, Some(ticket)), |it, here| {
                     it.extend(here, &renewal, longest(), *again)
                 });

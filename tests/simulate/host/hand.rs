@@ -193,7 +193,7 @@ impl Hand {
                     granted: Some(Granted {
                         fence,
                         sent: *sent,
-                        terms: cronlatch::store::Terms::NONE,
+                        terms: cronlatch::store::RunTerms::NONE,
                     }),
                 };
                 self.stage = Stage::Runs;

@@ -1,4 +1,4 @@
-//! Runs and their leases, as `engine::run` and the watchdog thread have them: attempts, retries,
+//! Runs and their leases, as `run` and the watchdog thread have them: attempts, retries,
 //! renewals, and what ends them. The lease table is the real one.
 
 use std::collections::BTreeMap;
@@ -8,9 +8,11 @@ use cronlatch::LeaseLost;
 use cronlatch::config::{Job, OnLost};
 use cronlatch::engine::simulated::JobIx;
 use cronlatch::ground::timing;
-use cronlatch::lease::table::{LeaseId, LeaseTable, Terms};
+use cronlatch::lease::table::{LeaseId, LeaseTable, RenewedLease};
 use cronlatch::names::{RunId, Token};
-use cronlatch::store::{Attempt, Kind, Outcome, Record, RenewReply, RunTenure, Tenure};
+use cronlatch::store::{
+    Attempt, Grant, GrantedRun, Kind, Outcome, Record, RenewReply, Renewal, RunTerms,
+};
 use cronlatch::time::{BootInstant, Timestamp};
 
 use super::guard::{Exit, Process};
@@ -46,7 +48,7 @@ pub(crate) struct Granted {
     pub(crate) fence: u64,
     /// When the claim that was granted was sent.
     pub(crate) sent: BootInstant,
-    pub(crate) terms: cronlatch::store::Terms,
+    pub(crate) terms: RunTerms,
 }
 
 /// What a run is granted for.
@@ -125,45 +127,41 @@ impl Runner {
     pub(super) fn begin(&mut self, env: &mut Env<'_>, assignment: Assignment) {
         let key = env.sim.fresh();
         let started_at = env.utc();
-        let lease = assignment.granted.map(
-            |Granted {
-                 fence,
-                 sent,
-                 terms: asked,
-             }| {
-                let id = LeaseId(key);
-                let terms = Terms {
-                    lock: assignment.job.lock_on(env.name),
-                    token: assignment.token.clone(),
-                    ttl: assignment.job.lock.ttl,
-                    tenure: Tenure {
-                        fence,
+        let lease = (assignment.granted).map(|Granted { fence, sent, terms }| {
+            let id = LeaseId(key);
+            let lease = RenewedLease {
+                renewal: Renewal {
+                    grant: Grant {
+                        lock: assignment.job.lock_on(env.name),
+                        token: assignment.token.clone(),
                         run_id: assignment.run_id.clone(),
-                        run: Some(RunTenure {
-                            job: assignment.job.name.clone(),
-                            scheduled_at: assignment.at,
-                            attempt: assignment.attempt,
-                            kind: assignment.kind,
-                            started_at,
-                            terms: asked,
-                        }),
+                        fence,
+                        ttl: assignment.job.lock.ttl,
+                        sent,
                     },
-                    sent,
-                    renew_until: None,
-                };
-                let ends = self.book.add(id, terms);
-                let lost = false;
-                self.leases.insert(
-                    id,
-                    Lease {
-                        run: key,
-                        ends,
-                        lost,
-                    },
-                );
-                id
-            },
-        );
+                    run: Some(GrantedRun {
+                        job: assignment.job.name.clone(),
+                        scheduled_at: assignment.at,
+                        attempt: assignment.attempt,
+                        kind: assignment.kind,
+                        started_at,
+                        terms,
+                    }),
+                },
+                renew_until: None,
+            };
+            let ends = self.book.add(id, lease);
+            let lost = false;
+            self.leases.insert(
+                id,
+                Lease {
+                    run: key,
+                    ends,
+                    lost,
+                },
+            );
+            id
+        });
         let starts = assignment.attempt.saturating_sub(1);
         let run = Run {
             assignment,
@@ -427,11 +425,11 @@ impl Runner {
         for id in self.book.expire(now) {
             self.lose(env, id, LeaseLost::Expired);
         }
-        for batch in self.book.ask(now) {
+        for batch in self.book.due(now) {
             let limits = batch
                 .renewals
                 .iter()
-                .map(|r| timing::response_timeout(r.ttl));
+                .map(|r| timing::response_timeout(r.grant.ttl));
             let limit = limits.min().unwrap_or_default();
             let id = env.send(Request::Renew(batch.renewals), limit);
             self.asked.insert(id, (batch.sent, batch.ids));
@@ -468,7 +466,7 @@ impl Runner {
                 self.book.failed(now, sent, &ids, spread);
             }
             Some(replies) => {
-                let changes = self.book.answered(sent, &ids, &replies);
+                let changes = self.book.replied(sent, &ids, &replies);
                 for (id, ends) in changes.extended {
                     self.extended(env, id, ends);
                 }

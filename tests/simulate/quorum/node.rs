@@ -144,7 +144,7 @@ impl Node {
             }
             Ask::Extend(renewals, again) => {
                 let extend = |renewal: &Renewal| {
-                    self.at(&renewal.lock.name, micros, |it, here| {
+                    self.at(&renewal.grant.lock.name, micros, |it, here| {
                         it.extend(here, renewal, longest_of(longest), *again)
                     })
                 };

@@ -50,7 +50,7 @@ impl Part {
             Self::Settle(it) => &it.lock,
             Self::Register(it) => &it.lock,
             Self::Begin(it) => &it.lock,
-            Self::Reassert(it) => &it.lock,
+            Self::Reassert(it) => &it.grant.lock,
             Self::Replace(it) => &it.lock,
             Self::Report(_, lock) | Self::Ledger(_, lock) => lock,
         }
@@ -67,7 +67,7 @@ impl Part {
             Self::Settle(it) => Some(&it.job),
             Self::Register(it) => Some(&it.job),
             Self::Begin(it) => Some(&it.job),
-            Self::Reassert(it) => it.tenure.run.as_ref().map(|run| &run.job),
+            Self::Reassert(it) => it.run.as_ref().map(|run| &run.job),
             Self::Replace(it) => Some(&it.job),
             Self::Report(job, _) | Self::Ledger(job, _) => Some(job),
         }
@@ -79,7 +79,7 @@ impl Part {
             Self::Claim(it) => Some(&it.token),
             Self::Finish(it) => Some(&it.token),
             Self::Attempt(it) => Some(&it.token),
-            Self::Reassert(it) => Some(&it.token),
+            Self::Reassert(it) => Some(&it.grant.token),
             Self::Settle(_)
             | Self::Register(_)
             | Self::Begin(_)
@@ -97,7 +97,7 @@ impl Part {
     pub(super) fn place(&self, longest: Duration) -> Place {
         let ttl = match self {
             Self::Claim(it) => it.ttl,
-            Self::Reassert(it) => it.ttl,
+            Self::Reassert(it) => it.grant.ttl,
             _ => Duration::ZERO,
         };
         Place {

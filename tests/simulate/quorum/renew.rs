@@ -111,13 +111,13 @@ impl Quorum {
         let absent = count(|it| it == Extended::Absent);
         let renewal = &it.renewals[at];
         if renewed >= quorum {
-            let until = sim.now + i64::try_from(renewal.ttl.as_millis()).unwrap_or(0);
+            let until = sim.now + i64::try_from(renewal.grant.ttl.as_millis()).unwrap_or(0);
             sim.trace.held.push(Held {
                 at: sim.now,
-                lock: renewal.lock.name.clone(),
-                token: Some(renewal.token.as_str().to_owned()),
+                lock: renewal.grant.lock.name.clone(),
+                token: Some(renewal.grant.token.as_str().to_owned()),
                 until,
-                exclusive: renewal.lock.exclusive,
+                exclusive: renewal.grant.lock.exclusive,
             });
             for (node, replies) in &it.heard {
                 if replies[at] == Extended::Absent {
@@ -125,7 +125,7 @@ impl Quorum {
                     self.ask(sim, asker(&it.message), NOBODY, (*node, ask));
                 }
             }
-            if recorded < quorum && renewal.tenure.fence > 0 {
+            if recorded < quorum && renewal.grant.fence > 0 {
                 self.bring_back(sim, &it.message, renewal);
             }
             RenewReply::Renewed
@@ -139,7 +139,7 @@ impl Quorum {
     }
 
     fn bring_back(&mut self, sim: &mut Sim, message: &Message, renewal: &Renewal) {
-        let same = |part: &Part| matches!(part, Part::Reassert(it) if it.token == renewal.token);
+        let same = |part: &Part| matches!(part, Part::Reassert(it) if it.grant.token == renewal.grant.token);
         let mut parts = self.ops.values().flat_map(|op| &op.parts);
         if parts.any(same) {
             return;

@@ -9,17 +9,17 @@ use crate::store::protocol::{
     REASON_UNKNOWN, SUCCESSOR_SKEW, least_wait, notice,
 };
 use crate::store::{
-    Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, FinishReply, GapAnswer, Kind,
-    Outcome, Range, RenewReply, Renewal, RunStatus, RunTenure, Tenure, Terms,
+    Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, FinishReply, GapAnswer, Grant,
+    GrantedRun, Kind, Outcome, Range, RenewReply, Renewal, RunStatus, RunTerms,
 };
-use crate::time::Timestamp;
+use crate::time::{BootInstant, Timestamp};
 
 const TTL: Duration = Duration::from_secs(30);
 
-const TERMS: Terms = Terms {
+const TERMS: RunTerms = RunTerms {
     rerun_window: Duration::from_secs(300),
     max_reruns: 1,
-    ..Terms::NONE
+    ..RunTerms::NONE
 };
 
 impl World {
@@ -33,21 +33,22 @@ impl World {
     /// The renewal of one who was granted `claim` under `fence`.
     fn knowing(&mut self, claim: &Claim, fence: u64, at: Timestamp) -> RenewReply {
         let renewal = Renewal {
-            lock: claim.lock.clone(),
-            token: claim.token.clone(),
-            ttl: TTL,
-            tenure: Tenure {
-                fence,
+            grant: Grant {
+                lock: claim.lock.clone(),
+                token: claim.token.clone(),
                 run_id: claim.run_id.clone(),
-                run: Some(RunTenure {
-                    job: job(),
-                    scheduled_at: Some(at),
-                    attempt: 1,
-                    kind: Kind::Schedule,
-                    started_at: at,
-                    terms: TERMS,
-                }),
+                fence,
+                ttl: TTL,
+                sent: BootInstant::BOOT,
             },
+            run: Some(GrantedRun {
+                job: job(),
+                scheduled_at: Some(at),
+                attempt: 1,
+                kind: Kind::Schedule,
+                started_at: at,
+                terms: TERMS,
+            }),
         };
         let clock = self.clock();
         let (reply, effects) = protocol::renew(&mut self.lock, &mut self.job, clock, &renewal);
@@ -152,12 +153,15 @@ fn leases_of_different_ttls_on_one_lock_never_overlap_after_a_loss() {
             let fence = world.granted(&holder);
             world.ms += lost_after;
             world.loses_data(None);
-            let renewal = Renewal {
+            let renewal = Grant {
                 lock: holder.lock.clone(),
                 token: holder.token.clone(),
+                run_id: holder.run_id.clone(),
+                fence,
                 ttl: held,
-                tenure: Tenure::of_lock(fence, holder.run_id.clone()),
-            };
+                sent: BootInstant::BOOT,
+            }
+            .renewal();
             let other = Claim {
                 ttl: asked,
                 ..world.of_lock("b")

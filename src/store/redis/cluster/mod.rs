@@ -447,8 +447,8 @@ async fn renew(
     heard.replicated(router, limit).await?;
     if forgotten {
         tracing::warn!(
-            lock = renewal.lock.name,
-            run = %renewal.tenure.run_id,
+            lock = renewal.grant.lock.name,
+            run = %renewal.grant.run_id,
             "the server lost data, including this lease; the holder re-acquired it"
         );
     }

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use crate::names::{RunId, Token};
     use crate::store::protocol::{Moved, Open, Waiting};
-    use crate::store::{Fingerprint, Kind, LockRef, Terms};
+    use crate::store::{Fingerprint, Kind, LockRef, RunTerms};
 
     fn view() -> JobView {
         JobView {
@@ -85,10 +85,10 @@ mod tests {
                     fence: u64::MAX,
                     started_at: Timestamp::EPOCH,
                     host: "a \"quoted\" host".to_owned(),
-                    terms: Terms {
+                    terms: RunTerms {
                         rerun_window: std::time::Duration::from_secs(5),
                         max_reruns: 2,
-                        ..Terms::NONE
+                        ..RunTerms::NONE
                     },
                 }),
                 waiting: vec![Waiting {

@@ -199,11 +199,11 @@ impl Node {
                 .arg(&flag(again))
                 .arg(&longest.elsewhere.as_millis());
             for renewal in batch {
-                let keys = LockKeys::of(self.store.prefix(), &renewal.lock);
+                let keys = LockKeys::of(self.store.prefix(), &renewal.grant.lock);
                 call.key(keys.lock).key(keys.state);
-                call.arg(&flag(renewal.lock.exclusive))
-                    .arg(&renewal.token)
-                    .arg(&millis(renewal.ttl));
+                call.arg(&flag(renewal.grant.lock.exclusive))
+                    .arg(&renewal.grant.token)
+                    .arg(&millis(renewal.grant.ttl));
             }
             let answer = self.store.link.run(&self.scripts.extend, &call, limit);
             let letters = renew_read(answer.await?, batch.len())?;

@@ -4,8 +4,8 @@ use super::super::super::event::{Action, ClaimId, ClaimSpec, DropSpec, Event};
 use super::{Fleet, JOB, Run, Started, Step, TTL, fingerprint, name};
 use crate::names::{RunId, Token};
 use crate::store::protocol;
-use crate::store::{Claim, ClaimTarget, Due, Finish, Outcome, Record, Renewal, Tenure};
-use crate::time::Timestamp;
+use crate::store::{Claim, ClaimTarget, Due, Finish, Grant, Outcome, Record};
+use crate::time::{BootInstant, Timestamp};
 
 impl Fleet {
     pub(super) fn act(&mut self, host: usize, action: Action) {
@@ -164,12 +164,15 @@ impl Fleet {
         let Some(run) = self.hosts[host].runs.get(&claim) else {
             return;
         };
-        let renewal = Renewal {
+        let renewal = Grant {
             lock: self.lock.clone(),
             token: run.token.clone(),
+            run_id: run.id.clone(),
+            fence: 0,
             ttl: TTL,
-            tenure: Tenure::of_lock(0, run.id.clone()),
-        };
+            sent: BootInstant::BOOT,
+        }
+        .renewal();
         let clock = self.store_clock();
         protocol::renew(&mut self.state, &mut self.job, clock, &renewal);
         self.plan(self.now + 1000, host, Step::Renew(claim));

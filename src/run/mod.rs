@@ -17,11 +17,13 @@ use tokio::sync::watch;
 
 use crate::config::{Job, OnLost};
 use crate::guard::{Processes, Status};
-use crate::lease::{GrantedLease, Lease, LeaseLost, Watchdog};
+use crate::lease::{Lease, LeaseLost, NewLease, Watchdog};
 use crate::names::{HostName, RunId, Token};
 use crate::observe::{Occurrence, RunFields, run_log};
-use crate::store::{Attempt, Kind, Lock, Outcome, Record, RunTenure, Store, Tenure, Terms};
-use crate::time::{BootInstant, Timestamp};
+use crate::store::{
+    Attempt, Finish, Grant, GrantedRun, Kind, Lock, Outcome, Record, RunTerms, Store,
+};
+use crate::time::Timestamp;
 pub(crate) use attempt::Shortage;
 use attempt::{AttemptResult, lost, reached};
 pub(crate) use command::{JobEnvironment, inherited};
@@ -57,20 +59,25 @@ pub(crate) struct Tools {
     pub(crate) starts: Starts,
 }
 
-/// What entitles a run to start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why a run may start.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Authority {
     /// The store granted it.
     Granted {
-        /// The fencing token.
-        fence: u64,
-        /// When the claim that was answered was sent.
-        sent: BootInstant,
-        /// What the claim asked for.
-        terms: Terms,
+        /// The lease.
+        grant: Grant,
+        /// What its claim asked for.
+        terms: RunTerms,
     },
-    /// `on_store_down: run`: nobody was asked.
-    Alone,
+    /// `on_store_down: run`: the store was not asked, or did not reply.
+    Alone {
+        /// The lock that it would have held.
+        lock: Lock,
+        /// The token under which its result is recorded.
+        token: Token,
+        /// Its identity.
+        run_id: RunId,
+    },
 }
 
 /// A run to be driven.
@@ -80,44 +87,79 @@ pub(crate) struct Assignment {
     pub(crate) job: Arc<Job>,
     /// This host.
     pub(crate) host: HostName,
-    /// The lock it holds.
-    pub(crate) lock: Lock,
-    /// The token of its claim.
-    pub(crate) token: Token,
-    /// Its identity.
-    pub(crate) run_id: RunId,
     /// How it came to be.
     pub(crate) kind: Kind,
     /// Its occurrence; `None` for a manual run.
     pub(crate) scheduled_at: Option<Timestamp>,
     /// 1, or more for a rerun.
     pub(crate) attempt: u32,
-    /// By which right.
-    pub(crate) right: Authority,
+    /// Why it may start.
+    pub(crate) authority: Authority,
 }
 
 impl Assignment {
-    /// What a store that lost its data needs to take the lease back.
-    fn tenure(&self, fence: u64, terms: Terms) -> Tenure {
-        Tenure {
-            fence,
-            run_id: self.run_id.clone(),
-            run: Some(RunTenure {
-                job: self.job.name.clone(),
-                scheduled_at: self.scheduled_at,
-                attempt: self.attempt,
-                kind: self.kind,
-                started_at: Timestamp::now(),
-                terms,
-            }),
+    /// The run's identity.
+    pub(crate) fn run_id(&self) -> &RunId {
+        match &self.authority {
+            Authority::Granted { grant, .. } => &grant.run_id,
+            Authority::Alone { run_id, .. } => run_id,
+        }
+    }
+
+    /// The lock, and the token under which the result is recorded.
+    pub(crate) fn lock_and_token(&self) -> (&Lock, &Token) {
+        match &self.authority {
+            Authority::Granted { grant, .. } => (&grant.lock, &grant.token),
+            Authority::Alone { lock, token, .. } => (lock, token),
+        }
+    }
+
+    /// What identifies the run in the log.
+    pub(crate) fn fields(&self) -> RunFields {
+        RunFields {
+            job: self.job.name.clone(),
+            run: self.run_id().clone(),
+            occurrence: Occurrence(self.scheduled_at),
+            host: self.host.clone(),
+        }
+    }
+
+    /// The lease, if the store granted one.
+    pub(crate) fn grant(&self) -> Option<&Grant> {
+        match &self.authority {
+            Authority::Granted { grant, .. } => Some(grant),
+            Authority::Alone { .. } => None,
         }
     }
 
     /// The fencing token, if the store gave one.
     pub(crate) fn fence(&self) -> Option<u64> {
-        match self.right {
-            Authority::Granted { fence, .. } => Some(fence),
-            Authority::Alone => None,
+        self.grant().map(|grant| grant.fence)
+    }
+
+    /// Returns the request that ends the run: with a record, or, if it never started, by giving the
+    /// occurrence back undecided. `keep` is how many records the job's history keeps.
+    pub(crate) fn finish(&self, record: Option<Record>, keep: u32) -> Finish {
+        let (lock, token) = self.lock_and_token();
+        Finish {
+            lock: lock.clone(),
+            token: token.clone(),
+            job: Some(self.job.name.clone()),
+            give_back: record.is_none(),
+            record,
+            keep,
+        }
+    }
+
+    /// What a store that lost its data needs to write the run into its ledger again.
+    fn granted_run(&self, terms: RunTerms) -> GrantedRun {
+        GrantedRun {
+            job: self.job.name.clone(),
+            scheduled_at: self.scheduled_at,
+            attempt: self.attempt,
+            kind: self.kind,
+            started_at: Timestamp::now(),
+            terms,
         }
     }
 }
@@ -170,28 +212,19 @@ pub(crate) async fn drive(
 
 impl<'a> RunDriver<'a> {
     fn new(assignment: &'a Assignment, tools: &Tools) -> Self {
-        let lease = match assignment.right {
-            Authority::Granted { fence, sent, terms } => Some(tools.watchdog.hold(GrantedLease {
-                lock: assignment.lock.clone(),
-                token: assignment.token.clone(),
-                ttl: assignment.job.lock.ttl,
-                tenure: assignment.tenure(fence, terms),
-                sent,
-                run: Some(assignment.run_id.clone()),
-                on_lost: assignment.job.on_lost,
+        let lease = match &assignment.authority {
+            Authority::Granted { grant, terms } => Some(tools.watchdog.hold(NewLease {
+                grant: grant.clone(),
+                run: Some(assignment.granted_run(*terms)),
+                guarded: assignment.job.on_lost.into(),
                 renew_until: None,
                 while_held: None,
             })),
-            Authority::Alone => None,
+            Authority::Alone { .. } => None,
         };
         Self {
             assignment,
-            fields: RunFields {
-                job: assignment.job.name.clone(),
-                run: assignment.run_id.clone(),
-                occurrence: Occurrence(assignment.scheduled_at),
-                host: assignment.host.clone(),
-            },
+            fields: assignment.fields(),
             lease,
             lost: None,
             tail: FailureTail::default(),
@@ -249,16 +282,14 @@ impl<'a> RunDriver<'a> {
         number: u32,
         stop: &mut watch::Receiver<Stop>,
     ) -> Result<(), (Option<Outcome>, String)> {
-        let must = match self.assignment.right {
-            // Of the runs of a job without a lock the ledger keeps the newest alone.
-            Authority::Granted { terms, .. } => {
-                terms.max_reruns > 0 && self.assignment.lock.exclusive
-            }
-            Authority::Alone => return Ok(()),
+        let Authority::Granted { grant, terms } = &self.assignment.authority else {
+            return Ok(());
         };
+        // Of the runs of a job without a lock the ledger keeps the newest alone.
+        let must = terms.max_reruns > 0 && grant.lock.exclusive;
         let attempt = Attempt {
-            lock: self.assignment.lock.clone(),
-            token: self.assignment.token.clone(),
+            lock: grant.lock.clone(),
+            token: grant.token.clone(),
             job: self.assignment.job.name.clone(),
             attempt: number,
         };
@@ -355,12 +386,12 @@ impl<'a> RunDriver<'a> {
     fn record(&self, verdict: &AttemptResult, attempts: u32, started_at: Timestamp) -> Record {
         let assignment = self.assignment;
         let mut reason = verdict.reason.clone();
-        if reason.is_none() && assignment.right == Authority::Alone {
+        if reason.is_none() && assignment.grant().is_none() {
             reason = Some("ran without a lock: the store was unreachable".to_owned());
         }
         Record {
             job: assignment.job.name.clone(),
-            run_id: Some(assignment.run_id.clone()),
+            run_id: Some(assignment.run_id().clone()),
             kind: assignment.kind,
             scheduled_at: assignment.scheduled_at,
             until: None,

@@ -76,7 +76,7 @@ pub(super) async fn prepare(
     env.extend(job.env.clone().into_iter().map(pair));
     env.extend(ours(assignment, attempt).into_iter().map(pair));
     Ok(Spawn {
-        run: assignment.run_id.clone(),
+        run: assignment.run_id().clone(),
         argv: argv(&job.command),
         env,
         working_dir: job.working_dir.clone(),
@@ -109,7 +109,7 @@ fn argv(command: &Command) -> Vec<OsString> {
 fn ours(assignment: &Assignment, attempt: u32) -> Vec<(String, String)> {
     let mut ours = vec![
         ("CRONLATCH_JOB", assignment.job.name.to_string()),
-        ("CRONLATCH_RUN_ID", assignment.run_id.to_string()),
+        ("CRONLATCH_RUN_ID", assignment.run_id().to_string()),
         ("CRONLATCH_ATTEMPT", attempt.to_string()),
         ("CRONLATCH_HOST", assignment.host.to_string()),
     ];

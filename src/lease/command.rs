@@ -1,0 +1,83 @@
+//! What handles send to the watchdog thread, and how it reports back to them.
+
+use std::any::Any;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::lost::LeaseLost;
+use super::table::{LeaseId, RenewedLease};
+use crate::names::RunId;
+use crate::store::{Finish, StoreError};
+use crate::time::BootInstant;
+
+/// A value that is kept alive for as long as a lease or a request lasts, and does its work when it
+/// is dropped.
+pub(crate) type Keepsake = Box<dyn Any + Send + Sync>;
+
+/// A request of a handle to the thread.
+#[derive(Debug)]
+pub(super) enum WatchdogCommand {
+    /// Renew this lease.
+    Hold(LeaseId, LeaseSubscriber, Box<RenewedLease>),
+    /// The holder renewed the lease itself, with a request sent at this instant.
+    Renewed(LeaseId, BootInstant),
+    /// Stop renewing this lease.
+    LetGo(LeaseId),
+    /// Deliver a release.
+    Finish(Box<PendingRelease>),
+}
+
+/// A release, or the cancellation of a claim in doubt, for which no caller waits.
+#[derive(Debug)]
+pub(super) struct PendingRelease {
+    /// The lease that ends with it, if it is held.
+    pub(super) lease: Option<LeaseId>,
+    pub(super) finish: Finish,
+    pub(super) limit: Duration,
+    /// Dropped once the store has replied or the limit is over.
+    pub(super) until_done: Keepsake,
+}
+
+/// Where the thread reports on a lease.
+#[derive(Debug)]
+pub(super) struct LeaseSubscriber {
+    pub(super) state: watch::Sender<LeaseState>,
+    /// The run whose deadline in the guard moves with each renewal.
+    pub(super) run: Option<RunId>,
+    /// Why renewals have failed since the last one that succeeded.
+    pub(super) trouble: watch::Sender<Option<StoreError>>,
+    /// For the log.
+    pub(super) lock: String,
+    /// Dropped with the subscriber.
+    pub(super) _while_held: Option<Keepsake>,
+    /// Whether it was logged that this lease alone cannot be renewed.
+    pub(super) is_failure_logged: bool,
+}
+
+/// The state of a lease, as the thread last reported it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LeaseState {
+    Held { ends: BootInstant },
+    Lost(LeaseLost),
+}
+
+impl LeaseState {
+    /// Moves the end of a lease that is held; returns whether it was held.
+    pub(super) fn extend(&mut self, to: BootInstant) -> bool {
+        let is_held = matches!(self, Self::Held { .. });
+        if is_held {
+            *self = Self::Held { ends: to };
+        }
+        is_held
+    }
+
+    /// Ends a lease that is held; returns whether it was. A lease that is over keeps its reason.
+    pub(super) fn lose(&mut self, why: LeaseLost) -> bool {
+        let is_held = matches!(self, Self::Held { .. });
+        if is_held {
+            *self = Self::Lost(why);
+        }
+        is_held
+    }
+}
