@@ -1,6 +1,7 @@
 //! The commands: one file each. This module parses, dispatches and maps failures to exit codes.
 
 mod check;
+mod clock;
 mod doctor;
 mod exec;
 mod failure;

@@ -69,6 +69,24 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Succeeded,
+        Self::Failed,
+        Self::TimedOut,
+        Self::LeaseLost,
+        Self::Stopped,
+        Self::Interrupted,
+        Self::Skipped,
+        Self::Missed,
+        Self::Unknown,
+    ];
+
+    /// The outcome that a word of the interfaces names.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|outcome| outcome.word() == word)
+    }
+
     /// The word of the interfaces.
     pub fn word(self) -> &'static str {
         match self {
@@ -228,17 +246,7 @@ mod tests {
 
     #[test]
     fn the_words_of_outcomes_are_those_of_the_json() {
-        for outcome in [
-            Outcome::Succeeded,
-            Outcome::Failed,
-            Outcome::TimedOut,
-            Outcome::LeaseLost,
-            Outcome::Stopped,
-            Outcome::Interrupted,
-            Outcome::Skipped,
-            Outcome::Missed,
-            Outcome::Unknown,
-        ] {
+        for outcome in Outcome::ALL {
             let json = serde_json::to_value(outcome).expect("a word");
             assert_eq!(json, outcome.word());
         }

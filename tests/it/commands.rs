@@ -394,8 +394,67 @@ fn history_is_in_order_of_time_and_takes_a_limit_and_a_beginning() {
     assert_eq!(names(&["--since", "1h"]), ["a", "b", "a"]);
     assert!(names(&["--since", "2100-01-01T00:00:00Z"]).is_empty());
     site.run(&["history", "c"]).expect_code(64);
-    site.run(&["history", "--since", "yesterday"])
-        .expect_code(64);
+    let refused = site.run(&["history", "--since", "soon"]).expect_code(64);
+    assert!(refused.stderr.contains("`yesterday`"), "{refused:#?}");
+}
+
+#[test]
+fn history_names_the_runs_of_today_that_failed() {
+    let site = Site::new(&json!({ "jobs": [
+        job("web-good", "true"), job("web-bad", "false"), job("mail", "exit 3"),
+    ]}));
+    for name in ["web-good", "web-bad", "mail"] {
+        site.run(&["trigger", name, "--wait"]);
+    }
+    let names = |args: &[&str]| -> Vec<String> {
+        let history = site.history(args);
+        let name = |record: &Value| record["job"].as_str().unwrap().to_owned();
+        history.iter().map(name).collect()
+    };
+    assert_eq!(
+        names(&["--failed", "--since", "yesterday"]),
+        ["web-bad", "mail"]
+    );
+    assert_eq!(names(&["--failed", "web*"]), ["web-bad"]);
+    assert_eq!(names(&["--job", "mail", "web-g*"]), ["web-good", "mail"]);
+    assert_eq!(names(&["--outcome", "succeeded,missed"]), ["web-good"]);
+    assert_eq!(names(&["--on", "her?", "--limit", "1"]).len(), 3);
+    assert!(names(&["--on", "elsewhere"]).is_empty());
+    assert!(names(&["--until", "yesterday"]).is_empty());
+
+    let shown = site
+        .run(&["history", "--until", "yesterday"])
+        .expect_code(0);
+    assert_eq!(shown.stdout, "no record passes these filters\n");
+    let refused = site.run(&["history", "--outcome", "fail"]).expect_code(64);
+    assert!(
+        refused.stderr.contains("did you mean failed?"),
+        "{refused:#?}"
+    );
+    let refused = site.run(&["history", "db*"]).expect_code(64);
+    assert!(refused.stderr.contains("db*"), "{refused:#?}");
+    let records = site.history(&["mail"]);
+    let run_id = records[0]["run_id"].as_str().unwrap();
+    let table = site.run(&["history", "mail"]).expect_code(0).stdout;
+    assert!(table.contains(run_id), "{table}");
+}
+
+#[test]
+fn history_of_a_job_on_each_host_shows_all_live_hosts() {
+    let redis = RedisServer::start();
+    let list = json!({ "store": redis.url(), "jobs": [{
+        "name": "local", "every": "1s", "command": "true", "lock": { "scope": "host", "ttl": "5s" },
+    }]});
+    let site = Site::new(&list);
+    let _there = Daemon::on("there", list.to_string()).start();
+    let hosts = || -> std::collections::BTreeSet<String> {
+        let history = site.history(&["local"]);
+        let host = |record: &Value| record["host"].as_str().unwrap_or_default().to_owned();
+        history.iter().map(host).collect()
+    };
+    wait_until("the run of another host is shown", || {
+        hosts().contains("there")
+    });
 }
 
 #[test]

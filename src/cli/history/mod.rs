@@ -1,0 +1,233 @@
+//! `cronlatch history`: what became of occurrences, oldest first, as `journalctl` has it.
+
+mod order;
+mod select;
+mod text;
+
+use std::process::ExitCode;
+
+use super::clock::{TimeArgs, Times};
+use super::{Failure, Target, output};
+use crate::config::{JobList, Scope};
+use crate::names::{HostName, JobName, LockName};
+use crate::observe::plain;
+use crate::store::{self, KeyFault, Listing, Lock, LockId, Record, Store, StoreError};
+use crate::time::Timestamp;
+
+/// Options of `history`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The jobs: names, or globs such as 'web*' [default: all jobs of the list]
+    #[arg(value_name = "JOB")]
+    jobs: Vec<String>,
+    /// The same as JOB
+    #[arg(long, value_name = "JOB")]
+    job: Vec<String>,
+    /// The number of records per job (the newest)
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+    limit: usize,
+    #[command(flatten)]
+    filters: select::Filters,
+    /// Also show the last lines of output of each run
+    #[arg(long, conflicts_with = "json")]
+    output: bool,
+    /// Print one JSON object per line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    times: TimeArgs,
+    #[command(flatten)]
+    target: Target,
+}
+
+pub(super) use text::exit;
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let host = args.target.host()?;
+    let asked: Vec<String> = args.jobs.iter().chain(&args.job).cloned().collect();
+    let list = if asked.is_empty() || asked.iter().any(|job| select::is_glob(job)) {
+        Some(args.target.list()?)
+    } else {
+        args.target.list_if_any()?
+    };
+    let settings = args.target.settings(list.as_ref())?;
+    let jobs = select::jobs(&asked, list.as_ref())?;
+    let found = output::ask(async {
+        let store = store::open(&settings)?;
+        let limit = if args.filters.any() {
+            select::ALL
+        } else {
+            args.limit
+        };
+        read(
+            &*store,
+            &wanted(&*store, &jobs, list.as_ref(), &host).await?,
+            &host,
+            limit,
+        )
+        .await
+    })?;
+    if found.records.is_empty() && found.damage.is_empty() && found.away.is_none() {
+        for job in asked.iter().filter(|job| !select::is_glob(job)) {
+            known(job, list.as_ref())?;
+        }
+    }
+    let records = chosen(found.records, args);
+    output::print(&if args.json {
+        output::json_lines(&records)?
+    } else if records.is_empty() && args.filters.any() {
+        "no record passes these filters\n".to_owned()
+    } else {
+        text::for_people(&records, Times::on_output(args.times), args.output)
+    })?;
+    for (job, fault) in found.damage {
+        let warning = format!(
+            "warning: part of the history of job {job} cannot be shown: {fault}\n  help: {}",
+            fault.repair(Some(job.as_str()))
+        );
+        anstream::eprintln!("{}", plain(&warning));
+    }
+    match found.away {
+        None => Ok(ExitCode::SUCCESS),
+        Some(error) => Err(Failure::Unavailable(format!(
+            "{error}: its records are missing above"
+        ))),
+    }
+}
+
+/// What the store returns of the histories of several jobs.
+#[derive(Debug, Default)]
+struct Found {
+    /// Each with the instant that it is sorted by.
+    records: Vec<(Timestamp, Record)>,
+    /// What cannot be read.
+    damage: Vec<(JobName, KeyFault)>,
+    /// Why a part of the store cannot be asked.
+    away: Option<StoreError>,
+}
+
+/// Reads the newest `limit` records of each job, also those under the locks that it had before.
+async fn read(
+    store: &dyn Store,
+    wanted: &[Wanted],
+    host: &HostName,
+    limit: usize,
+) -> Result<Found, Failure> {
+    let mut all = Found::default();
+    let earlier = earlier(store, wanted, host).await?;
+    for (job, lock, _) in wanted.iter().chain(&earlier) {
+        match store.history(job, lock, limit).await {
+            Ok(found) => {
+                all.records.extend(order::dated(found.records));
+                let unreadable = found.unreadable.into_iter();
+                all.damage
+                    .extend(unreadable.map(|fault| (job.clone(), fault)));
+            }
+            Err(StoreError::Key(fault)) => all.damage.push((job.clone(), fault)),
+            // What the rest of the store keeps is shown all the same.
+            Err(error @ StoreError::PartUnreachable(_)) => all.away = Some(error),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(all)
+}
+
+/// The records that pass the filters, oldest first, at most `limit` of each job.
+fn chosen(mut records: Vec<(Timestamp, Record)>, args: &Args) -> Vec<Record> {
+    records.retain(|(at, record)| args.filters.accept(*at, record));
+    // Stable: records of one instant stay as the store had them, turned round.
+    records.reverse();
+    records.sort_by_key(|(at, _)| *at);
+    let mut records: Vec<Record> = records.into_iter().map(|(_, record)| record).collect();
+    select::keep_newest(&mut records, args.limit);
+    records
+}
+
+/// A job, the lock under which its history lies, and how its list calls that lock.
+type Wanted = (JobName, Lock, LockId);
+
+/// The jobs with the locks that keep their histories: for `scope: host` the lock of each live host.
+///
+/// A job that is gone from the list may still have a history, under the lock of its own name.
+async fn wanted(
+    store: &dyn Store,
+    jobs: &[JobName],
+    list: Option<&JobList>,
+    host: &HostName,
+) -> Result<Vec<Wanted>, StoreError> {
+    let listed = |name: &JobName| {
+        let mut entries = list.into_iter().flat_map(|list| &list.jobs);
+        entries.find(|entry| entry.name == *name)
+    };
+    let of_host = |name: &JobName| listed(name).is_some_and(|job| job.lock.scope == Scope::Host);
+    let hosts = if jobs.iter().any(of_host) {
+        live_hosts(store, host).await?
+    } else {
+        vec![host.clone()]
+    };
+    let mut wanted = Vec::with_capacity(jobs.len());
+    for name in jobs {
+        match listed(name) {
+            Some(job) if job.lock.scope == Scope::Host => {
+                let locks = hosts.iter().map(|host| job.lock_on(host));
+                wanted.extend(locks.map(|lock| (name.clone(), lock, job.lock_id())));
+            }
+            Some(job) => wanted.push((name.clone(), job.lock_on(host), job.lock_id())),
+            None => {
+                let lock = LockName::parse(name.as_str()).map(|name| Lock::named(&name));
+                let id = LockId::Fleet(name.to_string());
+                wanted.extend(lock.ok().map(|lock| (name.clone(), lock, id)));
+            }
+        }
+    }
+    Ok(wanted)
+}
+
+/// This host, and all others that have a live daemon.
+async fn live_hosts(store: &dyn Store, host: &HostName) -> Result<Vec<HostName>, StoreError> {
+    let peers = match store.peers().await {
+        Err(StoreError::PartUnreachable(_) | StoreError::Key(_)) => Vec::new(),
+        peers => peers?,
+    };
+    let mut hosts: Vec<HostName> = peers.into_iter().map(|peer| peer.info.host).collect();
+    hosts.push(host.clone());
+    hosts.sort();
+    hosts.dedup();
+    Ok(hosts)
+}
+
+/// The same jobs under the locks that they had before, where older records are.
+async fn earlier(
+    store: &dyn Store,
+    wanted: &[Wanted],
+    host: &HostName,
+) -> Result<Vec<Wanted>, StoreError> {
+    let names: Vec<JobName> = wanted.iter().map(|(job, ..)| job.clone()).collect();
+    let listings = match store.listings(&names).await {
+        Err(StoreError::PartUnreachable(_) | StoreError::Key(_)) => return Ok(Vec::new()),
+        answer => answer?,
+    };
+    let of_one = |((job, _, id), listing): (&Wanted, Listing)| {
+        let locks = listing.other_locks(host, id).into_iter();
+        let wanted = |lock| (job.clone(), lock, id.clone());
+        locks.map(wanted).collect::<Vec<_>>()
+    };
+    let mut all: Vec<Wanted> = wanted.iter().zip(listings).flat_map(of_one).collect();
+    // Locks that share a hash tag share their histories, too.
+    all.retain(|(job, lock, _)| {
+        let shares = |(other, known, _): &Wanted| other == job && known.name == lock.name;
+        !wanted.iter().any(shares)
+    });
+    Ok(all)
+}
+
+/// Fails for a job that is in no list and of which nothing was recorded.
+fn known(job: &str, list: Option<&JobList>) -> Result<(), Failure> {
+    match list {
+        Some(list) if list.jobs.iter().all(|entry| entry.name.as_str() != job) => {
+            let job = JobName::parse(job).map_err(|e| Failure::Usage(e.to_string()))?;
+            Err(super::unknown_job(&job, list))
+        }
+        _ => Ok(()),
+    }
+}
