@@ -98,7 +98,7 @@ fn a_list_prints_a_json_object_for_each_job() {
 fn wrong_use_and_wrong_expressions_have_their_exit_codes() {
     let wrong = next(&["--expr", "* * * * *", "--tz", "Europe/Berlni"]).expect_code(64);
     assert!(
-        wrong.stderr.contains("did you mean Europe/Berlin?"),
+        wrong.stderr.contains("did you mean `Europe/Berlin`?"),
         "{wrong:?}"
     );
     next(&[]).expect_code(64);
