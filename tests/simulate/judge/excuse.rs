@@ -896,17 +896,17 @@ pub(super) fn owed_together(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, t
 }
 
 /// So they owe one verdict of it together: a host may have given its own before, and give that of another
-/// one afterwards.
+/// one, or run it, afterwards.
 pub(super) fn verdicts_owed_together(
     facts: &Facts<'_>,
     subject: &Subject<'_>,
     at: i64,
-    (before, again): (&Added, &Added),
+    (before, again): (i64, i64),
 ) -> bool {
     let mut regimes = facts.regimes_of(subject.name);
     let shared = regimes.find(|it| {
         let since = it.span.from;
-        it.is_of_scope_other_than(subject) && before.at < since && since <= again.at
+        it.is_of_scope_other_than(subject) && before < since && since <= again
     });
     let Some(shared) = shared.filter(|_| subject.host.is_some()) else {
         return false;

@@ -176,7 +176,7 @@ pub(super) fn two_verdicts(facts: &Facts<'_>) -> Vec<Violation> {
             };
             for at in subject.occurrences(span) {
                 if let Some(before) = dues.insert(at, added)
-                    && !excuse::verdicts_owed_together(facts, subject, at, (before, added))
+                    && !excuse::verdicts_owed_together(facts, subject, at, (before.at, added.at))
                 {
                     let text = format!("{} and {}", shown(&before.record), shown(&added.record));
                     all.push(found(Rule::TwoVerdicts, added.at, subject, text));
@@ -198,9 +198,12 @@ pub(super) fn untrue(facts: &Facts<'_>) -> Vec<Violation> {
             };
             let wrong = match record.outcome {
                 Outcome::Skipped | Outcome::Missed => subject.starts.iter().any(|run| {
-                    run.at
-                        .is_some_and(|at| span.holds(at) && !excuse::lost_data(facts, at))
-                        && !excuse::not_told(facts, subject, run, added)
+                    let order = (added.at.min(run.begin), added.at.max(run.begin));
+                    run.at.is_some_and(|at| {
+                        span.holds(at)
+                            && !excuse::lost_data(facts, at)
+                            && !excuse::verdicts_owed_together(facts, subject, at, order)
+                    }) && !excuse::not_told(facts, subject, run, added)
                         && !excuse::never_measured(facts, run)
                 }),
                 // Of whatever scope the job was then.

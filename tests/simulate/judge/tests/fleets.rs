@@ -750,3 +750,36 @@ fn what_waited_on_another_host_may_have_one_more_verdict_on_the_one_that_inherit
     assert!(twice(false, 21_000, Scope::Fleet), "not shared yet");
     assert!(twice(false, 31_000, Scope::Host), "each kept its own");
 }
+
+#[test]
+fn a_host_that_has_skipped_its_own_may_run_what_waited_on_another_one_when_it_inherits_that() {
+    let untrue = |decided: bool, begin: i64, scope: Scope| {
+        let mut lists = two_lists(|job| job.scope = scope);
+        lists.lists[0].jobs[0].scope = Scope::Host;
+        broken(&lists, |trace| {
+            under_own_lock(trace);
+            forget(trace, 20_000, 20_001);
+            trace.lives[1].until = Some(START + 22_000);
+            trace.lives.push(Life {
+                list: 1,
+                from: START + 22_000,
+                until: None,
+                ..trace.lives[1]
+            });
+            for host in [0, 1] {
+                let why = "overlap: the lock was held";
+                let mut added = added(20_100, 20_000, Outcome::Skipped, why);
+                added.lock = format!("job@host-{host}");
+                trace.added.extend((host == 0 || decided).then_some(added));
+            }
+            let mut inherited = start(0, 20_000, begin, begin + 100);
+            inherited.lock = "job@host-0".to_owned();
+            trace.starts.push(inherited);
+        })
+        .contains(&Rule::Untrue)
+    };
+    assert!(!untrue(false, 31_000, Scope::Fleet));
+    assert!(untrue(true, 31_000, Scope::Fleet), "nothing was owed");
+    assert!(untrue(false, 21_000, Scope::Fleet), "not shared yet");
+    assert!(untrue(false, 31_000, Scope::Host), "each kept its own");
+}
