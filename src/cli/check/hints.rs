@@ -10,7 +10,7 @@ use crate::config::{Job, JobList};
 use crate::schedule::{ChangeEffect, ClockChange, Schedule, UnevenStep};
 use crate::time::Timestamp;
 
-/// Changes of the clock are told of this far ahead: both of a year.
+/// How far ahead changes of the clock are reported: one year, which covers both.
 const YEAR: Duration = Duration::from_secs(366 * 86_400);
 const DAY: Duration = Duration::from_secs(86_400);
 /// So many jobs at one instant are worth a hint.
@@ -44,7 +44,7 @@ fn named(jobs: &[&Job]) -> String {
     }
 }
 
-/// What is told of each schedule, once for all jobs that have it.
+/// The hints about each schedule, given once for all jobs that share it.
 fn schedules(jobs: &[&Job]) -> Vec<String> {
     let mut order: Vec<String> = Vec::new();
     let mut by_text: HashMap<String, Vec<&Job>> = HashMap::new();
@@ -128,7 +128,7 @@ fn lacking(schedule: &Schedule) -> Option<String> {
         .collect();
     match names.as_slice() {
         [] => None,
-        // Whoever names the 29th of February knows.
+        // An expression that names February 29 is restricted to leap years on purpose.
         ["February"] if schedule.to_string().split(' ').rev().nth(1) == Some("2") => None,
         ["February"] => Some(
             "February does not have this day, but in leap years at most; `L` is the last day of \
