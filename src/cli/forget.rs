@@ -76,7 +76,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             );
             return Err(Failure::NotAcquired(format!(
                 "job {job}: its lock {} is held by {by} ({left}), and nothing was deleted\n\
-                 help: wait until it is free, or add --force; a run that is under way goes on",
+                 help: wait until it is released, or add --force; a run in progress continues",
                 request.lock.name
             )));
         }
@@ -101,7 +101,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn for_people(job: &JobName, request: &Forget, entries: u64) -> String {
     let what = match entries {
-        0 => "the store has no data of it".to_owned(),
+        0 => "the store has no data about it".to_owned(),
         1 => "1 entry deleted".to_owned(),
         n => format!("{n} entries deleted"),
     };
@@ -109,7 +109,7 @@ fn for_people(job: &JobName, request: &Forget, entries: u64) -> String {
     let shared = if request.with_lock {
         String::new()
     } else {
-        format!("; the state of lock {lock} stays, because other jobs of the list use it")
+        format!("; the state of lock {lock} is kept, because other jobs of the list use it")
     };
     format!("job {job}: {what}{shared}\n")
 }

@@ -45,10 +45,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     match declared {
         Declared::InUse(live) => Err(Failure::Config(format!(
             "{} is in use: {} connected ({}), and nothing was written\n\
-             help: if the store has just lost its data, jobs may be running that it does not know \
-             of, and a store declared new would start them a second time. Leave it alone: the \
-             daemons take their locks back, and new runs start once the longest TTL has passed. \
-             Or stop the daemons first; `--force` does not ask",
+             help: if the store has just lost its data, jobs may be running that it no longer \
+             knows, and after `init` they would start a second time. Wait instead: the daemons \
+             re-acquire their locks, and new runs start when the longest TTL has passed. \
+             Otherwise stop the daemons first, or use `--force`",
             settings.shown(),
             if live.len() == 1 {
                 "a daemon is".to_owned()
@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
         Declared::NotEmpty(count) => Err(Failure::Config(format!(
             "{} is not empty: {count} {} of cronlatch {} there already, and nothing was written\n\
-             help: a store that is in use needs no `init`",
+             help: a store that has been in use needs no `init`",
             settings.shown(),
             if count == 1 { "entry" } else { "entries" },
             if count == 1 { "is" } else { "are" },

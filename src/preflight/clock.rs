@@ -84,13 +84,13 @@ pub(super) fn judge(offset: Offset, max: Duration, trusted: Trusted) -> Finding 
     if trusted == Trusted::No && offset.exceeds(NOTABLE) {
         text += ", but the clocks of the reachable nodes differ, and this host's may be correct";
     }
-    let fix = "keep the clocks of all hosts and of the store in step: chrony or \
-                systemd-timesyncd (`timedatectl set-ntp true`)";
+    let fix = "synchronise the clocks of all hosts and of the store with chrony or systemd-timesyncd \
+               (`timedatectl set-ntp true`)";
     if offset.exceeds(max) {
         let max = show_duration(max);
         return ids::CLOCK.danger(
             "this host",
-            format!("{text}: beyond max_clock_skew ({max}), so this host claims nothing"),
+            format!("{text}: more than max_clock_skew ({max}), so this host claims nothing"),
             fix,
         );
     }

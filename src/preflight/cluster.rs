@@ -53,10 +53,10 @@ fn slots(shown: &str, layout: &Layout) -> Vec<Finding> {
         found.push(ids::SLOTS.warning(
             shown,
             format!(
-                "only {count} of its servers serve slots: when one of them dies, the others are \
-                 no majority and cannot promote its replica"
+                "only {count} of its servers serve slots: when one of them dies, the others are not \
+                 a majority and cannot promote its replica"
             ),
-            "have three primaries or more",
+            "use three primaries or more",
         ));
     }
     if found.is_empty() {
@@ -91,9 +91,9 @@ fn migration(facts: &Facts) -> Option<Finding> {
         ids::MIGRATION.warning(
             &facts.shown,
             format!(
-                "cluster-migration-barrier is {stay}, wait_replicas {wanted}: a replica that \
-                 leaves for a primary without any can leave fewer than {wanted} behind, and then \
-                 nothing is granted or renewed there"
+                "cluster-migration-barrier is {stay} and wait_replicas is {wanted}: when a replica \
+                 moves to a primary that has none, fewer than {wanted} can remain, and then their \
+                 primary grants and renews nothing"
             ),
             format!(
                 "CONFIG SET cluster-migration-barrier {wanted} (or cluster-allow-replica-migration \
@@ -103,7 +103,7 @@ fn migration(facts: &Facts) -> Option<Finding> {
     } else {
         ids::MIGRATION.ok(
             &facts.shown,
-            format!("no replica leaves that wait_replicas {wanted} needs"),
+            format!("no replica that wait_replicas {wanted} needs can move to another primary"),
         )
     })
 }

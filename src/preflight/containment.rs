@@ -85,11 +85,11 @@ fn users(root: bool, jobs: &[Job]) -> Option<Finding> {
     Some(ids::USERS.warning(
         &format!("job {}", first.name),
         format!(
-            "{} jobs name a user or group, and this process is not root: started by this account \
-             they fail unless it is that user",
+            "{} jobs name a user or group, and this process is not root: they fail unless the user \
+             is this account",
             others.count() + 1
         ),
-        "run the daemon as root, or leave user and group out",
+        "run the daemon as root, or remove `user` and `group` from the jobs",
     ))
 }
 

@@ -61,7 +61,7 @@ pub(super) fn of_all(shown: &str, detail: &ErrorDetail) -> Finding {
     ids::KEYS.danger(
         shown,
         format!("no job starts: {detail}"),
-        "repair or delete the key that is named here",
+        "repair or delete that key",
     )
 }
 

@@ -98,15 +98,15 @@ pub(super) fn place(path: &Path) -> Option<Finding> {
         Ok(Some(name)) => ids::PLACE.danger(
             &subject,
             format!(
-                "it lies on {name}, which does not keep file locks and shared memory in step \
-                 between machines: the store refuses to open it"
+                "it is on {name}, which does not synchronise file locks and shared memory between \
+                 machines: the store refuses to open it"
             ),
-            "a local file system, or Redis for several hosts",
+            "use a local file system, or Redis if several hosts share the jobs",
         ),
         Err(error) => ids::PLACE.danger(
             &subject,
             format!("its directory cannot be read: {error}"),
-            "another place, or other permissions",
+            "move it, or change its permissions",
         ),
     })
 }

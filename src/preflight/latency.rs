@@ -24,14 +24,14 @@ pub(super) fn judge(facts: &Facts, jobs: &[Job]) -> Finding {
         n => format!(" and {n} more"),
     };
     let who = format!(
-        "{}{others}, whose ttl of {} leaves {} for an answer",
+        "{}{others}, whose ttl of {} leaves {} for a reply",
         shortest.name,
         show_duration(shortest.lock.ttl),
         show_duration(Duration::from_millis(
             u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)
         ))
     );
-    let fix = "a longer ttl for these jobs, or a store that is nearer";
+    let fix = "use a longer ttl for these jobs, or a store that is closer";
     if trip > limit {
         ids::LATENCY.danger(
             &facts.shown,
@@ -41,7 +41,7 @@ pub(super) fn judge(facts: &Facts, jobs: &[Job]) -> Finding {
     } else {
         ids::LATENCY.warning(
             &facts.shown,
-            format!("{text}: little is left for a slow moment in the leases of {who}"),
+            format!("{text}: one slow reply may cost the leases of {who}"),
             fix,
         )
     }

@@ -18,14 +18,14 @@ pub(super) fn ahead(job: &JobName, last: Timestamp, now: Timestamp) -> Option<Fi
         "with its next occurrence the job continues from now, and the correction is recorded once"
             .to_owned()
     } else {
-        format!("nothing of this job runs until the store's clock has caught up with it, at {last}")
+        format!("the job does not run until the store's clock has reached {last}")
     };
     Some(ids::LEDGER.warning(
         &format!("job {job}"),
         format!("its ledger is {shown} ahead of the store's clock: {next}"),
         format!(
-            "if the store's clock is wrong, set it right; if it was wrong once, wait, or begin anew \
-             without the job's history: `cronlatch forget {job}`"
+            "if the store's clock is wrong, correct it; if it was wrong earlier, wait, or delete the \
+             job's ledger and history: `cronlatch forget {job}`"
         ),
     ))
 }

@@ -66,7 +66,7 @@ impl Load {
 }
 
 const HARM: &str =
-    "runs beyond that are not started, and their occurrences go back for other hosts";
+    "further runs do not start here; their occurrences are returned, and other hosts may run them";
 
 fn files(load: Load, limit: u64) -> Finding {
     let needed = FILES + FILES_OF_RUN * load.runs;

@@ -18,8 +18,8 @@ fn eviction(facts: &Facts) -> Option<Finding> {
         ids::EVICTION.danger(
             &facts.shown,
             format!(
-                "maxmemory-policy is {policy}: when memory runs short the server throws away \
-                 leases, so that jobs end, and ledgers, so that what has run may run again"
+                "maxmemory-policy is {policy}: when memory runs short, the server evicts leases, so \
+                 jobs are killed, and ledgers, so occurrences may run twice"
             ),
             "CONFIG SET maxmemory-policy noeviction, and the same line in the server's \
              configuration file",
@@ -37,14 +37,14 @@ fn fill(facts: &Facts) -> Option<Finding> {
     Some(if used >= max {
         ids::MEMORY.danger(
             &facts.shown,
-            format!("{text}: the server refuses claims, so nothing is started"),
-            "raise maxmemory, or remove what else is kept there",
+            format!("{text}: the server rejects claims, so nothing starts"),
+            "raise maxmemory, or delete other data from this server",
         )
     } else if used / 9 >= max / 10 {
         ids::MEMORY.warning(
             &facts.shown,
-            format!("{text}: when it is full the server refuses claims"),
-            "raise maxmemory; `cronlatch check` says how much this list can take",
+            format!("{text}: when it is full, the server rejects claims"),
+            "raise maxmemory; `cronlatch check` shows how much this list needs at most",
         )
     } else {
         ids::MEMORY.ok(&facts.shown, text)

@@ -18,7 +18,7 @@ pub(super) fn judge(all: &[Facts], settings: &StoreSettings) -> Vec<Finding> {
         found.push(ids::NODES.warning(
             &settings.shown(),
             format!(
-                "{count} servers survive the failure of no more of them than {} do",
+                "{count} servers survive no more failures than {} do",
                 count.saturating_sub(1)
             ),
             "take an odd number",
@@ -31,14 +31,14 @@ pub(super) fn judge(all: &[Facts], settings: &StoreSettings) -> Vec<Finding> {
         {
             found.push(ids::NODES.danger(
                 &facts.shown,
-                format!("it is the same server as {first}: one failure takes two votes along"),
+                format!("it is the same server as {first}: its failure costs two votes"),
                 "name each server once",
             ));
         }
         if facts.info("role") == Some("slave") {
             found.push(ids::NODES.danger(
                 &facts.shown,
-                "it is a replica: what it holds is another's vote",
+                "it is a replica: its vote is a copy of its master's",
                 "name independent masters only",
             ));
         }
@@ -102,8 +102,8 @@ pub(super) fn standing(condition: &Condition, found: &[Finding]) -> Vec<Finding>
         .filter_map(|node| match &node.standing {
             NodeStanding::New => Some(ids::NODES.hint(
                 &node.node,
-                "it was never declared new: the first start waits for the longest ttl",
-                "`cronlatch init` before the first start spares the wait",
+                "it was never initialised: its first start waits for the longest ttl",
+                "run `cronlatch init` before the first start to avoid the wait",
             )),
             NodeStanding::Recovering { lost_at, remaining } => Some(ids::NODES.warning(
                 &node.node,
@@ -117,7 +117,7 @@ pub(super) fn standing(condition: &Condition, found: &[Finding]) -> Vec<Finding>
             NodeStanding::Away { error } if !is_reported(&node.node) => Some(ids::NODES.warning(
                 &node.node,
                 format!("it does not count, and the others must do without it: {error}"),
-                "repair what is named here",
+                "fix the cause that is named here",
             )),
             // Which jobs there are is not asked here.
             NodeStanding::Counts | NodeStanding::Repairing { .. } | NodeStanding::Away { .. } => {
@@ -140,10 +140,10 @@ pub(super) fn clocks(condition: &Condition) -> Vec<Finding> {
                 ids::NODE_CLOCKS.warning(
                     &node,
                     format!(
-                        "{text} (the middle one of the nodes that answer): when another node \
-                         fails, jobs may start late"
+                        "{text} (the median of the nodes that reply): if another node fails, jobs \
+                         may start late"
                     ),
-                    "keep the clocks of all nodes in step: chrony or systemd-timesyncd \
+                    "synchronise the clocks of all nodes with chrony or systemd-timesyncd \
                      (`timedatectl set-ntp true`)",
                 )
             } else {

@@ -26,10 +26,10 @@ fn failing(facts: &Facts) -> Vec<Finding> {
             ids::PERSISTENCE.danger(
                 &facts.shown,
                 format!(
-                    "the server could not write {what}: it may refuse claims until it can, and a \
-                     restart loses what has run since"
+                    "the server could not write {what}: it may reject claims until it can, and a \
+                     restart loses the ledger's changes since then"
                 ),
-                "look at the disk of the server and into its log",
+                "check the server's disk and its log",
             )
         })
         .collect()
@@ -50,15 +50,15 @@ fn kept(facts: &Facts, settings: &StoreSettings) -> Option<Finding> {
     Some(if snapshots {
         ids::PERSISTENCE.warning(
             &facts.shown,
-            "snapshots only: after a crash the server knows nothing of the last minutes; claims \
-             then wait for one ttl, and what was due in those minutes is recorded as unknown",
+            "snapshots only: a crash loses the last minutes of the ledgers; claims then wait for one \
+             ttl, and what was due in those minutes is recorded as unknown",
             fix,
         )
     } else {
         ids::PERSISTENCE.warning(
             &facts.shown,
-            "nothing is written to disk: a restart of the server forgets what has run, and the \
-             history; claims then wait for one ttl, and what was due before is recorded as unknown",
+            "nothing is written to disk: a restart of the server loses the ledgers and the history; \
+             claims then wait for one ttl, and what was due before is recorded as unknown",
             fix,
         )
     })
@@ -67,7 +67,7 @@ fn kept(facts: &Facts, settings: &StoreSettings) -> Option<Finding> {
 fn with_file(facts: &Facts, fsync: Option<&str>, settings: &StoreSettings) -> Finding {
     let several = matches!(settings, StoreSettings::Redlock(_));
     match fsync {
-        None => ids::PERSISTENCE.ok(&facts.shown, "append-only file; appendfsync not to be read"),
+        None => ids::PERSISTENCE.ok(&facts.shown, "append-only file; appendfsync cannot be read"),
         Some("no") => ids::PERSISTENCE.warning(
             &facts.shown,
             "append-only file with appendfsync no: a power failure loses up to half a minute of \
@@ -76,9 +76,9 @@ fn with_file(facts: &Facts, fsync: Option<&str>, settings: &StoreSettings) -> Fi
         ),
         Some("everysec") if several => ids::PERSISTENCE.hint(
             &facts.shown,
-            "append-only file with appendfsync everysec: a node that loses its last second sits \
-             out one ttl, and counts in no majority until then",
-            "appendfsync always, where the disk is fast enough",
+            "append-only file with appendfsync everysec: a node that loses its last second does not \
+             count for one ttl",
+            "set appendfsync always if the disk is fast enough",
         ),
         Some(policy) => ids::PERSISTENCE.ok(
             &facts.shown,

@@ -58,8 +58,8 @@ pub(super) fn judge(facts: &Facts, settings: &StoreSettings, jobs: &[Job]) -> Ve
 fn without_successor(facts: &Facts) -> Finding {
     ids::REPLICAS.warning(
         &facts.shown,
-        "no replica: when it dies, the locks it keeps cannot be claimed or renewed before it is \
-         back, and jobs under them are ended",
+        "no replica: if it dies, its locks cannot be claimed or renewed until it is back, and the \
+         jobs that hold them are killed",
         "give every primary a replica, or two with wait_replicas: 1",
     )
 }
@@ -70,7 +70,10 @@ fn acknowledged(facts: &Facts, replicas: &Replicas) -> Finding {
     if good < wanted {
         return ids::REPLICAS.danger(
             &facts.shown,
-            format!("{text}, and wait_replicas is {wanted}: no claim is granted, no lease renewed"),
+            format!(
+                "{text}, and wait_replicas is {wanted}: no claim is granted and no lease is \
+                 renewed"
+            ),
             "bring the replicas back, or lower wait_replicas",
         );
     }
@@ -78,9 +81,8 @@ fn acknowledged(facts: &Facts, replicas: &Replicas) -> Finding {
         return ids::REPLICAS.warning(
             &facts.shown,
             format!(
-                "{text}, and wait_replicas is 0: a replica that is promoted may lack the last \
-                 claims, so that a job that runs is started a second time (its fencing token is \
-                 larger)"
+                "{text}, and wait_replicas is 0: a promoted replica may lack the last claims, so a \
+                 running job may be started a second time (with a larger fencing token)"
             ),
             "set wait_replicas: 1 in the list's store",
         );
@@ -102,8 +104,8 @@ fn old_master(facts: &Facts, replicas: &Replicas, jobs: &[Job]) -> Option<Findin
         return Some(ids::OLD_MASTER.danger(
             &facts.shown,
             format!(
-                "min-replicas-to-write is {to_write} and {} replicas are in step: the server \
-                 refuses every claim and renewal",
+                "min-replicas-to-write is {to_write} and {} replicas are in step: the server rejects \
+                 every claim and renewal",
                 replicas.good
             ),
             "bring the replicas back, or lower min-replicas-to-write",
@@ -126,8 +128,8 @@ fn old_master(facts: &Facts, replicas: &Replicas, jobs: &[Job]) -> Option<Findin
         return Some(ids::OLD_MASTER.hint(
             &facts.shown,
             format!(
-                "min-replicas-to-write is {to_write}, wait_replicas {wanted}: a master that was \
-                 cut off still takes claims that then come to nothing"
+                "min-replicas-to-write is {to_write}, wait_replicas {wanted}: a master that was cut \
+                 off still accepts claims, which are then returned for want of replicas"
             ),
             format!("CONFIG SET min-replicas-to-write {wanted}"),
         ));
@@ -139,7 +141,7 @@ fn old_master(facts: &Facts, replicas: &Replicas, jobs: &[Job]) -> Option<Findin
             &facts.shown,
             format!(
                 "min-replicas-max-lag is {} s, and the shortest ttl {}: a master that was cut off \
-                 renews leases that its successor has let end",
+                 renews leases that have expired on its successor",
                 lag.as_secs(),
                 show_duration(shortest)
             ),

@@ -192,7 +192,7 @@ pub(super) fn judge(facts: &Facts) -> Option<Finding> {
         return Some(ids::RIGHTS.danger(
             &facts.shown,
             format!(
-                "the user may not {}: what needs that fails",
+                "the user may not {}: whatever needs this right fails",
                 rights.missing.join(", ")
             ),
             format!("the smallest rule that works is: {rule}"),
@@ -201,9 +201,9 @@ pub(super) fn judge(facts: &Facts) -> Option<Finding> {
     Some(if rights.too_much {
         ids::RIGHTS.hint(
             &facts.shown,
-            "the user may do more than cronlatch needs: whoever learns the password can empty \
-             the server",
-            format!("a user of its own: {rule}"),
+            "the user may do more than cronlatch needs: anyone who learns the password can delete \
+             all data of the server",
+            format!("create a user for cronlatch: {rule}"),
         )
     } else {
         ids::RIGHTS.ok(&facts.shown, "the user may do what cronlatch needs")

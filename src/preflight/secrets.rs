@@ -90,8 +90,8 @@ fn look_at(path: &Path, what: Use) -> Option<Finding> {
         Ok(meta) => Some(judge(path, what, &meta)),
         Err(error) if what == Use::Secret => Some(ids::SECRETS.warning(
             &path.display().to_string(),
-            format!("it cannot be read: {error}; what needs it will fail"),
-            "make the file, readable for the account that cronlatch runs as",
+            format!("it cannot be read: {error}; jobs and commands that need it fail"),
+            "create the file so that the account that runs cronlatch can read it",
         )),
         // The daemon makes its state directory itself.
         Err(_) => None,
@@ -118,7 +118,7 @@ fn judge(path: &Path, what: Use, meta: &Metadata) -> Finding {
         return ids::SECRETS.warning(
             &subject,
             format!(
-                "it belongs to user {}, who can thereby make cronlatch run anything",
+                "its owner is user {}, who can make cronlatch run anything",
                 meta.uid()
             ),
             format!("chown root {subject}"),
@@ -139,7 +139,7 @@ fn judge(path: &Path, what: Use, meta: &Metadata) -> Finding {
     if what == Use::State && mode & OTHERS_READ != 0 {
         return ids::SECRETS.hint(
             &subject,
-            format!("mode {mode:04o}: everybody on this host can list what lies there"),
+            format!("mode {mode:04o}: everybody on this host can list its contents"),
             format!("chmod 0700 {subject}"),
         );
     }

@@ -76,8 +76,12 @@ async fn ask(sentinel: &RedisSettings, master: &str) -> Result<Words, StoreError
 fn away(shown: &str, error: &StoreError) -> Finding {
     ids::SENTINELS.warning(
         shown,
-        format!("{error}: the others must do without it, and a majority of those named is needed"),
-        "look at the Sentinel, the network between, address, the master's name, password and TLS",
+        format!(
+            "{error}: the others must do without it, and a majority of the listed Sentinels must \
+             reply"
+        ),
+        "check the Sentinel and the network, and in the list its address, the master's name, the \
+         password and TLS",
     )
 }
 
@@ -85,7 +89,7 @@ fn judge(all: &[Words], settings: &SentinelSettings, jobs: &[Job]) -> Vec<Findin
     let named = settings.sentinels.len();
     let mut found = Vec::new();
     for text in crate::store::StoreSettings::Sentinel(settings.clone()).warnings() {
-        found.push(ids::SENTINELS.warning(&settings.master, text, "have three Sentinels or more"));
+        found.push(ids::SENTINELS.warning(&settings.master, text, "use three Sentinels or more"));
     }
     for words in all {
         let problems = weigh(words, all, named);
@@ -117,17 +121,17 @@ fn weigh(words: &Words, all: &[Words], named: usize) -> Vec<Finding> {
         found.push(ids::SENTINELS.warning(
             &words.shown,
             format!(
-                "it names {} as master, and most name another",
+                "it reports {} as the master, and most Sentinels report another",
                 words.master()
             ),
-            "look whether it was cut off; `SENTINEL RESET` makes it look anew",
+            "check whether it was cut off; `SENTINEL RESET` makes it search again",
         ));
     }
     if words.field("flags").contains("_down") {
         found.push(ids::SENTINELS.warning(
             &words.shown,
-            format!("it finds the master {} down", words.master()),
-            "look at that server, and at the network between the two",
+            format!("it reports that the master {} is down", words.master()),
+            "check that server, and the network between the two",
         ));
     }
     let known = words.number("num-other-sentinels").map(|others| others + 1);
@@ -137,8 +141,8 @@ fn weigh(words: &Words, all: &[Words], named: usize) -> Vec<Finding> {
         found.push(ids::SENTINELS.danger(
             &words.shown,
             format!(
-                "its quorum is {quorum}, and it knows of {known} Sentinels: a master that dies is \
-                 never replaced"
+                "its quorum is {quorum}, and it knows {known} Sentinels: a dead master is never \
+                 replaced"
             ),
             "`SENTINEL SET` the quorum to a majority of them, or bring the others back",
         ));
@@ -147,10 +151,10 @@ fn weigh(words: &Words, all: &[Words], named: usize) -> Vec<Finding> {
         found.push(ids::SENTINELS.warning(
             &words.shown,
             format!(
-                "it knows of {known} Sentinels, and {named} are named: a majority of one is no \
-                 majority of the other, so that a master that was replaced may be believed"
+                "it knows {known} Sentinels, and the list names {named}: a majority of one is not a \
+                 majority of the other, so hosts may follow a master that was replaced"
             ),
-            "name all of them in the list, and no other",
+            "name all of them in the list, and no others",
         ));
     }
     found

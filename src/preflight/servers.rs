@@ -83,14 +83,17 @@ async fn whom_to_ask(
 
 /// The store does not answer.
 pub(super) fn away(shown: &str, error: &StoreError) -> Finding {
-    let fix = "look at the server, the network between, address, password and TLS";
+    let fix = "check the server and the network, and in the list the address, the password and TLS";
     if matches!(error, StoreError::PartUnreachable(_)) {
-        let text = format!("{error}: no lock that it keeps is granted or renewed; others are");
+        let text = format!(
+            "{error}: none of its locks is granted or renewed; those of other servers \
+             are"
+        );
         return ids::REACHABLE.warning(shown, text, fix);
     }
     ids::REACHABLE.danger(
         shown,
-        format!("{error}: no occurrence is started while that is so"),
+        format!("{error}: no occurrence starts until it replies"),
         fix,
     )
 }
@@ -101,7 +104,7 @@ fn one_away(settings: &StoreSettings, shown: &str, error: &StoreError) -> Findin
         StoreSettings::Redlock(_) | StoreSettings::Cluster(_) => ids::REACHABLE.warning(
             shown,
             format!("{error}: the others must do without it"),
-            "look at the server, the network between, address, password and TLS",
+            "check the server and the network, and in the list the address, the password and TLS",
         ),
         _ => away(shown, error),
     }
@@ -117,7 +120,7 @@ fn version(facts: &Facts) -> Option<Finding> {
     Some(if number < OLDEST {
         ids::VERSION.danger(
             &facts.shown,
-            format!("version {version}: its scripts lack what cronlatch needs"),
+            format!("version {version}: its scripts lack functions that cronlatch needs"),
             "upgrade to Redis 7.0 or later, or to Valkey",
         )
     } else {

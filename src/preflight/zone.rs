@@ -30,8 +30,8 @@ fn judge_release(ours: &str, theirs: Option<&str>) -> Finding {
         Some(theirs) if theirs > ours => ids::ZONE.hint(
             "this host",
             format!(
-                "schedules are read with time zone data {ours}, while this host has {theirs}: \
-                 where a country changed its rules since, its jobs are off by that change"
+                "schedules use time zone data {ours}, and this host has {theirs}: jobs in zones \
+                 whose rules differ start at other times than this host's clock suggests"
             ),
             "upgrade cronlatch on all hosts",
         ),
@@ -50,8 +50,8 @@ fn judge_zone<'a>(
     let Some(machine) = machine else {
         return Some(ids::ZONE.hint(
             "this host",
-            "its time zone has no name that cronlatch knows: commands may print other times than \
-             schedules mean",
+            "its time zone has no name that cronlatch knows: commands may print other times than the \
+             schedules use",
             "timedatectl set-timezone, with a name of the IANA data",
         ));
     };
@@ -60,8 +60,7 @@ fn judge_zone<'a>(
     Some(ids::ZONE.ok(
         "this host",
         format!(
-            "it lives in {machine}, and some schedules are read in {other}: right when that is \
-             meant"
+            "its time zone is {machine}, and some schedules use {other}: correct if that is intended"
         ),
     ))
 }

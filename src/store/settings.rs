@@ -121,7 +121,7 @@ impl StoreSettings {
             Self::Redlock(redlock) if redlock.nodes.len().is_multiple_of(2) => {
                 let count = redlock.nodes.len();
                 vec![format!(
-                    "{count} servers survive the failure of no more of them than {} do: take an \
+                    "{count} servers survive no more failures than {} do: take an \
                      odd number",
                     count - 1
                 )]

@@ -110,7 +110,7 @@ fn doctor_reports_a_ledger_ahead_of_the_store_s_clock() {
     let text = of_ledgers[0]["text"].as_str().unwrap();
     assert!(text.contains("ahead of the store's clock"), "{text}");
     assert!(
-        text.contains("until the store's clock has caught up"),
+        text.contains("until the store's clock has reached"),
         "{text}"
     );
 }

@@ -37,7 +37,9 @@ impl Plan {
         let on_lost = OnLost::from(args.on_lost);
         check_ttl(args.ttl, grace)?;
         if args.timeout.is_some_and(|timeout| timeout.is_zero()) {
-            return Err(Failure::Usage("--timeout must be above 0".to_owned()));
+            return Err(Failure::Usage(
+                "--timeout must be greater than 0".to_owned(),
+            ));
         }
         Ok(Self {
             lock,
@@ -64,8 +66,8 @@ fn check_ttl(ttl: Duration, grace: Duration) -> Result<(), Failure> {
         [ttl / 3, 2 * timing::response_timeout(ttl), ttl / 100].map(show);
     Err(Failure::Usage(format!(
         "--ttl {} is too short: {} are needed, namely {renewal} until the next renewal, {answers} \
-         for two answers of the store that do not come, {} --kill-grace, {drift} for clocks that \
-         differ and {} for the kill; give a longer --ttl{}",
+         for two replies that do not arrive, {} for --kill-grace, {drift} for clock drift and {} \
+         for the kill; use a longer --ttl{}",
         show(ttl),
         show(needed),
         show(grace),
@@ -166,7 +168,7 @@ mod tests {
             let error = plan(line).expect_err(line);
             assert!(error.contains("is too short"), "{error}");
         }
-        insta::assert_snapshot!(plan("--lock a --ttl 3s --kill-grace 2s -- echo").expect_err("short"), @"--ttl 3s is too short: 4s30ms are needed, namely 1s until the next renewal, 500ms for two answers of the store that do not come, 2s --kill-grace, 30ms for clocks that differ and 500ms for the kill; give a longer --ttl or a shorter --kill-grace");
+        insta::assert_snapshot!(plan("--lock a --ttl 3s --kill-grace 2s -- echo").expect_err("short"), @"--ttl 3s is too short: 4s30ms are needed, namely 1s until the next renewal, 500ms for two replies that do not arrive, 2s for --kill-grace, 30ms for clock drift and 500ms for the kill; use a longer --ttl or a shorter --kill-grace");
     }
 
     #[test]

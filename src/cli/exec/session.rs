@@ -219,7 +219,7 @@ impl ExecSession<'_> {
             Ok(FinishReply::Lost) if !known_lost => {
                 let why = why.unwrap_or(LeaseLost::Absent);
                 Err(Failure::NotAcquired(format!(
-                    "lock {:?}: {why}; the command had just come to its end",
+                    "lock {:?}: {why}; the command had just ended",
                     self.lock
                 )))
             }

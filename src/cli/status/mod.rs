@@ -134,7 +134,7 @@ async fn report_of(store: Arc<dyn Store>, job: (JobName, Lock)) -> Result<JobRep
     let mut reports = store.jobs(std::slice::from_ref(&job)).await?;
     reports
         .pop()
-        .ok_or_else(|| StoreError::corrupt(format!("nothing is said of job {}", job.0)))
+        .ok_or_else(|| StoreError::corrupt(format!("the store's reply lacks the job {}", job.0)))
 }
 
 async fn newest(

@@ -17,8 +17,8 @@ pub(super) async fn leave(store: &dyn Store, run: &ManualRun) -> Result<(), Stor
         Err(StoreError::Key(fault)) => {
             tracing::warn!(
                 job = %run.job,
-                "the store cannot note this run: if this process is killed, the run is recorded \
-                 as interrupted only when the job is next due: {fault}. To repair it, {}",
+                "cannot write the note of this run: {fault}. If this process is killed, the run is \
+                 recorded as interrupted only when the job is next due. To repair it, {}",
                 fault.repair(None)
             );
             Ok(())
@@ -32,19 +32,19 @@ pub(super) async fn keep_up(store: &dyn Store, run: &ManualRun) -> Infallible {
     loop {
         tokio::time::sleep(AGAIN).await;
         if let Err(error) = store.note_manual(run).await {
-            tracing::debug!(job = %run.job, "cannot note the run again: {error}");
+            tracing::debug!(job = %run.job, "cannot renew the note of this run: {error}");
         }
     }
 }
 
-/// Forgets the note. If the store does not answer, a daemon does it later.
+const KEPT: &str = "cannot delete the note of this run; a daemon deletes it later";
+
+/// Deletes the note. If the store does not reply, a daemon does it later.
 pub(super) async fn take_back(store: &dyn Store, run_id: &RunId) {
     let forgotten = store.forget_manual(std::slice::from_ref(run_id));
     match tokio::time::timeout(TAKE_BACK, forgotten).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(run = %run_id, "the run's note stays a while: {error}"),
-        Err(_) => {
-            tracing::debug!(run = %run_id, "the run's note stays a while: no answer in {TAKE_BACK:?}");
-        }
+        Ok(Err(error)) => tracing::debug!(run = %run_id, "{KEPT}: {error}"),
+        Err(_) => tracing::debug!(run = %run_id, "{KEPT}: no reply within {TAKE_BACK:?}"),
     }
 }

@@ -106,7 +106,7 @@ fn refuse_network(directory: &Path) -> Result<(), StoreError> {
         None => Ok(()),
         Some(name) => Err(StoreError::refused(format!(
             "{} lies on {name}, which does not keep file locks and shared memory in step \
-             between machines: use a local file system, or Redis for several hosts",
+             between machines: use use a local file system, or Redis if several hosts share the jobs",
             directory.display()
         ))),
     }

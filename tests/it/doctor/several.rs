@@ -129,7 +129,7 @@ fn sentinels_are_asked_one_by_one_and_their_own_password_file_is_looked_at() {
     let found = until(["warning"; 3]);
     let (_, text) = all(&found, "store.sentinels");
     assert!(
-        text.contains("knows of 3 Sentinels, and 2 are named"),
+        text.contains("knows 3 Sentinels, and the list names 2"),
         "{text}"
     );
 }
