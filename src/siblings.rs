@@ -25,7 +25,7 @@ use tokio::net::{UnixListener, UnixStream};
 
 use crate::config::{self, JobList};
 use crate::names::HostName;
-use crate::store::{StoreSettings, server_address};
+use crate::store::StoreSettings;
 use crate::time::Timestamp;
 
 /// What the names begin with, `@` being how the kernel shows an abstract one.
@@ -301,12 +301,12 @@ fn identity(settings: &StoreSettings) -> BTreeSet<String> {
         StoreSettings::Sentinel(sentinel) => {
             let part = format!("{}#{}", sentinel.master, sentinel.servers.prefix);
             let all = sentinel.sentinels.iter();
-            all.map(|one| format!("{}#{part}", server_address(one)))
+            all.map(|one| format!("{}#{part}", one.endpoint.server_and_database()))
                 .collect()
         }
         settings => {
             let all = settings.servers().into_iter();
-            all.map(|one| format!("{}#{}", server_address(one), one.prefix))
+            all.map(|one| format!("{}#{}", one.endpoint.server_and_database(), one.prefix))
                 .collect()
         }
     }

@@ -54,8 +54,9 @@ fn doors(settings: &StoreSettings) -> Vec<&RedisSettings> {
 
 fn list_files(list: &JobList) -> Vec<(PathBuf, Use)> {
     let has_password = list.store.as_ref().is_some_and(|store| {
-        let doors = doors(store);
-        doors.iter().any(|s| s.shown() != s.url.0)
+        doors(store)
+            .iter()
+            .any(|server| server.endpoint.has_login())
     });
     let mut files = vec![(list.path.clone(), Use::List(has_password))];
     if list.path.is_dir() {

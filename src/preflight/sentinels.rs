@@ -52,15 +52,15 @@ pub(super) async fn look(settings: &SentinelSettings, jobs: &[Job]) -> Vec<Findi
 async fn ask(sentinel: &RedisSettings, master: &str) -> Result<Words, StoreError> {
     let mut server = Inspector::connect(sentinel).await?;
     let refused = |what: &str| StoreError::refused(format!("{}: {what}", sentinel.shown()));
+    if !server.is_sentinel().await? {
+        return Err(refused("this is no Sentinel"));
+    }
     let words = match server.texts(&["SENTINEL", "MASTER", master]).await {
         Ok(words) => words,
         Err(NoAnswer::Denied) => {
             return Err(refused(
                 "the user may not ask for the master (docs/stores.md has the rights)",
             ));
-        }
-        Err(NoAnswer::Failed(StoreError::Refused(said))) if said.contains("unknown command") => {
-            return Err(refused("this is no Sentinel"));
         }
         Err(NoAnswer::Failed(error)) => return Err(error),
     };

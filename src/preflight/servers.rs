@@ -7,7 +7,6 @@ use super::{
 };
 use crate::config::Job;
 use crate::store::redis::{Layout, layout_of, master_of};
-use crate::store::url::address;
 use crate::store::{RedisSettings, StoreError, StoreSettings};
 
 /// The oldest server that will do.
@@ -69,9 +68,13 @@ async fn whom_to_ask(
         }
         StoreSettings::Cluster(cluster) => match layout_of(cluster).await {
             Ok(layout) => {
-                let known: Vec<String> = servers.iter().map(address).collect();
+                let known: Vec<String> = servers.iter().map(|s| s.endpoint.server()).collect();
                 let others = layout.primaries.iter();
-                servers.extend(others.filter(|p| !known.contains(&address(p))).cloned());
+                servers.extend(
+                    others
+                        .filter(|p| !known.contains(&p.endpoint.server()))
+                        .cloned(),
+                );
                 (servers, Some(layout))
             }
             // Why not is told by the servers that are named.

@@ -54,7 +54,12 @@ impl ErrorDetail {
         }))
     }
 
-    /// Returns other words for the same cause.
+    /// Returns `WHAT: CAUSE`, caused by `cause`.
+    pub(crate) fn of(what: impl fmt::Display, cause: impl Error + Send + Sync + 'static) -> Self {
+        Self::from(format!("{what}: {cause}")).caused_by(cause)
+    }
+
+    /// Returns another text for the same cause.
     pub(crate) fn reworded(&self, text: String) -> Self {
         Self(Arc::new(Inner {
             text,
@@ -75,6 +80,15 @@ impl fmt::Debug for ErrorDetail {
         fmt::Debug::fmt(&self.0.text, f)
     }
 }
+
+/// By the text alone: causes cannot be compared.
+impl PartialEq for ErrorDetail {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.text == other.0.text
+    }
+}
+
+impl Eq for ErrorDetail {}
 
 impl From<&str> for ErrorDetail {
     fn from(text: &str) -> Self {
@@ -120,7 +134,7 @@ impl StoreError {
         what: impl fmt::Display,
         cause: impl Error + Send + Sync + 'static,
     ) -> Self {
-        Self::Refused(ErrorDetail::from(format!("{what}: {cause}")).caused_by(cause))
+        Self::Refused(ErrorDetail::of(what, cause))
     }
 
     /// What went wrong, for a sentence that says by itself that the store could not be used.
@@ -131,15 +145,15 @@ impl StoreError {
         }
     }
 
-    fn detail(&self) -> Option<&ErrorDetail> {
+    fn detail(&self) -> &ErrorDetail {
         match self {
             Self::Unreachable(detail)
             | Self::PartUnreachable(detail)
             | Self::Refused(detail)
             | Self::Replica(detail)
             | Self::WrongList(detail)
-            | Self::Corrupt(detail) => Some(detail),
-            Self::Key(_) => None,
+            | Self::Corrupt(detail) => detail,
+            Self::Key(fault) => &fault.detail,
         }
     }
 }
@@ -170,6 +184,6 @@ impl fmt::Display for StoreError {
 
 impl Error for StoreError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.detail().and_then(ErrorDetail::cause)
+        self.detail().cause()
     }
 }

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use super::StoreError;
+use super::{ErrorDetail, StoreError};
 
 /// What is wrong with one key (or row) of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct KeyFault {
     /// What kind of fault it is.
     pub kind: KeyFaultKind,
     /// What was found, for people.
-    pub detail: String,
+    pub detail: ErrorDetail,
 }
 
 /// The kind of a [`KeyFault`].
@@ -113,7 +113,7 @@ mod tests {
         StoreError::Key(KeyFault {
             key: n.to_string(),
             kind: KeyFaultKind::Damaged,
-            detail: "odd".to_owned(),
+            detail: "odd".into(),
         })
     }
 

@@ -6,6 +6,7 @@
 //!
 //! This module knows nothing of processes and schedules: it is told instants, never cron text.
 
+pub(crate) mod endpoint;
 mod error;
 mod fault;
 mod grant;
@@ -21,15 +22,18 @@ pub mod registry;
 pub mod relocate;
 mod reply;
 mod request;
-mod settings;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
-pub(crate) mod url;
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 
+pub(crate) use endpoint::shown_url;
+pub use endpoint::{
+    ClusterSettings, Endpoint, RedisSettings, RedlockSettings, SentinelSettings, StartupQuorum,
+    StoreSettings, check_url,
+};
 pub use error::{ErrorDetail, StoreError};
 pub use fault::{KeyFault, KeyFaultKind, apart};
 pub use grant::{Grant, GrantedRun, Renewal, RunTerms};
@@ -38,7 +42,6 @@ pub use nodes::StoreNodes;
 pub use open::open;
 pub use record::{History, Kind, Outcome, Range, Record};
 pub(crate) use redis::check_raw_in_cluster as check_key_in_cluster;
-pub(crate) use redis::server_address;
 pub use registry::{
     Admission, Beginning, CountsFrom, Entry, HeldJob, Keeping, Listing, LockId, Standing,
 };
@@ -52,12 +55,6 @@ pub use request::{
     Attempt, Claim, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, Forget, GapAnswer,
     HostInfo, Late, Lock, LockKey, LockRef, Overlap, Registration, Settle,
 };
-pub(crate) use settings::shown_url;
-pub use settings::{
-    ClusterSettings, RedisSettings, RedlockSettings, Secret, SentinelSettings, StartupQuorum,
-    StoreSettings,
-};
-pub use url::check_url;
 
 /// What a majority of nodes decides on, for the model that searches it for holes, and for the test
 /// that compares a node with its plain form.

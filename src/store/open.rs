@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use super::endpoint::StoreSettings;
 use super::redis::{ClusterStore, RedisStore};
 use super::redlock::RedlockStore;
-use super::settings::StoreSettings;
 #[cfg(feature = "sqlite")]
 use super::sqlite::SqliteStore;
 use super::{Store, StoreError};
@@ -13,7 +13,7 @@ use super::{Store, StoreError};
 /// is reported by the operations, not here.
 pub fn open(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError> {
     match settings {
-        StoreSettings::Redis(settings) => Ok(Arc::new(RedisStore::new(settings)?)),
+        StoreSettings::Redis(settings) => Ok(Arc::new(RedisStore::new(settings))),
         #[cfg(feature = "sqlite")]
         StoreSettings::Sqlite { path } => Ok(Arc::new(SqliteStore::new(path)?)),
         #[cfg(not(feature = "sqlite"))]

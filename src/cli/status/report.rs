@@ -97,7 +97,7 @@ impl NodeDamage {
             job: job.to_string(),
             kind: fault.kind.word(),
             key: fault.key.clone(),
-            detail: fault.detail.clone(),
+            detail: fault.detail.to_string(),
             repair: fault.repair_on_node(),
         }
     }
@@ -346,7 +346,7 @@ impl JobStatus {
             damaged: fault.map(|fault| DamageStatus {
                 key: fault.key.clone(),
                 kind: fault.kind.word(),
-                detail: fault.detail.clone(),
+                detail: fault.detail.to_string(),
                 repair: fault.repair(Some(job.name.as_str())),
             }),
             unacknowledged: short.map(|short| UnacknowledgedStatus {

@@ -14,7 +14,7 @@ use super::section::{Section, ValueError, Vocabulary};
 use super::source::Span;
 use super::values;
 use crate::names::Prefix;
-use crate::store::url::{RETRY_DELAY, TRIES};
+use crate::store::endpoint::{RETRY_DELAY, TRIES};
 use crate::store::{RedlockSettings, StartupQuorum, StoreSettings, check_url};
 
 /// The fields of `store:`.

@@ -5,7 +5,7 @@ use crate::config::problem::{Problem, Problems};
 use crate::config::section::{Section, ValueError, Vocabulary};
 use crate::config::source::Span;
 use crate::config::{mask, values};
-use crate::store::url::{Role, address, master_template, node};
+use crate::store::endpoint::{Encryption, ServerRole, listed_server, master_endpoint};
 use crate::store::{ClusterSettings, RedisSettings, SentinelSettings, StoreSettings};
 
 /// The fields of `store.sentinel:`.
@@ -61,7 +61,7 @@ pub(super) fn read(
                 problems.add(trouble.at(item));
             }
             Ok(server) => {
-                let address = address(&server);
+                let address = server.endpoint.server();
                 if let Some((_, first)) = seen.iter().find(|(known, _)| *known == address) {
                     is_right = false;
                     problems.add(
@@ -81,7 +81,9 @@ pub(super) fn read(
 /// `cluster:` — some of its servers.
 pub(super) fn cluster(node: &Node, problems: &mut Problems) -> Option<StoreSettings> {
     let list = items(node, "cluster: [10.0.0.1:6379, 10.0.0.2:6379]", problems)?;
-    let seeds = read(list, problems, |node| server(node, "redis", Role::Server))?;
+    let seeds = read(list, problems, |node| {
+        server(node, Encryption::None, ServerRole::Data)
+    })?;
     Some(StoreSettings::Cluster(ClusterSettings { seeds }))
 }
 
@@ -98,20 +100,22 @@ pub(super) fn sentinel(section: Section<'_>, problems: &mut Problems) -> Option<
         }
     }
     let tls = part.read("tls", problems, values::boolean);
-    let scheme = if tls == Some(true) { "rediss" } else { "redis" };
+    let encryption = match tls {
+        Some(true) => Encryption::Tls,
+        _ => Encryption::None,
+    };
     let user = part.read("user", problems, user);
     let database = part.read("database", problems, |node| {
         values::number::<u32>(node, 0..=i64::from(u32::MAX))
     });
     let servers = part.read("master", problems, |node| {
         let name = values::filled(node)?;
-        let user = user
-            .as_ref()
-            .map_or(String::new(), |user| format!("{user}@"));
-        let database = database.map_or(String::new(), |number| number.to_string());
-        let template = master_template(scheme, &user, &name, &database)
+        let mut endpoint = master_endpoint(encryption, "", &name, database)
             .map_err(|message| ValueError::new(message, "as in `master: mymaster`"))?;
-        Ok((name, template))
+        if let Some(user) = &user {
+            endpoint = endpoint.or_user(user);
+        }
+        Ok((name, RedisSettings::new(endpoint)))
     });
     let sentinel_user = part.read("sentinel_user", problems, self::user);
     let password_file = part.read("sentinel_password_file", problems, values::absolute);
@@ -122,12 +126,9 @@ pub(super) fn sentinel(section: Section<'_>, problems: &mut Problems) -> Option<
         problems,
     )?;
     let mut sentinels = read(list, problems, |node| {
-        let mut settings = server(node, scheme, Role::Sentinel)?;
-        if let (Some(user), Some((scheme, host))) =
-            (&sentinel_user, settings.url.0.split_once("://"))
-            && !host.contains('@')
-        {
-            settings.url.0 = format!("{scheme}://{user}@{host}");
+        let mut settings = server(node, encryption, ServerRole::Sentinel)?;
+        if let Some(user) = &sentinel_user {
+            settings.endpoint = settings.endpoint.or_user(user);
         }
         Ok(settings)
     })?;
@@ -178,9 +179,13 @@ fn items<'a>(node: &'a Node, example: &str, problems: &mut Problems) -> Option<&
     }
 }
 
-fn server(item: &Node, scheme: &str, role: Role) -> Result<RedisSettings, ValueError> {
+fn server(
+    item: &Node,
+    encryption: Encryption,
+    role: ServerRole,
+) -> Result<RedisSettings, ValueError> {
     let text = values::filled(item)?;
-    node(&text, scheme, role).map_err(|message| match &item.value {
+    listed_server(&text, encryption, role).map_err(|message| match &item.value {
         // A value from the environment may be secret as a whole.
         Value::Text(value) if value.written.is_some() => ValueError::new(
             format!("{} names no server", item.found()),

@@ -7,7 +7,7 @@ use super::StorePart;
 use crate::config::problem::Problems;
 use crate::config::reader;
 use crate::config::source::Source;
-use crate::store::{RedisSettings, StoreSettings};
+use crate::store::{Endpoint, RedisSettings, StoreSettings};
 
 fn read(text: &str) -> StorePart {
     let source = Source::new(Path::new("jobs.yaml"), text.to_owned());
@@ -22,8 +22,15 @@ fn read(text: &str) -> StorePart {
     }
 }
 
-fn urls(servers: &[RedisSettings]) -> Vec<&str> {
-    servers.iter().map(|server| server.url.0.as_str()).collect()
+fn endpoint(url: &str) -> Endpoint {
+    Endpoint::parse(url).expect("a sound URL")
+}
+
+fn endpoints(servers: &[RedisSettings]) -> Vec<Endpoint> {
+    servers
+        .iter()
+        .map(|server| server.endpoint.clone())
+        .collect()
 }
 
 #[test]
@@ -39,7 +46,7 @@ fn several_urls_are_a_majority() {
             panic!("{part:?}");
         };
         let all = ["redis://a", "redis://u:p@b", "redis+unix:///c"];
-        assert_eq!(urls(&redlock.nodes), all);
+        assert_eq!(endpoints(&redlock.nodes), all.map(endpoint));
         assert_eq!(redlock.tries, 3);
         let classic = (Duration::from_millis(100), Duration::from_millis(200));
         assert_eq!(redlock.retry_delay, classic);
@@ -76,7 +83,7 @@ fn a_sentinel_store_has_two_doors_to_get_through() {
         panic!("not a Sentinel");
     };
     assert_eq!(sentinel.master, "m");
-    assert_eq!(sentinel.servers.url.0, "rediss://u@m/2");
+    assert_eq!(sentinel.servers.endpoint, endpoint("rediss://u@m/2"));
     assert_eq!(sentinel.servers.wait_replicas, 1);
     let path = |path: &Option<std::path::PathBuf>| path.as_ref().map(|p| p.display().to_string());
     assert_eq!(path(&sentinel.servers.password_file).as_deref(), Some("/p"));
@@ -86,7 +93,7 @@ fn a_sentinel_store_has_two_doors_to_get_through() {
         "rediss://s@b:1",
         "redis://x:y@c:26379",
     ];
-    assert_eq!(urls(&sentinel.sentinels), all);
+    assert_eq!(endpoints(&sentinel.sentinels), all.map(endpoint));
     let files = sentinel.sentinels.iter().map(|s| path(&s.password_file));
     assert!(files.into_iter().all(|file| file.as_deref() == Some("/s")));
     assert!(sentinel.sentinels[0].ca_file.is_some());
@@ -104,7 +111,7 @@ fn a_cluster_is_named_by_some_of_its_servers() {
         panic!("not a Cluster");
     };
     assert_eq!(
-        urls(&cluster.seeds),
-        ["redis://a:6379", "rediss://u:${X}@b:7000"]
+        endpoints(&cluster.seeds),
+        ["redis://a:6379", "rediss://u:${X}@b:7000"].map(endpoint)
     );
 }

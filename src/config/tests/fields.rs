@@ -13,7 +13,7 @@ use crate::config::{
     list as top_fields, load_in, lock, store,
 };
 use crate::names::HostName;
-use crate::store::StoreSettings;
+use crate::store::{Endpoint, StoreSettings};
 use crate::time::Timestamp;
 
 const EXAMPLE: &str = include_str!("../../../jobs.example.yaml");
@@ -392,7 +392,8 @@ fn a_store_is_a_url_or_a_mapping() {
         other => panic!("{other:?}"),
     };
     let plain = store("rediss://u@h:6380/2");
-    assert_eq!(plain.url.0, "rediss://u@h:6380/2");
+    let expected = Endpoint::parse("rediss://u@h:6380/2").expect("a sound URL");
+    assert_eq!(plain.endpoint, expected);
     assert_eq!(plain.prefix.as_str(), "cronlatch");
     let full =
         store("{ redis: 'rediss://h', password_file: /p, ca_file: /ca.pem, prefix: team-a }");

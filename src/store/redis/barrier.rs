@@ -12,7 +12,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::Instant;
 
-use super::connect::{Part, connect};
+use super::connect::{Hello, Part, connect};
 use super::failure::{RedisFailure, Shortfall};
 use super::link::RESPONSE_TIMEOUT;
 use crate::store::RedisSettings;
@@ -153,7 +153,11 @@ impl Barrier {
         let millis = limit.as_millis().max(1).to_string();
         commands.cmd("WAIT").arg(self.replicas).arg(millis);
         let answers = commands.query_async::<Vec<u32>>(&mut connection).await;
-        match answers.map_err(|e| self.failure(&e))?.as_slice() {
+        let answers = match answers {
+            Ok(answers) => answers,
+            Err(error) => return Err(self.failure(&error, &mut connection).await),
+        };
+        match answers.as_slice() {
             [0, _] => Err(RedisFailure::short_of_replicas(
                 self.shortfall(0),
                 format!(
@@ -177,10 +181,17 @@ impl Barrier {
         }
     }
 
-    fn failure(&self, error: &redis::RedisError) -> RedisFailure {
+    /// A server that became a replica refuses `WAIT` without a code of its own, so it is asked.
+    async fn failure(
+        &self,
+        error: &redis::RedisError,
+        connection: &mut MultiplexedConnection,
+    ) -> RedisFailure {
         let failure = RedisFailure::of(&self.shown, error);
-        // A master that became a replica meanwhile.
-        if failure.text().contains("WAIT cannot be used") {
+        if error.code() == Some("ERR")
+            && let Ok(hello) = Hello::ask(&self.shown, connection).await
+            && hello.is_replica()
+        {
             return RedisFailure::unreachable(failure.detail().clone());
         }
         failure

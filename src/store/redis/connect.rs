@@ -8,13 +8,14 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _,
-    ProtocolVersion, PushInfo, RedisError, TlsCertificates, Value,
+    AsyncConnectionConfig, Client, ConnectionInfo, ProtocolVersion, PushInfo, RedisError,
+    TlsCertificates, Value,
 };
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::exchange::within;
 use super::failure::RedisFailure;
+use crate::store::endpoint::{Encryption, Endpoint};
 use crate::store::{ErrorDetail, RedisSettings};
 
 /// How long a connection may take to be made, name look-up, TLS and log-in included.
@@ -47,15 +48,9 @@ impl Part {
     }
 }
 
-/// The client library's view of the settings, without the password file.
-pub(crate) fn connection_info(settings: &RedisSettings) -> Result<ConnectionInfo, String> {
-    // The library's errors do not repeat the URL.
-    let info = settings
-        .url
-        .0
-        .as_str()
-        .into_connection_info()
-        .map_err(|e| explain(&e))?;
+/// What the client library connects to, without the password file.
+fn connection_info(endpoint: &Endpoint) -> ConnectionInfo {
+    let info = endpoint.connection_info().clone();
     let redis = info
         .redis_settings()
         .clone()
@@ -71,23 +66,7 @@ pub(crate) fn connection_info(settings: &RedisSettings) -> Result<ConnectionInfo
                 .with_retries(3),
         )
         .set_user_timeout(USER_TIMEOUT);
-    Ok(info.set_redis_settings(redis).set_tcp_settings(tcp))
-}
-
-/// Where the server is, and which of its databases: what does not depend on who logs in.
-pub(crate) fn server_address(settings: &RedisSettings) -> String {
-    connection_info(settings).map_or_else(
-        |_| settings.shown(),
-        |info| format!("{}/{}", info.addr(), info.redis_settings().db()),
-    )
-}
-
-fn explain(error: &RedisError) -> String {
-    let said = error.to_string();
-    if said.contains("did not parse") {
-        return "its host or port cannot be read, as in redis://10.0.0.5:6379/0".to_owned();
-    }
-    said
+    info.set_redis_settings(redis).set_tcp_settings(tcp)
 }
 
 /// Connects within [`CONNECT_TIMEOUT`], logs in, and asks the server what it is.
@@ -123,21 +102,18 @@ async fn connect_unbounded(
         .get_multiplexed_async_connection_with_config(&config)
         .await
         .map_err(|e| log_in_failure(settings, &e))?;
-    let hello: Value = redis::cmd("HELLO")
-        .query_async(&mut connection)
-        .await
-        .map_err(|e| RedisFailure::of(&settings.shown(), &e))?;
+    let hello = Hello::ask(&settings.shown(), &mut connection).await?;
     judge(&settings.shown(), part, &hello)?;
     Ok(connection)
 }
 
 /// Reads the password file and the authorities anew: both may have been replaced since.
 pub(super) fn client(settings: &RedisSettings) -> Result<Client, RedisFailure> {
-    let mut info = connection_info(settings).map_err(RedisFailure::refused)?;
+    let mut info = connection_info(&settings.endpoint);
     if let Some(path) = &settings.password_file {
         let password = std::fs::read_to_string(path).map_err(|e| {
-            let text = format!("the password file {} cannot be read: {e}", path.display());
-            RedisFailure::refused(ErrorDetail::from(text).caused_by(e))
+            let what = format!("the password file {} cannot be read", path.display());
+            RedisFailure::refused(ErrorDetail::of(what, e))
         })?;
         let redis = info
             .redis_settings()
@@ -145,7 +121,7 @@ pub(super) fn client(settings: &RedisSettings) -> Result<Client, RedisFailure> {
             .set_password(password.trim_end_matches(['\r', '\n']));
         info = info.set_redis_settings(redis);
     }
-    let tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
+    let tls = settings.endpoint.encryption() == Encryption::Tls;
     if tls {
         install_crypto();
     }
@@ -153,16 +129,16 @@ pub(super) fn client(settings: &RedisSettings) -> Result<Client, RedisFailure> {
     match &settings.ca_file {
         Some(path) if tls => {
             let pem = std::fs::read(path).map_err(|e| {
-                let text = format!("the CA file {} cannot be read: {e}", path.display());
-                RedisFailure::refused(ErrorDetail::from(text).caused_by(e))
+                let what = format!("the CA file {} cannot be read", path.display());
+                RedisFailure::refused(ErrorDetail::of(what, e))
             })?;
             let certificates = TlsCertificates {
                 client_tls: None,
                 root_cert: Some(pem),
             };
             Client::build_with_tls(info, certificates).map_err(|e| {
-                let text = format!("the CA file {}: {e}", path.display());
-                RedisFailure::refused(ErrorDetail::from(text).caused_by(e))
+                let what = format!("the CA file {}", path.display());
+                RedisFailure::refused(ErrorDetail::of(what, e))
             })
         }
         Some(_) => Err(RedisFailure::refused(format!(
@@ -197,17 +173,55 @@ pub(super) fn log_in_failure(settings: &RedisSettings, error: &RedisError) -> Re
     RedisFailure::refused(ErrorDetail::from(text).caused_by(error.clone()))
 }
 
-/// Whether a server that answers `HELLO` so can be the store.
-fn judge(shown: &str, part: Part, hello: &Value) -> Result<(), RedisFailure> {
-    let field = |name: &str| match hello {
-        Value::Map(pairs) => pairs.iter().find_map(|(key, value)| {
-            (text(key).as_deref() == Some(name))
-                .then(|| text(value))
-                .flatten()
-        }),
-        _ => None,
-    };
-    let version = field("version").unwrap_or_default();
+/// What a server says about itself in its reply to `HELLO`, which any user may send.
+#[derive(Debug, Default)]
+pub(super) struct Hello {
+    version: String,
+    /// `standalone`, `sentinel` or `cluster`.
+    mode: String,
+    /// `master`, or `replica` by one of its names.
+    role: String,
+}
+
+impl Hello {
+    /// Asks the server at the other end; `shown` is its URL without password.
+    pub(super) async fn ask(
+        shown: &str,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<Self, RedisFailure> {
+        let reply = redis::cmd("HELLO").query_async(connection).await;
+        let reply: Value = reply.map_err(|e| RedisFailure::of(shown, &e))?;
+        Ok(Self::read(&reply))
+    }
+
+    fn read(reply: &Value) -> Self {
+        let field = |name: &str| match reply {
+            Value::Map(pairs) => pairs.iter().find_map(|(key, value)| {
+                (text(key).as_deref() == Some(name))
+                    .then(|| text(value))
+                    .flatten()
+            }),
+            _ => None,
+        };
+        Self {
+            version: field("version").unwrap_or_default(),
+            mode: field("mode").unwrap_or_default(),
+            role: field("role").unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn is_sentinel(&self) -> bool {
+        self.mode == "sentinel"
+    }
+
+    pub(super) fn is_replica(&self) -> bool {
+        matches!(self.role.as_str(), "replica" | "slave")
+    }
+}
+
+/// Checks whether a server can be the store.
+fn judge(shown: &str, part: Part, hello: &Hello) -> Result<(), RedisFailure> {
+    let version = &hello.version;
     let mut numbers = version.split('.').map(|n| n.parse().unwrap_or(0));
     let number = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     // Valkey began at 7.2 and tells its own version.
@@ -217,20 +231,20 @@ fn judge(shown: &str, part: Part, hello: &Value) -> Result<(), RedisFailure> {
             OLDEST.0, OLDEST.1
         )));
     }
-    match (field("mode").as_deref(), part) {
-        (Some("cluster"), Part::InCluster) => return Ok(()),
+    match (hello.mode.as_str(), part) {
+        ("cluster", Part::InCluster) => return Ok(()),
         (_, Part::InCluster) => {
             return Err(RedisFailure::refused(format!(
                 "{shown} is no server of a Redis Cluster: name it as a single one, redis://"
             )));
         }
-        (Some("cluster"), Part::Alone | Part::Watched) => {
+        ("cluster", Part::Alone | Part::Watched) => {
             return Err(RedisFailure::refused(format!(
                 "{shown} is a server of a Redis Cluster: name some of its servers, as in \
                  redis+cluster://10.0.0.1:6379,10.0.0.2:6379"
             )));
         }
-        (Some("sentinel"), Part::Alone | Part::Watched) => {
+        ("sentinel", Part::Alone | Part::Watched) => {
             return Err(RedisFailure::refused(format!(
                 "{shown} is a Sentinel: name its master, as in \
                  redis+sentinel://10.0.0.1:26379,10.0.0.2:26379/mymaster"
@@ -238,11 +252,11 @@ fn judge(shown: &str, part: Part, hello: &Value) -> Result<(), RedisFailure> {
         }
         _ => {}
     }
-    match field("role").as_deref() {
-        Some("replica" | "slave") if part == Part::Watched => Err(RedisFailure::unreachable(
-            format!("{shown} is named as master, and is a replica: it is being replaced"),
-        )),
-        Some("replica" | "slave") => Err(RedisFailure::replica(format!(
+    match part {
+        Part::Watched if hello.is_replica() => Err(RedisFailure::unreachable(format!(
+            "{shown} is named as master, and is a replica: it is being replaced"
+        ))),
+        _ if hello.is_replica() => Err(RedisFailure::replica(format!(
             "{shown} is a read-only replica: name its master"
         ))),
         _ => Ok(()),
@@ -281,7 +295,7 @@ mod tests {
     }
 
     fn judged_as(part: Part, version: &str, mode: &str, role: &str) -> String {
-        match judge("redis://h", part, &hello(version, mode, role)) {
+        match judge("redis://h", part, &Hello::read(&hello(version, mode, role))) {
             Ok(()) => "taken".to_owned(),
             Err(e) => e.text().to_owned(),
         }

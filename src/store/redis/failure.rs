@@ -139,7 +139,7 @@ impl RedisFailure {
     }
 
     /// What this key holds cannot be read.
-    pub(super) fn damaged(key: &str, detail: impl Into<String>) -> Self {
+    pub(super) fn damaged(key: &str, detail: impl Into<ErrorDetail>) -> Self {
         Self::of_key(KeyFault {
             key: key.to_owned(),
             kind: KeyFaultKind::Damaged,
@@ -150,7 +150,7 @@ impl RedisFailure {
     /// If an answer could not be read: it was made from what this key holds.
     pub(super) fn attributed_to(self, key: &str) -> Self {
         match (self.kind, &self.about) {
-            (FailureKind::Corrupt, None) => Self::damaged(key, self.text()),
+            (FailureKind::Corrupt, None) => Self::damaged(key, self.detail),
             _ => self,
         }
     }
@@ -165,7 +165,7 @@ impl RedisFailure {
         Self::of_key(KeyFault {
             key: key.to_owned(),
             kind: KeyFaultKind::Forbidden,
-            detail: self.text().to_owned(),
+            detail: self.detail,
         })
     }
 
@@ -175,7 +175,7 @@ impl RedisFailure {
             return self;
         };
         match place.checked_sub(1).and_then(|at| keys.get(at)) {
-            Some(key) => Self::damaged(key, self.text()),
+            Some(key) => Self::damaged(key, self.detail),
             None => self,
         }
     }
@@ -189,6 +189,8 @@ impl RedisFailure {
             (None, None) => format!("{shown}: {error}"),
         };
         let detail = |said: String| ErrorDetail::from(said).caused_by(error.clone());
+        // A script of Redis 7.0 that calls what its user may not reports this as a general error,
+        // without a code of its own; the match only adds a hint to the message.
         let denied = error.code() == Some("NOPERM")
             || said.contains("can't run this command")
             || said.contains("can't access at least one of the keys");

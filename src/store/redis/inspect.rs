@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Value};
 
-use super::connect::{CONNECT_TIMEOUT, client, log_in_failure};
+use super::connect::{CONNECT_TIMEOUT, Hello, client, log_in_failure};
 use super::failure::RedisFailure;
 use crate::store::{RedisSettings, StoreError};
 
@@ -50,6 +50,12 @@ impl Inspector {
                 settings.shown()
             ))),
         }
+    }
+
+    /// Whether the server is a Sentinel.
+    pub(crate) async fn is_sentinel(&mut self) -> Result<bool, StoreError> {
+        let hello = Hello::ask(&self.shown, &mut self.connection).await?;
+        Ok(hello.is_sentinel())
     }
 
     /// Sends one command.

@@ -571,7 +571,7 @@ async fn watch_master(
         let Ok(master) = sentinels.master().await else {
             continue;
         };
-        if master.url != server.url {
+        if master.endpoint != server.endpoint {
             if let Some(link) = link.upgrade() {
                 link.give_up(generation);
             }

@@ -38,7 +38,6 @@ use redis::Value;
 
 pub(super) use cluster::ClusterStore;
 pub(crate) use cluster::{Layout, layout_of};
-pub(crate) use connect::{connection_info, server_address};
 pub(crate) use inspect::{Inspector, NoAnswer};
 pub(crate) use keys::check_raw_in_cluster;
 
@@ -80,17 +79,14 @@ pub(super) struct RedisStore {
 
 impl RedisStore {
     /// A store that connects when it is first asked.
-    pub(super) fn new(settings: &RedisSettings) -> Result<Self, StoreError> {
-        connection_info(settings).map_err(|e| {
-            StoreError::refused(format!("{} is not a store URL: {e}", settings.shown()))
-        })?;
-        Ok(Self {
+    pub(super) fn new(settings: &RedisSettings) -> Self {
+        Self {
             link: Link::new(settings, Part::Alone),
             listener: Listener::new(settings.clone()),
             scripts: Scripts::new(),
             longest: AtomicU64::new(0),
             shortage: MissingReplicas::default(),
-        })
+        }
     }
 
     /// The store on whichever server the Sentinels name as master.

@@ -15,8 +15,8 @@ use crate::names::{JobName, Prefix, RunId};
 use crate::store::heartbeat::HostHeartbeat;
 use crate::store::protocol::{Waiting, beyond_of_text, holder, waiting_of_text};
 use crate::store::{
-    Condition, Fingerprint, Head, History, HostInfo, HostReport, JobReport, Lock, LockHolder,
-    OpenRun, Registered, Registration,
+    Condition, ErrorDetail, Fingerprint, Head, History, HostInfo, HostReport, JobReport, Lock,
+    LockHolder, OpenRun, Registered, Registration,
 };
 use crate::time::Timestamp;
 
@@ -197,7 +197,7 @@ pub(super) fn announce_call(
     longest: Duration,
 ) -> Result<Call, RedisFailure> {
     let json = serde_json::to_string(&HostHeartbeat::of(info))
-        .map_err(|e| RedisFailure::refused(format!("a host's word cannot be written: {e}")))?;
+        .map_err(|e| RedisFailure::refused(ErrorDetail::of("a heartbeat cannot be written", e)))?;
     // Zero is no short time but the end of the word.
     let valid_for = match valid_for {
         Duration::ZERO => 0,

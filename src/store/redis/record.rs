@@ -7,7 +7,7 @@ use redis::Value;
 use super::failure::RedisFailure;
 use super::reply::{Items, text};
 use crate::names::{HostName, JobName, RunId};
-use crate::store::{KeyFault, KeyFaultKind, Kind, Outcome, Record};
+use crate::store::{ErrorDetail, KeyFault, KeyFaultKind, Kind, Outcome, Record};
 use crate::time::Timestamp;
 
 /// The words of [`Kind`] and [`Outcome`] are those of their serde names.
@@ -20,7 +20,7 @@ pub(super) fn word<T: serde::Serialize>(value: T) -> String {
 
 pub(super) fn from_word<T: serde::de::DeserializeOwned>(word: &str) -> Result<T, RedisFailure> {
     serde_json::from_value(serde_json::Value::String(word.to_owned()))
-        .map_err(|e| RedisFailure::corrupt(format!("a record holds {word:?}: {e}")))
+        .map_err(|e| RedisFailure::corrupt(ErrorDetail::of(format!("a record holds {word:?}"), e)))
 }
 
 /// The names and values of a record; what it does not say is left out.
@@ -64,7 +64,9 @@ pub(super) fn unreadable(runs: &str, id: &str, failure: &RedisFailure) -> KeyFau
     KeyFault {
         key: runs.to_owned(),
         kind: KeyFaultKind::Damaged,
-        detail: format!("entry {id}: {}", failure.text()),
+        detail: failure
+            .detail()
+            .reworded(format!("entry {id}: {}", failure.text())),
     }
 }
 

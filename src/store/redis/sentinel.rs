@@ -13,7 +13,7 @@ use redis::{AsyncConnectionConfig, Value};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::connect::{CONNECT_TIMEOUT, Part, client, log_in_failure};
+use super::connect::{CONNECT_TIMEOUT, Hello, Part, client, log_in_failure};
 use super::failure::RedisFailure;
 use super::listen::PubSubEndpoints;
 use crate::store::{RedisSettings, SentinelSettings, StoreError};
@@ -82,7 +82,7 @@ impl Sentinels {
         let named = self.ask().await?;
         let master = self.settings_of(&named);
         let before = self.known().replace(master.clone());
-        if let Some(before) = before.filter(|before| before.url != master.url) {
+        if let Some(before) = before.filter(|before| before.endpoint != master.endpoint) {
             tracing::warn!(
                 "Sentinel master {} has moved from {} to {}",
                 self.settings.master,
@@ -168,19 +168,7 @@ impl Sentinels {
     }
 
     fn settings_of(&self, named: &MasterVote) -> RedisSettings {
-        let mut server = self.settings.servers.clone();
-        let (scheme, rest) = server.url.0.split_once("://").unwrap_or(("redis", ""));
-        let (user, rest) = rest
-            .rfind('@')
-            .map_or(("", rest), |at| rest.split_at(at + 1));
-        let database = rest.split_once('/').map_or("", |(_, database)| database);
-        let host = if named.host.contains(':') {
-            format!("[{}]", named.host)
-        } else {
-            named.host.clone()
-        };
-        server.url.0 = format!("{scheme}://{user}{host}:{}/{database}", named.port);
-        server
+        self.settings.servers.at(&named.host, named.port)
     }
 
     fn known(&self) -> MutexGuard<'_, Option<RedisSettings>> {
@@ -231,10 +219,16 @@ impl Sentinel {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(Some(CONNECT_TIMEOUT));
-        client(&self.settings)?
+        let mut connection = client(&self.settings)?
             .get_multiplexed_async_connection_with_config(&config)
             .await
-            .map_err(|e| log_in_failure(&self.settings, &e))
+            .map_err(|e| log_in_failure(&self.settings, &e))?;
+        let shown = self.settings.shown();
+        if Hello::ask(&shown, &mut connection).await?.is_sentinel() {
+            Ok(connection)
+        } else {
+            Err(RedisFailure::refused(format!("{shown} is no Sentinel")))
+        }
     }
 
     async fn ask_on(
@@ -270,12 +264,7 @@ impl Sentinel {
     }
 
     fn failure(&self, error: &redis::RedisError) -> RedisFailure {
-        let shown = self.settings.shown();
-        let said = error.to_string();
-        if said.contains("unknown command") {
-            return RedisFailure::refused(format!("{shown} is no Sentinel"));
-        }
-        RedisFailure::of(&shown, error)
+        RedisFailure::of(&self.settings.shown(), error)
     }
 }
 
@@ -300,6 +289,7 @@ fn field(value: Value, name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Endpoint;
 
     fn named(host: &str, epoch: u64) -> MasterVote {
         MasterVote {
@@ -328,8 +318,12 @@ mod tests {
             panic!("{settings:?}");
         };
         let sentinels = Sentinels::new(&settings);
-        let url = |host: &str| sentinels.settings_of(&named(host, 0)).url.0;
-        assert_eq!(url("10.0.0.1"), "rediss://u:p@10.0.0.1:6379/3");
-        assert_eq!(url("::1"), "rediss://u:p@[::1]:6379/3");
+        let endpoint = |host: &str| sentinels.settings_of(&named(host, 0)).endpoint;
+        let expected = |url| Endpoint::parse(url).expect("a sound URL");
+        assert_eq!(
+            endpoint("10.0.0.1"),
+            expected("rediss://u:p@10.0.0.1:6379/3")
+        );
+        assert_eq!(endpoint("::1"), expected("rediss://u:p@[::1]:6379/3"));
     }
 }

@@ -60,7 +60,10 @@ impl Nodes {
     pub(super) fn new(settings: &RedlockSettings) -> Result<Self, StoreError> {
         let mut sorted: Vec<_> = settings.nodes.iter().collect();
         sorted.sort_by_key(|node| node.shown());
-        if let Some(pair) = sorted.windows(2).find(|pair| pair[0].url == pair[1].url) {
+        if let Some(pair) = sorted
+            .windows(2)
+            .find(|pair| pair[0].endpoint == pair[1].endpoint)
+        {
             return Err(StoreError::refused(format!(
                 "{} is named twice: every node must be a server of its own",
                 pair[0].shown()

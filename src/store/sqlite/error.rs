@@ -16,7 +16,7 @@ pub(super) enum SqliteFailure {
         /// Which one.
         row: RowKey,
         /// What is wrong with it.
-        detail: String,
+        detail: ErrorDetail,
     },
 }
 
@@ -40,18 +40,18 @@ impl RowKey {
     }
 
     /// What is wrong with this row of the file at `shown`.
-    pub(super) fn fault(&self, shown: &str, detail: impl std::fmt::Display) -> KeyFault {
+    pub(super) fn fault(&self, shown: &str, detail: impl Into<ErrorDetail>) -> KeyFault {
         KeyFault {
             key: format!("{shown}, {}", self.shown()),
             kind: KeyFaultKind::Damaged,
-            detail: detail.to_string(),
+            detail: detail.into(),
         }
     }
 
     pub(super) fn unreadable(self, detail: impl std::fmt::Display) -> SqliteFailure {
         SqliteFailure::Unreadable {
             row: self,
-            detail: detail.to_string(),
+            detail: detail.to_string().into(),
         }
     }
 
@@ -62,7 +62,10 @@ impl RowKey {
             rusqlite::Error::FromSqlConversionFailure(..)
             | rusqlite::Error::InvalidColumnType(..)
             | rusqlite::Error::IntegralValueOutOfRange(..)
-            | rusqlite::Error::Utf8Error(..) => self.unreadable(error),
+            | rusqlite::Error::Utf8Error(..) => SqliteFailure::Unreadable {
+                row: self,
+                detail: ErrorDetail::from(error.to_string()).caused_by(error),
+            },
             other => SqliteFailure::Sqlite(other),
         }
     }

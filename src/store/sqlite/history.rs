@@ -7,7 +7,7 @@ use super::rows::id_of;
 use super::worker::WorkContext;
 use crate::names::JobName;
 use crate::store::protocol::merge;
-use crate::store::{History, Lock, Record};
+use crate::store::{ErrorDetail, History, Lock, Record};
 use crate::time::Timestamp;
 
 fn row(job: &str, id: i64) -> RowKey {
@@ -99,7 +99,10 @@ pub(super) fn newest(
         match serde_json::from_str(&text) {
             Ok(record) => history.records.push(record),
             Err(error) => {
-                let fault = row(job.as_str(), id).fault(work.shown, error);
+                let fault = row(job.as_str(), id).fault(
+                    work.shown,
+                    ErrorDetail::of("the record cannot be read", error),
+                );
                 history.unreadable.push(fault);
             }
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cronlatch::store::{
-    Claim, Lock, RenewReply, Store, StoreError, StoreSettings, check_url, open,
+    Claim, Endpoint, Lock, RenewReply, Store, StoreError, StoreSettings, check_url, open,
 };
 
 use super::{expect_refused, expect_unreachable, finish, grant, renew, renewal, store, wait_back};
@@ -136,7 +136,8 @@ async fn sentinels_may_want_a_password_and_tls() {
     };
     settings.servers.password_file = secret("servers", PASSWORD);
     let sentinel = &mut settings.sentinels[0];
-    sentinel.url.0 = format!("rediss://watcher@localhost:{}", sentinels[0].port());
+    let url = format!("rediss://watcher@localhost:{}", sentinels[0].port());
+    sentinel.endpoint = Endpoint::parse(&url).unwrap();
     sentinel.ca_file = Some(sentinels[0].ca_file());
     sentinel.password_file = secret("sentinels", PASSWORD);
     let right = open(&StoreSettings::Sentinel(settings.clone())).unwrap();

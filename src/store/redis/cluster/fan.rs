@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 
 use super::router::Router;
 use super::slot;
+use crate::store::ErrorDetail;
 use crate::store::redis::failure::RedisFailure;
 use crate::store::redis::link::{Call, ConnectionHandle};
 use crate::store::redis::script::{Script, Scripts};
@@ -105,8 +106,12 @@ where
             Some(Ok((at, Ok(outcome)))) => done[at] = Some(outcome),
             Some(Ok((_, Err(failure)))) => failed = failed.or(Some(failure)),
             Some(Err(e)) => {
-                failed = failed
-                    .or_else(|| Some(RedisFailure::unreachable(format!("a call ended: {e}"))));
+                failed = failed.or_else(|| {
+                    Some(RedisFailure::unreachable(ErrorDetail::of(
+                        "a call ended",
+                        e,
+                    )))
+                });
             }
         }
     }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, ConnectionAddr, Value};
+use redis::{Cmd, Value};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
@@ -17,12 +17,12 @@ use super::Layout;
 use super::map::{Address, MapTrust, SlotMap};
 use crate::names::Prefix;
 use crate::store::redis::barrier::Trace;
-use crate::store::redis::connect::{Part, connection_info};
+use crate::store::redis::connect::Part;
 use crate::store::redis::failure::{Redirect, RedisFailure};
 use crate::store::redis::link::{Call, ConnectionHandle, Link, RESPONSE_TIMEOUT};
 use crate::store::redis::reply::text;
 use crate::store::redis::script::{Script, Scripts};
-use crate::store::{ClusterSettings, RedisSettings, Secret};
+use crate::store::{ClusterSettings, RedisSettings};
 
 /// How often one operation is sent elsewhere before it is given up.
 const REDIRECTS: usize = 5;
@@ -341,7 +341,7 @@ impl Router {
             .iter()
             .find(|(seed, _)| seed == address)
             .map_or_else(
-                || moved_to(self.template(), address),
+                || self.template().at(&address.host, address.port),
                 |(_, seed)| seed.clone(),
             )
     }
@@ -488,56 +488,31 @@ fn place_of(address: &Address) -> u64 {
 }
 
 fn address_of(seed: &RedisSettings) -> Result<Address, RedisFailure> {
-    let info = connection_info(seed)
-        .map_err(|e| RedisFailure::refused(format!("{} is not a store URL: {e}", seed.shown())))?;
-    match info.addr() {
-        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-            Ok(Address {
-                host: host.clone(),
-                port: *port,
-            })
-        }
-        _ => Err(RedisFailure::refused(format!(
+    let (host, port) = seed.endpoint.host_and_port().ok_or_else(|| {
+        RedisFailure::refused(format!(
             "{} cannot be a server of a Cluster: those are reached by host and port",
             seed.shown()
-        ))),
-    }
-}
-
-/// The same way in, at another address.
-fn moved_to(template: &RedisSettings, address: &Address) -> RedisSettings {
-    let url = &template.url.0;
-    let (scheme, rest) = url.split_once("://").unwrap_or(("redis", url));
-    let user = rest.rsplit_once('@').map_or("", |(user, _)| user);
-    let at = if user.is_empty() { "" } else { "@" };
-    RedisSettings {
-        url: Secret(format!("{scheme}://{user}{at}{address}")),
-        ..template.clone()
-    }
+        ))
+    })?;
+    Ok(Address {
+        host: host.to_owned(),
+        port,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Endpoint;
 
     #[test]
-    fn one_way_in_holds_for_all_servers() {
-        let address = Address {
-            host: "::1".to_owned(),
-            port: 7,
+    fn a_server_of_a_cluster_has_an_address() {
+        let seed = |url: &str| {
+            let endpoint = Endpoint::parse(url).expect("a sound URL");
+            address_of(&RedisSettings::new(endpoint))
         };
-        let seed = |url: &str| RedisSettings {
-            url: Secret(url.to_owned()),
-            password_file: None,
-            ca_file: None,
-            prefix: Prefix::parse("p").expect("a name"),
-            wait_replicas: 0,
-        };
-        let moved = |url: &str| moved_to(&seed(url), &address).url.0;
-        assert_eq!(moved("rediss://u:p%40@a:1/0"), "rediss://u:p%40@[::1]:7");
-        assert_eq!(moved("redis://a"), "redis://[::1]:7");
-        let back = address_of(&moved_to(&seed("redis://:x@a"), &address));
-        assert_eq!(back.expect("an address"), address);
-        assert!(address_of(&seed("redis+unix:///r.sock")).is_err());
+        let address = seed("redis://:x@[::1]:7").expect("an address");
+        assert_eq!(address.to_string(), "[::1]:7");
+        assert!(seed("redis+unix:///r.sock").is_err());
     }
 }

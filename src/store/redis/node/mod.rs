@@ -42,7 +42,7 @@ pub struct Node {
 impl Node {
     pub fn new(settings: &RedisSettings) -> Result<Self, StoreError> {
         Ok(Self {
-            store: RedisStore::new(settings)?,
+            store: RedisStore::new(settings),
             scripts: NodeScripts::new(),
         })
     }

@@ -1,20 +1,10 @@
-//! Where the store is and how to get in.
+//! Which store, and with which settings: what the URL, the command line and the YAML lead to.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::{Encryption, Endpoint};
 use crate::names::Prefix;
-
-/// A password: never printed.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(pub String);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
 
 /// Which store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,8 +32,8 @@ pub struct SentinelSettings {
     /// The Sentinels, each as a server of its own (its URL may hold the Sentinels' own user and
     /// password).
     pub sentinels: Vec<RedisSettings>,
-    /// How to get into the master: its `url` names a host and a port that are replaced by what
-    /// the Sentinels say; scheme, user, password and database stay.
+    /// How to log in to the master. Its endpoint has the master's name for a host, which the
+    /// address that the Sentinels name replaces.
     pub servers: RedisSettings,
 }
 
@@ -160,13 +150,11 @@ impl StoreSettings {
     }
 }
 
-/// How to reach one Redis server.
-#[derive(Clone, PartialEq, Eq)]
+/// One Redis server, and how cronlatch uses it.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisSettings {
-    /// `redis://`, `rediss://` or `redis+unix://`, as configured, checked by
-    /// [`crate::store::check_url`]. May hold user and password: print it with
-    /// [`Self::shown`] only.
-    pub url: Secret,
+    /// Address, user, password and database.
+    pub endpoint: Endpoint,
     /// Read at every connect; wins over a password in the URL.
     pub password_file: Option<PathBuf>,
     /// PEM file with the authorities to trust, instead of the system's.
@@ -177,61 +165,36 @@ pub struct RedisSettings {
     pub wait_replicas: u32,
 }
 
-impl fmt::Debug for RedisSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisSettings")
-            .field("url", &self.shown())
-            .field("password_file", &self.password_file)
-            .field("ca_file", &self.ca_file)
-            .field("prefix", &self.prefix)
-            .field("wait_replicas", &self.wait_replicas)
-            .finish()
-    }
-}
-
 impl RedisSettings {
+    /// Returns the default settings of the server at `endpoint`.
+    pub fn new(endpoint: Endpoint) -> Self {
+        Self {
+            endpoint,
+            password_file: None,
+            ca_file: None,
+            prefix: Prefix::default(),
+            wait_replicas: 0,
+        }
+    }
+
+    /// Returns the same settings for a server at another address.
+    pub(crate) fn at(&self, host: &str, port: u16) -> Self {
+        Self {
+            endpoint: self.endpoint.at(host, port),
+            ..self.clone()
+        }
+    }
+
     fn set_ca_file(&mut self, path: &Path) -> bool {
-        let has_tls = self.url.0.starts_with("rediss://");
+        let has_tls = self.endpoint.encryption() == Encryption::Tls;
         if has_tls {
             self.ca_file = Some(path.to_owned());
         }
         has_tls
     }
 
-    /// The URL with its password, if any, replaced by `***`.
-    ///
-    /// It need not be a valid URL: everything before the last `@` counts as user and password,
-    /// so that a password with a character that should have been escaped is not shown either.
+    /// The server's URL without its password.
     pub fn shown(&self) -> String {
-        shown_url(&self.url.0)
+        self.endpoint.to_string()
     }
-}
-
-/// A URL with its password, if any, replaced by `***`; see [`RedisSettings::shown`].
-pub(crate) fn shown_url(url: &str) -> String {
-    let (scheme, rest) = match url.split_once("://") {
-        Some((scheme, rest)) => (format!("{scheme}://"), rest),
-        None => (String::new(), url),
-    };
-    let rest = match rest.rsplit_once('@') {
-        Some((userinfo, host)) => match userinfo.split_once(':') {
-            Some((user, _)) => format!("{user}:***@{host}"),
-            None => format!("***@{host}"),
-        },
-        None => rest.to_owned(),
-    };
-    let shown = match rest.split_once('?') {
-        Some((path, query)) => {
-            let query: Vec<&str> = query
-                .split('&')
-                .map(|part| match part.split_once('=') {
-                    Some(("db" | "user", _)) | None => part,
-                    Some(_) => "***",
-                })
-                .collect();
-            format!("{path}?{}", query.join("&"))
-        }
-        None => rest,
-    };
-    format!("{scheme}{shown}")
 }

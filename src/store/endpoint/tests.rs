@@ -1,7 +1,6 @@
-//! Which URLs are taken, and what is said of the others.
+//! Which URLs are accepted, and the errors for the others.
 
-use super::check_url;
-use crate::store::StoreSettings;
+use super::{Endpoint, StoreSettings, check_url};
 
 fn shown(url: &str) -> String {
     match check_url(url) {
@@ -46,8 +45,12 @@ fn every_documented_form_is_accepted() {
     else {
         panic!("not a Sentinel");
     };
-    assert_eq!(sentinel.servers.url.0, "rediss://u:pw@mymaster/2");
-    assert_eq!(sentinel.sentinels[1].url.0, "rediss://b:26379");
+    let endpoint = |url| Endpoint::parse(url).expect("a sound URL");
+    assert_eq!(
+        sentinel.servers.endpoint,
+        endpoint("rediss://u:pw@mymaster/2")
+    );
+    assert_eq!(sentinel.sentinels[1].endpoint, endpoint("rediss://b:26379"));
     assert_eq!(shown("sqlite:state/store.db"), "sqlite:state/store.db");
     assert_eq!(shown("sqlite:///var/x.db"), "sqlite:/var/x.db");
 }

@@ -1,22 +1,13 @@
-//! From the text of a URL, or of several, to settings.
-
-mod characters;
-mod several;
-#[cfg(test)]
-mod tests;
+//! Parses the text of a store URL, or of several, into settings.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use redis::ConnectionAddr;
-
-use self::characters::check_parts;
-use self::several::{cluster, sentinel};
-use super::redis::connection_info;
-use super::settings::{RedisSettings, RedlockSettings, Secret, StartupQuorum, StoreSettings};
-use crate::names::Prefix;
-
-pub(crate) use self::several::{Role, master_template, node};
+use super::characters::check_parts;
+use super::mask::shown_url;
+use super::server::{Encryption, Endpoint};
+use super::settings::{RedisSettings, RedlockSettings, StartupQuorum, StoreSettings};
+use super::several::{cluster, sentinel};
 
 /// How often a claim on several servers is tried unless the list says otherwise.
 pub(crate) const TRIES: u32 = 3;
@@ -30,11 +21,10 @@ const EXAMPLES: &str = "redis://10.0.0.5:6379/0, rediss://user@redis.example:637
                         redis+cluster://10.0.0.1:7000,10.0.0.2:7000 or \
                         sqlite:/var/lib/cronlatch/store.db";
 
-/// Checks a store URL, as `--store`, `CRONLATCH_STORE` and the YAML have it; several, separated
-/// by commas, are the servers of a Redlock.
+/// Parses a store URL as `--store`, `CRONLATCH_STORE` and the YAML have it. Several, separated by
+/// commas, are the servers of a Redlock.
 ///
-/// The answer to a wrong one says what is wrong and what would be right, and never shows a
-/// password.
+/// The error says what is wrong and what would be right. It never contains a password.
 pub fn check_url(url: &str) -> Result<StoreSettings, String> {
     let urls = split(url.trim());
     match urls.as_slice() {
@@ -98,33 +88,13 @@ fn redlock(stores: Vec<StoreSettings>) -> Result<StoreSettings, String> {
     }))
 }
 
-/// The first two servers of a list that are one and the same, as positions in it.
-pub(crate) fn doubled(servers: &[RedisSettings]) -> Option<(usize, usize)> {
-    let addresses: Vec<String> = servers.iter().map(address).collect();
+/// Returns the positions of the first two servers of a list that are the same server.
+pub(super) fn doubled(servers: &[RedisSettings]) -> Option<(usize, usize)> {
+    let addresses: Vec<String> = servers.iter().map(|s| s.endpoint.server()).collect();
     addresses.iter().enumerate().find_map(|(second, address)| {
         let first = addresses[..second].iter().position(|a| a == address)?;
         Some((first, second))
     })
-}
-
-/// What makes a server the same one however its URL is written: host in lower case and port, or
-/// the socket's path. Users, databases and TLS do not count.
-pub(crate) fn address(server: &RedisSettings) -> String {
-    let Ok(info) = connection_info(server) else {
-        return server.shown();
-    };
-    match info.addr() {
-        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-            let host = host.trim_end_matches('.').to_ascii_lowercase();
-            let host = if host == "localhost" {
-                "127.0.0.1".to_owned()
-            } else {
-                host
-            };
-            format!("{host}:{port}")
-        }
-        other => other.to_string(),
-    }
 }
 
 fn check_one(url: &str) -> Result<StoreSettings, String> {
@@ -134,17 +104,16 @@ fn check_one(url: &str) -> Result<StoreSettings, String> {
     if let Some(path) = url.strip_prefix("sqlite:") {
         return sqlite(path);
     }
-    let settings = server(url);
-    let shown = settings.shown();
+    let shown = shown_url(url);
     let Some((scheme, rest)) = url.split_once("://") else {
         return Err(no_scheme(&shown));
     };
     match scheme {
         "redis" | "rediss" | "redis+unix" => {}
-        "redis+sentinel" => return sentinel("redis", rest, &shown),
-        "rediss+sentinel" => return sentinel("rediss", rest, &shown),
-        "redis+cluster" => return cluster("redis", rest, &shown),
-        "rediss+cluster" => return cluster("rediss", rest, &shown),
+        "redis+sentinel" => return sentinel(Encryption::None, rest, &shown),
+        "rediss+sentinel" => return sentinel(Encryption::Tls, rest, &shown),
+        "redis+cluster" => return cluster(Encryption::None, rest, &shown),
+        "rediss+cluster" => return cluster(Encryption::Tls, rest, &shown),
         _ => {
             return Err(format!(
                 "{shown} is not a store URL: {scheme}:// is unknown; write {EXAMPLES}"
@@ -152,19 +121,8 @@ fn check_one(url: &str) -> Result<StoreSettings, String> {
         }
     }
     check_parts(scheme, rest, &shown)?;
-    connection_info(&settings).map_err(|e| format!("{shown} is not a store URL: {e}"))?;
-    Ok(StoreSettings::Redis(settings))
-}
-
-/// The settings of one server under this URL, which is not checked.
-fn server(url: &str) -> RedisSettings {
-    RedisSettings {
-        url: Secret(url.to_owned()),
-        password_file: None,
-        ca_file: None,
-        prefix: Prefix::default(),
-        wait_replicas: 0,
-    }
+    let endpoint = Endpoint::parse(url).map_err(|e| format!("{shown} is not a store URL: {e}"))?;
+    Ok(StoreSettings::Redis(RedisSettings::new(endpoint)))
 }
 
 fn sqlite(path: &str) -> Result<StoreSettings, String> {

@@ -1,17 +1,22 @@
-//! URLs that name several servers: Sentinels and their master, the servers of a Cluster.
+//! Parses URLs that name several servers: Sentinels and their master, the servers of a Cluster.
 
 use super::characters::check_characters;
-use super::{doubled, server};
-use crate::store::redis::connection_info;
-use crate::store::{ClusterSettings, RedisSettings, SentinelSettings, StoreSettings};
+use super::mask::shown_url;
+use super::server::{Encryption, Endpoint};
+use super::settings::{ClusterSettings, RedisSettings, SentinelSettings, StoreSettings};
+use super::url::doubled;
 
-/// Where Sentinels listen unless said otherwise.
+/// The port of a Sentinel whose URL names none.
 const SENTINEL_PORT: u16 = 26379;
-/// Where servers listen unless said otherwise.
+/// The port of a server whose URL names none.
 const REDIS_PORT: u16 = 6379;
 
 /// `[user:password@]host[:port],…/MASTER[/DATABASE]`; user and password are the servers'.
-pub(super) fn sentinel(scheme: &str, rest: &str, shown: &str) -> Result<StoreSettings, String> {
+pub(super) fn sentinel(
+    encryption: Encryption,
+    rest: &str,
+    shown: &str,
+) -> Result<StoreSettings, String> {
     let wrong = |what: &str| format!("{shown} is not a store URL: {what}");
     let (user, hosts, path) = parts(rest).map_err(wrong)?;
     let (master, database) = path.split_once('/').unwrap_or((path, ""));
@@ -22,40 +27,53 @@ pub(super) fn sentinel(scheme: &str, rest: &str, shown: &str) -> Result<StoreSet
     }
     let sentinels = hosts
         .split(',')
-        .map(|host| node(host, scheme, Role::Sentinel))
+        .map(|host| listed_server(host, encryption, ServerRole::Sentinel))
         .collect::<Result<Vec<_>, _>>()
         .map_err(|e| wrong(&e))?;
     check_distinct(&sentinels).map_err(|e| wrong(&e))?;
-    let servers = master_template(scheme, user, master, database).map_err(|e| wrong(&e))?;
+    let database = match database {
+        "" => None,
+        number => {
+            let number = number
+                .parse::<u32>()
+                .map_err(|_| wrong("after the master's name may stand the number of a database"))?;
+            Some(number)
+        }
+    };
+    let servers = master_endpoint(encryption, user, master, database).map_err(|e| wrong(&e))?;
     Ok(StoreSettings::Sentinel(SentinelSettings {
         master: master.to_owned(),
         sentinels,
-        servers,
+        servers: RedisSettings::new(servers),
     }))
 }
 
-/// How to get into a master whose host the Sentinels know: `user` is empty or ends with `@`.
-pub(crate) fn master_template(
-    scheme: &str,
-    user: &str,
+/// Returns how to log in to a master whose address the Sentinels know; its host is the master's
+/// name. `userinfo` is empty or ends with `@`.
+pub(crate) fn master_endpoint(
+    encryption: Encryption,
+    userinfo: &str,
     master: &str,
-    database: &str,
-) -> Result<RedisSettings, String> {
-    // What a Sentinel itself takes for a name.
+    database: Option<u32>,
+) -> Result<Endpoint, String> {
+    // The characters that a Sentinel itself accepts in a name.
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if !master.chars().all(fits) {
         return Err("a master's name is made of letters, digits, '.', '_' and '-'".to_owned());
     }
-    if !database.is_empty() && database.parse::<u32>().is_err() {
-        return Err("after the master's name may stand the number of a database".to_owned());
-    }
-    let template = server(&format!("{scheme}://{user}{master}/{database}"));
-    connection_info(&template)?;
-    Ok(template)
+    let endpoint = Endpoint::parse(&format!("{}://{userinfo}{master}", encryption.scheme()))?;
+    Ok(match database {
+        Some(database) => endpoint.with_database(database),
+        None => endpoint,
+    })
 }
 
 /// `[user:password@]host[:port],…`; user and password are those of all servers.
-pub(super) fn cluster(scheme: &str, rest: &str, shown: &str) -> Result<StoreSettings, String> {
+pub(super) fn cluster(
+    encryption: Encryption,
+    rest: &str,
+    shown: &str,
+) -> Result<StoreSettings, String> {
     let wrong = |what: &str| format!("{shown} is not a store URL: {what}");
     let (user, hosts, path) = parts(rest).map_err(wrong)?;
     if !matches!(path, "" | "0") {
@@ -63,7 +81,7 @@ pub(super) fn cluster(scheme: &str, rest: &str, shown: &str) -> Result<StoreSett
     }
     let seeds = hosts
         .split(',')
-        .map(|host| node(&format!("{user}{host}"), scheme, Role::Server))
+        .map(|host| listed_server(&format!("{user}{host}"), encryption, ServerRole::Data))
         .collect::<Result<Vec<_>, _>>()
         .map_err(|e| wrong(&e))?;
     check_distinct(&seeds).map_err(|e| wrong(&e))?;
@@ -88,36 +106,36 @@ fn parts(rest: &str) -> Result<(&str, &str, &str), &'static str> {
     Ok((user, hosts, path.strip_suffix('/').unwrap_or(path)))
 }
 
-/// What a server of a list is.
+/// What a server of a list is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// It tells where the master is.
+pub(crate) enum ServerRole {
+    /// It knows where the master is.
     Sentinel,
     /// It keeps data.
-    Server,
+    Data,
 }
 
-/// One of several servers: `HOST[:PORT]`, or a URL, which may bring a user and a password.
-pub(crate) fn node(text: &str, scheme: &str, role: Role) -> Result<RedisSettings, String> {
+/// Parses one of several servers: `HOST[:PORT]`, or a URL, which may contain a user and a password.
+pub(crate) fn listed_server(
+    text: &str,
+    encryption: Encryption,
+    role: ServerRole,
+) -> Result<RedisSettings, String> {
     let text = text.trim();
     let url = match text.split_once("://") {
-        None => format!("{scheme}://{text}"),
+        None => format!("{}://{text}", encryption.scheme()),
         Some(("redis" | "rediss", _)) => text.to_owned(),
         Some(_) => {
             return Err(format!(
                 "{} is neither HOST:PORT nor redis://HOST:PORT nor rediss://HOST:PORT",
-                server(text).shown()
+                shown_url(text)
             ));
         }
     };
-    let shown = server(&url).shown();
-    let shown = match shown.split_once("://") {
-        Some((_, rest)) if !text.contains("://") => rest,
-        _ => shown.as_str(),
-    };
+    let shown = shown_url(text);
     let wrong = |what: &str| format!("{shown} is no server: {what}");
-    let (scheme, rest) = url.split_once("://").unwrap_or((scheme, text));
-    let (user, host, path) = parts(rest).map_err(wrong)?;
+    let (_, rest) = url.split_once("://").unwrap_or(("", text));
+    let (_, host, path) = parts(rest).map_err(wrong)?;
     if !path.is_empty() {
         return Err(wrong("nothing may stand after its port"));
     }
@@ -125,17 +143,9 @@ pub(crate) fn node(text: &str, scheme: &str, role: Role) -> Result<RedisSettings
         return Err("a server has no host, as in 10.0.0.1:6379".to_owned());
     }
     let port = match role {
-        Role::Sentinel => SENTINEL_PORT,
-        Role::Server => REDIS_PORT,
+        ServerRole::Sentinel => SENTINEL_PORT,
+        ServerRole::Data => REDIS_PORT,
     };
-    // An address of version 6 stands in brackets and has colons of its own.
-    let has_port = host.rsplit(']').next().unwrap_or(host).contains(':');
-    let host = if has_port {
-        host.to_owned()
-    } else {
-        format!("{host}:{port}")
-    };
-    let settings = server(&format!("{scheme}://{user}{host}"));
-    connection_info(&settings).map_err(|_| wrong("its host or port cannot be read"))?;
-    Ok(settings)
+    let endpoint = Endpoint::parse(&url).map_err(|_| wrong("its host or port cannot be read"))?;
+    Ok(RedisSettings::new(endpoint.or_port(port)))
 }

@@ -1,4 +1,4 @@
-//! What the client library would take in another sense, or pass over in silence.
+//! Refuses what the client library would read in another sense, or ignore.
 
 /// Checks what stands behind the scheme of one server's URL.
 pub(super) fn check_parts(scheme: &str, rest: &str, shown: &str) -> Result<(), String> {
