@@ -225,9 +225,9 @@ impl Task {
         self.spooled += usize::from(pending.spooled);
         self.count.send_modify(|count| *count += 1);
         // What goes to the same part of the store keeps its order.
-        let place = self.store.place(&pending.finish.lock);
+        let place = self.store.shard(&pending.finish.lock);
         let waits =
-            (self.backlog.values()).any(|before| self.store.place(&before.finish.lock) == place);
+            (self.backlog.values()).any(|before| self.store.shard(&before.finish.lock) == place);
         if waits {
             self.backlog.insert(number, pending);
             self.spool_soon();
@@ -241,7 +241,7 @@ impl Task {
         self.under_way.insert(number, pending.finish.clone());
         let (outages, before) = (Arc::clone(&self.outages), self.outages());
         self.tries.spawn(async move {
-            let turn = turns.take(store.place(&pending.finish.lock)).await;
+            let turn = turns.take(store.shard(&pending.finish.lock)).await;
             let result = if outages.load(Ordering::Relaxed) == before {
                 store.finish(&pending.finish).await
             } else {

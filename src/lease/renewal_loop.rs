@@ -307,7 +307,7 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
         let mut places: HashMap<u64, Batch> = HashMap::new();
         for (id, renewal) in batch.ids.into_iter().zip(batch.renewals) {
             let part = places
-                .entry(self.store.place(&renewal.grant.lock))
+                .entry(self.store.shard(&renewal.grant.lock))
                 .or_insert_with(|| Batch {
                     sent: batch.sent,
                     ids: Vec::new(),

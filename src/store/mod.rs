@@ -84,9 +84,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Extends the leases whose token matches; one reply per renewal, in order.
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<RenewReply>, StoreError>;
 
-    /// Which part of the store keeps the lock, where parts can fail one by one: leases of
-    /// different parts are renewed apart, so that none waits for another's server.
-    fn place(&self, lock: &Lock) -> u64 {
+    /// A number for the part of the store that keeps the lock, where parts can fail one by one.
+    /// Leases on different shards are renewed separately, so that none waits for another's server.
+    fn shard(&self, lock: &Lock) -> u64 {
         let _ = lock;
         0
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::endpoint::StoreSettings;
-use super::redis::{ClusterStore, RedisStore};
+use super::redis::RedisStore;
 use super::redlock::RedlockStore;
 #[cfg(feature = "sqlite")]
 use super::sqlite::SqliteStore;
@@ -13,7 +13,7 @@ use super::{Store, StoreError};
 /// is reported by the operations, not here.
 pub fn open(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError> {
     match settings {
-        StoreSettings::Redis(settings) => Ok(Arc::new(RedisStore::new(settings))),
+        StoreSettings::Redis(settings) => Ok(Arc::new(RedisStore::single(settings))),
         #[cfg(feature = "sqlite")]
         StoreSettings::Sqlite { path } => Ok(Arc::new(SqliteStore::new(path)?)),
         #[cfg(not(feature = "sqlite"))]
@@ -22,8 +22,8 @@ pub fn open(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError> {
              cronlatch)",
             path.display()
         ))),
-        StoreSettings::Sentinel(settings) => Ok(Arc::new(RedisStore::watched(settings))),
+        StoreSettings::Sentinel(settings) => Ok(Arc::new(RedisStore::sentinel(settings))),
         StoreSettings::Redlock(settings) => Ok(Arc::new(RedlockStore::new(settings)?)),
-        StoreSettings::Cluster(settings) => Ok(Arc::new(ClusterStore::new(settings)?)),
+        StoreSettings::Cluster(settings) => Ok(Arc::new(RedisStore::cluster(settings)?)),
     }
 }

@@ -85,7 +85,7 @@ impl TaskContext {
     /// Waits for a turn at the part of the store that keeps the lock. Returns `None` when the store
     /// is found to be down before that.
     async fn turn(&mut self, lock: &Lock) -> Option<OwnedSemaphorePermit> {
-        let part = self.store.place(lock);
+        let part = self.store.shard(lock);
         // Cancel-safe: a place in the queue is given up, and nothing else.
         tokio::select! {
             turn = self.turns.take(part) => turn,
@@ -470,8 +470,8 @@ impl Batches {
         let listing = |job: &JobName| LockId::Fleet(job.to_string()).on(host);
         let mut parts: BTreeMap<(u64, u64), Vec<_>> = BTreeMap::new();
         for job in batch {
-            let place = store.place(&job.1.lock);
-            let place = (place, store.place(&listing(&job.1.job)));
+            let place = store.shard(&job.1.lock);
+            let place = (place, store.shard(&listing(&job.1.job)));
             parts.entry(place).or_default().push(job);
         }
         let several = parts.len() > 1;

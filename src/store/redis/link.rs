@@ -8,9 +8,11 @@
 //! requests are in flight, and when the server counts as silent, is the business of
 //! [`super::exchange`].
 
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::{mpsc, watch};
@@ -21,8 +23,8 @@ use super::connect::{CONNECT_TIMEOUT, Part, connect};
 use super::exchange::{Exchange, NoReply, within};
 use super::failure::RedisFailure;
 use super::keys;
+use super::reply::{Items, text};
 use super::script::Script;
-use super::sentinel::Sentinels;
 use super::teach::Taught;
 use crate::store::{RedisSettings, SentinelSettings};
 
@@ -54,12 +56,20 @@ impl Call {
     }
 }
 
+/// Names the server that a link connects to, where that changes.
+#[async_trait]
+pub(super) trait ServerSource: Debug + Send + Sync {
+    /// Returns the server to use now.
+    async fn server(&self) -> Result<RedisSettings, RedisFailure>;
+}
+
+/// A connection to one server, rebuilt whenever it is in doubt.
 #[derive(Debug)]
 pub(super) struct Link {
     settings: RedisSettings,
     part: Part,
-    /// Who says where the server is; without them it is where the settings say.
-    sentinels: Option<Arc<Sentinels>>,
+    /// Where the server is; without one it is where the settings say.
+    source: Option<Arc<dyn ServerSource>>,
     shown: String,
     taught: Taught,
     state: Mutex<LinkState>,
@@ -129,7 +139,7 @@ impl Link {
         Arc::new(Self {
             settings: settings.clone(),
             part,
-            sentinels: None,
+            source: None,
             shown: settings.shown(),
             taught: Taught::default(),
             state: Mutex::new(LinkState::default()),
@@ -137,12 +147,15 @@ impl Link {
     }
 
     /// A link to whichever server is master.
-    pub(super) fn to_master(settings: &SentinelSettings, sentinels: Arc<Sentinels>) -> Arc<Self> {
+    pub(super) fn to_master(
+        settings: &SentinelSettings,
+        source: Arc<dyn ServerSource>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             settings: settings.servers.clone(),
             part: Part::Watched,
             shown: format!("the master {}", settings.master),
-            sentinels: Some(sentinels),
+            source: Some(source),
             taught: Taught::default(),
             state: Mutex::new(LinkState::default()),
         })
@@ -331,6 +344,31 @@ impl Link {
         .await
     }
 
+    /// Counts the keys of the server that begin with our prefix.
+    pub(super) async fn count_keys(self: &Arc<Self>) -> Result<u64, RedisFailure> {
+        let mut cursor = "0".to_owned();
+        let mut count = 0_u64;
+        loop {
+            let mut command = redis::cmd("SCAN");
+            command
+                .arg(&cursor)
+                .arg("MATCH")
+                .arg(format!("{}:*", self.settings.prefix))
+                .arg("COUNT")
+                .arg(1000);
+            let mut reply = Items::of(self.send(&command).await?)?;
+            cursor = text(reply.next()?)?;
+            let mut found = Items::of(reply.next()?)?;
+            while !found.is_empty() {
+                found.next()?;
+                count += 1;
+            }
+            if cursor == "0" {
+                return Ok(count);
+            }
+        }
+    }
+
     /// Which connection of this link's is in use; another number means another connection.
     pub(super) fn generation(&self) -> u64 {
         self.state().generations
@@ -347,7 +385,7 @@ impl Link {
                 Ok(value)
             }
             Err(mut failure) => {
-                if self.sentinels.is_some() && failure.is_demotion() {
+                if self.source.is_some() && failure.is_demotion() {
                     failure = failure.of_replaced();
                 }
                 if failure.wants_rebuild() {
@@ -425,9 +463,9 @@ impl Link {
         match &outcome {
             Ok(live) => {
                 tokio::spawn(Arc::clone(&self).watch_end(live.generation, ended));
-                if let (Some(sentinels), Some(server)) = (&self.sentinels, server) {
-                    let (link, sentinels) = (Arc::downgrade(&self), Arc::clone(sentinels));
-                    tokio::spawn(watch_master(link, sentinels, live.generation, server));
+                if let (Some(source), Some(server)) = (&self.source, server) {
+                    let (link, source) = (Arc::downgrade(&self), Arc::clone(source));
+                    tokio::spawn(watch_master(link, source, live.generation, server));
                 }
             }
             Err(failure) => self.say_down(failure),
@@ -445,8 +483,8 @@ impl Link {
         &self,
         pushes: mpsc::UnboundedSender<PushInfo>,
     ) -> Result<Connected, RedisFailure> {
-        let server = match &self.sentinels {
-            Some(sentinels) => sentinels.master().await?,
+        let server = match &self.source {
+            Some(source) => source.server().await?,
             None => self.settings.clone(),
         };
         let connection = connect(&server, self.part, pushes).await?;
@@ -558,7 +596,7 @@ impl Link {
 /// Leaves a server that answers as ever, but is not the master any more.
 async fn watch_master(
     link: Weak<Link>,
-    sentinels: Arc<Sentinels>,
+    source: Arc<dyn ServerSource>,
     generation: u64,
     server: RedisSettings,
 ) {
@@ -568,7 +606,7 @@ async fn watch_master(
             return;
         }
         // Sentinels that do not answer are no reason to leave a server that does.
-        let Ok(master) = sentinels.master().await else {
+        let Ok(master) = source.server().await else {
             continue;
         };
         if master.endpoint != server.endpoint {

@@ -63,18 +63,12 @@ fn says_what(channel: &str) -> bool {
 /// Where releases can be heard of: any of these servers will do.
 pub(super) trait PubSubEndpoints: Send + Sync + std::fmt::Debug {
     /// The servers in the order in which they are to be tried, and what they are.
-    fn servers(&self) -> (Vec<RedisSettings>, Part);
-}
-
-impl PubSubEndpoints for RedisSettings {
-    fn servers(&self) -> (Vec<RedisSettings>, Part) {
-        (vec![self.clone()], Part::Alone)
-    }
+    fn endpoints(&self) -> (Vec<RedisSettings>, Part);
 }
 
 #[derive(Debug)]
 pub(super) struct Listener {
-    ears: Box<dyn PubSubEndpoints>,
+    endpoints: Arc<dyn PubSubEndpoints>,
     channels: Mutex<Channels>,
     /// Held while connecting or subscribing, so that it is done once.
     changing: tokio::sync::Mutex<()>,
@@ -102,9 +96,9 @@ struct Channel {
 }
 
 impl Listener {
-    pub(super) fn new(ears: impl PubSubEndpoints + 'static) -> Arc<Self> {
+    pub(super) fn new(endpoints: Arc<dyn PubSubEndpoints>) -> Arc<Self> {
         Arc::new(Self {
-            ears: Box::new(ears),
+            endpoints,
             channels: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
             told: AtomicBool::new(false),
@@ -149,8 +143,8 @@ impl Listener {
     }
 
     /// The servers that are listened to, in the order in which they are tried.
-    pub(super) fn servers(&self) -> (Vec<RedisSettings>, Part) {
-        self.ears.servers()
+    pub(super) fn endpoints(&self) -> (Vec<RedisSettings>, Part) {
+        self.endpoints.endpoints()
     }
 
     /// Waits until jobs are named on the channel of [`returned_channel`] since `seen`, at most
@@ -271,7 +265,7 @@ impl Listener {
     async fn connect_to_one(
         &self,
     ) -> Result<(MultiplexedConnection, String, UnboundedReceiver<PushInfo>), RedisFailure> {
-        let (servers, part) = self.ears.servers();
+        let (servers, part) = self.endpoints.endpoints();
         let mut failed = RedisFailure::unreachable("there is no server to listen to".to_owned());
         for server in servers {
             let (sender, pushes) = unbounded_channel();

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use cronlatch::names::JobName;
 use cronlatch::store::{
-    Claim, ClaimReply, ClaimTarget, Kind, Lock, Overlap, Store, StoreSettings, check_url, open,
+    Claim, ClaimReply, ClaimTarget, Kind, Lock, Overlap, RenewReply, Store, StoreSettings,
+    check_url, open,
 };
 use cronlatch::time::Timestamp;
 
@@ -78,6 +79,22 @@ async fn what_no_replica_knows_does_not_count_and_counts_when_one_does() {
     replica.resume();
     renew(&store, &first).await;
     assert_eq!(grant(&store, &first).await, fence);
+}
+
+/// A holder learns at once that its lease is lost, also while no replica acknowledges.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_loss_of_a_lease_needs_no_replica() {
+    let master = master();
+    let alone = replicated(&master.url(), 0);
+    let (lost, taken) = (super::claim(), super::claim());
+    grant(&alone, &lost).await;
+    alone.finish(&finish(&lost)).await.unwrap();
+    grant(&alone, &taken).await;
+    let store = replicated(&master.url(), 1);
+    let replies = store.renew(&[renewal(&lost)]).await.unwrap();
+    assert_eq!(replies, [RenewReply::Taken]);
+    let text = expect_unreachable(store.renew(&[renewal(&lost), renewal(&taken)]).await);
+    assert!(text.contains("0 of 1 replicas acknowledged"), "{text}");
 }
 
 /// An occurrence is given back at once: the ledger says that it waits, not that it runs, and the

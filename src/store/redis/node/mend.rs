@@ -37,7 +37,7 @@ impl Node {
             }
         }
         let script = &self.scripts.mend;
-        let answer = self.store.link.run(script, &call, RESPONSE_TIMEOUT).await?;
+        let answer = self.link.run(script, &call, RESPONSE_TIMEOUT).await?;
         Ok(integer(&answer)? == 1)
     }
 }

@@ -10,6 +10,7 @@ mod standing;
 mod view;
 mod wire;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(in crate::store) use self::mend::Placed;
@@ -21,10 +22,11 @@ pub use self::view::{
 };
 use self::wire::read_view;
 use super::claim::{flag, millis};
+use super::connect::Part;
 use super::failure::RedisFailure;
 use super::finish::{renew_limit, renew_read};
 use super::keys::{self, LockKeys};
-use super::link::{Call, RESPONSE_TIMEOUT};
+use super::link::{Call, Link, RESPONSE_TIMEOUT};
 use super::record::{self, pairs};
 use super::reply::{Items, integer};
 use super::script::NodeScripts;
@@ -36,20 +38,23 @@ use crate::store::{KeyFault, Lock, RedisSettings, RenewReply, Renewal, StoreErro
 #[derive(Debug)]
 pub struct Node {
     pub(in crate::store) store: RedisStore,
+    link: Arc<Link>,
     scripts: NodeScripts,
 }
 
 impl Node {
     pub fn new(settings: &RedisSettings) -> Result<Self, StoreError> {
+        let link = Link::new(settings, Part::Alone);
         Ok(Self {
-            store: RedisStore::new(settings),
+            store: RedisStore::by(Arc::clone(&link)),
+            link,
             scripts: NodeScripts::new(),
         })
     }
 
     /// Its URL without password.
     pub(in crate::store) fn shown(&self) -> String {
-        self.store.link.settings().shown()
+        self.link.settings().shown()
     }
 
     fn marker(&self) -> String {
@@ -83,7 +88,7 @@ impl Node {
             .arg(&place.waits_for().as_millis())
             .arg(&vote.as_millis())
             .arg(&place.longest.elsewhere.as_millis());
-        let answer = self.store.link.run(&self.scripts.look, &call, limit);
+        let answer = self.link.run(&self.scripts.look, &call, limit);
         let kept = match &place.job {
             Some(job) => keys.job(job),
             None => keys.state.clone(),
@@ -98,7 +103,7 @@ impl Node {
         limit: Duration,
     ) -> Result<Accepted, StoreError> {
         let call = self.propose_call(proposal)?;
-        let answer = self.store.link.run(&self.scripts.accept, &call, limit);
+        let answer = self.link.run(&self.scripts.accept, &call, limit);
         let mut items = Items::of(answer.await?)?;
         let mut lacks = None;
         let taken = match items.text()?.as_str() {
@@ -179,7 +184,9 @@ impl Node {
             .arg(&ballot.id)
             .arg(token)
             .arg(&keys.released);
-        self.store.run(&self.scripts.withdraw, &call).await?;
+        self.link
+            .run(&self.scripts.withdraw, &call, RESPONSE_TIMEOUT)
+            .await?;
         Ok(())
     }
 
@@ -205,7 +212,7 @@ impl Node {
                     .arg(&renewal.grant.token)
                     .arg(&millis(renewal.grant.ttl));
             }
-            let answer = self.store.link.run(&self.scripts.extend, &call, limit);
+            let answer = self.link.run(&self.scripts.extend, &call, limit);
             let letters = renew_read(answer.await?, batch.len())?;
             replies.extend(letters.into_iter().map(extended));
         }
@@ -222,7 +229,7 @@ impl Node {
     ) -> Result<(Vec<Placed>, Vec<KeyFault>), StoreError> {
         let runs = LockKeys::of(self.store.prefix(), lock).runs(job);
         let command = super::reading::history_command(&runs, limit);
-        let mut entries = Items::of(self.store.link.send_on(&command, &runs).await?)?;
+        let mut entries = Items::of(self.link.send_on(&command, &runs).await?)?;
         let (mut records, mut unreadable) = (Vec::new(), Vec::new());
         while !entries.is_empty() {
             let entry = entries.next()?;
@@ -244,8 +251,8 @@ impl Node {
         let mut command = redis::cmd("EXISTS");
         let store = keys::store(self.store.prefix());
         command.arg(self.marker()).arg(store);
-        let markers = integer(&self.store.link.send(&command).await?)?;
-        let count = self.store.count_keys().await?;
+        let markers = integer(&self.link.send(&command).await?)?;
+        let count = self.link.count_keys().await?;
         Ok(count.saturating_sub(u64::try_from(markers).unwrap_or(0)))
     }
 
@@ -253,7 +260,9 @@ impl Node {
     pub async fn declare_new(&self) -> Result<(), StoreError> {
         let mut call = Call::default();
         call.key(self.marker());
-        self.store.run(&self.scripts.declare, &call).await?;
+        self.link
+            .run(&self.scripts.declare, &call, RESPONSE_TIMEOUT)
+            .await?;
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use crate::names::JobName;
 use crate::store::redis::BATCH;
 use crate::store::redis::failure::RedisFailure;
 use crate::store::redis::keys::LockKeys;
-use crate::store::redis::link::Call;
+use crate::store::redis::link::{Call, RESPONSE_TIMEOUT};
 use crate::store::redis::reply::Items;
 use crate::store::{KeyFault, Lock, NodeClock, StoreError};
 use crate::time::{BootInstant, Timestamp};
@@ -96,7 +96,10 @@ impl Node {
             call.key(&keys.state).key(keys.job(job));
         }
         let (sent, began) = (Timestamp::now(), BootInstant::now());
-        let answer = self.store.run(&self.scripts.standing, &call).await?;
+        let answer = self
+            .link
+            .run(&self.scripts.standing, &call, RESPONSE_TIMEOUT)
+            .await?;
         // Its answer is taken to be from the middle of the round trip.
         let error = BootInstant::now().since(began) / 2;
         let here = (sent.plus(error), error);

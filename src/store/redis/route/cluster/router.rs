@@ -21,7 +21,7 @@ use crate::store::redis::connect::Part;
 use crate::store::redis::failure::{Redirect, RedisFailure};
 use crate::store::redis::link::{Call, ConnectionHandle, Link, RESPONSE_TIMEOUT};
 use crate::store::redis::reply::text;
-use crate::store::redis::script::{Script, Scripts};
+use crate::store::redis::script::Script;
 use crate::store::{ClusterSettings, RedisSettings};
 
 /// How often one operation is sent elsewhere before it is given up.
@@ -81,7 +81,6 @@ impl Operation<'_> {
 
 #[derive(Debug)]
 pub(super) struct Router {
-    pub(super) scripts: Scripts,
     seeds: Vec<(Address, RedisSettings)>,
     state: Mutex<RouterState>,
     /// Held while the map is asked for, so that it is done once for all who want it.
@@ -113,7 +112,6 @@ impl Router {
             ));
         }
         Ok(Self {
-            scripts: Scripts::new(),
             seeds,
             state: Mutex::default(),
             refreshing: tokio::sync::Mutex::default(),
@@ -155,11 +153,11 @@ impl Router {
     pub(super) async fn replicated(
         &self,
         slot: u16,
-        way: &ConnectionHandle,
+        connection: &ConnectionHandle,
         limit: Duration,
     ) -> Result<(), RedisFailure> {
         let marker = super::slot::marker(self.prefix(), slot);
-        let passed = way.replicated(Trace::Marker(&marker), limit).await;
+        let passed = connection.replicated(Trace::Marker(&marker), limit).await;
         if let Err(failure) = passed {
             // Another server may have taken its place, and the replicas with it.
             self.refresh().await;
@@ -223,14 +221,13 @@ impl Router {
         )))
     }
 
-    /// A number for the server of the slot: operations on different ones need not wait for each
-    /// other. 0 while nobody is known to serve it.
-    pub(super) fn place(&self, slot: u16) -> u64 {
-        self.known_owner(slot).map_or(0, |owner| place_of(&owner))
+    /// Returns a number for the server that serves the slot; 0 while none is known to.
+    pub(super) fn shard(&self, slot: u16) -> u64 {
+        self.known_owner(slot).map_or(0, |owner| number_of(&owner))
     }
 
-    /// Which connection an operation on the slot would go through.
-    pub(super) fn way(&self, slot: u16) -> Option<(Address, u64)> {
+    /// The server that serves the slot, and the number of the connection to it that is in use.
+    pub(super) fn connection_of(&self, slot: u16) -> Option<(Address, u64)> {
         let owner = self.known_owner(slot)?;
         let generation = self.link(&owner).generation();
         Some((owner, generation))
@@ -480,7 +477,8 @@ fn read_address(
     })
 }
 
-fn place_of(address: &Address) -> u64 {
+/// Never 0.
+fn number_of(address: &Address) -> u64 {
     use std::hash::{DefaultHasher, Hash as _, Hasher as _};
     let mut hasher = DefaultHasher::new();
     address.hash(&mut hasher);

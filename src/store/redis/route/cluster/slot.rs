@@ -4,13 +4,13 @@
 
 use std::sync::OnceLock;
 
-use super::super::keys::{self, hash_tag};
-use super::super::link::Call;
 use crate::names::Prefix;
 use crate::store::redis::failure::RedisFailure;
+use crate::store::redis::keys::{self, hash_tag};
+use crate::store::redis::link::Call;
 
 /// How many slots a Cluster has.
-pub(in crate::store::redis) const SLOTS: u16 = 16384;
+pub(super) const SLOTS: u16 = 16384;
 
 /// The slot of a key.
 pub(super) fn of(key: &str) -> u16 {

@@ -8,14 +8,15 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Value};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::connect::{CONNECT_TIMEOUT, Hello, Part, client, log_in_failure};
-use super::failure::RedisFailure;
-use super::listen::PubSubEndpoints;
+use crate::store::redis::connect::{CONNECT_TIMEOUT, Hello, client, log_in_failure};
+use crate::store::redis::failure::RedisFailure;
+use crate::store::redis::link::ServerSource;
 use crate::store::{RedisSettings, SentinelSettings, StoreError};
 
 /// How long one Sentinel may take to answer.
@@ -77,8 +78,8 @@ impl Sentinels {
         })
     }
 
-    /// How to get into the master that is so now.
-    pub(super) async fn master(&self) -> Result<RedisSettings, RedisFailure> {
+    /// Returns the server that is master now.
+    async fn master(&self) -> Result<RedisSettings, RedisFailure> {
         let named = self.ask().await?;
         let master = self.settings_of(&named);
         let before = self.known().replace(master.clone());
@@ -171,16 +172,21 @@ impl Sentinels {
         self.settings.servers.at(&named.host, named.port)
     }
 
+    /// The master that was named last.
+    pub(super) fn last_named(&self) -> Option<RedisSettings> {
+        self.known().clone()
+    }
+
     fn known(&self) -> MutexGuard<'_, Option<RedisSettings>> {
         // Nothing that holds the guard can panic half-way through a change.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Releases are heard of at the master that was named last.
-impl PubSubEndpoints for Arc<Sentinels> {
-    fn servers(&self) -> (Vec<RedisSettings>, Part) {
-        (self.known().iter().cloned().collect(), Part::Watched)
+#[async_trait]
+impl ServerSource for Sentinels {
+    async fn server(&self) -> Result<RedisSettings, RedisFailure> {
+        self.master().await
     }
 }
 

@@ -1,0 +1,121 @@
+//! The slot watcher: looks after the slots of registered jobs when their server changes.
+//!
+//! A store that lost data notices when it is next asked. With one server somebody asks it all the
+//! time; in a Cluster the slot of a nightly job may be asked once a day, and a failover in the
+//! morning would be noticed at night, by the very claim it should not touch. So whenever a slot
+//! is served by another server, or over another connection, its jobs are registered once more.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::map::Address;
+use super::router::Router;
+use super::slot;
+use crate::store::Registration;
+use crate::store::redis::keys::LockKeys;
+use crate::store::redis::link::RESPONSE_TIMEOUT;
+use crate::store::redis::reading;
+use crate::store::redis::script::Scripts;
+
+/// How often the map is asked for though nothing seems wrong.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// Registers jobs again when another server, or another connection, serves their slot.
+#[derive(Debug)]
+pub(super) struct SlotWatcher {
+    scripts: Arc<Scripts>,
+    watched: Arc<Mutex<WatchedSlots>>,
+}
+
+#[derive(Debug, Default)]
+struct WatchedSlots {
+    slots: HashMap<u16, WatchedSlot>,
+    has_task: bool,
+}
+
+#[derive(Debug)]
+struct WatchedSlot {
+    /// One job of the slot.
+    job: Registration,
+    /// The server and the connection over which it was registered last.
+    connection: Option<(Address, u64)>,
+}
+
+impl SlotWatcher {
+    pub(super) fn new(scripts: Arc<Scripts>) -> Self {
+        Self {
+            scripts,
+            watched: Arc::default(),
+        }
+    }
+
+    /// Watches the slots of these jobs from now on. The jobs have just been registered.
+    pub(super) fn remember(&self, router: &Arc<Router>, jobs: &[Registration]) {
+        let mut watched = lock(&self.watched);
+        for job in jobs {
+            let slot = slot::of(&LockKeys::of(router.prefix(), &job.lock).state);
+            let connection = router.connection_of(slot);
+            let job = job.clone();
+            watched.slots.insert(slot, WatchedSlot { job, connection });
+        }
+        if !watched.has_task && !watched.slots.is_empty() {
+            watched.has_task = true;
+            tokio::spawn(watch(
+                Arc::downgrade(router),
+                Arc::clone(&self.scripts),
+                Arc::downgrade(&self.watched),
+            ));
+        }
+    }
+}
+
+/// Compares connections every two seconds until the store is dropped.
+async fn watch(router: Weak<Router>, scripts: Arc<Scripts>, watched: Weak<Mutex<WatchedSlots>>) {
+    loop {
+        tokio::time::sleep(EVERY).await;
+        let (Some(router), Some(watched)) = (router.upgrade(), watched.upgrade()) else {
+            return;
+        };
+        router.refresh().await;
+        let changed: Vec<(u16, Registration)> = lock(&watched)
+            .slots
+            .iter()
+            .filter(|(slot, watched)| router.connection_of(**slot) != watched.connection)
+            .map(|(slot, watched)| (*slot, watched.job.clone()))
+            .collect();
+        let mut registrations = JoinSet::new();
+        for (slot, job) in changed {
+            let (router, scripts) = (Arc::clone(&router), Arc::clone(&scripts));
+            // Each on its own: a job whose server is down is registered in a later round.
+            registrations.spawn(async move {
+                let is_registered = register(&router, &scripts, job).await;
+                (slot, router.connection_of(slot).filter(|_| is_registered))
+            });
+        }
+        while let Some(done) = registrations.join_next().await {
+            if let Ok((slot, Some(connection))) = done
+                && let Some(watched) = lock(&watched).slots.get_mut(&slot)
+            {
+                watched.connection = Some(connection);
+            }
+        }
+    }
+}
+
+async fn register(router: &Router, scripts: &Scripts, job: Registration) -> bool {
+    let mut call = reading::register_call(router.prefix(), &[job]);
+    let Ok(slot) = slot::settle(router.prefix(), &mut call) else {
+        return false;
+    };
+    let script = &scripts.register;
+    let reply = router.run(slot, script, &call, RESPONSE_TIMEOUT).await;
+    reply.is_ok_and(|(value, _)| reading::register_read(value).is_ok())
+}
+
+fn lock(watched: &Mutex<WatchedSlots>) -> MutexGuard<'_, WatchedSlots> {
+    // Nothing that holds the guard can panic half-way through a change.
+    watched.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,521 @@
+//! The store over any [`Route`]: each operation is the call of a script and the reading of its reply.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redis::Value;
+
+use super::failure::RedisFailure;
+use super::keys::{self, LockKeys};
+use super::link::{Call, Link, RESPONSE_TIMEOUT};
+use super::listen::{self, Listener};
+use super::reply::{integer, text};
+use super::route::{ClusterRoute, Route, ScriptReply, ServerRoute};
+use super::script::{Script, Scripts};
+use super::unacknowledged::{self, MissingReplicas};
+use super::{BATCH, barrier, claim, finish, forget, manual, presence, reading, registry, relocate};
+use crate::names::{HostName, JobName, Prefix, RunId};
+use crate::store::{
+    Attempt, Beginning, Claim, ClaimReply, ClusterSettings, Condition, Entry, Finish, FinishReply,
+    Forget, Forgotten, History, HostInfo, HostReport, JobReport, Keeping, Ledger, Listing, Lock,
+    ManualNote, ManualRun, RedisSettings, Registered, Registration, RenewReply, Renewal, Replaced,
+    Replacement, Returned, Seen, SentinelSettings, Settle, Store, StoreError, StoreNodes,
+    relocate::follow,
+};
+use crate::time::Timestamp;
+
+/// One of the scripts.
+type Which = fn(&Scripts) -> &Script;
+
+/// The store on Redis.
+#[derive(Debug)]
+pub(in crate::store) struct RedisStore {
+    route: Arc<dyn Route>,
+    scripts: Arc<Scripts>,
+    listener: Arc<Listener>,
+    /// The longest TTL of the job list that registered here, in milliseconds.
+    longest: AtomicU64,
+    missing_replicas: MissingReplicas,
+}
+
+/// Each connects when it is first asked.
+impl RedisStore {
+    /// The store on one server.
+    pub(in crate::store) fn single(settings: &RedisSettings) -> Self {
+        Self::over(ServerRoute::to(settings), Arc::new(Scripts::new()))
+    }
+
+    /// The store on the server at the other end of this link.
+    pub(super) fn by(link: Arc<Link>) -> Self {
+        Self::over(ServerRoute::by(link), Arc::new(Scripts::new()))
+    }
+
+    /// The store on the master that the Sentinels name.
+    pub(in crate::store) fn sentinel(settings: &SentinelSettings) -> Self {
+        Self::over(ServerRoute::to_master(settings), Arc::new(Scripts::new()))
+    }
+
+    /// The store on a Cluster.
+    pub(in crate::store) fn cluster(settings: &ClusterSettings) -> Result<Self, StoreError> {
+        let scripts = Arc::new(Scripts::new());
+        let route = ClusterRoute::to(settings, Arc::clone(&scripts))?;
+        Ok(Self::over(route, scripts))
+    }
+
+    fn over(route: impl Route + 'static, scripts: Arc<Scripts>) -> Self {
+        let route = Arc::new(route);
+        Self {
+            listener: Listener::new(Arc::clone(&route) as _),
+            route,
+            scripts,
+            longest: AtomicU64::new(0),
+            missing_replicas: MissingReplicas::default(),
+        }
+    }
+
+    pub(super) fn prefix(&self) -> &Prefix {
+        self.route.prefix()
+    }
+
+    /// Runs a script and returns its reply.
+    async fn run(&self, script: &Script, call: Call) -> Result<Value, RedisFailure> {
+        let reply = self.route.run(script, call, RESPONSE_TIMEOUT).await?;
+        Ok(reply.value)
+    }
+
+    /// Runs a script for many entries, in as many calls as the route needs. Returns the reply to
+    /// each call with the entries that it was about.
+    async fn run_each<'a, I>(
+        &self,
+        which: Which,
+        entries: &'a [I],
+        call: impl Fn(&Prefix, &[I]) -> Call,
+    ) -> Result<Vec<(&'a [I], Value)>, RedisFailure> {
+        let batching = self.route.batching();
+        let calls = entries.chunks(batching.size()).map(|batch| {
+            let (route, scripts) = (Arc::clone(&self.route), Arc::clone(&self.scripts));
+            let call = call(self.prefix(), batch);
+            async move {
+                let reply = route.run(which(&scripts), call, RESPONSE_TIMEOUT).await?;
+                Ok(reply.value)
+            }
+        });
+        let replies = batching.make(calls.collect::<Vec<_>>()).await?;
+        Ok(entries.chunks(batching.size()).zip(replies).collect())
+    }
+
+    /// Notes, or notes no longer, that claims of a job are not acknowledged. The claim counts or
+    /// not whether that succeeds or fails.
+    async fn note(&self, call: Option<Call>) {
+        if let Some(call) = call
+            && let Err(failure) = self.run(&self.scripts.unacknowledged, call).await
+        {
+            tracing::debug!("{}", failure.text());
+        }
+    }
+
+    /// The longest TTL of the job list that registered here; zero without one.
+    fn longest(&self) -> Duration {
+        Duration::from_millis(self.longest.load(Ordering::Relaxed))
+    }
+
+    /// Whether a job may be forgotten; deletes nothing.
+    pub(in crate::store) async fn may_forget(
+        &self,
+        request: &Forget,
+    ) -> Result<Forgotten, StoreError> {
+        self.forget_in(request, forget::ForgetStep::Look).await
+    }
+
+    async fn forget_in(
+        &self,
+        request: &Forget,
+        step: forget::ForgetStep,
+    ) -> Result<Forgotten, StoreError> {
+        let call = forget::call(self.prefix(), request, step);
+        let reply = self.run(&self.scripts.forget, call).await?;
+        Ok(forget::read(reply)?)
+    }
+
+    /// Which server process this is: its `run_id`, which a restart changes.
+    pub(in crate::store) async fn server(&self) -> Result<String, StoreError> {
+        let mut info = ::redis::cmd("INFO");
+        info.arg("server");
+        let servers = self.route.servers().await?;
+        let nobody = || StoreError::unreachable("there is no server");
+        let link = servers.first().ok_or_else(nobody)?;
+        let reply = text(link.send(&info).await?)?;
+        Ok(barrier::run_id_in(&link.settings().shown(), &reply)?)
+    }
+}
+
+#[async_trait]
+impl Store for RedisStore {
+    async fn claim(&self, claim: &Claim) -> Result<ClaimReply, StoreError> {
+        let call = claim::call(self.prefix(), claim, self.longest());
+        let script = &self.scripts.claim;
+        let ScriptReply { value, origin } = self.route.run(script, call, RESPONSE_TIMEOUT).await?;
+        let clear = unacknowledged::clear_call(self.prefix(), claim, &value);
+        let reply = claim::read(self.prefix(), value)?;
+        if matches!(reply, ClaimReply::Granted { .. }) {
+            if let Err(failure) = self.route.replicated(&origin, RESPONSE_TIMEOUT).await {
+                let Some((finish, waits)) = unacknowledged::give_back(claim, &failure) else {
+                    return Err(failure.into());
+                };
+                self.missing_replicas
+                    .note(&origin.server(), claim, &failure);
+                let note = unacknowledged::note_call(self.prefix(), claim, &failure);
+                self.note(note).await;
+                let call = finish::finish_call(self.prefix(), &finish);
+                self.run(&self.scripts.finish, call).await?;
+                return Ok(waits);
+            }
+            self.missing_replicas.over(|| origin.server());
+            self.note(clear).await;
+        }
+        Ok(reply)
+    }
+
+    fn shard(&self, lock: &Lock) -> u64 {
+        self.route.shard(lock)
+    }
+
+    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<RenewReply>, StoreError> {
+        let limit = finish::renew_limit(renewals);
+        let batching = self.route.batching();
+        let calls = renewals.chunks(batching.size()).map(|batch| {
+            let (route, scripts) = (Arc::clone(&self.route), Arc::clone(&self.scripts));
+            let batch = batch.to_vec();
+            async move { renew(&*route, &scripts, &batch, limit).await }
+        });
+        Ok(batching.make(calls.collect::<Vec<_>>()).await?.concat())
+    }
+
+    async fn finish(&self, finish: &Finish) -> Result<FinishReply, StoreError> {
+        follow(finish, |finish| async move {
+            let call = finish::finish_call(self.prefix(), &finish);
+            let reply = self.run(&self.scripts.finish, call).await?;
+            Ok(finish::finish_read(self.prefix(), reply)?)
+        })
+        .await
+    }
+
+    async fn settle(&self, settle: &Settle) -> Result<bool, StoreError> {
+        let call = finish::settle_call(self.prefix(), settle);
+        let reply = self.run(&self.scripts.settle, call).await?;
+        Ok(finish::settle_read(&reply)?)
+    }
+
+    async fn attempt(&self, attempt: &Attempt) -> Result<bool, StoreError> {
+        let call = finish::attempt_call(self.prefix(), attempt);
+        let reply = self.run(&self.scripts.attempt, call).await?;
+        Ok(finish::attempt_read(&reply)?)
+    }
+
+    async fn register(&self, jobs: &[Registration]) -> Result<Vec<Registered>, StoreError> {
+        let longest = jobs.iter().map(|job| job.ttl.as_millis()).max();
+        let longest = u64::try_from(longest.unwrap_or_default()).unwrap_or(u64::MAX);
+        self.longest.fetch_max(longest, Ordering::Relaxed);
+        let replies = self.run_each(|s| &s.register, jobs, reading::register_call);
+        let mut all = Vec::with_capacity(jobs.len());
+        for (_, reply) in replies.await? {
+            all.extend(reading::register_read(reply)?);
+        }
+        self.route.registered(jobs);
+        Ok(all)
+    }
+
+    async fn begin(&self, jobs: &[Beginning]) -> Result<Vec<bool>, StoreError> {
+        let replies = self.run_each(|s| &s.begin, jobs, registry::begin_call);
+        let mut all = Vec::with_capacity(jobs.len());
+        for (_, reply) in replies.await? {
+            all.extend(registry::begin_read(reply)?);
+        }
+        Ok(all)
+    }
+
+    async fn listings(&self, jobs: &[JobName]) -> Result<Vec<Listing>, StoreError> {
+        let replies = self.run_each(|s| &s.listings, jobs, registry::listings_call);
+        let mut all = Vec::with_capacity(jobs.len());
+        for (batch, reply) in replies.await? {
+            all.extend(registry::listings_read(reply, batch)?);
+        }
+        Ok(all)
+    }
+
+    async fn enlist(
+        &self,
+        host: &HostName,
+        entries: &[(JobName, Entry)],
+    ) -> Result<(), StoreError> {
+        // In this order: a job that the host remembers but never entered is harmless.
+        for batch in entries.chunks(BATCH) {
+            let call = registry::listed_call(self.prefix(), host, batch);
+            let reply = self.run(&self.scripts.listed, call).await?;
+            registry::listed_read(self.prefix(), host, reply)?;
+        }
+        let replies = self.run_each(
+            |s| &s.enlist,
+            entries,
+            |prefix, batch| registry::enlist_call(prefix, host, batch),
+        );
+        for (batch, reply) in replies.await? {
+            registry::enlist_read(self.prefix(), batch, reply)?;
+        }
+        Ok(())
+    }
+
+    async fn keep(&self, jobs: &[Keeping]) -> Result<(), StoreError> {
+        let replies = self.run_each(|s| &s.keep, jobs, registry::keep_call);
+        replies.await.map(drop)?;
+        Ok(())
+    }
+
+    async fn listed_by(&self, host: &HostName) -> Result<Vec<JobName>, StoreError> {
+        let call = registry::listed_call(self.prefix(), host, &[]);
+        let reply = self.run(&self.scripts.listed, call).await?;
+        Ok(registry::listed_read(self.prefix(), host, reply)?)
+    }
+
+    async fn note_manual(&self, run: &ManualRun) -> Result<(), StoreError> {
+        let call = manual::note_call(self.prefix(), run);
+        self.run(&self.scripts.manual, call).await?;
+        Ok(())
+    }
+
+    async fn manual_runs(&self) -> Result<Vec<ManualNote>, StoreError> {
+        let call = manual::list_call(self.prefix());
+        let reply = self.run(&self.scripts.manual, call).await?;
+        Ok(manual::list_read(reply)?)
+    }
+
+    async fn forget_manual(&self, runs: &[RunId]) -> Result<(), StoreError> {
+        for batch in runs.chunks(BATCH) {
+            let call = manual::forget_call(self.prefix(), batch);
+            self.run(&self.scripts.manual, call).await?;
+        }
+        Ok(())
+    }
+
+    async fn ledger(&self, job: &JobName, lock: &Lock) -> Result<Ledger, StoreError> {
+        let call = relocate::ledger_call(self.prefix(), job, lock);
+        let reply = self.run(&self.scripts.ledger, call).await?;
+        Ok(relocate::ledger_read(self.prefix(), reply)?)
+    }
+
+    async fn replace(&self, replacement: &Replacement) -> Result<Replaced, StoreError> {
+        let call = relocate::replace_call(self.prefix(), replacement);
+        let script = &self.scripts.replace;
+        let ScriptReply { value, origin } = self.route.run(script, call, RESPONSE_TIMEOUT).await?;
+        self.route.replicated(&origin, RESPONSE_TIMEOUT).await?;
+        Ok(relocate::replace_read(value)?)
+    }
+
+    async fn announce(&self, host: &HostInfo, valid_for: Duration) -> Result<(), StoreError> {
+        let call = reading::announce_call(self.prefix(), host, valid_for, self.longest())?;
+        let reply = self.run(&self.scripts.announce, call).await?;
+        Ok(reading::announce_read(self.prefix(), reply)?)
+    }
+
+    async fn nodes(&self) -> Result<Option<StoreNodes>, StoreError> {
+        Ok(Some(StoreNodes::one()))
+    }
+
+    async fn released(&self, lock: &Lock, limit: Duration) -> Result<(), StoreError> {
+        let keys = LockKeys::of(self.prefix(), lock);
+        self.listener.wait(&keys.released, limit).await;
+        Ok(())
+    }
+
+    async fn tell_returned(&self, job: &JobName) -> Result<(), StoreError> {
+        let call = listen::returned_call(self.prefix(), job);
+        self.run(&self.scripts.returned, call).await?;
+        Ok(())
+    }
+
+    async fn returned(&self, seen: &mut Seen, limit: Duration) -> Result<Returned, StoreError> {
+        let channel = listen::returned_channel(self.prefix());
+        Ok(self.listener.returned(&channel, seen, limit).await?)
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        let read = |value| Ok(Timestamp::from_millis(integer(&value)?));
+        let error = match self.run(&self.scripts.now, Call::default()).await {
+            Ok(value) => return read(value),
+            Err(failure) => StoreError::from(failure),
+        };
+        if matches!(error, StoreError::PartUnreachable(_)) {
+            // The script has no key, so the clock of any other server will do.
+            for link in self.route.servers().await? {
+                let (script, call) = (&self.scripts.now, Call::default());
+                if let Ok(value) = link.run(script, &call, RESPONSE_TIMEOUT).await {
+                    return read(value);
+                }
+            }
+        }
+        Err(error)
+    }
+
+    async fn jobs(&self, jobs: &[(JobName, Lock)]) -> Result<Vec<JobReport>, StoreError> {
+        let replies = self.run_each(|s| &s.jobs, jobs, reading::jobs_call);
+        let mut all = Vec::with_capacity(jobs.len());
+        for (batch, reply) in replies.await? {
+            all.extend(reading::jobs_read(reply, batch)?);
+        }
+        Ok(all)
+    }
+
+    async fn history(
+        &self,
+        job: &JobName,
+        lock: &Lock,
+        limit: usize,
+    ) -> Result<History, StoreError> {
+        if limit == 0 {
+            return Ok(History::default());
+        }
+        let runs = LockKeys::of(self.prefix(), lock).runs(job);
+        let command = reading::history_command(&runs, limit);
+        let reply = self.route.read(&runs, &command).await?;
+        Ok(reading::history_read(reply, job, &runs)?)
+    }
+
+    async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
+        let mut call = Call::default();
+        call.key(keys::hosts(self.prefix()));
+        let reply = self.run(&self.scripts.hosts, call).await?;
+        Ok(reading::hosts_read(reply)?)
+    }
+
+    /// In a Cluster that of the slot where the hosts announce themselves, although every slot has
+    /// one of its own.
+    async fn condition(&self, _: &[(JobName, Lock)]) -> Result<Condition, StoreError> {
+        let mut call = Call::default();
+        call.key(keys::store(self.prefix()));
+        let reply = self.run(&self.scripts.condition, call).await?;
+        Ok(reading::condition_read(reply)?)
+    }
+
+    async fn forget(&self, request: &Forget) -> Result<Forgotten, StoreError> {
+        let forgotten = self.forget_in(request, forget::ForgetStep::Delete).await?;
+        let Forgotten::Done { entries } = forgotten else {
+            return Ok(forgotten);
+        };
+        let call = registry::unlist_call(self.prefix(), &request.job);
+        let hosts = registry::unlist_read(self.run(&self.scripts.unlist, call).await?)?;
+        for host in &hosts {
+            let call = registry::unlisted_call(self.prefix(), host, &request.job);
+            let reply = self.run(&self.scripts.listed, call).await?;
+            registry::listed_read(self.prefix(), host, reply)?;
+        }
+        let entries = entries + u64::from(!hosts.is_empty());
+        Ok(Forgotten::Done { entries })
+    }
+
+    async fn attend(&self, host: &HostName) {
+        // Before the first request no Sentinel has named a master yet.
+        while self.listener.endpoints().0.is_empty() && self.route.servers().await.is_err() {
+            tokio::time::sleep(presence::RETRY).await;
+        }
+        let publish = |command| {
+            let route = Arc::clone(&self.route);
+            async move {
+                let mut failure = RedisFailure::unreachable("there is no server".to_owned());
+                // In a Cluster a message that is published on one server is received on all.
+                for link in route.servers().await? {
+                    match link.send(&command).await {
+                        Ok(value) => return Ok(value),
+                        Err(error) => failure = error,
+                    }
+                }
+                Err(failure)
+            }
+        };
+        presence::attend(&self.listener, self.prefix(), host, publish).await;
+    }
+
+    async fn daemons(&self) -> Result<Vec<String>, StoreError> {
+        // The endpoints are those that this finds.
+        self.route.servers().await?;
+        let (servers, part) = self.listener.endpoints();
+        presence::daemons(&servers, part, self.prefix()).await
+    }
+
+    async fn init(&self) -> Result<Option<u64>, StoreError> {
+        let mut count = 0;
+        for link in self.route.servers().await? {
+            count += link.count_keys().await?;
+        }
+        if count > 0 {
+            return Ok(Some(count));
+        }
+        let call = |_: &Prefix, markers: &[String]| {
+            let mut call = Call::default();
+            for marker in markers {
+                call.key(marker);
+            }
+            call
+        };
+        // Another host may have begun in between.
+        let mut marked = 0;
+        let markers = self.route.markers();
+        for (_, reply) in self.run_each(|s| &s.init, &markers, call).await? {
+            marked += u64::from(integer(&reply)? != 1);
+        }
+        Ok((marked > 0).then_some(marked))
+    }
+}
+
+/// Renews leases, and those that the server may have forgotten once more with all that it needs to
+/// take them back.
+async fn renew(
+    route: &dyn Route,
+    scripts: &Scripts,
+    renewals: &[Renewal],
+    limit: Duration,
+) -> Result<Vec<RenewReply>, RedisFailure> {
+    let call = finish::renew_call(route.prefix(), renewals);
+    let reply = route.run(&scripts.renew, call, limit).await?;
+    let replies = acknowledged(route, reply, renewals.len(), limit).await?;
+    let forgotten: Vec<&Renewal> = (renewals.iter().zip(&replies))
+        .filter_map(|(renewal, reply)| reply.is_none().then_some(renewal))
+        .collect();
+    let mut restored = Vec::new();
+    if !forgotten.is_empty() {
+        let call = finish::reassert_call(route.prefix(), &forgotten);
+        let reply = route.run(&scripts.reassert, call, limit).await?;
+        restored = acknowledged(route, reply, forgotten.len(), limit).await?;
+        for (renewal, reply) in forgotten.iter().zip(&restored) {
+            if *reply == Some(RenewReply::Renewed) {
+                tracing::warn!(
+                    lock = renewal.grant.lock.name,
+                    run = %renewal.grant.run_id,
+                    "the store lost data, including this lease; the holder re-acquired it"
+                );
+            }
+        }
+    }
+    let mut restored = restored.into_iter().flatten();
+    let replies = replies.into_iter().map(|reply| {
+        let reply = reply.or_else(|| restored.next());
+        reply.ok_or_else(|| RedisFailure::corrupt("a renewal was not answered".to_owned()))
+    });
+    replies.collect()
+}
+
+/// Reads the replies to renewals and, if any lease was renewed, waits for the replicas. A reply that
+/// renews nothing promises nothing, and a holder must learn at once that its lease is lost.
+async fn acknowledged(
+    route: &dyn Route,
+    ScriptReply { value, origin }: ScriptReply,
+    count: usize,
+    limit: Duration,
+) -> Result<Vec<Option<RenewReply>>, RedisFailure> {
+    let replies = finish::renew_read(value, count)?;
+    if replies.contains(&Some(RenewReply::Renewed)) {
+        route.replicated(&origin, limit).await?;
+    }
+    Ok(replies)
+}
