@@ -1,10 +1,10 @@
 //! The daemons of one machine that have the same job list, and which store each of them uses.
 //!
-//! Two stores know nothing of each other, and an embedded one is reached from its own machine alone.
-//! So a daemon that is started with another store while its predecessor runs finds it here, without
-//! any store: each listens on an abstract Unix socket, which ends with its process and needs no
-//! directory that both may write to. The name of the socket holds what is compared first; whoever
-//! connects is told the rest.
+//! Two stores cannot see each other, and an embedded one is reachable only from its own machine. So
+//! a daemon that is started with another store while its predecessor runs must find it without a
+//! store: each daemon listens on an abstract Unix socket, which disappears with its process and
+//! needs no directory that both may write to. The name of the socket contains what is compared
+//! first; a client that connects receives the rest.
 //!
 //! It is the same list if it has the same path, or the same jobs and the same state directory.
 
@@ -28,14 +28,14 @@ use crate::names::HostName;
 use crate::store::StoreSettings;
 use crate::time::Timestamp;
 
-/// What the names begin with, `@` being how the kernel shows an abstract one.
+/// The prefix of the names. The kernel shows an abstract name with a leading `@`.
 const NAMES: &str = "@cronlatch/1/";
-/// How long a daemon has to answer. One that is stopped answers nothing, and still has its jobs.
+/// How long a daemon has to reply. A stopped daemon does not reply, and still has its jobs.
 const ANSWER: Duration = Duration::from_secs(5);
-/// More than an answer has.
+/// The maximum length of a reply, in bytes.
 const ANSWER_MAX: u64 = 16 * 1024;
 
-/// A job list on this machine, and the store that it is to run on.
+/// A job list on this machine, and its store.
 #[derive(Debug, Clone)]
 pub(crate) struct ListUse {
     path: String,
@@ -45,7 +45,7 @@ pub(crate) struct ListUse {
     shown: String,
 }
 
-/// What a daemon tells of itself.
+/// What a daemon reports about itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct SiblingReport {
     host: String,
@@ -122,7 +122,8 @@ impl ListUse {
         found
     }
 
-    /// The names of daemons with this list, and their process ids, in the kernel's table of sockets.
+    /// The names of daemons with this list, and their process ids, in the kernel's table of
+    /// sockets.
     fn alike(&self, table: &str) -> BTreeSet<(String, u32)> {
         let names = table
             .lines()
@@ -273,7 +274,7 @@ fn obstacle(me: (Timestamp, u32), siblings: &[Sibling]) -> Option<String> {
     (!texts.is_empty()).then(|| texts.join("; "))
 }
 
-/// Tells every caller what this daemon is.
+/// Reports to every client what this daemon is.
 async fn tell(listener: UnixListener, mut word: SiblingReport, waits: Arc<AtomicBool>) {
     loop {
         let Ok((mut caller, _)) = listener.accept().await else {
@@ -289,7 +290,7 @@ async fn tell(listener: UnixListener, mut word: SiblingReport, waits: Arc<Atomic
     }
 }
 
-/// What two stores have in common that are one: the file, or one server at least.
+/// What two stores share if they are the same store: the file, or at least one server.
 fn identity(settings: &StoreSettings) -> BTreeSet<String> {
     match settings {
         StoreSettings::Sqlite { path } => {
@@ -317,7 +318,7 @@ fn canonical(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| absolute())
 }
 
-/// Sixteen digits for these texts.
+/// A hash of these texts, as 16 hexadecimal digits.
 fn digest(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {

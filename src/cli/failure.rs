@@ -1,4 +1,4 @@
-//! Why a command failed, and the exit code that says so (sysexits.h).
+//! Why a command failed, and the exit code for it (sysexits.h).
 
 use std::process::ExitCode;
 
@@ -49,7 +49,7 @@ impl Failure {
         ExitCode::from(self.code())
     }
 
-    /// The exit code that says so.
+    /// The exit code for this failure.
     pub(super) fn code(&self) -> u8 {
         match self {
             Self::Usage(_) => USAGE,

@@ -1,4 +1,4 @@
-//! What every part may use, and what uses no part itself: names, time, and the rules of a lease.
+//! Names, time and the timing of leases. Every part may use this module, and it uses no other part.
 
 pub mod names;
 pub mod time;

@@ -1,7 +1,7 @@
-//! The names that cronlatch tells apart: jobs, locks, hosts, key prefixes, runs and tokens.
+//! Names: jobs, locks, hosts, key prefixes, runs and tokens.
 //!
-//! Each is a type of its own, so that a lock can never be passed where a job is meant. Parsing
-//! is the only way in; what a name may contain is said once, here.
+//! Each has its own type, so a lock cannot be passed where a job is meant. A name can only be
+//! created by parsing, so the rules for names are all here.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A name that is empty, too long, or has a character that is not allowed. Its text says which, and
-/// what would be right.
+/// what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {text:?} {problem}: {rule}")]
 pub struct InvalidName {
@@ -227,7 +227,7 @@ impl fmt::Debug for RunId {
 
 /// The value that marks a lease as ours: `HOST:PID:RUN_ID:<128 random bits in hex>`.
 ///
-/// A person who reads it in Redis learns who holds the lock; nobody can guess it.
+/// A person who reads it in Redis sees who holds the lock; nobody can guess it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(Arc<str>);
 

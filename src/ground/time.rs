@@ -1,7 +1,7 @@
 //! The two clocks: UTC for what is due and what happened, boot time for how long a lease lasts.
 //!
-//! Wall clocks are compared between hosts only through the store, which is the arbiter; a lease's
-//! end is counted on `CLOCK_BOOTTIME`, which nobody steps and which runs on through suspend.
+//! Hosts compare wall clocks only through the store. The end of a lease is measured on
+//! `CLOCK_BOOTTIME`, which cannot be stepped and continues during suspend.
 
 use std::fmt;
 use std::time::Duration;
@@ -76,7 +76,7 @@ impl Timestamp {
     }
 }
 
-/// RFC 3339 in UTC, with milliseconds only where there are any.
+/// RFC 3339 in UTC, with milliseconds only if they are not zero.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let format = if self.0 % 1000 == 0 {

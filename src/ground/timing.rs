@@ -1,20 +1,21 @@
 //! The arithmetic of a lease: when it is renewed, when it ends, when its job must be dead.
 //!
-//! A lease of length `ttl` counts from *before* the request that was answered was sent, less 1 %
-//! for clocks that tick at slightly different rates. Renewal begins every third of it; a job gets
-//! its first signal early enough that SIGKILL of the whole tree lands before the lease ends.
+//! A lease of length `ttl` counts from *before* its successful request was sent, less 1 % for
+//! clocks that tick at slightly different rates. It is renewed every third of its length. A job
+//! receives its first signal early enough that SIGKILL reaches the whole tree before the lease
+//! ends.
 
 use std::time::Duration;
 
 use crate::time::BootInstant;
 
-/// What ending a process tree may take beyond its grace: scanning, signals, scheduling.
+/// How long killing a process tree may take beyond its grace: scanning, signals, scheduling.
 pub const KILL_MARGIN: Duration = Duration::from_millis(500);
 
 /// The longest time between two renewals of a lease.
 ///
-/// A store that has lost its data does not know how long the leases were that it forgot. It waits
-/// three times as long before it grants a lock to another holder under a shorter TTL.
+/// A store that has lost its data does not know how long the lost leases were. It waits three times
+/// as long before it grants a lock to another holder under a shorter TTL.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How often a lease is renewed: every third of its length, and at least every ten seconds.
@@ -22,12 +23,12 @@ pub fn renew_every(ttl: Duration) -> Duration {
     (ttl / 3).min(LONGEST_INTERVAL)
 }
 
-/// How long the store may take to answer before the attempt counts as failed: `min(1 s, ttl/12)`.
+/// How long the store may take to reply before the attempt counts as failed: `min(1 s, ttl/12)`.
 pub fn response_timeout(ttl: Duration) -> Duration {
     (ttl / 12).min(Duration::from_secs(1))
 }
 
-/// The grace a job gets unless it says otherwise: `min(10 s, ttl/4)`.
+/// The default of `kill_grace`: `min(10 s, ttl/4)`.
 pub fn default_kill_grace(ttl: Duration) -> Duration {
     (ttl / 4).min(Duration::from_secs(10))
 }
@@ -38,7 +39,7 @@ pub fn needed(ttl: Duration, kill_grace: Duration) -> Duration {
     ttl / 3 + 2 * response_timeout(ttl) + kill_grace + ttl / 100 + KILL_MARGIN
 }
 
-/// When a lease ends for its holder, given when the answered request was sent.
+/// When a lease ends for its holder, given the time at which its successful request was sent.
 pub fn ends(sent: BootInstant, ttl: Duration) -> BootInstant {
     sent.plus(ttl.saturating_sub(ttl / 100))
 }
@@ -48,7 +49,7 @@ pub fn kill_at(end: BootInstant) -> BootInstant {
     end.minus(KILL_MARGIN)
 }
 
-/// What becomes of a job whose lease is lost (`on_lost`).
+/// What happens to a job whose lease is lost (`on_lost`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnLost {
     /// The job is killed before its lease can end in the store.

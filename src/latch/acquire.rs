@@ -16,15 +16,15 @@ use crate::store::{
 };
 use crate::time::BootInstant;
 
-/// A store that takes longer for one claim than this is not waited for.
+/// The timeout of one claim.
 const CLAIM_LIMIT: Duration = Duration::from_secs(5);
-/// The least time between two claims.
+/// The minimum time between two claims.
 const SETTLE: Duration = Duration::from_millis(5);
-/// How long is tried to cancel a claim whose answer did not come.
+/// How long the cancellation of a claim without a reply is retried.
 const CANCEL_LIMIT: Duration = Duration::from_secs(2);
 
-/// The attempt to get one lock, under one token from first to last: a claim whose answer was lost
-/// is simply sent again.
+/// The attempt to acquire one lock. It uses one token throughout, so a claim whose reply was lost
+/// can be sent again.
 #[derive(Debug)]
 pub(crate) struct Acquisition {
     store: Arc<dyn Store>,
@@ -52,7 +52,7 @@ pub(crate) enum NotAcquired {
     Store(#[from] StoreError),
 }
 
-/// Why a store grants nothing for a while, in plain words.
+/// Why a store grants nothing at present, as text.
 pub(crate) fn waits_text(remaining: Duration) -> String {
     format!(
         "the store grants no locks for another {:.1} s: it is new, was restarted or lost its \
@@ -94,8 +94,8 @@ impl Acquisition {
         self
     }
 
-    /// Claims until the lock is ours or the wait, which began with [`Self::new`], is over. Dropping the future, or this value,
-    /// cancels a claim that may have been granted meanwhile.
+    /// Claims until the lock is ours or the wait, which began with [`Self::new`], is over. Dropping
+    /// the future, or this value, cancels a claim that may have been granted meanwhile.
     pub(crate) async fn acquire(&mut self) -> Result<Grant, NotAcquired> {
         let mut patience = RetryPauses::new(&self.claim.lock.key);
         let mut complained = false;
@@ -249,7 +249,7 @@ fn finish_in_background(store: &Arc<dyn Store>, finish: Finish) {
     }
 }
 
-/// Releases a lease, trying again until `limit` is over.
+/// Releases a lease, and retries until `limit` has passed.
 pub(crate) async fn release(
     store: &dyn Store,
     grant: &Grant,

@@ -86,7 +86,7 @@ pub enum AcquireError {
     Store(StoreError),
 }
 
-/// Why work under a lock was not done, or not safely. See
+/// Why work under a lock was not done, or was not done safely. See
 /// [`LockRequest::run`](super::LockRequest::run).
 #[non_exhaustive]
 pub enum RunError<T> {

@@ -15,10 +15,10 @@ use crate::lease::{Guarded, Keepsake, Lease, LeaseLost, NewLease};
 use crate::store::{FinishReply, Grant, RenewReply, StoreError};
 use crate::time::BootInstant;
 
-/// For how long a release is tried again, at least and at most.
+/// How long a release is retried, at least and at most.
 const RELEASE_LEAST: Duration = Duration::from_secs(1);
 const RELEASE_LIMIT: Duration = Duration::from_secs(10);
-/// For how long one call of [`HeldLock::extend`] waits for the store, at most.
+/// How long one call of [`HeldLock::extend`] waits for the store, at most.
 const EXTEND_LIMIT: Duration = Duration::from_secs(5);
 
 /// A lock that is held, and renewed in the background.

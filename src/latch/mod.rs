@@ -2,8 +2,8 @@
 //!
 //! `request`, `held`, `ticket` and `several` are what users see. `acquire` claims and releases a
 //! bare lock (the `exec` command uses it too), `patience` decides how long to pause in between,
-//! `queue` which task of this process asks, `tally` what the end of a latch waits for. Renewal, and
-//! the release of what was dropped, are left to [`crate::lease`].
+//! `queue` decides which task of this process asks, and `tally` counts what a shutdown waits for.
+//! [`crate::lease`] renews leases and releases dropped locks.
 
 mod acquire;
 pub mod blocking;
@@ -77,9 +77,11 @@ impl Latch {
     /// | `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]` | one Redis 7 or Valkey server |
     /// | `rediss://…` | the same over TLS |
     /// | `redis+unix:///PATH[?db=N&user=…&pass=…]` | the same through a unix socket |
-    /// | `redis+sentinel://HOST[:PORT],HOST,…/MASTER[/DB]` | the master that Sentinels name; `rediss+sentinel://` over TLS |
+    /// | `redis+sentinel://HOST[:PORT],HOST,…/MASTER[/DB]` | the master that Sentinels name;
+    /// `rediss+sentinel://` over TLS |
     /// | `redis+cluster://HOST:PORT,HOST:PORT,…` | a Redis Cluster; `rediss+cluster://` over TLS |
-    /// | `redis://A,redis://B,redis://C` | a majority of independent servers (Redlock): an odd number, three or more |
+    /// | `redis://A,redis://B,redis://C` | a majority of independent servers (Redlock): an odd
+    /// number, three or more |
     /// | `sqlite:PATH` | an embedded database, for the programs of one host |
     ///
     /// Does not connect: a server that cannot be reached is reported when a lock is acquired.
@@ -193,7 +195,7 @@ impl Latch {
     }
 }
 
-/// The lock by which [`Latch::ready`] finds out whether the store grants any.
+/// The lock that [`Latch::ready`] claims to find out whether the store grants claims.
 const READY: &str = "cronlatch:ready";
 
 impl fmt::Debug for Latch {

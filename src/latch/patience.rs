@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::store::LockKey;
 
-/// How long to wait for a lock that another holds.
+/// How long to wait for a lock that is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitLimit {
     /// At most this long; zero asks once.
@@ -35,16 +35,16 @@ pub(crate) enum Setback {
 
 /// The first pause; each further one doubles it.
 const FIRST: Duration = Duration::from_millis(100);
-/// The least pause for a store that recovers, whatever it says.
+/// The minimum pause while a store recovers, even if it suggests a shorter one.
 const SOONEST: Duration = Duration::from_millis(20);
-/// The longest pause while a release is announced: a word that got lost costs no more.
+/// The longest pause while releases are announced: a lost announcement costs no more than this.
 const LONGEST: Duration = Duration::from_secs(2);
 /// The longest pause for a raw key: the programs that share it announce nothing.
 const LONGEST_RAW: Duration = Duration::from_millis(400);
-/// How often a store that fails is asked again by one who does not want to wait.
+/// The pause after a failure of the store, for a caller that does not want to wait.
 const RETRIES: u32 = 2;
-/// How often a store that refuses is asked again by one who waits: it may be loading, or be out
-/// of memory for a moment; a wrong password does not become right.
+/// The pause after a rejection by the store, for a caller that waits. The store may be loading or
+/// out of memory for a moment; a wrong password stays wrong.
 const REFUSALS: u32 = 9;
 
 /// The pauses of one acquisition.

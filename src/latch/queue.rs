@@ -1,7 +1,7 @@
-//! The local queue of each lock: of all tasks of a process that want it, one asks the store.
+//! The local queue of each lock: of all tasks of a process that want the lock, one asks the store.
 //!
-//! The turn stays with the lock while it is held, so the next task asks when the lock is free (or
-//! lost), and in the order in which they came.
+//! The turn stays with the lock while it is held. So the next task, in order of arrival, asks when
+//! the lock is released or lost.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::store::Lock;
 
-/// Queues that nobody uses are forgotten once there are this many, or twice those in use.
+/// Unused queues are removed when there are this many queues, or twice as many as are in use.
 const PRUNE_FROM: usize = 64;
 
 /// The queues of one latch.
@@ -23,7 +23,7 @@ struct QueueMap {
     prune_at: usize,
 }
 
-/// The right to ask for a lock, or to hold it; passes to the next when dropped.
+/// The right to ask for a lock, or to hold it. Dropping it passes it to the next task.
 #[derive(Debug)]
 pub(super) struct QueueTurn {
     _permit: OwnedSemaphorePermit,

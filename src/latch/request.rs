@@ -16,9 +16,9 @@ use super::ticket::Ticket;
 use crate::names::Token;
 use crate::store::{Finish, FinishReply, Lock, StoreError};
 
-/// The shortest TTL: below it a slow reply would be enough to lose the lease.
+/// The shortest TTL: with a shorter one, a single slow reply could lose the lease.
 const TTL_MIN: Duration = Duration::from_secs(1);
-/// The longest TTL: a holder that dies blocks its lock for so long.
+/// The longest TTL: a holder that dies blocks its lock for this long.
 const TTL_MAX: Duration = Duration::from_secs(86_400);
 const TTL_DEFAULT: Duration = Duration::from_secs(30);
 
@@ -37,7 +37,7 @@ pub struct LockRequest {
     options: Options,
 }
 
-/// How to acquire, whatever the lock.
+/// How to acquire; the same for every kind of lock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Options {
     pub(super) ttl: Duration,
@@ -257,7 +257,7 @@ impl LockRequest {
     }
 }
 
-/// The result of work that came to its end.
+/// The result of work that ended by itself.
 pub(super) fn ended<T>(released: Result<(), ReleaseError>, output: T) -> Result<T, RunError<T>> {
     match released {
         Ok(()) => Ok(output),

@@ -1,4 +1,4 @@
-//! What all clones of a latch, and all locks taken through it, share.
+//! What all clones of a latch, and all locks acquired through it, share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use crate::lease::Watchdog;
 use crate::names::HostName;
 use crate::store::Store;
 
-/// For how long the end of a latch waits for locks that were dropped and are being released.
+/// How long the end of a latch waits for the release of dropped locks.
 const LAST_RELEASES: Duration = Duration::from_secs(2);
 
-/// Dropped with the last clone and the last lock. Then it waits for releases that are under way:
-/// a program that ends would take them with it.
+/// Dropped with the last clone and the last lock. It then waits for releases in progress, because
+/// the end of the program would cut them off.
 #[derive(Debug)]
 pub(super) struct LatchShared {
     pub(super) store: Arc<dyn Store>,

@@ -1,4 +1,4 @@
-//! How much of a latch is in use: what its end has to wait for.
+//! How much of a latch is in use. Its shutdown waits for this.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ struct Counts {
     closed: bool,
 }
 
-/// One of what is counted, until it is dropped; a clone counts by itself.
+/// One counted item, until it is dropped. A clone counts separately.
 #[derive(Debug)]
 pub(super) struct Counted(Arc<LatchCounts>);
 

@@ -1,4 +1,4 @@
-//! Acquiring from a store that answers as told, on paused time.
+//! Acquiring from a store with scripted replies, on paused time.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -25,7 +25,7 @@ enum Answer {
     Silence,
 }
 
-/// Answers claims in order; the last answer stands for all later ones.
+/// Returns its replies in order; the last one is repeated.
 #[derive(Debug, Default)]
 struct Scripted {
     answers: Mutex<VecDeque<Answer>>,

@@ -1,4 +1,4 @@
-//! A lock as those see it who work under it.
+//! A view of a lock for the code that works under it.
 
 use std::fmt;
 use std::time::Duration;

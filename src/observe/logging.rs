@@ -120,8 +120,8 @@ fn wants_colour() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
 }
 
-/// Whether standard error goes straight to the journal: systemd names device and inode of the
-/// stream it connected, which tells a redirected one apart (systemd.exec(5), `JOURNAL_STREAM`).
+/// Whether standard error goes directly to the journal. systemd names the device and inode of the
+/// stream that it connected, so a redirected one is recognised (systemd.exec(5), `JOURNAL_STREAM`).
 fn is_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else {
         return false;

@@ -1,4 +1,4 @@
-//! What people see of a daemon: its log, its records.
+//! The daemon's log.
 
 mod logging;
 mod plain;

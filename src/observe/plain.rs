@@ -1,28 +1,28 @@
-//! Text that a terminal shows as it is: what jobs and other programs wrote must not drive it.
+//! Makes text from jobs and other programs safe for a terminal.
 //!
-//! Control characters (C0, DEL and C1) move the cursor, retitle the window or answer in the
-//! reader's place; bidirectional overrides make text read as something else. Each is shown as
+//! Control characters (C0, DEL and C1) move the cursor, change the window's title or send input in
+//! the reader's place; bidirectional overrides make text read as something else. Each is shown as
 //! `\uXXXX`, which is also how JSON writes it, so that one rule serves both forms of output.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Text with its lines and tabs as they are, and everything else that drives a terminal shown.
+/// Escapes everything that controls a terminal, except line breaks and tabs.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     shown(text, |c| drives(c) && c != '\n' && c != '\t')
 }
 
-/// The same for what must stay on one line.
+/// The same for text that must stay on one line.
 pub(crate) fn plain_line(text: &str) -> Cow<'_, str> {
     shown(text, drives)
 }
 
-/// The same for an event of the log, which is one line; its tabs stay.
+/// The same for an event of the log, which is one line. Tabs are kept.
 pub(super) fn plain_event(text: &str) -> Cow<'_, str> {
     shown(text, |c| drives(c) && c != '\t')
 }
 
-/// The same for an event with colours of its own (`ESC [ … m`), which stay.
+/// The same for an event that contains colours (`ESC [ … m`). They are kept.
 pub(super) fn plain_but_colours(text: &str) -> Cow<'_, str> {
     if !text.contains('\x1b') {
         return plain_event(text);

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::names::{HostName, JobName, RunId};
 use crate::time::Timestamp;
 
-/// What every line about a run says.
+/// The fields of every line about a run.
 #[derive(Debug, Clone)]
 pub(crate) struct RunFields {
     /// The job.
@@ -18,7 +18,7 @@ pub(crate) struct RunFields {
     pub(crate) host: HostName,
 }
 
-/// The occurrence of a run, as a log line has it.
+/// The occurrence of a run, as log lines show it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Occurrence(pub(crate) Option<Timestamp>);
 

@@ -1,9 +1,9 @@
-//! Standard error as the log's end, which must not be able to stop the daemon.
+//! Standard error as the destination of the log. It must not block the daemon.
 //!
-//! A terminal held by Ctrl-S, a pipe nobody reads or a journal that hangs would block a plain
-//! write for ever, and with it the thread that logs. Here a line waits for its reader a little,
-//! so that a flood is slowed down rather than lost; then lines are dropped, and counted, until
-//! there is room again.
+//! A terminal held by Ctrl-S, a pipe that nobody reads or a journal that hangs would block a plain
+//! write forever, and with it the thread that logs. Here a line waits briefly for its reader, so a
+//! flood is slowed down rather than lost. After that, lines are dropped and counted until there is
+//! room again.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,8 +18,8 @@ use super::plain::{plain_but_colours, plain_event};
 /// How long a line waits for room.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What a pipe that has room takes at once without blocking (`PIPE_BUF`, pipe(7)); other ends
-/// take more.
+/// What a pipe that has room accepts without blocking (`PIPE_BUF`, pipe(7)); other destinations
+/// accept more.
 const CHUNK: usize = 4096;
 
 static STATE: Mutex<StderrState> = Mutex::new(StderrState::new());
@@ -32,7 +32,7 @@ struct StderrState {
     torn: bool,
 }
 
-/// Standard error for one line; made anew for each.
+/// Standard error for one line.
 #[derive(Debug)]
 pub(super) struct Stderr {
     /// Whether the line has colours of its own.
@@ -110,7 +110,7 @@ impl StderrState {
     }
 }
 
-/// How much was written.
+/// How much of a line was written.
 enum Put {
     All,
     Part,
@@ -141,7 +141,7 @@ fn put(end: BorrowedFd<'_>, mut text: &[u8], until: Instant) -> Put {
     Put::All
 }
 
-/// Waits for room; an end that is broken has it, and says so when written to.
+/// Waits for room. A broken destination counts as having room; the write then returns its error.
 fn has_room(end: BorrowedFd<'_>, until: Instant) -> bool {
     loop {
         let rest = until.saturating_duration_since(Instant::now());

@@ -7,7 +7,7 @@ use crate::config::show_duration;
 use crate::store::{Store, StoreError};
 use crate::time::{BootInstant, Timestamp};
 
-/// From here on people are told.
+/// The smallest offset that is reported as a warning.
 pub(crate) const NOTABLE: Duration = Duration::from_secs(1);
 
 /// The host's clock less the store's.

@@ -1,4 +1,4 @@
-//! What a server says of itself.
+//! What a server reports about itself.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -9,7 +9,7 @@ use crate::guard::{self, TaskLimit};
 const FILES: u64 = 64;
 /// The files of a run: its output and its error output.
 const FILES_OF_RUN: u64 = 2;
-/// The daemon's threads, its guard, and what the same account may do besides.
+/// The daemon's threads, its guard, and a reserve for other processes of the account.
 const PROCESSES: u64 = 32;
 /// The processes of a run: the command, and the one that keeps its tree.
 const PROCESSES_OF_RUN: u64 = 2;

@@ -7,7 +7,7 @@
 //!
 //! | file | looks at |
 //! | --- | --- |
-//! | `servers`, `facts` | what each server says of itself; the files below judge that |
+//! | `servers`, `facts` | what each server reports about itself; the files below check it |
 //! | `memory`, `persistence`, `replicas`, `rights`, `latency`, `nodes` | the servers of the store |
 //! | `cluster`, `sentinels` | a Redis Cluster as a whole; those who decide who is master |
 //! | `damage`, `ledger` | what the store keeps of each job |

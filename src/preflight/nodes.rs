@@ -86,8 +86,8 @@ pub(super) async fn siblings(subject: &Subject) -> Vec<Finding> {
         .collect()
 }
 
-/// What the nodes say of the data that they keep, for those that do not count; not again for a
-/// server of which `found` says already that it does not answer.
+/// Findings about the nodes that do not count, from what they report about their data. A server
+/// that `found` already lists as unreachable is left out.
 pub(super) fn standing(condition: &Condition, found: &[Finding]) -> Vec<Finding> {
     let is_reported = |node: &str| {
         let mut away = found
@@ -127,7 +127,7 @@ pub(super) fn standing(condition: &Condition, found: &[Finding]) -> Vec<Finding>
         .collect()
 }
 
-/// What the clocks of the nodes say of one another: one finding for each node that answers.
+/// Compares the clocks of the nodes: one finding for each node that replies.
 pub(super) fn clocks(condition: &Condition) -> Vec<Finding> {
     let measured = |node: &NodeCondition| node.clock.map(|clock| (node.node.clone(), clock));
     condition

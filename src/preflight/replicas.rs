@@ -97,7 +97,7 @@ fn acknowledged(facts: &Facts, replicas: &Replicas) -> Finding {
     ids::REPLICAS.ok(&facts.shown, text)
 }
 
-/// A master that was cut off goes on taking writes unless it is told to stop.
+/// Checks whether a master that was cut off would continue to accept writes.
 fn old_master(facts: &Facts, replicas: &Replicas, jobs: &[Job]) -> Option<Finding> {
     let to_write = replicas.to_write?;
     if to_write > replicas.good {

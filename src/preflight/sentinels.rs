@@ -9,7 +9,7 @@ use crate::config::Job;
 use crate::store::redis::{Inspector, NoAnswer};
 use crate::store::{RedisSettings, SentinelSettings, StoreError};
 
-/// What one Sentinel says of the master.
+/// What one Sentinel reports about the master.
 #[derive(Debug, Default)]
 struct Words {
     shown: String,
@@ -30,7 +30,7 @@ impl Words {
     }
 }
 
-/// Asks every Sentinel at once, and judges what each says.
+/// Queries every Sentinel concurrently, and checks the replies.
 pub(super) async fn look(settings: &SentinelSettings, jobs: &[Job]) -> Vec<Finding> {
     let mut asked = tokio::task::JoinSet::new();
     for sentinel in &settings.sentinels {

@@ -12,7 +12,7 @@ use crate::store::{RedisSettings, StoreError, StoreSettings};
 /// The oldest server that will do.
 const OLDEST: (u32, u32) = (7, 0);
 
-/// Asks every server at once, and judges what each says.
+/// Queries every server concurrently, and checks the replies.
 pub(super) async fn look(subject: &Subject) -> Vec<Finding> {
     let jobs = subject.list.as_ref().map_or(&[][..], |list| &list.jobs);
     let keys: Vec<String> = jobs.iter().filter_map(|job| job.lock.key.clone()).collect();
@@ -47,7 +47,8 @@ pub(super) async fn look(subject: &Subject) -> Vec<Finding> {
     found
 }
 
-/// The servers that keep data: not those that are named, where others say which they are.
+/// The servers that keep data. If the list names Sentinels or seeds of a Cluster, these name the
+/// servers.
 async fn whom_to_ask(
     subject: &Subject,
     jobs: &[Job],

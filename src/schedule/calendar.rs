@@ -1,4 +1,4 @@
-//! The local times that a cron expression names, as bit sets. No time zone comes in here.
+//! The local times that a cron expression names, as bit sets. Nothing here depends on a time zone.
 //!
 //! Local times are seconds since 1970-01-01T00:00:00 on the local clock. croner 4 computes the
 //! same (a test compares the two), but keeps more than 5 KiB for each expression and searches
@@ -51,7 +51,7 @@ pub(super) struct Weekdays {
     pub(super) nth: [u64; 5],
 }
 
-/// How the two day fields go together.
+/// How the two day fields are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Join {
     /// One of them begins with `*`.

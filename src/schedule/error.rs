@@ -1,9 +1,9 @@
-//! Why a schedule is refused.
+//! Why a schedule is rejected.
 
 use std::fmt;
 use std::ops::Range;
 
-/// Why cron text is refused: what is wrong, where, and a way out.
+/// Why cron text is rejected: what is wrong, where, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CronError {
     /// What is wrong, as a lower-case fragment.

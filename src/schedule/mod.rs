@@ -1,7 +1,7 @@
 //! Schedules: from cron text and intervals to occurrences, the same on every host.
 //!
 //! [`Schedule`] is pure: it names instants. The [`ticker`] fires them at their instants on
-//! tokio-cron-scheduler. Nothing here knows of stores or processes.
+//! tokio-cron-scheduler. Nothing here depends on stores or processes.
 //!
 //! | file | story |
 //! | --- | --- |
@@ -37,12 +37,12 @@ pub(crate) use self::surprise::{ChangeEffect, ClockChange, UnevenStep};
 use self::zone::LocalClock;
 use crate::time::Timestamp;
 
-/// 0001-01-01T00:00:00Z: no calendar work is done before.
+/// 0001-01-01T00:00:00Z, the earliest instant that is computed.
 const YEAR_ONE: i64 = -62_135_596_800;
-/// 10000-01-01T00:00:00Z: nor after.
+/// 10000-01-01T00:00:00Z, the end of what is computed.
 const YEAR_TEN_THOUSAND: i64 = 253_402_300_800;
 
-/// When a job is due: a set of instants without end.
+/// When a job is due: an infinite set of instants.
 ///
 /// Two schedules are equal when their texts (see [`Display`](fmt::Display)) and zones are.
 #[derive(Debug, Clone, PartialEq, Eq)]

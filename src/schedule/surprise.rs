@@ -1,4 +1,4 @@
-//! What a schedule does that its author may not expect. `cronlatch check` shows it as hints.
+//! Effects of a schedule that its author may not expect. `cronlatch check` shows them as hints.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl ClockChange {
     }
 }
 
-/// What a change of the clock does to a schedule.
+/// The effect of a clock change on a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ChangeEffect {
     /// Its time is jumped over, and it runs right after the jump.

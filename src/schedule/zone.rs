@@ -4,8 +4,8 @@
 //! clock at the instant `t`. The rules, each in one line:
 //!
 //! - A *fixed* job runs when the local clock first reaches or passes its time: the time `c`
-//!   becomes the instant `min { t : L(t) >= c }`. So a time that a gap swallows becomes the end of
-//!   the gap, once however many were swallowed; a repeated time means its first pass.
+//!   becomes the instant `min { t : L(t) >= c }`. So a time inside a gap becomes the end of the gap,
+//!   once for all times in the gap; a repeated time means its first pass.
 //! - A *wildcard* job runs at every instant `t` whose `L(t)` matches, and at no other.
 
 use chrono::{DateTime, Offset as _, TimeZone as _};
@@ -13,14 +13,14 @@ use chrono_tz::Tz;
 
 use super::calendar::Calendar;
 
-/// How far back a change can still matter: no zone's clock was ever set by more than a day, nor
-/// is any further than this from UTC.
+/// How far back a clock change can still matter: no zone's clock was ever set by more than a day,
+/// and no zone is further than this from UTC.
 const REACH: i64 = 26 * 3600;
-/// No zone has changed its clock twice within so many seconds and ended where it began, so that
-/// equal offsets this far apart mean no change in between.
+/// No zone has changed its clock twice within this many seconds and ended where it began. So equal
+/// offsets this far apart mean no change in between.
 const STEP: i64 = 86_400;
 
-/// The clock on the wall of a zone.
+/// The local clock of a zone.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LocalClock {
     zone: Tz,

@@ -1,4 +1,4 @@
-//! What a job does differently from a job that says nothing.
+//! How a job differs from a job with only the defaults.
 
 use std::path::Path;
 use std::time::Duration;

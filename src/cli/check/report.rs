@@ -113,7 +113,7 @@ impl CheckReport {
 }
 
 impl CheckReport {
-    /// What jobs do differently from a job that says nothing.
+    /// How jobs differ from a job with only the defaults.
     fn policies(&self) -> String {
         let differing: Vec<_> = self
             .jobs

@@ -38,7 +38,8 @@ pub(super) struct Args {
     /// The Redis key of a lock that applications take with SET key token NX PX
     #[arg(long, value_name = "KEY", conflicts_with = "lock", value_parser = plan::key)]
     key: Option<String>,
-    /// How long the lock stays held after its holder dies; renewed every third of this, at least every 10 s
+    /// How long the lock stays held after its holder dies; renewed every third of this, at least
+    /// every 10 s
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = plan::duration)]
     ttl: Duration,
     /// Wait for a held lock, for at most this long; without a duration, for ever
@@ -115,7 +116,7 @@ pub(super) fn run(args: Args, log: &crate::observe::LogArgs) -> Result<ExitCode,
     ended
 }
 
-/// Whether anybody said which store it is.
+/// Whether the store was given by an option, the environment or a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StoreNamed {
     Yes,

@@ -116,8 +116,8 @@ fn apart_from_fault<T>(
     }
 }
 
-/// What the store says of each job: of all at once, or of each alone when a part is away or a key
-/// cannot be used.
+/// What the store reports about each job: for all at once, or for each alone when a part is away or
+/// a key cannot be used.
 async fn reports(
     store: &Arc<dyn Store>,
     jobs: &[(JobName, Lock)],

@@ -5,7 +5,7 @@ use super::super::calendar::Weekdays;
 use super::piece::Piece;
 use super::refusal;
 
-/// What a field may hold.
+/// What a field may contain.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FieldKind {
     pub(super) name: &'static str,

@@ -1,7 +1,7 @@
-//! Cron text: what is accepted, and what is refused with its columns and a way out.
+//! Parses cron text. Errors have columns and help.
 //!
-//! The dialect is that of Debian's cron with seconds, `L`, `5L` and `5#3` added. It is read here
-//! and not by a library because libraries accept what cron would not, and say no columns.
+//! The dialect is that of Debian's cron, with seconds, `L`, `5L` and `5#3` added. Libraries are not
+//! used because they accept text that cron rejects, and report no columns.
 
 mod field;
 mod nickname;
@@ -17,7 +17,7 @@ use self::refusal::{command_among, wrong_count};
 use super::CronError;
 use super::calendar::{Calendar, Days, Join};
 
-/// What cron text says.
+/// Parsed cron text.
 #[derive(Debug)]
 pub(super) struct Parsed {
     pub(super) calendar: Calendar,

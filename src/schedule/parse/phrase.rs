@@ -31,7 +31,7 @@ pub(crate) fn reading(text: &str) -> Option<Reading> {
     phrase.cron().map(Reading::Cron)
 }
 
-/// Words that carry nothing.
+/// Words that add no meaning.
 const FILLERS: [&str; 9] = [
     "at", "on", "the", "every", "each", "and", "o'clock", "in", "of",
 ];
@@ -54,7 +54,7 @@ fn period(words: &[&str]) -> Option<Reading> {
     (count > 0).then(|| Reading::Every(format!("{count}{letter}")))
 }
 
-/// What the words of a phrase have said so far.
+/// What has been read of a phrase so far.
 #[derive(Debug, Default)]
 struct Phrase {
     time: Option<(u32, u32)>,
@@ -155,7 +155,7 @@ impl Phrase {
     }
 }
 
-/// Sets what may be said once.
+/// Sets a value that may be given only once.
 fn once<T>(slot: &mut Option<T>, value: T) -> Option<()> {
     slot.is_none().then(|| *slot = Some(value))
 }

@@ -1,4 +1,4 @@
-//! A piece of cron text that knows its columns.
+//! A piece of cron text, with its columns.
 
 use std::ops::Range;
 

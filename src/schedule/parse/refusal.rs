@@ -1,4 +1,4 @@
-//! What is refused with advice of its own: the ways of other programs, and common slips.
+//! Text that is rejected with specific help: the syntax of other programs, and common mistakes.
 
 use super::super::CronError;
 use super::field::{FieldKind, MONTH, WEEKDAY};
@@ -58,7 +58,7 @@ pub(super) fn unknown(piece: Piece<'_>, kind: FieldKind) -> CronError {
     CronError::new(piece.columns(), what, hint)
 }
 
-/// Signs that other programs know, each with what to do instead.
+/// Characters that other programs accept, each with what to write instead.
 pub(super) fn refuse_foreign(item: Piece<'_>, kind: FieldKind) -> Result<(), CronError> {
     let upper = item.text.to_ascii_uppercase();
     let is_word = |letter: char| {

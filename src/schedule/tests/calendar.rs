@@ -1,4 +1,4 @@
-//! The dialect: which times an expression names.
+//! Which times an expression names.
 
 use chrono_tz::Tz::UTC;
 

@@ -1,4 +1,4 @@
-//! What schedules promise.
+//! Tests of schedules.
 
 mod calendar;
 mod oracle;

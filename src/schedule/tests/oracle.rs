@@ -1,8 +1,8 @@
-//! A slow reference of Debian's rules, written as the rules are told, against the implementation.
+//! Compares the implementation with a slow reference that is written as Debian documents its rules.
 //!
 //! The reference walks the real instants one by one and looks at the local clock. For fixed jobs
-//! it keeps the highest time that the clock has shown: each time the clock goes beyond it, the
-//! local times gone through are looked at, and if any matches the job runs, once.
+//! it keeps the highest time that the clock has shown: each time the clock exceeds it, the local
+//! times in between are checked, and if any matches, the job runs once.
 
 use std::time::Duration;
 
@@ -101,7 +101,7 @@ const BY_SECONDS: [&str; 7] = [
     "15 */10 0-3 * * *",
 ];
 
-/// Whether one field names a value, by trying each item.
+/// Whether one field names a value; tries each item.
 fn field_names(field: &str, value: u32, least: u32, most: u32) -> bool {
     field.split(',').any(|item| {
         let (range, step) = item.split_once('/').unwrap_or((item, "1"));

@@ -1,4 +1,4 @@
-//! What holds for every expression, zone and instant.
+//! Properties of every expression, zone and instant.
 
 use std::str::FromStr as _;
 use std::time::Duration;
@@ -98,8 +98,8 @@ proptest! {
         text in expression(), zone in zone(), from in instant(),
     ) {
         let Ok(schedule) = Schedule::cron(&text, zone) else { return Ok(()) };
-        // A clock's change can bring two together by what it changes, but never onto each other; and
-        // what is due at each real instant is due twice when the clock shows its time twice.
+        // A clock's change can bring two together by what it changes, but never onto each other;
+        // and what is due at each real instant is due twice when the clock shows its time twice.
         let shown = |at: Timestamp| {
             let utc = DateTime::from_timestamp_millis(at.millis()).expect("in range");
             utc.with_timezone(&zone).naive_local()

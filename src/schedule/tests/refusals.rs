@@ -1,4 +1,4 @@
-//! What is refused, where the error points, and what it advises.
+//! What is rejected, where the error points, and its help.
 
 use std::fmt::Write as _;
 

@@ -1,8 +1,8 @@
-//! Wakes a task at an instant, to a tenth of a millisecond or so.
+//! Wakes a task at an instant, to about a tenth of a millisecond.
 //!
-//! Tokio's timers are as coarse as a millisecond, and epoll rounds up once more: together a firing
-//! is 1.2 ms late at the median. So the last stretch before an instant is slept by one thread, on
-//! a condition variable, whose time-out the kernel keeps to some 50 µs.
+//! Tokio's timers have a resolution of one millisecond, and epoll rounds up once more: together a
+//! firing is 1.2 ms late at the median. So one thread sleeps until the instant on a condition
+//! variable, whose timeout the kernel keeps to about 50 µs.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,10 +11,10 @@ use std::{io, thread};
 
 use tokio::sync::oneshot;
 
-/// How long the thread waits when nobody sleeps; a new sleeper cuts it short.
+/// How long the thread waits if nobody sleeps. A new sleeper wakes it.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// The thread, and what it is to wake.
+/// The thread, and the tasks that it will wake.
 pub(super) struct Alarm {
     shared: Arc<AlarmShared>,
 }

@@ -12,9 +12,9 @@ use crate::time::Timestamp;
 /// How long before its instant a job is handed to its callback. The library polls every half
 /// second and, on a busy machine, less often.
 const LEAD: Duration = Duration::from_millis(1500);
-/// The longest sleep without a look at the wall clock.
+/// The longest sleep between two readings of the wall clock.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-/// A clock set back by more than this was wrong before, and is believed now.
+/// If the clock is set back by more than this, it was wrong before and is correct now.
 const CORRECTION: Duration = Duration::from_secs(3 * 3600);
 
 /// What the callback of a job does next.
@@ -203,7 +203,8 @@ fn fire(slot: &mut Slot, now: Timestamp, tx: &mpsc::UnboundedSender<Firing>) -> 
     Ok(())
 }
 
-/// The occurrences up to `until` that have not been fired, and what was left out before them.
+/// The occurrences up to `until` that have not been fired, and the range that was left out before
+/// them.
 fn passed_over(slot: &Slot, until: Timestamp) -> (Vec<Timestamp>, Option<Skipped>) {
     let schedule = &slot.job.schedule;
     let Some(first) = slot.next.filter(|next| *next <= until) else {
@@ -233,13 +234,13 @@ fn passed_over(slot: &Slot, until: Timestamp) -> (Vec<Timestamp>, Option<Skipped
     (newest, skipped)
 }
 
-/// What the clock shows, in whole milliseconds that have passed; 1970 at the earliest.
+/// The clock's time in whole milliseconds, rounded down; not before 1970.
 fn timestamp(clock: SystemTime) -> Timestamp {
     let since_epoch = clock.duration_since(SystemTime::UNIX_EPOCH);
     Timestamp::EPOCH.plus(since_epoch.unwrap_or_default())
 }
 
-/// How long it is from what the clock shows until `due`, to the nanosecond.
+/// The time from now, by the clock, until `due`, to the nanosecond.
 fn until(due: Timestamp, clock: SystemTime) -> Duration {
     let due = SystemTime::UNIX_EPOCH + due.since(Timestamp::EPOCH);
     due.duration_since(clock).unwrap_or_default()

@@ -8,7 +8,7 @@ pub trait WallClock: Send + Sync + 'static {
     fn now(&self) -> SystemTime;
 }
 
-/// The machine's own.
+/// The machine's clock.
 #[derive(Debug, Clone, Copy)]
 pub struct SystemClock;
 

@@ -2,18 +2,18 @@
 //!
 //! The library by itself polls every half second, keeps one fixed offset from UTC for each job,
 //! loses what does not fit into a channel of 200, and under load calls a job twice for one tick.
-//! Its storage trait is the way out: [`board`] knows by our own [`Schedule`] what is due when;
+//! Its storage trait avoids all this: [`board`] knows from our own [`Schedule`] what is due when;
 //! [`storage`] reports a job to the library a little *before* its instant; the library calls the
 //! job back, and the callback sleeps to the exact instant and takes each occurrence from the board
-//! exactly once. A report that the library lost is made again at its next poll; one that it
-//! doubled finds nothing to take.
+//! exactly once. If the library loses a report, it is repeated at the next poll. If it doubles one,
+//! the second finds nothing to take.
 //!
-//! Wall clocks are stepped. Sleeping is done on the monotonic clock in pieces of at most a second
-//! with a look at the wall clock after each, so that
-//! - a clock stepped forward delivers each occurrence passed over, in order, once (of more than
-//!   [`MOST_AT_ONCE`] of one job the newest; the firing says which were left out);
-//! - a clock stepped back delivers none again. Only when it is set back by more than three hours
-//!   is that taken for a correction, as Debian's cron does: firing goes on from the new time, and
+//! Wall clocks are stepped. The ticker sleeps on the monotonic clock, for at most one second at a
+//! time, and reads the wall clock after each sleep. So
+//! - if the clock is stepped forward, each occurrence that was passed over is delivered once, in
+//!   order (the newest [`MOST_AT_ONCE`] of a job; the firing has the range that was left out);
+//! - if the clock is stepped back, none is delivered again. If it is set back by more than three
+//!   hours, this counts as a correction, as in Debian's cron: firing continues from the new time, and
 //!   the ledger knows what has run.
 
 mod alarm;
@@ -39,10 +39,11 @@ use super::Schedule;
 use crate::names::JobName;
 use crate::time::Timestamp;
 
-/// The most occurrences of one job that are delivered after a clock stepped forward.
+/// The maximum number of occurrences of one job that are delivered after the clock is stepped
+/// forward.
 pub const MOST_AT_ONCE: usize = 1000;
 
-/// How many messages of the library's own actors, none of which are used here, can be in hand.
+/// The capacity of the library's own channels, which are not used here.
 const UNUSED_CHANNEL: usize = 16;
 
 /// A job to be fired.
@@ -71,7 +72,8 @@ pub struct Firing {
     pub skipped: Option<Skipped>,
 }
 
-/// A range of occurrences that a clock stepped forward passed over, too many to deliver.
+/// A range of occurrences that were passed over when the clock was stepped forward, too many to
+/// deliver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Skipped {
     /// The first of them.
@@ -159,8 +161,8 @@ impl std::fmt::Debug for Ticker {
     }
 }
 
-/// The library around our board. It is put together by hand because its constructor gives one
-/// size to all of its ten channels: sized to 10,000 jobs, they would take 13 MB.
+/// The library around our board. It is assembled by hand because its constructor gives all of its
+/// ten channels one size: sized for 10,000 jobs, they would take 13 MB.
 fn library(board: &Arc<Board>, alarm: Alarm, count: usize) -> JobScheduler {
     let mut context = Context::new_with_channel_size(
         Arc::new(RwLock::new(Box::new(Storage::new(Arc::clone(board))))),

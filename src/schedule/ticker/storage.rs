@@ -1,4 +1,4 @@
-//! The library's storage traits over the board: what it asks for, answered as suits us.
+//! The library's storage traits, implemented over the board.
 
 use std::future::{Future, ready};
 use std::pin::Pin;
@@ -26,7 +26,7 @@ fn answer<T: Send + 'static>(value: T) -> StorageFuture<T> {
     Box::pin(ready(Ok(value)))
 }
 
-/// A job's id in the library: its index and one, so that none is nil.
+/// A job's id in the library: its index plus one, because the nil id is reserved.
 pub(super) fn id_of(job: usize) -> Uuid {
     Uuid::from_u128(job as u128 + 1)
 }
@@ -113,7 +113,7 @@ impl MetaDataStorage for Storage {
     }
 }
 
-/// The stretch before an instant that the alarm sleeps: more than tokio's timers are late.
+/// How long before an instant the alarm takes over: more than tokio's timers are late.
 const LAST_STRETCH: Duration = Duration::from_millis(3);
 
 /// The one callback that all jobs share.

@@ -1,4 +1,4 @@
-//! What the ticker promises, on a wall clock that tests step.
+//! The guarantees of the ticker, on a wall clock that tests step.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,14 +14,14 @@ use crate::names::JobName;
 use crate::schedule::Schedule;
 use crate::time::Timestamp;
 
-/// How long a test waits for what must come.
+/// The timeout of a test.
 const LONG: Duration = Duration::from_secs(60);
 
 fn at(text: &str) -> Timestamp {
     Timestamp::parse(text).expect("an RFC 3339 time")
 }
 
-/// A wall clock that shows what the test set and goes on from there.
+/// A wall clock that the test sets and that continues from there.
 struct RunningClock {
     set: Mutex<(SystemTime, Instant)>,
 }
@@ -53,7 +53,7 @@ impl WallClock for RunningClock {
     }
 }
 
-/// A wall clock that moves only when told, for tests of the board alone.
+/// A wall clock that moves only when the test moves it, for tests of the board alone.
 #[derive(Default)]
 struct StoppedClock(AtomicU64);
 
@@ -267,7 +267,7 @@ fn after_stop_nothing_is_delivered() {
     assert_eq!(bench.at("2026-06-01T12:00:00Z"), []);
 }
 
-/// What came, with the clock at the time of receipt.
+/// A firing, and what the clock showed when it was received.
 async fn receive(
     fired: &mut mpsc::UnboundedReceiver<Firing>,
     clock: &RunningClock,
