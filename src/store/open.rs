@@ -1,4 +1,4 @@
-//! From settings to a store.
+//! Opens the store that the settings name.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::redlock::RedlockStore;
 use super::sqlite::SqliteStore;
 use super::{Store, StoreError};
 
-/// Opens the store on the current tokio runtime. Connects when first used: an unreachable server
-/// is reported by the operations, not here.
+/// Opens the store on the current tokio runtime. The store connects at its first operation, which also
+/// reports an unreachable server.
 pub fn open(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError> {
     match settings {
         StoreSettings::Redis(settings) => Ok(Arc::new(RedisStore::single(settings))),

@@ -2,107 +2,63 @@
 //!
 //! The two ledgers may lie on different servers, so a move takes several steps, each of which is a
 //! [`Replacement`] that any host can repeat: first every ledger that the job has under another lock
-//! becomes a tombstone, which keeps its data and refuses every claim; then the ledger under the
-//! new lock begins with these data. A host that finds tombstones whose data were taken by no
-//! ledger completes the move, wherever its own list wants the ledger.
+//! becomes a tombstone, which keeps its data and rejects every claim; then the ledger under the
+//! new lock begins with these data. A host that finds tombstones whose data no ledger has taken over
+//! completes the move to the lock that its own list names.
 //!
 //! [`Relocation`] decides, without I/O, so that the daemon and the simulated fleets do the same;
-//! [`relocate`] carries it out on a store.
+//! [`relocate`] executes its steps on a store.
 
 mod merge;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::protocol::{JobState, Moved};
-use super::request::{Lock, LockRef};
-use super::{Finish, FinishReply, LockId, Store, StoreError};
+use super::contract::{
+    Finish, FinishReply, JobState, Ledger, Lock, LockId, LockRef, Moved, Replaced, Replacement,
+    Store, StoreError,
+};
 use crate::names::{HostName, JobName};
 use crate::time::Timestamp;
-use merge::{Sources, empty, merge};
+use merge::{SourceLedgers, empty, merge};
 
-/// How often a move begins again because other hosts changed a ledger meanwhile.
+/// How often a move starts again because other hosts changed a ledger in the meantime.
 const TRIES: u32 = 20;
 
-/// A ledger as it was read.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Ledger {
-    /// What it says; `None` if there is none.
-    pub state: Option<JobState>,
-    /// How long the lease of its open run lasts; zero without such a run.
-    pub remaining: Duration,
-    /// When that lease ended, by the store's clock; `None` while it lasts, or if nobody knows.
-    pub ended_at: Option<Timestamp>,
-}
-
-/// Asks that a ledger be replaced that still is as it was read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Replacement {
-    /// The job.
-    pub job: JobName,
-    /// The lock that the ledger lies under.
-    pub lock: Lock,
-    /// The time-to-live of the job's leases: after a loss of data nothing is replaced for so long.
-    pub ttl: Duration,
-    /// The ledger as it was read.
-    pub expected: Option<JobState>,
-    /// What takes its place.
-    pub new: JobState,
-}
-
-/// The reply to a [`Replacement`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Replaced {
-    /// The ledger is the new one.
-    Done,
-    /// It is not as it was read. Nothing was changed.
-    Changed,
-    /// A run of it holds its lease. Nothing was changed.
-    Leased {
-        /// How long, unless it is renewed.
-        remaining: Duration,
-    },
-    /// The store may have lost data. Nothing was changed.
-    Recovering {
-        /// How long to wait before asking again.
-        remaining: Duration,
-    },
-}
-
-/// What came of a move.
+/// The outcome of a move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Relocated {
-    /// The ledger lies under the lock of the list, or there is none yet.
+    /// The ledger is under the lock of the list, or there is no ledger yet.
     Home {
-        /// The locks from which it was moved now.
+        /// The locks from which this call moved it.
         from: Vec<Lock>,
     },
-    /// A run under another lock goes on: the move waits for its end.
+    /// A run under another lock is not over. The move waits for its end.
     Leased {
         /// That lock.
         lock: Lock,
-        /// The host that has the run.
+        /// The host of the run.
         by: String,
         /// How long its lease lasts unless renewed.
         remaining: Duration,
     },
-    /// The store may have lost data: the move waits.
+    /// The store may have lost data. The move waits.
     Recovering {
         /// For how long.
         remaining: Duration,
     },
-    /// Other hosts change the ledgers all the time.
+    /// Other hosts keep changing the ledgers.
     Contended,
 }
 
-/// What is to be done next.
+/// The next step of a move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Read the ledger under this lock, and tell [`Relocation::read`].
+    /// Read the ledger under this lock, and pass it to [`Relocation::read`].
     Read(Lock),
-    /// Send this, and tell [`Relocation::replaced`].
+    /// Send this request, and pass the reply to [`Relocation::replaced`].
     Replace(Box<Replacement>),
-    /// Nothing more.
+    /// The move is over.
     Done(Relocated),
 }
 
@@ -118,14 +74,14 @@ pub struct Relocation {
     counts_from: Timestamp,
     others: Vec<Lock>,
     known: BTreeMap<LockRef, Ledger>,
-    /// What is still to be replaced, the last first.
+    /// What remains to be replaced, in reverse order.
     plan: Option<Vec<Replacement>>,
     from: Vec<Lock>,
     tries: u32,
     over: Option<Relocated>,
 }
 
-/// What a move is asked to do.
+/// Where a ledger moves to.
 #[derive(Debug, Clone)]
 pub struct Destination<'a> {
     /// The job.
@@ -134,7 +90,7 @@ pub struct Destination<'a> {
     pub lock: &'a LockId,
     /// This host.
     pub host: &'a HostName,
-    /// The time-to-live of the job's leases.
+    /// The TTL of the job's leases.
     pub ttl: Duration,
     /// The store's clock.
     pub now: Timestamp,
@@ -161,7 +117,7 @@ impl Relocation {
         }
     }
 
-    /// What is to be done next.
+    /// The next step of a move.
     pub fn step(&mut self) -> Step {
         if self.over.is_none() && self.plan.is_none() {
             if let Some(lock) = self.unread() {
@@ -180,12 +136,12 @@ impl Relocation {
         }
     }
 
-    /// The ledger that [`Step::Read`] asked for.
+    /// Takes the ledger that [`Step::Read`] asked for.
     pub fn read(&mut self, lock: &Lock, ledger: Ledger) {
         self.known.insert(LockRef::of(lock), ledger);
     }
 
-    /// The reply to [`Step::Replace`].
+    /// Takes the reply to [`Step::Replace`].
     pub fn replaced(&mut self, reply: Replaced) {
         let Some(replacement) = self.plan.as_mut().and_then(Vec::pop) else {
             return;
@@ -252,7 +208,7 @@ impl Relocation {
             })
     }
 
-    /// Everything is read: what is to be replaced.
+    /// Plans the replacements, once every ledger has been read.
     fn decide(&mut self) {
         let me = LockRef::of(&self.target);
         let states = self.known.iter();
@@ -263,7 +219,7 @@ impl Relocation {
             .iter()
             .filter_map(|(_, _, state)| state.moved.as_ref());
         let number = 1 + numbers.map(|moved| moved.number).max().unwrap_or(0);
-        let mut sources = Sources::default();
+        let mut sources = SourceLedgers::default();
         let mut to_vacate = Vec::new();
         for (lock, ledger, state) in states {
             let moved = state.moved.as_ref().filter(|moved| moved.to != *lock);
@@ -318,7 +274,7 @@ impl Relocation {
             // by nobody, although the host that wrote it may have begun the new ledger by now.
             let leads_here = state.moved.clone().filter(|moved| moved.to == me);
             let new = JobState {
-                moved: leads_here.or_else(|| Some(moved(since(state)))),
+                moved: leads_here.or_else(|| Some(moved(state.began_with()))),
                 ..state.clone()
             };
             plan.push((self.lock_of(&lock), new));
@@ -351,7 +307,7 @@ impl Relocation {
     }
 }
 
-/// Sends a verdict to where the ledger is, if it has moved since the run was granted.
+/// Sends a result to the lock that the ledger has moved to since the run was granted, if it moved.
 pub(super) async fn follow<F>(
     finish: &Finish,
     send: impl Fn(Finish) -> F,
@@ -375,11 +331,7 @@ where
     ))
 }
 
-fn since(state: &JobState) -> u64 {
-    state.moved.as_ref().map_or(0, |moved| moved.since)
-}
-
-/// Carries a move out.
+/// Executes a move on a store.
 pub async fn relocate(
     store: &dyn Store,
     mut relocation: Relocation,

@@ -68,7 +68,7 @@ pub enum StartupQuorum {
 }
 
 impl StoreSettings {
-    /// The store as a person may see it: no password.
+    /// Returns the store for messages, without passwords.
     pub fn shown(&self) -> String {
         let list = |servers: &[RedisSettings]| {
             let shown: Vec<_> = servers.iter().map(RedisSettings::shown).collect();
@@ -83,8 +83,7 @@ impl StoreSettings {
         }
     }
 
-    /// Names the authorities to trust to every server and Sentinel that speaks TLS; answers
-    /// whether any does.
+    /// Sets the CA file of every server and Sentinel with TLS. Returns whether there is any.
     pub fn set_ca_file(&mut self, path: &Path) -> bool {
         let sentinels = match self {
             Self::Sentinel(sentinel) => sentinel.sentinels.iter_mut().collect(),
@@ -100,12 +99,12 @@ impl StoreSettings {
         any
     }
 
-    /// Whether a daemon that cannot reach the store at its start is to end.
+    /// Whether a daemon that cannot reach the store at its start must exit.
     pub fn refuses_to_wait(&self) -> bool {
         matches!(self, Self::Redlock(redlock) if redlock.at_start == StartupQuorum::Refuse)
     }
 
-    /// What is allowed but hardly meant, each a full sentence.
+    /// Returns warnings about settings that are allowed but probably a mistake, as full sentences.
     pub fn warnings(&self) -> Vec<String> {
         match self {
             Self::Redlock(redlock) if redlock.nodes.len().is_multiple_of(2) => {
@@ -127,7 +126,7 @@ impl StoreSettings {
         }
     }
 
-    /// How to get into the servers that keep data; empty for the embedded store.
+    /// Returns the servers that keep data; empty for the embedded store.
     pub fn servers(&self) -> Vec<&RedisSettings> {
         match self {
             Self::Sqlite { .. } => Vec::new(),
@@ -138,7 +137,7 @@ impl StoreSettings {
         }
     }
 
-    /// As [`Self::servers`], to be changed.
+    /// As [`Self::servers`], mutable.
     pub fn servers_mut(&mut self) -> Vec<&mut RedisSettings> {
         match self {
             Self::Sqlite { .. } => Vec::new(),
@@ -155,9 +154,9 @@ impl StoreSettings {
 pub struct RedisSettings {
     /// Address, user, password and database.
     pub endpoint: Endpoint,
-    /// Read at every connect; wins over a password in the URL.
+    /// Read at every connect. Takes precedence over a password in the URL.
     pub password_file: Option<PathBuf>,
-    /// PEM file with the authorities to trust, instead of the system's.
+    /// PEM file with the trusted authorities, instead of those of the system.
     pub ca_file: Option<PathBuf>,
     /// What every key begins with.
     pub prefix: Prefix,

@@ -4,7 +4,6 @@ use super::characters::check_characters;
 use super::mask::shown_url;
 use super::server::{Encryption, Endpoint};
 use super::settings::{ClusterSettings, RedisSettings, SentinelSettings, StoreSettings};
-use super::url::doubled;
 
 /// The port of a Sentinel whose URL names none.
 const SENTINEL_PORT: u16 = 26379;
@@ -148,4 +147,13 @@ pub(crate) fn listed_server(
     };
     let endpoint = Endpoint::parse(&url).map_err(|_| wrong("its host or port cannot be read"))?;
     Ok(RedisSettings::new(endpoint.or_port(port)))
+}
+
+/// Returns the positions of the first two servers of a list that are the same server.
+pub(super) fn doubled(servers: &[RedisSettings]) -> Option<(usize, usize)> {
+    let addresses: Vec<String> = servers.iter().map(|s| s.endpoint.server()).collect();
+    addresses.iter().enumerate().find_map(|(second, address)| {
+        let first = addresses[..second].iter().position(|a| a == address)?;
+        Some((first, second))
+    })
 }

@@ -7,7 +7,7 @@ use super::characters::check_parts;
 use super::mask::shown_url;
 use super::server::{Encryption, Endpoint};
 use super::settings::{RedisSettings, RedlockSettings, StartupQuorum, StoreSettings};
-use super::several::{cluster, sentinel};
+use super::several::{cluster, doubled, sentinel};
 
 /// How often a claim on several servers is tried unless the list says otherwise.
 pub(crate) const TRIES: u32 = 3;
@@ -86,15 +86,6 @@ fn redlock(stores: Vec<StoreSettings>) -> Result<StoreSettings, String> {
         retry_delay: RETRY_DELAY,
         at_start: StartupQuorum::Wait,
     }))
-}
-
-/// Returns the positions of the first two servers of a list that are the same server.
-pub(super) fn doubled(servers: &[RedisSettings]) -> Option<(usize, usize)> {
-    let addresses: Vec<String> = servers.iter().map(|s| s.endpoint.server()).collect();
-    addresses.iter().enumerate().find_map(|(second, address)| {
-        let first = addresses[..second].iter().position(|a| a == address)?;
-        Some((first, second))
-    })
 }
 
 fn check_one(url: &str) -> Result<StoreSettings, String> {

@@ -1,7 +1,6 @@
-//! The count of a run's attempts.
+//! `attempt`: counts the attempts of a run.
 
-use super::state::JobState;
-use crate::store::Attempt;
+use crate::store::contract::{Attempt, JobState};
 
 /// Notes that a further attempt of the open run is about to start. Returns false, and changes
 /// nothing, if the run is not open under this token.

@@ -1,17 +1,18 @@
-//! Where the ledger of a job begins that a host is about to register for the first time.
+//! `begin`: where the ledger of a job begins, before a host registers the job for the first time.
 
-use super::state::{Clock, JobState};
+use super::clock::Clock;
 use crate::store::Beginning;
+use crate::store::contract::JobState;
 
-/// Creates the ledger of a new job, or moves that of a job that was disabled up to the instant
-/// from which the job counts. Neither leaves a record: what was due before never counted.
+/// Creates the ledger of a new job, or moves the ledger of a job that was disabled up to the instant
+/// from which the job counts. Neither writes a record, because earlier occurrences never counted.
 ///
-/// Returns whether it could. While the store recovers from a loss of data it creates no ledger,
-/// because another host may be about to restore what the store has forgotten.
+/// Returns whether it was done. While the store recovers from a loss of data it creates no ledger,
+/// because another host may be about to restore the lost one.
 pub fn begin(job: &mut Option<JobState>, clock: Clock, beginning: &Beginning) -> bool {
     let now = clock.utc();
     let at = beginning.counts.at.min(now);
-    // Listed before the loss, so the store has forgotten its ledger.
+    // The job was listed before the loss, so its ledger was lost.
     let forgotten = clock.past.lost_at().filter(|lost_at| at < *lost_at);
     let Some(state) = job else {
         if clock.past.recovering(clock, beginning.ttl).is_some() {
@@ -22,11 +23,11 @@ pub fn begin(job: &mut Option<JobState>, clock: Clock, beginning: &Beginning) ->
         state.note(&beginning.fingerprint, start);
         return true;
     };
-    // Only the ledger under the lock that the job uses counts.
+    // Only the ledger under the current lock of the job counts.
     if state.moved_from(&beginning.lock).is_some() {
         return true;
     }
-    // A ledger without a schedule was made by a manual run, or by a holder after a loss.
+    // A ledger without a schedule was created by a manual run, or by a holder after a loss.
     if beginning.counts.again || state.fingerprints.is_empty() {
         state.last = state.last.max(at);
     }

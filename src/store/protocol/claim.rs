@@ -1,5 +1,8 @@
-//! The claim.
+//! `claim`: the rules in the order that the description of [`protocol`](super) lists.
 
+use super::clock::{Clock, LEAD, LEDGER_AHEAD};
+use super::effect::Effect;
+use super::lock::{LockState, TokenStanding, holder};
 use std::time::Duration;
 
 use super::history::{
@@ -7,19 +10,18 @@ use super::history::{
     append_after, dropped, interrupt, not_started,
 };
 use super::settled::settled;
-use super::state::{Clock, Effect, JobState, LockState, Open, Standing, Waiting, holder};
 use super::waiting::{self, Context};
 use crate::names::JobName;
-use crate::store::{
-    Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, GapAnswer, Kind, Late, Outcome,
-    Overlap, RunStatus, RunTerms,
+use crate::store::contract::{
+    Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, GapAnswer, JobState, Kind,
+    Late, Open, Outcome, Overlap, RunStatus, RunTerms, Waiting,
 };
 use crate::time::Timestamp;
 
-/// Takes an occurrence and its lock, or says why not. The rules are in the module's description.
+/// Claims an occurrence and its lock, or returns why it does not.
 ///
-/// `job` is the state of the job that the claim names; `None` while the store does not know it,
-/// and left alone for a bare lock.
+/// `job` is the state of the job that the claim names; `None` while the store does not know the job. A
+/// claim of a bare lock does not change it.
 pub fn claim(
     lock: &mut LockState,
     job: &mut Option<JobState>,
@@ -40,14 +42,6 @@ pub fn claim(
     (reply, effects)
 }
 
-/// How far ahead of its instant the store may decide an occurrence: the watermark never lies
-/// further ahead of the store's clock.
-pub const LEAD: Duration = Duration::from_secs(1);
-
-/// A ledger that is further ahead of the store's clock than this was written under a wrong clock:
-/// the job continues from now. One that is ahead by less waits.
-pub const LEDGER_AHEAD: Duration = Duration::from_secs(3 * 3600);
-
 /// What a grant will open.
 struct Opening<'a> {
     job: &'a JobName,
@@ -58,16 +52,16 @@ struct Opening<'a> {
     terms: RunTerms,
 }
 
-/// What the ledger says of an occurrence.
+/// What the ledger says about an occurrence.
 enum Judgement {
     Answer(ClaimReply),
     /// Undecided.
     New,
-    /// The first of the waiting list.
+    /// The first entry of the waiting list.
     Head,
 }
 
-/// An occurrence that is undecided and may start: how, and until when.
+/// How and until when an undecided occurrence may start.
 struct Candidate<'a> {
     job: &'a JobName,
     due: &'a Due,
@@ -158,10 +152,10 @@ impl Claiming<'_> {
         }
     }
 
-    /// Where a ledger begins that an occurrence is the first to ask for.
+    /// Returns where a ledger begins that this occurrence creates.
     ///
-    /// After a loss another host may have the occurrence before it in hand, which is `unknown`
-    /// then: the ledger does not close over it.
+    /// After a loss another host may hold the preceding occurrence, which is `unknown` then. The ledger
+    /// must not advance past it.
     fn before_first(&self, due: &Due) -> Timestamp {
         let millisecond = Duration::from_millis(1);
         let last = due.prev.unwrap_or(due.scheduled_at.minus(millisecond));
@@ -187,11 +181,12 @@ impl Claiming<'_> {
         if !granted && open.is_none() && !(exclusive && self.lock.key_holds(token)) {
             return None;
         }
-        if let Standing::Other { by, remaining } = self.lock.standing(exclusive, token, self.clock)
+        if let TokenStanding::Other { by, remaining } =
+            self.lock.standing(exclusive, token, self.clock)
         {
             return Some(ClaimReply::Held { by, remaining });
         }
-        // Old data may name a holder whose lease has ended since, and know nothing of the next.
+        // Old data may name a holder whose lease has ended, and not know the next holder.
         let lasts = self.lock.key_holds(token) || granted && self.lock.lease_end > self.clock.lease;
         if !lasts && self.clock.past.recovering(self.clock, claim.ttl).is_some() {
             return None;
@@ -215,15 +210,15 @@ impl Claiming<'_> {
 
     fn bare(&mut self) -> ClaimReply {
         match self.standing() {
-            Standing::Other { by, remaining } => ClaimReply::Held { by, remaining },
-            Standing::Ours | Standing::Free => self.grant(1),
+            TokenStanding::Other { by, remaining } => ClaimReply::Held { by, remaining },
+            TokenStanding::Ours | TokenStanding::Free => self.grant(1),
         }
     }
 
     fn manual(&mut self, name: &JobName, job: &mut Option<JobState>) -> ClaimReply {
         match self.standing() {
-            Standing::Other { by, remaining } => ClaimReply::Held { by, remaining },
-            Standing::Ours | Standing::Free => {
+            TokenStanding::Other { by, remaining } => ClaimReply::Held { by, remaining },
+            TokenStanding::Ours | TokenStanding::Free => {
                 let beginning = self.clock.past.beginning(self.clock);
                 let state = job.get_or_insert_with(|| JobState::starting_after(beginning));
                 waiting::await_rerun(state, self.lock, self.clock);
@@ -285,8 +280,8 @@ impl Claiming<'_> {
         }
     }
 
-    /// Sets a watermark back that was written under a wrong clock. What waits beyond it is
-    /// undecided again.
+    /// Sets back a watermark that was written while the clock was wrong. Waiting occurrences beyond it
+    /// are undecided again.
     fn correct(&mut self, job: &mut JobState, at: (&JobName, Option<u32>), claimed: Timestamp) {
         let (name, keep) = at;
         let now = self.clock.utc();
@@ -331,7 +326,8 @@ impl Claiming<'_> {
         Judgement::New
     }
 
-    /// Whether a host that has not noticed a loss of data records as `missed` what may have run.
+    /// Whether a host that has not noticed a loss of data would record an occurrence as `missed` that may
+    /// have run.
     fn is_unknowable(&self, drops: &[DroppedRange]) -> bool {
         let past = self.clock.past;
         let mut missed = drops.iter().filter(|drop| drop.outcome == Outcome::Missed);
@@ -382,7 +378,7 @@ impl Claiming<'_> {
         job.last = job.last.max(drop.range.until);
     }
 
-    /// Records what policy drops, if the watermark still stands where the host believes it.
+    /// Records the ranges that policy drops, if the watermark is still the one that the host read.
     fn drops(
         &mut self,
         job: &mut JobState,
@@ -467,7 +463,7 @@ impl Claiming<'_> {
     fn start(&mut self, job: &mut JobState, candidate: &Candidate<'_>) -> ClaimReply {
         let (name, keep) = (candidate.job, candidate.keep);
         let standing = self.standing();
-        if let Standing::Other { by, remaining } = &standing
+        if let TokenStanding::Other { by, remaining } = &standing
             && candidate.overlap == Overlap::Skip
         {
             let why = (Outcome::Skipped, REASON_OVERLAP);
@@ -478,7 +474,7 @@ impl Claiming<'_> {
                 remaining: *remaining,
             };
         }
-        let is_free = !matches!(standing, Standing::Other { .. });
+        let is_free = !matches!(standing, TokenStanding::Other { .. });
         let context = self.context(name, keep);
         let mut effects = if is_free {
             waiting::outdate(job, context)
@@ -513,21 +509,21 @@ impl Claiming<'_> {
                 effects.extend(waiting::supersede(job, candidate.waiting(), context));
                 self.waits(job, true)
             }
-            // The head starts first; it is not this claim's to drop.
+            // The head must start first, and this claim must not drop it.
             Overlap::Wait | Overlap::Skip => self.waits(job, false),
         };
         self.effects.append(&mut effects);
         reply
     }
 
-    /// Rules 6 and 7 for the first of the waiting list.
+    /// Rules 6 and 7 for the first entry of the waiting list.
     fn head(
         &mut self,
         job: &mut JobState,
         (name, keep): (&JobName, Option<u32>),
         due: &Due,
     ) -> ClaimReply {
-        if matches!(self.standing(), Standing::Other { .. }) || job.waiting.is_empty() {
+        if matches!(self.standing(), TokenStanding::Other { .. }) || job.waiting.is_empty() {
             return self.waits(job, true);
         }
         let entry = job.waiting.remove(0);
@@ -552,14 +548,14 @@ impl Claiming<'_> {
         )
     }
 
-    /// The reply that names the head of the waiting list.
+    /// Returns the reply that names the head of the waiting list.
     fn waits(&self, job: &JobState, entered: bool) -> ClaimReply {
         let Some(head) = job.head() else {
             return ClaimReply::AlreadyClaimed(RunStatus::Decided);
         };
         let (by, remaining) = match self.standing() {
-            Standing::Other { by, remaining } => (Some(by), remaining),
-            Standing::Ours | Standing::Free => (None, Some(Duration::ZERO)),
+            TokenStanding::Other { by, remaining } => (Some(by), remaining),
+            TokenStanding::Ours | TokenStanding::Free => (None, Some(Duration::ZERO)),
         };
         ClaimReply::Waits {
             head,
@@ -585,12 +581,12 @@ impl Claiming<'_> {
         job.last = job.last.max(due.scheduled_at);
     }
 
-    fn standing(&self) -> Standing {
+    fn standing(&self) -> TokenStanding {
         let exclusive = self.claim.lock.exclusive;
         self.lock.standing(exclusive, &self.claim.token, self.clock)
     }
 
-    /// Rule 7, the lock's half.
+    /// Rule 7 for the lock.
     fn grant(&mut self, attempt: u32) -> ClaimReply {
         let claim = self.claim;
         self.lock.fence = self.lock.next_fence(self.clock);
@@ -604,7 +600,7 @@ impl Claiming<'_> {
         }
     }
 
-    /// Rule 7.
+    /// Rule 7 for the run.
     fn open(&mut self, job: &mut JobState, opening: &Opening<'_>) -> ClaimReply {
         let interrupted = interrupt((opening.job, job), self.lock, opening.keep, self.clock);
         self.effects.extend(interrupted);
@@ -627,7 +623,7 @@ impl Claiming<'_> {
     }
 }
 
-/// Whether one of these ranges covers an occurrence that is decided: the host did not know of it.
+/// Whether one of these ranges covers a decided occurrence, which the host did not know.
 fn covers(drops: &[DroppedRange], job: &JobState) -> bool {
     let covered = |at: &Timestamp| {
         let mut ranges = drops.iter().map(|drop| drop.range);

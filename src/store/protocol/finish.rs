@@ -1,18 +1,19 @@
-//! The end of a run, or of a claim that nobody will use.
+//! `finish`: the end of a run, or of a claim that was cancelled.
 
+use super::clock::{Clock, LEAD};
+use super::effect::Effect;
+use super::lock::{Ending, Key, LockState};
 use std::time::Duration;
 
-use super::claim::LEAD;
 use super::history::{REASON_NO_VERDICT, append, of_open};
 use super::recovery::is_forgotten;
-use super::state::{Clock, Effect, Ending, JobState, Key, LockState};
 use super::waiting;
 use crate::names::{JobName, Token};
-use crate::store::{Finish, FinishReply, LockRef, Outcome, Record};
+use crate::store::contract::{Finish, FinishReply, JobState, LockRef, Outcome, Record};
 
-/// Writes verdict and record, closes the run, then releases by token.
+/// Writes verdict and record, closes the run, and then releases the lock by its token.
 ///
-/// `job` is the state of the job that the request names, or its record does.
+/// `job` is the state of the job that the request or its record names.
 pub fn finish(
     lock: &mut LockState,
     job: &mut Option<JobState>,
@@ -34,7 +35,7 @@ pub fn finish(
             record: Box::new(record.clone()),
             keep: Some(finish.keep),
             follows: job.as_ref().map(|job| job.last),
-            // Of runs without a lock so many may overlap that the oldest tokens are forgotten.
+            // So many runs without a lock may overlap that the oldest tokens are no longer remembered.
             replaces: !finish.lock.exclusive
                 || lock.ending(&finish.token) == Some(Ending::Interrupted),
         });
@@ -51,9 +52,9 @@ pub fn finish(
     (reply, effects)
 }
 
-/// Where the request belongs if the ledger is a tombstone: the run may be open, or waiting to be
-/// repeated, under the lock that the job uses now. A run that was recorded as interrupted before
-/// the move has its record here.
+/// Returns the lock to send the request to, if the ledger is a tombstone: under the lock that the job
+/// uses now the run may be open, or wait for its rerun. The record of a run that was interrupted before
+/// the move is here.
 fn moved(lock: &LockState, job: Option<&JobState>, finish: &Finish) -> Option<LockRef> {
     let job = job?;
     let to = job.moved_from(&finish.lock)?;
@@ -61,17 +62,17 @@ fn moved(lock: &LockState, job: Option<&JobState>, finish: &Finish) -> Option<Lo
     (!ended_here).then(|| to.clone())
 }
 
-/// Notes what a result decides, unless it lies in the store's future: what a host with a fast
-/// clock believed due is decided when it is due.
+/// Notes what a result decides, unless it is in the store's future: an occurrence that a host with a
+/// fast clock considers due is decided when it is due.
 ///
-/// A run without the store lies beyond the watermark. Hosts may still have earlier occurrences in
-/// hand, so the watermark does not move over them.
+/// A run without the store is beyond the watermark. Hosts may still hold earlier occurrences, so the
+/// watermark does not move over them.
 fn note_result(job: &mut Option<JobState>, clock: Clock, (token, record): (&Token, &Record)) {
     let range = record
         .scheduled_at
         .map(|from| (from, record.until.unwrap_or(from)));
     if let Some((_, until)) = range.filter(|(_, until)| *until <= clock.utc().plus(LEAD)) {
-        // Nobody has registered the job here, so what lies before the result is undecided.
+        // No host has registered the job here, so occurrences before the result are undecided.
         let before = match record.until {
             None => until.minus(Duration::from_millis(1)),
             Some(_) => until,
@@ -88,8 +89,8 @@ fn note_result(job: &mut Option<JobState>, clock: Clock, (token, record): (&Toke
     }
 }
 
-/// Closes the open run if it is this token's. A verdict comes with the request, or is written
-/// here, or the occurrence waits again.
+/// Closes the open run if it has this token. The verdict is in the request or is written here, or the
+/// occurrence waits again.
 fn close(name: &JobName, job: &mut JobState, clock: Clock, finish: &Finish) -> Option<Effect> {
     job.open_under(&finish.token)?;
     let open = job.open.take()?;
@@ -101,14 +102,14 @@ fn close(name: &JobName, job: &mut JobState, clock: Clock, finish: &Finish) -> O
         let why = (Outcome::Interrupted, REASON_NO_VERDICT);
         return Some(append(of_open(name, &open, why, clock), Some(finish.keep)));
     }
-    // If the watermark was set back meanwhile, the occurrence is undecided: it does not wait.
+    // If the watermark was set back in the meantime, the occurrence is undecided and does not wait.
     if scheduled_at <= job.last {
         job.put_back(waiting::given_back(&open, scheduled_at));
     }
     None
 }
 
-/// Releases by token and remembers the answer.
+/// Releases the lock by its token and remembers the reply.
 fn release(
     lock: &mut LockState,
     clock: Clock,
@@ -128,7 +129,8 @@ fn release(
     reply
 }
 
-/// Releases by token. Returns whether the state named the token, and whether the key held it.
+/// Releases the lock by its token. Returns whether the state named the token, and whether the key held
+/// it.
 fn free(lock: &mut LockState, finish: &Finish, effects: &mut Vec<Effect>) -> (bool, bool) {
     let token = &finish.token;
     let granted = lock.is_granted_to(token);

@@ -1,9 +1,12 @@
-//! The records that the protocol writes itself, and when two of them become one.
+//! The records that the protocol writes itself, and when two of them become one ranged record.
 
-use super::state::{Clock, Crashed, Effect, LockState, Open, Waiting, holder};
-use super::{Ending, JobState};
+use super::clock::Clock;
+use super::effect::Effect;
+use super::lock::{Ending, LockState, holder};
 use crate::names::{HostName, JobName, Token};
-use crate::store::{DroppedRange, Kind, Outcome, Record};
+use crate::store::contract::{
+    Crashed, DroppedRange, JobState, Kind, Open, Outcome, Record, Waiting,
+};
 use crate::time::Timestamp;
 
 /// Why an occurrence was skipped.
@@ -15,22 +18,22 @@ pub const REASON_INTERRUPTED: &str = "its lease expired before its host reported
 /// Why a run of a job without a lock has a provisional record while it goes on.
 pub const REASON_BESIDE: &str = "another run of the job began before its host reported a result \
                                  (scope: none); the result replaces this record";
-/// Why a run was interrupted that its host closed.
+/// Why a run that its host closed without a record was interrupted.
 pub const REASON_NO_VERDICT: &str = "its host closed it without a verdict";
-/// Why an occurrence was skipped that waited.
+/// Why a waiting occurrence was skipped.
 pub const REASON_SUPERSEDED: &str = "superseded: a newer occurrence took its place";
-/// Why an occurrence was skipped that found the queue full.
+/// Why an occurrence was skipped when the queue was full.
 pub const REASON_QUEUE_FULL: &str = "the queue was full";
-/// Why an occurrence was missed that was to be caught up.
+/// Why an occurrence was not caught up.
 pub const REASON_NOT_NEWEST: &str = "a newer occurrence came due (catch_up: latest)";
-/// Why an occurrence was missed that was to be caught up and came too late even for that.
+/// Why an occurrence was not caught up whose catch-up window had passed.
 pub const REASON_WINDOW_OVER: &str = "its catch_up_window had passed";
-/// Why a run was interrupted that was to be repeated.
+/// Why a crashed run was not repeated.
 pub const REASON_NOT_RERUN: &str =
     "its lease expired before its host reported a result; no rerun started in time";
-/// Why nobody knows what became of an occurrence.
+/// Why it is unknown whether an occurrence ran.
 pub const REASON_UNKNOWN: &str = "due before the store lost data: nobody knows whether it ran";
-/// Why nobody knows how a run ended.
+/// Why it is unknown how a run ended.
 pub const REASON_UNKNOWN_END: &str = "the store lost data: nobody knows how it ended";
 
 pub(super) fn append(record: Record, keep: Option<u32>) -> Effect {
@@ -42,7 +45,7 @@ pub(super) fn append(record: Record, keep: Option<u32>) -> Effect {
     }
 }
 
-/// A record that moves the watermark on from `last`.
+/// Adds a record that moves the watermark forward from `last`.
 pub(super) fn append_after(last: Timestamp, record: Record, keep: Option<u32>) -> Effect {
     Effect::Append {
         record: Box::new(record),
@@ -106,7 +109,7 @@ pub(super) fn dropped(job: &JobName, drop: &DroppedRange, token: &Token, clock: 
     }
 }
 
-/// The verdict of an open run that nobody will finish any more.
+/// The verdict of an open run that its host will not finish.
 pub(super) fn of_open(
     job: &JobName,
     open: &Open,
@@ -189,9 +192,9 @@ pub fn is_provisional(record: &Record) -> bool {
 
 /// Makes one ranged record of two that follow each other with the same verdict, or `None`.
 ///
-/// Only what was skipped, missed or is unknown is merged, for the same kind, reason and holder, and only if
-/// the watermark stood at the end of `newest` when `next` was decided (`follows`): an occurrence
-/// between the two, whose run may still be open, must not seem part of the range.
+/// Merges only skipped, missed and unknown occurrences of the same kind, reason and holder, and only if
+/// the watermark was at the end of `newest` when `next` was decided (`follows`): the range must not seem
+/// to contain an occurrence between the two, whose run may still be open.
 pub fn merge(newest: &Record, next: &Record, follows: Option<Timestamp>) -> Option<Record> {
     let plain = |r: &Record| {
         r.run_id.is_none()

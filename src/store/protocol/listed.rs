@@ -1,24 +1,24 @@
 //! The TTLs for which a store waits after a loss of data.
 //!
-//! A lease lasts at most one TTL from its last renewal, so a TTL matters for as long as itself
-//! after it was last in use. A store keeps when each one stops to matter, and forgets it then: a
-//! list that was loaded once with `ttl: 24h` does not delay every later restart by a day.
+//! A lease lasts at most one TTL after its last renewal, so a TTL matters only for its own length after
+//! its last use. A store keeps this end for each TTL and then removes the TTL: a list that was loaded
+//! once with `ttl: 24h` does not delay every later restart by a day.
 
 use std::time::Duration;
 
 use crate::store::Renewal;
 
-/// The TTL up to which a lock without a job counts for the locks of others.
+/// The longest TTL with which a lock without a job delays other locks.
 ///
-/// Locks of the library and of `exec` may have a TTL of a day. Each waits for its own TTL after a
-/// loss; others wait for it no longer than for a lock with the default TTL.
+/// Locks of the library and of `exec` may have a TTL of a day. After a loss each waits for its own TTL,
+/// but other locks wait only as long as for the default TTL.
 ///
-/// A store that lost all its data has forgotten the TTLs, too. Then a claim that has no job list
-/// waits for so long, whatever its own TTL: three times the longest interval between two renewals
-/// ([`renew_every`](crate::ground::timing::renew_every)), so that the holder takes its lease back.
+/// A store that lost all its data has lost the TTLs too. Then a claim without a job list waits for this
+/// long, independently of its own TTL. It is three times the longest interval between two renewals
+/// ([`renew_every`](crate::ground::timing::renew_every)), so that holders can restore their leases.
 pub const BARE_TTL_COUNTED: Duration = Duration::from_secs(30);
 
-/// The TTL of a lease as far as others wait for it.
+/// Returns the TTL of a lease as it counts for other locks.
 pub fn counted(ttl: Duration, has_job: bool) -> Duration {
     if has_job {
         ttl
@@ -27,7 +27,7 @@ pub fn counted(ttl: Duration, has_job: bool) -> Duration {
     }
 }
 
-/// Returns how long a claim waits at least after a loss, whatever its own TTL. `listed` is the
+/// Returns the shortest wait of a claim after a loss, independently of its own TTL. `listed` is the
 /// longest TTL of the caller's job list, which says how long leases last; zero without a list.
 pub fn least_wait(has_job: bool, listed: Duration) -> Duration {
     if has_job || !listed.is_zero() {
@@ -37,13 +37,13 @@ pub fn least_wait(has_job: bool, listed: Duration) -> Duration {
     }
 }
 
-/// The longest TTL of these leases, as far as others wait for it.
+/// Returns the longest TTL of these leases as it counts for other locks.
 pub fn longest_counted(renewals: &[Renewal]) -> Duration {
     let counted = |renewal: &Renewal| counted(renewal.grant.ttl, renewal.run.is_some());
     renewals.iter().map(counted).max().unwrap_or_default()
 }
 
-/// One TTL, and when it stops to matter.
+/// A TTL, and until when it matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ListedTtl {
     /// In milliseconds.
@@ -52,20 +52,20 @@ pub struct ListedTtl {
     pub until: u64,
 }
 
-/// The TTLs that were in use, the longest first. One that a longer one outlasts is left out.
+/// The TTLs that were in use, longest first, without those that a longer one outlasts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct ListedTtls(pub Vec<ListedTtl>);
 
 impl ListedTtls {
-    /// The longest, in milliseconds; 0 without any.
+    /// Returns the longest, in milliseconds; 0 if there is none.
     pub fn longest(&self) -> u64 {
         self.0.first().map_or(0, |longest| longest.ttl)
     }
 
-    /// Notes that a TTL is in use now, and forgets those that stopped to matter. Times are in
+    /// Notes that a TTL is in use now, and removes those that no longer matter. Times are in
     /// milliseconds; `ttl` is 0 when the request names none.
     ///
-    /// What is kept lasts an eighth longer than needed, so that not every request changes it.
+    /// Each is kept an eighth longer than needed, so that not every request changes the data.
     pub fn note(&mut self, now: u64, ttl: u64) {
         let end = |ttl: u64| now.saturating_add(ttl).saturating_add(ttl / 8);
         self.0.retain(|known| known.until > now);

@@ -1,37 +1,37 @@
-//! The protocol's transition function: what each operation does to the state of one lock.
+//! The rules of the protocol: what each operation does to the state of one lock.
 //!
-//! Plain executable Rust without clocks, I/O or randomness. The `SQLite` store runs it inside a
+//! This is plain Rust without clocks, I/O or randomness. The `SQLite` store runs it inside a
 //! transaction; the Lua scripts of the Redis store are compared with it call by call
-//! (`tests/it/contract`); a model checker can explore it. An operation takes the state of the
-//! lock, the state of the one job it concerns, the store's [`Clock`] and the request; it changes
-//! the states and answers with the reply and with [`Effect`]s: records to append and the word
-//! that the lock is free.
+//! (`tests/it/contract`); a model checker explores it. An operation gets the state of the lock, the
+//! state of the job that it concerns, the store's [`Clock`] and the request. It changes the states, and
+//! returns the reply and [`Effect`]s: records to append, and the release of the lock.
 //!
 //! # The rules of a claim, in this order
 //!
-//! 0. **Settled?** What is decided, or runs under its lock, is so whatever else there is (`settled`).
-//! 1. **Finished?** A token that finished is never granted again; nor one whose run was recorded
-//!    as interrupted. The newest [`FINISHED_KEPT`] of a lock are remembered.
-//!    A ledger that moved to another lock refuses everything else: `Moved`.
-//! 2. **Own token?** The same claim again gets the same answer. While the lock holds the token,
+//! 0. **Settled?** An occurrence that is decided, or runs under its lock, stays so in all cases
+//!    (`settled`).
+//! 1. **Finished?** A token that finished, or whose run was recorded as interrupted, is never granted
+//!    again. The newest [`FINISHED_KEPT`] of a lock are remembered.
+//!    A ledger that moved to another lock rejects everything else: `Moved`.
+//! 2. **Own token?** The same claim gets the same reply again. While the lock holds the token,
 //!    or is free with the token in the state or in the job's open run, the lease is taken again.
-//!    If somebody else had the lock in between, the answer is the same but for the fence, which
-//!    must exceed theirs. A lock that is another's answers `Held`.
+//!    If another token held the lock in between, only the fence differs, because it must exceed the
+//!    other one. If another token holds the lock, the reply is `Held`.
 //!    Before anything else is granted, a store that may have lost data waits: `Recovering`.
-//! 3. **Early?** An occurrence that still lies in the store's future.
+//! 3. **Early?** The occurrence is in the future by the store's clock.
 //! 4. **Ledger.** A watermark more than [`LEDGER_AHEAD`] ahead of the store's clock was written
-//!    under a wrong clock: it is set back, and the correction recorded once. An open run whose
-//!    lease is over, and that is to be run again, moves to the head of the waiting list. Entries
+//!    while the clock was wrong: it is set back, and the correction recorded once. An open run whose
+//!    lease has ended, and that must be repeated, moves to the head of the waiting list. Entries
 //!    of that list whose deadline has passed are recorded and removed.
-//!    An occurrence up to `last` is known to the ledger: the head of the waiting list goes on to
-//!    rule 6, another entry is refused with the head's name (`Waits`), anything else is
+//!    An occurrence up to `last` is known to the ledger: for the head of the waiting list rule 6
+//!    follows, for another entry the reply names the head (`Waits`), anything else is
 //!    `AlreadyClaimed`, or `Ahead` while the watermark lies in the store's future.
 //! 5. **Gap and deadline.** For an occurrence after `last`, the schedule's preceding occurrence
-//!    must not lie beyond `last` (or beyond the instant this schedule was first seen): `Gap`. A
-//!    What hosts ran without the store is decided beyond `last`: the reply lists it, an answer that
-//!    drops any of it is refused, and a claim of it is `AlreadyClaimed`. A
-//!    gap answer computed from the very watermark that stands now drops its ranges, each as one
-//!    record. What was due before a loss of data is recorded as `unknown`. Past its deadline, an
+//!    must not be after `last` (or after the instant at which this schedule was first seen): `Gap`.
+//!    Occurrences that hosts ran without the store are decided beyond `last`: the reply lists them, a
+//!    gap answer that drops one of them is rejected, and a claim of one is `AlreadyClaimed`. A gap
+//!    answer that was computed from the current watermark drops its ranges, each as one record.
+//!    Occurrences that were due before a loss of data are recorded as `unknown`. Past its deadline, an
 //!    occurrence is missed, caught up, or left undecided, as the claim's
 //!    [`Late`](crate::store::Late) says.
 //! 6. **Lock.** Held by any other value, or gone before its lease end: the occurrence is skipped
@@ -41,38 +41,41 @@
 //! 7. **Grant.** The fence is `max(fence + 1, now in microseconds)`; an open run that is replaced
 //!    is recorded as `interrupted`.
 //!
-//! A job that the store does not know is created by what first names it, and an unknown schedule
-//! is noted, whatever the answer then is.
+//! The first request that names an unknown job creates it, and an unknown schedule is noted,
+//! independently of the reply.
 //!
 //! # Where this goes beyond the obvious, and why
 //!
 //! - *Interrupted tokens are remembered*, with a mark of their own: a delayed copy of their claim
-//!   would open a run that nobody drives. Their `finish`, if it ever comes, still adds its record.
+//!   would open a run that no host executes. Their `finish`, if it ever comes, still adds its record.
 //! - *A result that arrives late replaces* the provisional record of its run (`interrupted`, or
 //!   `unknown` after a loss of data), and
 //!   cancels a rerun that has not started. A run id never has two verdicts.
-//! - *An occurrence that is given back waits* with the deadline and the attempts it had, so that any
-//!   host can take it. A run closed without record and not given back is recorded as
-//!   `interrupted`, else its occurrence would have no verdict (G7).
-//! - *`last` never passes the store's clock* by more than [`LEAD`]: what a host with a fast clock
-//!   believes due is decided when it is due.
-//! - *`interrupted` names the host that had the run*, not the one that found it dead.
-//! - *With `exclusive: false`* no lock key is read or written; token and lease end in the state
-//!   play its part.
+//! - *An occurrence that is returned waits* with the deadline and the attempts it had, so that any
+//!   host can claim it. A run that is closed without a record and not returned is recorded as
+//!   `interrupted`, because otherwise its occurrence would have no verdict (G7).
+//! - *`last` never passes the store's clock* by more than [`LEAD`]: an occurrence that a host with a
+//!   fast clock considers due is decided when it is due.
+//! - *`interrupted` names the host of the run*, not the host that records it.
+//! - *With `exclusive: false`* no lock key is read or written. Token and lease end in the state
+//!   replace it.
 
 mod attempt;
 mod begin;
 mod claim;
+mod clock;
+mod effect;
 mod finish;
 mod history;
+mod job;
 mod listed;
+mod lock;
 mod recovery;
 mod register;
 mod renew;
 mod replace;
 mod settle;
 mod settled;
-mod state;
 mod text;
 mod waiting;
 
@@ -81,9 +84,14 @@ mod properties;
 #[cfg(test)]
 mod tests;
 
+pub use crate::store::contract::{
+    BEYOND_KEPT, Crashed, FINGERPRINTS_KEPT, JobState, Moved, Open, Waiting,
+};
 pub use attempt::attempt;
 pub use begin::begin;
-pub use claim::{LEAD, LEDGER_AHEAD, claim};
+pub use claim::claim;
+pub use clock::{AFTERMATH, Clock, LEAD, LEDGER_AHEAD, Past, SUCCESSOR_SKEW, horizon_of};
+pub use effect::Effect;
 pub use finish::finish;
 pub use history::{
     REASON_BESIDE, REASON_INTERRUPTED, REASON_NO_VERDICT, REASON_NOT_NEWEST, REASON_NOT_RERUN,
@@ -91,16 +99,13 @@ pub use history::{
     REASON_UNKNOWN_END, REASON_WINDOW_OVER, is_provisional, merge,
 };
 pub use listed::{BARE_TTL_COUNTED, ListedTtl, ListedTtls, counted, least_wait, longest_counted};
-pub use recovery::{AFTERMATH, Marker, Past, SUCCESSOR_SKEW, horizon_of, notice, reassert};
+pub use lock::{Ending, FINISHED_KEPT, Key, LockState, OTHER_TYPE, holder};
+pub use recovery::{Marker, notice, reassert};
 pub use register::{register, report};
 pub use renew::renew;
 pub use replace::{ledger, replace};
 pub use settle::settle;
 pub use settled::settled;
-pub use state::{
-    BEYOND_KEPT, Clock, Crashed, Effect, Ending, FINGERPRINTS_KEPT, FINISHED_KEPT, JobState, Key,
-    LockState, Moved, OTHER_TYPE, Open, Waiting, holder,
-};
 pub use text::{
     beyond_of_text, beyond_text, terms_of_text, terms_text, waiting_of_text, waiting_text,
 };

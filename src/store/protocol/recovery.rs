@@ -1,67 +1,42 @@
-//! After a loss of data: how a store notices it, how long claims wait, and how holders take their
-//! leases back.
+//! A loss of data: how a store notices it, how long claims wait, and how holders restore their leases.
 //!
-//! The data say which server process keeps them ([`Marker`]). Data that another process wrote, or
-//! none at all, may be older than what that process had answered: leases, finished runs and
-//! decided occurrences may be missing. Until every lease that may have been granted before is over
-//! or renewed, nothing is granted ([`Past::recovering`]); a holder whose lease is valid by its own
-//! clock renews it meanwhile, and its renewal brings all that the store needs to take it back
-//! ([`reassert`]). What was due before the loss and stands in no ledger is `unknown` for ever.
+//! The data name the server process that keeps them ([`Marker`]). If another process wrote them, or
+//! there are none, leases, finished runs and decided occurrences may be missing. Nothing is granted
+//! until every lease that may have been granted before has ended or was renewed
+//! ([`Past::recovering`]). In the meantime a holder whose lease is valid by its own clock renews it, and
+//! its renewal contains everything that the store needs to restore the lease ([`reassert`]). An
+//! occurrence that was due before the loss and is in no ledger stays `unknown`.
 //!
-//! Leases of one lock have one TTL, so a claim waits for its own TTL at least, and all claims wait
-//! for the longest that a job list has or had until lately ([`ListedTtls`]).
+//! All leases of a lock have the same TTL, so a claim waits for at least its own TTL. All claims wait
+//! for the longest TTL that a job list has, or had until recently ([`ListedTtls`]).
 
+use super::effect::Effect;
+use super::lock::{Ending, Key, LockState, holder};
 use std::time::Duration;
 
-use super::claim::LEDGER_AHEAD;
+use super::clock::{Clock, LEDGER_AHEAD, Past, horizon_of};
 use super::history::{REASON_UNKNOWN_END, append, of_open};
 use super::listed::ListedTtls;
-use super::state::{Clock, Effect, Ending, JobState, Key, LockState, Open, holder};
-use crate::store::{Grant, GrantedRun, Outcome, RenewReply, Renewal};
+use crate::store::contract::{Grant, GrantedRun, JobState, Open, Outcome, RenewReply, Renewal};
 use crate::time::Timestamp;
 
-/// How far the clock of a server may be behind that of the one it replaces.
-///
-/// An occurrence that was due by the old server's clock may have been granted by it and forgotten
-/// with the rest, though by the new one's it comes due only after the loss was noticed. Servers
-/// that tell the time by NTP or PTP differ by milliseconds, and a leap second is one second.
-pub const SUCCESSOR_SKEW: Duration = Duration::from_secs(1);
-
-/// For so long after a loss a job that the store does not know counts as forgotten, not as new.
-pub const AFTERMATH: Duration = Duration::from_secs(3600);
-
-/// What the data say of the server that keeps them.
+/// What the data say about the server that keeps them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Marker {
-    /// The server process; one that was a replica meanwhile is another.
+    /// The server process. A process that was a replica in the meantime counts as another one.
     pub server: String,
     /// When it was first seen with these data.
     pub since: Timestamp,
-    /// When the loss was noticed; `None` for a store that was declared new.
+    /// When the loss was noticed; `None` for a store that was initialised.
     pub lost_at: Option<Timestamp>,
-    /// Until then all claims wait, in milliseconds on [`Clock::lease`].
+    /// All claims wait until then, in milliseconds on [`Clock::lease`].
     pub until: u64,
     /// The longest TTLs of the job lists, and until when each matters, on [`Clock::lease`].
     pub listed: ListedTtls,
 }
 
-/// What a store knows of its own past; the default is that of one that cannot lose its data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub struct Past {
-    /// Up to here the ledger may be wrong about what it does not know: when a loss was noticed,
-    /// and [`SUCCESSOR_SKEW`] more.
-    pub horizon: Option<Timestamp>,
-    /// When the loss was noticed, on [`Clock::lease`].
-    pub since: u64,
-    /// Until then all claims wait, on [`Clock::lease`].
-    pub until: u64,
-    /// For so long after the loss the claim at hand waits at least
-    /// ([`least_wait`](super::least_wait)).
-    pub least: Duration,
-}
-
 impl Marker {
-    /// The marker of a store that was declared new: nothing was ever granted before.
+    /// Returns the marker of an initialised store, which never granted anything before.
     pub fn new(server: &str, clock: Clock) -> Self {
         Self {
             server: server.to_owned(),
@@ -72,7 +47,7 @@ impl Marker {
         }
     }
 
-    /// What follows from it. Only for stores whose two clocks are one.
+    /// Returns what follows from the marker. Only for stores whose two clocks are the same.
     pub fn past(&self) -> Past {
         Past {
             horizon: self.lost_at.map(horizon_of),
@@ -85,12 +60,12 @@ impl Marker {
     }
 }
 
-/// Compares the marker with the server that answers, and writes down a loss.
+/// Compares the marker with the current server, and notes a loss.
 ///
-/// `longest` is the longest TTL of the job list behind the request; zero when there is none.
+/// `longest` is the longest TTL of the job list behind the request; zero without a list.
 ///
-/// At a loss all TTLs of the marker count, also those that have stopped to matter by now: the data
-/// may be a snapshot from long ago, and be used again since.
+/// After a loss all TTLs of the marker count, including those that no longer matter: the data may be an
+/// old snapshot, and such a TTL may have been used again since.
 pub fn notice(marker: &mut Option<Marker>, server: &str, clock: Clock, longest: Duration) -> Past {
     let now = clock.utc();
     let longest = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
@@ -129,57 +104,16 @@ pub fn notice(marker: &mut Option<Marker>, server: &str, clock: Clock, longest: 
     marker.insert(kept).past()
 }
 
-/// Up to when what came due may have been granted before a loss that was noticed then.
-pub fn horizon_of(lost_at: Timestamp) -> Timestamp {
-    lost_at.plus(SUCCESSOR_SKEW)
-}
-
 fn end(lost_at: Timestamp, ttl: u64) -> u64 {
     let lost_at = u64::try_from(lost_at.millis()).unwrap_or(0);
     lost_at.saturating_add(ttl)
 }
 
-impl Past {
-    /// How long a claim under a TTL waits yet, if it does. Never less than [`SUCCESSOR_SKEW`], so
-    /// that fences, which follow the clock, have passed those of a server that was ahead.
-    pub fn recovering(&self, clock: Clock, ttl: Duration) -> Option<Duration> {
-        self.horizon?;
-        let least = ttl.max(self.least).max(SUCCESSOR_SKEW);
-        let own = self
-            .since
-            .saturating_add(u64::try_from(least.as_millis()).unwrap_or(u64::MAX));
-        let left = clock.until(self.until.max(own));
-        (!left.is_zero()).then_some(left)
-    }
-
-    /// Whether the ledger can know what became of an occurrence that it has not decided.
-    pub fn is_unknowable(&self, scheduled_at: Timestamp) -> bool {
-        self.horizon.is_some_and(|horizon| scheduled_at <= horizon)
-    }
-
-    /// From where on the occurrences of a job count that the store does not know: from now, or
-    /// from the loss that made the store forget it.
-    pub(super) fn beginning(&self, clock: Clock) -> Timestamp {
-        self.forgot(clock).unwrap_or(clock.utc())
-    }
-
-    /// When the loss was noticed, however long ago.
-    pub(super) fn lost_at(&self) -> Option<Timestamp> {
-        self.horizon.map(|horizon| horizon.minus(SUCCESSOR_SKEW))
-    }
-
-    /// The loss, while it is fresh.
-    pub(super) fn forgot(&self, clock: Clock) -> Option<Timestamp> {
-        self.lost_at()
-            .filter(|lost_at| clock.utc().since(*lost_at) < AFTERMATH)
-    }
-}
-
-/// Takes back a lease that the store has forgotten, if no later one is known. Only while the
-/// store recovers: nothing was granted since the loss.
+/// Restores a lease that the store has lost, if the data contain no later one. Only while the store
+/// recovers, because nothing was granted since the loss.
 ///
-/// Of two leases of one lock that the data and a holder tell of, the one with the larger fence is
-/// the later, and the other had ended before.
+/// If the data and a holder name two leases of one lock, the one with the larger fence is the later one,
+/// and the other one had ended before.
 pub fn reassert(
     lock: &mut LockState,
     job: &mut Option<JobState>,
@@ -189,16 +123,16 @@ pub fn reassert(
     let Renewal { grant, run } = renewal;
     let token = &grant.token;
     let earlier = |lock: &LockState| lock.fence < grant.fence;
-    // Without a fence its holder knows nothing of it.
+    // A holder without a fence never got a reply to its claim.
     if grant.fence == 0 {
         return (false, Vec::new());
     }
     let free = match &lock.key {
         _ if !grant.lock.exclusive => true,
         Key::Absent => true,
-        // Renewed a moment ago on nodes that had forgotten it.
+        // Renewed just before on nodes that had lost it.
         Key::Value { text, .. } if text == token.as_str() => true,
-        // The data are from before ours was granted.
+        // The data are older than this lease.
         Key::Value { text, .. } => {
             lock.token.as_ref().is_some_and(|t| t.as_str() == text) && earlier(lock)
         }
@@ -234,7 +168,7 @@ fn reopen(
         if open.token == grant.token || open.fence >= grant.fence {
             return None;
         }
-        // Its end was written down after what the data know.
+        // It ended after these data were written.
         let why = (Outcome::Unknown, REASON_UNKNOWN_END);
         record = Some(append(of_open(&run.job, open, why, clock), None));
         let ended = open.token.clone();
@@ -243,7 +177,7 @@ fn reopen(
         }
     }
     state.last = state.last.max(scheduled_at.unwrap_or(state.last));
-    // Old data may still have it waiting.
+    // In old data it may still wait.
     state
         .waiting
         .retain(|entry| Some(entry.scheduled_at) != scheduled_at);
@@ -261,13 +195,13 @@ fn reopen(
     record
 }
 
-/// Whether a loss made the store forget this lock, and nothing was granted under it since: who
-/// finishes now had it to the end.
+/// Whether the store lost this lock and has granted nothing under it since. Then the token that
+/// finishes now held the lock to the end.
 pub(super) fn is_forgotten(lock: &LockState, clock: Clock) -> bool {
     lock.key == Key::Absent && lock.fence == 0 && clock.past.horizon.is_some()
 }
 
-/// The answer to a renewal that was refused by what the data say.
+/// Returns the reply to a renewal that does not match the data.
 pub(super) fn renew_forgotten(
     lock: &mut LockState,
     job: &mut Option<JobState>,

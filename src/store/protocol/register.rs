@@ -1,11 +1,12 @@
-//! Making jobs known, and reading what is known of them.
+//! `register` and `jobs`: registers jobs, and reads what the store knows about them.
 
-use super::state::{Clock, JobState, Key, LockState, OTHER_TYPE, Waiting, holder};
+use super::clock::Clock;
+use super::lock::{Key, LockState, OTHER_TYPE, holder};
 use crate::names::JobName;
-use crate::store::{JobReport, LockHolder, Registered, Registration};
+use crate::store::contract::{JobReport, JobState, LockHolder, Registered, Registration, Waiting};
 
-/// Creates the ledger of a new job, which starts from now, or from a loss of data while that is
-/// fresh; and notes a new schedule.
+/// Creates the ledger of a new job, which starts now, or at a recent loss of data, and adds a new
+/// schedule.
 pub fn register(
     lock: &LockState,
     job: &mut Option<JobState>,
@@ -14,8 +15,8 @@ pub fn register(
 ) -> Registered {
     let now = clock.utc();
     let recovering = clock.past.recovering(clock, registration.ttl);
-    // After a loss nobody can tell a job that is new from one that was forgotten. Of that one
-    // another host may have occurrences in hand, from the wait, too: no ledger is closed over them.
+    // After a loss, a job that is unknown may be new or lost. Another host may still hold occurrences
+    // of a lost job from the recovery period, so the ledger must not advance past them.
     let beginning = clock.past.beginning(clock);
     if job.is_none() && recovering.is_some() {
         return Registered {
@@ -46,7 +47,7 @@ pub fn register(
     }
 }
 
-/// What is known of a job and of its lock.
+/// Returns what the store knows about a job and its lock.
 pub fn report(
     name: &JobName,
     lock: &LockState,
@@ -63,7 +64,7 @@ pub fn report(
     let holder = match &lock.key {
         Key::Value { text, end } if exclusive => Some(shown(text, *end)),
         Key::OtherType { end } if exclusive => Some(shown(OTHER_TYPE, *end)),
-        // Not exclusive, or gone before its end: the state says whose it is.
+        // Not exclusive, or the key is gone before its end: the state names the holder.
         _ => token
             .filter(|_| lock.lease_end > clock.lease)
             .map(|token| shown(token.as_str(), Some(lock.lease_end))),

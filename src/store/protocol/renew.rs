@@ -1,15 +1,17 @@
-//! The renewal.
+//! `renew`: the renewal of a lease.
 
+use super::clock::Clock;
+use super::effect::Effect;
+use super::lock::{Key, LockState};
 use super::recovery::renew_forgotten;
-use super::state::{Clock, Effect, JobState, Key, LockState};
-use crate::store::{RenewReply, Renewal};
+use crate::store::contract::{JobState, RenewReply, Renewal};
 
-/// Extends a lease whose token matches, and its lease end.
+/// Extends a lease whose token matches.
 ///
-/// A lock that vanished before its lease end (evicted, deleted) is set again: its holder still
-/// has the right to it. One that is over is not, even if nobody took it: its job may be dead.
-/// Only a store that has just lost data asks more: see [`super::recovery`]. `job` is the state of
-/// the job whose run the lease was granted for.
+/// A lock that disappeared before its lease end (evicted, deleted) is set again, because its holder
+/// still has the lease. A lease that has ended is not extended, even if the lock is free: its job may
+/// have been killed. For a store that has just lost data see [`recovery`](super::recovery). `job` is the
+/// state of the job whose run the lease was granted for.
 pub fn renew(
     lock: &mut LockState,
     job: &mut Option<JobState>,

@@ -1,9 +1,10 @@
-//! The one step that moves of ledgers are made of.
+//! `replace`: the single step of which moves of ledgers consist.
 
-use super::state::{Clock, Ending, JobState, LockState};
-use crate::store::{Ledger, Replaced, Replacement};
+use super::clock::Clock;
+use super::lock::{Ending, LockState};
+use crate::store::contract::{JobState, Ledger, Replaced, Replacement};
 
-/// The whole ledger, and how the lease of its open run stands.
+/// Returns the whole ledger and the state of the lease of its open run.
 pub fn ledger(lock: &LockState, job: Option<&JobState>, clock: Clock) -> Ledger {
     let open = job.and_then(|job| job.open.as_ref());
     Ledger {
@@ -17,10 +18,10 @@ pub fn ledger(lock: &LockState, job: Option<&JobState>, clock: Clock) -> Ledger 
     }
 }
 
-/// Replaces a ledger, if it still is as it was read and no run of it holds a lease.
+/// Replaces a ledger if it is still as it was read and none of its runs holds a lease.
 ///
-/// The same request again gets the same reply. A copy that arrives late finds another ledger and
-/// changes nothing, because every move has a number of its own.
+/// The same request gets the same reply again. A late copy finds another ledger and changes nothing,
+/// because every move has its own number.
 pub fn replace(
     lock: &mut LockState,
     job: &mut Option<JobState>,
@@ -30,7 +31,7 @@ pub fn replace(
     if job.as_ref() == Some(&replacement.new) {
         return Replaced::Done;
     }
-    // A holder may be about to say that it lives.
+    // A holder may be about to restore its lease.
     if let Some(remaining) = clock.past.recovering(clock, replacement.ttl) {
         return Replaced::Recovering { remaining };
     }
@@ -43,7 +44,7 @@ pub fn replace(
             return Replaced::Leased { remaining };
         }
     }
-    // Their verdicts, if they ever come, replace what is recorded about them here.
+    // If their results ever arrive, they replace the records that are written here.
     let crashed = replacement.new.waiting.iter();
     for crashed in crashed.filter_map(|entry| entry.crashed.as_ref()) {
         if lock.ending(&crashed.token).is_none() {

@@ -1,21 +1,24 @@
-//! The end of a run whose host is gone.
+//! `settle`: the end of a run whose host is gone.
 
+use super::clock::Clock;
+use super::effect::Effect;
+use super::lock::LockState;
+use crate::store::contract::JobState;
 use std::time::Duration;
 
 use super::history::interrupt;
-use super::state::{Clock, Effect, JobState, LockState};
 use super::waiting::await_rerun;
 use crate::store::Settle;
 
-/// Closes an open run whose lease is over, as `interrupted`. Returns false if there is no such
-/// run any more, or if it waits to be run again.
+/// Closes an open run whose lease has ended as `interrupted`. Returns false if there is no such run any
+/// more, or if it waits for its rerun.
 pub fn settle(
     lock: &mut LockState,
     job: &mut Option<JobState>,
     clock: Clock,
     settle: &Settle,
 ) -> (bool, Vec<Effect>) {
-    // Its holder may be about to say that it lives.
+    // Its holder may be about to restore its lease.
     if clock.past.recovering(clock, Duration::ZERO).is_some() {
         return (false, Vec::new());
     }

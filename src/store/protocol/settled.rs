@@ -1,22 +1,22 @@
-//! The short way of a claim.
+//! The short path of a claim, for the hosts that lose.
 //!
-//! Of the hosts that claim an occurrence one wins, and all others learn that it is decided, or that
-//! it runs. That depends on the ledger and the lock alone and changes neither, so it is answered
-//! before anything else is looked at, the marker of the store included: no data that was lost or
-//! replaced makes a decided occurrence undecided again. On Redis this takes a fraction of the time
-//! of the full rules (`scripts/settled.lua`).
+//! Of the hosts that claim an occurrence one wins. The others only need to know that it is decided or
+//! running, which depends on the ledger and the lock and changes neither. Therefore this is checked
+//! before everything else, including the marker of the store: a loss of data never makes a decided
+//! occurrence undecided. On Redis it takes a fraction of the time of the full rules
+//! (`scripts/settled.lua`).
 
-use super::claim::LEAD;
-use super::state::{Clock, JobState, Key, LockState};
-use crate::store::{Claim, ClaimReply, ClaimTarget, RunStatus};
+use super::clock::{Clock, LEAD};
+use super::lock::{Key, LockState};
+use crate::store::contract::{Claim, ClaimReply, ClaimTarget, JobState, RunStatus};
 
 /// Returns the reply to a claim that comes after another host's, or `None` if the full rules are
 /// needed.
 ///
-/// An idle ledger that has passed the occurrence has decided it. One with an open run of that very
-/// occurrence has it running while the lock holds the run's token. Whatever else there is (an
-/// occurrence that waits, a move to another lock, a schedule that is new, a watermark in the
-/// future, a token of its own) is for the full rules.
+/// If the watermark has passed the occurrence and no run is open, the occurrence is decided. If the open
+/// run is of this occurrence and the lock holds its token, it is running. All other cases (an occurrence
+/// that waits, a move to another lock, a new schedule, a watermark in the future, the claim's own token)
+/// need the full rules.
 pub fn settled(
     lock: &LockState,
     job: Option<&JobState>,

@@ -1,9 +1,8 @@
-//! The text forms of what the ledger keeps in single fields: the terms of a run, the waiting
-//! list, and what is decided beyond the watermark. The Lua scripts read and write the same forms (`scripts/job.lua`).
+//! The text forms of single fields of a ledger: the terms of a run, the waiting list, and the decided
+//! occurrences beyond the watermark. The Lua scripts use the same forms (`scripts/job.lua`).
 
-use super::state::{Crashed, Waiting};
 use crate::names::{RunId, Token};
-use crate::store::{Kind, RunTerms};
+use crate::store::contract::{Crashed, Kind, RunTerms, Waiting};
 use crate::time::Timestamp;
 
 /// `DEADLINE WINDOW MAX_RERUNS MAX_ATTEMPTS RERUNS YIELDS`: milliseconds and numbers.
@@ -19,7 +18,7 @@ pub fn terms_text(terms: &RunTerms) -> String {
     )
 }
 
-/// Reads [`terms_text`]; `None` if it is something else.
+/// Parses [`terms_text`]; `None` if the text is not valid.
 pub fn terms_of_text(text: &str) -> Option<RunTerms> {
     let mut words = text.split(' ');
     let terms = RunTerms {
@@ -39,7 +38,7 @@ pub fn beyond_text(beyond: &[Timestamp]) -> String {
     words.join(" ")
 }
 
-/// Reads [`beyond_text`]; `None` if it is something else.
+/// Parses [`beyond_text`]; `None` if the text is not valid.
 pub fn beyond_of_text(text: &str) -> Option<Vec<Timestamp>> {
     let words = text.split(' ').filter(|word| !word.is_empty());
     let instants = words.map(|word| word.parse().ok().map(Timestamp::from_millis));
@@ -73,7 +72,7 @@ pub fn waiting_text(waiting: &[Waiting]) -> String {
     waiting.iter().map(line).collect()
 }
 
-/// Reads [`waiting_text`]; `None` if it is something else.
+/// Parses [`waiting_text`]; `None` if the text is not valid.
 pub fn waiting_of_text(text: &str) -> Option<Vec<Waiting>> {
     text.lines().map(entry_of_line).collect()
 }

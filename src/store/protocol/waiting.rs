@@ -1,15 +1,17 @@
 //! The waiting list of a job: what enters it, what leaves it, and in which order.
 //!
 //! An occurrence waits in the ledger, not on a host, so that hosts that join, wake up or restart
-//! agree with those that were there. The first entry is the only one that a claim is granted for.
+//! agree with the others. Only the first entry can be claimed.
 
+use super::clock::Clock;
+use super::effect::Effect;
 use super::history::{
     REASON_INTERRUPTED, REASON_NOT_NEWEST, REASON_NOT_RERUN, REASON_QUEUE_FULL, REASON_SUPERSEDED,
     REASON_TOO_LATE, REASON_UNKNOWN, append, append_after, not_started, of_crashed,
 };
-use super::state::{Clock, Crashed, Effect, Ending, JobState, LockState, Open, Waiting};
+use super::lock::{Ending, LockState};
 use crate::names::{JobName, Token};
-use crate::store::{Kind, Outcome, Record, RunTerms};
+use crate::store::contract::{Crashed, JobState, Kind, Open, Outcome, Record, RunTerms, Waiting};
 use crate::time::Timestamp;
 
 /// The job whose list changes, and how its records are written.
@@ -46,9 +48,9 @@ impl Context<'_> {
     }
 }
 
-/// Moves an open run whose lease is over to the head of the waiting list, if it is to be run
-/// again. Its deadline counts from the end of its lease. If the watermark was set back over its
-/// occurrence, the run stays open: the occurrence is undecided.
+/// Moves an open run whose lease has ended to the head of the waiting list, if it must be repeated. Its
+/// deadline counts from the end of the lease. If the watermark was set back over its occurrence, the
+/// run stays open, because the occurrence is undecided.
 pub(super) fn await_rerun(job: &mut JobState, lock: &mut LockState, clock: Clock) {
     let last = job.last;
     let over = |open: &Open| {
@@ -84,9 +86,9 @@ pub(super) fn await_rerun(job: &mut JobState, lock: &mut LockState, clock: Clock
     });
 }
 
-/// Records and removes the entries that will not start: those whose deadline has passed, and those
-/// from before a loss of data, for the store may have forgotten that they ran. A rerun that nobody started adds a
-/// record only if the crashed run has none yet.
+/// Records and removes the entries that will not start: entries whose deadline has passed, and entries
+/// from before a loss of data, because the store may have lost that they ran. A rerun that never started
+/// adds a record only if the crashed run has none yet.
 pub(super) fn expire(job: &mut JobState, context: Context<'_>) -> Vec<Effect> {
     let now = context.clock.utc();
     let past = context.clock.past;
@@ -106,8 +108,8 @@ pub(super) fn expire(job: &mut JobState, context: Context<'_>) -> Vec<Effect> {
     .collect()
 }
 
-/// Removes what waits beyond the watermark, after it was set back. A run that was to be repeated
-/// is recorded.
+/// Removes the entries beyond a watermark that was set back, and records the run of a rerun among
+/// them.
 pub(super) fn forget_future(job: &mut JobState, context: Context<'_>) -> Vec<Effect> {
     let last = job.last;
     let future = job
@@ -121,7 +123,7 @@ pub(super) fn forget_future(job: &mut JobState, context: Context<'_>) -> Vec<Eff
         .collect()
 }
 
-/// Removes the caught-up occurrence that a newer one makes stale (`catch_up: latest`).
+/// Removes the caught-up occurrence that a newer one replaces (`catch_up: latest`).
 pub(super) fn outdate(job: &mut JobState, context: Context<'_>) -> Vec<Effect> {
     let stale = |entry: &mut Waiting| entry.kind == Kind::CatchUp && entry.yields;
     let stale = job.waiting.extract_if(.., stale);
@@ -164,7 +166,7 @@ pub(super) fn enqueue(
     Ok(())
 }
 
-/// The entry of an occurrence that was granted and given back before anything ran.
+/// Returns the entry of an occurrence that was granted and returned before anything ran.
 pub(crate) fn given_back(open: &Open, scheduled_at: Timestamp) -> Waiting {
     Waiting {
         scheduled_at,
@@ -177,8 +179,8 @@ pub(crate) fn given_back(open: &Open, scheduled_at: Timestamp) -> Waiting {
     }
 }
 
-/// Removes what a late result decides: the rerun of the run under `token`, and the occurrences
-/// from `from` to `until`.
+/// Removes the entries that a late result decides: the rerun of the run under `token`, and the
+/// occurrences from `from` to `until`.
 pub(super) fn settle_by_result(
     job: &mut JobState,
     token: &Token,

@@ -1,10 +1,13 @@
-//! What the server's and the network's errors mean for the caller, and for the connection.
+//! Failures of requests to a server: what an error means for the caller and for the connection.
+//!
+//! The kind of a failure follows from error codes. [`RedisFailure::of`] names the one exception.
 
 use redis::{ErrorKind, RedisError};
 
 use crate::store::{ErrorDetail, KeyFault, KeyFaultKind, StoreError};
 
-/// Why something failed. Unlike [`StoreError`] it can be handed to many who waited for one thing.
+/// Why a request failed. Unlike [`StoreError`] it can be given to many tasks that waited for one
+/// connection.
 #[derive(Debug, Clone)]
 pub(super) struct RedisFailure {
     kind: FailureKind,
@@ -16,37 +19,37 @@ pub(super) struct RedisFailure {
     about: Option<About>,
 }
 
-/// What a failure is about.
+/// What a failure affects.
 #[derive(Debug, Clone)]
 enum About {
-    /// A script named it by its place among its keys, counted from one.
+    /// A key that a script named by its position among the keys of the call, counted from one.
     Place(usize),
-    /// The server denied something; whether that was a key is not known yet.
+    /// The server denied access; it is not known yet whether to a key.
     Denied,
-    /// This one.
+    /// This key.
     Key(KeyFault),
-    /// None: the server did what it was asked, and too few replicas acknowledged it.
+    /// No key: the server executed the request, but too few replicas acknowledged it.
     Replicas(Shortfall),
 }
 
-/// How many replicas of a server acknowledged something.
+/// How many replicas of a server acknowledged a request.
 #[derive(Debug, Clone)]
 pub(super) struct Shortfall {
-    /// Its URL, without password.
+    /// The URL of the server, without password.
     pub(super) server: String,
     pub(super) acknowledged: u32,
     /// `wait_replicas`.
     pub(super) wanted: u32,
 }
 
-/// Where a server of a Cluster sends us. It did not do what it was asked.
+/// Where a server of a Cluster redirects a request that it did not execute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Redirect {
-    /// The slot is served there.
+    /// That server serves the slot.
     Moved(String),
-    /// For this once; the slot is on its way there.
+    /// That server serves this request only; the slot is migrating to it.
     Ask(String),
-    /// The slot is on its way, and part of its keys are here, part there.
+    /// The slot is migrating, and its keys are on both servers.
     Again,
 }
 
@@ -72,7 +75,7 @@ impl RedisFailure {
         }
     }
 
-    /// The server answered; its replicas did not.
+    /// The server replied, but its replicas did not acknowledge.
     pub(super) fn short_of_replicas(shortfall: Shortfall, detail: impl Into<ErrorDetail>) -> Self {
         Self {
             rebuild: false,
@@ -81,7 +84,8 @@ impl RedisFailure {
         }
     }
 
-    /// How many replicas acknowledged, if the server did what it was asked and they were too few.
+    /// Returns how many replicas acknowledged, if the server executed the request and they were too
+    /// few.
     pub(super) fn shortfall(&self) -> Option<&Shortfall> {
         match &self.about {
             Some(About::Replicas(shortfall)) => Some(shortfall),
@@ -89,7 +93,7 @@ impl RedisFailure {
         }
     }
 
-    /// The same, of a server that another one may have replaced: that one will answer.
+    /// Turns the failure into an outage, because another server may have replaced this one.
     pub(super) fn of_replaced(self) -> Self {
         Self {
             kind: FailureKind::Unreachable,
@@ -109,7 +113,7 @@ impl RedisFailure {
         }
     }
 
-    /// The server is a replica where a master is wanted.
+    /// The server is a replica, but must be a master.
     pub(super) fn replica(detail: impl Into<ErrorDetail>) -> Self {
         Self {
             kind: FailureKind::Replica,
@@ -129,7 +133,7 @@ impl RedisFailure {
         }
     }
 
-    /// One key is at fault.
+    /// The failure is the fault of one key.
     pub(super) fn of_key(fault: KeyFault) -> Self {
         let failure = Self::corrupt(fault.to_string());
         Self {
@@ -138,7 +142,7 @@ impl RedisFailure {
         }
     }
 
-    /// What this key holds cannot be read.
+    /// The value of this key cannot be read.
     pub(super) fn damaged(key: &str, detail: impl Into<ErrorDetail>) -> Self {
         Self::of_key(KeyFault {
             key: key.to_owned(),
@@ -147,7 +151,7 @@ impl RedisFailure {
         })
     }
 
-    /// If an answer could not be read: it was made from what this key holds.
+    /// Attributes a reply that could not be read to the key that it was made from.
     pub(super) fn attributed_to(self, key: &str) -> Self {
         match (self.kind, &self.about) {
             (FailureKind::Corrupt, None) => Self::damaged(key, self.detail),
@@ -155,12 +159,12 @@ impl RedisFailure {
         }
     }
 
-    /// Whether the server denied something, which may or may not have been a key.
+    /// Whether the server denied access, possibly to a key.
     pub(super) fn may_deny_a_key(&self) -> bool {
         matches!(self.about, Some(About::Denied))
     }
 
-    /// The user has no right to this key.
+    /// The user may not access this key.
     pub(super) fn denied(self, key: &str) -> Self {
         Self::of_key(KeyFault {
             key: key.to_owned(),
@@ -169,7 +173,7 @@ impl RedisFailure {
         })
     }
 
-    /// Puts the key in place of its number, if a script named one.
+    /// Replaces the position of a key with the key, if a script named one.
     pub(super) fn located(self, keys: &[String]) -> Self {
         let Some(About::Place(place)) = self.about else {
             return self;
@@ -189,8 +193,10 @@ impl RedisFailure {
             (None, None) => format!("{shown}: {error}"),
         };
         let detail = |said: String| ErrorDetail::from(said).caused_by(error.clone());
-        // A script of Redis 7.0 that calls what its user may not reports this as a general error,
-        // without a code of its own; the match only adds a hint to the message.
+        // Redis 7.0 has no code for this: if a script calls a command or accesses a key that its user
+        // may not, the reply is a general ERR with one of these two sentences. Later versions reply
+        // NOPERM. The match on the sentence only adds a hint to the message: without it the failure
+        // has the same kind.
         let denied = error.code() == Some("NOPERM")
             || said.contains("can't run this command")
             || said.contains("can't access at least one of the keys");
@@ -214,18 +220,18 @@ impl RedisFailure {
         }
         if let Some(redirect) = redirect(error) {
             return Self {
-                // The connection is sound.
+                // The connection is still usable.
                 rebuild: false,
                 redirect: Some(redirect),
                 ..Self::unreachable(detail(said))
             };
         }
         match error.code() {
-            // It will serve again by itself, or another server does under the same name.
+            // The server recovers by itself, or another server takes its place.
             Some(
                 "LOADING" | "MASTERDOWN" | "BUSY" | "CLUSTERDOWN" | "NOREPLICAS" | "UNBLOCKED",
             ) => Self::unreachable(detail(said)),
-            // Demoted, or the password was changed: what a new connection finds may differ.
+            // Demoted, or the password was changed. A new connection may succeed.
             Some(code @ ("READONLY" | "NOAUTH" | "WRONGPASS")) => Self {
                 rebuild: true,
                 demoted: code == "READONLY",
@@ -256,17 +262,17 @@ impl RedisFailure {
         self.demoted
     }
 
-    /// Whether the server does not know the script by its digest. It did nothing.
+    /// Whether the server does not know the script by its digest. It executed nothing.
     pub(super) fn is_unknown_script(&self) -> bool {
         self.unknown_script
     }
 
-    /// Whether the connection that said so must be given up.
+    /// Whether the connection must be given up.
     pub(super) fn wants_rebuild(&self) -> bool {
         self.rebuild
     }
 
-    /// Whether the store is down, rather than unwilling.
+    /// Whether the store is unreachable. If not, it rejected the request.
     pub(super) fn is_outage(&self) -> bool {
         matches!(
             self.kind,
@@ -274,7 +280,7 @@ impl RedisFailure {
         )
     }
 
-    /// An outage that concerns one server of several.
+    /// Turns an outage into one that affects only one of several servers.
     pub(super) fn in_part(self) -> Self {
         match self.kind {
             FailureKind::Unreachable => Self {
@@ -285,7 +291,7 @@ impl RedisFailure {
         }
     }
 
-    /// Where a server of a Cluster sends us instead.
+    /// Where a server of a Cluster redirects the request.
     pub(super) fn redirect(&self) -> Option<&Redirect> {
         self.redirect.as_ref()
     }
@@ -294,13 +300,13 @@ impl RedisFailure {
         &self.detail
     }
 
-    /// The text, and the error behind it.
+    /// The text and the error that caused it.
     pub(super) fn detail(&self) -> &ErrorDetail {
         &self.detail
     }
 }
 
-/// What a script said. Since version 7 the server adds where in the script it happened.
+/// Returns the message of a script without the position in the script, which version 7 and later add.
 fn without_place_in_script(said: &str) -> &str {
     said.rsplit_once(" script: ").map_or(said, |(what, _)| what)
 }
@@ -310,7 +316,7 @@ fn redirect(error: &RedisError) -> Option<Redirect> {
     match (error.code()?, to) {
         ("MOVED", Some(to)) => Some(Redirect::Moved(to)),
         ("ASK", Some(to)) => Some(Redirect::Ask(to)),
-        // In a pipeline the client library leaves out where to.
+        // In a pipeline the client library omits the address.
         ("MOVED" | "ASK" | "TRYAGAIN", _) => Some(Redirect::Again),
         _ => None,
     }

@@ -1,38 +1,27 @@
 //! The store on Redis or Valkey: on one server, on the master that Sentinels name, or on a Cluster.
 //!
 //! Every operation is one call of a script, or one for each slot that it concerns. The rules are in
-//! `scripts/*.lua`. [`store`] calls them over a [`route`], which finds the server; [`link`] holds
-//! the connection to a server and rebuilds it; [`listen`] holds another one that receives messages.
+//! `scripts/*.lua`; [`codec`] writes the calls and reads the replies, [`conn`] connects, [`route`] finds
+//! the server, and [`store`] puts these together. [`node`] is one server of several in a majority.
 
-mod barrier;
-mod claim;
-mod connect;
-mod exchange;
+mod codec;
+mod conn;
 mod failure;
-mod finish;
-mod forget;
-mod inspect;
-mod keys;
-mod link;
-mod listen;
-mod manual;
+mod missing_replicas;
 pub(super) mod node;
-mod presence;
-mod reading;
-mod record;
-mod registry;
-mod relocate;
-mod reply;
 mod route;
 mod script;
 mod store;
-mod teach;
-mod unacknowledged;
 
-pub(crate) use inspect::{Inspector, NoAnswer};
-pub(crate) use keys::check_raw_in_cluster;
+use std::time::Duration;
+
+pub(crate) use codec::keys::check_raw_in_cluster;
+pub(crate) use conn::inspect::{Inspector, NoAnswer};
 pub(crate) use route::{Layout, layout_of, master_of};
 pub(super) use store::RedisStore;
 
 /// How many leases, or jobs, one script takes: longer ones would delay everybody else's.
 const BATCH: usize = 500;
+
+/// How long a server may send nothing while a request is in flight.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,8 +1,8 @@
-//! The scripts: their text, put together from the parts they share and one operation each.
+//! The scripts: each is the text of one operation behind the parts that it shares with others.
 
 use redis::Cmd;
 
-use super::link::Call;
+use super::codec::call::Call;
 
 const BASE: &str = include_str!("scripts/base.lua");
 const LOCK: &str = include_str!("scripts/lock.lua");
@@ -21,12 +21,12 @@ impl std::fmt::Debug for Script {
     }
 }
 
-/// What a script may do under `maxmemory`.
+/// Whether a script may run under `maxmemory`.
 #[derive(Clone, Copy)]
 enum Flags {
-    /// Refused when memory is full: it would take more of it.
+    /// Rejected when memory is full, because it needs more.
     Ordinary,
-    /// Runs when memory is full: without it all leases die at once, and none is given back.
+    /// Runs when memory is full. Otherwise all leases would expire at once, and none could be released.
     AllowOom,
     /// Writes nothing.
     ReadOnly,
@@ -138,7 +138,7 @@ impl Scripts {
             forget: Script::new(AllowOom, &[LOCK], include_str!("scripts/forget.lua")),
             unlist: Script::new(AllowOom, &[], include_str!("scripts/unlist.lua")),
             keep: Script::new(AllowOom, &[], include_str!("scripts/keep.lua")),
-            // A script without writes may not publish either.
+            // A script with `no-writes` may not publish.
             returned: Script::new(AllowOom, &[], include_str!("scripts/returned.lua")),
             manual: Script::new(Ordinary, &[], include_str!("scripts/manual.lua")),
             unacknowledged: Script::new(AllowOom, all, include_str!("scripts/unacknowledged.lua")),
@@ -160,7 +160,7 @@ pub(super) struct NodeScripts {
 
 impl NodeScripts {
     pub(super) fn new() -> Self {
-        // A finish is a proposal too, so none of them may fail for want of memory.
+        // A finish is a proposal too, so none of them may fail when memory is full.
         let node = include_str!("scripts/node.lua");
         let script = |operation: &str| Script::new(Flags::AllowOom, &[HISTORY, node], operation);
         Self {
@@ -170,7 +170,7 @@ impl NodeScripts {
             extend: script(include_str!("scripts/extend.lua")),
             declare: script(include_str!("scripts/declare.lua")),
             standing: Script::new(Flags::ReadOnly, &[], include_str!("scripts/standing.lua")),
-            // What it brings can wait for memory.
+            // Its records can wait until there is memory.
             mend: Script::new(Flags::Ordinary, &[], include_str!("scripts/mend.lua")),
         }
     }

@@ -1,4 +1,4 @@
-//! The store over any [`Route`]: each operation is the call of a script and the reading of its reply.
+//! The store over any [`Route`]: each operation calls a script and reads its reply.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,15 +7,22 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redis::Value;
 
+use super::codec::call::Call;
+use super::codec::keys::LockKeys;
+use super::codec::reply::{integer, text};
+use super::codec::unacknowledged;
+use super::codec::{
+    attempt, begin, claim, condition, finish, forget, history, hosts, jobs, keep, ledger, manual,
+    register, registry, renew, returned, settle,
+};
+use super::conn::link::Link;
+use super::conn::pubsub::Listener;
+use super::conn::{barrier, presence};
 use super::failure::RedisFailure;
-use super::keys::{self, LockKeys};
-use super::link::{Call, Link, RESPONSE_TIMEOUT};
-use super::listen::{self, Listener};
-use super::reply::{integer, text};
+use super::missing_replicas::{MissingReplicas, give_back};
 use super::route::{ClusterRoute, Route, ScriptReply, ServerRoute};
 use super::script::{Script, Scripts};
-use super::unacknowledged::{self, MissingReplicas};
-use super::{BATCH, barrier, claim, finish, forget, manual, presence, reading, registry, relocate};
+use super::{BATCH, RESPONSE_TIMEOUT};
 use crate::names::{HostName, JobName, Prefix, RunId};
 use crate::store::{
     Attempt, Beginning, Claim, ClaimReply, ClusterSettings, Condition, Entry, Finish, FinishReply,
@@ -35,12 +42,12 @@ pub(in crate::store) struct RedisStore {
     route: Arc<dyn Route>,
     scripts: Arc<Scripts>,
     listener: Arc<Listener>,
-    /// The longest TTL of the job list that registered here, in milliseconds.
+    /// The longest TTL of the registered job list, in milliseconds.
     longest: AtomicU64,
     missing_replicas: MissingReplicas,
 }
 
-/// Each connects when it is first asked.
+/// Each connects at its first operation.
 impl RedisStore {
     /// The store on one server.
     pub(in crate::store) fn single(settings: &RedisSettings) -> Self {
@@ -85,8 +92,8 @@ impl RedisStore {
         Ok(reply.value)
     }
 
-    /// Runs a script for many entries, in as many calls as the route needs. Returns the reply to
-    /// each call with the entries that it was about.
+    /// Runs a script for many entries, in as many calls as the route needs. Returns each reply with the
+    /// entries of its call.
     async fn run_each<'a, I>(
         &self,
         which: Which,
@@ -106,8 +113,8 @@ impl RedisStore {
         Ok(entries.chunks(batching.size()).zip(replies).collect())
     }
 
-    /// Notes, or notes no longer, that claims of a job are not acknowledged. The claim counts or
-    /// not whether that succeeds or fails.
+    /// Sends the call that writes or removes the note about missing replicas. Its failure does not
+    /// affect the claim.
     async fn note(&self, call: Option<Call>) {
         if let Some(call) = call
             && let Err(failure) = self.run(&self.scripts.unacknowledged, call).await
@@ -116,12 +123,12 @@ impl RedisStore {
         }
     }
 
-    /// The longest TTL of the job list that registered here; zero without one.
+    /// The longest TTL of the registered job list; zero without a list.
     fn longest(&self) -> Duration {
         Duration::from_millis(self.longest.load(Ordering::Relaxed))
     }
 
-    /// Whether a job may be forgotten; deletes nothing.
+    /// Returns whether a job may be forgotten, and deletes nothing.
     pub(in crate::store) async fn may_forget(
         &self,
         request: &Forget,
@@ -139,7 +146,7 @@ impl RedisStore {
         Ok(forget::read(reply)?)
     }
 
-    /// Which server process this is: its `run_id`, which a restart changes.
+    /// Returns the `run_id` of the server process, which a restart changes.
     pub(in crate::store) async fn server(&self) -> Result<String, StoreError> {
         let mut info = ::redis::cmd("INFO");
         info.arg("server");
@@ -161,14 +168,14 @@ impl Store for RedisStore {
         let reply = claim::read(self.prefix(), value)?;
         if matches!(reply, ClaimReply::Granted { .. }) {
             if let Err(failure) = self.route.replicated(&origin, RESPONSE_TIMEOUT).await {
-                let Some((finish, waits)) = unacknowledged::give_back(claim, &failure) else {
+                let Some((finish, waits)) = give_back(claim, &failure) else {
                     return Err(failure.into());
                 };
                 self.missing_replicas
                     .note(&origin.server(), claim, &failure);
                 let note = unacknowledged::note_call(self.prefix(), claim, &failure);
                 self.note(note).await;
-                let call = finish::finish_call(self.prefix(), &finish);
+                let call = finish::call(self.prefix(), &finish);
                 self.run(&self.scripts.finish, call).await?;
                 return Ok(waits);
             }
@@ -183,7 +190,7 @@ impl Store for RedisStore {
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<RenewReply>, StoreError> {
-        let limit = finish::renew_limit(renewals);
+        let limit = renew::limit(renewals);
         let batching = self.route.batching();
         let calls = renewals.chunks(batching.size()).map(|batch| {
             let (route, scripts) = (Arc::clone(&self.route), Arc::clone(&self.scripts));
@@ -195,43 +202,43 @@ impl Store for RedisStore {
 
     async fn finish(&self, finish: &Finish) -> Result<FinishReply, StoreError> {
         follow(finish, |finish| async move {
-            let call = finish::finish_call(self.prefix(), &finish);
+            let call = finish::call(self.prefix(), &finish);
             let reply = self.run(&self.scripts.finish, call).await?;
-            Ok(finish::finish_read(self.prefix(), reply)?)
+            Ok(finish::read(self.prefix(), reply)?)
         })
         .await
     }
 
     async fn settle(&self, settle: &Settle) -> Result<bool, StoreError> {
-        let call = finish::settle_call(self.prefix(), settle);
+        let call = settle::call(self.prefix(), settle);
         let reply = self.run(&self.scripts.settle, call).await?;
-        Ok(finish::settle_read(&reply)?)
+        Ok(settle::read(&reply)?)
     }
 
     async fn attempt(&self, attempt: &Attempt) -> Result<bool, StoreError> {
-        let call = finish::attempt_call(self.prefix(), attempt);
+        let call = attempt::call(self.prefix(), attempt);
         let reply = self.run(&self.scripts.attempt, call).await?;
-        Ok(finish::attempt_read(&reply)?)
+        Ok(attempt::read(&reply)?)
     }
 
     async fn register(&self, jobs: &[Registration]) -> Result<Vec<Registered>, StoreError> {
         let longest = jobs.iter().map(|job| job.ttl.as_millis()).max();
         let longest = u64::try_from(longest.unwrap_or_default()).unwrap_or(u64::MAX);
         self.longest.fetch_max(longest, Ordering::Relaxed);
-        let replies = self.run_each(|s| &s.register, jobs, reading::register_call);
+        let replies = self.run_each(|s| &s.register, jobs, register::call);
         let mut all = Vec::with_capacity(jobs.len());
         for (_, reply) in replies.await? {
-            all.extend(reading::register_read(reply)?);
+            all.extend(register::read(reply)?);
         }
         self.route.registered(jobs);
         Ok(all)
     }
 
     async fn begin(&self, jobs: &[Beginning]) -> Result<Vec<bool>, StoreError> {
-        let replies = self.run_each(|s| &s.begin, jobs, registry::begin_call);
+        let replies = self.run_each(|s| &s.begin, jobs, begin::call);
         let mut all = Vec::with_capacity(jobs.len());
         for (_, reply) in replies.await? {
-            all.extend(registry::begin_read(reply)?);
+            all.extend(begin::read(reply)?);
         }
         Ok(all)
     }
@@ -250,7 +257,7 @@ impl Store for RedisStore {
         host: &HostName,
         entries: &[(JobName, Entry)],
     ) -> Result<(), StoreError> {
-        // In this order: a job that the host remembers but never entered is harmless.
+        // In this order, because a job that is noted for the host but has no entry is harmless.
         for batch in entries.chunks(BATCH) {
             let call = registry::listed_call(self.prefix(), host, batch);
             let reply = self.run(&self.scripts.listed, call).await?;
@@ -268,7 +275,7 @@ impl Store for RedisStore {
     }
 
     async fn keep(&self, jobs: &[Keeping]) -> Result<(), StoreError> {
-        let replies = self.run_each(|s| &s.keep, jobs, registry::keep_call);
+        let replies = self.run_each(|s| &s.keep, jobs, keep::call);
         replies.await.map(drop)?;
         Ok(())
     }
@@ -300,23 +307,23 @@ impl Store for RedisStore {
     }
 
     async fn ledger(&self, job: &JobName, lock: &Lock) -> Result<Ledger, StoreError> {
-        let call = relocate::ledger_call(self.prefix(), job, lock);
+        let call = ledger::ledger_call(self.prefix(), job, lock);
         let reply = self.run(&self.scripts.ledger, call).await?;
-        Ok(relocate::ledger_read(self.prefix(), reply)?)
+        Ok(ledger::ledger_read(self.prefix(), reply)?)
     }
 
     async fn replace(&self, replacement: &Replacement) -> Result<Replaced, StoreError> {
-        let call = relocate::replace_call(self.prefix(), replacement);
+        let call = ledger::replace_call(self.prefix(), replacement);
         let script = &self.scripts.replace;
         let ScriptReply { value, origin } = self.route.run(script, call, RESPONSE_TIMEOUT).await?;
         self.route.replicated(&origin, RESPONSE_TIMEOUT).await?;
-        Ok(relocate::replace_read(value)?)
+        Ok(ledger::replace_read(value)?)
     }
 
     async fn announce(&self, host: &HostInfo, valid_for: Duration) -> Result<(), StoreError> {
-        let call = reading::announce_call(self.prefix(), host, valid_for, self.longest())?;
+        let call = hosts::announce_call(self.prefix(), host, valid_for, self.longest())?;
         let reply = self.run(&self.scripts.announce, call).await?;
-        Ok(reading::announce_read(self.prefix(), reply)?)
+        Ok(hosts::announce_read(self.prefix(), reply)?)
     }
 
     async fn nodes(&self) -> Result<Option<StoreNodes>, StoreError> {
@@ -330,13 +337,13 @@ impl Store for RedisStore {
     }
 
     async fn tell_returned(&self, job: &JobName) -> Result<(), StoreError> {
-        let call = listen::returned_call(self.prefix(), job);
+        let call = returned::call(self.prefix(), job);
         self.run(&self.scripts.returned, call).await?;
         Ok(())
     }
 
     async fn returned(&self, seen: &mut Seen, limit: Duration) -> Result<Returned, StoreError> {
-        let channel = listen::returned_channel(self.prefix());
+        let channel = returned::channel(self.prefix());
         Ok(self.listener.returned(&channel, seen, limit).await?)
     }
 
@@ -347,7 +354,7 @@ impl Store for RedisStore {
             Err(failure) => StoreError::from(failure),
         };
         if matches!(error, StoreError::PartUnreachable(_)) {
-            // The script has no key, so the clock of any other server will do.
+            // The script has no key, so any other server can run it.
             for link in self.route.servers().await? {
                 let (script, call) = (&self.scripts.now, Call::default());
                 if let Ok(value) = link.run(script, &call, RESPONSE_TIMEOUT).await {
@@ -359,10 +366,10 @@ impl Store for RedisStore {
     }
 
     async fn jobs(&self, jobs: &[(JobName, Lock)]) -> Result<Vec<JobReport>, StoreError> {
-        let replies = self.run_each(|s| &s.jobs, jobs, reading::jobs_call);
+        let replies = self.run_each(|s| &s.jobs, jobs, jobs::call);
         let mut all = Vec::with_capacity(jobs.len());
         for (batch, reply) in replies.await? {
-            all.extend(reading::jobs_read(reply, batch)?);
+            all.extend(jobs::read(reply, batch)?);
         }
         Ok(all)
     }
@@ -377,25 +384,24 @@ impl Store for RedisStore {
             return Ok(History::default());
         }
         let runs = LockKeys::of(self.prefix(), lock).runs(job);
-        let command = reading::history_command(&runs, limit);
+        let command = history::command(&runs, limit);
         let reply = self.route.read(&runs, &command).await?;
-        Ok(reading::history_read(reply, job, &runs)?)
+        Ok(history::read(reply, job, &runs)?)
     }
 
     async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
-        let mut call = Call::default();
-        call.key(keys::hosts(self.prefix()));
-        let reply = self.run(&self.scripts.hosts, call).await?;
-        Ok(reading::hosts_read(reply)?)
+        let reply = self
+            .run(&self.scripts.hosts, hosts::call(self.prefix()))
+            .await?;
+        Ok(hosts::read(reply)?)
     }
 
-    /// In a Cluster that of the slot where the hosts announce themselves, although every slot has
-    /// one of its own.
+    /// In a Cluster, the condition of the slot where the hosts announce themselves. Every slot has its
+    /// own.
     async fn condition(&self, _: &[(JobName, Lock)]) -> Result<Condition, StoreError> {
-        let mut call = Call::default();
-        call.key(keys::store(self.prefix()));
+        let call = condition::call(self.prefix());
         let reply = self.run(&self.scripts.condition, call).await?;
-        Ok(reading::condition_read(reply)?)
+        Ok(condition::read(reply)?)
     }
 
     async fn forget(&self, request: &Forget) -> Result<Forgotten, StoreError> {
@@ -437,7 +443,7 @@ impl Store for RedisStore {
     }
 
     async fn daemons(&self) -> Result<Vec<String>, StoreError> {
-        // The endpoints are those that this finds.
+        // This finds the servers that the endpoints then name.
         self.route.servers().await?;
         let (servers, part) = self.listener.endpoints();
         presence::daemons(&servers, part, self.prefix()).await
@@ -468,15 +474,15 @@ impl Store for RedisStore {
     }
 }
 
-/// Renews leases, and those that the server may have forgotten once more with all that it needs to
-/// take them back.
+/// Renews leases. Leases that the server may have lost are sent again with everything that it needs to
+/// restore them.
 async fn renew(
     route: &dyn Route,
     scripts: &Scripts,
     renewals: &[Renewal],
     limit: Duration,
 ) -> Result<Vec<RenewReply>, RedisFailure> {
-    let call = finish::renew_call(route.prefix(), renewals);
+    let call = renew::call(route.prefix(), renewals);
     let reply = route.run(&scripts.renew, call, limit).await?;
     let replies = acknowledged(route, reply, renewals.len(), limit).await?;
     let forgotten: Vec<&Renewal> = (renewals.iter().zip(&replies))
@@ -484,7 +490,7 @@ async fn renew(
         .collect();
     let mut restored = Vec::new();
     if !forgotten.is_empty() {
-        let call = finish::reassert_call(route.prefix(), &forgotten);
+        let call = renew::reassert_call(route.prefix(), &forgotten);
         let reply = route.run(&scripts.reassert, call, limit).await?;
         restored = acknowledged(route, reply, forgotten.len(), limit).await?;
         for (renewal, reply) in forgotten.iter().zip(&restored) {
@@ -500,20 +506,20 @@ async fn renew(
     let mut restored = restored.into_iter().flatten();
     let replies = replies.into_iter().map(|reply| {
         let reply = reply.or_else(|| restored.next());
-        reply.ok_or_else(|| RedisFailure::corrupt("a renewal was not answered".to_owned()))
+        reply.ok_or_else(|| RedisFailure::corrupt("a renewal has no reply".to_owned()))
     });
     replies.collect()
 }
 
-/// Reads the replies to renewals and, if any lease was renewed, waits for the replicas. A reply that
-/// renews nothing promises nothing, and a holder must learn at once that its lease is lost.
+/// Reads the replies to renewals and, if any lease was renewed, waits for the replicas. Other replies
+/// grant nothing, and a holder must learn at once that its lease is lost.
 async fn acknowledged(
     route: &dyn Route,
     ScriptReply { value, origin }: ScriptReply,
     count: usize,
     limit: Duration,
 ) -> Result<Vec<Option<RenewReply>>, RedisFailure> {
-    let replies = finish::renew_read(value, count)?;
+    let replies = renew::read(value, count)?;
     if replies.contains(&Some(RenewReply::Renewed)) {
         route.replicated(&origin, limit).await?;
     }

@@ -1,32 +1,33 @@
-//! From the ledgers that a job had to the one that it has.
+//! Merges the ledgers that a job had into the one that it begins with under its new lock.
 
-use crate::store::protocol::{Crashed, FINGERPRINTS_KEPT, JobState, Open, Waiting};
-use crate::store::{Fingerprint, Kind, Ledger};
+use crate::store::contract::{
+    Crashed, FINGERPRINTS_KEPT, Fingerprint, JobState, Kind, Ledger, Open, Waiting,
+};
 use crate::time::Timestamp;
 
 /// A ledger of which no run holds a lease.
 #[derive(Debug, Clone, Copy)]
-struct Source<'a> {
+struct SourceLedger<'a> {
     state: &'a JobState,
     /// When the lease of its open run ended, as [`Ledger::ended_at`] says.
     ended_at: Option<Timestamp>,
 }
 
-/// The ledgers whose data the new one begins with.
+/// The ledgers with whose data the new one begins.
 #[derive(Debug, Default)]
-pub(super) struct Sources<'a> {
-    /// Ledgers that count, several where each host had its own.
-    live: Vec<Source<'a>>,
-    /// Tombstones whose data were taken by no ledger.
-    left: Vec<Source<'a>>,
+pub(super) struct SourceLedgers<'a> {
+    /// Ledgers that count; several if each host had its own.
+    live: Vec<SourceLedger<'a>>,
+    /// Tombstones whose data no ledger has taken over.
+    left: Vec<SourceLedger<'a>>,
     /// A ledger of the fleet that another host continues: this host only begins where it ended.
     pub(super) passed: Vec<&'a JobState>,
 }
 
-impl<'a> Sources<'a> {
+impl<'a> SourceLedgers<'a> {
     /// Adds a ledger whose data are `state`.
     pub(super) fn add(&mut self, ledger: &Ledger, state: &'a JobState, is_live: bool) {
-        let source = Source {
+        let source = SourceLedger {
             state,
             ended_at: ledger.ended_at,
         };
@@ -37,9 +38,10 @@ impl<'a> Sources<'a> {
         }
     }
 
-    /// Of the tombstones, only those count that began last: the others ended in them.
-    fn counting(&self) -> Vec<Source<'a>> {
-        let since = |source: &Source<'_>| super::since(source.state);
+    /// Returns the ledgers that count. Of the tombstones these are the ones that began last: the data of
+    /// the others are in them.
+    fn counting(&self) -> Vec<SourceLedger<'a>> {
+        let since = |source: &SourceLedger<'_>| source.state.began_with();
         let newest = self.left.iter().map(since).max();
         let left = self.left.iter().copied();
         let left = left.filter(|source| Some(since(source)) == newest);
@@ -47,14 +49,14 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// A ledger that nothing is known of.
+/// Returns an empty ledger.
 pub(super) fn empty() -> JobState {
     JobState::starting_after(Timestamp::EPOCH)
 }
 
-/// The ledger that goes on where `sources` ended; `None` without any.
+/// Returns the ledger that continues where `sources` ended, or `None` without any source.
 pub(super) fn merge(
-    sources: &Sources<'_>,
+    sources: &SourceLedgers<'_>,
     now: Timestamp,
     counts_from: Timestamp,
 ) -> Option<JobState> {
@@ -116,14 +118,15 @@ pub(super) fn merge(
     Some(state)
 }
 
-/// Notes the occurrences after the watermark that any of the ledgers has decided.
+/// Adds the occurrences after the watermark that any of the ledgers has decided.
 fn decide_beyond(state: &mut JobState, sources: &[&JobState]) {
     for at in sources.iter().flat_map(|source| &source.beyond) {
         state.decide_beyond(*at);
     }
 }
 
-/// The schedules that any of the ledgers knows, each first seen when the first did.
+/// Returns the schedules that any of the ledgers knows, each with the earliest instant at which it was
+/// seen.
 fn fingerprints(states: &[&JobState]) -> Vec<(Fingerprint, Timestamp)> {
     let mut all: Vec<(Fingerprint, Timestamp)> = Vec::new();
     for (fingerprint, seen) in states.iter().flat_map(|state| &state.fingerprints) {
@@ -180,7 +183,7 @@ mod tests {
     }
 
     fn merged(states: &[&JobState]) -> JobState {
-        let mut sources = Sources::default();
+        let mut sources = SourceLedgers::default();
         for state in states {
             sources.add(&Ledger::default(), state, true);
         }

@@ -6,10 +6,10 @@ use crate::store::StoreError;
 use crate::store::protocol::{Clock, Past};
 use crate::time::BootInstant;
 
-/// Differs at every boot, and is the same for all processes between two.
+/// Differs for every boot, and is the same for all processes of one boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// An instant: UTC, and boot time with the boot that it counts from.
+/// An instant in UTC and in boot time, with the boot that the latter belongs to.
 #[derive(Debug, Clone)]
 pub(super) struct TransactionTime {
     pub(super) clock: Clock,
@@ -17,7 +17,7 @@ pub(super) struct TransactionTime {
 }
 
 impl TransactionTime {
-    /// This machine's clocks.
+    /// Reads this machine's clocks.
     pub(super) fn read(boot: &str) -> Self {
         let utc = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -34,9 +34,8 @@ impl TransactionTime {
     }
 }
 
-/// The id of this boot.
-///
-/// Without it the store refuses to work: leases of an earlier boot would seem alive.
+/// Returns the id of this boot. Without it the store does not work, because leases of an earlier boot
+/// would seem valid.
 pub(super) fn boot_id() -> Result<String, StoreError> {
     match std::fs::read_to_string(BOOT_ID) {
         Ok(id) if !id.trim().is_empty() => Ok(id.trim().to_owned()),

@@ -1,26 +1,26 @@
-//! What may go wrong in the file, told in the store's words.
+//! Failures of the file, and how they become errors of the store.
 
 use rusqlite::ErrorCode;
 
 use crate::store::{ErrorDetail, KeyFault, KeyFaultKind, StoreError};
 
-/// Why a piece of work failed; nothing of it was kept.
+/// Why work failed. Its transaction was rolled back.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SqliteFailure {
-    /// `SQLite` said so.
+    /// An error of `SQLite`.
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
-    /// A row holds what cronlatch does not write.
+    /// A row contains something that cronlatch does not write.
     #[error("{}: {detail}", row.shown())]
     Unreadable {
-        /// Which one.
+        /// The row.
         row: RowKey,
         /// What is wrong with it.
         detail: ErrorDetail,
     },
 }
 
-/// A row, as people and repairs name it.
+/// The name of a row in messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RowKey {
     pub(super) table: &'static str,
@@ -39,7 +39,7 @@ impl RowKey {
         format!("table {}, row {}", self.table, self.row)
     }
 
-    /// What is wrong with this row of the file at `shown`.
+    /// Returns the fault of this row of the file at `shown`.
     pub(super) fn fault(&self, shown: &str, detail: impl Into<ErrorDetail>) -> KeyFault {
         KeyFault {
             key: format!("{shown}, {}", self.shown()),
@@ -55,8 +55,7 @@ impl RowKey {
         }
     }
 
-    /// A value of a type that cronlatch does not write belongs to the row; any other failure to
-    /// the file.
+    /// Attributes a value of the wrong type to the row, and any other failure to the file.
     pub(super) fn blamed(self, error: rusqlite::Error) -> SqliteFailure {
         match error {
             rusqlite::Error::FromSqlConversionFailure(..)
@@ -87,22 +86,22 @@ impl SqliteFailure {
         )
     }
 
-    /// Whether the connection should be made anew: its caches may be wrong, or the trouble may
-    /// lie in files that were moved, remounted or repaired since.
+    /// Whether the file must be opened again, because the caches may be wrong or the files may have been
+    /// moved, remounted or repaired.
     pub(super) fn spoils_connection(&self) -> bool {
         !self.is_busy() && self.code().is_some()
     }
 
-    /// For those who asked. `shown` is the path of the file.
-    pub(super) fn told(self, shown: &str) -> StoreError {
+    /// Returns the error of the store. `shown` is the path of the file.
+    pub(super) fn store_error(self, shown: &str) -> StoreError {
         match self {
             Self::Unreadable { row, detail } => StoreError::Key(row.fault(shown, detail)),
-            Self::Sqlite(error) => told(shown, error),
+            Self::Sqlite(error) => store_error(shown, error),
         }
     }
 }
 
-fn told(shown: &str, error: rusqlite::Error) -> StoreError {
+fn store_error(shown: &str, error: rusqlite::Error) -> StoreError {
     type Variant = fn(ErrorDetail) -> StoreError;
     let (variant, text): (Variant, _) = match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (

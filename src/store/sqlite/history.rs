@@ -1,10 +1,10 @@
-//! The history of each job: capped, with equal skips in a row kept as one.
+//! The history of each job. It is capped, and equal skips in a row are one record.
 
 use rusqlite::{OptionalExtension as _, params};
 
+use super::context::WorkContext;
 use super::error::{RowKey, SqliteFailure};
 use super::rows::id_of;
-use super::worker::WorkContext;
 use crate::names::JobName;
 use crate::store::protocol::merge;
 use crate::store::{ErrorDetail, History, Lock, Record};
@@ -14,7 +14,7 @@ fn row(job: &str, id: i64) -> RowKey {
     RowKey::of("records", format!("{id} (job {job})"))
 }
 
-/// Adds a record to the history of its job and forgets the oldest beyond `keep`.
+/// Adds a record to the history of its job, and deletes the oldest beyond `keep`.
 pub(super) fn append(
     work: &WorkContext<'_>,
     lock: &str,
@@ -30,7 +30,7 @@ pub(super) fn append(
         )?
         .query_row([lock, job], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    // A record that cannot be read is left as it is.
+    // A record that cannot be read is not changed.
     if let Some((id, text)) = newest
         && let Ok(newest) = serde_json::from_str(&text)
         && let Some(both) = merge(&newest, record, follows)
@@ -54,7 +54,7 @@ pub(super) fn append(
     Ok(())
 }
 
-/// Removes the provisional record of a run whose host has reported the result after all.
+/// Deletes the provisional record of a run whose host has reported the result.
 pub(super) fn remove_provisional(
     work: &WorkContext<'_>,
     lock: &str,
@@ -78,7 +78,7 @@ fn written(record: &Record) -> Result<String, SqliteFailure> {
         .map_err(|e| RowKey::of("records", record.job.as_str()).unreadable(e))
 }
 
-/// The newest records, newest first, and those that cannot be read.
+/// Returns the newest records, newest first, and the faults of those that cannot be read.
 pub(super) fn newest(
     work: &WorkContext<'_>,
     job: &JobName,

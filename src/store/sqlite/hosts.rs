@@ -1,13 +1,13 @@
-//! Which daemons live, by their own word.
+//! The announcements of hosts.
 
 use std::time::Duration;
 
 use rusqlite::params;
 
+use super::context::WorkContext;
 use super::error::{RowKey, SqliteFailure};
 use super::rows::stored;
-use super::worker::WorkContext;
-use crate::store::heartbeat::HostHeartbeat;
+use crate::store::contract::HostHeartbeat;
 use crate::store::{HostInfo, HostReport};
 use crate::time::Timestamp;
 
@@ -45,7 +45,7 @@ pub(super) fn living(work: &WorkContext<'_>) -> Result<Vec<HostReport>, SqliteFa
             |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)),
         )?
         .collect::<Result<Vec<_>, _>>()?;
-    // A row that cannot be read does not hide the others; it goes when its time is over.
+    // A row that cannot be read does not hide the others. It is deleted when it expires.
     Ok(rows
         .iter()
         .filter_map(|(info, seen_at)| {

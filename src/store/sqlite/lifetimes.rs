@@ -1,26 +1,26 @@
-//! How long the rows of a job stay: what expires by itself in Redis is swept here.
+//! How long the rows of a job are kept. In Redis keys expire; here a sweep deletes rows.
 //!
-//! Each ledger and history has a row in `kept` that says until when it stays. The hosts that list
-//! the job move it every day, and so does every use. The wall clock may be wrong (a machine without
-//! a battery before it has reached its time server), so a sweep that finds the previous one long ago
-//! deletes nothing: only time that passed from sweep to sweep counts.
+//! Each ledger and history has a row in `kept` that says until when it is kept. The hosts that list the
+//! job extend it every day, and every use extends it. The wall clock may be wrong (on a machine without
+//! a battery, until it has reached its time server). Therefore a sweep deletes nothing if the previous
+//! sweep was long ago: only the time between regular sweeps counts.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::clock::TransactionTime;
+use super::context::WorkContext;
 use super::error::SqliteFailure;
 use super::rows::id_of;
-use super::worker::WorkContext;
 use crate::names::JobName;
 use crate::store::Keeping;
 use crate::store::registry::{HOST_KEPT_FOR, LISTED_FOR};
 
 const DAY_MS: i64 = 24 * 3_600_000;
 
-/// A sweep that finds the previous one longer ago deletes nothing. Less than what any row is kept.
+/// A sweep deletes nothing if the previous sweep was longer ago. Shorter than any row is kept.
 const TRUSTED_PAUSE_MS: i64 = 6 * DAY_MS;
 
-/// Keeps the rows of jobs that a host lists, and sweeps those that no host has listed for too long.
+/// Keeps the rows of jobs that a host lists, and deletes those that no host has listed for too long.
 pub(super) fn keep(work: &WorkContext<'_>, jobs: &[Keeping]) -> Result<(), SqliteFailure> {
     let mut statement = work
         .db
@@ -33,7 +33,7 @@ pub(super) fn keep(work: &WorkContext<'_>, jobs: &[Keeping]) -> Result<(), Sqlit
     Ok(())
 }
 
-/// Notes that a job is used, so that it stays although no host lists it. Writes once a day.
+/// Keeps a job that is used although no host lists it. Writes at most once a day.
 pub(super) fn note_use(
     work: &WorkContext<'_>,
     id: &str,
@@ -49,15 +49,15 @@ pub(super) fn note_use(
     Ok(())
 }
 
-/// How long the rows of a job stay that no host asked to keep. A lock of one host has its name
-/// after an `@`.
+/// Returns how long the rows of a job are kept that is used but not listed. The lock of a single host
+/// has the name of the host after an `@`.
 fn default_span_ms(id: &str) -> i64 {
     let of_host = !id.starts_with("key:") && id.contains('@');
     let span = if of_host { HOST_KEPT_FOR } else { LISTED_FOR };
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Deletes what is not kept any more. An open run stays until it is settled.
+/// Deletes the rows that are no longer kept. An open run is kept until it is settled.
 pub(super) fn sweep(db: &Connection, now: &TransactionTime) -> Result<(), rusqlite::Error> {
     let now = now.clock.utc().millis();
     let last: Option<i64> = db
@@ -65,7 +65,7 @@ pub(super) fn sweep(db: &Connection, now: &TransactionTime) -> Result<(), rusqli
         .optional()?;
     db.execute("DELETE FROM sweep", [])?;
     db.execute("INSERT INTO sweep VALUES (?)", [now])?;
-    // Rows from before this table, and histories without a ledger.
+    // Rows that are older than this table, and histories without a ledger.
     db.execute(
         "INSERT OR IGNORE INTO kept SELECT lock, job, ?1 FROM jobs
             UNION SELECT lock, job, ?1 FROM records",

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use rusqlite::params;
 
+use super::context::WorkContext;
 use super::error::SqliteFailure;
-use super::worker::WorkContext;
 use crate::names::RunId;
-use crate::store::manual::NOTED_FOR;
+use crate::store::contract::NOTED_FOR;
 use crate::store::{ManualNote, ManualRun};
 
 pub(super) fn note(work: &WorkContext<'_>, run: &ManualRun) -> Result<(), SqliteFailure> {

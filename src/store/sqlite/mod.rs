@@ -1,13 +1,14 @@
 //! The embedded store: one `SQLite` file, one machine, any number of processes.
 //!
-//! Every operation runs the [`protocol`](super::protocol) itself, inside a write transaction that
-//! is on the disk before the answer is given. A thread of its own does the work, so that a slow
-//! disk never holds up the runtime; what has queued meanwhile shares one transaction.
+//! Every operation runs the [`protocol`](super::protocol) inside a write transaction, and replies when the
+//! transaction is on the disk. A separate thread does the work, so that a slow disk does not block the
+//! runtime. The requests that are queued by then share the next transaction.
 //!
-//! Lease ends are counted on `CLOCK_BOOTTIME` and belong to one boot of the machine: a stepped
-//! wall clock ends no lease, a restart ends all. The ledger is in UTC.
+//! Lease ends are counted on `CLOCK_BOOTTIME` and belong to one boot of the machine: setting the wall
+//! clock ends no lease, and a restart ends all of them. The ledger is in UTC.
 
 mod clock;
+mod context;
 mod error;
 mod history;
 mod hosts;
@@ -34,8 +35,9 @@ use tokio::time::Instant;
 
 pub(crate) use self::place::network_file_system;
 
+use self::context::WorkContext;
 use self::error::SqliteFailure;
-use self::worker::{Access, WorkContext, Worker};
+use self::worker::{Access, Worker};
 use super::{
     Attempt, Beginning, Claim, ClaimReply, Entry, Finish, FinishReply, Forget, Forgotten, History,
     HostInfo, HostReport, JobReport, Keeping, Ledger, Listing, Lock, ManualNote, ManualRun,
@@ -45,21 +47,21 @@ use super::{
 use crate::names::{HostName, JobName, RunId};
 use crate::time::Timestamp;
 
-/// How often a waiter looks for releases by other processes.
+/// How often a waiting task checks for releases by other processes.
 const RELEASE_POLL: Duration = Duration::from_millis(50);
 
-/// The embedded store. The file is opened when first used, and again after a failure.
+/// The embedded store. It opens the file at its first operation, and again after a failure.
 #[derive(Debug)]
 pub(crate) struct SqliteStore {
     worker: Worker,
-    /// Told of every release through this store.
+    /// Notified of every release in this process.
     freed: Arc<Notify>,
-    /// The longest lease asked for so far, in milliseconds.
+    /// The longest TTL that was requested so far, in milliseconds.
     longest_ttl: Arc<AtomicU64>,
 }
 
 impl SqliteStore {
-    /// A store on the file at `path`; starts its thread.
+    /// Returns the store on the file at `path`, and starts its thread.
     pub(crate) fn new(path: &Path) -> Result<Self, StoreError> {
         let freed = Arc::new(Notify::new());
         let longest_ttl = Arc::new(AtomicU64::new(0));
@@ -209,7 +211,7 @@ impl Store for SqliteStore {
     async fn released(&self, lock: &Lock, limit: Duration) -> Result<(), StoreError> {
         let end = Instant::now() + limit;
         loop {
-            // Listening begins before the look, so that no release falls between the two.
+            // Wait for the notification before the check, so that no release is missed between them.
             let freed = self.freed.notified();
             tokio::pin!(freed);
             freed.as_mut().enable();

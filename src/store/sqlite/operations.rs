@@ -1,10 +1,10 @@
-//! Each operation: load the states, run the protocol, keep what changed.
+//! Each operation loads the states, runs the protocol, and writes what changed.
 
+use super::context::WorkContext;
 use super::error::SqliteFailure;
 use super::history;
 use super::lifetimes;
 use super::rows::{id_of, load_job, load_lease, load_lock, save_job, save_lease, save_lock};
-use super::worker::WorkContext;
 use crate::names::JobName;
 use crate::store::protocol::{self, Effect, JobState, Key, LockState};
 use crate::store::{
@@ -106,7 +106,8 @@ pub(super) fn attempt(work: &WorkContext<'_>, attempt: &Attempt) -> Result<bool,
     })
 }
 
-/// Only the small row of each lock is read and written: thousands of leases fit one transaction.
+/// Reads and writes only the small row of each lock, so that one transaction can renew thousands of
+/// leases.
 pub(super) fn renew(
     work: &WorkContext<'_>,
     renewals: &[Renewal],
@@ -116,7 +117,7 @@ pub(super) fn renew(
         .map(|renewal| {
             let id = id_of(&renewal.grant.lock);
             let mut state = load_lease(work.db, &id, &work.now)?;
-            // This store loses nothing, so no run is ever to be taken back.
+            // This store cannot lose data, so it never restores a run.
             let (reply, _) = protocol::renew(&mut state, &mut None, work.now.clock, renewal);
             if reply == RenewReply::Renewed {
                 save_lease(work.db, &id, &state, &work.now)?;
@@ -199,7 +200,7 @@ pub(super) fn forget(work: &WorkContext<'_>, request: &Forget) -> Result<Forgott
             .db
             .prepare_cached("DELETE FROM finished WHERE lock = ?")?
             .execute([&id])?;
-        // A lease that is held stays: its holder renews it.
+        // A lease that is held is kept, because its holder renews it.
         entries += work
             .db
             .prepare_cached("DELETE FROM locks WHERE lock = ? AND key_value IS NULL")?
@@ -210,7 +211,7 @@ pub(super) fn forget(work: &WorkContext<'_>, request: &Forget) -> Result<Forgott
     })
 }
 
-/// Whether a claim would find the lock free.
+/// Returns whether a claim would find the lock free.
 pub(super) fn is_free(work: &WorkContext<'_>, lock: &Lock) -> Result<bool, SqliteFailure> {
     let state = load_lease(work.db, &id_of(lock), &work.now)?;
     let promised = state.token.is_some() && state.lease_end > work.now.clock.lease;

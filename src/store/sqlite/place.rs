@@ -1,5 +1,5 @@
-//! Where the file lies: made for its owner alone, never on a network file system, and never behind
-//! a link that another user may have made.
+//! Checks the path of the file: it is created for its owner only, never on a network file system, and
+//! never behind a link that another user may have created.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io;
@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use crate::store::StoreError;
 
-/// What tells a file from one that took its name: device and inode.
+/// Device and inode, which differ if another file takes the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileId(u64, u64);
 
-/// The file that is there now, if any.
+/// Returns the identity of the file at this path, if there is one.
 pub(super) fn identity(path: &Path) -> io::Result<Option<FileId>> {
     match std::fs::metadata(path) {
         Ok(meta) => Ok(Some(FileId(meta.dev(), meta.ino()))),
@@ -25,12 +25,12 @@ pub(super) fn identity(path: &Path) -> io::Result<Option<FileId>> {
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) identity: FileId,
-    /// Others may write to its directory: `path` has no links, and none is to be followed.
+    /// Whether other users may write to its directory. Then `path` has no links, and none is followed.
     pub(super) is_shared: bool,
     pub(super) path: PathBuf,
 }
 
-/// Makes directory (0700) and file (0600) where they are missing.
+/// Creates the directory (0700) and the file (0600) if they are missing.
 pub(super) fn prepare(path: &Path) -> Result<Prepared, StoreError> {
     let refused = |e: io::Error| StoreError::refused_by(path.display(), e);
     let directory = match path.parent() {
@@ -52,8 +52,8 @@ pub(super) fn prepare(path: &Path) -> Result<Prepared, StoreError> {
         refuse_link(&path)?;
     }
     if identity(&path).map_err(refused)?.is_none() {
-        // Not `create_new`: another process may make it at the same time. `SQLite` gives its
-        // other files the same mode.
+        // Not `create_new`, because another process may create it at the same time. `SQLite` gives
+        // its other files the same mode.
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
         if is_shared {
@@ -70,7 +70,7 @@ pub(super) fn prepare(path: &Path) -> Result<Prepared, StoreError> {
     })
 }
 
-/// Whether another user but root may put files into a directory, a sticky one included.
+/// Returns whether another user except root may create files in a directory, including a sticky one.
 fn others_may_write(directory: &Path) -> io::Result<bool> {
     let meta = std::fs::metadata(directory)?;
     let is_ours = meta.uid() == 0 || meta.uid() == nix::unistd::geteuid().as_raw();
@@ -88,7 +88,7 @@ fn refuse_link(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// The network file system that a directory lies on, if it does.
+/// Returns the network file system of a directory, if it is on one.
 pub(crate) fn network_file_system(directory: &Path) -> io::Result<Option<String>> {
     let statfs = nix::sys::statfs::statfs(directory)?;
     let magic = magic(statfs.filesystem_type().0);
@@ -147,7 +147,7 @@ fn network_name(magic: u32) -> Option<&'static str> {
     })
 }
 
-/// FUSE is local or not by the program behind it.
+/// Whether a FUSE file system is local depends on its program.
 fn is_network_fuse(kind: &str) -> bool {
     const NETWORK: &[&str] = &[
         "sshfs",
@@ -178,7 +178,7 @@ fn is_network_fuse(kind: &str) -> bool {
     NETWORK.iter().any(|name| kind.contains(name))
 }
 
-/// The type of the mount that `directory` lies on, as `/proc/self/mountinfo` has it.
+/// Returns the type of the mount of `directory` from `/proc/self/mountinfo`.
 fn fuse_type(directory: &Path) -> Option<String> {
     let device = std::fs::metadata(directory).ok()?.dev();
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;

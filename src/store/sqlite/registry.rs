@@ -1,11 +1,11 @@
-//! The registry's table: what each host says about each job.
+//! The table of the registry: one entry for each host and job.
 
 use rusqlite::{Connection, params};
 
 use super::clock::TransactionTime;
+use super::context::WorkContext;
 use super::error::SqliteFailure;
 use super::rows::{id_of, load_job, save_job};
-use super::worker::WorkContext;
 use crate::names::{HostName, JobName};
 use crate::store::registry::LISTED_FOR;
 use crate::store::{Beginning, Entry, Listing, Standing, protocol};

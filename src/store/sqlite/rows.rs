@@ -1,4 +1,4 @@
-//! Between the tables and the protocol's states.
+//! Converts between rows and the states of the protocol.
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
@@ -12,7 +12,7 @@ use crate::store::protocol::{
 use crate::store::{Fingerprint, Lock, LockKey, RunTerms};
 use crate::time::Timestamp;
 
-/// How a lock is called in the tables. Names hold no colon, so the two kinds cannot meet.
+/// Returns the id of a lock in the tables. Names contain no colon, so the two kinds differ.
 pub(super) fn id_of(lock: &Lock) -> String {
     match &lock.key {
         LockKey::Named => lock.name.clone(),
@@ -20,7 +20,7 @@ pub(super) fn id_of(lock: &Lock) -> String {
     }
 }
 
-/// `SQLite` has no unsigned numbers; none of ours reaches the upper half.
+/// `SQLite` has no unsigned integers. No value here reaches the upper half.
 pub(super) fn stored(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -34,8 +34,8 @@ fn read_lock(row: &Row<'_>, now: &TransactionTime) -> rusqlite::Result<LockState
     let end: Option<i64> = row.get("key_end")?;
     let value: Option<String> = row.get("key_value")?;
     let end = end.map(restored);
-    // What Redis does by itself: a key whose end has come is not there. After a restart of the
-    // machine no process lives that could hold anything.
+    // As in Redis, a key that has expired does not exist. After a restart of the machine no process
+    // can hold a lock.
     let lives = this_boot && end.is_none_or(|end| end > now.clock.lease);
     let key = match value {
         Some(text) if lives => Key::Value { text, end },
@@ -57,7 +57,7 @@ fn read_lock(row: &Row<'_>, now: &TransactionTime) -> rusqlite::Result<LockState
     })
 }
 
-/// The lock without the tokens that ended, which a renewal does not ask for.
+/// Reads a lock without its finished tokens, which a renewal does not need.
 pub(super) fn load_lease(
     db: &Connection,
     id: &str,
@@ -71,7 +71,7 @@ pub(super) fn load_lease(
     Ok(state.unwrap_or_default())
 }
 
-/// All of the lock.
+/// Reads a whole lock.
 pub(super) fn load_lock(
     db: &Connection,
     id: &str,
@@ -119,7 +119,7 @@ fn write_finished(finished: &[(Token, Ending)]) -> String {
     serde_json::json!(pairs).to_string()
 }
 
-/// Writes the lock without the tokens that ended.
+/// Writes a lock without its finished tokens.
 pub(super) fn save_lease(
     db: &Connection,
     id: &str,
@@ -128,7 +128,7 @@ pub(super) fn save_lease(
 ) -> Result<(), SqliteFailure> {
     let (value, end) = match &state.key {
         Key::Value { text, end } => (Some(text), *end),
-        // No other program writes this file: nothing in it has another type.
+        // No other program writes to this file, so no key has another type.
         Key::Absent | Key::OtherType { .. } => (None, None),
     };
     db.prepare_cached("INSERT OR REPLACE INTO locks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?
@@ -146,7 +146,7 @@ pub(super) fn save_lease(
     Ok(())
 }
 
-/// Writes what an operation changed of the lock.
+/// Writes what an operation changed in a lock.
 pub(super) fn save_lock(
     db: &Connection,
     id: &str,
@@ -163,7 +163,7 @@ pub(super) fn save_lock(
     Ok(())
 }
 
-/// The job's ledger, or `None` for one never seen.
+/// Reads a ledger; `None` for an unknown job.
 pub(super) fn load_job(
     db: &Connection,
     id: &str,
@@ -189,7 +189,7 @@ pub(super) fn load_job(
     let open = match open {
         Some((open, kind, terms)) => Some(Open {
             kind: serde_json::from_value(kind.into()).map_err(unreadable)?,
-            // A run that a version without terms has opened is not run again.
+            // A run that an earlier version without terms has opened is not repeated.
             terms: terms
                 .as_deref()
                 .and_then(terms_of_text)
@@ -200,9 +200,9 @@ pub(super) fn load_job(
     };
     let (waiting, beyond) = lists;
     let waiting = waiting_of_text(&waiting)
-        .ok_or_else(|| of_job().unreadable("the waiting list is not one"))?;
+        .ok_or_else(|| of_job().unreadable("the waiting list is not valid"))?;
     let beyond = beyond_of_text(&beyond)
-        .ok_or_else(|| of_job().unreadable("the instants beyond the watermark are not any"))?;
+        .ok_or_else(|| of_job().unreadable("the instants beyond the watermark are not valid"))?;
     let moved = moved.map(|text| serde_json::from_str(&text));
     Ok(Some(JobState {
         moved: moved.transpose().map_err(unreadable)?,
@@ -217,7 +217,7 @@ pub(super) fn load_job(
     }))
 }
 
-/// The open run, and its kind and terms as text, which only the caller can refuse.
+/// Reads the open run, and its kind and terms as text, which the caller parses.
 fn read_open(row: &Row<'_>) -> rusqlite::Result<Option<(Open, String, Option<String>)>> {
     let Some(run_id) = row.get::<_, Option<String>>("run_id")? else {
         return Ok(None);
@@ -238,7 +238,7 @@ fn read_open(row: &Row<'_>) -> rusqlite::Result<Option<(Open, String, Option<Str
     Ok(Some((open, row.get("kind")?, row.get("terms")?)))
 }
 
-/// Writes what an operation changed of the job.
+/// Writes what an operation changed in a ledger.
 pub(super) fn save_job(
     db: &Connection,
     id: &str,

@@ -1,19 +1,19 @@
-//! The tables, and which versions of them this program reads.
+//! The tables, their versions, and the migration from one version to the next.
 
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::clock::TransactionTime;
+use super::context::{BUSY, WorkContext};
 use super::error::SqliteFailure;
 use super::rows;
-use super::worker::{BUSY, WorkContext};
 use crate::store::StoreError;
 
-/// Marks a file as cronlatch's (`PRAGMA application_id`): `CrLt`.
+/// Identifies a file of cronlatch (`PRAGMA application_id`): `CrLt`.
 const APPLICATION: i32 = 0x4372_4C74;
 
-/// What takes a file from each version to the next; their number is the version written.
+/// The migrations from each version to the next. Their number is the current version.
 const STEPS: &[&str] = &[
     "
 CREATE TABLE marker (
@@ -120,17 +120,17 @@ ALTER TABLE jobs ADD COLUMN beyond TEXT NOT NULL DEFAULT '';
 ",
 ];
 
-/// The newest version this program reads, and the one it writes.
+/// Returns the version that this program writes, which is the newest that it reads.
 fn version() -> i64 {
     i64::try_from(STEPS.len()).unwrap_or(i64::MAX)
 }
 
-/// Sees to it that the file is ours and of a version this program knows. Changes nothing in one
-/// that is not.
+/// Checks that the file belongs to cronlatch and has a known version, and migrates it. Changes nothing
+/// in another file.
 pub(super) fn prepare(db: &mut Connection, now_ms: i64, shown: &str) -> Result<(), StoreError> {
-    let told = |failure: rusqlite::Error| SqliteFailure::from(failure).told(shown);
+    let store_error = |failure: rusqlite::Error| SqliteFailure::from(failure).store_error(shown);
     inspect(db, shown)?;
-    if write_ahead(db).map_err(|failure| failure.told(shown))? != "wal" {
+    if write_ahead(db).map_err(|failure| failure.store_error(shown))? != "wal" {
         return Err(StoreError::refused(format!(
             "{shown}: its file system does not allow SQLite's write-ahead log"
         )));
@@ -139,35 +139,34 @@ pub(super) fn prepare(db: &mut Connection, now_ms: i64, shown: &str) -> Result<(
         "PRAGMA synchronous = FULL; PRAGMA journal_size_limit = 16777216;
          PRAGMA temp_store = MEMORY;",
     )
-    .map_err(told)?;
+    .map_err(store_error)?;
     if inspect(db, shown)? == version() {
         return Ok(());
     }
-    // Several processes may come here at once: the first one migrates, under the write lock.
+    // Several processes may get here at once. The first one migrates, under the write lock.
     let tx = db
         .transaction_with_behavior(TransactionBehavior::Immediate)
-        .map_err(told)?;
+        .map_err(store_error)?;
     let found = usize::try_from(inspect(&tx, shown)?).unwrap_or(0);
     for step in STEPS.iter().skip(found) {
-        tx.execute_batch(step).map_err(told)?;
+        tx.execute_batch(step).map_err(store_error)?;
     }
     if found == 0 {
         tx.pragma_update(None, "application_id", APPLICATION)
-            .map_err(told)?;
+            .map_err(store_error)?;
         tx.execute("INSERT INTO marker VALUES (1, ?)", [now_ms])
-            .map_err(told)?;
+            .map_err(store_error)?;
     }
     tx.pragma_update(None, "user_version", version())
-        .map_err(told)?;
-    tx.commit().map_err(told)
+        .map_err(store_error)?;
+    tx.commit().map_err(store_error)
 }
 
-/// Switches the file to the write-ahead log; answers the mode it then has.
+/// Switches the file to the write-ahead log. Returns the mode that the file then has.
 ///
-/// The switch first reads the file and then wants to write it. If another process came between,
-/// `SQLite` answers busy at once and calls no busy handler (whoever reads already and waits might
-/// wait for somebody who waits for it): here nothing is held meanwhile, so it is asked again for
-/// as long as the handler would have waited.
+/// The switch reads the file before it writes. If another process writes in between, `SQLite` returns
+/// busy without its busy handler, because a reader that waits could cause a deadlock. This connection
+/// holds nothing, so it retries for as long as the busy handler would have waited.
 fn write_ahead(db: &Connection) -> Result<String, SqliteFailure> {
     let began = Instant::now();
     loop {
@@ -181,9 +180,9 @@ fn write_ahead(db: &Connection) -> Result<String, SqliteFailure> {
     }
 }
 
-/// The version of the file; 0 for an empty one.
+/// Returns the version of the file; 0 for an empty file.
 fn inspect(db: &Connection, shown: &str) -> Result<i64, StoreError> {
-    let told = |failure: rusqlite::Error| SqliteFailure::from(failure).told(shown);
+    let store_error = |failure: rusqlite::Error| SqliteFailure::from(failure).store_error(shown);
     let (application, found, objects): (i32, i64, i64) = db
         .query_row(
             "SELECT (SELECT application_id FROM pragma_application_id),
@@ -192,7 +191,7 @@ fn inspect(db: &Connection, shown: &str) -> Result<i64, StoreError> {
             [],
             |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
         )
-        .map_err(told)?;
+        .map_err(store_error)?;
     if (application, found, objects) == (0, 0, 0) {
         return Ok(0);
     }
@@ -211,7 +210,7 @@ fn inspect(db: &Connection, shown: &str) -> Result<i64, StoreError> {
     Ok(found)
 }
 
-/// Declares an empty store new, or answers how many entries are there already.
+/// Initialises an empty store, or returns how many entries there are.
 pub(super) fn init(work: &WorkContext<'_>) -> Result<Option<u64>, SqliteFailure> {
     let entries: i64 = work.db.query_row(
         "SELECT (SELECT count(*) FROM locks) + (SELECT count(*) FROM jobs)
@@ -227,14 +226,14 @@ pub(super) fn init(work: &WorkContext<'_>) -> Result<Option<u64>, SqliteFailure>
     Ok(None)
 }
 
-/// Forgets locks that nobody used for an hour and no job belongs to, as Redis does by TTL.
+/// Deletes locks without jobs that were not used for an hour, which in Redis expire.
 pub(super) fn forget_old_locks(
     db: &Connection,
     now: &TransactionTime,
 ) -> Result<(), rusqlite::Error> {
     const HOUR_MS: i64 = 3_600_000;
     let before = now.clock.utc().millis().saturating_sub(HOUR_MS);
-    // The wall clock may be wrong: what lives by the lease clock stays.
+    // The wall clock may be wrong, so leases that have not ended by the boot clock are kept.
     let forgotten = db.execute(
         "DELETE FROM locks WHERE used_at < ?1 AND (boot <> ?2 OR lease_end <= ?3)
             AND lock NOT IN (SELECT lock FROM jobs)",

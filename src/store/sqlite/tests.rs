@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 
 use super::clock::TransactionTime;
+use super::context::{BUSY, WorkContext};
 use super::lifetimes;
 use super::operations;
 use super::rows;
 use super::schema;
-use super::worker::{BUSY, WorkContext};
 use crate::names::{HostName, JobName, LockName, RunId, Token};
 use crate::store::protocol::{Clock, Past};
 use crate::store::{
@@ -203,13 +203,13 @@ fn a_new_file_that_another_process_is_writing_is_waited_for_like_any_other() {
 
     let mut late = Connection::open(&path).expect("a database");
     let began = Instant::now();
-    let told = schema::prepare(&mut late, 0, "test").expect_err("it is locked");
+    let error = schema::prepare(&mut late, 0, "test").expect_err("it is locked");
     assert!(
         began.elapsed() >= BUSY,
-        "{told} after {:?}",
+        "{error} after {:?}",
         began.elapsed()
     );
-    assert!(told.to_string().contains("keep it locked"), "{told}");
+    assert!(error.to_string().contains("keep it locked"), "{error}");
 
     writer.execute_batch("ROLLBACK").expect("an end");
     schema::prepare(&mut late, 0, "test").expect("a schema");

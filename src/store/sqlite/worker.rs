@@ -1,8 +1,8 @@
 //! The thread that owns the file: one connection, one transaction at a time.
 //!
-//! What queued up during a transaction shares the next one, so that a thousand claims at one
-//! instant cost one write to the disk. If that transaction fails, each is tried by itself: one
-//! unreadable row is not everybody's trouble.
+//! The requests that are queued during a transaction share the next one, so that a thousand claims at
+//! one instant need one write to the disk. If that transaction fails, each request gets its own, so that
+//! one unreadable row does not fail the others.
 
 use std::cell::Cell;
 use std::io;
@@ -17,45 +17,33 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use tokio::sync::{Notify, oneshot};
 
 use super::clock::{TransactionTime, boot_id};
+use super::context::{BUSY, WorkContext};
 use super::error::SqliteFailure;
 use super::place::{self, FileId};
 use super::{registry, schema};
 use crate::store::StoreError;
 use crate::time::BootInstant;
 
-/// How long a transaction waits for those of other processes.
-pub(super) const BUSY: Duration = Duration::from_secs(2);
-
-/// How often locks are forgotten that nobody uses and no job belongs to.
+/// How often unused locks without jobs are deleted.
 const SWEEP_EVERY: Duration = Duration::from_secs(3600);
 
-/// How many requests share a transaction at most.
+/// How many requests share one transaction at most.
 const BATCH: usize = 512;
 
-/// What a piece of work has: the transaction it is in, and the instant of that transaction.
-pub(super) struct WorkContext<'a> {
-    pub(super) db: &'a Connection,
-    /// The path of the file.
-    pub(super) shown: &'a str,
-    pub(super) now: TransactionTime,
-    /// Set when a lock was released.
-    pub(super) freed: Cell<bool>,
-}
-
-/// Whether a piece of work writes.
+/// Whether a request writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     Read,
     Write,
 }
 
-/// Work with somebody who waits for its result.
+/// A request with a caller that waits for its result.
 trait QueuedRequest: Send {
     fn access(&self) -> Access;
-    /// Does the work; may be called again after a transaction that was rolled back.
+    /// Does the work. May be called again after the transaction was rolled back.
     fn run(&mut self, work: &WorkContext<'_>) -> Result<(), SqliteFailure>;
-    /// Gives the result, which by now is on the disk, or the reason why there is none.
-    fn answer(self: Box<Self>, outcome: Result<(), StoreError>);
+    /// Sends the result, which is on the disk now, or the error.
+    fn reply(self: Box<Self>, outcome: Result<(), StoreError>);
 }
 
 struct PendingRequest<T, F> {
@@ -79,18 +67,20 @@ where
         Ok(())
     }
 
-    fn answer(self: Box<Self>, outcome: Result<(), StoreError>) {
+    fn reply(self: Box<Self>, outcome: Result<(), StoreError>) {
         let reply = match (outcome, self.result) {
             (Ok(()), Some(result)) => Ok(result),
             (Err(error), _) => Err(error),
-            (Ok(()), None) => Err(StoreError::unreachable("it was not asked".to_owned())),
+            (Ok(()), None) => Err(StoreError::unreachable(
+                "the request was not executed".to_owned(),
+            )),
         };
-        // Whoever asked may have stopped waiting.
+        // The caller may have stopped waiting.
         let _ = self.reply.send(reply);
     }
 }
 
-/// The way to the thread, which ends with the last of these.
+/// Sends requests to the thread, which ends when the last of these is dropped.
 #[derive(Debug)]
 pub(super) struct Worker {
     requests: mpsc::Sender<Box<dyn QueuedRequest>>,
@@ -125,7 +115,7 @@ impl Worker {
     {
         let gone =
             || StoreError::unreachable("the thread of the embedded store is gone".to_owned());
-        let (reply, answer) = oneshot::channel();
+        let (reply, result) = oneshot::channel();
         let request = PendingRequest {
             access,
             run,
@@ -133,28 +123,28 @@ impl Worker {
             reply,
         };
         self.requests.send(Box::new(request)).map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())?
+        result.await.map_err(|_| gone())?
     }
 }
 
-/// The file as opened.
+/// The opened file.
 struct Opened {
     db: Connection,
     boot: String,
-    /// When old locks were last forgotten.
+    /// When old locks were last deleted.
     swept: BootInstant,
 }
 
-/// The thread's own.
+/// The state of the thread.
 struct ConnectionThread {
     path: PathBuf,
     shown: String,
     freed: Arc<Notify>,
     longest_ttl: Arc<AtomicU64>,
     open: Option<Opened>,
-    /// The file that holds our leases; outlives the connection, which ends with any failure.
+    /// The file that contains our leases. Kept after the connection is closed because of a failure.
     ours: Option<FileId>,
-    /// Set while the file that holds our leases is gone: when the last of them is over.
+    /// Set while that file is gone: when the last of its leases ends.
     gone_until: Option<BootInstant>,
 }
 
@@ -184,7 +174,7 @@ impl ConnectionThread {
                 let one = std::slice::from_mut(&mut request);
                 self.attempt(one).map_err(|trouble| trouble.error().clone())
             };
-            request.answer(outcome);
+            request.reply(outcome);
         }
     }
 
@@ -204,7 +194,7 @@ impl ConnectionThread {
                     self.open = None;
                 }
                 let is_busy = failure.is_busy();
-                let error = failure.told(&self.shown);
+                let error = failure.store_error(&self.shown);
                 Err(if is_busy {
                     BatchError::Whole(error)
                 } else {
@@ -214,7 +204,7 @@ impl ConnectionThread {
         }
     }
 
-    /// The connection, made anew when there is none, or when the file is not the one it was.
+    /// Returns the connection. Opens the file if there is none, or if it is another file.
     fn opened(&mut self) -> Result<&mut Opened, StoreError> {
         self.check_file()?;
         if self.open.is_none() {
@@ -225,16 +215,16 @@ impl ConnectionThread {
             .ok_or_else(|| StoreError::unreachable(format!("{}: not open", self.shown)))
     }
 
-    /// A file that was deleted or replaced under us must not be written any more: other
-    /// processes would not see it. Nor may its successor be used before every lease that the old
-    /// one held through us is over.
+    /// Checks that the path still leads to the same file. A file that was deleted or replaced must not be
+    /// written any more, because other processes do not see it. Its replacement must not be used before
+    /// every lease of this process in the old file has ended.
     fn check_file(&mut self) -> Result<(), StoreError> {
         if self.ours.is_some() && place::identity(&self.path).ok() != Some(self.ours) {
             self.ours = None;
             let kept = self.longest_ttl.load(Ordering::Relaxed);
             self.gone_until = Some(BootInstant::now().plus(Duration::from_millis(kept)));
             if let Some(opened) = self.open.take() {
-                // Its closing must not delete the write-ahead log of the file that took its name.
+                // Closing it must not delete the write-ahead log of the file that now has its name.
                 let _ = opened
                     .db
                     .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
@@ -245,8 +235,8 @@ impl ConnectionThread {
             .map_or(Duration::ZERO, BootInstant::remaining);
         if !remaining.is_zero() {
             return Err(StoreError::refused(format!(
-                "{} was deleted or replaced while in use; what lies there is used in {} s, when \
-                 the leases of the lost file are over",
+                "{} was deleted or replaced while in use; the file that is there now will be used in {} s, \
+                 when the leases of the lost file have ended",
                 self.shown,
                 remaining.as_secs() + 1
             )));
@@ -256,23 +246,23 @@ impl ConnectionThread {
     }
 
     fn connect(&mut self) -> Result<Opened, StoreError> {
-        let told = |e: rusqlite::Error| SqliteFailure::from(e).told(&self.shown);
+        let store_error = |e: rusqlite::Error| SqliteFailure::from(e).store_error(&self.shown);
         let boot = boot_id()?;
         let place = place::prepare(&self.path)?;
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         flags.set(OpenFlags::SQLITE_OPEN_NOFOLLOW, place.is_shared);
-        let mut db = Connection::open_with_flags(&place.path, flags).map_err(told)?;
-        db.busy_timeout(BUSY).map_err(told)?;
+        let mut db = Connection::open_with_flags(&place.path, flags).map_err(store_error)?;
+        db.busy_timeout(BUSY).map_err(store_error)?;
         db.set_prepared_statement_cache_capacity(32);
         let now = TransactionTime::read(&boot);
         schema::prepare(&mut db, now.clock.utc().millis(), &self.shown)?;
         let forgotten =
             schema::forget_old_locks(&db, &now).and_then(|()| registry::forget_old(&db, &now));
         if let Err(error) = forgotten {
-            // Housekeeping: what is wrong with the file, the next operation says.
-            tracing::debug!(%error, "old locks and listings stay");
+            // The next operation reports what is wrong with the file.
+            tracing::debug!(%error, "cannot delete old locks and registry entries");
         }
         self.ours = Some(place.identity);
         let swept = BootInstant::now();
@@ -280,7 +270,7 @@ impl ConnectionThread {
     }
 }
 
-/// Whether a failure concerns everything asked, or perhaps some of it only.
+/// Whether a failure affects the whole batch, or possibly only some of its requests.
 enum BatchError {
     Whole(StoreError),
     Some(StoreError),
@@ -294,7 +284,7 @@ impl BatchError {
     }
 }
 
-/// One transaction; answers whether it released a lock.
+/// Runs one transaction. Returns whether it released a lock.
 fn transact(
     opened: &mut Opened,
     shown: &str,
@@ -307,7 +297,7 @@ fn transact(
         TransactionBehavior::Deferred
     };
     let tx = Transaction::new(&mut opened.db, behavior)?;
-    // Only now: waiting for the lock took time, and the order of transactions is that of clocks.
+    // Read after the wait for the write lock, so that later transactions have later instants.
     let now = TransactionTime::read(&opened.boot);
     let work = WorkContext {
         db: &tx,

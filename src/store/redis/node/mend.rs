@@ -2,10 +2,11 @@
 
 use super::Node;
 use crate::names::JobName;
-use crate::store::redis::keys::LockKeys;
-use crate::store::redis::link::{Call, RESPONSE_TIMEOUT};
-use crate::store::redis::record::pairs;
-use crate::store::redis::reply::integer;
+use crate::store::redis::RESPONSE_TIMEOUT;
+use crate::store::redis::codec::call::Call;
+use crate::store::redis::codec::keys::LockKeys;
+use crate::store::redis::codec::record::pairs;
+use crate::store::redis::codec::reply::integer;
 use crate::store::{Lock, Record, StoreError};
 
 /// A record, and where it lies in the stream of a node: milliseconds, and a number among those.

@@ -21,14 +21,15 @@ pub use self::view::{
     Place, Proposal, Taken, View, finished_text,
 };
 use self::wire::read_view;
-use super::claim::{flag, millis};
-use super::connect::Part;
+use super::RESPONSE_TIMEOUT;
+use super::codec::call::{Call, flag, millis};
+use super::codec::keys::{self, LockKeys};
+use super::codec::record::{self, pairs};
+use super::codec::reply::{Items, integer};
+use super::codec::{history, renew};
+use super::conn::hello::Part;
+use super::conn::link::Link;
 use super::failure::RedisFailure;
-use super::finish::{renew_limit, renew_read};
-use super::keys::{self, LockKeys};
-use super::link::{Call, Link, RESPONSE_TIMEOUT};
-use super::record::{self, pairs};
-use super::reply::{Items, integer};
 use super::script::NodeScripts;
 use super::{BATCH, RedisStore};
 use crate::names::{JobName, RunId, Token};
@@ -197,7 +198,7 @@ impl Node {
         longest: LongestTtl,
         again: bool,
     ) -> Result<Vec<Extended>, StoreError> {
-        let limit = renew_limit(renewals);
+        let limit = renew::limit(renewals);
         let mut replies = Vec::with_capacity(renewals.len());
         for batch in renewals.chunks(BATCH) {
             let mut call = Call::default();
@@ -213,7 +214,7 @@ impl Node {
                     .arg(&millis(renewal.grant.ttl));
             }
             let answer = self.link.run(&self.scripts.extend, &call, limit);
-            let letters = renew_read(answer.await?, batch.len())?;
+            let letters = renew::read(answer.await?, batch.len())?;
             replies.extend(letters.into_iter().map(extended));
         }
         Ok(replies)
@@ -228,7 +229,7 @@ impl Node {
         limit: usize,
     ) -> Result<(Vec<Placed>, Vec<KeyFault>), StoreError> {
         let runs = LockKeys::of(self.store.prefix(), lock).runs(job);
-        let command = super::reading::history_command(&runs, limit);
+        let command = history::command(&runs, limit);
         let mut entries = Items::of(self.link.send_on(&command, &runs).await?)?;
         let (mut records, mut unreadable) = (Vec::new(), Vec::new());
         while !entries.is_empty() {

@@ -5,10 +5,11 @@ use std::time::Duration;
 use super::Node;
 use crate::names::JobName;
 use crate::store::redis::BATCH;
+use crate::store::redis::RESPONSE_TIMEOUT;
+use crate::store::redis::codec::call::Call;
+use crate::store::redis::codec::keys::LockKeys;
+use crate::store::redis::codec::reply::Items;
 use crate::store::redis::failure::RedisFailure;
-use crate::store::redis::keys::LockKeys;
-use crate::store::redis::link::{Call, RESPONSE_TIMEOUT};
-use crate::store::redis::reply::Items;
 use crate::store::{KeyFault, Lock, NodeClock, StoreError};
 use crate::time::{BootInstant, Timestamp};
 

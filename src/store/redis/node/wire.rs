@@ -6,8 +6,8 @@ use redis::Value;
 
 use super::{Ballot, Held, JobView, LockView, LookAnswer, View, ledger};
 use crate::names::{RunId, Token};
+use crate::store::redis::codec::reply::Items;
 use crate::store::redis::failure::RedisFailure;
-use crate::store::redis::reply::Items;
 use crate::time::Timestamp;
 
 pub(super) fn read_view(answer: Value) -> Result<View, RedisFailure> {

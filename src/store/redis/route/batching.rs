@@ -6,8 +6,8 @@ use crate::store::ErrorDetail;
 use crate::store::redis::BATCH;
 use crate::store::redis::failure::RedisFailure;
 
-/// The most calls under way at once. More would wait in the servers' queues, where their time-outs
-/// run.
+/// The most calls under way at once. More calls would wait in the queues of the servers while their
+/// time-outs run.
 const AT_ONCE: usize = 512;
 
 /// How the calls of one operation are made.

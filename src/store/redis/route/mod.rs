@@ -20,9 +20,10 @@ pub(super) use self::cluster::ClusterRoute;
 pub(crate) use self::cluster::{Layout, layout_of};
 pub(crate) use self::sentinel::master_of;
 pub(super) use self::single::ServerRoute;
+use super::codec::call::Call;
+use super::conn::link::{ConnectionHandle, Link};
+use super::conn::pubsub::PubSubEndpoints;
 use super::failure::RedisFailure;
-use super::link::{Call, ConnectionHandle, Link};
-use super::listen::PubSubEndpoints;
 use super::script::Script;
 use crate::names::Prefix;
 use crate::store::{Lock, Registration};
@@ -75,8 +76,8 @@ pub(super) trait Route: PubSubEndpoints {
     /// A number for the server that keeps the lock. See [`Store::shard`](crate::store::Store::shard).
     fn shard(&self, lock: &Lock) -> u64;
 
-    /// The servers that keep data, at least one. Afterwards [`PubSubEndpoints`] names servers that
-    /// were found now.
+    /// Finds the servers that keep data, at least one. Afterwards [`PubSubEndpoints`] names servers that
+    /// were found by this call or an earlier one.
     async fn servers(&self) -> Result<Vec<Arc<Link>>, RedisFailure>;
 
     /// The keys that mark the store as in use.

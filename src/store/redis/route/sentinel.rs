@@ -1,9 +1,10 @@
-//! Sentinels: who the master is, according to those who decide about it.
+//! Asks the Sentinels which server is master.
 //!
-//! All of them are asked at once. An answer needs a majority of those that are configured, and
-//! the newest configuration among theirs counts: a Sentinel that was cut off with the old master
-//! is outvoted, or outdated. Whether the server so named is a master indeed is asked when it is
-//! connected to, and again each second for as long as the connection is used.
+//! This is written by hand because the client library believes the first Sentinel that replies. Here
+//! all are asked at once, a majority of those that are configured must reply, and the newest
+//! configuration among the replies counts: a Sentinel that was cut off together with the old master is
+//! outvoted or has an older configuration. The link checks the role of the server when it connects, and
+//! asks the Sentinels again every second.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,14 +15,15 @@ use redis::{AsyncConnectionConfig, Value};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::store::redis::connect::{CONNECT_TIMEOUT, Hello, client, log_in_failure};
+use crate::store::redis::conn::connect::{CONNECT_TIMEOUT, client, log_in_failure};
+use crate::store::redis::conn::hello::Hello;
+use crate::store::redis::conn::link::ServerSource;
 use crate::store::redis::failure::RedisFailure;
-use crate::store::redis::link::ServerSource;
 use crate::store::{RedisSettings, SentinelSettings, StoreError};
 
-/// How long one Sentinel may take to answer.
+/// How long one Sentinel may take to reply.
 const ANSWER_LIMIT: Duration = Duration::from_millis(500);
-/// How long the others are waited for when a majority has answered.
+/// How long the other Sentinels have after a majority has replied.
 const STRAGGLERS: Duration = Duration::from_millis(100);
 
 /// The Sentinels of one master.
@@ -40,16 +42,16 @@ struct Sentinel {
     connection: tokio::sync::Mutex<Option<MultiplexedConnection>>,
 }
 
-/// What a Sentinel says.
+/// The reply of a Sentinel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum MasterReport {
-    /// The master is there.
+    /// The address of the master.
     Master(MasterVote),
-    /// It knows no master of this name, but others.
+    /// It does not know a master of this name. The masters that it knows.
     Unknown(Vec<String>),
 }
 
-/// Where a master is, and since which change of the configuration.
+/// The address of a master, and the epoch of the configuration that names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct MasterVote {
     host: String,
@@ -57,7 +59,7 @@ struct MasterVote {
     epoch: u64,
 }
 
-/// How to get into the master that its Sentinels name now.
+/// Returns the settings of the master that the Sentinels name now.
 pub(crate) async fn master_of(settings: &SentinelSettings) -> Result<RedisSettings, StoreError> {
     Ok(Sentinels::new(settings).master().await?)
 }
@@ -106,8 +108,8 @@ impl Sentinels {
         let mut unknown = 0;
         let mut failures = Vec::new();
         let mut until = Instant::now() + ANSWER_LIMIT + STRAGGLERS;
-        while let Ok(Some(answer)) = tokio::time::timeout_at(until, asked.join_next()).await {
-            match answer {
+        while let Ok(Some(reply)) = tokio::time::timeout_at(until, asked.join_next()).await {
+            match reply {
                 Ok(Ok(MasterReport::Master(master))) => named.push(master),
                 Ok(Ok(MasterReport::Unknown(known))) => {
                     unknown += 1;
@@ -150,7 +152,7 @@ impl Sentinels {
         let all = self.all.len();
         let refusal = failures.iter().find(|failure| !failure.is_outage());
         let why = refusal.or(failures.first()).map_or_else(
-            || format!("no answer within {ANSWER_LIMIT:?}"),
+            || format!("no reply within {ANSWER_LIMIT:?}"),
             |failure| failure.text().to_owned(),
         );
         let text = format!(
@@ -178,7 +180,7 @@ impl Sentinels {
     }
 
     fn known(&self) -> MutexGuard<'_, Option<RedisSettings>> {
-        // Nothing that holds the guard can panic half-way through a change.
+        // No code that holds the guard can panic in the middle of a change.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -190,7 +192,7 @@ impl ServerSource for Sentinels {
     }
 }
 
-/// What most say of those who know the newest configuration.
+/// Returns the address that most of the Sentinels with the newest configuration name.
 fn newest(named: &[MasterVote]) -> Option<&MasterVote> {
     let epoch = named.iter().map(|named| named.epoch).max()?;
     let newest = || named.iter().filter(|named| named.epoch == epoch);
@@ -215,7 +217,7 @@ impl Sentinel {
             }
             Ok(Err(failure)) => Err(failure),
             Err(_) => Err(RedisFailure::unreachable(format!(
-                "{}: no answer within {ANSWER_LIMIT:?}",
+                "{}: no reply within {ANSWER_LIMIT:?}",
                 self.settings.shown()
             ))),
         }
@@ -252,7 +254,7 @@ impl Sentinel {
             .await
             .map_err(|e| self.failure(&e))?;
         let Some((host, port)) = address else {
-            // Only for the message: without the right to ask there is less in it.
+            // Only for the message. The user may not be allowed to send this.
             let others = ask("MASTERS").query_async::<Value>(connection).await;
             return Ok(MasterReport::Unknown(names(others.ok())));
         };
@@ -274,7 +276,7 @@ impl Sentinel {
     }
 }
 
-/// The names of masters in an answer to `SENTINEL MASTERS`.
+/// Returns the names of the masters in a reply to `SENTINEL MASTERS`.
 fn names(masters: Option<Value>) -> Vec<String> {
     let masters: Vec<Value> = masters
         .and_then(|masters| redis::from_redis_value(masters).ok())
@@ -285,7 +287,7 @@ fn names(masters: Option<Value>) -> Vec<String> {
         .collect()
 }
 
-/// A field of a map, or of a list of names and values.
+/// Returns a field of a map, or of a list of names and values.
 fn field(value: Value, name: &str) -> Option<String> {
     let mut fields: std::collections::HashMap<String, String> =
         redis::from_redis_value(value).ok()?;

@@ -9,12 +9,13 @@ use redis::{Cmd, Value};
 use super::sentinel::Sentinels;
 use super::{Batching, ReplyOrigin, Route, ScriptReply};
 use crate::names::Prefix;
-use crate::store::redis::barrier::Trace;
-use crate::store::redis::connect::Part;
+use crate::store::redis::codec::call::Call;
+use crate::store::redis::codec::keys;
+use crate::store::redis::conn::barrier::Trace;
+use crate::store::redis::conn::hello::Part;
+use crate::store::redis::conn::link::{Link, ServerSource};
+use crate::store::redis::conn::pubsub::PubSubEndpoints;
 use crate::store::redis::failure::RedisFailure;
-use crate::store::redis::keys;
-use crate::store::redis::link::{Call, Link, ServerSource};
-use crate::store::redis::listen::PubSubEndpoints;
 use crate::store::redis::script::Script;
 use crate::store::{Lock, RedisSettings, Registration, SentinelSettings};
 
@@ -31,7 +32,7 @@ impl ServerRoute {
         Self::by(Link::new(settings, Part::Alone))
     }
 
-    /// The route by this link.
+    /// The route over this link.
     pub(in crate::store::redis) fn by(link: Arc<Link>) -> Self {
         Self {
             link,
@@ -49,7 +50,7 @@ impl ServerRoute {
     }
 }
 
-/// With Sentinels: the master that was named last, if any was yet.
+/// With Sentinels: the master that was named last, if any.
 impl PubSubEndpoints for ServerRoute {
     fn endpoints(&self) -> (Vec<RedisSettings>, Part) {
         match &self.sentinels {

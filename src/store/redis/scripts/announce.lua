@@ -1,4 +1,4 @@
--- Says that a host lives, or takes that back, and forgets the hosts whose word is over.
+-- Announces a host, or removes its announcement, and deletes the announcements that have expired.
 --
 -- KEYS  1 hosts (hash: host -> "UNTIL SEEN JSON", both in ms), 2 store marker
 -- ARGV  1 host, 2 how long the word is good in ms (0: no longer), 3 what it says of itself as

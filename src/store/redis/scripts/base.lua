@@ -1,8 +1,8 @@
--- What every script begins with: the clock and the marker of the store.
+-- The beginning of every script: the clock and the marker of the store.
 --
--- Every rule stands once, in src/store/protocol as Rust; the scripts do the same and are compared
--- with it call by call. Numbers that are kept are written with %.0f: Lua's own way turns large
--- ones into 1.7e+15. Read everything first, then write: outcome, history, lock.
+-- Each rule is written once as Rust, in src/store/protocol. The scripts implement the same rules and are
+-- compared with it call by call. Stored numbers are formatted with %.0f, because Lua turns large ones
+-- into 1.7e+15. A script reads everything first and then writes: outcome, history, lock.
 
 local FORMAT = 1
 local AFTERMATH = 3600 * 1000
@@ -37,7 +37,7 @@ local function state_span(key, has_job, ttl)
   return has_job and job_span(key) or BARE_STATE_TTL + ttl
 end
 
--- Keeps a key for so long, in ms, if it would not be kept for almost as long anyway.
+-- Keeps a key for this long, in ms, unless it will be kept for almost as long anyway.
 local function keep_for(key, span)
   if redis.call('PTTL', key) < span - KEEP_SLACK then
     redis.call('PEXPIRE', key, text(span))
@@ -61,7 +61,7 @@ local function is_of_other_kind(answer)
   return type(answer) == 'table' and answer.err and string.sub(answer.err, 1, 9) == 'WRONGTYPE'
 end
 
--- Calls a command on a key that may turn out to be of another type than cronlatch writes.
+-- Calls a command on a key that may have a type that cronlatch does not write.
 local function on_key(command, key, ...)
   local answer = redis.pcall(command, key, ...)
   if is_of_other_kind(answer) then
@@ -72,8 +72,8 @@ local function on_key(command, key, ...)
   return answer
 end
 
--- Deletes a key that should be a hash and is of another type, where all that belongs there can be
--- written anew. Returns whether it did, so that the caller reports it.
+-- Deletes a key that should be a hash but has another type, if its contents can be written again.
+-- Returns whether it did, so that the caller reports it.
 local function remove_of_other_kind(key)
   local other = is_of_other_kind(redis.pcall('HGET', key, ''))
   if other then
@@ -95,7 +95,7 @@ local function of_marker(key, ...)
   return kept
 end
 
--- A whole number that a field of a key holds; the default when there is no such field.
+-- Returns the integer in a field of a key, or the default without such a field.
 local function number_in(key, field, kept, default)
   if not kept then
     return default
@@ -105,7 +105,7 @@ local function number_in(key, field, kept, default)
   return tonumber(kept)
 end
 
--- The same for what is never below zero.
+-- As above, for a number that is never negative.
 local function count_in(key, field, kept, default)
   local count = number_in(key, field, kept, default)
   if count and count < 0 then
@@ -132,7 +132,7 @@ local function is_same(server, run_id, replid)
   return server.run_id == run_id and (not server.promoted or server.replid == replid)
 end
 
--- Whether an instant was written under a clock that was wrong, and is right now.
+-- Whether an instant was written while the clock was wrong, and the clock is right now.
 local function is_far_ahead(at)
   return at and at > now + LEDGER_AHEAD
 end
@@ -153,8 +153,8 @@ local function longest_of(listed)
   return listed[1] and listed[1].ttl or 0
 end
 
--- Notes that a TTL is in use (0: none) and forgets those that stopped to matter. Returns those that
--- are left, and their text. See protocol/listed.rs.
+-- Notes that a TTL is in use (0: none) and removes those that no longer matter. Returns the remaining
+-- ones, and their text. See protocol/listed.rs.
 local function note_ttl(listed, ttl)
   local left, lines, outlasted = {}, {}, ttl == 0
   for _, known in ipairs(listed) do
@@ -215,7 +215,7 @@ local function notice(key, longest)
   return past
 end
 
--- How long a claim under a TTL waits yet, in ms, or 0.
+-- Returns how much longer a claim with this TTL waits, in ms, or 0.
 local function recovering(past, ttl)
   if not past.lost_at then
     return 0
@@ -223,7 +223,7 @@ local function recovering(past, ttl)
   return math.max(past.lost_at + math.max(ttl, SUCCESSOR_SKEW), past.till, now) - now
 end
 
--- The loss while it is fresh, or nil: an unknown job then counts as forgotten, not as new.
+-- Returns a recent loss, or nil. An unknown job then counts as lost, not as new.
 local function forgot(past)
   return past.lost_at and now - past.lost_at < AFTERMATH and past.lost_at or nil
 end

@@ -1,5 +1,5 @@
--- Creates the ledgers of new jobs, and moves those of jobs that were disabled up to the instant
--- from which they count. While the store recovers it creates none. See protocol/begin.rs.
+-- Creates the ledgers of new jobs, and moves the ledgers of jobs that were disabled up to the instant
+-- from which they count. Creates none while the store recovers. See protocol/begin.rs.
 --
 -- KEYS  1 store marker, then per job: its ledger, its lock
 -- ARGV  per job: fingerprint, TTL in ms, instant from which it counts in ms, again (1/0)

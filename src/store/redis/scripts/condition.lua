@@ -1,7 +1,7 @@
--- Whether the store has lost data, and waits on that account.
+-- Returns whether the store has lost data, and how long claims wait for that reason.
 --
 -- KEYS  1 store marker
--- Reply lost_at or '', how long claims wait yet in ms
+-- Reply lost_at or '', how much longer claims wait in ms
 
 local kept = of_marker(KEYS[1], 'run_id', 'lost_at', 'until', 'longest', 'replid')
 if not kept[1] then

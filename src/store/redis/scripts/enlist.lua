@@ -1,4 +1,4 @@
--- Writes what a host says about jobs.
+-- Writes the entries of a host for jobs.
 --
 -- KEYS  per job: its listing (hash: host -> entry)
 -- ARGV  1 host, 2 how long a listing, and each host's entry, lasts that is not written again, in ms,
@@ -6,7 +6,7 @@
 -- Reply how many listings could not be written; then, for each key that was of another type and was
 --       replaced, its number among the keys, from 1
 
--- Deletes the entries of hosts that have not written theirs for so long.
+-- Entries that their hosts have not refreshed for this long are deleted.
 local function forget_silent(key)
   local entries = redis.call('HGETALL', key)
   for i = 1, #entries, 2 do

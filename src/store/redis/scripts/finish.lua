@@ -1,9 +1,9 @@
--- Writes verdict and record, closes the run, releases by token, wakes those who wait.
+-- Writes verdict and record, closes the run, releases the lock by its token, and notifies the waiting hosts.
 --
 -- KEYS  1 lock, 2 its state, 3 store marker; with a job: 4 job, 5 its history
 -- ARGV  1 exclusive (1/0), 2 token, 3 channel of releases, 4 give_back (1/0), 5 records kept,
 --       6 with a record (1/0), then the record's names and values
--- Reply R released | L lost | M and the key of the lock that the job uses by now
+-- Reply R released | L lost | M and the key of the lock that the job uses now
 
 local token, keep = ARGV[2], ARGV[5]
 local lock = load_lock(KEYS[1], KEYS[2], ARGV[1] == '1')
@@ -61,8 +61,8 @@ if recorded then
   job_changed = job_changed or decided and #decided > 0
 end
 
--- Closes the open run if it is this token's. Its verdict comes with the request, or is written
--- here, or the occurrence waits again.
+-- Closes the open run if it has this token. Its verdict is in the request or is written here, or the
+-- occurrence waits again.
 local function close()
   local open = job.open
   job.open, job_changed = nil, true
@@ -86,11 +86,11 @@ if job and job.open and job.open.token == token then
 end
 
 local granted, held = lock.token == token, holds(lock, token)
--- Forgotten with the store's data, and granted to nobody since: ours to the end.
+-- The lock was lost with the store's data and not granted since: this token held it to the end.
 local forgotten = lock.kind == 'absent' and lock.fence == 0 and notice(KEYS[3], 0).lost_at
 local reply = (held or forgotten or (granted and not lock.exclusive)) and 'R' or 'L'
--- Without a history the lock is released all the same. The token is not remembered: the request
--- comes again, and brings the record once the history is repaired.
+-- If the history cannot be written, the lock is released nevertheless. The token is not remembered, so
+-- that the request can be sent again and adds its record once the history is repaired.
 local unrecorded = #records > 0 and not is_history(KEYS[5])
 if unrecorded then
   records = {}

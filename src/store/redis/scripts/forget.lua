@@ -1,4 +1,4 @@
--- Deletes what is kept of a job, unless its lock is held. Works on damaged keys too.
+-- Deletes the data of a job, unless its lock is held. Also deletes damaged keys.
 --
 -- KEYS  1 lock, 2 its state, 3 job, 4 its history
 -- ARGV  1 exclusive (1/0), 2 the lock is cronlatch's own key (1/0), 3 delete the lock's state

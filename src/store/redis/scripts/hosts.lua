@@ -1,4 +1,4 @@
--- The hosts that announced themselves and whose word still holds.
+-- Returns the hosts whose announcements have not expired.
 --
 -- KEYS  1 hosts (hash: host -> "UNTIL SEEN JSON", both in ms)
 -- Reply per host: seen at in ms, JSON

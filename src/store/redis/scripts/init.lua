@@ -1,4 +1,4 @@
--- Declares an empty store new.
+-- Initialises a new, empty store.
 --
 -- KEYS  1 store marker
 -- Reply 1 done | 0 it is marked already

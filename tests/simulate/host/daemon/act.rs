@@ -108,7 +108,7 @@ impl Daemon {
         }
     }
 
-    /// As `store::redis::listen` waits: a channel that was just subscribed, or just told of a
+    /// As `store::redis::conn::pubsub` waits: a channel that was just subscribed, or just told of a
     /// release, may have missed the next one.
     pub(super) fn await_release(
         &mut self,

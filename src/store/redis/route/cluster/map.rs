@@ -1,14 +1,27 @@
-//! The map of a Cluster: which server serves which slot. Pure; [`super::router`] keeps it fresh.
+//! The map of a Cluster: which server serves which slot. It is pure data; the
+//! [`router`](super::router) keeps it current.
 
 use std::fmt;
 
 use redis::Value;
 
 use super::slot::SLOTS;
+use crate::store::RedisSettings;
+use crate::store::redis::codec::reply::{Items, integer, text};
 use crate::store::redis::failure::RedisFailure;
-use crate::store::redis::reply::{Items, integer, text};
 
-/// Where a server listens.
+/// How a Cluster is laid out, for `doctor`.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    /// The servers that serve slots.
+    pub(crate) primaries: Vec<RedisSettings>,
+    /// How many slots no server serves.
+    pub(crate) unserved: usize,
+    /// Whether its servers report `cluster_state:ok`.
+    pub(crate) in_order: bool,
+}
+
+/// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Address {
     pub(super) host: String,
@@ -26,8 +39,8 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// Reads `HOST:PORT` as a redirect has it. A server that does not know how it is reached
-    /// leaves the host out: then it is the one that was asked.
+    /// Reads the `HOST:PORT` of a redirect. A server that does not know its own address omits the host,
+    /// which then is that of the server that was asked.
     pub(super) fn read(text: &str, asked: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         Some(Self::known(host, port.parse().ok()?, asked))
@@ -43,19 +56,19 @@ impl Address {
     }
 }
 
-/// One server's view of who serves what.
+/// One server's map of the slots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SlotMap {
-    /// Position in `servers` of each slot's primary.
+    /// For each slot, the position of its primary in `servers`.
     owners: Vec<Option<u16>>,
-    /// Primaries first come, first kept; then what redirects taught.
+    /// The primaries in the order of the map, then servers that redirects named.
     servers: Vec<Address>,
     replicas: Vec<Address>,
-    /// How sure the server is: whether it sees a majority, and the newest epoch it knows.
+    /// How far the map can be trusted.
     pub(super) trust: MapTrust,
 }
 
-/// Of two views the more trustworthy is believed.
+/// How far a map can be trusted. Of two maps the greater one is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct MapTrust {
     /// Whether the server finds the Cluster in order (`cluster_state:ok`).
@@ -65,7 +78,7 @@ pub(super) struct MapTrust {
 }
 
 impl MapTrust {
-    /// From the answer to `CLUSTER INFO`.
+    /// Reads the reply to `CLUSTER INFO`.
     pub(super) fn read(info: &str) -> Self {
         let field = |name: &str| {
             info.lines()
@@ -82,9 +95,9 @@ impl MapTrust {
 }
 
 impl SlotMap {
-    /// From the answer to `CLUSTER SLOTS` of the server at `asked`.
+    /// Reads the reply of the server at `asked` to `CLUSTER SLOTS`.
     pub(super) fn read(
-        answer: Value,
+        reply: Value,
         asked: &Address,
         trust: MapTrust,
     ) -> Result<Self, RedisFailure> {
@@ -94,7 +107,7 @@ impl SlotMap {
             replicas: Vec::new(),
             trust,
         };
-        let mut ranges = Items::of(answer)?;
+        let mut ranges = Items::of(reply)?;
         while !ranges.is_empty() {
             let mut range = Items::of(ranges.next()?)?;
             let (from, until) = (slot(&range.next()?)?, slot(&range.next()?)?);
@@ -125,13 +138,13 @@ impl SlotMap {
         u16::try_from(at).unwrap_or(u16::MAX)
     }
 
-    /// Who serves the slot.
+    /// Returns the server that serves the slot.
     pub(super) fn owner(&self, slot: u16) -> Option<&Address> {
         let owner = *self.owners.get(usize::from(slot))?;
         self.servers.get(usize::from(owner?))
     }
 
-    /// What `MOVED` taught.
+    /// Notes the server that `MOVED` named for a slot.
     pub(super) fn moved(&mut self, slot: u16, to: Address) {
         let owner = self.position(to);
         if let Some(kept) = self.owners.get_mut(usize::from(slot)) {
@@ -172,7 +185,7 @@ fn slot(value: &Value) -> Result<u16, RedisFailure> {
         .ok_or_else(|| RedisFailure::corrupt(format!("CLUSTER SLOTS names the slot {value:?}")))
 }
 
-/// `[host, port, id, …]`; `None` for one without an address yet.
+/// Reads `[host, port, id, …]`; `None` for a server without an address.
 fn server(value: Value, asked: &Address) -> Result<Option<Address>, RedisFailure> {
     let mut items = Items::of(value)?;
     let host = match items.next()? {
@@ -208,7 +221,7 @@ mod tests {
     }
 
     fn map() -> SlotMap {
-        let answer = Value::Array(vec![
+        let reply = Value::Array(vec![
             Value::Array(vec![
                 Value::Int(0),
                 Value::Int(99),
@@ -222,7 +235,7 @@ mod tests {
             ]),
         ]);
         let trust = MapTrust::read("cluster_state:ok\r\ncluster_current_epoch:7\r\n");
-        SlotMap::read(answer, &asked(), trust).expect("a map")
+        SlotMap::read(reply, &asked(), trust).expect("a map")
     }
 
     #[test]
@@ -233,7 +246,7 @@ mod tests {
             Some("10.0.0.2:1")
         );
         assert_eq!(map.owner(99).map(|a| a.port), Some(1));
-        // A server that does not know its own host is reached where it was asked.
+        // A server that does not know its own host has the address at which it was asked.
         assert_eq!(
             map.owner(100).map(ToString::to_string).as_deref(),
             Some("10.0.0.1:3")

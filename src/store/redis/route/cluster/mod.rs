@@ -1,9 +1,9 @@
-//! The route to a Redis Cluster: each lock with all that belongs to it lies in one slot, each slot
-//! on one server.
+//! The route to a Redis Cluster: a lock and all its data are in one slot, and each slot is on one
+//! server.
 //!
-//! [`router`] finds the server and follows slots that move; [`slot`] computes where a key lies.
-//! Operations on many locks are made for each of them on its own and at once, so that a server that
-//! is down delays only its own.
+//! [`router`] finds the server and follows slots that move; [`slot`] computes the slot of a key. An
+//! operation on many locks makes one call for each of them, all at once, so that a server that is down
+//! delays only its own locks.
 
 mod map;
 mod router;
@@ -16,15 +16,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redis::{Cmd, Value};
 
+pub(crate) use self::map::Layout;
 use self::router::Router;
 use self::slot_watcher::SlotWatcher;
 use super::{Batching, ReplyOrigin, Route, ScriptReply};
 use crate::names::Prefix;
-use crate::store::redis::connect::Part;
+use crate::store::redis::codec::call::Call;
+use crate::store::redis::codec::keys::LockKeys;
+use crate::store::redis::conn::hello::Part;
+use crate::store::redis::conn::link::Link;
+use crate::store::redis::conn::pubsub::PubSubEndpoints;
 use crate::store::redis::failure::RedisFailure;
-use crate::store::redis::keys::LockKeys;
-use crate::store::redis::link::{Call, Link};
-use crate::store::redis::listen::PubSubEndpoints;
 use crate::store::redis::script::{Script, Scripts};
 use crate::store::{ClusterSettings, Lock, RedisSettings, Registration, StoreError};
 
@@ -35,18 +37,7 @@ pub(in crate::store::redis) struct ClusterRoute {
     watcher: SlotWatcher,
 }
 
-/// How a Cluster is laid out, for `doctor`.
-#[derive(Debug)]
-pub(crate) struct Layout {
-    /// The servers that serve slots.
-    pub(crate) primaries: Vec<RedisSettings>,
-    /// How many slots no server serves.
-    pub(crate) unserved: usize,
-    /// Whether its servers report `cluster_state:ok`.
-    pub(crate) in_order: bool,
-}
-
-/// Asks the servers of a Cluster how it is laid out.
+/// Asks the servers of a Cluster for its layout.
 pub(crate) async fn layout_of(settings: &ClusterSettings) -> Result<Layout, StoreError> {
     Ok(Router::new(settings)?.layout().await?)
 }
@@ -94,8 +85,8 @@ impl Route for ClusterRoute {
     }
 
     async fn read(&self, key: &str, command: &Cmd) -> Result<Value, RedisFailure> {
-        let answer = self.router.send(slot::of(key), command).await;
-        answer.map_err(|failure| failure.attributed_to(key))
+        let reply = self.router.send(slot::of(key), command).await;
+        reply.map_err(|failure| failure.attributed_to(key))
     }
 
     async fn replicated(&self, origin: &ReplyOrigin, limit: Duration) -> Result<(), RedisFailure> {
@@ -119,7 +110,7 @@ impl Route for ClusterRoute {
         let primaries = self.router.primaries().await?;
         if primaries.is_empty() {
             return Err(RedisFailure::unreachable(
-                "no server of the Cluster answers".to_owned(),
+                "no server of the Cluster replies".to_owned(),
             ));
         }
         Ok(primaries.into_iter().map(|(_, link)| link).collect())

@@ -1,9 +1,11 @@
 //! The router: sends each operation to the server that serves its slot, and follows redirects.
 //!
-//! The map of slots is asked of the servers themselves, of those known and of the seeds, whenever
-//! it is in doubt. An operation is sent again only where a server said that it did nothing, or,
-//! because every operation may be repeated, once to the new owner of a slot whose server fell
-//! silent. Until somebody serves the slot again, the answer is `Unreachable`.
+//! This is written by hand because the client library holds all requests back while it refreshes its
+//! slots, sends requests again after a lost connection, and gives no access to a connection on which
+//! `WAIT` could follow a claim. Here the map of the slots is read from the known servers and the seeds
+//! whenever it may be outdated. An operation is sent again only if a server replied that it did not
+//! execute it, or once to the new owner of a slot whose server became silent; every operation can be
+//! repeated. While no server serves the slot, the operation fails as unreachable.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,48 +15,49 @@ use redis::{Cmd, Value};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use super::Layout;
-use super::map::{Address, MapTrust, SlotMap};
+use super::map::{Address, Layout, MapTrust, SlotMap};
 use crate::names::Prefix;
-use crate::store::redis::barrier::Trace;
-use crate::store::redis::connect::Part;
+use crate::store::redis::RESPONSE_TIMEOUT;
+use crate::store::redis::codec::call::Call;
+use crate::store::redis::codec::reply::text;
+use crate::store::redis::conn::barrier::Trace;
+use crate::store::redis::conn::hello::Part;
+use crate::store::redis::conn::link::{ConnectionHandle, Link};
 use crate::store::redis::failure::{Redirect, RedisFailure};
-use crate::store::redis::link::{Call, ConnectionHandle, Link, RESPONSE_TIMEOUT};
-use crate::store::redis::reply::text;
 use crate::store::redis::script::Script;
 use crate::store::{ClusterSettings, RedisSettings};
 
-/// How often one operation is sent elsewhere before it is given up.
+/// How often one operation follows redirects before it fails.
 const REDIRECTS: usize = 5;
 
-/// How often one operation is sent again because a server was silent or gone.
+/// How often one operation is sent again because a server was silent or unreachable.
 const RESENT: usize = 2;
 
-/// The pause before a slot is asked again whose keys are on their way.
+/// The pause before an operation on a migrating slot is sent again.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// How many servers are asked for the map at once.
+/// How many servers are asked for their map at once.
 const ASKED: usize = 8;
 
-/// How long after the first answer the others are waited for.
+/// How long the other servers have after the first reply.
 const OTHERS: Duration = Duration::from_millis(300);
 
-/// The map is not asked for again so soon.
+/// The shortest time between two refreshes of the map.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What is sent.
+/// A request.
 #[derive(Debug, Clone, Copy)]
 enum Operation<'a> {
     Script(&'a Script, &'a Call),
     Command(&'a Cmd),
 }
 
-/// How a server is asked.
+/// How a request is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manner {
-    /// As the one that serves the slot.
+    /// To the server that serves the slot.
     Plain,
-    /// As the one that the slot is on its way to.
+    /// To the server that the slot migrates to, after `ASKING`.
     Asking,
 }
 
@@ -67,7 +70,7 @@ impl Operation<'_> {
     ) -> Result<(Value, ConnectionHandle), RedisFailure> {
         match (self, manner) {
             (Self::Script(script, call), Manner::Plain) => link.run_by(script, call, limit).await,
-            // In full: there is no second try after NOSCRIPT.
+            // In full, because NOSCRIPT would not lead to a second request.
             (Self::Script(script, call), Manner::Asking) => {
                 link.send_asking(script.in_full(call), limit).await
             }
@@ -83,7 +86,7 @@ impl Operation<'_> {
 pub(super) struct Router {
     seeds: Vec<(Address, RedisSettings)>,
     state: Mutex<RouterState>,
-    /// Held while the map is asked for, so that it is done once for all who want it.
+    /// Held during a refresh of the map, so that one refresh serves all waiting tasks.
     refreshing: tokio::sync::Mutex<()>,
 }
 
@@ -91,11 +94,11 @@ pub(super) struct Router {
 struct RouterState {
     map: Option<SlotMap>,
     links: HashMap<Address, Arc<Link>>,
-    /// How often the map was asked for, when last, and what became of that.
+    /// The number of refreshes, when the last one was, and its failure.
     refreshes: u64,
     refreshed_at: Option<Instant>,
     failed: Option<RedisFailure>,
-    /// That some slot is served by nobody was told.
+    /// Whether it was logged that no server serves some slots.
     told_of_gap: bool,
     turn: usize,
 }
@@ -123,11 +126,11 @@ impl Router {
     }
 
     fn template(&self) -> &RedisSettings {
-        // `new` refuses a Cluster without seeds.
+        // `new` rejects a Cluster without seeds.
         &self.seeds[0].1
     }
 
-    /// Runs a script on whoever serves the slot.
+    /// Runs a script on the server that serves the slot.
     pub(super) async fn run(
         &self,
         slot: u16,
@@ -136,20 +139,20 @@ impl Router {
         limit: Duration,
     ) -> Result<(Value, ConnectionHandle), RedisFailure> {
         let operation = Operation::Script(script, call);
-        let answer = self.send_about(slot, operation, limit).await;
-        answer.map_err(|failure| self.weighed(failure))
+        let reply = self.send_about(slot, operation, limit).await;
+        reply.map_err(|failure| self.weighed(failure))
     }
 
-    /// Sends a command to whoever serves the slot.
+    /// Sends a command to the server that serves the slot.
     pub(super) async fn send(&self, slot: u16, command: &Cmd) -> Result<Value, RedisFailure> {
         let operation = Operation::Command(command);
-        let answer = self.send_about(slot, operation, RESPONSE_TIMEOUT).await;
-        answer
+        let reply = self.send_about(slot, operation, RESPONSE_TIMEOUT).await;
+        reply
             .map(|(value, _)| value)
             .map_err(|failure| self.weighed(failure))
     }
 
-    /// Waits until as many replicas as configured know of what was answered about the slot.
+    /// Waits until as many replicas as configured have acknowledged what was written in the slot.
     pub(super) async fn replicated(
         &self,
         slot: u16,
@@ -159,14 +162,14 @@ impl Router {
         let marker = super::slot::marker(self.prefix(), slot);
         let passed = connection.replicated(Trace::Marker(&marker), limit).await;
         if let Err(failure) = passed {
-            // Another server may have taken its place, and the replicas with it.
+            // Another server may have taken its place and its replicas.
             self.refresh().await;
             return Err(self.weighed(failure));
         }
         Ok(())
     }
 
-    /// A failure, as one of a part when the others go on.
+    /// Turns an outage into one of a single server if the others still work.
     fn weighed(&self, failure: RedisFailure) -> RedisFailure {
         if self.is_in_order() {
             failure.in_part()
@@ -175,7 +178,7 @@ impl Router {
         }
     }
 
-    /// Whether the Cluster as such is up, as far as is known.
+    /// Whether the Cluster as a whole is up, by the newest map.
     fn is_in_order(&self) -> bool {
         let state = self.state();
         let in_order = state.map.as_ref().is_some_and(|map| map.trust.in_order);
@@ -194,7 +197,7 @@ impl Router {
         for _ in 0..=REDIRECTS {
             let link = self.link(&at);
             let failure = match operation.send(&link, manner, limit).await {
-                Ok(answer) => return Ok(answer),
+                Ok(reply) => return Ok(reply),
                 Err(failure) => failure,
             };
             (at, manner) = match failure.redirect() {
@@ -221,7 +224,7 @@ impl Router {
         )))
     }
 
-    /// Returns a number for the server that serves the slot; 0 while none is known to.
+    /// Returns a number for the server that serves the slot; 0 while that is unknown.
     pub(super) fn shard(&self, slot: u16) -> u64 {
         self.known_owner(slot).map_or(0, |owner| number_of(&owner))
     }
@@ -233,7 +236,7 @@ impl Router {
         Some((owner, generation))
     }
 
-    /// The primaries, as the newest map has them.
+    /// Refreshes the map and returns its primaries.
     pub(super) async fn primaries(&self) -> Result<Vec<(Address, Arc<Link>)>, RedisFailure> {
         self.refresh().await;
         let (primaries, failed) = {
@@ -255,7 +258,7 @@ impl Router {
         }
     }
 
-    /// What the newest map says of the Cluster as a whole.
+    /// Refreshes the map and returns the layout of the Cluster.
     pub(super) async fn layout(&self) -> Result<Layout, RedisFailure> {
         self.refresh().await;
         let state = self.state();
@@ -271,7 +274,7 @@ impl Router {
         })
     }
 
-    /// How to get into the servers, each time beginning with another one.
+    /// Returns the settings of all known servers. Each call starts with another server.
     pub(super) fn everywhere(&self) -> Vec<RedisSettings> {
         let mut state = self.state();
         state.turn = state.turn.wrapping_add(1);
@@ -343,7 +346,7 @@ impl Router {
             )
     }
 
-    /// Asks for the map, or waits for the answer that another is asking for.
+    /// Refreshes the map, or waits for the refresh of another task.
     pub(super) async fn refresh(&self) {
         let seen = self.state().refreshes;
         let _refreshing = self.refreshing.lock().await;
@@ -354,11 +357,11 @@ impl Router {
                 return;
             }
         }
-        let answer = self.ask_for_map().await;
+        let reply = self.ask_for_map().await;
         let mut state = self.state();
         state.refreshes += 1;
         state.refreshed_at = Some(Instant::now());
-        match answer {
+        match reply {
             Ok(map) => {
                 state.say_gap(&map);
                 let known = |at: &Address| {
@@ -370,12 +373,12 @@ impl Router {
                 state.map = Some(map);
                 state.failed = None;
             }
-            // The old map stays: its servers may be back before the next question.
+            // The old map stays, because its servers may be back before the next refresh.
             Err(failure) => state.failed = Some(failure),
         }
     }
 
-    /// Asks several servers at once and believes the one that is surest.
+    /// Asks several servers at once and returns the map that can be trusted most.
     async fn ask_for_map(&self) -> Result<SlotMap, RedisFailure> {
         let mut asking = JoinSet::new();
         for address in self.whom_to_ask() {
@@ -395,7 +398,7 @@ impl Router {
                         best = Some(map);
                     }
                 }
-                // What a person must mend is told rather than that some are away.
+                // A failure that a person must fix takes precedence over unreachable servers.
                 Ok(Err(failure)) if failed.is_outage() => failed = failure,
                 _ => {}
             }
@@ -403,7 +406,7 @@ impl Router {
         best.ok_or(failed)
     }
 
-    /// Some of the primaries, each time others; seeds; replicas when there is room.
+    /// Returns some of the primaries, in turn, then seeds, and replicas if there is room.
     fn whom_to_ask(&self) -> Vec<Address> {
         let mut state = self.state();
         state.turn = state.turn.wrapping_add(1);
@@ -435,7 +438,7 @@ impl Router {
     }
 
     fn state(&self) -> MutexGuard<'_, RouterState> {
-        // Nothing that holds the guard can panic half-way through a change.
+        // No code that holds the guard can panic in the middle of a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -477,7 +480,7 @@ fn read_address(
     })
 }
 
-/// Never 0.
+/// Never returns 0.
 fn number_of(address: &Address) -> u64 {
     use std::hash::{DefaultHasher, Hash as _, Hasher as _};
     let mut hasher = DefaultHasher::new();

@@ -1,23 +1,23 @@
-//! Slots: which of the 16384 parts of a Cluster a key lies in.
+//! Computes the slot of a key: one of the 16384 parts of a Cluster.
 //!
 //! Source: the Redis Cluster specification, "Key distribution model" and "Hash tags".
 
 use std::sync::OnceLock;
 
 use crate::names::Prefix;
+use crate::store::redis::codec::call::Call;
+use crate::store::redis::codec::keys::{self, hash_tag};
 use crate::store::redis::failure::RedisFailure;
-use crate::store::redis::keys::{self, hash_tag};
-use crate::store::redis::link::Call;
 
 /// How many slots a Cluster has.
 pub(super) const SLOTS: u16 = 16384;
 
-/// The slot of a key.
+/// Returns the slot of a key.
 pub(super) fn of(key: &str) -> u16 {
     crc16(hash_tag(key).as_bytes()) % SLOTS
 }
 
-/// CRC16, XMODEM: polynomial 0x1021, nothing reflected, begins with zero.
+/// CRC16, XMODEM: polynomial 0x1021, no reflection, initial value 0.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0_u16, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
@@ -31,7 +31,7 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// The smallest number whose decimal text, as a hash tag, lies in the slot.
+/// Returns the smallest number whose decimal text, as a hash tag, is in the slot.
 fn tag(slot: u16) -> u32 {
     static TAGS: OnceLock<Vec<u32>> = OnceLock::new();
     let tags = TAGS.get_or_init(|| {
@@ -51,14 +51,14 @@ fn tag(slot: u16) -> u32 {
     tags[usize::from(slot)]
 }
 
-/// The marker of the store in a slot. One for each slot: slots move and are lost one by one, and
-/// a marker for each lock would make every new lock wait.
+/// Returns the key of the store's marker in a slot. Each slot has one, because slots move and lose data
+/// separately. With a marker for each lock, every new lock would have to wait.
 pub(super) fn marker(prefix: &Prefix, slot: u16) -> String {
     format!("{prefix}:{{{}}}:store", tag(slot))
 }
 
-/// Finds the slot of a call's keys, and gives it that slot's marker instead of the one that a
-/// single server has. A call without keys goes where the hosts announce themselves.
+/// Returns the slot of a call's keys, and replaces the marker of a single server in the call with the
+/// marker of this slot. A call without keys goes to the slot where the hosts announce themselves.
 pub(super) fn settle(prefix: &Prefix, call: &mut Call) -> Result<u16, RedisFailure> {
     let single = keys::store(prefix);
     let mut slots = call
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn keys_lie_where_the_specification_says() {
         assert_eq!(crc16(b"123456789"), 0x31c3);
-        // As CLUSTER KEYSLOT answers.
+        // As in the reply to CLUSTER KEYSLOT.
         assert_eq!(of("foo"), 12182);
         assert_eq!(of("{user1000}.following"), of("{user1000}.followers"));
         assert_eq!(of("foo{}{bar}"), crc16(b"foo{}{bar}") % SLOTS);

@@ -1,9 +1,9 @@
-//! The slot watcher: looks after the slots of registered jobs when their server changes.
+//! The slot watcher: registers jobs again when the server of their slot changes.
 //!
-//! A store that lost data notices when it is next asked. With one server somebody asks it all the
-//! time; in a Cluster the slot of a nightly job may be asked once a day, and a failover in the
-//! morning would be noticed at night, by the very claim it should not touch. So whenever a slot
-//! is served by another server, or over another connection, its jobs are registered once more.
+//! A store notices at the next request that it lost data. A single server gets requests all the time,
+//! but in a Cluster the slot of a nightly job may get one a day: it would notice a failover of the
+//! morning only at the claim of the night, which then would have to wait. Therefore a job of a slot is
+//! registered again as soon as another server, or another connection, serves the slot.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,12 +15,12 @@ use super::map::Address;
 use super::router::Router;
 use super::slot;
 use crate::store::Registration;
-use crate::store::redis::keys::LockKeys;
-use crate::store::redis::link::RESPONSE_TIMEOUT;
-use crate::store::redis::reading;
+use crate::store::redis::RESPONSE_TIMEOUT;
+use crate::store::redis::codec::keys::LockKeys;
+use crate::store::redis::codec::register;
 use crate::store::redis::script::Scripts;
 
-/// How often the map is asked for though nothing seems wrong.
+/// How often the map is refreshed without a reason.
 const EVERY: Duration = Duration::from_secs(2);
 
 /// Registers jobs again when another server, or another connection, serves their slot.
@@ -89,7 +89,7 @@ async fn watch(router: Weak<Router>, scripts: Arc<Scripts>, watched: Weak<Mutex<
         let mut registrations = JoinSet::new();
         for (slot, job) in changed {
             let (router, scripts) = (Arc::clone(&router), Arc::clone(&scripts));
-            // Each on its own: a job whose server is down is registered in a later round.
+            // Each in its own task: a job whose server is down is registered in a later round.
             registrations.spawn(async move {
                 let is_registered = register(&router, &scripts, job).await;
                 (slot, router.connection_of(slot).filter(|_| is_registered))
@@ -106,16 +106,16 @@ async fn watch(router: Weak<Router>, scripts: Arc<Scripts>, watched: Weak<Mutex<
 }
 
 async fn register(router: &Router, scripts: &Scripts, job: Registration) -> bool {
-    let mut call = reading::register_call(router.prefix(), &[job]);
+    let mut call = register::call(router.prefix(), &[job]);
     let Ok(slot) = slot::settle(router.prefix(), &mut call) else {
         return false;
     };
     let script = &scripts.register;
     let reply = router.run(slot, script, &call, RESPONSE_TIMEOUT).await;
-    reply.is_ok_and(|(value, _)| reading::register_read(value).is_ok())
+    reply.is_ok_and(|(value, _)| register::read(value).is_ok())
 }
 
 fn lock(watched: &Mutex<WatchedSlots>) -> MutexGuard<'_, WatchedSlots> {
-    // Nothing that holds the guard can panic half-way through a change.
+    // No code that holds the guard can panic in the middle of a change.
     watched.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,0 +1,69 @@
+//! The announcement of a host in its stored form, JSON.
+
+use serde::{Deserialize, Serialize};
+
+use super::lock::Fingerprint;
+use super::nodes::StoreNodes;
+use super::registry::HeldJob;
+use super::request::HostInfo;
+use crate::names::{HostName, InvalidName};
+use crate::time::Timestamp;
+
+/// The stored form of [`HostInfo`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(in crate::store) struct HostHeartbeat {
+    host: String,
+    config: String,
+    version: String,
+    running: usize,
+    pid: u32,
+    draining: bool,
+    started_at: Timestamp,
+    /// Earlier versions did not measure it.
+    #[serde(default)]
+    clock_offset_ms: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lacks: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    held_back: Vec<HeldJob>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nodes: Option<StoreNodes>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    waits: Option<String>,
+}
+
+impl HostHeartbeat {
+    pub(in crate::store) fn of(info: &HostInfo) -> Self {
+        Self {
+            host: info.host.to_string(),
+            config: info.config.0.clone(),
+            version: info.version.clone(),
+            running: info.running,
+            pid: info.pid,
+            draining: info.draining,
+            started_at: info.started_at,
+            clock_offset_ms: info.clock_offset_ms,
+            lacks: info.lacks.clone(),
+            held_back: info.held_back.clone(),
+            nodes: info.nodes.clone(),
+            waits: info.waits.clone(),
+        }
+    }
+
+    pub(in crate::store) fn into_info(self) -> Result<HostInfo, InvalidName> {
+        Ok(HostInfo {
+            host: HostName::parse(&self.host)?,
+            config: Fingerprint(self.config),
+            version: self.version,
+            running: self.running,
+            pid: self.pid,
+            draining: self.draining,
+            started_at: self.started_at,
+            clock_offset_ms: self.clock_offset_ms,
+            lacks: self.lacks,
+            held_back: self.held_back,
+            nodes: self.nodes,
+            waits: self.waits,
+        })
+    }
+}

@@ -1,0 +1,48 @@
+//! The contract of a store: its operations ([`Store`]), and the requests, replies, records and errors
+//! that cross it.
+//!
+//! It is data, and what follows from one value alone. The rules that decide a claim or a result are in
+//! [`protocol`](super::protocol).
+
+mod error;
+mod error_detail;
+mod grant;
+mod heartbeat;
+mod key_fault;
+mod ledger;
+mod lock;
+mod manual;
+mod nodes;
+mod record;
+pub mod registry;
+mod reply;
+mod request;
+mod store;
+
+pub use self::error::StoreError;
+pub use self::error_detail::ErrorDetail;
+pub use self::grant::{Grant, GrantedRun, Renewal, RunTerms};
+pub(super) use self::heartbeat::HostHeartbeat;
+pub use self::key_fault::{KeyFault, KeyFaultKind};
+pub use self::ledger::{
+    BEYOND_KEPT, Crashed, FINGERPRINTS_KEPT, JobState, Ledger, Moved, Open, Replaced, Replacement,
+    Waiting,
+};
+pub use self::lock::{Fingerprint, Lock, LockKey, LockRef};
+pub(super) use self::manual::NOTED_FOR;
+pub use self::manual::{ManualNote, ManualRun, NoteFate, UNCLAIMED_FOR};
+pub use self::nodes::StoreNodes;
+pub use self::record::{History, Kind, Outcome, Range, Record};
+pub use self::registry::{
+    Admission, Beginning, CountsFrom, Entry, HeldJob, Keeping, Listing, LockId, Standing,
+};
+pub use self::reply::{
+    ClaimReply, Condition, FinishReply, Forgotten, Head, HostReport, JobReport, LockHolder,
+    NodeClock, NodeCondition, NodeStanding, OpenRun, Registered, RenewReply, Returned, RunStatus,
+    Seen, Unacknowledged,
+};
+pub use self::request::{
+    Attempt, Claim, ClaimTarget, DroppedRange, Due, Finish, Forget, GapAnswer, HostInfo, Late,
+    Overlap, Registration, Settle,
+};
+pub use self::store::Store;

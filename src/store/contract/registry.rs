@@ -1,0 +1,598 @@
+//! The registry: which hosts have a job in their lists, since when, and under which lock.
+//!
+//! A store keeps one [`Listing`] per job name, apart from the job's ledger, because the ledger
+//! lies under the job's lock and a list may change that lock. A listing has one [`Entry`] per
+//! host. Only that host writes its entry, so entries need no transaction: a store only reads and
+//! writes them, and the rules are the plain functions here.
+//!
+//! An entry stays when its host crashes or stops. A host removes its entry when it starts with a
+//! list that no longer has the job enabled. Therefore a job whose entries were all removed was
+//! disabled, while one that has any entry was only not running.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use super::lock::{Fingerprint, Lock, LockKey, LockRef};
+use crate::names::{HostName, JobName};
+use crate::time::Timestamp;
+
+/// An entry that was not refreshed for this long no longer counts, and a store may delete it.
+/// Hosts refresh their entries every day.
+pub const LISTED_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// What a store keeps for one host alone it may delete so long after that host last kept it.
+pub const HOST_KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// How often a host compares the jobs that the store lists for it with its list: the store may have
+/// lost, with its newest data, that the host withdrew a job, and a host that claims nothing may not
+/// notice the loss.
+pub const COMPARED_EVERY: Duration = Duration::from_secs(60);
+
+/// How many earlier locks an entry remembers.
+const EARLIER_LOCKS: usize = 3;
+
+/// Which lock a list gives to a job. Equal on all hosts with the same list, unlike [`Lock`],
+/// whose name contains the host for `scope: host` and `scope: none`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LockId {
+    /// A named lock of the whole fleet.
+    Fleet(String),
+    /// The raw key of a lock that other programs take too.
+    Raw(String),
+    /// A lock for each host.
+    Host(String),
+    /// No lock, and a ledger for each host.
+    None(String),
+}
+
+/// What a host does with a job of its list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// The host claims the job's occurrences.
+    Uses,
+    /// The host has the job enabled, but claims nothing while other hosts use another lock.
+    Waits,
+    /// The host's list no longer has the job enabled.
+    Withdrawn,
+}
+
+/// From when a job's occurrences count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CountsFrom {
+    /// Nothing that was due up to this instant, on the store's clock, is caught up.
+    pub at: Timestamp,
+    /// The job was disabled before: its ledger may end long before `at` and is moved up to it.
+    pub again: bool,
+}
+
+/// What one host says about one job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// What the host does with the job.
+    pub standing: Standing,
+    /// The lock that the host's list gives to the job.
+    pub lock: LockId,
+    /// Locks that this host used for the job before, newest first: a ledger may still lie there.
+    pub earlier: Vec<LockId>,
+    /// From when the job counts, if all hosts share its ledger.
+    pub fleet: CountsFrom,
+    /// From when the job counts on this host, if each host has its own ledger.
+    pub own: CountsFrom,
+    /// The store's clock when the host wrote or refreshed the entry.
+    pub at: Timestamp,
+}
+
+/// All hosts' entries for one job.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Listing {
+    /// The entries, including those of hosts that are down or have withdrawn.
+    pub entries: BTreeMap<HostName, Entry>,
+}
+
+/// Whether a host may claim a job's occurrences under the lock of its list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admission {
+    /// It may, once the ledgers that lie under these locks have moved to it.
+    Enter(Vec<Lock>),
+    /// It may not: these hosts live and use other locks.
+    Hold(Vec<(HostName, LockId)>),
+}
+
+/// A job that a host's list gives a lock which other hosts do not use yet.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct HeldJob {
+    /// The job.
+    pub job: String,
+    /// The lock of that host's list.
+    pub lock: String,
+    /// The hosts that use another lock; empty if the host waits for something else.
+    pub by: Vec<String>,
+    /// What it waits for.
+    pub reason: String,
+}
+
+/// A job whose ledger is created or moved up before the job is registered for the first time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Beginning {
+    /// The job.
+    pub job: JobName,
+    /// The lock under which its ledger lies.
+    pub lock: Lock,
+    /// Its schedule.
+    pub fingerprint: Fingerprint,
+    /// The time-to-live of its leases: after a loss of data no ledger is created for so long.
+    pub ttl: Duration,
+    /// From when it counts.
+    pub counts: CountsFrom,
+}
+
+/// What a store is to keep of a job, because a host lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keeping {
+    /// The job.
+    pub job: JobName,
+    /// The lock under which its ledger and its history lie.
+    pub lock: Lock,
+    /// For how long, unless a host asks for it again.
+    pub span: Duration,
+}
+
+impl Keeping {
+    /// What a host keeps of a job every day: for [`LISTED_FOR`] what all hosts share; what is its
+    /// own for [`HOST_KEPT_FOR`], or for as long as the job is caught up, if that is more.
+    pub fn of(job: JobName, id: &LockId, host: &HostName, catch_up_window: Duration) -> Self {
+        let span = if id.is_shared() {
+            LISTED_FOR
+        } else {
+            HOST_KEPT_FOR.max(catch_up_window)
+        };
+        let lock = id.on(host);
+        Self { job, lock, span }
+    }
+}
+
+impl LockId {
+    /// The lock in the words of a job list.
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Fleet(name) => format!("lock.name {name}"),
+            Self::Raw(key) => format!("lock.key {key:?}"),
+            Self::Host(name) => format!("lock.name {name} with scope: host"),
+            Self::None(name) => format!("lock.name {name} with scope: none"),
+        }
+    }
+
+    /// The lock that runs on `host` take.
+    pub fn on(&self, host: &HostName) -> Lock {
+        let named = |name: String| Lock {
+            name,
+            key: LockKey::Named,
+            exclusive: true,
+        };
+        match self {
+            Self::Fleet(name) => named(name.clone()),
+            Self::Raw(key) => Lock::raw(key),
+            Self::Host(name) => named(format!("{name}@{host}")),
+            Self::None(name) => Lock {
+                exclusive: false,
+                ..named(format!("{name}@{host}"))
+            },
+        }
+    }
+
+    /// Whether all hosts share the ledger that lies under this lock.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Self::Fleet(_) | Self::Raw(_))
+    }
+
+    /// Whether a host that uses `self` and one that uses `other` could both run an occurrence
+    /// that only one of them may run.
+    pub fn conflicts_with(&self, other: &Self) -> bool {
+        self != other && (self.is_shared() || other.is_shared())
+    }
+
+    /// Reads what [`fmt::Display`] writes.
+    fn parse(text: &str) -> Option<Self> {
+        let (kind, name) = text.split_once(' ')?;
+        let name = name.to_owned();
+        Some(match kind {
+            "fleet" => Self::Fleet(name),
+            "key" => Self::Raw(name),
+            "host" => Self::Host(name),
+            "none" => Self::None(name),
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for LockId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fleet(name) => write!(f, "fleet {name}"),
+            Self::Raw(key) => write!(f, "key {key}"),
+            Self::Host(name) => write!(f, "host {name}"),
+            Self::None(name) => write!(f, "none {name}"),
+        }
+    }
+}
+
+impl Entry {
+    /// Whether the host still has the job enabled, as far as the store knows at `now`.
+    pub fn is_listed(&self, now: Timestamp) -> bool {
+        self.standing != Standing::Withdrawn && now.since(self.at) < LISTED_FOR
+    }
+
+    /// The same entry of a host that claims nothing while others use another lock.
+    #[must_use]
+    pub fn waiting(&self) -> Self {
+        Self {
+            standing: Standing::Waits,
+            ..self.clone()
+        }
+    }
+
+    /// From when the job counts on the host that wrote this entry.
+    pub fn counts(&self) -> CountsFrom {
+        if self.lock.is_shared() {
+            self.fleet
+        } else {
+            self.own
+        }
+    }
+
+    /// The entry as a store keeps it: one line of numbers with the lock at its end, then one line
+    /// for each earlier lock. [`Self::parse`] reads it.
+    pub fn text(&self) -> String {
+        let standing = match self.standing {
+            Standing::Uses => 'u',
+            Standing::Waits => 'w',
+            Standing::Withdrawn => 'x',
+        };
+        let counts =
+            |counts: CountsFrom| format!("{} {}", counts.at.millis(), u8::from(counts.again));
+        let locks: Vec<String> = std::iter::once(&self.lock)
+            .chain(&self.earlier)
+            .map(|lock| lock.to_string().replace('%', "%25").replace('\n', "%0A"))
+            .collect();
+        let (fleet, own) = (counts(self.fleet), counts(self.own));
+        format!(
+            "{standing} {fleet} {own} {} {}",
+            self.at.millis(),
+            locks.join("\n")
+        )
+    }
+
+    /// Reads what [`Self::text`] returned; `None` if it is something else.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(7, ' ');
+        let standing = match parts.next()? {
+            "u" => Standing::Uses,
+            "w" => Standing::Waits,
+            "x" => Standing::Withdrawn,
+            _ => return None,
+        };
+        let mut counts = || {
+            let at = Timestamp::from_millis(parts.next()?.parse().ok()?);
+            let again = parts.next()? == "1";
+            Some(CountsFrom { at, again })
+        };
+        let (fleet, own) = (counts()?, counts()?);
+        let at = Timestamp::from_millis(parts.next()?.parse().ok()?);
+        let mut locks = parts.next()?.lines().map(|line| {
+            let line = line.replace("%0A", "\n").replace("%25", "%");
+            LockId::parse(&line)
+        });
+        Some(Self {
+            standing,
+            lock: locks.next()??,
+            earlier: locks.collect::<Option<_>>()?,
+            fleet,
+            own,
+            at,
+        })
+    }
+}
+
+impl Listing {
+    /// The entry with which `host` enters a job that its list has enabled under `lock`.
+    ///
+    /// A job that some host lists already goes on counting as it does. One that no host lists
+    /// counts from `now`.
+    pub fn enter(&self, host: &HostName, lock: LockId, now: Timestamp) -> Entry {
+        let own = self.entries.get(host);
+        let earliest = self
+            .entries
+            .values()
+            .filter(|entry| entry.is_listed(now))
+            .map(|entry| entry.fleet)
+            .min_by_key(|counts| counts.at);
+        let from_now = |again| CountsFrom { at: now, again };
+        // Nobody lists it, so nobody missed anything of it meanwhile, under whatever scope.
+        let anew = earliest.is_none() && !self.entries.is_empty();
+        let mut earlier: Vec<LockId> = Vec::new();
+        for known in own
+            .iter()
+            .flat_map(|own| std::iter::once(&own.lock).chain(&own.earlier))
+        {
+            if *known != lock && !earlier.contains(known) {
+                earlier.push(known.clone());
+            }
+        }
+        earlier.truncate(EARLIER_LOCKS);
+        Entry {
+            standing: Standing::Uses,
+            earlier,
+            fleet: earliest.unwrap_or(from_now(anew)),
+            own: match own {
+                Some(own) if own.is_listed(now) => own.own,
+                other => from_now(other.is_some() || anew),
+            },
+            lock,
+            at: now,
+        }
+    }
+
+    /// Whether `host` may claim the job's occurrences under `lock`; `live` are the hosts whose
+    /// daemons are up and do not drain.
+    pub fn admits(
+        &self,
+        host: &HostName,
+        lock: &LockId,
+        live: impl Fn(&HostName) -> bool,
+    ) -> Admission {
+        let users = self.users_of_another(lock, |other| other != host && live(other));
+        if users.is_empty() {
+            Admission::Enter(self.other_locks(host, lock))
+        } else {
+            Admission::Hold(users)
+        }
+    }
+
+    /// The hosts, among those that `counts` names, that run the job under a lock with which runs
+    /// under `lock` could overlap.
+    pub fn users_of_another(
+        &self,
+        lock: &LockId,
+        counts: impl Fn(&HostName) -> bool,
+    ) -> Vec<(HostName, LockId)> {
+        let users = self.entries.iter().filter(|(host, entry)| {
+            entry.standing == Standing::Uses && entry.lock.conflicts_with(lock) && counts(host)
+        });
+        users
+            .map(|(host, entry)| (host.clone(), entry.lock.clone()))
+            .collect()
+    }
+
+    /// The locks under which the job may have a ledger that is to move to `lock` on `host`. A
+    /// lock of the fleet takes over the ledgers of all hosts.
+    pub fn other_locks(&self, host: &HostName, lock: &LockId) -> Vec<Lock> {
+        let target = lock.on(host);
+        let mut seen = BTreeSet::from([LockRef::of(&target)]);
+        let mut locks = Vec::new();
+        for (of, entry) in &self.entries {
+            for known in std::iter::once(&entry.lock).chain(&entry.earlier) {
+                let other = known.on(of);
+                let counts = known.is_shared() || lock.is_shared() || of == host;
+                if counts && seen.insert(LockRef::of(&other)) {
+                    locks.push(other);
+                }
+            }
+        }
+        locks
+    }
+
+    /// The entry with which `host` says that its list no longer has the job enabled; `None` if
+    /// the listing says so already.
+    pub fn withdraw(&self, host: &HostName, now: Timestamp) -> Option<Entry> {
+        let own = self.entries.get(host)?;
+        (own.standing != Standing::Withdrawn).then(|| Entry {
+            standing: Standing::Withdrawn,
+            at: now,
+            ..own.clone()
+        })
+    }
+
+    /// The same job as several nodes keep it: of each host the newest entry.
+    pub fn merge(listings: impl IntoIterator<Item = Self>) -> Self {
+        let mut merged = Self::default();
+        for (host, entry) in listings.into_iter().flat_map(|one| one.entries) {
+            let newer = merged
+                .entries
+                .get(&host)
+                .is_none_or(|known| known.at < entry.at);
+            if newer {
+                merged.entries.insert(host, entry);
+            }
+        }
+        merged
+    }
+}
+
+/// Whether a host that has entered a job under a new lock, and then finds that `users` have entered
+/// it under others, says that it waits.
+///
+/// None of them may claim. If all said that they wait, they could all enter again at the same
+/// moment, so the host with the smallest name keeps its entry and looks again. If it then still finds
+/// others, they had been admitted before its entry was there, and it waits as usual.
+pub fn gives_way(host: &HostName, users: &[(HostName, LockId)]) -> bool {
+    users.iter().any(|(other, _)| other < host)
+}
+
+impl Listing {
+    /// Adds the entry that a store keeps as these two texts. One that cannot be read is left out,
+    /// with a warning: it matters for this job alone, and its host writes it again every day.
+    pub(in crate::store) fn read(&mut self, job: &JobName, host: &str, text: &str) {
+        if let Some((host, entry)) = HostName::parse(host).ok().zip(Entry::parse(text)) {
+            self.entries.insert(host, entry);
+        } else {
+            tracing::warn!(
+                %job,
+                "ignoring an unreadable entry of host {host:?} in the store's job registry: \
+                 {text:?}"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_secs(1_700_000_000 + seconds)
+    }
+
+    fn host(name: &str) -> HostName {
+        HostName::parse(name).expect("a name")
+    }
+
+    fn lock(name: &str) -> LockId {
+        LockId::Fleet(name.to_owned())
+    }
+
+    fn entered(listing: &mut Listing, name: &str, now: Timestamp) -> Entry {
+        let entry = listing.enter(&host(name), lock("l"), now);
+        listing.entries.insert(host(name), entry.clone());
+        entry
+    }
+
+    fn withdrawn(listing: &mut Listing, name: &str, now: Timestamp) {
+        let entry = listing.withdraw(&host(name), now).expect("it was listed");
+        listing.entries.insert(host(name), entry);
+    }
+
+    #[test]
+    fn a_job_counts_from_when_the_first_host_listed_it_and_each_host_from_its_own_start() {
+        let mut listing = Listing::default();
+        let first = entered(&mut listing, "a", at(0));
+        let new = |seconds| CountsFrom {
+            at: at(seconds),
+            again: false,
+        };
+        assert_eq!((first.fleet, first.own), (new(0), new(0)));
+        let second = entered(&mut listing, "b", at(10));
+        assert_eq!((second.fleet, second.own), (new(0), new(10)));
+        // A restart changes neither, not even when the host was down for a week.
+        let again = entered(&mut listing, "a", at(7 * 86_400));
+        assert_eq!((again.fleet, again.own), (new(0), new(0)));
+    }
+
+    #[test]
+    fn a_job_that_nobody_lists_counts_from_now_on_a_host_that_never_had_it() {
+        let mut listing = Listing::default();
+        entered(&mut listing, "a", at(0));
+        let beside = entered(&mut listing.clone(), "b", at(10));
+        assert!(
+            !beside.own.again,
+            "its ledger may go on from that of host a"
+        );
+        withdrawn(&mut listing, "a", at(20));
+        let later = entered(&mut listing, "b", at(30));
+        assert_eq!((later.own.at, later.own.again), (at(30), true));
+        assert!(later.fleet.again);
+    }
+
+    #[test]
+    fn a_job_that_no_host_lists_any_more_counts_from_when_it_is_listed_again() {
+        let mut listing = Listing::default();
+        entered(&mut listing, "a", at(0));
+        entered(&mut listing, "b", at(0));
+        withdrawn(&mut listing, "a", at(10));
+        assert_eq!(listing.withdraw(&host("a"), at(11)), None, "said already");
+        // Host b lists it all the time: the fleet's count goes on, that of host a starts anew.
+        let back = entered(&mut listing, "a", at(20));
+        assert_eq!(back.fleet.at, at(0));
+        let restarted = |seconds| CountsFrom {
+            at: at(seconds),
+            again: true,
+        };
+        assert_eq!(back.own, restarted(20));
+        withdrawn(&mut listing, "a", at(30));
+        withdrawn(&mut listing, "b", at(31));
+        let back = entered(&mut listing, "b", at(40));
+        assert_eq!((back.fleet, back.own), (restarted(40), restarted(40)));
+    }
+
+    #[test]
+    fn an_entry_that_was_not_refreshed_for_thirty_days_does_not_count() {
+        let mut listing = Listing::default();
+        entered(&mut listing, "a", at(0));
+        let month = i64::try_from(LISTED_FOR.as_secs()).expect("a small number");
+        let late = listing.enter(&host("b"), lock("l"), at(month));
+        assert_eq!(late.fleet.at, at(month));
+        let in_time = listing.enter(&host("b"), lock("l"), at(month - 1));
+        assert_eq!(in_time.fleet.at, at(0));
+    }
+
+    #[test]
+    fn an_entry_remembers_the_locks_that_its_host_used_before() {
+        let mut listing = Listing::default();
+        for name in ["l", "m", "n", "o", "p", "o"] {
+            let entry = listing.enter(&host("a"), lock(name), at(0));
+            listing.entries.insert(host("a"), entry);
+        }
+        let entry = &listing.entries[&host("a")];
+        assert_eq!(entry.lock, lock("o"));
+        assert_eq!(entry.earlier, ["p", "n", "m"].map(lock));
+    }
+
+    #[test]
+    fn an_entry_is_read_as_it_was_written() {
+        let all = [
+            LockId::Fleet("a-b".to_owned()),
+            LockId::Raw("a key\nwith %0A and spaces ".to_owned()),
+            LockId::Host("h".to_owned()),
+            LockId::None("n".to_owned()),
+        ];
+        for (n, standing) in [Standing::Uses, Standing::Waits, Standing::Withdrawn]
+            .into_iter()
+            .enumerate()
+        {
+            let entry = Entry {
+                standing,
+                lock: all[n].clone(),
+                earlier: all[n + 1..].to_vec(),
+                fleet: CountsFrom {
+                    at: at(1),
+                    again: true,
+                },
+                own: CountsFrom {
+                    at: at(-5),
+                    again: false,
+                },
+                at: at(3),
+            };
+            assert_eq!(Entry::parse(&entry.text()), Some(entry));
+        }
+        for garbage in [
+            "",
+            "u",
+            "u 1 0 2 0 3",
+            "y 1 0 2 0 3 fleet l",
+            "u 1 0 2 0 3 l",
+        ] {
+            assert_eq!(Entry::parse(garbage), None, "{garbage:?}");
+        }
+    }
+
+    #[test]
+    fn locks_conflict_unless_each_host_has_a_ledger_of_its_own() {
+        let (one, two) = (lock("l"), lock("m"));
+        let own = LockId::Host("l".to_owned());
+        assert!(one.conflicts_with(&two) && one.conflicts_with(&own) && own.conflicts_with(&one));
+        assert!(!one.conflicts_with(&one));
+        assert!(!own.conflicts_with(&LockId::None("m".to_owned())));
+    }
+
+    #[test]
+    fn of_several_nodes_the_newest_entry_of_each_host_counts() {
+        let mut old = Listing::default();
+        entered(&mut old, "a", at(0));
+        let mut new = old.clone();
+        withdrawn(&mut new, "a", at(5));
+        entered(&mut new, "b", at(6));
+        assert_eq!(Listing::merge([old.clone(), new.clone()]), new);
+        assert_eq!(Listing::merge([new.clone(), old]), new);
+    }
+}

@@ -1,0 +1,24 @@
+//! The effects of an operation besides the new states: records, and the release of the lock.
+
+use crate::store::contract::Record;
+use crate::time::Timestamp;
+
+/// What a store must do after an operation, besides storing the new states.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Adds a record to the history of the record's job.
+    Append {
+        /// The record.
+        record: Box<Record>,
+        /// How many records the history keeps; `None` if the request does not say.
+        keep: Option<u32>,
+        /// The watermark that the recorded verdict moved. It shows whether the verdict follows the
+        /// newest record without a gap. See [`merge`](super::merge).
+        follows: Option<Timestamp>,
+        /// Whether this record replaces a provisional record of the same run
+        /// ([`is_provisional`](super::is_provisional)), because its host has reported the result.
+        replaces: bool,
+    },
+    /// Notifies the hosts that wait for the lock.
+    Released,
+}

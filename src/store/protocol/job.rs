@@ -1,0 +1,140 @@
+//! The questions that the rules ask about the ledger of a job, and its small changes.
+
+use super::clock::Clock;
+use super::lock::LockState;
+use crate::names::Token;
+use crate::store::contract::{
+    BEYOND_KEPT, FINGERPRINTS_KEPT, Fingerprint, Head, JobState, Kind, Lock, LockRef, Open,
+    OpenRun, Waiting,
+};
+use crate::time::Timestamp;
+
+impl JobState {
+    /// Returns an empty ledger: occurrences after `last` count.
+    pub fn starting_after(last: Timestamp) -> Self {
+        Self {
+            last,
+            beyond: Vec::new(),
+            open: None,
+            waiting: Vec::new(),
+            fingerprints: Vec::new(),
+            moved: None,
+        }
+    }
+
+    /// Returns the lock that the job uses instead of `lock`, if this ledger is a tombstone.
+    pub fn moved_from(&self, lock: &Lock) -> Option<&LockRef> {
+        let moved = self.moved.as_ref()?;
+        (!moved.to.is(lock)).then_some(&moved.to)
+    }
+
+    /// Returns the number of the move with whose data this ledger began; 0 if it began without a move.
+    pub(in crate::store) fn began_with(&self) -> u64 {
+        self.moved.as_ref().map_or(0, |moved| moved.since)
+    }
+
+    /// Notes that an occurrence is decided although earlier ones may not be. If there are too many of
+    /// these, the watermark moves over the oldest.
+    ///
+    /// A ledger without a schedule was created by such a result, and the next result may be for an
+    /// earlier occurrence, so all are kept until a move.
+    pub(crate) fn decide_beyond(&mut self, at: Timestamp) {
+        let (last, is_begun) = (self.last, !self.fingerprints.is_empty());
+        if is_begun && at <= last || self.beyond.contains(&at) {
+            return;
+        }
+        self.beyond.retain(|known| !is_begun || *known > last);
+        self.beyond.push(at);
+        self.beyond.sort_unstable();
+        let surplus = self.beyond.len().saturating_sub(BEYOND_KEPT);
+        if let Some(newest) = self.beyond.drain(..surplus).next_back() {
+            self.last = last.max(newest);
+        }
+    }
+
+    /// Returns the occurrences after `base` that are decided although the watermark is before them.
+    pub(super) fn beyond(&self, base: Timestamp) -> Vec<Timestamp> {
+        let beyond = self.beyond.iter().copied();
+        beyond.filter(|at| *at > base).collect()
+    }
+
+    /// Whether this ledger contains a run under `token` whose end is not recorded.
+    pub(super) fn carries(&self, token: &Token) -> bool {
+        let crashed = |entry: &Waiting| entry.crashed.as_ref().is_some_and(|it| it.token == *token);
+        self.open_under(token).is_some() || self.waiting.iter().any(crashed)
+    }
+
+    /// Adds a schedule whose occurrences count from `beginning`, and removes the oldest of more than
+    /// three. A ledger without any schedule was not created by a registration, and nothing after its
+    /// beginning is decided.
+    pub(super) fn note(&mut self, fingerprint: &Fingerprint, beginning: Timestamp) {
+        if self
+            .fingerprints
+            .iter()
+            .any(|(seen, _)| seen == fingerprint)
+        {
+            return;
+        }
+        let beginning = if self.fingerprints.is_empty() {
+            beginning.min(self.last)
+        } else {
+            beginning
+        };
+        self.fingerprints.push((fingerprint.clone(), beginning));
+        let surplus = self.fingerprints.len().saturating_sub(FINGERPRINTS_KEPT);
+        self.fingerprints.drain(..surplus);
+    }
+
+    /// Returns the instant after which the schedule's occurrences are undecided.
+    pub(super) fn base(&self, fingerprint: &Fingerprint) -> Timestamp {
+        self.fingerprints
+            .iter()
+            .find(|(seen, _)| seen == fingerprint)
+            .map_or(self.last, |(_, first)| self.last.max(*first))
+    }
+
+    /// Returns the first waiting occurrence.
+    pub fn head(&self) -> Option<Head> {
+        self.waiting.first().map(Waiting::head)
+    }
+
+    /// Returns an occurrence that never started to the waiting list: reruns to the front, others in the
+    /// order of their instants.
+    pub(crate) fn put_back(&mut self, entry: Waiting) {
+        let before = |other: &Waiting| {
+            other.kind == Kind::Rerun
+                || (entry.kind != Kind::Rerun && other.scheduled_at < entry.scheduled_at)
+        };
+        let place = self
+            .waiting
+            .iter()
+            .take_while(|other| before(other))
+            .count();
+        self.waiting.insert(place, entry);
+    }
+
+    pub(super) fn open_under(&self, token: &Token) -> Option<&Open> {
+        self.open.as_ref().filter(|open| open.token == *token)
+    }
+}
+
+impl Open {
+    /// Whether the run will be repeated once its lease is over.
+    pub(crate) fn may_rerun(&self) -> bool {
+        let terms = &self.terms;
+        self.scheduled_at.is_some()
+            && terms.reruns < terms.max_reruns
+            && (terms.max_attempts == 0 || self.attempt < terms.max_attempts)
+    }
+
+    pub(super) fn report(&self, lock: &LockState, clock: Clock) -> OpenRun {
+        OpenRun {
+            scheduled_at: self.scheduled_at,
+            run_id: self.run_id.clone(),
+            by: self.host.clone(),
+            attempt: self.attempt,
+            started_at: self.started_at,
+            remaining: lock.remaining(&self.token, clock),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! The keys and arguments of a call, and how single arguments are written.
+
+use std::time::Duration;
+
+use crate::time::Timestamp;
+
+/// The keys and arguments of a call.
+#[derive(Debug, Clone, Default)]
+pub(in crate::store::redis) struct Call {
+    pub(in crate::store::redis) keys: Vec<String>,
+    pub(in crate::store::redis) args: Vec<Vec<u8>>,
+}
+
+impl Call {
+    pub(in crate::store::redis) fn key(&mut self, key: impl Into<String>) -> &mut Self {
+        self.keys.push(key.into());
+        self
+    }
+
+    pub(in crate::store::redis) fn arg(&mut self, arg: &(impl ToString + ?Sized)) -> &mut Self {
+        self.args.push(arg.to_string().into_bytes());
+        self
+    }
+}
+
+/// Writes an instant in milliseconds, or an empty text.
+pub(in crate::store::redis) fn optional(at: Option<Timestamp>) -> String {
+    at.map(|at| at.millis().to_string()).unwrap_or_default()
+}
+
+/// Writes 1 or 0.
+pub(in crate::store::redis) fn flag(flag: bool) -> &'static str {
+    if flag { "1" } else { "0" }
+}
+
+/// Returns a TTL in milliseconds within the limits of Redis: at least one, and at most ten years.
+pub(in crate::store::redis) fn millis(ttl: Duration) -> u128 {
+    const TEN_YEARS: u128 = 10 * 365 * 24 * 3600 * 1000;
+    ttl.as_millis().clamp(1, TEN_YEARS)
+}

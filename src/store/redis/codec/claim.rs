@@ -1,0 +1,176 @@
+//! `claim`: its call and its reply.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use super::call::{Call, flag, millis, optional};
+use super::fields::beyond;
+use super::keys::{self, LockKeys};
+use super::record::{from_word, word};
+use super::reply::Items;
+use crate::names::{Prefix, RunId};
+use crate::store::protocol::{counted, least_wait};
+use crate::store::redis::failure::RedisFailure;
+use crate::store::{
+    Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Head, Late, Overlap, RunStatus,
+};
+
+/// `longest` is the longest TTL of the job list behind the claim; zero without a list. The TTL of the
+/// claim itself counts too.
+pub(in crate::store::redis) fn call(prefix: &Prefix, claim: &Claim, longest: Duration) -> Call {
+    let has_job = claim.what.job().is_some();
+    let least = least_wait(has_job, longest);
+    let longest = longest.max(counted(claim.ttl, has_job));
+    let keys = LockKeys::of(prefix, &claim.lock);
+    let mut call = Call::default();
+    call.key(&keys.lock)
+        .key(&keys.state)
+        .key(keys::store(prefix));
+    call.arg(&flag(claim.lock.exclusive))
+        .arg(&claim.token)
+        .arg(&millis(claim.ttl))
+        .arg(&claim.run_id);
+    match &claim.what {
+        ClaimTarget::Lock => {
+            call.arg("lock")
+                .arg(&longest.as_millis())
+                .arg(&least.as_millis());
+        }
+        ClaimTarget::Manual { job } => {
+            call.key(keys.job(job)).key(keys.runs(job));
+            call.arg("manual").arg(&longest.as_millis());
+        }
+        ClaimTarget::Occurrence {
+            job,
+            kind,
+            due,
+            overlap,
+            keep,
+        } => {
+            call.key(keys.job(job))
+                .key(keys.runs(job))
+                .arg("occurrence")
+                .arg(&longest.as_millis())
+                .arg(&word(kind));
+            occurrence(&mut call, due, *overlap, *keep);
+        }
+        ClaimTarget::Drops {
+            job,
+            fingerprint,
+            answer,
+            keep,
+        } => {
+            call.key(keys.job(job)).key(keys.runs(job));
+            call.arg("drops")
+                .arg(&longest.as_millis())
+                .arg(&fingerprint.0)
+                .arg(keep)
+                .arg(&answer.if_last.millis());
+            ranges(&mut call, &answer.drop);
+        }
+    }
+    call
+}
+
+fn occurrence(call: &mut Call, due: &Due, overlap: Overlap, keep: u32) {
+    call.arg(&due.scheduled_at.millis())
+        .arg(&due.not_before.millis())
+        .arg(&due.deadline.millis())
+        .arg(&optional(due.prev))
+        .arg(&due.fingerprint.0)
+        .arg(&match overlap {
+            Overlap::Skip => "skip".to_owned(),
+            Overlap::Wait => "wait".to_owned(),
+            Overlap::Queue { limit } => limit.to_string(),
+        });
+    let (late, newer) = match due.late {
+        Late::Miss => ("miss".to_owned(), None),
+        Late::Leave => ("leave".to_owned(), None),
+        Late::CatchUp { until, newer } => (until.millis().to_string(), newer),
+    };
+    call.arg(&late)
+        .arg(&optional(newer))
+        .arg(&due.rerun_window.as_millis())
+        .arg(&due.max_reruns)
+        .arg(&due.max_attempts)
+        .arg(&keep)
+        .arg(&optional(due.gap.as_ref().map(|gap| gap.if_last)));
+    if let Some(gap) = &due.gap {
+        ranges(call, &gap.drop);
+    }
+}
+
+fn ranges(call: &mut Call, drops: &[DroppedRange]) {
+    for drop in drops {
+        call.arg(&drop.range.from.millis())
+            .arg(&drop.range.until.millis())
+            .arg(&drop.range.count)
+            .arg(&word(drop.outcome))
+            .arg(&drop.reason);
+    }
+}
+
+pub(in crate::store::redis) fn read(
+    prefix: &Prefix,
+    value: Value,
+) -> Result<ClaimReply, RedisFailure> {
+    let mut items = Items::of(value)?;
+    let tag = items.text()?;
+    Ok(match tag.as_str() {
+        "granted" => ClaimReply::Granted {
+            fence: items.unsigned()?,
+            attempt: items.unsigned()?,
+            at: items.timestamp()?,
+        },
+        "early" => ClaimReply::Early {
+            by: items.duration()?,
+        },
+        "running" => ClaimReply::AlreadyClaimed(RunStatus::Running {
+            by: items.text()?,
+            run_id: RunId::from_text(&items.text()?),
+            attempt: items.unsigned()?,
+            remaining: items.duration()?,
+        }),
+        "decided" => ClaimReply::AlreadyClaimed(RunStatus::Decided),
+        "recovering" => ClaimReply::Recovering {
+            remaining: items.duration()?,
+        },
+        "unknown" => ClaimReply::Unknown,
+        "gap" => ClaimReply::Gap {
+            last: items.timestamp()?,
+            horizon: items.optional_timestamp()?,
+            beyond: beyond(&items.text()?)?,
+        },
+        "too_late" => ClaimReply::TooLate,
+        "stale" => ClaimReply::Stale,
+        "dropped" => ClaimReply::Dropped,
+        "queue_full" => ClaimReply::QueueFull,
+        "ahead" => ClaimReply::Ahead {
+            by: items.duration()?,
+        },
+        "waits" => ClaimReply::Waits {
+            head: Head {
+                scheduled_at: items.timestamp()?,
+                kind: from_word(&items.text()?)?,
+                deadline: items.timestamp()?,
+            },
+            entered: items.integer()? == 1,
+            by: Some(items.text()?).filter(|by| !by.is_empty()),
+            remaining: items.optional_duration()?,
+        },
+        "held" => ClaimReply::Held {
+            by: items.text()?,
+            remaining: items.optional_duration()?,
+        },
+        "finished" => ClaimReply::Finished,
+        "moved" => ClaimReply::Moved {
+            to: keys::lock_of(prefix, &items.text()?),
+        },
+        other => {
+            return Err(RedisFailure::corrupt(format!(
+                "the reply to a claim is {other:?}"
+            )));
+        }
+    })
+}

@@ -1,0 +1,52 @@
+//! `finish`: its call and its reply.
+
+use redis::Value;
+
+use super::call::{Call, flag};
+use super::keys::{self, LockKeys};
+use super::record::pairs;
+use super::reply::text;
+use crate::names::Prefix;
+use crate::store::redis::failure::RedisFailure;
+use crate::store::{Finish, FinishReply};
+
+pub(in crate::store::redis) fn call(prefix: &Prefix, finish: &Finish) -> Call {
+    let keys = LockKeys::of(prefix, &finish.lock);
+    let mut call = Call::default();
+    call.key(&keys.lock)
+        .key(&keys.state)
+        .key(keys::store(prefix));
+    let job = finish
+        .job
+        .as_ref()
+        .or(finish.record.as_ref().map(|record| &record.job));
+    if let Some(job) = job {
+        call.key(keys.job(job)).key(keys.runs(job));
+    }
+    call.arg(&flag(finish.lock.exclusive))
+        .arg(&finish.token)
+        .arg(&keys.released)
+        .arg(&flag(finish.give_back))
+        .arg(&finish.keep)
+        .arg(&flag(finish.record.is_some()));
+    for (name, value) in finish.record.iter().flat_map(pairs) {
+        call.arg(&name).arg(&value);
+    }
+    call
+}
+
+pub(in crate::store::redis) fn read(
+    prefix: &Prefix,
+    value: Value,
+) -> Result<FinishReply, RedisFailure> {
+    match text(value)?.as_str() {
+        "R" => Ok(FinishReply::Released),
+        "L" => Ok(FinishReply::Lost),
+        moved if moved.starts_with('M') => Ok(FinishReply::Moved {
+            to: keys::lock_of(prefix, &moved[1..]),
+        }),
+        other => Err(RedisFailure::corrupt(format!(
+            "the reply to a finish is {other:?}"
+        ))),
+    }
+}

@@ -1,0 +1,51 @@
+//! `forget`: its call and its reply.
+
+use redis::Value;
+
+use super::call::{Call, flag};
+use super::keys::LockKeys;
+use super::reply::Items;
+use crate::names::Prefix;
+use crate::store::redis::failure::RedisFailure;
+use crate::store::{Forget, Forgotten, LockKey};
+
+/// Whether the script deletes, or only checks whether it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store::redis) enum ForgetStep {
+    Look,
+    Delete,
+}
+
+pub(in crate::store::redis) fn call(prefix: &Prefix, forget: &Forget, step: ForgetStep) -> Call {
+    let keys = LockKeys::of(prefix, &forget.lock);
+    let mut call = Call::default();
+    call.key(&keys.lock)
+        .key(&keys.state)
+        .key(keys.job(&forget.job))
+        .key(keys.runs(&forget.job));
+    call.arg(flag(forget.lock.exclusive))
+        .arg(flag(forget.lock.key == LockKey::Named))
+        .arg(flag(forget.with_lock))
+        .arg(flag(forget.although_held))
+        .arg(match step {
+            ForgetStep::Look => "look",
+            ForgetStep::Delete => "delete",
+        });
+    call
+}
+
+pub(in crate::store::redis) fn read(value: Value) -> Result<Forgotten, RedisFailure> {
+    let mut items = Items::of(value)?;
+    match items.text()?.as_str() {
+        "held" => Ok(Forgotten::Held {
+            by: items.text()?,
+            remaining: items.optional_duration()?,
+        }),
+        "forgotten" => Ok(Forgotten::Done {
+            entries: items.unsigned()?,
+        }),
+        other => Err(RedisFailure::corrupt(format!(
+            "the reply to a request to forget a job is {other:?}"
+        ))),
+    }
+}

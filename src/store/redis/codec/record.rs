@@ -1,0 +1,199 @@
+//! A record as an entry of a stream: names and values, with instants in milliseconds.
+//!
+//! The scripts write records too, so the names here are also in `scripts/history.lua`.
+
+use redis::Value;
+
+use super::reply::{Items, text};
+use crate::names::{HostName, JobName, RunId};
+use crate::store::redis::failure::RedisFailure;
+use crate::store::{ErrorDetail, KeyFault, KeyFaultKind, Kind, Outcome, Record};
+use crate::time::Timestamp;
+
+/// Returns the serde name of a [`Kind`] or an [`Outcome`].
+pub(in crate::store::redis) fn word<T: serde::Serialize>(value: T) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => String::new(),
+    }
+}
+
+pub(super) fn from_word<T: serde::de::DeserializeOwned>(word: &str) -> Result<T, RedisFailure> {
+    serde_json::from_value(serde_json::Value::String(word.to_owned()))
+        .map_err(|e| RedisFailure::corrupt(ErrorDetail::of(format!("a record holds {word:?}"), e)))
+}
+
+/// Returns the names and values of a record, without the fields that are `None`.
+pub(in crate::store::redis) fn pairs(record: &Record) -> Vec<(&'static str, String)> {
+    let millis = |at: Option<Timestamp>| at.map(|at| at.millis().to_string());
+    [
+        ("run_id", record.run_id.as_ref().map(ToString::to_string)),
+        ("kind", Some(word(record.kind))),
+        ("scheduled_at", millis(record.scheduled_at)),
+        ("until", millis(record.until)),
+        ("count", record.count.map(|n| n.to_string())),
+        ("started_at", millis(record.started_at)),
+        ("finished_at", millis(record.finished_at)),
+        ("host", record.host.as_ref().map(ToString::to_string)),
+        ("outcome", Some(word(record.outcome))),
+        ("reason", record.reason.clone()),
+        ("by", record.by.clone()),
+        ("exit_code", record.exit_code.map(|n| n.to_string())),
+        ("signal", record.signal.map(|n| n.to_string())),
+        ("attempts", Some(record.attempts.to_string())),
+        ("fence", record.fence.map(|n| n.to_string())),
+        ("output_tail", record.output_tail.clone()),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| value.map(|value| (name, value)))
+    .collect()
+}
+
+/// Returns the id of an entry of the stream.
+pub(in crate::store::redis) fn id_of(entry: &Value) -> String {
+    match entry {
+        Value::Array(parts) => parts.first().cloned().map(text),
+        _ => None,
+    }
+    .and_then(Result::ok)
+    .unwrap_or_default()
+}
+
+/// Returns the fault of an entry that cannot be read.
+pub(in crate::store::redis) fn unreadable(
+    runs: &str,
+    id: &str,
+    failure: &RedisFailure,
+) -> KeyFault {
+    KeyFault {
+        key: runs.to_owned(),
+        kind: KeyFaultKind::Damaged,
+        detail: failure
+            .detail()
+            .reworded(format!("entry {id}: {}", failure.text())),
+    }
+}
+
+/// Reads a record from an entry of the stream, `[id, [name, value, …]]`. Skips names that a later
+/// version may have added.
+pub(in crate::store::redis) fn read(job: &JobName, entry: Value) -> Result<Record, RedisFailure> {
+    let mut entry = Items::of(entry)?;
+    entry.next()?;
+    let mut fields = Items::of(entry.next()?)?;
+    let mut record = Record {
+        job: job.clone(),
+        run_id: None,
+        kind: Kind::Schedule,
+        scheduled_at: None,
+        until: None,
+        count: None,
+        started_at: None,
+        finished_at: None,
+        host: None,
+        outcome: Outcome::Unknown,
+        reason: None,
+        by: None,
+        exit_code: None,
+        signal: None,
+        attempts: 0,
+        fence: None,
+        output_tail: None,
+    };
+    while !fields.is_empty() {
+        let name = fields.text()?;
+        let value = text(fields.next()?)?;
+        set(&mut record, &name, value)?;
+    }
+    Ok(record)
+}
+
+fn set(record: &mut Record, name: &str, value: String) -> Result<(), RedisFailure> {
+    match name {
+        "run_id" => record.run_id = Some(RunId::from_text(&value)),
+        "kind" => record.kind = from_word(&value)?,
+        "scheduled_at" => record.scheduled_at = Some(instant(&value)?),
+        "until" => record.until = Some(instant(&value)?),
+        "count" => record.count = Some(number(&value)?),
+        "started_at" => record.started_at = Some(instant(&value)?),
+        "finished_at" => record.finished_at = Some(instant(&value)?),
+        // The token of another program names no host.
+        "host" => record.host = HostName::parse(&value).ok(),
+        "outcome" => record.outcome = from_word(&value)?,
+        "reason" => record.reason = Some(value),
+        "by" => record.by = Some(value),
+        "exit_code" => record.exit_code = Some(number(&value)?),
+        "signal" => record.signal = Some(number(&value)?),
+        "attempts" => record.attempts = number(&value)?,
+        "fence" => record.fence = Some(number(&value)?),
+        "output_tail" => record.output_tail = Some(value),
+        _ => {}
+    }
+    Ok(())
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, RedisFailure> {
+    text.parse()
+        .map_err(|_| RedisFailure::corrupt(format!("a record holds {text:?} instead of a number")))
+}
+
+fn instant(text: &str) -> Result<Timestamp, RedisFailure> {
+    number(text).map(Timestamp::from_millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(record: &Record) -> Value {
+        let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let fields = pairs(record)
+            .iter()
+            .flat_map(|(name, value)| [bulk(name), bulk(value)])
+            .collect();
+        Value::Array(vec![bulk("1-0"), Value::Array(fields)])
+    }
+
+    #[test]
+    fn a_record_comes_back_as_it_was_written() {
+        let job = JobName::parse("j").expect("a name");
+        let at = |n| Some(Timestamp::from_millis(n));
+        let full = Record {
+            job: job.clone(),
+            run_id: Some(RunId::from_text("r")),
+            kind: Kind::CatchUp,
+            scheduled_at: at(1),
+            until: at(2),
+            count: Some(3),
+            started_at: at(4),
+            finished_at: at(5),
+            host: HostName::parse("h").ok(),
+            outcome: Outcome::TimedOut,
+            reason: Some("why\nnot".to_owned()),
+            by: Some("who".to_owned()),
+            exit_code: Some(-1),
+            signal: Some(9),
+            attempts: 2,
+            fence: Some(1_700_000_000_000_001),
+            output_tail: Some(String::new()),
+        };
+        let bare = Record {
+            run_id: None,
+            scheduled_at: None,
+            until: None,
+            count: None,
+            started_at: None,
+            finished_at: None,
+            host: None,
+            reason: None,
+            by: None,
+            exit_code: None,
+            signal: None,
+            fence: None,
+            output_tail: None,
+            ..full.clone()
+        };
+        for record in [full, bare] {
+            assert_eq!(read(&job, entry(&record)).expect("reads"), record);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! `renew` and `reassert`: their calls and replies.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use super::call::{Call, flag, millis, optional};
+use super::keys::{self, LockKeys};
+use super::record::word;
+use super::reply::text;
+use crate::ground::timing;
+use crate::names::Prefix;
+use crate::store::protocol::{longest_counted, terms_text};
+use crate::store::redis::RESPONSE_TIMEOUT;
+use crate::store::redis::failure::RedisFailure;
+use crate::store::{RenewReply, Renewal};
+
+pub(in crate::store::redis) fn call(prefix: &Prefix, renewals: &[Renewal]) -> Call {
+    let mut call = Call::default();
+    call.key(keys::store(prefix));
+    call.arg(&longest_counted(renewals).as_millis());
+    for renewal in renewals {
+        let keys = LockKeys::of(prefix, &renewal.grant.lock);
+        call.key(keys.lock).key(keys.state);
+        call.arg(&flag(renewal.grant.lock.exclusive))
+            .arg(&renewal.grant.token)
+            .arg(&millis(renewal.grant.ttl));
+    }
+    call
+}
+
+/// Returns the call of `reassert`: the renewals with everything that the store needs to restore the
+/// leases.
+pub(in crate::store::redis) fn reassert_call(prefix: &Prefix, renewals: &[&Renewal]) -> Call {
+    let mut call = Call::default();
+    call.key(keys::store(prefix));
+    for renewal in renewals {
+        let keys = LockKeys::of(prefix, &renewal.grant.lock);
+        call.key(&keys.lock).key(&keys.state);
+        call.arg(&flag(renewal.grant.lock.exclusive))
+            .arg(&renewal.grant.token)
+            .arg(&millis(renewal.grant.ttl))
+            .arg(&renewal.grant.fence)
+            .arg(&renewal.grant.run_id);
+        if let Some(run) = &renewal.run {
+            call.key(keys.job(&run.job)).key(keys.runs(&run.job));
+            call.arg(&word(run.kind))
+                .arg(&optional(run.scheduled_at))
+                .arg(&run.attempt)
+                .arg(&run.started_at.millis())
+                .arg(&terms_text(&run.terms));
+        } else {
+            call.key(&keys.state).key(&keys.state);
+            call.arg("").arg("").arg("").arg("").arg("");
+        }
+    }
+    call
+}
+
+/// Returns how long a batch of renewals may take, which its shortest lease decides.
+pub(in crate::store::redis) fn limit(renewals: &[Renewal]) -> Duration {
+    renewals
+        .iter()
+        .map(|renewal| timing::response_timeout(renewal.grant.ttl))
+        .min()
+        .unwrap_or(RESPONSE_TIMEOUT)
+}
+
+/// Returns `None` for a lease that the store may have lost.
+pub(in crate::store::redis) fn read(
+    value: Value,
+    count: usize,
+) -> Result<Vec<Option<RenewReply>>, RedisFailure> {
+    let letters = text(value)?;
+    let replies: Option<Vec<Option<RenewReply>>> = letters
+        .chars()
+        .map(|letter| match letter {
+            'R' => Some(Some(RenewReply::Renewed)),
+            'T' => Some(Some(RenewReply::Taken)),
+            'A' => Some(Some(RenewReply::Absent)),
+            'F' => Some(None),
+            _ => None,
+        })
+        .collect();
+    replies
+        .filter(|replies| replies.len() == count)
+        .ok_or_else(|| {
+            RedisFailure::corrupt(format!("the reply to {count} renewals is {letters:?}"))
+        })
+}

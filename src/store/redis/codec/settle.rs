@@ -1,0 +1,28 @@
+//! `settle`: its call and its reply.
+
+use redis::Value;
+
+use super::call::{Call, flag};
+use super::keys::{self, LockKeys};
+use super::reply::integer;
+use crate::names::Prefix;
+use crate::store::Settle;
+use crate::store::redis::failure::RedisFailure;
+
+pub(in crate::store::redis) fn call(prefix: &Prefix, settle: &Settle) -> Call {
+    let keys = LockKeys::of(prefix, &settle.lock);
+    let mut call = Call::default();
+    call.key(&keys.lock)
+        .key(&keys.state)
+        .key(keys.job(&settle.job))
+        .key(keys.runs(&settle.job))
+        .key(keys::store(prefix));
+    call.arg(&flag(settle.lock.exclusive))
+        .arg(&settle.run_id)
+        .arg(&settle.keep);
+    call
+}
+
+pub(in crate::store::redis) fn read(value: &Value) -> Result<bool, RedisFailure> {
+    integer(value).map(|done| done == 1)
+}

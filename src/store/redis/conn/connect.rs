@@ -1,0 +1,154 @@
+//! Opens a connection to a Redis server: address, password, TLS, and the check of the server's role.
+//!
+//! [`link`](super::link) replaces a connection that broke.
+
+use std::sync::Once;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionInfo, ProtocolVersion, PushInfo, RedisError,
+    TlsCertificates,
+};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::exchange::within;
+use super::hello::{Hello, OLDEST, Part, judge};
+use crate::store::endpoint::{Encryption, Endpoint};
+use crate::store::redis::failure::RedisFailure;
+use crate::store::{ErrorDetail, RedisSettings};
+
+/// How long it may take to connect, including name look-up, TLS and log-in.
+pub(in crate::store::redis) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long sent bytes may stay unacknowledged before the kernel closes the connection.
+const USER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Returns the connection settings of the client library, without the password file.
+fn connection_info(endpoint: &Endpoint) -> ConnectionInfo {
+    let info = endpoint.connection_info().clone();
+    let redis = info
+        .redis_settings()
+        .clone()
+        .set_protocol(ProtocolVersion::RESP3)
+        // Otherwise the user would need the right to CLIENT SETINFO.
+        .set_skip_set_lib_name();
+    let tcp = TcpSettings::default()
+        .set_nodelay(true)
+        .set_keepalive(
+            TcpKeepalive::new()
+                .with_time(Duration::from_secs(5))
+                .with_interval(Duration::from_secs(2))
+                .with_retries(3),
+        )
+        .set_user_timeout(USER_TIMEOUT);
+    info.set_redis_settings(redis).set_tcp_settings(tcp)
+}
+
+/// Connects within [`CONNECT_TIMEOUT`], logs in, and checks the role of the server.
+///
+/// Push messages, including the end of the connection, go to `pushes`. The connection has no response
+/// time-out.
+pub(in crate::store::redis) async fn connect(
+    settings: &RedisSettings,
+    part: Part,
+    pushes: UnboundedSender<PushInfo>,
+) -> Result<MultiplexedConnection, RedisFailure> {
+    within(CONNECT_TIMEOUT, connect_unbounded(settings, part, pushes))
+        .await
+        .unwrap_or_else(|| {
+            Err(RedisFailure::unreachable(format!(
+                "no connection to {} within {CONNECT_TIMEOUT:?}",
+                settings.shown()
+            )))
+        })
+}
+
+async fn connect_unbounded(
+    settings: &RedisSettings,
+    part: Part,
+    pushes: UnboundedSender<PushInfo>,
+) -> Result<MultiplexedConnection, RedisFailure> {
+    let client = client(settings)?;
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+        .set_push_sender(pushes);
+    let mut connection = client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
+        .map_err(|e| log_in_failure(settings, &e))?;
+    let hello = Hello::ask(&settings.shown(), &mut connection).await?;
+    judge(&settings.shown(), part, &hello)?;
+    Ok(connection)
+}
+
+/// Reads the password file and the CA file again, because both may have been replaced.
+pub(in crate::store::redis) fn client(settings: &RedisSettings) -> Result<Client, RedisFailure> {
+    let mut info = connection_info(&settings.endpoint);
+    if let Some(path) = &settings.password_file {
+        let password = std::fs::read_to_string(path).map_err(|e| {
+            let what = format!("the password file {} cannot be read", path.display());
+            RedisFailure::refused(ErrorDetail::of(what, e))
+        })?;
+        let redis = info
+            .redis_settings()
+            .clone()
+            .set_password(password.trim_end_matches(['\r', '\n']));
+        info = info.set_redis_settings(redis);
+    }
+    let tls = settings.endpoint.encryption() == Encryption::Tls;
+    if tls {
+        install_crypto();
+    }
+    let shown = settings.shown();
+    match &settings.ca_file {
+        Some(path) if tls => {
+            let pem = std::fs::read(path).map_err(|e| {
+                let what = format!("the CA file {} cannot be read", path.display());
+                RedisFailure::refused(ErrorDetail::of(what, e))
+            })?;
+            let certificates = TlsCertificates {
+                client_tls: None,
+                root_cert: Some(pem),
+            };
+            Client::build_with_tls(info, certificates).map_err(|e| {
+                let what = format!("the CA file {}", path.display());
+                RedisFailure::refused(ErrorDetail::of(what, e))
+            })
+        }
+        Some(_) => Err(RedisFailure::refused(format!(
+            "ca_file is for TLS only: write rediss:// instead of {shown}"
+        ))),
+        None => Client::open(info).map_err(|e| RedisFailure::of(&shown, &e)),
+    }
+}
+
+/// Chooses the provider of rustls, which chooses none if several are compiled in.
+fn install_crypto() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // An error means that the embedding program has installed its own provider.
+        drop(rustls::crypto::ring::default_provider().install_default());
+    });
+}
+
+pub(in crate::store::redis) fn log_in_failure(
+    settings: &RedisSettings,
+    error: &RedisError,
+) -> RedisFailure {
+    let shown = settings.shown();
+    let text = match error.code() {
+        Some("WRONGPASS") => format!("{shown} does not accept the user name and password"),
+        Some("NOAUTH") => {
+            format!("{shown} requires a password: set password_file, or write it into the URL")
+        }
+        _ if error.kind() == redis::ErrorKind::RESP3NotSupported => format!(
+            "{shown} is too old: cronlatch needs Redis {}.{} or later, or Valkey",
+            OLDEST.0, OLDEST.1
+        ),
+        _ => return RedisFailure::of(&shown, error),
+    };
+    RedisFailure::refused(ErrorDetail::from(text).caused_by(error.clone()))
+}
