@@ -93,6 +93,9 @@
 //! *Another store is in use for the same jobs*, by hosts that share a server with this one or by a
 //! daemon of this host (`siblings`): nothing is claimed until those have ended.
 //!
+//! *SIGHUP comes*: the job list is read again, and replaced as a whole or not at all
+//! (`engine::daemon`, `reload`); runs end under the definition that they began with.
+//!
 //! *SIGTERM comes*: no more claims, running jobs finish under renewed leases until
 //! `drain_timeout`, a second SIGTERM ends them.
 //!

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::task::AbortHandle;
 
 use crate::config::{self, JobList};
 use crate::names::HostName;
@@ -75,6 +76,8 @@ pub(crate) struct Siblings {
     place: ListUse,
     started_at: Timestamp,
     waits: Arc<AtomicBool>,
+    /// Answers the others.
+    listener: Option<AbortHandle>,
 }
 
 impl ListUse {
@@ -188,27 +191,27 @@ impl Siblings {
     /// Makes this daemon known, as one that waits. Without a socket it is not noticed by others.
     pub(crate) fn join(place: ListUse, host: &HostName, started_at: Timestamp) -> Self {
         let waits = Arc::new(AtomicBool::new(true));
-        let name = place.name(std::process::id());
-        match UnixListener::bind(name.replacen('@', "\0", 1)) {
-            Ok(listener) => {
-                let word = SiblingReport {
-                    host: host.to_string(),
-                    started_at,
-                    waits: true,
-                    shown: place.shown.clone(),
-                    store: place.store.clone(),
-                };
-                tokio::spawn(tell(listener, word, Arc::clone(&waits)));
-            }
-            Err(error) => {
-                tracing::debug!("other daemons of this host do not see this one: {error}");
-            }
-        }
+        let listener = listen(&place, host, started_at, &waits);
         Self {
             place,
             started_at,
             waits,
+            listener,
         }
+    }
+
+    /// Makes this daemon known under the list that it has read now.
+    pub(crate) fn rejoin(&mut self, place: ListUse, host: &HostName) {
+        let pid = std::process::id();
+        if place.name(pid) == self.place.name(pid) {
+            return;
+        }
+        // Others find it under one of the two at any time.
+        let listener = listen(&place, host, self.started_at, &self.waits);
+        if let Some(before) = std::mem::replace(&mut self.listener, listener) {
+            before.abort();
+        }
+        self.place = place;
     }
 
     /// A daemon without siblings.
@@ -224,6 +227,7 @@ impl Siblings {
             },
             started_at: Timestamp::EPOCH,
             waits: Arc::default(),
+            listener: None,
         }
     }
 
@@ -272,6 +276,33 @@ fn obstacle(me: (Timestamp, u32), siblings: &[Sibling]) -> Option<String> {
         .map(|other| format!("{} uses {}", other.who(), other.uses()))
         .collect();
     (!texts.is_empty()).then(|| texts.join("; "))
+}
+
+/// Begins to answer the others; without a socket they do not see this daemon.
+fn listen(
+    place: &ListUse,
+    host: &HostName,
+    started_at: Timestamp,
+    waits: &Arc<AtomicBool>,
+) -> Option<AbortHandle> {
+    let name = place.name(std::process::id());
+    match UnixListener::bind(name.replacen('@', "\0", 1)) {
+        Ok(listener) => {
+            let report = SiblingReport {
+                host: host.to_string(),
+                started_at,
+                waits: true,
+                shown: place.shown.clone(),
+                store: place.store.clone(),
+            };
+            let task = tokio::spawn(tell(listener, report, Arc::clone(waits)));
+            Some(task.abort_handle())
+        }
+        Err(error) => {
+            tracing::debug!("other daemons of this host do not see this one: {error}");
+            None
+        }
+    }
 }
 
 /// Reports to every client what this daemon is.
@@ -431,5 +462,22 @@ mod tests {
             assert_eq!(word.waits, waits);
         }
         assert_eq!(siblings.all().await, []);
+    }
+
+    #[tokio::test]
+    async fn a_daemon_that_has_read_another_list_is_found_under_that_one_alone() {
+        let name = format!("/relisted/{}", std::process::id());
+        let (old, new) = (
+            place(&name, "/old", "sqlite:/a"),
+            place(&name, "/new", "sqlite:/a"),
+        );
+        let host = HostName::parse("h").unwrap();
+        let mut siblings = Siblings::join(old.clone(), &host, Timestamp::EPOCH);
+        siblings.rejoin(new.clone(), &host);
+        assert!(new.ask(&new.name(std::process::id()), 1).await.is_some());
+        while (old.ask(&old.name(std::process::id()), 1).await).is_some() {
+            // The task that is aborted closes the socket.
+            tokio::task::yield_now().await;
+        }
     }
 }

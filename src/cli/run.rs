@@ -2,9 +2,12 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Failure, Target};
-use crate::engine::daemon::{self, DaemonError, Setup};
+use crate::config::{self, ConfigError, Revision};
+use crate::engine::daemon::{self, DaemonError, ListErrors, ListSource, LoadedList, Setup, Watch};
 use crate::guard::Guard;
 
 /// Options of `run`.
@@ -13,6 +16,9 @@ pub(super) struct Args {
     /// The job list (file or directory of *.yaml) [default: the one of --config]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
+    /// Read the list again whenever its files change, as on SIGHUP
+    #[arg(long)]
+    watch: bool,
     #[command(flatten)]
     target: Target,
 }
@@ -21,11 +27,16 @@ pub(super) fn run(mut args: Args, log: &crate::observe::LogArgs) -> Result<ExitC
     if let Some(file) = args.file.take() {
         args.target.config = Some(file);
     }
+    let revision = args.target.revision();
     let list = args.target.list()?;
-    let settings = args.target.settings(Some(&list))?;
+    let loaded = LoadedList {
+        settings: args.target.settings(Some(&list))?,
+        list,
+        revision,
+    };
     let host = args.target.host()?;
     log.start();
-    for warning in &list.warnings {
+    for warning in &loaded.list.warnings {
         tracing::warn!("{warning}");
     }
     // The guard forks while there is one thread; threads come with the runtime.
@@ -39,8 +50,9 @@ pub(super) fn run(mut args: Args, log: &crate::observe::LogArgs) -> Result<ExitC
         .build()
         .map_err(|error| Failure::Internal(format!("cannot start the runtime: {error}")))?;
     let ended = runtime.block_on(daemon::run(Setup {
-        list,
-        settings,
+        loaded,
+        source: Arc::new(args.target),
+        watch: if args.watch { Watch::Files } else { Watch::Off },
         host,
         guard,
     }));
@@ -53,6 +65,52 @@ pub(super) fn run(mut args: Args, log: &crate::observe::LogArgs) -> Result<ExitC
         }
         Err(error @ DaemonError::NoMajority(_)) => Err(Failure::Unavailable(error.to_string())),
         Err(error) => Err(Failure::Internal(error.to_string())),
+    }
+}
+
+/// How often a list is read whose files change meanwhile.
+const READINGS: u32 = 5;
+/// How long the files are given to be written.
+const WRITING: Duration = Duration::from_millis(100);
+
+impl ListSource for Target {
+    /// Reads a list again if its files were written meanwhile, so that no mixture of two versions is
+    /// put into force.
+    fn load(&self) -> Result<LoadedList, ListErrors> {
+        for _ in 0..READINGS {
+            let before = self.revision();
+            let loaded = self.load_once(before.clone());
+            if self.revision() == before {
+                return loaded;
+            }
+            std::thread::sleep(WRITING);
+        }
+        let path = ListSource::path(self);
+        Err(ListErrors(vec![format!(
+            "{path}: its files change while they are read; reload again once they are complete"
+        )]))
+    }
+
+    fn revision(&self) -> Revision {
+        config::revision(self.path())
+    }
+
+    fn path(&self) -> String {
+        Target::path(self).display().to_string()
+    }
+}
+
+impl Target {
+    fn load_once(&self, revision: Revision) -> Result<LoadedList, ListErrors> {
+        let list = config::load(Target::path(self))
+            .map_err(|errors| ListErrors(errors.iter().map(ConfigError::in_one_line).collect()))?;
+        let settings = self.settings(Some(&list));
+        let settings = settings.map_err(|failure| ListErrors(vec![failure.to_string()]))?;
+        Ok(LoadedList {
+            list,
+            settings,
+            revision,
+        })
     }
 }
 

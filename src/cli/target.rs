@@ -48,8 +48,13 @@ impl Target {
                  FILE` takes it as its argument)"
             )));
         }
-        let path = self.config.as_deref().unwrap_or(default);
-        config::load(path).map_err(|e| Failure::Config(e.to_string()))
+        config::load(self.path()).map_err(|e| Failure::Config(e.to_string()))
+    }
+
+    /// Where the job list is.
+    pub(super) fn path(&self) -> &Path {
+        let default = Path::new(DEFAULT_CONFIG);
+        self.config.as_deref().unwrap_or(default)
     }
 
     /// The job list, or `None` when none was named and the default one is not there.

@@ -48,6 +48,34 @@ pub(super) fn of_list(list: &JobList) -> Fingerprint {
     digest(&text)
 }
 
+/// Returns the names of the fields in which two definitions of a job differ, in the order in which the
+/// fingerprint of a list has them. `schedule` stands for the time zone, too.
+pub(crate) fn changed_fields(one: &Job, other: &Job) -> Vec<String> {
+    let described = |job: &Job| {
+        let mut text = String::new();
+        describe(&mut text, job);
+        text
+    };
+    let (one, other) = (described(one), described(other));
+    let fields = |text: &str| -> Vec<(String, String)> {
+        let fields = text.lines().filter_map(|line| line.split_once('='));
+        fields
+            .map(|(name, value)| {
+                // The two ways to write a command.
+                let name = if matches!(name, "argv" | "shell") {
+                    "command"
+                } else {
+                    name
+                };
+                (name.to_owned(), value.to_owned())
+            })
+            .collect()
+    };
+    let (one, other) = (fields(&one), fields(&other));
+    let changed = one.into_iter().filter(|field| !other.contains(field));
+    changed.map(|(name, _)| name).collect()
+}
+
 /// One line a field; `Debug` of texts and numbers, which escapes line ends.
 fn field(text: &mut String, name: &str, value: &dyn Debug) {
     let _ = writeln!(text, "{name}={value:?}");

@@ -10,7 +10,7 @@
 //! | `section`, `values`, `duration` | fields and scalars, each refused with a reason |
 //! | `list`, `job`, `when`, `lock`, `command`, `store` | the tree -> the model |
 //! | `cross` | what holds between jobs |
-//! | `fingerprint` | the identity of a schedule and of a list |
+//! | `fingerprint`, `revision` | the identity of a schedule and of a list, the versions of its files |
 //! | `zone` | names of time zones |
 //! | `problem`, `suggest`, `foreign`, `syntax`, `mask` | what a person reads when something is wrong |
 //! | `environment` | what is read of the process and its machine |
@@ -33,6 +33,7 @@ mod node;
 mod policies;
 mod problem;
 mod reader;
+mod revision;
 mod section;
 mod source;
 mod spelling;
@@ -52,11 +53,13 @@ use std::path::{Path, PathBuf};
 pub use self::duration::{InvalidDuration, parse_duration, show_duration, show_roughly};
 pub(crate) use self::environment::machine_time_zone;
 pub use self::environment::{embedded_store, machine_host_name};
+pub(crate) use self::fingerprint::changed_fields;
 pub use self::model::{
     CatchUp, Command, HostPatterns, Job, JobList, KillPlan, LockPolicy, OnCrash, OnLost, OnOverlap,
     OnStoreDown, Retry, Scope,
 };
 pub use self::problem::{ConfigError, ConfigErrors};
+pub use self::revision::{Revision, revision};
 pub(crate) use self::zone::parse as parse_zone;
 
 use self::environment::Environment;

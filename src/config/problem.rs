@@ -177,6 +177,19 @@ impl std::fmt::Display for ConfigError {
 }
 
 impl ConfigError {
+    /// The error in one line: where it is, what is wrong, and a way out. It quotes no line of the file.
+    pub fn in_one_line(&self) -> String {
+        let mut text = self.path.display().to_string();
+        if self.line > 0 {
+            let _ = write!(text, ":{}:{}", self.line, self.column);
+        }
+        let _ = write!(text, ": {}", self.message);
+        for help in &self.help {
+            let _ = write!(text, "; {help}");
+        }
+        text.replace('\n', " ")
+    }
+
     fn of(problem: &Problem, sources: &[Source]) -> Self {
         let Span {
             file, line, column, ..

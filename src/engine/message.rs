@@ -1,7 +1,7 @@
 //! What reaches the daemon's loop from its tasks.
 
 use super::core::{ClaimId, Event, JobIx};
-use super::daemon::{Epoch, HeldBack, Neighbour, RegistryNews, Rival};
+use super::daemon::{Epoch, HeldBack, ListRead, Neighbour, RegistryNews, Rival};
 use crate::observe::RunFields;
 use crate::preflight::Offset;
 use crate::run::Shortage;
@@ -90,6 +90,10 @@ pub(crate) enum Message {
     Agreed,
     /// What a look after the store's registry found or did.
     Registry(Result<RegistryNews, StoreError>),
+    /// The files of the job list have changed.
+    ListChanged,
+    /// The job list was read again.
+    ListRead(Box<ListRead>),
     /// Jobs were registered.
     Registered(Vec<(JobIx, Registered)>),
     /// Jobs to be registered once more.

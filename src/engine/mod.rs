@@ -17,7 +17,8 @@ mod turns;
 #[doc(hidden)]
 pub mod simulated {
     pub use super::core::{
-        Action, ClaimContext, ClaimId, ClaimSpec, Core, DropSpec, Event, JobIx, Now, Policy, Said,
+        Action, ClaimContext, ClaimId, ClaimSpec, Core, DropSpec, Event, JobIx, LaneChange,
+        ListedJob, NewList, Now, Policy, Said,
     };
     pub use super::daemon::{Epoch, HostClock, StoreClock};
     pub use super::requests::Requests;

@@ -117,6 +117,44 @@ fn the_watchdog_restarts_a_daemon_that_hangs_and_no_job_of_it_lives_on() {
     assert_ne!(manager.property("NRestarts"), "0");
 }
 
+#[test]
+fn systemctl_reload_puts_a_good_list_into_force_and_a_bad_one_not() {
+    let mut manager = Manager::start();
+    let runs = RunLog::new();
+    manager.install(&runs.job("0"), "");
+    manager.systemctl(&["start", &manager.unit]).expect_code(0);
+    let pid = manager.property("MainPID");
+    wait_until("a job has begun", || !runs.entries().is_empty());
+    let reload = |manager: &Manager| {
+        manager.systemctl(&["reload", &manager.unit]).expect_code(0);
+    };
+
+    fs::write(manager.list(), "jobs: [{ name: job }]").unwrap();
+    reload(&manager);
+    wait_until("the list is refused", || {
+        let status = manager.property("StatusText");
+        status.contains("new job list refused") && status.contains("jobs.yaml:1:")
+    });
+    wait_until("the unit is as it was", || {
+        manager.property("ActiveState") == "active"
+    });
+    let before = runs.entries().len();
+    wait_until("the old list goes on", || runs.entries().len() > before);
+
+    manager.write_list("other", &runs.job("0"));
+    reload(&manager);
+    wait_until("the new list is in force", || {
+        runs.entries().iter().any(|entry| entry.job == "other")
+    });
+    wait_until("the unit is as it was", || {
+        manager.property("ActiveState") == "active"
+            && !manager.property("StatusText").contains("refused")
+    });
+    assert_eq!(manager.property("MainPID"), pid);
+    manager.systemctl(&["stop", &manager.unit]).expect_code(0);
+    assert_eq!(manager.property("Result"), "success");
+}
+
 /// A user manager of our own, with one unit: the shipped one.
 struct Manager {
     child: Child,
@@ -137,6 +175,8 @@ impl Manager {
         // systemd's tools refuse to work where this is missing, as it is in containers.
         if nix::unistd::geteuid().is_root() {
             fs::create_dir_all("/run/systemd/system").unwrap();
+            // The system manager makes this one, and a namespace needs it to hide a directory.
+            fs::create_dir_all("/run/systemd/inaccessible/dir").unwrap();
         }
         let dir = tempfile::tempdir().unwrap();
         for name in ["run", "home", "config/systemd/user"] {
@@ -174,13 +214,8 @@ impl Manager {
 
     /// Writes the shipped unit for a list with one job, due every second, and these settings more.
     fn install(&mut self, script: &str, settings: &str) {
+        self.write_list("job", script);
         let list = self.list();
-        let job = serde_json::json!({
-            "name": "job", "schedule": "* * * * * *", "command": script,
-            "lock": { "ttl": "3s" }, "kill_grace": "200ms",
-        });
-        // JSON is YAML.
-        fs::write(&list, serde_json::json!({ "jobs": [job] }).to_string()).unwrap();
         let units = self.dir.path().join("config/systemd/user");
         let started = format!("{} run {}", command::BINARY, list.display());
         fs::write(units.join(&self.unit), unit(&started)).unwrap();
@@ -193,6 +228,17 @@ impl Manager {
         );
         fs::write(drop_in.join("test.conf"), own).unwrap();
         self.systemctl(&["daemon-reload"]).expect_code(0);
+    }
+
+    /// Writes a list with one job, due every second.
+    fn write_list(&self, name: &str, script: &str) {
+        let job = serde_json::json!({
+            "name": name, "schedule": "* * * * * *", "command": script,
+            "lock": { "ttl": "3s" }, "kill_grace": "200ms",
+        });
+        // JSON is YAML.
+        let list = serde_json::json!({ "jobs": [job] });
+        fs::write(self.list(), list.to_string()).unwrap();
     }
 
     fn list(&self) -> PathBuf {

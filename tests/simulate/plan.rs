@@ -102,6 +102,8 @@ pub(crate) enum Act {
     Start { host: usize, list: usize },
     /// SIGTERM; the daemon starts again once it has ended, if a list is given.
     Drain { host: usize, then: Option<usize> },
+    /// SIGHUP to the daemon, with this list.
+    Reload { host: usize, list: usize },
     /// SIGKILL to the daemon; its guard ends the jobs.
     Kill { host: usize },
     /// The machine loses its power.
@@ -191,6 +193,7 @@ impl Act {
         match self {
             Self::Start { host, .. }
             | Self::Drain { host, .. }
+            | Self::Reload { host, .. }
             | Self::Kill { host }
             | Self::Crash { host }
             | Self::Pause { host, .. }

@@ -79,6 +79,14 @@ pub(crate) struct Life {
     pub(crate) measured: Option<i64>,
 }
 
+/// A daemon replaced its job list.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reloaded {
+    pub(crate) at: i64,
+    pub(crate) host: usize,
+    pub(crate) list: usize,
+}
+
 /// The holder of a lock from one change to the next.
 #[derive(Debug, Clone)]
 pub(crate) struct Held {
@@ -129,6 +137,8 @@ pub(crate) struct Trace {
     pub(crate) starts: Vec<Start>,
     pub(crate) added: Vec<Added>,
     pub(crate) lives: Vec<Life>,
+    /// Ascending.
+    pub(crate) reloads: Vec<Reloaded>,
     pub(crate) held: Vec<Held>,
     /// A claim reached one of several nodes: when, its lock, its token.
     pub(crate) reached: Vec<(i64, String, String)>,
@@ -151,6 +161,17 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
+    /// The lists of a daemon from its start on: since when it has had which.
+    pub(crate) fn lists_of(&self, life: &Life) -> Vec<(i64, usize)> {
+        let until = life.until.unwrap_or(i64::MAX);
+        let reloads = self.reloads.iter().filter(|it| {
+            it.host == life.host && life.from <= it.at && it.at < until.max(life.from + 1)
+        });
+        std::iter::once((life.from, life.list))
+            .chain(reloads.map(|it| (it.at, it.list)))
+            .collect()
+    }
+
     /// Notes a line for the report, if there is to be one.
     pub(crate) fn line(&mut self, at: i64, text: impl FnOnce() -> String) {
         if self.wants_lines {

@@ -200,6 +200,7 @@ impl World {
         match act {
             Act::Start { host, list } => hosts[*host].start(sim, *list),
             Act::Drain { host, then } => hosts[*host].drain(sim, *then),
+            Act::Reload { host, list } => hosts[*host].reload(sim, *list),
             Act::Kill { host } => hosts[*host].kill(sim),
             Act::Crash { host } => hosts[*host].crash(sim),
             Act::Pause { host, .. } | Act::Suspend { host, .. } => {

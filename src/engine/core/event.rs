@@ -2,22 +2,17 @@
 
 use std::time::Duration;
 
+use super::reload::NewList;
 use crate::names::RunId;
 use crate::store::{
     ClaimReply, GapAnswer, Head, Kind, Late, OpenRun, Overlap, Registered, RunTerms,
 };
 use crate::time::{BootInstant, Timestamp};
 
-/// A job's place in the list of this daemon.
+/// A job's place in the list of this daemon. A reload gives new places to jobs that are new or whose
+/// instants or lock have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobIx(pub u32);
-
-impl JobIx {
-    /// The place as an index.
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// One claim of this daemon, with all its copies; also names the run that it opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -162,6 +157,8 @@ pub enum Event {
     ClockWrong,
     /// The host's clock is right again.
     ClockRight,
+    /// The job list was replaced by another one.
+    Reload(NewList),
     /// The store stopped answering.
     StoreDown,
     /// The store answers.
@@ -338,4 +335,6 @@ pub enum Said {
     Full,
     /// This host lacks resources to start processes: waiting.
     Short,
+    /// Due, and not begun when another list replaced its schedule or its lock, or removed the job.
+    Replaced,
 }

@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::answers::in_order;
-use super::event::{Action, ClaimId, ClaimSpec, JobIx, Said};
+use super::event::{Action, ClaimId, ClaimSpec, JobIx, Now, Said};
 use super::occ::{Aim, Notes, Occ, Origin, Why};
 use super::policy::Policy;
 use super::shared::{Mode, Shared, StoreState, TimerKind};
 use super::watch::Watch;
 use crate::config::{OnOverlap, OnStoreDown};
 use crate::store::{Head, Kind, Overlap};
-use crate::time::Timestamp;
+use crate::time::{BootInstant, Timestamp};
 
 /// A host that notices an occurrence this late was not running when it came due: the machine was
 /// suspended, the process stopped, or the clock set forward.
@@ -88,6 +88,8 @@ const PREMATURE: Duration = Duration::from_millis(250);
 pub(super) struct Lane {
     pub(super) job: JobIx,
     pub(super) policy: Policy,
+    /// When the daemon began to run the job as it is.
+    pub(super) began_at: BootInstant,
     pub(super) phase: Phase,
     /// Behind the foremost, ascending.
     pub(super) pending: VecDeque<Occ>,
@@ -115,10 +117,11 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn new(job: JobIx, policy: Policy) -> Self {
+    pub(super) fn new(job: JobIx, policy: Policy, now: BootInstant) -> Self {
         Self {
             job,
             policy,
+            began_at: now,
             phase: Phase::Idle,
             pending: VecDeque::new(),
             notes: Notes::default(),
@@ -150,8 +153,8 @@ impl Lane {
             self.hole = true;
             return;
         }
-        if self.policy.not_before(at) < shared.started_at() {
-            // The clock was behind when this daemon started. The ledger knows what became of it.
+        if self.policy.not_before(at) < self.began(shared.now) {
+            // The clock was behind when this daemon began with the job. The ledger knows what became of it.
             self.hole = true;
             return;
         }
@@ -183,6 +186,11 @@ impl Lane {
         now.since(self.policy.not_before(at)) > LATE
             || next.is_some_and(|next| self.policy.not_before(next) <= now)
             || (self.hole && now.since(self.policy.not_before(at)) > PROMPT)
+    }
+
+    /// When this daemon began with the job, by the clock as it is known now.
+    pub(super) fn began(&self, now: Now) -> Timestamp {
+        now.utc.minus(now.boot.since(self.began_at))
     }
 
     /// An occurrence at its time.

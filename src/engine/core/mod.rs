@@ -12,6 +12,7 @@ mod lane;
 mod occ;
 mod outage;
 mod policy;
+mod reload;
 mod shared;
 mod spread;
 mod waiting;
@@ -20,19 +21,23 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
 pub use event::{Action, ClaimId, ClaimSpec, DropSpec, Event, JobIx, Now, Said};
 pub use policy::{ClaimContext, Policy};
+pub use reload::{LaneChange, ListedJob, NewList};
 
 use crate::time::BootInstant;
 use lane::Lane;
+use reload::RetiredLanes;
 use shared::{Mode, Shared, StoreState};
 
 /// The state of all jobs of a daemon.
 #[derive(Debug)]
 pub struct Core {
-    lanes: Vec<Lane>,
+    lanes: BTreeMap<JobIx, Lane>,
+    retired: RetiredLanes,
     shared: Shared,
 }
 
@@ -45,10 +50,11 @@ impl Core {
     ) -> Self {
         let lanes = (0..)
             .zip(jobs)
-            .map(|(ix, policy)| Lane::new(JobIx(ix), policy))
+            .map(|(ix, policy)| (JobIx(ix), Lane::new(JobIx(ix), policy, now.boot)))
             .collect();
         Self {
             lanes,
+            retired: RetiredLanes::default(),
             shared: Shared::new(max_running, now),
         }
     }
@@ -58,7 +64,7 @@ impl Core {
         self.shared.now = now;
         self.dispatch(event);
         while let Some(job) = self.shared.unpark() {
-            if let Some(lane) = self.lanes.get_mut(job.index()) {
+            if let Some(lane) = self.lanes.get_mut(&job) {
                 lane.unparked(&mut self.shared);
             }
         }
@@ -101,7 +107,7 @@ impl Core {
             Event::Found { job, open, head } => {
                 self.lane(job, |lane, shared| lane.found(shared, open, head));
             }
-            Event::RunEnded { job } => self.lane(job, Lane::run_ended),
+            Event::RunEnded { job } => self.run_ended(job),
             Event::RunNotStarted {
                 job,
                 at,
@@ -109,30 +115,34 @@ impl Core {
                 until,
             } => {
                 self.shared.run_short_until(until, job);
-                self.lane(job, |lane, shared| lane.run_not_started(shared, at, kind));
+                if !self.retired_run_not_started(job) {
+                    self.lane(job, |lane, shared| lane.run_not_started(shared, at, kind));
+                }
             }
             Event::ResourcesBack => self.shared.resources_back(),
-            Event::RunClosed { job } => self.lane(job, Lane::run_closed),
+            Event::RunClosed { job } => self.run_closed(job),
             Event::NotSettled { job } => self.lane(job, Lane::not_settled),
             Event::ClockSet => self.clock_set(),
             Event::Returned { job: Some(job) } => self.lane(job, Lane::returned_elsewhere),
             Event::Returned { job: None } => {
-                for lane in &mut self.lanes {
+                for lane in self.lanes.values_mut() {
                     lane.returned_elsewhere(&mut self.shared);
                 }
             }
             Event::StartedAnew => {
-                self.shared.start_anew();
-                for lane in &mut self.lanes {
+                let now = self.shared.now.boot;
+                for lane in self.lanes.values_mut() {
+                    lane.began_at = now;
                     lane.start_anew();
                 }
             }
             Event::Absent if self.shared.mode != Mode::Draining => {
-                for lane in &mut self.lanes {
+                for lane in self.lanes.values_mut() {
                     lane.absent(&mut self.shared);
                 }
             }
-            Event::Absent => {}
+            Event::Reload(list) if self.shared.mode != Mode::Draining => self.reload(list),
+            Event::Absent | Event::Reload(_) => {}
             Event::ClockWrong => self.shared.held = true,
             Event::ClockRight => self.release(),
             Event::StoreDown => self.store(StoreState::Down),
@@ -143,7 +153,7 @@ impl Core {
     }
 
     fn lane(&mut self, job: JobIx, act: impl FnOnce(&mut Lane, &mut Shared)) {
-        if let Some(lane) = self.lanes.get_mut(job.index()) {
+        if let Some(lane) = self.lanes.get_mut(&job) {
             act(lane, &mut self.shared);
         }
     }
@@ -153,7 +163,7 @@ impl Core {
             return;
         }
         self.shared.store = state;
-        for lane in &mut self.lanes {
+        for lane in self.lanes.values_mut() {
             if state == StoreState::Down {
                 lane.store_lost();
             }
@@ -163,7 +173,7 @@ impl Core {
 
     /// The clock shows another time than before.
     fn clock_set(&mut self) {
-        for lane in &mut self.lanes {
+        for lane in self.lanes.values_mut() {
             lane.clock_set(&mut self.shared);
         }
     }
@@ -171,7 +181,7 @@ impl Core {
     /// The host's clock is right again.
     fn release(&mut self) {
         if std::mem::take(&mut self.shared.held) {
-            for lane in &mut self.lanes {
+            for lane in self.lanes.values_mut() {
                 lane.released(&mut self.shared);
             }
         }
@@ -180,7 +190,7 @@ impl Core {
     fn drain(&mut self) {
         self.shared.mode = Mode::Draining;
         self.shared.clear_timers();
-        for lane in &mut self.lanes {
+        for lane in self.lanes.values_mut() {
             lane.drain(&mut self.shared);
         }
     }

@@ -124,6 +124,13 @@ impl Notes {
         });
     }
 
+    /// Adds the notes that another lane has made of the same job.
+    pub(super) fn take_over(&mut self, other: Self) {
+        self.own.extend(other.own);
+        self.own.sort_by_key(|note| note.range.from);
+        self.ran.extend(other.ran);
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.own.is_empty() && self.ran.is_empty()
     }

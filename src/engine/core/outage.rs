@@ -271,7 +271,7 @@ impl Lane {
             .calendar
             .last_before(now.minus(self.policy.delay).plus(MILLISECOND))?;
         let is_left = self.policy.catch_up == CatchUp::None
-            && newest < shared.started_at()
+            && newest < self.began(shared.now)
             && self.policy.deadline(newest) >= now;
         is_left.then_some(newest)
     }
@@ -350,7 +350,7 @@ impl Lane {
         }
         match self.policy.catch_up {
             CatchUp::None if self.policy.deadline(newest) < now => Vec::new(),
-            CatchUp::None if newest >= shared.started_at() => vec![self.current(newest)],
+            CatchUp::None if newest >= self.began(shared.now) => vec![self.current(newest)],
             CatchUp::None => Vec::new(),
             _ if self.policy.window_end(newest) <= now => Vec::new(),
             CatchUp::Latest if self.has_newer(store_now) || self.ran_newer(newest) => Vec::new(),

@@ -58,8 +58,6 @@ pub(super) struct Shared {
     pub(super) now: Now,
     pub(super) store: StoreState,
     pub(super) mode: Mode,
-    /// When this daemon started.
-    started_at: BootInstant,
     /// Nothing is claimed while the host's clock is wrong.
     pub(super) held: bool,
     pub(super) out: Vec<Action>,
@@ -77,7 +75,6 @@ impl Shared {
             now,
             store: StoreState::Up,
             mode: Mode::Working,
-            started_at: now.boot,
             held: false,
             out: Vec::new(),
             timers: BTreeSet::new(),
@@ -89,14 +86,9 @@ impl Shared {
         }
     }
 
-    /// What came due before now is judged as if this daemon had started now.
-    pub(super) fn start_anew(&mut self) {
-        self.started_at = self.now.boot;
-    }
-
-    /// When this daemon started, by the clock as it is known now.
-    pub(super) fn started_at(&self) -> Timestamp {
-        self.now.utc.minus(self.now.boot.since(self.started_at))
+    /// The most runs at once, from now on. Those that are more already go on.
+    pub(super) fn set_max_running(&mut self, max_running: Option<NonZeroUsize>) {
+        self.max_running = max_running;
     }
 
     /// A number that no other claim has.

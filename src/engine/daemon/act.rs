@@ -100,7 +100,7 @@ impl Daemon {
                             lock: job.lock_on(&self.host),
                             job: job.name.clone(),
                             run_id,
-                            keep: self.keep,
+                            keep: self.settings.history,
                         },
                     ));
                 }
@@ -125,12 +125,12 @@ impl Daemon {
         Requests {
             job,
             host: &self.host,
-            keep: self.keep,
+            keep: self.settings.history,
         }
     }
 
     pub(super) fn job(&self, job: JobIx) -> Option<&Arc<Job>> {
-        self.jobs.get(job.index())
+        self.jobs.get(&job)
     }
 
     fn ticket(&self) -> OutstandingClaim {
@@ -243,8 +243,10 @@ impl Daemon {
         }
         self.running += 1;
         let (tools, stop) = (self.tools.clone(), self.stop.subscribe());
-        let (finisher, inbox, keep) = (self.finisher.clone(), self.link.inbox.clone(), self.keep);
-        self.runs.spawn(&fields.clone(), async move {
+        let (finisher, inbox) = (self.finisher.clone(), self.link.inbox.clone());
+        let keep = self.settings.history;
+        let grace = assignment.job.kill.grace;
+        self.runs.spawn(&fields.clone(), grace, async move {
             let ended = drive(&assignment, &tools, stop).await;
             let give_back = ended.shortage.is_some();
             // In this order: the lane must hear of the end before the verdict's arrival.
@@ -299,6 +301,7 @@ impl Daemon {
             // One that claims does not look again.
             first: self.agreement.waits().map(|_| self.word()),
             announces: announces.then(|| self.word()),
+            waits_for_earlier: std::mem::take(&mut self.waits_for_earlier),
         };
         tokio::spawn(link.register(batch, entrance, self.finisher.clone()));
     }

@@ -134,6 +134,11 @@ impl HeldJobs {
         self.held.len()
     }
 
+    /// The list was replaced: these places are in the new one.
+    pub(super) fn keep_only(&mut self, is_listed: impl Fn(JobIx) -> bool) {
+        self.held.retain(|job, _| is_listed(*job));
+    }
+
     pub(super) fn held_jobs(&self) -> Vec<HeldJob> {
         self.held.values().map(|held| held.job.clone()).collect()
     }
@@ -214,7 +219,7 @@ impl Daemon {
                 job,
                 host = %self.host,
                 "host {host} holds this job back: its list uses {lock}, and this host uses a \
-                 different lock. This host continues to run the job; restart it with the new list"
+                 different lock. This host continues to run the job; give it the new list"
             );
         }
         self.admission.neighbours = neighbours.into_iter().collect();

@@ -14,6 +14,8 @@ mod notify;
 mod presence;
 mod recovery;
 mod registry;
+mod reload;
+mod replace;
 mod resources;
 mod rivals;
 mod runs;
@@ -24,28 +26,28 @@ mod startup;
 mod store_clock;
 mod tasks;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::core::{ClaimContext, ClaimId, Core, JobIx, Policy};
 use super::finisher::Finisher;
+use super::message::Message;
 use super::spool::Spool;
 use super::turns::RequestTurns;
-use crate::config::{Job, JobList};
-use crate::guard::Guard;
+use crate::config::Job;
+use crate::guard::{Guard, Processes};
 use crate::lease::Watchdog;
 use crate::names::{HostName, JobName};
 use crate::preflight::Subject;
 use crate::run::{Starts, Stop, Tools, inherited};
-use crate::schedule::ticker::TickerError;
 use crate::schedule::ticker::board::Board;
+use crate::schedule::ticker::{TickerError, TickerJob};
 use crate::siblings::{self, Siblings};
-use crate::store::{self, Fingerprint, KeyFault, StoreError, StoreSettings};
+use crate::store::{self, Fingerprint, KeyFault, Store, StoreError, StoreSettings};
 use crate::time::{BootInstant, Timestamp};
 use act::OutstandingClaim;
 use admission::HeldJobs;
@@ -57,6 +59,10 @@ use health::StoreHealth;
 use notify::Manager;
 use registry::Registry;
 pub(super) use registry::RegistryNews;
+pub(super) use reload::ListRead;
+use reload::Reloads;
+pub(crate) use reload::{ListErrors, ListSource, LoadedList, Watch};
+use replace::ListSettings;
 use resources::Resources;
 use rivals::Agreement;
 pub(super) use rivals::Rival;
@@ -69,10 +75,12 @@ use tasks::TaskContext;
 /// What a daemon is made from.
 #[derive(Debug)]
 pub(crate) struct Setup {
-    /// The job list.
-    pub(crate) list: JobList,
-    /// The store.
-    pub(crate) settings: StoreSettings,
+    /// The job list and the store.
+    pub(crate) loaded: LoadedList,
+    /// Where the list is read again from.
+    pub(crate) source: Arc<dyn ListSource>,
+    /// Whether it is read again when its files change.
+    pub(crate) watch: Watch,
     /// This host.
     pub(crate) host: HostName,
     /// Started before any thread.
@@ -123,12 +131,19 @@ pub(crate) enum DaemonError {
 
 struct Daemon {
     core: Core,
-    jobs: Vec<Arc<Job>>,
+    /// The jobs of the list that are this host's.
+    jobs: BTreeMap<JobIx, Arc<Job>>,
     names: HashMap<JobName, JobIx>,
+    /// The last places of jobs that a reload removed while something was running.
+    removed: HashMap<JobName, JobIx>,
+    /// The place of the next job that is new.
+    next_job: u32,
+    reloads: Reloads,
     host: HostName,
     config: Fingerprint,
-    keep: u32,
-    drain_timeout: Duration,
+    settings: ListSettings,
+    /// The variables that jobs do not inherit.
+    secrets: BTreeSet<String>,
     started_at: Timestamp,
     link: TaskContext,
     health: StoreHealth,
@@ -144,6 +159,8 @@ struct Daemon {
     stop: watch::Sender<Stop>,
     tickets: HashMap<ClaimId, OutstandingClaim>,
     to_register: Vec<JobIx>,
+    /// The next registration waits until those that went out under an earlier list are over.
+    waits_for_earlier: bool,
     /// The jobs whose keys cannot be used.
     on_hold: HashMap<JobIx, KeyFault>,
     runs: Runs,
@@ -171,73 +188,66 @@ struct Daemon {
 /// Runs the daemon until it is told to stop.
 pub(crate) async fn run(setup: Setup) -> Result<(), DaemonError> {
     let processes = setup.guard.serve()?;
-    let subject = Subject {
-        list: Some(setup.list.clone()),
-        settings: setup.settings.clone(),
-        host: setup.host.clone(),
-    };
-    if setup.settings.refuses_to_wait() {
-        ask_first(&setup.settings).await?;
+    if look(&setup.loaded, &setup.host, &processes).await? == Startup::Stop {
+        return Ok(());
     }
-    if setup.list.strict {
-        if startup::look_first(&subject, &processes).await? == Startup::Stop {
-            return Ok(());
-        }
-    } else {
-        tokio::spawn(startup::look_beside(subject));
-    }
-    let store = store::open(&setup.settings)?;
-    let watchdog = Watchdog::start(&setup.settings, Some(Box::new(processes.deadlines())))?;
+    let LoadedList {
+        list,
+        settings,
+        revision,
+    } = setup.loaded;
+    let store = store::open(&settings)?;
+    let watchdog = Watchdog::start(&settings, Some(Box::new(processes.deadlines())))?;
     let (inbox, messages) = mpsc::unbounded_channel();
     let health = StoreHealth::new();
     let started_at = Timestamp::now();
-    let place = siblings::ListUse::of(&setup.list, &setup.settings);
+    let place = siblings::ListUse::of(&list, &settings);
     let siblings = Siblings::join(place, &setup.host, started_at);
-    let link = TaskContext {
-        store: Arc::clone(&store),
-        inbox: inbox.clone(),
-        health: health.watch(),
-        turns: RequestTurns::of_claims(),
-        last_answer: LastAnswer::default(),
-        siblings,
-    };
-    let (present, host) = (Arc::clone(&store), setup.host.clone());
-    // Until the process ends: `init` must find a daemon that drains, too.
-    tokio::spawn(async move { present.attend(&host).await });
-    let spool = Spool::of(&setup.host, &setup.settings);
+    let link = link_of(&store, &inbox, &health, siblings);
+    if setup.watch == Watch::Files {
+        let source = Arc::clone(&setup.source);
+        tokio::spawn(reload::watch(source, revision.clone(), inbox.clone()));
+    }
+    stay_present(&store, &setup.host);
+    let spool = Spool::of(&setup.host, &settings);
     let finisher = Finisher::start(store, spool.clone(), inbox);
     let tools = Tools {
         store: Arc::clone(&link.store),
         processes: processes.clone(),
         watchdog,
-        environment: Arc::new(inherited(&setup.list.secret_variables)),
+        environment: Arc::new(inherited(&list.secret_variables)),
         starts: Starts::default(),
     };
-    let list = setup.list;
-    let shared = !matches!(setup.settings, StoreSettings::Sqlite { .. });
+    let reloads = Reloads::new(setup.source, &list, &settings, revision);
     let place = ClaimContext {
         host: &setup.host,
-        shared,
+        shared: reloads.is_shared(),
         spread: list.spread,
     };
-    let clock_file = ClockFile::of(&spool, &setup.host, &setup.settings);
-    let clock = HostClock::start(list.max_clock_skew, shared, &clock_file);
+    let clock_file = ClockFile::of(&spool, &setup.host, &settings);
+    let clock = HostClock::start(list.max_clock_skew, reloads.is_shared(), &clock_file);
     let now = clock.now();
     let all = list.jobs.len();
+    let list_settings = ListSettings::of(&list);
     let jobs = jobs_of(list.jobs, &setup.host);
+    let jobs: BTreeMap<_, _> = (0..).map(JobIx).zip(jobs).collect();
     let daemon = Daemon {
         core: Core::new(
-            jobs.iter().map(|job| Policy::of(job, place)),
+            jobs.values().map(|job| Policy::of(job, place)),
             list.max_running,
             now,
         ),
         names: by_name(&jobs),
-        to_register: (0..).map(JobIx).take(jobs.len()).collect(),
+        to_register: jobs.keys().copied().collect(),
+        waits_for_earlier: false,
+        next_job: u32::try_from(jobs.len()).unwrap_or(u32::MAX),
         jobs,
+        removed: HashMap::new(),
+        reloads,
         host: setup.host,
         config: list.fingerprint,
-        keep: list.history,
-        drain_timeout: list.drain_timeout,
+        settings: list_settings,
+        secrets: list.secret_variables,
         started_at: now.utc,
         link,
         health,
@@ -267,8 +277,53 @@ pub(crate) async fn run(setup: Setup) -> Result<(), DaemonError> {
         was_served: false,
         wrong_list: None,
     };
-    daemon.say_hello(all, &list.path.display().to_string(), &setup.settings);
+    daemon.say_hello(all, &list.path.display().to_string(), &settings);
     daemon.serve(messages, processes).await
+}
+
+/// The way of all tasks to store and loop.
+fn link_of(
+    store: &Arc<dyn Store>,
+    inbox: &mpsc::UnboundedSender<Message>,
+    health: &StoreHealth,
+    siblings: Siblings,
+) -> TaskContext {
+    TaskContext {
+        store: Arc::clone(store),
+        inbox: inbox.clone(),
+        health: health.watch(),
+        turns: RequestTurns::of_claims(),
+        last_answer: LastAnswer::default(),
+        siblings,
+        earlier: Arc::default(),
+    }
+}
+
+/// Lets others find this daemon until the process ends: `init` must find a daemon that drains, too.
+fn stay_present(store: &Arc<dyn Store>, host: &HostName) {
+    let (store, host) = (Arc::clone(store), host.clone());
+    tokio::spawn(async move { store.attend(&host).await });
+}
+
+/// The checks of a start: those that it depends on first, the others beside it.
+async fn look(
+    loaded: &LoadedList,
+    host: &HostName,
+    processes: &Processes,
+) -> Result<Startup, DaemonError> {
+    let subject = Subject {
+        list: Some(loaded.list.clone()),
+        settings: loaded.settings.clone(),
+        host: host.clone(),
+    };
+    if subject.settings.refuses_to_wait() {
+        ask_first(&subject.settings).await?;
+    }
+    if subject.list.as_ref().is_some_and(|list| list.strict) {
+        return startup::look_first(&subject, processes).await;
+    }
+    tokio::spawn(startup::look_beside(subject));
+    Ok(Startup::Go)
 }
 
 /// The jobs that this host runs.
@@ -277,9 +332,19 @@ fn jobs_of(list: Vec<Job>, host: &HostName) -> Vec<Arc<Job>> {
     list.into_iter().filter(mine).map(Arc::new).collect()
 }
 
-fn by_name(jobs: &[Arc<Job>]) -> HashMap<JobName, JobIx> {
-    let named = (0..).map(JobIx).zip(jobs);
-    named.map(|(ix, job)| (job.name.clone(), ix)).collect()
+fn by_name(jobs: &BTreeMap<JobIx, Arc<Job>>) -> HashMap<JobName, JobIx> {
+    let named = jobs.iter();
+    named.map(|(ix, job)| (job.name.clone(), *ix)).collect()
+}
+
+/// The job as the ticker knows it, from then on.
+fn ticker_job(job: &Job, from: Timestamp) -> TickerJob {
+    TickerJob {
+        name: job.name.clone(),
+        schedule: job.schedule.clone(),
+        delay: job.delay(),
+        from,
+    }
 }
 
 /// Fails unless the store answers (`at_start: refuse`).

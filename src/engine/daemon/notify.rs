@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
+use nix::time::{ClockId, clock_gettime};
+
 /// The manager's socket, if there is a manager.
 #[derive(Debug)]
 pub(super) struct Manager {
@@ -45,6 +47,16 @@ impl Manager {
     /// What it is doing.
     pub(super) fn status(&self, status: &str) {
         self.send(&format!("STATUS={status}"));
+    }
+
+    /// It reads its job list again; [`Manager::ready`] follows.
+    pub(super) fn reloading(&self, status: &str) {
+        let now = clock_gettime(ClockId::CLOCK_MONOTONIC);
+        let since_boot = now.map_or(Duration::ZERO, Duration::from);
+        self.send(&format!(
+            "RELOADING=1\nMONOTONIC_USEC={}\nSTATUS={status}",
+            since_boot.as_micros()
+        ));
     }
 
     /// It begins to end, which may take so long.

@@ -73,8 +73,9 @@ impl Daemon {
         };
         let lacks = (self.resources.lack())
             .map_or_else(String::new, |lack| format!("; lacks {lack} to start jobs"));
+        let refused = (self.reloads.refused()).map_or_else(String::new, |why| format!("; {why}"));
         format!(
-            "{}, {} running{on_hold}{store}{waits}{lacks}{draining}",
+            "{}, {} running{on_hold}{store}{waits}{lacks}{draining}{refused}",
             counted(self.jobs.len(), "job"),
             self.running
         )
@@ -103,7 +104,8 @@ impl Daemon {
         }
         if self.rounds.is_multiple_of(manual::EVERY) && self.is_ready && self.health.is_up() {
             let link = self.link.clone();
-            self.announcements.spawn(link.settle_manual_runs(self.keep));
+            self.announcements
+                .spawn(link.settle_manual_runs(self.settings.history));
         }
     }
 

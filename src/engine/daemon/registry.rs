@@ -24,6 +24,10 @@ use crate::time::{BootInstant, Timestamp};
 const REFRESH_EVERY: Duration = Duration::from_secs(24 * 3600);
 
 /// The entries of this host.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact on its own, and any of them may hold with any other"
+)]
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     entries: BTreeMap<JobIx, Entry>,
@@ -41,6 +45,8 @@ pub(super) struct Registry {
     busy: bool,
     /// Other hosts can have seen that this one lives.
     seen: bool,
+    /// The list was replaced, and no look after the registry has begun since.
+    relisted: bool,
 }
 
 /// A job that this daemon has not entered yet.
@@ -99,6 +105,8 @@ struct Round {
     keep: Vec<Keeping>,
     /// A job whose entry should be there.
     look_at: Option<JobName>,
+    /// Whether to wait until the registrations of an earlier list are over.
+    waits_for_earlier: bool,
 }
 
 impl Registry {
@@ -125,6 +133,15 @@ impl Registry {
     pub(super) fn leave(&mut self, job: JobIx) {
         self.unsettled.remove(&job);
         self.entries.remove(&job);
+    }
+
+    /// The list was replaced: these places are in the new one. Jobs that it has no more are withdrawn
+    /// at once.
+    pub(super) fn keep_only(&mut self, is_listed: impl Fn(JobIx) -> bool) {
+        self.unsettled.retain(|job| is_listed(*job));
+        self.entries.retain(|job, _| is_listed(*job));
+        self.compared = None;
+        self.relisted = true;
     }
 
     /// All jobs are to be entered once more before they are registered.
@@ -167,11 +184,12 @@ impl Daemon {
             return;
         }
         registry.busy = true;
+        let relisted = std::mem::take(&mut registry.relisted);
         let now = BootInstant::now();
         let written = *registry.written.get_or_insert(now);
         let old = now.since(written) >= REFRESH_EVERY;
         let entry = |(job, entry): (&JobIx, &Entry)| {
-            let job = self.jobs.get(job.index())?;
+            let job = self.jobs.get(job)?;
             Some((job.name.clone(), entry.clone()))
         };
         let mut round = Round {
@@ -180,13 +198,14 @@ impl Daemon {
             write: Vec::new(),
             keep: Vec::new(),
             look_at: None,
+            waits_for_earlier: relisted,
         };
         if registry.is_to_compare(now) {
-            round.withdraw_all_but = Some(self.jobs.iter().map(|job| job.name.clone()).collect());
+            round.withdraw_all_but = Some(self.jobs.values().map(|job| job.name.clone()).collect());
         }
         if registry.lost || old {
             round.write = registry.entries.iter().filter_map(entry).collect();
-            let kept = |job: &JobIx| Some(keeping(self.jobs.get(job.index())?, &self.host));
+            let kept = |job: &JobIx| Some(keeping(self.jobs.get(job)?, &self.host));
             round.keep = registry.entries.keys().filter_map(kept).collect();
         } else if !registry.entries.is_empty() {
             registry.next = (registry.next + 1) % registry.entries.len();
@@ -201,7 +220,9 @@ impl Daemon {
         registry.busy = false;
         match news {
             Ok(news) => {
-                if news.withdrawn {
+                // What was compared was the list before.
+                let relisted = registry.relisted;
+                if news.withdrawn && !relisted {
                     registry.compared = Some(BootInstant::now());
                 }
                 if news.written {
@@ -210,6 +231,8 @@ impl Daemon {
                 }
                 if news.lost {
                     registry.doubt();
+                }
+                if news.lost || relisted {
                     self.look_after_registry();
                 }
             }
@@ -220,6 +243,11 @@ impl Daemon {
 
 impl TaskContext {
     async fn registry_round(self, round: Round) {
+        let _under_way = if round.waits_for_earlier {
+            self.earlier.write().await.downgrade()
+        } else {
+            self.earlier.read().await
+        };
         let news = self.registry_news(&round).await;
         self.tell(Message::Registry(news));
     }

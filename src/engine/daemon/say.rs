@@ -67,6 +67,11 @@ pub(super) fn say(job: &JobName, at: Timestamp, host: &HostName, said: &Said) {
             debug,
             "waiting: this host is short of the resources to start processes"
         ),
+        Said::Replaced => line!(
+            warn,
+            "not run: it was due and had not begun when a reload changed the job's schedule or \
+             removed the job"
+        ),
         Said::Full => line!(info, "waiting: this host already has max_running runs"),
     }
 }

@@ -11,14 +11,15 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
+use super::reload::ReloadCause;
 use super::shutdown::counted;
-use super::{Daemon, DaemonError};
+use super::{Daemon, DaemonError, ticker_job};
 use crate::config::Job;
 use crate::engine::core::{Event, JobIx};
 use crate::engine::finisher::PendingFinish;
 use crate::engine::message::{CopyOfClaim, Message};
 use crate::guard::Processes;
-use crate::schedule::ticker::{Firing, Ticker, TickerJob};
+use crate::schedule::ticker::{Firing, Ticker};
 use crate::store::{ClaimReply, Registered, Returned, StoreError};
 use crate::time::BootInstant;
 
@@ -67,10 +68,8 @@ impl Daemon {
                 () = until(self.core.next_timer()) => self.feed(Event::Timer),
                 Some(()) = terminate.recv() => self.told_to_stop("SIGTERM"),
                 Some(()) = interrupt.recv() => self.told_to_stop("SIGINT"),
-                Some(()) = hangup.recv() => {
-                    tracing::warn!("received SIGHUP: reload is not supported yet; restart the \
-                                    daemon to apply a changed list");
-                }
+                Some(()) = hangup.recv() => self.reload_wanted(ReloadCause::Signal),
+                () = until(self.reloads.due()) => self.read_list(),
                 () = starts.next() => self.resources_back(),
                 _ = round.tick() => self.round(),
                 _ = ping.tick(), if pings => self.ping(),
@@ -83,6 +82,9 @@ impl Daemon {
                     self.stop_now();
                 }
                 () = until(self.deadline()) => self.deadline_passed(),
+            }
+            if let Some(read) = self.reloads.take_read() {
+                self.apply_list(read, &mut ticker, &mut firings).await;
             }
         }
         ticker.stop().await?;
@@ -97,16 +99,10 @@ impl Daemon {
 
     async fn start_ticker(&self) -> Result<(Ticker, mpsc::UnboundedReceiver<Firing>), DaemonError> {
         let (tx, firings) = mpsc::unbounded_channel();
-        let job = |job: &Arc<Job>| TickerJob {
-            name: job.name.clone(),
-            schedule: job.schedule.clone(),
-            delay: job.delay(),
-            // What came due but may not start yet (`jitter`) is the ticker's; what may, the
-            // ledger's.
-            from: self.started_at.minus(job.delay()),
-        };
+        // What came due but may not start yet (`jitter`) is the ticker's; what may, the ledger's.
+        let job = |job: &Arc<Job>| ticker_job(job, self.started_at.minus(job.delay()));
         let clock = Arc::new(self.clock.store_clock());
-        let jobs = self.jobs.iter().map(job).collect();
+        let jobs = self.jobs.values().map(job).collect();
         let ticker = Ticker::start_with_clock(jobs, tx, clock).await?;
         Ok((ticker, firings))
     }
@@ -138,7 +134,7 @@ impl Daemon {
         }
     }
 
-    fn fire(&mut self, firing: &Firing) {
+    pub(super) fn fire(&mut self, firing: &Firing) {
         if let Some(job) = self.names.get(&firing.job) {
             self.feed(Event::Due {
                 job: *job,
@@ -216,7 +212,13 @@ impl Daemon {
             }
             Message::StoreAnswers => self.store_answers(),
             Message::Registered(answers) => self.registered(answers),
-            Message::Entered(entries) => self.registry.entered(entries),
+            Message::Entered(mut entries) => {
+                // A reload may have replaced some of them meanwhile.
+                entries.retain(|(job, _)| self.jobs.contains_key(job));
+                self.registry.entered(entries);
+            }
+            Message::ListChanged => self.reload_wanted(ReloadCause::Change),
+            Message::ListRead(read) => self.list_was_read(*read),
             Message::HeldBack(jobs) => self.hold_back(jobs),
             Message::Neighbours(neighbours) => self.neighbours(neighbours),
             Message::Rivals(rivals) => self.rivals(rivals),
@@ -261,6 +263,9 @@ impl Daemon {
         self.was_served = true;
         let mut unsettled = Vec::new();
         for (job, answer) in answers {
+            if !self.jobs.contains_key(&job) {
+                continue;
+            }
             self.usable_again(job);
             if answer.moved {
                 self.registry.leave(job);

@@ -70,7 +70,7 @@ impl Daemon {
         let n = counted(self.running, "run");
         match StopRequest::of(self.shutdown, BootInstant::now()) {
             StopRequest::Drain => {
-                let limit = self.drain_timeout;
+                let limit = self.settings.drain_timeout;
                 tracing::info!(
                     "received {signal}: draining; {n} may take up to {limit:?} (drain_timeout)"
                 );
@@ -102,7 +102,7 @@ impl Daemon {
             "{error}; correct the list. The daemon exits, at the latest when {n} \
                          finished"
         );
-        self.begin(self.drain_timeout);
+        self.begin(self.settings.drain_timeout);
     }
 
     /// Without a drain.
@@ -138,7 +138,9 @@ impl Daemon {
 
     /// How long it may take until no process of any job is left.
     fn longest_end(&self) -> Duration {
-        let graces = self.jobs.iter().map(|job| job.kill.grace);
+        let graces = self.jobs.values().map(|job| job.kill.grace);
+        // A run ends under the definition that it began with.
+        let graces = graces.chain(self.runs.longest_grace());
         graces.max().unwrap_or_default() + MARGIN
     }
 
@@ -153,7 +155,7 @@ impl Daemon {
         let n = counted(self.running, "run");
         match self.shutdown {
             Some(Shutdown::Draining { .. }) => {
-                let limit = self.drain_timeout;
+                let limit = self.settings.drain_timeout;
                 tracing::warn!("{n} did not finish within {limit:?} (drain_timeout); killing");
                 self.end_runs();
             }

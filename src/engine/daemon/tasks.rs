@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, RwLock, mpsc, watch};
 
 use super::admission::Neighbour;
 use super::clock::Measure;
@@ -56,6 +56,8 @@ pub(super) struct Entrance {
     pub(super) first: Option<HostInfo>,
     /// The same, if others are to see that this host lives before it looks who uses which lock.
     pub(super) announces: Option<HostInfo>,
+    /// Whether to wait until all registrations that are under way are over.
+    pub(super) waits_for_earlier: bool,
 }
 
 /// The way to store and loop, for all tasks.
@@ -67,6 +69,8 @@ pub(super) struct TaskContext {
     pub(super) turns: RequestTurns,
     pub(super) last_answer: LastAnswer,
     pub(super) siblings: Siblings,
+    /// Held by each registration. What enters jobs under an earlier list must not overtake the rest.
+    pub(super) earlier: Arc<RwLock<()>>,
 }
 
 impl TaskContext {
@@ -257,7 +261,14 @@ impl TaskContext {
             measure,
             first,
             announces,
+            waits_for_earlier,
         } = entrance;
+        let earlier = Arc::clone(&self.earlier);
+        let _under_way = if waits_for_earlier {
+            earlier.write().await.downgrade()
+        } else {
+            earlier.read().await
+        };
         let all = || jobs.iter().map(|(job, _)| *job).collect();
         if first.is_some()
             && let Some(reason) = self.siblings.obstacle().await

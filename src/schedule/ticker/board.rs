@@ -1,6 +1,6 @@
 //! What is due when, and what has been fired: the only state of the ticker.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -33,7 +33,9 @@ pub struct Board {
 }
 
 struct BoardState {
-    slots: Vec<Slot>,
+    /// The jobs, each under a number that no other job has had.
+    slots: BTreeMap<usize, Slot>,
+    next_number: usize,
     /// The jobs that no callback has in hand, by the instant at which they fire.
     waiting: BTreeSet<(Timestamp, usize)>,
     /// The wall clock at the last poll.
@@ -56,6 +58,14 @@ impl Slot {
         self.next.map(|next| next.plus(self.job.delay))
     }
 
+    fn new(job: TickerJob) -> Self {
+        Self {
+            next: job.schedule.next_after(job.from),
+            job,
+            armed: false,
+        }
+    }
+
     fn set_from(&mut self, from: Timestamp) {
         self.job.from = from;
         self.next = self.job.schedule.next_after(from);
@@ -68,13 +78,10 @@ impl Board {
         tx: mpsc::UnboundedSender<Firing>,
         clock: Arc<dyn WallClock>,
     ) -> Self {
-        let slots = jobs.into_iter().map(|job| Slot {
-            next: job.schedule.next_after(job.from),
-            job,
-            armed: false,
-        });
+        let slots: BTreeMap<_, _> = (0..).zip(jobs.into_iter().map(Slot::new)).collect();
         let mut state = BoardState {
-            slots: slots.collect(),
+            next_number: slots.len(),
+            slots,
             waiting: BTreeSet::new(),
             polled_at: timestamp(clock.now()),
             tx,
@@ -85,6 +92,28 @@ impl Board {
             state: Mutex::new(state),
             clock,
         }
+    }
+
+    /// Replaces the jobs. One of the same name, schedule and delay goes on from where it is; any other
+    /// begins at its `from`. Once this returns, nothing of the jobs before is fired any more.
+    pub fn replace(&self, jobs: Vec<TickerJob>) {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let old = std::mem::take(&mut state.slots).into_iter();
+        let mut old: HashMap<_, _> = old
+            .map(|(number, slot)| (slot.job.name.clone(), (number, slot)))
+            .collect();
+        for job in jobs {
+            let known = old.remove(&job.name).filter(|(_, slot)| {
+                (&slot.job.schedule, slot.job.delay) == (&job.schedule, job.delay)
+            });
+            let (number, slot) = known.unwrap_or_else(|| {
+                state.next_number += 1;
+                (state.next_number - 1, Slot::new(job))
+            });
+            state.slots.insert(number, slot);
+        }
+        state.rebuild_waiting();
     }
 
     /// The clock shows another time than it did, and is right now: what was fired ahead of it is
@@ -115,11 +144,11 @@ impl Board {
     /// Gives a job to the caller alone; false when another has it, or nothing is ahead of it.
     pub fn arm(&self, job: usize) -> bool {
         let mut state = self.state();
-        let Some(due) = state.slots.get(job).and_then(Slot::due) else {
+        let Some(due) = state.slots.get(&job).and_then(Slot::due) else {
             return false;
         };
         let taken = state.waiting.remove(&(due, job));
-        if let (true, Some(slot)) = (taken, state.slots.get_mut(job)) {
+        if let (true, Some(slot)) = (taken, state.slots.get_mut(&job)) {
             slot.armed = true;
         }
         taken
@@ -131,7 +160,7 @@ impl Board {
         let now = timestamp(clock);
         let mut guard = self.state();
         let state = &mut *guard;
-        let Some(slot) = state.slots.get_mut(job).filter(|_| !state.stopped) else {
+        let Some(slot) = state.slots.get_mut(&job).filter(|_| !state.stopped) else {
             return CallbackStep::Leave;
         };
         if slot.due().is_some_and(|due| due <= now) && fire(slot, now, &state.tx).is_err() {
@@ -152,7 +181,7 @@ impl Board {
     }
 
     pub fn next_due(&self) -> Option<Timestamp> {
-        self.state().slots.iter().filter_map(Slot::due).min()
+        self.state().slots.values().filter_map(Slot::due).min()
     }
 
     pub fn stop(&self) {
@@ -167,16 +196,16 @@ impl Board {
 
 impl BoardState {
     fn rebuild_waiting(&mut self) {
-        let slots = self.slots.iter().enumerate();
+        let slots = self.slots.iter();
         self.waiting = slots
             .filter(|(_, slot)| !slot.armed)
-            .filter_map(|(job, slot)| Some((slot.due()?, job)))
+            .filter_map(|(job, slot)| Some((slot.due()?, *job)))
             .collect();
     }
 
     /// Goes on from `now` with jobs that had been fired ahead of it.
     fn believe(&mut self, now: Timestamp) {
-        for slot in &mut self.slots {
+        for slot in self.slots.values_mut() {
             let from = now.minus(slot.job.delay);
             if slot.job.from > from {
                 slot.set_from(from);

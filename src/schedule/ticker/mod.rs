@@ -97,6 +97,8 @@ pub enum TickerError {
 pub struct Ticker {
     board: Arc<Board>,
     scheduler: JobScheduler,
+    /// How many jobs the channels of the library have room for.
+    capacity: usize,
 }
 
 impl Ticker {
@@ -115,17 +117,43 @@ impl Ticker {
         tx: mpsc::UnboundedSender<Firing>,
         clock: Arc<dyn WallClock>,
     ) -> Result<Self, TickerError> {
-        let count = jobs.len();
+        let capacity = jobs.len();
         let board = Arc::new(Board::new(jobs, tx, clock));
-        let mut scheduler = library(&board, Alarm::start()?, count);
-        scheduler.init().await?;
-        scheduler.start().await?;
-        // The library's first poll comes in half a second: too late for what is due before.
-        for job in board.due_soon() {
-            let id = storage::id_of(job);
-            scheduler.context.job_activation_tx.send(id).ok();
+        let scheduler = begin(&board, capacity).await?;
+        let ticker = Self {
+            board,
+            scheduler,
+            capacity,
+        };
+        ticker.call_at_once();
+        Ok(ticker)
+    }
+
+    /// Makes room for `count` jobs. If it fails, the ticker continues as it is.
+    pub async fn make_room(&mut self, count: usize) -> Result<(), TickerError> {
+        if count > self.capacity {
+            // The channels of the library hold no more. What its callbacks have in hand goes on.
+            let capacity = count + count / 2;
+            let scheduler = begin(&self.board, capacity).await?;
+            let mut old = std::mem::replace(&mut self.scheduler, scheduler);
+            self.capacity = capacity;
+            old.shutdown().await?;
         }
-        Ok(Self { board, scheduler })
+        Ok(())
+    }
+
+    /// Replaces the jobs, for which [`Self::make_room`] has made room; see [`Board::replace`].
+    pub fn replace(&self, jobs: Vec<TickerJob>) {
+        self.board.replace(jobs);
+        self.call_at_once();
+    }
+
+    /// The library's next poll comes within half a second: too late for what is due before.
+    fn call_at_once(&self) {
+        for job in self.board.due_soon() {
+            let id = storage::id_of(job);
+            self.scheduler.context.job_activation_tx.send(id).ok();
+        }
     }
 
     /// What is fired when.
@@ -159,6 +187,14 @@ impl std::fmt::Debug for Ticker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ticker").finish_non_exhaustive()
     }
+}
+
+/// Starts the library on a board.
+async fn begin(board: &Arc<Board>, capacity: usize) -> Result<JobScheduler, TickerError> {
+    let mut scheduler = library(board, Alarm::start()?, capacity);
+    scheduler.init().await?;
+    scheduler.start().await?;
+    Ok(scheduler)
 }
 
 /// The library around our board. It is assembled by hand because its constructor gives all of its

@@ -26,7 +26,7 @@ fn answer<T: Send + 'static>(value: T) -> StorageFuture<T> {
     Box::pin(ready(Ok(value)))
 }
 
-/// A job's id in the library: its index plus one, because the nil id is reserved.
+/// A job's id in the library: its number plus one, because the nil id is reserved.
 pub(super) fn id_of(job: usize) -> Uuid {
     Uuid::from_u128(job as u128 + 1)
 }

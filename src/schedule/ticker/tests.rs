@@ -349,3 +349,56 @@ async fn a_step_of_the_clock_is_noticed_while_jobs_sleep() {
     let (third, _) = receive(&mut fired, &clock).await;
     assert_eq!(instants(&[third]), ["2026-06-01T14:00:00Z"]);
 }
+
+#[test]
+fn a_replaced_job_begins_anew_and_one_that_is_the_same_goes_on() {
+    let now = "2026-06-01T11:59:59Z";
+    let mut bench = Bench::new(job("same", every(3600), at(now)), now);
+    assert!(bench.board.arm(0), "a callback sleeps towards it");
+    let later = at("2026-06-01T12:00:00Z");
+    let list = vec![
+        job("same", every(3600), later),
+        job("new", every(1800), at(now)),
+    ];
+    bench.board.replace(list);
+    assert_eq!(bench.board.due_soon(), [1], "the other one is in hand");
+    assert!(bench.board.arm(1));
+    bench.clock.set(later);
+    for number in [0, 1] {
+        bench.board.step(number);
+    }
+    let mut names = || -> Vec<_> {
+        let fired = std::iter::from_fn(|| bench.fired.try_recv().ok());
+        fired.map(|firing| firing.job.to_string()).collect()
+    };
+    assert_eq!(names(), ["same", "new"]);
+    bench.board.replace(vec![job("same", every(60), later)]);
+    bench.clock.set(at("2026-06-01T13:00:00Z"));
+    for number in [0, 1] {
+        assert_eq!(bench.board.step(number), CallbackStep::Leave, "it is gone");
+    }
+    assert_eq!(names(), [""; 0]);
+    assert_eq!(bench.board.due_soon(), [2]);
+    assert!(bench.board.arm(2));
+    bench.board.step(2);
+    assert_eq!(names().len(), 60, "on its new schedule from then on");
+}
+
+#[tokio::test]
+async fn a_list_that_grows_fires_as_many_jobs_as_it_has() {
+    let now = at("2026-06-01T11:59:59Z");
+    let clock = RunningClock::new(now);
+    let (tx, mut fired) = mpsc::unbounded_channel();
+    let first = vec![job("j-0", every(3600), now)];
+    let mut ticker = Ticker::start_with_clock(first, tx, clock).await.unwrap();
+    let jobs = (0..500).map(|n| job(&format!("j-{n}"), every(3600), now));
+    ticker.make_room(500).await.unwrap();
+    ticker.replace(jobs.collect());
+    let mut names = std::collections::BTreeSet::new();
+    while names.len() < 500 {
+        let firing = tokio::time::timeout(LONG, fired.recv()).await;
+        let firing = firing.expect("all of them fire").expect("it goes on");
+        assert!(names.insert(firing.job.to_string()), "once each");
+    }
+    ticker.stop().await.unwrap();
+}

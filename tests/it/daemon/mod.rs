@@ -13,6 +13,7 @@ mod outage;
 mod policies;
 mod process;
 mod registry;
+mod reload;
 mod resources;
 mod shared_keys;
 mod siblings;

@@ -144,16 +144,6 @@ fn a_drain_cancels_pending_retries() {
 }
 
 #[test]
-fn a_hangup_is_logged_and_changes_nothing() {
-    let log = RunLog::new();
-    let mut daemon = busy("", &log, &log.job("0"));
-    daemon.signal(Signal::SIGHUP);
-    daemon.wait_log(&["reload is not supported yet"]);
-    let before = log.entries().len();
-    daemon.wait_until("it goes on", |_| log.entries().len() > before);
-}
-
-#[test]
 fn a_verdict_that_cannot_be_delivered_is_delivered_by_the_next_start() {
     let redis = RedisServer::start();
     let proxy = Proxy::to(redis.port());

@@ -270,6 +270,21 @@ impl Host {
         self.clear_up(sim);
     }
 
+    /// SIGHUP, with another list where the daemon reads it.
+    pub(crate) fn reload(&mut self, sim: &mut Sim, list: usize) {
+        if self.frozen.is_some() {
+            // The signal is delivered once the process goes on.
+            let host = self.ix;
+            self.held.push(Item::Act(Act::Reload { host, list }));
+            return;
+        }
+        let (mut env, daemon, _) = self.parts(sim);
+        if let Some(daemon) = daemon {
+            daemon.reload(&mut env, list);
+        }
+        self.clear_up(sim);
+    }
+
     fn forget_daemon(&mut self, sim: &mut Sim) -> Option<u32> {
         let daemon = self.daemon.take()?;
         self.epoch = daemon.epoch();

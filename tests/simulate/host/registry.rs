@@ -268,6 +268,13 @@ impl Registry {
         self.compared = None;
     }
 
+    /// The list was replaced.
+    pub(super) fn keep_only(&mut self, is_listed: impl Fn(JobIx) -> bool) {
+        self.unsettled.retain(|job| is_listed(*job));
+        self.entries.retain(|job, _| is_listed(*job));
+        self.compared = None;
+    }
+
     pub(super) fn leave_all(&mut self) {
         self.unsettled.clear();
         self.entries.clear();

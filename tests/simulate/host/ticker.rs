@@ -44,14 +44,8 @@ impl Ticker {
         let started_at = clock.at(env.utc(), env.sim.boot()).utc;
         let wall = Arc::new(Wall(AtomicI64::new(started_at.millis())));
         let (tx, firings) = mpsc::unbounded_channel();
-        let of = |job: &Arc<Job>| TickerJob {
-            name: job.name.clone(),
-            schedule: job.schedule.clone(),
-            delay: job.delay(),
-            from: started_at.minus(job.delay()),
-        };
         let clock = Arc::clone(&wall) as Arc<dyn WallClock>;
-        let board = Board::new(jobs.iter().map(of).collect(), tx, clock);
+        let board = Board::new(ticker_jobs(jobs, started_at), tx, clock);
         env.arm(env.sim.now, Timer::Poll);
         Self {
             board,
@@ -60,9 +54,21 @@ impl Ticker {
         }
     }
 
+    /// Replaces the jobs.
+    pub(super) fn replace(&mut self, env: &mut Env<'_>, clock: &HostClock, jobs: &[Arc<Job>]) {
+        let now = clock.at(env.utc(), env.sim.boot()).utc;
+        self.set(env, clock);
+        self.board.replace(ticker_jobs(jobs, now));
+        self.call(env);
+    }
+
     pub(super) fn poll(&mut self, env: &mut Env<'_>, clock: &HostClock) {
         self.set(env, clock);
         env.arm(env.sim.now + POLL, Timer::Poll);
+        self.call(env);
+    }
+
+    fn call(&mut self, env: &mut Env<'_>) {
         for job in self.board.due_soon() {
             if self.board.arm(job) {
                 self.step(env, job);
@@ -98,4 +104,15 @@ impl Ticker {
             env.arm(env.sim.now + span + late, Timer::Tick(job));
         }
     }
+}
+
+/// The jobs as the board knows them, from then on.
+fn ticker_jobs(jobs: &[Arc<Job>], from: Timestamp) -> Vec<TickerJob> {
+    let of = |job: &Arc<Job>| TickerJob {
+        name: job.name.clone(),
+        schedule: job.schedule.clone(),
+        delay: job.delay(),
+        from: from.minus(job.delay()),
+    };
+    jobs.iter().map(of).collect()
 }

@@ -8,5 +8,6 @@ mod order;
 mod outage;
 mod overlap;
 mod places;
+mod reload;
 mod spread;
 mod wrong_clock;

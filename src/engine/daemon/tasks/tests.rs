@@ -138,6 +138,7 @@ fn bench(store: Scripted) -> Bench {
         turns: RequestTurns::of_claims(),
         last_answer: LastAnswer::default(),
         siblings: Siblings::none(),
+        earlier: Arc::default(),
     };
     Bench {
         link,
@@ -355,6 +356,7 @@ async fn a_host_says_that_it_lives_before_it_looks_which_hosts_use_which_lock() 
         measure: Measure::Not,
         first: None,
         announces: Some(word()),
+        waits_for_earlier: false,
     };
     let link = bench.link.clone();
     link.register(vec![(place, registration)], entrance, finisher)

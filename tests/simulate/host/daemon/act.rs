@@ -139,7 +139,7 @@ impl Daemon {
         let Some(job) = self.job(place) else {
             return;
         };
-        let plan = self.plans[usize::try_from(place.0).unwrap_or(0)].clone();
+        let plan = self.jobs[&place].1.clone();
         self.running += 1;
         let assignment = Assignment {
             job,

@@ -5,6 +5,7 @@
 //! | [`act`] | from the core's actions to requests and runs |
 //! | [`claims`] | requests that are sent until they are answered |
 //! | [`registration`] | how jobs are entered and registered |
+//! | [`reload`] | another job list while it runs |
 //! | [`health`] | whether the store answers, its clock, the announcements |
 //! | [`resources`] | a host that cannot start processes |
 //! | [`serve`] | replies, releases and timers |
@@ -14,6 +15,7 @@ mod act;
 mod claims;
 mod health;
 mod registration;
+mod reload;
 mod resources;
 mod serve;
 mod shutdown;
@@ -27,7 +29,7 @@ use cronlatch::config::Job;
 use cronlatch::engine::simulated::{
     ClaimContext, ClaimId, Core, Epoch, Event, HostClock, JobIx, Policy, Requests,
 };
-use cronlatch::names::JobName;
+use cronlatch::names::{HostName, JobName};
 use cronlatch::store::Finish;
 
 use self::act::Ticket;
@@ -41,7 +43,7 @@ use super::runner::Runner;
 use super::tasks::{Ask, Task};
 use super::ticker::Ticker;
 use super::{Env, Timer};
-use crate::plan::{JobPlan, StoreKind, host_name, millis};
+use crate::plan::{JobPlan, ListPlan, StoreKind, host_name, millis};
 
 /// How many records a job's history keeps: all.
 pub(super) const KEEP: u32 = 1_000_000;
@@ -56,9 +58,15 @@ pub(crate) struct Daemon {
     noted: usize,
     list: usize,
     core: Core,
-    jobs: Vec<Arc<Job>>,
-    plans: Vec<JobPlan>,
+    jobs: BTreeMap<JobIx, (Arc<Job>, JobPlan)>,
     names: HashMap<JobName, JobIx>,
+    /// The last places of jobs that a reload removed.
+    removed: HashMap<JobName, JobIx>,
+    next_job: u32,
+    /// Registrations wait until those of an earlier list are over.
+    waits_for_earlier: bool,
+    /// The registry is looked after once they are.
+    looks_later: bool,
     longest: Duration,
     ticker: Ticker,
     tickets: BTreeMap<ClaimId, Ticket>,
@@ -110,15 +118,7 @@ impl Daemon {
             shared,
             spread: millis(list_plan.spread),
         };
-        let mut jobs = Vec::new();
-        let mut plans = Vec::new();
-        for of in &list_plan.jobs {
-            let job = of.job();
-            if job.enabled && job.hosts.matches(env.name) {
-                jobs.push(Arc::new(job));
-                plans.push(of.clone());
-            }
-        }
+        let jobs: BTreeMap<_, _> = (0..).map(JobIx).zip(listed(list_plan, env.name)).collect();
         let clock = HostClock::new(Duration::from_secs(30), shared);
         if let Some(epoch) = epoch {
             clock.recall(epoch);
@@ -126,26 +126,28 @@ impl Daemon {
         }
         let now = clock.at(env.utc(), env.sim.boot());
         let core = Core::new(
-            jobs.iter().map(|job| Policy::of(job, place)),
+            jobs.values().map(|(job, _)| Policy::of(job, place)),
             list_plan.max_running.and_then(std::num::NonZeroUsize::new),
             now,
         );
-        let names = (0..).map(JobIx).zip(&jobs);
+        let names = jobs.iter();
+        let due: Vec<_> = jobs.values().map(|(job, _)| Arc::clone(job)).collect();
         let mut daemon = Self {
             life: env.life,
             noted,
             list,
             core,
-            names: names.map(|(ix, job)| (job.name.clone(), ix)).collect(),
-            longest: jobs
-                .iter()
-                .map(|job| job.lock.ttl)
-                .max()
-                .unwrap_or_default(),
-            ticker: Ticker::start(env, &clock, &jobs),
-            to_register: (0..).map(JobIx).take(jobs.len()).collect(),
+            names: names
+                .map(|(ix, (job, _))| (job.name.clone(), *ix))
+                .collect(),
+            removed: HashMap::new(),
+            next_job: u32::try_from(jobs.len()).unwrap_or(0),
+            waits_for_earlier: false,
+            looks_later: false,
+            longest: due.iter().map(|job| job.lock.ttl).max().unwrap_or_default(),
+            ticker: Ticker::start(env, &clock, &due),
+            to_register: jobs.keys().copied().collect(),
             jobs,
-            plans,
             tickets: BTreeMap::new(),
             tasks: BTreeMap::new(),
             asked: BTreeMap::new(),
@@ -250,7 +252,7 @@ impl Daemon {
     }
 
     fn job(&self, job: JobIx) -> Option<Arc<Job>> {
-        self.jobs.get(usize::try_from(job.0).ok()?).map(Arc::clone)
+        self.jobs.get(&job).map(|(job, _)| Arc::clone(job))
     }
 
     /// What follows from whatever has just happened.
@@ -271,6 +273,17 @@ impl Daemon {
                 .send(env, PendingFinish { finish, lease, job });
         }
         self.look_for_idle(env);
+        self.follow_reload(env);
         self.look_at_shutdown(env);
     }
+}
+
+/// The jobs of a list that are this host's.
+fn listed(list: &ListPlan, host: &HostName) -> Vec<(Arc<Job>, JobPlan)> {
+    let mine = list.jobs.iter().filter_map(|of| {
+        let job = of.job();
+        let is_mine = job.enabled && job.hosts.matches(host);
+        is_mine.then(|| (Arc::new(job), of.clone()))
+    });
+    mine.collect()
 }

@@ -16,7 +16,7 @@ const REGISTER_AGAIN: i64 = 1_000;
 
 impl Daemon {
     pub(super) fn flush(&mut self, env: &mut Env<'_>) {
-        if self.to_register.is_empty() {
+        if self.to_register.is_empty() || self.must_wait() {
             return;
         }
         let jobs = std::mem::take(&mut self.to_register);
@@ -59,7 +59,8 @@ impl Daemon {
     }
 
     /// Enters what is new into the registry first.
-    pub(super) fn register(&mut self, env: &mut Env<'_>, jobs: Vec<JobIx>) {
+    pub(super) fn register(&mut self, env: &mut Env<'_>, mut jobs: Vec<JobIx>) {
+        jobs.retain(|job| self.jobs.contains_key(job));
         let mut new = Vec::new();
         for place in jobs.iter().filter(|place| !self.registry.knows(**place)) {
             if let Some(job) = self.job(*place) {
@@ -96,7 +97,8 @@ impl Daemon {
         self.asked.insert(id, Ask::Enter(Box::new(entering)));
     }
 
-    pub(super) fn register_known(&mut self, env: &mut Env<'_>, jobs: Vec<JobIx>) {
+    pub(super) fn register_known(&mut self, env: &mut Env<'_>, mut jobs: Vec<JobIx>) {
+        jobs.retain(|job| self.jobs.contains_key(job));
         let mut all = Vec::new();
         for place in &jobs {
             if let Some(job) = self.job(*place) {
@@ -123,7 +125,11 @@ impl Daemon {
         if !self.up {
             return;
         }
-        let enabled = self.jobs.iter().map(|job| job.name.clone()).collect();
+        let enabled = self
+            .jobs
+            .values()
+            .map(|(job, _)| job.name.clone())
+            .collect();
         if let Some((request, round)) = self.registry.round(env.name, enabled, env.sim.now) {
             let id = env.send(request, RESPONSE);
             self.asked.insert(id, Ask::Registry(Box::new(round)));
@@ -132,7 +138,8 @@ impl Daemon {
 
     pub(super) fn registry_news(&mut self, env: &mut Env<'_>, round: &Round) {
         self.registry.busy = false;
-        if round.withdrawn {
+        // What was compared may have been the list before a reload.
+        if round.withdrawn && !self.looks_later {
             self.registry.compared = Some(env.sim.now);
         }
         self.registry.lost &= !round.written;

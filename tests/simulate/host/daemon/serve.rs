@@ -73,7 +73,12 @@ impl Daemon {
             },
             (Ask::Enter(entering), Ok(reply)) => match entering.go_on(env.name, reply) {
                 Next::Send(request, entering) => self.enter(env, request, entering),
-                Next::Done(entering) => {
+                Next::Done(mut entering) => {
+                    // A reload may have replaced some of them meanwhile.
+                    entering
+                        .entries
+                        .retain(|(job, ..)| self.jobs.contains_key(job));
+                    entering.held.retain(|job| self.jobs.contains_key(job));
                     self.registry.entered(entering.entries);
                     for job in entering.held {
                         self.held.insert(job, false);
@@ -101,6 +106,9 @@ impl Daemon {
                 let recovering = recovering.unwrap_or_default();
                 self.recovers(env, !recovering.is_zero());
                 for (job, answer) in jobs.into_iter().zip(answers) {
+                    if !self.jobs.contains_key(&job) {
+                        continue;
+                    }
                     if answer.moved {
                         self.registry.entries.remove(&job);
                     }

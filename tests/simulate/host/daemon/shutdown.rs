@@ -38,7 +38,10 @@ impl Daemon {
         let now = env.sim.now;
         match self.shutdown {
             Some(Shutdown::Draining { until }) if until <= now => {
-                let graces = self.jobs.iter().map(|job| job.kill.grace.as_millis());
+                let graces = self
+                    .jobs
+                    .values()
+                    .map(|(job, _)| job.kill.grace.as_millis());
                 let limit = i64::try_from(graces.max().unwrap_or(0)).unwrap_or(0) + MARGIN;
                 let until = now + limit;
                 self.shutdown = Some(Shutdown::Ending { until });

@@ -1,0 +1,313 @@
+//! Reading the job list again while the daemon runs (SIGHUP, `run --watch`).
+//!
+//! The list is read beside the loop and applied as a whole or not at all: one with errors, or one that
+//! names another store, is refused, and the daemon goes on with the list that it has. What the new list
+//! means for each job is decided in [`super::replace`].
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::Daemon;
+use super::shutdown::counted;
+use crate::config::{JobList, Revision};
+use crate::engine::message::Message;
+use crate::schedule::ticker::{Firing, Ticker};
+use crate::store::StoreSettings;
+use crate::time::{BootInstant, Timestamp};
+
+/// The list is read at most this often; requests in between are answered by one reading.
+const READ_EVERY: Duration = Duration::from_secs(1);
+/// How often `run --watch` looks at the files.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How many errors of a refused list are logged.
+const ERRORS_SHOWN: usize = 20;
+
+/// Where the job list of a daemon is read from.
+pub(crate) trait ListSource: std::fmt::Debug + Send + Sync {
+    /// Reads the list and what it says of the store.
+    fn load(&self) -> Result<LoadedList, ListErrors>;
+    /// The versions of its files now.
+    fn revision(&self) -> Revision;
+    /// Its path, for people.
+    fn path(&self) -> String;
+}
+
+/// A list that was read.
+#[derive(Debug)]
+pub(crate) struct LoadedList {
+    /// The list.
+    pub(crate) list: JobList,
+    /// The store that the daemon is to use with it.
+    pub(crate) settings: StoreSettings,
+    /// The versions of the files that it was read from.
+    pub(crate) revision: Revision,
+}
+
+/// Why a list cannot be used: each error in one line.
+#[derive(Debug)]
+pub(crate) struct ListErrors(pub(crate) Vec<String>);
+
+/// Why the list is read again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReloadCause {
+    /// SIGHUP.
+    Signal,
+    /// Its files have changed.
+    Change,
+}
+
+/// Whether the list is read again when its files change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Watch {
+    /// It is (`--watch`).
+    Files,
+    /// It is read again on SIGHUP alone.
+    Off,
+}
+
+/// A list that a task has read, or could not read.
+#[derive(Debug)]
+pub(crate) struct ListRead {
+    cause: ReloadCause,
+    result: Result<LoadedList, ListErrors>,
+}
+
+/// What the daemon knows of its list as a file.
+#[derive(Debug)]
+pub(super) struct Reloads {
+    source: Arc<dyn ListSource>,
+    /// What the daemon has started with.
+    settings: StoreSettings,
+    strict: bool,
+    /// The files of the list that was read last.
+    revision: Revision,
+    /// Its warnings, which people were told.
+    warnings: BTreeSet<String>,
+    /// A task reads the list.
+    is_reading: bool,
+    /// The list is to be read (again).
+    wanted: Option<ReloadCause>,
+    not_before: BootInstant,
+    /// A list that was read and is to be judged.
+    read: Option<ListRead>,
+    /// Why the newest list was refused, if it was.
+    refused: Option<String>,
+}
+
+impl Reloads {
+    pub(super) fn new(
+        source: Arc<dyn ListSource>,
+        list: &JobList,
+        settings: &StoreSettings,
+        revision: Revision,
+    ) -> Self {
+        Self {
+            source,
+            settings: settings.clone(),
+            strict: list.strict,
+            revision,
+            warnings: list.warnings.iter().cloned().collect(),
+            is_reading: false,
+            wanted: None,
+            not_before: BootInstant::now(),
+            read: None,
+            refused: None,
+        }
+    }
+
+    /// The store that the daemon has started with.
+    pub(super) fn settings(&self) -> &StoreSettings {
+        &self.settings
+    }
+
+    /// Whether other machines, with clocks of their own, use the store.
+    pub(super) fn is_shared(&self) -> bool {
+        !matches!(self.settings, StoreSettings::Sqlite { .. })
+    }
+
+    /// When the list is to be read, if it is.
+    pub(super) fn due(&self) -> Option<BootInstant> {
+        (self.wanted.is_some() && !self.is_reading).then_some(self.not_before)
+    }
+
+    /// The list that was read, if it is still to be judged.
+    pub(super) fn take_read(&mut self) -> Option<ListRead> {
+        self.read.take()
+    }
+
+    /// Why the newest list was refused, if it was.
+    pub(super) fn refused(&self) -> Option<&str> {
+        self.refused.as_deref()
+    }
+
+    /// Notes that the list is to be read.
+    fn want(&mut self, cause: ReloadCause) {
+        // A signal is always answered in the log.
+        if self.wanted != Some(ReloadCause::Signal) {
+            self.wanted = Some(cause);
+        }
+    }
+
+    /// Refuses a list that names another store: half of it would be in force, and the rest after the
+    /// next restart.
+    fn judge(&self, read: Result<LoadedList, ListErrors>) -> Result<LoadedList, ListErrors> {
+        let loaded = read?;
+        if loaded.settings == self.settings {
+            return Ok(loaded);
+        }
+        let (now, then) = (self.settings.shown(), loaded.settings.shown());
+        let what = if now == then {
+            format!("the settings of the store {now} have changed")
+        } else {
+            format!("the store was changed from {now} to {then}")
+        };
+        Err(ListErrors(vec![format!(
+            "{}: {what}, which takes a restart (docs/stores.md, \"Moving to another store\")",
+            self.source.path()
+        )]))
+    }
+}
+
+/// Has the loop read the list again whenever its files have changed and are written no more.
+pub(super) async fn watch(
+    source: Arc<dyn ListSource>,
+    mut known: Revision,
+    inbox: mpsc::UnboundedSender<Message>,
+) {
+    let mut before = known.clone();
+    while !inbox.is_closed() {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let source = Arc::clone(&source);
+        // A network file system may take its time.
+        let Ok(now) = tokio::task::spawn_blocking(move || source.revision()).await else {
+            return;
+        };
+        if now != known && now == before {
+            known = now.clone();
+            let _ = inbox.send(Message::ListChanged);
+        }
+        before = now;
+    }
+}
+
+impl Daemon {
+    /// The list is to be read again: now, or a moment after it was read last.
+    pub(super) fn reload_wanted(&mut self, cause: ReloadCause) {
+        if self.shutdown.is_some() {
+            tracing::info!("the job list is not read again: the daemon is stopping");
+            return;
+        }
+        self.reloads.want(cause);
+    }
+
+    /// Reads the list in a task of its own.
+    pub(super) fn read_list(&mut self) {
+        let Some(cause) = self.reloads.wanted.take() else {
+            return;
+        };
+        self.reloads.is_reading = true;
+        self.reloads.not_before = BootInstant::now().plus(READ_EVERY);
+        if self.is_ready {
+            self.manager.reloading("reading the job list again");
+        }
+        let source = Arc::clone(&self.reloads.source);
+        let inbox = self.link.inbox.clone();
+        tokio::spawn(async move {
+            let read = tokio::task::spawn_blocking(move || source.load()).await;
+            let result = read.unwrap_or_else(|error| {
+                Err(ListErrors(vec![format!("the list was not read: {error}")]))
+            });
+            let _ = inbox.send(Message::ListRead(Box::new(ListRead { cause, result })));
+        });
+    }
+
+    /// A task has read the list.
+    pub(super) fn list_was_read(&mut self, read: ListRead) {
+        self.reloads.is_reading = false;
+        self.reloads.read = Some(read);
+    }
+
+    /// Applies a list that was read, or refuses it.
+    pub(super) async fn apply_list(
+        &mut self,
+        read: ListRead,
+        ticker: &mut Ticker,
+        firings: &mut mpsc::UnboundedReceiver<Firing>,
+    ) {
+        if self.shutdown.is_some() {
+            return;
+        }
+        let ListRead { cause, result } = read;
+        let mut judged = self.reloads.judge(result);
+        if let Ok(loaded) = &judged
+            && let Err(error) = ticker.make_room(loaded.list.jobs.len()).await
+        {
+            judged = Err(ListErrors(vec![format!(
+                "cannot schedule so many jobs: {error}"
+            )]));
+        }
+        match judged {
+            Ok(loaded) => {
+                self.reloads.refused = None;
+                let is_known = self.reloads.revision == loaded.revision;
+                self.reloads.revision = loaded.revision;
+                if cause == ReloadCause::Signal || !is_known {
+                    self.report_warnings(&loaded.list);
+                    self.replace_list(loaded.list, ticker, firings);
+                }
+            }
+            Err(errors) => self.refuse_list(&errors),
+        }
+        if self.is_ready {
+            self.said_status = self.status_text();
+            self.manager.ready(&self.said_status);
+        }
+    }
+
+    fn refuse_list(&mut self, ListErrors(errors): &ListErrors) {
+        for error in errors.iter().take(ERRORS_SHOWN) {
+            tracing::error!(host = %self.host, "error in the new job list: {error}");
+        }
+        let path = self.reloads.source.path();
+        let n = counted(errors.len(), "error");
+        tracing::error!(
+            host = %self.host,
+            "reload refused: the new job list {path} has {n}; the daemon continues with the list \
+             it has. Correct the list (`cronlatch check` shows each error with its line), then \
+             reload again"
+        );
+        let first = errors.first().map_or("", String::as_str);
+        let more = match errors.len() {
+            0 | 1 => String::new(),
+            n => format!(" (and {} more)", n - 1),
+        };
+        self.reloads.refused = Some(format!(
+            "new job list refused at {}: {first}{more}",
+            Timestamp::now()
+        ));
+    }
+
+    /// Logs the warnings that the list before had not.
+    fn report_warnings(&mut self, list: &JobList) {
+        let warnings: BTreeSet<String> = list.warnings.iter().cloned().collect();
+        for warning in warnings.difference(&self.reloads.warnings) {
+            tracing::warn!("{warning}");
+        }
+        self.reloads.warnings = warnings;
+    }
+
+    /// Names what is in force only after a restart.
+    pub(super) fn report_restart_needed(&mut self, list: &JobList) {
+        if list.strict != self.reloads.strict {
+            tracing::warn!(
+                host = %self.host,
+                "strict was changed: it concerns the start of the daemon, so it takes effect at \
+                 the next restart; the rest of the list is in force"
+            );
+            self.reloads.strict = list.strict;
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Replacing the job list: what the new one means for each job, and for the rest of the daemon.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::shutdown::counted;
+use super::{Daemon, by_name, jobs_of, ticker_job};
+use crate::config::{Job, JobList, changed_fields};
+use crate::engine::core::{ClaimContext, Event, JobIx, LaneChange, ListedJob, NewList, Policy};
+use crate::names::JobName;
+use crate::run::inherited;
+use crate::schedule::ticker::{Firing, Ticker};
+use crate::siblings::ListUse;
+
+/// How many names a log line has.
+const NAMES_SHOWN: usize = 10;
+
+/// What a new list changes, for people.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct ListChanges {
+    added: Vec<String>,
+    changed: Vec<String>,
+    removed: Vec<String>,
+    unchanged: usize,
+    settings: Vec<&'static str>,
+}
+
+impl ListChanges {
+    /// In one line.
+    fn text(&self) -> String {
+        let mut text = String::new();
+        let kinds = [
+            (&self.added, "added"),
+            (&self.changed, "changed"),
+            (&self.removed, "removed"),
+        ];
+        for (jobs, what) in kinds.into_iter().filter(|(jobs, _)| !jobs.is_empty()) {
+            let shown: Vec<&str> = jobs.iter().take(NAMES_SHOWN).map(String::as_str).collect();
+            let n = counted(jobs.len(), "job");
+            let _ = write!(text, "{n} {what} ({}", shown.join(", "));
+            if jobs.len() > NAMES_SHOWN {
+                let _ = write!(text, " and {} more", jobs.len() - NAMES_SHOWN);
+            }
+            text.push_str("), ");
+        }
+        if !self.settings.is_empty() {
+            let _ = write!(text, "settings changed ({}), ", self.settings.join(", "));
+        }
+        if text.is_empty() {
+            return "nothing has changed".to_owned();
+        }
+        let n = self.unchanged;
+        let _ = write!(text, "{n} unchanged");
+        text
+    }
+}
+
+/// The settings of a list that are in force from a reload on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ListSettings {
+    pub(super) max_running: Option<NonZeroUsize>,
+    pub(super) drain_timeout: Duration,
+    /// How many records each job keeps.
+    pub(super) history: u32,
+    pub(super) spread: Duration,
+    pub(super) max_clock_skew: Duration,
+}
+
+impl ListSettings {
+    pub(super) fn of(list: &JobList) -> Self {
+        // All fields are named: the compiler then asks what a reload does with a new one.
+        let JobList {
+            path: _,
+            jobs: _,
+            store: _,
+            strict: _,
+            fingerprint: _,
+            secret_variables: _,
+            warnings: _,
+            max_running,
+            drain_timeout,
+            history,
+            spread,
+            max_clock_skew,
+        } = *list;
+        Self {
+            max_running,
+            drain_timeout,
+            history,
+            spread,
+            max_clock_skew,
+        }
+    }
+
+    /// The names of those that differ.
+    fn changed(&self, new: &Self) -> Vec<&'static str> {
+        let all = [
+            ("max_running", self.max_running != new.max_running),
+            ("drain_timeout", self.drain_timeout != new.drain_timeout),
+            ("history", self.history != new.history),
+            ("spread", self.spread != new.spread),
+            ("max_clock_skew", self.max_clock_skew != new.max_clock_skew),
+        ];
+        let changed = all.into_iter().filter(|(_, differs)| *differs);
+        changed.map(|(name, _)| name).collect()
+    }
+}
+
+/// The jobs of the new list at their places.
+struct Placement {
+    jobs: BTreeMap<JobIx, Arc<Job>>,
+    listed: Vec<(JobIx, LaneChange)>,
+    changes: ListChanges,
+}
+
+impl Daemon {
+    /// Replaces the list by one that is right, and for which the ticker has room.
+    pub(super) fn replace_list(
+        &mut self,
+        list: JobList,
+        ticker: &Ticker,
+        firings: &mut mpsc::UnboundedReceiver<Firing>,
+    ) {
+        self.report_restart_needed(&list);
+        let place = ListUse::of(&list, self.reloads.settings());
+        self.link.siblings.rejoin(place, &self.host);
+        let settings = ListSettings::of(&list);
+        // A job inherits no variable that the store's password may have come from.
+        self.secrets.extend(list.secret_variables);
+        self.tools.environment = Arc::new(inherited(&self.secrets));
+        let mut placement = self.place_jobs(jobs_of(list.jobs, &self.host));
+        placement.changes.settings = self.settings.changed(&settings);
+        self.config = list.fingerprint;
+        self.settings = settings;
+        self.clock.set_max(settings.max_clock_skew);
+        let now = self.clock.now().utc;
+        let due = placement.jobs.values();
+        let due = due.map(|job| ticker_job(job, now.minus(job.delay())));
+        ticker.replace(due.collect());
+        // What came due so far did so by the old list.
+        while let Ok(firing) = firings.try_recv() {
+            self.fire(&firing);
+        }
+        let text = placement.changes.text();
+        self.put_in_place(placement);
+        tracing::info!(host = %self.host, "reloaded {}: {text}", list.path.display());
+        self.announce();
+    }
+
+    /// Gives each job its place, and tells how it relates to the list before.
+    fn place_jobs(&mut self, new: Vec<Arc<Job>>) -> Placement {
+        let mut former = self.names.clone();
+        let mut placement = Placement {
+            jobs: BTreeMap::new(),
+            listed: Vec::new(),
+            changes: ListChanges::default(),
+        };
+        let changes = &mut placement.changes;
+        for job in new {
+            let before = former.remove(&job.name);
+            let old = before.and_then(|place| Some((place, self.jobs.get(&place)?)));
+            let (change, kept) = if let Some((place, old)) = old {
+                let fields = changed_fields(old, &job);
+                if fields.is_empty() {
+                    changes.unchanged += 1;
+                } else {
+                    changes
+                        .changed
+                        .push(format!("{}: {}", job.name, fields.join(" ")));
+                }
+                change_of(place, old, &job)
+            } else {
+                changes.added.push(job.name.to_string());
+                let before = self.removed.remove(&job.name);
+                (LaneChange::New { before }, None)
+            };
+            let place = kept.unwrap_or_else(|| {
+                self.next_job += 1;
+                JobIx(self.next_job - 1)
+            });
+            placement.listed.push((place, change));
+            placement.jobs.insert(place, job);
+        }
+        changes.removed = former.keys().map(JobName::to_string).collect();
+        changes.removed.sort();
+        if self.running == 0 {
+            // Nothing of them can still be running.
+            self.removed.clear();
+        }
+        self.removed.extend(former);
+        placement
+    }
+
+    /// Puts the new list into force.
+    fn put_in_place(&mut self, placement: Placement) {
+        let Placement { jobs, listed, .. } = placement;
+        let context = self.claim_context();
+        let listed_job = |(job, change): (JobIx, LaneChange)| {
+            let policy = Policy::of(jobs.get(&job)?, context);
+            Some(ListedJob {
+                job,
+                policy,
+                change,
+            })
+        };
+        let new = NewList {
+            jobs: listed.into_iter().filter_map(listed_job).collect(),
+            max_running: self.settings.max_running,
+        };
+        self.names = by_name(&jobs);
+        self.registry.keep_only(|place| jobs.contains_key(&place));
+        self.admission.keep_only(|place| jobs.contains_key(&place));
+        self.on_hold.retain(|place, _| jobs.contains_key(place));
+        self.to_register.retain(|place| jobs.contains_key(place));
+        self.waits_for_earlier = true;
+        // The old definitions are needed to cancel their claims.
+        self.jobs
+            .extend(jobs.iter().map(|(place, job)| (*place, Arc::clone(job))));
+        self.feed(Event::Reload(new));
+        self.jobs = jobs;
+        self.look_after_registry();
+        self.status();
+    }
+
+    /// Where and in whose company this host makes its claims.
+    fn claim_context(&self) -> ClaimContext<'_> {
+        ClaimContext {
+            host: &self.host,
+            shared: self.reloads.is_shared(),
+            spread: self.settings.spread,
+        }
+    }
+}
+
+/// How a definition relates to the one before at this place, and the place that it keeps, if so.
+fn change_of(place: JobIx, old: &Job, new: &Job) -> (LaneChange, Option<JobIx>) {
+    if old.fingerprint != new.fingerprint {
+        let before = Some(place);
+        (LaneChange::New { before }, None)
+    } else if old.lock_id() != new.lock_id() {
+        (LaneChange::Moved { before: place }, None)
+    } else {
+        (LaneChange::Kept, Some(place))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reload_is_told_in_one_line_however_much_it_changes() {
+        let mut changes = ListChanges {
+            unchanged: 3,
+            ..ListChanges::default()
+        };
+        assert_eq!(changes.text(), "nothing has changed");
+        changes.added = vec!["a".to_owned()];
+        changes.removed = (0..12).map(|n| format!("r{n}")).collect();
+        changes.settings = vec!["spread"];
+        insta::assert_snapshot!(
+            changes.text(),
+            @"1 job added (a), 12 jobs removed (r0, r1, r2, r3, r4, r5, r6, r7, r8, r9 and 2 more), settings changed (spread), 3 unchanged"
+        );
+    }
+}
