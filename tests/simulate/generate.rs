@@ -28,9 +28,10 @@ pub(crate) enum Theme {
     Bursts,
     Shortages,
     ForeignKeys,
+    Reloads,
 }
 
-pub(crate) const THEMES: [Theme; 16] = [
+pub(crate) const THEMES: [Theme; 17] = [
     Theme::Policies,
     Theme::Crashes,
     Theme::Restarts,
@@ -47,6 +48,7 @@ pub(crate) const THEMES: [Theme; 16] = [
     Theme::Bursts,
     Theme::Shortages,
     Theme::ForeignKeys,
+    Theme::Reloads,
 ];
 
 /// When the faults begin, in milliseconds after the beginning.
@@ -354,6 +356,7 @@ impl Maker {
                 }
             }
             Theme::Lists => self.change_list(at, hosts, lists, acts),
+            Theme::Reloads => self.reload(at, hosts, lists, acts),
             Theme::Losses => acts.push((
                 at,
                 match self.dice.range(0, 4) {
@@ -546,6 +549,28 @@ impl Maker {
         lists: &mut Vec<ListPlan>,
         acts: &mut Vec<(i64, Act)>,
     ) {
+        let list = self.changed_list(hosts, lists);
+        lists.push(list);
+        let list = lists.len() - 1;
+        let apart = self.dice.pick(&[0, 200, 2_500]);
+        let left_out = self.dice.chance(15).then(|| self.dice.below(hosts));
+        for (n, host) in (0_i64..).zip(0..hosts) {
+            let then = Some(list);
+            // One host sleeps through the change, or dies with the old list.
+            match left_out {
+                Some(left_out) if left_out == host && self.dice.chance(60) => {
+                    let lasts = self.dice.pick(&[4_000, 16_000, 34_000]);
+                    acts.push((at, Act::Pause { host, lasts }));
+                    acts.push((at + lasts + 3_000, Act::Drain { host, then }));
+                }
+                Some(left_out) if left_out == host => acts.push((at, Act::Kill { host })),
+                _ => acts.push((at + n * apart, Act::Drain { host, then })),
+            }
+        }
+    }
+
+    /// Another version of the list.
+    fn changed_list(&mut self, hosts: usize, lists: &[ListPlan]) -> ListPlan {
         let mut list = lists[lists.len() - 1].clone();
         let at_job = self.dice.below(list.jobs.len());
         match self.dice.range(0, 9) {
@@ -569,22 +594,76 @@ impl Maker {
             }
             _ => list.jobs[at_job].enabled ^= true,
         }
+        list
+    }
+
+    /// The hosts read a changed list one after the other, perhaps while something else happens.
+    fn reload(
+        &mut self,
+        at: i64,
+        hosts: usize,
+        lists: &mut Vec<ListPlan>,
+        acts: &mut Vec<(i64, Act)>,
+    ) {
+        let list = if self.dice.chance(20) {
+            // Another command, and nothing else.
+            let mut list = lists[lists.len() - 1].clone();
+            let at_job = self.dice.below(list.jobs.len());
+            list.jobs[at_job].work = (10, 400);
+            list
+        } else {
+            self.changed_list(hosts, lists)
+        };
         lists.push(list);
         let list = lists.len() - 1;
-        let apart = self.dice.pick(&[0, 200, 2_500]);
-        let left_out = self.dice.chance(15).then(|| self.dice.below(hosts));
+        let apart = self.dice.pick(&[0, 0, 200, 2_500]);
         for (n, host) in (0_i64..).zip(0..hosts) {
-            let then = Some(list);
-            // One host sleeps through the change, or dies with the old list.
-            match left_out {
-                Some(left_out) if left_out == host && self.dice.chance(60) => {
-                    let lasts = self.dice.pick(&[4_000, 16_000, 34_000]);
-                    acts.push((at, Act::Pause { host, lasts }));
-                    acts.push((at + lasts + 3_000, Act::Drain { host, then }));
+            let at = at + n * apart;
+            match self.dice.range(0, 12) {
+                0 => acts.push((
+                    at,
+                    Act::Drain {
+                        host,
+                        then: Some(list),
+                    },
+                )),
+                1 => {
+                    // Twice in a row, with the list before in between.
+                    let before = list - 1;
+                    acts.push((at, Act::Reload { host, list }));
+                    acts.push((at + 5, Act::Reload { host, list: before }));
+                    acts.push((at + 900, Act::Reload { host, list }));
                 }
-                Some(left_out) if left_out == host => acts.push((at, Act::Kill { host })),
-                _ => acts.push((at + n * apart, Act::Drain { host, then })),
+                2 => {
+                    acts.push((at - 20, Act::Pause { host, lasts: 4_000 }));
+                    acts.push((at, Act::Reload { host, list }));
+                }
+                _ => acts.push((at, Act::Reload { host, list })),
             }
+        }
+        match self.dice.range(0, 10) {
+            0 => {
+                let refuses = self.dice.chance(50);
+                let lasts = self.dice.pick(&[1_500, 4_000]);
+                acts.push((at - 300, Act::StoreDown { lasts, refuses }));
+            }
+            1 => acts.push((at - 100, Act::StoreFreeze { lasts: 900 })),
+            2 => {
+                let host = self.dice.below(hosts);
+                let (loss, late, copies) = (20, 20, 20);
+                let lasts = 4_000;
+                acts.push((
+                    at - 500,
+                    Act::Net {
+                        host,
+                        lasts,
+                        loss,
+                        late,
+                        copies,
+                    },
+                ));
+            }
+            _ => {}
         }
     }
 }

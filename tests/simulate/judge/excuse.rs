@@ -452,6 +452,7 @@ pub(super) fn lock_busy(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) ->
         let holds = holds.iter().filter(|(host, _)| *host == regime.host);
         let free = known_free(facts, &regime.lock(), span);
         let free = holds.fold(free, |free, (_, hold)| without(free, *hold));
+        let free = under_another_lock(facts, subject, &regime.lock()).fold(free, without);
         // A host that runs the job without the store starts nothing else of it meanwhile.
         let alone = subject.starts.iter().filter(|it| it.fence.is_none());
         let alone = alone.filter(|it| it.host == regime.host).map(|it| Span {
@@ -460,6 +461,20 @@ pub(super) fn lock_busy(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) ->
         });
         let free = alone.fold(free, without);
         free.iter().any(|free| is_free(regime, free))
+    })
+}
+
+/// `RunUnderOldLock`: while a run of the job goes on under another lock, its ledger stays there, and no host
+/// claims anything of the job under the lock of its new list.
+fn under_another_lock(
+    facts: &Facts<'_>,
+    subject: &Subject<'_>,
+    lock: &str,
+) -> impl Iterator<Item = Span> {
+    let runs = subject.starts.iter().filter(move |it| it.lock != lock);
+    runs.map(|it| Span {
+        from: it.begin,
+        until: it.end.unwrap_or(facts.end) + MOVES,
     })
 }
 
@@ -688,12 +703,32 @@ pub(super) fn held_back(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) ->
     holds.any(|hold| hold.meets(span) && span.until <= hold.until)
 }
 
+/// For how long others take a host for one with this list that a reload has replaced: until it could
+/// tell the store.
+fn until_told(facts: &Facts<'_>, host: usize, list: Span) -> Span {
+    let mut until = list.until;
+    let of_host = facts.trace.troubles.iter().filter(|it| it.host == host);
+    let mut spans: Vec<Span> = of_host.map(|it| it.span).collect();
+    spans.extend(&facts.trace.outages);
+    spans.extend(&facts.trace.losses);
+    spans.sort_by_key(|span| span.from);
+    for span in spans {
+        if span.from <= until + MOVES && until < span.until {
+            until = span.until;
+        }
+    }
+    Span { until, ..list }
+}
+
 /// When which host was held back, as far as can be told.
 fn holds(facts: &Facts<'_>, subject: &Subject<'_>) -> Vec<(usize, Span)> {
     let believed = |host: usize, list: &Span| {
         let mut lives = facts.trace.lives.iter().filter(|it| it.host == host);
-        let life = lives.find(|life| list.holds(life.from))?;
+        let life = lives.rfind(|life| life.from <= list.from)?;
         let until = life.until.unwrap_or(facts.end);
+        if list.until < until {
+            return Some(until_told(facts, host, *list));
+        }
         // A host that drains while it cannot reach the store tells nobody, either.
         let mut troubles = facts.trace.troubles.iter();
         let is_cut =
@@ -702,7 +737,7 @@ fn holds(facts: &Facts<'_>, subject: &Subject<'_>) -> Vec<(usize, Span)> {
             || troubles.any(is_cut)
             || facts.trace.outages.iter().any(|it| it.holds(until));
         Some(Span {
-            from: life.from,
+            from: list.from,
             until: until + if untold { COUNTS_AS_LIVE } else { 0 },
         })
     };

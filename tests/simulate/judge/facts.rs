@@ -25,6 +25,8 @@ const RIGHT_CLOCK: i64 = 500;
 pub(crate) struct Regime<'a> {
     pub(crate) host: usize,
     pub(crate) span: Span,
+    /// It began with a reload, not with the start of a daemon.
+    pub(crate) by_reload: bool,
     pub(crate) job: &'a JobPlan,
     schedule: Schedule,
     delay: i64,
@@ -53,6 +55,11 @@ impl Regime<'_> {
             Scope::Fleet => name.to_owned(),
             Scope::Host | Scope::None => format!("{name}@host-{}", self.host),
         }
+    }
+
+    /// From when on a host that is quiet has settled with this definition.
+    fn settled_from(&self) -> i64 {
+        self.span.from + if self.by_reload { SETTLES } else { 0 }
     }
 
     /// Whether its schedule has the occurrence, whenever the list had the schedule.
@@ -160,7 +167,7 @@ impl<'a> Facts<'a> {
             quiet
                 .iter()
                 .any(|it| it.from <= span.from && span.until <= it.until)
-                && regime.span.from <= span.from
+                && regime.settled_from() <= span.from
         })?;
         Some(host.host)
     }
@@ -210,7 +217,7 @@ impl<'a> Facts<'a> {
         let mut first: Option<i64> = None;
         for regime in subject.regimes.iter().filter(|it| is_meant(it)) {
             for span in &self.quiet[regime.host] {
-                let begin = from.max(span.from).max(regime.span.from);
+                let begin = from.max(span.from).max(regime.settled_from());
                 if begin + long <= span.until.min(regime.span.until) {
                     let over = begin + long;
                     first = Some(first.map_or(over, |first| first.min(over)));
@@ -397,6 +404,18 @@ fn able(trace: &Trace, host: usize, end: i64) -> Vec<Span> {
     spans
 }
 
+fn regime(host: usize, span: Span, job: &JobPlan) -> Regime<'_> {
+    let made: Job = job.job();
+    Regime {
+        host,
+        span,
+        by_reload: false,
+        job,
+        delay: i64::try_from(made.delay().as_millis()).unwrap_or(0),
+        schedule: made.schedule,
+    }
+}
+
 fn subjects<'a>(plan: &'a Plan, trace: &'a Trace, end: i64) -> Vec<Subject<'a>> {
     let mut subjects: BTreeMap<(&str, Option<usize>), Vec<Regime<'a>>> = BTreeMap::new();
     // A host's list is what it last started with, also while it is away.
@@ -404,25 +423,28 @@ fn subjects<'a>(plan: &'a Plan, trace: &'a Trace, end: i64) -> Vec<Subject<'a>> 
         let of_host: Vec<_> = trace.lives.iter().filter(|it| it.host == host).collect();
         for (n, life) in of_host.iter().enumerate() {
             // What comes due as the simulation ends still counts.
-            let until = of_host.get(n + 1).map_or(end + 1_000, |next| next.from);
-            for job in &plan.lists[life.list].jobs {
-                let made: Job = job.job();
-                if !job.enabled || !(job.hosts.is_empty() || job.hosts.contains(&host)) {
-                    continue;
+            let last = of_host.get(n + 1).map_or(end + 1_000, |next| next.from);
+            let lists = trace.lists_of(life);
+            for (n, (from, list)) in lists.iter().enumerate() {
+                let until = lists.get(n + 1).map_or(last, |(next, _)| *next);
+                let span = Span { from: *from, until };
+                for job in &plan.lists[*list].jobs {
+                    let mut regime = regime(host, span, job);
+                    regime.by_reload = n > 0;
+                    if !job.enabled || !(job.hosts.is_empty() || job.hosts.contains(&host)) {
+                        continue;
+                    }
+                    let of = (job.scope != Scope::Fleet).then_some(host);
+                    let regimes = subjects.entry((&job.name, of)).or_default();
+                    let before = regimes.last_mut().filter(|it: &&mut Regime<'_>| {
+                        regime.by_reload && it.host == host && it.span.until == span.from
+                    });
+                    match before {
+                        // A reload that leaves the job as it is is nothing to the job.
+                        Some(before) if before.job == job => before.span.until = until,
+                        _ => regimes.push(regime),
+                    }
                 }
-                let of = (job.scope != Scope::Fleet).then_some(host);
-                let regimes = subjects.entry((&job.name, of)).or_default();
-                let delay = i64::try_from(made.delay().as_millis()).unwrap_or(0);
-                regimes.push(Regime {
-                    host,
-                    span: Span {
-                        from: life.from,
-                        until,
-                    },
-                    job,
-                    schedule: made.schedule,
-                    delay,
-                });
             }
         }
     }

@@ -257,13 +257,24 @@ pub(super) fn order(facts: &Facts<'_>) -> Vec<Violation> {
     all
 }
 
+/// How long it may take from a grant to the begin of the run, in milliseconds.
+const GRANTED: i64 = 1_000;
+
 pub(super) fn max_running(facts: &Facts<'_>) -> Vec<Violation> {
     let mut all = Vec::new();
     for start in facts.trace.starts.iter().filter(|it| it.at.is_some()) {
         let mut lives = facts.trace.lives.iter();
         let life = lives.rfind(|it| it.host == start.host && it.from <= start.begin);
         let Some(life) = life else { continue };
-        let Some(max) = facts.plan.lists[life.list].max_running else {
+        // What was granted just before a reload may begin just after it.
+        let lists = facts.trace.lists_of(life);
+        let in_force = lists.iter().enumerate().filter(|(n, (from, _))| {
+            let until = lists.get(n + 1).map_or(i64::MAX, |(next, _)| *next);
+            *from <= start.begin && start.begin - GRANTED < until
+        });
+        let limits = in_force.map(|(_, (_, list))| facts.plan.lists[*list].max_running);
+        let limits: Option<Vec<usize>> = limits.collect();
+        let Some(max) = limits.and_then(|limits| limits.into_iter().max()) else {
             continue;
         };
         let others = facts.trace.starts.iter().filter(|it| {

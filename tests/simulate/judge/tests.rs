@@ -10,7 +10,9 @@ use cronlatch::time::Timestamp;
 
 use super::{Rule, judge};
 use crate::plan::{Act, HostPlan, JobPlan, ListPlan, NodeAct, Plan, StoreKind, host_name};
-use crate::trace::{Added, Ended, Foreign, Held, Hindered, Life, Span, Start, Trace, Trouble};
+use crate::trace::{
+    Added, Ended, Foreign, Held, Hindered, Life, Reloaded, Span, Start, Trace, Trouble,
+};
 
 const START: i64 = 1_772_712_000_000;
 
@@ -508,6 +510,31 @@ fn a_miss_is_excused_while_a_host_with_another_lock_counts_as_live_and_not_after
     assert!(miss(10_000, 1).contains(&Rule::Missed));
     assert!(miss(17_000, 1).contains(&Rule::Missed), "there was time");
     assert!(miss(30_000, 0).contains(&Rule::Missed), "the lists agree");
+}
+
+#[test]
+fn a_miss_is_excused_while_a_run_goes_on_under_the_lock_of_the_list_before_and_not_afterwards() {
+    let mut changed = plan(|_| {});
+    let mut list = changed.lists[0].clone();
+    list.jobs[0].lock = Some("other".to_owned());
+    changed.lists.push(list);
+    let miss = |ends: i64| {
+        broken(&changed, |trace| {
+            trace.reloads = (0..2)
+                .map(|host| Reloaded {
+                    at: START + 41_000,
+                    host,
+                    list: 1,
+                })
+                .collect();
+            let reason = "its start deadline had passed";
+            unstarted(trace, 50_000, Outcome::Missed, reason);
+            let long = run(trace, 40_000);
+            trace.starts[long].end = Some(START + ends);
+        })
+    };
+    assert!(!miss(52_000).contains(&Rule::Missed));
+    assert!(miss(45_000).contains(&Rule::Missed), "there was time");
 }
 
 #[test]
