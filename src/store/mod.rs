@@ -46,11 +46,11 @@ pub(crate) use redis::check_raw_in_cluster as check_key_in_cluster;
 #[doc(hidden)]
 pub mod majority {
     pub use super::redis::node::{
-        Accepted, Ballot, Extended, Held, JobView, Lease, LockView, LongestTtl, LookAnswer, Mode,
-        Node, Place, Proposal, Taken, View, finished_text,
+        Accepted, Ballot, Extended, Held, HistoryEntry, JobView, Lease, LockView, LongestTtl,
+        LookAnswer, Mode, Node, Place, Proposal, Taken, View, finished_text,
     };
     pub use super::redlock::{
         Asker, Counting, Doubt, Here, Identity, Ledger, Member, Merged, Resolved, Seat, Trust,
-        count, count_recovering, merge, quorum, resolve,
+        count, count_recovering, covers, is_overtaken, merge, quorum, resolve,
     };
 }

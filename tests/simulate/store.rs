@@ -448,6 +448,7 @@ impl Store {
                     at: sim.now,
                     lock: lock.to_owned(),
                     record: (*record).clone(),
+                    ballot: None,
                     lost: false,
                     replaced: false,
                 });

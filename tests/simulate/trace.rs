@@ -58,6 +58,8 @@ pub(crate) struct Added {
     pub(crate) at: i64,
     pub(crate) lock: String,
     pub(crate) record: Record,
+    /// On several nodes, the number of the proposal that it came with.
+    pub(crate) ballot: Option<u64>,
     /// The store lost it with its data.
     pub(crate) lost: bool,
     /// It stood for a run until its host reported the result, or was overtaken by another decision.

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
-use super::reads::together;
+use super::history::{merge_histories, with_rising_ids};
 use super::view::quorum;
 use crate::names::JobName;
-use crate::store::redis::node::{Node, Placed};
+use crate::store::redis::node::Node;
 use crate::store::{Lock, StoreError};
 
 /// Longer histories are not copied: it would hold the node up.
@@ -66,34 +66,24 @@ async fn try_to(
     let Some(own) = own.filter(|_| found.len() + 1 >= quorum(nodes.len())) else {
         return Ok(0);
     };
-    let newest = own.first().map(|(place, _)| *place);
+    let newest = own.first().map(|entry| entry.id);
     let (had, is_long) = (own.len(), own.len() >= MOST);
     found.push(own.clone());
-    let mut whole = together(found);
-    let is_whole = whole.iter().map(|(_, r)| r).eq(own.iter().map(|(_, r)| r));
+    let mut whole = merge_histories(found);
+    let is_whole = whole
+        .iter()
+        .map(|it| &it.record)
+        .eq(own.iter().map(|it| &it.record));
     if is_whole || is_long {
         node.mend((job, lock), mark, newest, None).await?;
         return Ok(0);
     }
     whole.truncate(MOST);
-    let whole = rising(whole);
+    let whole = with_rising_ids(whole);
     let done = node.mend((job, lock), mark, newest, Some(&whole)).await?;
     Ok(if done {
         whole.len().saturating_sub(had).max(1)
     } else {
         0
     })
-}
-
-/// Oldest first, each later than the one before, as a stream wants it.
-pub(super) fn rising(newest_first: Vec<Placed>) -> Vec<Placed> {
-    let mut before = (0, 0);
-    let mut all: Vec<Placed> = newest_first.into_iter().rev().collect();
-    for (place, _) in &mut all {
-        if *place <= before {
-            *place = (before.0, before.1 + 1);
-        }
-        before = *place;
-    }
-    all
 }

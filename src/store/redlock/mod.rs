@@ -11,6 +11,7 @@ mod bring_back;
 mod clock;
 mod condition;
 mod hear;
+mod history;
 mod judge;
 mod longest;
 mod manual;
@@ -29,6 +30,7 @@ mod trust;
 mod turns;
 mod view;
 
+pub use history::{covers, is_overtaken};
 pub use member::{Here, Identity, Ledger, Member, Seat};
 pub use resolve::{Asker, Resolved, resolve};
 pub use trust::Trust;
@@ -319,7 +321,7 @@ impl Store for RedlockStore {
         });
         let found = self.all_there(answers).await?;
         let (found, unreadable): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-        let mut records = reads::union(found);
+        let mut records = history::merged_records(found);
         records.truncate(limit);
         Ok(History {
             records,

@@ -1,6 +1,6 @@
 //! Requests that go to many nodes or for many jobs, and how their answers become one.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +14,10 @@ use super::clock;
 use super::transact::{Done, Outcomes, Proposer, Subject};
 use super::view::{Counting, Merged, count, merge};
 use crate::names::JobName;
-use crate::store::protocol::{self, horizon_of, is_provisional, report};
-use crate::store::redis::node::{Ballot, Mode, Node, Placed};
+use crate::store::protocol::{self, horizon_of, report};
+use crate::store::redis::node::{Ballot, Mode, Node};
 use crate::store::{
-    Forget, Forgotten, HostReport, JobReport, Lock, Outcome, Record, Registered, Registration,
-    Store, StoreError,
+    Forget, Forgotten, HostReport, JobReport, Lock, Registered, Registration, Store, StoreError,
 };
 
 /// A request to one node.
@@ -326,89 +325,4 @@ pub(super) fn newest(found: Vec<Vec<HostReport>>) -> Vec<HostReport> {
         }
     }
     hosts.into_values().collect()
-}
-
-/// All records that any node has, each once, newest first.
-pub(super) fn union(found: Vec<Vec<Placed>>) -> Vec<Record> {
-    let all = together(found);
-    all.into_iter().map(|(_, record)| record).collect()
-}
-
-/// All records that any node has, each once and where it lies, newest first. A node that was away
-/// lacks some, and has ranges in pieces that another has as one.
-pub(super) fn together(found: Vec<Vec<Placed>>) -> Vec<Placed> {
-    let mut all: Vec<Placed> = Vec::new();
-    // From the largest range to the smallest, so that a piece finds the whole.
-    let mut sorted: Vec<Placed> = found.into_iter().flatten().collect();
-    sorted.sort_by_key(|((_, seq), record)| (std::cmp::Reverse(record.count.unwrap_or(1)), *seq));
-    for (place, record) in sorted {
-        match all.iter_mut().find(|(_, known)| covers(known, &record)) {
-            // A record that was copied later lies where it does not belong.
-            Some((known, whole)) if whole.until == record.until => *known = (*known).min(place),
-            Some(_) => {}
-            None => all.push((place, record)),
-        }
-    }
-    drop_provisional(&mut all);
-    drop_overtaken(&mut all);
-    all.sort_by_key(|(place, _)| std::cmp::Reverse(*place));
-    all
-}
-
-/// Removes the provisional records of runs whose hosts have reported a result after all.
-fn drop_provisional(all: &mut Vec<Placed>) {
-    let reported: Vec<_> = all
-        .iter()
-        .filter(|(_, record)| !is_provisional(record))
-        .filter_map(|(_, record)| record.run_id.clone())
-        .collect();
-    all.retain(|(_, record)| {
-        let run_id = record.run_id.as_ref();
-        !is_provisional(record) || run_id.is_none_or(|run_id| !reported.contains(run_id))
-    });
-}
-
-/// Removes what says of an occurrence that it was not started, when it was: a node wrote that with a
-/// proposal which found no majority, and another decision took its place.
-fn drop_overtaken(all: &mut Vec<Placed>) {
-    let started = all.iter().filter(|(_, record)| record.run_id.is_some());
-    let started: HashSet<_> = started
-        .filter_map(|(_, record)| Some((record.job.clone(), record.scheduled_at?)))
-        .collect();
-    all.retain(|(_, record)| {
-        let is_one = record.until.is_none() && is_unstarted(record);
-        let of = record.scheduled_at.map(|at| (record.job.clone(), at));
-        !is_one || of.is_none_or(|of| !started.contains(&of))
-    });
-}
-
-fn is_unstarted(record: &Record) -> bool {
-    let outcomes = [Outcome::Skipped, Outcome::Missed, Outcome::Unknown];
-    record.run_id.is_none() && outcomes.contains(&record.outcome)
-}
-
-/// Whether `record` says nothing that `known` does not say.
-fn covers(known: &Record, record: &Record) -> bool {
-    if known == record {
-        return true;
-    }
-    if let (Some(one), Some(two)) = (&known.run_id, &record.run_id) {
-        // The same verdict, recorded on different nodes at different tries.
-        return one == two
-            && known.scheduled_at == record.scheduled_at
-            && known.outcome == record.outcome
-            && known.attempts == record.attempts;
-    }
-    let range = |r: &Record| Some((r.scheduled_at?, r.until.or(r.scheduled_at)?));
-    match (range(known), range(record)) {
-        (Some((from, until)), Some((a, b))) => {
-            is_unstarted(known)
-                && is_unstarted(record)
-                && known.outcome == record.outcome
-                && known.reason == record.reason
-                && from <= a
-                && b <= until
-        }
-        _ => false,
-    }
 }

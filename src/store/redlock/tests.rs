@@ -3,18 +3,18 @@
 mod clocks;
 mod resolving;
 
+use std::slice;
 use std::time::Duration;
 
 use super::ask::Nodes;
 use super::condition::judge;
-use super::mend::rising;
-use super::reads::union;
+use super::history::{merged_records, with_rising_ids};
 use super::renew::Tally;
 use super::view::{Counting, count, merge, quorum};
 use crate::names::{JobName, RunId, Token};
 use crate::store::protocol::{JobState, Key, Open};
 use crate::store::redis::node::{
-    Ballot, Held, JobView, Ledger, LockView, LookAnswer, Standing, View,
+    Ballot, Held, HistoryEntry, JobView, Ledger, LockView, LookAnswer, Standing, View,
 };
 use crate::store::{
     Condition, Kind, NodeClock, NodeStanding, Outcome, Record, RedlockSettings, RenewReply,
@@ -328,14 +328,104 @@ fn a_renewal_is_lost_only_when_no_majority_can_renew_it_any_more() {
 fn histories_of_nodes_are_one_history() {
     let at = |n: i64| Some(Timestamp::from_millis(n));
     let skipped = |from: i64, until: Option<i64>, count: Option<u64>| Record {
+        until: until.and_then(at),
+        count,
+        finished_at: at(until.unwrap_or(from)),
+        ..run(from)
+    };
+    let ran = Record {
+        run_id: Some(RunId::from_text("r")),
+        outcome: Outcome::Succeeded,
+        ..skipped(5, None, None)
+    };
+    let whole = skipped(1, Some(3), Some(3));
+    let one = vec![entry(20, None, ran.clone()), entry(10, None, whole.clone())];
+    // Was away for the second, and was told of the run later.
+    let two = vec![
+        entry(25, None, ran.clone()),
+        entry(10, None, skipped(3, None, None)),
+        entry(8, None, skipped(1, None, None)),
+    ];
+    let merged = merged_records(vec![two, one]);
+    assert_eq!(merged, [ran.clone(), whole.clone()]);
+    // A proposal that skips it reached one node, and was overtaken.
+    let wrong = vec![
+        entry(9, None, skipped(5, None, None)),
+        entry(10, None, whole.clone()),
+    ];
+    let another = skipped(6, None, None);
+    let right = vec![
+        entry(30, None, another.clone()),
+        entry(20, None, ran.clone()),
+    ];
+    assert_eq!(merged_records(vec![wrong, right]), [another, ran, whole]);
+}
+
+#[test]
+fn of_two_verdicts_on_one_occurrence_the_later_proposal_has_the_right_one() {
+    let skipped = |from, until: Option<i64>| Record {
+        until: until.map(Timestamp::from_millis),
+        count: until.map(|_| 2),
+        ..run(from)
+    };
+    let missed = |from| Record {
+        outcome: Outcome::Missed,
+        ..skipped(from, None)
+    };
+    let ran = |from| Record {
+        run_id: Some(RunId::from_text("r")),
+        outcome: Outcome::Succeeded,
+        fence: Some(1),
+        ..run(from)
+    };
+    let shows = |one: &[HistoryEntry], two: &[HistoryEntry]| {
+        let mut all = merged_records(vec![one.to_vec(), two.to_vec()]);
+        let reversed = merged_records(vec![two.to_vec(), one.to_vec()]);
+        assert_eq!(all, reversed);
+        all.sort_by_key(|record| record.scheduled_at);
+        all
+    };
+    let first = entry(9, Some(5), skipped(3, None));
+    let second = entry(8, Some(6), missed(3));
+    assert_eq!(shows(slice::from_ref(&first), &[second]), [missed(3)]);
+    // Without ballots nobody can tell.
+    let old = entry(8, None, missed(3));
+    assert_eq!(shows(&[first], &[old]).len(), 2);
+
+    // A range whose newest occurrence was decided otherwise; the nodes that did so have the rest.
+    let range = entry(9, Some(5), skipped(1, Some(3)));
+    let rest = entry(4, Some(2), skipped(1, None));
+    let again = entry(10, Some(7), ran(3));
+    let shown = shows(slice::from_ref(&range), &[rest, again.clone()]);
+    assert_eq!(shown, [skipped(1, None), ran(3)]);
+    // The rest of this one is nowhere else: the nodes have lost their data in between.
+    let shown = shows(slice::from_ref(&range), &[again]);
+    assert_eq!(shown, [skipped(1, Some(3)), ran(3)]);
+    // The same verdict, in pieces that overlap: none is lost.
+    let longer = entry(12, Some(8), skipped(3, Some(6)));
+    let shown = shows(&[range], &[longer]);
+    assert_eq!(shown, [skipped(1, Some(3)), skipped(3, Some(6))]);
+}
+
+fn entry(ms: u64, ballot: Option<u64>, record: Record) -> HistoryEntry {
+    HistoryEntry {
+        id: (ms, 0),
+        ballot,
+        record,
+    }
+}
+
+/// An occurrence that was skipped.
+fn run(at: i64) -> Record {
+    Record {
         job: JobName::parse("j").expect("a name"),
         run_id: None,
         kind: Kind::Schedule,
-        scheduled_at: at(from),
-        until: until.and_then(at),
-        count,
+        scheduled_at: Some(Timestamp::from_millis(at)),
+        until: None,
+        count: None,
         started_at: None,
-        finished_at: at(until.unwrap_or(from)),
+        finished_at: None,
         host: None,
         outcome: Outcome::Skipped,
         reason: None,
@@ -345,26 +435,7 @@ fn histories_of_nodes_are_one_history() {
         attempts: 0,
         fence: None,
         output_tail: None,
-    };
-    let ran = Record {
-        run_id: Some(RunId::from_text("r")),
-        outcome: Outcome::Succeeded,
-        ..skipped(5, None, None)
-    };
-    let whole = skipped(1, Some(3), Some(3));
-    let one = vec![((20, 0), ran.clone()), ((10, 0), whole.clone())];
-    // Was away for the second, and was told of the run later.
-    let two = vec![
-        ((25, 0), ran.clone()),
-        ((10, 0), skipped(3, None, None)),
-        ((8, 0), skipped(1, None, None)),
-    ];
-    assert_eq!(union(vec![two, one]), [ran.clone(), whole.clone()]);
-    // A proposal that skips it reached one node, and was overtaken.
-    let wrong = vec![((9, 0), skipped(5, None, None)), ((10, 0), whole.clone())];
-    let another = skipped(6, None, None);
-    let right = vec![((30, 0), another.clone()), ((20, 0), ran.clone())];
-    assert_eq!(union(vec![wrong, right]), [another, ran, whole]);
+    }
 }
 
 #[test]
@@ -432,33 +503,14 @@ fn a_fence_rises_above_all_that_any_node_knows_of() {
 
 #[test]
 fn a_copied_history_lies_in_order_whatever_the_places_were() {
-    let record = |n: i64| Record {
-        job: JobName::parse("j").expect("a name"),
-        run_id: Some(RunId::from_text(&format!("r{n}"))),
-        kind: Kind::Schedule,
-        scheduled_at: Some(Timestamp::from_millis(n)),
-        until: None,
-        count: None,
-        started_at: None,
-        finished_at: None,
-        host: None,
-        outcome: Outcome::Succeeded,
-        reason: None,
-        by: None,
-        exit_code: None,
-        signal: None,
-        attempts: 1,
-        fence: None,
-        output_tail: None,
-    };
     let newest_first = vec![
-        ((7, 0), record(3)),
-        ((7, 0), record(2)),
-        ((0, 0), record(1)),
+        entry(7, None, run(3)),
+        entry(7, None, run(2)),
+        entry(0, None, run(1)),
     ];
-    let places: Vec<_> = rising(newest_first)
+    let places: Vec<_> = with_rising_ids(newest_first)
         .into_iter()
-        .map(|(place, record)| (place, record.scheduled_at.map(Timestamp::millis)))
+        .map(|it| (it.id, it.record.scheduled_at.map(Timestamp::millis)))
         .collect();
     // A stream has no entry 0-0.
     let expected = [((0, 1), Some(1)), ((7, 0), Some(2)), ((7, 1), Some(3))];

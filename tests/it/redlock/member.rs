@@ -5,7 +5,7 @@
 //! hundred seconds; all else must be equal.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -75,6 +75,8 @@ struct Wish {
     take: bool,
     left: bool,
     finished: Vec<u8>,
+    /// Its proposer saw the job's ledger that this node has.
+    follows: bool,
     records: Vec<(u8, bool)>,
 }
 
@@ -130,21 +132,25 @@ fn wish() -> impl Strategy<Value = Wish> {
             any::<bool>(),
             any::<bool>(),
             prop::collection::vec(0..4_u8, 0..3),
+            prop::bool::weighted(0.9),
             prop::collection::vec((0..4_u8, any::<bool>()), 0..3),
             1..9_u64,
         ),
     )
         .prop_map(
-            |((ballot, job, ledger, token), (take, left, finished, records, fence))| Wish {
-                ballot,
-                job,
-                ledger: ledger.filter(|_| job.is_some()),
-                fence,
-                take: take && token.is_some(),
-                token,
-                left,
-                finished,
-                records: if job.is_some() { records } else { Vec::new() },
+            |((ballot, job, ledger, token), (take, left, finished, follows, records, fence))| {
+                Wish {
+                    ballot,
+                    job,
+                    ledger: ledger.filter(|_| job.is_some()),
+                    fence,
+                    take: take && token.is_some(),
+                    token,
+                    left,
+                    finished,
+                    follows,
+                    records: if job.is_some() { records } else { Vec::new() },
+                }
             },
         )
 }
@@ -290,6 +296,8 @@ struct Both<'a> {
     /// What was promised, oldest first.
     promised: Vec<Ballot>,
     histories: HashMap<usize, Vec<Record>>,
+    /// The jobs whose histories may lack records.
+    lacking: HashSet<usize>,
 }
 
 impl Both<'_> {
@@ -396,11 +404,21 @@ impl Both<'_> {
                 (false, false) => Lease::Over(Some(Duration::from_millis(wish.fence % 100))),
             },
             job: wish.ledger.map(|wish| ledger(wish, ballot)),
-            base: Ballot::default(),
+            base: if wish.follows {
+                self.base(wish.job)
+            } else {
+                Ballot::default()
+            },
             records: records.collect(),
             keep: Some(6),
             released: false,
         }
+    }
+
+    /// The proposal that the plain form has the job's ledger from.
+    fn base(&self, of: Option<usize>) -> Ballot {
+        let ledger = of.and_then(|index| self.plain.ledgers.get(&job(index)));
+        ledger.map(|ledger| ledger.ballot).unwrap_or_default()
     }
 
     fn renewal(&self, who: u8) -> Renewal {
@@ -443,13 +461,18 @@ impl Both<'_> {
             Call::Propose(wish) => {
                 let proposal = self.proposal(wish);
                 let real = self.node.propose(&proposal, LIMIT).await;
+                let follows = proposal.base == self.base(wish.job);
                 let plain = self.plain.accept(here, &proposal);
+                let mut lacks = false;
                 if !matches!(plain, Taken::Outbid | Taken::Held) {
-                    self.write(&proposal);
+                    let job = wish.job.filter(|_| proposal.job.is_some());
+                    self.lacking.extend(job.filter(|_| !follows));
+                    lacks = job.is_some_and(|job| self.lacking.contains(&job));
+                    self.write(&proposal, lacks);
                 }
-                // Whether its history may lack records is no part of the plain form.
-                let real = real.expect("the node answers").taken;
-                (format!("{real:?}"), format!("{plain:?}"))
+                let real = real.expect("the node answers");
+                let (taken, mark) = (real.taken, real.lacks.is_some());
+                (format!("{taken:?} {mark}"), format!("{plain:?} {lacks}"))
             }
             Call::Extend {
                 token,
@@ -485,11 +508,13 @@ impl Both<'_> {
         )
     }
 
-    fn write(&mut self, proposal: &Proposal) {
-        for (record, follows) in &proposal.records {
+    /// Adds the records. Of a node that lacks some, the newest entry may be overtaken, and nothing
+    /// is merged into it.
+    fn write(&mut self, proposal: &Proposal, lacks: bool) {
+        for (nr, (record, follows)) in proposal.records.iter().enumerate() {
             let index = record.job.as_str()[1..].parse().expect("our own name");
             let history = self.histories.entry(index).or_default();
-            let newest = history.last();
+            let newest = history.last().filter(|_| !lacks || nr > 0);
             let merged = newest.and_then(|newest| protocol::merge(newest, record, *follows));
             if merged.is_some() {
                 history.pop();
@@ -513,7 +538,7 @@ impl Both<'_> {
             }
             let records = self.node.records(&job(index), &self.lock, 100).await;
             let records = records.expect("the node answers").0.into_iter();
-            let records: Vec<Record> = records.rev().map(|(_, record)| record).collect();
+            let records: Vec<Record> = records.rev().map(|entry| entry.record).collect();
             real += &format!("\n    {records:?}\n    ");
             let records = self.histories.entry(index).or_default();
             plain += &format!("\n    {records:?}\n    ");
@@ -580,6 +605,7 @@ impl Both<'_> {
                 self.command(&["DEL", MARKER]);
                 self.plain = Member::default();
                 self.histories.clear();
+                self.lacking.clear();
             }
             Meddling::Restart => {
                 if self.plain.marker.is_some() {
@@ -731,6 +757,7 @@ fn a_node_does_what_its_plain_form_does_call_by_call() {
             plain_server: SERVER.to_owned(),
             promised: Vec::new(),
             histories: HashMap::new(),
+            lacking: HashSet::new(),
         };
         runtime.block_on(async {
             both.declare().await;

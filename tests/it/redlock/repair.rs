@@ -1,5 +1,6 @@
 //! A node that was away, or lost its data, is brought up before the others fail.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use cronlatch::names::HostName;
@@ -12,6 +13,20 @@ use crate::support::{Mode, Proxy, RedisServer};
 
 const RUNS: &str = "cronlatch:{l}:runs:j";
 const LEDGER: &str = "cronlatch:{l}:job:j";
+
+/// The run of each record that a node has, and the number of the proposal that it came with.
+fn ballots(server: &RedisServer) -> Vec<(String, String)> {
+    let redis::Value::Array(entries) = server.command(&["XRANGE", RUNS, "-", "+"]) else {
+        panic!("not a stream");
+    };
+    let of = |entry: redis::Value| {
+        let (_, fields): (String, HashMap<String, String>) =
+            redis::from_redis_value(entry).unwrap();
+        let field = |name| fields.get(name).cloned().unwrap_or_default();
+        (field("run_id"), field("ballot"))
+    };
+    entries.into_iter().map(of).collect()
+}
 
 /// Says that a host lives, as a daemon does every few seconds.
 async fn announce(store: &dyn Store) {
@@ -69,6 +84,15 @@ async fn a_verdict_outlives_the_nodes_that_took_it() {
     .await;
     let before = scene.outcomes().await;
     assert_eq!(before.len(), usize::try_from(n - 1).unwrap(), "{before:?}");
+    // A copied record keeps the number of its proposal.
+    let decided = [ballots(&scene.servers[0]), ballots(&scene.servers[1])].concat();
+    for (run_id, ballot) in ballots(&scene.servers[2]) {
+        let ballot = ballot.parse::<u64>().expect(&run_id);
+        assert!(
+            decided.contains(&(run_id, ballot.to_string())),
+            "{decided:?}"
+        );
+    }
     // Those that took the verdicts at first: one loses its data, the other is down.
     scene.servers[0].restart();
     scene.servers[1].stop();

@@ -81,6 +81,7 @@ fn added(at: i64, due: i64, outcome: Outcome, reason: &str) -> Added {
         at: START + at,
         lock: "job".to_owned(),
         record,
+        ballot: None,
         lost: false,
         replaced: false,
     }

@@ -1,6 +1,6 @@
 //! What is on record: all that any node took, each verdict once, as `history` shows it.
 
-use cronlatch::store::majority::{Lease, Proposal, Taken};
+use cronlatch::store::majority::{HistoryEntry, Lease, Proposal, Taken, covers, is_overtaken};
 use cronlatch::store::protocol::is_provisional;
 use cronlatch::store::{Outcome, Record};
 
@@ -14,7 +14,12 @@ pub(super) fn note(sim: &mut Sim, proposal: &Proposal, said: Taken) {
         return;
     }
     for (record, _) in &proposal.records {
-        add(sim, &proposal.place.lock.name, record);
+        let entry = HistoryEntry {
+            id: (0, 0),
+            ballot: Some(proposal.ballot.number),
+            record: record.clone(),
+        };
+        add(sim, &proposal.place.lock.name, &entry);
     }
     if let (Lease::Take(_), Some(token)) = (proposal.lease, &proposal.lock.token) {
         let (lock, token) = (proposal.place.lock.name.clone(), token.as_str().to_owned());
@@ -22,11 +27,15 @@ pub(super) fn note(sim: &mut Sim, proposal: &Proposal, said: Taken) {
     }
 }
 
-fn add(sim: &mut Sim, lock: &str, record: &Record) {
+fn add(sim: &mut Sim, lock: &str, entry: &HistoryEntry) {
+    let record = &entry.record;
     // Each host has its own ledger of a job that takes no lock of the fleet's.
-    let on_record =
-        |added: &Added| !added.lost && added.lock == lock && covers(&added.record, record);
-    if sim.trace.added.iter().any(on_record) {
+    let is_there =
+        |added: &Added| !added.lost && added.lock == lock && added.record.job == record.job;
+    let counts = |added: &Added| !added.replaced || added.record.run_id.is_some();
+    let same = |it: &Added| is_there(it) && counts(it) && covers(&it.record, record);
+    if let Some(known) = sim.trace.added.iter_mut().find(|it| same(it)) {
+        known.ballot = known.ballot.max(entry.ballot);
         return;
     }
     let of_run = |known: &Record| known.run_id.is_some() && known.run_id == record.run_id;
@@ -36,24 +45,23 @@ fn add(sim: &mut Sim, lock: &str, record: &Record) {
             return;
         }
     }
-    let of_occurrence = |added: &Added| {
-        let at = |record: &Record| (record.job.clone(), record.scheduled_at);
-        !added.lost && added.lock == lock && at(&added.record) == at(record)
-    };
-    let is_overtaken = |record: &Record| {
+    let is_unstarted = |record: &Record| {
         let outcomes = [Outcome::Skipped, Outcome::Missed, Outcome::Unknown];
         record.run_id.is_none() && record.until.is_none() && outcomes.contains(&record.outcome)
     };
+    let of_occurrence =
+        |added: &Added| is_there(added) && added.record.scheduled_at == record.scheduled_at;
     let started = |added: &Added| added.record.run_id.is_some() && of_occurrence(added);
-    if is_overtaken(record) && sim.trace.added.iter().any(started) {
+    if is_unstarted(record) && sim.trace.added.iter().any(started) {
         return;
     }
     // The host of an interrupted run has reported its result after all; or what was said not to have
     // been started was, by a decision that overtook that one.
     for added in &mut sim.trace.added {
-        let overtaken = record.run_id.is_some() && is_overtaken(&added.record);
+        let overtaken = record.run_id.is_some() && is_unstarted(&added.record);
         added.replaced |= of_run(&added.record) && is_provisional(&added.record)
-            || overtaken && of_occurrence(added);
+            || overtaken && of_occurrence(added)
+            || is_there(added) && covers(record, &added.record);
     }
     let text = shown(record);
     sim.trace.line(sim.now, || format!("RECORD {text}"));
@@ -61,25 +69,30 @@ fn add(sim: &mut Sim, lock: &str, record: &Record) {
         at: sim.now,
         lock: lock.to_owned(),
         record: record.clone(),
+        ballot: entry.ballot,
         lost: false,
         replaced: false,
     });
+    drop_overtaken(sim, is_there);
 }
 
-/// Whether `record` says nothing that `known` does not say.
-fn covers(known: &Record, record: &Record) -> bool {
-    if known.job != record.job || known.outcome != record.outcome {
-        return false;
-    }
-    if known.run_id.is_some() || record.run_id.is_some() {
-        return known.run_id == record.run_id && known.attempts == record.attempts;
-    }
-    let range = |it: &Record| Some((it.scheduled_at?, it.until.or(it.scheduled_at)?));
-    match (range(known), range(record)) {
-        (Some((from, until)), Some((a, b))) => {
-            known.reason == record.reason && from <= a && b <= until
+/// Of two decisions about one occurrence the later one counts.
+fn drop_overtaken(sim: &mut Sim, is_there: impl Fn(&Added) -> bool) {
+    let all: Vec<(usize, HistoryEntry)> = (sim.trace.added.iter().enumerate())
+        .filter(|(_, added)| is_there(added) && !added.replaced)
+        .map(|(at, added)| {
+            let entry = HistoryEntry {
+                id: (0, 0),
+                ballot: added.ballot,
+                record: added.record.clone(),
+            };
+            (at, entry)
+        })
+        .collect();
+    for (at, entry) in &all {
+        if is_overtaken(entry, all.iter().map(|(_, entry)| entry)) {
+            sim.trace.added[*at].replaced = true;
         }
-        _ => false,
     }
 }
 

@@ -59,6 +59,19 @@ pub(in crate::store::redis) fn id_of(entry: &Value) -> String {
     .unwrap_or_default()
 }
 
+/// The value of a field of an entry of the stream, if it has the field.
+pub(in crate::store) fn field(entry: &Value, name: &str) -> Option<String> {
+    let Value::Array(parts) = entry else {
+        return None;
+    };
+    let Value::Array(fields) = parts.get(1)? else {
+        return None;
+    };
+    let mut pairs = fields.chunks_exact(2);
+    let is_it = |pair: &&[Value]| text(pair[0].clone()).is_ok_and(|it| it == name);
+    text(pairs.find(is_it)?[1].clone()).ok()
+}
+
 /// Returns the fault of an entry that cannot be read.
 pub(in crate::store::redis) fn unreadable(
     runs: &str,

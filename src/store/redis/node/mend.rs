@@ -9,8 +9,18 @@ use crate::store::redis::codec::record::pairs;
 use crate::store::redis::codec::reply::integer;
 use crate::store::{Lock, Record, StoreError};
 
-/// A record, and where it lies in the stream of a node: milliseconds, and a number among those.
-pub(in crate::store) type Placed = ((u64, u64), Record);
+/// A record in the history of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HistoryEntry {
+    /// Where it lies in the stream: milliseconds, and a number among those.
+    pub id: (u64, u64),
+    /// The number of the proposal that added it; `None` if the node does not know.
+    pub ballot: Option<u64>,
+    pub record: Record,
+}
+
+/// The field of a stream's entry that holds [`HistoryEntry::ballot`].
+pub(super) const BALLOT: &str = "ballot";
 
 impl Node {
     /// Replaces the history of a job by `whole` (oldest first, places rising), or with `None` says
@@ -21,7 +31,7 @@ impl Node {
         (job, lock): (&JobName, &Lock),
         lacks: &str,
         newest: Option<(u64, u64)>,
-        whole: Option<&[Placed]>,
+        whole: Option<&[HistoryEntry]>,
     ) -> Result<bool, StoreError> {
         let keys = LockKeys::of(self.store.prefix(), lock);
         let entry = |(ms, seq): (u64, u64)| format!("{ms}-{seq}");
@@ -30,9 +40,10 @@ impl Node {
         call.arg(lacks)
             .arg(&newest.map(entry).unwrap_or_default())
             .arg(&u8::from(whole.is_some()));
-        for (place, record) in whole.into_iter().flatten() {
-            let fields = pairs(record);
-            call.arg(&entry(*place)).arg(&fields.len());
+        for HistoryEntry { id, ballot, record } in whole.into_iter().flatten() {
+            let mut fields = pairs(record);
+            fields.extend(ballot.map(|number| (BALLOT, number.to_string())));
+            call.arg(&entry(*id)).arg(&fields.len());
             for (name, value) in fields {
                 call.arg(name).arg(&value);
             }

@@ -13,7 +13,8 @@ mod wire;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(in crate::store) use self::mend::Placed;
+use self::mend::BALLOT;
+pub use self::mend::HistoryEntry;
 pub(in crate::store) use self::standing::{Ledger, Standing};
 pub(in crate::store) use self::view::SERIAL_BITS;
 pub use self::view::{
@@ -227,7 +228,7 @@ impl Node {
         job: &JobName,
         lock: &Lock,
         limit: usize,
-    ) -> Result<(Vec<Placed>, Vec<KeyFault>), StoreError> {
+    ) -> Result<(Vec<HistoryEntry>, Vec<KeyFault>), StoreError> {
         let runs = LockKeys::of(self.store.prefix(), lock).runs(job);
         let command = history::command(&runs, limit);
         let mut entries = Items::of(self.link.send_on(&command, &runs).await?)?;
@@ -235,12 +236,17 @@ impl Node {
         while !entries.is_empty() {
             let entry = entries.next()?;
             let id = record::id_of(&entry);
+            let ballot = record::field(&entry, BALLOT).and_then(|text| text.parse().ok());
             let place = id
                 .split_once('-')
                 .and_then(|(ms, seq)| Some((ms.parse().ok()?, seq.parse().ok()?)))
                 .unwrap_or_default();
             match record::read(job, entry) {
-                Ok(record) => records.push((place, record)),
+                Ok(record) => records.push(HistoryEntry {
+                    id: place,
+                    ballot,
+                    record,
+                }),
                 Err(failure) => unreadable.push(record::unreadable(&runs, &id, &failure)),
             }
         }

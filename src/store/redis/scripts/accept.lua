@@ -81,9 +81,13 @@ keep_for(KEYS[2], state_span(KEYS[2], KEYS[4], span))
 
 local at = 16
 while ARGV[at] do
-  local record, fields = {}, tonumber(ARGV[at])
+  local record, fields = { ballot = ARGV[2] }, tonumber(ARGV[at])
   for i = at + 1, at + 2 * fields, 2 do
     record[ARGV[i]] = ARGV[i + 1]
+  end
+  -- The newest entry of a node that lacks records may be of a decision that was overtaken.
+  if lacks ~= '' and at == 16 then
+    record.follows = nil
   end
   append(KEYS[5], ARGV[6] ~= '' and ARGV[6] or nil, record)
   at = at + 2 * fields + 1

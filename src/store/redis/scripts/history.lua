@@ -1,7 +1,8 @@
--- The history of a job: a stream, an entry a record; the names are those of the record's fields.
+-- The history of a job: a stream, an entry a record; the names are those of the record's fields. One of
+-- several nodes adds the number of the proposal that the record came with (`ballot`).
 
 local RECORD = { 'run_id', 'kind', 'scheduled_at', 'until', 'count', 'started_at', 'finished_at',
-  'host', 'outcome', 'reason', 'by', 'exit_code', 'signal', 'attempts', 'fence', 'output_tail' }
+  'host', 'outcome', 'reason', 'by', 'exit_code', 'signal', 'attempts', 'fence', 'output_tail', 'ballot' }
 
 local function record_of_open(open, outcome, reason)
   return {
