@@ -5,8 +5,8 @@ use super::daemon::{Epoch, HeldBack, ListRead, Neighbour, RegistryNews, Rival};
 use crate::observe::RunFields;
 use crate::preflight::Offset;
 use crate::run::Shortage;
-use crate::store::{ClaimReply, Entry, Kind, Registered, Returned, StoreError};
-use crate::time::{BootInstant, Timestamp};
+use crate::store::{CopyReply, Entry, Kind, Registered, Returned, StoreError};
+use crate::time::Timestamp;
 
 /// A run that this host lacked the resources to start.
 #[derive(Debug)]
@@ -25,32 +25,22 @@ pub(crate) struct NotStarted {
     pub(crate) fields: RunFields,
 }
 
-/// What is known of a copy of a claim that was not answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CopyOfClaim {
-    /// It may still reach the store.
-    Sent,
-    /// It was not sent, for the store was found to be down before its turn came.
-    NotSent,
-}
-
 /// A message of a task.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Something for the core as it is.
     Core(Event),
-    /// A claim was answered.
+    /// A copy of a claim has a reply.
     Answered {
         /// The job.
         job: JobIx,
         /// The claim.
         claim: ClaimId,
-        /// The answer.
-        reply: ClaimReply,
-        /// When the copy that was answered was sent.
-        sent: BootInstant,
+        /// The reply.
+        reply: CopyReply,
     },
-    /// A copy of a claim was not answered.
+    /// A copy of a claim failed, or was not sent because the store is down. The claim is sent
+    /// again.
     ClaimFailed {
         /// The job.
         job: JobIx,
@@ -58,13 +48,6 @@ pub(crate) enum Message {
         claim: ClaimId,
         /// Why.
         error: StoreError,
-        /// What became of that copy.
-        copy: CopyOfClaim,
-    },
-    /// A copy of a claim was not answered while others were. The claim is sent again.
-    ClaimInDoubt {
-        /// The claim.
-        claim: ClaimId,
     },
     /// A granted run could not be started.
     NotStarted(Box<NotStarted>),

@@ -1,4 +1,4 @@
-//! Acquiring and releasing a bare lock: what `exec` and the library share.
+//! Acquiring and releasing a bare lock, for `exec` and the library.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,34 +7,27 @@ use tokio::time::Instant;
 
 use super::patience::{RetryPauses, Setback, TimeLeft, WaitLimit};
 use super::tally::Counted;
-use crate::ground::timing;
-use crate::lease::{Watchdog, finish_until};
+use crate::lease::Watchdog;
 use crate::names::{HostName, RunId, Token};
 use crate::store::{
-    Claim, ClaimReply, ClaimTarget, Finish, FinishReply, Grant, KeyFaultKind, Lock, Store,
-    StoreError,
+    CANCEL_LIMIT, Claim, ClaimReply, ClaimTarget, Claimant, CopyReply, Finish, FinishReply, Grant,
+    KeyFaultKind, Lock, Store, StoreError, deliver,
 };
-use crate::time::BootInstant;
 
 /// The timeout of one claim.
 const CLAIM_LIMIT: Duration = Duration::from_secs(5);
 /// The minimum time between two claims.
 const SETTLE: Duration = Duration::from_millis(5);
-/// How long the cancellation of a claim without a reply is retried.
-const CANCEL_LIMIT: Duration = Duration::from_secs(2);
 
-/// The attempt to acquire one lock. It uses one token throughout, so a claim whose reply was lost
-/// can be sent again.
+/// The attempt to acquire one lock, under one token from first to last.
 #[derive(Debug)]
 pub(crate) struct Acquisition {
     store: Arc<dyn Store>,
-    claim: Claim,
+    claimant: Claimant,
     wait: WaitLimit,
-    /// The store may hold a lease under our token, now or when a delayed claim reaches it.
-    in_doubt: bool,
     began: Instant,
-    /// Who cancels a claim that is given up, also when no runtime is left; `None`: a task on the
-    /// current runtime does.
+    /// Where a claim that is given up is cancelled, also when no runtime is left; `None`: by a task
+    /// on the current runtime.
     background: Option<(Watchdog, Counted)>,
 }
 
@@ -80,25 +73,24 @@ impl Acquisition {
         };
         Self {
             store,
-            claim,
+            claimant: Claimant::new(claim, 0),
             wait,
-            in_doubt: false,
             began: Instant::now(),
             background: None,
         }
     }
 
-    /// Leaves it to the watchdog to cancel a claim that is given up.
+    /// Lets the watchdog cancel a claim that is given up.
     pub(super) fn cancelled_by(mut self, watchdog: &Watchdog, entry: Counted) -> Self {
         self.background = Some((watchdog.clone(), entry));
         self
     }
 
-    /// Claims until the lock is ours or the wait, which began with [`Self::new`], is over. Dropping
-    /// the future, or this value, cancels a claim that may have been granted meanwhile.
+    /// Claims until the lock is granted or the wait, which began with [`Self::new`], is over.
+    /// Dropping the future and this value cancels a claim that may have been granted.
     pub(crate) async fn acquire(&mut self) -> Result<Grant, NotAcquired> {
-        let mut patience = RetryPauses::new(&self.claim.lock.key);
-        let mut complained = false;
+        let mut patience = RetryPauses::new(&self.lock().key);
+        let mut is_logged = false;
         loop {
             let why = match self.claim_once().await {
                 Ok(grant) => return Ok(grant),
@@ -126,15 +118,15 @@ impl Acquisition {
             let Some(pause) = patience.after(setback, left, spread()) else {
                 return Err(why);
             };
-            // What is out of the ordinary is said once: nobody wonders why it takes long.
+            // A warning once: it tells the user why the wait is long.
             let is_odd = matches!(setback, Setback::Silence | Setback::Recovering(_));
-            if is_odd && !std::mem::replace(&mut complained, true) {
-                tracing::warn!(lock = self.claim.lock.name, "{why}; retrying");
+            if is_odd && !std::mem::replace(&mut is_logged, true) {
+                tracing::warn!(lock = self.lock().name, "{why}; retrying");
             } else {
-                tracing::debug!(lock = self.claim.lock.name, "{why}; retrying");
+                tracing::debug!(lock = self.lock().name, "{why}; retrying");
             }
             match setback {
-                Setback::Held(_) => self.listen(pause).await,
+                Setback::Held(_) => self.await_release(pause).await,
                 Setback::Recovering(_) | Setback::Silence | Setback::Refusal => {
                     tokio::time::sleep(pause).await;
                 }
@@ -142,77 +134,59 @@ impl Acquisition {
         }
     }
 
-    /// Makes sure that no claim of ours is granted any more. Tries for two seconds at most; what
-    /// is left then ends with its TTL.
+    /// Cancels the claim if a copy of it may be granted; tries for two seconds at most. What is left
+    /// then ends with its TTL.
     pub(crate) async fn cancel(&mut self) {
-        if !self.in_doubt {
-            return;
-        }
-        let finish = Finish::of_lock(self.claim.lock.clone(), self.claim.token.clone());
-        if let Err(error) = finish_until(&*self.store, &finish, CANCEL_LIMIT).await {
-            tracing::debug!(
-                lock = self.claim.lock.name,
-                "cannot cancel the claim, it ends with its TTL: {error}"
-            );
-        }
-        self.in_doubt = false;
+        self.claimant.cancel(&*self.store).await;
     }
 
-    /// The lease has an owner who will release it.
-    pub(crate) fn hand_over(mut self) {
-        self.in_doubt = false;
+    /// The lease has an owner, who releases it.
+    pub(crate) fn hand_over(self) {
+        self.claimant.hand_over();
     }
 
     async fn claim_once(&mut self) -> Result<Grant, NotAcquired> {
-        let doubt = std::mem::replace(&mut self.in_doubt, true);
-        let sent = BootInstant::now();
-        let reply = tokio::time::timeout(CLAIM_LIMIT, self.store.claim(&self.claim))
+        let sending = self.claimant.send(&*self.store);
+        let reply = tokio::time::timeout(CLAIM_LIMIT, sending)
             .await
             .unwrap_or_else(|_| {
                 let text = format!("no reply to a claim within {CLAIM_LIMIT:?}");
                 Err(StoreError::unreachable(text))
             });
-        let ttl = self.claim.ttl;
-        match reply {
-            // After a stop of this process most of the lease may be gone. The same claim again
-            // gives it its full length, or says that it is over.
-            Ok(ClaimReply::Granted { .. }) if timing::ends(sent, ttl).remaining() < ttl * 2 / 3 => {
+        match reply? {
+            // After a stop of this process most of the lease may be over. The same claim again gives
+            // it its full length, or returns that it is over.
+            CopyReply::Granted { grant, .. } if grant.ends().remaining() < grant.ttl * 2 / 3 => {
                 let text = "the grant arrived too late in its lease".to_owned();
                 Err(StoreError::unreachable(text).into())
             }
-            Ok(ClaimReply::Granted { fence, .. }) => Ok(Grant::of(&self.claim, fence, sent)),
-            Ok(ClaimReply::Held { by, remaining }) => {
-                self.in_doubt = doubt;
+            CopyReply::Granted { grant, .. } => Ok(grant),
+            CopyReply::Refused(ClaimReply::Held { by, remaining }) => {
                 Err(NotAcquired::Held { by, remaining })
             }
-            Ok(ClaimReply::Recovering { remaining }) => {
-                self.in_doubt = doubt;
+            CopyReply::Refused(ClaimReply::Recovering { remaining }) => {
                 Err(NotAcquired::Recovering { remaining })
             }
-            Ok(reply) => {
-                self.in_doubt = doubt;
+            reply @ (CopyReply::Refused(_) | CopyReply::NotSent) => {
                 let text = format!("unexpected reply to the claim of a lock: {reply:?}");
                 Err(StoreError::corrupt(text).into())
-            }
-            Err(error @ (StoreError::Unreachable(_) | StoreError::PartUnreachable(_))) => {
-                Err(error.into())
-            }
-            Err(error) => {
-                self.in_doubt = doubt;
-                Err(error.into())
             }
         }
     }
 
-    /// Until a release is heard of, at most for `pause`.
-    async fn listen(&self, pause: Duration) {
+    fn lock(&self) -> &Lock {
+        &self.claimant.claim().lock
+    }
+
+    /// Waits for a release, at most for `pause`.
+    async fn await_release(&self, pause: Duration) {
         let began = Instant::now();
         let until = began + pause;
-        let heard = self.store.released(&self.claim.lock, pause);
-        match tokio::time::timeout_at(until, heard).await {
-            // A store may say at once that something happened, as often as it is asked.
+        let released = self.store.released(self.lock(), pause);
+        match tokio::time::timeout_at(until, released).await {
+            // A store may report a release at once, as often as it is asked.
             Ok(Ok(())) | Err(_) => tokio::time::sleep_until((began + SETTLE).min(until)).await,
-            // Not being able to listen must not turn waiting into a storm of claims.
+            // Without a subscription, the wait must not become a storm of claims.
             Ok(Err(error)) => {
                 tracing::debug!("cannot subscribe to the release: {error}");
                 tokio::time::sleep_until(until).await;
@@ -230,22 +204,21 @@ impl Acquisition {
 
 impl Drop for Acquisition {
     fn drop(&mut self) {
-        if self.in_doubt {
-            let finish = Finish::of_lock(self.claim.lock.clone(), self.claim.token.clone());
+        if let Some(finish) = self.claimant.give_up() {
             match self.background.take() {
                 Some((watchdog, entry)) => {
                     watchdog.finish(None, finish, CANCEL_LIMIT, Box::new(entry));
                 }
-                None => finish_in_background(&self.store, finish),
+                None => deliver_in_background(&self.store, finish),
             }
         }
     }
 }
 
-fn finish_in_background(store: &Arc<dyn Store>, finish: Finish) {
+fn deliver_in_background(store: &Arc<dyn Store>, finish: Finish) {
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
         let store = Arc::clone(store);
-        runtime.spawn(async move { finish_until(&*store, &finish, CANCEL_LIMIT).await.map(drop) });
+        runtime.spawn(async move { deliver(&*store, &finish, CANCEL_LIMIT).await.map(drop) });
     }
 }
 
@@ -255,12 +228,12 @@ pub(crate) async fn release(
     grant: &Grant,
     limit: Duration,
 ) -> Result<FinishReply, StoreError> {
-    finish_until(store, &grant.release(), limit).await
+    deliver(store, &grant.release(), limit).await
 }
 
 fn spread() -> u8 {
     let mut byte = [0_u8];
-    // Without randomness those who wait ask at the same time, which is no harm.
+    // Without randomness, several waiters claim at the same time, which does no harm.
     let _ = getrandom::fill(&mut byte);
     byte[0]
 }

@@ -3,10 +3,9 @@
 //! From the bottom up: `lost` is why a lease ends, `table` decides about renewals (pure), `command`
 //! is what handles and thread send each other, `handle` is what a holder sees, `renewal_loop` is the
 //! loop around the table, and `watchdog` the thread that runs it. Claiming is left to the holders;
-//! the thread releases what its holder dropped (`finish`).
+//! the thread delivers the releases of what they dropped.
 
 mod command;
-mod finish;
 mod handle;
 mod lost;
 mod renewal_loop;
@@ -17,7 +16,6 @@ mod tests;
 mod watchdog;
 
 pub(crate) use command::Keepsake;
-pub(crate) use finish::finish_until;
 pub use handle::{Lease, LeaseView};
 pub use lost::LeaseLost;
 pub use renewal_loop::ExtendRuns;

@@ -11,12 +11,11 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::command::{LeaseSubscriber, PendingRelease, WatchdogCommand};
-use super::finish::finish_until;
 use super::lost::LeaseLost;
 use super::table::{Batch, LeaseId, LeaseTable};
 use crate::ground::timing;
 use crate::names::RunId;
-use crate::store::{RenewReply, Store, StoreError, apart};
+use crate::store::{RenewReply, Store, StoreError, apart, deliver};
 use crate::time::BootInstant;
 
 /// The loop wakes at least this often, so that a hang can be distinguished from idleness.
@@ -178,7 +177,7 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
         });
         let store = Arc::clone(&self.store);
         self.finishing.spawn(async move {
-            if let Err(error) = finish_until(&*store, &finish, limit).await {
+            if let Err(error) = deliver(&*store, &finish, limit).await {
                 tracing::warn!(
                     lock = finish.lock.name,
                     "cannot release the lock: {error}; it expires after its TTL"

@@ -6,11 +6,13 @@
 //!   this code; the Lua scripts of the Redis store are compared with it call by call.
 //! - [`endpoint`]: the URL of a store, parsed once.
 //! - [`redis`], [`redlock`] and [`sqlite`]: the stores. [`open()`] chooses one.
+//! - `claimant` and `retry`: one claim until it is decided, and requests that are retried.
 //! - [`apart`](fn@apart), [`manual`] and [`relocate`]: what hosts do with any store in several requests.
 //!
 //! No module here knows processes or schedules: a store receives instants, never cron text.
 
 mod apart;
+mod claimant;
 pub mod contract;
 pub(crate) mod endpoint;
 pub mod manual;
@@ -19,10 +21,12 @@ pub mod protocol;
 pub(crate) mod redis;
 mod redlock;
 pub mod relocate;
+mod retry;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 
 pub use apart::apart;
+pub(crate) use claimant::{CANCEL_LIMIT, Claimant, CopyReply, deliver};
 pub use contract::{
     Admission, Attempt, Beginning, Claim, ClaimReply, ClaimTarget, Condition, CountsFrom,
     DroppedRange, Due, Entry, ErrorDetail, Fingerprint, Finish, FinishReply, Forget, Forgotten,
@@ -40,6 +44,8 @@ pub use endpoint::{
 };
 pub use open::open;
 pub(crate) use redis::check_raw_in_cluster as check_key_in_cluster;
+#[cfg(feature = "program")]
+pub(crate) use retry::{Retry, retry};
 
 /// What a majority of nodes decides on, for the model that searches it for holes, and for the test
 /// that compares a node with its plain form.

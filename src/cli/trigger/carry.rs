@@ -1,9 +1,9 @@
-//! One run carried by this process: claim, drive, finish.
+//! One run that this process carries: it claims, drives the run, and delivers its record.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -21,28 +21,25 @@ use crate::observe::plain_line;
 use crate::run::{Assignment, Authority, Ended, Starts, Stop, Tools, drive, inherited};
 use crate::store::relocate::{Destination, Relocated, Relocation, relocate};
 use crate::store::{
-    self, Claim, ClaimReply, ClaimTarget, Finish, Grant, Kind, ManualRun, Record, RunTerms, Store,
-    StoreError, StoreSettings,
+    self, Claim, ClaimReply, ClaimTarget, Claimant, CopyReply, Finish, Kind, ManualRun, Record,
+    Retry, RunTerms, Store, StoreError, StoreSettings, retry,
 };
-use crate::time::BootInstant;
 
-/// How long a store that does not answer is asked for the claim.
-const CLAIM_FOR: Duration = Duration::from_secs(5);
-/// How long it is asked to take the record; the run itself is over by then.
-const FINISH_FOR: Duration = Duration::from_secs(60);
-/// The same, once somebody wants this process to end.
+/// How a claim is repeated, and the requests before it.
+const CLAIMING: Retry = Retry::no_reply(Duration::from_secs(5));
+/// How the delivery of the record is repeated; the run itself is over by then.
+const FINISHING: Retry = Retry::no_reply(Duration::from_secs(60));
+/// How long the delivery may take once this process was told to end.
 const FINISH_SOON: Duration = Duration::from_secs(2);
-/// How long between two such questions.
-const PAUSE: Duration = Duration::from_millis(250);
 
-/// A job to be run, and with what.
+/// A job to be run, and what that needs.
 #[derive(Debug)]
 pub(super) struct Errand {
     pub(super) job: Arc<Job>,
     pub(super) host: HostName,
     pub(super) settings: StoreSettings,
     pub(super) keep: u32,
-    /// Variables of the environment that the job does not inherit.
+    /// Environment variables that the job does not inherit.
     pub(super) secret_variables: BTreeSet<String>,
 }
 
@@ -103,14 +100,14 @@ impl Errand {
                 job: self.job.name.clone(),
             },
         };
-        patiently(CLAIM_FOR, async || self.lock_in_use(store).await).await??;
-        // Before the claim, so that no run is open that nobody would look after.
+        retry(CLAIMING, || self.lock_in_use(store)).await??;
+        // Before the claim, so that the end of every open run is recorded by some daemon.
         let run = ManualRun {
             run_id: claim.run_id.clone(),
             job: self.job.name.clone(),
             lock: claim.lock.clone(),
         };
-        patiently(CLAIM_FOR, async || note::leave(store, &run).await).await?;
+        retry(CLAIMING, || note::leave(store, &run)).await?;
         let granted = self.claim_noted(store, claim).await;
         if granted.is_err() {
             note::take_back(store, &run.run_id).await;
@@ -119,38 +116,31 @@ impl Errand {
     }
 
     async fn claim_noted(&self, store: &dyn Store, claim: Claim) -> Result<Assignment, Failure> {
-        let mut sent = BootInstant::now();
-        let mut unanswered = false;
-        let asked = patiently(CLAIM_FOR, async || {
-            sent = BootInstant::now();
-            let answer = store.claim(&claim).await;
-            unanswered |= answer.is_err();
-            answer
-        });
-        let answer = asked.await;
-        if unanswered && !matches!(answer, Ok(ClaimReply::Granted { .. })) {
-            // Perhaps a copy was granted all the same, or will be: nobody will use it.
-            self.cancel(store, &claim).await;
-        }
-        match answer? {
-            ClaimReply::Granted { fence, .. } => Ok(Assignment {
+        let claimant = Claimant::new(claim, self.keep);
+        let reply = retry(CLAIMING, || claimant.send(store)).await;
+        if let Ok(CopyReply::Granted { grant, attempt }) = reply {
+            claimant.hand_over();
+            return Ok(Assignment {
                 job: Arc::clone(&self.job),
                 host: self.host.clone(),
                 kind: Kind::Manual,
                 scheduled_at: None,
-                attempt: 1,
+                attempt,
                 authority: Authority::Granted {
-                    grant: Grant::of(&claim, fence, sent),
+                    grant,
                     terms: RunTerms::NONE,
                 },
-            }),
-            ClaimReply::Held { by, remaining } => Err(self.held(&by, remaining)),
-            ClaimReply::Recovering { remaining } => Err(Failure::NotAcquired(format!(
-                "{}: {}",
-                self.job.name,
-                waits_text(remaining)
-            ))),
-            ClaimReply::Moved { to } => Err(Failure::NotAcquired(format!(
+            });
+        }
+        claimant.cancel(store).await;
+        match reply? {
+            CopyReply::Refused(ClaimReply::Held { by, remaining }) => {
+                Err(self.held(&by, remaining))
+            }
+            CopyReply::Refused(ClaimReply::Recovering { remaining }) => Err(Failure::NotAcquired(
+                format!("{}: {}", self.job.name, waits_text(remaining)),
+            )),
+            CopyReply::Refused(ClaimReply::Moved { to }) => Err(Failure::NotAcquired(format!(
                 "job {}: its lock has just changed to {}; nothing was started. Start the hosts \
                  with this list, or use theirs",
                 self.job.name, to.name
@@ -216,21 +206,6 @@ impl Errand {
         })
     }
 
-    /// Has the store refuse what may still come of the claim.
-    async fn cancel(&self, store: &dyn Store, claim: &Claim) {
-        let finish = Finish {
-            lock: claim.lock.clone(),
-            token: claim.token.clone(),
-            record: None,
-            job: Some(self.job.name.clone()),
-            give_back: true,
-            keep: self.keep,
-        };
-        if let Err(error) = patiently(FINISH_SOON, async || store.finish(&finish).await).await {
-            tracing::debug!("cannot cancel the claim, it ends with its TTL: {error}");
-        }
-    }
-
     fn held(&self, by: &str, remaining: Option<Duration>) -> Failure {
         let by = plain_line(by);
         let name = &self.job.name;
@@ -258,7 +233,7 @@ impl Granted {
                     job: self.assignment.job.name.clone(),
                     lock: self.assignment.lock_and_token().0.clone(),
                 };
-                // Not beside `finish`: a note that is taken back must not be written again.
+                // Stopped before `finish`: a note that was taken back must not be written again.
                 let ended = tokio::select! {
                     ended = drive(&self.assignment, &self.tools, stop.clone()) => ended,
                     never = note::keep_up(&*self.store, &run) => match never {},
@@ -272,8 +247,8 @@ impl Granted {
         })
     }
 
-    /// The lease is held, and renewed, until the store has the record. One that it does not take
-    /// is kept for the host's daemon.
+    /// Delivers the record. The lease is held and renewed until the store has it; a record that the
+    /// store does not accept is kept for the host's daemon.
     async fn finish(
         &self,
         ended: Ended,
@@ -283,7 +258,7 @@ impl Granted {
             .assignment
             .finish(Some(ended.record.clone()), self.keep);
         let hurry = async {
-            // Without a sender nobody can hurry us.
+            // Without a sender, no signal can arrive.
             if stop.wait_for(|stop| *stop == Stop::End).await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -291,7 +266,7 @@ impl Granted {
         };
         // Both are cancel-safe: a finish sent again is written once.
         let delivered = tokio::select! {
-            delivered = patiently(FINISH_FOR, async || self.store.finish(&finish).await) => delivered,
+            delivered = retry(FINISHING, || self.store.finish(&finish)) => delivered,
             () = hurry => Err(StoreError::unreachable("stopped before the store replied".to_owned())),
         };
         drop(ended.lease);
@@ -322,36 +297,18 @@ impl Granted {
     }
 }
 
-/// Asks again while the store does not answer.
-async fn patiently<T>(
-    limit: Duration,
-    mut ask: impl AsyncFnMut() -> Result<T, StoreError>,
-) -> Result<T, StoreError> {
-    let began = Instant::now();
-    loop {
-        match ask().await {
-            Err(StoreError::Unreachable(_) | StoreError::PartUnreachable(_))
-                if began.elapsed() < limit =>
-            {
-                tokio::time::sleep(PAUSE).await;
-            }
-            answer => return answer,
-        }
-    }
-}
-
-/// The first signal ends the run; it is then recorded as stopped. Answers only when it cannot
-/// listen.
+/// The first signal ends the run, which is then recorded as stopped. Returns only if it cannot
+/// install the signal handlers.
 async fn stop_at_signals(stopper: &watch::Sender<Stop>) -> Failure {
     let listen = |kind| {
         signal(kind).map_err(|e| Failure::Internal(format!("cannot install signal handlers: {e}")))
     };
-    let heard = (
+    let installed = (
         listen(SignalKind::interrupt()),
         listen(SignalKind::terminate()),
         listen(SignalKind::hangup()),
     );
-    let (mut interrupt, mut terminate, mut hangup) = match heard {
+    let (mut interrupt, mut terminate, mut hangup) = match installed {
         (Ok(interrupt), Ok(terminate), Ok(hangup)) => (interrupt, terminate, hangup),
         (Err(failure), ..) | (_, Err(failure), _) | (.., Err(failure)) => return failure,
     };

@@ -10,8 +10,17 @@ use super::policy::Policy;
 use super::shared::{Mode, Shared, TimerKind};
 use super::waiting::Waits;
 use crate::config::CatchUp;
-use crate::store::{ClaimReply, GapAnswer, Kind, Late, Overlap, RunStatus, RunTerms};
+use crate::store::{ClaimReply, GapAnswer, Grant, Kind, Late, Overlap, RunStatus, RunTerms};
 use crate::time::Timestamp;
+
+/// A claim of this lane that was granted.
+#[derive(Debug)]
+pub(super) struct Granted {
+    pub(super) claim: ClaimId,
+    pub(super) grant: Grant,
+    /// 1, or more for a rerun.
+    pub(super) attempt: u32,
+}
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
@@ -32,14 +41,11 @@ impl Lane {
                 return;
             }
         };
-        if let ClaimReply::Granted { fence, attempt, .. } = reply {
-            self.granted(shared, claim, &occ, placed, fence, attempt);
-            return;
-        }
         if placed {
             shared.free_place();
         }
         match reply {
+            // Grants are events of their own, and these requests drop nothing.
             ClaimReply::Granted { .. } | ClaimReply::Dropped => {}
             ClaimReply::Early { by } => {
                 if by >= CLOCK_AHEAD && occ.is_current() {
@@ -193,44 +199,55 @@ impl Lane {
         self.phase = Phase::Early { claim, occ };
     }
 
-    fn granted(
-        &mut self,
-        shared: &mut Shared,
-        claim: ClaimId,
-        occ: &Occ,
-        placed: bool,
-        fence: u64,
-        attempt: u32,
-    ) {
+    /// A claim was granted.
+    pub(super) fn granted(&mut self, shared: &mut Shared, granted: Granted) {
+        let (occ, placed) = match std::mem::replace(&mut self.phase, Phase::Idle) {
+            Phase::Claiming { claim, occ, placed } if claim == granted.claim => (occ, placed),
+            other => {
+                // Cancelled meanwhile; the cancellation reaches the store on its own.
+                self.phase = other;
+                return;
+            }
+        };
         if occ.aim == Aim::Verdict || shared.mode == Mode::Draining {
-            self.cancel(shared, claim, placed);
-        } else {
-            if occ.origin != Origin::Watch {
-                self.blind = false;
+            if placed {
+                shared.free_place();
             }
-            self.ahead = Ahead::Unsaid;
-            self.running += 1;
-            shared.act(Action::Start {
+            shared.act(Action::GiveBack {
                 job: self.job,
-                claim,
-                at: occ.at,
-                kind: Self::kind_of(occ, attempt),
-                fence,
-                attempt,
-                terms: RunTerms {
-                    reruns: attempt.saturating_sub(1),
-                    yields: occ.overlap == Overlap::Wait && occ.origin == Origin::Lane,
-                    ..self.policy.terms(occ.deadline)
-                },
+                grant: granted.grant,
             });
-            if occ.origin == Origin::Watch {
-                self.unwatch(shared);
-                self.head_decided(shared);
-            } else {
-                self.unwatch_own(shared, occ.at);
-            }
+        } else {
+            self.start(shared, &occ, granted);
         }
-        self.decided(shared, occ);
+        self.decided(shared, &occ);
+    }
+
+    fn start(&mut self, shared: &mut Shared, occ: &Occ, granted: Granted) {
+        if occ.origin != Origin::Watch {
+            self.blind = false;
+        }
+        self.ahead = Ahead::Unsaid;
+        self.running += 1;
+        shared.act(Action::Start {
+            job: self.job,
+            claim: granted.claim,
+            at: occ.at,
+            kind: Self::kind_of(occ, granted.attempt),
+            grant: granted.grant,
+            attempt: granted.attempt,
+            terms: RunTerms {
+                reruns: granted.attempt.saturating_sub(1),
+                yields: occ.overlap == Overlap::Wait && occ.origin == Origin::Lane,
+                ..self.policy.terms(occ.deadline)
+            },
+        });
+        if occ.origin == Origin::Watch {
+            self.unwatch(shared);
+            self.head_decided(shared);
+        } else {
+            self.unwatch_own(shared, occ.at);
+        }
     }
 
     /// The occurrence was decided without this host: with it all that this lane passed by before.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::reload::NewList;
 use crate::names::RunId;
 use crate::store::{
-    ClaimReply, GapAnswer, Head, Kind, Late, OpenRun, Overlap, Registered, RunTerms,
+    ClaimReply, GapAnswer, Grant, Head, Kind, Late, OpenRun, Overlap, Registered, RunTerms,
 };
 use crate::time::{BootInstant, Timestamp};
 
@@ -47,7 +47,18 @@ pub enum Event {
         /// The occurrence.
         at: Timestamp,
     },
-    /// The store answered a claim.
+    /// The store granted a claim.
+    Granted {
+        /// The job.
+        job: JobIx,
+        /// The claim.
+        claim: ClaimId,
+        /// The lease.
+        grant: Grant,
+        /// 1, or more for a rerun.
+        attempt: u32,
+    },
+    /// The store answered a claim, and did not grant it.
     Answered {
         /// The job.
         job: JobIx,
@@ -195,6 +206,13 @@ pub enum Action {
         /// The claim.
         claim: ClaimId,
     },
+    /// Give back what a claim was granted: this host will not run it.
+    GiveBack {
+        /// The job.
+        job: JobIx,
+        /// The lease.
+        grant: Grant,
+    },
     /// Start the run that a claim opened.
     Start {
         /// The job.
@@ -205,8 +223,8 @@ pub enum Action {
         at: Timestamp,
         /// How the run came to be.
         kind: Kind,
-        /// The fencing token.
-        fence: u64,
+        /// The lease.
+        grant: Grant,
         /// 1, or more for a rerun.
         attempt: u32,
         /// What the claim asked for.

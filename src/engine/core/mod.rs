@@ -29,6 +29,7 @@ pub use policy::{ClaimContext, Policy};
 pub use reload::{LaneChange, ListedJob, NewList};
 
 use crate::time::BootInstant;
+use answers::Granted;
 use lane::Lane;
 use reload::RetiredLanes;
 use shared::{Mode, Shared, StoreState};
@@ -79,6 +80,19 @@ impl Core {
     fn dispatch(&mut self, event: Event) {
         match event {
             Event::Due { job, at } => self.lane(job, |lane, shared| lane.due(shared, at)),
+            Event::Granted {
+                job,
+                claim,
+                grant,
+                attempt,
+            } => {
+                let granted = Granted {
+                    claim,
+                    grant,
+                    attempt,
+                };
+                self.lane(job, |lane, shared| lane.granted(shared, granted));
+            }
             Event::Answered { job, claim, reply } => {
                 self.lane(job, |lane, shared| lane.answered(shared, claim, reply));
             }

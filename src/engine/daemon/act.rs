@@ -7,7 +7,6 @@ use tokio::task::AbortHandle;
 
 use super::Daemon;
 use super::clock::Measure;
-use super::departure::Departure;
 use super::registry::Newcomer;
 use super::say::say;
 use super::tasks::Entrance;
@@ -19,73 +18,39 @@ use crate::engine::requests::Requests;
 use crate::names::{RunId, Token};
 use crate::observe::run_log;
 use crate::run::{Assignment, Authority, drive};
-use crate::store::{Claim, Grant, Kind, Settle};
-use crate::time::{BootInstant, Timestamp};
+use crate::store::{Claim, Claimant, Finish, Grant, Kind, Settle};
+use crate::time::Timestamp;
 
-/// A claim that is out, or was granted and not yet acted on.
+/// A claim that is out: no copy of it has a reply yet.
 #[derive(Debug)]
 pub(super) struct OutstandingClaim {
-    pub(super) token: Token,
-    pub(super) run_id: RunId,
-    /// When the copy that was granted was sent.
-    pub(super) sent: Option<BootInstant>,
-    /// A copy of the claim was not answered: it may still reach the store.
-    pub(super) in_doubt: bool,
-    /// Whether a copy was sent, or can still be kept from being sent.
-    departure: Departure,
-    /// Stops resending.
-    task: Option<AbortHandle>,
+    claimant: Claimant,
+    /// The task that sends the copies.
+    sender: AbortHandle,
 }
 
 impl Daemon {
     pub(super) fn act(&mut self, action: Action) {
         match action {
             Action::Claim(spec) => self.claim(spec),
-            Action::Cancel { job, claim } => self.cancel(job, claim),
+            Action::Cancel { claim, .. } => self.cancel(claim),
+            Action::GiveBack { job, grant } => self.give_back(job, grant.token),
             Action::Start {
-                job: place,
-                claim,
+                job,
                 at,
                 kind,
-                fence,
+                grant,
                 attempt,
                 terms,
+                ..
             } => {
-                let Some(ticket) = self.tickets.remove(&claim) else {
-                    return;
-                };
-                let Some(job) = self.job(place).map(Arc::clone) else {
-                    return;
-                };
-                let grant = Grant {
-                    lock: job.lock_on(&self.host),
-                    token: ticket.token,
-                    run_id: ticket.run_id,
-                    fence,
-                    ttl: job.lock.ttl,
-                    sent: ticket.sent.unwrap_or(BootInstant::BOOT),
-                };
                 let authority = Authority::Granted { grant, terms };
-                self.start(place, at, (kind, attempt), authority);
+                self.start(job, at, (kind, attempt), authority);
             }
-            Action::StartAlone {
-                job: place,
-                claim,
-                at,
-            } => {
-                let Some(job) = self.job(place).map(Arc::clone) else {
-                    return;
-                };
-                let ticket = self.tickets.remove(&claim).unwrap_or_else(|| self.ticket());
-                if let Some(task) = &ticket.task {
-                    task.abort();
+            Action::StartAlone { job, claim, at } => {
+                if let Some(authority) = self.authority_alone(job, claim) {
+                    self.start(job, at, (Kind::Schedule, 1), authority);
                 }
-                let authority = Authority::Alone {
-                    lock: job.lock_on(&self.host),
-                    token: ticket.token,
-                    run_id: ticket.run_id,
-                };
-                self.start(place, at, (Kind::Schedule, 1), authority);
             }
             Action::AwaitRelease { job, claim, limit } => {
                 if let Some(lock) = self.job(job).map(|j| j.lock_on(&self.host)) {
@@ -133,84 +98,102 @@ impl Daemon {
         self.jobs.get(&job)
     }
 
-    fn ticket(&self) -> OutstandingClaim {
+    /// A new run, and the token that its claim carries.
+    fn new_run(&self) -> (Token, RunId) {
         let run_id = RunId::new();
-        OutstandingClaim {
-            token: Token::new(&self.host, &run_id),
-            run_id,
-            sent: None,
-            in_doubt: false,
-            departure: Departure::default(),
-            task: None,
-        }
+        (Token::new(&self.host, &run_id), run_id)
     }
 
     fn claim(&mut self, spec: ClaimSpec) {
         let Some(job) = self.job(spec.job) else {
             return;
         };
-        let ticket = self.ticket();
+        let (token, run_id) = self.new_run();
         let (place, id) = (spec.job, spec.claim);
-        let claim = (self.requests(job)).claim(spec, ticket.token.clone(), ticket.run_id.clone());
-        self.send(place, id, ticket, claim);
+        let claim = self.requests(job).claim(spec, token, run_id);
+        self.send(place, id, claim);
     }
 
     fn drops(&mut self, spec: DropSpec) {
         let Some(job) = self.job(spec.job) else {
             return;
         };
-        let ticket = self.ticket();
-        let (token, run_id) = (ticket.token.clone(), ticket.run_id.clone());
+        let (token, run_id) = self.new_run();
         let claim = self.requests(job).drops(spec.answer, token, run_id);
-        self.send(spec.job, spec.claim, ticket, claim);
+        self.send(spec.job, spec.claim, claim);
     }
 
-    fn send(&mut self, place: JobIx, id: ClaimId, mut ticket: OutstandingClaim, claim: Claim) {
-        let departure = ticket.departure.clone();
-        let sending = (self.link.clone()).claim(place, id, Box::new(claim), departure);
-        let task = tokio::spawn(sending);
-        ticket.task = Some(task.abort_handle());
-        self.tickets.insert(id, ticket);
+    fn send(&mut self, place: JobIx, id: ClaimId, claim: Claim) {
+        let claimant = Claimant::new(claim, self.keep);
+        let sending = self.link.clone().claim(place, id, claimant.clone());
+        let sender = tokio::spawn(sending).abort_handle();
+        self.claims
+            .insert(id, OutstandingClaim { claimant, sender });
     }
 
-    fn cancel(&mut self, job: JobIx, claim: ClaimId) {
-        if let Some(ticket) = self.tickets.remove(&claim) {
-            if let Some(task) = &ticket.task {
-                task.abort();
-            }
-            if !ticket.departure.cancel() {
-                self.give_back(job, ticket.token);
-            }
+    /// Stops sending the claim, and cancels the copies that may be granted.
+    fn cancel(&mut self, claim: ClaimId) {
+        if let Some(out) = self.claims.remove(&claim) {
+            out.sender.abort();
+            self.deliver(out.claimant.give_up());
         }
     }
 
-    /// A copy of the claim was not answered.
-    pub(super) fn in_doubt(&mut self, claim: ClaimId) {
-        if let Some(ticket) = self.tickets.get_mut(&claim) {
-            ticket.in_doubt = true;
+    /// A claim was granted. If it was cancelled meanwhile, its cancellation gives the grant back.
+    pub(super) fn granted(&mut self, job: JobIx, claim: ClaimId, (grant, attempt): (Grant, u32)) {
+        if let Some(out) = self.claims.remove(&claim) {
+            out.claimant.hand_over();
+            self.feed(Event::Granted {
+                job,
+                claim,
+                grant,
+                attempt,
+            });
         }
     }
 
-    /// The claim was answered, and not granted. An earlier copy of it that is still on its way
-    /// must not be granted afterwards: nobody would use it.
-    pub(super) fn not_granted(&mut self, job: JobIx, claim: ClaimId) {
-        if let Some(ticket) = self.tickets.remove(&claim)
-            && ticket.in_doubt
-        {
-            self.give_back(job, ticket.token);
+    /// A claim was refused. An earlier copy of it that is still on its way must not be granted
+    /// afterwards, because no run would use the grant.
+    pub(super) fn refused(&mut self, claim: ClaimId) {
+        if let Some(out) = self.claims.remove(&claim) {
+            self.deliver(out.claimant.give_up());
+        }
+    }
+
+    fn deliver(&self, finish: Option<Finish>) {
+        if let Some(finish) = finish {
+            self.finisher.send(PendingFinish {
+                finish,
+                lease: None,
+                job: None,
+                spooled: false,
+            });
         }
     }
 
     fn give_back(&self, job: JobIx, token: Token) {
-        let Some(job) = self.job(job) else {
-            return;
+        let finish = (self.job(job)).map(|job| self.requests(job).give_back(token));
+        self.deliver(finish);
+    }
+
+    /// What a run starts under that the store did not grant: the token of its claim in doubt, if
+    /// there is one. The result of the run then also ends what that claim may be granted.
+    fn authority_alone(&mut self, job: JobIx, claim: ClaimId) -> Option<Authority> {
+        let lock = self.job(job)?.lock_on(&self.host);
+        let (token, run_id) = match self.claims.remove(&claim) {
+            Some(out) => {
+                out.sender.abort();
+                out.claimant.hand_over();
+                let claim = out.claimant.claim();
+                (claim.token.clone(), claim.run_id.clone())
+            }
+            None => self.new_run(),
         };
-        self.finisher.send(PendingFinish {
-            finish: self.requests(job).give_back(token),
-            lease: None,
-            job: None,
-            spooled: false,
-        });
+        Some(Authority::Alone {
+            lock,
+            token,
+            run_id,
+        })
     }
 
     fn start(

@@ -6,9 +6,9 @@ mod act;
 mod admission;
 mod clock;
 mod clock_file;
-mod departure;
 mod health;
 mod hold;
+mod last_answer;
 mod manual;
 mod notify;
 mod presence;
@@ -54,8 +54,8 @@ use admission::HeldJobs;
 pub(super) use admission::{HeldBack, Neighbour};
 pub use clock::HostClock;
 use clock_file::ClockFile;
-use departure::LastAnswer;
 use health::StoreHealth;
+use last_answer::LastAnswer;
 use notify::Manager;
 use registry::Registry;
 pub(super) use registry::RegistryNews;
@@ -157,7 +157,8 @@ struct Daemon {
     spool: Spool,
     tools: Tools,
     stop: watch::Sender<Stop>,
-    tickets: HashMap<ClaimId, OutstandingClaim>,
+    /// The claims that are out, or were granted and are not yet acted on.
+    claims: HashMap<ClaimId, OutstandingClaim>,
     to_register: Vec<JobIx>,
     /// The next registration waits until those that went out under an earlier list are over.
     waits_for_earlier: bool,
@@ -259,7 +260,7 @@ pub(crate) async fn run(setup: Setup) -> Result<(), DaemonError> {
         spool,
         tools,
         stop: watch::channel(Stop::Not).0,
-        tickets: HashMap::new(),
+        claims: HashMap::new(),
         on_hold: HashMap::new(),
         runs: Runs::default(),
         announcements: JoinSet::new(),

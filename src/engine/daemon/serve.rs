@@ -15,12 +15,12 @@ use super::reload::ReloadCause;
 use super::shutdown::counted;
 use super::{Daemon, DaemonError, ticker_job};
 use crate::config::Job;
-use crate::engine::core::{Event, JobIx};
+use crate::engine::core::{ClaimId, Event, JobIx};
 use crate::engine::finisher::PendingFinish;
-use crate::engine::message::{CopyOfClaim, Message};
+use crate::engine::message::Message;
 use crate::guard::Processes;
 use crate::schedule::ticker::{Firing, Ticker};
-use crate::store::{ClaimReply, Registered, Returned, StoreError};
+use crate::store::{ClaimReply, CopyReply, Registered, Returned, StoreError};
 use crate::time::BootInstant;
 
 /// How often the daemon looks after itself.
@@ -152,50 +152,8 @@ impl Daemon {
                 }
                 self.feed(event);
             }
-            Message::Answered {
-                job,
-                claim,
-                reply,
-                sent,
-            } => {
-                if let ClaimReply::Granted { .. } = reply {
-                    if let Some(ticket) = self.tickets.get_mut(&claim) {
-                        ticket.sent = Some(sent);
-                    }
-                } else {
-                    self.not_granted(job, claim);
-                }
-                if let ClaimReply::Moved { .. } = reply {
-                    self.registry.leave(job);
-                }
-                self.usable_again(job);
-                if let ClaimReply::Recovering { remaining } = reply {
-                    self.store_recovers(remaining);
-                }
-                self.feed(Event::Answered { job, claim, reply });
-            }
-            Message::ClaimInDoubt { claim } => self.in_doubt(claim),
-            Message::ClaimFailed {
-                job,
-                claim,
-                error,
-                copy,
-            } => {
-                self.store_failed(&error);
-                self.look_for_wrong_list(&error);
-                if copy == CopyOfClaim::Sent {
-                    self.in_doubt(claim);
-                }
-                let event = match error {
-                    StoreError::PartUnreachable(_) => Event::UnansweredAlone { job, claim },
-                    StoreError::Key(fault) => {
-                        self.put_on_hold(job, &fault);
-                        Event::Unusable { job, claim }
-                    }
-                    _ => Event::Unanswered { job, claim },
-                };
-                self.feed(event);
-            }
+            Message::Answered { job, claim, reply } => self.claim_answered(job, claim, reply),
+            Message::ClaimFailed { job, claim, error } => self.claim_failed(job, claim, error),
             Message::NotStarted(run) => self.not_started(&run),
             Message::Clock(offset, epoch) => self.clock_measured(offset, epoch),
             Message::Returned(Returned::Any) => self.feed(Event::Returned { job: None }),
@@ -234,6 +192,38 @@ impl Daemon {
                 }
             }
         }
+    }
+
+    fn claim_answered(&mut self, job: JobIx, claim: ClaimId, reply: CopyReply) {
+        self.usable_again(job);
+        match reply {
+            CopyReply::Granted { grant, attempt } => self.granted(job, claim, (grant, attempt)),
+            CopyReply::Refused(reply) => {
+                self.refused(claim);
+                if let ClaimReply::Moved { .. } = reply {
+                    self.registry.leave(job);
+                }
+                if let ClaimReply::Recovering { remaining } = reply {
+                    self.store_recovers(remaining);
+                }
+                self.feed(Event::Answered { job, claim, reply });
+            }
+            CopyReply::NotSent => {}
+        }
+    }
+
+    fn claim_failed(&mut self, job: JobIx, claim: ClaimId, error: StoreError) {
+        self.store_failed(&error);
+        self.look_for_wrong_list(&error);
+        let event = match error {
+            StoreError::PartUnreachable(_) => Event::UnansweredAlone { job, claim },
+            StoreError::Key(fault) => {
+                self.put_on_hold(job, &fault);
+                Event::Unusable { job, claim }
+            }
+            _ => Event::Unanswered { job, claim },
+        };
+        self.feed(event);
     }
 
     fn not_registered(&mut self, jobs: Vec<JobIx>, error: StoreError) {

@@ -8,29 +8,28 @@ use tokio::sync::{OwnedSemaphorePermit, RwLock, mpsc, watch};
 
 use super::admission::Neighbour;
 use super::clock::Measure;
-use super::departure::{Departure, LastAnswer};
 use super::health::Health;
+use super::last_answer::LastAnswer;
 use super::registry::Newcomer;
 use super::store_clock::Epoch;
 use crate::engine::core::{ClaimId, Event, JobIx};
 use crate::engine::finisher::Finisher;
-use crate::engine::message::{CopyOfClaim, Message};
+use crate::engine::message::Message;
 use crate::engine::turns::RequestTurns;
 use crate::names::{HostName, JobName};
 use crate::preflight::Offset;
 use crate::run::random;
 use crate::siblings::Siblings;
 use crate::store::{
-    Claim, HostInfo, HostReport, Lock, LockId, Registration, Returned, Seen, Settle, Store,
-    StoreError,
+    Claimant, CopyReply, HostInfo, HostReport, Lock, LockId, Registration, Returned, Seen, Settle,
+    Store, StoreError,
 };
-use crate::time::BootInstant;
 
 /// How many jobs are registered in one request.
 const BATCH: usize = 500;
 /// When jobs are registered again whose part of the store was away.
 const REGISTER_AGAIN: Duration = Duration::from_secs(1);
-/// How often a claim is sent again that is not answered while others are.
+/// How often a claim is sent again that has no reply while others have.
 const ALONE: u32 = 3;
 /// The longest pause before a request is repeated that failed because of one job's keys.
 const UNUSABLE_PAUSE: Duration = Duration::from_secs(5);
@@ -97,63 +96,49 @@ impl TaskContext {
         }
     }
 
-    /// Sends a claim until it is answered: the same claim with the same token each time, so that
-    /// an answer that was lost is given again.
-    pub(super) async fn claim(
-        mut self,
-        job: JobIx,
-        id: ClaimId,
-        claim: Box<Claim>,
-        departure: Departure,
-    ) {
+    /// Sends copies of a claim until one has a reply, or the claim is given up.
+    pub(super) async fn claim(mut self, job: JobIx, id: ClaimId, claimant: Claimant) {
         let mut delay = Duration::from_millis(50);
         let mut alone = 0;
         loop {
-            let failed = |error, copy| Message::ClaimFailed {
+            let failed = |error| Message::ClaimFailed {
                 job,
                 claim: id,
                 error,
-                copy,
             };
-            let Some(turn) = self.turn(&claim.lock).await else {
+            let Some(turn) = self.turn(&claimant.claim().lock).await else {
                 let text = "the store has not replied to earlier claims";
-                let error = StoreError::unreachable(text);
-                self.tell(failed(error, CopyOfClaim::NotSent));
+                self.tell(failed(StoreError::unreachable(text)));
                 self.pause(&mut delay).await;
                 continue;
             };
-            if !departure.send() {
-                return;
-            }
-            let sent = BootInstant::now();
-            let answer = self.store.claim(&claim).await;
+            let reply = claimant.send(&*self.store).await;
             drop(turn);
-            match answer {
+            match reply {
+                Ok(CopyReply::NotSent) => return,
                 Ok(reply) => {
                     self.last_answer.note();
                     self.tell(Message::Answered {
                         job,
                         claim: id,
                         reply,
-                        sent,
                     });
                     return;
                 }
                 Err(StoreError::Unreachable(detail)) if self.last_answer.is_recent() => {
                     alone += 1;
                     if alone > ALONE {
-                        let error = StoreError::PartUnreachable(detail);
-                        self.tell(failed(error, CopyOfClaim::Sent));
+                        self.tell(failed(StoreError::PartUnreachable(detail)));
                     } else {
-                        tracing::debug!(lock = claim.lock.name, "sending a claim again: {detail}");
-                        self.tell(Message::ClaimInDoubt { claim: id });
+                        let lock = &claimant.claim().lock.name;
+                        tracing::debug!(lock, "sending a claim again: {detail}");
                     }
                 }
                 Err(error) => {
                     if matches!(error, StoreError::Key(_)) {
                         self.last_answer.note();
                     }
-                    self.tell(failed(error, CopyOfClaim::Sent));
+                    self.tell(failed(error));
                 }
             }
             self.pause(&mut delay).await;

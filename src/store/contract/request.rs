@@ -107,6 +107,21 @@ pub struct Claim {
     pub what: ClaimTarget,
 }
 
+impl Claim {
+    /// Returns the request that cancels the claim: whatever a copy of it was or will be granted is
+    /// released, and the occurrence of a job returns to its waiting list. `keep` is how many
+    /// records the job's history keeps.
+    pub fn cancellation(&self, keep: u32) -> Finish {
+        let job = self.what.job();
+        Finish {
+            job: job.cloned(),
+            give_back: job.is_some(),
+            keep,
+            ..Finish::of_lock(self.lock.clone(), self.token.clone())
+        }
+    }
+}
+
 /// What a claim is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClaimTarget {
@@ -189,7 +204,7 @@ pub struct Finish {
 }
 
 impl Finish {
-    /// The end of a lease of a bare lock, or of a claim for one.
+    /// Returns the request that releases the lease of a bare lock.
     pub fn of_lock(lock: Lock, token: Token) -> Self {
         Self {
             lock,

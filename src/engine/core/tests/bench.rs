@@ -9,8 +9,8 @@ use super::super::event::{Action, ClaimId, ClaimSpec, Event, JobIx, Now, Said};
 use super::super::policy::{Calendar, Exclusion, Policy};
 use super::super::spread::Spread;
 use crate::config::{CatchUp, OnCrash, OnOverlap, OnStoreDown};
-use crate::names::RunId;
-use crate::store::{ClaimReply, Head, Kind, OpenRun, RunStatus};
+use crate::names::{RunId, Token};
+use crate::store::{ClaimReply, Grant, Head, Kind, Lock, OpenRun, RunStatus};
 use crate::time::{BootInstant, Timestamp};
 
 /// Due at every multiple of so many seconds.
@@ -209,7 +209,15 @@ impl Bench {
 
     pub(super) fn answer(&mut self, spec: &ClaimSpec, reply: ClaimReply) {
         let (job, claim) = (spec.job, spec.claim);
-        self.feed(Event::Answered { job, claim, reply });
+        self.feed(match reply {
+            ClaimReply::Granted { fence, attempt, .. } => Event::Granted {
+                job,
+                claim,
+                grant: grant(fence),
+                attempt,
+            },
+            reply => Event::Answered { job, claim, reply },
+        });
     }
 
     #[track_caller]
@@ -286,9 +294,24 @@ fn now(seconds: i64) -> Now {
     }
 }
 
+/// The lease of a claim that was granted under this fencing token.
+pub(super) fn grant(fence: u64) -> Grant {
+    Grant {
+        lock: Lock::raw("lock"),
+        token: Token::from_text("token"),
+        run_id: RunId::from_text("ours"),
+        fence,
+        ttl: Duration::from_secs(30),
+        sent: BootInstant::BOOT,
+    }
+}
+
+/// The fencing token of [`granted`].
+pub(super) const FENCE: u64 = 7;
+
 pub(super) fn granted() -> ClaimReply {
     ClaimReply::Granted {
-        fence: 7,
+        fence: FENCE,
         attempt: 1,
         at: secs(1000),
     }

@@ -14,7 +14,10 @@ use super::bench::{Every, policy};
 use crate::config::{CatchUp, OnCrash, OnOverlap};
 use crate::names::{HostName, JobName, LockName, RunId, Token};
 use crate::store::protocol::{self, Clock, Effect, JobState, Key, LockState, Past};
-use crate::store::{Claim, Fingerprint, Finish, Kind, Lock, Outcome, Record, Registration, Settle};
+use crate::store::{
+    Claim, ClaimReply, Fingerprint, Finish, Grant, Kind, Lock, Outcome, Record, Registration,
+    Settle,
+};
 use crate::time::{BootInstant, Timestamp};
 
 const START: i64 = 1_000_000;
@@ -228,6 +231,29 @@ impl Fleet {
         }
     }
 
+    fn answer(&self, claim: ClaimId, reply: ClaimReply, (token, run_id): (Token, RunId)) -> Event {
+        match reply {
+            ClaimReply::Granted { fence, attempt, .. } => Event::Granted {
+                job: JOB,
+                claim,
+                grant: Grant {
+                    lock: self.lock.clone(),
+                    token,
+                    run_id,
+                    fence,
+                    ttl: TTL,
+                    sent: BootInstant::BOOT,
+                },
+                attempt,
+            },
+            reply => Event::Answered {
+                job: JOB,
+                claim,
+                reply,
+            },
+        }
+    }
+
     fn step(&mut self, host: usize, life: u32, step: Step) {
         let alive = self.hosts[host].life == life;
         match step {
@@ -269,20 +295,9 @@ impl Fleet {
             }
             Step::Wake => self.feed(host, Event::Timer),
             Step::Answer(claim, reply) => {
-                let granted = matches!(reply, crate::store::ClaimReply::Granted { .. });
-                let known = self.hosts[host].tokens.contains_key(&claim);
-                if known && !granted {
-                    self.hosts[host].tokens.remove(&claim);
-                }
-                if known {
-                    self.feed(
-                        host,
-                        Event::Answered {
-                            job: JOB,
-                            claim,
-                            reply,
-                        },
-                    );
+                if let Some((token, run_id)) = self.hosts[host].tokens.remove(&claim) {
+                    let event = self.answer(claim, reply, (token, run_id));
+                    self.feed(host, event);
                 }
             }
             Step::NoAnswer(id, claim) => {

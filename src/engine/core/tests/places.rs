@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::Policy;
 use super::super::event::{Action, Event, JobIx, Said};
-use super::bench::{Bench, decided, granted, head, policy, running, secs, waits_for};
+use super::bench::{Bench, FENCE, decided, grant, granted, head, policy, running, secs, waits_for};
 use crate::config::{OnCrash, OnOverlap};
 use crate::names::RunId;
 use crate::store::{ClaimReply, Kind, OpenRun};
@@ -116,11 +116,11 @@ fn a_full_host_still_asks_for_the_verdict_of_a_head_that_is_too_late() {
     bench.at(1302);
     let spec = bench.claim(1000);
     bench.answer(&spec, granted());
-    let cancel = Action::Cancel {
+    let give_back = Action::GiveBack {
         job: SECOND,
-        claim: spec.claim,
+        grant: grant(FENCE),
     };
-    assert_eq!(bench.action(), cancel, "granted against expectation");
+    assert_eq!(bench.action(), give_back, "granted against expectation");
 }
 
 #[test]

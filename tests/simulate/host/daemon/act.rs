@@ -17,12 +17,11 @@ const FRESH: i64 = 2_000;
 const FRESH_WAIT: i64 = 200;
 const LONGEST_WAIT: i64 = 5_000;
 
-/// A claim that is out, or was granted and not yet acted on.
+/// A claim that is out.
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub(super) token: Token,
     pub(super) run_id: RunId,
-    pub(super) sent: Option<cronlatch::time::BootInstant>,
     pub(super) in_doubt: bool,
     pub(super) task: Option<u64>,
     /// A copy was sent, or may yet be.
@@ -50,25 +49,29 @@ impl Daemon {
                     }
                 }
             }
+            Action::GiveBack { job, grant } => self.give_back(env, job, grant.token),
             Action::Start {
                 job,
-                claim,
                 at,
                 kind,
-                fence,
+                grant,
                 attempt,
                 terms,
+                ..
             } => {
-                if let Some(ticket) = self.tickets.remove(&claim) {
-                    let sent = ticket.sent.unwrap_or(env.sim.boot());
-                    let granted = Some(Granted { fence, sent, terms });
-                    self.begin(env, (job, at), (kind, attempt), ticket, granted);
-                }
+                let granted = Some(Granted {
+                    fence: grant.fence,
+                    sent: grant.sent,
+                    terms,
+                });
+                let identity = (grant.run_id, grant.token);
+                self.begin(env, (job, at), (kind, attempt), identity, granted);
             }
             Action::StartAlone { job, claim, at } => {
                 let ticket = self.tickets.remove(&claim).unwrap_or_else(|| ticket(env));
                 self.abort(env, &ticket);
-                self.begin(env, (job, at), (Kind::Schedule, 1), ticket, None);
+                let identity = (ticket.run_id, ticket.token);
+                self.begin(env, (job, at), (Kind::Schedule, 1), identity, None);
             }
             Action::AwaitRelease { job, claim, limit } => {
                 if let Some(it) = self.job(job) {
@@ -133,7 +136,7 @@ impl Daemon {
         env: &mut Env<'_>,
         (place, at): (JobIx, Timestamp),
         (kind, attempt): (Kind, u32),
-        ticket: Ticket,
+        (run_id, token): (RunId, Token),
         granted: Option<Granted>,
     ) {
         let Some(job) = self.job(place) else {
@@ -145,8 +148,8 @@ impl Daemon {
             job,
             plan,
             place: Some(place),
-            token: ticket.token,
-            run_id: ticket.run_id,
+            token,
+            run_id,
             kind,
             at: Some(at),
             attempt,
@@ -170,7 +173,6 @@ fn ticket(env: &mut Env<'_>) -> Ticket {
     Ticket {
         token,
         run_id,
-        sent: None,
         in_doubt: false,
         task: None,
         departed: false,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use cronlatch::engine::simulated::{ClaimId, Event, JobIx};
-use cronlatch::store::{Claim, ClaimReply};
+use cronlatch::store::{Claim, ClaimReply, Grant};
 
 use super::Daemon;
 use super::act::Ticket;
@@ -131,11 +131,21 @@ impl Daemon {
             (Errand::Claim(job, claim), Reply::Claim(reply)) => {
                 self.last_answer = Some(env.sim.now);
                 self.recovers(env, matches!(reply, ClaimReply::Recovering { .. }));
-                if let ClaimReply::Granted { .. } = reply {
-                    if let Some(ticket) = self.tickets.get_mut(&claim) {
-                        ticket.sent = Some(task.sent);
+                let ticket = self.tickets.remove(&claim);
+                if let ClaimReply::Granted { fence, attempt, .. } = reply {
+                    if let (Request::Claim(asked), Some(_)) = (&task.request, ticket) {
+                        let grant = Grant::of(asked, fence, task.sent);
+                        let event = Event::Granted {
+                            job,
+                            claim,
+                            grant,
+                            attempt,
+                        };
+                        self.feed(env, event);
                     }
-                } else if let Some(ticket) = self.tickets.remove(&claim)
+                    return;
+                }
+                if let Some(ticket) = ticket
                     && ticket.in_doubt
                 {
                     self.give_back(env, job, ticket.token);

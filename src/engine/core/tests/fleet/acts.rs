@@ -16,14 +16,17 @@ impl Fleet {
                     self.send_finish(host, token, None, None, true);
                 }
             }
+            Action::GiveBack { grant, .. } => {
+                self.send_finish(host, grant.token, None, None, true);
+            }
             Action::Start {
                 claim,
                 at,
                 kind,
                 attempt,
+                grant,
                 ..
             } => {
-                let (token, run_id) = self.hosts[host].tokens[&claim].clone();
                 self.started.push(Started {
                     at,
                     attempt,
@@ -31,10 +34,10 @@ impl Fleet {
                     until: None,
                 });
                 let run = Run {
-                    token,
+                    token: grant.token,
                     at,
                     kind,
-                    id: run_id,
+                    id: grant.run_id,
                     attempt,
                 };
                 self.hosts[host].runs.insert(claim, run);

@@ -1,0 +1,198 @@
+//! A claim that is sent, answered, given up and handed over, in any order.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::{Claimant, CopyReply};
+use crate::names::{HostName, JobName, RunId, Token};
+use crate::store::{
+    Attempt, Claim, ClaimReply, ClaimTarget, Finish, FinishReply, Forget, Forgotten, History,
+    HostInfo, HostReport, JobReport, Lock, Registered, Registration, RenewReply, Renewal, Settle,
+    Store, StoreError,
+};
+use crate::time::Timestamp;
+
+type Reply = Result<ClaimReply, StoreError>;
+
+/// Gives these replies to claims, then none, and keeps the tokens of the finishes.
+#[derive(Debug, Default)]
+struct Scripted {
+    replies: Mutex<VecDeque<Reply>>,
+    finished: Mutex<Vec<Token>>,
+}
+
+fn store(replies: impl IntoIterator<Item = Reply>) -> Scripted {
+    Scripted {
+        replies: Mutex::new(replies.into_iter().collect()),
+        ..Scripted::default()
+    }
+}
+
+const GRANTED: Reply = Ok(ClaimReply::Granted {
+    fence: 7,
+    attempt: 2,
+    at: Timestamp::EPOCH,
+});
+
+const REFUSED: Reply = Ok(ClaimReply::Finished);
+
+fn no_reply() -> Reply {
+    Err(StoreError::unreachable("no reply".to_owned()))
+}
+
+fn rejected() -> Reply {
+    Err(StoreError::refused("rejected".to_owned()))
+}
+
+fn unused<T>() -> Result<T, StoreError> {
+    Err(StoreError::refused("not asked in these tests".to_owned()))
+}
+
+#[async_trait]
+impl Store for Scripted {
+    async fn claim(&self, _: &Claim) -> Result<ClaimReply, StoreError> {
+        let reply = self.replies.lock().expect("no test panics").pop_front();
+        match reply {
+            Some(reply) => reply,
+            None => std::future::pending().await,
+        }
+    }
+    async fn finish(&self, finish: &Finish) -> Result<FinishReply, StoreError> {
+        let mut finished = self.finished.lock().expect("no test panics");
+        finished.push(finish.token.clone());
+        Ok(FinishReply::Released)
+    }
+    async fn renew(&self, _: &[Renewal]) -> Result<Vec<RenewReply>, StoreError> {
+        unused()
+    }
+    async fn settle(&self, _: &Settle) -> Result<bool, StoreError> {
+        unused()
+    }
+    async fn attempt(&self, _: &Attempt) -> Result<bool, StoreError> {
+        unused()
+    }
+    async fn register(&self, _: &[Registration]) -> Result<Vec<Registered>, StoreError> {
+        unused()
+    }
+    async fn announce(&self, _: &HostInfo, _: Duration) -> Result<(), StoreError> {
+        unused()
+    }
+    async fn released(&self, _: &Lock, _: Duration) -> Result<(), StoreError> {
+        unused()
+    }
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        unused()
+    }
+    async fn jobs(&self, _: &[(JobName, Lock)]) -> Result<Vec<JobReport>, StoreError> {
+        unused()
+    }
+    async fn history(&self, _: &JobName, _: &Lock, _: usize) -> Result<History, StoreError> {
+        unused()
+    }
+    async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
+        unused()
+    }
+    async fn forget(&self, _: &Forget) -> Result<Forgotten, StoreError> {
+        unused()
+    }
+    async fn init(&self) -> Result<Option<u64>, StoreError> {
+        unused()
+    }
+}
+
+fn claimant(what: ClaimTarget) -> Claimant {
+    let host = HostName::parse("here").expect("a name");
+    let run_id = RunId::new();
+    let claim = Claim {
+        lock: Lock::raw("k"),
+        token: Token::new(&host, &run_id),
+        run_id,
+        ttl: Duration::from_secs(30),
+        what,
+    };
+    Claimant::new(claim, 10)
+}
+
+fn manual() -> ClaimTarget {
+    ClaimTarget::Manual {
+        job: JobName::parse("j").expect("a name"),
+    }
+}
+
+#[tokio::test]
+async fn a_grant_is_that_of_the_claim_and_is_cancelled_unless_it_is_handed_over() {
+    let store = store([GRANTED, GRANTED]);
+    let first = claimant(manual());
+    let Ok(CopyReply::Granted { grant, attempt }) = first.send(&store).await else {
+        panic!("not granted");
+    };
+    assert_eq!((grant.fence, attempt), (7, 2));
+    assert_eq!(grant.token, first.claim().token);
+    let cancel = first.give_up().expect("a grant without an owner");
+    assert_eq!((cancel.token, cancel.give_back), (grant.token, true));
+    assert_eq!(first.give_up(), None, "cancelled once");
+
+    let second = claimant(manual());
+    second.send(&store).await.expect("granted");
+    second.hand_over();
+    let late = second.send(&store).await.expect("nothing is sent");
+    assert_eq!(late, CopyReply::NotSent);
+    assert_eq!(second.give_up(), None);
+}
+
+#[tokio::test]
+async fn a_claim_is_in_doubt_for_as_long_as_one_copy_has_no_reply() {
+    let store = store([no_reply(), REFUSED]);
+    let claimant = claimant(ClaimTarget::Lock);
+    assert!(claimant.send(&store).await.is_err());
+    let second = claimant.send(&store).await.expect("a reply");
+    assert!(matches!(second, CopyReply::Refused(_)));
+    let cancel = claimant.give_up().expect("the first copy may be granted");
+    assert_eq!((cancel.job, cancel.give_back), (None, false));
+}
+
+#[tokio::test]
+async fn a_claim_that_was_only_refused_has_nothing_to_cancel() {
+    let store = store([REFUSED, REFUSED]);
+    let claimant = claimant(manual());
+    for _ in 0..2 {
+        claimant.send(&store).await.expect("a reply");
+    }
+    assert_eq!(claimant.give_up(), None);
+    let late = claimant.send(&store).await.expect("nothing is sent");
+    assert_eq!(late, CopyReply::NotSent);
+}
+
+#[tokio::test]
+async fn an_error_leaves_doubt_about_the_claim_of_a_job_but_not_about_a_bare_lock() {
+    for (what, doubt) in [(ClaimTarget::Lock, false), (manual(), true)] {
+        let store = store([rejected()]);
+        let claimant = claimant(what);
+        assert!(claimant.send(&store).await.is_err());
+        assert_eq!(claimant.give_up().is_some(), doubt);
+    }
+}
+
+#[tokio::test]
+async fn a_claim_given_up_before_it_is_sent_is_never_sent() {
+    let store = store([GRANTED]);
+    let claimant = claimant(manual());
+    let task = claimant.clone();
+    assert_eq!(claimant.give_up(), None);
+    let late = task.send(&store).await.expect("nothing is sent");
+    assert_eq!(late, CopyReply::NotSent);
+}
+
+#[tokio::test]
+async fn a_claim_given_up_while_a_copy_is_under_way_is_cancelled_whatever_its_reply() {
+    let store = Arc::new(store([]));
+    let claimant = claimant(ClaimTarget::Lock);
+    let sending = tokio::time::timeout(Duration::from_millis(1), claimant.send(&*store)).await;
+    assert!(sending.is_err(), "no reply comes");
+    claimant.cancel(&*store).await;
+    let finished = store.finished.lock().expect("no test panics").clone();
+    assert_eq!(finished, std::slice::from_ref(&claimant.claim().token));
+}
