@@ -204,8 +204,12 @@ impl Lane {
         let (occ, placed) = match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Claiming { claim, occ, placed } if claim == granted.claim => (occ, placed),
             other => {
-                // Cancelled meanwhile; the cancellation reaches the store on its own.
+                // This lane does not wait for it any more.
                 self.phase = other;
+                shared.act(Action::GiveBack {
+                    job: self.job,
+                    grant: granted.grant,
+                });
                 return;
             }
         };

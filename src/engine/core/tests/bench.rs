@@ -157,6 +157,17 @@ impl Bench {
     }
 
     /// The next action that is not talk.
+    /// The store grants a claim that the lane does not wait for any more.
+    #[track_caller]
+    pub(super) fn grant_in_vain(&mut self, spec: &ClaimSpec) {
+        self.answer(spec, granted());
+        let give_back = Action::GiveBack {
+            job: spec.job,
+            grant: grant(FENCE),
+        };
+        assert_eq!(self.action(), give_back);
+    }
+
     #[track_caller]
     pub(super) fn action(&mut self) -> Action {
         loop {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::event::{Action, Event, Said};
-use super::bench::{Bench, JOB, decided, gap, granted, policy, running, secs};
+use super::bench::{Bench, JOB, decided, gap, policy, running, secs};
 use crate::store::{ClaimReply, GapAnswer, Kind, Overlap};
 
 #[test]
@@ -77,14 +77,14 @@ fn a_clock_that_is_ahead_waits_and_asks_again() {
 }
 
 #[test]
-fn an_answer_to_an_older_claim_changes_nothing() {
+fn the_grant_of_an_older_claim_is_given_back_and_changes_nothing() {
     let mut bench = Bench::new(policy());
     bench.due(1010);
     let first = bench.claim(1010);
     bench.answer(&first, decided());
     bench.due(1020);
     let second = bench.claim(1020);
-    bench.answer(&first, granted());
+    bench.grant_in_vain(&first);
     bench.nothing();
     bench.grant(&second);
 }
@@ -127,7 +127,7 @@ fn a_drain_cancels_the_claim_that_is_out_and_makes_no_new_one() {
         claim: first.claim,
     };
     assert_eq!(bench.action(), cancel);
-    bench.answer(&first, granted());
+    bench.grant_in_vain(&first);
     bench.due(1030);
     bench.nothing();
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::Policy;
 use super::super::event::{Action, Event, JobIx, Said};
 use super::super::policy::Exclusion;
-use super::bench::{Bench, JOB, decided, gap, granted, policy, secs};
+use super::bench::{Bench, JOB, decided, gap, policy, secs};
 use crate::config::{CatchUp, OnOverlap, OnStoreDown};
 use crate::store::{ClaimReply, Kind, Outcome, Range};
 
@@ -84,7 +84,7 @@ fn at_the_start_deadline_the_claim_is_cancelled() {
         claim: spec.claim,
     };
     assert_eq!(bench.action(), cancel);
-    bench.answer(&spec, granted());
+    bench.grant_in_vain(&spec);
     bench.nothing();
     back(&mut bench);
     assert_eq!(bench.action(), Action::Register { job: JOB });
