@@ -124,7 +124,7 @@ impl Daemon {
     }
 
     fn send(&mut self, place: JobIx, id: ClaimId, claim: Claim) {
-        let claimant = Claimant::new(claim, self.keep);
+        let claimant = Claimant::new(claim, self.settings.history);
         let sending = self.link.clone().claim(place, id, claimant.clone());
         let sender = tokio::spawn(sending).abort_handle();
         self.claims

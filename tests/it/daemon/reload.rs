@@ -81,7 +81,7 @@ impl IntoPaths for (&str, &str, &str) {
 
 fn status(daemon: &Daemon) -> String {
     let said = daemon.notices().into_iter().rev();
-    let mut lines = said.flat_map(|notice| {
+    let mut lines = said.filter_map(|notice| {
         let status = notice.lines().find_map(|line| line.strip_prefix("STATUS="));
         status.map(str::to_owned)
     });
@@ -187,7 +187,7 @@ fn rolls(store: &str, lists: &[&dyn Fn(&RunLog) -> String], signals: usize) {
         .map(|name| Daemon::on(name, list(0)).start())
         .into();
     hosts[0].wait_until("it runs", |_| log.entries().len() >= 2);
-    for n in 1..lists.len() + 1 {
+    for n in 1..=lists.len() {
         for host in &mut hosts {
             for _ in 1..signals {
                 host.signal(Signal::SIGHUP);

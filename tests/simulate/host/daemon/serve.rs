@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use cronlatch::engine::simulated::{Epoch, Event, Offset};
+use cronlatch::engine::simulated::{Epoch, Event, JobIx, Offset};
 use cronlatch::names::JobName;
-use cronlatch::store::StoreError;
+use cronlatch::store::{Registered, StoreError};
 use cronlatch::time::{BootInstant, Timestamp};
 
 use super::Daemon;
@@ -101,36 +101,7 @@ impl Daemon {
                 self.store_failed(env);
             }
             (Ask::Register(jobs), Ok(Reply::Registered(answers))) => {
-                self.last_answer = Some(env.sim.now);
-                let recovering = answers.iter().map(|answer| answer.recovering).max();
-                let recovering = recovering.unwrap_or_default();
-                self.recovers(env, !recovering.is_zero());
-                for (job, answer) in jobs.into_iter().zip(answers) {
-                    if !self.jobs.contains_key(&job) {
-                        continue;
-                    }
-                    if answer.moved {
-                        self.registry.entries.remove(&job);
-                    }
-                    if !self.registry.knows(job) {
-                        self.to_register.push(job);
-                        continue;
-                    }
-                    let recovers = !answer.recovering.is_zero();
-                    if !self.registry.is_settled(job, recovers) {
-                        self.registry.entries.remove(&job);
-                        self.again.push(job);
-                        env.arm(after(env.sim.now, recovering), Timer::RegisterAgain);
-                        continue;
-                    }
-                    self.held.remove(&job);
-                    self.feed(env, Event::registered(job, answer));
-                }
-                self.flush_if_up(env);
-                if !self.ready {
-                    self.ready = true;
-                    self.measure_and_announce(env);
-                }
+                self.registered(env, jobs, answers);
             }
             (Ask::Register(jobs), _) => self.not_registered(env, jobs),
             (Ask::Announce, Err(_)) => self.store_failed(env),
@@ -142,6 +113,40 @@ impl Daemon {
             }
             (Ask::Announce, Ok(_))
             | (Ask::Notes | Ask::Noted(_) | Ask::Ends(_) | Ask::Nothing, _) => {}
+        }
+    }
+
+    /// The store replied to a registration. A reload may have replaced some of the jobs meanwhile.
+    fn registered(&mut self, env: &mut Env<'_>, jobs: Vec<JobIx>, answers: Vec<Registered>) {
+        self.last_answer = Some(env.sim.now);
+        let recovering = answers.iter().map(|answer| answer.recovering).max();
+        let recovering = recovering.unwrap_or_default();
+        self.recovers(env, !recovering.is_zero());
+        for (job, answer) in jobs.into_iter().zip(answers) {
+            if !self.jobs.contains_key(&job) {
+                continue;
+            }
+            if answer.moved {
+                self.registry.entries.remove(&job);
+            }
+            if !self.registry.knows(job) {
+                self.to_register.push(job);
+                continue;
+            }
+            let recovers = !answer.recovering.is_zero();
+            if !self.registry.is_settled(job, recovers) {
+                self.registry.entries.remove(&job);
+                self.again.push(job);
+                env.arm(after(env.sim.now, recovering), Timer::RegisterAgain);
+                continue;
+            }
+            self.held.remove(&job);
+            self.feed(env, Event::registered(job, answer));
+        }
+        self.flush_if_up(env);
+        if !self.ready {
+            self.ready = true;
+            self.measure_and_announce(env);
         }
     }
 
