@@ -1,4 +1,5 @@
-//! Batches that must not fail because of one entry whose keys cannot be used.
+//! Batches that must not fail because of one entry whose keys cannot be used. Hosts use it for reads
+//! and registrations of many jobs.
 
 use super::contract::StoreError;
 

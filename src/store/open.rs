@@ -1,4 +1,4 @@
-//! Opens the store that the settings name.
+//! Opens the store that the settings name. Its callers then use only the trait [`Store`].
 
 use std::sync::Arc;
 

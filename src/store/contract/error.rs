@@ -1,4 +1,5 @@
-//! The error of a store, with the error that caused it.
+//! The error of a store, with the error that caused it. Its kind says what the caller can do: retry,
+//! report, or leave one job out.
 
 use std::error::Error;
 use std::fmt;

@@ -1,4 +1,5 @@
 //! The text of an error and the error that caused it, in one pointer that can be cloned.
+//! [`StoreError`](super::StoreError) and [`KeyFault`](super::KeyFault) contain it.
 
 use std::error::Error;
 use std::fmt;

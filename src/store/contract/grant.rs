@@ -1,4 +1,5 @@
-//! A lease as a store granted it, and what its holder sends to keep it.
+//! A lease as a store granted it, and what its holder sends to keep it. The grant goes unchanged from
+//! the claim to the lease table, the guard and the result.
 
 use std::time::Duration;
 

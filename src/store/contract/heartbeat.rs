@@ -1,4 +1,4 @@
-//! The announcement of a host in its stored form, JSON.
+//! The announcement of a host in its stored form, JSON. Redis and `SQLite` keep the same text.
 
 use serde::{Deserialize, Serialize};
 

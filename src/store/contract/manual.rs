@@ -1,4 +1,5 @@
 //! Notes of runs by hand, from which any host can record the end of a run whose process died.
+//! [`manual`](crate::store::manual) reads them and settles the runs.
 
 use std::time::Duration;
 

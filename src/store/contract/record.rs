@@ -1,4 +1,5 @@
-//! Records: how an occurrence, or a range of them, ended.
+//! Records: how an occurrence, or a range of them, ended. Their JSON form is that of `history --json`
+//! and of the embedded store.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,5 @@
-//! The replies of a store.
+//! The replies of a store. They contain the store's clock and durations, never the clock of the host
+//! that sent the request.
 
 use std::fmt;
 use std::time::Duration;

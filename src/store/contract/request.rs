@@ -1,4 +1,5 @@
-//! The requests to a store.
+//! The requests to a store. Each contains everything that its rule needs, so that the store decides
+//! in one step.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The operations of a store.
+//! The operations of a store. A default implementation applies where a store lacks a feature, such as
+//! the registry.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Refuses what the client library would read in another sense, or ignore.
+//! Rejects URLs that the client library would misread, or parts of which it would ignore. It runs
+//! before the client library parses the URL.
 
 /// Checks what stands behind the scheme of one server's URL.
 pub(super) fn check_parts(scheme: &str, rest: &str, shown: &str) -> Result<(), String> {

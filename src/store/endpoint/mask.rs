@@ -1,4 +1,4 @@
-//! URLs as a person may see them: without passwords.
+//! URLs for messages: without passwords. The text need not be a valid URL.
 
 /// Returns the text of a URL with its password, if any, replaced by `***`.
 ///

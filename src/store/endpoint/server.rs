@@ -1,4 +1,5 @@
-//! One Redis server: its address, and what it takes to log in there.
+//! One Redis server: its address, and what is needed to log in there. It wraps the connection
+//! settings of the client library, and prints them without the password.
 
 use std::fmt;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Which store, and with which settings: what the URL, the command line and the YAML lead to.
+//! The settings of a store, as the URL, the command line and the YAML determine them.
+//! [`open`](crate::store::open()) takes them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Parses URLs that name several servers: Sentinels and their master, the servers of a Cluster.
+//! Parses URLs that name several servers: Sentinels and their master, the servers of a Cluster. A
+//! list of independent servers is parsed in [`url`](super::url).
 
 use super::characters::check_characters;
 use super::mask::shown_url;

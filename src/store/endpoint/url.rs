@@ -1,4 +1,5 @@
-//! Parses the text of a store URL, or of several, into settings.
+//! Parses the text of a store URL, or of several, into settings. Its errors say what is wrong and
+//! what would be right, without passwords.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `attempt`: counts the attempts of a run.
+//! `attempt`: counts the attempts of a run. A rerun after a crash continues the count.
 
 use crate::store::contract::{Attempt, JobState};
 

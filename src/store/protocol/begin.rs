@@ -1,4 +1,5 @@
-//! `begin`: where the ledger of a job begins, before a host registers the job for the first time.
+//! `begin`: where the ledger of a job begins, before a host registers the job for the first time. The
+//! registry decides from when a job counts.
 
 use super::clock::Clock;
 use crate::store::Beginning;

@@ -1,4 +1,5 @@
 //! `claim`: the rules in the order that the description of [`protocol`](super) lists.
+//! [`settled`](super::settled()) replies first, for the hosts that lose.
 
 use super::clock::{Clock, LEAD, LEDGER_AHEAD};
 use super::effect::Effect;

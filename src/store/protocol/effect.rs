@@ -1,4 +1,5 @@
-//! The effects of an operation besides the new states: records, and the release of the lock.
+//! The effects of an operation besides the new states: records, and the release of the lock. The
+//! store executes them in the same atomic step.
 
 use crate::store::contract::Record;
 use crate::time::Timestamp;

@@ -1,4 +1,4 @@
-//! `finish`: the end of a run, or of a claim that was cancelled.
+//! `finish`: the end of a run, or of a claim that was cancelled. A second copy changes nothing.
 
 use super::clock::{Clock, LEAD};
 use super::effect::Effect;

@@ -1,4 +1,5 @@
-//! The records that the protocol writes itself, and when two of them become one ranged record.
+//! The records that the protocol writes itself, and when two of them become one ranged record. Hosts
+//! write the records of the runs that they finish.
 
 use super::clock::Clock;
 use super::effect::Effect;

@@ -1,4 +1,5 @@
-//! The questions that the rules ask about the ledger of a job, and its small changes.
+//! The questions that the rules ask about the ledger of a job, and its small changes. The ledger
+//! itself is data of the [`contract`](crate::store::contract).
 
 use super::clock::Clock;
 use super::lock::LockState;

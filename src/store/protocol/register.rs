@@ -1,4 +1,5 @@
-//! `register` and `jobs`: registers jobs, and reads what the store knows about them.
+//! `register` and `jobs`: registers jobs, and reads what the store knows about them. Registering a
+//! known job changes nothing.
 
 use super::clock::Clock;
 use super::lock::{Key, LockState, OTHER_TYPE, holder};

@@ -1,4 +1,4 @@
-//! `renew`: the renewal of a lease.
+//! `renew`: the renewal of a lease. Only the token that holds the lock can renew it.
 
 use super::clock::Clock;
 use super::effect::Effect;

@@ -1,4 +1,5 @@
-//! `replace`: the single step of which moves of ledgers consist.
+//! `replace`: the single step of which moves of ledgers consist. [`relocate`](crate::store::relocate)
+//! puts the steps in order.
 
 use super::clock::Clock;
 use super::lock::{Ending, LockState};

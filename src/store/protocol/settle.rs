@@ -1,4 +1,4 @@
-//! `settle`: the end of a run whose host is gone.
+//! `settle`: the end of a run whose host is gone. Any host may request it once the lease has ended.
 
 use super::clock::Clock;
 use super::effect::Effect;

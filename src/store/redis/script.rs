@@ -1,4 +1,5 @@
 //! The scripts: each is the text of one operation behind the parts that it shares with others.
+//! Servers know them by their digests.
 
 use redis::Cmd;
 

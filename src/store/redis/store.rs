@@ -1,4 +1,5 @@
-//! The store over any [`Route`]: each operation calls a script and reads its reply.
+//! The store over any [`Route`]: each operation calls a script and reads its reply. It is the only
+//! implementation of [`Store`] on Redis, except for the majority of several nodes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

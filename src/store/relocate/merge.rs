@@ -1,4 +1,5 @@
-//! Merges the ledgers that a job had into the one that it begins with under its new lock.
+//! Merges the ledgers that a job had into the one that it begins with under its new lock. There are
+//! several if each host had its own.
 
 use crate::store::contract::{
     Crashed, FINGERPRINTS_KEPT, Fingerprint, JobState, Kind, Ledger, Open, Waiting,

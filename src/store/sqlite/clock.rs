@@ -1,4 +1,4 @@
-//! The clocks of the embedded store.
+//! The clocks of the embedded store. Every transaction reads them once.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,5 @@
-//! The context of the work inside one transaction of the embedded store.
+//! The context of the work inside one transaction of the embedded store. Every operation gets it from
+//! the worker.
 
 use std::cell::Cell;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Failures of the file, and how they become errors of the store.
+//! Failures of the file, and how they become errors of the store. A failure of one row affects only
+//! its job.
 
 use rusqlite::ErrorCode;
 

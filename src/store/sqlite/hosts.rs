@@ -1,4 +1,4 @@
-//! The announcements of hosts.
+//! The announcements of hosts. They expire by the boot clock, or with the boot.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The notes of runs by hand.
+//! The notes of runs by hand. They are rows with the text that Redis keeps too.
 
 use std::time::Duration;
 

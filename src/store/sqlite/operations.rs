@@ -1,4 +1,5 @@
-//! Each operation loads the states, runs the protocol, and writes what changed.
+//! Each operation loads the states, runs the protocol, and writes what changed. The worker calls them
+//! inside a transaction.
 
 use super::context::WorkContext;
 use super::error::SqliteFailure;

@@ -1,4 +1,5 @@
-//! The table of the registry: one entry for each host and job.
+//! The table of the registry: one entry for each host and job. The rules are in
+//! [`registry`](crate::store::registry).
 
 use rusqlite::{Connection, params};
 

@@ -1,4 +1,5 @@
-//! Converts between rows and the states of the protocol.
+//! Converts between rows and the states of the protocol. A row that cannot be converted is a fault of
+//! its key.
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 

@@ -1,4 +1,5 @@
-//! The tables, their versions, and the migration from one version to the next.
+//! The tables, their versions, and the migration from one version to the next. A file of a newer
+//! version is rejected.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! `attempt`: its call and its reply.
+//! `attempt`: its call and its reply. The script is `scripts/attempt.lua`.
 
 use redis::Value;
 

@@ -1,4 +1,4 @@
-//! `begin`: its call and its reply.
+//! `begin`: its call and its reply. The script is `scripts/begin.lua`.
 
 use redis::Value;
 

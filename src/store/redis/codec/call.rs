@@ -1,4 +1,5 @@
-//! The keys and arguments of a call, and how single arguments are written.
+//! The keys and arguments of a call, and how single arguments are written. A script sees them as
+//! `KEYS` and `ARGV`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `claim`: its call and its reply.
+//! `claim`: its call and its reply. The script is `scripts/claim.lua`.
 
 use std::time::Duration;
 

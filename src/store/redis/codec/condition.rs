@@ -1,4 +1,4 @@
-//! `condition`: its call and its reply.
+//! `condition`: its call and its reply. The script is `scripts/condition.lua`.
 
 use redis::Value;
 

@@ -1,4 +1,5 @@
-//! Fields that several replies contain.
+//! Fields that several replies contain. The scripts write them in the text forms of
+//! [`protocol`](crate::store::protocol).
 
 use super::reply::Items;
 use crate::names::RunId;

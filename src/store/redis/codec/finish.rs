@@ -1,4 +1,4 @@
-//! `finish`: its call and its reply.
+//! `finish`: its call and its reply. The script is `scripts/finish.lua`.
 
 use redis::Value;
 

@@ -1,4 +1,4 @@
-//! `forget`: its call and its reply.
+//! `forget`: its call and its reply. The script is `scripts/forget.lua`.
 
 use redis::Value;
 

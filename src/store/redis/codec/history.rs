@@ -1,4 +1,5 @@
-//! The command that reads a history, and its reply.
+//! The command that reads a history, and its reply. It needs no script, because one command reads the
+//! stream.
 
 use redis::Cmd;
 use redis::Value;

@@ -1,4 +1,4 @@
-//! `announce` and `hosts`: their calls and replies.
+//! `announce` and `hosts`: their calls and replies. Hosts announce themselves in a hash, as JSON.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `jobs`: its call and its reply.
+//! `jobs`: its call and its reply. The script is `scripts/jobs.lua`.
 
 use redis::Value;
 

@@ -1,4 +1,4 @@
-//! `keep`: its call. Its reply is empty.
+//! `keep`: its call. Its reply is empty. The script is `scripts/keep.lua`.
 
 use super::call::{Call, millis};
 use super::keys::LockKeys;

@@ -1,4 +1,4 @@
-//! `ledger` and `replace`: their calls and replies.
+//! `ledger` and `replace`: their calls and replies. Both transfer a whole ledger, field by field.
 
 use redis::Value;
 

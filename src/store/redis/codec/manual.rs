@@ -1,4 +1,5 @@
-//! The calls and replies for the notes of runs by hand (`manual.lua`).
+//! Notes of runs by hand: the calls and replies of `scripts/manual.lua`. One script writes, deletes
+//! and lists them.
 
 use redis::Value;
 

@@ -1,4 +1,4 @@
-//! `register`: its call and its reply.
+//! `register`: its call and its reply. The script is `scripts/register.lua`.
 
 use redis::Value;
 

@@ -1,4 +1,5 @@
-//! The registry (`listings`, `enlist`, `listed`, `unlist`): its calls and replies.
+//! The registry (`listings`, `enlist`, `listed`, `unlist`): its calls and replies. A key for each job
+//! has the entries of all hosts, a key for each host its jobs.
 
 use redis::Value;
 

@@ -1,4 +1,5 @@
-//! `renew` and `reassert`: their calls and replies.
+//! `renew` and `reassert`: their calls and replies. `reassert` follows for leases that the store may
+//! have lost.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Reading the replies of scripts.
+//! Reading the replies of scripts. A reply of an unexpected form is an error, never a default.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
 //! Occurrences that hosts return undecided: the channel on which they are announced, and the call.
+//! The messages only shorten the wait of other hosts.
 
 use super::call::Call;
 use crate::names::{JobName, Prefix};

@@ -1,4 +1,4 @@
-//! `settle`: its call and its reply.
+//! `settle`: its call and its reply. The script is `scripts/settle.lua`.
 
 use redis::Value;
 

@@ -1,4 +1,5 @@
-//! The description that a server gives of itself (`HELLO`), and whether it can be the store.
+//! The description that a server gives of itself (`HELLO`), and whether it can be the store. It
+//! decides by version, mode and role.
 
 use redis::Value;
 use redis::aio::MultiplexedConnection;

@@ -1,4 +1,5 @@
-//! How an operation on many entries is split into calls.
+//! How an operation on many entries is split into calls. A single server gets many entries in one
+//! call, a Cluster gets many calls at once.
 
 use tokio::task::JoinSet;
 

@@ -1,4 +1,5 @@
-//! The route to one server: the one that is configured, or the master that Sentinels name.
+//! The route to one server: the one that is configured, or the master that Sentinels name. All keys
+//! are on this server.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
 //! How a link finds its server, connects to it, and notices that the connection is no longer usable.
+//! At most one attempt to connect is under way.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
