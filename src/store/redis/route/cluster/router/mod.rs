@@ -7,19 +7,18 @@
 //! execute it, or once to the new owner of a slot whose server became silent; every operation can be
 //! repeated. While no server serves the slot, the operation fails as unreachable.
 
+mod refresh;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
-use tokio::task::JoinSet;
-use tracing::{info, warn};
 
-use super::map::{Address, Layout, MapTrust, SlotMap};
+use super::map::{Address, Layout, SlotMap};
 use crate::names::Prefix;
 use crate::store::redis::RESPONSE_TIMEOUT;
 use crate::store::redis::codec::call::Call;
-use crate::store::redis::codec::reply::text;
 use crate::store::redis::conn::barrier::Trace;
 use crate::store::redis::conn::hello::Part;
 use crate::store::redis::conn::link::{ConnectionHandle, Link};
@@ -35,15 +34,6 @@ const RESENT: usize = 2;
 
 /// The pause before an operation on a migrating slot is sent again.
 const AGAIN: Duration = Duration::from_millis(20);
-
-/// How many servers are asked for their map at once.
-const ASKED: usize = 8;
-
-/// How long the other servers have after the first reply.
-const OTHERS: Duration = Duration::from_millis(300);
-
-/// The shortest time between two refreshes of the map.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// A request.
 #[derive(Debug, Clone, Copy)]
@@ -99,7 +89,7 @@ struct RouterState {
     refreshed_at: Option<Instant>,
     failed: Option<RedisFailure>,
     /// Whether it was logged that no server serves some slots.
-    told_of_gap: bool,
+    has_logged_gap: bool,
     turn: usize,
 }
 
@@ -346,128 +336,14 @@ impl Router {
             )
     }
 
-    /// Refreshes the map, or waits for the refresh of another task.
-    pub(super) async fn refresh(&self) {
-        let seen = self.state().refreshes;
-        let _refreshing = self.refreshing.lock().await;
-        {
-            let state = self.state();
-            let fresh = state.refreshed_at.is_some_and(|at| at.elapsed() < PAUSE);
-            if state.refreshes != seen || fresh {
-                return;
-            }
-        }
-        let reply = self.ask_for_map().await;
-        let mut state = self.state();
-        state.refreshes += 1;
-        state.refreshed_at = Some(Instant::now());
-        match reply {
-            Ok(map) => {
-                state.say_gap(&map);
-                let known = |at: &Address| {
-                    map.primaries().contains(at)
-                        || map.replicas().contains(at)
-                        || self.seeds.iter().any(|(seed, _)| seed == at)
-                };
-                state.links.retain(|address, _| known(address));
-                state.map = Some(map);
-                state.failed = None;
-            }
-            // The old map stays, because its servers may be back before the next refresh.
-            Err(failure) => state.failed = Some(failure),
-        }
-    }
-
-    /// Asks several servers at once and returns the map that can be trusted most.
-    async fn ask_for_map(&self) -> Result<SlotMap, RedisFailure> {
-        let mut asking = JoinSet::new();
-        for address in self.whom_to_ask() {
-            let link = self.link(&address);
-            asking.spawn(async move { view(&link, &address).await });
-        }
-        let mut best: Option<SlotMap> = None;
-        let mut failed = no_map();
-        let mut until = tokio::time::Instant::now() + RESPONSE_TIMEOUT * 2;
-        while let Ok(Some(done)) = tokio::time::timeout_at(until, asking.join_next()).await {
-            match done {
-                Ok(Ok(map)) => {
-                    if best.is_none() {
-                        until = until.min(tokio::time::Instant::now() + OTHERS);
-                    }
-                    if best.as_ref().is_none_or(|best| best.trust < map.trust) {
-                        best = Some(map);
-                    }
-                }
-                // A failure that a person must fix takes precedence over unreachable servers.
-                Ok(Err(failure)) if failed.is_outage() => failed = failure,
-                _ => {}
-            }
-        }
-        best.ok_or(failed)
-    }
-
-    /// Returns some of the primaries, in turn, then seeds, and replicas if there is room.
-    fn whom_to_ask(&self) -> Vec<Address> {
-        let mut state = self.state();
-        state.turn = state.turn.wrapping_add(1);
-        let mut primaries: Vec<Address> = state.map.iter().flat_map(SlotMap::primaries).collect();
-        if !primaries.is_empty() {
-            let turn = state.turn % primaries.len();
-            primaries.rotate_left(turn);
-        }
-        primaries.truncate(ASKED / 2);
-        let mut seeds: Vec<Address> = self.seeds.iter().map(|(seed, _)| seed.clone()).collect();
-        let turn = state.turn % seeds.len();
-        seeds.rotate_left(turn);
-        let mut replicas: Vec<Address> = state
-            .map
-            .iter()
-            .flat_map(|map| map.replicas().to_vec())
-            .collect();
-        if !replicas.is_empty() {
-            let turn = state.turn % replicas.len();
-            replicas.rotate_left(turn);
-        }
-        let mut whom: Vec<Address> = Vec::new();
-        for address in primaries.into_iter().chain(seeds).chain(replicas) {
-            if whom.len() < ASKED && !whom.contains(&address) {
-                whom.push(address);
-            }
-        }
-        whom
-    }
-
     fn state(&self) -> MutexGuard<'_, RouterState> {
         // No code that holds the guard can panic in the middle of a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl RouterState {
-    fn say_gap(&mut self, map: &SlotMap) {
-        match (map.has_gap(), self.told_of_gap) {
-            (true, false) => warn!(
-                "no server serves some slots of the Cluster; locks in these slots cannot be \
-                 claimed"
-            ),
-            (false, true) => info!("all slots of the Cluster are served again"),
-            _ => {}
-        }
-        self.told_of_gap = map.has_gap();
-    }
-}
-
-async fn view(link: &Arc<Link>, asked: &Address) -> Result<SlotMap, RedisFailure> {
-    let mut info = redis::cmd("CLUSTER");
-    info.arg("INFO");
-    let trust = MapTrust::read(&text(link.send(&info).await?)?);
-    let mut slots = redis::cmd("CLUSTER");
-    slots.arg("SLOTS");
-    SlotMap::read(link.send(&slots).await?, asked, trust)
-}
-
 fn no_map() -> RedisFailure {
-    RedisFailure::unreachable("no server of the Cluster says who serves what".to_owned())
+    RedisFailure::unreachable("no server of the Cluster returned its map of the slots".to_owned())
 }
 
 fn read_address(
