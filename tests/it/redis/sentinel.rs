@@ -228,7 +228,7 @@ async fn a_named_master_that_is_a_replica_is_no_master_until_it_is_one_again() {
     named.command(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
     // By the connection that is open, and by a new one: it may come back, or another in its place.
     expect_unreachable(store.claim(&claim()).await);
-    let replica = "is named as master, and is a replica";
+    let replica = "is named as master, but is a replica";
     until_told(&store, replica).await;
     until_told(&super::store(&url(&sentinels)), replica).await;
     named.command(&["REPLICAOF", "NO", "ONE"]);
