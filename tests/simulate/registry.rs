@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use cronlatch::names::{HostName, JobName};
 use cronlatch::store::{Listing, Standing};
+use cronlatch::time::Timestamp;
 
 use crate::message::{Reply, Request};
 use crate::notes::Notes;
@@ -19,8 +20,8 @@ pub(crate) struct StoreRegistry {
 }
 
 impl StoreRegistry {
-    /// Returns the reply to a request about hosts, lists or notes.
-    pub(crate) fn serve(&mut self, now: i64, request: &Request) -> Reply {
+    /// Returns the reply to a request about hosts, lists or notes; `clock` is the store's.
+    pub(crate) fn serve(&mut self, now: i64, clock: Timestamp, request: &Request) -> Reply {
         match request {
             Request::Announce {
                 host,
@@ -42,7 +43,10 @@ impl StoreRegistry {
             Request::Enlist(host, entries) => {
                 for (job, entry) in entries {
                     let listing = self.listings.entry(job.clone()).or_default();
-                    listing.entries.insert(host.clone(), entry.clone());
+                    let known = listing.entries.get(host);
+                    if known.is_none_or(|known| entry.replaces(known, clock)) {
+                        listing.entries.insert(host.clone(), entry.clone());
+                    }
                 }
                 Reply::Enlisted
             }

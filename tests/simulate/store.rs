@@ -374,7 +374,10 @@ impl Store {
             | Request::ListedBy(_)
             | Request::NoteManual(_)
             | Request::ManualRuns
-            | Request::ForgetManual(_) => self.data.registry.serve(sim.now, &message.request),
+            | Request::ForgetManual(_) => {
+                let registry = &mut self.data.registry;
+                registry.serve(sim.now, clock.utc(), &message.request)
+            }
         }
     }
 

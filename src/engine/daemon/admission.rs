@@ -332,7 +332,8 @@ impl TaskContext {
                 Admission::Hold(users) => {
                     if gives_way(host, &users) {
                         let job = candidate.job.beginning.job.clone();
-                        waits.push((job, candidate.entry.waiting()));
+                        let entry = candidate.entry.again(candidate.entry.at);
+                        waits.push((job, entry.waiting()));
                     }
                     let why = HoldReason::Hosts(users);
                     held.insert(candidate.ix, HeldBack { lock, why });

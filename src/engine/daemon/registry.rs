@@ -260,14 +260,8 @@ impl TaskContext {
         }
         if !round.write.is_empty() {
             let now = self.store.now().await?;
-            let fresh = |(job, entry): &(JobName, Entry)| {
-                let entry = Entry {
-                    at: now,
-                    ..entry.clone()
-                };
-                (job.clone(), entry)
-            };
-            let entries: Vec<_> = round.write.iter().map(fresh).collect();
+            let again = |(job, entry): &(JobName, Entry)| (job.clone(), entry.again(now));
+            let entries: Vec<_> = round.write.iter().map(again).collect();
             self.enlist_apart(&round.host, entries).await?;
             // What cannot be kept of one job is reported where that job is registered.
             let kept = apart(round.keep.clone(), async |part: Vec<Keeping>| {

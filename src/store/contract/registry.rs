@@ -5,6 +5,14 @@
 //! host. Only that host writes its entry, so entries need no transaction: a store only reads and
 //! writes them, and the rules are the plain functions here.
 //!
+//! The network may deliver a copy of a write late, after the same host has written something else.
+//! A store therefore rejects a write whose entry has a smaller [`Entry::at`] than the stored one. A
+//! host chooses `at` above that of every entry that it has read or written: by the store's clock, and
+//! past the stored one if that clock was set back in the meantime. Therefore a rejected write is always
+//! a late one, and a host that writes later always replaces its entry. What remains: the clocks of
+//! servers that replace one another may differ by a second, so what a daemon sent in the last second of
+//! its life may still replace what the host's next daemon writes within that second.
+//!
 //! An entry stays when its host crashes or stops. A host removes its entry when it starts with a
 //! list that no longer has the job enabled. Therefore a job whose entries were all removed was
 //! disabled, while one that has any entry was only not running.
@@ -28,6 +36,10 @@ pub const HOST_KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 /// lost, with its newest data, that the host withdrew a job, and a host that claims nothing may not
 /// notice the loss.
 pub const COMPARED_EVERY: Duration = Duration::from_secs(60);
+
+/// An entry that is further ahead of the store's clock than this was written while that clock was
+/// wrong. The same as for a ledger: [`LEDGER_AHEAD`](crate::store::protocol::LEDGER_AHEAD).
+pub const FAR_AHEAD: Duration = Duration::from_secs(3 * 3600);
 
 /// How many earlier locks an entry remembers.
 const EARLIER_LOCKS: usize = 3;
@@ -79,7 +91,8 @@ pub struct Entry {
     pub fleet: CountsFrom,
     /// From when the job counts on this host, if each host has its own ledger.
     pub own: CountsFrom,
-    /// The store's clock when the host wrote or refreshed the entry.
+    /// The store's clock when the host wrote or refreshed the entry; larger with each entry that
+    /// the host writes, also if that clock was set back.
     pub at: Timestamp,
 }
 
@@ -223,6 +236,24 @@ impl Entry {
         self.standing != Standing::Withdrawn && now.since(self.at) < LISTED_FOR
     }
 
+    /// Whether a store whose clock shows `now` puts this entry in the place of `known`, that of the
+    /// same host. It does not if this one is a late copy: `known` was written later.
+    ///
+    /// An entry from far ahead of the clock was written while the clock was wrong. It gives way, or
+    /// the job would count as listed until that time comes.
+    pub fn replaces(&self, known: &Self, now: Timestamp) -> bool {
+        known.at <= self.at || known.at > now.plus(FAR_AHEAD)
+    }
+
+    /// The same entry, written again at `now` by the store's clock.
+    #[must_use]
+    pub fn again(&self, now: Timestamp) -> Self {
+        Self {
+            at: after(Some(self), now),
+            ..self.clone()
+        }
+    }
+
     /// The same entry of a host that claims nothing while others use another lock.
     #[must_use]
     pub fn waiting(&self) -> Self {
@@ -329,7 +360,7 @@ impl Listing {
                 other => from_now(other.is_some() || anew),
             },
             lock,
-            at: now,
+            at: after(own, now),
         }
     }
 
@@ -388,7 +419,7 @@ impl Listing {
         let own = self.entries.get(host)?;
         (own.standing != Standing::Withdrawn).then(|| Entry {
             standing: Standing::Withdrawn,
-            at: now,
+            at: after(Some(own), now),
             ..own.clone()
         })
     }
@@ -407,6 +438,14 @@ impl Listing {
         }
         merged
     }
+}
+
+/// The instant of an entry that is written at `now` in the place of `known`: later than that one's,
+/// unless `known` was written while the store's clock was far ahead (see [`Entry::replaces`]).
+fn after(known: Option<&Entry>, now: Timestamp) -> Timestamp {
+    let next = known.map(|known| known.at.plus(Duration::from_millis(1)));
+    next.filter(|next| *next <= now.plus(FAR_AHEAD))
+        .map_or(now, |next| next.max(now))
 }
 
 /// Whether a host that has entered a job under a new lock, and then finds that `users` have entered
@@ -512,6 +551,43 @@ mod tests {
         withdrawn(&mut listing, "b", at(31));
         let back = entered(&mut listing, "b", at(40));
         assert_eq!((back.fleet, back.own), (restarted(40), restarted(40)));
+    }
+
+    #[test]
+    fn what_a_host_writes_later_has_a_later_instant_also_if_the_clock_was_set_back() {
+        let mut listing = Listing::default();
+        let first = entered(&mut listing, "a", at(0));
+        withdrawn(&mut listing, "a", at(-600));
+        let gone = listing.entries[&host("a")].clone();
+        let back = entered(&mut listing, "a", at(-590));
+        let waits = back.again(at(-590)).waiting();
+        for (earlier, later) in [(&first, &gone), (&gone, &back), (&back, &waits)] {
+            assert!(later.replaces(earlier, at(-590)), "{later:?}");
+            assert!(
+                !earlier.replaces(later, at(-590)),
+                "a late copy: {earlier:?}"
+            );
+            assert!(
+                earlier.replaces(earlier, at(-590)),
+                "a copy changes nothing"
+            );
+        }
+    }
+
+    #[test]
+    fn an_entry_from_far_ahead_of_the_clock_gives_way() {
+        let mut listing = Listing::default();
+        let ahead = entered(&mut listing, "a", at(0));
+        let enter = |now| listing.enter(&host("a"), lock("l"), now);
+        let little = at(-2 * 3600);
+        assert!(enter(little).at > at(0));
+        let far = at(-4 * 3600);
+        // The scripts have one constant for both.
+        assert_eq!(FAR_AHEAD, crate::store::protocol::LEDGER_AHEAD);
+        for entry in [ahead.again(far), enter(far)] {
+            assert_eq!(entry.at, far);
+            assert!(entry.replaces(&ahead, far));
+        }
     }
 
     #[test]

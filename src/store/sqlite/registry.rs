@@ -8,7 +8,7 @@ use super::context::WorkContext;
 use super::error::SqliteFailure;
 use super::rows::{id_of, load_job, save_job};
 use crate::names::{HostName, JobName};
-use crate::store::registry::LISTED_FOR;
+use crate::store::registry::{FAR_AHEAD, LISTED_FOR};
 use crate::store::{Beginning, Entry, Listing, Standing, protocol};
 
 pub(super) fn begin(
@@ -60,9 +60,13 @@ pub(super) fn enlist(
     host: &HostName,
     entries: &[(JobName, Entry)],
 ) -> Result<(), SqliteFailure> {
-    let mut statement = work
-        .db
-        .prepare_cached("INSERT OR REPLACE INTO listings VALUES (?, ?, ?, ?, ?)")?;
+    // As `Entry::replaces`: a late copy changes nothing.
+    let mut statement = work.db.prepare_cached(
+        "INSERT INTO listings (job, host, listed, entry, at) VALUES (?1, ?2, ?3, ?4, ?5)
+            ON CONFLICT (job, host) DO UPDATE SET listed = ?3, entry = ?4, at = ?5
+            WHERE at <= ?5 OR at > ?6",
+    )?;
+    let far_ahead = work.now.clock.utc().plus(FAR_AHEAD).millis();
     for (job, entry) in entries {
         statement.execute(params![
             job.as_str(),
@@ -70,6 +74,7 @@ pub(super) fn enlist(
             entry.standing != Standing::Withdrawn,
             entry.text(),
             entry.at.millis(),
+            far_ahead,
         ])?;
     }
     Ok(())

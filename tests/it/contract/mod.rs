@@ -95,6 +95,8 @@ macro_rules! contract {
             ],
             registry: [
                 what_hosts_say_about_a_job_is_kept_by_host,
+                a_late_copy_of_an_entry_does_not_replace_a_later_one,
+                an_entry_from_far_ahead_of_the_clock_is_replaced,
                 a_ledger_begins_where_the_job_counts_and_only_a_disabled_jobs_moves,
                 a_job_is_kept_by_its_hosts_and_a_forgotten_one_is_not_listed,
             ],

@@ -65,6 +65,64 @@ pub(crate) async fn what_hosts_say_about_a_job_is_kept_by_host(subject: &impl Su
     assert_eq!(other.listed_by(&two).await.unwrap(), [jobs[0].clone()]);
 }
 
+/// An entry of the fleet's lock `l`.
+fn entry(standing: Standing, at: Timestamp) -> Entry {
+    let counts = CountsFrom { at, again: false };
+    Entry {
+        standing,
+        lock: LockId::Fleet("l".to_owned()),
+        earlier: Vec::new(),
+        fleet: counts,
+        own: counts,
+        at,
+    }
+}
+
+pub(crate) async fn a_late_copy_of_an_entry_does_not_replace_a_later_one(subject: &impl Subject) {
+    let store = subject.store();
+    let host = HostName::parse("one").unwrap();
+    let job = JobName::parse("a").unwrap();
+    let now = store.now().await.unwrap();
+    let after = |millis| now.plus(Duration::from_millis(millis));
+    let write = async |standing, millis| {
+        let entries = [(job.clone(), entry(standing, after(millis)))];
+        store.enlist(&host, &entries).await.unwrap();
+        let listings = store.listings(std::slice::from_ref(&job)).await.unwrap();
+        listings[0].entries[&host].clone()
+    };
+    write(Standing::Uses, 1).await;
+    write(Standing::Withdrawn, 2).await;
+    let late = write(Standing::Uses, 1).await;
+    assert_eq!(late, entry(Standing::Withdrawn, after(2)));
+    // The next daemon of the host lists the job again.
+    write(Standing::Waits, 3).await;
+    let late = write(Standing::Withdrawn, 2).await;
+    assert_eq!(late, entry(Standing::Waits, after(3)));
+    assert_eq!(store.listed_by(&host).await.unwrap(), std::slice::from_ref(&job));
+    write(Standing::Withdrawn, 4).await;
+    assert_eq!(store.listed_by(&host).await.unwrap(), []);
+}
+
+pub(crate) async fn an_entry_from_far_ahead_of_the_clock_is_replaced(subject: &impl Subject) {
+    let store = subject.store();
+    let host = HostName::parse("one").unwrap();
+    let job = JobName::parse("a").unwrap();
+    let now = store.now().await.unwrap();
+    // Written before the clock of the store was set back.
+    let ahead = entry(Standing::Uses, now.plus(Duration::from_secs(4 * 3600)));
+    store.enlist(&host, &[(job.clone(), ahead)]).await.unwrap();
+    let known = store.listings(std::slice::from_ref(&job)).await.unwrap();
+    let gone = known[0].withdraw(&host, now).unwrap();
+    assert_eq!(gone.at, now);
+    store
+        .enlist(&host, &[(job.clone(), gone.clone())])
+        .await
+        .unwrap();
+    let known = store.listings(std::slice::from_ref(&job)).await.unwrap();
+    assert_eq!(known[0].entries[&host], gone);
+    assert_eq!(store.listed_by(&host).await.unwrap(), []);
+}
+
 pub(crate) async fn a_ledger_begins_where_the_job_counts_and_only_a_disabled_jobs_moves(
     subject: &impl Subject,
 ) {

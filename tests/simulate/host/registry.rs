@@ -187,7 +187,7 @@ impl Entering {
                 Admission::Hold(users) => {
                     self.held.push(*ix);
                     if gives_way(host, &users) {
-                        waits.push((job.clone(), entry.waiting()));
+                        waits.push((job.clone(), entry.again(entry.at).waiting()));
                     }
                 }
             }
@@ -351,8 +351,8 @@ impl Round {
                 return Next::Send(Request::Now, self);
             };
             let write = std::mem::take(&mut self.write);
-            let fresh = |(job, entry): (JobName, Entry)| (job, Entry { at: now, ..entry });
-            let entries = write.into_iter().map(fresh).collect();
+            let again = |(job, entry): (JobName, Entry)| (job, entry.again(now));
+            let entries = write.into_iter().map(again).collect();
             self.written = true;
             return Next::Send(Request::Enlist(host.clone(), entries), self);
         }

@@ -184,13 +184,12 @@ impl Quorum {
             let error = StoreError::Unreachable("too few nodes answer".into());
             return crate::store::answer(sim, message, Err(error));
         }
+        let mut clocks: Vec<_> = up.iter().map(|node| node.utc(sim)).collect();
+        clocks.sort();
+        let clock = clocks[(clocks.len() - 1) / 2];
         let reply = match &message.request {
-            Request::Now => {
-                let mut clocks: Vec<_> = up.iter().map(|node| node.utc(sim)).collect();
-                clocks.sort();
-                Reply::Now(clocks[(clocks.len() - 1) / 2])
-            }
-            request => self.registry.serve(sim.now, request),
+            Request::Now => Reply::Now(clock),
+            request => self.registry.serve(sim.now, clock, request),
         };
         self.answered(sim.now, message.host);
         crate::store::answer(sim, message, Ok(Box::new(reply)));

@@ -100,7 +100,10 @@ pub(in crate::store::redis) fn unlisted_call(
 ) -> Call {
     let mut call = Call::default();
     call.key(keys::listed_by(prefix, host));
-    call.arg(&millis(LISTED_FOR)).arg(job).arg("0");
+    call.arg(&millis(LISTED_FOR))
+        .arg(job)
+        .arg("0")
+        .arg(&i64::MAX);
     call
 }
 
@@ -116,7 +119,8 @@ pub(in crate::store::redis) fn listed_call(
         .arg(&millis(LISTED_FOR));
     for (job, entry) in entries {
         call.arg(job)
-            .arg(&flag(entry.standing != Standing::Withdrawn));
+            .arg(&flag(entry.standing != Standing::Withdrawn))
+            .arg(&entry.at.millis());
     }
     call
 }

@@ -137,6 +137,11 @@ local function is_far_ahead(at)
   return at and at > now + LEDGER_AHEAD
 end
 
+-- Whether what was written at one instant is a late copy, because `kept` was written after it.
+local function is_late(at, kept)
+  return at and at < kept and not is_far_ahead(kept)
+end
+
 -- The TTLs that lists have or had until lately, the longest first, each with the instant when it
 -- stops to matter: "TTL UNTIL,TTL UNTIL", in ms. (An earlier version kept the longest TTL alone.)
 local function listed_ttls(kept)
