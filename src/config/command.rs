@@ -1,10 +1,11 @@
 //! What a job runs, and what it runs in: command, user, environment, directory.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use super::habits::{self, PipeStatus};
 use super::model::Command;
-use super::node::{KeyValue, Value, quoted};
+use super::node::{KeyValue, Node, Value, quoted};
 use super::problem::{Problem, Problems};
 use super::section::{Section, ValueError, doubled};
 use super::source::Span;
@@ -20,7 +21,8 @@ pub(super) fn read(
     problems: &mut Problems,
     warnings: &mut Vec<(Span, String)>,
 ) -> Option<Command> {
-    let shell = shell(section, problems);
+    let shell = shell(section, problems).unwrap_or_else(|| PathBuf::from(DEFAULT_SHELL));
+    let pipefail = pipefail(section, &shell, problems);
     if section.entry("command").is_none() && !meant.contains(&"command") {
         problems.add(
             Problem::new(place, "this job has no `command`")
@@ -29,49 +31,127 @@ pub(super) fn read(
     }
     section.read("command", problems, |node| match &node.value {
         Value::List(_) => {
-            let argv = values::texts(node)?;
-            let Some((program, item)) = argv.first() else {
-                return Err(ValueError::new(
-                    "this command is empty",
-                    "write `[program, argument, …]`",
-                ));
-            };
-            if program.trim().is_empty() {
-                return Err(ValueError::new("the program's name is empty", ""));
+            for field in ["shell", "pipefail"] {
+                if let Some(entry) = section.own_entry(field) {
+                    let text = format!("`{field}` has no effect on a command that is a list");
+                    warnings.push((entry.span, text));
+                }
             }
-            if argv.len() == 1 && program.contains(' ') {
-                warnings.push((
-                    item.span,
-                    format!(
-                        "{} is a single list item, so it is run as a program of exactly this \
-                         name; write a string for the shell, or one list item per word",
-                        item.found()
-                    ),
-                ));
-            }
-            if let Some(shell) = section.own_entry("shell") {
-                warnings.push((
-                    shell.span,
-                    "`shell` has no effect on a command that is a list".to_owned(),
-                ));
-            }
-            Ok(Command::Argv(
-                argv.into_iter().map(|(text, _)| text).collect(),
-            ))
+            argv(node, warnings)
         }
         Value::Map(_) => Err(ValueError::new(
             "expected a list or a string, found a mapping",
             "write `command: [program, argument, …]`; quote a string that contains `: `",
         )),
-        _ => Ok(Command::Shell {
-            shell: shell.unwrap_or_else(|| PathBuf::from(DEFAULT_SHELL)),
-            script: values::filled(node)?,
-        }),
+        _ => {
+            let script = values::filled(node)?;
+            let pipes = match (pipefail, section.entry("pipefail")) {
+                (true, _) => PipeStatus::AnyCommand,
+                (false, Some(_)) => PipeStatus::LastCommandByChoice,
+                (false, None) => PipeStatus::LastCommandByDefault,
+            };
+            let found = habits::of_script(&script, pipes);
+            warnings.extend(found.into_iter().map(|text| (node.span, text)));
+            Ok(Command::Shell {
+                shell,
+                script,
+                pipefail,
+            })
+        }
     })
 }
 
+fn argv(node: &Node, warnings: &mut Vec<(Span, String)>) -> Result<Command, ValueError> {
+    let argv = values::texts(node)?;
+    let Some((program, item)) = argv.first() else {
+        return Err(ValueError::new(
+            "this command is empty",
+            "write `[program, argument, …]`",
+        ));
+    };
+    if program.trim().is_empty() {
+        return Err(ValueError::new("the program's name is empty", ""));
+    }
+    if argv.len() == 1 && program.contains(' ') {
+        warnings.push((
+            item.span,
+            format!(
+                "{} is a single list item, so it is run as a program of exactly this name; write \
+                 a string for the shell, or one list item per word",
+                item.found()
+            ),
+        ));
+    }
+    let words: Vec<&str> = argv.iter().map(|(text, _)| text.as_str()).collect();
+    if let Some((index, text)) = habits::of_arguments(&words)
+        && let Some((_, item)) = argv.get(index)
+    {
+        warnings.push((item.span, text));
+    }
+    Ok(Command::Argv(
+        argv.into_iter().map(|(text, _)| text).collect(),
+    ))
+}
+
+/// Reads `pipefail:`; by default it is set for bash.
+fn pipefail(section: Section<'_>, shell: &Path, problems: &mut Problems) -> bool {
+    let given = section.read("pipefail", problems, |node| {
+        let given = values::boolean(node)?;
+        if given && !habits::knows_pipefail(shell) {
+            return Err(ValueError::new(
+                format!("{} may not know `pipefail`", shell.display()),
+                "write `shell: /bin/bash`, for which it is the default",
+            ));
+        }
+        Ok(given)
+    });
+    given.unwrap_or_else(|| habits::has_pipefail_by_default(shell))
+}
+
+/// Returns warnings about how a command, its user and its variables fit together.
+pub(super) fn doubts(
+    section: Section<'_>,
+    command: Option<&Command>,
+    settings: &ProcessSettings,
+) -> Vec<(Span, String)> {
+    let mut doubts = Vec::new();
+    if let Some(user) = &settings.user {
+        let fields = ["command", "env", "working_dir", "env_file"];
+        let entries = fields.iter().filter_map(|field| section.entry(field));
+        doubts.extend(entries.filter_map(|entry| expanded(&entry.value, user)));
+    }
+    if let (Some(Command::Shell { shell, .. }), Some(value)) = (command, settings.env.get("SHELL"))
+        && let Some(env) = section.own_entry("env")
+    {
+        let doubt = habits::of_shell_variable(value, shell);
+        doubts.extend(doubt.map(|text| (env.span, text)));
+    }
+    doubts
+}
+
+/// The first text of a value in which the daemon replaces a variable that its user has, too.
+fn expanded(node: &Node, user: &str) -> Option<(Span, String)> {
+    match &node.value {
+        Value::Text(text) => {
+            let written = text.written.as_deref()?;
+            Some((node.span, habits::of_expanded(written, user)?))
+        }
+        Value::List(list) => list.iter().find_map(|item| expanded(item, user)),
+        Value::Map(entries) => entries
+            .iter()
+            .find_map(|entry| expanded(&entry.value, user)),
+        _ => None,
+    }
+}
+
+/// Checks `shell` and `pipefail` of `defaults:`.
+pub(super) fn check_defaults(section: Section<'_>, problems: &mut Problems) {
+    shell(section, problems);
+    section.read("pipefail", problems, values::boolean);
+}
+
 /// Reads `shell:`.
-pub(super) fn shell(section: Section<'_>, problems: &mut Problems) -> Option<PathBuf> {
+fn shell(section: Section<'_>, problems: &mut Problems) -> Option<PathBuf> {
     section.read("shell", problems, |node| {
         values::absolute(node).map_err(|trouble| ValueError {
             help: "a program that takes `-c TEXT`, such as `/bin/bash`".to_owned(),

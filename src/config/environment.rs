@@ -5,6 +5,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use nix::unistd::{Group, Uid, User};
+
 use crate::names::HostName;
 use crate::store::StoreSettings;
 
@@ -14,6 +16,8 @@ pub(super) struct Environment {
     variables: BTreeMap<OsString, OsString>,
     /// The machine's time zone, when it can be told.
     pub(super) zone: Option<String>,
+    /// Whether users and programs are those of this machine; tests have a few fixed ones.
+    of_machine: bool,
 }
 
 /// A variable that is no text.
@@ -25,7 +29,11 @@ impl Environment {
     pub(super) fn of_process() -> Self {
         let variables: BTreeMap<_, _> = std::env::vars_os().collect();
         let zone = machine_zone(variables.get(OsStr::new("TZ")).map(OsString::as_os_str));
-        Self { variables, zone }
+        Self {
+            variables,
+            zone,
+            of_machine: true,
+        }
     }
 
     /// An environment of these variables.
@@ -37,6 +45,58 @@ impl Environment {
                 .map(|(k, v)| ((*k).into(), (*v).into()))
                 .collect(),
             zone: None,
+            of_machine: false,
+        }
+    }
+
+    /// Whether this machine has a user of this name or number. May block on a name service.
+    pub(super) fn has_user(&self, name: &str) -> bool {
+        if !self.of_machine {
+            return ["root", "backup", "www-data"].contains(&name);
+        }
+        // An error of the name service proves nothing.
+        let found = match name.parse() {
+            Ok(uid) => User::from_uid(Uid::from_raw(uid)),
+            Err(_) => User::from_name(name),
+        };
+        found.map_or(true, |user| user.is_some())
+    }
+
+    /// Whether this machine has a group of this name; a number needs no name.
+    pub(super) fn has_group(&self, name: &str) -> bool {
+        if !self.of_machine {
+            return name == "root";
+        }
+        name.parse::<u32>().is_ok() || Group::from_name(name).map_or(true, |group| group.is_some())
+    }
+
+    /// Whether this machine has a program: a path, or a name on the usual search path.
+    pub(super) fn has_program(&self, program: &str) -> bool {
+        const DIRECTORIES: [&str; 6] = [
+            "/usr/local/sbin",
+            "/usr/local/bin",
+            "/usr/sbin",
+            "/usr/bin",
+            "/sbin",
+            "/bin",
+        ];
+        if !self.of_machine {
+            return program.starts_with('/') && program != "/bin/missing" || program == "echo";
+        }
+        if program.contains('/') {
+            return Path::new(program).exists();
+        }
+        DIRECTORIES
+            .iter()
+            .any(|directory| Path::new(directory).join(program).exists())
+    }
+
+    /// The name of this host: `CRONLATCH_HOST`, else the machine's.
+    pub(super) fn host(&self) -> Option<HostName> {
+        match self.get("CRONLATCH_HOST") {
+            Ok(Some(name)) => name.parse().ok(),
+            _ if self.of_machine => HostName::of_machine().ok(),
+            _ => None,
         }
     }
 

@@ -9,6 +9,7 @@ use std::fmt::{Debug, Write as _};
 
 use sha2::{Digest as _, Sha256};
 
+use super::habits::has_pipefail_by_default;
 use super::model::{Command, Job, JobList, OnOverlap};
 use crate::store::Fingerprint;
 
@@ -72,8 +73,16 @@ pub(crate) fn changed_fields(one: &Job, other: &Job) -> Vec<String> {
             .collect()
     };
     let (one, other) = (fields(&one), fields(&other));
-    let changed = one.into_iter().filter(|field| !other.contains(field));
-    changed.map(|(name, _)| name).collect()
+    let mut changed: Vec<String> = Vec::new();
+    // A field that has its default value may be missing on either side.
+    for (name, value) in one.iter().chain(&other) {
+        let field = (name.clone(), value.clone());
+        let is_same = one.contains(&field) && other.contains(&field);
+        if !is_same && !changed.contains(name) {
+            changed.push(name.clone());
+        }
+    }
+    changed
 }
 
 /// One line a field; `Debug` of texts and numbers, which escapes line ends.
@@ -91,7 +100,17 @@ fn describe(text: &mut String, job: &Job) {
     field(text, "lock.ttl", &job.lock.ttl.as_millis());
     match &job.command {
         Command::Argv(argv) => field(text, "argv", argv),
-        Command::Shell { shell, script } => field(text, "shell", &(shell, script)),
+        Command::Shell {
+            shell,
+            script,
+            pipefail,
+        } => {
+            field(text, "shell", &(shell, script));
+            // Lists from before this field keep their identity: only a choice counts.
+            if *pipefail != has_pipefail_by_default(shell) {
+                field(text, "pipefail", pipefail);
+            }
+        }
     }
     match job.on_overlap {
         OnOverlap::Queue { limit } => field(text, "on_overlap", &limit),

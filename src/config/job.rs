@@ -51,6 +51,7 @@ pub(super) const JOB: Vocabulary = Vocabulary {
         "env",
         "env_file",
         "shell",
+        "pipefail",
     ],
     other_words: foreign::JOB_WORDS,
     elsewhere: &[],
@@ -119,6 +120,7 @@ pub(super) fn read(
     let when = when::read(section, name_place, &meant, problems, &mut warnings);
     let command = command::read(section, name_place, &meant, problems, &mut warnings);
     let surroundings = command::ProcessSettings::read(section, problems);
+    warnings.extend(command::doubts(section, command.as_ref(), &surroundings));
     let hosts = hosts(section, problems, &mut warnings);
     let retry = retry(section, problems);
     let enabled = section
@@ -282,7 +284,7 @@ pub(super) fn check_defaults(entries: &[KeyValue], problems: &mut Problems) {
     let lock = lock::read(section, None, policies.on_lost, problems);
     overlap(section, &lock, problems);
     when::check_defaults(section, problems);
-    command::shell(section, problems);
+    command::check_defaults(section, problems);
     command::ProcessSettings::read(section, problems);
     hosts(section, problems, &mut Vec::new());
     retry(section, problems);

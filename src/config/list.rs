@@ -13,7 +13,7 @@ use super::problem::{ConfigErrors, Problem, Problems, place};
 use super::section::{Section, Vocabulary};
 use super::source::{Source, Span};
 use super::store::{self, StorePart};
-use super::{cross, expand, fingerprint, foreign, merge, reader, values};
+use super::{crontab, cross, expand, fingerprint, foreign, machine, merge, reader, values, when};
 use crate::store::StoreSettings;
 
 /// The fields of a file.
@@ -96,6 +96,8 @@ pub(super) fn read(
     if let (true, Some(span)) = (parts.is_empty(), jobs_place) {
         warnings.push((span, "`jobs` is empty: nothing will ever run".to_owned()));
     }
+    warnings.extend(when::doubt_of_defaults(Section::new(&[], &defaults)));
+    warnings.extend(machine::warnings(&parts, environment));
     warnings.extend(store_warnings(section, store.as_ref(), sources));
     warnings.extend(zone_warning(&parts, environment));
     warnings.extend(parts.iter().flat_map(|p| p.warnings.iter().cloned()));

@@ -9,6 +9,8 @@
 //! | `merge`, `expand` | merge keys and `${VAR}`, on that tree |
 //! | `section`, `values`, `duration` | fields and scalars, each refused with a reason |
 //! | `list`, `job`, `when`, `lock`, `command`, `store` | the tree -> the model |
+//! | `habits`, `shell` | commands that probably do something else than intended |
+//! | `machine` | users, groups and shells that this machine lacks |
 //! | `cross` | what holds between jobs |
 //! | `fingerprint`, `revision` | the identity of a schedule and of a list, the versions of its files |
 //! | `zone` | names of time zones |
@@ -22,9 +24,11 @@ mod environment;
 mod expand;
 mod fingerprint;
 mod foreign;
+mod habits;
 mod job;
 mod list;
 mod lock;
+mod machine;
 mod mask;
 mod merge;
 mod model;
@@ -35,6 +39,7 @@ mod problem;
 mod reader;
 mod revision;
 mod section;
+mod shell;
 mod source;
 mod spelling;
 mod store;
@@ -54,6 +59,7 @@ pub use self::duration::{InvalidDuration, parse_duration, show_duration, show_ro
 pub(crate) use self::environment::machine_time_zone;
 pub use self::environment::{embedded_store, machine_host_name};
 pub(crate) use self::fingerprint::changed_fields;
+pub(crate) use self::habits::has_pipefail_by_default;
 pub use self::model::{
     CatchUp, Command, HostPatterns, Job, JobList, KillPlan, LockPolicy, OnCrash, OnLost, OnOverlap,
     OnStoreDown, Retry, Scope,

@@ -171,6 +171,8 @@ pub enum Command {
         shell: PathBuf,
         /// The text.
         script: String,
+        /// Whether a failure anywhere in a pipe is a failure of the pipe (`set -o pipefail`).
+        pipefail: bool,
     },
 }
 

@@ -101,6 +101,13 @@ pub(super) fn check_defaults(section: Section<'_>, problems: &mut Problems) {
     section.read("jitter", problems, jitter);
 }
 
+/// Returns a warning if the time zone of `defaults:` probably differs from the one intended.
+pub(super) fn doubt_of_defaults(section: Section<'_>) -> Option<(Span, String)> {
+    let entry = section.entry("timezone")?;
+    let doubt = entry.value.text().and_then(zone::doubtful)?;
+    Some((entry.value.span, doubt))
+}
+
 /// `jitter:` as written.
 #[derive(Debug, Clone, Copy)]
 enum Jitter {

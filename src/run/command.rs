@@ -1,14 +1,15 @@
 //! From a job and a grant to the command that the guard starts.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Assignment;
 use super::env_file;
 use super::identity::JobUser;
 use crate::config::{Command, Job};
-use crate::guard::{self, Lack, Spawn, Stdio};
+use crate::guard::{self, Credentials, Lack, Spawn, Stdio};
 use crate::time::BootInstant;
 
 /// A process environment.
@@ -68,19 +69,17 @@ pub(super) async fn prepare(
     attempt: u32,
     deadline: Option<BootInstant>,
 ) -> Result<Spawn, NotPrepared> {
-    let (identity, from_file) = look_up(&assignment.job).await?;
+    let found = look_up(&assignment.job).await?;
     let job = &assignment.job;
     let mut env = JobEnvironment::clone(inherited);
-    env.extend(identity.env);
-    env.extend(from_file.into_iter().map(pair));
-    env.extend(job.env.clone().into_iter().map(pair));
+    env.extend(found.env);
     env.extend(ours(assignment, attempt).into_iter().map(pair));
     Ok(Spawn {
         run: assignment.run_id().clone(),
         argv: argv(&job.command),
         env,
-        working_dir: job.working_dir.clone(),
-        user: identity.credentials,
+        working_dir: job.working_dir.clone().or(found.home),
+        user: found.credentials,
         umask: job.umask,
         nice: job.nice,
         deadline,
@@ -97,11 +96,21 @@ fn pair((name, value): (String, String)) -> (OsString, OsString) {
 fn argv(command: &Command) -> Vec<OsString> {
     match command {
         Command::Argv(words) => words.iter().map(OsString::from).collect(),
-        Command::Shell { shell, script } => vec![
-            shell.clone().into_os_string(),
-            "-c".into(),
-            OsString::from(script),
-        ],
+        Command::Shell {
+            shell,
+            script,
+            pipefail,
+        } => {
+            let mut words = vec![shell.clone().into_os_string()];
+            if shell.file_name().is_some_and(|name| name == "busybox") {
+                words.push("sh".into());
+            }
+            if *pipefail {
+                words.extend(["-o".into(), "pipefail".into()]);
+            }
+            words.extend(["-c".into(), OsString::from(script)]);
+            words
+        }
     }
 }
 
@@ -122,21 +131,51 @@ fn ours(assignment: &Assignment, attempt: u32) -> Vec<(String, String)> {
     ours.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
 }
 
+/// What a job's user and files come to.
+#[derive(Default)]
+struct LookedUp {
+    /// `None`: as the daemon.
+    credentials: Option<Credentials>,
+    /// The variables of the user, the file and the job, in this order of precedence.
+    env: JobEnvironment,
+    /// Where a job with a user runs unless it names a directory.
+    home: Option<PathBuf>,
+}
+
 /// What may block, away from the runtime's threads, and only where there is something to do.
-async fn look_up(job: &Arc<Job>) -> Result<(JobUser, Vec<(String, String)>), NotPrepared> {
+async fn look_up(job: &Arc<Job>) -> Result<LookedUp, NotPrepared> {
+    let of_job = job.env.clone().into_iter().map(pair);
     if job.user.is_none() && job.group.is_none() && job.env_file.is_none() {
-        return Ok((JobUser::default(), Vec::new()));
+        return Ok(LookedUp {
+            env: of_job.collect(),
+            ..LookedUp::default()
+        });
     }
     let job = Arc::clone(job);
     let looked_up = tokio::task::spawn_blocking(move || {
         let identity = JobUser::of(&job)?;
-        let from_file = match &job.env_file {
-            Some(path) => env_file::read(path)?,
-            None => Vec::new(),
-        };
-        Ok((identity, from_file))
+        let mut env = identity.env;
+        if let Some(path) = &job.env_file {
+            env.extend(env_file::read(path)?.into_iter().map(pair));
+        }
+        env.extend(of_job);
+        let home = job.user.is_some() && job.working_dir.is_none();
+        Ok(LookedUp {
+            credentials: identity.credentials,
+            home: home.then(|| home_directory(&env)),
+            env,
+        })
     });
     looked_up
         .await
         .unwrap_or_else(|error| Err(format!("the lookup failed: {error}").into()))
+}
+
+/// The directory that `HOME` names, as cron uses it; `/` if there is none, as for many users of
+/// services.
+fn home_directory(env: &JobEnvironment) -> PathBuf {
+    env.get(OsStr::new("HOME"))
+        .map(PathBuf::from)
+        .filter(|home| home.is_absolute() && home.is_dir())
+        .unwrap_or_else(|| PathBuf::from("/"))
 }

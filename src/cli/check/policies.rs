@@ -6,7 +6,8 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::config::{
-    CatchUp, Command, Job, OnCrash, OnLost, OnOverlap, OnStoreDown, Scope, show_duration,
+    CatchUp, Command, Job, OnCrash, OnLost, OnOverlap, OnStoreDown, Scope, has_pipefail_by_default,
+    show_duration,
 };
 use crate::ground::timing;
 
@@ -132,8 +133,13 @@ fn surroundings(job: &Job, fields: &mut Fields) {
     let names: Vec<_> = job.env.keys().map(String::as_str).collect();
     fields.add("env", (!names.is_empty()).then(|| names.join(" ")));
     fields.add("env_file", job.env_file.as_deref().map(path));
-    if let Command::Shell { shell, .. } = &job.command {
+    if let Command::Shell {
+        shell, pipefail, ..
+    } = &job.command
+    {
         let other = shell != Path::new("/bin/sh");
         fields.add("shell", other.then(|| path(shell)));
+        let is_chosen = *pipefail != has_pipefail_by_default(shell);
+        fields.add("pipefail", is_chosen.then_some(pipefail));
     }
 }

@@ -320,8 +320,8 @@ jobs:
     kill_signal: INT
     retry: { attempts: 3 }
     success_exit_codes: [0, 2]
-    user: u
-    group: g
+    user: root
+    group: root
     umask: '027'
     nice: 5
     working_dir: /w

@@ -252,11 +252,34 @@ fn a_command_is_a_list_or_a_text() {
     let shell = |shell: &str, script: &str| Command::Shell {
         shell: shell.into(),
         script: script.to_owned(),
+        pipefail: shell == "/bin/bash",
     };
     assert_eq!(of("echo $$$$ $HOME"), shell("/bin/sh", "echo $$ $HOME"));
     assert_eq!(of("|\n      a\n      b"), shell("/bin/sh", "a\nb\n"));
     assert_eq!(of("a\n    shell: /bin/bash"), shell("/bin/bash", "a"));
     assert_eq!(of("true"), shell("/bin/sh", "true"));
+}
+
+#[test]
+fn pipefail_is_for_shells_that_know_it() {
+    let of = |fields: &str| {
+        let text = format!("jobs:\n  - name: j\n    every: 1h\n    command: a\n    {fields}\n");
+        match list(&text).jobs.remove(0).command {
+            Command::Shell { pipefail, .. } => pipefail,
+            Command::Argv(argv) => panic!("{argv:?}"),
+        }
+    };
+    assert!(of("shell: /usr/local/bin/bash"));
+    assert!(!of("shell: /bin/bash\n    pipefail: false"));
+    assert!(!of("shell: /bin/sh"));
+    assert!(of("shell: /bin/zsh\n    pipefail: true"));
+    let refused = super::errors(
+        &super::job("command: a\npipefail: true").replace("    command: [\"true\"]\n", ""),
+    );
+    assert!(
+        refused.contains("/bin/sh may not know `pipefail`") && refused.contains("/bin/bash"),
+        "{refused}"
+    );
 }
 
 #[test]

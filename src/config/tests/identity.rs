@@ -110,6 +110,42 @@ fn every_change_of_meaning_changes_the_fingerprint_of_the_list() {
 }
 
 #[test]
+fn pipefail_counts_only_where_it_differs_from_the_default_of_the_shell() {
+    let with = |fields: &str| {
+        of(&format!(
+            "jobs:\n  - name: j\n    every: 1h\n    command: a | b\n    shell: {fields}\n"
+        ))
+    };
+    let bash = with("/bin/bash");
+    assert_eq!(bash, with("/bin/bash\n    pipefail: true"));
+    assert_ne!(bash, with("/bin/bash\n    pipefail: false"));
+    let zsh = with("/bin/zsh");
+    assert_eq!(zsh, with("/bin/zsh\n    pipefail: false"));
+    assert_ne!(zsh, with("/bin/zsh\n    pipefail: true"));
+}
+
+#[test]
+fn the_fields_that_differ_are_named_whichever_of_two_jobs_has_them() {
+    let with = |fields: &str| {
+        let text =
+            format!("jobs:\n  - name: j\n    every: 1h\n    shell: /bin/bash\n    {fields}\n");
+        list(&text).jobs.remove(0)
+    };
+    let plain = with("command: a");
+    let changed = with("command: a\n    pipefail: false\n    user: root");
+    for fields in [
+        crate::config::changed_fields(&plain, &changed),
+        crate::config::changed_fields(&changed, &plain),
+    ] {
+        let names: std::collections::BTreeSet<_> = fields.iter().map(String::as_str).collect();
+        assert_eq!(names, ["pipefail", "user"].into());
+    }
+    let list = with("command: [a]");
+    assert_eq!(crate::config::changed_fields(&plain, &list), ["command"]);
+    assert!(crate::config::changed_fields(&plain, &plain).is_empty());
+}
+
+#[test]
 fn a_schedules_fingerprint_is_its_text_its_zone_and_its_delay() {
     let hourly = schedule("    schedule: '0 * * * *'\n");
     assert_eq!(

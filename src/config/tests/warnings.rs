@@ -51,6 +51,47 @@ jobs:
 }
 
 #[test]
+fn habits_from_crontabs_and_shells_are_warned_of() {
+    let command = |fields: &str| {
+        only(&format!(
+            "jobs:\n  - name: j\n    every: 1h\n    {fields}\n"
+        ))
+    };
+    let text = [
+        command("command: mysqldump app | gzip > x"),
+        command("command: date \"+\\\\%F\""),
+        command("command: server &"),
+        command("command: [mysqldump, app, '|', gzip]"),
+        command("command: ls ${HOME:-/}/x\n    user: backup"),
+        command("command: ls\n    user: backup\n    env: { A: '${USER:-me}' }"),
+        command("command: ls\n    env: { SHELL: /bin/bash }"),
+        command("command: [ls]\n    pipefail: false"),
+        command("command: ls\n    user: nemo"),
+        command("command: ls\n    group: nemo"),
+        command("command: ls\n    shell: /bin/missing"),
+        only("defaults: { timezone: EST }\njobs: [{ name: a, schedule: '@daily', command: x }]\n"),
+        only(
+            "jobs:\n  - { name: a, every: 1h, command: x, user: nemo }\n  - { name: b, every: 1h, \
+             command: x, user: nemo }\n",
+        ),
+    ]
+    .join("\n");
+    insta::assert_snapshot!(text);
+    for fields in [
+        "command: a | b\n    shell: /bin/bash",
+        "command: a | b\n    pipefail: false",
+        "command: ls\n    user: nemo\n    enabled: false",
+        "command: ls\n    user: nemo\n    hosts: [other]",
+        "command: ls $HOME $${HOME}\n    user: backup",
+        "command: ls ${HOME:-/}",
+        "command: [cut, -d, '|', -f, 1]",
+    ] {
+        let text = format!("jobs:\n  - name: j\n    every: 1h\n    {fields}\n");
+        assert_eq!(list(&text).warnings, Vec::<String>::new(), "{fields}");
+    }
+}
+
+#[test]
 fn a_machine_outside_utc_is_told_that_schedules_are_in_utc() {
     let warnings = |zone: &str, text: &str| {
         let mut environment = Environment::of(&[]);

@@ -118,8 +118,11 @@ fn a_job_runs_as_its_user_with_that_users_groups_and_home() {
     let list = "jobs:\n\
         \x20 - { name: as-nobody, every: 1s, user: nobody, working_dir: /, command: 'id -un; id -G; echo $USER $LOGNAME $HOME' }\n\
         \x20 - { name: in-group, every: 1s, user: nobody, group: daemon, working_dir: /, command: 'id -gn' }\n\
-        \x20 - { name: as-nemo, every: 1s, user: no-such-user, command: 'true' }\n";
-    let (daemon, runs) = first_runs(list, &["as-nobody", "in-group", "as-nemo"]);
+        \x20 - { name: as-nemo, every: 1s, user: no-such-user, command: 'true' }\n\
+        \x20 - { name: at-home, every: 1s, user: nobody, env: { HOME: /usr/lib }, command: pwd }\n\
+        \x20 - { name: homeless, every: 1s, user: nobody, env: { HOME: /no/such/home }, command: pwd }\n";
+    let jobs = ["as-nobody", "in-group", "as-nemo", "at-home", "homeless"];
+    let (mut daemon, runs) = first_runs(list, &jobs);
     let user = nix::unistd::User::from_name("nobody")
         .expect("a database")
         .expect("nobody");
@@ -129,7 +132,22 @@ fn a_job_runs_as_its_user_with_that_users_groups_and_home() {
     assert_eq!(runs[1]["output_tail"], "daemon");
     assert_eq!(runs[2]["outcome"], "failed");
     assert!(has(&runs[2]["reason"], "no-such-user"), "{:#}", runs[2]);
-    drop(daemon);
+    // Without `working_dir` a job with a user runs at home, as under cron.
+    assert_eq!(runs[3]["output_tail"], "/usr/lib");
+    assert_eq!(runs[4]["output_tail"], "/");
+    daemon.wait_log(&["WARN", "there is no user no-such-user on this machine"]);
+}
+
+#[test]
+fn a_pipe_of_bash_fails_with_any_of_its_commands() {
+    let list = "jobs:\n\
+        \x20 - { name: bash, every: 1s, shell: /bin/bash, command: 'false | true' }\n\
+        \x20 - { name: off, every: 1s, shell: /bin/bash, pipefail: false, command: 'false | true' }\n\
+        \x20 - { name: sh, every: 1s, command: 'false | true' }\n";
+    let (daemon, runs) = first_runs(list, &["bash", "off", "sh"]);
+    let outcomes: Vec<_> = runs.iter().map(|run| &run["outcome"]).collect();
+    assert_eq!(outcomes, ["failed", "succeeded", "succeeded"]);
+    assert_eq!(daemon.lines_with(&["WARN", "the exit code of a pipe"]), 1);
 }
 
 #[test]
