@@ -7,6 +7,7 @@ mod exec;
 mod failure;
 mod forget;
 mod history;
+mod import;
 mod init;
 mod next;
 mod output;
@@ -44,6 +45,8 @@ enum Subcommands {
     Check(check::Args),
     /// Show the next occurrences of a job list or a cron expression.
     Next(next::Args),
+    /// Write crontabs as a job list, with a report of what needs a look.
+    Import(import::Args),
     /// Run one command under a lock.
     Exec(exec::Args),
     /// Run a job of the list now, under its lock.
@@ -84,6 +87,7 @@ pub fn main() -> ExitCode {
         Subcommands::Run(args) => run::run(args, &cli.log),
         Subcommands::Check(args) => check::run(&args),
         Subcommands::Next(args) => next::run(&args),
+        Subcommands::Import(args) => import::run(&args),
         Subcommands::Exec(args) => exec::run(args, &cli.log),
         Subcommands::Trigger(args) => trigger::run(&args, &cli.log),
         Subcommands::Status(args) => status::run(&args),

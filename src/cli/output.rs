@@ -23,6 +23,12 @@ pub(super) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// Writes to standard error, made harmless in the same way. An error is ignored: there is nowhere to
+/// report it.
+pub(super) fn print_to_stderr(text: &str) {
+    let _ = anstream::stderr().lock().write_all(plain(text).as_bytes());
+}
+
 /// One JSON object a line.
 pub(super) fn json_lines<T: serde::Serialize>(
     items: impl IntoIterator<Item = T>,

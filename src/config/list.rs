@@ -57,7 +57,7 @@ pub(super) fn read(
     environment: &Environment,
 ) -> Result<JobList, ConfigErrors> {
     let mut problems = Problems::default();
-    let roots = roots(sources, environment, &mut problems);
+    let (roots, crontab_remarks) = roots(sources, environment, &mut problems);
     let top = top_level(&roots, &mut problems);
     let section = Section::new(&top, &[]);
     let defaults = defaults(section, &mut problems);
@@ -96,6 +96,7 @@ pub(super) fn read(
     if let (true, Some(span)) = (parts.is_empty(), jobs_place) {
         warnings.push((span, "`jobs` is empty: nothing will ever run".to_owned()));
     }
+    warnings.extend(crontab_remarks);
     warnings.extend(when::doubt_of_defaults(Section::new(&[], &defaults)));
     warnings.extend(machine::warnings(&parts, environment));
     warnings.extend(store_warnings(section, store.as_ref(), sources));
@@ -119,14 +120,25 @@ pub(super) fn read(
     Ok(list)
 }
 
-/// The top-level fields of each file.
+/// The top-level fields of each file, and warnings about the crontabs among them.
 fn roots(
     sources: &[Source],
     environment: &Environment,
     problems: &mut Problems,
-) -> Vec<Vec<KeyValue>> {
+) -> (Vec<Vec<KeyValue>>, Vec<(Span, String)>) {
     let mut roots = Vec::with_capacity(sources.len());
+    let mut remarks = Vec::new();
     for (file, source) in sources.iter().enumerate() {
+        if crontab::is_crontab(&source.text) {
+            match crontab::read_as_list(source, file, environment) {
+                Ok((root, found)) => {
+                    roots.push(root);
+                    remarks.extend(found);
+                }
+                Err(problem) => problems.add(problem),
+            }
+            continue;
+        }
         match reader::read(source, file) {
             Ok(None) => {}
             Ok(Some(mut node)) => {
@@ -140,7 +152,7 @@ fn roots(
             Err(problem) => problems.add(problem),
         }
     }
-    roots
+    (roots, remarks)
 }
 
 fn not_a_list_of_fields(node: &Node) -> Problem {

@@ -9,6 +9,7 @@
 //! | `merge`, `expand` | merge keys and `${VAR}`, on that tree |
 //! | `section`, `values`, `duration` | fields and scalars, each refused with a reason |
 //! | `list`, `job`, `when`, `lock`, `command`, `store` | the tree -> the model |
+//! | `crontab` | a crontab -> the same tree, or the text of a list |
 //! | `habits`, `shell` | commands that probably do something else than intended |
 //! | `machine` | users, groups and shells that this machine lacks |
 //! | `cross` | what holds between jobs |
@@ -18,6 +19,7 @@
 //! | `environment` | what is read of the process and its machine |
 
 mod command;
+pub(crate) mod crontab;
 mod cross;
 mod duration;
 mod environment;
@@ -76,6 +78,28 @@ use self::source::{Source, Unreadable};
 /// `${VAR}` in values is replaced from the environment of this process.
 pub fn load(path: &Path) -> Result<JobList, ConfigErrors> {
     load_in(path, &Environment::of_process())
+}
+
+/// Reads the text of a file, for example of a crontab.
+pub(crate) fn read_text(path: &Path) -> Result<String, ConfigErrors> {
+    match Source::read(path) {
+        Ok(source) => Ok(source.text),
+        Err(error) => Err(unreadable(path, &error)),
+    }
+}
+
+/// Returns the warnings about a list that is not in a file yet, each with its line.
+pub(crate) fn warnings_of(text: &str) -> Result<Vec<(usize, String)>, ConfigErrors> {
+    let path = Path::new("list");
+    let source = Source::new(path, text.to_owned());
+    let found = list::read(path, &[source], &Environment::of_process())?;
+    // Each reads `list:LINE:COLUMN: TEXT`.
+    let numbered = found.warnings.iter().map(|warning| {
+        let (place, text) = warning.split_once(": ").unwrap_or(("", warning));
+        let line = place.split(':').nth(1).and_then(|line| line.parse().ok());
+        (line.unwrap_or(0), text.to_owned())
+    });
+    Ok(numbered.collect())
 }
 
 fn load_in(path: &Path, environment: &Environment) -> Result<JobList, ConfigErrors> {

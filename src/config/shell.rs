@@ -165,6 +165,35 @@ impl<'a> ScriptReader<'a> {
     }
 }
 
+/// The first word of a text without its quotes, and the byte offset at which the word ends.
+pub(crate) fn word(text: &str) -> Option<(String, usize)> {
+    let start = text.len() - text.trim_start().len();
+    let mut word = String::new();
+    let mut quote = None;
+    let mut chars = text
+        .char_indices()
+        .skip_while(|(at, _)| *at < start)
+        .peekable();
+    let mut end = text.len();
+    while let Some((at, c)) = chars.next() {
+        match (c, quote) {
+            ('\\', None) => word.extend(chars.next().map(|(_, c)| c)),
+            ('\\', Some('"')) => match chars.next_if(|(_, c)| "$`\"\\".contains(*c)) {
+                Some((_, escaped)) => word.push(escaped),
+                None => word.push('\\'),
+            },
+            (c, Some(open)) if c == open => quote = None,
+            ('"' | '\'', None) => quote = Some(c),
+            (c, None) if c.is_whitespace() || "|&;<>()".contains(c) => {
+                end = at;
+                break;
+            }
+            (c, _) => word.push(c),
+        }
+    }
+    (end > start).then_some((word, end))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,5 +228,14 @@ mod tests {
             [Operator::Pipe, Operator::Sequence,]
         );
         assert_eq!(of("a |& b"), [Operator::Pipe]);
+    }
+
+    #[test]
+    fn words_lose_their_quotes() {
+        assert_eq!(word("  'a b'c\\ d e"), Some(("a bc d".to_owned(), 11)));
+        assert_eq!(word("a;b"), Some(("a".to_owned(), 1)));
+        assert_eq!(word("  "), None);
+        assert_eq!(word("''"), Some((String::new(), 2)));
+        assert_eq!(word("\"a\\n\\$\""), Some(("a\\n$".to_owned(), 7)));
     }
 }

@@ -294,14 +294,18 @@ pub(super) fn signal(node: &Node) -> Result<Signal, ValueError> {
         })
 }
 
+/// Whether a text may be the name or the number of a user or a group.
+pub(super) fn is_account(text: &str) -> bool {
+    text.chars()
+        .all(|c| !c.is_whitespace() && !c.is_control() && !matches!(c, ':' | '/' | ','))
+        && !text.starts_with('-')
+        && !text.is_empty()
+}
+
 /// A user or a group: a name, or a number.
 pub(super) fn account(node: &Node) -> Result<String, ValueError> {
     let text = filled(node)?;
-    let fits = text
-        .chars()
-        .all(|c| !c.is_whitespace() && !c.is_control() && !matches!(c, ':' | '/' | ','))
-        && !text.starts_with('-');
-    if fits {
+    if is_account(&text) {
         return Ok(text);
     }
     let help = match text.split_once(':') {

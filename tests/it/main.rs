@@ -15,6 +15,7 @@ mod doctor;
 mod exec;
 mod faults;
 mod fencing;
+mod import;
 mod library;
 mod next;
 mod processes;
