@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::event::{Action, ClaimId, Said};
 use super::gap;
-use super::lane::{Ahead, Lane, LedgerSync, Phase};
+use super::lane::{Ahead, Lane, Phase};
 use super::occ::{Aim, Occ, Origin};
 use super::policy::Policy;
 use super::shared::{Mode, Shared, TimerKind};
@@ -115,35 +115,10 @@ impl Lane {
                 if occ.origin == Origin::Lane {
                     self.pending.push_front(Occ { gap: None, ..occ });
                 }
-                self.moved(shared);
+                // The driver has to find out first under which lock.
+                self.absent(shared);
             }
         }
-    }
-
-    /// The job uses another lock by now. Nothing is claimed before it is registered once more, when
-    /// the driver has found out under which lock.
-    fn moved(&mut self, shared: &mut Shared) {
-        self.unwatch(shared);
-        self.wait = None;
-        for occ in &mut self.pending {
-            occ.blocked = false;
-        }
-        self.register_again(shared);
-    }
-
-    /// Hosts that did not see this one may have moved the job to another lock meanwhile.
-    pub(super) fn absent(&mut self, shared: &mut Shared) {
-        match (self.sync, &self.phase) {
-            (LedgerSync::Known, Phase::Idle) => self.moved(shared),
-            (LedgerSync::Known, _) => self.register_again(shared),
-            _ => {}
-        }
-    }
-
-    fn register_again(&mut self, shared: &mut Shared) {
-        self.hole_before_pending();
-        self.sync = LedgerSync::Asked;
-        shared.act(Action::Register { job: self.job });
     }
 
     /// By the store's clock the deadline has passed. `catch_up` judges the occurrence once it has
@@ -181,7 +156,7 @@ impl Lane {
                 let at = shared.now.boot.plus(remaining);
                 shared.arm(at, self.job, TimerKind::Resync);
             }
-            ClaimReply::Moved { .. } => return self.moved(shared),
+            ClaimReply::Moved { .. } => return self.absent(shared),
             _ => self.hole = true,
         }
         self.advance(shared);

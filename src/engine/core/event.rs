@@ -161,9 +161,9 @@ pub enum Event {
     /// This host was not to claim anything so far. What came due meanwhile, other hosts may have
     /// run, in a ledger that this one cannot read.
     StartedAnew,
-    /// No other host saw this one for a while. They may have taken its jobs to other locks, so that
-    /// each job is registered once more before anything is claimed.
-    Absent,
+    /// No other host saw this one for a while, or the store has lost data. The job, or each of them
+    /// without one, may use another lock by now: it is registered once more before anything is claimed.
+    Absent { job: Option<JobIx> },
     /// The host's clock is too far from the store's: no claims until it is right.
     ClockWrong,
     /// The host's clock is right again.

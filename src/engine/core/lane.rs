@@ -60,6 +60,9 @@ pub(super) enum LedgerSync {
     Grace,
     /// A registration is under way, and its answer counts.
     AskedAgain,
+    /// A registration is under way, and until it is answered nothing at all is claimed: the job may
+    /// use another lock by now.
+    Entering,
 }
 
 /// Whether the store has answered a registration of the job since this daemon started.
@@ -271,6 +274,7 @@ impl Lane {
             return;
         }
         if !down
+            && self.sync != LedgerSync::Entering
             && let Some(occ) = (self.due_rerun(shared)).or_else(|| self.ready_head(shared.now.utc))
         {
             self.begin(shared, occ);
@@ -474,6 +478,21 @@ impl Lane {
         {
             self.cancel(shared, claim, placed);
         }
+    }
+
+    /// Hosts that did not see this one may have moved the job to another lock meanwhile. Which run is
+    /// open, and what waits, the registration tells.
+    pub(super) fn absent(&mut self, shared: &mut Shared) {
+        self.unwatch(shared);
+        self.wait = None;
+        for occ in &mut self.pending {
+            occ.blocked = false;
+        }
+        if matches!(self.sync, LedgerSync::Known | LedgerSync::Grace) {
+            self.hole_before_pending();
+            shared.act(Action::Register { job: self.job });
+        }
+        self.sync = LedgerSync::Entering;
     }
 
     pub(super) fn cancel(&mut self, shared: &mut Shared, claim: ClaimId, placed: bool) {

@@ -150,13 +150,14 @@ impl Core {
                     lane.start_anew();
                 }
             }
-            Event::Absent if self.shared.mode != Mode::Draining => {
+            Event::Absent { .. } | Event::Reload(_) if self.shared.mode == Mode::Draining => {}
+            Event::Absent { job: Some(job) } => self.lane(job, Lane::absent),
+            Event::Absent { job: None } => {
                 for lane in self.lanes.values_mut() {
                     lane.absent(&mut self.shared);
                 }
             }
-            Event::Reload(list) if self.shared.mode != Mode::Draining => self.reload(list),
-            Event::Absent | Event::Reload(_) => {}
+            Event::Reload(list) => self.reload(list),
             Event::ClockWrong => self.shared.held = true,
             Event::ClockRight => self.release(),
             Event::StoreDown => self.store(StoreState::Down),

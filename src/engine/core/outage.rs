@@ -312,7 +312,8 @@ impl Lane {
         let Some(over) = newest.map(|newest| self.policy.not_before(newest).plus(grace)) else {
             return false;
         };
-        if self.sync != LedgerSync::Asked || over <= now {
+        let is_first = matches!(self.sync, LedgerSync::Asked | LedgerSync::Entering);
+        if !is_first || over <= now {
             return false;
         }
         self.sync = LedgerSync::Grace;

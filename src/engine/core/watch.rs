@@ -70,7 +70,7 @@ impl Lane {
     /// a message that comes while a claim or a registration is out counts once the reply is there.
     pub(super) fn returned_elsewhere(&mut self, shared: &mut Shared) {
         let claiming = matches!(self.phase, Phase::Claiming { .. });
-        let registering = matches!(self.sync, LedgerSync::Asked | LedgerSync::AskedAgain);
+        let registering = !matches!(self.sync, LedgerSync::Known | LedgerSync::Grace);
         self.returned_meanwhile = claiming || registering;
         self.look_for_returned(shared);
     }

@@ -149,6 +149,7 @@ impl Daemon {
     pub(super) fn hold_back(&mut self, jobs: Vec<(JobIx, HeldBack)>) {
         let mut is_new = false;
         for (place, held) in jobs {
+            self.registry.held(place);
             let Some(job) = self.job(place).map(|job| job.name.clone()) else {
                 continue;
             };
@@ -255,8 +256,9 @@ impl TaskContext {
         let (mut held, mut entries, mut admitted) = (Vec::new(), Vec::new(), Vec::new());
         for ((ix, job), listing) in jobs.into_iter().zip(listings) {
             let name = job.beginning.job.clone();
-            let mut entry = listing.enter(host, job.lock.clone(), now);
-            let others = match listing.admits(host, &job.lock, |host| live.contains(host)) {
+            let whole = listing.with(host, job.known.as_ref());
+            let mut entry = whole.enter(host, job.lock.clone(), now);
+            let others = match whole.admits(host, &job.lock, |host| live.contains(host)) {
                 Admission::Enter(others) => Some(others),
                 Admission::Hold(users) => {
                     entry = entry.waiting();
@@ -415,12 +417,6 @@ impl TaskContext {
 /// Whether the listing says what `entry` says, but for a little while ago.
 fn is_written(listing: &Listing, host: &HostName, entry: &Entry) -> bool {
     const LITTLE: Duration = Duration::from_secs(3600);
-    listing.entries.get(host).is_some_and(|known| {
-        let at = known.at;
-        Entry {
-            at,
-            ..entry.clone()
-        } == *known
-            && entry.at.since(at) < LITTLE
-    })
+    let known = listing.entries.get(host);
+    listing.has(host, entry) && known.is_some_and(|known| entry.at.since(known.at) < LITTLE)
 }

@@ -203,9 +203,9 @@ impl Daemon {
     /// Other hosts may have believed this one dead. They may have taken its jobs to other locks, and a
     /// loss of data may hide that a ledger has moved: each job is entered once more before anything
     /// is claimed.
-    fn was_absent(&mut self) {
+    pub(super) fn was_absent(&mut self) {
         self.registry.leave_all();
-        self.feed(Event::Absent);
+        self.feed(Event::Absent { job: None });
     }
 
     /// Checks whether a store that wavered is stable again, and logs a long outage again.

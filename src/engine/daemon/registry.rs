@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Daemon;
+use super::recovery::SAME;
 use super::tasks::TaskContext;
 use crate::config::Job;
 use crate::engine::core::JobIx;
@@ -31,8 +32,14 @@ const REFRESH_EVERY: Duration = Duration::from_secs(24 * 3600);
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     entries: BTreeMap<JobIx, Entry>,
+    /// Those of them that are to be entered once more.
+    again: BTreeSet<JobIx>,
     /// Those that no store has registered since that had all of its data.
     unsettled: BTreeSet<JobIx>,
+    /// Those that such a store has registered before.
+    established: BTreeSet<JobIx>,
+    /// Until when each shard of the store recovers from a loss of data.
+    recovering: BTreeMap<u64, BootInstant>,
     /// When all entries were last written.
     written: Option<BootInstant>,
     /// The store may have lost entries.
@@ -53,6 +60,8 @@ pub(super) struct Registry {
 #[derive(Debug, Clone)]
 pub(super) struct Newcomer {
     pub(super) lock: LockId,
+    /// What this daemon last wrote about it: a store that lost its data may not have it.
+    pub(super) known: Option<Entry>,
     /// What is asked to begin its ledger, but for the instant from which it counts.
     pub(super) beginning: Beginning,
     /// What the store is to keep of it.
@@ -64,9 +73,15 @@ fn keeping(job: &Job, host: &HostName) -> Keeping {
 }
 
 impl Newcomer {
-    pub(super) fn of(job: &Job, host: &HostName, registration: &Registration) -> Self {
+    pub(super) fn of(
+        job: &Job,
+        host: &HostName,
+        registration: &Registration,
+        known: Option<&Entry>,
+    ) -> Self {
         Self {
             lock: job.lock_id(),
+            known: known.cloned(),
             keeping: keeping(job, host),
             beginning: Beginning {
                 job: registration.job.clone(),
@@ -87,7 +102,7 @@ impl Newcomer {
 pub(crate) struct RegistryNews {
     /// The jobs that the list no longer has are withdrawn.
     pub(crate) withdrawn: bool,
-    /// An entry that was written is not there any more.
+    /// An entry that was written is gone, or is an older one.
     pub(crate) lost: bool,
     /// All entries were written again.
     pub(crate) written: bool,
@@ -103,20 +118,45 @@ struct Round {
     write: Vec<(JobName, Entry)>,
     /// What is to be kept of the jobs that are entered, whenever their entries are written again.
     keep: Vec<Keeping>,
-    /// A job whose entry should be there.
-    look_at: Option<JobName>,
+    /// A job whose entry should be there, as this host wrote it.
+    look_at: Option<(JobName, Entry)>,
     /// Whether to wait until the registrations of an earlier list are over.
     waits_for_earlier: bool,
 }
 
 impl Registry {
     pub(super) fn knows(&self, job: JobIx) -> bool {
-        self.entries.contains_key(&job)
+        self.entries.contains_key(&job) && !self.again.contains(&job)
     }
 
     pub(super) fn entered(&mut self, entries: Vec<(JobIx, Entry)>) {
-        self.unsettled.extend(entries.iter().map(|(job, _)| *job));
-        self.entries.extend(entries);
+        for (job, entry) in entries {
+            self.unsettled.insert(job);
+            self.again.remove(&job);
+            self.entries.insert(job, entry);
+        }
+    }
+
+    /// What this daemon last wrote about a job.
+    pub(super) fn last_entry(&self, job: JobIx) -> Option<&Entry> {
+        self.entries.get(&job)
+    }
+
+    /// The job waits, as its entry says: hosts that live use another lock.
+    pub(super) fn held(&mut self, job: JobIx) {
+        if let Some(entry) = self.entries.get_mut(&job) {
+            *entry = entry.waiting();
+        }
+    }
+
+    /// A job that a recovering store registers for the first time waits, so that a host which used
+    /// another lock before the loss goes on with it. Returns whether this job does.
+    pub(super) fn waits_for_others(&mut self, job: JobIx) -> bool {
+        let waits = self.unsettled.contains(&job) && !self.established.contains(&job);
+        if waits {
+            self.held(job);
+        }
+        waits
     }
 
     /// Whether the job was entered by listings that were whole. A store that recovers from a loss of
@@ -126,19 +166,39 @@ impl Registry {
         if recovering.is_zero() {
             self.unsettled.remove(&job);
         }
-        !self.unsettled.contains(&job)
+        let settled = !self.unsettled.contains(&job);
+        if settled {
+            self.established.insert(job);
+        }
+        settled
+    }
+
+    /// The jobs that were entered by listings that were whole.
+    pub(super) fn entered_jobs(&self) -> Vec<JobIx> {
+        let entered = |job: &JobIx| !self.unsettled.contains(job) && !self.again.contains(job);
+        self.entries.keys().copied().filter(entered).collect()
+    }
+
+    /// This shard recovers until then. Returns whether that is news.
+    pub(super) fn recovers(&mut self, shard: u64, until: BootInstant) -> bool {
+        let known = self.recovering.get(&shard).copied();
+        self.recovering
+            .insert(shard, known.max(Some(until)).unwrap_or(until));
+        known.is_none_or(|known| until > known.plus(SAME))
     }
 
     /// The job is to be entered once more before it is registered: its lock may have changed.
     pub(super) fn leave(&mut self, job: JobIx) {
         self.unsettled.remove(&job);
-        self.entries.remove(&job);
+        self.again.insert(job);
     }
 
     /// The list was replaced: these places are in the new one. Jobs that it has no more are withdrawn
     /// at once.
     pub(super) fn keep_only(&mut self, is_listed: impl Fn(JobIx) -> bool) {
-        self.unsettled.retain(|job| is_listed(*job));
+        for places in [&mut self.unsettled, &mut self.again, &mut self.established] {
+            places.retain(|job| is_listed(*job));
+        }
         self.entries.retain(|job, _| is_listed(*job));
         self.compared = None;
         self.relisted = true;
@@ -147,7 +207,7 @@ impl Registry {
     /// All jobs are to be entered once more before they are registered.
     pub(super) fn leave_all(&mut self) {
         self.unsettled.clear();
-        self.entries.clear();
+        self.again.extend(self.entries.keys());
         self.seen = false;
     }
 
@@ -166,6 +226,14 @@ impl Registry {
     fn is_to_compare(&self, now: BootInstant) -> bool {
         let since = self.compared.map(|at| now.since(at));
         since.is_none_or(|since| since >= COMPARED_EVERY)
+    }
+
+    /// The entry that is looked at next, among those of jobs that need not be entered once more.
+    fn next_entry(&mut self) -> Option<(&JobIx, &Entry)> {
+        let known = |(job, _): &(&JobIx, &Entry)| !self.again.contains(job);
+        let entries = self.entries.iter().filter(known);
+        self.next = (self.next + 1) % entries.clone().count().max(1);
+        entries.clone().nth(self.next)
     }
 
     /// The store may have lost its data, and with them that this host withdrew a job.
@@ -207,10 +275,8 @@ impl Daemon {
             round.write = registry.entries.iter().filter_map(entry).collect();
             let kept = |job: &JobIx| Some(keeping(self.jobs.get(job)?, &self.host));
             round.keep = registry.entries.keys().filter_map(kept).collect();
-        } else if !registry.entries.is_empty() {
-            registry.next = (registry.next + 1) % registry.entries.len();
-            let looked_at = registry.entries.iter().nth(registry.next);
-            round.look_at = looked_at.and_then(entry).map(|(job, _)| job);
+        } else if let Some(looked_at) = registry.next_entry() {
+            round.look_at = entry(looked_at);
         }
         tokio::spawn(self.link.clone().registry_round(round));
     }
@@ -220,7 +286,7 @@ impl Daemon {
         registry.busy = false;
         match news {
             Ok(news) => {
-                // What was compared was the list before.
+                // What was compared and looked at was the list before.
                 let relisted = registry.relisted;
                 if news.withdrawn && !relisted {
                     registry.compared = Some(BootInstant::now());
@@ -229,14 +295,23 @@ impl Daemon {
                     registry.lost = false;
                     registry.written = Some(BootInstant::now());
                 }
-                if news.lost {
-                    registry.doubt();
-                }
-                if news.lost || relisted {
+                if relisted {
                     self.look_after_registry();
+                } else if news.lost {
+                    self.entry_is_lost();
                 }
             }
             Err(error) => self.store_failed(&error),
+        }
+    }
+
+    /// The store has lost data, and nothing else showed it: this host claimed nothing until the store
+    /// had recovered. The store may also have forgotten that a ledger has moved to another lock.
+    fn entry_is_lost(&mut self) {
+        self.registry.doubt();
+        self.look_after_registry();
+        if self.health.is_up() {
+            self.was_absent();
         }
     }
 }
@@ -271,9 +346,9 @@ impl TaskContext {
             kept.await?;
             news.written = true;
         }
-        if let Some(job) = &round.look_at {
+        if let Some((job, entry)) = &round.look_at {
             let listings = self.store.listings(std::slice::from_ref(job)).await?;
-            let is_there = |listing: &Listing| listing.entries.contains_key(&round.host);
+            let is_there = |listing: &Listing| listing.has(&round.host, entry);
             news.lost = !listings.iter().any(is_there);
         }
         Ok(news)

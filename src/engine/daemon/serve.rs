@@ -204,7 +204,7 @@ impl Daemon {
                     self.registry.leave(job);
                 }
                 if let ClaimReply::Recovering { remaining } = reply {
-                    self.store_recovers(remaining);
+                    self.store_recovers(job, remaining);
                 }
                 self.feed(Event::Answered { job, claim, reply });
             }
@@ -249,7 +249,14 @@ impl Daemon {
     fn registered(&mut self, answers: Vec<(JobIx, Registered)>) {
         let recovering = answers.iter().map(|(_, answer)| answer.recovering).max();
         let recovering = recovering.unwrap_or_default();
-        self.store_recovers(recovering);
+        let mut waits = false;
+        for (job, answer) in answers.iter().filter(|(_, it)| !it.recovering.is_zero()) {
+            waits |= self.registry.waits_for_others(*job);
+            self.store_recovers(*job, answer.recovering);
+        }
+        if waits {
+            self.look_after_registry();
+        }
         self.was_served = true;
         let mut unsettled = Vec::new();
         for (job, answer) in answers {
@@ -274,6 +281,9 @@ impl Daemon {
         }
         if !unsettled.is_empty() {
             tokio::spawn(self.link.clone().register_after(unsettled, recovering));
+        }
+        if self.health.is_up() {
+            self.flush_registrations();
         }
         self.be_ready();
     }

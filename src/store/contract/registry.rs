@@ -364,6 +364,31 @@ impl Listing {
         }
     }
 
+    /// The listing with the entry that `host` wrote last: a store that lost data may not have it, or
+    /// have an older one.
+    #[must_use]
+    pub fn with(&self, host: &HostName, last: Option<&Entry>) -> Self {
+        let mut whole = self.clone();
+        if let Some(last) = last
+            && (self.entries.get(host)).is_none_or(|known| known.at < last.at)
+        {
+            whole.entries.insert(host.clone(), last.clone());
+        }
+        whole
+    }
+
+    /// Whether the listing has this entry of `host`, whenever it was written.
+    pub fn has(&self, host: &HostName, entry: &Entry) -> bool {
+        let known = self.entries.get(host);
+        known.is_some_and(|known| {
+            let at = known.at;
+            Entry {
+                at,
+                ..entry.clone()
+            } == *known
+        })
+    }
+
     /// Whether `host` may claim the job's occurrences under `lock`; `live` are the hosts whose
     /// daemons are up and do not drain.
     pub fn admits(
@@ -588,6 +613,24 @@ mod tests {
             assert_eq!(entry.at, far);
             assert!(entry.replaces(&ahead, far));
         }
+    }
+
+    #[test]
+    fn a_host_that_enters_a_job_again_after_a_loss_of_data_keeps_what_it_knows_of_the_job() {
+        let mut listing = Listing::default();
+        let first = entered(&mut listing, "a", at(0));
+        let moved = listing.enter(&host("a"), lock("m"), at(10));
+        // The store has nothing any more, or what it had before the lock was changed.
+        for lossy in [Listing::default(), listing.clone()] {
+            let whole = lossy.with(&host("a"), Some(&moved));
+            let again = whole.enter(&host("a"), lock("m"), at(20));
+            assert_eq!((again.fleet, again.own), (first.fleet, first.own));
+            assert_eq!(again.earlier, [lock("l")]);
+        }
+        // An older entry than the store's does not count.
+        listing.entries.insert(host("a"), moved);
+        assert_eq!(listing.with(&host("a"), Some(&first)), listing);
+        assert_eq!(listing.with(&host("a"), None), listing);
     }
 
     #[test]

@@ -150,6 +150,72 @@ fn a_host_that_slept_while_its_lock_was_changed_and_the_store_forgot_it_does_not
     log.assert_no_overlap();
 }
 
+/// All that the store has, but for which server has it.
+fn dumped(redis: &RedisServer) -> Vec<(String, redis::Value)> {
+    let keys: Vec<String> = redis::from_redis_value(redis.command(&["KEYS", "*"])).expect("keys");
+    let data = keys.into_iter().filter(|key| key != "cronlatch:store");
+    let dump = |key: String| (key.clone(), redis.command(&["DUMP", &key]));
+    data.map(dump).collect()
+}
+
+/// The store goes back to these data; no connection ends.
+fn lose_newest(redis: &RedisServer, data: Vec<(String, redis::Value)>) {
+    redis.command(&["FLUSHALL"]);
+    for (key, dumped) in data {
+        redis.restore(&key, dumped);
+    }
+}
+
+#[test]
+fn a_move_that_the_store_has_lost_is_made_again() {
+    let redis = RedisServer::start();
+    let log = RunLog::new();
+    let [old, new] = ["name: tick", "name: other"].map(|lock| list(&redis.url(), &log, lock));
+    let mut daemon = Daemon::on("one", old.as_str()).start();
+    daemon.wait_until("it runs", |_| log.entries().len() >= 2);
+    assert_eq!(daemon.terminate().code(), Some(0));
+    let old_data = dumped(&redis);
+    let mut daemon = Daemon::on("one", new.as_str()).start();
+    let moved = ["tick", "its ledger moved"];
+    daemon.wait_log(&moved);
+    let there = log.entries().len();
+    daemon.wait_until("it goes on", |_| log.entries().len() >= there + 2);
+    // The daemon never sees the store away.
+    lose_newest(&redis, old_data);
+    daemon.wait_until("it moves once more", |daemon| {
+        daemon.lines_with(&moved) == 2
+    });
+    let there = log.entries().len();
+    daemon.wait_until("it goes on", |_| log.entries().len() >= there + 2);
+    assert_eq!(daemon.lines_with(&["nothing starts until"]), 1);
+    assert_eq!(daemon.terminate().code(), Some(0));
+    log.assert_each_once();
+    log.assert_no_overlap();
+}
+
+#[test]
+fn a_host_that_claims_nothing_while_the_store_recovers_finds_that_a_move_is_lost() {
+    let redis = RedisServer::start();
+    let log = RunLog::new();
+    let rare = |lock| list(&redis.url(), &log, lock).replace("every: 1s", "every: 24h");
+    let [old, new] = ["name: tick", "name: other"].map(rare);
+    let mut daemon = Daemon::on("one", old.as_str()).start();
+    let ledger = "cronlatch:{tick}:job:tick";
+    daemon.wait_until("it is registered", |_| {
+        redis.command(&["EXISTS", ledger]) == redis::Value::Int(1)
+    });
+    assert_eq!(daemon.terminate().code(), Some(0));
+    let old_data = dumped(&redis);
+    let mut daemon = Daemon::on("one", new.as_str()).start();
+    let moved = ["tick", "its ledger moved"];
+    daemon.wait_log(&moved);
+    lose_newest(&redis, old_data);
+    daemon.wait_until("it moves once more", |daemon| {
+        daemon.lines_with(&moved) == 2
+    });
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
 #[test]
 fn a_rolling_restart_may_change_a_lock_to_a_raw_key_of_the_same_hash_tag() {
     let redis = RedisServer::start();

@@ -15,9 +15,13 @@ use crate::message::{Reply, Request};
 /// The entries of a host, and what is to be done about them.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    pub(super) entries: BTreeMap<JobIx, (JobName, Entry)>,
+    entries: BTreeMap<JobIx, (JobName, Entry)>,
+    /// Those of them that are to be entered once more.
+    again: BTreeSet<JobIx>,
     /// Those that no store has registered since that had all of its data.
     unsettled: BTreeSet<JobIx>,
+    /// Those that such a store has registered before.
+    established: BTreeSet<JobIx>,
     pub(super) lost: bool,
     pub(super) compared: Option<i64>,
     pub(super) busy: bool,
@@ -42,6 +46,8 @@ pub(super) struct Entering {
     pub(super) jobs: Vec<JobIx>,
     /// Those that are new, each with its ledger's beginning but for the instant.
     new: Vec<(JobIx, LockId, Beginning)>,
+    /// What this host last wrote about them.
+    known: BTreeMap<JobIx, Entry>,
     listings: Vec<Listing>,
     now: Timestamp,
     /// Those that may be entered now.
@@ -58,10 +64,17 @@ pub(super) struct Entering {
 }
 
 impl Entering {
-    pub(super) fn begin(jobs: Vec<JobIx>, new: Vec<(JobIx, LockId, Beginning)>) -> Self {
+    pub(super) fn begin(
+        jobs: Vec<JobIx>,
+        new: Vec<(JobIx, LockId, Beginning)>,
+        registry: &Registry,
+    ) -> Self {
+        let last = |ix: JobIx| Some((ix, registry.entries.get(&ix)?.1.clone()));
+        let known = new.iter().filter_map(|(ix, ..)| last(*ix)).collect();
         Self {
             jobs,
             new,
+            known,
             listings: Vec::new(),
             now: Timestamp::EPOCH,
             entries: Vec::new(),
@@ -146,8 +159,9 @@ impl Entering {
     fn admit(&mut self, host: &HostName, live: &BTreeSet<HostName>) -> Vec<(JobName, Entry)> {
         let mut written = Vec::new();
         for ((ix, lock, job), listing) in self.new.iter_mut().zip(&self.listings) {
-            let mut entry = listing.enter(host, lock.clone(), self.now);
-            match listing.admits(host, lock, |host| live.contains(host)) {
+            let whole = listing.with(host, self.known.get(ix));
+            let mut entry = whole.enter(host, lock.clone(), self.now);
+            match whole.admits(host, lock, |host| live.contains(host)) {
                 Admission::Hold(_) => {
                     entry = entry.waiting();
                     self.held.push(*ix);
@@ -156,13 +170,7 @@ impl Entering {
                     job.counts = entry.counts();
                     self.others.insert(*ix, others);
                     self.entries.push((*ix, job.job.clone(), entry.clone()));
-                    let known = listing.entries.get(host);
-                    if known.is_none_or(|known| {
-                        Entry {
-                            at: known.at,
-                            ..entry.clone()
-                        } != *known
-                    }) {
+                    if !listing.has(host, &entry) {
                         self.fresh.push(*ix);
                     }
                 }
@@ -255,7 +263,7 @@ pub(super) struct Round {
     listings: Vec<Listing>,
     /// Entries to be written again.
     write: Vec<(JobName, Entry)>,
-    look_at: Option<JobName>,
+    look_at: Option<(JobName, Entry)>,
     pub(super) withdrawn: bool,
     pub(super) written: bool,
     pub(super) lost: bool,
@@ -270,15 +278,44 @@ impl Registry {
 
     /// The list was replaced.
     pub(super) fn keep_only(&mut self, is_listed: impl Fn(JobIx) -> bool) {
-        self.unsettled.retain(|job| is_listed(*job));
+        for places in [&mut self.unsettled, &mut self.again, &mut self.established] {
+            places.retain(|job| is_listed(*job));
+        }
         self.entries.retain(|job, _| is_listed(*job));
         self.compared = None;
     }
 
     pub(super) fn leave_all(&mut self) {
         self.unsettled.clear();
-        self.entries.clear();
+        self.again.extend(self.entries.keys());
         self.seen = false;
+    }
+
+    /// The job is to be entered once more.
+    pub(super) fn leave(&mut self, job: JobIx) {
+        self.unsettled.remove(&job);
+        self.again.insert(job);
+    }
+
+    /// As the daemon's own.
+    pub(super) fn entered_jobs(&self) -> Vec<JobIx> {
+        let entered = |job: &JobIx| !self.unsettled.contains(job) && !self.again.contains(job);
+        self.entries.keys().copied().filter(entered).collect()
+    }
+
+    pub(super) fn held(&mut self, job: JobIx) {
+        if let Some((_, entry)) = self.entries.get_mut(&job) {
+            *entry = entry.waiting();
+        }
+    }
+
+    /// As the daemon's own.
+    pub(super) fn waits_for_others(&mut self, job: JobIx) -> bool {
+        let waits = self.unsettled.contains(&job) && !self.established.contains(&job);
+        if waits {
+            self.held(job);
+        }
+        waits
     }
 
     pub(super) fn not_registered(&mut self) {
@@ -293,6 +330,7 @@ impl Registry {
     pub(super) fn entered(&mut self, entries: Vec<(JobIx, JobName, Entry)>) {
         for (job, name, entry) in entries {
             self.unsettled.insert(job);
+            self.again.remove(&job);
             self.entries.insert(job, (name, entry));
         }
     }
@@ -302,11 +340,15 @@ impl Registry {
         if !recovers {
             self.unsettled.remove(&job);
         }
-        !self.unsettled.contains(&job)
+        let settled = !self.unsettled.contains(&job);
+        if settled {
+            self.established.insert(job);
+        }
+        settled
     }
 
     pub(super) fn knows(&self, job: JobIx) -> bool {
-        self.entries.contains_key(&job)
+        self.entries.contains_key(&job) && !self.again.contains(&job)
     }
 
     /// The round that is due, and its first request.
@@ -326,9 +368,11 @@ impl Registry {
         }
         if self.lost {
             round.write = self.entries.values().cloned().collect();
-        } else if !self.entries.is_empty() {
-            self.next = (self.next + 1) % self.entries.len();
-            round.look_at = (self.entries.values().nth(self.next)).map(|(job, _)| job.clone());
+        } else {
+            let known = |(job, _): &(&JobIx, _)| !self.again.contains(*job);
+            let entries = self.entries.iter().filter(known).map(|(_, it)| it);
+            self.next = (self.next + 1) % entries.clone().count().max(1);
+            round.look_at = entries.clone().nth(self.next).cloned();
         }
         match round.after_withdrawal(host, None) {
             Next::Send(request, round) => {
@@ -356,8 +400,8 @@ impl Round {
             self.written = true;
             return Next::Send(Request::Enlist(host.clone(), entries), self);
         }
-        match self.look_at.clone() {
-            Some(job) => Next::Send(Request::Listings(vec![job]), self),
+        match &self.look_at {
+            Some((job, _)) => Next::Send(Request::Listings(vec![job.clone()]), self),
             None => Next::Done(self),
         }
     }
@@ -379,7 +423,10 @@ impl Round {
                 Next::Send(Request::Now, self)
             }
             Reply::Listings(listings) => {
-                let is_there = |listing: &Listing| listing.entries.contains_key(host);
+                let entry = self.look_at.take();
+                let is_there = |listing: &Listing| {
+                    (entry.as_ref()).is_some_and(|(_, entry)| listing.has(host, entry))
+                };
                 self.lost = !listings.iter().any(is_there);
                 Next::Done(self)
             }
@@ -392,10 +439,7 @@ impl Round {
                 Next::Send(Request::Enlist(host.clone(), entries), self)
             }
             Reply::Now(now) => self.after_withdrawal(host, Some(now)),
-            Reply::Enlisted if self.written => match self.look_at.take() {
-                Some(job) => Next::Send(Request::Listings(vec![job]), self),
-                None => Next::Done(self),
-            },
+            Reply::Enlisted if self.written => Next::Done(self),
             Reply::Enlisted => {
                 self.withdrawn = true;
                 self.after_withdrawal(host, None)

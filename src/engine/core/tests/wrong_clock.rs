@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::super::event::{Action, Event, Said};
 use super::super::policy::Policy;
-use super::bench::{Bench, JOB, decided, gap, head, policy};
-use crate::config::{CatchUp, OnStoreDown};
+use super::bench::{Bench, JOB, decided, gap, head, policy, waits_for};
+use crate::config::{CatchUp, OnCrash, OnStoreDown};
 use crate::store::{ClaimReply, Kind};
 
 #[track_caller]
@@ -263,11 +263,50 @@ fn a_host_that_was_absent_registers_its_job_before_it_claims() {
     let mut bench = Bench::new(policy());
     bench.due(1010);
     let before = bench.claim(1010);
-    bench.feed(Event::Absent);
+    bench.feed(Event::Absent { job: None });
     registers(&mut bench);
     bench.answer(&before, decided());
     bench.due(1020);
     bench.nothing();
     bench.registered(1010);
     bench.claim(1020);
+}
+
+#[test]
+fn an_idle_host_that_was_absent_claims_nothing_that_it_waited_for_before_it_registers() {
+    let mut bench = Bench::new(policy());
+    bench.due(1010);
+    let spec = bench.claim(1010);
+    bench.answer(&spec, waits_for(1010, 5));
+    let woken = bench.waits();
+    bench.feed(Event::Absent { job: None });
+    registers(&mut bench);
+    // Where the occurrence waits by now, only the ledger knows.
+    bench.feed(woken);
+    bench.due(1020);
+    bench.nothing();
+    bench.registered(1010);
+    bench.claim(1020);
+}
+
+#[test]
+fn a_host_that_was_absent_while_it_claimed_looks_after_no_run_before_it_registers() {
+    let rerun = Policy {
+        on_crash: OnCrash::Rerun { max_reruns: 1 },
+        ..policy()
+    };
+    let mut bench = Bench::fresh(vec![rerun], None);
+    bench.registered_open(1000, 1000, 15);
+    bench.due(1010);
+    let spec = bench.claim(1010);
+    bench.feed(Event::Absent { job: None });
+    registers(&mut bench);
+    let remaining = Duration::from_secs(5);
+    bench.answer(&spec, ClaimReply::Recovering { remaining });
+    // Under which lock the run is open by now, and what waits there, only the ledger knows.
+    bench.at(1016);
+    bench.found_head(Some(head(1000, Kind::Queue)));
+    bench.nothing();
+    bench.registered(1000);
+    bench.claim(1000);
 }

@@ -279,6 +279,7 @@ fn newcomer(lock: &str) -> (JobIx, Newcomer) {
     let lock = LockId::Fleet(lock.to_owned());
     let newcomer = Newcomer {
         lock,
+        known: None,
         beginning,
         keeping,
     };

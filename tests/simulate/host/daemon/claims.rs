@@ -130,7 +130,9 @@ impl Daemon {
         match (task.errand, reply) {
             (Errand::Claim(job, claim), Reply::Claim(reply)) => {
                 self.last_answer = Some(env.sim.now);
-                self.recovers(env, matches!(reply, ClaimReply::Recovering { .. }));
+                if let ClaimReply::Recovering { remaining } = reply {
+                    self.store_recovers(env, remaining);
+                }
                 let ticket = self.tickets.remove(&claim);
                 if let ClaimReply::Granted { fence, attempt, .. } = reply {
                     if let (Request::Claim(asked), Some(_)) = (&task.request, ticket) {
@@ -151,7 +153,7 @@ impl Daemon {
                     self.give_back(env, job, ticket.token);
                 }
                 if let ClaimReply::Moved { .. } = reply {
-                    self.registry.entries.remove(&job);
+                    self.registry.leave(job);
                 }
                 self.feed(env, Event::Answered { job, claim, reply });
             }

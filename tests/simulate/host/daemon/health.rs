@@ -51,9 +51,9 @@ impl Daemon {
         }
     }
 
-    fn was_absent(&mut self, env: &mut Env<'_>) {
+    pub(super) fn was_absent(&mut self, env: &mut Env<'_>) {
         self.registry.leave_all();
-        self.feed(env, Event::Absent);
+        self.feed(env, Event::Absent { job: None });
         self.flush(env);
     }
 

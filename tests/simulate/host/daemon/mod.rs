@@ -86,6 +86,8 @@ pub(crate) struct Daemon {
     /// Registered again in a second.
     again: Vec<JobIx>,
     registry: Registry,
+    /// Until when the store grants nothing after a loss of data.
+    recovers: Option<i64>,
     /// Jobs of which other hosts use another lock, or whose move waits; whether it is being asked.
     held: BTreeMap<JobIx, bool>,
     /// When the store last answered a claim or a registration.
@@ -162,6 +164,7 @@ impl Daemon {
             probe_delay: health::FIRST_PROBE,
             again: Vec::new(),
             registry: Registry::default(),
+            recovers: None,
             held: BTreeMap::new(),
             last_answer: None,
             idle: Vec::new(),

@@ -1,7 +1,9 @@
 //! How jobs are entered and registered, as `engine::daemon` does it in `act`, `admission` and
 //! `registry`.
 
-use cronlatch::engine::simulated::JobIx;
+use std::time::Duration;
+
+use cronlatch::engine::simulated::{Action, Event, JobIx};
 use cronlatch::store::{Beginning, CountsFrom};
 use cronlatch::time::Timestamp;
 
@@ -13,6 +15,8 @@ use crate::message::Request;
 
 /// When jobs are registered again that could not be.
 const REGISTER_AGAIN: i64 = 1_000;
+/// Two answers that differ by less speak of the same wait.
+const SAME: i64 = 1_000;
 
 impl Daemon {
     pub(super) fn flush(&mut self, env: &mut Env<'_>) {
@@ -81,7 +85,7 @@ impl Daemon {
         if new.is_empty() {
             return self.register_known(env, jobs);
         }
-        let entering = Entering::begin(jobs, new);
+        let entering = Entering::begin(jobs, new, &self.registry);
         // Others are to see that this host lives before it looks who uses which lock.
         let unseen = self.registry.take_unseen();
         let request = if unseen {
@@ -146,17 +150,46 @@ impl Daemon {
         if round.lost {
             self.registry.doubt();
             self.look_after_registry(env);
+            if self.up {
+                self.was_absent(env);
+            }
         }
     }
 
-    /// The store may have lost data, and with it what this host wrote into the registry.
-    pub(super) fn recovers(&mut self, env: &mut Env<'_>, recovers: bool) {
-        if recovers {
-            if !self.registry.lost && self.ready {
-                self.announce(env);
-            }
-            self.registry.doubt();
-            self.look_after_registry(env);
+    /// The store grants nothing for so long: it may have lost data, and with them what this host
+    /// wrote into the registry, and that a ledger has moved.
+    pub(super) fn store_recovers(&mut self, env: &mut Env<'_>, remaining: Duration) {
+        if remaining.is_zero() {
+            return;
         }
+        self.registry.doubt();
+        let until = env.sim.now + i64::try_from(remaining.as_millis()).unwrap_or(i64::MAX / 2);
+        let known = self.recovers.replace(until);
+        if known.is_some_and(|known| until <= known + SAME) {
+            self.recovers = known.max(Some(until));
+            return;
+        }
+        if self.ready {
+            self.announce(env);
+        }
+        self.look_after_registry(env);
+        if self.up {
+            self.enter_after(env, until);
+        }
+    }
+
+    fn enter_after(&mut self, env: &mut Env<'_>, until: i64) {
+        let now = self.clock.at(env.utc(), env.sim.boot());
+        for job in self.registry.entered_jobs() {
+            self.registry.leave(job);
+            for action in self.core.handle(now, Event::Absent { job: Some(job) }) {
+                match action {
+                    Action::Register { job } => self.again.push(job),
+                    other => self.act(env, other),
+                }
+            }
+        }
+        self.registry.not_registered();
+        env.arm(until, Timer::RegisterAgain);
     }
 }

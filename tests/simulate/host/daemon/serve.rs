@@ -81,6 +81,7 @@ impl Daemon {
                     entering.held.retain(|job| self.jobs.contains_key(job));
                     self.registry.entered(entering.entries);
                     for job in entering.held {
+                        self.registry.held(job);
                         self.held.insert(job, false);
                         self.ready = true;
                     }
@@ -121,13 +122,21 @@ impl Daemon {
         self.last_answer = Some(env.sim.now);
         let recovering = answers.iter().map(|answer| answer.recovering).max();
         let recovering = recovering.unwrap_or_default();
-        self.recovers(env, !recovering.is_zero());
+        let mut waits = false;
+        for (job, answer) in jobs.iter().zip(&answers) {
+            let recovers = !answer.recovering.is_zero();
+            waits |= recovers && self.registry.waits_for_others(*job);
+        }
+        self.store_recovers(env, recovering);
+        if waits {
+            self.look_after_registry(env);
+        }
         for (job, answer) in jobs.into_iter().zip(answers) {
             if !self.jobs.contains_key(&job) {
                 continue;
             }
             if answer.moved {
-                self.registry.entries.remove(&job);
+                self.registry.leave(job);
             }
             if !self.registry.knows(job) {
                 self.to_register.push(job);
@@ -135,7 +144,7 @@ impl Daemon {
             }
             let recovers = !answer.recovering.is_zero();
             if !self.registry.is_settled(job, recovers) {
-                self.registry.entries.remove(&job);
+                self.registry.leave(job);
                 self.again.push(job);
                 env.arm(after(env.sim.now, recovering), Timer::RegisterAgain);
                 continue;
@@ -221,6 +230,7 @@ impl Daemon {
             Timer::Round => {
                 env.arm(env.sim.now + 1_000, Timer::Round);
                 self.rounds += 1;
+                self.recovers = self.recovers.filter(|until| env.sim.now < *until);
                 if !self.compares {
                     // A file cannot tell: any job may be concerned.
                     self.feed(env, Event::Returned { job: None });
