@@ -6,7 +6,7 @@ use super::answers::{held_back, join_backlog};
 use super::event::{Action, ClaimId, DropSpec};
 use super::gap;
 use super::lane::{Acquaintance, Lane, LedgerSync, Phase};
-use super::occ::{Occ, Why};
+use super::occ::{Occ, Origin, Why};
 use super::policy::Exclusion;
 use super::shared::{Mode, Shared, TimerKind};
 use crate::config::{CatchUp, OnOverlap, OnStoreDown};
@@ -168,6 +168,7 @@ impl Lane {
         head: Option<Head>,
     ) {
         self.acquaintance = Acquaintance::Registered;
+        let waited_for_place = self.take_back();
         self.compare_ledger(shared, decided_until, store_now);
         if let Some(open) = open {
             self.watch_open(shared, open);
@@ -199,6 +200,7 @@ impl Lane {
         for occ in occs.into_iter().rev() {
             self.pending.push_front(occ);
         }
+        self.leave_out_claimed();
         // On a full host no claim may carry it there for long.
         let carried = !self.pending.is_empty() && shared.has_place();
         match self.phase {
@@ -208,7 +210,45 @@ impl Lane {
             Phase::Parked { .. } => self.hole_before_pending(),
             _ => {}
         }
+        if waited_for_place && !carried && !self.pending.is_empty() {
+            self.hole_behind_foremost();
+        }
         self.advance(shared);
+    }
+
+    /// What has only to wait is the foremost of what is pending: it is not entered once more. Returns
+    /// whether it waited for a place.
+    fn take_back(&mut self) -> bool {
+        let waited_for_place = matches!(self.phase, Phase::Parked { .. });
+        match std::mem::replace(&mut self.phase, Phase::Idle) {
+            Phase::Early { occ, .. } | Phase::Parked { occ, .. } if occ.origin == Origin::Lane => {
+                self.pending.push_front(occ);
+            }
+            other => {
+                self.phase = other;
+                return false;
+            }
+        }
+        waited_for_place
+    }
+
+    /// What is undecided behind the foremost, which waits for a place, is asked about after it.
+    fn hole_behind_foremost(&mut self) {
+        match (self.pending.iter_mut().skip(1)).find(|occ| occ.origin == Origin::Lane) {
+            Some(occ) => occ.hole = true,
+            None => self.hole = true,
+        }
+    }
+
+    /// An occurrence whose claim is under way is not claimed, or run without the store, once more.
+    fn leave_out_claimed(&mut self) {
+        if let Phase::Claiming { occ: claimed, .. } = &self.phase
+            && claimed.origin == Origin::Lane
+        {
+            let at = claimed.at;
+            let is_other = |occ: &Occ| occ.origin != Origin::Lane || occ.at != at;
+            self.pending.retain(is_other);
+        }
     }
 
     /// `latest`: what is pending is judged with all the rest if something newer came due that this

@@ -602,3 +602,54 @@ fn an_occurrence_that_is_too_late_for_the_store_is_not_claimed_again_and_again()
     let drops = bench.action();
     assert!(matches!(drops, Action::Drops(_)), "not recorded: {drops:?}");
 }
+
+/// The store's clock is five seconds behind this host's, and says that all up to 1000 is decided.
+fn registered_behind(bench: &mut Bench, job: JobIx) {
+    bench.feed(Event::Registered {
+        job,
+        decided_until: secs(1000),
+        beyond: Vec::new(),
+        store_now: secs(1005),
+        open: None,
+        head: None,
+    });
+}
+
+#[test]
+fn what_waits_for_a_place_when_the_job_is_registered_once_more_runs_alone_once() {
+    let (first, second) = (JobIx(0), JobIx(1));
+    let mut bench = Bench::fresh(
+        vec![down(OnStoreDown::Run), down(OnStoreDown::Run)],
+        Some(1),
+    );
+    bench.registered_of(first, 1000);
+    bench.registered_of(second, 1000);
+    bench.at(1010);
+    bench.due_of(first, 1010);
+    let spec = bench.claim(1010);
+    bench.grant(&spec);
+    bench.due_of(second, 1010);
+    assert!(bench.said(1010, &Said::Full));
+    bench.feed(Event::Absent { job: None });
+    registered_behind(&mut bench, second);
+    bench.feed(Event::StoreDown);
+    bench.out.clear();
+    bench.feed(Event::RunEnded { job: first });
+    bench.started_alone(1010);
+    bench.feed(Event::RunEnded { job: second });
+    bench.nothing();
+}
+
+#[test]
+fn what_is_being_claimed_when_the_job_is_registered_once_more_runs_alone_once() {
+    let mut bench = Bench::new(down(OnStoreDown::Run));
+    bench.due(1010);
+    let spec = bench.claim(1010);
+    bench.feed(Event::Absent { job: None });
+    registered_behind(&mut bench, JOB);
+    bench.out.clear();
+    bench.unanswered(&spec);
+    bench.started_alone(1010);
+    bench.ended();
+    bench.nothing();
+}
