@@ -801,13 +801,12 @@ pub(super) fn lost_verdict(subject: &Subject<'_>, at: i64) -> bool {
 }
 
 /// `TwoSchedules`: hosts had the job on different schedules until its deadline, or until any was there
-/// again. A job has one ledger,
-/// under another scope as well: what one schedule has decided passes what the other had still to come
-/// to.
+/// again, also if the other schedule came as a host with the first one was started again. A job has one
+/// ledger, under another scope as well: what one schedule has decided passes what the other had still to
+/// come to.
 pub(super) fn two_schedules(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, until: i64) -> bool {
     let while_due = Span { from: at, until };
-    let mut due = subject.regimes.iter().filter(|it| it.is_due(at));
-    due.any(|mine| {
+    subject.listed_since(at).into_iter().any(|mine| {
         let shared = |it: &&Regime<'_>| {
             subject.host.is_none() || it.job.scope == Scope::Fleet || it.host == mine.host
         };

@@ -90,6 +90,21 @@ impl<'a> Subject<'a> {
         regimes.any(|it| it.has_due(at) && it.span.from <= then && at < it.span.until)
     }
 
+    /// Who had the job on a schedule by which it was due then, since then and without a pause.
+    pub(crate) fn listed_since(&self, at: i64) -> Vec<&Regime<'a>> {
+        let due: Vec<_> = self.regimes.iter().filter(|it| it.is_due(at)).collect();
+        let is_alike = |it: &&Regime<'_>| due.iter().any(|first| first.is_alike(it));
+        let mut listed_until = at;
+        for regime in self.regimes.iter().filter(is_alike) {
+            if regime.span.from <= listed_until {
+                listed_until = listed_until.max(regime.span.until);
+            }
+        }
+        let mut listed: Vec<_> = self.regimes.iter().filter(is_alike).collect();
+        listed.retain(|it| it.span.from <= listed_until);
+        listed
+    }
+
     /// The definition that the fleet went by then.
     pub(crate) fn plan_at(&self, at: i64) -> &'a JobPlan {
         let there = self.regimes.iter().rfind(|regime| regime.span.holds(at));
@@ -186,15 +201,8 @@ impl<'a> Facts<'a> {
         at: i64,
         (from, long): (i64, i64),
     ) -> Option<i64> {
-        let due: Vec<_> = subject.regimes.iter().filter(|it| it.is_due(at)).collect();
-        let is_alike = |it: &Regime<'_>| due.iter().any(|first| first.is_alike(it));
-        let mut listed_until = at;
-        for regime in subject.regimes.iter().filter(|it| is_alike(it)) {
-            if regime.span.from <= listed_until {
-                listed_until = listed_until.max(regime.span.until);
-            }
-        }
-        let counts = |it: &Regime<'_>| is_alike(it) && it.span.from <= listed_until;
+        let listed = subject.listed_since(at);
+        let counts = |it: &Regime<'_>| listed.iter().any(|listed| std::ptr::eq(*listed, it));
         self.quiet_among(subject, counts, (from, long))
     }
 

@@ -382,6 +382,22 @@ fn a_late_occurrence_is_passed_by_another_schedule_while_some_host_has_that() {
 }
 
 #[test]
+fn an_occurrence_is_passed_by_a_schedule_that_comes_as_a_host_with_the_first_is_started_again() {
+    let is_silent = |schedule: i64| {
+        let plan = two_lists(|job| job.when = When::Every(schedule));
+        let mut trace = truth();
+        forget(&mut trace, 30_000, 31_000);
+        lives(&mut trace, &[(0, 30_500, 0), (30_500, 60_000, 0)]);
+        trace.lives[3].list = 1;
+        let found = judge(&plan, &trace);
+        let mut silent = found.iter().filter(|it| it.rule == Rule::Silence);
+        silent.any(|it| it.at == START + 30_000)
+    };
+    assert!(!is_silent(7_000));
+    assert!(is_silent(5_000));
+}
+
+#[test]
 fn a_provisional_interruption_is_a_verdict_in_time_and_not_a_second_one() {
     let late = |provisional: bool, replaced: bool| {
         broken(&plan(|_| {}), |trace| {
