@@ -98,7 +98,10 @@ pub(crate) async fn a_late_copy_of_an_entry_does_not_replace_a_later_one(subject
     write(Standing::Waits, 3).await;
     let late = write(Standing::Withdrawn, 2).await;
     assert_eq!(late, entry(Standing::Waits, after(3)));
-    assert_eq!(store.listed_by(&host).await.unwrap(), std::slice::from_ref(&job));
+    assert_eq!(
+        store.listed_by(&host).await.unwrap(),
+        std::slice::from_ref(&job)
+    );
     write(Standing::Withdrawn, 4).await;
     assert_eq!(store.listed_by(&host).await.unwrap(), []);
 }
