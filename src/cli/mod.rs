@@ -16,6 +16,7 @@ mod status;
 mod sweep;
 mod target;
 mod trigger;
+mod unlock;
 
 use std::process::ExitCode;
 
@@ -61,6 +62,8 @@ enum Subcommands {
     Init(init::Args),
     /// Delete a job's data from the store.
     Forget(forget::Args),
+    /// Release a lock whose holder is gone.
+    Unlock(unlock::Args),
     /// Kill what the runs of a dead daemon have left in other control groups (for the unit).
     #[command(hide = true)]
     Sweep(sweep::Args),
@@ -95,6 +98,7 @@ pub fn main() -> ExitCode {
         Subcommands::Doctor(args) => doctor::run(&args),
         Subcommands::Init(args) => init::run(&args),
         Subcommands::Forget(args) => forget::run(&args),
+        Subcommands::Unlock(args) => unlock::run(&args),
         Subcommands::Sweep(args) => sweep::run(&args),
     };
     result.unwrap_or_else(|failure| failure.report())

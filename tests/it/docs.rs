@@ -115,9 +115,9 @@ fn every_command_in_the_documentation_is_understood() {
 
 /// The arguments of cronlatch in a line of shell, if it is called there, as a shell splits them.
 fn words_of(line: &str) -> Option<Vec<String>> {
-    const COMMANDS: [&str; 11] = [
+    const COMMANDS: [&str; 12] = [
         "run", "check", "next", "exec", "trigger", "status", "history", "init", "doctor", "forget",
-        "import",
+        "import", "unlock",
     ];
     let (_, tail) = line.split_once("cronlatch ")?;
     // Behind `install cronlatch` and the like it is no command.

@@ -26,3 +26,4 @@ mod sqlite;
 mod systemd;
 mod terminal;
 mod ticker;
+mod unlock;

@@ -18,6 +18,7 @@ use crate::guard::{GuardOptions, Session};
 use crate::names::LockName;
 use crate::store::StoreSettings;
 use plan::Plan;
+pub(super) use plan::key as lock_key;
 
 /// Options of `exec`.
 #[derive(Debug, clap::Args)]

@@ -86,7 +86,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Reads a raw key.
-pub(super) fn key(text: &str) -> Result<String, String> {
+pub(in crate::cli) fn key(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err("a key cannot be empty".to_owned());
     }
