@@ -1,26 +1,14 @@
 //! Giving a node the records that it lacks.
 
 use super::Node;
+use super::history::{BALLOT, HistoryEntry};
 use crate::names::JobName;
 use crate::store::redis::RESPONSE_TIMEOUT;
 use crate::store::redis::codec::call::Call;
 use crate::store::redis::codec::keys::LockKeys;
 use crate::store::redis::codec::record::pairs;
 use crate::store::redis::codec::reply::integer;
-use crate::store::{Lock, Record, StoreError};
-
-/// A record in the history of a node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HistoryEntry {
-    /// Where it lies in the stream: milliseconds, and a number among those.
-    pub id: (u64, u64),
-    /// The number of the proposal that added it; `None` if the node does not know.
-    pub ballot: Option<u64>,
-    pub record: Record,
-}
-
-/// The field of a stream's entry that holds [`HistoryEntry::ballot`].
-pub(super) const BALLOT: &str = "ballot";
+use crate::store::{Lock, StoreError};
 
 impl Node {
     /// Replaces the history of a job by `whole` (oldest first, places rising), or with `None` says

@@ -4,6 +4,7 @@
 //! the state of a lock and the ledger of a job stand the proposal that wrote them, and the newest
 //! one that was promised. Who asks, counts and decides is `store::redlock`.
 
+mod history;
 mod ledger;
 mod mend;
 mod standing;
@@ -13,8 +14,8 @@ mod wire;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::mend::BALLOT;
-pub use self::mend::HistoryEntry;
+use self::history::BALLOT;
+pub use self::history::HistoryEntry;
 pub(in crate::store) use self::standing::{Ledger, Standing};
 pub(in crate::store) use self::view::SERIAL_BITS;
 pub use self::view::{
@@ -27,7 +28,7 @@ use super::codec::call::{Call, flag, millis};
 use super::codec::keys::{self, LockKeys};
 use super::codec::record::{self, pairs};
 use super::codec::reply::{Items, integer};
-use super::codec::{history, renew};
+use super::codec::{self, renew};
 use super::conn::hello::Part;
 use super::conn::link::Link;
 use super::failure::RedisFailure;
@@ -230,7 +231,7 @@ impl Node {
         limit: usize,
     ) -> Result<(Vec<HistoryEntry>, Vec<KeyFault>), StoreError> {
         let runs = LockKeys::of(self.store.prefix(), lock).runs(job);
-        let command = history::command(&runs, limit);
+        let command = codec::history::command(&runs, limit);
         let mut entries = Items::of(self.link.send_on(&command, &runs).await?)?;
         let (mut records, mut unreadable) = (Vec::new(), Vec::new());
         while !entries.is_empty() {
