@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 /// must not rewrite the ledger without it.
 const VERSION: u32 = 1;
 
-/// The JSON text, but for its version.
+/// The JSON text without its version.
 #[derive(Serialize, Deserialize)]
 struct Ledger {
     v: u32,
@@ -23,7 +23,7 @@ struct Ledger {
     horizon: Option<Timestamp>,
 }
 
-/// The version alone: it decides whether the rest can be read.
+/// Only the version, which decides whether the rest can be read.
 #[derive(Deserialize)]
 struct Version {
     v: u32,

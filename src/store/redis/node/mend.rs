@@ -1,4 +1,4 @@
-//! Giving a node the records that it lacks.
+//! Adds the records that a node lacks. They come from the histories of the other nodes.
 
 use super::Node;
 use super::history::{BALLOT, HistoryEntry};
@@ -11,9 +11,9 @@ use crate::store::redis::codec::reply::integer;
 use crate::store::{Lock, StoreError};
 
 impl Node {
-    /// Replaces the history of a job by `whole` (oldest first, places rising), or with `None` says
-    /// that it lacks nothing after all. Answers false, and changes nothing, when something was
-    /// written since `newest` was the newest entry and `lacks` the mark.
+    /// Replaces the history of a job with `whole` (oldest first, positions ascending), or with `None`
+    /// notes that it lacks nothing. Returns false, and changes nothing, if something was written since
+    /// `newest` was the newest entry and `lacks` the mark.
     pub(in crate::store) async fn mend(
         &self,
         (job, lock): (&JobName, &Lock),
@@ -37,7 +37,7 @@ impl Node {
             }
         }
         let script = &self.scripts.mend;
-        let answer = self.link.run(script, &call, RESPONSE_TIMEOUT).await?;
-        Ok(integer(&answer)? == 1)
+        let reply = self.link.run(script, &call, RESPONSE_TIMEOUT).await?;
+        Ok(integer(&reply)? == 1)
     }
 }

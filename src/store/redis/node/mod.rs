@@ -1,8 +1,8 @@
-//! One node among several independent ones: what a majority is asked, and told.
+//! One of several independent nodes: the requests that `store::redlock` sends to a majority.
 //!
-//! The keys are those of a single server, and so is the meaning of what lies under them. Beside
-//! the state of a lock and the ledger of a job stand the proposal that wrote them, and the newest
-//! one that was promised. Who asks, counts and decides is `store::redlock`.
+//! The keys and their meaning are those of a single server. The state of a lock and the ledger of a job
+//! also name the proposal that wrote them, and the newest proposal that the node has promised.
+//! `store::redlock` counts the replies and decides.
 
 mod history;
 mod ledger;
@@ -37,7 +37,7 @@ use super::{BATCH, RedisStore};
 use crate::names::{JobName, RunId, Token};
 use crate::store::{KeyFault, Lock, RedisSettings, RenewReply, Renewal, StoreError};
 
-/// A node, and how to ask it.
+/// A node and the link to it.
 #[derive(Debug)]
 pub struct Node {
     pub(in crate::store) store: RedisStore,
@@ -55,7 +55,7 @@ impl Node {
         })
     }
 
-    /// Its URL without password.
+    /// Returns its URL without password.
     pub(in crate::store) fn shown(&self) -> String {
         self.link.settings().shown()
     }
@@ -64,7 +64,7 @@ impl Node {
         keys::node(self.store.prefix())
     }
 
-    /// Looks at a lock and a job.
+    /// Reads a lock and a job, and asks for the vote or the promise that the mode names.
     pub async fn look(
         &self,
         place: &Place,
@@ -91,23 +91,23 @@ impl Node {
             .arg(&place.waits_for().as_millis())
             .arg(&vote.as_millis())
             .arg(&place.longest.elsewhere.as_millis());
-        let answer = self.link.run(&self.scripts.look, &call, limit);
+        let reply = self.link.run(&self.scripts.look, &call, limit);
         let kept = match &place.job {
             Some(job) => keys.job(job),
             None => keys.state.clone(),
         };
-        Ok(read_view(answer.await?).map_err(|failure| failure.attributed_to(&kept))?)
+        Ok(read_view(reply.await?).map_err(|failure| failure.attributed_to(&kept))?)
     }
 
-    /// Proposes.
+    /// Sends a proposal.
     pub async fn propose(
         &self,
         proposal: &Proposal,
         limit: Duration,
     ) -> Result<Accepted, StoreError> {
         let call = self.propose_call(proposal)?;
-        let answer = self.link.run(&self.scripts.accept, &call, limit);
-        let mut items = Items::of(answer.await?)?;
+        let reply = self.link.run(&self.scripts.accept, &call, limit);
+        let mut items = Items::of(reply.await?)?;
         let mut lacks = None;
         let taken = match items.text()?.as_str() {
             "taken" => {
@@ -122,7 +122,7 @@ impl Node {
             "promised" => Taken::Outbid,
             "held" => Taken::Held,
             other => {
-                let said = format!("the answer to a proposal is {other:?}");
+                let said = format!("the reply to a proposal is {other:?}");
                 return Err(RedisFailure::corrupt(said).into());
             }
         };
@@ -172,7 +172,7 @@ impl Node {
         Ok(call)
     }
 
-    /// Takes the lock of a proposal back that found no majority.
+    /// Releases the lock of a proposal that no majority accepted.
     pub async fn withdraw(
         &self,
         lock: &Lock,
@@ -193,7 +193,7 @@ impl Node {
         Ok(())
     }
 
-    /// Extends leases; with `again` also sets locks again that are gone.
+    /// Extends leases. With `again`, also sets locks that are gone.
     pub async fn extend(
         &self,
         renewals: &[Renewal],
@@ -215,14 +215,14 @@ impl Node {
                     .arg(&renewal.grant.token)
                     .arg(&millis(renewal.grant.ttl));
             }
-            let answer = self.link.run(&self.scripts.extend, &call, limit);
-            let letters = renew::read(answer.await?, batch.len())?;
+            let reply = self.link.run(&self.scripts.extend, &call, limit);
+            let letters = renew::read(reply.await?, batch.len())?;
             replies.extend(letters.into_iter().map(extended));
         }
         Ok(replies)
     }
 
-    /// The newest records of a job, each with the place in the stream where it lies, and the
+    /// Returns the newest records of a job, each with its position in the stream, and the faults of
     /// entries that cannot be read.
     pub async fn records(
         &self,
@@ -254,7 +254,7 @@ impl Node {
         Ok((records, unreadable))
     }
 
-    /// How many keys begin with our prefix, markers apart.
+    /// Counts the keys that begin with our prefix, except the markers.
     pub(in crate::store) async fn count_keys(&self) -> Result<u64, StoreError> {
         let mut command = redis::cmd("EXISTS");
         let store = keys::store(self.store.prefix());
@@ -264,7 +264,7 @@ impl Node {
         Ok(count.saturating_sub(u64::try_from(markers).unwrap_or(0)))
     }
 
-    /// Declares the node new.
+    /// Initialises the node as new and empty.
     pub async fn declare_new(&self) -> Result<(), StoreError> {
         let mut call = Call::default();
         call.key(self.marker());
@@ -274,7 +274,7 @@ impl Node {
         Ok(())
     }
 
-    /// How long an answer may take when nothing is said of it.
+    /// How long a reply may take unless the request has its own limit.
     pub(in crate::store) const RESPONSE_TIMEOUT: Duration = RESPONSE_TIMEOUT;
 }
 

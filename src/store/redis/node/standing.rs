@@ -1,4 +1,4 @@
-//! Whether a node among several counts, for those who look after it.
+//! Whether one of several nodes counts, for the repair loop and for reports. Reading it changes nothing.
 
 use std::time::Duration;
 
@@ -13,42 +13,42 @@ use crate::store::redis::failure::RedisFailure;
 use crate::store::{KeyFault, Lock, NodeClock, StoreError};
 use crate::time::{BootInstant, Timestamp};
 
-/// What a node says of itself.
+/// The condition of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::store) struct Standing {
-    /// It has not been used yet, nor declared new.
+    /// Whether it was never used and not initialised.
     pub(in crate::store) new: bool,
     /// When it lost its data, if it ever did.
     pub(in crate::store) lost_at: Option<Timestamp>,
-    /// How long its locks do not count as free.
+    /// How much longer its locks do not count as free.
     pub(in crate::store) recovering: Duration,
-    /// The longest TTL that it knows of.
+    /// The longest TTL that it knows.
     pub(in crate::store) longest: Duration,
-    /// What it has of each job, in the order asked.
+    /// The ledger of each job, in the order of the request.
     pub(in crate::store) ledgers: Vec<Ledger>,
-    /// The jobs whose keys it cannot use, and why.
+    /// The faults of jobs whose keys it cannot use.
     pub(in crate::store) unusable: Vec<(JobName, KeyFault)>,
-    /// How far its clock is from this host's.
+    /// The difference between its clock and the clock of this host.
     pub(in crate::store) clock: NodeClock,
 }
 
-/// What a node has of one job.
+/// The ledger of one job on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::store) enum Ledger {
-    /// Its ledger, and it counts.
+    /// There is one, and it counts.
     Known,
-    /// Nothing, and it never lost any.
+    /// There is none, and the node never lost data.
     Nothing,
-    /// One from before it lost its data.
+    /// There is one from before the node lost its data.
     Forgotten,
-    /// Nothing since it lost its data.
+    /// There is none since the node lost its data.
     Absent,
-    /// A key that is damaged, or that the user has no right to.
+    /// A key is damaged, or the user may not access it.
     Unusable,
 }
 
 impl Node {
-    /// Asks, and changes nothing. `longest` is the longest TTL that the asker knows of.
+    /// Reads the condition and changes nothing. `longest` is the longest TTL that the caller knows.
     pub(in crate::store) async fn standing(
         &self,
         jobs: &[(JobName, Lock)],
@@ -82,7 +82,7 @@ impl Node {
                 }
             }
         }
-        all.ok_or_else(|| RedisFailure::corrupt("no answer".to_owned()).into())
+        all.ok_or_else(|| RedisFailure::corrupt("no reply".to_owned()).into())
     }
 
     async fn standing_of(
@@ -97,14 +97,14 @@ impl Node {
             call.key(&keys.state).key(keys.job(job));
         }
         let (sent, began) = (Timestamp::now(), BootInstant::now());
-        let answer = self
+        let reply = self
             .link
             .run(&self.scripts.standing, &call, RESPONSE_TIMEOUT)
             .await?;
-        // Its answer is taken to be from the middle of the round trip.
+        // The reply is assumed to be from the middle of the round trip.
         let error = BootInstant::now().since(began) / 2;
         let here = (sent.plus(error), error);
-        Ok(read(Items::of(answer)?, jobs.len(), here)?)
+        Ok(read(Items::of(reply)?, jobs.len(), here)?)
     }
 }
 
@@ -116,7 +116,7 @@ fn read(
     let new = items.text()? == "new";
     let millis = |text: String| {
         text.parse::<u64>().map_err(|_| {
-            RedisFailure::corrupt(format!("a node answers {text:?} instead of a number"))
+            RedisFailure::corrupt(format!("a node returned {text:?} instead of a number"))
         })
     };
     let lost_at = match items.text()? {
@@ -140,7 +140,7 @@ fn read(
         .collect::<Result<Vec<_>, _>>()?;
     if ledgers.len() != jobs {
         return Err(RedisFailure::corrupt(format!(
-            "a node answers for {} jobs, asked for {jobs}",
+            "a node returned {} jobs instead of {jobs}",
             ledgers.len()
         )));
     }

@@ -1,4 +1,5 @@
-//! What a node knows of a lock and a job, and what it is told: plain data.
+//! Requests to a node and its replies, as plain data. A view is what one node knows about a lock and a
+//! job.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,11 +9,11 @@ use crate::store::protocol::{Ending, JobState, LockState};
 use crate::store::{Lock, Record};
 use crate::time::Timestamp;
 
-/// The number of a proposal; a later one has a greater.
+/// The number of a proposal. Later proposals have greater numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Ballot {
     pub number: u64,
-    /// Tells apart what is proposed under one number: a random number of the process, then
+    /// Distinguishes proposals with the same number: a random number of the process, then
     /// [`SERIAL_BITS`] that count its requests.
     pub id: u64,
 }
@@ -21,68 +22,68 @@ pub struct Ballot {
 pub(in crate::store) const SERIAL_BITS: u32 = 20;
 
 impl Ballot {
-    /// Whether this is a later request of the process that `other` is from. Its earlier vote does
-    /// not stand in its way: nobody waits for the answer to that any more.
+    /// Whether this is a later request of the process that sent `other`. The earlier vote does not block
+    /// it, because no task waits for the earlier reply any more.
     pub(in crate::store) fn supersedes(self, other: u64) -> bool {
         self.id >> SERIAL_BITS == other >> SERIAL_BITS && self.id >= other
     }
 }
 
-/// What a look is for.
+/// The purpose of a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// To be the only one who proposes; the node names the number.
+    /// Become the only proposer. The node chooses the number.
     Vote,
-    /// To have older proposals refused.
+    /// Make the node reject older proposals.
     Promise,
-    /// To know.
+    /// Only read.
     Read,
-    /// To let another propose after all.
+    /// Give the vote back, so that another host can propose.
     Yield,
 }
 
-/// A lock and a job, as a node is asked for them.
+/// The lock and the job of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Place {
     pub lock: Lock,
     pub job: Option<JobName>,
-    /// The TTL of the lock's leases; zero when the request names none.
+    /// The TTL of the lock's leases; zero if the request names none.
     pub ttl: Duration,
     pub longest: LongestTtl,
 }
 
-/// The longest TTLs that a caller knows of.
+/// The longest TTLs that a caller knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct LongestTtl {
-    /// Of its own list. The node keeps it.
+    /// The longest TTL of its own list. The node keeps it.
     pub listed: Duration,
-    /// That other nodes know. A node that lost its data waits for it, but does not keep it, so that
-    /// no TTL is passed from node to node for ever.
+    /// The longest TTL that other nodes know. A node that lost its data waits for it but does not keep
+    /// it, so that no TTL is passed from node to node forever.
     pub elsewhere: Duration,
-    /// For so long after a loss the claim at hand waits at least
+    /// The shortest time after a loss for which the current claim waits
     /// ([`least_wait`](crate::store::protocol::least_wait)).
     pub least: Duration,
 }
 
 impl Place {
-    /// For how long a node that lost its data does not count for this request, at least.
+    /// Returns the shortest time for which a node that lost its data does not count for this request.
     pub fn waits_for(&self) -> Duration {
         self.ttl.max(self.longest.least)
     }
 }
 
-/// How a node answered a look.
+/// The outcome of a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LookAnswer {
     Promised,
-    /// Another has the vote.
+    /// Another host has the vote.
     Busy,
-    /// A later proposal was promised.
+    /// The node has promised a later proposal.
     Outbid,
     Read,
 }
 
-/// What one node knows of a lock and a job.
+/// What one node knows about a lock and a job.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct View {
     pub said: LookAnswer,
@@ -93,11 +94,11 @@ pub struct View {
     pub server: String,
     /// When the node lost its data, if it ever did.
     pub lost_at: Option<Timestamp>,
-    /// How long the node's locks do not count as free.
+    /// How much longer the node's locks do not count as free.
     pub recovering: Duration,
     /// The longest TTL that the node keeps.
     pub longest: Duration,
-    /// Whether what it says of lock and job holds for the time before the loss too.
+    /// Whether its lock and job also cover the time before the loss.
     pub remembers: bool,
     /// The lock itself.
     pub held: Held,
@@ -109,9 +110,9 @@ pub struct View {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Held {
     No,
-    /// By a token or a foreign value; how long, if it has an end.
+    /// Held by a token or the value of another program, and for how long, if it has an end.
     By(String, Option<Duration>),
-    /// A key of another type.
+    /// Held by a key of another type.
     Other(Option<Duration>),
 }
 
@@ -121,7 +122,7 @@ pub struct LockView {
     pub ballot: Ballot,
     pub fence: u64,
     pub token: Option<Token>,
-    /// What is left of the lease.
+    /// The remaining time of the lease.
     pub left: Duration,
     /// How long ago the lease ended; `None` while it lasts, or if the node does not know.
     pub over_for: Option<Duration>,
@@ -135,22 +136,22 @@ pub struct LockView {
 pub struct JobView {
     pub ballot: Ballot,
     pub state: JobState,
-    /// Whether a majority ever knew of the open run cannot be told.
+    /// It is unknown whether a majority ever accepted the open run.
     pub doubt: bool,
-    /// What was due up to then and is not decided cannot be known: a majority forgot it.
+    /// Undecided occurrences that were due until then are unknown, because a majority lost its data.
     pub horizon: Option<Timestamp>,
 }
 
-/// What is proposed to the nodes.
+/// A proposal to the nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Proposal {
     pub ballot: Ballot,
     pub place: Place,
     pub lock: LockState,
-    /// Takes the lock for the state's token; else what is left of its lease.
+    /// What happens to the lock itself.
     pub lease: Lease,
     pub job: Option<JobView>,
-    /// The proposal that the job's state was taken from.
+    /// The proposal whose job state this one changes.
     pub base: Ballot,
     pub records: Vec<(Record, Option<Timestamp>)>,
     pub keep: Option<u32>,
@@ -160,54 +161,55 @@ pub struct Proposal {
 /// What a proposal does with the lock itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Lease {
-    /// It is taken for the state's token, for so long.
+    /// It is taken for the token of the state, for this long.
     Take(Duration),
-    /// It stays. So much is left of its lease on a node that does not know it.
+    /// It stays. The remaining time of its lease, for a node that does not know it.
     Stay(Duration),
-    /// Its lease is over: for so long, or for longer than anybody knows.
+    /// Its lease ended this long ago, or an unknown time ago.
     Over(Option<Duration>),
 }
 
-/// A node's answer to a proposal.
+/// The reply of a node to a proposal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accepted {
     pub taken: Taken,
-    /// The mark of a history that may lack records: it did not take the proposal before this one.
+    /// The mark of a history that may lack records, because the node did not accept the preceding
+    /// proposal.
     pub lacks: Option<String>,
 }
 
-/// A node's answer to a renewal.
+/// The reply of a node to a renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extended {
     /// The lease is extended, and the node knows of its grant.
     Renewed,
-    /// The lease is extended, and the node has no record of its grant: it was away at the time, or
-    /// has lost its data.
+    /// The lease is extended, but the node does not know its grant: it was unreachable then, or has lost
+    /// its data.
     Unrecorded,
-    /// Another holds the lock.
+    /// Another token holds the lock.
     Taken,
     /// The lease is over.
     Absent,
 }
 
-/// How a node took a proposal.
+/// Whether a node accepted a proposal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// It did, and counts in any quorum.
+    /// It did, and counts in every quorum.
     Yes,
-    /// It did; it has not remembered lock and job since it lost its data.
+    /// It did, but has not received the lock and the job since it lost its data.
     Forgetful,
-    /// It did; it has lost its data a moment ago.
+    /// It did, but lost its data recently.
     Recovering,
-    /// It has promised otherwise.
+    /// It has promised a later proposal.
     Outbid,
-    /// Another holds the lock.
+    /// Another token holds the lock.
     Held,
 }
 
 impl LockView {
-    /// How tokens ended. Only the random part of a token is kept: those that `known` names are
-    /// given back in full.
+    /// Returns how tokens ended. Only the random part of a token is kept; tokens in `known` are
+    /// returned in full.
     pub(in crate::store) fn endings(&self, known: &[&Token]) -> Vec<(Token, Ending)> {
         let full: HashMap<&str, &Token> = known
             .iter()
@@ -231,7 +233,7 @@ impl LockView {
             .collect()
     }
 
-    /// Whether a value under the lock is of a token that ended.
+    /// Whether the value of the lock is a token that ended.
     pub(in crate::store) fn has_ended(&self, value: &str) -> bool {
         let part = random_part(value);
         self.finished
@@ -240,7 +242,7 @@ impl LockView {
     }
 }
 
-/// How tokens ended, as a node keeps it.
+/// Returns how tokens ended, in the form of the scripts.
 pub fn finished_text(lock: &LockState) -> String {
     let mut lines = String::from("\n");
     for (token, ending) in &lock.finished {
@@ -255,7 +257,7 @@ pub fn finished_text(lock: &LockState) -> String {
     lines
 }
 
-/// The part of a token that no other shares; as in `prelude.lua`.
+/// Returns the random part of a token, as in `lock.lua`.
 fn random_part(token: &str) -> &str {
     token
         .rsplit_once(':')

@@ -1,4 +1,4 @@
-//! A node's reply to a look, as a view.
+//! Reads the reply of a node to a look into a view. The script is `scripts/look.lua`.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::store::redis::codec::reply::Items;
 use crate::store::redis::failure::RedisFailure;
 use crate::time::Timestamp;
 
-pub(super) fn read_view(answer: Value) -> Result<View, RedisFailure> {
-    let mut items = Items::of(answer)?;
+pub(super) fn read_view(reply: Value) -> Result<View, RedisFailure> {
+    let mut items = Items::of(reply)?;
     let said = match items.text()?.as_str() {
         "promised" => LookAnswer::Promised,
         "busy" => LookAnswer::Busy,
         "outbid" => LookAnswer::Outbid,
         "read" => LookAnswer::Read,
-        other => return Err(RedisFailure::corrupt(format!("a node answers {other:?}"))),
+        other => return Err(RedisFailure::corrupt(format!("a node returned {other:?}"))),
     };
     let promised = number(&mut items)?;
     let micros = number(&mut items)?;
@@ -64,7 +64,7 @@ pub(super) fn read_view(answer: Value) -> Result<View, RedisFailure> {
     })
 }
 
-/// What is left of a lease, and how long ago it ended.
+/// Returns the remaining time of a lease, and how long ago it ended.
 fn lease(items: &mut Items) -> Result<(Duration, Option<Duration>), RedisFailure> {
     let Some(left) = items
         .text()
@@ -99,7 +99,7 @@ fn number<T: std::str::FromStr>(items: &mut Items) -> Result<T, RedisFailure> {
 
 fn parsed<T: std::str::FromStr>(text: &str) -> Result<T, RedisFailure> {
     text.parse()
-        .map_err(|_| RedisFailure::corrupt(format!("a node answers {text:?} instead of a number")))
+        .map_err(|_| RedisFailure::corrupt(format!("a node returned {text:?} instead of a number")))
 }
 
 fn optional(items: &mut Items) -> Result<Option<Timestamp>, RedisFailure> {
@@ -110,6 +110,6 @@ fn optional(items: &mut Items) -> Result<Option<Timestamp>, RedisFailure> {
     text.parse()
         .map(|millis| Some(Timestamp::from_millis(millis)))
         .map_err(|_| {
-            RedisFailure::corrupt(format!("a node answers {text:?} instead of an instant"))
+            RedisFailure::corrupt(format!("a node returned {text:?} instead of an instant"))
         })
 }
