@@ -1,25 +1,19 @@
-//! One attempt of a run: start the command, follow it, end it when it must end.
+//! One attempt of a run: starts the command, follows it, and judges how it ended.
 
 use std::future::pending;
-use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::follow::{Followed, Interruption, KillReason, Limits, Supervisor, follow};
+use super::lease::RunLease;
+use super::tail::FailureTail;
 use super::{RunDriver, Stop, Tools, command};
 use crate::config::OnLost;
 use crate::ground::timing;
-use crate::guard::{EndedBy, Event, Exit, Lack, Running, SpawnError, Status, Stream};
-use crate::lease::{Lease, LeaseLost};
-use crate::observe::run_log;
+use crate::guard::{EndedBy, Exit, Lack, Running, SpawnError, Status, Stream};
+use crate::lease::LeaseLost;
+use crate::observe::{RunFields, run_log};
 use crate::store::Outcome;
-
-/// Why this daemon ended an attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cause {
-    TimedOut(Duration),
-    Lost(LeaseLost),
-    Stopped,
-}
 
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,21 +54,6 @@ impl AttemptResult {
 }
 
 impl RunDriver<'_> {
-    /// What a lost lease means, in plain words, and why it was not renewed.
-    pub(super) fn lost_reason(&self, lost: LeaseLost) -> String {
-        let meaning = match lost {
-            LeaseLost::Taken => "another holder took the lock",
-            LeaseLost::Absent => "the lock disappeared from the store",
-            LeaseLost::Expired => "the lease could not be renewed in time",
-            LeaseLost::Released => "the lock was released",
-        };
-        let trouble = self.lease.as_ref().and_then(Lease::trouble);
-        match trouble.filter(|_| lost == LeaseLost::Expired) {
-            Some(error) => format!("{meaning} ({})", error.reason()),
-            None => meaning.to_owned(),
-        }
-    }
-
     /// Runs the command once.
     pub(super) async fn attempt(
         &mut self,
@@ -85,7 +64,7 @@ impl RunDriver<'_> {
         if self.is_late(number) {
             return AttemptResult::not_started(Outcome::LeaseLost, SpawnError::TooLate.to_string());
         }
-        let deadline = match (&self.lease, self.assignment.job.on_lost) {
+        let deadline = match (self.lease.lease(), self.assignment.job.on_lost) {
             (Some(lease), OnLost::Kill) => Some(timing::kill_at(lease.ends())),
             _ => None,
         };
@@ -141,95 +120,50 @@ impl RunDriver<'_> {
     /// with the grant in hand, others may have run what came due later.
     fn is_late(&self, number: u32) -> bool {
         let is_first = number <= self.assignment.attempt;
-        let lease = self.lease.as_ref().filter(|_| is_first);
+        let lease = self.lease.lease().filter(|_| is_first);
         lease.is_some_and(|lease| lease.validity().is_zero())
     }
 
     async fn follow(
         &mut self,
-        mut running: Running,
+        running: Running,
         stop: &mut watch::Receiver<Stop>,
     ) -> AttemptResult {
-        let timeout = self.assignment.job.timeout;
-        let timer = tokio::time::sleep(timeout.unwrap_or(Duration::MAX));
-        tokio::pin!(timer);
-        let mut cause = None;
-        // Every arm is cancel-safe: a channel, a timer, a watch, and a lease that says so.
-        loop {
-            tokio::select! {
-                event = running.events.recv() => match event {
-                    Some(Event::Line { stream, text }) => self.line(stream, &text),
-                    Some(Event::Exited(exit)) => return self.judge(&exit, cause),
-                    None => return self.judge(&GONE, cause),
-                },
-                lost = lost(&mut self.lease), if self.lost.is_none() => {
-                    self.lost = Some(lost);
-                    if self.lease_lost_ends_it(lost) {
-                        cause = cause.or(Some(Cause::Lost(lost)));
-                        running.end();
-                    }
-                }
-                () = &mut timer, if timeout.is_some() && cause.is_none() => {
-                    let limit = timeout.unwrap_or_default();
-                    run_log!(warn, self.fields, "timed out after {limit:?}: killing it");
-                    cause = Some(Cause::TimedOut(limit));
-                    running.end();
-                }
-                () = reached(stop, Stop::End), if cause.is_none() => {
-                    run_log!(warn, self.fields, "the daemon is stopping: killing it");
-                    cause = Some(Cause::Stopped);
-                    running.end();
-                }
-            }
-        }
+        let job = &self.assignment.job;
+        let limits = Limits {
+            timeout: job.timeout,
+            on_lost: job.on_lost,
+        };
+        let mut supervisor = AttemptSupervisor {
+            fields: &self.fields,
+            tail: &mut self.tail,
+            stop,
+        };
+        let followed = follow(running, limits, &mut self.lease, &mut supervisor).await;
+        self.judge(&followed)
     }
 
-    /// Says that the lease is lost and whether that ends the job.
-    fn lease_lost_ends_it(&self, lost: LeaseLost) -> bool {
-        let why = self.lost_reason(lost);
-        match self.assignment.job.on_lost {
-            OnLost::Kill => {
-                run_log!(error, self.fields, "lease lost, {why}: killing it at once");
-                true
-            }
-            OnLost::Continue => {
-                run_log!(
-                    warn,
-                    self.fields,
-                    "lease lost, {why}: it continues (on_lost: continue), and another run may \
-                     overlap it"
-                );
-                false
-            }
-        }
-    }
-
-    fn line(&mut self, stream: Stream, text: &str) {
-        self.tail.push(text);
-        match stream {
-            Stream::Out => run_log!(info, self.fields, stream = "stdout", "{text}"),
-            Stream::Err => run_log!(warn, self.fields, stream = "stderr", "{text}"),
-        }
-    }
-
-    fn judge(&self, exit: &Exit, cause: Option<Cause>) -> AttemptResult {
-        let (outcome, reason) = match (cause, exit.ended_by) {
+    fn judge(&self, followed: &Followed) -> AttemptResult {
+        let exit = &followed.exit;
+        let (outcome, reason) = match (followed.killed, exit.ended_by) {
             (_, EndedBy::GuardGone) => {
                 (Outcome::Unknown, Some("the guard process died".to_owned()))
             }
-            (Some(Cause::Lost(lost)), _) => (Outcome::LeaseLost, Some(self.lost_reason(lost))),
+            (Some(KillReason::Lost(lost)), _) => {
+                (Outcome::LeaseLost, Some(self.lease.explain(lost)))
+            }
             (_, EndedBy::Deadline) => (
                 Outcome::LeaseLost,
-                Some(self.lost_reason(LeaseLost::Expired)),
+                Some(self.lease.explain(LeaseLost::Expired)),
             ),
-            (Some(Cause::TimedOut(limit)), _) => (
+            (Some(KillReason::TimedOut(limit)), _) => (
                 Outcome::TimedOut,
                 Some(format!("ran longer than {limit:?}")),
             ),
-            (Some(Cause::Stopped), EndedBy::Request) => {
+            (Some(KillReason::Interrupted), EndedBy::Request) => {
                 (Outcome::Stopped, Some("the daemon was stopped".to_owned()))
             }
-            (Some(Cause::Stopped) | None, _) => self.judge_status(exit),
+            (Some(KillReason::Interrupted) | None, _) => self.judge_status(exit),
         };
         AttemptResult {
             outcome,
@@ -263,25 +197,56 @@ impl RunDriver<'_> {
     }
 }
 
-const GONE: Exit = Exit {
-    status: Status::Unknown,
-    ended_by: EndedBy::GuardGone,
-    left_behind: 0,
-    survivors: 0,
-};
+/// Logs what happens to the command, keeps its last output, and kills it when the daemon stops.
+struct AttemptSupervisor<'a> {
+    fields: &'a RunFields,
+    tail: &'a mut FailureTail,
+    stop: &'a mut watch::Receiver<Stop>,
+}
 
-/// Waits until the lease, if there is one, is lost. Cancel-safe.
-pub(super) async fn lost(lease: &mut Option<Lease>) -> LeaseLost {
-    match lease {
-        Some(lease) => lease.lost().await,
-        None => pending().await,
+impl Supervisor for AttemptSupervisor<'_> {
+    fn line(&mut self, stream: Stream, text: &str) {
+        self.tail.push(text);
+        match stream {
+            Stream::Out => run_log!(info, self.fields, stream = "stdout", "{text}"),
+            Stream::Err => run_log!(warn, self.fields, stream = "stderr", "{text}"),
+        }
+    }
+
+    fn killing(&mut self, reason: KillReason, lease: &RunLease) {
+        match reason {
+            KillReason::TimedOut(limit) => {
+                run_log!(warn, self.fields, "timed out after {limit:?}: killing it");
+            }
+            KillReason::Lost(lost) => {
+                let why = lease.explain(lost);
+                run_log!(error, self.fields, "lease lost, {why}: killing it at once");
+            }
+            KillReason::Interrupted => {
+                run_log!(warn, self.fields, "the daemon is stopping: killing it");
+            }
+        }
+    }
+
+    fn continuing(&mut self, lost: LeaseLost, lease: &RunLease) {
+        let why = lease.explain(lost);
+        run_log!(
+            warn,
+            self.fields,
+            "lease lost, {why}: it continues (on_lost: continue), and another run may overlap it"
+        );
+    }
+
+    async fn interrupted(&mut self) -> Interruption {
+        reached(self.stop, Stop::End).await;
+        Interruption::Kill
     }
 }
 
 /// Waits until the daemon wants to stop at least so much. Cancel-safe.
 pub(super) async fn reached(stop: &mut watch::Receiver<Stop>, level: Stop) {
     if stop.wait_for(|now| *now >= level).await.is_err() {
-        // Whoever could tell us is gone, and so is this process soon.
+        // The daemon's loop is gone, and so is this process soon.
         pending::<()>().await;
     }
 }

@@ -1,12 +1,15 @@
 //! One granted run, from the lease to the record: attempts, retries, and what ends them.
 //!
-//! Knows nothing of the daemon's loop; `trigger` uses the same driver.
+//! Knows nothing of the daemon's loop: `trigger` uses the same driver, and `exec` the same follower
+//! of a process.
 
 mod attempt;
 mod backoff;
 mod command;
 mod env_file;
+mod follow;
 mod identity;
+mod lease;
 mod starts;
 mod tail;
 
@@ -17,7 +20,7 @@ use tokio::sync::watch;
 
 use crate::config::{Job, OnLost};
 use crate::guard::{Processes, Status};
-use crate::lease::{Lease, LeaseLost, NewLease, Watchdog};
+use crate::lease::{Lease, NewLease, Watchdog};
 use crate::names::{HostName, RunId, Token};
 use crate::observe::{Occurrence, RunFields, run_log};
 use crate::store::{
@@ -25,8 +28,10 @@ use crate::store::{
 };
 use crate::time::Timestamp;
 pub(crate) use attempt::Shortage;
-use attempt::{AttemptResult, lost, reached};
+use attempt::{AttemptResult, reached};
 pub(crate) use command::{JobEnvironment, inherited};
+pub(crate) use follow::{Followed, Interruption, KillReason, Limits, Supervisor, follow};
+pub(crate) use lease::RunLease;
 pub(crate) use starts::Starts;
 use tail::FailureTail;
 
@@ -179,8 +184,7 @@ pub(crate) struct Ended {
 struct RunDriver<'a> {
     assignment: &'a Assignment,
     fields: RunFields,
-    lease: Option<Lease>,
-    lost: Option<LeaseLost>,
+    lease: RunLease,
     tail: FailureTail,
 }
 
@@ -206,7 +210,7 @@ pub(crate) async fn drive(
     Ended {
         shortage,
         record: work.record(&verdict, attempts, started_at),
-        lease: work.lease,
+        lease: work.lease.into_lease(),
     }
 }
 
@@ -225,8 +229,7 @@ impl<'a> RunDriver<'a> {
         Self {
             assignment,
             fields: assignment.fields(),
-            lease,
-            lost: None,
+            lease: RunLease::new(lease),
             tail: FailureTail::default(),
         }
     }
@@ -299,7 +302,7 @@ impl<'a> RunDriver<'a> {
                     let why = "the ledger has closed this run; no further attempt".to_owned();
                     return Err((Some(Outcome::LeaseLost), why));
                 }
-                Err(error) if must && self.lost.is_none() => {
+                Err(error) if must && self.lease.noticed_loss().is_none() => {
                     run_log!(
                         debug,
                         self.fields,
@@ -319,10 +322,10 @@ impl<'a> RunDriver<'a> {
         delay: Duration,
         stop: &mut watch::Receiver<Stop>,
     ) -> Result<(), (Option<Outcome>, String)> {
-        if let Some(lost) = self.lost
+        if let Some(lost) = self.lease.noticed_loss()
             && self.assignment.job.on_lost == OnLost::Kill
         {
-            let why = self.lost_reason(lost);
+            let why = self.lease.explain(lost);
             return Err((Some(Outcome::LeaseLost), why));
         }
         let timer = tokio::time::sleep(delay);
@@ -334,10 +337,9 @@ impl<'a> RunDriver<'a> {
                 () = reached(stop, Stop::Drain) => {
                     return Err((None, "no further attempt: the daemon is stopping".to_owned()));
                 }
-                lost = lost(&mut self.lease), if self.lost.is_none() => {
-                    self.lost = Some(lost);
+                lost = self.lease.next_loss() => {
                     if self.assignment.job.on_lost == OnLost::Kill {
-                        let why = format!("{} before the next attempt", self.lost_reason(lost));
+                        let why = format!("{} before the next attempt", self.lease.explain(lost));
                         return Err((Some(Outcome::LeaseLost), why));
                     }
                 }

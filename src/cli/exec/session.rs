@@ -10,16 +10,17 @@ use nix::sys::signal::Signal;
 
 use super::plan::Plan;
 use super::signals::{Arrivals, IgnoredSignals};
-use super::verdict::{CommandEnd, of_spawn_error};
+use super::verdict::{exit_code, of_spawn_error};
 use super::{internal, show};
 use crate::cli::Failure;
 use crate::config::OnLost;
 use crate::ground::timing;
-use crate::guard::{EndedBy, Event, Exit, Guard, Processes, Running, Spawn, Status, Stdio};
+use crate::guard::{Guard, Processes, Spawn, Stdio, Stream};
 use crate::latch::{Acquisition, NotAcquired, WaitLimit, release};
 use crate::lease::{Lease, LeaseLost, NewLease, Watchdog};
 use crate::names::HostName;
 use crate::observe::plain_line;
+use crate::run::{Interruption, KillReason, Limits, RunLease, Supervisor, follow};
 use crate::store::{FinishReply, Grant, Store, StoreError, StoreSettings};
 
 /// For how long the release is tried: while the lease lasts, within these bounds.
@@ -49,7 +50,7 @@ pub(super) async fn run(
         plan,
         lock: plan.lock.name.clone(),
         store,
-        lease: None,
+        lease: RunLease::default(),
         grant,
         arrivals,
     };
@@ -130,8 +131,8 @@ struct ExecSession<'a> {
     lock: String,
     store: Arc<dyn Store>,
     grant: Grant,
-    /// `None` until the watchdog has it.
-    lease: Option<Lease>,
+    /// Without a lease until the watchdog renews it.
+    lease: RunLease,
     arrivals: Arrivals,
 }
 
@@ -154,13 +155,20 @@ impl ExecSession<'_> {
             while_held: None,
         });
         let spawn = self.command(host, &lease);
-        let lease = self.lease.insert(lease);
+        self.lease = RunLease::new(Some(lease));
         let running = match processes.spawn(spawn).await {
             Ok(running) => running,
             Err(error) => return of_spawn_error(&error, &self.lock),
         };
-        let ended = watch(self.plan, lease, &mut self.arrivals, running).await;
-        ended.code(&self.lock)
+        let limits = Limits {
+            timeout: self.plan.timeout,
+            on_lost: self.plan.on_lost,
+        };
+        let mut supervisor = CommandSupervisor {
+            arrivals: &mut self.arrivals,
+        };
+        let followed = follow(running, limits, &mut self.lease, &mut supervisor).await;
+        exit_code(&followed, self.lease.noticed_loss(), &self.lock)
     }
 
     fn command(&self, host: &HostName, lease: &Lease) -> Spawn {
@@ -200,7 +208,7 @@ impl ExecSession<'_> {
     async fn let_go(mut self, result: Result<ExitCode, Failure>) -> Result<ExitCode, Failure> {
         let known_lost = matches!(result, Err(Failure::NotAcquired(_)));
         let left = self.grant.ends().remaining();
-        let left = self.lease.as_ref().map_or(left, Lease::validity);
+        let left = self.lease.lease().map_or(left, Lease::validity);
         let limit = left.clamp(RELEASE_LEAST, RELEASE_MOST);
         // Both arms are cancel-safe; what is not released ends with its TTL.
         let released = tokio::select! {
@@ -212,7 +220,7 @@ impl ExecSession<'_> {
         };
         let why = self
             .lease
-            .as_ref()
+            .lease()
             .and_then(|lease| lease.view().known_loss());
         drop(self.lease);
         match released {
@@ -235,72 +243,31 @@ impl ExecSession<'_> {
     }
 }
 
-/// Serves the command until it has ended: signals, its time-out, and the loss of the lease.
-async fn watch(
-    plan: &Plan,
-    lease: &mut Lease,
-    arrivals: &mut Arrivals,
-    mut running: Running,
-) -> CommandEnd {
-    let mut lost = None;
-    let mut timed_out = None;
-    let mut timeout = std::pin::pin!(after(plan.timeout));
-    let exit = loop {
-        // Every arm is cancel-safe: two channels, a watch and a timer.
-        tokio::select! {
-            biased;
-            event = running.events.recv() => match event {
-                Some(Event::Exited(exit)) => break exit,
-                Some(Event::Line { .. }) => {}
-                None => break guard_gone(),
-            },
-            why = lease.lost(), if lost.is_none() => {
-                lost = Some(why);
-                on_loss(plan, why, &running);
+/// Logs what happens to the command, and passes signals on to it.
+struct CommandSupervisor<'a> {
+    arrivals: &'a mut Arrivals,
+}
+
+impl Supervisor for CommandSupervisor<'_> {
+    /// The command writes to the caller's own output.
+    fn line(&mut self, _: Stream, _: &str) {}
+
+    fn killing(&mut self, reason: KillReason, _: &RunLease) {
+        match reason {
+            KillReason::TimedOut(limit) => {
+                let limit = show(limit);
+                tracing::warn!("killing the command: it ran longer than its timeout of {limit}");
             }
-            limit = &mut timeout, if timed_out.is_none() => {
-                timed_out = Some(limit);
-                tracing::warn!("killing the command: it ran longer than its timeout of {}", show(limit));
-                running.end();
-            }
-            signal = arrivals.next() => running.signal(signal),
+            KillReason::Lost(why) => tracing::warn!("killing the command: {why}"),
+            KillReason::Interrupted => {}
         }
-    };
-    CommandEnd {
-        exit,
-        lost,
-        timed_out,
     }
-}
 
-fn on_loss(plan: &Plan, why: LeaseLost, running: &Running) {
-    match plan.on_lost {
-        OnLost::Kill => {
-            tracing::warn!("killing the command: {why}");
-            running.end();
-        }
-        OnLost::Continue => tracing::warn!(
-            "the command continues without its lock (on_lost: \
-                                            continue): {why}"
-        ),
+    fn continuing(&mut self, why: LeaseLost, _: &RunLease) {
+        tracing::warn!("the command continues without its lock (on_lost: continue): {why}");
     }
-}
 
-fn guard_gone() -> Exit {
-    Exit {
-        status: Status::Unknown,
-        ended_by: EndedBy::GuardGone,
-        left_behind: 0,
-        survivors: 0,
-    }
-}
-
-async fn after(limit: Option<Duration>) -> Duration {
-    match limit {
-        Some(limit) => {
-            tokio::time::sleep(limit).await;
-            limit
-        }
-        None => std::future::pending().await,
+    async fn interrupted(&mut self) -> Interruption {
+        Interruption::Signal(self.arrivals.next().await)
     }
 }
