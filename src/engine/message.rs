@@ -2,28 +2,8 @@
 
 use super::core::{ClaimId, Event, JobIx};
 use super::daemon::{Epoch, HeldBack, ListRead, Neighbour, RegistryNews, Rival};
-use crate::observe::RunFields;
 use crate::preflight::Offset;
-use crate::run::Shortage;
-use crate::store::{CopyReply, Entry, Kind, Registered, Returned, StoreError};
-use crate::time::Timestamp;
-
-/// A run that this host lacked the resources to start.
-#[derive(Debug)]
-pub(crate) struct NotStarted {
-    /// The job.
-    pub(crate) job: JobIx,
-    /// The occurrence.
-    pub(crate) at: Timestamp,
-    /// How the run came to be.
-    pub(crate) kind: Kind,
-    /// What is lacking.
-    pub(crate) shortage: Shortage,
-    /// The step that failed, and why.
-    pub(crate) reason: String,
-    /// For the log.
-    pub(crate) fields: RunFields,
-}
+use crate::store::{CopyReply, Entry, Registered, Returned, StoreError};
 
 /// A message of a task.
 #[derive(Debug)]
@@ -49,8 +29,6 @@ pub(crate) enum Message {
         /// Why.
         error: StoreError,
     },
-    /// A granted run could not be started.
-    NotStarted(Box<NotStarted>),
     /// The host's clock was compared with the store's, while its wall clock was at this epoch.
     Clock(Offset, Epoch),
     /// Other hosts have returned occurrences undecided.

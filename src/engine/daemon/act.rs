@@ -8,16 +8,16 @@ use tokio::task::AbortHandle;
 use super::Daemon;
 use super::clock::Measure;
 use super::registry::Newcomer;
+use super::runs::DaemonRun;
 use super::say::say;
 use super::tasks::Entrance;
 use crate::config::Job;
 use crate::engine::core::{Action, ClaimId, ClaimSpec, DropSpec, Event, JobIx};
 use crate::engine::finisher::PendingFinish;
-use crate::engine::message::{Message, NotStarted};
 use crate::engine::requests::Requests;
 use crate::names::{RunId, Token};
 use crate::observe::run_log;
-use crate::run::{Assignment, Authority, drive};
+use crate::run::{Assignment, Authority};
 use crate::store::{Claim, Claimant, Finish, Grant, Kind, Settle};
 use crate::time::Timestamp;
 
@@ -224,33 +224,13 @@ impl Daemon {
                 "the store is unreachable: running without a lock (on_store_down: run)"
             );
         }
-        self.running += 1;
-        let (tools, stop) = (self.tools.clone(), self.stop.subscribe());
-        let (finisher, inbox) = (self.finisher.clone(), self.link.inbox.clone());
-        let keep = self.settings.history;
-        let grace = assignment.job.kill.grace;
-        self.runs.spawn(&fields.clone(), grace, async move {
-            let ended = drive(&assignment, &tools, stop).await;
-            let give_back = ended.shortage.is_some();
-            // In this order: the lane must hear of the end before the verdict's arrival.
-            let _ = inbox.send(match ended.shortage {
-                None => Message::Core(Event::RunEnded { job: place }),
-                Some(shortage) => Message::NotStarted(Box::new(NotStarted {
-                    job: place,
-                    at,
-                    kind,
-                    shortage,
-                    reason: ended.record.reason.clone().unwrap_or_default(),
-                    fields,
-                })),
-            });
-            finisher.send(PendingFinish {
-                finish: assignment.finish((!give_back).then_some(ended.record), keep),
-                lease: ended.lease,
-                job: Some(place),
-                spooled: false,
-            });
-        });
+        let run = DaemonRun {
+            job: place,
+            at,
+            assignment,
+        };
+        self.runs
+            .start(run, self.tools.clone(), self.stop.subscribe());
     }
 
     /// Sends the registrations that have gathered, in one go.

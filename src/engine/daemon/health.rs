@@ -158,7 +158,7 @@ impl Daemon {
 
     /// What an outage of the store means for this host's runs and jobs.
     fn affected(&self) -> String {
-        let runs = match self.running {
+        let runs = match self.runs.len() {
             0 => "No run is in progress on this host".to_owned(),
             1 => "1 run on this host continues until its lease expires".to_owned(),
             n => format!("{n} runs on this host continue until their leases expire"),

@@ -167,7 +167,6 @@ struct Daemon {
     runs: Runs,
     /// Words of this host that are under way.
     announcements: JoinSet<()>,
-    running: usize,
     resources: Resources,
     manager: Manager,
     is_ready: bool,
@@ -264,7 +263,6 @@ pub(crate) async fn run(setup: Setup) -> Result<(), DaemonError> {
         on_hold: HashMap::new(),
         runs: Runs::default(),
         announcements: JoinSet::new(),
-        running: 0,
         resources: Resources::default(),
         manager: Manager::from_env(),
         is_ready: false,

@@ -77,7 +77,7 @@ impl Daemon {
         format!(
             "{}, {} running{on_hold}{store}{waits}{lacks}{draining}{refused}",
             counted(self.jobs.len(), "job"),
-            self.running
+            self.runs.len()
         )
     }
 
@@ -155,7 +155,7 @@ impl Daemon {
             host: self.host.clone(),
             config: self.config.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            running: self.running,
+            running: self.runs.len(),
             pid: std::process::id(),
             draining: self.shutdown.is_some(),
             started_at: self.started_at,

@@ -188,7 +188,7 @@ impl Daemon {
         }
         changes.removed = former.keys().map(JobName::to_string).collect();
         changes.removed.sort();
-        if self.running == 0 {
+        if self.runs.len() == 0 {
             // Nothing of them can still be running.
             self.removed.clear();
         }

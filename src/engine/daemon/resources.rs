@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use super::Daemon;
+use super::runs::NotStarted;
 use crate::engine::core::Event;
-use crate::engine::message::NotStarted;
 use crate::guard::Lack;
 use crate::observe::run_log;
 use crate::run::Shortage;
@@ -59,8 +59,6 @@ impl Resources {
 impl Daemon {
     /// A granted run could not be started, and its occurrence goes back undecided.
     pub(super) fn not_started(&mut self, run: &NotStarted) {
-        self.running -= 1;
-        self.runs.forget_ended();
         let now = BootInstant::now();
         let until = match run.shortage {
             Shortage::Of(lack) => self.resources.failed(lack, now),

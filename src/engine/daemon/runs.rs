@@ -1,63 +1,257 @@
-//! The runs that are under way, by name: a daemon that gives up on some of them names them.
+//! The runs that are under way, each driven by a task that returns its end to the loop.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
+use tokio::sync::watch;
+use tokio::task::{Id, JoinError, JoinSet};
 
-use crate::names::RunId;
-use crate::observe::RunFields;
+use super::Daemon;
+use crate::engine::core::{Event, JobIx};
+use crate::engine::finisher::PendingFinish;
+use crate::observe::{RunFields, run_log};
+use crate::run::{Assignment, Ended, Shortage, Stop, Tools, drive};
+use crate::store::Kind;
+use crate::time::Timestamp;
+
+/// A run of this daemon.
+#[derive(Debug)]
+pub(super) struct DaemonRun {
+    /// The job.
+    pub(super) job: JobIx,
+    /// The occurrence.
+    pub(super) at: Timestamp,
+    /// What is run, and why it may.
+    pub(super) assignment: Assignment,
+}
+
+/// A run that has ended, or could not be started.
+#[derive(Debug)]
+pub(super) struct EndedRun {
+    run: DaemonRun,
+    ended: Ended,
+}
+
+/// A run that this host lacked the resources to start.
+#[derive(Debug)]
+pub(super) struct NotStarted {
+    /// The job.
+    pub(super) job: JobIx,
+    /// The occurrence.
+    pub(super) at: Timestamp,
+    /// How the run came to be.
+    pub(super) kind: Kind,
+    /// What is lacking.
+    pub(super) shortage: Shortage,
+    /// The step that failed, and why.
+    pub(super) reason: String,
+    /// For the log.
+    pub(super) fields: RunFields,
+}
+
+impl EndedRun {
+    /// Returns why the run was not started; `None` if it ran.
+    fn not_started(&self) -> Option<NotStarted> {
+        let DaemonRun {
+            job,
+            at,
+            assignment,
+        } = &self.run;
+        self.ended.shortage.map(|shortage| NotStarted {
+            job: *job,
+            at: *at,
+            kind: assignment.kind,
+            shortage,
+            reason: self.ended.record.reason.clone().unwrap_or_default(),
+            fields: assignment.fields(),
+        })
+    }
+
+    /// Returns what the store is told: the record, or that the occurrence goes back undecided.
+    fn into_finish(self, keep: u32) -> PendingFinish {
+        let record = match self.ended.shortage {
+            None => Some(self.ended.record),
+            Some(_) => None,
+        };
+        PendingFinish {
+            finish: self.run.assignment.finish(record, keep),
+            lease: self.ended.lease,
+            job: Some(self.run.job),
+            spooled: false,
+        }
+    }
+}
 
 /// The tasks that drive runs.
-#[derive(Debug, Default)]
-pub(super) struct Runs {
-    /// Each returns its run once the finisher has its verdict.
-    tasks: JoinSet<RunId>,
-    fields: HashMap<RunId, (RunFields, Duration)>,
+#[derive(Debug)]
+pub(super) struct Runs<T = EndedRun> {
+    tasks: JoinSet<T>,
+    under_way: HashMap<Id, RunUnderWay>,
+}
+
+/// What is known of a run while its task drives it.
+#[derive(Debug)]
+struct RunUnderWay {
+    job: JobIx,
+    fields: RunFields,
+    /// Its `kill_grace`.
+    grace: Duration,
+}
+
+/// A task whose run has no result, because the task failed.
+#[derive(Debug)]
+pub(super) struct FailedTask {
+    run: RunUnderWay,
+    error: JoinError,
+}
+
+impl<T> Default for Runs<T> {
+    fn default() -> Self {
+        Self {
+            tasks: JoinSet::new(),
+            under_way: HashMap::new(),
+        }
+    }
 }
 
 impl Runs {
-    /// Drives a run to its end; `grace` is its `kill_grace`.
-    pub(super) fn spawn(
-        &mut self,
-        fields: &RunFields,
-        grace: Duration,
-        drive: impl Future<Output = ()> + Send + 'static,
-    ) {
-        self.fields
-            .insert(fields.run.clone(), (fields.clone(), grace));
-        let run = fields.run.clone();
-        self.tasks.spawn(async move {
-            drive.await;
-            run
+    /// Starts a run, and drives it to its end.
+    pub(super) fn start(&mut self, run: DaemonRun, tools: Tools, stop: watch::Receiver<Stop>) {
+        let known = RunUnderWay {
+            job: run.job,
+            fields: run.assignment.fields(),
+            grace: run.assignment.job.kill.grace,
+        };
+        self.spawn(known, async move {
+            let ended = drive(&run.assignment, &tools, stop).await;
+            EndedRun { run, ended }
         });
     }
+}
 
-    /// Forgets the runs that have ended.
-    pub(super) fn forget_ended(&mut self) {
-        while let Some(ended) = self.tasks.try_join_next() {
-            if let Ok(run) = ended {
-                self.fields.remove(&run);
+impl<T: Send + 'static> Runs<T> {
+    fn spawn(&mut self, run: RunUnderWay, drive: impl Future<Output = T> + Send + 'static) {
+        let id = self.tasks.spawn(drive).id();
+        self.under_way.insert(id, run);
+    }
+
+    /// Waits for the next run that ends; `None` when none is under way. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Option<Result<T, FailedTask>> {
+        let joined = self.tasks.join_next_with_id().await?;
+        self.ended(joined)
+    }
+
+    /// Returns a run that has ended; `None` when there is none yet.
+    fn try_next(&mut self) -> Option<Result<T, FailedTask>> {
+        let joined = self.tasks.try_join_next_with_id()?;
+        self.ended(joined)
+    }
+
+    fn ended(&mut self, joined: Result<(Id, T), JoinError>) -> Option<Result<T, FailedTask>> {
+        match joined {
+            Ok((id, ended)) => {
+                self.under_way.remove(&id);
+                Some(Ok(ended))
+            }
+            Err(error) => {
+                let run = self.under_way.remove(&error.id())?;
+                Some(Err(FailedTask { run, error }))
             }
         }
     }
 
-    /// Waits until all have ended.
-    pub(super) async fn join_all(&mut self) {
-        while let Some(ended) = self.tasks.join_next().await {
-            if let Ok(run) = ended {
-                self.fields.remove(&run);
-            }
-        }
+    /// How many runs are under way.
+    pub(super) fn len(&self) -> usize {
+        self.under_way.len()
     }
 
-    /// The runs that have no verdict yet.
+    /// The runs that are under way.
     pub(super) fn under_way(&self) -> impl ExactSizeIterator<Item = &RunFields> {
-        self.fields.values().map(|(fields, _)| fields)
+        self.under_way.values().map(|run| &run.fields)
     }
 
-    /// The longest time that a run that is under way has once it is to end (`kill_grace`).
+    /// The longest time that one of them may take to end (`kill_grace`).
     pub(super) fn longest_grace(&self) -> Option<Duration> {
-        self.fields.values().map(|(_, grace)| *grace).max()
+        self.under_way.values().map(|run| run.grace).max()
+    }
+}
+
+impl Daemon {
+    /// A run has ended. Its result is handed over before the core plans anything: registrations
+    /// wait for the results that the finisher has.
+    pub(super) fn run_ended(&mut self, ended: Result<EndedRun, FailedTask>) {
+        match ended {
+            Ok(ended) => {
+                let (job, not_started) = (ended.run.job, ended.not_started());
+                self.finisher.send(ended.into_finish(self.settings.history));
+                match not_started {
+                    None => self.feed(Event::RunEnded { job }),
+                    Some(run) => self.not_started(&run),
+                }
+            }
+            Err(failed) => {
+                report_failed(&failed);
+                let job = failed.run.job;
+                self.feed(Event::RunEnded { job });
+                // No result will be delivered that the lane could wait for.
+                self.feed(Event::RunClosed { job });
+            }
+        }
+    }
+
+    /// Returns the results of runs that have ended and were not yet handed to the finisher.
+    pub(super) fn unsent_results(&mut self) -> Vec<PendingFinish> {
+        let mut results = Vec::new();
+        while let Some(ended) = self.runs.try_next() {
+            match ended {
+                Ok(ended) => results.push(ended.into_finish(self.settings.history)),
+                Err(failed) => report_failed(&failed),
+            }
+        }
+        results
+    }
+}
+
+fn report_failed(failed: &FailedTask) {
+    run_log!(
+        error,
+        failed.run.fields,
+        "the task of this run failed, which is a bug ({}): its processes are killed when its lease \
+         expires, and other hosts then record it as interrupted or rerun it (on_crash: rerun)",
+        failed.error
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::{HostName, JobName, RunId};
+    use crate::observe::Occurrence;
+
+    fn run(job: u32) -> RunUnderWay {
+        RunUnderWay {
+            job: JobIx(job),
+            fields: RunFields {
+                job: JobName::parse("j").expect("a name"),
+                run: RunId::new(),
+                occurrence: Occurrence(None),
+                host: HostName::parse("a").expect("a name"),
+            },
+            grace: Duration::from_secs(job.into()),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_run_counts_until_its_end_was_taken_even_if_its_task_panics() {
+        let mut runs = Runs::<u32>::default();
+        runs.spawn(run(1), async { panic!("a defect") });
+        let failed = runs.next().await.expect("one run").expect_err("it failed");
+        assert_eq!(failed.run.job, JobIx(1));
+        runs.spawn(run(2), async { 7 });
+        assert_eq!((runs.len(), runs.under_way().len()), (1, 1));
+        assert_eq!(runs.longest_grace(), Some(Duration::from_secs(2)));
+        assert_eq!(runs.next().await.expect("one run").expect("its end"), 7);
+        assert_eq!(runs.len(), 0);
+        assert!(runs.next().await.is_none() && runs.try_next().is_none());
     }
 }

@@ -61,10 +61,12 @@ impl Daemon {
         let starts = self.tools.starts.clone();
         let mut guard_is_gone = false;
         while !self.is_done() {
-            // Every arm is cancel-safe: channels, timers, signals, and the guard's word.
+            let deadline = self.deadline();
+            // Every arm is cancel-safe: channels, tasks, timers, signals, and the end of the guard.
             tokio::select! {
                 Some(message) = messages.recv() => self.take(message),
                 Some(firing) = firings.recv() => self.fire(&firing),
+                Some(ended) = self.runs.next() => self.run_ended(ended),
                 () = until(self.core.next_timer()) => self.feed(Event::Timer),
                 Some(()) = terminate.recv() => self.told_to_stop("SIGTERM"),
                 Some(()) = interrupt.recv() => self.told_to_stop("SIGINT"),
@@ -81,7 +83,7 @@ impl Daemon {
                     );
                     self.stop_now();
                 }
-                () = until(self.deadline()) => self.deadline_passed(),
+                () = until(deadline) => self.deadline_passed(),
             }
             if let Some(read) = self.reloads.take_read() {
                 self.apply_list(read, &mut ticker, &mut firings).await;
@@ -145,16 +147,9 @@ impl Daemon {
 
     fn take(&mut self, message: Message) {
         match message {
-            Message::Core(event) => {
-                if matches!(event, Event::RunEnded { .. }) {
-                    self.running -= 1;
-                    self.runs.forget_ended();
-                }
-                self.feed(event);
-            }
+            Message::Core(event) => self.feed(event),
             Message::Answered { job, claim, reply } => self.claim_answered(job, claim, reply),
             Message::ClaimFailed { job, claim, error } => self.claim_failed(job, claim, error),
-            Message::NotStarted(run) => self.not_started(&run),
             Message::Clock(offset, epoch) => self.clock_measured(offset, epoch),
             Message::Returned(Returned::Any) => self.feed(Event::Returned { job: None }),
             Message::Returned(Returned::Jobs(jobs)) => {

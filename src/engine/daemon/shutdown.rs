@@ -67,7 +67,7 @@ pub(super) fn counted(n: usize, thing: &str) -> String {
 impl Daemon {
     /// SIGTERM or SIGINT came.
     pub(super) fn told_to_stop(&mut self, signal: &str) {
-        let n = counted(self.running, "run");
+        let n = counted(self.runs.len(), "run");
         match StopRequest::of(self.shutdown, BootInstant::now()) {
             StopRequest::Drain => {
                 let limit = self.settings.drain_timeout;
@@ -97,7 +97,7 @@ impl Daemon {
             return;
         }
         self.wrong_list = Some(StoreError::WrongList(why.clone()));
-        let n = counted(self.running, "run");
+        let n = counted(self.runs.len(), "run");
         tracing::error!(
             "{error}; correct the list. The daemon exits, at the latest when {n} \
                          finished"
@@ -152,7 +152,7 @@ impl Daemon {
     }
 
     pub(super) fn deadline_passed(&mut self) {
-        let n = counted(self.running, "run");
+        let n = counted(self.runs.len(), "run");
         match self.shutdown {
             Some(Shutdown::Draining { .. }) => {
                 let limit = self.settings.drain_timeout;
@@ -179,7 +179,7 @@ impl Daemon {
         match self.shutdown {
             None => false,
             Some(Shutdown::GivenUp) => true,
-            Some(_) => self.running == 0,
+            Some(_) => self.runs.len() == 0,
         }
     }
 
@@ -194,12 +194,12 @@ impl Daemon {
 
     /// Delivers the last verdicts, or keeps them for the next start.
     pub(super) async fn end(mut self) -> Result<(), DaemonError> {
-        if !matches!(self.shutdown, Some(Shutdown::GivenUp)) {
-            self.runs.join_all().await;
+        for result in self.unsent_results() {
+            self.finisher.send(result);
         }
-        let rest = self.finisher.close(DELIVERY).await;
-        // Some may have ended meanwhile.
-        self.runs.forget_ended();
+        let mut rest = self.finisher.close(DELIVERY).await;
+        // Runs that this daemon had given up on may have ended meanwhile.
+        rest.extend(self.unsent_results().into_iter().map(|it| it.finish));
         let n = rest.len();
         let mut lost = self.report_abandoned();
         match self.spool.keep(&rest) {
