@@ -1,9 +1,9 @@
 //! cronlatch: the cron that a fleet can trust.
 //!
-//! The same job list lies on many hosts. For every occurrence of every job the hosts race for a
-//! lock in a store they share; one wins, runs the job while its lease is renewed, and releases the
-//! lock with the token that proves it its own. **Every occurrence runs once**: at most once
-//! whatever the clocks, crashes and restarts, and at least once while a host and the store are up.
+//! The same job list is deployed on many hosts. For each occurrence of each job the hosts race for a
+//! lock in a store that they share. One host wins, runs the job while its lease is renewed, and
+//! releases the lock with its token. **Every occurrence runs once**: at most once, whatever the clocks
+//! show and whichever host crashes or restarts, and at least once while a host and the store are up.
 //!
 //! # The library
 //!
@@ -40,68 +40,71 @@
 //! the lock alone, on Redis; the feature `sqlite` adds the embedded store.
 //!
 //! **What the library cannot do.** The daemon and `cronlatch exec` kill a job before its lease can
-//! end in the store. A library cannot kill its caller: there exclusion ends at the lost-lease
-//! signal ([`HeldLock::lost`], [`RunError::Lost`]), and what comes after it, in code that does not
-//! watch for the signal or was paused when it came, is for the [fencing token](Ticket::fence) to
-//! catch.
+//! expire in the store. A library cannot kill its caller. Exclusion there ends at the lost-lease
+//! signal ([`HeldLock::lost`], [`RunError::Lost`]). Code that does not watch for the signal, or was
+//! paused when it arrived, may still run afterwards; what it writes to can reject it by its
+//! [fencing token](Ticket::fence).
 //!
-//! Everything else in this crate is the program `cronlatch`; it is public for its tests and may
+//! Everything else in this crate is the program `cronlatch`. It is public for its tests and may
 //! change at any time.
 //!
 //! # The life of a run
 //!
-//! 1. `config` reads the YAML list into validated jobs; every mistake is told at once, with its
+//! 1. `config` reads the YAML list into validated jobs. It reports all errors at once, each with its
 //!    line.
-//! 2. `schedule` names the instants, and its ticker fires at each: a job, and when it was due.
-//! 3. `engine` decides: is the host full, is an older run of the job open, is it draining? If the
-//!    job is to run, it sends a *claim* with a fresh token.
-//! 4. `store` judges the claim in one atomic step: the ledger first (was this occurrence decided
-//!    before?), then the lock. Winner and losers learn it in one round trip.
-//! 5. `lease` takes the granted lease into the watchdog thread, which renews it every third of its
-//!    TTL, and at least every ten seconds, on a connection and a runtime of its own.
-//! 6. `guard` spawns the command through a small child process, which knows the
-//!    deadline of every run and ends what outlives it, whatever became of the daemon.
+//! 2. `schedule` computes the instants at which a job is due; its ticker fires at each of them.
+//! 3. `engine` decides what this host does: is the host full, is an older run of the job open, is the
+//!    daemon draining? If the job is to run, it sends a *claim* with a new token.
+//! 4. `store` judges the claim in one atomic step: first the ledger (was this occurrence decided
+//!    before?), then the lock. Winner and losers receive the reply in one round trip. The winner's
+//!    reply becomes a `Grant`, which is passed on unchanged until the run has its record.
+//! 5. `lease` hands the grant to the watchdog thread. It renews the lease every third of its TTL, and
+//!    at least every ten seconds, on a connection and a runtime of its own.
+//! 6. `run` prepares the command and follows it. `guard` spawns it through a small child process,
+//!    which knows the deadline of every run and kills what outlives it, whatever happens to the daemon.
 //! 7. When the whole process tree is gone, `finish` writes verdict and record and releases the lock,
-//!    in one atomic step again; `observe` has logged every line on the way.
+//!    again in one atomic step. `observe` logs each step.
 //!
-//! Data flows in that order only: `schedule` knows nothing of stores, `store` nothing of
-//! processes, `guard` nothing of schedules.
+//! Data flows only in that order: `schedule` does not know stores, `store` does not know processes,
+//! and `guard` does not know schedules. `docs/architecture.md` draws the way of one occurrence.
 //!
 //! # Who owns which state
 //!
 //! | state | owner |
 //! | --- | --- |
-//! | lock, ledger, history | the store; its clock is the arbiter |
-//! | when a lease ends | the watchdog thread, on the boot clock, counted from before the send |
+//! | lock, ledger, history | the store; its clock decides |
+//! | when a lease expires | the watchdog thread, on the boot clock, counted from before the request was sent |
 //! | running processes and their deadlines | the guard |
-//! | what a host is about to do | the engine's core, plain data behind one `handle(event)` |
-//! | finishes not yet delivered | the engine; spooled to disk meanwhile |
+//! | what a host does next | the engine's core: plain data behind one `handle(event)` |
+//! | results that are not delivered yet | the engine's finisher, which also keeps them on disk |
 //!
-//! # When things go wrong
+//! # When something fails
 //!
-//! *A lease is lost* (taken, gone, or not renewed in time): the watchdog says so, the engine ends
-//! the job, the record says `lease_lost`, and nothing of the new holder's is touched. If the daemon
-//! itself hangs, the guard ends the job at its deadline, before the lease can end in the store.
+//! *A lease is lost* (taken, gone, or not renewed in time): the watchdog reports it, and the run's
+//! follower kills the job. The record is `lease_lost`, and the new holder's lock stays untouched. If
+//! the daemon itself hangs, the guard kills the job at its deadline, before the lease can expire in
+//! the store.
 //!
-//! *The store dies*: renewals are retried until each lease's deadline, claims until the
-//! occurrence's start deadline; afterwards `catch_up` decides about what was missed.
+//! *The store is unreachable*: renewals are retried until each lease's deadline, claims until the
+//! occurrence's start deadline. Afterwards `catch_up` decides about what was missed.
 //!
-//! *The store loses its data*: it notices by the server process that its marker names, grants
-//! nothing until what it may have forgotten is over, and takes leases back from their holders
-//! (`store::protocol`, recovery); what was due before and is undecided is `unknown`.
+//! *The store loses its data*: it notices that its marker names another server process. It then
+//! grants nothing until every lease that it may have lost has expired, and holders re-acquire their
+//! leases (`store::protocol`, recovery). Occurrences that were due before and are undecided become
+//! `unknown`.
 //!
 //! *Another store is in use for the same jobs*, by hosts that share a server with this one or by a
-//! daemon of this host (`siblings`): nothing is claimed until those have ended.
+//! daemon of this host (`siblings`): this host claims nothing until those daemons have ended.
 //!
-//! *SIGHUP comes*: the job list is read again, and replaced as a whole or not at all
-//! (`engine::daemon`, `reload`); runs end under the definition that they began with.
+//! *SIGHUP*: the daemon reads the job list again and replaces it as a whole or not at all
+//! (`engine::daemon`, `reload`). A run ends under the definition with which it began.
 //!
-//! *SIGTERM comes*: no more claims, running jobs finish under renewed leases until
-//! `drain_timeout`, a second SIGTERM ends them.
+//! *SIGTERM*: the daemon makes no more claims. Running jobs finish under renewed leases until
+//! `drain_timeout`; a second SIGTERM kills them.
 //!
 //! # Where to add things
 //!
-//! A subcommand: one file in `src/cli/`, one arm in its `mod.rs`. A look of `doctor`: one file in
+//! A subcommand: one file in `src/cli/`, one arm in its `mod.rs`. A check of `doctor`: one file in
 //! `src/preflight/`, an id, its line in `docs/operations.md`. A store: an implementation of
 //! `store::Store`, opened in `src/store/open.rs`, that passes `tests/it/contract`. A policy: a field
 //! of `config::Job`, decided in the engine's core, or, if hosts must agree on it, in
