@@ -7,4 +7,4 @@ mod stderr;
 
 pub use logging::{LogArgs, LogFormat, LogLevel};
 pub(crate) use plain::{plain, plain_line};
-pub(crate) use runlog::{Occurrence, RunFields, run_log};
+pub(crate) use runlog::{OccurrenceField, RunFields, run_log};

@@ -13,16 +13,16 @@ pub(crate) struct RunFields {
     /// The run.
     pub(crate) run: RunId,
     /// The occurrence.
-    pub(crate) occurrence: Occurrence,
+    pub(crate) occurrence: OccurrenceField,
     /// This host.
     pub(crate) host: HostName,
 }
 
 /// The occurrence of a run, as log lines show it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Occurrence(pub(crate) Option<Timestamp>);
+pub(crate) struct OccurrenceField(pub(crate) Option<Timestamp>);
 
-impl fmt::Display for Occurrence {
+impl fmt::Display for OccurrenceField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(at) => at.fmt(f),

@@ -22,7 +22,7 @@ use crate::config::{Job, OnLost};
 use crate::guard::{Processes, Status};
 use crate::lease::{Lease, NewLease, Watchdog};
 use crate::names::{HostName, RunId, Token};
-use crate::observe::{Occurrence, RunFields, run_log};
+use crate::observe::{OccurrenceField, RunFields, run_log};
 use crate::store::{
     Attempt, Finish, Grant, GrantedRun, Kind, Lock, Outcome, Record, RunTerms, Store,
 };
@@ -124,7 +124,7 @@ impl Assignment {
         RunFields {
             job: self.job.name.clone(),
             run: self.run_id().clone(),
-            occurrence: Occurrence(self.scheduled_at),
+            occurrence: OccurrenceField(self.scheduled_at),
             host: self.host.clone(),
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::event::{Action, ClaimId, Said};
 use super::gap;
 use super::lane::{Ahead, Lane, Phase};
-use super::occ::{Aim, Occ, Origin};
+use super::occurrence::{Aim, Occurrence, Origin};
 use super::policy::Policy;
 use super::shared::{Mode, Shared, TimerKind};
 use super::waiting::Waits;
@@ -113,7 +113,7 @@ impl Lane {
             }
             ClaimReply::Moved { .. } => {
                 if occ.origin == Origin::Lane {
-                    self.pending.push_front(Occ { gap: None, ..occ });
+                    self.pending.push_front(Occurrence { gap: None, ..occ });
                 }
                 // The driver has to find out first under which lock.
                 self.absent(shared);
@@ -123,10 +123,10 @@ impl Lane {
 
     /// By the store's clock the deadline has passed. `catch_up` judges the occurrence once it has
     /// passed by this host's clock, too: before that it would claim it again at once.
-    fn stale(&mut self, shared: &mut Shared, claim: ClaimId, occ: Occ) {
+    fn stale(&mut self, shared: &mut Shared, claim: ClaimId, occ: Occurrence) {
         let left = occ.deadline.plus(MILLISECOND).since(shared.now.utc);
         if left.is_zero() {
-            self.hole_before_pending();
+            self.require_sync_before_pending();
             self.advance(shared);
         } else {
             self.ask_again(shared, claim, occ, left);
@@ -157,7 +157,7 @@ impl Lane {
                 shared.arm(at, self.job, TimerKind::Resync);
             }
             ClaimReply::Moved { .. } => return self.absent(shared),
-            _ => self.hole = true,
+            _ => self.needs_ledger_sync = true,
         }
         self.advance(shared);
     }
@@ -166,7 +166,7 @@ impl Lane {
         &mut self,
         shared: &mut Shared,
         claim: ClaimId,
-        occ: Occ,
+        occ: Occurrence,
         after: Duration,
     ) {
         let at = shared.now.boot.plus(after.max(Duration::from_millis(1)));
@@ -202,9 +202,9 @@ impl Lane {
         self.decided(shared, &occ);
     }
 
-    fn start(&mut self, shared: &mut Shared, occ: &Occ, granted: Granted) {
+    fn start(&mut self, shared: &mut Shared, occ: &Occurrence, granted: Granted) {
         if occ.origin != Origin::Watch {
-            self.blind = false;
+            self.may_have_missed_run = false;
         }
         self.ahead = Ahead::Unsaid;
         self.running += 1;
@@ -230,11 +230,11 @@ impl Lane {
     }
 
     /// The occurrence was decided without this host: with it all that this lane passed by before.
-    fn refused(&mut self, shared: &mut Shared, occ: &Occ) {
+    fn refused(&mut self, shared: &mut Shared, occ: &Occurrence) {
         match occ.origin {
             Origin::Lane => {
                 self.look(shared);
-                self.blind = false;
+                self.may_have_missed_run = false;
             }
             Origin::Watch | Origin::Head => {}
         }
@@ -242,7 +242,7 @@ impl Lane {
     }
 
     /// The occurrence is decided, here or elsewhere: on to the next.
-    fn decided(&mut self, shared: &mut Shared, occ: &Occ) {
+    fn decided(&mut self, shared: &mut Shared, occ: &Occurrence) {
         match occ.origin {
             Origin::Lane => self.notes.forget_before(occ.at),
             Origin::Head => self.head_decided(shared),
@@ -251,7 +251,7 @@ impl Lane {
         self.advance(shared);
     }
 
-    fn already_claimed(&mut self, shared: &mut Shared, occ: &Occ, status: RunStatus) {
+    fn already_claimed(&mut self, shared: &mut Shared, occ: &Occurrence, status: RunStatus) {
         match status {
             RunStatus::Running {
                 by,
@@ -260,7 +260,7 @@ impl Lane {
                 ..
             } => {
                 // A job has one open run.
-                self.blind = false;
+                self.may_have_missed_run = false;
                 if occ.origin == Origin::Lane {
                     self.say(shared, occ.at, Said::LostTo(by));
                 }
@@ -286,7 +286,13 @@ impl Lane {
         }
     }
 
-    fn held(&mut self, shared: &mut Shared, occ: &Occ, by: String, remaining: Option<Duration>) {
+    fn held(
+        &mut self,
+        shared: &mut Shared,
+        occ: &Occurrence,
+        by: String,
+        remaining: Option<Duration>,
+    ) {
         if remaining.is_none() {
             self.say(shared, occ.at, Said::NoEnd(by.clone()));
         }
@@ -297,7 +303,7 @@ impl Lane {
     fn gap(
         &mut self,
         shared: &mut Shared,
-        mut occ: Occ,
+        mut occ: Occurrence,
         last: Timestamp,
         horizon: Option<Timestamp>,
     ) {
@@ -330,8 +336,8 @@ impl Lane {
 
     /// An occurrence of the past that is run now. It waits for its lock: what is late already
     /// is not lost to the run that made it late.
-    pub(super) fn caught_up(&self, at: Timestamp) -> Occ {
-        Occ {
+    pub(super) fn caught_up(&self, at: Timestamp) -> Occurrence {
+        Occurrence {
             at,
             kind: Kind::CatchUp,
             deadline: self.policy.window_end(at).max(self.policy.deadline(at)),
@@ -344,14 +350,14 @@ impl Lane {
             gap: None,
             origin: Origin::Lane,
             blocked: false,
-            hole: false,
+            needs_ledger_sync: false,
         }
     }
 }
 
 /// An occurrence that came due behind a backlog is part of it: it is neither skipped on account of
 /// the rest, nor, if each of them is to run, too late on that account.
-pub(super) fn join_backlog(policy: &Policy, occ: &mut Occ) {
+pub(super) fn join_backlog(policy: &Policy, occ: &mut Occurrence) {
     occ.overlap = held_back(policy, occ.overlap);
     if policy.catch_up == CatchUp::All {
         occ.deadline = occ.deadline.max(policy.window_end(occ.at));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::event::{ClaimId, Said};
 use super::lane::{Ahead, Lane, Phase};
-use super::occ::{Occ, Origin};
+use super::occurrence::{Occurrence, Origin};
 use super::shared::Shared;
 use crate::store::protocol::{LEAD, LEDGER_AHEAD};
 use crate::time::Timestamp;
@@ -15,8 +15,9 @@ impl Lane {
     pub(super) fn clock_set(&mut self, shared: &mut Shared) {
         self.ahead = Ahead::Unsaid;
         let now = shared.now.utc;
-        let is_ahead =
-            |lane: &Self, occ: &Occ| occ.is_current() && lane.policy.not_before(occ.at) > now;
+        let is_ahead = |lane: &Self, occ: &Occurrence| {
+            occ.is_current() && lane.policy.not_before(occ.at) > now
+        };
         let pending = std::mem::take(&mut self.pending);
         self.pending = pending
             .into_iter()
@@ -35,14 +36,20 @@ impl Lane {
         if self.seen_until.is_some_and(|seen| seen > due) {
             self.seen_until = Some(due);
             // Which of those that were let go are decided, only the ledger knows.
-            self.hole_before_pending();
+            self.require_sync_before_pending();
         }
         self.advance(shared);
     }
 
     /// The occurrence is due after this time. What the ledger has from a clock that was wrong may
     /// be due in years: the job goes on meanwhile.
-    pub(super) fn not_yet(&mut self, shared: &mut Shared, claim: ClaimId, occ: Occ, by: Duration) {
+    pub(super) fn not_yet(
+        &mut self,
+        shared: &mut Shared,
+        claim: ClaimId,
+        occ: Occurrence,
+        by: Duration,
+    ) {
         match occ.origin {
             Origin::Lane => self.ask_again(shared, claim, occ, by),
             Origin::Watch => {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::occ::Notes;
+use super::occurrence::Notes;
 use super::policy::{Calendar, Policy};
 use crate::config::CatchUp;
 use crate::store::protocol::REASON_UNKNOWN;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::answers::in_order;
 use super::event::{Action, ClaimId, ClaimSpec, JobIx, Now, Said};
-use super::occ::{Aim, Notes, Occ, Origin, Why};
+use super::occurrence::{Aim, Notes, Occurrence, Origin, Why};
 use super::policy::Policy;
 use super::shared::{Mode, Shared, StoreState, TimerKind};
 use super::watch::Watch;
@@ -28,15 +28,15 @@ pub(super) enum Phase {
     /// A claim is out; `placed` when it keeps a place of the host taken.
     Claiming {
         claim: ClaimId,
-        occ: Occ,
+        occ: Occurrence,
         placed: bool,
     },
     /// The ledger is to record what policy drops.
     Dropping { claim: ClaimId, until: Timestamp },
     /// The store's clock has not come to it, or this host's turn has not (`spread`).
-    Early { claim: ClaimId, occ: Occ },
+    Early { claim: ClaimId, occ: Occurrence },
     /// The host is full.
-    Parked { claim: ClaimId, occ: Occ },
+    Parked { claim: ClaimId, occ: Occurrence },
 }
 
 /// What the lane knows of the job's waiting list.
@@ -52,7 +52,8 @@ pub(super) struct Wait {
 /// Whether the lane knows how far the ledger has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LedgerSync {
-    /// It does, but for [`Lane::hole`] and [`Occ::hole`]: its own claims follow one another.
+    /// It does, except where [`Lane::needs_ledger_sync`] or [`Occurrence::needs_ledger_sync`] is
+    /// set: the lane's own claims follow one another.
     Known,
     /// A registration is under way.
     Asked,
@@ -95,20 +96,21 @@ pub(super) struct Lane {
     pub(super) began_at: BootInstant,
     pub(super) phase: Phase,
     /// Behind the foremost, ascending.
-    pub(super) pending: VecDeque<Occ>,
+    pub(super) pending: VecDeque<Occurrence>,
     pub(super) notes: Notes,
     pub(super) watch: Option<Watch>,
     /// Another host returned an occurrence while a claim or a registration of this lane was out.
     pub(super) returned_meanwhile: bool,
     /// The head of the waiting list, as far as this host knows it.
     pub(super) wait: Option<Wait>,
-    /// Occurrences were passed by that another host may have been granted since: no answer to a
-    /// claim of theirs would tell this lane of the run.
-    pub(super) blind: bool,
+    /// This lane skipped occurrences that another host may have claimed since. No reply to a claim
+    /// will report those runs, so the lane must query the ledger.
+    pub(super) may_have_missed_run: bool,
     pub(super) sync: LedgerSync,
     pub(super) acquaintance: Acquaintance,
-    /// Behind all that is pending, occurrences came due that this lane does not claim one by one.
-    pub(super) hole: bool,
+    /// After all pending occurrences, others came due that this lane does not claim one by one: it
+    /// must ask the ledger about them.
+    pub(super) needs_ledger_sync: bool,
     /// Whether it has been said that the ledger is ahead of the store's clock.
     pub(super) ahead: Ahead,
     /// The newest occurrence that was looked at.
@@ -131,10 +133,10 @@ impl Lane {
             watch: None,
             returned_meanwhile: false,
             wait: None,
-            blind: false,
+            may_have_missed_run: false,
             sync: LedgerSync::Asked,
             acquaintance: Acquaintance::New,
-            hole: false,
+            needs_ledger_sync: false,
             ahead: Ahead::Unsaid,
             seen_until: None,
             running: 0,
@@ -153,30 +155,30 @@ impl Lane {
         self.seen_until = Some(at);
         if self.notes.of(at) == Some(Why::RanAlone) {
             // It ran before the clock was found to be ahead.
-            self.hole = true;
+            self.needs_ledger_sync = true;
             return;
         }
         if self.policy.not_before(at) < self.began(shared.now) {
             // The clock was behind when this daemon began with the job. The ledger knows what became of it.
-            self.hole = true;
+            self.needs_ledger_sync = true;
             return;
         }
         if shared.held {
-            self.hole = true;
+            self.needs_ledger_sync = true;
             return;
         }
         // Nobody knows whether the store was away all that time.
         if self.slept_through(shared.now.utc, at) {
-            self.hole = true;
+            self.needs_ledger_sync = true;
             self.advance(shared);
             return;
         }
         if shared.store == StoreState::Down && self.due_while_down(shared, at) {
             return;
         }
-        let hole = std::mem::take(&mut self.hole);
-        self.pending.push_back(Occ {
-            hole,
+        let needs_ledger_sync = std::mem::take(&mut self.needs_ledger_sync);
+        self.pending.push_back(Occurrence {
+            needs_ledger_sync,
             ..self.current(at)
         });
         self.advance(shared);
@@ -188,7 +190,7 @@ impl Lane {
         let next = self.policy.calendar.next_after(at);
         now.since(self.policy.not_before(at)) > LATE
             || next.is_some_and(|next| self.policy.not_before(next) <= now)
-            || (self.hole && now.since(self.policy.not_before(at)) > PROMPT)
+            || (self.needs_ledger_sync && now.since(self.policy.not_before(at)) > PROMPT)
     }
 
     /// When this daemon began with the job, by the clock as it is known now.
@@ -197,8 +199,8 @@ impl Lane {
     }
 
     /// An occurrence at its time.
-    pub(super) fn current(&self, at: Timestamp) -> Occ {
-        Occ {
+    pub(super) fn current(&self, at: Timestamp) -> Occurrence {
+        Occurrence {
             at,
             kind: Kind::Schedule,
             deadline: self.policy.deadline(at),
@@ -214,22 +216,22 @@ impl Lane {
             gap: None,
             origin: Origin::Lane,
             blocked: false,
-            hole: false,
+            needs_ledger_sync: false,
         }
     }
 
     /// Before what is pending lies something that this lane does not claim one by one.
-    pub(super) fn hole_before_pending(&mut self) {
+    pub(super) fn require_sync_before_pending(&mut self) {
         match (self.pending.iter_mut()).find(|occ| occ.origin == Origin::Lane) {
-            Some(occ) => occ.hole = true,
-            None => self.hole = true,
+            Some(occ) => occ.needs_ledger_sync = true,
+            None => self.needs_ledger_sync = true,
         }
     }
 
     /// Leaves all that came due so far to `catch_up`, which begins where the ledger does.
     pub(super) fn start_anew(&mut self) {
         self.pending.retain(|occ| occ.origin != Origin::Lane);
-        self.hole_before_pending();
+        self.require_sync_before_pending();
     }
 
     /// Leaves those whose start deadline has passed to `catch_up`.
@@ -238,14 +240,14 @@ impl Lane {
         self.pending
             .retain(|occ| occ.origin != Origin::Lane || occ.deadline >= now);
         if self.pending.len() < before {
-            self.hole_before_pending();
+            self.require_sync_before_pending();
         }
     }
 
     /// Remembers why an occurrence is not claimed; the next claim tells the ledger.
     pub(super) fn let_go(&mut self, shared: &mut Shared, at: Timestamp, why: Why) {
         self.note(at, why);
-        self.blind = true;
+        self.may_have_missed_run = true;
         let said = match why {
             Why::StoreDown => Said::StoreDown,
             Why::StillRunning => Said::StillRunning,
@@ -280,7 +282,11 @@ impl Lane {
             self.begin(shared, occ);
         } else if self.sync != LedgerSync::Known {
             // What is undecided before the pending ones is about to be known.
-        } else if self.pending.front().map_or(self.hole, |occ| occ.hole) {
+        } else if self
+            .pending
+            .front()
+            .map_or(self.needs_ledger_sync, |occ| occ.needs_ledger_sync)
+        {
             // Claimed at once, the next one would have all before it dropped as missed, those
             // included that another host has in hand.
             if !down {
@@ -295,7 +301,7 @@ impl Lane {
     }
 
     /// Claims an occurrence, or waits for a place first.
-    pub(super) fn begin(&mut self, shared: &mut Shared, occ: Occ) {
+    pub(super) fn begin(&mut self, shared: &mut Shared, occ: Occurrence) {
         if shared.held {
             self.pending.push_front(occ);
             return;
@@ -330,7 +336,7 @@ impl Lane {
 
     /// When it is this host's turn to claim an occurrence. Always before the deadline, and before
     /// the next occurrence is due: no host comes to that one while others still hold this back.
-    fn turn(&self, occ: &Occ) -> Timestamp {
+    fn turn(&self, occ: &Occurrence) -> Timestamp {
         if self.policy.spread.window.is_zero() || !occ.is_current() {
             return occ.at;
         }
@@ -347,7 +353,7 @@ impl Lane {
         self.advance(shared);
     }
 
-    pub(super) fn park(&mut self, shared: &mut Shared, claim: ClaimId, occ: Occ) {
+    pub(super) fn park(&mut self, shared: &mut Shared, claim: ClaimId, occ: Occurrence) {
         let said = if shared.is_short() {
             Said::Short
         } else {
@@ -395,7 +401,7 @@ impl Lane {
     }
 
     /// Goes on with the foremost occurrence after a pause.
-    pub(super) fn resume(&mut self, shared: &mut Shared, occ: Occ) {
+    pub(super) fn resume(&mut self, shared: &mut Shared, occ: Occurrence) {
         self.pending.push_front(occ);
         self.advance(shared);
     }
@@ -411,7 +417,7 @@ impl Lane {
             TimerKind::Grace | TimerKind::Trial => {}
             TimerKind::HeadLate(id) => self.head_due(shared, id),
             TimerKind::Resync => {
-                self.hole = true;
+                self.needs_ledger_sync = true;
                 self.advance(shared);
             }
             TimerKind::Early(id) => match std::mem::replace(&mut self.phase, Phase::Idle) {
@@ -422,7 +428,7 @@ impl Lane {
                 Phase::Parked { claim, occ } if claim == id => {
                     shared.forget_parked(self.job);
                     if occ.origin == Origin::Lane {
-                        self.hole_before_pending();
+                        self.require_sync_before_pending();
                         self.advance(shared);
                     } else {
                         self.resume(shared, occ.for_verdict());
@@ -489,7 +495,7 @@ impl Lane {
             occ.blocked = false;
         }
         if matches!(self.sync, LedgerSync::Known | LedgerSync::Grace) {
-            self.hole_before_pending();
+            self.require_sync_before_pending();
             shared.act(Action::Register { job: self.job });
         }
         self.sync = LedgerSync::Entering;

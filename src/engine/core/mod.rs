@@ -9,7 +9,7 @@ mod clock;
 mod event;
 mod gap;
 mod lane;
-mod occ;
+mod occurrence;
 mod outage;
 mod policy;
 mod reload;

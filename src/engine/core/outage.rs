@@ -6,7 +6,7 @@ use super::answers::{held_back, join_backlog};
 use super::event::{Action, ClaimId, DropSpec};
 use super::gap;
 use super::lane::{Acquaintance, Lane, LedgerSync, Phase};
-use super::occ::{Occ, Origin, Why};
+use super::occurrence::{Occurrence, Origin, Why};
 use super::policy::Exclusion;
 use super::shared::{Mode, Shared, TimerKind};
 use crate::config::{CatchUp, OnOverlap, OnStoreDown};
@@ -29,12 +29,12 @@ impl Lane {
         match self.policy.on_store_down {
             OnStoreDown::Skip if current => {
                 self.cancel(shared, claim, placed);
-                self.hole = true;
+                self.needs_ledger_sync = true;
                 self.let_go(shared, occ.at, Why::StoreDown);
                 self.skip_pending(shared);
             }
             OnStoreDown::Run if current => {
-                self.hole = true;
+                self.needs_ledger_sync = true;
                 if self.overlaps_alone() {
                     self.cancel(shared, claim, placed);
                     self.pending.push_front(occ);
@@ -48,7 +48,7 @@ impl Lane {
             // holds up what comes due meanwhile.
             OnStoreDown::Run | OnStoreDown::Skip => {
                 self.cancel(shared, claim, placed);
-                self.hole_before_pending();
+                self.require_sync_before_pending();
                 self.advance(shared);
             }
             OnStoreDown::Wait => {
@@ -87,13 +87,13 @@ impl Lane {
     pub(super) fn give_up(&mut self, shared: &mut Shared, claim: ClaimId, placed: bool) {
         self.cancel(shared, claim, placed);
         self.pending.clear();
-        self.hole = true;
+        self.needs_ledger_sync = true;
         self.advance(shared);
     }
 
     /// Answers whether the occurrence was dealt with.
     pub(super) fn due_while_down(&mut self, shared: &mut Shared, at: Timestamp) -> bool {
-        self.hole = true;
+        self.needs_ledger_sync = true;
         match self.policy.on_store_down {
             OnStoreDown::Wait => true,
             OnStoreDown::Skip => {
@@ -117,9 +117,9 @@ impl Lane {
     /// Runs what is due without asking anyone (`on_store_down: run`).
     pub(super) fn advance_alone(&mut self, shared: &mut Shared) {
         // What was to be caught up waits for the ledger.
-        self.pending.retain(Occ::is_current);
-        self.hole_before_pending();
-        self.hole = true;
+        self.pending.retain(Occurrence::is_current);
+        self.require_sync_before_pending();
+        self.needs_ledger_sync = true;
         while !self.overlaps_alone()
             && let Some(occ) = self.pending.pop_front()
         {
@@ -188,8 +188,8 @@ impl Lane {
         self.sync = LedgerSync::Known;
         self.drop_passed(shared.now.utc, decided_until);
         match self.pending.front_mut() {
-            Some(first) => first.hole = false,
-            None => self.hole = false,
+            Some(first) => first.needs_ledger_sync = false,
+            None => self.needs_ledger_sync = false,
         }
         let occs = self.undecided(shared, decided_until, store_now);
         if !occs.is_empty() {
@@ -207,7 +207,7 @@ impl Lane {
             _ if carried => {}
             Phase::Idle => self.drop_undecided(shared, decided_until, None),
             // It lies behind the one that waits for a place.
-            Phase::Parked { .. } => self.hole_before_pending(),
+            Phase::Parked { .. } => self.require_sync_before_pending(),
             _ => {}
         }
         if waited_for_place && !carried && !self.pending.is_empty() {
@@ -235,8 +235,8 @@ impl Lane {
     /// What is undecided behind the foremost, which waits for a place, is asked about after it.
     fn hole_behind_foremost(&mut self) {
         match (self.pending.iter_mut().skip(1)).find(|occ| occ.origin == Origin::Lane) {
-            Some(occ) => occ.hole = true,
-            None => self.hole = true,
+            Some(occ) => occ.needs_ledger_sync = true,
+            None => self.needs_ledger_sync = true,
         }
     }
 
@@ -246,7 +246,7 @@ impl Lane {
             && claimed.origin == Origin::Lane
         {
             let at = claimed.at;
-            let is_other = |occ: &Occ| occ.origin != Origin::Lane || occ.at != at;
+            let is_other = |occ: &Occurrence| occ.origin != Origin::Lane || occ.at != at;
             self.pending.retain(is_other);
         }
     }
@@ -264,10 +264,10 @@ impl Lane {
             .map_or(now, |seen| seen.min(now))
             .plus(MILLISECOND);
         let newest = self.newest_open(decided_until, before);
-        let is_passed = self.hole && newest.is_some_and(|newest| last.at < newest);
+        let is_passed = self.needs_ledger_sync && newest.is_some_and(|newest| last.at < newest);
         if is_passed && self.policy.catch_up == CatchUp::Latest {
             self.pending.retain(|occ| !occ.is_current());
-            self.hole = false;
+            self.needs_ledger_sync = false;
         }
     }
 
@@ -374,7 +374,7 @@ impl Lane {
         shared: &mut Shared,
         decided_until: Timestamp,
         store_now: Timestamp,
-    ) -> Vec<Occ> {
+    ) -> Vec<Occurrence> {
         let now = shared.now.utc;
         let before = self.undecided_before(now);
         let Some(newest) = self.newest_open(decided_until, before) else {
@@ -382,7 +382,7 @@ impl Lane {
         };
         self.seen_until = self.seen_until.max(Some(newest));
         let none = self.policy.catch_up == CatchUp::None;
-        self.blind |= none || self.newest_open(decided_until, newest).is_some();
+        self.may_have_missed_run |= none || self.newest_open(decided_until, newest).is_some();
         if none {
             // Nothing may be claimed here for long, and by then nobody is granted it any more.
             let over = self.policy.deadline(newest).plus(MILLISECOND);
@@ -427,7 +427,7 @@ impl Lane {
         decided_until: Timestamp,
         before: Timestamp,
         now: Timestamp,
-    ) -> Vec<Occ> {
+    ) -> Vec<Occurrence> {
         let oldest = now
             .minus(self.policy.delay)
             .minus(self.policy.catch_up_window);

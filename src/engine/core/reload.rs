@@ -11,7 +11,7 @@ use std::num::NonZeroUsize;
 use super::Core;
 use super::event::{Action, JobIx, Said};
 use super::lane::{Lane, Phase};
-use super::occ::{Notes, Origin};
+use super::occurrence::{Notes, Origin};
 use super::policy::Policy;
 use super::shared::Shared;
 
@@ -230,7 +230,7 @@ impl Lane {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Claiming { claim, placed, .. } => {
                 self.cancel(shared, claim, placed);
-                self.hole_before_pending();
+                self.require_sync_before_pending();
             }
             Phase::Early { occ, .. } | Phase::Parked { occ, .. } if occ.origin == Origin::Lane => {
                 self.pending.push_front(occ);
@@ -247,9 +247,9 @@ impl Lane {
         Self {
             pending: std::mem::take(&mut self.pending),
             notes: std::mem::take(&mut self.notes),
-            blind: self.blind,
+            may_have_missed_run: self.may_have_missed_run,
             acquaintance: self.acquaintance,
-            hole: self.hole,
+            needs_ledger_sync: self.needs_ledger_sync,
             seen_until: self.seen_until,
             ..Self::new(job, policy, self.began_at)
         }

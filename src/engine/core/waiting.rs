@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::event::{Action, ClaimId, Said};
 use super::lane::{Lane, Wait};
-use super::occ::{Aim, Occ, Origin};
+use super::occurrence::{Aim, Occurrence, Origin};
 use super::shared::{Mode, Shared, TimerKind};
 use crate::store::{Head, Kind, Late, Overlap};
 use crate::time::Timestamp;
@@ -26,7 +26,7 @@ pub(super) struct Waits {
 
 impl Lane {
     /// The claim found the lock held, or another occurrence before it.
-    pub(super) fn waits(&mut self, shared: &mut Shared, mut occ: Occ, waits: &Waits) {
+    pub(super) fn waits(&mut self, shared: &mut Shared, mut occ: Occurrence, waits: &Waits) {
         if occ.origin == Origin::Watch {
             self.unwatch(shared);
         }
@@ -40,7 +40,7 @@ impl Lane {
         }
         if occ.origin == Origin::Lane {
             self.look(shared);
-            self.blind = false;
+            self.may_have_missed_run = false;
         }
         let free = waits.by.is_none();
         self.await_head(shared, waits.head, waits.remaining.filter(|_| !free), free);
@@ -149,11 +149,11 @@ impl Lane {
     }
 
     /// The head of the waiting list, if it is to be claimed now.
-    pub(super) fn ready_head(&mut self, now: Timestamp) -> Option<Occ> {
+    pub(super) fn ready_head(&mut self, now: Timestamp) -> Option<Occurrence> {
         let wait = self.wait.as_mut().filter(|wait| wait.ready)?;
         wait.ready = false;
         let head = wait.head;
-        Some(Occ {
+        Some(Occurrence {
             at: head.scheduled_at,
             kind: head.kind,
             deadline: head.deadline,
@@ -167,7 +167,7 @@ impl Lane {
             gap: None,
             origin: Origin::Head,
             blocked: false,
-            hole: false,
+            needs_ledger_sync: false,
         })
     }
 
@@ -183,7 +183,7 @@ impl Lane {
     }
 
     /// The kind under which a granted run is recorded.
-    pub(super) fn kind_of(occ: &Occ, attempt: u32) -> Kind {
+    pub(super) fn kind_of(occ: &Occurrence, attempt: u32) -> Kind {
         match occ.origin {
             Origin::Lane if attempt > 1 => Kind::Rerun,
             Origin::Watch => Kind::Rerun,

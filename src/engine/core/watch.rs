@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::event::Action;
 use super::lane::{Lane, LedgerSync, Phase};
-use super::occ::{Aim, Occ, Origin};
+use super::occurrence::{Aim, Occurrence, Origin};
 use super::shared::{Mode, Shared, TimerKind};
 use crate::names::RunId;
 use crate::store::{Head, Kind, Late, OpenRun, Overlap};
@@ -58,7 +58,7 @@ impl Lane {
     /// granted for an occurrence that this lane passed by would be watched by nobody.
     pub(super) fn look(&mut self, shared: &mut Shared) {
         let busy = self.running > 0 || self.closing > 0 || shared.mode == Mode::Draining;
-        if self.blind && self.watch.is_none() && !busy {
+        if self.may_have_missed_run && self.watch.is_none() && !busy {
             shared.act(Action::Look { job: self.job });
         }
     }
@@ -145,19 +145,19 @@ impl Lane {
 
     /// The run was given back, or waits to be run again: only the ledger knows.
     pub(super) fn not_settled(&mut self, shared: &mut Shared) {
-        self.hole = true;
+        self.needs_ledger_sync = true;
         self.advance(shared);
     }
 
     /// The claim that asks for a run whose lease is over.
     ///
     /// Of a job that is not run again it brings a record alone: a full host need not wait for a place.
-    pub(super) fn due_rerun(&mut self, shared: &Shared) -> Option<Occ> {
+    pub(super) fn due_rerun(&mut self, shared: &Shared) -> Option<Occurrence> {
         let is_run_again = self.policy.max_reruns() > 0;
         let watch = self.watch.as_mut().filter(|watch| watch.due)?;
         watch.due = false;
         let at = watch.at?;
-        Some(Occ {
+        Some(Occurrence {
             at,
             kind: Kind::Rerun,
             deadline: self.policy.deadline(at),
@@ -171,7 +171,7 @@ impl Lane {
             gap: None,
             origin: Origin::Watch,
             blocked: false,
-            hole: false,
+            needs_ledger_sync: false,
         })
     }
 }

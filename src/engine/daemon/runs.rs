@@ -226,7 +226,7 @@ fn report_failed(failed: &FailedTask) {
 mod tests {
     use super::*;
     use crate::names::{HostName, JobName, RunId};
-    use crate::observe::Occurrence;
+    use crate::observe::OccurrenceField;
 
     fn run(job: u32) -> RunUnderWay {
         RunUnderWay {
@@ -234,7 +234,7 @@ mod tests {
             fields: RunFields {
                 job: JobName::parse("j").expect("a name"),
                 run: RunId::new(),
-                occurrence: Occurrence(None),
+                occurrence: OccurrenceField(None),
                 host: HostName::parse("a").expect("a name"),
             },
             grace: Duration::from_secs(job.into()),

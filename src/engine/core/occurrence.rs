@@ -17,7 +17,7 @@ pub(super) enum Aim {
 
 /// An occurrence that this host acts on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Occ {
+pub(super) struct Occurrence {
     pub(super) at: Timestamp,
     pub(super) kind: Kind,
     pub(super) deadline: Timestamp,
@@ -28,12 +28,12 @@ pub(super) struct Occ {
     pub(super) origin: Origin,
     /// Another occurrence stands before it in the ledger.
     pub(super) blocked: bool,
-    /// Just before it, occurrences came due that this lane does not claim one by one: the ledger
-    /// is asked about them first.
-    pub(super) hole: bool,
+    /// Just before it, others came due that this lane does not claim one by one: it must ask the
+    /// ledger about them first.
+    pub(super) needs_ledger_sync: bool,
 }
 
-impl Occ {
+impl Occurrence {
     /// Whether this is an occurrence at its time, as opposed to one of the past.
     pub(super) fn is_current(&self) -> bool {
         self.origin == Origin::Lane && self.kind == Kind::Schedule
