@@ -603,6 +603,14 @@ fn an_occurrence_that_is_too_late_for_the_store_is_not_claimed_again_and_again()
     assert!(matches!(drops, Action::Drops(_)), "not recorded: {drops:?}");
 }
 
+/// What comes due while a run without the store lasts runs after it.
+fn runs_each_alone() -> Policy {
+    Policy {
+        on_overlap: OnOverlap::Queue { limit: 5 },
+        ..down(OnStoreDown::Run)
+    }
+}
+
 /// The store's clock is five seconds behind this host's, and says that all up to 1000 is decided.
 fn registered_behind(bench: &mut Bench, job: JobIx) {
     bench.feed(Event::Registered {
@@ -618,10 +626,7 @@ fn registered_behind(bench: &mut Bench, job: JobIx) {
 #[test]
 fn what_waits_for_a_place_when_the_job_is_registered_once_more_runs_alone_once() {
     let (first, second) = (JobIx(0), JobIx(1));
-    let mut bench = Bench::fresh(
-        vec![down(OnStoreDown::Run), down(OnStoreDown::Run)],
-        Some(1),
-    );
+    let mut bench = Bench::fresh(vec![runs_each_alone(), runs_each_alone()], Some(1));
     bench.registered_of(first, 1000);
     bench.registered_of(second, 1000);
     bench.at(1010);
@@ -642,7 +647,7 @@ fn what_waits_for_a_place_when_the_job_is_registered_once_more_runs_alone_once()
 
 #[test]
 fn what_is_being_claimed_when_the_job_is_registered_once_more_runs_alone_once() {
-    let mut bench = Bench::new(down(OnStoreDown::Run));
+    let mut bench = Bench::new(runs_each_alone());
     bench.due(1010);
     let spec = bench.claim(1010);
     bench.feed(Event::Absent { job: None });
