@@ -3,7 +3,7 @@
 use super::order::instant_of;
 use crate::cli::clock::Times;
 use crate::cli::output;
-use crate::store::Record;
+use crate::store::{Outcome, Record};
 
 pub(super) fn for_people(records: &[Record], times: Times, with_output: bool) -> String {
     if records.is_empty() {
@@ -73,7 +73,10 @@ pub(in crate::cli) fn exit(record: &Record) -> Option<String> {
 }
 
 fn why(record: &Record) -> String {
-    let by = record.by.as_ref().map(|by| format!("held by {by}"));
+    let by = record.by.as_ref().map(|by| match record.outcome {
+        Outcome::Interrupted => format!("recorded by {by}"),
+        _ => format!("held by {by}"),
+    });
     let parts = [record.reason.clone(), by];
     parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }

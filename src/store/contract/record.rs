@@ -145,7 +145,8 @@ pub struct Record {
     pub outcome: Outcome,
     /// Why, in plain words, where the outcome leaves that open.
     pub reason: Option<String>,
-    /// Who stood in the way: the holder of the lock for a skip.
+    /// Who stood in the way: the holder of the lock for a skip. For a run that was interrupted: the
+    /// host whose claim recorded that.
     pub by: Option<String>,
     /// The exit code of the last attempt.
     pub exit_code: Option<i32>,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::history::{
     self, REASON_NOT_NEWEST, REASON_OVERLAP, REASON_TOO_LATE, REASON_UNKNOWN, REASON_WINDOW_OVER,
-    append_after, dropped, interrupt, not_started,
+    append_after, closed_by, dropped, interrupt, not_started,
 };
 use super::settled::settled;
 use super::waiting::{self, Context};
@@ -604,7 +604,8 @@ impl Claiming<'_> {
     /// Rule 7 for the run.
     fn open(&mut self, job: &mut JobState, opening: &Opening<'_>) -> ClaimReply {
         let interrupted = interrupt((opening.job, job), self.lock, opening.keep, self.clock);
-        self.effects.extend(interrupted);
+        let token = &self.claim.token;
+        (self.effects).extend(interrupted.map(|effect| closed_by(effect, token)));
         let reply = self.grant(opening.attempt);
         if let Some(scheduled_at) = opening.scheduled_at {
             job.last = job.last.max(scheduled_at);

@@ -184,6 +184,17 @@ pub(super) fn interrupt(
     Some(append(of_open(name, &open, why, clock), keep))
 }
 
+/// Names the claim that closed a run whose lease is over. That host reports the verdict; the reply
+/// to its claim does not.
+pub(super) fn closed_by(mut effect: Effect, token: &Token) -> Effect {
+    if let Effect::Append { record, .. } = &mut effect
+        && record.reason.as_deref() != Some(REASON_BESIDE)
+    {
+        record.by = Some(holder(token.as_str()));
+    }
+    effect
+}
+
 /// Whether a record stands for a run only until its host reports a result: the run was called
 /// interrupted when its lease was over, or unknown when the store had lost data.
 pub fn is_provisional(record: &Record) -> bool {

@@ -7,7 +7,7 @@ use super::clock::Clock;
 use super::effect::Effect;
 use super::history::{
     REASON_INTERRUPTED, REASON_NOT_NEWEST, REASON_NOT_RERUN, REASON_QUEUE_FULL, REASON_SUPERSEDED,
-    REASON_TOO_LATE, REASON_UNKNOWN, append, append_after, not_started, of_crashed,
+    REASON_TOO_LATE, REASON_UNKNOWN, append, append_after, closed_by, not_started, of_crashed,
 };
 use super::lock::{Ending, LockState};
 use crate::names::{JobName, Token};
@@ -35,10 +35,8 @@ impl Context<'_> {
     }
 
     fn interrupted(&self, entry: &Waiting, crashed: &Crashed, reason: &str) -> Effect {
-        append(
-            of_crashed(self.job, entry, crashed, reason, self.clock),
-            self.keep,
-        )
+        let record = of_crashed(self.job, entry, crashed, reason, self.clock);
+        closed_by(append(record, self.keep), self.token)
     }
 
     /// The record of the run that a granted rerun repeats.

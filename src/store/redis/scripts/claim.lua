@@ -69,7 +69,7 @@ local NO_TERMS = {
 
 local function open_run(kind, scheduled_at, attempt, terms)
   if job.open then
-    records[#records + 1] = interrupt(job, lock)
+    records[#records + 1] = interrupt(job, lock, holder(token))
   end
   local reply = grant(attempt)
   job.open = {
@@ -228,7 +228,8 @@ local function correct(scheduled_at)
     for _, entry in ipairs(future) do
       if entry.crashed then
         records[#records + 1] = record_of_crashed(entry,
-          'its lease expired before its host reported a result; no rerun started in time')
+          'its lease expired before its host reported a result; no rerun started in time',
+          holder(token))
       end
     end
   end
@@ -249,7 +250,8 @@ local function expire()
         'due before the store lost data: nobody knows whether it ran')
     elseif entry.crashed then
       records[#records + 1] = record_of_crashed(entry,
-        'its lease expired before its host reported a result; no rerun started in time')
+        'its lease expired before its host reported a result; no rerun started in time',
+        holder(token))
     elseif entry.kind ~= 'rerun' then
       not_started(entry.kind, entry.at, 'missed',
         because(entry.at, 'its start deadline had passed'))
@@ -274,7 +276,7 @@ local function head()
   local entry = table.remove(job.waiting, 1)
   if entry.crashed then
     records[#records + 1] =
-      record_of_crashed(entry, 'its lease expired before its host reported a result')
+      record_of_crashed(entry, 'its lease expired before its host reported a result', holder(token))
   end
   return open_run(entry.kind, entry.at, entry.attempts + 1, {
     deadline = entry.deadline, window = tonumber(ARGV[16]), max_reruns = tonumber(ARGV[17]),

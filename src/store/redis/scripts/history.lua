@@ -15,8 +15,8 @@ end
 
 -- Closes the open run and remembers its token. Its lease is over; or the job takes no lock and
 -- another run begins: the ledger keeps the newest alone, and the record of the one before is
--- provisional.
-local function interrupt(job, lock)
+-- provisional. 'by' is the host whose claim closes it; it reports the verdict.
+local function interrupt(job, lock, by)
   local open = job.open
   job.open = nil
   if not ending(lock, open.token) then
@@ -26,8 +26,11 @@ local function interrupt(job, lock)
   if lease_remaining(lock, open.token) > 0 then
     reason = 'another run of the job began before its host reported a result (scope: none); '
       .. 'the result replaces this record'
+    by = nil
   end
-  return record_of_open(open, 'interrupted', reason)
+  local record = record_of_open(open, 'interrupted', reason)
+  record.by = by
+  return record
 end
 
 -- Moves an open run whose lease is over to the head of the waiting list, if it is to be run again
@@ -54,13 +57,13 @@ local function await_rerun(job, lock)
   return true
 end
 
--- The record of a run that was to be repeated.
-local function record_of_crashed(entry, reason)
+-- The record of a run that was to be repeated. 'by' as above.
+local function record_of_crashed(entry, reason, by)
   local crashed = entry.crashed
   return {
     run_id = crashed.run_id, kind = crashed.kind, outcome = 'interrupted', reason = reason,
     scheduled_at = text(entry.at), started_at = crashed.started_at, finished_at = text(now),
-    host = crashed.host, attempts = text(entry.attempts), fence = crashed.fence,
+    host = crashed.host, attempts = text(entry.attempts), fence = crashed.fence, by = by,
   }
 end
 
