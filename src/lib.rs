@@ -147,6 +147,8 @@ pub mod guard;
 #[doc(hidden)]
 pub mod lease;
 #[cfg(feature = "program")]
+mod notify;
+#[cfg(feature = "program")]
 #[doc(hidden)]
 pub mod observe;
 #[cfg(feature = "program")]

@@ -10,6 +10,7 @@ mod history;
 mod import;
 mod init;
 mod next;
+mod notify_test;
 mod output;
 mod run;
 mod status;
@@ -58,6 +59,8 @@ enum Subcommands {
     History(history::Args),
     /// Diagnose store, clocks, permissions and this host.
     Doctor(doctor::Args),
+    /// Send a sample message to a target of notifications.
+    NotifyTest(notify_test::Args),
     /// Initialise a new, empty store.
     Init(init::Args),
     /// Delete a job's data from the store.
@@ -96,6 +99,7 @@ pub fn main() -> ExitCode {
         Subcommands::Status(args) => status::run(&args),
         Subcommands::History(args) => history::run(&args),
         Subcommands::Doctor(args) => doctor::run(&args),
+        Subcommands::NotifyTest(args) => notify_test::run(&args),
         Subcommands::Init(args) => init::run(&args),
         Subcommands::Forget(args) => forget::run(&args),
         Subcommands::Unlock(args) => unlock::run(&args),

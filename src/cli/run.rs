@@ -9,6 +9,7 @@ use super::{Failure, Target};
 use crate::config::{self, ConfigError, Revision};
 use crate::engine::daemon::{self, DaemonError, ListErrors, ListSource, LoadedList, Setup, Watch};
 use crate::guard::Guard;
+use crate::notify;
 
 /// Options of `run`.
 #[derive(Debug, clap::Args)]
@@ -29,6 +30,7 @@ pub(super) fn run(mut args: Args, log: &crate::observe::LogArgs) -> Result<ExitC
     }
     let revision = args.target.revision();
     let list = args.target.list()?;
+    let notifying = notify::threads(&list);
     let loaded = LoadedList {
         settings: args.target.settings(Some(&list))?,
         list,
@@ -42,7 +44,7 @@ pub(super) fn run(mut args: Args, log: &crate::observe::LogArgs) -> Result<ExitC
     // The guard forks while there is one thread; threads come with the runtime.
     let guard = Guard::start()
         .map_err(|error| Failure::Internal(format!("cannot start the guard process: {error}")))?;
-    has_room_for_threads(workers() + OTHER_THREADS)?;
+    has_room_for_threads(workers() + OTHER_THREADS + notifying)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers())
         .thread_name("cronlatch")

@@ -6,11 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write as _};
+use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
 use super::habits::has_pipefail_by_default;
 use super::model::{Command, Job, JobList, OnOverlap};
+use super::notify::{Alerts, NotifyTarget, Ping};
 use crate::store::Fingerprint;
 
 /// The fingerprint of a job that has none yet.
@@ -43,6 +45,9 @@ pub(super) fn of_list(list: &JobList) -> Fingerprint {
         "max_clock_skew",
         &list.max_clock_skew.as_millis(),
     );
+    for target in &list.notify {
+        describe_target(&mut text, target);
+    }
     for job in jobs.values() {
         describe(&mut text, job);
     }
@@ -83,6 +88,29 @@ pub(crate) fn changed_fields(one: &Job, other: &Job) -> Vec<String> {
         }
     }
     changed
+}
+
+/// A target without its address, which may differ between hosts and is a secret.
+fn describe_target(text: &mut String, target: &NotifyTarget) {
+    field(text, "notify", &(&target.name, target.channel.kind()));
+    let on: Vec<&str> = target.on.iter().map(|event| event.word()).collect();
+    let repeat = target.repeat.map(|repeat| repeat.as_millis());
+    field(text, "notify.on", &(on, target.after, repeat));
+}
+
+/// What a job says about notifications; nothing if it says nothing, so that the list of a version
+/// without them has the same fingerprint.
+fn describe_alerts(text: &mut String, alerts: &Alerts) {
+    if *alerts == Alerts::default() {
+        return;
+    }
+    let millis = |d: Duration| d.as_millis();
+    field(text, "notify", &alerts.targets);
+    field(text, "ping", &alerts.ping.as_ref().map(Ping::service));
+    field(text, "late_after", &millis(alerts.late_after));
+    field(text, "long_after", &alerts.long_after.map(millis));
+    let within = alerts.expect_success_within.map(millis);
+    field(text, "expect_success_within", &within);
 }
 
 /// One line a field; `Debug` of texts and numbers, which escapes line ends.
@@ -140,6 +168,7 @@ fn describe(text: &mut String, job: &Job) {
     field(text, "env_file", &job.env_file);
     field(text, "hosts", &job.hosts.0);
     field(text, "enabled", &job.enabled);
+    describe_alerts(text, &job.alerts);
 }
 
 /// 16 hexadecimal digits of SHA-256: enough to tell apart, short enough to read.

@@ -136,6 +136,27 @@ pub(super) const JOB_WORDS: &[(&str, &str)] = &[
         "write `history: 100` at the top of the file: a number of records",
     ),
     ("stdin", "write it into the command: `program <<EOF`"),
+    ("notifications", "did you mean `notify`?"),
+    ("alerts", "did you mean `notify`?"),
+    (
+        "mailto",
+        "write `notify: [TARGET]`, and `TARGET: { mail: … }` in `notify` at the top",
+    ),
+    (
+        "mailon",
+        "write `notify: [TARGET]`, and `on: [failed]` in the target",
+    ),
+    (
+        "onfailure",
+        "write `notify: [TARGET]`, and `on: [failed]` in the target",
+    ),
+    (
+        "onsuccess",
+        "write `notify: [TARGET]`, and `on: [succeeded]` in the target",
+    ),
+    ("healthchecks", "write `ping: healthchecks:UUID`"),
+    ("cronitor", "write `ping: cronitor:KEY/MONITOR`"),
+    ("sentry", "write `ping: sentry:DSN`"),
     ("store", "`store` belongs at the top of the file"),
     ("history", "`history` belongs at the top of the file"),
     (
@@ -161,6 +182,8 @@ pub(super) const JOB_WORDS: &[(&str, &str)] = &[
 pub(super) const TOP_WORDS: &[(&str, &str)] = &[
     ("redis", "write `store: { redis: redis://… }`"),
     ("sqlite", "write `store: { sqlite: /path }`"),
+    ("notifications", "did you mean `notify`?"),
+    ("targets", "did you mean `notify`?"),
     ("default", "did you mean `defaults`?"),
     ("job", "did you mean `jobs`?"),
     ("tasks", "did you mean `jobs`?"),

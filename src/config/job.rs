@@ -8,13 +8,14 @@ use super::foreign;
 use super::lock;
 use super::model::{HostPatterns, Job, LockPolicy, Retry, Scope};
 use super::node::{KeyValue, Node, Value};
+use super::notify::{self, AlertsPart};
 use super::policies::{Policies, idle, overlap};
 use super::problem::{Problem, Problems};
 use super::section::{Section, ValueError, Vocabulary};
 use super::source::Span;
 use super::values;
 use super::when;
-use crate::names::{JobName, LockName};
+use crate::names::{JobName, LockName, TargetName};
 
 /// The fields of a job, in the order of the example.
 pub(super) const JOB: Vocabulary = Vocabulary {
@@ -52,6 +53,11 @@ pub(super) const JOB: Vocabulary = Vocabulary {
         "env_file",
         "shell",
         "pipefail",
+        "notify",
+        "ping",
+        "late_after",
+        "long_after",
+        "expect_success_within",
     ],
     other_words: foreign::JOB_WORDS,
     elsewhere: &[],
@@ -89,6 +95,8 @@ pub(super) struct JobPart {
     pub(super) ttl_refused: bool,
     /// Where its `on_overlap` is given, else its name.
     pub(super) overlap_place: Span,
+    /// The targets of notifications that it names, and where.
+    pub(super) named_targets: Vec<(TargetName, Span)>,
     /// Whether its cron fields are read in UTC because nobody said otherwise.
     pub(super) zone_by_default: bool,
     /// What is allowed but hardly meant, with its place.
@@ -123,6 +131,7 @@ pub(super) fn read(
     warnings.extend(command::doubts(section, command.as_ref(), &surroundings));
     let hosts = hosts(section, problems, &mut warnings);
     let retry = retry(section, problems);
+    let AlertsPart { alerts, named } = notify::read_job(section, name.as_ref(), problems);
     let enabled = section
         .read("enabled", problems, values::boolean)
         .unwrap_or(true);
@@ -161,6 +170,7 @@ pub(super) fn read(
             working_dir: surroundings.working_dir,
             env: surroundings.env,
             env_file: surroundings.env_file,
+            alerts,
             hosts,
             enabled,
             fingerprint: fingerprint::none(),
@@ -175,6 +185,7 @@ pub(super) fn read(
         ttl_place: lock.ttl_place.unwrap_or(name_place),
         ttl_refused: lock.ttl_refused,
         overlap_place: section.span("on_overlap").unwrap_or(name_place),
+        named_targets: named,
         zone_by_default,
         warnings,
     }
@@ -277,8 +288,12 @@ fn balanced(pattern: &str, item: &Node) -> Result<(), ValueError> {
     Ok(())
 }
 
-/// Checks the fields of `defaults:` by themselves, whether or not a job inherits them.
-pub(super) fn check_defaults(entries: &[KeyValue], problems: &mut Problems) {
+/// Checks the fields of `defaults:` by themselves, whether or not a job inherits them. Returns the
+/// targets of notifications that they name.
+pub(super) fn check_defaults(
+    entries: &[KeyValue],
+    problems: &mut Problems,
+) -> Vec<(TargetName, Span)> {
     let section = Section::new(&[], entries);
     let policies = Policies::read(section, problems);
     let lock = lock::read(section, None, policies.on_lost, problems);
@@ -291,4 +306,5 @@ pub(super) fn check_defaults(entries: &[KeyValue], problems: &mut Problems) {
     section.read("enabled", problems, values::boolean);
     section.read("success_exit_codes", problems, values::exit_codes);
     timeout(section, problems);
+    notify::read_job(section, None, problems).named
 }

@@ -9,11 +9,13 @@ use super::environment::Environment;
 use super::job::{self, JOB, JobPart, NOT_IN_DEFAULTS};
 use super::model::JobList;
 use super::node::{KeyValue, Node, Value};
+use super::notify;
 use super::problem::{ConfigErrors, Problem, Problems, place};
 use super::section::{Section, Vocabulary};
 use super::source::{Source, Span};
 use super::store::{self, StorePart};
 use super::{crontab, cross, expand, fingerprint, foreign, machine, merge, reader, values, when};
+use crate::names::TargetName;
 use crate::store::StoreSettings;
 
 /// The fields of a file.
@@ -28,6 +30,7 @@ pub(super) const TOP: Vocabulary = Vocabulary {
         "spread",
         "strict",
         "max_clock_skew",
+        "notify",
         "jobs",
     ],
     other_words: foreign::TOP_WORDS,
@@ -60,7 +63,7 @@ pub(super) fn read(
     let (roots, crontab_remarks) = roots(sources, environment, &mut problems);
     let top = top_level(&roots, &mut problems);
     let section = Section::new(&top, &[]);
-    let defaults = defaults(section, &mut problems);
+    let (defaults, default_targets) = defaults(section, &mut problems);
     let (parts, jobs_place) = jobs(&roots, &defaults, &mut problems);
     let store = section.entry("store").and_then(|entry| {
         if matches!(entry.value.value, Value::Null) {
@@ -82,7 +85,10 @@ pub(super) fn read(
     });
     let strict = section.read("strict", &mut problems, values::boolean);
     let max_clock_skew = section.read("max_clock_skew", &mut problems, values::duration);
+    let targets = notify::read(section, &mut problems);
     let mut warnings = cross::check(&parts, &mut problems);
+    let named = parts.iter().flat_map(|part| &part.named_targets);
+    warnings.extend(targets.check(named.chain(&default_targets), &mut problems));
     cross::raw_keys(&parts, store.as_ref().map(|s| &s.settings), &mut problems);
     if jobs_place.is_none() && problems.is_empty() {
         problems.add(
@@ -112,8 +118,9 @@ pub(super) fn read(
         spread: spread.unwrap_or_default(),
         strict: strict.unwrap_or(false),
         max_clock_skew: max_clock_skew.unwrap_or(MAX_CLOCK_SKEW),
+        notify: targets.targets,
         fingerprint: fingerprint::none(),
-        secret_variables: secret_variables(section),
+        secret_variables: secret_variables(section, &roots),
         warnings: sentences(warnings, sources),
     };
     list.fingerprint = fingerprint::of_list(&list);
@@ -204,10 +211,14 @@ fn top_level(roots: &[Vec<KeyValue>], problems: &mut Problems) -> Vec<KeyValue> 
     top
 }
 
-/// The fields of `defaults:` that jobs inherit; each is checked even when no job does.
-fn defaults<'a>(top: Section<'a>, problems: &mut Problems) -> Vec<KeyValue> {
+/// The fields of `defaults:` that jobs inherit, and the targets of notifications that they name;
+/// each is checked even when no job inherits it.
+fn defaults<'a>(
+    top: Section<'a>,
+    problems: &mut Problems,
+) -> (Vec<KeyValue>, Vec<(TargetName, Span)>) {
     let Some(entry) = top.entry("defaults") else {
-        return Vec::new();
+        return (Vec::new(), Vec::new());
     };
     let entries: &'a [KeyValue] = match &entry.value.value {
         Value::Map(entries) => entries,
@@ -243,8 +254,8 @@ fn defaults<'a>(top: Section<'a>, problems: &mut Problems) -> Vec<KeyValue> {
         .cloned()
         .collect();
     JOB.check(&inherited, problems);
-    job::check_defaults(&inherited, problems);
-    inherited
+    let named = job::check_defaults(&inherited, problems);
+    (inherited, named)
 }
 
 /// All jobs, and where the first `jobs:` stands.
@@ -306,11 +317,28 @@ const COMMON_VARIABLES: [&str; 10] = [
     "XDG_STATE_HOME",
 ];
 
-/// The variables that `store:` names: jobs do not inherit them.
-fn secret_variables(top: Section<'_>) -> BTreeSet<String> {
-    let mut names = (top.entry("store"))
-        .map(|entry| expand::variables(&entry.value))
-        .unwrap_or_default();
+/// The variables that `store:`, `notify:` and `ping:` name: jobs do not inherit them.
+fn secret_variables(top: Section<'_>, roots: &[Vec<KeyValue>]) -> BTreeSet<String> {
+    let secret = ["store", "notify"].map(|key| top.entry(key));
+    let mut names: BTreeSet<String> = (secret.into_iter().flatten())
+        .flat_map(|entry| expand::variables(&entry.value))
+        .collect();
+    let maps = |node: &'_ Node| match &node.value {
+        Value::Map(fields) => fields.clone(),
+        _ => Vec::new(),
+    };
+    for entry in roots.iter().flatten() {
+        let jobs = match (&*entry.key, &entry.value.value) {
+            ("jobs", Value::List(jobs)) => jobs.as_slice(),
+            ("defaults", _) => std::slice::from_ref(&entry.value),
+            _ => &[],
+        };
+        let pings = jobs
+            .iter()
+            .flat_map(maps)
+            .filter(|field| field.key == "ping");
+        names.extend(pings.flat_map(|ping| expand::variables(&ping.value)));
+    }
     names.retain(|name| !COMMON_VARIABLES.contains(&name.as_str()));
     names
 }

@@ -1,4 +1,7 @@
-//! Keeps secrets out of what is printed: passwords in URLs, and values under telling names.
+//! Keeps secrets out of what is printed: passwords in URLs, and values under telling names (the
+//! addresses of notifications among them).
+
+use super::suggest;
 
 /// What stands for a secret.
 const STARS: &str = "***";
@@ -76,9 +79,51 @@ fn url(word: &str) -> String {
     }
 }
 
+/// The keys of addresses: whoever knows a webhook's URL can post to it.
+const ADDRESSES: [&str; 9] = [
+    "slack",
+    "discord",
+    "teams",
+    "ntfy",
+    "pagerduty",
+    "webhook",
+    "routing_key",
+    "authorization",
+    "ping",
+];
+
+/// Mappings whose values are secrets under any key.
+const SECRET_MAPPINGS: [&str; 2] = ["env", "headers"];
+
+/// Whether a key is, or was meant to be, that of such a mapping.
+fn is_secret_mapping(key: &str) -> bool {
+    SECRET_MAPPINGS.contains(&key) || suggest::nearest(key, ["headers"]).is_some()
+}
+
+/// A line of a job list without its secrets, below a line that opened the mapping or the value of
+/// this key.
+pub(super) fn line_below(key: &str, text: &str) -> String {
+    let indent = text.len() - text.trim_start().len();
+    let (blank, rest) = text.split_at(indent);
+    if is_secret_mapping(key) {
+        return match rest.split_once(':') {
+            Some((key, _)) => format!("{blank}{key}: {STARS}"),
+            None => format!("{blank}{STARS}"),
+        };
+    }
+    // The value of a key stands on the next line.
+    if is_telling(key) {
+        return format!("{blank}{STARS}");
+    }
+    line(text)
+}
+
 /// Whether a key of this name holds a secret.
 fn is_telling(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
+    if ADDRESSES.contains(&key.as_str()) {
+        return true;
+    }
     let names_a_place = ["_file", "_path", "_dir"].iter().any(|s| key.ends_with(s));
     !names_a_place
         && [
@@ -110,10 +155,14 @@ fn values(line: &str) -> String {
             .take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
             .collect();
         let key: String = key.chars().rev().collect();
-        // Variables may be secrets under any name.
-        in_env = (in_env && !head.contains('}')) || (key == "env" && tail.starts_with('{'));
+        // Variables and headers may be secrets under any name.
+        let opens = is_secret_mapping(&key) && tail.starts_with('{');
+        in_env = (in_env && !head.contains('}')) || opens;
+        // Under whatever key, the path of such a URL may let anybody post there.
+        let quoted = tail.trim_start_matches(['"', '\'', ' ']);
+        let is_address = quoted.starts_with("https://") || quoted.starts_with("http://");
         let from_outside = tail.trim_start_matches(['"', '\'', ' ']).starts_with('$');
-        if (!is_telling(&key) && !in_env)
+        if (!is_telling(&key) && !in_env && !is_address)
             || from_outside
             || tail.trim_start().starts_with(['{', '[', '#'])
         {
@@ -177,15 +226,37 @@ mod tests {
             ("{ DB_PASS: \"a, b\", X: 1 }", "{ DB_PASS: ***, X: 1 }"),
             ("password_file: /run/x", "password_file: /run/x"),
             ("password: ${REDIS_PASSWORD}", "password: ${REDIS_PASSWORD}"),
+            (
+                "ops: { slack: \"https://hooks.slack.com/services/T/B/x\", on: [failed] }",
+                "ops: { slack: ***, on: [failed] }",
+            ),
+            (
+                "{ webhook: https://a/b, headers: { X-Any: abc, Y: d }, after: 3 }",
+                "{ webhook: ***, headers: { X-Any: ***, Y: *** }, after: 3 }",
+            ),
+            ("    ping: healthchecks:0b5d8a52-aaaa", "    ping: ***"),
+            ("slack: ${SLACK_URL}", "slack: ${SLACK_URL}"),
+            ("{ slak: 'https://a/b' }", "{ slak: *** }"),
+            ("{ hedaers: { X: abc } }", "{ hedaers: { X: *** } }"),
+            ("notify: [slack, ops]", "notify: [slack, ops]"),
         ] {
             assert_eq!(line(text), shown);
         }
+    }
+
+    #[test]
+    fn what_stands_below_a_secret_mapping_is_hidden() {
+        assert_eq!(line_below("headers", "    X-Any: abc"), "    X-Any: ***");
+        assert_eq!(line_below("env", "  A: b: c"), "  A: ***");
+        assert_eq!(line_below("slack", "      \"https://a/b\""), "      ***");
+        assert_eq!(line_below("ops", "  after: 3"), "  after: 3");
     }
 
     proptest! {
         #[test]
         fn no_line_makes_masking_panic(text in "\\PC*") {
             let _ = line(&text);
+            let _ = line_below("headers", &text);
         }
 
         #[test]

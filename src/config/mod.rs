@@ -8,7 +8,7 @@
 //! | `source`, `nesting`, `reader`, `node` | text -> a tree in which every value knows its place |
 //! | `merge`, `expand` | merge keys and `${VAR}`, on that tree |
 //! | `section`, `values`, `duration` | fields and scalars, each refused with a reason |
-//! | `list`, `job`, `when`, `lock`, `command`, `store` | the tree -> the model |
+//! | `list`, `job`, `when`, `lock`, `command`, `store`, `notify` | the tree -> the model |
 //! | `crontab` | a crontab -> the same tree, or the text of a list |
 //! | `habits`, `shell` | commands that probably do something else than intended |
 //! | `machine` | users, groups and shells that this machine lacks |
@@ -36,6 +36,7 @@ mod merge;
 mod model;
 mod nesting;
 mod node;
+mod notify;
 mod policies;
 mod problem;
 mod reader;
@@ -65,6 +66,10 @@ pub(crate) use self::habits::has_pipefail_by_default;
 pub use self::model::{
     CatchUp, Command, HostPatterns, Job, JobList, KillPlan, LockPolicy, OnCrash, OnLost, OnOverlap,
     OnStoreDown, Retry, Scope,
+};
+pub use self::notify::{
+    Alerts, Channel, HttpTarget, HttpUrl, InvalidUrl, JobEvent, LATE_AFTER, MailTarget,
+    NotifyTarget, Ping, Secret, Template,
 };
 pub use self::problem::{ConfigError, ConfigErrors};
 pub use self::revision::{Revision, revision};

@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::notify::{Alerts, NotifyTarget};
 use crate::names::{HostName, JobName, LockName};
 use crate::schedule::Schedule;
 use crate::store::{Fingerprint, Lock, LockId, StoreSettings};
@@ -31,10 +32,13 @@ pub struct JobList {
     pub strict: bool,
     /// How far the clocks of host and store may be apart.
     pub max_clock_skew: Duration,
+    /// The targets of notifications, in the order of the file.
+    pub notify: Vec<NotifyTarget>,
     /// The identity of the list: equal on hosts whose lists mean the same.
     pub fingerprint: Fingerprint,
-    /// The environment variables that `store:` is made of, which may hold its password. Jobs do not
-    /// inherit them; a job gets the value of one only where its own fields name it.
+    /// The environment variables that `store:`, `notify:` and `ping:` are made of, which may hold
+    /// secrets. Jobs do not inherit them; a job gets the value of one only where its own fields
+    /// name it.
     pub secret_variables: BTreeSet<String>,
     /// What is allowed but hardly meant, each a full sentence with its place.
     pub warnings: Vec<String>,
@@ -89,6 +93,8 @@ pub struct Job {
     pub env: BTreeMap<String, String>,
     /// A file of `NAME=value` lines, read at every start.
     pub env_file: Option<PathBuf>,
+    /// Who is notified of what becomes of it.
+    pub alerts: Alerts,
     /// The hosts that may run it.
     pub hosts: HostPatterns,
     /// False: neither scheduled nor caught up; `trigger` still works.

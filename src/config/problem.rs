@@ -231,7 +231,7 @@ fn excerpt(source: &Source, problem: &Problem) -> String {
         return String::new();
     }
     let written = source.line(span.line);
-    let mut masked = mask::line(written);
+    let mut masked = mask::line_below(source.key_above(span.line), written);
     if problem.secret {
         let shown: String = written
             .chars()

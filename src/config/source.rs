@@ -149,6 +149,21 @@ impl Source {
         line.strip_suffix('\r').unwrap_or(line)
     }
 
+    /// The key of the nearest line above that is indented less: what the line stands below. `""`
+    /// if there is none, or if it names no key.
+    pub(super) fn key_above(&self, number: usize) -> &str {
+        let indent = |text: &str| text.len() - text.trim_start_matches([' ', '-']).len();
+        let own = indent(self.line(number));
+        let above = (1..number).rev().map(|number| self.line(number));
+        let opens = |line: &&str| !line.trim().is_empty() && indent(line) < own;
+        let key = above.take(KEY_REACH).find(opens).unwrap_or_default();
+        let key = key.trim_start_matches([' ', '-']);
+        key.split(':')
+            .next()
+            .unwrap_or_default()
+            .trim_matches(['"', '\''])
+    }
+
     /// What stands on that line from that column (in characters, from 1) on.
     pub(super) fn rest(&self, line: usize, column: usize) -> &str {
         let text = self.line(line);
@@ -169,6 +184,9 @@ impl Source {
         &tail[at..]
     }
 }
+
+/// How many lines above a line its key is looked for.
+const KEY_REACH: usize = 1000;
 
 /// How many characters lie between two known columns of a line that is not ASCII.
 const STEP: usize = 256;

@@ -22,6 +22,7 @@ use super::spool::Spool;
 use super::turns::RequestTurns;
 use crate::lease::Lease;
 use crate::names::JobName;
+use crate::notify::Notifier;
 use crate::run::random;
 use crate::store::{Finish, FinishReply, KeyFault, Outcome, Store, StoreError};
 use disk::Disk;
@@ -70,6 +71,7 @@ impl Finisher {
         store: Arc<dyn Store>,
         spool: Spool,
         notices: mpsc::UnboundedSender<Message>,
+        notifier: Notifier,
     ) -> Self {
         let (inbox, orders) = mpsc::unbounded_channel();
         let (count, outstanding) = watch::channel(0);
@@ -77,6 +79,7 @@ impl Finisher {
             store,
             spool,
             notices,
+            notifier,
             count,
             backlog: BTreeMap::new(),
             unusable: BTreeMap::new(),
@@ -139,6 +142,8 @@ struct Task {
     store: Arc<dyn Store>,
     spool: Spool,
     notices: mpsc::UnboundedSender<Message>,
+    /// Takes each verdict that the store has.
+    notifier: Notifier,
     /// How many finishes are in hand.
     count: watch::Sender<usize>,
     /// Undelivered, in order.
@@ -399,6 +404,9 @@ impl Task {
             );
         }
         drop(lease);
+        if let Some(record) = &finish.record {
+            self.notifier.verdict(record);
+        }
         if finish.give_back && *reply == FinishReply::Released {
             self.announce(finish.job);
         }

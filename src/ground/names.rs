@@ -112,6 +112,13 @@ name!(
     "letters, digits, `.`, `_` and `-`"
 );
 name!(
+    /// The name of a target of notifications.
+    TargetName,
+    "target name",
+    PLAIN,
+    "letters, digits, `.`, `_` and `-`"
+);
+name!(
     /// What every key in Redis begins with; `cronlatch` by default.
     Prefix,
     "key prefix",

@@ -86,6 +86,7 @@ mod event_loop;
 mod launch;
 mod orphans;
 mod output;
+mod programs;
 mod refusal;
 mod service;
 mod sweep;
@@ -97,6 +98,7 @@ mod wire;
 pub(crate) use cgroup::{NoCgroup, delegated};
 pub use launch::{Guard, GuardOptions, Session};
 pub use output::{CUT_MARK, LINE_MAX, Tail};
+pub(crate) use programs::Program;
 pub(crate) use sweep::{INVOCATION, INVOCATION_OF_RUN, Swept, sweep};
 pub(crate) use tasks::{TaskLimit, task_limit};
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 
 use super::tree::{self, Process, RunMarker};
-use super::{cgroup, sys};
+use super::{cgroup, programs, sys};
 use crate::names::RunId;
 
 /// How long to wait for what resists SIGKILL.
@@ -142,20 +142,26 @@ impl<'a> Owners<'a> {
 }
 
 /// Reaps what becomes a child of process 1, until the runtime ends. The guard itself is left to
-/// the task that serves it.
+/// the task that serves it, and programs to the threads that wait for them.
 pub(super) async fn reap_as_init(guard: i32) {
     use tokio::signal::unix::{SignalKind, signal};
     let Ok(mut children) = signal(SignalKind::child()) else {
         return;
     };
     loop {
-        while let Some(pid) = next_zombie().filter(|pid| *pid != guard) {
-            sys::reap(pid);
-        }
+        while reap_one(guard) {}
         if children.recv().await.is_none() {
             return;
         }
     }
+}
+
+/// Reaps a child that has ended and belongs to nobody. Returns false if there is none.
+fn reap_one(guard: i32) -> bool {
+    let programs = programs::started();
+    let is_free = |pid: &i32| *pid != guard && !programs.contains(pid);
+    let zombie = next_zombie().filter(is_free);
+    zombie.map(sys::reap).is_some()
 }
 
 fn next_zombie() -> Option<i32> {

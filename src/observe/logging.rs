@@ -67,6 +67,10 @@ impl LogLevel {
     }
 }
 
+/// What is never logged: the URLs and headers of notifications, which the library logs when it is
+/// asked for details, are secrets.
+const HIDDEN: &str = ",ureq=warn,ureq_proto=warn";
+
 impl LogArgs {
     /// Sends the log to standard error, as these options say. Once per process; a later call
     /// changes nothing.
@@ -109,6 +113,7 @@ impl LogArgs {
             (None, said) => format!("{ours},{said}"),
             (Some(_), said) => format!("{said},{ours}"),
         };
+        let wanted = format!("{wanted}{HIDDEN}");
         EnvFilter::try_new(&wanted).unwrap_or_else(|error| {
             anstream::eprintln!("ignoring RUST_LOG, which is not valid: {error}");
             EnvFilter::new(ours)

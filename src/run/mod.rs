@@ -32,7 +32,7 @@ use attempt::{AttemptResult, reached};
 pub(crate) use command::{JobEnvironment, inherited};
 pub(crate) use follow::{Followed, Interruption, KillReason, Limits, Supervisor, follow};
 pub(crate) use lease::RunLease;
-pub(crate) use starts::Starts;
+pub(crate) use starts::{RunFollower, Starts};
 use tail::FailureTail;
 
 /// How long to wait before the store is told again of an attempt.

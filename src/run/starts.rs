@@ -1,14 +1,24 @@
-//! Word of the next run that starts, for a daemon whose runs did not.
+//! Reports starts of commands: the next one to a daemon whose runs failed to start, and those of one
+//! run to its follower.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-/// Reports the next start of a command, if somebody waits for one. Cheap to clone.
+/// Follows one run: learns of the start of each attempt, and is dropped when the run has ended.
+pub(crate) trait RunFollower: Debug + Send + Sync {
+    /// The command of an attempt was started. Must not wait.
+    fn started(&self);
+}
+
+/// Reports starts of commands: the next one, if somebody waits for it, and those of one run to its
+/// follower. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Starts {
     shared: Arc<StartSignal>,
+    follower: Option<Arc<dyn RunFollower>>,
 }
 
 #[derive(Debug, Default)]
@@ -23,8 +33,19 @@ impl Starts {
         self.shared.watched.store(true, Ordering::Relaxed);
     }
 
+    /// Returns what one run reports its starts to.
+    pub(crate) fn of_run(&self, follower: impl RunFollower + 'static) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            follower: Some(Arc::new(follower)),
+        }
+    }
+
     /// A command was started.
     pub(super) fn started(&self) {
+        if let Some(follower) = &self.follower {
+            follower.started();
+        }
         if self.shared.watched.swap(false, Ordering::Relaxed) {
             self.shared.started.notify_one();
         }

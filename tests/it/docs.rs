@@ -51,7 +51,13 @@ fn run(dir: &Path, args: &[&str]) -> Output {
         .args(args)
         .current_dir(dir)
         .env("STATE_DIRECTORY", dir)
-        .env("CRONLATCH_HOST", "web1");
+        .env("CRONLATCH_HOST", "web1")
+        .env("PAGERDUTY_KEY", "0123456789abcdef0123456789abcdef")
+        .envs(["NTFY_TOKEN", "HOOK_KEY"].map(|name| (name, "key")))
+        .envs(
+            ["SLACK_URL", "DISCORD_URL", "TEAMS_URL"]
+                .map(|name| (name, "https://example.org/hook")),
+        );
     command::output(command)
 }
 
@@ -115,9 +121,20 @@ fn every_command_in_the_documentation_is_understood() {
 
 /// The arguments of cronlatch in a line of shell, if it is called there, as a shell splits them.
 fn words_of(line: &str) -> Option<Vec<String>> {
-    const COMMANDS: [&str; 12] = [
-        "run", "check", "next", "exec", "trigger", "status", "history", "init", "doctor", "forget",
-        "import", "unlock",
+    const COMMANDS: [&str; 13] = [
+        "run",
+        "check",
+        "next",
+        "exec",
+        "trigger",
+        "status",
+        "history",
+        "init",
+        "doctor",
+        "forget",
+        "import",
+        "unlock",
+        "notify-test",
     ];
     let (_, tail) = line.split_once("cronlatch ")?;
     // Behind `install cronlatch` and the like it is no command.

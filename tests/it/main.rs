@@ -18,6 +18,7 @@ mod fencing;
 mod import;
 mod library;
 mod next;
+mod notify;
 mod processes;
 mod redis;
 mod redlock;

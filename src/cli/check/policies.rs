@@ -6,10 +6,11 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::config::{
-    CatchUp, Command, Job, OnCrash, OnLost, OnOverlap, OnStoreDown, Scope, has_pipefail_by_default,
-    show_duration,
+    CatchUp, Command, Job, LATE_AFTER, OnCrash, OnLost, OnOverlap, OnStoreDown, Ping, Scope,
+    has_pipefail_by_default, show_duration,
 };
 use crate::ground::timing;
+use crate::names::TargetName;
 
 /// The fields of a job that differ from their defaults, as the list would have them.
 pub(super) fn of(job: &Job) -> Vec<(&'static str, String)> {
@@ -18,6 +19,7 @@ pub(super) fn of(job: &Job) -> Vec<(&'static str, String)> {
     starting(job, &mut fields);
     ending(job, &mut fields);
     surroundings(job, &mut fields);
+    alerts(job, &mut fields);
     fields.0
 }
 
@@ -120,6 +122,17 @@ fn ending(job: &Job, fields: &mut Fields) {
     };
     let other = codes.len() != 1 || !codes.contains(&0);
     fields.add("success_exit_codes", other.then(text));
+}
+
+fn alerts(job: &Job, fields: &mut Fields) {
+    let alerts = &job.alerts;
+    let names: Vec<_> = alerts.targets.iter().map(TargetName::as_str).collect();
+    fields.add("notify", (!names.is_empty()).then(|| names.join(" ")));
+    fields.add("ping", alerts.ping.as_ref().map(Ping::shown));
+    fields.duration("late_after", alerts.late_after, LATE_AFTER);
+    fields.add("long_after", alerts.long_after.map(show_duration));
+    let within = alerts.expect_success_within.map(show_duration);
+    fields.add("expect_success_within", within);
 }
 
 fn surroundings(job: &Job, fields: &mut Fields) {

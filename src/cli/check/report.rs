@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{hints, policies};
 use crate::cli::output;
-use crate::config::{CatchUp, ConfigErrors, Job, JobList, Scope, show_duration};
+use crate::config::{CatchUp, ConfigErrors, Job, JobList, NotifyTarget, Scope, show_duration};
 use crate::names::HostName;
 use crate::time::Timestamp;
 
@@ -25,9 +25,21 @@ pub(super) struct CheckReport {
     history: u32,
     host: String,
     jobs: Vec<JobLine>,
+    notify: Vec<TargetLine>,
     warnings: Vec<String>,
     /// What is right, and may still surprise.
     hints: Vec<String>,
+}
+
+/// A target of notifications, without what is secret of its address.
+#[derive(Debug, Serialize)]
+struct TargetLine {
+    name: String,
+    kind: &'static str,
+    to: String,
+    on: Vec<&'static str>,
+    after: u32,
+    repeat: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -77,6 +89,7 @@ impl CheckReport {
                 .iter()
                 .map(|job| JobLine::new(job, host, now))
                 .collect(),
+            notify: list.notify.iter().map(TargetLine::new).collect(),
             warnings: list.warnings.clone(),
             hints: hints::of(list, now),
         }
@@ -94,6 +107,7 @@ impl CheckReport {
             text += &output::table(header, self.jobs.iter().map(|job| job.row(&self.host)));
         }
         text += &self.policies();
+        text += &self.targets();
         text += &format!(
             "\nstore        {}\n             at most {} for these jobs: {} records of each, with \
              the last 4 KiB of output\nfingerprint  {}\n",
@@ -113,6 +127,18 @@ impl CheckReport {
 }
 
 impl CheckReport {
+    /// The targets, and the events that each receives.
+    fn targets(&self) -> String {
+        if self.notify.is_empty() {
+            return String::new();
+        }
+        let header = ["TARGET", "KIND", "TO", "ON"];
+        format!(
+            "\n{}",
+            output::table(header, self.notify.iter().map(TargetLine::row))
+        )
+    }
+
     /// How jobs differ from a job with only the defaults.
     fn policies(&self) -> String {
         let differing: Vec<_> = self
@@ -149,6 +175,30 @@ impl CheckReport {
 const WIDTH: usize = 100;
 /// Longer names are not lined up with.
 const INDENT_MAX: usize = 30;
+
+impl TargetLine {
+    fn new(target: &NotifyTarget) -> Self {
+        Self {
+            name: target.name.to_string(),
+            kind: target.channel.kind(),
+            to: target.channel.shown(),
+            on: target.on.iter().map(|event| event.word()).collect(),
+            after: target.after,
+            repeat: target.repeat.map(show_duration),
+        }
+    }
+
+    fn row(&self) -> [String; 4] {
+        let mut on = self.on.join(" ");
+        if self.after > 1 {
+            on += &format!(", after {} in a row", self.after);
+        }
+        if let Some(repeat) = &self.repeat {
+            on += &format!(", at most every {repeat}");
+        }
+        [self.name.clone(), self.kind.to_owned(), self.to.clone(), on]
+    }
+}
 
 impl JobLine {
     fn new(job: &Job, host: &HostName, now: Timestamp) -> Self {
@@ -296,6 +346,10 @@ mod tests {
     }
 
     const LIST: &str = "\
+notify:
+  ops: { slack: 'https://hooks.slack.com/geheim' }
+  pager: { webhook: 'https://a.example/geheim', on: [failed], after: 3, repeat: 6h }
+  post: { mail: [ops@example.org, root] }
 defaults: { timezone: UTC }
 jobs:
   - { name: plain, every: 15m, command: x }
@@ -328,6 +382,11 @@ jobs:
     env: { SECRET: geheim }
     env_file: /e
     shell: /bin/bash
+    notify: [ops, pager, post]
+    ping: 'healthchecks:geheim'
+    late_after: 5m
+    long_after: 1h
+    expect_success_within: 26h
   - { name: raw, every: 1h, command: x, lock: { key: 'app:k' }, on_overlap: skip, queue_limit: 2 }
 ";
 

@@ -11,12 +11,13 @@ use tokio::sync::watch;
 
 use super::note;
 use crate::cli::Failure;
-use crate::config::Job;
+use crate::config::{Job, NotifyTarget};
 use crate::engine::spool::Spool;
 use crate::guard::Guard;
 use crate::latch::waits_text;
 use crate::lease::Watchdog;
 use crate::names::{HostName, RunId, Token};
+use crate::notify::{LAST_MESSAGES, NotifiedList, Notifier, Role, RunBegan, Setup as NotifySetup};
 use crate::observe::plain_line;
 use crate::run::{Assignment, Authority, Ended, Starts, Stop, Tools, drive, inherited};
 use crate::store::relocate::{Destination, Relocated, Relocation, relocate};
@@ -41,6 +42,8 @@ pub(super) struct Errand {
     pub(super) keep: u32,
     /// Environment variables that the job does not inherit.
     pub(super) secret_variables: BTreeSet<String>,
+    /// The targets of notifications.
+    pub(super) targets: Vec<NotifyTarget>,
 }
 
 /// A run that was granted and has not begun.
@@ -51,6 +54,7 @@ pub(super) struct Granted {
     spool: Spool,
     store: Arc<dyn Store>,
     tools: Tools,
+    notifier: Notifier,
     keep: u32,
     runtime: Runtime,
 }
@@ -65,31 +69,51 @@ impl Errand {
             .enable_all()
             .build()
             .map_err(internal)?;
-        let (assignment, store, tools) = runtime.block_on(async {
+        let environment = Arc::new(inherited(&self.secret_variables));
+        let (assignment, store, notifier, tools) = runtime.block_on(async {
             let processes = guard.serve().map_err(internal)?;
             let store = store::open(&self.settings)?;
             let watchdog = Watchdog::start(&self.settings, Some(Box::new(processes.deadlines())))
                 .map_err(internal)?;
+            let notifier = Notifier::start(NotifySetup {
+                list: NotifiedList {
+                    targets: self.targets.clone(),
+                    jobs: vec![Arc::clone(&self.job)],
+                    keep: self.keep,
+                    environment: Arc::clone(&environment),
+                },
+                store: Arc::clone(&store),
+                host: self.host.clone(),
+                role: Role::SingleRun,
+            })
+            .map_err(internal)?;
+            let assignment = self.claim(&*store, &notifier).await?;
+            let watch = notifier.watch(RunBegan {
+                job: self.job.name.clone(),
+                run_id: assignment.run_id().clone(),
+                scheduled_at: None,
+            });
             let tools = Tools {
                 store: Arc::clone(&store),
                 processes,
                 watchdog,
-                environment: Arc::new(inherited(&self.secret_variables)),
-                starts: Starts::default(),
+                environment,
+                starts: Starts::default().of_run(watch),
             };
-            Ok::<_, Failure>((self.claim(&*store).await?, store, tools))
+            Ok::<_, Failure>((assignment, store, notifier, tools))
         })?;
         Ok(Granted {
             spool: Spool::of_run(&self.host, assignment.run_id(), &self.settings),
             assignment,
             store,
             tools,
+            notifier,
             keep: self.keep,
             runtime,
         })
     }
 
-    async fn claim(&self, store: &dyn Store) -> Result<Assignment, Failure> {
+    async fn claim(&self, store: &dyn Store, notifier: &Notifier) -> Result<Assignment, Failure> {
         let run_id = RunId::new();
         let claim = Claim {
             lock: self.job.lock_on(&self.host),
@@ -108,16 +132,24 @@ impl Errand {
             lock: claim.lock.clone(),
         };
         retry(CLAIMING, || note::leave(store, &run)).await?;
-        let granted = self.claim_noted(store, claim).await;
+        let granted = self.claim_noted(store, claim, notifier).await;
         if granted.is_err() {
             note::take_back(store, &run.run_id).await;
         }
         granted
     }
 
-    async fn claim_noted(&self, store: &dyn Store, claim: Claim) -> Result<Assignment, Failure> {
+    async fn claim_noted(
+        &self,
+        store: &dyn Store,
+        claim: Claim,
+        notifier: &Notifier,
+    ) -> Result<Assignment, Failure> {
         let claimant = Claimant::new(claim, self.keep);
         let reply = retry(CLAIMING, || claimant.send(store)).await;
+        if let Ok(reply) = &reply {
+            notifier.claimed(claimant.claim(), reply);
+        }
         if let Ok(CopyReply::Granted { grant, attempt }) = reply {
             claimant.hand_over();
             return Ok(Assignment {
@@ -238,7 +270,9 @@ impl Granted {
                     ended = drive(&self.assignment, &self.tools, stop.clone()) => ended,
                     never = note::keep_up(&*self.store, &run) => match never {},
                 };
-                self.finish(ended, stop.clone()).await
+                let record = self.finish(ended, stop.clone()).await;
+                self.notifier.close(LAST_MESSAGES).await;
+                record
             };
             tokio::select! {
                 record = run => record,
@@ -273,6 +307,7 @@ impl Granted {
         match delivered {
             Ok(_) => {
                 note::take_back(&*self.store, self.run_id()).await;
+                self.notifier.verdict(&ended.record);
                 Ok(ended.record)
             }
             Err(error) => Err(self.keep(&finish, &error)),

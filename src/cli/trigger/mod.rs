@@ -108,7 +108,8 @@ fn errand(args: &Args) -> Result<Errand, Failure> {
         host,
         settings,
         keep: list.history,
-        secret_variables: list.secret_variables.clone(),
+        secret_variables: list.secret_variables,
+        targets: list.notify,
     })
 }
 

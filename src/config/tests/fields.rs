@@ -10,7 +10,7 @@ use super::{job, list, read_with};
 use crate::config::environment::Environment;
 use crate::config::{
     CatchUp, Command, OnCrash, OnLost, OnOverlap, OnStoreDown, Retry, Scope, job as job_fields,
-    list as top_fields, load_in, lock, store,
+    list as top_fields, load_in, lock, notify, store,
 };
 use crate::names::HostName;
 use crate::store::{Endpoint, StoreSettings};
@@ -66,6 +66,7 @@ fn the_example_shows_every_field_with_a_comment() {
         lock::LOCK.fields,
         store::STORE.fields,
         top_fields::TOP.fields,
+        notify::TARGET.fields,
     ]
     .concat()
     .into_iter()

@@ -55,6 +55,15 @@ fn the_store_does_not_matter_hosts_may_reach_it_by_different_names() {
 }
 
 #[test]
+fn the_address_of_a_target_does_not_matter_hosts_may_reach_it_by_different_names() {
+    let with = |url: &str| {
+        let job = job("notify: a");
+        of(&format!("notify: {{ a: {{ slack: '{url}' }} }}\n{job}"))
+    };
+    assert_eq!(with("https://a/1"), with("https://b/2"));
+}
+
+#[test]
 fn every_change_of_meaning_changes_the_fingerprint_of_the_list() {
     let mut seen = std::collections::BTreeMap::new();
     let changes = [
@@ -96,6 +105,10 @@ fn every_change_of_meaning_changes_the_fingerprint_of_the_list() {
         "env: { A: b }",
         "env: { A: c }",
         "env_file: /x",
+        "ping: https://a/b",
+        "late_after: 2m",
+        "long_after: 2m",
+        "expect_success_within: 2m",
     ];
     for fields in changes {
         let text = job(fields);
@@ -103,7 +116,16 @@ fn every_change_of_meaning_changes_the_fingerprint_of_the_list() {
             panic!("{same:?} and {fields:?} have the same fingerprint");
         }
     }
-    for top in ["history: 5", "max_running: 3", "drain_timeout: 1s"] {
+    for top in [
+        "history: 5",
+        "max_running: 3",
+        "drain_timeout: 1s",
+        "notify: { a: { mail: x } }",
+        "notify: { b: { mail: x } }",
+        "notify: { a: { mail: x, on: [failed] } }",
+        "notify: { a: { mail: x, after: 2 } }",
+        "notify: { a: { mail: x, repeat: 1h } }",
+    ] {
         let text = format!("{top}\n{}", job(""));
         assert!(seen.insert(of(&text), top.to_owned()).is_none(), "{top}");
     }

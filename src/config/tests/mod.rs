@@ -5,6 +5,7 @@ mod fields;
 mod files;
 mod garbage;
 mod identity;
+mod notify;
 mod places;
 mod warnings;
 

@@ -16,8 +16,9 @@ use crate::engine::core::{Action, ClaimId, ClaimSpec, DropSpec, Event, JobIx};
 use crate::engine::finisher::PendingFinish;
 use crate::engine::requests::Requests;
 use crate::names::{RunId, Token};
+use crate::notify::RunBegan;
 use crate::observe::run_log;
-use crate::run::{Assignment, Authority};
+use crate::run::{Assignment, Authority, Tools};
 use crate::store::{Claim, Claimant, Finish, Grant, Kind, Settle};
 use crate::time::Timestamp;
 
@@ -224,13 +225,21 @@ impl Daemon {
                 "the store is unreachable: running without a lock (on_store_down: run)"
             );
         }
+        let watch = self.link.notifier.watch(RunBegan {
+            job: assignment.job.name.clone(),
+            run_id: assignment.run_id().clone(),
+            scheduled_at: assignment.scheduled_at,
+        });
+        let tools = Tools {
+            starts: self.tools.starts.of_run(watch),
+            ..self.tools.clone()
+        };
         let run = DaemonRun {
             job: place,
             at,
             assignment,
         };
-        self.runs
-            .start(run, self.tools.clone(), self.stop.subscribe());
+        self.runs.start(run, tools, self.stop.subscribe());
     }
 
     /// Sends the registrations that have gathered, in one go.

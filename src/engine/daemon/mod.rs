@@ -38,10 +38,11 @@ use super::finisher::Finisher;
 use super::message::Message;
 use super::spool::Spool;
 use super::turns::RequestTurns;
-use crate::config::Job;
+use crate::config::{Job, Revision};
 use crate::guard::{Guard, Processes};
 use crate::lease::Watchdog;
 use crate::names::{HostName, JobName};
+use crate::notify::{NotifiedList, Notifier, Role, Setup as NotifySetup};
 use crate::preflight::Subject;
 use crate::run::{Starts, Stop, Tools, inherited};
 use crate::schedule::ticker::board::Board;
@@ -203,22 +204,31 @@ pub(crate) async fn run(setup: Setup) -> Result<(), DaemonError> {
     let started_at = Timestamp::now();
     let place = siblings::ListUse::of(&list, &settings);
     let siblings = Siblings::join(place, &setup.host, started_at);
-    let link = link_of(&store, &inbox, &health, siblings);
-    if setup.watch == Watch::Files {
-        let source = Arc::clone(&setup.source);
-        tokio::spawn(reload::watch(source, revision.clone(), inbox.clone()));
-    }
+    let source = Arc::clone(&setup.source);
+    let reloads = Reloads::new(source, &list, &settings, revision.clone());
+    let all = list.jobs.len();
+    let list_settings = ListSettings::of(&list);
+    let jobs = jobs_of(list.jobs, &setup.host);
+    let environment = Arc::new(inherited(&list.secret_variables));
+    let notified = NotifiedList {
+        targets: list.notify,
+        jobs: jobs.clone(),
+        keep: list.history,
+        environment: Arc::clone(&environment),
+    };
+    let notifier = start_notifier(notified, &store, &setup.host)?;
+    let link = link_of((&store, &inbox), &health, siblings, &notifier);
+    watch_files(setup.watch, setup.source, revision, &inbox);
     stay_present(&store, &setup.host);
     let spool = Spool::of(&setup.host, &settings);
-    let finisher = Finisher::start(store, spool.clone(), inbox);
+    let finisher = Finisher::start(store, spool.clone(), inbox, notifier);
     let tools = Tools {
         store: Arc::clone(&link.store),
         processes: processes.clone(),
         watchdog,
-        environment: Arc::new(inherited(&list.secret_variables)),
+        environment,
         starts: Starts::default(),
     };
-    let reloads = Reloads::new(setup.source, &list, &settings, revision);
     let place = ClaimContext {
         host: &setup.host,
         shared: reloads.is_shared(),
@@ -227,9 +237,6 @@ pub(crate) async fn run(setup: Setup) -> Result<(), DaemonError> {
     let clock_file = ClockFile::of(&spool, &setup.host, &settings);
     let clock = HostClock::start(list.max_clock_skew, reloads.is_shared(), &clock_file);
     let now = clock.now();
-    let all = list.jobs.len();
-    let list_settings = ListSettings::of(&list);
-    let jobs = jobs_of(list.jobs, &setup.host);
     let jobs: BTreeMap<_, _> = (0..).map(JobIx).zip(jobs).collect();
     let daemon = Daemon {
         core: Core::new(
@@ -282,10 +289,10 @@ pub(crate) async fn run(setup: Setup) -> Result<(), DaemonError> {
 
 /// The way of all tasks to store and loop.
 fn link_of(
-    store: &Arc<dyn Store>,
-    inbox: &mpsc::UnboundedSender<Message>,
+    (store, inbox): (&Arc<dyn Store>, &mpsc::UnboundedSender<Message>),
     health: &StoreHealth,
     siblings: Siblings,
+    notifier: &Notifier,
 ) -> TaskContext {
     TaskContext {
         store: Arc::clone(store),
@@ -295,6 +302,32 @@ fn link_of(
         last_answer: LastAnswer::default(),
         siblings,
         earlier: Arc::default(),
+        notifier: notifier.clone(),
+    }
+}
+
+fn start_notifier(
+    list: NotifiedList,
+    store: &Arc<dyn Store>,
+    host: &HostName,
+) -> io::Result<Notifier> {
+    Notifier::start(NotifySetup {
+        list,
+        store: Arc::clone(store),
+        host: host.clone(),
+        role: Role::Daemon,
+    })
+}
+
+/// Has the list read again when its files change, with `--watch`.
+fn watch_files(
+    watch: Watch,
+    source: Arc<dyn ListSource>,
+    revision: Revision,
+    inbox: &mpsc::UnboundedSender<Message>,
+) {
+    if watch == Watch::Files {
+        tokio::spawn(reload::watch(source, revision, inbox.clone()));
     }
 }
 

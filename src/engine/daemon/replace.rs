@@ -13,6 +13,7 @@ use super::{Daemon, by_name, jobs_of, ticker_job};
 use crate::config::{Job, JobList, changed_fields};
 use crate::engine::core::{ClaimContext, Event, JobIx, LaneChange, ListedJob, NewList, Policy};
 use crate::names::JobName;
+use crate::notify::{NotifiedList, TargetChange};
 use crate::run::inherited;
 use crate::schedule::ticker::{Firing, Ticker};
 use crate::siblings::ListUse;
@@ -82,6 +83,7 @@ impl ListSettings {
             fingerprint: _,
             secret_variables: _,
             warnings: _,
+            notify: _,
             max_running,
             drain_timeout,
             history,
@@ -133,8 +135,18 @@ impl Daemon {
         // A job inherits no variable that the store's password may have come from.
         self.secrets.extend(list.secret_variables);
         self.tools.environment = Arc::new(inherited(&self.secrets));
-        let mut placement = self.place_jobs(jobs_of(list.jobs, &self.host));
+        let jobs = jobs_of(list.jobs, &self.host);
+        let notified = self.link.notifier.replace(NotifiedList {
+            targets: list.notify,
+            jobs: jobs.clone(),
+            keep: list.history,
+            environment: Arc::clone(&self.tools.environment),
+        });
+        let mut placement = self.place_jobs(jobs);
         placement.changes.settings = self.settings.changed(&settings);
+        if notified == TargetChange::Changed {
+            placement.changes.settings.push("notify");
+        }
         self.config = list.fingerprint;
         self.settings = settings;
         self.clock.set_max(settings.max_clock_skew);

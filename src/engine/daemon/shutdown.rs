@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{Daemon, DaemonError};
 use crate::engine::core::Event;
 use crate::names::{JobName, RunId};
+use crate::notify::LAST_MESSAGES;
 use crate::observe::run_log;
 use crate::run::Stop;
 use crate::store::{Finish, StoreError};
@@ -132,7 +133,7 @@ impl Daemon {
         self.shutdown = Some(Shutdown::Ending {
             until: BootInstant::now().plus(limit),
         });
-        self.manager.extend(limit + DELIVERY);
+        self.manager.extend(limit + DELIVERY + LAST_MESSAGES);
         self.stop.send_replace(Stop::End);
     }
 
@@ -171,7 +172,7 @@ impl Daemon {
     pub(super) fn extend_shutdown(&self) {
         if let Some(until) = self.deadline() {
             self.manager
-                .extend(until.remaining() + self.longest_end() + DELIVERY);
+                .extend(until.remaining() + self.longest_end() + DELIVERY + LAST_MESSAGES);
         }
     }
 
@@ -224,6 +225,7 @@ impl Daemon {
             }
         }
         self.withdraw().await;
+        self.link.notifier.close(LAST_MESSAGES).await;
         tracing::info!(host = %self.host, "stopped");
         lost
     }

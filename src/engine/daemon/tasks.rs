@@ -17,6 +17,7 @@ use crate::engine::finisher::Finisher;
 use crate::engine::message::Message;
 use crate::engine::turns::RequestTurns;
 use crate::names::{HostName, JobName};
+use crate::notify::Notifier;
 use crate::preflight::Offset;
 use crate::run::random;
 use crate::siblings::Siblings;
@@ -70,6 +71,7 @@ pub(super) struct TaskContext {
     pub(super) siblings: Siblings,
     /// Held by each registration. What enters jobs under an earlier list must not overtake the rest.
     pub(super) earlier: Arc<RwLock<()>>,
+    pub(super) notifier: Notifier,
 }
 
 impl TaskContext {
@@ -118,6 +120,7 @@ impl TaskContext {
                 Ok(CopyReply::NotSent) => return,
                 Ok(reply) => {
                     self.last_answer.note();
+                    self.notifier.claimed(claimant.claim(), &reply);
                     self.tell(Message::Answered {
                         job,
                         claim: id,
@@ -193,6 +196,7 @@ impl TaskContext {
                         "the host of this run stopped reporting before its lease expired; \
                          recorded as interrupted"
                     );
+                    self.notifier.settled(&settle.job, &settle.run_id);
                     return;
                 }
                 Ok(false) => {

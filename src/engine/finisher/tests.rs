@@ -124,7 +124,12 @@ fn bench() -> Bench {
     let store = Arc::new(Sink::default());
     let (tx, notices) = mpsc::unbounded_channel();
     Bench {
-        finisher: Finisher::start(Arc::<Sink>::clone(&store), spool.clone(), tx),
+        finisher: Finisher::start(
+            Arc::<Sink>::clone(&store),
+            spool.clone(),
+            tx,
+            Notifier::off(),
+        ),
         store,
         notices,
         spool,

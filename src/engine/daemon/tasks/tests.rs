@@ -139,6 +139,7 @@ fn bench(store: Scripted) -> Bench {
         last_answer: LastAnswer::default(),
         siblings: Siblings::none(),
         earlier: Arc::default(),
+        notifier: Notifier::off(),
     };
     Bench {
         link,
@@ -337,7 +338,7 @@ async fn a_host_says_that_it_lives_before_it_looks_which_hosts_use_which_lock() 
     let host = word().host;
     let (notices, _) = mpsc::unbounded_channel();
     let store = Arc::clone(&bench.link.store);
-    let finisher = Finisher::start(store, Spool::of(&host, &settings), notices);
+    let finisher = Finisher::start(store, Spool::of(&host, &settings), notices, Notifier::off());
     let entrance = Entrance {
         host,
         newcomers: BTreeMap::from([(place, newcomer)]),

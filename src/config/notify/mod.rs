@@ -1,0 +1,121 @@
+//! `notify:` at the top of a list, and the notifications of jobs.
+//!
+//! | file | story |
+//! | --- | --- |
+//! | `model` | targets, events and pings, validated |
+//! | `secret`, `url` | keys and headers, and the URLs of targets, which are secrets |
+//! | `target` | one target of `notify:` |
+//! | `http` | a target that is reached over HTTP |
+//! | `job` | `notify`, `ping`, `late_after`, `long_after`, `expect_success_within` of a job |
+
+mod http;
+mod job;
+mod model;
+mod secret;
+mod target;
+mod url;
+
+pub(super) use job::{AlertsPart, read as read_job};
+pub use model::{
+    Alerts, Channel, HttpTarget, JobEvent, LATE_AFTER, MailTarget, NotifyTarget, Ping, Template,
+};
+pub use secret::Secret;
+#[cfg(test)]
+pub(super) use target::TARGET;
+pub use url::{HttpUrl, InvalidUrl};
+
+use std::collections::HashSet;
+
+use super::node::{Node, Value, quoted};
+use super::problem::{Problem, Problems};
+use super::section::{Section, doubled};
+use super::source::Span;
+use super::suggest;
+use crate::names::TargetName;
+
+/// The targets of a list.
+#[derive(Debug, Default)]
+pub(super) struct TargetsPart {
+    /// Those that can be used, in the order of the file.
+    pub(super) targets: Vec<NotifyTarget>,
+    /// Where each target is named, those included that were refused.
+    defined: Vec<(TargetName, Span)>,
+}
+
+/// Reads the targets of a list.
+pub(super) fn read(top: Section<'_>, problems: &mut Problems) -> TargetsPart {
+    let mut part = TargetsPart::default();
+    let Some(entry) = top.entry("notify") else {
+        return part;
+    };
+    let fields = match &entry.value.value {
+        Value::Map(fields) => fields,
+        Value::Broken => return part,
+        _ => {
+            problems.add(not_targets(&entry.value));
+            return part;
+        }
+    };
+    for field in fields {
+        let name = match TargetName::parse(&field.key) {
+            Ok(name) => name,
+            Err(error) => {
+                problems.add(Problem::new(field.span, error.to_string()).secret());
+                continue;
+            }
+        };
+        if let Some((_, first)) = part.defined.iter().find(|(other, _)| *other == name) {
+            problems.add(doubled(field, *first).secret());
+            continue;
+        }
+        part.defined.push((name.clone(), field.span));
+        part.targets.extend(target::read(name, field, problems));
+    }
+    part
+}
+
+fn not_targets(node: &Node) -> Problem {
+    Problem::new(
+        node.span,
+        format!("expected a mapping of targets, found {}", node.found()),
+    )
+    .help("write `notify: { ops: { slack: \"${SLACK_URL}\" } }`; a job names them: `notify: [ops]`")
+}
+
+impl TargetsPart {
+    /// Checks that every target exists that a job or `defaults:` names. Returns warnings about
+    /// targets that no job names.
+    pub(super) fn check<'a>(
+        &self,
+        named: impl Iterator<Item = &'a (TargetName, Span)>,
+        problems: &mut Problems,
+    ) -> Vec<(Span, String)> {
+        let mut used = HashSet::new();
+        for (name, span) in named {
+            used.insert(name);
+            if self.defined.iter().any(|(defined, _)| defined == name) {
+                continue;
+            }
+            let names = self.defined.iter().map(|(name, _)| name.as_str());
+            let near = suggest::nearest(name.as_str(), names.clone());
+            let help = match (near, names.collect::<Vec<_>>().as_slice()) {
+                (Some(near), _) => format!("did you mean `{near}`?"),
+                (None, []) => format!(
+                    "define it at the top of the file: `notify: {{ {name}: {{ slack: … }} }}`"
+                ),
+                (None, names) => format!("the targets are {}", names.join(", ")),
+            };
+            let message = format!("there is no target {}", quoted(name.as_str()));
+            problems.add(Problem::new(*span, message).help(help));
+        }
+        let unused = self.defined.iter().filter(|(name, _)| !used.contains(name));
+        unused
+            .map(|(name, span)| {
+                (
+                    *span,
+                    format!("no job names the target `{name}` of `notify`"),
+                )
+            })
+            .collect()
+    }
+}

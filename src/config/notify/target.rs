@@ -1,0 +1,310 @@
+//! One target: what reaches it, and which events it receives.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::http;
+use super::model::{Channel, JobEvent, MailTarget, NotifyTarget};
+use super::url::HttpUrl;
+use crate::config::model::Command;
+use crate::config::node::{KeyValue, Node, Value, quoted};
+use crate::config::problem::{Problem, Problems};
+use crate::config::section::{Section, ValueError, Vocabulary};
+use crate::config::{suggest, values};
+use crate::names::TargetName;
+
+/// The fields of a target.
+pub(in crate::config) const TARGET: Vocabulary = Vocabulary {
+    what: "a target of `notify`",
+    fields: &[
+        "slack",
+        "discord",
+        "teams",
+        "ntfy",
+        "pagerduty",
+        "webhook",
+        "command",
+        "mail",
+        "headers",
+        "template",
+        "routing_key",
+        "from",
+        "sendmail",
+        "on",
+        "after",
+        "repeat",
+    ],
+    other_words: &[
+        ("url", "write `webhook: https://…`"),
+        ("http", "write `webhook: https://…`"),
+        ("https", "write `webhook: https://…`"),
+        ("hook", "did you mean `webhook`?"),
+        (
+            "mattermost",
+            "write `slack: https://…`, which it understands",
+        ),
+        ("email", "did you mean `mail`?"),
+        ("to", "did you mean `mail`?"),
+        ("exec", "did you mean `command`?"),
+        ("cmd", "did you mean `command`?"),
+        ("events", "did you mean `on`?"),
+        ("when", "did you mean `on`?"),
+        ("every", "did you mean `repeat`?"),
+        ("token", "write `headers: { Authorization: \"Bearer …\" }`"),
+        ("key", "did you mean `routing_key`?"),
+    ],
+    elsewhere: &[],
+    not_yet: &[],
+};
+
+/// The fields of which a target has exactly one.
+pub(super) const KINDS: [&str; 8] = [
+    "slack",
+    "discord",
+    "teams",
+    "ntfy",
+    "pagerduty",
+    "webhook",
+    "command",
+    "mail",
+];
+
+const SENDMAIL: &str = "/usr/sbin/sendmail";
+const DEFAULT_ON: [JobEvent; 4] = [
+    JobEvent::Failed,
+    JobEvent::Lost,
+    JobEvent::Missed,
+    JobEvent::Recovered,
+];
+
+/// Reads one target; `None` when it was refused.
+pub(super) fn read(
+    name: TargetName,
+    entry: &KeyValue,
+    problems: &mut Problems,
+) -> Option<NotifyTarget> {
+    let fields = match &entry.value.value {
+        Value::Map(fields) => fields,
+        Value::Broken => return None,
+        _ => {
+            problems.add(
+                Problem::new(entry.span, format!("the target `{name}` is not a mapping"))
+                    .help(format!("write `{name}: {{ slack: \"${{SLACK_URL}}\" }}`"))
+                    .secret(),
+            );
+            return None;
+        }
+    };
+    let meant = TARGET.check(fields, problems);
+    let section = Section::new(fields, &[]);
+    let on = section.read("on", problems, events);
+    let after = section.read("after", problems, |n| values::number(n, 1..=100));
+    let repeat = section.read_or_none("repeat", problems, |n| {
+        let least = Duration::from_secs(60);
+        values::duration_in(n, least..=Duration::MAX, "leave it out to send each event")
+    });
+    let is_kind = |field: &&str| KINDS.contains(field);
+    if !KINDS.iter().any(|kind| section.entry(kind).is_some()) && meant.iter().any(is_kind) {
+        // Which kind is meant has been reported.
+        return None;
+    }
+    let channel = channel(&name, entry, section, problems)?;
+    Some(NotifyTarget {
+        name,
+        channel,
+        on: on.unwrap_or_else(|| DEFAULT_ON.into()),
+        after: after.unwrap_or(1),
+        repeat,
+    })
+}
+
+fn events(node: &Node) -> Result<BTreeSet<JobEvent>, ValueError> {
+    let words: Vec<&str> = JobEvent::WORDS.iter().map(|(word, _)| *word).collect();
+    let all = || format!("the events are {}", words.join(", "));
+    let events = values::texts(node).map_err(|error| ValueError {
+        help: "write `on: [failed, recovered]`".to_owned(),
+        ..error
+    })?;
+    let mut on = BTreeSet::new();
+    for (text, item) in events {
+        let event = JobEvent::WORDS.iter().find(|(word, _)| *word == text);
+        let Some((_, event)) = event else {
+            let near = suggest::nearest(&text, words.iter().copied());
+            let help = near.map_or_else(all, |near| format!("did you mean `{near}`?"));
+            let message = format!("{} is not an event", item.found());
+            return Err(ValueError::new(message, help).with_item(item));
+        };
+        on.insert(*event);
+    }
+    if on.is_empty() {
+        return Err(ValueError::new("no event would be sent", all()));
+    }
+    Ok(on)
+}
+
+/// How the target is reached.
+fn channel(
+    name: &TargetName,
+    entry: &KeyValue,
+    section: Section<'_>,
+    problems: &mut Problems,
+) -> Option<Channel> {
+    let given: Vec<&KeyValue> = (KINDS.iter())
+        .filter_map(|kind| section.entry(kind))
+        .collect();
+    let kind = match given.as_slice() {
+        [kind] => *kind,
+        [] => {
+            problems.add(
+                Problem::new(entry.span, format!("the target `{name}` has no address"))
+                    .help(format!("give it one of {}", KINDS.join(", ")))
+                    .secret(),
+            );
+            return None;
+        }
+        [first, second, ..] => {
+            problems.add(
+                Problem::new(second.span, "a target has one kind: give each its own name")
+                    .other(first.span, "the other kind is at")
+                    .secret(),
+            );
+            return None;
+        }
+    };
+    misplaced(section, &kind.key, problems);
+    match kind.key.as_str() {
+        "command" => command(section, problems).map(Channel::Command),
+        "mail" => mail(section, problems).map(Channel::Mail),
+        key => http::read(key, section, problems).map(Channel::Http),
+    }
+}
+
+/// Fields that belong to targets of another kind.
+fn misplaced(section: Section<'_>, kind: &str, problems: &mut Problems) {
+    let is_http = !matches!(kind, "command" | "mail");
+    let rules = [
+        ("headers", is_http, "targets that are reached over HTTP"),
+        ("template", kind == "webhook", "`webhook`"),
+        (
+            "routing_key",
+            kind == "webhook",
+            "`webhook` with `template: pagerduty`",
+        ),
+        ("from", kind == "mail", "`mail`"),
+        ("sendmail", kind == "mail", "`mail`"),
+    ];
+    for (field, fits, owner) in rules {
+        if let (Some(entry), false) = (section.entry(field), fits) {
+            let message = format!("`{field}` is for {owner}, not for `{kind}`");
+            problems.add(Problem::new(entry.span, message).secret());
+        }
+    }
+}
+
+/// Reads a value that is never shown, not even if it is wrong.
+pub(super) fn secret<T>(
+    section: Section<'_>,
+    key: &str,
+    problems: &mut Problems,
+    parse: impl FnOnce(&str) -> Result<T, ValueError>,
+) -> Option<T> {
+    let entry = section.entry(key)?;
+    let refused =
+        |message: String, help: &str| Problem::new(entry.span, message).help(help).secret();
+    let text = match (&entry.value.value, entry.value.text()) {
+        (Value::Broken, _) => return None,
+        (_, Some(text)) if !text.trim().is_empty() => text.trim(),
+        (Value::Null | Value::Text(_), _) => {
+            problems.add(refused(
+                format!("{} has no value", quoted(key)),
+                "give it a value, or remove the line",
+            ));
+            return None;
+        }
+        _ => {
+            problems.add(refused(format!("{} is not a string", quoted(key)), ""));
+            return None;
+        }
+    };
+    match parse(text) {
+        Ok(value) => Some(value),
+        Err(error) => {
+            problems.add(refused(error.message, &error.help));
+            None
+        }
+    }
+}
+
+/// The error of a URL, which does not repeat it.
+pub(super) fn url(text: &str) -> Result<HttpUrl, ValueError> {
+    HttpUrl::parse(text).map_err(|error| ValueError::new(error.to_string(), error.help()))
+}
+
+/// A program, as a list, or as a text for the shell.
+fn command(section: Section<'_>, problems: &mut Problems) -> Option<Command> {
+    section.read("command", problems, |node| match &node.value {
+        Value::List(_) => {
+            let argv: Vec<String> = (values::texts(node)?.into_iter())
+                .map(|(text, _)| text)
+                .collect();
+            match argv.first() {
+                Some(program) if !program.trim().is_empty() => Ok(Command::Argv(argv)),
+                _ => Err(ValueError::new(
+                    "this command is empty",
+                    "write `[program, argument, …]`",
+                )),
+            }
+        }
+        _ => Ok(Command::Shell {
+            shell: PathBuf::from("/bin/sh"),
+            script: values::filled(node)?,
+            pipefail: false,
+        }),
+    })
+}
+
+fn mail(section: Section<'_>, problems: &mut Problems) -> Option<MailTarget> {
+    let to = section.read("mail", problems, |node| {
+        if !matches!(node.value, Value::List(_)) {
+            let text = values::filled(node)?;
+            address(&text, node)?;
+            return Ok(vec![text]);
+        }
+        let mut addresses = Vec::new();
+        for (text, item) in values::texts(node)? {
+            address(&text, item).map_err(|error| error.with_item(item))?;
+            addresses.push(text);
+        }
+        if addresses.is_empty() {
+            return Err(ValueError::new("no address is given", ""));
+        }
+        Ok(addresses)
+    });
+    let from = section.read("from", problems, |node| {
+        let text = values::filled(node)?;
+        address(&text, node)?;
+        Ok(text)
+    });
+    let sendmail = section.read("sendmail", problems, values::absolute);
+    Some(MailTarget {
+        to: to?,
+        from,
+        sendmail: sendmail.unwrap_or_else(|| PathBuf::from(SENDMAIL)),
+    })
+}
+
+/// An address that is neither an option of `sendmail` nor a line of a header.
+fn address(text: &str, node: &Node) -> Result<(), ValueError> {
+    let fits = text
+        .bytes()
+        .all(|b| b.is_ascii_graphic() && !b",;<>\"()".contains(&b));
+    if fits && !text.starts_with('-') && !text.is_empty() {
+        return Ok(());
+    }
+    let help = "such as `ops@example.org` or a local user; several go into a list";
+    Err(ValueError::new(
+        format!("{} is not a mail address", node.found()),
+        help,
+    ))
+}

@@ -1,0 +1,131 @@
+//! How a message reaches a target: one try each, bounded in time.
+
+pub(super) mod http;
+mod mail;
+mod process;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::notice::Message;
+use super::template::{self, Body};
+use crate::config::{Channel, Command, HttpTarget, MailTarget};
+use http::{Client, Request};
+
+/// The environment of programs.
+pub(crate) type Environment = Arc<BTreeMap<OsString, OsString>>;
+
+/// Why a try failed. Never names a URL or a header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// The reason.
+    pub(crate) why: String,
+    /// Whether another try could succeed.
+    pub(crate) again: Again,
+}
+
+/// Whether another try could succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// No: the receiver rejects the message.
+    Never,
+    /// Perhaps.
+    Later,
+    /// Not before this time has passed.
+    After(Duration),
+}
+
+impl Failure {
+    pub(super) fn never(why: impl Into<String>) -> Self {
+        Self {
+            why: why.into(),
+            again: Again::Never,
+        }
+    }
+
+    pub(super) fn later(why: impl Into<String>) -> Self {
+        Self {
+            why: why.into(),
+            again: Again::Later,
+        }
+    }
+}
+
+/// The way to one target.
+#[derive(Debug, Clone)]
+pub(crate) struct Delivery {
+    channel: Channel,
+    client: Client,
+    environment: Environment,
+}
+
+impl Delivery {
+    /// The way to a target. Programs get this environment.
+    pub(crate) fn new(channel: &Channel, client: Client, environment: Environment) -> Self {
+        Self {
+            channel: channel.clone(),
+            client,
+            environment,
+        }
+    }
+
+    /// Tries once.
+    pub(crate) fn deliver(&self, message: &Message, limit: Duration) -> Result<(), Failure> {
+        match &self.channel {
+            Channel::Http(target) => self.post(target, message, limit),
+            Channel::Command(command) => {
+                let mut program = program(command);
+                program.env_clear().envs(self.environment.iter());
+                process::run(program, template::json_text(message).as_bytes(), limit)
+            }
+            Channel::Mail(target) => self.mail(target, message, limit),
+        }
+    }
+
+    fn post(&self, target: &HttpTarget, message: &Message, limit: Duration) -> Result<(), Failure> {
+        let Body { text, headers } = template::body(&target.template, message);
+        let is_own = |name: &str| {
+            let mut own = target.headers.iter();
+            own.any(|(own, _)| own.eq_ignore_ascii_case(name))
+        };
+        // The list's own headers win over those of the template.
+        let from_template = headers.iter().filter(|(name, _)| !is_own(name));
+        let from_template = from_template.map(|(name, value)| (*name, value.as_str()));
+        let own = target.headers.iter();
+        let own = own.map(|(name, value)| (name.as_str(), value.0.as_str()));
+        self.client.send(
+            &Request {
+                url: target.url.secret(),
+                headers: from_template.chain(own).collect(),
+                body: Some(&text),
+            },
+            limit,
+        )
+    }
+
+    fn mail(&self, target: &MailTarget, message: &Message, limit: Duration) -> Result<(), Failure> {
+        let mut program = std::process::Command::new(&target.sendmail);
+        // `-i`: a line with a single dot does not end the mail.
+        program.args(["-i", "--"]).args(&target.to);
+        program.env_clear().envs(self.environment.iter());
+        process::run(program, mail::text(target, message).as_bytes(), limit)
+    }
+}
+
+fn program(command: &Command) -> std::process::Command {
+    match command {
+        Command::Argv(argv) => {
+            let (program, args) = argv.split_first().map_or(("", &[][..]), |(p, a)| (p, a));
+            let mut command = std::process::Command::new(program);
+            command.args(args);
+            command
+        }
+        Command::Shell { shell, script, .. } => {
+            let mut command = std::process::Command::new(shell);
+            command.arg("-c").arg(script);
+            command
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! What the daemon reports. Reporting never waits.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use super::deliver::Environment;
+use super::task;
+use crate::config::{Job, NotifyTarget};
+use crate::names::{HostName, JobName, RunId};
+use crate::run::RunFollower;
+use crate::store::{
+    Claim, ClaimReply, ClaimTarget, CopyReply, DroppedRange, Kind, Outcome, Overlap, Record, Store,
+};
+use crate::time::Timestamp;
+
+/// How many facts wait at most.
+const WAITING_MAX: usize = 20_000;
+
+/// What notifications are made from.
+pub(crate) struct Setup {
+    /// The list that the process starts with.
+    pub(crate) list: NotifiedList,
+    /// The store with the histories of the jobs.
+    pub(crate) store: Arc<dyn Store>,
+    /// This host.
+    pub(crate) host: HostName,
+    /// What kind of process this is.
+    pub(crate) role: Role,
+}
+
+/// What a job list defines for notifications.
+#[derive(Debug, Clone)]
+pub(crate) struct NotifiedList {
+    /// The targets of the list.
+    pub(crate) targets: Vec<NotifyTarget>,
+    /// The jobs of this host.
+    pub(crate) jobs: Vec<Arc<Job>>,
+    /// How many records each job keeps.
+    pub(crate) keep: u32,
+    /// The environment of programs.
+    pub(crate) environment: Environment,
+}
+
+impl NotifiedList {
+    /// Whether any job has notifications.
+    fn asks(&self) -> bool {
+        self.jobs.iter().any(|job| {
+            let alerts = &job.alerts;
+            let times = alerts.long_after.or(alerts.expect_success_within);
+            !alerts.targets.is_empty() || alerts.ping.is_some() || times.is_some()
+        })
+    }
+}
+
+/// Whether a new list has other targets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TargetChange {
+    /// It has the same.
+    Same,
+    /// It has others.
+    Changed,
+}
+
+/// A process that notifies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// A daemon. It also watches `expect_success_within`.
+    Daemon,
+    /// `trigger`: one run, and its end.
+    SingleRun,
+}
+
+/// Something that happened on this host.
+#[derive(Debug)]
+pub(super) enum Fact {
+    /// A verdict was delivered.
+    Verdict(Box<Record>),
+    /// A claim was answered; these verdicts were recorded by it. Others may have been, in passing.
+    Claimed(JobName, Vec<Record>),
+    /// A run whose host is gone was recorded as interrupted.
+    Settled(JobName, RunId),
+    /// A run's command was started.
+    Began(RunBegan),
+    /// A run has ended; its verdict follows.
+    Over(RunId),
+    /// The daemon ends.
+    Close(Instant, oneshot::Sender<()>),
+}
+
+/// A run whose command was started.
+#[derive(Debug, Clone)]
+pub(crate) struct RunBegan {
+    /// The job.
+    pub(crate) job: JobName,
+    /// The run.
+    pub(crate) run_id: RunId,
+    /// Its occurrence; `None` for a run by hand.
+    pub(crate) scheduled_at: Option<Timestamp>,
+}
+
+/// Reports facts to the task. Does nothing if the list has no notifications.
+#[derive(Debug, Clone)]
+pub(crate) struct Notifier(Option<Handle>);
+
+#[derive(Debug, Clone)]
+struct Handle {
+    facts: mpsc::Sender<Fact>,
+    list: Arc<watch::Sender<NotifiedList>>,
+    /// Whether the list has notifications. Nothing is reported without.
+    asks: Arc<AtomicBool>,
+    host: HostName,
+    lost: Arc<AtomicU64>,
+}
+
+impl Notifier {
+    /// Starts the task, and the senders that the list needs.
+    pub(crate) fn start(setup: Setup) -> io::Result<Self> {
+        let asks = setup.list.asks();
+        if setup.role == Role::SingleRun && !asks {
+            return Ok(Self::off());
+        }
+        let (facts, received) = mpsc::channel(WAITING_MAX);
+        let (list, lists) = watch::channel(setup.list.clone());
+        let host = setup.host.clone();
+        task::start(setup, received, lists)?;
+        Ok(Self(Some(Handle {
+            facts,
+            list: Arc::new(list),
+            asks: Arc::new(AtomicBool::new(asks)),
+            host,
+            lost: Arc::default(),
+        })))
+    }
+
+    /// Puts a new list into force. Messages to targets that are unchanged, or are no longer in the
+    /// list, are still sent.
+    pub(crate) fn replace(&self, list: NotifiedList) -> TargetChange {
+        let Some(handle) = &self.0 else {
+            return TargetChange::Same;
+        };
+        handle.asks.store(list.asks(), Ordering::Relaxed);
+        let targets = list.targets.clone();
+        if handle.list.send_replace(list).targets == targets {
+            TargetChange::Same
+        } else {
+            TargetChange::Changed
+        }
+    }
+
+    /// One that does nothing.
+    pub(crate) fn off() -> Self {
+        Self(None)
+    }
+
+    fn report(&self, fact: impl FnOnce(&Handle) -> Option<Fact>) {
+        let Some(handle) = &self.0 else { return };
+        if !handle.asks.load(Ordering::Relaxed) {
+            return;
+        }
+        let Some(fact) = fact(handle) else { return };
+        if let Err(mpsc::error::TrySendError::Full(_)) = handle.facts.try_send(fact) {
+            let lost = handle.lost.fetch_add(1, Ordering::Relaxed) + 1;
+            if lost.is_power_of_two() {
+                tracing::error!(
+                    "{lost} events were not considered for notifications: too many at once"
+                );
+            }
+        }
+    }
+
+    /// A verdict was delivered to the store.
+    pub(crate) fn verdict(&self, record: &Record) {
+        self.report(|_| Some(Fact::Verdict(Box::new(record.clone()))));
+    }
+
+    /// A claim was answered.
+    pub(crate) fn claimed(&self, claim: &Claim, reply: &CopyReply) {
+        self.report(|handle| {
+            let job = claim.what.job()?.clone();
+            if records_nothing(reply) {
+                return None;
+            }
+            Some(Fact::Claimed(job, recorded(claim, reply, &handle.host)))
+        });
+    }
+
+    /// This host recorded a run as interrupted whose host is gone.
+    pub(crate) fn settled(&self, job: &JobName, run_id: &RunId) {
+        self.report(|_| Some(Fact::Settled(job.clone(), run_id.clone())));
+    }
+
+    /// A run is about to start.
+    pub(crate) fn watch(&self, run: RunBegan) -> RunWatch {
+        RunWatch {
+            notifier: self.clone(),
+            run,
+            began: AtomicBool::new(false),
+        }
+    }
+
+    /// Sends what is waiting, within this time; logs what was not sent.
+    pub(crate) async fn close(&self, limit: Duration) {
+        let Some(handle) = &self.0 else { return };
+        let (done, closed) = oneshot::channel();
+        let until = Instant::now() + limit;
+        let close = handle.facts.send(Fact::Close(until, done));
+        // The senders log what they have left at the limit, a little later.
+        let limit = limit + Duration::from_secs(1);
+        let _ = tokio::time::timeout(limit, async {
+            if close.await.is_ok() {
+                let _ = closed.await;
+            }
+        })
+        .await;
+    }
+}
+
+/// Whether a claim with this reply has changed no verdict.
+fn records_nothing(reply: &CopyReply) -> bool {
+    use ClaimReply::{Ahead, AlreadyClaimed, Early, Finished, Gap, Moved, Recovering};
+    match reply {
+        CopyReply::NotSent => true,
+        CopyReply::Granted { .. } => false,
+        CopyReply::Refused(reply) => matches!(
+            reply,
+            AlreadyClaimed(_)
+                | Gap { .. }
+                | Early { .. }
+                | Recovering { .. }
+                | Ahead { .. }
+                | Finished
+                | Moved { .. }
+        ),
+    }
+}
+
+/// Follows a run from before its start to its end.
+#[derive(Debug)]
+pub(crate) struct RunWatch {
+    notifier: Notifier,
+    run: RunBegan,
+    began: AtomicBool,
+}
+
+impl RunFollower for RunWatch {
+    // Further attempts are no further starts.
+    fn started(&self) {
+        if !self.began.swap(true, Ordering::Relaxed) {
+            self.notifier
+                .report(|_| Some(Fact::Began(self.run.clone())));
+        }
+    }
+}
+
+impl Drop for RunWatch {
+    fn drop(&mut self) {
+        if self.began.load(Ordering::Relaxed) {
+            let run = self.run.run_id.clone();
+            self.notifier.report(|_| Some(Fact::Over(run)));
+        }
+    }
+}
+
+/// Returns the verdicts that were recorded according to the reply to a claim.
+fn recorded(claim: &Claim, reply: &CopyReply, host: &HostName) -> Vec<Record> {
+    let Some(job) = claim.what.job() else {
+        return Vec::new();
+    };
+    let dropped = |drops: &[DroppedRange]| {
+        let drops = drops.iter();
+        drops.map(|drop| of_dropped(job, drop, host)).collect()
+    };
+    match (&claim.what, reply) {
+        (ClaimTarget::Drops { answer, .. }, CopyReply::Refused(ClaimReply::Dropped)) => {
+            dropped(&answer.drop)
+        }
+        (
+            ClaimTarget::Occurrence {
+                due, kind, overlap, ..
+            },
+            reply,
+        ) => {
+            let gap = due.gap.as_ref();
+            let refusal = match reply {
+                CopyReply::Refused(refusal) => Some(refusal),
+                _ => None,
+            };
+            let mut records: Vec<Record> = gap.map_or_else(Vec::new, |gap| dropped(&gap.drop));
+            let why = match refusal {
+                Some(ClaimReply::Held { by, .. }) if *overlap == Overlap::Skip => Some((
+                    Outcome::Skipped,
+                    "overlap: the lock was held",
+                    Some(by.clone()),
+                )),
+                Some(ClaimReply::QueueFull) => Some((Outcome::Skipped, "the queue was full", None)),
+                Some(ClaimReply::TooLate) if *kind != Kind::Rerun => {
+                    Some((Outcome::Missed, "its start deadline had passed", None))
+                }
+                Some(ClaimReply::Unknown) => Some((
+                    Outcome::Unknown,
+                    "due before the store lost data: nobody knows whether it ran",
+                    None,
+                )),
+                _ => None,
+            };
+            records.extend(why.map(|(outcome, reason, by)| Record {
+                kind: *kind,
+                by,
+                reason: Some(reason.to_owned()),
+                ..blank(job, due.scheduled_at, outcome, host)
+            }));
+            records
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn of_dropped(job: &JobName, drop: &DroppedRange, host: &HostName) -> Record {
+    let several = drop.range.count > 1;
+    Record {
+        until: several.then_some(drop.range.until),
+        count: several.then_some(drop.range.count),
+        reason: Some(drop.reason.clone()),
+        ..blank(job, drop.range.from, drop.outcome, host)
+    }
+}
+
+fn blank(job: &JobName, at: Timestamp, outcome: Outcome, host: &HostName) -> Record {
+    Record {
+        job: job.clone(),
+        run_id: None,
+        kind: Kind::Schedule,
+        scheduled_at: Some(at),
+        until: None,
+        count: None,
+        started_at: None,
+        finished_at: Some(Timestamp::now()),
+        host: Some(host.clone()),
+        outcome,
+        reason: None,
+        by: None,
+        exit_code: None,
+        signal: None,
+        attempts: 0,
+        fence: None,
+        output_tail: None,
+    }
+}

@@ -1,0 +1,225 @@
+//! Reads the histories of jobs for the facts that depend on them.
+//!
+//! Facts of one job keep their order, and one read serves all that wait. A store that does not
+//! reply delays messages and nothing else.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::OnceCell;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
+
+use super::decide::Reach;
+use crate::config::Job;
+use crate::names::{HostName, JobName, RunId};
+use crate::store::{Outcome, Record, Store, StoreError};
+use crate::time::Timestamp;
+
+/// How many records are read to decide about a verdict.
+pub(super) const RECORDS: usize = 100;
+/// How many records are read first. They suffice after a success, and to find what a claim recorded.
+const NEWEST: usize = 20;
+/// How many histories are read at the same time.
+const AT_ONCE: usize = 8;
+/// How often a read is tried, and the pause between.
+const READS: u32 = 5;
+const READ_AGAIN: Duration = Duration::from_secs(2);
+
+/// A fact that needs the job's history.
+#[derive(Debug)]
+pub(super) enum Question {
+    /// Which targets receive this verdict?
+    Verdict(Box<Record>),
+    /// Did a claim record anything that its reply does not name?
+    Passing,
+    /// The verdict of this run was recorded by this host.
+    Settled(RunId),
+}
+
+/// What was read.
+#[derive(Debug)]
+pub(super) struct JobHistory {
+    /// The newest records, newest first.
+    pub(super) records: Vec<Record>,
+    /// Whether there are, or may be, older ones.
+    pub(super) reach: Reach,
+    /// When the notifications of this process started, by the store's clock; `None` if not known.
+    pub(super) since: Option<Timestamp>,
+}
+
+impl JobHistory {
+    /// Nothing was read.
+    pub(super) fn unread() -> Self {
+        Self {
+            records: Vec::new(),
+            reach: Reach::Part,
+            since: None,
+        }
+    }
+}
+
+/// The questions of one job, and its history.
+pub(super) type Answered = (Arc<Job>, Vec<Question>, JobHistory);
+
+/// The questions that wait, and the reads under way.
+#[derive(Debug)]
+pub(super) struct Histories {
+    reader: Reader,
+    /// By job. The entry stays while its history is read: questions that come meanwhile wait.
+    lanes: HashMap<JobName, Vec<Question>>,
+    /// The jobs whose history is to be read next.
+    waiting: VecDeque<Arc<Job>>,
+    reads: JoinSet<Answered>,
+}
+
+impl Histories {
+    /// Nothing waits.
+    pub(super) fn new(store: Arc<dyn Store>, host: HostName, keep: u32) -> Self {
+        Self {
+            reader: Reader {
+                store,
+                host,
+                keep: keep as usize,
+                began: Instant::now(),
+                since: Arc::default(),
+            },
+            lanes: HashMap::new(),
+            waiting: VecDeque::new(),
+            reads: JoinSet::new(),
+        }
+    }
+
+    /// Jobs keep this many records from now on.
+    pub(super) fn set_keep(&mut self, keep: u32) {
+        self.reader.keep = keep as usize;
+    }
+
+    /// Whether no question waits.
+    pub(super) fn is_idle(&self) -> bool {
+        self.reads.is_empty() && self.lanes.is_empty()
+    }
+
+    /// Whether a question of this job waits.
+    pub(super) fn has(&self, job: &JobName) -> bool {
+        self.lanes.contains_key(job)
+    }
+
+    /// Takes a question.
+    pub(super) fn ask(&mut self, job: &Arc<Job>, question: Question) {
+        if let Some(lane) = self.lanes.get_mut(&job.name) {
+            lane.push(question);
+        } else {
+            self.lanes.insert(job.name.clone(), vec![question]);
+            self.waiting.push_back(Arc::clone(job));
+            self.read();
+        }
+    }
+
+    /// Waits for a history; never returns while none is read. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Result<Answered, JoinError> {
+        let Some(read) = self.reads.join_next().await else {
+            return std::future::pending().await;
+        };
+        if let Ok((job, ..)) = &read {
+            match self.lanes.get(&job.name) {
+                Some(lane) if !lane.is_empty() => self.waiting.push_back(Arc::clone(job)),
+                _ => drop(self.lanes.remove(&job.name)),
+            }
+        }
+        self.read();
+        read
+    }
+
+    fn read(&mut self) {
+        while self.reads.len() < AT_ONCE
+            && let Some(job) = self.waiting.pop_front()
+        {
+            let lane = self.lanes.get_mut(&job.name);
+            let questions = lane.map(std::mem::take).unwrap_or_default();
+            let reader = self.reader.clone();
+            self.reads.spawn(async move {
+                let history = reader.history(&job, &questions).await;
+                (job, questions, history)
+            });
+        }
+    }
+}
+
+/// Whether the newest records answer all questions: they reach back to a success before every
+/// verdict in question.
+fn suffices(newest: &[Record], questions: &[Question]) -> bool {
+    let is_success = |record: &Record| record.outcome == Outcome::Succeeded;
+    let asked = questions.iter().filter(|question| match question {
+        Question::Verdict(record) => is_success(record),
+        Question::Passing | Question::Settled(_) => false,
+    });
+    let only_passing = |question: &Question| matches!(question, Question::Passing);
+    questions.iter().all(only_passing)
+        || newest.iter().filter(|record| is_success(record)).count() > asked.count()
+}
+
+/// How a history is read.
+#[derive(Debug, Clone)]
+struct Reader {
+    store: Arc<dyn Store>,
+    host: HostName,
+    keep: usize,
+    began: Instant,
+    since: Arc<OnceCell<Timestamp>>,
+}
+
+impl Reader {
+    /// Returns what could be read: nothing, if the store does not reply for a while.
+    async fn history(&self, job: &Job, questions: &[Question]) -> JobHistory {
+        for read in 1..=READS {
+            match self.try_read(job, questions).await {
+                Ok(history) => return history,
+                Err(StoreError::Unreachable(_) | StoreError::PartUnreachable(_))
+                    if read < READS =>
+                {
+                    tokio::time::sleep(READ_AGAIN).await;
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        job = %job.name,
+                        "cannot read the history for notifications: {error}; continuing without it"
+                    );
+                    break;
+                }
+            }
+        }
+        JobHistory::unread()
+    }
+
+    async fn try_read(&self, job: &Job, questions: &[Question]) -> Result<JobHistory, StoreError> {
+        let since = self.since.get_or_try_init(|| self.start()).await?;
+        let lock = job.lock_on(&self.host);
+        let read = async |limit| {
+            let history = self.store.history(&job.name, &lock, limit).await?;
+            Ok::<_, StoreError>(history.records)
+        };
+        let mut limit = NEWEST.min(self.keep);
+        let mut records = read(limit).await?;
+        if records.len() >= limit && limit < self.keep && !suffices(&records, questions) {
+            limit = RECORDS.min(self.keep);
+            records = read(limit).await?;
+        }
+        Ok(JobHistory {
+            reach: if records.len() < limit {
+                Reach::Whole
+            } else {
+                Reach::Part
+            },
+            records,
+            since: Some(*since),
+        })
+    }
+
+    /// When this process started to watch, by the store's clock.
+    async fn start(&self) -> Result<Timestamp, StoreError> {
+        let now = self.store.now().await?;
+        Ok(now.minus(self.began.elapsed()))
+    }
+}

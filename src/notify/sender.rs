@@ -1,0 +1,273 @@
+//! One thread a target: it waits for messages, tries each up to three times, and ends in bounded
+//! time. A target that hangs delays its own thread and nothing else.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::TRY;
+use super::deliver::{Again, Failure};
+use super::notice::{Message, Notice};
+use super::outbox::{Next, Outbox, Pace};
+use super::text;
+
+/// How many times a message is tried.
+const TRIES: u32 = 3;
+/// The pauses between tries.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
+/// The longest pause that a receiver may ask for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The pause between tries of a daemon that ends.
+const SHORT_PAUSE: Duration = Duration::from_millis(250);
+
+/// What a worker sends, and in which order.
+pub(super) trait Queue: Send + 'static {
+    /// One thing to send.
+    type Item: Send;
+
+    /// What to do now.
+    fn next(&mut self, now: Instant, pace: Pace) -> Next<Self::Item>;
+    /// How many events wait.
+    fn len(&self) -> u64;
+    /// How many events an item is about.
+    fn events(item: &Self::Item) -> u64;
+    /// What it is, for the log.
+    fn describe(item: &Self::Item) -> String;
+    /// It was given up on.
+    fn gave_up(&mut self, item: &Self::Item);
+}
+
+impl Queue for Outbox {
+    type Item = Message;
+
+    fn next(&mut self, now: Instant, pace: Pace) -> Next<Message> {
+        Self::next(self, now, pace)
+    }
+
+    fn len(&self) -> u64 {
+        Self::len(self)
+    }
+
+    fn events(message: &Message) -> u64 {
+        message.events()
+    }
+
+    fn describe(message: &Message) -> String {
+        text::headline(message)
+    }
+
+    fn gave_up(&mut self, message: &Message) {
+        Self::gave_up(self, message);
+    }
+}
+
+/// A thread that sends what a queue holds.
+#[derive(Debug)]
+pub(super) struct Sender<Q> {
+    name: String,
+    shared: Arc<Shared<Q>>,
+}
+
+#[derive(Debug)]
+struct Shared<Q> {
+    state: Mutex<State<Q>>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State<Q> {
+    queue: Q,
+    /// How many events are being sent.
+    in_hand: u64,
+    /// Set once the daemon ends: until when messages may be sent.
+    closing: Option<Instant>,
+    ended: bool,
+}
+
+impl<Q: Queue> Sender<Q> {
+    /// Starts the thread. `name` is the target's, for the log.
+    pub(super) fn start(
+        name: String,
+        queue: Q,
+        deliver: impl FnMut(&Q::Item, Duration) -> Result<(), Failure> + Send + 'static,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State {
+                queue,
+                in_hand: 0,
+                closing: None,
+                ended: false,
+            }),
+            changed: Condvar::new(),
+        });
+        let thread = Thread {
+            name: name.clone(),
+            shared: Arc::clone(&shared),
+            deliver,
+        };
+        std::thread::Builder::new()
+            .name("notify".to_owned())
+            .spawn(move || thread.run())?;
+        Ok(Self { name, shared })
+    }
+
+    /// Changes the queue; never waits for a message that is being sent.
+    pub(super) fn with(&self, change: impl FnOnce(&mut Q)) {
+        change(&mut self.shared.lock().queue);
+        self.shared.changed.notify_all();
+    }
+
+    /// Asks the thread to send what it has until then, and to end.
+    pub(super) fn close(&self, until: Instant) {
+        self.shared.lock().closing = Some(until);
+        self.shared.changed.notify_all();
+    }
+
+    /// Waits until the thread has ended, at most until `until`. Logs what was not sent.
+    pub(super) fn wait(&self, until: Instant) {
+        let mut state = self.shared.lock();
+        while !state.ended {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state = self.shared.wait(state, left);
+        }
+        let name = &self.name;
+        match state.queue.len() + state.in_hand {
+            0 => {}
+            1 => tracing::warn!("1 notification to {name} was not delivered in time"),
+            n => {
+                tracing::warn!("{n} notifications to {name} were not delivered in time");
+            }
+        }
+    }
+}
+
+impl Sender<Outbox> {
+    /// Takes an event to send.
+    pub(super) fn push(&self, notice: Arc<Notice>) {
+        self.with(|outbox| outbox.push(notice));
+    }
+}
+
+impl<Q> Shared<Q> {
+    fn lock(&self) -> MutexGuard<'_, State<Q>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(
+        &self,
+        state: MutexGuard<'a, State<Q>>,
+        limit: Duration,
+    ) -> MutexGuard<'a, State<Q>> {
+        let waited = self.changed.wait_timeout(state, limit);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+struct Thread<Q, D> {
+    name: String,
+    shared: Arc<Shared<Q>>,
+    deliver: D,
+}
+
+impl<Q: Queue, D: FnMut(&Q::Item, Duration) -> Result<(), Failure>> Thread<Q, D> {
+    fn run(mut self) {
+        while let Some(item) = self.take() {
+            let sent = self.send(&item);
+            let mut state = self.shared.lock();
+            match sent {
+                Ok(()) => tracing::debug!("notified {}: {}", self.name, Q::describe(&item)),
+                Err((why, tries)) => {
+                    let s = if tries == 1 { "y" } else { "ies" };
+                    tracing::error!(
+                        "cannot notify {}: {why}; gave up after {tries} tr{s}: {}",
+                        self.name,
+                        Q::describe(&item)
+                    );
+                    state.queue.gave_up(&item);
+                }
+            }
+            state.in_hand = 0;
+        }
+        self.shared.lock().ended = true;
+        self.shared.changed.notify_all();
+    }
+
+    /// Waits for the next item; `None` once the daemon ends and nothing is left, or no time.
+    fn take(&self) -> Option<Q::Item> {
+        let mut state = self.shared.lock();
+        loop {
+            let now = Instant::now();
+            if state.closing.is_some_and(|until| now >= until) {
+                return None;
+            }
+            let pace = match state.closing {
+                Some(_) => Pace::Closing,
+                None => Pace::Steady,
+            };
+            let limit = match state.queue.next(now, pace) {
+                Next::Send(item) => {
+                    state.in_hand = Q::events(&item);
+                    return Some(item);
+                }
+                Next::Idle if pace == Pace::Closing => return None,
+                Next::Idle => Duration::from_secs(3600),
+                Next::WaitUntil(at) => at.saturating_duration_since(now),
+            };
+            state = self.shared.wait(state, limit);
+        }
+    }
+
+    /// Sends an item; the error has the last reason and the number of tries.
+    fn send(&mut self, item: &Q::Item) -> Result<(), (String, u32)> {
+        let mut tries = 0;
+        loop {
+            let limit = self.limit();
+            if limit.is_zero() {
+                return Err(("the daemon ends".to_owned(), tries));
+            }
+            tries += 1;
+            let Failure { why, again } = match (self.deliver)(item, limit) {
+                Ok(()) => return Ok(()),
+                Err(failure) => failure,
+            };
+            let pause = match again {
+                Again::Never => return Err((why, tries)),
+                _ if tries == TRIES => return Err((why, tries)),
+                Again::Later => PAUSES[usize::try_from(tries - 1).unwrap_or(1).min(1)],
+                Again::After(pause) => pause.min(LONGEST_PAUSE),
+            };
+            tracing::debug!("try {tries} to notify {} failed: {why}", self.name);
+            self.pause(pause);
+        }
+    }
+
+    /// How long the next try may take.
+    fn limit(&self) -> Duration {
+        let closing = self.shared.lock().closing;
+        let left = closing.map(|until| until.saturating_duration_since(Instant::now()));
+        left.map_or(TRY, |left| left.min(TRY))
+    }
+
+    /// Waits between two tries; shortly if the daemon ends.
+    fn pause(&self, pause: Duration) {
+        let began = Instant::now();
+        let mut state = self.shared.lock();
+        loop {
+            let pause = match state.closing {
+                Some(_) => pause.min(SHORT_PAUSE),
+                None => pause,
+            };
+            let left = pause.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            state = self.shared.wait(state, left);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
