@@ -67,8 +67,15 @@ install:
 	install -D -m 0644 systemd/sysusers.d/cronlatch.conf '$(DESTDIR)$(PREFIX)/lib/sysusers.d/cronlatch.conf'
 	install -D -m 0644 systemd/tmpfiles.d/cronlatch.conf '$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/cronlatch.conf'
 	install -D -m 0644 jobs.example.yaml '$(DESTDIR)$(PREFIX)/share/doc/cronlatch/jobs.example.yaml'
+	install -D -m 0644 jobs.schema.json '$(DESTDIR)$(PREFIX)/share/doc/cronlatch/jobs.schema.json'
 	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/cronlatch' README.md CHANGELOG.md LICENSE
 	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/cronlatch/docs' docs/*.md
 	install -d '$(DESTDIR)$(PREFIX)/share/doc/cronlatch/drop-ins'
 	install -m 0644 systemd/drop-ins/*.conf '$(DESTDIR)$(PREFIX)/share/doc/cronlatch/drop-ins/'
+	install -d '$(DESTDIR)$(PREFIX)/share/man/man1' '$(DESTDIR)$(PREFIX)/share/bash-completion/completions' \
+	  '$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions' '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d'
+	target/release/cronlatch man '$(DESTDIR)$(PREFIX)/share/man/man1'
+	target/release/cronlatch completions bash > '$(DESTDIR)$(PREFIX)/share/bash-completion/completions/cronlatch'
+	target/release/cronlatch completions zsh > '$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_cronlatch'
+	target/release/cronlatch completions fish > '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/cronlatch.fish'
 	install -d -m 0755 '$(DESTDIR)$(SYSCONFDIR)/cronlatch'

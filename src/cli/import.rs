@@ -88,7 +88,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Some(path) => write_new(path, &list.text)?,
         None => output::print(&list.text)?,
     }
-    output::print_to_stderr(&for_people(&report, crontabs.job_count()));
+    output::report(for_people(&report, crontabs.job_count()).trim_end());
     Ok(ExitCode::SUCCESS)
 }
 

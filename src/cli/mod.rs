@@ -2,17 +2,21 @@
 
 mod check;
 mod clock;
+mod completions;
 mod doctor;
+mod examples;
 mod exec;
 mod failure;
 mod forget;
 mod history;
 mod import;
 mod init;
+mod man;
 mod next;
 mod notify_test;
 mod output;
 mod run;
+mod schema;
 mod status;
 mod sweep;
 mod target;
@@ -21,7 +25,7 @@ mod unlock;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 pub use failure::Failure;
 pub use target::Target;
@@ -67,9 +71,26 @@ enum Subcommands {
     Forget(forget::Args),
     /// Release a lock whose holder is gone.
     Unlock(unlock::Args),
+    /// Print the JSON Schema of job lists, for editors.
+    Schema(schema::Args),
+    /// Print a script that completes commands, options and job names in a shell.
+    Completions(completions::Args),
+    /// Print the manual, or write a page for each command.
+    Man(man::Args),
     /// Kill what the runs of a dead daemon have left in other control groups (for the unit).
     #[command(hide = true)]
     Sweep(sweep::Args),
+}
+
+/// The commands, with their examples.
+fn command() -> clap::Command {
+    examples::add(Cli::command())
+}
+
+fn parse() -> Result<Cli, clap::Error> {
+    let mut command = command();
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
 /// Parses the command line, runs the command and answers its exit code.
@@ -78,7 +99,7 @@ pub fn main() -> ExitCode {
     if let Some(code) = crate::guard::guard_main() {
         return code;
     }
-    let cli = match Cli::try_parse() {
+    let cli = match parse() {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
@@ -103,6 +124,9 @@ pub fn main() -> ExitCode {
         Subcommands::Init(args) => init::run(&args),
         Subcommands::Forget(args) => forget::run(&args),
         Subcommands::Unlock(args) => unlock::run(&args),
+        Subcommands::Schema(args) => schema::run(&args),
+        Subcommands::Completions(args) => completions::run(&args, command()),
+        Subcommands::Man(args) => man::run(&args, command()),
         Subcommands::Sweep(args) => sweep::run(&args),
     };
     result.unwrap_or_else(|failure| failure.report())

@@ -23,10 +23,11 @@ pub(super) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Writes to standard error, made harmless in the same way. An error is ignored: there is nowhere to
-/// report it.
-pub(super) fn print_to_stderr(text: &str) {
-    let _ = anstream::stderr().lock().write_all(plain(text).as_bytes());
+/// Writes a text and a line end to standard error, made harmless in the same way. An error is ignored,
+/// because there is nowhere to report it; the macros of the standard library would panic.
+pub(super) fn report(text: &str) {
+    let mut stderr = anstream::stderr().lock();
+    let _ = writeln!(stderr, "{}", plain(text));
 }
 
 /// One JSON object a line.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Failure;
+use super::{Failure, output};
 use crate::config::{self, JobList};
 use crate::names::HostName;
 use crate::store::{StoreSettings, check_key_in_cluster, check_url};
@@ -29,15 +29,32 @@ pub(super) struct StoreArgs {
         long,
         env = "CRONLATCH_STORE",
         value_name = "URL",
-        hide_env_values = true
+        hide_env_values = true,
+        hide_short_help = true,
+        help_heading = "Store and host"
     )]
     pub store: Vec<String>,
     /// This host's name [default: the machine's host name]
-    #[arg(long, env = "CRONLATCH_HOST", value_name = "NAME")]
+    #[arg(
+        long,
+        env = "CRONLATCH_HOST",
+        value_name = "NAME",
+        hide_short_help = true,
+        help_heading = "Store and host"
+    )]
     pub host: Option<String>,
 }
 
 impl Target {
+    /// The list in this file, or at the default place; store and host are the default ones.
+    pub(super) fn with_config(config: Option<PathBuf>) -> Self {
+        let place = StoreArgs {
+            store: Vec::new(),
+            host: None,
+        };
+        Self { config, place }
+    }
+
     /// The job list; it must be there.
     pub fn list(&self) -> Result<JobList, Failure> {
         let default = Path::new(DEFAULT_CONFIG);
@@ -75,7 +92,7 @@ impl Target {
     pub fn warn_of(&self, settings: &StoreSettings) {
         if !self.place.store.is_empty() {
             for warning in settings.warnings() {
-                anstream::eprintln!("warning: {warning}");
+                output::report(&format!("warning: {warning}"));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Logging through tracing-subscriber, always to standard error.
 
 use std::fmt;
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
@@ -20,11 +20,18 @@ pub struct LogArgs {
         global = true,
         value_name = "FORM",
         default_value = "text",
+        hide_short_help = true,
         help_heading = "Log"
     )]
     pub log_format: LogFormat,
     /// Minimum log level; `RUST_LOG` takes finer filters [default: info]
-    #[arg(long, global = true, value_name = "LEVEL", help_heading = "Log")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "LEVEL",
+        hide_short_help = true,
+        help_heading = "Log"
+    )]
     pub log_level: Option<LogLevel>,
 }
 
@@ -115,7 +122,9 @@ impl LogArgs {
         };
         let wanted = format!("{wanted}{HIDDEN}");
         EnvFilter::try_new(&wanted).unwrap_or_else(|error| {
-            anstream::eprintln!("ignoring RUST_LOG, which is not valid: {error}");
+            // Without a panic if nobody reads it.
+            let mut stderr = anstream::stderr().lock();
+            let _ = writeln!(stderr, "ignoring RUST_LOG, which is not valid: {error}");
             EnvFilter::new(ours)
         })
     }

@@ -121,7 +121,7 @@ fn every_command_in_the_documentation_is_understood() {
 
 /// The arguments of cronlatch in a line of shell, if it is called there, as a shell splits them.
 fn words_of(line: &str) -> Option<Vec<String>> {
-    const COMMANDS: [&str; 13] = [
+    const COMMANDS: [&str; 16] = [
         "run",
         "check",
         "next",
@@ -135,6 +135,9 @@ fn words_of(line: &str) -> Option<Vec<String>> {
         "import",
         "unlock",
         "notify-test",
+        "schema",
+        "completions",
+        "man",
     ];
     let (_, tail) = line.split_once("cronlatch ")?;
     // Behind `install cronlatch` and the like it is no command.

@@ -22,6 +22,7 @@ mod notify;
 mod processes;
 mod redis;
 mod redlock;
+mod shells;
 mod soak;
 mod sqlite;
 mod systemd;

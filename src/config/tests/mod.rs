@@ -7,6 +7,7 @@ mod garbage;
 mod identity;
 mod notify;
 mod places;
+mod schema;
 mod warnings;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,87 @@
+//! `cronlatch completions`: scripts by which shells complete commands, options, files and job names.
+
+mod bash;
+mod fish;
+mod zsh;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Command;
+
+use super::{Failure, Target, output};
+
+/// Options of `completions`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The shell
+    #[arg(required_unless_present = "jobs")]
+    shell: Option<Shell>,
+    /// Print the names of the jobs, one per line. The scripts call this.
+    #[arg(long, hide = true)]
+    jobs: bool,
+    /// The job list with the names of the jobs.
+    #[arg(
+        short,
+        long,
+        env = "CRONLATCH_CONFIG",
+        value_name = "FILE",
+        hide = true
+    )]
+    config: Option<PathBuf>,
+}
+
+/// A shell that has completions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Shell {
+    Bash,
+    Fish,
+    Zsh,
+}
+
+pub(super) fn run(args: &Args, cli: Command) -> Result<ExitCode, Failure> {
+    let text = match args.shell {
+        Some(_) if args.jobs => {
+            return Err(Failure::Usage("--jobs takes no shell".to_owned()));
+        }
+        Some(Shell::Bash) => bash::script(cli),
+        Some(Shell::Fish) => fish::script(cli),
+        Some(Shell::Zsh) => zsh::script(cli),
+        None => job_names(args)?,
+    };
+    output::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn job_names(args: &Args) -> Result<String, Failure> {
+    let list = Target::with_config(args.config.clone()).list()?;
+    let mut text = String::new();
+    for job in list.jobs {
+        text += job.name.as_str();
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// What clap generates for a shell.
+fn generated(shell: clap_complete::Shell, mut cli: Command) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut cli, "cronlatch", &mut script);
+    String::from_utf8_lossy(&script).into_owned()
+}
+
+/// Whether an argument is the name of a job: `JOB`, or the `NAME` of `unlock`, which takes one too.
+fn is_job(arg: &clap::Arg) -> bool {
+    let is_name = arg.get_id() == "name" && arg.is_positional();
+    let is_job = matches!(arg.get_id().as_str(), "job" | "jobs");
+    (is_job || is_name) && arg.get_action().takes_values()
+}
+
+/// The names of the commands that have an argument like this one.
+fn commands_with(cli: &Command, wanted: impl Fn(&clap::Arg) -> bool) -> Vec<&str> {
+    (cli.get_subcommands()
+        .filter(|command| !command.is_hide_set()))
+    .filter(|command| command.get_positionals().any(&wanted))
+    .map(Command::get_name)
+    .collect()
+}
