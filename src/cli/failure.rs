@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::observe::plain;
+use super::output;
 use crate::store::StoreError;
 
 /// Wrong use of the command line (`EX_USAGE`).
@@ -45,7 +45,7 @@ impl From<StoreError> for Failure {
 impl Failure {
     /// Prints the failure on standard error and answers its exit code.
     pub fn report(&self) -> ExitCode {
-        anstream::eprintln!("{}", plain(&self.to_string()));
+        output::report(&self.to_string());
         ExitCode::from(self.code())
     }
 

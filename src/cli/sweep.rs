@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::Failure;
+use super::{Failure, output};
 use crate::guard::{self, Swept};
 
 /// Options of `sweep`.
@@ -21,10 +21,10 @@ pub(super) fn run(_: &Args) -> Result<ExitCode, Failure> {
     }
     let Swept { killed, left } = guard::sweep(&invocation);
     if killed > 0 {
-        anstream::eprintln!(
+        output::report(&format!(
             "killed {killed} {} of runs that had left the control group of the unit",
             noun(killed)
-        );
+        ));
     }
     if left > 0 {
         return Err(Failure::Internal(format!(

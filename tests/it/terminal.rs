@@ -172,3 +172,140 @@ fn the_value_of_a_foreign_lock_stays_on_the_log_line_that_shows_it() {
         }
     }
 }
+
+/// The writing end of a pipe that nobody reads.
+fn closed_pipe() -> Stdio {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    writer.into()
+}
+
+/// `cronlatch check jobs.yaml | head -1`, and what has both ends closed.
+#[test]
+fn no_command_panics_when_nobody_reads_its_output() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let list = "jobs:\n\
+        \x20 - { name: a, every: 1h, command: 'echo said; echo err >&2' }\n\
+        \x20 - { name: b, schedule: '0 3 * * *', command: a | b, user: no-such-user }\n\
+        \x20 - { name: c, every: 1h, command: echo said, lock: { scope: none } }\n";
+    std::fs::write(dir.path().join("jobs.yaml"), list).expect("a file");
+    std::fs::write(dir.path().join("crontab"), "0 3 * * * a | b\n").expect("a file");
+    std::fs::write(dir.path().join("wrong.yaml"), "jobs: 5\n").expect("a file");
+    let start = |args: &[&str]| {
+        let mut command = command::command(command::BINARY);
+        command
+            .args(args)
+            .current_dir(dir.path())
+            .env("STATE_DIRECTORY", dir.path())
+            .env("CRONLATCH_CONFIG", "jobs.yaml")
+            .env("CRONLATCH_HOST", "here");
+        command
+    };
+    for args in [
+        &["--help"][..],
+        &["--version"],
+        &["check", "--help"],
+        &["what"],
+        &["check", "jobs.yaml"],
+        &["check", "--json", "jobs.yaml"],
+        &["check", "wrong.yaml"],
+        &["check", "--json", "wrong.yaml"],
+        &["next", "jobs.yaml"],
+        &["next", "--expr", "61 * * * *"],
+        &["import", "crontab"],
+        &["import", "--json", "crontab"],
+        &["exec", "--lock", "l", "--", "sh", "-c", "exit 3"],
+        &["exec", "--lock", "l", "--", "/no/such/program"],
+        &["trigger", "c"],
+        &["trigger", "a", "--wait"],
+        &["trigger", "none"],
+        &["status"],
+        &["status", "--json"],
+        &["history"],
+        &["history", "--json"],
+        &["history", "--output"],
+        &["doctor"],
+        &["doctor", "--json"],
+        &["init"],
+        &["forget", "b"],
+        &["forget", "none"],
+        &["unlock", "a"],
+        &["unlock", "--json", "a"],
+        &["schema"],
+        &["completions", "bash"],
+        &["completions", "zsh"],
+        &["completions", "fish"],
+        &["completions", "--jobs"],
+        &["man"],
+        &["man", "/proc/none"],
+        &["sweep"],
+    ] {
+        let read = command::output(start(args));
+        assert_ne!(read.code(), 101, "{args:?}: {read:#?}");
+        let mut half = start(args);
+        half.stdout(closed_pipe());
+        let half = half.stderr(Stdio::piped()).output().expect("it starts");
+        let errors = String::from_utf8_lossy(&half.stderr);
+        assert_eq!(half.status.code(), Some(read.code()), "{args:?}: {errors}");
+        assert!(!errors.contains("panicked"), "{args:?}: {errors}");
+        let mut closed = start(args);
+        closed.stdout(closed_pipe()).stderr(closed_pipe());
+        let closed = closed.status().expect("it starts");
+        assert_eq!(closed.code(), Some(read.code()), "{args:?}");
+    }
+}
+
+#[test]
+fn a_daemon_whose_log_nobody_reads_runs_its_jobs_and_ends() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let list = format!(
+        "jobs:\n  - {{ name: a, every: 1s, command: 'echo x; : > {}/ran' }}\n",
+        dir.path().display()
+    );
+    std::fs::write(dir.path().join("jobs.yaml"), list).expect("a file");
+    let mut daemon = command::command(command::BINARY);
+    daemon
+        .args(["run", "jobs.yaml"])
+        .current_dir(dir.path())
+        .env("STATE_DIRECTORY", dir.path())
+        .stdout(closed_pipe())
+        .stderr(closed_pipe());
+    let mut daemon = daemon.spawn().expect("it starts");
+    wait_until("a job ran", || dir.path().join("ran").exists());
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(daemon.id()).expect("a process id"));
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it runs");
+    assert_eq!(daemon.wait().expect("a child").code(), Some(0));
+}
+
+/// Colours are for terminals, and `NO_COLOR` turns them off there, too.
+#[test]
+fn colours_are_for_terminals_without_no_color() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(
+        dir.path().join("jobs.yaml"),
+        "jobs: [{ name: a, every: 1h, command: echo said }]\n",
+    )
+    .expect("a file");
+    let trigger = |no_color: Option<&str>| {
+        let mut trigger = command::command(command::BINARY);
+        trigger
+            .args(["trigger", "a", "--wait", "-c", "jobs.yaml"])
+            .current_dir(dir.path())
+            .env("STATE_DIRECTORY", dir.path());
+        if let Some(value) = no_color {
+            trigger.env("NO_COLOR", value);
+        }
+        trigger
+    };
+    let coloured = on_terminal(trigger(None));
+    assert!(coloured.contains("\u{1b}["), "{coloured:?}");
+    for plain in [
+        on_terminal(trigger(Some("1"))),
+        command::output(trigger(None)).stderr,
+    ] {
+        assert!(
+            plain.contains("said") && !plain.contains('\u{1b}'),
+            "{plain:?}"
+        );
+    }
+}

@@ -2,10 +2,9 @@
 
 use std::process::ExitCode;
 
-use crate::cli::Failure;
+use crate::cli::{Failure, output};
 use crate::guard::{EndedBy, SpawnError, Status};
 use crate::lease::LeaseLost;
-use crate::observe::plain;
 use crate::run::{Followed, KillReason};
 
 /// The exit status that `timeout(1)` uses.
@@ -52,7 +51,7 @@ pub(super) fn exit_code(
 pub(super) fn of_spawn_error(error: &SpawnError, lock: &str) -> Result<ExitCode, Failure> {
     match error {
         SpawnError::CannotStart { source, .. } => {
-            anstream::eprintln!("{}", plain(&error.to_string()));
+            output::report(&error.to_string());
             Ok(ExitCode::from(match source.kind() {
                 std::io::ErrorKind::NotFound => NOT_FOUND,
                 _ => CANNOT_RUN,

@@ -10,7 +10,6 @@ use super::clock::{TimeArgs, Times};
 use super::{Failure, Target, output};
 use crate::config::{JobList, Scope};
 use crate::names::{HostName, JobName, LockName};
-use crate::observe::plain;
 use crate::store::{self, KeyFault, Listing, Lock, LockId, Record, Store, StoreError};
 use crate::time::Timestamp;
 
@@ -85,7 +84,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             "warning: part of the history of job {job} cannot be shown: {fault}\n  help: {}",
             fault.repair(Some(job.as_str()))
         );
-        anstream::eprintln!("{}", plain(&warning));
+        output::report(&warning);
     }
     match found.away {
         None => Ok(ExitCode::SUCCESS),

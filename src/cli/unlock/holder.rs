@@ -165,7 +165,7 @@ pub(super) async fn look_for_life(
     let Some(mut left) = holder.remaining else {
         return Ok(Sign::None);
     };
-    anstream::eprintln!("watching for up to 12 s whether the lease is renewed");
+    output::report("watching for up to 12 s whether the lease is renewed");
     for _ in 0..WATCHED {
         tokio::time::sleep(EVERY).await;
         let now = holder_of(store, used).await?;

@@ -164,10 +164,10 @@ fn confirm(used: &UsedLock, holder: &Holder) -> Result<(), Failure> {
             "{question}\nhelp: there is no terminal to ask on; add --yes to release the lock"
         )));
     }
-    anstream::eprint!("{}\nRelease it? [y/N] ", plain_line(&question));
+    let mut stderr = anstream::stderr().lock();
     let mut reply = String::new();
-    let read = io::stderr()
-        .flush()
+    let read = write!(stderr, "{}\nRelease it? [y/N] ", plain_line(&question))
+        .and_then(|()| stderr.flush())
         .and_then(|()| stdin.read_line(&mut reply));
     read.map_err(|error| Failure::Internal(format!("cannot read the reply: {error}")))?;
     match reply.trim() {

@@ -1,7 +1,7 @@
 //! How a fresh process becomes the guard.
 
 use std::collections::{HashMap, VecDeque};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::process::ExitCode;
 
@@ -41,7 +41,8 @@ pub(in crate::guard) fn main() -> Option<ExitCode> {
     Some(match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("cronlatch: the guard failed: {error}");
+            // Without a panic if nobody reads it.
+            let _ = writeln!(io::stderr(), "cronlatch: the guard failed: {error}");
             ExitCode::from(70)
         }
     })
