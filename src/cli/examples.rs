@@ -144,6 +144,13 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         )],
     ),
     (
+        "notify-test",
+        &[example(
+            "Send a sample message to the target `ops` of a list",
+            "cronlatch notify-test ops -c jobs.yaml",
+        )],
+    ),
+    (
         "unlock",
         &[
             example(

@@ -182,6 +182,10 @@ fn the_schema_has_the_fields_that_lists_have() {
             "/properties/defaults/properties/retry/anyOf/1",
             format!("{job}    retry: {{ attempts: 1, zzzzzz: 1 }}\n"),
         ),
+        (
+            "/properties/notify/additionalProperties",
+            format!("notify: {{ ops: {{ slack: x, zzzzzz: 1 }} }}\n{job}"),
+        ),
         (store, format!("store: {{ redis: x, zzzzzz: 1 }}\n{job}")),
         (
             &format!("{store}/properties/redlock"),
