@@ -79,7 +79,7 @@ fn url(word: &str) -> String {
     }
 }
 
-/// The keys of addresses: whoever knows a webhook's URL can post to it.
+/// The keys of addresses. They are secrets: anyone who knows a webhook's URL can post to it.
 const ADDRESSES: [&str; 9] = [
     "slack",
     "discord",
