@@ -105,6 +105,7 @@ pub(super) fn read(
     warnings.extend(crontab_remarks);
     warnings.extend(when::doubt_of_defaults(Section::new(&[], &defaults)));
     warnings.extend(machine::warnings(&parts, environment));
+    warnings.extend(targets.machine_warnings(environment));
     warnings.extend(store_warnings(section, store.as_ref(), sources));
     warnings.extend(zone_warning(&parts, environment));
     warnings.extend(parts.iter().flat_map(|p| p.warnings.iter().cloned()));

@@ -349,7 +349,7 @@ mod tests {
 notify:
   ops: { slack: 'https://hooks.slack.com/geheim' }
   pager: { webhook: 'https://a.example/geheim', on: [failed], after: 3, repeat: 6h }
-  post: { mail: [ops@example.org, root] }
+  post: { mail: [ops@example.org, root], sendmail: /bin/sh }
 defaults: { timezone: UTC }
 jobs:
   - { name: plain, every: 15m, command: x }

@@ -6,6 +6,7 @@
 //! | `reader`, `settings` | a line and the settings above it -> the fields of a job |
 //! | `command`, `input` | what a command does differently here; `%` |
 //! | `flock`, `naming` | `flock FILE COMMAND` -> a lock; a command -> a name |
+//! | `mail` | `MAILTO` -> a target of notifications |
 //! | `directory` | `/etc/cron.daily` and its siblings |
 //! | `tree`, `text` | jobs -> the tree that `list` reads; jobs -> the text of a list |
 
@@ -14,6 +15,7 @@ mod directory;
 mod flock;
 mod input;
 mod line;
+mod mail;
 mod naming;
 mod reader;
 mod settings;
@@ -55,6 +57,7 @@ enum FieldValue {
     /// A text in which the list replaces variables.
     Expanded(&'static str),
     Map(BTreeMap<String, String>),
+    List(Vec<String>),
 }
 
 impl FieldValue {
@@ -127,6 +130,8 @@ pub(crate) struct Crontabs {
     pub(crate) remarks: Vec<ImportRemark>,
     /// The locks that lock files have become: file -> name.
     locks: BTreeMap<String, String>,
+    /// The targets that the values of `MAILTO` have become.
+    targets: Vec<mail::MailboxTarget>,
     environment: Environment,
 }
 

@@ -52,7 +52,8 @@ pub(super) fn lock(file: &str, crontabs: &Crontabs) -> String {
     unique(if name.is_empty() { "lock" } else { name }, crontabs)
 }
 
-fn numbered(name: &str, is_free: impl Fn(&str) -> bool) -> String {
+/// Returns the name, with a number behind it until it is free.
+pub(super) fn numbered(name: &str, is_free: impl Fn(&str) -> bool) -> String {
     if is_free(name) {
         return name.to_owned();
     }

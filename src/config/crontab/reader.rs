@@ -7,7 +7,7 @@ use super::line::{self, CrontabLine, LinePart};
 use super::settings::Settings;
 use super::{
     CrontabJob, CrontabKind, Crontabs, FieldValue, Fields, LineRef, ReadOptions, RemarkKind,
-    command, flock, input, naming,
+    command, flock, input, mail, naming,
 };
 use crate::config::environment::Environment;
 use crate::config::values;
@@ -26,6 +26,7 @@ pub(super) fn read_all(crontabs: &mut Crontabs, text: &str, options: &ReadOption
         comments: std::mem::take(&mut crontabs.trailing),
         first_job: crontabs.jobs.len(),
         silenced: 0,
+        mailed_to_user: 0,
         crontabs,
     };
     reader.remark_line_ends(text);
@@ -45,6 +46,8 @@ struct CrontabReader<'a> {
     first_job: usize,
     /// How many jobs discard their output.
     silenced: usize,
+    /// How many jobs have no `MAILTO`, so that cron mails their output to their user.
+    mailed_to_user: usize,
     crontabs: &'a mut Crontabs,
 }
 
@@ -200,6 +203,7 @@ impl CrontabReader<'_> {
         ];
         fields.extend(self.settings.fields(user, self.crontabs.zone()));
         fields.extend(lock);
+        fields.extend(self.notify());
         let job = CrontabJob {
             line: LineRef {
                 file: self.crontabs.paths.len() - 1,
@@ -213,6 +217,13 @@ impl CrontabReader<'_> {
             refused,
         };
         self.crontabs.jobs.push(job);
+    }
+
+    /// The target of the job's notifications, if `MAILTO` names one.
+    fn notify(&mut self) -> Option<(&'static str, FieldValue)> {
+        self.mailed_to_user += usize::from(self.settings.mails_to_user());
+        let target = mail::target(self.settings.mailbox()?, self.crontabs);
+        Some(("notify", FieldValue::List(vec![target])))
     }
 
     /// Splits the user off a line. The error is why there is none.
@@ -336,6 +347,19 @@ impl CrontabReader<'_> {
                 0,
                 "read as the crontab of one user: its jobs run as the user of the daemon; `--user \
                  NAME` names another one",
+            );
+        }
+        if self.mailed_to_user > 0 {
+            let jobs = match self.mailed_to_user {
+                1 => "1 job has".to_owned(),
+                n => format!("{n} jobs have"),
+            };
+            self.note(
+                0,
+                format!(
+                    "{jobs} no MAILTO: cron mails the output to the user of the job; here nobody is \
+                     notified without `notify:`"
+                ),
             );
         }
         let jobs = match self.silenced {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::mail::Mailbox;
 use super::{FieldValue, Fields, RemarkKind};
+use crate::config::notify::is_address;
 use crate::config::zone;
 
 /// Cron's own search path.
@@ -15,6 +17,21 @@ pub(super) struct Settings {
     /// The time zone and its line.
     zone: Option<(String, usize)>,
     pub(super) shell: Option<String>,
+    mail_to: MailTo,
+    mail_from: Option<String>,
+}
+
+/// To whom cron mails the output of the jobs below a line.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+enum MailTo {
+    /// There is no `MAILTO`: to the user of the job.
+    #[default]
+    User,
+    /// `MAILTO` is empty.
+    Nobody,
+    /// `MAILTO` cannot be read.
+    Unknown,
+    Addresses(Vec<String>),
 }
 
 /// A remark about a setting, and a comment that keeps the setting where it has no counterpart.
@@ -52,9 +69,10 @@ impl Settings {
         }
         match name {
             "CRON_TZ" => self.zone(number, value, report),
-            "MAILTO" => mail_to(value, report),
+            "MAILTO" => self.mail_to(value, report),
+            "MAILFROM" => self.mail_from(value, report),
             "SHELL" => self.shell(value, report),
-            "MAILFROM" | "CONTENT_TYPE" | "CONTENT_TRANSFER_ENCODING" => report
+            "CONTENT_TYPE" | "CONTENT_TRANSFER_ENCODING" => report
                 .look(format!("{name} has no counterpart here"))
                 .comment(format!(" {name}={value}")),
             "RANDOM_DELAY" | "START_HOURS_RANGE" => report
@@ -114,6 +132,62 @@ impl Settings {
         report
     }
 
+    fn mail_to(&mut self, value: &str, report: SettingReport) -> SettingReport {
+        let words = value
+            .split([',', ' ', '\t'])
+            .filter(|word| !word.is_empty());
+        let addresses: Vec<String> = words.map(str::to_owned).collect();
+        if addresses.is_empty() {
+            self.mail_to = MailTo::Nobody;
+            return report.note("an empty MAILTO: nobody is notified of the jobs below");
+        }
+        if let Some(wrong) = addresses.iter().find(|word| !is_address(word)) {
+            self.mail_to = MailTo::Unknown;
+            return report
+                .look(format!(
+                    "MAILTO={value}: `{wrong}` is not a mail address, and nobody is notified of the \
+                     jobs below"
+                ))
+                .comment(format!(" MAILTO={value}"));
+        }
+        self.mail_to = MailTo::Addresses(addresses);
+        report.look(format!(
+            "MAILTO={value} became a target of `notify`: cron mails all output of every run; the \
+             target receives runs that failed, were lost or missed, with the last lines of their \
+             output, and the first success after them (`on:` selects the events)"
+        ))
+    }
+
+    fn mail_from(&mut self, value: &str, report: SettingReport) -> SettingReport {
+        if is_address(value) {
+            self.mail_from = Some(value.to_owned());
+            return report;
+        }
+        self.mail_from = None;
+        report
+            .look(format!(
+                "MAILFROM={value} is left out: it is not a mail address"
+            ))
+            .comment(format!(" MAILFROM={value}"))
+    }
+
+    /// Where cron mails the output of the jobs below, if `MAILTO` names somebody.
+    pub(super) fn mailbox(&self) -> Option<Mailbox> {
+        match &self.mail_to {
+            MailTo::Addresses(to) => Some(Mailbox {
+                to: to.clone(),
+                from: self.mail_from.clone(),
+            }),
+            _ => None,
+        }
+    }
+
+    /// Whether cron mails the output of the jobs below to their user, because no `MAILTO` names
+    /// anybody.
+    pub(super) fn mails_to_user(&self) -> bool {
+        self.mail_to == MailTo::User
+    }
+
     /// The line of the time zone, if a setting names one.
     pub(super) fn zone_line(&self) -> Option<usize> {
         self.zone.as_ref().map(|(_, line)| *line)
@@ -141,21 +215,6 @@ impl Settings {
         fields.extend(working_dir.map(|directory| ("working_dir", directory)));
         fields
     }
-}
-
-fn mail_to(value: &str, report: SettingReport) -> SettingReport {
-    if value.is_empty() {
-        return report.note(
-            "an empty MAILTO needs no counterpart: output is never mailed, and `cronlatch history \
-             --output` shows it",
-        );
-    }
-    report
-        .look(format!(
-            "MAILTO={value}: cron mails all output; here the output goes to the log and to \
-             `cronlatch history --output`, and nothing is mailed"
-        ))
-        .comment(format!(" MAILTO={value}"))
 }
 
 /// Whether a job list takes a variable of this name.

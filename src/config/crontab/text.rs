@@ -18,6 +18,16 @@ pub(super) fn of(crontabs: &Crontabs) -> ImportedList {
          # runs the job, as under cron; without it the job runs once in the whole fleet.\n",
         from.join(", ")
     );
+    if !crontabs.targets.is_empty() {
+        text += "\nnotify:\n";
+        for target in &crontabs.targets {
+            let fields: Vec<String> = (target.fields().iter())
+                .map(|(name, value)| field(name, value, ""))
+                .map(|line| line.trim_end().to_owned())
+                .collect();
+            text += &format!("  {}: {{ {} }}\n", scalar(&target.name), fields.join(", "));
+        }
+    }
     if !common.is_empty() {
         text += "\ndefaults:\n";
         for (name, value) in &common {
@@ -45,7 +55,7 @@ pub(super) fn of(crontabs: &Crontabs) -> ImportedList {
 
 /// The fields that all jobs have alike, for `defaults:`.
 fn common(crontabs: &Crontabs) -> Fields {
-    const SHARED: [&str; 7] = [
+    const SHARED: [&str; 8] = [
         "timezone",
         "shell",
         "user",
@@ -53,6 +63,7 @@ fn common(crontabs: &Crontabs) -> Fields {
         "env",
         "lock",
         "start_deadline",
+        "notify",
     ];
     let jobs: Vec<&CrontabJob> = crontabs.valid_jobs().collect();
     let Some(first) = jobs.first() else {
@@ -157,6 +168,10 @@ fn field(name: &str, value: &FieldValue, indent: &str) -> String {
         FieldValue::Text(value) => format!("{indent}{name}: {}\n", scalar(value)),
         FieldValue::Expanded(written) => format!("{indent}{name}: \"{written}\"\n"),
         FieldValue::Map(map) => format!("{indent}{name}: {}\n", flow(map)),
+        FieldValue::List(items) => {
+            let items: Vec<String> = items.iter().map(|item| scalar(item)).collect();
+            format!("{indent}{name}: [{}]\n", items.join(", "))
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use super::mail::MailboxTarget;
 use super::{CrontabJob, Crontabs, FieldValue, ReadOptions};
 use crate::config::environment::Environment;
 use crate::config::expand;
@@ -31,23 +32,21 @@ pub(in crate::config) fn read_as_list(
         .map(|job| node_of(job, file, source, environment))
         .collect();
     let span = Span::of_file(file);
-    let root = vec![KeyValue {
-        key: "jobs".to_owned(),
+    let jobs = Node {
         span,
-        value: Node {
-            span,
-            value: Value::List(jobs),
-        },
-    }];
+        value: Value::List(jobs),
+    };
+    let mut root = vec![entry("jobs", jobs)];
+    root.extend(targets_of(&crontabs, span));
     let warnings = crontabs.remarks.into_iter().map(|remark| {
         let line = remark.line.line;
         let column = usize::from(line > 0);
-        let span = Span {
+        let place = Span {
             line,
             column,
             ..span
         };
-        (span, remark.text)
+        (place, remark.text)
     });
     Ok((root, warnings.collect()))
 }
@@ -73,6 +72,31 @@ fn crontab_in_yaml(source: &Source, file: usize) -> Problem {
             source.path.display()
         ))
         .help("`run` and `check` read a crontab as it is from a file without .yaml or .yml")
+}
+
+/// The targets of `notify:`, if there are any.
+fn targets_of(crontabs: &Crontabs, span: Span) -> Option<KeyValue> {
+    let map = |fields: Vec<KeyValue>| Node {
+        span,
+        value: Value::Map(fields),
+    };
+    let target = |target: &MailboxTarget| {
+        let fields = target.fields();
+        let fields = fields
+            .iter()
+            .map(|(name, value)| key_value(name, span, value));
+        entry(&target.name, map(fields.collect()))
+    };
+    let targets: Vec<KeyValue> = crontabs.targets.iter().map(target).collect();
+    (!targets.is_empty()).then(|| entry("notify", map(targets)))
+}
+
+fn entry(key: &str, value: Node) -> KeyValue {
+    KeyValue {
+        key: key.to_owned(),
+        span: value.span,
+        value,
+    }
 }
 
 fn node_of(job: &CrontabJob, file: usize, source: &Source, environment: &Environment) -> Node {
@@ -120,21 +144,17 @@ fn key_value(name: &str, span: Span, value: &FieldValue) -> KeyValue {
     let value = match value {
         FieldValue::Text(value) => text(value),
         FieldValue::Expanded(written) => text(written),
+        FieldValue::List(items) => Node {
+            span,
+            value: Value::List(items.iter().map(|item| text(item)).collect()),
+        },
         FieldValue::Map(map) => {
-            let entries = map.iter().map(|(key, value)| KeyValue {
-                key: key.clone(),
-                span,
-                value: text(value),
-            });
+            let entries = map.iter().map(|(key, value)| entry(key, text(value)));
             Node {
                 span,
                 value: Value::Map(entries.collect()),
             }
         }
     };
-    KeyValue {
-        key: name.to_owned(),
-        span,
-        value,
-    }
+    entry(name, value)
 }

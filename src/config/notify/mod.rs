@@ -22,10 +22,12 @@ pub use model::{
 pub use secret::Secret;
 #[cfg(test)]
 pub(super) use target::TARGET;
+pub(super) use target::is_address;
 pub use url::{HttpUrl, InvalidUrl};
 
 use std::collections::HashSet;
 
+use super::environment::Environment;
 use super::node::{Node, Value, quoted};
 use super::problem::{Problem, Problems};
 use super::section::{Section, doubled};
@@ -83,6 +85,27 @@ fn not_targets(node: &Node) -> Problem {
 }
 
 impl TargetsPart {
+    /// Returns a warning for each target whose `sendmail` this machine lacks.
+    pub(super) fn machine_warnings(&self, environment: &Environment) -> Vec<(Span, String)> {
+        let mut warnings = Vec::new();
+        for target in &self.targets {
+            let Channel::Mail(mail) = &target.channel else {
+                continue;
+            };
+            let sendmail = mail.sendmail.display().to_string();
+            let place = (self.defined.iter()).find(|(name, _)| *name == target.name);
+            if let (Some((_, span)), false) = (place, environment.has_program(&sendmail)) {
+                let message = format!(
+                    "there is no {sendmail} on this machine: the target `{}` cannot send mails from \
+                     here",
+                    target.name
+                );
+                warnings.push((*span, message));
+            }
+        }
+        warnings
+    }
+
     /// Checks that every target exists that a job or `defaults:` names. Returns warnings about
     /// targets that no job names.
     pub(super) fn check<'a>(

@@ -294,12 +294,16 @@ fn mail(section: Section<'_>, problems: &mut Problems) -> Option<MailTarget> {
     })
 }
 
-/// An address that is neither an option of `sendmail` nor a line of a header.
-fn address(text: &str, node: &Node) -> Result<(), ValueError> {
+/// Whether a text is an address that `sendmail` can take for neither an option nor a line of a header.
+pub(in crate::config) fn is_address(text: &str) -> bool {
     let fits = text
         .bytes()
         .all(|b| b.is_ascii_graphic() && !b",;<>\"()".contains(&b));
-    if fits && !text.starts_with('-') && !text.is_empty() {
+    fits && !text.starts_with('-') && !text.is_empty()
+}
+
+fn address(text: &str, node: &Node) -> Result<(), ValueError> {
+    if is_address(text) {
         return Ok(());
     }
     let help = "such as `ops@example.org` or a local user; several go into a list";

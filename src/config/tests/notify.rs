@@ -245,6 +245,23 @@ jobs:
 }
 
 #[test]
+fn a_machine_without_sendmail_is_warned_of() {
+    let text = |sendmail: &str| {
+        let target = format!("{{ mail: root, sendmail: {sendmail} }}");
+        format!("notify: {{ post: {target} }}\n{}", job("notify: post"))
+    };
+    assert_eq!(list(&text("/bin/sm")).warnings, Vec::<String>::new());
+    let warnings = list(&text("/bin/missing")).warnings;
+    let [warning] = warnings.as_slice() else {
+        panic!("{warnings:?}");
+    };
+    assert!(
+        warning.ends_with("1:11: there is no /bin/missing on this machine: the target `post` cannot send mails from here"),
+        "{warning}"
+    );
+}
+
+#[test]
 fn the_variables_of_targets_and_pings_are_kept_from_jobs() {
     let text = format!(
         "notify: {{ ops: {{ slack: '${{SLACK}}', headers: {{ A: '${{KEY}}' }} }} }}\n{}",

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::{CrontabKind, Crontabs, ReadOptions, RemarkKind};
 use crate::config::environment::Environment;
-use crate::config::model::{Command, JobList};
+use crate::config::model::{Command, Job, JobList};
 use crate::config::source::Source;
 use crate::config::{ConfigErrors, list};
 
@@ -131,10 +131,10 @@ TZ=UTC
 #[test]
 fn jobs_get_their_input_whatever_the_shell() {
     let remarks = |text: &str| import("x", text, &options(CrontabKind::User)).remarks.len();
-    // One is about the owner.
-    assert_eq!(remarks("0 1 * * * mail x%text\n"), 1);
-    assert_eq!(remarks("SHELL=/usr/bin/fish\n0 1 * * * mail x%text\n"), 2);
-    assert_eq!(remarks("0 1 * * * echo \"100%\"\n"), 2);
+    // One is about the owner, and one about MAILTO.
+    assert_eq!(remarks("0 1 * * * mail x%text\n"), 2);
+    assert_eq!(remarks("SHELL=/usr/bin/fish\n0 1 * * * mail x%text\n"), 3);
+    assert_eq!(remarks("0 1 * * * echo \"100%\"\n"), 3);
 }
 
 #[test]
@@ -241,6 +241,57 @@ TZ=Asia/Tokyo
 }
 
 #[test]
+fn whom_cron_mails_becomes_a_target_of_the_jobs_below() {
+    let text = "\
+0 1 * * * /bin/user
+MAILTO=ops@example.org
+0 2 * * * /bin/ops
+MAILFROM=cron@example.org
+MAILTO=\"ops@example.org, root\"
+0 3 * * * /bin/two
+MAILTO=ops@example.net
+MAILFROM=no sender
+0 4 * * * /bin/other
+MAILTO=none@example.org,-oQ/tmp
+0 5 * * * /bin/wrong
+MAILTO=none
+0 6 * * * /bin/none
+MAILTO=\"\"
+0 7 * * * /bin/nobody
+MAILTO=ops@example.org
+0 8 * * * /bin/again
+";
+    let crontabs = import("x", text, &options(CrontabKind::User));
+    insta::assert_snapshot!(shown(&crontabs));
+    assert_same("x", text, &crontabs);
+    let targets = |path: &str, text: &str| {
+        let list = valid(path, text);
+        assert!(!list.warnings.iter().any(|w| w.contains("no job names")));
+        let of = |job: &Job| {
+            let targets = job.alerts.targets.iter();
+            let shown = targets.map(|name| {
+                let target = list.notify.iter().find(|target| target.name == *name);
+                target.map_or_else(String::new, |target| target.channel.shown())
+            });
+            shown.collect::<Vec<_>>().join("; ")
+        };
+        list.jobs.iter().map(of).collect::<Vec<_>>()
+    };
+    let expected = [
+        "",
+        "ops@example.org",
+        "ops@example.org, root",
+        "ops@example.net",
+        "",
+        "none",
+        "",
+        "ops@example.org",
+    ];
+    assert_eq!(targets("l.yaml", &crontabs.list().text), expected);
+    assert_eq!(targets("x", text), expected);
+}
+
+#[test]
 fn a_crontab_in_a_file_for_yaml_is_an_error_that_names_import() {
     let errors = read_list("jobs.yaml", "# x\n\n*/5 * * * * /bin/x\n").expect_err("refused");
     insta::assert_snapshot!(errors.to_string());
@@ -259,7 +310,7 @@ fn carriage_returns_and_a_missing_line_end_are_remarked() {
     let crontabs = import("x", text, &options(CrontabKind::User));
     assert_eq!(crontabs.job_count(), 2);
     let remarks: Vec<_> = crontabs.remarks.iter().map(|r| r.line.line).collect();
-    assert_eq!(remarks, [0, 2, 0]);
+    assert_eq!(remarks, [0, 2, 0, 0]);
     assert!(!crontabs.list().text.contains('\r'));
 }
 
@@ -316,6 +367,8 @@ fn line() -> impl Strategy<Value = String> {
         "SHELL=",
         "HOME=",
         "CRON_TZ=",
+        "MAILTO=",
+        "MAILFROM=",
         "#",
         "",
     ]);
