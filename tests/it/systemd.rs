@@ -83,19 +83,45 @@ fn systemctl_start_waits_for_readiness_and_stop_drains() {
     let entries = runs.entries();
     assert!(entries.iter().all(|entry| entry.ended), "{entries:#?}");
 
-    let list = manager.list();
-    let store = format!("sqlite:{}", manager.store().display());
-    let args = [
-        "history",
-        "-c",
-        list.to_str().unwrap(),
-        "--store",
-        &store,
-        "--json",
-    ];
-    let history = cronlatch(&args).expect_code(0).json_lines();
+    let history = manager.history();
     let succeeded = history.iter().filter(|run| run["outcome"] == "succeeded");
     assert_eq!(succeeded.count(), entries.len(), "{history:#?}");
+}
+
+#[test]
+fn systemctl_restart_lets_a_running_job_end_and_goes_on() {
+    let mut manager = Manager::start();
+    let runs = RunLog::new();
+    manager.install(&runs.job("2"), "");
+    manager.systemctl(&["start", &manager.unit]).expect_code(0);
+    let first = manager.property("MainPID");
+    wait_until("a job runs", || {
+        runs.entries().last().is_some_and(|entry| !entry.ended)
+    });
+    let begun = runs.entries().len();
+    manager
+        .systemctl(&["restart", &manager.unit])
+        .expect_code(0);
+    let second = manager.property("MainPID");
+    assert_ne!(first, second);
+    let entries = runs.entries();
+    assert!(entries[..begun].iter().all(|e| e.ended), "{entries:#?}");
+    let after = entries.len();
+    wait_until("the new daemon runs jobs", || runs.entries().len() > after);
+    assert_eq!(manager.property("MainPID"), second);
+    manager.systemctl(&["stop", &manager.unit]).expect_code(0);
+    assert_eq!(manager.property("Result"), "success");
+
+    let history = manager.history();
+    let outcome = |record: &serde_json::Value| record["outcome"].as_str().unwrap().to_owned();
+    let outcomes: Vec<String> = history.iter().map(outcome).collect();
+    let succeeded = outcomes.iter().filter(|outcome| *outcome == "succeeded");
+    assert_eq!(succeeded.count(), runs.entries().len(), "{outcomes:?}");
+    let orderly = ["succeeded", "skipped", "missed"];
+    assert!(
+        (outcomes.iter()).all(|outcome| orderly.contains(&outcome.as_str())),
+        "{outcomes:?}"
+    );
 }
 
 #[test]
@@ -254,6 +280,15 @@ impl Manager {
                 fs::read(path).is_ok_and(|bytes| bytes.starts_with(b"SQLite format 3\0"))
             })
         })
+    }
+
+    /// The records of the embedded store.
+    fn history(&self) -> Vec<serde_json::Value> {
+        let list = self.list();
+        let store = format!("sqlite:{}", self.store().display());
+        let args = ["history", "-c", list.to_str().unwrap(), "--store", &store];
+        let args = [&args[..], &["--json"]].concat();
+        cronlatch(&args).expect_code(0).json_lines()
     }
 
     fn systemctl(&self, args: &[&str]) -> Output {
