@@ -81,14 +81,18 @@ fn verdicts(records: &[Value]) -> BTreeMap<i64, String> {
 /// Every second between the first and the last verdict has one (G7).
 #[track_caller]
 fn assert_no_silence(records: &[Value]) {
+    if let Some(second) = silent_second(records) {
+        panic!("{second} has no verdict: {records:#?}");
+    }
+}
+
+/// The first second between the first and the last verdict that has none: it still waits, or it was
+/// lost.
+#[track_caller]
+fn silent_second(records: &[Value]) -> Option<i64> {
     let verdicts = verdicts(records);
     let (Some(first), Some(last)) = (verdicts.keys().next(), verdicts.keys().last()) else {
         panic!("no records at all");
     };
-    for second in *first..=*last {
-        assert!(
-            verdicts.contains_key(&second),
-            "{second} has no verdict: {records:#?}"
-        );
-    }
+    (*first..=*last).find(|second| !verdicts.contains_key(second))
 }
