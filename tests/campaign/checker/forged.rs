@@ -332,6 +332,21 @@ fn a_skip_of_what_ran_is_caught() {
 }
 
 #[test]
+fn a_host_with_a_ledger_of_its_own_may_miss_what_another_ran_and_not_what_it_ran() {
+    let missed_by = |host: &'static str| {
+        move |story: &mut Story| {
+            story.jobs[0].shared_by = SharedBy::Nobody;
+            story.jobs[0].verdicts = Verdicts::None;
+            let mut missed = not_run("beat", 5_000, Outcome::Missed);
+            missed.host = Some(HostName::parse(host).unwrap());
+            story.records.push(missed);
+        }
+    };
+    assert_eq!(forged(missed_by("h2")), None);
+    assert_eq!(forged(missed_by("h1")), Some(Rule::Untrue));
+}
+
+#[test]
 fn the_first_violation_is_told() {
     let mut story = truth();
     for due in [9_000, 3_000, 6_000] {

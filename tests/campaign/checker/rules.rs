@@ -213,13 +213,19 @@ fn untrue(story: &Story) -> Vec<Violation> {
         .iter()
         .map(|run| (run.run_id.as_str(), run))
         .collect();
-    let started: BTreeSet<(&str, i64)> = story
+    // What one host of several with ledgers of their own did not run, another may have run.
+    let party = |job: &str, host: &str| {
+        rule_of(story, job).map_or_else(String::new, |job| job.party(host).to_owned())
+    };
+    let started: BTreeSet<(&str, String, i64)> = story
         .runs
         .iter()
-        .filter_map(|run| Some((run.job.as_str(), run.scheduled?)))
+        .filter_map(|run| Some((run.job.as_str(), party(&run.job, &run.host), run.scheduled?)))
         .collect();
     let mut found = Vec::new();
     for record in &story.records {
+        let by = record.host.as_ref().map_or("", |host| host.as_str());
+        let by = party(record.job.as_str(), by);
         let at = span_of(record).from;
         let run_id = record.run_id.as_ref().map(cronlatch::names::RunId::as_str);
         let wrong = match record.outcome {
@@ -231,7 +237,7 @@ fn untrue(story: &Story) -> Vec<Violation> {
                     // A host without the store may run what the others skip.
                     let is_asked = |due: &i64| !job.runs_without_store || is_calm(story, *due);
                     let mut dues = occurrences(job, span_of(record)).into_iter();
-                    dues.any(|due| is_asked(&due) && started.contains(&(job.name, due)))
+                    dues.any(|due| is_asked(&due) && started.contains(&(job.name, by.clone(), due)))
                 })
             }
             _ => false,
