@@ -720,35 +720,50 @@ fn cases() -> u32 {
         .unwrap_or(30)
 }
 
-#[test]
-fn a_node_does_what_its_plain_form_does_call_by_call() {
-    let server = RedisServer::start();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    let StoreSettings::Redis(settings) = check_url(&server.url()).expect("a URL") else {
-        panic!("not a Redis URL");
-    };
-    let node = runtime.block_on(async { Node::new(&settings).expect("a node") });
-    let client = redis::Client::open(server.url()).expect("a URL");
-    let hands = RefCell::new(client.get_connection().expect("the server answers"));
-    let next = AtomicU32::new(0);
-    let mut runner = TestRunner::new(Config {
-        cases: cases(),
-        failure_persistence: None,
-        ..Config::default()
-    });
-    let sequences = (
-        prop::bool::weighted(0.8),
-        prop::collection::vec(call(), 1..40),
-    );
-    let outcome = runner.run(&sequences, |(exclusive, calls)| {
-        let name = format!("l{}", next.fetch_add(1, Ordering::Relaxed));
+/// A real node, and what the comparison needs of it.
+struct Bench {
+    server: RedisServer,
+    runtime: tokio::runtime::Runtime,
+    node: Node,
+    hands: RefCell<redis::Connection>,
+    /// The lock of the next sequence.
+    next: AtomicU32,
+}
+
+impl Bench {
+    fn start() -> Self {
+        let server = RedisServer::start();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let StoreSettings::Redis(settings) = check_url(&server.url()).expect("a URL") else {
+            panic!("not a Redis URL");
+        };
+        let node = runtime.block_on(async { Node::new(&settings).expect("a node") });
+        let client = redis::Client::open(server.url()).expect("a URL");
+        let hands = client.get_connection().expect("the server answers");
+        Self {
+            server,
+            runtime,
+            node,
+            hands: RefCell::new(hands),
+            next: AtomicU32::new(0),
+        }
+    }
+
+    /// Makes the calls on both sides, under a lock of their own. Returns the histories, or the first
+    /// call after which the sides differ.
+    fn compare(
+        &self,
+        exclusive: bool,
+        calls: &[Call],
+    ) -> Result<HashMap<usize, Vec<Record>>, String> {
+        let name = format!("l{}", self.next.fetch_add(1, Ordering::Relaxed));
         let mut both = Both {
-            hands: &hands,
-            node: &node,
+            hands: &self.hands,
+            node: &self.node,
             lock: Lock {
                 exclusive,
                 ..Lock::named(&LockName::parse(&name).expect("a name"))
@@ -759,19 +774,77 @@ fn a_node_does_what_its_plain_form_does_call_by_call() {
             histories: HashMap::new(),
             lacking: HashSet::new(),
         };
-        runtime.block_on(async {
+        self.runtime.block_on(async {
             both.declare().await;
             for (nr, call) in calls.iter().enumerate() {
                 let (real, plain) = both.apply(call).await;
                 if real != plain {
-                    let text = format!("call {nr}, {call:?}\n  node:  {real}\n  plain: {plain}\n");
-                    return Err(TestCaseError::fail(text));
+                    return Err(format!(
+                        "call {nr}, {call:?}\n  node:  {real}\n  plain: {plain}\n"
+                    ));
                 }
             }
-            Ok(())
+            Ok(both.histories)
         })
+    }
+}
+
+#[test]
+fn a_node_does_what_its_plain_form_does_call_by_call() {
+    let bench = Bench::start();
+    let mut runner = TestRunner::new(Config {
+        cases: cases(),
+        failure_persistence: None,
+        ..Config::default()
+    });
+    let sequences = (
+        prop::bool::weighted(0.8),
+        prop::collection::vec(call(), 1..40),
+    );
+    let outcome = runner.run(&sequences, |(exclusive, calls)| {
+        (bench.compare(exclusive, &calls).map(drop)).map_err(TestCaseError::fail)
     });
     if let Err(error) = outcome {
-        panic!("{error}\n{}", server.log());
+        panic!("{error}\n{}", bench.server.log());
     }
+}
+
+#[test]
+fn a_node_that_missed_a_proposal_merges_no_record_into_one_that_may_be_overtaken() {
+    // Skips of the second and third minute, one proposal each.
+    let skip = |minute: u8, follows: bool| {
+        let promise = Call::Look {
+            mode: Mode::Promise,
+            ballot: Number::After(1, 1),
+            job: Some(0),
+            longest: 0,
+            with_ttl: true,
+        };
+        let propose = Call::Propose(Wish {
+            ballot: Number::Known(0),
+            job: Some(0),
+            ledger: Some((minute, false, false, None)),
+            fence: 1,
+            token: None,
+            take: false,
+            left: false,
+            finished: Vec::new(),
+            follows,
+            records: vec![(minute, true)],
+        });
+        [promise, propose]
+    };
+    let recorded = |follows: bool| {
+        let bench = Bench::start();
+        let calls = [skip(2, true), skip(3, follows)].concat();
+        let histories = bench
+            .compare(true, &calls)
+            .unwrap_or_else(|it| panic!("{it}"));
+        (histories[&0].iter())
+            .map(|record| record.count)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(recorded(true), [Some(2)]);
+    // Between the two the job's ledger was decided without this node.
+    assert_eq!(recorded(false), [None, None]);
 }
