@@ -5,7 +5,7 @@
 //! - [`protocol`]: the rules of each operation, written once as plain Rust. The `SQLite` store executes
 //!   this code; the Lua scripts of the Redis store are compared with it call by call.
 //! - [`endpoint`]: the URL of a store, parsed once.
-//! - [`redis`], [`redlock`] and [`sqlite`]: the stores. [`open()`] chooses one.
+//! - [`redis`], [`quorum`] and [`sqlite`]: the stores. [`open()`] chooses one.
 //! - `claimant` and `retry`: one claim until it is decided, and requests that are retried.
 //! - [`apart`](fn@apart), [`manual`] and [`relocate`]: what hosts do with any store in several requests.
 //!
@@ -18,8 +18,9 @@ pub(crate) mod endpoint;
 pub mod manual;
 mod open;
 pub mod protocol;
+#[doc(hidden)]
+pub mod quorum;
 pub(crate) mod redis;
-mod redlock;
 pub mod relocate;
 mod retry;
 #[cfg(feature = "sqlite")]
@@ -46,17 +47,3 @@ pub use open::open;
 pub(crate) use redis::check_raw_in_cluster as check_key_in_cluster;
 #[cfg(feature = "program")]
 pub(crate) use retry::{Retry, retry};
-
-/// What a majority of nodes decides on, for the model that searches it for holes, and for the test
-/// that compares a node with its plain form.
-#[doc(hidden)]
-pub mod majority {
-    pub use super::redis::node::{
-        Accepted, Ballot, Extended, Held, HistoryEntry, JobView, Lease, LockView, LongestTtl,
-        LookAnswer, Mode, Node, Place, Proposal, Taken, View, finished_text,
-    };
-    pub use super::redlock::{
-        Asker, Counting, Doubt, Here, Identity, Ledger, Member, Merged, Resolved, Seat, Trust,
-        count, count_recovering, covers, is_overtaken, merge, quorum, resolve,
-    };
-}

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::endpoint::StoreSettings;
+use super::quorum::QuorumStore;
 use super::redis::RedisStore;
-use super::redlock::RedlockStore;
 #[cfg(feature = "sqlite")]
 use super::sqlite::SqliteStore;
 use super::{Store, StoreError};
@@ -23,7 +23,7 @@ pub fn open(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError> {
             path.display()
         ))),
         StoreSettings::Sentinel(settings) => Ok(Arc::new(RedisStore::sentinel(settings))),
-        StoreSettings::Redlock(settings) => Ok(Arc::new(RedlockStore::new(settings)?)),
+        StoreSettings::Redlock(settings) => Ok(Arc::new(QuorumStore::new(settings)?)),
         StoreSettings::Cluster(settings) => Ok(Arc::new(RedisStore::cluster(settings)?)),
     }
 }

@@ -19,6 +19,9 @@ mod import;
 mod library;
 mod next;
 mod notify;
+#[path = "../support/acceptor.rs"]
+#[allow(dead_code, reason = "no test binary uses all of it")]
+mod plain_acceptor;
 mod processes;
 mod redis;
 mod redlock;

@@ -1,10 +1,10 @@
 //! A majority of independent nodes under fire: nodes die, come back empty, answer late or not at
 //! all, and hosts disagree about which of them is there.
 
+mod acceptor;
 mod clocks;
 mod frozen;
 mod lists;
-mod member;
 mod memory;
 mod repair;
 mod rivals;

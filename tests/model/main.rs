@@ -14,8 +14,11 @@
 //! | [`host`] | what a host does |
 //! | [`search`] | steps, claims about every state, and the search |
 //! | [`worlds`], [`defects`] | the tests |
-//! | [`votes`] | several nodes, of which a majority decides (`store::redlock`) |
+//! | [`votes`] | several nodes, of which a majority decides (`store::quorum`) |
 
+#[path = "../support/acceptor.rs"]
+#[allow(dead_code, reason = "no test binary uses all of it")]
+mod acceptor;
 mod defects;
 mod host;
 mod ids;

@@ -13,6 +13,9 @@
 //! | [`trace`], [`judge`] | what truly happened, and which promise it breaks |
 //! | [`shrink`], [`report`] | a short plan that fails, and its timeline |
 
+#[path = "../support/acceptor.rs"]
+#[allow(dead_code, reason = "no test binary uses all of it")]
+mod acceptor;
 mod chance;
 mod gate;
 mod generate;

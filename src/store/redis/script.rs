@@ -150,13 +150,13 @@ impl Scripts {
 /// The scripts of one node among several.
 #[derive(Debug)]
 pub(super) struct NodeScripts {
-    pub(super) look: Script,
+    pub(super) prepare: Script,
     pub(super) accept: Script,
     pub(super) withdraw: Script,
     pub(super) extend: Script,
     pub(super) declare: Script,
     pub(super) standing: Script,
-    pub(super) mend: Script,
+    pub(super) backfill: Script,
 }
 
 impl NodeScripts {
@@ -165,14 +165,14 @@ impl NodeScripts {
         let node = include_str!("scripts/node.lua");
         let script = |operation: &str| Script::new(Flags::AllowOom, &[HISTORY, node], operation);
         Self {
-            look: script(include_str!("scripts/look.lua")),
+            prepare: script(include_str!("scripts/prepare.lua")),
             accept: script(include_str!("scripts/accept.lua")),
             withdraw: script(include_str!("scripts/withdraw.lua")),
             extend: script(include_str!("scripts/extend.lua")),
             declare: script(include_str!("scripts/declare.lua")),
             standing: Script::new(Flags::ReadOnly, &[], include_str!("scripts/standing.lua")),
             // Its records can wait until there is memory.
-            mend: Script::new(Flags::Ordinary, &[], include_str!("scripts/mend.lua")),
+            backfill: Script::new(Flags::Ordinary, &[], include_str!("scripts/backfill.lua")),
         }
     }
 }

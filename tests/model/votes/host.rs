@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use cronlatch::store::majority::{
-    Asker, Ballot, LookAnswer, Member, Mode, Proposal, Resolved, Taken, View, resolve,
-};
+use crate::acceptor::Acceptor;
 use cronlatch::store::protocol::{self, Key};
+use cronlatch::store::quorum::{
+    AcceptStatus, Ballot, Decision, PrepareMode, PrepareReply, PrepareStatus, Proposal, Requester,
+    decide,
+};
 use cronlatch::store::{
     Claim, ClaimReply, ClaimTarget, Due, Finish, Grant, Kind, Late, Outcome, Overlap, Record,
 };
@@ -14,7 +16,7 @@ use cronlatch::time::BootInstant;
 use crate::ids::{self, Tick, Ticket, clock, fingerprint, instant, tick_of, ticks};
 use crate::votes::rules::{Defect, NODES, Promises, QUORUM, Rules, TTL};
 use crate::votes::world::{
-    Ask, Gap, Host, Message, Phase, Run, Shared, Then, Wish, World, longest, place, ticket,
+    Ask, Gap, Host, Message, Phase, Run, Shared, Then, Wish, World, longest, target, ticket,
 };
 use crate::world::verdict;
 
@@ -61,10 +63,10 @@ impl World {
         me.tried += 1;
         let id = me.begun * 10 + u64::try_from(host).expect("few hosts");
         let ticket = me.ticket(host, wish);
-        let vote = (Mode::Vote, Ballot { number: 1, id });
-        let view = self.look(rules, (host, asked.first), ticket, (wish, vote));
+        let vote = (PrepareMode::Vote, Ballot { number: 1, id });
+        let reply = self.prepare(rules, (host, asked.first), ticket, (wish, vote));
         let ballot = Ballot {
-            number: view.promised,
+            number: reply.promised,
             id,
         };
         let counts = self.takes_part(rules, (host, asked.first), ticket);
@@ -75,7 +77,7 @@ impl World {
             heard: Vec::new(),
         };
         if counts {
-            self.hear(rules, host, asked.first, view);
+            self.hear(rules, host, asked.first, reply);
         }
         for node in (0..NODES).filter(|node| *node != asked.first) {
             let message = Message {
@@ -97,15 +99,15 @@ impl World {
         }
     }
 
-    fn look(
+    fn prepare(
         &mut self,
         rules: &Rules,
         (_, node): (usize, usize),
         ticket: Ticket,
-        (wish, question): (Wish, (Mode, Ballot)),
-    ) -> View {
+        (wish, question): (Wish, (PrepareMode, Ballot)),
+    ) -> PrepareReply {
         self.at_node(rules, (node, Some(ticket)), |it, here| {
-            it.look(here, &place(wish), question, std::time::Duration::ZERO)
+            it.prepare(here, &target(wish), question, std::time::Duration::ZERO)
         })
     }
 
@@ -121,12 +123,12 @@ impl World {
     }
 
     /// A node has promised: what it tells counts if its host still listens.
-    fn hear(&mut self, rules: &Rules, host: usize, node: usize, view: View) {
+    fn hear(&mut self, rules: &Rules, host: usize, node: usize, reply: PrepareReply) {
         let Phase::Asking { wish, heard, .. } = &mut self.hosts[host].phase else {
             return;
         };
         let wish = *wish;
-        heard.push((node, Shared::new(view)));
+        heard.push((node, Shared::new(reply)));
         if rules.promises == Promises::Late && self.knows_enough(host, wish) {
             self.decide(rules, host);
         }
@@ -134,22 +136,25 @@ impl World {
 
     /// Whether the product would wait for no more: a majority counts, and knows of the open run.
     fn knows_enough(&self, host: usize, wish: Wish) -> bool {
-        use cronlatch::store::majority::{Counting, Doubt, count, merge};
+        use cronlatch::store::quorum::{Doubt, QuorumCheck, check_quorum, merge};
         let Phase::Asking { heard, .. } = &self.hosts[host].phase else {
             return false;
         };
-        let views: Vec<View> = heard.iter().map(|(_, view)| View::clone(view)).collect();
-        let all = views.len() == NODES;
-        match count(&views, QUORUM) {
-            Counting::On {
+        let replies: Vec<PrepareReply> = heard
+            .iter()
+            .map(|(_, reply)| PrepareReply::clone(reply))
+            .collect();
+        let all = replies.len() == NODES;
+        match check_quorum(&replies, QUORUM) {
+            QuorumCheck::Met {
                 counted,
                 horizon: None,
             } => {
                 let token = self.hosts[host].ticket(host, wish).token();
-                let merged = merge(&views, &counted, QUORUM, (true, Some(&token)));
+                let merged = merge(&replies, &counted, QUORUM, (true, Some(&token)));
                 all || merged.doubt != Doubt::FewKnow
             }
-            Counting::On { .. } | Counting::Recovering(_) | Counting::TooFew => all,
+            QuorumCheck::Met { .. } | QuorumCheck::Recovering(_) | QuorumCheck::TooFew => all,
         }
     }
 
@@ -165,18 +170,21 @@ impl World {
         else {
             return;
         };
-        let views: Vec<View> = heard.iter().map(|(_, view)| View::clone(view)).collect();
+        let replies: Vec<PrepareReply> = heard
+            .iter()
+            .map(|(_, reply)| PrepareReply::clone(reply))
+            .collect();
         let ticket = me.ticket(host, wish);
         let token = ticket.token();
-        let at = (&place(wish), ballot);
+        let at = (&target(wish), ballot);
         let resolved = match wish {
             Wish::Claim => {
                 let claim = self.claim_of(rules, host, ticket);
-                resolve(
+                decide(
                     at,
-                    &views,
+                    &replies,
                     QUORUM,
-                    Asker::new(Some(&token)),
+                    Requester::new(Some(&token)),
                     |lock, job, clock| {
                         let (reply, effects) = protocol::claim(lock, job, clock, &claim);
                         let taken = matches!(reply, ClaimReply::Granted { .. });
@@ -186,11 +194,11 @@ impl World {
             }
             Wish::Finish => {
                 let finish = finish_of(rules, host, ticket);
-                resolve(
+                decide(
                     at,
-                    &views,
+                    &replies,
                     QUORUM,
-                    Asker::holder(&token),
+                    Requester::holder(&token),
                     |lock, job, clock| {
                         let (_, effects) = protocol::finish(lock, job, clock, &finish);
                         (Then::On, effects, false)
@@ -199,10 +207,10 @@ impl World {
             }
         };
         match resolved {
-            Resolved::TooFew => self.hosts[host].phase = Phase::Idle,
-            Resolved::Recovering(_) => self.answered(host, sent, (wish, Then::Wait)),
-            Resolved::Reply(then) => self.answered(host, sent, (wish, then)),
-            Resolved::Propose {
+            Decision::TooFew => self.hosts[host].phase = Phase::Idle,
+            Decision::Recovering(_) => self.answered(host, sent, (wish, Then::Wait)),
+            Decision::Reply(then) => self.answered(host, sent, (wish, then)),
+            Decision::Propose {
                 proposal,
                 trust,
                 reply: then,
@@ -289,13 +297,13 @@ impl World {
                     Phase::Asking { wish, .. } => *wish,
                     Phase::Idle | Phase::Proposing { .. } => Wish::Claim,
                 };
-                let question = (wish, (Mode::Promise, *ballot));
-                let view = self.look(rules, (host, node), ticket, question);
-                if view.said == LookAnswer::Promised
+                let question = (wish, (PrepareMode::Promise, *ballot));
+                let reply = self.prepare(rules, (host, node), ticket, question);
+                if reply.status == PrepareStatus::Promised
                     && self.takes_part(rules, (host, node), ticket)
                     && matches!(&self.hosts[host].phase, Phase::Asking { ballot: asked, .. } if asked == ballot)
                 {
-                    self.hear(rules, host, node, view);
+                    self.hear(rules, host, node, reply);
                 }
             }
             Ask::Propose(proposal) => {
@@ -303,11 +311,11 @@ impl World {
                 let no_promise = rules.is(Defect::NoPromise);
                 let said = self.at_node(rules, by, |it, here| {
                     if no_promise {
-                        it.seat.promised = proposal.ballot;
+                        it.register.promised = proposal.ballot;
                     }
                     it.accept(here, proposal)
                 });
-                if !matches!(said, Taken::Outbid | Taken::Held) {
+                if !matches!(said, AcceptStatus::Preempted | AcceptStatus::Held) {
                     self.write(rules, proposal);
                 }
                 self.hear_taken(rules, host, proposal, said);
@@ -360,7 +368,7 @@ impl World {
     }
 
     /// A node's answer to a proposal.
-    fn hear_taken(&mut self, rules: &Rules, host: usize, proposal: &Proposal, said: Taken) {
+    fn hear_taken(&mut self, rules: &Rules, host: usize, proposal: &Proposal, said: AcceptStatus) {
         let Phase::Proposing {
             wish,
             ballot,
@@ -482,7 +490,7 @@ impl World {
 }
 
 /// A vote of the single phase.
-fn take_lock(node: &mut Member, now: Tick, token: Ticket) -> bool {
+fn take_lock(node: &mut Acceptor, now: Tick, token: Ticket) -> bool {
     let own = token.token();
     if matches!(&node.key, Key::Value { text, .. } if text != own.as_str()) {
         return false;

@@ -1,8 +1,8 @@
-//! Several nodes, of which a majority decides (`store::redlock`), searched as one store is.
+//! Several nodes, of which a majority decides (`store::quorum`), searched as one store is.
 //!
-//! A node is the product's own plain form of one (`store::majority::Member`), which is compared
+//! A node is the product's own plain form of one (`store::quorum::Acceptor`), which is compared
 //! with the scripts call by call; what several nodes say together, and what follows from it, is
-//! decided by the product's own `resolve`, with the rules of `store::protocol`. Written again here
+//! decided by the product's own `decide`, with the rules of `store::protocol`. Written again here
 //! is only what lies around these: who is asked when, and what is lost. Each host asks a different
 //! node first and nobody keeps to another's vote, so that proposals meet as often as they can.
 //!

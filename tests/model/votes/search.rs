@@ -1,13 +1,14 @@
 //! Steps, claims about every state, and the search.
 
-use cronlatch::store::majority::{Ballot, Here, Member, Mode, View, merge};
+use crate::acceptor::{Acceptor, ServerNow};
+use cronlatch::store::quorum::{Ballot, PrepareMode, PrepareReply, merge};
 use stateright::{Checker, Expectation, HasDiscoveries, Model, Path, Property};
 
 use crate::ids::{clock, tick_of};
 use crate::search::{G1, G2, G5, G6, G7};
 use crate::votes::host::Asked;
 use crate::votes::rules::{Defect, NODES, Promises, QUORUM, Rules};
-use crate::votes::world::{Ask, Phase, Shared, Then, Wish, World, place};
+use crate::votes::world::{Ask, Phase, Shared, Then, Wish, World, target};
 
 /// One step of a world.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,7 +82,7 @@ impl Votes {
     fn is_welcome(&self, world: &World, index: usize) -> bool {
         let message = &world.net[index];
         let node = &world.nodes[message.node];
-        let promised = node.seat.promised;
+        let promised = node.register.promised;
         // It notices the loss at least.
         node.marker.is_none()
             || match &message.ask {
@@ -89,7 +90,7 @@ impl Votes {
                 Ask::Propose(proposal) => {
                     promised == proposal.ballot || self.0.is(Defect::NoPromise)
                 }
-                Ask::Withdraw(ballot) => node.seat.ballot == *ballot,
+                Ask::Withdraw(ballot) => node.register.ballot == *ballot,
                 Ask::Extend(..) => true,
             }
     }
@@ -159,7 +160,7 @@ impl Model for Votes {
             Step::Wipe(node) => {
                 world.left.wipes -= 1;
                 world.servers[node] += 1;
-                let mut empty = Member::default();
+                let mut empty = Acceptor::default();
                 if rules.is(Defect::NoWait) {
                     empty.declare_new(&world.servers[node].to_string());
                 }
@@ -167,8 +168,8 @@ impl Model for Votes {
                 if rules.is(Defect::NoEpoch) {
                     // Somebody asks it at once, so that its wait begins.
                     world.at_node(rules, (node, None), |it, here| {
-                        let read = (Mode::Read, Ballot::default());
-                        it.look(here, &place(Wish::Claim), read, std::time::Duration::ZERO)
+                        let read = (PrepareMode::Read, Ballot::default());
+                        it.prepare(here, &target(Wish::Claim), read, std::time::Duration::ZERO)
                     });
                 }
             }
@@ -203,19 +204,19 @@ impl Model for Votes {
 /// What the nodes' ledgers have passed, taken together, has a record on one of them, or is the run
 /// that is open. One that was wiped had the records too.
 fn nothing_silent(rules: &Rules, world: &World) -> bool {
-    let views: Vec<View> = (0..NODES)
+    let replies: Vec<PrepareReply> = (0..NODES)
         .map(|node| {
             let server = world.servers[node].to_string();
-            let here = Here {
+            let here = ServerNow {
                 micros: clock(world.now).micros,
                 server: &server,
             };
-            let read = (Mode::Read, Ballot::default());
-            let mut node = Member::clone(&world.nodes[node]);
-            node.look(here, &place(Wish::Claim), read, std::time::Duration::ZERO)
+            let read = (PrepareMode::Read, Ballot::default());
+            let mut node = Acceptor::clone(&world.nodes[node]);
+            node.prepare(here, &target(Wish::Claim), read, std::time::Duration::ZERO)
         })
         .collect();
-    let merged = merge(&views, &[0, 1, 2], QUORUM, (true, None));
+    let merged = merge(&replies, &[0, 1, 2], QUORUM, (true, None));
     let Some(job) = merged.job else {
         return true;
     };

@@ -4,11 +4,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::acceptor::{Acceptor, JobRegister, ServerNow};
 use cronlatch::store::GapAnswer;
-use cronlatch::store::majority::{
-    Ballot, Extended, Here, Ledger, LongestTtl, Member, Place, Proposal, Trust, View,
-};
 use cronlatch::store::protocol::{JobState, Key};
+use cronlatch::store::quorum::{
+    Ballot, ExtendReply, LongestTtl, PrepareReply, Proposal, RequestTarget, Trust,
+};
 
 use crate::ids::{self, Tick, Ticket, clock, fingerprint, instant, ticks};
 use crate::votes::rules::{Budget, Defect, NODES, Rules, TTL};
@@ -95,7 +96,7 @@ pub(super) enum Phase {
         wish: Wish,
         ballot: Ballot,
         sent: Tick,
-        heard: Vec<(usize, Shared<View>)>,
+        heard: Vec<(usize, Shared<PrepareReply>)>,
     },
     /// It waits for a majority to take what it proposed.
     Proposing {
@@ -203,7 +204,7 @@ pub(super) struct Onlooker {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct World {
     pub(super) now: Tick,
-    pub(super) nodes: Vec<Shared<Member>>,
+    pub(super) nodes: Vec<Shared<Acceptor>>,
     /// How often each node came back empty: another process.
     pub(super) servers: [u8; NODES],
     pub(super) hosts: Vec<Host>,
@@ -225,8 +226,8 @@ pub(super) fn longest() -> LongestTtl {
 }
 
 /// The job and its lock.
-pub(super) fn place(wish: Wish) -> Place {
-    Place {
+pub(super) fn target(wish: Wish) -> RequestTarget {
+    RequestTarget {
         lock: ids::lock(),
         job: Some(ids::job(0)),
         ttl: match wish {
@@ -262,11 +263,11 @@ impl Gap {
 
 impl World {
     pub(super) fn begin(rules: &Rules) -> Self {
-        let mut node = Member::default();
+        let mut node = Acceptor::default();
         node.declare_new("0");
         let mut state = JobState::starting_after(instant(0));
         state.fingerprints.push((fingerprint(0), instant(0)));
-        let ledger = Ledger {
+        let ledger = JobRegister {
             ballot: Ballot::default(),
             state,
             doubt: false,
@@ -307,11 +308,11 @@ impl World {
         &mut self,
         rules: &Rules,
         (node, by): (usize, Option<Ticket>),
-        what: impl FnOnce(&mut Member, Here<'_>) -> R,
+        what: impl FnOnce(&mut Acceptor, ServerNow<'_>) -> R,
     ) -> R {
         let micros = clock(self.now + rules.clocks[node]).micros;
         let server = self.servers[node].to_string();
-        let here = Here {
+        let here = ServerNow {
             micros,
             server: &server,
         };
@@ -323,7 +324,7 @@ impl World {
             }
             let answer = what(it, here);
             // Here nobody keeps to another's vote.
-            it.seat.vote = None;
+            it.register.vote = None;
             // All requests have one TTL: when it was last in use makes no difference.
             for listed in it.marker.iter_mut().flat_map(|it| &mut it.listed.0) {
                 listed.until = 0;
@@ -352,13 +353,13 @@ impl World {
             let ends =
                 |key: &Key| matches!(key, Key::Value { end: Some(end), .. } if *end <= lease);
             let it = &self.nodes[node];
-            if ends(&it.key) || (it.seat.lease_end > 0 && it.seat.lease_end <= lease) {
+            if ends(&it.key) || (it.register.lease_end > 0 && it.register.lease_end <= lease) {
                 self.nodes[node].change(|it| {
                     if ends(&it.key) {
                         it.key = Key::Absent;
                     }
-                    if it.seat.lease_end <= lease {
-                        it.seat.lease_end = 0;
+                    if it.register.lease_end <= lease {
+                        it.register.lease_end = 0;
                     }
                 });
             }
@@ -373,12 +374,12 @@ impl World {
         &mut self,
         (host, node): (usize, usize),
         sent: Tick,
-        said: Extended,
+        said: ExtendReply,
     ) {
         let Some(run) = &mut self.hosts[host].run else {
             return;
         };
-        let (Some((at, nodes)), Extended::Renewed | Extended::Unrecorded) =
+        let (Some((at, nodes)), ExtendReply::Renewed | ExtendReply::Unrecorded) =
             (&mut run.renewing, said)
         else {
             return;
@@ -402,8 +403,8 @@ impl World {
             let nodes = &self.nodes;
             self.net.retain(|it| {
                 let refused = |ballot: Ballot| match &it.ask {
-                    Ask::Withdraw(_) => nodes[it.node].seat.ballot > ballot,
-                    _ => nodes[it.node].seat.promised > ballot,
+                    Ask::Withdraw(_) => nodes[it.node].register.ballot > ballot,
+                    _ => nodes[it.node].register.promised > ballot,
                 };
                 !it.ballot().is_some_and(refused) || nodes[it.node].marker.is_none()
             });

@@ -12,7 +12,7 @@ const LEFT_BEHIND: Sight = (
     |_, world| {
         let dead = world.hosts.iter().position(|host| !host.up);
         let token = |node: &crate::votes::world::Shared<_>| {
-            let node: &cronlatch::store::majority::Member = node;
+            let node: &crate::acceptor::Acceptor = node;
             let open = node.ledgers.values().find_map(|it| it.state.open.as_ref());
             open.map(|open| crate::ids::Ticket::of_token(open.token.as_str()).host)
         };
@@ -33,7 +33,7 @@ const WRITTEN_AGAIN: Sight = ("a node that came back empty counts again", |_, wo
         let now = crate::ids::clock(world.now).lease;
         lost.is_some()
             && marker.is_some_and(|it| it.until <= now)
-            && node.seat.epoch == lost
+            && node.register.epoch == lost
             && node.ledgers.values().all(|it| it.epoch == lost)
             && !node.ledgers.is_empty()
     })

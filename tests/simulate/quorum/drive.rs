@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use cronlatch::store::majority::{Ballot, Mode};
+use cronlatch::store::quorum::{Ballot, PrepareMode};
 use cronlatch::store::{ClaimReply, Replaced, StoreError};
 
 use super::node::{Answer, Ask};
@@ -56,7 +56,7 @@ impl Quorum {
             // Requests of one process supersede one another.
             id: process << SERIAL_BITS | self.ids,
         };
-        let lock = op.part().place(millis(0)).lock.name;
+        let lock = op.part().target(millis(0)).lock.name;
         let start: usize = lock.bytes().map(usize::from).sum();
         let ring = (0..len).map(|it| (start + it) % len);
         let (last, mut rest): (VecDeque<usize>, VecDeque<usize>) =
@@ -76,7 +76,7 @@ impl Quorum {
         let Some(op) = self.ops.get_mut(&id) else {
             return;
         };
-        let place = op.part().place(millis(op.longest));
+        let target = op.part().target(millis(op.longest));
         let Phase::First {
             ballot,
             asked,
@@ -91,8 +91,8 @@ impl Quorum {
         match rest.pop_front().filter(|_| !too_few) {
             Some(node) => {
                 *asked = Some(node);
-                let vote = (Mode::Vote, ballot);
-                self.send(sim, id, vec![(node, Ask::Look(place, vote))]);
+                let vote = (PrepareMode::Vote, ballot);
+                self.send(sim, id, vec![(node, Ask::Prepare(target, vote))]);
             }
             None => self.follow(sim, id, Next::Failed),
         }

@@ -1,7 +1,9 @@
 //! What is on record: all that any node took, each verdict once, as `history` shows it.
 
-use cronlatch::store::majority::{HistoryEntry, Lease, Proposal, Taken, covers, is_overtaken};
 use cronlatch::store::protocol::is_provisional;
+use cronlatch::store::quorum::{
+    AcceptStatus, HistoryEntry, Proposal, ProposedLease, covers, is_overtaken,
+};
 use cronlatch::store::{Outcome, Record};
 
 use crate::store::shown;
@@ -9,8 +11,8 @@ use crate::trace::{Added, Held};
 use crate::world::{Item, Sim};
 
 /// A node took a proposal, and its records.
-pub(super) fn note(sim: &mut Sim, proposal: &Proposal, said: Taken) {
-    if matches!(said, Taken::Outbid | Taken::Held) {
+pub(super) fn note(sim: &mut Sim, proposal: &Proposal, said: AcceptStatus) {
+    if matches!(said, AcceptStatus::Preempted | AcceptStatus::Held) {
         return;
     }
     for (record, _) in &proposal.records {
@@ -19,10 +21,10 @@ pub(super) fn note(sim: &mut Sim, proposal: &Proposal, said: Taken) {
             ballot: Some(proposal.ballot.number),
             record: record.clone(),
         };
-        add(sim, &proposal.place.lock.name, &entry);
+        add(sim, &proposal.target.lock.name, &entry);
     }
-    if let (Lease::Take(_), Some(token)) = (proposal.lease, &proposal.lock.token) {
-        let (lock, token) = (proposal.place.lock.name.clone(), token.as_str().to_owned());
+    if let (ProposedLease::Take(_), Some(token)) = (proposal.lease, &proposal.lock.token) {
+        let (lock, token) = (proposal.target.lock.name.clone(), token.as_str().to_owned());
         sim.trace.reached.push((sim.now, lock, token));
     }
 }
@@ -98,16 +100,18 @@ fn drop_overtaken(sim: &mut Sim, is_there: impl Fn(&Added) -> bool) {
 
 /// A majority took a proposal: who holds the lock now, and who is woken.
 pub(super) fn decided(sim: &mut Sim, proposal: &Proposal) {
-    let lock = proposal.place.lock.name.clone();
+    let lock = proposal.target.lock.name.clone();
     let token = proposal.lock.token.as_ref();
     let until = match proposal.lease {
-        Lease::Take(ttl) => Some(sim.now + i64::try_from(ttl.as_millis()).unwrap_or(0)),
+        ProposedLease::Take(ttl) => Some(sim.now + i64::try_from(ttl.as_millis()).unwrap_or(0)),
         // The lease that is written here is its holder's, brought back after a loss.
-        Lease::Stay(left) if token.is_some() && !left.is_zero() && left == proposal.place.ttl => {
+        ProposedLease::Stay(left)
+            if token.is_some() && !left.is_zero() && left == proposal.target.ttl =>
+        {
             Some(sim.now + i64::try_from(left.as_millis()).unwrap_or(0))
         }
         // It ends when it would have ended.
-        Lease::Stay(_) | Lease::Over(_) => token.is_none().then_some(sim.now),
+        ProposedLease::Stay(_) | ProposedLease::Over(_) => token.is_none().then_some(sim.now),
     };
     if let Some(until) = until {
         sim.trace.held.push(Held {
@@ -115,7 +119,7 @@ pub(super) fn decided(sim: &mut Sim, proposal: &Proposal) {
             lock: lock.clone(),
             token: token.map(|it| it.as_str().to_owned()),
             until,
-            exclusive: proposal.place.lock.exclusive,
+            exclusive: proposal.target.lock.exclusive,
         });
     }
     if proposal.released {

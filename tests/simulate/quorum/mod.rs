@@ -2,7 +2,7 @@
 //!
 //! Each node is the product's own plain form of one, and what a majority says together is decided
 //! by the product's own functions. Written again here is what lies around them, as
-//! `store::redlock::transact` has it on real connections: who is asked when, and when a request is
+//! `store::quorum::transact` has it on real connections: who is asked when, and when a request is
 //! tried again.
 //!
 //! | file | tells |
@@ -132,7 +132,7 @@ impl Quorum {
             return crate::store::answer(sim, &message, Ok(Box::new(reply)));
         }
         let life = message.life;
-        self.begin(sim, (asker(&message), life), parts, Some(message));
+        self.begin(sim, (requester(&message), life), parts, Some(message));
     }
 
     fn begin(
@@ -296,7 +296,7 @@ impl Quorum {
             Passage::Refused(envelope) => (envelope, Answer::Refused),
             Passage::Unanswered => return,
         };
-        if let (Ask::Propose(proposal), Answer::Taken(said)) = (&envelope.ask, &answer) {
+        if let (Ask::Propose(proposal), Answer::Accept(said)) = (&envelope.ask, &answer) {
             history::note(sim, proposal, *said);
         }
         if !self.passes(sim.now, envelope.host, envelope.node) {
@@ -397,7 +397,7 @@ impl Quorum {
 }
 
 /// The host of a request, and the longest TTL that it knows of, in milliseconds.
-fn asker(message: &Message) -> (usize, i64) {
+fn requester(message: &Message) -> (usize, i64) {
     let longest = i64::try_from(message.longest.as_millis());
     (message.host, longest.unwrap_or(0))
 }

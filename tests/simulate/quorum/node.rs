@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::acceptor::{Acceptor, NodeMarker, ServerNow};
 use cronlatch::names::{LockName, Token};
-use cronlatch::store::majority::{
-    Ballot, Extended, Here, Identity, LongestTtl, Member, Mode, Place, Proposal, Taken, View,
-};
 use cronlatch::store::protocol::Key;
+use cronlatch::store::quorum::{
+    AcceptStatus, Ballot, ExtendReply, LongestTtl, PrepareMode, PrepareReply, Proposal,
+    RequestTarget,
+};
 use cronlatch::store::{Lock, Renewal};
 use cronlatch::time::Timestamp;
 
@@ -23,7 +25,7 @@ const VOTE: i64 = 1_500;
 /// What a node is asked.
 #[derive(Debug, Clone)]
 pub(crate) enum Ask {
-    Look(Place, (Mode, Ballot)),
+    Prepare(RequestTarget, (PrepareMode, Ballot)),
     Propose(Box<Proposal>),
     Withdraw(Lock, Ballot, Token),
     /// Extends leases; sets those again that are gone, if told to.
@@ -33,10 +35,10 @@ pub(crate) enum Ask {
 /// What it answers.
 #[derive(Debug, Clone)]
 pub(crate) enum Answer {
-    View(Box<View>),
-    Taken(Taken),
+    Prepare(Box<PrepareReply>),
+    Accept(AcceptStatus),
     Withdrawn,
-    Extended(Vec<Extended>),
+    Extend(Vec<ExtendReply>),
     /// The connection is refused.
     Refused,
 }
@@ -44,8 +46,8 @@ pub(crate) enum Answer {
 /// What it keeps: of each lock by its name, and which process wrote it.
 #[derive(Debug, Clone, Default)]
 struct Data {
-    marker: Option<Identity>,
-    locks: BTreeMap<String, Member>,
+    marker: Option<NodeMarker>,
+    locks: BTreeMap<String, Acceptor>,
 }
 
 #[derive(Debug)]
@@ -76,7 +78,7 @@ impl Node {
             offset: 0,
         };
         node.start();
-        let mut new = Member::default();
+        let mut new = Acceptor::default();
         new.declare_new(&node.server);
         node.data.marker = new.marker;
         node
@@ -127,14 +129,14 @@ impl Node {
     pub(super) fn serve(&mut self, sim: &Sim, ask: &Ask, longest: i64) -> Answer {
         let micros = self.micros(sim);
         match ask {
-            Ask::Look(place, question) => {
-                Answer::View(Box::new(self.at(&place.lock.name, micros, |it, here| {
-                    it.look(here, place, *question, millis(VOTE))
+            Ask::Prepare(target, question) => {
+                Answer::Prepare(Box::new(self.at(&target.lock.name, micros, |it, here| {
+                    it.prepare(here, target, *question, millis(VOTE))
                 })))
             }
             Ask::Propose(proposal) => {
-                let name = &proposal.place.lock.name;
-                Answer::Taken(self.at(name, micros, |it, here| it.accept(here, proposal)))
+                let name = &proposal.target.lock.name;
+                Answer::Accept(self.at(name, micros, |it, here| it.accept(here, proposal)))
             }
             Ask::Withdraw(lock, ballot, token) => {
                 self.at(&lock.name, micros, |it, here| {
@@ -148,14 +150,14 @@ impl Node {
                         it.extend(here, renewal, longest_of(longest), *again)
                     })
                 };
-                Answer::Extended(renewals.iter().map(extend).collect())
+                Answer::Extend(renewals.iter().map(extend).collect())
             }
         }
     }
 
     /// Whatever else a host says to a node, the node notices then whether it has lost its data.
     pub(super) fn notice(&mut self, sim: &Sim, longest: Duration) {
-        let place = Place {
+        let target = RequestTarget {
             lock: Lock::named(&LockName::parse("nothing").expect("a name")),
             job: None,
             ttl: Duration::ZERO,
@@ -165,9 +167,9 @@ impl Node {
             },
         };
         let micros = self.micros(sim);
-        let read = (Mode::Read, Ballot::default());
+        let read = (PrepareMode::Read, Ballot::default());
         self.at("nothing", micros, |it, here| {
-            it.look(here, &place, read, Duration::ZERO)
+            it.prepare(here, &target, read, Duration::ZERO)
         });
     }
 
@@ -176,9 +178,9 @@ impl Node {
         &mut self,
         lock: &str,
         micros: u64,
-        what: impl FnOnce(&mut Member, Here<'_>) -> R,
+        what: impl FnOnce(&mut Acceptor, ServerNow<'_>) -> R,
     ) -> R {
-        let here = Here {
+        let here = ServerNow {
             micros,
             server: &self.server,
         };

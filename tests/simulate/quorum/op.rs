@@ -1,11 +1,11 @@
-//! A request on its way through the phases of a majority, as `store::redlock::transact` takes it.
+//! A request on its way through the phases of a majority, as `store::quorum::transact` takes it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use cronlatch::store::majority::{
-    Asker, Ballot, Counting, LookAnswer, Mode, Proposal, Resolved, Taken, Trust, View, count,
-    merge, resolve,
+use cronlatch::store::quorum::{
+    AcceptStatus, Ballot, Decision, PrepareMode, PrepareReply, PrepareStatus, Proposal,
+    QuorumCheck, Requester, Trust, check_quorum, decide, merge,
 };
 
 use super::node::{Answer, Ask};
@@ -51,7 +51,7 @@ pub(super) enum Phase {
     /// The others are asked; with a ballot for promises, else to read.
     Others {
         ballot: Option<Ballot>,
-        views: Vec<View>,
+        replies: Vec<PrepareReply>,
         silent: BTreeSet<usize>,
         contended: u64,
     },
@@ -62,7 +62,7 @@ pub(super) enum Phase {
         reply: PartReply,
         taken: usize,
         answered: usize,
-        outbid: bool,
+        preempted: bool,
         silent: BTreeSet<usize>,
     },
 }
@@ -86,7 +86,7 @@ pub(super) enum Next {
 impl Op {
     /// Whose turn it takes: a process makes one request about a lock after the other.
     pub(super) fn queue(&self) -> Queue {
-        let lock = self.part().place(Duration::ZERO).lock;
+        let lock = self.part().target(Duration::ZERO).lock;
         (self.host, self.life, lock.name)
     }
 
@@ -104,16 +104,18 @@ impl Op {
         match &mut self.phase {
             Phase::Pause => Next::Wait,
             Phase::First { ballot, .. } => match answer {
-                Some(Answer::View(view)) => {
+                Some(Answer::Prepare(reply)) => {
                     let ballot = *ballot;
-                    self.after_vote(node, *view, ballot, nodes)
+                    self.after_vote(node, *reply, ballot, nodes)
                 }
                 _ => Next::AnotherVote,
             },
-            Phase::Others { views, silent, .. } => {
+            Phase::Others {
+                replies, silent, ..
+            } => {
                 match answer {
-                    Some(Answer::View(view)) => {
-                        views.push(*view);
+                    Some(Answer::Prepare(reply)) => {
+                        replies.push(*reply);
                         silent.remove(&node);
                     }
                     Some(_) => {
@@ -127,16 +129,16 @@ impl Op {
                 trust,
                 taken,
                 answered,
-                outbid,
+                preempted,
                 silent,
                 ..
             } => {
                 match answer {
-                    Some(Answer::Taken(said)) => {
+                    Some(Answer::Accept(said)) => {
                         silent.remove(&node);
                         *answered += 1;
                         *taken += usize::from(trust.counts(said));
-                        *outbid |= matches!(said, Taken::Outbid | Taken::Held);
+                        *preempted |= matches!(said, AcceptStatus::Preempted | AcceptStatus::Held);
                     }
                     Some(_) => {
                         silent.remove(&node);
@@ -148,31 +150,41 @@ impl Op {
         }
     }
 
-    fn after_vote(&mut self, first: usize, view: View, ballot: Ballot, nodes: usize) -> Next {
+    fn after_vote(
+        &mut self,
+        first: usize,
+        reply: PrepareReply,
+        ballot: Ballot,
+        nodes: usize,
+    ) -> Next {
         let others: BTreeSet<usize> = (0..nodes).filter(|it| *it != first).collect();
-        let place = self.part().place(millis(self.longest));
-        let busy = view.said == LookAnswer::Busy;
+        let target = self.part().target(millis(self.longest));
+        let busy = reply.status == PrepareStatus::Busy;
         let promised = Ballot {
-            number: view.promised,
+            number: reply.promised,
             ..ballot
         };
         let question = if busy {
-            (Mode::Read, Ballot::default())
+            (PrepareMode::Read, Ballot::default())
         } else {
-            (Mode::Promise, promised)
+            (PrepareMode::Promise, promised)
         };
-        let contended = view.promised;
+        let contended = reply.promised;
         self.vote = (!busy).then_some((first, promised));
-        let view = View {
-            said: if busy { LookAnswer::Read } else { view.said },
-            ..view
+        let reply = PrepareReply {
+            status: if busy {
+                PrepareStatus::Read
+            } else {
+                reply.status
+            },
+            ..reply
         };
         let asks = others.iter();
-        let asks = asks.map(|node| (*node, Ask::Look(place.clone(), question)));
+        let asks = asks.map(|node| (*node, Ask::Prepare(target.clone(), question)));
         let asks = asks.collect();
         self.phase = Phase::Others {
             ballot: (!busy).then_some(promised),
-            views: vec![view],
+            replies: vec![reply],
             silent: others,
             contended,
         };
@@ -183,10 +195,10 @@ impl Op {
     fn look_on(&mut self, (nodes, spares): (usize, i64), shunned: &BTreeSet<usize>) -> Next {
         let quorum = nodes / 2 + 1;
         let part = self.part().clone();
-        let place = part.place(millis(self.longest));
+        let target = part.target(millis(self.longest));
         let Phase::Others {
             ballot,
-            views,
+            replies,
             silent,
             contended,
             ..
@@ -195,34 +207,36 @@ impl Op {
             return Next::Wait;
         };
         let hopeless = silent.is_subset(shunned);
-        if !silent.is_empty() && !is_enough(views, quorum, (&part, hopeless)) {
+        if !silent.is_empty() && !is_enough(replies, quorum, (&part, hopeless)) {
             return Next::Wait;
         }
-        let asker = Asker {
+        let requester = Requester {
             token: part.token(),
             reports: part.reports(),
             spares: millis(spares),
         };
-        let at = (&place, ballot.unwrap_or_default());
-        let resolved = resolve(at, views, quorum, asker, |lock, job, clock| {
+        let at = (&target, ballot.unwrap_or_default());
+        let resolved = decide(at, replies, quorum, requester, |lock, job, clock| {
             part.apply(lock, job, clock)
         });
         let contended = *contended;
         match resolved {
-            Resolved::Reply(reply) => Next::Done(reply, None),
-            Resolved::Recovering(left) => self.recovering(left, quorum),
-            Resolved::TooFew => {
-                let later = views.iter().filter(|view| view.said == LookAnswer::Outbid);
-                match later.map(|view| view.promised).max() {
+            Decision::Reply(reply) => Next::Done(reply, None),
+            Decision::Recovering(left) => self.recovering(left, quorum),
+            Decision::TooFew => {
+                let later = replies
+                    .iter()
+                    .filter(|reply| reply.status == PrepareStatus::Preempted);
+                match later.map(|reply| reply.promised).max() {
                     Some(seen) => Next::Contended(seen),
                     None => Next::Failed,
                 }
             }
-            Resolved::Propose { reply, .. } if matches!(part, Part::Report(..)) => {
+            Decision::Propose { reply, .. } if matches!(part, Part::Report(..)) => {
                 Next::Done(reply, None)
             }
-            Resolved::Propose { .. } if ballot.is_none() => Next::Contended(contended),
-            Resolved::Propose {
+            Decision::Propose { .. } if ballot.is_none() => Next::Contended(contended),
+            Decision::Propose {
                 proposal,
                 taken,
                 trust,
@@ -237,7 +251,7 @@ impl Op {
                     reply,
                     taken: 0,
                     answered: 0,
-                    outbid: false,
+                    preempted: false,
                     silent: (0..nodes).collect(),
                 };
                 Next::Ask(asks)
@@ -247,15 +261,15 @@ impl Op {
 
     /// What a job is registered as while too many nodes recover; nothing is written.
     fn recovering(&self, left: std::time::Duration, quorum: usize) -> Next {
-        let (Phase::Others { views, .. }, part) = (&self.phase, self.part()) else {
+        let (Phase::Others { replies, .. }, part) = (&self.phase, self.part()) else {
             return Next::Recovering(left);
         };
         if !matches!(part, Part::Register(_) | Part::Report(..)) {
             return Next::Recovering(left);
         }
-        let all: Vec<usize> = (0..views.len()).collect();
-        let exclusive = part.place(left).lock.exclusive;
-        let mut merged = merge(views, &all, quorum, (exclusive, None));
+        let all: Vec<usize> = (0..replies.len()).collect();
+        let exclusive = part.target(left).lock.exclusive;
+        let mut merged = merge(replies, &all, quorum, (exclusive, None));
         let horizon = cronlatch::store::protocol::horizon_of(merged.clock.utc());
         merged.clock.past.horizon = Some(horizon);
         let (reply, ..) = part.apply(&mut merged.lock, &mut merged.job, merged.clock);
@@ -277,7 +291,7 @@ impl Op {
             granted,
             reply,
             taken,
-            outbid,
+            preempted,
             silent,
             ..
         } = &self.phase
@@ -285,13 +299,13 @@ impl Op {
             return Next::Wait;
         };
         if *taken >= quorum {
-            let ttl = i64::try_from(proposal.place.ttl.as_millis()).unwrap_or(i64::MAX);
+            let ttl = i64::try_from(proposal.target.ttl.as_millis()).unwrap_or(i64::MAX);
             if *granted && now - self.sent >= ttl - ttl / 100 - 2 {
                 return Next::Failed;
             }
             return Next::Done(reply.clone(), Some(proposal.clone()));
         }
-        match (silent.is_empty(), outbid) {
+        match (silent.is_empty(), preempted) {
             (false, _) => Next::Wait,
             (true, true) => Next::Contended(proposal.ballot.number),
             (true, false) => Next::Failed,
@@ -301,8 +315,8 @@ impl Op {
     /// Gives the vote back that led to no decision.
     pub(super) fn yielding(&mut self) -> Option<(usize, Ask)> {
         let (node, ballot) = self.vote.take()?;
-        let place = self.part().place(millis(self.longest));
-        Some((node, Ask::Look(place, (Mode::Yield, ballot))))
+        let target = self.part().target(millis(self.longest));
+        Some((node, Ask::Prepare(target, (PrepareMode::Yield, ballot))))
     }
 
     /// The lock of a proposal that found no majority, to be given back.
@@ -316,25 +330,25 @@ impl Op {
             return None;
         };
         let token = proposal.lock.token.clone()?;
-        let lock = proposal.place.lock.clone();
+        let lock = proposal.target.lock.clone();
         Some(Ask::Withdraw(lock, proposal.ballot, token))
     }
 }
 
 /// Whether a majority counts, agrees about the time, and knows of the open run and the lock.
 /// The nodes that failed a moment ago are not worth waiting for because of a clock.
-fn is_enough(views: &[View], quorum: usize, (part, hopeless): (&Part, bool)) -> bool {
-    let Counting::On {
+fn is_enough(replies: &[PrepareReply], quorum: usize, (part, hopeless): (&Part, bool)) -> bool {
+    let QuorumCheck::Met {
         counted,
         horizon: None,
-    } = count(views, quorum)
+    } = check_quorum(replies, quorum)
     else {
         return false;
     };
-    let clocks = || counted.iter().map(|at| views[*at].micros);
+    let clocks = || counted.iter().map(|at| replies[*at].micros);
     let apart = clocks().max().unwrap_or(0) - clocks().min().unwrap_or(0);
-    let exclusive = part.place(std::time::Duration::ZERO).lock.exclusive;
-    let merged = merge(views, &counted, quorum, (exclusive, part.token()));
+    let exclusive = part.target(std::time::Duration::ZERO).lock.exclusive;
+    let merged = merge(replies, &counted, quorum, (exclusive, part.token()));
     let reporter = part.token().filter(|_| part.reports());
     (apart <= APART || hopeless) && !merged.needs_more(exclusive, reporter)
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use cronlatch::names::{JobName, Token};
-use cronlatch::store::majority::{LongestTtl, Place};
 use cronlatch::store::protocol::{self, Clock, Effect, JobState, LockState};
+use cronlatch::store::quorum::{LongestTtl, RequestTarget};
 use cronlatch::store::{
     Attempt, Beginning, Claim, ClaimReply, Finish, FinishReply, Lock, Registered, Registration,
     Renewal, Replacement, Settle,
@@ -94,13 +94,13 @@ impl Part {
         matches!(self, Self::Finish(_) | Self::Attempt(_) | Self::Reassert(_))
     }
 
-    pub(super) fn place(&self, longest: Duration) -> Place {
+    pub(super) fn target(&self, longest: Duration) -> RequestTarget {
         let ttl = match self {
             Self::Claim(it) => it.ttl,
             Self::Reassert(it) => it.grant.ttl,
             _ => Duration::ZERO,
         };
-        Place {
+        RequestTarget {
             lock: self.lock().clone(),
             job: self.job().cloned(),
             ttl,

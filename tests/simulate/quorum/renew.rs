@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use cronlatch::store::majority::Extended;
+use cronlatch::store::quorum::ExtendReply;
 use cronlatch::store::{RenewReply, Renewal, StoreError};
 
 use super::node::{Answer, Ask};
 use super::part::Part;
 use super::wire::NodeItem;
-use super::{LIMIT, NOBODY, Quorum, asker};
+use super::{LIMIT, NOBODY, Quorum, requester};
 use crate::message::{Message, Reply, Request};
 use crate::trace::Held;
 use crate::world::{Item, Sim};
@@ -21,7 +21,7 @@ const GRACE: i64 = 5;
 pub(super) struct Renewing {
     message: Message,
     renewals: Vec<Renewal>,
-    heard: Vec<(usize, Vec<Extended>)>,
+    heard: Vec<(usize, Vec<ExtendReply>)>,
     silent: BTreeSet<usize>,
 }
 
@@ -29,8 +29,8 @@ impl Renewing {
     /// Whether a majority has renewed each lease.
     fn is_decided(&self, quorum: usize) -> bool {
         (0..self.renewals.len()).all(|at| {
-            let renewed = |(_, replies): &&(usize, Vec<Extended>)| {
-                matches!(replies[at], Extended::Renewed | Extended::Unrecorded)
+            let renewed = |(_, replies): &&(usize, Vec<ExtendReply>)| {
+                matches!(replies[at], ExtendReply::Renewed | ExtendReply::Unrecorded)
             };
             self.heard.iter().filter(renewed).count() >= quorum
         })
@@ -46,7 +46,7 @@ impl Quorum {
         let renewals = renewals.clone();
         for node in 0..self.nodes.len() {
             let ask = Ask::Extend(renewals.clone(), false);
-            self.ask(sim, asker(&message), (id, 0), (node, ask));
+            self.ask(sim, requester(&message), (id, 0), (node, ask));
         }
         let renewing = Renewing {
             message,
@@ -66,7 +66,7 @@ impl Quorum {
             return;
         };
         match answer {
-            Some(Answer::Extended(replies)) => {
+            Some(Answer::Extend(replies)) => {
                 it.silent.remove(&node);
                 it.heard.push((node, replies));
             }
@@ -100,15 +100,15 @@ impl Quorum {
     }
 
     fn verdict(&mut self, sim: &mut Sim, it: &Renewing, at: usize) -> RenewReply {
-        let count = |is: fn(Extended) -> bool| {
+        let count = |is: fn(ExtendReply) -> bool| {
             let said = it.heard.iter().filter(|(_, replies)| is(replies[at]));
             said.count()
         };
         let (quorum, never) = (self.quorum(), self.nodes.len() - self.quorum() + 1);
-        let recorded = count(|it| it == Extended::Renewed);
-        let renewed = count(|it| matches!(it, Extended::Renewed | Extended::Unrecorded));
-        let taken = count(|it| it == Extended::Taken);
-        let absent = count(|it| it == Extended::Absent);
+        let recorded = count(|it| it == ExtendReply::Renewed);
+        let renewed = count(|it| matches!(it, ExtendReply::Renewed | ExtendReply::Unrecorded));
+        let taken = count(|it| it == ExtendReply::Taken);
+        let absent = count(|it| it == ExtendReply::Absent);
         let renewal = &it.renewals[at];
         if renewed >= quorum {
             let until = sim.now + i64::try_from(renewal.grant.ttl.as_millis()).unwrap_or(0);
@@ -120,9 +120,9 @@ impl Quorum {
                 exclusive: renewal.grant.lock.exclusive,
             });
             for (node, replies) in &it.heard {
-                if replies[at] == Extended::Absent {
+                if replies[at] == ExtendReply::Absent {
                     let ask = Ask::Extend(vec![renewal.clone()], true);
-                    self.ask(sim, asker(&it.message), NOBODY, (*node, ask));
+                    self.ask(sim, requester(&it.message), NOBODY, (*node, ask));
                 }
             }
             if recorded < quorum && renewal.grant.fence > 0 {
@@ -145,6 +145,6 @@ impl Quorum {
             return;
         }
         let parts = [Part::Reassert(Box::new(renewal.clone()))].into();
-        self.begin(sim, (asker(message), message.life), parts, None);
+        self.begin(sim, (requester(message), message.life), parts, None);
     }
 }

@@ -1,4 +1,4 @@
-//! Whose turn it is: as in `store::redlock::turns`, the requests of one process about one lock go
+//! Whose turn it is: as in `store::quorum::turns`, the requests of one process about one lock go
 //! one after another, for a later one supersedes the votes of an earlier one.
 
 use std::collections::{BTreeMap, VecDeque};

@@ -1,28 +1,29 @@
-//! One of several independent nodes: the requests that `store::redlock` sends to a majority.
+//! One of several independent nodes: the requests that `store::quorum` sends to a majority.
 //!
 //! The keys and their meaning are those of a single server. The state of a lock and the ledger of a job
 //! also name the proposal that wrote them, and the newest proposal that the node has promised.
-//! `store::redlock` counts the replies and decides.
+//! `store::quorum` counts the replies and decides.
 
+mod backfill;
 mod history;
 mod ledger;
-mod mend;
+mod message;
+mod prepare_reply;
 mod standing;
-mod view;
-mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::history::BALLOT;
 pub use self::history::HistoryEntry;
-pub(in crate::store) use self::standing::{Ledger, Standing};
-pub(in crate::store) use self::view::SERIAL_BITS;
-pub use self::view::{
-    Accepted, Ballot, Extended, Held, JobView, Lease, LockView, LongestTtl, LookAnswer, Mode,
-    Place, Proposal, Taken, View, finished_text,
+pub(in crate::store) use self::message::SERIAL_BITS;
+pub use self::message::{
+    AcceptReply, AcceptStatus, Ballot, ExtendReply, JobView, KeyHolder, LockView, LongestTtl,
+    PrepareMode, PrepareReply, PrepareStatus, Proposal, ProposedLease, RequestTarget,
+    finished_text,
 };
-use self::wire::read_view;
+use self::prepare_reply::read_view;
+pub(in crate::store) use self::standing::{Ledger, Standing};
 use super::RESPONSE_TIMEOUT;
 use super::codec::call::{Call, flag, millis};
 use super::codec::keys::{self, LockKeys};
@@ -65,34 +66,34 @@ impl Node {
     }
 
     /// Reads a lock and a job, and asks for the vote or the promise that the mode names.
-    pub async fn look(
+    pub async fn prepare(
         &self,
-        place: &Place,
-        (mode, ballot): (Mode, Ballot),
+        target: &RequestTarget,
+        (mode, ballot): (PrepareMode, Ballot),
         vote: Duration,
         limit: Duration,
-    ) -> Result<View, StoreError> {
-        let keys = LockKeys::of(self.store.prefix(), &place.lock);
+    ) -> Result<PrepareReply, StoreError> {
+        let keys = LockKeys::of(self.store.prefix(), &target.lock);
         let mut call = Call::default();
         call.key(&keys.lock).key(&keys.state).key(self.marker());
-        if let Some(job) = &place.job {
+        if let Some(job) = &target.job {
             call.key(keys.job(job));
         }
-        call.arg(&flag(place.lock.exclusive))
+        call.arg(&flag(target.lock.exclusive))
             .arg(&match mode {
-                Mode::Vote => "vote",
-                Mode::Promise => "promise",
-                Mode::Read => "read",
-                Mode::Yield => "yield",
+                PrepareMode::Vote => "vote",
+                PrepareMode::Promise => "promise",
+                PrepareMode::Read => "read",
+                PrepareMode::Yield => "yield",
             })
             .arg(&ballot.number)
             .arg(&ballot.id)
-            .arg(&place.longest.listed.as_millis())
-            .arg(&place.waits_for().as_millis())
+            .arg(&target.longest.listed.as_millis())
+            .arg(&target.waits_for().as_millis())
             .arg(&vote.as_millis())
-            .arg(&place.longest.elsewhere.as_millis());
-        let reply = self.link.run(&self.scripts.look, &call, limit);
-        let kept = match &place.job {
+            .arg(&target.longest.elsewhere.as_millis());
+        let reply = self.link.run(&self.scripts.prepare, &call, limit);
+        let kept = match &target.job {
             Some(job) => keys.job(job),
             None => keys.state.clone(),
         };
@@ -100,46 +101,46 @@ impl Node {
     }
 
     /// Sends a proposal.
-    pub async fn propose(
+    pub async fn accept(
         &self,
         proposal: &Proposal,
         limit: Duration,
-    ) -> Result<Accepted, StoreError> {
-        let call = self.propose_call(proposal)?;
+    ) -> Result<AcceptReply, StoreError> {
+        let call = self.accept_call(proposal)?;
         let reply = self.link.run(&self.scripts.accept, &call, limit);
         let mut items = Items::of(reply.await?)?;
         let mut lacks = None;
-        let taken = match items.text()?.as_str() {
+        let status = match items.text()?.as_str() {
             "taken" => {
                 let standing = items.text()?;
                 lacks = Some(items.text()?).filter(|mark| !mark.is_empty());
                 match standing.as_str() {
-                    "sound" => Taken::Yes,
-                    "forgetful" => Taken::Forgetful,
-                    _ => Taken::Recovering,
+                    "sound" => AcceptStatus::Accepted,
+                    "forgetful" => AcceptStatus::Forgetful,
+                    _ => AcceptStatus::Recovering,
                 }
             }
-            "promised" => Taken::Outbid,
-            "held" => Taken::Held,
+            "promised" => AcceptStatus::Preempted,
+            "held" => AcceptStatus::Held,
             other => {
                 let said = format!("the reply to a proposal is {other:?}");
                 return Err(RedisFailure::corrupt(said).into());
             }
         };
-        Ok(Accepted { taken, lacks })
+        Ok(AcceptReply { status, lacks })
     }
 
-    fn propose_call(&self, proposal: &Proposal) -> Result<Call, RedisFailure> {
-        let place = &proposal.place;
-        let keys = LockKeys::of(self.store.prefix(), &place.lock);
+    fn accept_call(&self, proposal: &Proposal) -> Result<Call, RedisFailure> {
+        let target = &proposal.target;
+        let keys = LockKeys::of(self.store.prefix(), &target.lock);
         let mut call = Call::default();
         call.key(&keys.lock).key(&keys.state).key(self.marker());
-        if let Some(job) = &place.job {
+        if let Some(job) = &target.job {
             call.key(keys.job(job)).key(keys.runs(job));
         }
         let optional = |n: Option<u32>| n.map(|n| n.to_string()).unwrap_or_default();
         let lock = &proposal.lock;
-        call.arg(&flag(place.lock.exclusive))
+        call.arg(&flag(target.lock.exclusive))
             .arg(&proposal.ballot.number)
             .arg(&proposal.ballot.id)
             .arg(&keys.released)
@@ -150,10 +151,10 @@ impl Node {
             .arg(lock.run_id.as_ref().map_or("", RunId::as_str))
             .arg(&finished_text(lock));
         match proposal.lease {
-            Lease::Take(ttl) => call.arg("take").arg(&millis(ttl)),
-            Lease::Stay(left) => call.arg("stay").arg(&millis(left)),
-            Lease::Over(Some(span)) => call.arg("over").arg(&millis(span)),
-            Lease::Over(None) => call.arg("over").arg(&""),
+            ProposedLease::Take(ttl) => call.arg("take").arg(&millis(ttl)),
+            ProposedLease::Stay(left) => call.arg("stay").arg(&millis(left)),
+            ProposedLease::Over(Some(span)) => call.arg("over").arg(&millis(span)),
+            ProposedLease::Over(None) => call.arg("over").arg(&""),
         };
         let job = proposal.job.as_ref().map(ledger::write).transpose()?;
         call.arg(&job.unwrap_or_default())
@@ -199,7 +200,7 @@ impl Node {
         renewals: &[Renewal],
         longest: LongestTtl,
         again: bool,
-    ) -> Result<Vec<Extended>, StoreError> {
+    ) -> Result<Vec<ExtendReply>, StoreError> {
         let limit = renew::limit(renewals);
         let mut replies = Vec::with_capacity(renewals.len());
         for batch in renewals.chunks(BATCH) {
@@ -238,13 +239,13 @@ impl Node {
             let entry = entries.next()?;
             let id = record::id_of(&entry);
             let ballot = record::field(&entry, BALLOT).and_then(|text| text.parse().ok());
-            let place = id
+            let target = id
                 .split_once('-')
                 .and_then(|(ms, seq)| Some((ms.parse().ok()?, seq.parse().ok()?)))
                 .unwrap_or_default();
             match record::read(job, entry) {
                 Ok(record) => records.push(HistoryEntry {
-                    id: place,
+                    id: target,
                     ballot,
                     record,
                 }),
@@ -278,11 +279,11 @@ impl Node {
     pub(in crate::store) const RESPONSE_TIMEOUT: Duration = RESPONSE_TIMEOUT;
 }
 
-fn extended(letter: Option<RenewReply>) -> Extended {
+fn extended(letter: Option<RenewReply>) -> ExtendReply {
     match letter {
-        Some(RenewReply::Renewed) => Extended::Renewed,
-        Some(RenewReply::Taken) => Extended::Taken,
-        Some(RenewReply::Absent | RenewReply::Unanswered) => Extended::Absent,
-        None => Extended::Unrecorded,
+        Some(RenewReply::Renewed) => ExtendReply::Renewed,
+        Some(RenewReply::Taken) => ExtendReply::Taken,
+        Some(RenewReply::Absent | RenewReply::Unanswered) => ExtendReply::Absent,
+        None => ExtendReply::Unrecorded,
     }
 }

@@ -1,0 +1,43 @@
+//! Adds the records that a node lacks. They come from the histories of the other nodes.
+
+use super::Node;
+use super::history::{BALLOT, HistoryEntry};
+use crate::names::JobName;
+use crate::store::redis::RESPONSE_TIMEOUT;
+use crate::store::redis::codec::call::Call;
+use crate::store::redis::codec::keys::LockKeys;
+use crate::store::redis::codec::record::pairs;
+use crate::store::redis::codec::reply::integer;
+use crate::store::{Lock, StoreError};
+
+impl Node {
+    /// Replaces the history of a job with `whole` (oldest first, positions ascending), or with `None`
+    /// notes that it lacks nothing. Returns false, and changes nothing, if something was written since
+    /// `newest` was the newest entry and `lacks` the mark.
+    pub(in crate::store) async fn backfill(
+        &self,
+        (job, lock): (&JobName, &Lock),
+        lacks: &str,
+        newest: Option<(u64, u64)>,
+        whole: Option<&[HistoryEntry]>,
+    ) -> Result<bool, StoreError> {
+        let keys = LockKeys::of(self.store.prefix(), lock);
+        let entry = |(ms, seq): (u64, u64)| format!("{ms}-{seq}");
+        let mut call = Call::default();
+        call.key(keys.job(job)).key(keys.runs(job));
+        call.arg(lacks)
+            .arg(&newest.map(entry).unwrap_or_default())
+            .arg(&u8::from(whole.is_some()));
+        for HistoryEntry { id, ballot, record } in whole.into_iter().flatten() {
+            let mut fields = pairs(record);
+            fields.extend(ballot.map(|number| (BALLOT, number.to_string())));
+            call.arg(&entry(*id)).arg(&fields.len());
+            for (name, value) in fields {
+                call.arg(name).arg(&value);
+            }
+        }
+        let script = &self.scripts.backfill;
+        let reply = self.link.run(script, &call, RESPONSE_TIMEOUT).await?;
+        Ok(integer(&reply)? == 1)
+    }
+}
