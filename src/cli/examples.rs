@@ -151,6 +151,29 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         )],
     ),
     (
+        "pause",
+        &[
+            example(
+                "Start no backup while the disk is replaced",
+                "cronlatch pause 'backup-*' --for 2h --reason 'new disk'",
+            ),
+            example(
+                "Start nothing in the whole fleet until somebody resumes it",
+                "cronlatch pause --all --reason 'database upgrade'",
+            ),
+        ],
+    ),
+    (
+        "resume",
+        &[
+            example(
+                "Start the runs of a job again",
+                "cronlatch resume nightly-backup",
+            ),
+            example("Resume every job that is paused", "cronlatch resume --all"),
+        ],
+    ),
+    (
         "unlock",
         &[
             example(

@@ -15,6 +15,8 @@ mod man;
 mod next;
 mod notify_test;
 mod output;
+mod pause;
+mod requester;
 mod run;
 mod schema;
 mod status;
@@ -67,6 +69,10 @@ enum Subcommands {
     NotifyTest(notify_test::Args),
     /// Initialise a new, empty store.
     Init(init::Args),
+    /// Start no runs of jobs until they are resumed.
+    Pause(pause::PauseArgs),
+    /// Start the runs of paused jobs again.
+    Resume(pause::ResumeArgs),
     /// Delete a job's data from the store.
     Forget(forget::Args),
     /// Release a lock whose holder is gone.
@@ -122,6 +128,8 @@ pub fn main() -> ExitCode {
         Subcommands::Doctor(args) => doctor::run(&args),
         Subcommands::NotifyTest(args) => notify_test::run(&args),
         Subcommands::Init(args) => init::run(&args),
+        Subcommands::Pause(args) => pause::pause(&args),
+        Subcommands::Resume(args) => pause::resume(&args),
         Subcommands::Forget(args) => forget::run(&args),
         Subcommands::Unlock(args) => unlock::run(&args),
         Subcommands::Schema(args) => schema::run(&args),

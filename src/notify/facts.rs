@@ -291,12 +291,17 @@ fn recorded(claim: &Claim, reply: &CopyReply, host: &HostName) -> Vec<Record> {
                 _ => None,
             };
             let mut records: Vec<Record> = gap.map_or_else(Vec::new, |gap| dropped(&gap.drop));
+            let paused;
             let why = match refusal {
                 Some(ClaimReply::Held { by, .. }) if *overlap == Overlap::Skip => Some((
                     Outcome::Skipped,
                     "overlap: the lock was held",
                     Some(by.clone()),
                 )),
+                Some(ClaimReply::Paused(pause)) => {
+                    paused = pause.verdict();
+                    Some((Outcome::Skipped, paused.as_str(), None))
+                }
                 Some(ClaimReply::QueueFull) => Some((Outcome::Skipped, "the queue was full", None)),
                 Some(ClaimReply::TooLate) if *kind != Kind::Rerun => {
                     Some((Outcome::Missed, "its start deadline had passed", None))

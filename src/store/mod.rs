@@ -31,12 +31,13 @@ pub(crate) use claimant::{CANCEL_LIMIT, Claimant, CopyReply, deliver};
 pub use contract::{
     Admission, Attempt, Beginning, Claim, ClaimReply, ClaimTarget, Condition, CountsFrom,
     DroppedRange, Due, Entry, ErrorDetail, Fingerprint, Finish, FinishReply, Forget, Forgotten,
-    GapAnswer, Grant, GrantedRun, Head, HeldJob, History, HostInfo, HostReport, JobReport, Keeping,
-    KeyFault, KeyFaultKind, Kind, Late, Ledger, Listing, Lock, LockHolder, LockId, LockKey,
-    LockRef, ManualNote, ManualRun, NodeClock, NodeCondition, NodeStanding, NoteFate, OpenRun,
-    Outcome, Overlap, Range, Record, Registered, Registration, RenewReply, Renewal, Replaced,
-    Replacement, Returned, RunStatus, RunTerms, Seen, Settle, Standing, Store, StoreError,
-    StoreNodes, Unacknowledged, registry,
+    GapAnswer, Grant, GrantedRun, Head, HeldJob, History, HostInfo, HostReport, IfPaused,
+    JobReport, Keeping, KeyFault, KeyFaultKind, Kind, Late, Ledger, Listing, Lock, LockHolder,
+    LockId, LockKey, LockRef, ManualNote, ManualRun, NodeClock, NodeCondition, NodeStanding,
+    NoteFate, OpenRun, Outcome, Overlap, Pause, PauseOrder, PauseReply, PauseRequest, REASON_LIMIT,
+    Range, Record, Registered, Registration, RenewReply, Renewal, Replaced, Replacement, Returned,
+    RunStatus, RunTerms, Seen, Settle, Standing, Store, StoreError, StoreNodes, Unacknowledged,
+    registry,
 };
 pub(crate) use endpoint::shown_url;
 pub use endpoint::{

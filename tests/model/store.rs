@@ -116,10 +116,11 @@ impl World {
                 at: at_of(&message.ask),
                 over: now + in_ticks(remaining),
             }),
-            // But for the first, nothing in these worlds asks for them: no limit, no outage, no
-            // clock that is set back.
+            // But for the first, nothing in these worlds asks for them: no limit, no pause, no outage,
+            // no clock that is set back.
             ClaimReply::AlreadyClaimed(RunStatus::Decided)
             | ClaimReply::QueueFull
+            | ClaimReply::Paused(_)
             | ClaimReply::Stale
             | ClaimReply::Moved { .. }
             | ClaimReply::Dropped

@@ -306,6 +306,7 @@ impl World {
             fingerprints: vec![(fingerprint(0), instant(0))],
             moved: None,
             beyond: Vec::new(),
+            pauses: Vec::new(),
         };
         let lane = Lane {
             phase: Phase::Free { from: 0 },

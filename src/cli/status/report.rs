@@ -11,7 +11,7 @@ use crate::preflight::NOTABLE;
 use crate::store::protocol::LEAD;
 use crate::store::{
     Condition, Fingerprint, HeldJob, HostReport, JobReport, KeyFault, Kind, NodeStanding, OpenRun,
-    Record,
+    Pause, Record,
 };
 use crate::time::Timestamp;
 
@@ -230,6 +230,9 @@ pub(super) struct JobStatus {
     /// Too few replicas acknowledge its claims, so nothing of it starts. Left out when all is well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) unacknowledged: Option<UnacknowledgedStatus>,
+    /// The pause that is in force. Left out without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) paused: Option<PauseStatus>,
     /// Its open run.
     pub(super) running: Option<RunningStatus>,
     /// The occurrences that the ledger has accepted and that are still to run, in that order.
@@ -257,6 +260,29 @@ pub(super) struct WaitingStatus {
     pub(super) kind: Kind,
     /// When it is too late to start it.
     pub(super) deadline: Timestamp,
+}
+
+/// A pause: nothing of the job starts.
+#[derive(Debug, Serialize)]
+pub(super) struct PauseStatus {
+    pub(super) since: Timestamp,
+    /// When it ends by itself; `None` until somebody resumes the job.
+    pub(super) until: Option<Timestamp>,
+    /// Who paused the job.
+    pub(super) by: String,
+    /// Why; empty if no reason was given.
+    pub(super) reason: String,
+}
+
+impl PauseStatus {
+    fn of(pause: &Pause) -> Self {
+        Self {
+            since: pause.since,
+            until: pause.until,
+            by: pause.by.clone(),
+            reason: pause.reason.clone(),
+        }
+    }
 }
 
 /// A key that cannot be used.
@@ -356,6 +382,10 @@ impl JobStatus {
                 since: short.since,
                 at: short.at,
             }),
+            paused: report
+                .and_then(|report| report.pauses.last())
+                .filter(|pause| pause.is_in_force(now))
+                .map(PauseStatus::of),
             running: open.map(|open| RunningStatus {
                 host: open.by.clone(),
                 run_id: open.run_id.to_string(),

@@ -262,6 +262,7 @@ fn job_row(job: &JobStatus, now: Timestamp) -> [String; 7] {
         } else {
             let lock = job.lock.as_ref().map_or_else(String::new, lock_note);
             let notes = [
+                pause_note(job),
                 ahead_note(job, now),
                 short_note(job, now),
                 waiting_note(job),
@@ -271,6 +272,19 @@ fn job_row(job: &JobStatus, now: Timestamp) -> [String; 7] {
             notes.join("; ")
         },
     ]
+}
+
+/// Who paused the job, until when and why.
+fn pause_note(job: &JobStatus) -> String {
+    job.paused.as_ref().map_or_else(String::new, |pause| {
+        let until = pause.until;
+        let until = until.map_or_else(String::new, |until| format!(" until {until}"));
+        let reason = match pause.reason.as_str() {
+            "" => String::new(),
+            reason => format!(": {reason}"),
+        };
+        format!("paused{until} by {}{reason}", pause.by)
+    })
 }
 
 /// What becomes of a job whose ledger is ahead of the store's clock.
@@ -332,7 +346,7 @@ fn lock_note(lock: &LockStatus) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::{RunningStatus, UnacknowledgedStatus};
+    use super::super::report::{PauseStatus, RunningStatus, UnacknowledgedStatus};
     use super::*;
 
     fn host(name: &str) -> HostStatus {
@@ -361,6 +375,7 @@ mod tests {
             unreachable: false,
             damaged: None,
             unacknowledged: None,
+            paused: None,
             running: None,
             waiting: Vec::new(),
             ledger_ahead_ms: None,
@@ -401,6 +416,15 @@ mod tests {
             jobs: vec![
                 job("idle"),
                 job("off"),
+                JobStatus {
+                    paused: Some(PauseStatus {
+                        since: Timestamp::from_secs(9_000),
+                        until: Some(Timestamp::from_secs(12_000)),
+                        by: "alice@web1".to_owned(),
+                        reason: "new disk".to_owned(),
+                    }),
+                    ..job("paused")
+                },
                 JobStatus {
                     running: Some(run),
                     lock: Some(lock(Some(5_000))),

@@ -22,8 +22,8 @@ use crate::observe::plain_line;
 use crate::run::{Assignment, Authority, Ended, Starts, Stop, Tools, drive, inherited};
 use crate::store::relocate::{Destination, Relocated, Relocation, relocate};
 use crate::store::{
-    self, Claim, ClaimReply, ClaimTarget, Claimant, CopyReply, Finish, Kind, ManualRun, Record,
-    Retry, RunTerms, Store, StoreError, StoreSettings, retry,
+    self, Claim, ClaimReply, ClaimTarget, Claimant, CopyReply, Finish, IfPaused, Kind, ManualRun,
+    Pause, Record, Retry, RunTerms, Store, StoreError, StoreSettings, retry,
 };
 
 /// How a claim is repeated, and the requests before it.
@@ -44,6 +44,8 @@ pub(super) struct Errand {
     pub(super) secret_variables: BTreeSet<String>,
     /// The targets of notifications.
     pub(super) targets: Vec<NotifyTarget>,
+    /// What happens if the job is paused.
+    pub(super) if_paused: IfPaused,
 }
 
 /// A run that was granted and has not begun.
@@ -122,6 +124,7 @@ impl Errand {
             ttl: self.job.lock.ttl,
             what: ClaimTarget::Manual {
                 job: self.job.name.clone(),
+                if_paused: self.if_paused,
             },
         };
         retry(CLAIMING, || self.lock_in_use(store)).await??;
@@ -172,6 +175,7 @@ impl Errand {
             CopyReply::Refused(ClaimReply::Recovering { remaining }) => Err(Failure::NotAcquired(
                 format!("{}: {}", self.job.name, waits_text(remaining)),
             )),
+            CopyReply::Refused(ClaimReply::Paused(pause)) => Err(self.paused(&pause)),
             CopyReply::Refused(ClaimReply::Moved { to }) => Err(Failure::NotAcquired(format!(
                 "job {}: its lock has just changed to {}; nothing was started. Start the hosts \
                  with this list, or use theirs",
@@ -236,6 +240,18 @@ impl Errand {
             ))),
             Relocated::Contended => Err(refused("its hosts are changing the lock now".to_owned())),
         })
+    }
+
+    fn paused(&self, pause: &Pause) -> Failure {
+        let name = &self.job.name;
+        let until = pause.until;
+        let until = until.map_or_else(String::new, |until| format!(", until {until}"));
+        Failure::NotAcquired(format!(
+            "job {name} is {} since {}{until}; nothing was started\nhelp: `cronlatch resume {name}` \
+             ends the pause, and --even-if-paused starts this run all the same",
+            plain_line(&pause.verdict()),
+            pause.since
+        ))
     }
 
     fn held(&self, by: &str, remaining: Option<Duration>) -> Failure {

@@ -10,10 +10,14 @@ use std::sync::Arc;
 
 use super::{Failure, Target, history, output, unknown_job};
 use crate::names::JobName;
-use crate::store::{Outcome, Record};
+use crate::store::{IfPaused, Outcome, Record};
 use carry::Errand;
 
 /// Options of `trigger`.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command line"
+)]
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The job; it may be disabled
@@ -22,6 +26,9 @@ pub(super) struct Args {
     /// succeeded, 75 if its lease was lost, 1 otherwise
     #[arg(short, long)]
     wait: bool,
+    /// Start the run even if the job is paused
+    #[arg(long)]
+    even_if_paused: bool,
     /// Print one JSON object: the run's id, or with --wait its record
     #[arg(long)]
     json: bool,
@@ -110,6 +117,11 @@ fn errand(args: &Args) -> Result<Errand, Failure> {
         keep: list.history,
         secret_variables: list.secret_variables,
         targets: list.notify,
+        if_paused: if args.even_if_paused {
+            IfPaused::Run
+        } else {
+            IfPaused::Refuse
+        },
     })
 }
 

@@ -5,10 +5,10 @@ mod holder;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use nix::unistd::{User, getuid};
 use serde::Serialize;
 
 use super::exec::lock_key;
+use super::requester::requester;
 use super::{Failure, Target, output};
 use crate::names::{HostName, LockName, Token};
 use crate::observe::plain_line;
@@ -96,9 +96,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 impl Args {
     /// Who releases the lock, and why.
     fn why(&self, host: &HostName) -> Intervention {
-        let user = User::from_uid(getuid()).ok().flatten();
-        let user = user.map_or_else(|| format!("uid {}", getuid()), |user| user.name);
-        let who = format!("{user}@{host}");
+        let who = requester(host);
         let reason = match &self.reason {
             Some(reason) => format!("its lock was released by {who}: {reason}"),
             None => format!("its lock was released by {who}"),

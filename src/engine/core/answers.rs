@@ -74,6 +74,11 @@ impl Lane {
                 self.say(shared, occ.at, Said::TooLate);
                 self.refused(shared, &occ);
             }
+            ClaimReply::Paused(pause) => {
+                self.notes.learn_pause(&pause);
+                self.say(shared, occ.at, Said::Paused(pause.cause()));
+                self.refused(shared, &occ);
+            }
             ClaimReply::QueueFull => {
                 self.say(shared, occ.at, Said::QueueFull);
                 // The reply does not name the head, which may be one that was given back.
@@ -107,8 +112,10 @@ impl Lane {
                 last,
                 horizon,
                 beyond,
+                pauses,
             } => {
                 self.notes.learn(beyond);
+                self.notes.learn_pauses(pauses);
                 self.gap(shared, occ, last, horizon);
             }
             ClaimReply::Moved { .. } => {
@@ -142,11 +149,13 @@ impl Lane {
             }
             ClaimReply::Gap {
                 last,
-                horizon: Some(horizon),
+                horizon,
                 beyond,
-            } if last < until => {
+                pauses,
+            } if last < until && (horizon.is_some() || !pauses.is_empty()) => {
                 self.notes.learn(beyond);
-                self.drop_undecided(shared, last, Some(horizon));
+                self.notes.learn_pauses(pauses);
+                self.drop_undecided(shared, last, horizon);
             }
             ClaimReply::Early { by } => {
                 let at = shared.now.boot.plus(by + Duration::from_millis(1));
@@ -207,6 +216,7 @@ impl Lane {
             self.may_have_missed_run = false;
         }
         self.ahead = Ahead::Unsaid;
+        self.notes.learn_resumed(shared.now.utc);
         self.running += 1;
         shared.act(Action::Start {
             job: self.job,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::reload::NewList;
 use crate::names::RunId;
 use crate::store::{
-    ClaimReply, GapAnswer, Grant, Head, Kind, Late, OpenRun, Overlap, Registered, RunTerms,
+    ClaimReply, GapAnswer, Grant, Head, Kind, Late, OpenRun, Overlap, Pause, Registered, RunTerms,
 };
 use crate::time::{BootInstant, Timestamp};
 
@@ -104,6 +104,8 @@ pub enum Event {
         decided_until: Timestamp,
         /// Later occurrences that are decided all the same.
         beyond: Vec<Timestamp>,
+        /// The pauses that may still decide occurrences.
+        pauses: Vec<Pause>,
         /// The store's clock.
         store_now: Timestamp,
         /// A run that is open.
@@ -187,6 +189,7 @@ impl Event {
             job,
             decided_until: answer.decided_until,
             beyond: answer.beyond,
+            pauses: answer.pauses,
             store_now: answer.now,
             open: answer.open,
             head: answer.head,
@@ -341,6 +344,8 @@ pub enum Said {
     LedgerAhead(Duration),
     /// The ledger is so far ahead of the store's clock that the job continues from now.
     LedgerFarAhead(Duration),
+    /// The job is paused, or was when the occurrence was due: skipped. Who paused it, and why.
+    Paused(String),
     /// The queue was full.
     QueueFull,
     /// Missed, and dropped by `catch_up`.

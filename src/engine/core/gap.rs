@@ -6,7 +6,7 @@ use super::occurrence::Notes;
 use super::policy::{Calendar, Policy};
 use crate::config::CatchUp;
 use crate::store::protocol::REASON_UNKNOWN;
-use crate::store::{DroppedRange, Outcome, Range};
+use crate::store::{DroppedRange, Outcome, Pause, Range};
 use crate::time::Timestamp;
 
 /// What of a gap is dropped, and what is to be run first.
@@ -23,7 +23,7 @@ pub(super) struct Sorted {
 /// With `catch_up: all` those young enough are run, the others dropped as missed; otherwise all
 /// are dropped, for the newest one is the occurrence itself. What the lane let go earlier is
 /// dropped with the reason it had then; what was due up to the horizon of a store that lost data,
-/// as unknown.
+/// as unknown; what was due during a pause, as skipped.
 pub(super) fn sort(
     policy: &Policy,
     notes: &Notes,
@@ -33,7 +33,7 @@ pub(super) fn sort(
 ) -> Sorted {
     let mut sorted = Sorted::default();
     let mut from = last;
-    if notes.is_empty() {
+    if notes.has_no_instants() {
         // After a long silence there may be millions: counted, where they can be.
         let forgotten = horizon.map(|horizon| at.min(horizon.plus(Duration::from_millis(1))));
         if let Some(before) = forgotten
@@ -50,13 +50,16 @@ pub(super) fn sort(
             CatchUp::All => at.min(policy.window_start(now)),
             CatchUp::None | CatchUp::Latest => at,
         };
-        if let Some(range) = range(policy.calendar.as_ref(), from, edge) {
-            from = range.until;
-            sorted.drop.push(DroppedRange {
-                range,
-                outcome: Outcome::Missed,
-                reason: missed(policy).to_owned(),
-            });
+        for (end, pause) in parts(notes, edge) {
+            if let Some(range) = range(policy.calendar.as_ref(), from, end) {
+                from = range.until;
+                let (outcome, reason) = unclaimed(policy, pause);
+                sorted.drop.push(DroppedRange {
+                    range,
+                    outcome,
+                    reason,
+                });
+            }
         }
         if policy.catch_up != CatchUp::All {
             return sorted;
@@ -67,22 +70,26 @@ pub(super) fn sort(
     let mut follows = true;
     while let Some(t) = next.filter(|t| *t < at) {
         let verdict = match notes.of(t) {
-            Some(why) => why.verdict().filter(|_| sorted.run.is_empty()),
+            Some(why) => {
+                let why = why.verdict().filter(|_| sorted.run.is_empty());
+                why.map(|(outcome, reason)| (outcome, reason.to_owned()))
+            }
             None if horizon.is_some_and(|horizon| t <= horizon) => {
-                Some((Outcome::Unknown, REASON_UNKNOWN))
+                Some((Outcome::Unknown, REASON_UNKNOWN.to_owned()))
             }
             None if policy.catch_up == CatchUp::All && policy.window_end(t) > now => {
                 sorted.run.push(t);
                 None
             }
-            None => Some((Outcome::Missed, missed(policy))),
+            None => Some(unclaimed(policy, notes.pause_covering(t))),
         };
+        let is_dropped = verdict.is_some();
         if let Some((outcome, reason)) = verdict {
             let before = sorted.drop.last().map(|drop| drop.range.until);
             let parted = before.is_some_and(|before| notes.are_parted(before, t));
             add(&mut sorted.drop, t, (outcome, reason), follows && !parted);
         }
-        follows = verdict.is_some();
+        follows = is_dropped;
         next = policy.calendar.next_after(t);
     }
     sorted
@@ -102,6 +109,29 @@ fn range(calendar: &dyn Calendar, after: Timestamp, before: Timestamp) -> Option
     Some(Range { from, until, count })
 }
 
+/// Returns the parts into which the pauses divide the time before `edge`: the end of each, and the pause
+/// during which it lies.
+fn parts(notes: &Notes, edge: Timestamp) -> Vec<(Timestamp, Option<&Pause>)> {
+    let mut parts = Vec::new();
+    for pause in notes.pauses() {
+        parts.push((edge.min(pause.since), None));
+        parts.push((
+            pause.until.map_or(edge, |until| edge.min(until)),
+            Some(pause),
+        ));
+    }
+    parts.push((edge, None));
+    parts
+}
+
+/// Returns the verdict about an occurrence that no host claimed in time.
+fn unclaimed(policy: &Policy, pause: Option<&Pause>) -> (Outcome, String) {
+    match pause {
+        Some(pause) => (Outcome::Skipped, pause.verdict()),
+        None => (Outcome::Missed, missed(policy).to_owned()),
+    }
+}
+
 fn missed(policy: &Policy) -> &'static str {
     match policy.catch_up {
         CatchUp::None => "no host could claim it in time (catch_up: none)",
@@ -113,7 +143,7 @@ fn missed(policy: &Policy) -> &'static str {
 fn add(
     drops: &mut Vec<DroppedRange>,
     at: Timestamp,
-    (outcome, reason): (Outcome, &str),
+    (outcome, reason): (Outcome, String),
     follows: bool,
 ) {
     if let Some(last) = drops.last_mut()
@@ -132,6 +162,6 @@ fn add(
             count: 1,
         },
         outcome,
-        reason: reason.to_owned(),
+        reason,
     });
 }

@@ -111,11 +111,13 @@ impl Core {
                 job,
                 decided_until,
                 beyond,
+                pauses,
                 store_now,
                 open,
                 head,
             } => self.lane(job, |lane, shared| {
                 lane.notes.learn(beyond);
+                lane.notes.learn_pauses(pauses);
                 lane.registered(shared, (decided_until, store_now), open, head);
             }),
             Event::Found { job, open, head } => {

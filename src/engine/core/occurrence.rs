@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use crate::store::{GapAnswer, Kind, Late, Outcome, Overlap, Range};
+use crate::store::{GapAnswer, Kind, Late, Outcome, Overlap, Pause, Range};
 use crate::time::Timestamp;
 
 /// What a claim is meant to bring.
@@ -101,6 +101,8 @@ pub(super) struct Notes {
     own: Vec<Note>,
     /// What the ledger has decided beyond its watermark.
     ran: BTreeSet<Timestamp>,
+    /// The pauses of the job, as the ledger last named them, oldest first.
+    pauses: Vec<Pause>,
 }
 
 impl Notes {
@@ -129,10 +131,46 @@ impl Notes {
         self.own.extend(other.own);
         self.own.sort_by_key(|note| note.range.from);
         self.ran.extend(other.ran);
+        let asked_at = |pauses: &[Pause]| pauses.last().map(|pause| pause.asked_at);
+        if asked_at(&other.pauses) > asked_at(&self.pauses) {
+            self.pauses = other.pauses;
+        }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Whether nothing is noted about single occurrences.
+    pub(super) fn has_no_instants(&self) -> bool {
         self.own.is_empty() && self.ran.is_empty()
+    }
+
+    /// Learns the pauses of the job from the ledger.
+    pub(super) fn learn_pauses(&mut self, pauses: Vec<Pause>) {
+        self.pauses = pauses;
+    }
+
+    /// Learns from a refused claim that the job is paused, or was when the occurrence was due.
+    pub(super) fn learn_pause(&mut self, pause: &Pause) {
+        self.pauses.retain(|known| known.since != pause.since);
+        self.pauses.push(pause.clone());
+        self.pauses.sort_by_key(|known| known.since);
+    }
+
+    /// Learns from a granted claim that the job is not paused.
+    pub(super) fn learn_resumed(&mut self, now: Timestamp) {
+        self.pauses.retain(|pause| !pause.is_in_force(now));
+    }
+
+    /// Whether nothing of the job starts at `now`, as far as this host knows.
+    pub(super) fn is_paused(&self, now: Timestamp) -> bool {
+        self.pauses.last().is_some_and(|it| it.is_in_force(now))
+    }
+
+    pub(super) fn pauses(&self) -> &[Pause] {
+        &self.pauses
+    }
+
+    /// The pause during which an occurrence was due.
+    pub(super) fn pause_covering(&self, at: Timestamp) -> Option<&Pause> {
+        self.pauses.iter().find(|pause| pause.covers(at))
     }
 
     pub(super) fn of(&self, at: Timestamp) -> Option<Why> {
@@ -148,10 +186,12 @@ impl Notes {
         self.ran.extend(beyond);
     }
 
-    /// Whether the ledger has decided something between two occurrences: of another schedule.
+    /// Whether the ledger has decided something between two occurrences (of another schedule), or the
+    /// job was paused between them.
     pub(super) fn are_parted(&self, one: Timestamp, next: Timestamp) -> bool {
         let between = (Bound::Excluded(one), Bound::Excluded(next));
         one < next && self.ran.range(between).next().is_some()
+            || self.pauses.iter().any(|pause| pause.meets(one, next))
     }
 
     /// The newest occurrence that is known to have run without the store.
@@ -171,5 +211,6 @@ impl Notes {
     pub(super) fn forget_before(&mut self, at: Timestamp) {
         self.own.retain(|note| note.range.until >= at);
         self.ran = self.ran.split_off(&at);
+        self.pauses.retain(|pause| pause.is_in_force(at));
     }
 }

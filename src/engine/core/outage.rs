@@ -33,7 +33,7 @@ impl Lane {
                 self.let_go(shared, occ.at, Why::StoreDown);
                 self.skip_pending(shared);
             }
-            OnStoreDown::Run if current => {
+            OnStoreDown::Run if current && !self.notes.is_paused(shared.now.utc) => {
                 self.needs_ledger_sync = true;
                 if self.overlaps_alone() {
                     self.cancel(shared, claim, placed);
@@ -100,6 +100,8 @@ impl Lane {
                 self.let_go(shared, at, Why::StoreDown);
                 true
             }
+            // The ledger skips it once the store is back.
+            OnStoreDown::Run if self.notes.is_paused(shared.now.utc) => true,
             OnStoreDown::Run => {
                 let skip = self.policy.on_overlap == OnOverlap::Skip && self.overlaps_alone();
                 if skip {
@@ -120,6 +122,9 @@ impl Lane {
         self.pending.retain(Occurrence::is_current);
         self.require_sync_before_pending();
         self.needs_ledger_sync = true;
+        if self.notes.is_paused(shared.now.utc) {
+            self.pending.clear();
+        }
         while !self.overlaps_alone()
             && let Some(occ) = self.pending.pop_front()
         {

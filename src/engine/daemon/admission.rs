@@ -16,7 +16,8 @@ use crate::names::{HostName, JobName};
 use crate::store::registry::gives_way;
 use crate::store::relocate::{Destination, Relocated, Relocation, relocate};
 use crate::store::{
-    Admission, Beginning, Entry, HeldJob, HostReport, Listing, Lock, LockId, StoreError,
+    Admission, Beginning, Entry, HeldJob, HostReport, Listing, Lock, LockId, PauseOrder,
+    PauseRequest, Standing, StoreError,
 };
 use crate::time::Timestamp;
 
@@ -236,6 +237,8 @@ struct AdmissionCandidate {
     is_new: bool,
     /// Where the ledger may lie that is to move to this host's lock.
     others: Vec<Lock>,
+    /// The ledgers of the other hosts, if this host has none yet and each host has its own.
+    siblings: Vec<Lock>,
 }
 
 impl TaskContext {
@@ -271,12 +274,14 @@ impl TaskContext {
             if is_new {
                 entries.push((name, entry.clone()));
             }
+            let siblings = siblings(host, &job, &listing);
             admitted.extend(others.map(|others| AdmissionCandidate {
                 ix,
                 job,
                 entry,
                 is_new,
                 others,
+                siblings,
             }));
         }
         if !entries.is_empty() {
@@ -286,17 +291,26 @@ impl TaskContext {
         let mut entered = Vec::with_capacity(admitted.len());
         let mut beginnings = Vec::with_capacity(admitted.len());
         let mut kept = Vec::with_capacity(admitted.len());
+        let mut joined = Vec::new();
         for candidate in admitted {
             let AdmissionCandidate {
                 ix,
                 job,
                 entry,
                 others,
+                siblings,
                 ..
             } = candidate;
             if let Some(why) = self.move_here(host, &job, (&entry, now), others).await? {
                 held.push((ix, why));
                 continue;
+            }
+            if !siblings.is_empty() {
+                joined.push((
+                    job.beginning.job.clone(),
+                    job.beginning.lock.clone(),
+                    siblings,
+                ));
             }
             kept.push(job.keeping);
             beginnings.push(Beginning {
@@ -307,9 +321,41 @@ impl TaskContext {
         }
         // One that could not begin, because the store recovers, begins with its first claim.
         self.store.begin(&beginnings).await?;
+        for (job, lock, siblings) in joined {
+            self.take_over_pause(&job, lock, siblings).await?;
+        }
         self.store.keep(&kept).await?;
         self.tell(Message::Entered(entered));
         Ok(held)
+    }
+
+    /// Pauses the new ledger of this host if those of the other hosts are paused.
+    async fn take_over_pause(
+        &self,
+        job: &JobName,
+        lock: Lock,
+        siblings: Vec<Lock>,
+    ) -> Result<(), StoreError> {
+        let asked = siblings.into_iter().map(|lock| (job.clone(), lock));
+        let reports = self.store.jobs(&asked.collect::<Vec<_>>()).await?;
+        let newest = reports.iter().filter_map(|report| report.pauses.last());
+        let Some(pause) = newest.max_by_key(|pause| pause.asked_at) else {
+            return Ok(());
+        };
+        if pause.resumed_by.is_some() {
+            return Ok(());
+        }
+        let request = PauseRequest {
+            job: job.clone(),
+            lock,
+            order: PauseOrder::Pause {
+                until: pause.until,
+                reason: pause.reason.clone(),
+            },
+            by: pause.by.clone(),
+            asked_at: pause.asked_at,
+        };
+        self.store.pause(&request).await.map(drop)
     }
 
     /// Two hosts that enter a job under different new locks at once may both read before either
@@ -412,6 +458,17 @@ impl TaskContext {
             Err(error) => Err(error),
         }
     }
+}
+
+/// The ledgers that other hosts have of a job of which each host has its own, and this one has none yet:
+/// a pause of the job is in them.
+fn siblings(host: &HostName, job: &Newcomer, listing: &Listing) -> Vec<Lock> {
+    if job.lock.is_shared() || listing.entries.contains_key(host) {
+        return Vec::new();
+    }
+    let others = listing.entries.iter();
+    let others = others.filter(|(_, it)| it.standing != Standing::Withdrawn);
+    others.map(|(of, it)| it.lock.on(of)).collect()
 }
 
 /// Whether the listing says what `entry` says, but for a little while ago.

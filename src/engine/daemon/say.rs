@@ -46,6 +46,7 @@ pub(super) fn say(job: &JobName, at: Timestamp, host: &HostName, said: &Said) {
              continues from now, and the history records the correction once",
             show_roughly(*by)
         ),
+        Said::Paused(cause) => line!(info, "skipped: paused by {cause}"),
         Said::QueueFull => line!(warn, "skipped: the queue is full"),
         Said::Dropped(1) => line!(
             warn,

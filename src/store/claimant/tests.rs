@@ -10,8 +10,8 @@ use super::{Claimant, CopyReply};
 use crate::names::{HostName, JobName, RunId, Token};
 use crate::store::{
     Attempt, Claim, ClaimReply, ClaimTarget, Finish, FinishReply, Forget, Forgotten, History,
-    HostInfo, HostReport, JobReport, Lock, Registered, Registration, RenewReply, Renewal, Settle,
-    Store, StoreError,
+    HostInfo, HostReport, IfPaused, JobReport, Lock, Registered, Registration, RenewReply, Renewal,
+    Settle, Store, StoreError,
 };
 use crate::time::Timestamp;
 
@@ -119,6 +119,7 @@ fn claimant(what: ClaimTarget) -> Claimant {
 fn manual() -> ClaimTarget {
     ClaimTarget::Manual {
         job: JobName::parse("j").expect("a name"),
+        if_paused: IfPaused::Refuse,
     }
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::grant::RunTerms;
 use super::lock::{Fingerprint, Lock, LockRef};
+use super::pause::Pause;
 use super::record::Kind;
 use super::reply::Head;
 use crate::names::{JobName, RunId, Token};
@@ -42,6 +43,10 @@ pub struct JobState {
     /// Which lock the job uses, if that ever changed.
     #[serde(default)]
     pub moved: Option<Moved>,
+    /// The pauses that may still decide occurrences, oldest first, at most
+    /// [`PAUSES_KEPT`](super::PAUSES_KEPT). Only the last one can be in force.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pauses: Vec<Pause>,
 }
 
 /// The lock that a job uses now, noted in every ledger that the job had before.

@@ -13,6 +13,7 @@ mod ledger;
 mod lock;
 mod manual;
 mod nodes;
+mod pause;
 mod record;
 pub mod registry;
 mod reply;
@@ -32,6 +33,9 @@ pub use self::lock::{Fingerprint, Lock, LockKey, LockRef};
 pub(super) use self::manual::NOTED_FOR;
 pub use self::manual::{ManualNote, ManualRun, NoteFate, UNCLAIMED_FOR};
 pub use self::nodes::StoreNodes;
+pub use self::pause::{
+    IfPaused, PAUSES_KEPT, Pause, PauseOrder, PauseReply, PauseRequest, REASON_LIMIT,
+};
 pub use self::record::{History, Kind, Outcome, Range, Record};
 pub use self::registry::{
     Admission, Beginning, CountsFrom, Entry, HeldJob, Keeping, Listing, LockId, Standing,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::key_fault::KeyFault;
 use super::lock::{Fingerprint, LockRef};
+use super::pause::Pause;
 use super::record::Kind;
 use super::request::HostInfo;
 use crate::names::{JobName, RunId};
@@ -47,6 +48,8 @@ pub enum ClaimReply {
         /// Occurrences after `last` that are decided nevertheless, ascending, because hosts ran them
         /// without the store. The gap answer must not drop any of them.
         beyond: Vec<Timestamp>,
+        /// The pauses of the job. The gap answer must not drop as missed what was due during one.
+        pauses: Vec<Pause>,
     },
     /// The occurrence was due before the store lost its data, so the store cannot know whether it ran.
     /// It was recorded as `unknown`, and `last` moved over it.
@@ -74,6 +77,9 @@ pub enum ClaimReply {
         /// key has no TTL at all.
         remaining: Option<Duration>,
     },
+    /// The job is paused, or was when the occurrence was due. The occurrence was recorded as
+    /// `skipped`, and `last` moved over it; a manual run was not started.
+    Paused(Pause),
     /// The queue is full: the occurrence was recorded as `skipped`, and `last` moved over it.
     QueueFull,
     /// The ranges of [`super::ClaimTarget::Drops`] are recorded.
@@ -179,6 +185,8 @@ pub struct Registered {
     /// Later occurrences that are decided nevertheless, ascending, because hosts ran them without
     /// the store.
     pub beyond: Vec<Timestamp>,
+    /// The pauses that may still decide occurrences, oldest first.
+    pub pauses: Vec<Pause>,
     /// The store's clock.
     pub now: Timestamp,
     /// The open run, on this host or another one.
@@ -336,6 +344,8 @@ pub struct JobReport {
     pub open: Option<OpenRun>,
     /// The occurrences that wait, in the order in which they will run.
     pub waiting: Vec<Head>,
+    /// Its pauses, oldest first; only the last one can be in force.
+    pub pauses: Vec<Pause>,
     /// Set if its claims are not granted because replicas are missing. Always `None` without
     /// `wait_replicas`.
     pub unacknowledged: Option<Unacknowledged>,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::lock::{Fingerprint, Lock};
 use super::nodes::StoreNodes;
+use super::pause::IfPaused;
 use super::record::{Kind, Outcome, Range, Record};
 use super::registry::HeldJob;
 use crate::names::{HostName, JobName, RunId, Token};
@@ -132,6 +133,8 @@ pub enum ClaimTarget {
     Manual {
         /// The job.
         job: JobName,
+        /// What happens if the job is paused.
+        if_paused: IfPaused,
     },
     /// An occurrence of the job.
     Occurrence {
@@ -165,7 +168,7 @@ impl ClaimTarget {
     pub fn job(&self) -> Option<&JobName> {
         match self {
             Self::Lock => None,
-            Self::Manual { job } | Self::Occurrence { job, .. } | Self::Drops { job, .. } => {
+            Self::Manual { job, .. } | Self::Occurrence { job, .. } | Self::Drops { job, .. } => {
                 Some(job)
             }
         }

@@ -11,6 +11,7 @@ use super::ledger::{Ledger, Replaced, Replacement};
 use super::lock::Lock;
 use super::manual::{ManualNote, ManualRun};
 use super::nodes::StoreNodes;
+use super::pause::{PauseReply, PauseRequest};
 use super::record::History;
 use super::registry::{Beginning, Entry, Keeping, Listing};
 use super::reply::{
@@ -51,6 +52,12 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Closes an open run that its host did not close before its lease expired, and records
     /// `interrupted`. Returns whether it did so.
     async fn settle(&self, settle: &Settle) -> Result<bool, StoreError>;
+
+    /// Pauses or resumes a job. See [`protocol::pause`](crate::store::protocol::pause).
+    async fn pause(&self, request: &PauseRequest) -> Result<PauseReply, StoreError> {
+        let _ = request;
+        Ok(PauseReply::Unknown)
+    }
 
     /// Notes that a further attempt of a run is about to start, so that a rerun after a crash
     /// continues the count. Returns false if the run is not open under the token any more.

@@ -14,8 +14,8 @@ use super::settled::settled;
 use super::waiting::{self, Context};
 use crate::names::JobName;
 use crate::store::contract::{
-    Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, GapAnswer, JobState, Kind,
-    Late, Open, Outcome, Overlap, RunStatus, RunTerms, Waiting,
+    Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, GapAnswer, IfPaused, JobState,
+    Kind, Late, Open, Outcome, Overlap, RunStatus, RunTerms, Waiting,
 };
 use crate::time::Timestamp;
 
@@ -126,7 +126,10 @@ impl Claiming<'_> {
         }
         match &self.claim.what {
             ClaimTarget::Lock => self.bare(),
-            ClaimTarget::Manual { job: name } => self.manual(name, job),
+            ClaimTarget::Manual {
+                job: name,
+                if_paused,
+            } => self.manual(name, *if_paused, job),
             ClaimTarget::Drops {
                 job: name,
                 fingerprint,
@@ -216,7 +219,17 @@ impl Claiming<'_> {
         }
     }
 
-    fn manual(&mut self, name: &JobName, job: &mut Option<JobState>) -> ClaimReply {
+    fn manual(
+        &mut self,
+        name: &JobName,
+        if_paused: IfPaused,
+        job: &mut Option<JobState>,
+    ) -> ClaimReply {
+        let now = self.clock.utc();
+        let pause = job.as_ref().and_then(|state| state.paused_at(now));
+        if let Some(pause) = pause.filter(|_| if_paused == IfPaused::Refuse) {
+            return ClaimReply::Paused(pause.clone());
+        }
         match self.standing() {
             TokenStanding::Other { by, remaining } => ClaimReply::Held { by, remaining },
             TokenStanding::Ours | TokenStanding::Free => {
@@ -261,6 +274,13 @@ impl Claiming<'_> {
             } else {
                 ClaimReply::TooLate
             };
+        }
+        if let Some(pause) = job.paused_at(self.clock.utc()).cloned() {
+            let skipped = waiting::skip_all(job, &pause, self.context(name, keep));
+            self.effects.extend(skipped);
+            if waited {
+                return ClaimReply::Paused(pause);
+            }
         }
         match self.judge(job, (name, keep), due) {
             Judgement::Answer(reply) => reply,
@@ -314,7 +334,7 @@ impl Claiming<'_> {
             None => due.prev.is_some_and(|prev| prev > base),
         };
         let drops = due.gap.as_ref().map_or(&[][..], |answer| &answer.drop);
-        if gap || covers(drops, job) || self.is_unknowable(drops) {
+        if gap || covers(drops, job) || self.is_unknowable(drops) || misses_paused(drops, job) {
             return Judgement::Answer(self.gap(job, base));
         }
         for drop in drops {
@@ -340,6 +360,7 @@ impl Claiming<'_> {
             last: base,
             horizon: self.clock.past.horizon,
             beyond: job.beyond(base),
+            pauses: job.pauses.clone(),
         }
     }
 
@@ -388,7 +409,9 @@ impl Claiming<'_> {
         answer: &GapAnswer,
     ) -> ClaimReply {
         let base = job.base(fingerprint);
-        if answer.if_last != base || covers(&answer.drop, job) || self.is_unknowable(&answer.drop) {
+        let drops = &answer.drop;
+        let is_stale = answer.if_last != base || covers(drops, job);
+        if is_stale || self.is_unknowable(drops) || misses_paused(drops, job) {
             return self.gap(job, base);
         }
         let now = self.clock.utc();
@@ -404,7 +427,7 @@ impl Claiming<'_> {
         ClaimReply::Dropped
     }
 
-    /// Rules 5 and 4b: whether an undecided occurrence may start at all.
+    /// Rules 5 and 6: whether an undecided occurrence may start at all.
     fn candidate<'b>(
         &mut self,
         job: &mut JobState,
@@ -413,13 +436,24 @@ impl Claiming<'_> {
     ) -> Result<Candidate<'b>, ClaimReply> {
         let now = self.clock.utc();
         let unknowable = self.clock.past.is_unknowable(due.scheduled_at);
+        if unknowable {
+            let why = (Outcome::Unknown, REASON_UNKNOWN);
+            self.decide_unstarted(job, (name, kind, keep), due, why, None);
+            return Err(ClaimReply::Unknown);
+        }
+        let is_late = now > due.deadline;
+        let start = due.not_before.max(now);
+        if let Some(pause) = job.pause_of(due.scheduled_at, start).cloned()
+            && !(is_late && due.late == Late::Leave)
+        {
+            let reason = pause.verdict();
+            let at = (name, kind, keep);
+            self.decide_unstarted(job, at, due, (Outcome::Skipped, &reason), None);
+            return Err(ClaimReply::Paused(pause));
+        }
         let mut unstarted = |kind, why| {
             self.decide_unstarted(job, (name, kind, keep), due, why, None);
         };
-        if unknowable {
-            unstarted(kind, (Outcome::Unknown, REASON_UNKNOWN));
-            return Err(ClaimReply::Unknown);
-        }
         let candidate = Candidate {
             job: name,
             due,
@@ -429,7 +463,7 @@ impl Claiming<'_> {
             yields: overlap == Overlap::Wait,
             keep,
         };
-        if now <= due.deadline {
+        if !is_late {
             return Ok(candidate);
         }
         match due.late {
@@ -460,7 +494,7 @@ impl Claiming<'_> {
         }
     }
 
-    /// Rules 6 and 7 for an undecided occurrence.
+    /// Rules 7 and 8 for an undecided occurrence.
     fn start(&mut self, job: &mut JobState, candidate: &Candidate<'_>) -> ClaimReply {
         let (name, keep) = (candidate.job, candidate.keep);
         let standing = self.standing();
@@ -517,7 +551,7 @@ impl Claiming<'_> {
         reply
     }
 
-    /// Rules 6 and 7 for the first entry of the waiting list.
+    /// Rules 7 and 8 for the first entry of the waiting list.
     fn head(
         &mut self,
         job: &mut JobState,
@@ -587,7 +621,7 @@ impl Claiming<'_> {
         self.lock.standing(exclusive, &self.claim.token, self.clock)
     }
 
-    /// Rule 7 for the lock.
+    /// Rule 8 for the lock.
     fn grant(&mut self, attempt: u32) -> ClaimReply {
         let claim = self.claim;
         self.lock.fence = self.lock.next_fence(self.clock);
@@ -601,7 +635,7 @@ impl Claiming<'_> {
         }
     }
 
-    /// Rule 7 for the run.
+    /// Rule 8 for the run.
     fn open(&mut self, job: &mut JobState, opening: &Opening<'_>) -> ClaimReply {
         let interrupted = interrupt((opening.job, job), self.lock, opening.keep, self.clock);
         let token = &self.claim.token;
@@ -632,6 +666,16 @@ fn covers(drops: &[DroppedRange], job: &JobState) -> bool {
         ranges.any(|range| range.from <= *at && *at <= range.until)
     };
     job.beyond(job.last).iter().any(covered)
+}
+
+/// Whether one of these ranges would record an occurrence as missed that may have been due during a
+/// pause.
+fn misses_paused(drops: &[DroppedRange], job: &JobState) -> bool {
+    let mut missed = drops.iter().filter(|drop| drop.outcome == Outcome::Missed);
+    missed.any(|drop| {
+        let mut pauses = job.pauses.iter();
+        pauses.any(|pause| pause.meets(drop.range.from, drop.range.until))
+    })
 }
 
 fn waits(job: &JobState, at: Timestamp) -> bool {

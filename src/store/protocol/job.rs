@@ -20,6 +20,7 @@ impl JobState {
             waiting: Vec::new(),
             fingerprints: Vec::new(),
             moved: None,
+            pauses: Vec::new(),
         }
     }
 

@@ -23,7 +23,7 @@
 //!    while the clock was wrong: it is set back, and the correction recorded once. An open run whose
 //!    lease has ended, and that must be repeated, moves to the head of the waiting list. Entries
 //!    of that list whose deadline has passed are recorded and removed.
-//!    An occurrence up to `last` is known to the ledger: for the head of the waiting list rule 6
+//!    An occurrence up to `last` is known to the ledger: for the head of the waiting list rule 7
 //!    follows, for another entry the reply names the head (`Waits`), anything else is
 //!    `AlreadyClaimed`, or `Ahead` while the watermark lies in the store's future.
 //! 5. **Gap and deadline.** For an occurrence after `last`, the schedule's preceding occurrence
@@ -34,11 +34,15 @@
 //!    Occurrences that were due before a loss of data are recorded as `unknown`. Past its deadline, an
 //!    occurrence is missed, caught up, or left undecided, as the claim's
 //!    [`Late`](crate::store::Late) says.
-//! 6. **Lock.** Held by any other value, or gone before its lease end: the occurrence is skipped
+//!    A gap answer that drops occurrences as missed that were due during a pause is rejected.
+//! 6. **Paused?** While the job is paused, nothing of it starts: the occurrence is skipped, and so are
+//!    all that wait. An occurrence that was due during a pause is skipped afterwards, too. A manual run
+//!    is refused, unless it says that the pause does not concern it.
+//! 7. **Lock.** Held by any other value, or gone before its lease end: the occurrence is skipped
 //!    (`Held`), takes the place of those that yield to it, or joins the queue (`Waits`,
 //!    `QueueFull`), as the claim's [`Overlap`](crate::store::Overlap) says. If the lock is free
 //!    and another occurrence stands at the head, that one must be claimed first.
-//! 7. **Grant.** The fence is `max(fence + 1, now in microseconds)`; an open run that is replaced
+//! 8. **Grant.** The fence is `max(fence + 1, now in microseconds)`; an open run that is replaced
 //!    is recorded as `interrupted`.
 //!
 //! The first request that names an unknown job creates it, and an unknown schedule is noted,
@@ -70,6 +74,7 @@ mod history;
 mod job;
 mod listed;
 mod lock;
+mod pause;
 mod recovery;
 mod register;
 mod renew;
@@ -85,7 +90,7 @@ mod properties;
 mod tests;
 
 pub use crate::store::contract::{
-    BEYOND_KEPT, Crashed, FINGERPRINTS_KEPT, JobState, Moved, Open, Waiting,
+    BEYOND_KEPT, Crashed, FINGERPRINTS_KEPT, JobState, Moved, Open, Pause, Waiting,
 };
 pub use attempt::attempt;
 pub use begin::begin;
@@ -100,6 +105,7 @@ pub use history::{
 };
 pub use listed::{BARE_TTL_COUNTED, ListedTtl, ListedTtls, counted, least_wait, longest_counted};
 pub use lock::{Ending, FINISHED_KEPT, Key, LockState, OTHER_TYPE, holder};
+pub use pause::pause;
 pub use recovery::{Marker, notice, reassert};
 pub use register::{register, report};
 pub use renew::renew;
@@ -107,6 +113,7 @@ pub use replace::{ledger, replace};
 pub use settle::settle;
 pub use settled::settled;
 pub use text::{
-    beyond_of_text, beyond_text, terms_of_text, terms_text, waiting_of_text, waiting_text,
+    beyond_of_text, beyond_text, pauses_of_text, pauses_text, terms_of_text, terms_text,
+    waiting_of_text, waiting_text,
 };
 pub(crate) use waiting::given_back;

@@ -13,7 +13,8 @@ use super::{JobState, Key, Open, Waiting};
 use crate::names::{RunId, Token};
 use crate::store::{
     Attempt, Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, GapAnswer,
-    Grant, Kind, Late, Outcome, Overlap, Range, Record, RenewReply, Settle,
+    Grant, IfPaused, Kind, Late, Outcome, Overlap, Pause, PauseOrder, PauseReply, PauseRequest,
+    Range, Record, RenewReply, Settle,
 };
 use crate::time::{BootInstant, Timestamp};
 
@@ -45,6 +46,9 @@ enum Step {
     Settle(usize),
     /// A further attempt of a run is about to start.
     Attempt(usize),
+    /// The job is paused; the pause ends by itself after so many milliseconds, or is resumed.
+    Pause(Option<i64>),
+    Resume,
     Evict,
     Pass(i64),
 }
@@ -108,6 +112,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => nth().prop_map(Step::GiveBack),
         2 => nth().prop_map(Step::Settle),
         1 => nth().prop_map(Step::Attempt),
+        1 => proptest::option::of(1..4000_i64).prop_map(Step::Pause),
+        2 => Just(Step::Resume),
         1 => Just(Step::Evict),
         4 => (1..2500_i64).prop_map(Step::Pass),
         1 => Just(Step::Pass(TTL_MS)),
@@ -168,6 +174,43 @@ impl Fleet {
             ttl: Duration::from_millis(TTL_MS.unsigned_abs()),
             what,
         }
+    }
+
+    fn pauses(&self) -> &[Pause] {
+        self.world.job.as_ref().map_or(&[], |job| &job.pauses)
+    }
+
+    /// Whether the job is paused, or was when the occurrence was due.
+    fn is_paused(&self, claimed: Option<Timestamp>) -> bool {
+        let now = self.world.now();
+        let newest = self.pauses().last();
+        let due = |pause: &Pause| claimed.is_some_and(|at| pause.covers(at));
+        newest.is_some_and(|it| it.is_in_force(now)) || self.pauses().iter().any(due)
+    }
+
+    fn pause(&mut self, order: PauseOrder) -> Result<(), String> {
+        let before = self.world.job.clone();
+        let request = PauseRequest {
+            job: job(),
+            lock: self.world.name_of_lock(),
+            order,
+            by: "alice@web1".to_owned(),
+            asked_at: self.world.now(),
+        };
+        let clock = self.world.clock();
+        let reply = super::pause(&mut self.world.job, clock, &request);
+        if reply != PauseReply::Done {
+            return check(
+                before == self.world.job,
+                "a refused request changed the ledger",
+            );
+        }
+        let paused = self
+            .pauses()
+            .last()
+            .is_some_and(|it| it.is_in_force(self.world.now()));
+        let wanted = matches!(request.order, PauseOrder::Pause { .. });
+        check(paused == wanted, "the request is not in force")
     }
 
     fn waiting(&self) -> &[Waiting] {
@@ -250,7 +293,12 @@ impl Fleet {
                         until: *until,
                         count: between.len() as u64,
                     },
-                    outcome: Outcome::Missed,
+                    // Hosts part the range at each pause, and this one takes the whole of it.
+                    outcome: if self.pauses().is_empty() {
+                        Outcome::Missed
+                    } else {
+                        Outcome::Skipped
+                    },
                     reason: "dropped".to_owned(),
                 });
             due.gap = Some(GapAnswer {
@@ -304,6 +352,10 @@ impl Fleet {
                 )?;
                 check(*entered || undecided, "not entered, but decided")?;
             }
+            ClaimReply::Paused(pause) => {
+                check(self.pauses().contains(pause), "no such pause")?;
+                check(!waits && !undecided, "a pause left it undecided")?;
+            }
             ClaimReply::QueueFull => check(!waits && !stands, "a full queue took it")?,
             ClaimReply::Dropped => {
                 let drops = matches!(&claim.what, ClaimTarget::Drops { .. });
@@ -315,6 +367,10 @@ impl Fleet {
             ClaimReply::Granted { fence, attempt, .. } => {
                 check(!finished, "a finished token was granted")?;
                 check(!self.others_hold(&claim.token), "two hold the lock")?;
+                let is_new = !self.granted.contains(&claim.token) && claim.what.job().is_some();
+                let last = before.as_ref().map_or(self.start, |job| job.last);
+                let new = claimed.filter(|at| *at > last);
+                check(!(is_new && self.is_paused(new)), "a paused job started")?;
                 if self.granted.insert(claim.token.clone()) {
                     check(*fence > self.newest_fence, "the fence did not rise")?;
                     if let Some(at) = claimed {
@@ -431,12 +487,21 @@ impl Fleet {
                 let what = if matches!(step, Step::Bare) {
                     ClaimTarget::Lock
                 } else {
-                    ClaimTarget::Manual { job: job() }
+                    ClaimTarget::Manual {
+                        job: job(),
+                        if_paused: IfPaused::Refuse,
+                    }
                 };
                 let claim = self.new_claim(what);
                 self.sent.push(claim.clone());
                 self.claim(&claim)?;
             }
+            Step::Pause(lasts) => {
+                let until = lasts.map(|ms| Timestamp::from_millis(self.world.now().millis() + ms));
+                let reason = String::new();
+                self.pause(PauseOrder::Pause { until, reason })?;
+            }
+            Step::Resume => self.pause(PauseOrder::Resume)?,
             Step::Evict => self.world.lock.key = Key::Absent,
             Step::Pass(ms) => self.world.pass(*ms),
             Step::Again(n) => {

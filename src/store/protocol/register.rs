@@ -24,6 +24,7 @@ pub fn register(
             decided_until: beginning,
             now,
             beyond: Vec::new(),
+            pauses: Vec::new(),
             open: None,
             head: None,
             recovering: recovering.unwrap_or_default(),
@@ -40,6 +41,7 @@ pub fn register(
     Registered {
         decided_until: base,
         beyond: state.beyond(base),
+        pauses: state.pauses.clone(),
         now,
         open: open.map(|open| open.report(lock, clock)),
         head: state.head().filter(|_| !moved),
@@ -79,6 +81,7 @@ pub fn report(
         waiting: job
             .map(|job| job.waiting.iter().map(Waiting::head).collect())
             .unwrap_or_default(),
+        pauses: job.map(|job| job.pauses.clone()).unwrap_or_default(),
         // Only Redis has replicas to wait for.
         unacknowledged: None,
         holder,

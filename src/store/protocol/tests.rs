@@ -12,8 +12,8 @@ use super::{
 use crate::names::{HostName, JobName, LockName, RunId, Token};
 use crate::store::{
     Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, FinishReply, GapAnswer,
-    Grant, Head, Kind, Late, Lock, Outcome, Overlap, Range, Record, Registered, Registration,
-    RenewReply, RunStatus, Settle,
+    Grant, Head, IfPaused, Kind, Late, Lock, Outcome, Overlap, Range, Record, Registered,
+    Registration, RenewReply, RunStatus, Settle,
 };
 use crate::time::{BootInstant, Timestamp};
 
@@ -427,6 +427,7 @@ fn a_gap_is_answered_with_the_watermark_and_filled_in_one_step() {
             last: start,
             horizon: None,
             beyond: Vec::new(),
+            pauses: Vec::new(),
         }
     );
     assert_eq!(world.job, before);
@@ -454,6 +455,7 @@ fn a_gap_is_answered_with_the_watermark_and_filled_in_one_step() {
             last: start,
             horizon: None,
             beyond: Vec::new(),
+            pauses: Vec::new(),
         }
     );
     assert!(world.records.is_empty());
@@ -494,6 +496,7 @@ fn a_changed_schedule_has_no_gap_before_it_was_first_seen() {
             last: before,
             horizon: None,
             beyond: Vec::new(),
+            pauses: Vec::new(),
         }
     );
     assert_eq!(attempt(&world.send(&world.occurrence("b", new))), 1);
@@ -860,7 +863,10 @@ fn a_manual_run_never_moves_the_watermark() {
     let mut world = World::registered();
     let before = world.last();
     let claim = Claim {
-        what: ClaimTarget::Manual { job: job() },
+        what: ClaimTarget::Manual {
+            job: job(),
+            if_paused: IfPaused::Refuse,
+        },
         ..world.of_lock("a")
     };
     assert_eq!(attempt(&world.send(&claim)), 1);

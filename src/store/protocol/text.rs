@@ -1,8 +1,8 @@
-//! The text forms of single fields of a ledger: the terms of a run, the waiting list, and the decided
-//! occurrences beyond the watermark. The Lua scripts use the same forms (`scripts/job.lua`).
+//! The text forms of single fields of a ledger: the terms of a run, the waiting list, the pauses, and the
+//! decided occurrences beyond the watermark. The Lua scripts use the same forms (`scripts/job.lua`).
 
 use crate::names::{RunId, Token};
-use crate::store::contract::{Crashed, Kind, RunTerms, Waiting};
+use crate::store::contract::{Crashed, Kind, Pause, RunTerms, Waiting};
 use crate::time::Timestamp;
 
 /// `DEADLINE WINDOW MAX_RERUNS MAX_ATTEMPTS RERUNS YIELDS`: milliseconds and numbers.
@@ -101,6 +101,47 @@ fn entry_of_line(line: &str) -> Option<Waiting> {
     fields.next().is_none().then_some(entry)
 }
 
+/// One line for each pause, its fields separated by blanks: `asked_at`, `since`, `until`, `by`,
+/// `resumed_by`, and the reason as the rest of the line; `-` for `None`.
+pub fn pauses_text(pauses: &[Pause]) -> String {
+    let line = |pause: &Pause| {
+        let until = pause.until.map(|until| until.millis().to_string());
+        format!(
+            "{} {} {} {} {} {}\n",
+            pause.asked_at.millis(),
+            pause.since.millis(),
+            until.as_deref().unwrap_or("-"),
+            pause.by,
+            pause.resumed_by.as_deref().unwrap_or("-"),
+            pause.reason,
+        )
+    };
+    pauses.iter().map(line).collect()
+}
+
+/// Parses [`pauses_text`]; `None` if the text is not valid.
+pub fn pauses_of_text(text: &str) -> Option<Vec<Pause>> {
+    let lines = text.split_terminator('\n');
+    lines.map(pause_of_line).collect()
+}
+
+fn pause_of_line(line: &str) -> Option<Pause> {
+    let mut fields = line.splitn(6, ' ');
+    Some(Pause {
+        asked_at: instant(fields.next()?)?,
+        since: instant(fields.next()?)?,
+        until: match fields.next()? {
+            "-" => None,
+            until => Some(instant(until)?),
+        },
+        by: fields.next()?.to_owned(),
+        resumed_by: Some(fields.next()?)
+            .filter(|by| *by != "-")
+            .map(str::to_owned),
+        reason: fields.next()?.to_owned(),
+    })
+}
+
 fn instant(text: &str) -> Option<Timestamp> {
     text.parse().ok().map(Timestamp::from_millis)
 }
@@ -155,5 +196,27 @@ mod tests {
         assert_eq!(waiting_of_text(&waiting_text(&list)), Some(list));
         assert_eq!(waiting_of_text(""), Some(Vec::new()));
         assert_eq!(waiting_of_text("5\tqueue\n"), None);
+    }
+
+    #[test]
+    fn pauses_are_read_as_they_were_written() {
+        let open = Pause {
+            asked_at: Timestamp::from_millis(1_700_000_000_123),
+            since: Timestamp::from_millis(1_700_000_000_000),
+            until: None,
+            by: "alice@web1".to_owned(),
+            resumed_by: None,
+            reason: String::new(),
+        };
+        let ended = Pause {
+            until: Some(Timestamp::from_millis(1_700_000_000_123)),
+            resumed_by: Some("bob@web2".to_owned()),
+            reason: "a new disk,  - and more".to_owned(),
+            ..open.clone()
+        };
+        let both = vec![ended, open];
+        assert_eq!(pauses_of_text(&pauses_text(&both)), Some(both));
+        assert_eq!(pauses_of_text(""), Some(Vec::new()));
+        assert_eq!(pauses_of_text("5 5 - alice@web1 -\n"), None);
     }
 }

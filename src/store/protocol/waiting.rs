@@ -11,7 +11,9 @@ use super::history::{
 };
 use super::lock::{Ending, LockState};
 use crate::names::{JobName, Token};
-use crate::store::contract::{Crashed, JobState, Kind, Open, Outcome, Record, RunTerms, Waiting};
+use crate::store::contract::{
+    Crashed, JobState, Kind, Open, Outcome, Pause, Record, RunTerms, Waiting,
+};
 use crate::time::Timestamp;
 
 /// The job whose list changes, and how its records are written.
@@ -104,6 +106,21 @@ pub(super) fn expire(job: &mut JobState, context: Context<'_>) -> Vec<Effect> {
         None => Some(context.not_started(&entry, (Outcome::Missed, REASON_TOO_LATE))),
     })
     .collect()
+}
+
+/// Removes all entries of a job that is paused, and records them as skipped. A rerun is not started
+/// either: the crashed run gets its record.
+pub(super) fn skip_all(job: &mut JobState, pause: &Pause, context: Context<'_>) -> Vec<Effect> {
+    let reason = pause.verdict();
+    let not_rerun = format!("{REASON_INTERRUPTED}; no rerun started: {reason}");
+    let entries = job.waiting.drain(..);
+    entries
+        .filter_map(|entry| match &entry.crashed {
+            Some(crashed) => Some(context.interrupted(&entry, crashed, &not_rerun)),
+            None if entry.kind == Kind::Rerun => None,
+            None => Some(context.not_started(&entry, (Outcome::Skipped, &reason))),
+        })
+        .collect()
 }
 
 /// Removes the entries beyond a watermark that was set back, and records the run of a rerun among

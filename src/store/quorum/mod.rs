@@ -69,8 +69,9 @@ use super::protocol;
 use super::{
     Attempt, Beginning, Claim, ClaimReply, Condition, Entry, Finish, FinishReply, Forget,
     Forgotten, History, HostInfo, HostReport, JobReport, Keeping, Listing, Lock, ManualNote,
-    ManualRun, RedlockSettings, Registered, Registration, RenewReply, Renewal, Replaced,
-    Replacement, Returned, Seen, Settle, Store, StoreError, StoreNodes, relocate::follow,
+    ManualRun, PauseReply, PauseRequest, RedlockSettings, Registered, Registration, RenewReply,
+    Renewal, Replaced, Replacement, Returned, Seen, Settle, Store, StoreError, StoreNodes,
+    relocate::follow,
 };
 use crate::names::{HostName, JobName, RunId};
 use crate::time::Timestamp;
@@ -180,6 +181,22 @@ impl Store for QuorumStore {
             QuorumReply::Reply(settled) => settled,
             // Its holder may take it back.
             QuorumReply::Recovering(_) => false,
+        })
+    }
+
+    async fn pause(&self, pause: &PauseRequest) -> Result<PauseReply, StoreError> {
+        let request = QuorumRequest::of_job(&pause.job, &pause.lock);
+        let done = self
+            .proposer
+            .transact(&request, |_, job, clock| Transition {
+                reply: protocol::pause(job, clock, pause),
+                effects: Vec::new(),
+                taken: false,
+            })
+            .await?;
+        Ok(match done {
+            QuorumReply::Reply(reply) => reply,
+            QuorumReply::Recovering(remaining) => PauseReply::Recovering { remaining },
         })
     }
 

@@ -97,6 +97,7 @@ fn running(number: u64, last: i64, who: u8) -> PrepareReply {
         fingerprints: Vec::new(),
         moved: None,
         beyond: Vec::new(),
+        pauses: Vec::new(),
     };
     PrepareReply {
         job: Some(JobView {

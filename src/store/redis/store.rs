@@ -14,7 +14,7 @@ use super::codec::reply::{integer, text};
 use super::codec::unacknowledged;
 use super::codec::{
     attempt, begin, claim, condition, finish, forget, history, hosts, jobs, keep, ledger, manual,
-    register, registry, renew, returned, settle,
+    pause, register, registry, renew, returned, settle,
 };
 use super::conn::link::Link;
 use super::conn::pubsub::Listener;
@@ -28,9 +28,9 @@ use crate::names::{HostName, JobName, Prefix, RunId};
 use crate::store::{
     Attempt, Beginning, Claim, ClaimReply, ClusterSettings, Condition, Entry, Finish, FinishReply,
     Forget, Forgotten, History, HostInfo, HostReport, JobReport, Keeping, Ledger, Listing, Lock,
-    ManualNote, ManualRun, RedisSettings, Registered, Registration, RenewReply, Renewal, Replaced,
-    Replacement, Returned, Seen, SentinelSettings, Settle, Store, StoreError, StoreNodes,
-    relocate::follow,
+    ManualNote, ManualRun, PauseReply, PauseRequest, RedisSettings, Registered, Registration,
+    RenewReply, Renewal, Replaced, Replacement, Returned, Seen, SentinelSettings, Settle, Store,
+    StoreError, StoreNodes, relocate::follow,
 };
 use crate::time::Timestamp;
 
@@ -214,6 +214,12 @@ impl Store for RedisStore {
         let call = settle::call(self.prefix(), settle);
         let reply = self.run(&self.scripts.settle, call).await?;
         Ok(settle::read(&reply)?)
+    }
+
+    async fn pause(&self, request: &PauseRequest) -> Result<PauseReply, StoreError> {
+        let call = pause::call(self.prefix(), request);
+        let reply = self.run(&self.scripts.pause, call).await?;
+        Ok(pause::read(self.prefix(), reply)?)
     }
 
     async fn attempt(&self, attempt: &Attempt) -> Result<bool, StoreError> {

@@ -2,7 +2,7 @@
 //! several if each host had its own.
 
 use crate::store::contract::{
-    Crashed, FINGERPRINTS_KEPT, Fingerprint, JobState, Kind, Ledger, Open, Waiting,
+    Crashed, FINGERPRINTS_KEPT, Fingerprint, JobState, Kind, Ledger, Open, Pause, Waiting,
 };
 use crate::time::Timestamp;
 
@@ -67,6 +67,7 @@ pub(super) fn merge(
         state.last = sources.passed.iter().map(|state| state.last).max()?;
         state.last = state.last.max(counts_from.min(now));
         state.fingerprints = fingerprints(&sources.passed);
+        state.pauses = pauses(&sources.passed);
         decide_beyond(&mut state, &sources.passed);
         return Some(state);
     }
@@ -82,6 +83,7 @@ pub(super) fn merge(
     state.last = watermark.or_else(|| all().map(|state| state.last).max())?;
     let states: Vec<&JobState> = counting.iter().map(|source| source.state).collect();
     state.fingerprints = fingerprints(&states);
+    state.pauses = pauses(&states);
     decide_beyond(&mut state, &states);
     let open = counting
         .iter()
@@ -140,6 +142,14 @@ fn fingerprints(states: &[&JobState]) -> Vec<(Fingerprint, Timestamp)> {
     let surplus = all.len().saturating_sub(FINGERPRINTS_KEPT);
     all.drain(..surplus);
     all
+}
+
+/// Returns the pauses of the ledger that contains the newest request: a request for a job goes to all
+/// of its ledgers.
+fn pauses(states: &[&JobState]) -> Vec<Pause> {
+    let asked_at = |state: &&&JobState| state.pauses.last().map(|pause| pause.asked_at);
+    let newest = states.iter().max_by_key(asked_at);
+    newest.map_or_else(Vec::new, |state| state.pauses.clone())
 }
 
 /// A run whose lease ended at `lease_end`: it is repeated, or recorded as interrupted as soon as

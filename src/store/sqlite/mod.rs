@@ -41,8 +41,8 @@ use self::worker::{Access, Worker};
 use super::{
     Attempt, Beginning, Claim, ClaimReply, Entry, Finish, FinishReply, Forget, Forgotten, History,
     HostInfo, HostReport, JobReport, Keeping, Ledger, Listing, Lock, ManualNote, ManualRun,
-    Registered, Registration, RenewReply, Renewal, Replaced, Replacement, Settle, Store,
-    StoreError, relocate::follow,
+    PauseReply, PauseRequest, Registered, Registration, RenewReply, Renewal, Replaced, Replacement,
+    Settle, Store, StoreError, relocate::follow,
 };
 use crate::names::{HostName, JobName, RunId};
 use crate::time::Timestamp;
@@ -125,6 +125,12 @@ impl Store for SqliteStore {
     async fn settle(&self, settle: &Settle) -> Result<bool, StoreError> {
         let settle = settle.clone();
         self.write(move |work| operations::settle(work, &settle))
+            .await
+    }
+
+    async fn pause(&self, request: &PauseRequest) -> Result<PauseReply, StoreError> {
+        let request = request.clone();
+        self.write(move |work| operations::pause(work, &request))
             .await
     }
 

@@ -10,7 +10,8 @@ use crate::names::JobName;
 use crate::store::protocol::{self, Effect, JobState, Key, LockState};
 use crate::store::{
     Attempt, Claim, ClaimReply, Finish, FinishReply, Forget, Forgotten, JobReport, Ledger, Lock,
-    Registered, Registration, RenewReply, Renewal, Replaced, Replacement, Settle,
+    PauseReply, PauseRequest, Registered, Registration, RenewReply, Renewal, Replaced, Replacement,
+    Settle,
 };
 
 /// Runs one transition on a lock and, if it concerns one, a job.
@@ -98,6 +99,15 @@ pub(super) fn replace(
 pub(super) fn settle(work: &WorkContext<'_>, settle: &Settle) -> Result<bool, SqliteFailure> {
     transition(work, &settle.lock, Some(&settle.job), |lock, job| {
         protocol::settle(lock, job, work.now.clock, settle)
+    })
+}
+
+pub(super) fn pause(
+    work: &WorkContext<'_>,
+    request: &PauseRequest,
+) -> Result<PauseReply, SqliteFailure> {
+    transition(work, &request.lock, Some(&request.job), |_, job| {
+        (protocol::pause(job, work.now.clock, request), Vec::new())
     })
 }
 

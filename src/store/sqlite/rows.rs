@@ -7,8 +7,8 @@ use super::clock::TransactionTime;
 use super::error::{RowKey, SqliteFailure};
 use crate::names::{JobName, RunId, Token};
 use crate::store::protocol::{
-    Ending, JobState, Key, LockState, Open, beyond_of_text, beyond_text, terms_of_text, terms_text,
-    waiting_of_text, waiting_text,
+    Ending, JobState, Key, LockState, Open, beyond_of_text, beyond_text, pauses_of_text,
+    pauses_text, terms_of_text, terms_text, waiting_of_text, waiting_text,
 };
 use crate::store::{Fingerprint, Lock, LockKey, RunTerms};
 use crate::time::Timestamp;
@@ -176,7 +176,7 @@ pub(super) fn load_job(
         .query_row(params![id, job.as_str()], |row| {
             let last: i64 = row.get("last")?;
             let fingerprints: String = row.get("fingerprints")?;
-            let lists: (String, String) = (row.get("waiting")?, row.get("beyond")?);
+            let lists: [String; 3] = [row.get("waiting")?, row.get("beyond")?, row.get("pauses")?];
             let moved: Option<String> = row.get("moved")?;
             Ok((last, fingerprints, lists, moved, read_open(row)?))
         })
@@ -199,16 +199,19 @@ pub(super) fn load_job(
         }),
         None => None,
     };
-    let (waiting, beyond) = lists;
+    let [waiting, beyond, pauses] = lists;
     let waiting = waiting_of_text(&waiting)
         .ok_or_else(|| of_job().unreadable("the waiting list is not valid"))?;
     let beyond = beyond_of_text(&beyond)
         .ok_or_else(|| of_job().unreadable("the instants beyond the watermark are not valid"))?;
+    let pauses =
+        pauses_of_text(&pauses).ok_or_else(|| of_job().unreadable("the pauses are not valid"))?;
     let moved = moved.map(|text| serde_json::from_str(&text));
     Ok(Some(JobState {
         moved: moved.transpose().map_err(unreadable)?,
         last: Timestamp::from_millis(last),
         beyond,
+        pauses,
         open,
         waiting,
         fingerprints: pairs
@@ -261,7 +264,7 @@ pub(super) fn save_job(
     });
     let moved = (state.moved.as_ref()).map(|moved| serde_json::json!(moved).to_string());
     db.prepare_cached(
-        "INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )?
     .execute(params![
         id,
@@ -281,6 +284,7 @@ pub(super) fn save_job(
         waiting_text(&state.waiting),
         moved,
         beyond_text(&state.beyond),
+        pauses_text(&state.pauses),
     ])?;
     Ok(())
 }

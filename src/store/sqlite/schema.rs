@@ -119,6 +119,10 @@ CREATE TABLE manual (
 -- The occurrences after `last` that are decided: UTC in ms, separated by spaces.
 ALTER TABLE jobs ADD COLUMN beyond TEXT NOT NULL DEFAULT '';
 ",
+    "
+-- The pauses: a line a pause, as `store::protocol::pauses_text` writes it.
+ALTER TABLE jobs ADD COLUMN pauses TEXT NOT NULL DEFAULT '';
+",
 ];
 
 /// Returns the version that this program writes, which is the newest that it reads.

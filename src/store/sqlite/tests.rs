@@ -14,7 +14,7 @@ use super::schema;
 use crate::names::{HostName, JobName, LockName, RunId, Token};
 use crate::store::protocol::{Clock, Past};
 use crate::store::{
-    Claim, ClaimReply, ClaimTarget, Finish, Grant, Keeping, Lock, LockId, RenewReply,
+    Claim, ClaimReply, ClaimTarget, Finish, Grant, IfPaused, Keeping, Lock, LockId, RenewReply,
 };
 use crate::time::BootInstant;
 
@@ -128,7 +128,10 @@ fn a_job_that_no_host_lists_is_forgotten_after_thirty_days_and_a_hosts_own_after
     let of_host = LockId::Host("own".to_owned()).on(&host);
     // A manual run of each leaves a ledger; its end a record.
     for (name, lock) in [("listed", lock()), ("removed", lock()), ("own", of_host)] {
-        let what = ClaimTarget::Manual { job: job(name) };
+        let what = ClaimTarget::Manual {
+            job: job(name),
+            if_paused: IfPaused::Refuse,
+        };
         let claim = Claim {
             lock,
             what,
@@ -183,7 +186,10 @@ fn a_job_that_no_host_lists_is_forgotten_after_thirty_days_and_a_hosts_own_after
     operations::claim(
         &work(&db, days(91)),
         &Claim {
-            what: ClaimTarget::Manual { job: job("new") },
+            what: ClaimTarget::Manual {
+                job: job("new"),
+                if_paused: IfPaused::Refuse,
+            },
             ..claim("new")
         },
     )

@@ -7,8 +7,8 @@ use cronlatch::names::{JobName, LockName};
 use cronlatch::store::protocol::{self, Clock, Effect, JobState, Key, LockState, Past};
 use cronlatch::store::{
     Attempt, Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, GapAnswer,
-    Grant, Head, JobReport, Kind, Late, Lock, Outcome, Overlap, Range, Record, Registration,
-    RunStatus, Settle, Store,
+    Grant, Head, IfPaused, JobReport, Kind, Late, Lock, Outcome, Overlap, PauseOrder, PauseRequest,
+    Range, Record, Registration, RunStatus, Settle, Store,
 };
 use cronlatch::time::{BootInstant, Timestamp};
 use proptest::prelude::Strategy;
@@ -31,6 +31,17 @@ enum Step {
     Evict,
     Expire,
     Register(u8, u8),
+    Pause(u8, Asked),
+}
+
+/// A request to pause or to resume.
+#[derive(Clone, Debug)]
+struct Asked {
+    /// How many seconds after the newest request, or before it.
+    after: i8,
+    /// How many seconds later the pause ends by itself.
+    until: Option<u64>,
+    resumes: bool,
 }
 
 /// What a claimant wants.
@@ -144,6 +155,16 @@ fn reruns() -> impl Strategy<Value = Reruns> {
     (0..3_u32, 0..4_u32).prop_map(|(most, attempts)| Reruns { most, attempts })
 }
 
+fn asked() -> impl Strategy<Value = Asked> {
+    let until = proptest::option::weighted(0.5, 0..4_u64);
+    let resumes = proptest::bool::weighted(0.6);
+    (-1..3_i8, until, resumes).prop_map(|(after, until, resumes)| Asked {
+        after,
+        until,
+        resumes,
+    })
+}
+
 fn step() -> impl Strategy<Value = Step> {
     use proptest::prelude::Just;
     use proptest::prop_oneof;
@@ -160,6 +181,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Evict),
         3 => Just(Step::Expire),
         1 => (0..2_u8, 0..4_u8).prop_map(|(job, schedule)| Step::Register(job, schedule)),
+        2 => (0..2_u8, asked()).prop_map(|(job, asked)| Step::Pause(job, asked)),
     ]
 }
 
@@ -203,6 +225,7 @@ impl<S: Subject> Model<'_, S> {
         let ours = protocol::register(&self.lock, state, at(theirs.now), &registration);
         same("decided until", ours.decided_until, theirs.decided_until)?;
         same("beyond", ours.beyond, theirs.beyond)?;
+        same("pauses", ours.pauses, theirs.pauses)?;
         same("head", told_head(ours.head), told_head(theirs.head))?;
         same(
             "open",
@@ -214,12 +237,45 @@ impl<S: Subject> Model<'_, S> {
         )
     }
 
+    async fn pause(&mut self, n: u8, asked: &Asked) -> Result<(), String> {
+        let state = &mut self.jobs[usize::from(n)];
+        let newest = state.as_ref().and_then(|state| state.pauses.last());
+        let newest = newest.map_or(self.start, |pause| pause.asked_at);
+        let seconds = Duration::from_secs(u64::from(asked.after.unsigned_abs()));
+        let asked_at = if asked.after < 0 {
+            newest.minus(seconds)
+        } else {
+            newest.plus(seconds)
+        };
+        let until = asked
+            .until
+            .map(|span| asked_at.plus(Duration::from_secs(span)));
+        let request = PauseRequest {
+            job: job(n),
+            lock: self.lock_name.clone(),
+            order: if asked.resumes {
+                PauseOrder::Resume
+            } else {
+                let reason = "a reason".to_owned();
+                PauseOrder::Pause { until, reason }
+            },
+            by: "alice@web1".to_owned(),
+            asked_at,
+        };
+        let theirs = self.store.pause(&request).await.unwrap();
+        let ours = protocol::pause(state, at(self.store.now().await.unwrap()), &request);
+        same("pause", ours, theirs)
+    }
+
     fn claim_for(&self, who: u8, number: usize, wish: &Wish) -> Claim {
         let name = format!("{who}-{number}");
         let job_name = job(wish.job);
         let what = match wish.form {
             Form::Bare => ClaimTarget::Lock,
-            Form::Manual => ClaimTarget::Manual { job: job_name },
+            Form::Manual => ClaimTarget::Manual {
+                job: job_name,
+                if_paused: IfPaused::Refuse,
+            },
             Form::Occurrence {
                 n,
                 prev,
@@ -436,6 +492,7 @@ impl<S: Subject> Model<'_, S> {
                 self.claim(wish.job, &claim).await
             }
             Step::Register(n, schedule) => self.register(*n, *schedule).await,
+            Step::Pause(n, asked) => self.pause(*n, asked).await,
             Step::Evict => {
                 self.subject.evict(&self.lock_name).await;
                 self.lock.key = Key::Absent;
@@ -677,7 +734,8 @@ fn seen(report: &JobReport) -> String {
         last, fingerprints, ..
     } = report;
     let waiting: Vec<_> = report.waiting.iter().copied().map(timeless_head).collect();
-    format!("{last:?} {fingerprints:?} {open:?} {holder:?} {waiting:?}")
+    let pauses = &report.pauses;
+    format!("{last:?} {fingerprints:?} {open:?} {holder:?} {waiting:?} {pauses:?}")
 }
 
 /// The records without their times.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use cronlatch::names::HostName;
 use cronlatch::store::{
-    Claim, ClaimReply, ClaimTarget, Due, Finish, FinishReply, Kind, Outcome, Overlap, RenewReply,
-    RunStatus,
+    Claim, ClaimReply, ClaimTarget, Due, Finish, FinishReply, IfPaused, Kind, Outcome, Overlap,
+    RenewReply, RunStatus,
 };
 
 use super::{LONG, SHORT, Scene, Subject, eventually, run_id};
@@ -56,6 +56,7 @@ pub(crate) async fn a_copy_of_a_claim_that_arrives_after_its_finish_is_not_grant
     let manual = Claim {
         what: ClaimTarget::Manual {
             job: scene.job.clone(),
+            if_paused: IfPaused::Refuse,
         },
         ..scene.bare("m")
     };
@@ -263,6 +264,7 @@ pub(crate) async fn a_manual_run_never_moves_the_watermark(subject: &impl Subjec
     let manual = Claim {
         what: ClaimTarget::Manual {
             job: scene.job.clone(),
+            if_paused: IfPaused::Refuse,
         },
         ..scene.bare("m")
     };

@@ -7,7 +7,7 @@ use cronlatch::names::LockName;
 use cronlatch::store::manual::settle_ended;
 use cronlatch::store::{
     Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, FinishReply, GapAnswer,
-    Grant, Kind, Lock, ManualRun, Outcome, Range, RenewReply, Returned, RunStatus, Seen,
+    Grant, IfPaused, Kind, Lock, ManualRun, Outcome, Range, RenewReply, Returned, RunStatus, Seen,
 };
 use cronlatch::time::BootInstant;
 
@@ -109,6 +109,7 @@ pub(crate) async fn a_run_without_the_store_decides_its_occurrence_and_none_befo
         last: scene.at(last),
         horizon: None,
         beyond: vec![scene.at(6)],
+        pauses: Vec::new(),
     };
     let reply = scene.send(&scene.claim_due("d", fifth.clone())).await;
     assert_eq!(reply, gap(3));
@@ -404,6 +405,7 @@ pub(crate) async fn a_noted_run_by_hand_is_settled_once_its_lease_is_over(subjec
     let claim = Claim {
         what: ClaimTarget::Manual {
             job: scene.job.clone(),
+            if_paused: IfPaused::Refuse,
         },
         ..scene.claim("a", 1)
     };

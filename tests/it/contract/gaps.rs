@@ -38,6 +38,7 @@ pub(crate) async fn a_gap_is_answered_with_the_watermark_and_filled_in_one_step(
             last,
             horizon: None,
             beyond: Vec::new(),
+            pauses: Vec::new(),
         }
     );
     assert_eq!(scene.last().await, Some(last));
@@ -105,6 +106,7 @@ pub(crate) async fn a_stale_gap_answer_changes_nothing(subject: &impl Subject) {
             last,
             horizon: None,
             beyond: Vec::new(),
+            pauses: Vec::new(),
         }
     );
     assert_eq!(scene.history().await.len(), records);
@@ -191,6 +193,7 @@ pub(crate) async fn a_changed_schedule_has_no_gap_before_it_was_first_seen(subje
             last,
             horizon: None,
             beyond: Vec::new(),
+            pauses: Vec::new(),
         }
     );
     let new = Due {

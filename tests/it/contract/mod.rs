@@ -8,6 +8,7 @@ pub(crate) mod claims;
 pub(crate) mod endings;
 pub(crate) mod gaps;
 pub(crate) mod moves;
+pub(crate) mod pause;
 pub(crate) mod reads;
 pub(crate) mod registry;
 pub(crate) mod sharing;
@@ -99,6 +100,19 @@ macro_rules! contract {
                 an_entry_from_far_ahead_of_the_clock_is_replaced,
                 a_ledger_begins_where_the_job_counts_and_only_a_disabled_jobs_moves,
                 a_job_is_kept_by_its_hosts_and_a_forgotten_one_is_not_listed,
+            ],
+            pause: [
+                a_paused_job_starts_nothing_and_its_occurrences_are_skipped,
+                what_was_due_during_a_pause_is_skipped_after_it,
+                a_pause_ends_by_itself,
+                nothing_that_is_missed_hides_a_pause,
+                what_waits_is_skipped_when_a_paused_job_is_claimed,
+                a_crashed_run_is_not_repeated_while_its_job_is_paused,
+                a_run_by_hand_heeds_a_pause_unless_it_says_otherwise,
+                of_several_requests_the_newest_counts,
+                a_job_that_no_host_has_is_not_paused,
+                a_pause_moves_with_the_ledger,
+                a_lock_without_exclusion_is_paused_like_any_other,
             ],
             moves: [
                 a_ledger_moves_with_all_it_knows_there_and_back,

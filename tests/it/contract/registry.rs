@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use cronlatch::names::{HostName, JobName, LockName};
 use cronlatch::store::{
-    Beginning, Claim, ClaimTarget, CountsFrom, Entry, Fingerprint, Forget, Forgotten, Keeping,
-    Lock, LockId, Standing,
+    Beginning, Claim, ClaimTarget, CountsFrom, Entry, Fingerprint, Forget, Forgotten, IfPaused,
+    Keeping, Lock, LockId, Standing,
 };
 use cronlatch::time::Timestamp;
 
@@ -157,7 +157,10 @@ pub(crate) async fn a_ledger_begins_where_the_job_counts_and_only_a_disabled_job
     // A ledger that only a manual run has made says nothing about the schedule.
     let job = JobName::parse("triggered").unwrap();
     let manual = Claim {
-        what: ClaimTarget::Manual { job: job.clone() },
+        what: ClaimTarget::Manual {
+            job: job.clone(),
+            if_paused: IfPaused::Refuse,
+        },
         ..scene.claim("m", 1)
     };
     Scene::granted(&scene.send(&manual).await);

@@ -2,7 +2,7 @@
 
 use cronlatch::names::{HostName, LockName};
 use cronlatch::store::{
-    Claim, ClaimReply, ClaimTarget, FinishReply, Lock, Outcome, RenewReply, RunStatus,
+    Claim, ClaimReply, ClaimTarget, FinishReply, IfPaused, Lock, Outcome, RenewReply, RunStatus,
 };
 
 use super::{Foreign, LONG, Scene, Subject};
@@ -66,6 +66,7 @@ pub(crate) async fn without_exclusion_runs_overlap_and_each_has_one_verdict(
     let manual = |who: &str| Claim {
         what: ClaimTarget::Manual {
             job: here.job.clone(),
+            if_paused: IfPaused::Refuse,
         },
         ..here.claim(who, 1)
     };

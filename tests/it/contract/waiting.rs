@@ -287,7 +287,8 @@ pub(crate) async fn drops_are_recorded_unless_the_ledger_moved(subject: &impl Su
         ClaimReply::Gap {
             last,
             horizon,
-            beyond: Vec::new()
+            beyond: Vec::new(),
+            pauses: Vec::new(),
         }
     );
     assert_eq!(scene.outcomes().await, []);
@@ -299,7 +300,8 @@ pub(crate) async fn drops_are_recorded_unless_the_ledger_moved(subject: &impl Su
         ClaimReply::Gap {
             last,
             horizon,
-            beyond: Vec::new()
+            beyond: Vec::new(),
+            pauses: Vec::new(),
         }
     );
     assert_eq!(scene.last().await, Some(last));

@@ -10,6 +10,7 @@ mod manual;
 mod moves;
 mod moving;
 mod outage;
+mod pause;
 mod policies;
 mod process;
 mod registry;

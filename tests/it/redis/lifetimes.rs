@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
 use cronlatch::store::{
-    Claim, ClaimReply, ClaimTarget, CountsFrom, Entry, Keeping, Lock, LockId, RenewReply, Standing,
-    Store,
+    Claim, ClaimReply, ClaimTarget, CountsFrom, Entry, IfPaused, Keeping, Lock, LockId, RenewReply,
+    Standing, Store,
 };
 use cronlatch::time::Timestamp;
 
@@ -178,7 +178,10 @@ async fn a_listing_host_keeps_its_jobs_every_day_and_silent_hosts_leave_the_regi
     let shared = LockId::Fleet("l".to_owned());
     let own = LockId::Host("l".to_owned());
     let manual = |lock: Lock| Claim {
-        what: ClaimTarget::Manual { job: job.clone() },
+        what: ClaimTarget::Manual {
+            job: job.clone(),
+            if_paused: IfPaused::Refuse,
+        },
         lock,
         ..bare("l", TTL)
     };

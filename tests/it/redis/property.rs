@@ -16,8 +16,9 @@ use cronlatch::store::protocol::{
 };
 use cronlatch::store::{
     Attempt, Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, GapAnswer,
-    Grant, GrantedRun, Head, JobReport, Kind, Late, Lock, OpenRun, Outcome, Overlap, Range, Record,
-    Registered, Registration, Renewal, RunStatus, RunTerms, Settle, Store,
+    Grant, GrantedRun, Head, IfPaused, JobReport, Kind, Late, Lock, OpenRun, Outcome, Overlap,
+    PauseOrder, PauseReply, PauseRequest, Range, Record, Registered, Registration, Renewal,
+    RunStatus, RunTerms, Settle, Store,
 };
 use cronlatch::time::{BootInstant, Timestamp};
 use proptest::prelude::{Strategy, any, prop, prop_oneof};
@@ -97,7 +98,19 @@ pub(crate) enum Call {
         job: usize,
         schedule: usize,
     },
+    Pause(Order),
     Meddle(Meddling),
+}
+
+/// A request to pause or to resume.
+#[derive(Debug, Clone)]
+pub(crate) struct Order {
+    job: usize,
+    /// How many minutes after the newest request, or before it.
+    after: i8,
+    /// How many minutes later the pause ends by itself.
+    until: Option<u32>,
+    resumes: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -209,6 +222,18 @@ fn wish() -> impl Strategy<Value = Wish> {
         )
 }
 
+fn order() -> impl Strategy<Value = Order> {
+    let until = prop::option::weighted(0.5, 0..40_u32);
+    (0..JOBS, -1..3_i8, until, prop::bool::weighted(0.6)).prop_map(
+        |(job, after, until, resumes)| Order {
+            job,
+            after,
+            until,
+            resumes,
+        },
+    )
+}
+
 fn call() -> impl Strategy<Value = Call> {
     let meddling = prop_oneof![
         4 => proptest::strategy::Just(Meddling::End),
@@ -239,6 +264,7 @@ fn call() -> impl Strategy<Value = Call> {
         2 => recent().prop_map(Call::Settle),
         1 => (recent(), 1..5_u32).prop_map(|(claim, attempt)| Call::Attempt(claim, attempt)),
         1 => (0..JOBS, 0..4_usize).prop_map(|(job, schedule)| Call::Register { job, schedule }),
+        2 => order().prop_map(Call::Pause),
         5 => meddling.prop_map(Call::Meddle),
     ]
 }
@@ -401,7 +427,7 @@ impl Both {
         let claim = &self.claims[index].0;
         let run = match &claim.what {
             ClaimTarget::Lock | ClaimTarget::Drops { .. } => None,
-            ClaimTarget::Manual { job } => Some((job, None, Kind::Manual)),
+            ClaimTarget::Manual { job, .. } => Some((job, None, Kind::Manual)),
             ClaimTarget::Occurrence { job, due, kind, .. } => {
                 Some((job, Some(due.scheduled_at), *kind))
             }
@@ -459,6 +485,7 @@ impl Both {
                 None => return Default::default(),
             },
             Call::Register { job, schedule } => self.register(*job, *schedule, clock).await,
+            Call::Pause(order) => self.pause(order, clock).await,
             Call::Meddle(meddling) => {
                 let of_key = matches!(
                     meddling,
@@ -522,6 +549,7 @@ impl Both {
             Asked::Manual(job) => {
                 return ClaimTarget::Manual {
                     job: job_name(*job),
+                    if_paused: IfPaused::Refuse,
                 };
             }
             Asked::Occurrence(wish) | Asked::Head(wish) | Asked::Drops(wish) => wish,
@@ -755,6 +783,47 @@ impl Both {
         (format!("{real:?}"), format!("{plain:?}"))
     }
 
+    async fn pause(&mut self, order: &Order, clock: Clock) -> (String, String) {
+        let state = self.model.kept.jobs.entry(order.job).or_default();
+        let newest = state.as_ref().and_then(|state| state.pauses.last());
+        let newest = newest.map_or(self.start, |pause| pause.asked_at);
+        let minutes = MINUTE * u32::from(order.after.unsigned_abs());
+        let asked_at = if order.after < 0 {
+            newest.minus(minutes)
+        } else {
+            newest.plus(minutes)
+        };
+        let request = PauseRequest {
+            job: job_name(order.job),
+            lock: self.lock.clone(),
+            order: if order.resumes {
+                PauseOrder::Resume
+            } else {
+                PauseOrder::Pause {
+                    until: order.until.map(|minutes| asked_at.plus(MINUTE * minutes)),
+                    reason: "a new disk".to_owned(),
+                }
+            },
+            by: "alice@web1".to_owned(),
+            asked_at,
+        };
+        let known = state.is_some();
+        let real = self.store.pause(&request).await.expect("the store answers");
+        // Only without a ledger does the script look at the marker.
+        let clock = if known {
+            clock
+        } else {
+            self.noticing(clock, Duration::ZERO)
+        };
+        let state = self.model.kept.jobs.entry(order.job).or_default();
+        let plain = protocol::pause(state, clock, &request);
+        let reduce = |reply: PauseReply| match reply {
+            PauseReply::Recovering { remaining } => format!("recovering {}", reduce(remaining)),
+            other => format!("{other:?}"),
+        };
+        (reduce(real), reduce(plain))
+    }
+
     async fn register(&mut self, job: usize, schedule: usize, clock: Clock) -> (String, String) {
         let registration = Registration {
             job: job_name(job),
@@ -774,13 +843,14 @@ impl Both {
         let plain = protocol::register(&self.model.kept.lock, state, clock, &asked[0]);
         let reduce = |known: &Registered| {
             format!(
-                "{} {} {:?} {} {} {:?}",
+                "{} {} {:?} {} {} {:?} {:?}",
                 reduce(known.recovering),
                 reduce_instant(self.now, known.decided_until),
                 reduce_instants(self.now, &known.beyond),
                 reduce_instant(self.now, known.now),
                 reduce_open(self.now, known.open.as_ref()),
-                known.head.map(|head| reduce_head(self.now, head))
+                known.head.map(|head| reduce_head(self.now, head)),
+                known.pauses
             )
         };
         (reduce(&real[0]), reduce(&plain))
@@ -1021,8 +1091,9 @@ impl Side {
                 last,
                 horizon,
                 beyond,
+                pauses,
             } => format!(
-                "gap {} {:?} {:?}",
+                "gap {} {:?} {:?} {pauses:?}",
                 reduce_instant(now, *last),
                 horizon.map(|at| reduce_instant(now, at)),
                 reduce_instants(now, beyond)
@@ -1062,10 +1133,11 @@ impl Side {
             .map(|head| reduce_head(now, *head))
             .collect();
         format!(
-            "\n    {} last {last:?} fence {} {schedules:?}\n      holder {holder:?} open {} {waiting:?}",
+            "\n    {} last {last:?} fence {} {schedules:?}\n      holder {holder:?} open {} {waiting:?} {:?}",
             report.job,
             self.fence(report.fence),
-            reduce_open(now, report.open.as_ref())
+            reduce_open(now, report.open.as_ref()),
+            report.pauses
         )
     }
 

@@ -254,6 +254,7 @@ fn ledger(wish: (u8, bool, bool, Option<u8>), ballot: Ballot) -> JobView {
             fingerprints: vec![(Fingerprint("one of them".to_owned()), at(0))],
             moved: None,
             beyond: Vec::new(),
+            pauses: Vec::new(),
         },
         doubt,
         horizon: horizon.then(|| at(1)),

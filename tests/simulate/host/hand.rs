@@ -6,7 +6,9 @@ use std::time::Duration;
 use cronlatch::config::Job;
 use cronlatch::engine::simulated::Requests;
 use cronlatch::names::{RunId, Token};
-use cronlatch::store::{Claim, ClaimReply, ClaimTarget, Finish, Kind, ManualRun, StoreError};
+use cronlatch::store::{
+    Claim, ClaimReply, ClaimTarget, Finish, IfPaused, Kind, ManualRun, StoreError,
+};
 use cronlatch::time::BootInstant;
 
 use super::daemon::identity;
@@ -85,6 +87,7 @@ impl Hand {
                     ttl: self.job.lock.ttl,
                     what: ClaimTarget::Manual {
                         job: self.job.name.clone(),
+                        if_paused: IfPaused::Refuse,
                     },
                 }))
             }

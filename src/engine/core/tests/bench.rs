@@ -130,6 +130,7 @@ impl Bench {
     pub(super) fn registered_of(&mut self, job: JobIx, decided_until: i64) {
         self.feed(Event::Registered {
             job,
+            pauses: Vec::new(),
             decided_until: secs(decided_until),
             beyond: Vec::new(),
             store_now: secs(self.seconds),
@@ -141,6 +142,7 @@ impl Bench {
     pub(super) fn registered_open(&mut self, decided_until: i64, at: i64, remaining: u64) {
         self.feed(Event::Registered {
             job: JOB,
+            pauses: Vec::new(),
             decided_until: secs(decided_until),
             beyond: Vec::new(),
             store_now: secs(self.seconds),
@@ -359,6 +361,7 @@ pub(super) fn gap(last: i64) -> ClaimReply {
         last: secs(last),
         horizon: None,
         beyond: Vec::new(),
+        pauses: Vec::new(),
     }
 }
 

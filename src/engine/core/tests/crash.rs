@@ -138,6 +138,7 @@ fn an_orphaned_manual_run_is_closed_and_never_run_again() {
     let mut bench = Bench::fresh(vec![rerun()], None);
     bench.feed(super::super::Event::Registered {
         job: JOB,
+        pauses: Vec::new(),
         decided_until: super::bench::secs(1000),
         beyond: Vec::new(),
         store_now: super::bench::secs(1000),
@@ -253,6 +254,7 @@ fn without_catch_up_a_host_looks_when_nobody_can_be_granted_what_it_passed_by() 
     );
     bench.feed(Event::Registered {
         job: JOB,
+        pauses: Vec::new(),
         decided_until: super::bench::secs(980),
         beyond: Vec::new(),
         store_now: super::bench::secs(1000),

@@ -371,6 +371,7 @@ impl Fleet {
             host,
             Event::Registered {
                 job: JOB,
+                pauses: Vec::new(),
                 decided_until: answer.decided_until,
                 beyond: answer.beyond,
                 store_now: answer.now,

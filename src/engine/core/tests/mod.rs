@@ -7,6 +7,7 @@ mod fleet;
 mod order;
 mod outage;
 mod overlap;
+mod pause;
 mod places;
 mod reload;
 mod spread;

@@ -284,6 +284,7 @@ fn what_another_host_ran_without_the_store_is_neither_dropped_nor_passed_by_late
     let registered = |bench: &mut Bench, decided_until: i64, beyond: i64| {
         bench.feed(Event::Registered {
             job: JOB,
+            pauses: Vec::new(),
             decided_until: secs(decided_until),
             beyond: vec![secs(beyond)],
             store_now: secs(1030),
@@ -349,6 +350,7 @@ fn what_other_servers_keep_is_claimed_while_the_server_of_one_lock_is_away() {
     for job in [JobIx(0), JobIx(1)] {
         bench.feed(Event::Registered {
             job,
+            pauses: Vec::new(),
             decided_until: secs(1000),
             beyond: Vec::new(),
             store_now: secs(1000),
@@ -403,6 +405,7 @@ fn what_lies_before_a_loss_is_unknown_and_what_lies_after_it_missed() {
             last,
             horizon,
             beyond: Vec::new(),
+            pauses: Vec::new(),
         },
     );
     let answer = bench.claim(1060).gap.expect("an answer to the gap");
@@ -428,6 +431,7 @@ fn no_range_that_is_dropped_reaches_over_what_another_schedule_has_decided() {
             last: secs(1000),
             horizon: None,
             beyond: vec![secs(1033)],
+            pauses: Vec::new(),
         },
     );
     let answer = bench.claim(1060).gap.expect("an answer to the gap");
@@ -615,6 +619,7 @@ fn runs_each_alone() -> Policy {
 fn registered_behind(bench: &mut Bench, job: JobIx) {
     bench.feed(Event::Registered {
         job,
+        pauses: Vec::new(),
         decided_until: secs(1000),
         beyond: Vec::new(),
         store_now: secs(1005),

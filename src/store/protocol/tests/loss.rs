@@ -363,6 +363,7 @@ fn what_lies_up_to_the_horizon_is_the_gap_of_a_forgotten_job() {
         last: lost_at,
         horizon: Some(lost_at.plus(SUCCESSOR_SKEW)),
         beyond: Vec::new(),
+        pauses: Vec::new(),
     };
     let claim = world.occurrence("a", due);
     assert_eq!(world.send(&claim), gap);
@@ -399,6 +400,7 @@ fn a_job_that_is_not_known_after_a_loss_begins_at_it() {
         last: lost_at,
         horizon: Some(lost_at.plus(SUCCESSOR_SKEW)),
         beyond: Vec::new(),
+        pauses: Vec::new(),
     };
     let claim = world.occurrence("a", due);
     assert_eq!(world.send(&claim), gap);
@@ -475,6 +477,7 @@ fn a_host_that_registers_first_closes_no_ledger_over_what_another_has_in_hand() 
         last: before,
         horizon: Some(lost_at.plus(SUCCESSOR_SKEW)),
         beyond: Vec::new(),
+        pauses: Vec::new(),
     };
     let claim = world.occurrence("b", next);
     assert_eq!(world.send(&claim), gap);
@@ -510,6 +513,7 @@ fn a_schedule_that_the_data_forgot_counts_from_the_loss_and_not_from_its_next_cl
         last: lost_at,
         horizon: Some(lost_at.plus(SUCCESSOR_SKEW)),
         beyond: Vec::new(),
+        pauses: Vec::new(),
     };
     let claim = world.occurrence("a", due);
     assert_eq!(world.send(&claim), gap);

@@ -11,7 +11,7 @@ use crate::store::protocol::{
 };
 use crate::store::{
     Attempt, Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, FinishReply,
-    GapAnswer, Kind, Late, Outcome, Overlap, Range, Record, RunStatus,
+    GapAnswer, IfPaused, Kind, Late, Outcome, Overlap, Range, Record, RunStatus,
 };
 use crate::time::Timestamp;
 
@@ -514,7 +514,8 @@ fn drops_are_recorded_unless_the_ledger_moved() {
         ClaimReply::Gap {
             last,
             horizon,
-            beyond: Vec::new()
+            beyond: Vec::new(),
+            pauses: Vec::new(),
         }
     );
     assert_eq!((world.last(), world.records.len()), (last, 0));
@@ -533,7 +534,8 @@ fn drops_are_recorded_unless_the_ledger_moved() {
         ClaimReply::Gap {
             last,
             horizon,
-            beyond: Vec::new()
+            beyond: Vec::new(),
+            pauses: Vec::new(),
         }
     );
     assert_eq!(world.records.len(), 1);
@@ -730,7 +732,10 @@ fn a_manual_run_neither_loses_a_rerun_nor_what_waits() {
     let due = with_rerun(world.due());
     world.crashes("a", &due);
     let manual = Claim {
-        what: ClaimTarget::Manual { job: job() },
+        what: ClaimTarget::Manual {
+            job: job(),
+            if_paused: IfPaused::Refuse,
+        },
         ..world.of_lock("m")
     };
     assert_eq!(attempt(&world.send(&manual)), 1);

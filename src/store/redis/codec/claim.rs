@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::call::{Call, flag, millis, optional};
-use super::fields::beyond;
+use super::fields::{beyond, pause, pauses};
 use super::keys::{self, LockKeys};
 use super::record::{from_word, word};
 use super::reply::Items;
@@ -13,7 +13,7 @@ use crate::names::{Prefix, RunId};
 use crate::store::protocol::{counted, least_wait};
 use crate::store::redis::failure::RedisFailure;
 use crate::store::{
-    Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Head, Late, Overlap, RunStatus,
+    Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Head, IfPaused, Late, Overlap, RunStatus,
 };
 
 /// `longest` is the longest TTL of the job list behind the claim; zero without a list. The TTL of the
@@ -37,9 +37,14 @@ pub(in crate::store::redis) fn call(prefix: &Prefix, claim: &Claim, longest: Dur
                 .arg(&longest.as_millis())
                 .arg(&least.as_millis());
         }
-        ClaimTarget::Manual { job } => {
+        ClaimTarget::Manual { job, if_paused } => {
             call.key(keys.job(job)).key(keys.runs(job));
-            call.arg("manual").arg(&longest.as_millis());
+            call.arg("manual")
+                .arg(&longest.as_millis())
+                .arg(match if_paused {
+                    IfPaused::Refuse => "refuse",
+                    IfPaused::Run => "run",
+                });
         }
         ClaimTarget::Occurrence {
             job,
@@ -141,10 +146,12 @@ pub(in crate::store::redis) fn read(
             last: items.timestamp()?,
             horizon: items.optional_timestamp()?,
             beyond: beyond(&items.text()?)?,
+            pauses: pauses(&items.text()?)?,
         },
         "too_late" => ClaimReply::TooLate,
         "stale" => ClaimReply::Stale,
         "dropped" => ClaimReply::Dropped,
+        "paused" => ClaimReply::Paused(pause(&items.text()?)?),
         "queue_full" => ClaimReply::QueueFull,
         "ahead" => ClaimReply::Ahead {
             by: items.duration()?,

@@ -3,7 +3,7 @@
 
 use super::reply::Items;
 use crate::names::RunId;
-use crate::store::protocol::{Waiting, beyond_of_text, waiting_of_text};
+use crate::store::protocol::{Pause, Waiting, beyond_of_text, pauses_of_text, waiting_of_text};
 use crate::store::redis::failure::RedisFailure;
 use crate::store::{Fingerprint, Head, OpenRun};
 use crate::time::Timestamp;
@@ -12,6 +12,19 @@ use crate::time::Timestamp;
 pub(in crate::store::redis) fn beyond(text: &str) -> Result<Vec<Timestamp>, RedisFailure> {
     beyond_of_text(text)
         .ok_or_else(|| RedisFailure::corrupt(format!("what a job has decided reads {text:?}")))
+}
+
+/// Reads the pauses of a job.
+pub(in crate::store::redis) fn pauses(text: &str) -> Result<Vec<Pause>, RedisFailure> {
+    pauses_of_text(text)
+        .ok_or_else(|| RedisFailure::corrupt(format!("the pauses of a job read {text:?}")))
+}
+
+/// Reads one pause.
+pub(super) fn pause(text: &str) -> Result<Pause, RedisFailure> {
+    let mut pauses = pauses(text)?;
+    let pause = pauses.pop().filter(|_| pauses.is_empty());
+    pause.ok_or_else(|| RedisFailure::corrupt(format!("a pause reads {text:?}")))
 }
 
 /// Reads the fingerprints of a job, and when each was first seen.

@@ -3,7 +3,7 @@
 use redis::Value;
 
 use super::call::{Call, flag};
-use super::fields::{fingerprints, open_run, waiting};
+use super::fields::{fingerprints, open_run, pauses, waiting};
 use super::keys::LockKeys;
 use super::reply::{Items, each};
 use super::unacknowledged;
@@ -39,6 +39,7 @@ pub(in crate::store::redis) fn read(
             holder: lock_holder(&mut items)?,
             waiting: waiting(&items.text()?)?,
             unacknowledged: unacknowledged::read(&items.text()?),
+            pauses: pauses(&items.text()?)?,
             open: open_run(&mut items)?,
         })
     })

@@ -3,13 +3,14 @@
 use redis::Value;
 
 use super::call::{Call, flag, millis, optional};
-use super::fields::{beyond, fingerprints};
+use super::fields::{beyond, fingerprints, pauses};
 use super::keys::{self, LockKeys};
 use super::record::{from_word, word};
 use super::reply::Items;
 use crate::names::{JobName, Prefix, RunId, Token};
 use crate::store::protocol::{
-    JobState, Moved, Open, beyond_text, terms_of_text, terms_text, waiting_of_text, waiting_text,
+    JobState, Moved, Open, beyond_text, pauses_text, terms_of_text, terms_text, waiting_of_text,
+    waiting_text,
 };
 use crate::store::redis::failure::RedisFailure;
 use crate::store::{Ledger, Lock, Replaced, Replacement, RunTerms};
@@ -44,6 +45,7 @@ pub(in crate::store::redis) fn ledger_read(
         state.moved = Some(moved_of(prefix, &moved).ok_or_else(|| unreadable("lock"))?);
     }
     state.beyond = beyond(&items.text()?)?;
+    state.pauses = pauses(&items.text()?)?;
     let mut ledger = Ledger::default();
     if !items.is_empty() {
         state.open = Some(open(&mut items)?);
@@ -133,6 +135,7 @@ fn fields(prefix: &Prefix, state: &JobState) -> Vec<String> {
         waiting_text(&state.waiting),
         (state.moved.as_ref()).map_or_else(String::new, |moved| moved_text(prefix, moved)),
         beyond_text(&state.beyond),
+        pauses_text(&state.pauses),
     ];
     if let Some(open) = &state.open {
         fields.extend([

@@ -18,6 +18,7 @@ pub(super) mod keep;
 pub(super) mod keys;
 pub(super) mod ledger;
 pub(super) mod manual;
+pub(super) mod pause;
 pub(super) mod record;
 pub(super) mod register;
 pub(super) mod registry;

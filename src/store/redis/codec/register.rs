@@ -3,7 +3,7 @@
 use redis::Value;
 
 use super::call::{Call, flag, millis};
-use super::fields::{beyond, open_run};
+use super::fields::{beyond, open_run, pauses};
 use super::keys::LockKeys;
 use super::reply::{Items, each};
 use super::{keys, record};
@@ -34,6 +34,7 @@ pub(in crate::store::redis) fn read(value: Value) -> Result<Vec<Registered>, Red
         Ok(Registered {
             decided_until,
             beyond: beyond(&items.text()?)?,
+            pauses: pauses(&items.text()?)?,
             now,
             recovering,
             head,

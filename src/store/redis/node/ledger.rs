@@ -10,9 +10,12 @@ use crate::store::protocol::JobState;
 use crate::store::redis::failure::RedisFailure;
 use crate::time::Timestamp;
 
-/// The format that this version writes. Raise it when a version that does not know a new field
-/// must not rewrite the ledger without it.
-const VERSION: u32 = 1;
+/// The format of a ledger without pauses.
+const PLAIN: u32 = 1;
+
+/// The format that this version writes if a ledger needs it. Raise it when a version that does not know
+/// a new field must not rewrite the ledger without it: the version before the pauses would end them.
+const VERSION: u32 = 2;
 
 /// The JSON text without its version.
 #[derive(Serialize, Deserialize)]
@@ -32,7 +35,11 @@ struct Version {
 /// Returns the text that a node stores for `view`.
 pub(super) fn write(view: &JobView) -> Result<String, RedisFailure> {
     let ledger = Ledger {
-        v: VERSION,
+        v: if view.state.pauses.is_empty() {
+            PLAIN
+        } else {
+            VERSION
+        },
         job: view.state.clone(),
         doubt: view.doubt,
         horizon: view.horizon,
@@ -48,9 +55,9 @@ pub(super) fn read(text: &str, ballot: Ballot) -> Result<JobView, RedisFailure> 
         RedisFailure::corrupt(format!("a job's ledger cannot be read: {error}"))
     };
     let version: Version = serde_json::from_str(text).map_err(unreadable)?;
-    if version.v != VERSION {
+    if !(PLAIN..=VERSION).contains(&version.v) {
         return Err(RedisFailure::corrupt(format!(
-            "a job's ledger has format {}; this version of cronlatch reads format {VERSION}",
+            "a job's ledger has format {}; this version of cronlatch reads formats up to {VERSION}",
             version.v
         )));
     }
@@ -67,7 +74,7 @@ pub(super) fn read(text: &str, ballot: Ballot) -> Result<JobView, RedisFailure> 
 mod tests {
     use super::*;
     use crate::names::{RunId, Token};
-    use crate::store::protocol::{Moved, Open, Waiting};
+    use crate::store::protocol::{Moved, Open, Pause, Waiting};
     use crate::store::{Fingerprint, Kind, LockRef, RunTerms};
 
     fn view() -> JobView {
@@ -109,6 +116,14 @@ mod tests {
                         raw: true,
                     },
                 }),
+                pauses: vec![Pause {
+                    asked_at: Timestamp::from_secs(9),
+                    since: Timestamp::from_secs(8),
+                    until: Some(Timestamp::from_secs(9)),
+                    by: "alice@web1".to_owned(),
+                    resumed_by: Some("bob@web2".to_owned()),
+                    reason: "a \"new\" disk".to_owned(),
+                }],
             },
             doubt: true,
             horizon: Some(Timestamp::from_secs(5)),
@@ -133,10 +148,10 @@ mod tests {
     #[test]
     fn a_ledger_of_another_version_is_refused_by_name() {
         let text = write(&view()).expect("it can be written");
-        let newer = text.replacen("\"v\":1", "\"v\":2", 1);
+        let newer = text.replacen("\"v\":2", "\"v\":3", 1);
         let error = read(&newer, Ballot::default()).expect_err("another version");
         let said = format!("{error:?}");
-        assert!(said.contains("has format 2"), "{said}");
+        assert!(said.contains("has format 3"), "{said}");
         let error = read("{", Ballot::default()).expect_err("no JSON");
         assert!(format!("{error:?}").contains("cannot be read"));
     }

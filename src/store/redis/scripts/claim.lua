@@ -4,6 +4,7 @@
 -- ARGV  1 exclusive (1/0), 2 token, 3 TTL in ms, 4 run id,
 --       5 'lock' | 'manual' | 'occurrence' | 'drops', 6 longest TTL of the host's job list in ms
 --       for a lock: 7 how long it waits at least after a loss, in ms
+--       for a manual run: 7 'refuse' | 'run' (if the job is paused)
 --       for an occurrence: 7 kind, 8 scheduled_at, 9 not_before, 10 deadline, 11 prev or '',
 --       12 fingerprint, 13 'skip' | 'wait' | the limit of the queue,
 --       14 'miss' | 'leave' | the end of the catch-up window, 15 when the next one may start or '',
@@ -13,7 +14,8 @@
 --       for drops: 7 fingerprint, 8 records kept, 9 if_last, then the ranges
 -- Reply granted FENCE ATTEMPT NOW (then 1 if too few replicas acknowledged the claim before)
 --       | recovering MS | early MS | running HOST RUN_ID ATTEMPT MS
---       | decided | gap LAST HORIZON (or '') BEYOND (the later instants that are decided) | unknown
+--       | decided | gap LAST HORIZON (or '') BEYOND (the later instants that are decided) PAUSES (as kept)
+--       | unknown | paused PAUSE (as kept)
 --       | too_late | stale | ahead MS | dropped
 --       | waits AT KIND DEADLINE ENTERED BY (or '') MS (-1 without TTL) | queue_full
 --       | held BY MS (-1 without TTL) | finished | moved KEY (of the lock that the job uses)
@@ -82,6 +84,10 @@ local function open_run(kind, scheduled_at, attempt, terms)
 end
 
 local function manual()
+  local pause = job and paused_at(job, now)
+  if pause and ARGV[7] == 'refuse' then
+    return { 'paused', pauses_text({ pause }) }
+  end
   local how, by, remaining = standing(lock, token)
   if how == 'other' then
     return { 'held', by, remaining }
@@ -130,7 +136,7 @@ end
 
 -- The reply to a host that does not know how far the ledger has come.
 local function gap(last)
-  return { 'gap', last, past.horizon or '', beyond_text(beyond(job, last)) }
+  return { 'gap', last, past.horizon or '', beyond_text(beyond(job, last)), job.paused }
 end
 
 -- Whether one of these ranges covers an occurrence that is decided.
@@ -155,6 +161,19 @@ local function misses_unknowable(first)
   return false
 end
 
+-- Whether a range is dropped as missed in which an occurrence was due during a pause.
+local function misses_paused(first)
+  for i = first, #ARGV, 5 do
+    for _, pause in ipairs(job.pauses) do
+      if ARGV[i + 3] == 'missed' and pause.since <= tonumber(ARGV[i + 1])
+        and is_in_force(pause, tonumber(ARGV[i])) then
+        return true
+      end
+    end
+  end
+  return false
+end
+
 local function is_beyond(scheduled_at)
   for _, at in ipairs(beyond(job, job.last)) do
     if at == scheduled_at then
@@ -166,7 +185,8 @@ end
 
 local function drops()
   local last, newest = base(job, ARGV[7]), 0
-  if tonumber(ARGV[9]) ~= last or covers_decided(10) or misses_unknowable(10) then
+  if tonumber(ARGV[9]) ~= last or covers_decided(10) or misses_unknowable(10)
+    or misses_paused(10) then
     return gap(last)
   end
   for i = 10, #ARGV, 5 do
@@ -258,6 +278,35 @@ local function expire()
     end
     job_changed = true
   end
+end
+
+-- Removes all that waits of a job that is paused, and records it as skipped. A rerun is not started
+-- either: the crashed run gets its record.
+local function skip_all(pause)
+  local reason = pause_verdict(pause)
+  for _, entry in ipairs(job.waiting) do
+    if entry.crashed then
+      records[#records + 1] = record_of_crashed(entry,
+        'its lease expired before its host reported a result; no rerun started: ' .. reason,
+        holder(token))
+    elseif entry.kind ~= 'rerun' then
+      not_started(entry.kind, entry.at, 'skipped', reason)
+    end
+    job_changed = true
+  end
+  job.waiting = {}
+end
+
+-- The pause because of which an occurrence is skipped: one that is in force when it would start, or one
+-- during which it was due; or nil.
+local function pause_of(scheduled_at, start)
+  local pause = paused_at(job, start)
+  for _, other in ipairs(job.pauses) do
+    if not pause and other.since <= scheduled_at and is_in_force(other, scheduled_at) then
+      pause = other
+    end
+  end
+  return pause
 end
 
 -- Takes out what a newer occurrence replaces.
@@ -383,7 +432,15 @@ local function occurrence()
   expire()
   if waited and not place_of(scheduled_at) then
     return { past.horizon and scheduled_at <= past.horizon and 'unknown' or 'too_late' }
-  elseif scheduled_at <= job.last then
+  end
+  local in_force = paused_at(job, now)
+  if in_force then
+    skip_all(in_force)
+    if waited then
+      return { 'paused', pauses_text({ in_force }) }
+    end
+  end
+  if scheduled_at <= job.last then
     return known(scheduled_at)
   end
   local last = base(job, ARGV[12])
@@ -391,7 +448,7 @@ local function occurrence()
   if ARGV[20] ~= '' then
     differs = tonumber(ARGV[20]) ~= last
   end
-  if differs or covers_decided(21) or misses_unknowable(21) then
+  if differs or covers_decided(21) or misses_unknowable(21) or misses_paused(21) then
     return gap(last)
   end
   drop_ranges(21)
@@ -406,6 +463,11 @@ local function occurrence()
   end
   local deadline, overlap, late = tonumber(ARGV[10]), ARGV[13], ARGV[14]
   local yields = overlap == 'wait'
+  local pause = pause_of(scheduled_at, math.max(tonumber(ARGV[9]), now))
+  if pause and not (now > deadline and late == 'leave') then
+    decide(kind, scheduled_at, 'skipped', pause_verdict(pause))
+    return { 'paused', pauses_text({ pause }) }
+  end
   if now > deadline then
     if late == 'leave' then
       return { 'stale' }

@@ -8,6 +8,7 @@
 -- Also unacknowledged, what unacknowledged.lua noted: SINCE TILL ACKNOWLEDGED WANTED SERVER.
 -- beyond: the instants after last that are decided (ms, ascending, separated by spaces): hosts ran
 -- them without the store.
+-- pauses: a line a pause (see load_pauses).
 -- Terms: deadline, rerun window in ms, max_reruns, max_attempts (0: no limit), reruns, yields (1/0).
 
 local FINGERPRINTS_KEPT = 3
@@ -95,10 +96,55 @@ local function short_reason(job)
     .. short.acknowledged .. ' of ' .. short.wanted
 end
 
+-- The pauses: asked_at, since, the end or '-', who paused, who resumed or '-', and the reason, which is
+-- the rest of the line. The last one alone can be in force.
+local function load_pauses(key, kept)
+  local pauses = {}
+  for line in string.gmatch(kept or '', '[^\n]*\n') do
+    local asked_at, since, till, by, resumed_by, reason =
+      string.match(line, '^(%d+) (%d+) (%S+) (%S+) (%S+) (.*)\n$')
+    if not asked_at or till ~= '-' and not tonumber(till) then
+      damaged(key, 'pauses are not lines of pauses')
+    end
+    pauses[#pauses + 1] = {
+      asked_at = tonumber(asked_at), since = tonumber(since), till = tonumber(till), by = by,
+      resumed_by = resumed_by ~= '-' and resumed_by or nil, reason = reason,
+    }
+  end
+  return pauses
+end
+
+local function pauses_text(pauses)
+  local lines = {}
+  for i, pause in ipairs(pauses) do
+    lines[i] = text(pause.asked_at) .. ' ' .. text(pause.since) .. ' '
+      .. (pause.till and text(pause.till) or '-') .. ' ' .. pause.by .. ' '
+      .. (pause.resumed_by or '-') .. ' ' .. pause.reason .. '\n'
+  end
+  return table.concat(lines)
+end
+
+-- Whether a pause has not ended by then. Its beginning does not count: the clock may have been set
+-- back since.
+local function is_in_force(pause, at)
+  return not pause.till or at < pause.till
+end
+
+-- The pause because of which nothing of the job starts at this instant, or nil.
+local function paused_at(job, at)
+  local newest = job.pauses[#job.pauses]
+  return newest and is_in_force(newest, at) and newest or nil
+end
+
+-- Why an occurrence is skipped that was due, or would start, during this pause.
+local function pause_verdict(pause)
+  return 'paused by ' .. pause.by .. (pause.reason ~= '' and ': ' .. pause.reason or '')
+end
+
 local function load_job(key)
   local kept = on_key('HMGET', key, 'last', 'fingerprints', 'status', 'run_id', 'token',
     'attempt', 'kind', 'fence', 'started_at', 'host', 'terms', 'scheduled_at', 'waiting', 'moved',
-    'unacknowledged', 'beyond')
+    'unacknowledged', 'beyond', 'pauses')
   if not kept[1] then
     return nil
   end
@@ -106,6 +152,7 @@ local function load_job(key)
     key = key, last = number_in(key, 'last', kept[1]), fingerprints = kept[2] or '',
     waiting = load_waiting(key, kept[13]), waited = kept[13] or '', moved = kept[14] or '',
     noted = kept[15] or '', short = load_short(kept[15]), beyond = kept[16] or '',
+    pauses = load_pauses(key, kept[17]), paused = kept[17] or '',
   }
   for at in string.gmatch(job.beyond, '[^ ]+') do
     number_in(key, 'beyond', at)
@@ -138,7 +185,7 @@ end
 local function new_job(key, last)
   return {
     key = key, last = last, fingerprints = '', waiting = {}, waited = '', moved = '', beyond = '',
-    went_beyond = '', noted = '',
+    went_beyond = '', noted = '', pauses = {}, paused = '',
   }
 end
 

@@ -4,7 +4,8 @@
 -- KEYS  1 store marker, then per job: lock, its state, job
 -- ARGV  per job: exclusive (1/0), fingerprint, TTL in ms
 -- Reply per job: decided_until, now, how long claims wait yet in ms, the head of the waiting list
---       (scheduled_at or '', kind or 'moved', deadline), the later instants that are decided, then
+--       (scheduled_at or '', kind or 'moved', deadline), the later instants that are decided, the
+--       pauses (as kept), then
 --       of the open run: scheduled_at or '', run id, host, attempt, started_at, remaining in ms
 
 local longest = 0
@@ -31,15 +32,15 @@ for i = 1, #ARGV / 3 do
   local head = job.waiting[1] or {}
   local last = base(job, fingerprint)
   local reply = { last, now, wait, head.at or '', head.kind or '', head.deadline or 0,
-    beyond_text(beyond(job, last)) }
+    beyond_text(beyond(job, last)), job.paused }
   local open = job.open
   if moved then
     reply[4], reply[5] = '', 'moved'
   elseif open then
     local lock = load_lock(KEYS[3 * i - 1], KEYS[3 * i], ARGV[3 * i - 2] == '1')
-    reply[8], reply[9], reply[10] = open.scheduled_at or '', open.run_id, open.host
-    reply[11], reply[12] = open.attempt, tonumber(open.started_at)
-    reply[13] = lease_remaining(lock, open.token)
+    reply[9], reply[10], reply[11] = open.scheduled_at or '', open.run_id, open.host
+    reply[12], reply[13] = open.attempt, tonumber(open.started_at)
+    reply[14] = lease_remaining(lock, open.token)
   end
   replies[i] = reply
 end

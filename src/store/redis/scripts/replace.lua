@@ -3,7 +3,7 @@
 -- KEYS  1 lock, 2 its state, 3 store marker, 4 job
 -- ARGV  1 exclusive (1/0), 2 TTL of the job's leases in ms, 3 how many fields the expected ledger
 --       has (0: none is expected), those fields, then the fields of the new one; the fields are
---       last, fingerprints, waiting, moved, beyond and, with an open run, those of open_fields
+--       last, fingerprints, waiting, moved, beyond, pauses and, with an open run, those of open_fields
 --       (job.lua)
 -- Reply done | changed | leased MS | recovering MS
 
@@ -13,9 +13,9 @@ local expects = tonumber(ARGV[3])
 
 local function is(first, last)
   local kept = job and { text(job.last), job.fingerprints, waiting_text(job.waiting), job.moved,
-    job.beyond } or {}
+    job.beyond, job.paused } or {}
   for i, field in ipairs(job and job.open and open_fields(job.open) or {}) do
-    kept[5 + i] = field
+    kept[6 + i] = field
   end
   if #kept ~= last - first + 1 then
     return false
@@ -47,12 +47,12 @@ job = new_job(KEYS[4], tonumber(ARGV[new]))
 job.fingerprints, job.waiting = ARGV[new + 1], load_waiting(KEYS[4], ARGV[new + 2])
 job.waited = waited
 job.beyond, job.went_beyond = ARGV[new + 4], went_beyond
-if ARGV[new + 5] then
+if ARGV[new + 6] then
   job.open = {
-    run_id = ARGV[new + 5], token = ARGV[new + 6], attempt = tonumber(ARGV[new + 7]),
-    kind = ARGV[new + 8], fence = tonumber(ARGV[new + 9]), started_at = ARGV[new + 10],
-    host = ARGV[new + 11], terms = load_terms(ARGV[new + 12]),
-    scheduled_at = tonumber(ARGV[new + 13]),
+    run_id = ARGV[new + 6], token = ARGV[new + 7], attempt = tonumber(ARGV[new + 8]),
+    kind = ARGV[new + 9], fence = tonumber(ARGV[new + 10]), started_at = ARGV[new + 11],
+    host = ARGV[new + 12], terms = load_terms(ARGV[new + 13]),
+    scheduled_at = tonumber(ARGV[new + 14]),
   }
 end
 -- Their verdicts, if they ever come, replace what is recorded about them here.
@@ -62,7 +62,7 @@ for _, entry in ipairs(job.waiting) do
   end
 end
 save_job(job)
-redis.call('HSET', job.key, 'moved', ARGV[new + 3])
+redis.call('HSET', job.key, 'moved', ARGV[new + 3], 'pauses', ARGV[new + 5])
 if lock.remembered then
   save_lock(lock, true, tonumber(ARGV[2]))
 end

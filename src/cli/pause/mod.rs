@@ -1,0 +1,136 @@
+//! `cronlatch pause` and `cronlatch resume`: no run of a job starts until it is resumed.
+
+mod select;
+mod send;
+mod text;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::requester::requester;
+use super::{Failure, Target, clock, output};
+use crate::config::parse_duration;
+use crate::store::{self, PauseOrder, REASON_LIMIT};
+use crate::time::Timestamp;
+use select::{Chosen, Jobs};
+use send::Sender;
+
+/// Options that both commands have. Those of `resume`.
+#[derive(Debug, clap::Args)]
+pub(super) struct ResumeArgs {
+    #[command(flatten)]
+    jobs: Jobs,
+    /// Print one JSON object per job, one per line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Options of `pause`.
+#[derive(Debug, clap::Args)]
+pub(super) struct PauseArgs {
+    #[command(flatten)]
+    common: ResumeArgs,
+    /// End the pause after this time
+    #[arg(long = "for", value_name = "D", value_parser = parse_duration)]
+    duration: Option<Duration>,
+    /// End the pause at this time (`18:00`, `2026-01-31 08:00`, RFC 3339)
+    #[arg(long, value_name = "T", value_parser = clock::instant, conflicts_with = "duration")]
+    until: Option<Timestamp>,
+    /// Why, for `status` and the history
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
+    reason: Option<String>,
+}
+
+pub(super) fn pause(args: &PauseArgs) -> Result<ExitCode, Failure> {
+    order(&args.common, |now| {
+        let until = args.until.or(args.duration.map(|span| now.plus(span)));
+        if let Some(until) = until.filter(|until| *until <= now) {
+            return Err(Failure::Usage(format!(
+                "--until {until} has passed: by the store's clock it is {now}; nothing was changed"
+            )));
+        }
+        Ok(PauseOrder::Pause {
+            until,
+            reason: args.reason.clone().unwrap_or_default(),
+        })
+    })
+}
+
+pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
+    order(args, |_| Ok(PauseOrder::Resume))
+}
+
+/// Sends an order for each chosen job, and reports what became of it.
+fn order(
+    args: &ResumeArgs,
+    order: impl FnOnce(Timestamp) -> Result<PauseOrder, Failure>,
+) -> Result<ExitCode, Failure> {
+    let ResumeArgs { jobs, json, target } = args;
+    let host = target.host()?;
+    let list = target.list_if_any()?;
+    let settings = target.settings(list.as_ref())?;
+    target.warn_of(&settings);
+    let (done, failed) = output::ask(async {
+        let store = store::open(&settings)?;
+        let order = order(store.now().await?)?;
+        let chosen = jobs.choose(&*store, list.as_ref(), &host).await?;
+        let sender = Sender {
+            store: &*store,
+            order,
+            by: requester(&host),
+        };
+        let (mut done, mut failed) = (Vec::new(), None);
+        for chosen in &chosen {
+            match sender.send(chosen).await {
+                Ok(Some(changed)) => done.push(changed),
+                // A job of the list that no host has registered yet.
+                Ok(None) if !jobs.names(&chosen.job) => {}
+                Ok(None) => {
+                    failed.get_or_insert(Failure::Usage(format!(
+                        "job {}: no host has registered it in this store, so there is nothing to \
+                         pause or resume",
+                        chosen.job
+                    )));
+                }
+                Err(failure) => {
+                    failed.get_or_insert(failure);
+                }
+            }
+        }
+        // A host that has joined meanwhile has either found the pause in the ledgers of the others, or
+        // is listed now.
+        for later in jobs.choose(&*store, list.as_ref(), &host).await? {
+            let is_grown = |it: &Chosen| it.job == later.job && it.locks != later.locks;
+            if chosen.iter().any(is_grown) {
+                sender.send(&later).await?;
+            }
+        }
+        if done.is_empty() && failed.is_none() {
+            failed = Some(Failure::Usage(
+                "no host has registered any of these jobs in this store; nothing was changed"
+                    .to_owned(),
+            ));
+        }
+        Ok((done, failed))
+    })?;
+    output::print(&if *json {
+        output::json_lines(&done)?
+    } else {
+        done.iter().map(text::for_people).collect()
+    })?;
+    failed.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+/// Parses a reason: one line of limited length.
+fn reason(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    if text.len() > REASON_LIMIT {
+        return Err(format!("it has more than {REASON_LIMIT} bytes"));
+    }
+    if text.chars().any(char::is_control) {
+        return Err("it must be one line without control characters".to_owned());
+    }
+    Ok(text.to_owned())
+}

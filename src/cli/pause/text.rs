@@ -1,0 +1,86 @@
+//! What `pause` and `resume` print.
+
+use serde::{Serialize, Serializer};
+
+use crate::names::JobName;
+use crate::store::{OpenRun, Pause};
+use crate::time::Timestamp;
+
+/// What became of an order for one job.
+#[derive(Debug)]
+pub(super) struct Changed {
+    pub(super) job: JobName,
+    /// The pause now in force; `None` after a resume.
+    pub(super) pause: Option<Pause>,
+    /// The pause that was in force before.
+    pub(super) before: Option<Pause>,
+    /// Whether a ledger was changed: false if there was nothing to resume.
+    pub(super) done: bool,
+    /// Who asked.
+    pub(super) by: String,
+    /// The runs that go on.
+    pub(super) running: Vec<OpenRun>,
+}
+
+/// `pause --json` and `resume --json`.
+#[derive(Serialize)]
+struct Shown<'a> {
+    job: &'a str,
+    paused: bool,
+    changed: bool,
+    by: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    /// The ids of the runs that go on.
+    running: Vec<&'a str>,
+}
+
+impl Serialize for Changed {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let pause = self.pause.as_ref();
+        Shown {
+            job: self.job.as_str(),
+            paused: pause.is_some(),
+            changed: self.done,
+            by: &self.by,
+            since: pause.map(|pause| pause.since),
+            until: pause.and_then(|pause| pause.until),
+            reason: pause
+                .map(|pause| pause.reason.as_str())
+                .filter(|reason| !reason.is_empty()),
+            running: self.running.iter().map(|run| run.run_id.as_str()).collect(),
+        }
+        .serialize(to)
+    }
+}
+
+pub(super) fn for_people(changed: &Changed) -> String {
+    let job = &changed.job;
+    let mut text = match (&changed.pause, &changed.before) {
+        (Some(pause), before) => {
+            let again = before.as_ref().map_or_else(String::new, |before| {
+                format!(" (it was paused by {} already)", before.by)
+            });
+            match pause.until {
+                Some(until) => format!("job {job}: paused until {until}{again}"),
+                None => format!("job {job}: paused{again}"),
+            }
+        }
+        (None, Some(before)) if changed.done => {
+            format!(
+                "job {job}: resumed; it was paused by {} since {}",
+                before.by, before.since
+            )
+        }
+        (None, _) => format!("job {job}: it was not paused"),
+    };
+    for run in &changed.running {
+        text += &format!("; run {} on {} goes on", run.run_id, run.by);
+    }
+    text.push('\n');
+    text
+}

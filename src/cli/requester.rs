@@ -1,0 +1,34 @@
+//! Who uses a command: what is recorded about interventions.
+
+use nix::unistd::{User, getuid};
+
+use crate::names::HostName;
+
+/// Returns `USER@HOST`. Whoever became root through sudo is named with the own name.
+pub(super) fn requester(host: &HostName) -> String {
+    let uid = getuid();
+    let behind_sudo = std::env::var("SUDO_USER").ok();
+    let user = behind_sudo
+        .filter(|user| uid.is_root() && !user.is_empty())
+        .or_else(|| User::from_uid(uid).ok().flatten().map(|user| user.name))
+        .unwrap_or_else(|| format!("uid{uid}"));
+    format!("{}@{host}", one_word(&user))
+}
+
+/// What separates the fields of stored texts is replaced.
+fn one_word(user: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-+$".contains(c);
+    let plain = user.chars().map(|c| if is_plain(c) { c } else { '_' });
+    plain.take(64).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::one_word;
+
+    #[test]
+    fn a_user_is_one_word() {
+        assert_eq!(one_word("alice"), "alice");
+        assert_eq!(one_word("CORP\\bob smith\n"), "CORP_bob_smith_");
+    }
+}
