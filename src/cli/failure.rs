@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::output;
+use super::stderr;
 use crate::store::StoreError;
 
 /// Wrong use of the command line (`EX_USAGE`).
@@ -45,7 +45,7 @@ impl From<StoreError> for Failure {
 impl Failure {
     /// Prints the failure on standard error and answers its exit code.
     pub fn report(&self) -> ExitCode {
-        output::report(&self.to_string());
+        stderr::report(&self.to_string());
         ExitCode::from(self.code())
     }
 

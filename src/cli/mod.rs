@@ -20,6 +20,7 @@ mod requester;
 mod run;
 mod schema;
 mod status;
+mod stderr;
 mod sweep;
 mod target;
 mod trigger;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use comfy_table::{ContentArrangement, Table, presets};
 
 use super::Failure;
+pub(super) use super::stderr::report;
 use crate::observe::{plain, plain_line};
 
 /// Writes to standard output; what would drive a terminal is shown instead. A reader that went away (`| head`) is no failure.
@@ -21,13 +22,6 @@ pub(super) fn print(text: &str) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
-}
-
-/// Writes a text and a line end to standard error, made harmless in the same way. An error is ignored,
-/// because there is nowhere to report it; the macros of the standard library would panic.
-pub(super) fn report(text: &str) {
-    let mut stderr = anstream::stderr().lock();
-    let _ = writeln!(stderr, "{}", plain(text));
 }
 
 /// One JSON object a line.

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use super::{Failure, Target};
 use crate::config::{self, ConfigError, Revision};
-use crate::engine::daemon::{self, DaemonError, ListErrors, ListSource, LoadedList, Setup, Watch};
+use crate::engine::daemon::{
+    self, DaemonError, DaemonSetup, ListErrors, ListSource, LoadedList, WatchMode,
+};
 use crate::guard::Guard;
 use crate::notify;
 
@@ -51,10 +53,14 @@ pub(super) fn run(mut args: Args, log: &crate::observe::LogArgs) -> Result<ExitC
         .enable_all()
         .build()
         .map_err(|error| Failure::Internal(format!("cannot start the runtime: {error}")))?;
-    let ended = runtime.block_on(daemon::run(Setup {
+    let ended = runtime.block_on(daemon::run(DaemonSetup {
         loaded,
         source: Arc::new(args.target),
-        watch: if args.watch { Watch::Files } else { Watch::Off },
+        watch: if args.watch {
+            WatchMode::Files
+        } else {
+            WatchMode::Off
+        },
         host,
         guard,
     }));

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use super::habits::{self, PipeStatus};
-use super::model::Command;
 use super::node::{KeyValue, Node, Value, quoted};
 use super::problem::{Problem, Problems};
+use super::program::Command;
 use super::section::{Section, ValueError, doubled};
 use super::source::Span;
 use super::values;

@@ -11,8 +11,9 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 
 use super::habits::has_pipefail_by_default;
-use super::model::{Command, Job, JobList, OnOverlap};
+use super::model::{Job, JobList, OnOverlap};
 use super::notify::{Alerts, NotifyTarget, Ping};
+use super::program::Command;
 use crate::store::Fingerprint;
 
 /// The fingerprint of a job that has none yet.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::environment::Environment;
 use super::job::JobPart;
-use super::model::{Command, Job};
+use super::model::Job;
+use super::program::Command;
 use super::source::Span;
 
 /// Returns a warning for each user, group and shell that this machine lacks, at the first job that

@@ -39,6 +39,7 @@ mod node;
 mod notify;
 mod policies;
 mod problem;
+mod program;
 mod reader;
 mod revision;
 mod section;
@@ -64,7 +65,7 @@ pub use self::environment::{embedded_store, machine_host_name};
 pub(crate) use self::fingerprint::changed_fields;
 pub(crate) use self::habits::has_pipefail_by_default;
 pub use self::model::{
-    CatchUp, Command, HostPatterns, Job, JobList, KillPlan, LockPolicy, OnCrash, OnLost, OnOverlap,
+    CatchUp, HostPatterns, Job, JobList, KillPlan, LockPolicy, OnCrash, OnLost, OnOverlap,
     OnStoreDown, Retry, Scope,
 };
 pub use self::notify::{
@@ -72,6 +73,7 @@ pub use self::notify::{
     NotifyTarget, Ping, Secret, Template,
 };
 pub use self::problem::{ConfigError, ConfigErrors};
+pub use self::program::Command;
 pub use self::revision::{Revision, revision};
 pub(crate) use self::zone::parse as parse_zone;
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::notify::{Alerts, NotifyTarget};
+use super::program::Command;
 use crate::names::{HostName, JobName, LockName};
 use crate::schedule::Schedule;
 use crate::store::{Fingerprint, Lock, LockId, StoreSettings};
@@ -164,22 +165,6 @@ pub enum Scope {
     Host,
     /// No lock; every host runs every occurrence.
     None,
-}
-
-/// `command:`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Command {
-    /// A list: run as it is.
-    Argv(Vec<String>),
-    /// A string: handed to `shell -c`.
-    Shell {
-        /// The shell.
-        shell: PathBuf,
-        /// The text.
-        script: String,
-        /// Whether a failure anywhere in a pipe is a failure of the pipe (`set -o pipefail`).
-        pipefail: bool,
-    },
 }
 
 /// `on_overlap`.

@@ -75,7 +75,7 @@ impl Finisher {
     ) -> Self {
         let (inbox, orders) = mpsc::unbounded_channel();
         let (count, outstanding) = watch::channel(0);
-        let task = Task {
+        let task = FinishTask {
             store,
             spool,
             notices,
@@ -138,7 +138,7 @@ struct Try {
     result: Result<FinishReply, StoreError>,
 }
 
-struct Task {
+struct FinishTask {
     store: Arc<dyn Store>,
     spool: Spool,
     notices: mpsc::UnboundedSender<Message>,
@@ -172,7 +172,7 @@ struct Task {
     retry_at: Instant,
 }
 
-impl Task {
+impl FinishTask {
     async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
         let mut closing: Option<(Instant, oneshot::Sender<Vec<Finish>>)> = None;
         loop {

@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +13,6 @@ use nix::sys::signal::Signal;
 use nix::unistd::{getpgrp, pipe2};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::launch::Guard;
 use super::output::{self, StreamReader, StreamReaders};
 use super::refusal;
 use super::service::{GuardTask, PendingSpawn, TaskCommand};
@@ -35,8 +35,8 @@ pub(super) struct ClientState {
     gone: watch::Receiver<bool>,
 }
 
-pub(super) fn serve(guard: Guard) -> io::Result<Processes> {
-    let Guard { socket, child } = guard;
+/// Serves a guard that was started with this end of its socket.
+pub(super) fn serve(socket: OwnedFd, child: Child) -> io::Result<Processes> {
     let guard_pid = child.id().cast_signed();
     let deadlines = Arc::new(socket.try_clone()?);
     fcntl(&socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;

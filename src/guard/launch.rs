@@ -21,8 +21,8 @@ const START: Duration = Duration::from_secs(30);
 /// The guard as a child of this process, not yet served.
 #[derive(Debug)]
 pub struct Guard {
-    pub(super) socket: OwnedFd,
-    pub(super) child: Child,
+    socket: OwnedFd,
+    child: Child,
 }
 
 /// The session the guard and its jobs live in.
@@ -126,7 +126,7 @@ impl Guard {
 
     /// Serves the guard's answers on the current tokio runtime.
     pub fn serve(self) -> io::Result<Processes> {
-        client::serve(self)
+        client::serve(self.socket, self.child)
     }
 }
 

@@ -11,7 +11,7 @@
 //! - Every spawn may carry an absolute deadline on `CLOCK_BOOTTIME`. A grace before it the tree
 //!   gets its first signal, at it SIGKILL. A deadline that has passed starts nothing and extends
 //!   nothing.
-//! - [`Event::Exited`] comes when the main process has ended **and** nothing of its tree is left.
+//! - [`ProcessEvent::Exited`] comes when the main process has ended **and** nothing of its tree is left.
 //!   What a main process leaves behind gets a tenth of a second to end by itself (the `tee` of a
 //!   pipeline has its last lines to write), then the first signal, the grace, SIGKILL.
 //! - Every run has a control group of its own (where systemd delegated one, `Delegate=yes`), or
@@ -97,7 +97,7 @@ mod wire;
 
 pub(crate) use cgroup::{NoCgroup, delegated};
 pub use launch::{Guard, GuardOptions, Session};
-pub use output::{CUT_MARK, LINE_MAX, Tail};
+pub use output::{CUT_MARK, LINE_MAX};
 pub(crate) use programs::Program;
 pub(crate) use sweep::{INVOCATION, INVOCATION_OF_RUN, Swept, sweep};
 pub(crate) use tasks::{TaskLimit, task_limit};
@@ -156,7 +156,7 @@ pub struct Credentials {
 /// Where a process's input and output go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stdio {
-    /// Input is empty; output comes as [`Event::Line`].
+    /// Input is empty; output comes as [`ProcessEvent::Line`].
     Capture,
     /// All three are the daemon's own (`exec`).
     Inherit,
@@ -167,8 +167,8 @@ pub enum Stdio {
 pub struct Running {
     /// Its process id.
     pub pid: i32,
-    /// Lines as they come, then [`Event::Exited`] as the last one, once the whole tree is dead.
-    pub events: mpsc::Receiver<Event>,
+    /// Lines as they come, then [`ProcessEvent::Exited`] as the last one, once the whole tree is dead.
+    pub events: mpsc::Receiver<ProcessEvent>,
     serial: u64,
     stdio: Stdio,
     commands: mpsc::UnboundedSender<service::TaskCommand>,
@@ -176,7 +176,7 @@ pub struct Running {
 
 /// What a running command does.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum ProcessEvent {
     /// A line of output, without its line end; invalid UTF-8 replaced, over-long lines cut.
     Line {
         /// Which stream.

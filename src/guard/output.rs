@@ -1,6 +1,5 @@
 //! Output of commands: bytes to lines, lines to events, and the tail that history keeps.
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -8,7 +7,7 @@ use std::os::fd::OwnedFd;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Event, Exit, Stream};
+use super::{Exit, ProcessEvent, Stream};
 
 /// The longest line passed on, in bytes; the rest of it is dropped.
 pub const LINE_MAX: usize = 8 * 1024;
@@ -74,55 +73,6 @@ impl Lines {
     }
 }
 
-/// The last lines of a run's output, within a limit of bytes.
-#[derive(Debug, Clone, Default)]
-pub struct Tail {
-    limit: usize,
-    bytes: usize,
-    lines: VecDeque<String>,
-}
-
-impl Tail {
-    /// Keeps at most `limit` bytes, line ends included.
-    pub fn new(limit: usize) -> Self {
-        Self {
-            limit,
-            ..Self::default()
-        }
-    }
-
-    /// Adds a line.
-    pub fn push(&mut self, line: &str) {
-        self.bytes += line.len() + 1;
-        self.lines.push_back(line.to_owned());
-        while let Some(first) = self.lines.front()
-            && self.bytes - (first.len() + 1) >= self.limit
-        {
-            self.bytes -= first.len() + 1;
-            self.lines.pop_front();
-        }
-    }
-
-    /// The tail as text, at most the limit.
-    pub fn text(&self) -> String {
-        self.last(self.limit)
-    }
-
-    /// The last `limit` bytes, or the tail's own limit if that is less; cut between characters.
-    pub fn last(&self, limit: usize) -> String {
-        let mut text = String::with_capacity(self.bytes);
-        for line in &self.lines {
-            text.push_str(line);
-            text.push('\n');
-        }
-        let mut from = text.len().saturating_sub(limit.min(self.limit));
-        while !text.is_char_boundary(from) {
-            from += 1;
-        }
-        text.split_off(from)
-    }
-}
-
 /// The reading end of one stream.
 #[derive(Debug)]
 pub(super) struct StreamReader {
@@ -172,11 +122,11 @@ impl StreamReader {
         lines
     }
 
-    async fn pass_on(&mut self, chunk: &mut [u8], events: &mpsc::Sender<Event>) {
+    async fn pass_on(&mut self, chunk: &mut [u8], events: &mpsc::Sender<ProcessEvent>) {
         let stream = self.stream;
         for text in self.read(chunk) {
             // Nobody listens: it is read all the same, or the command would stop.
-            let _ = events.send(Event::Line { stream, text }).await;
+            let _ = events.send(ProcessEvent::Line { stream, text }).await;
         }
     }
 
@@ -184,7 +134,7 @@ impl StreamReader {
     ///
     /// The pipe itself is asked. The runtime returns `WouldBlock` until its event loop has seen that
     /// there is something to read, and on a busy machine it may see the exit first.
-    async fn finish(&mut self, chunk: &mut [u8], events: &mpsc::Sender<Event>) {
+    async fn finish(&mut self, chunk: &mut [u8], events: &mpsc::Sender<ProcessEvent>) {
         let pipe = self.pipe.take().map(Receiver::into_nonblocking_fd);
         let mut rest = pipe.and_then(Result::ok).map(File::from);
         let stream = self.stream;
@@ -202,11 +152,11 @@ impl StreamReader {
                 _ => rest = None,
             }
             for text in lines {
-                let _ = events.send(Event::Line { stream, text }).await;
+                let _ = events.send(ProcessEvent::Line { stream, text }).await;
             }
         }
         if let Some(text) = self.lines.finish() {
-            let _ = events.send(Event::Line { stream, text }).await;
+            let _ = events.send(ProcessEvent::Line { stream, text }).await;
         }
     }
 }
@@ -216,7 +166,7 @@ impl StreamReader {
 pub(super) async fn pump(
     mut sources: Option<StreamReaders>,
     mut exited: oneshot::Receiver<Exit>,
-    events: mpsc::Sender<Event>,
+    events: mpsc::Sender<ProcessEvent>,
 ) {
     let mut chunk = vec![0; if sources.is_some() { CHUNK } else { 0 }];
     let exit = match &mut sources {
@@ -236,7 +186,7 @@ pub(super) async fn pump(
     }
     // The serving task ends only with the runtime; then nobody listens.
     if let Ok(exit) = exit {
-        let _ = events.send(Event::Exited(exit)).await;
+        let _ = events.send(ProcessEvent::Exited(exit)).await;
     }
 }
 
@@ -288,18 +238,5 @@ mod tests {
         long.extend_from_slice("é\n".as_bytes());
         let lines = split(&[&long]);
         assert_eq!(lines[0], format!("{}{CUT_MARK}", "x".repeat(LINE_MAX - 1)));
-    }
-
-    #[test]
-    fn a_tail_keeps_the_last_bytes_only() {
-        let mut tail = Tail::new(10);
-        for line in ["first", "second", "é3"] {
-            tail.push(line);
-        }
-        assert_eq!(tail.text(), "econd\né3\n");
-        assert_eq!(tail.last(3), "3\n");
-        let mut tail = Tail::new(4);
-        tail.push("a very long line");
-        assert_eq!(tail.text(), "ine\n");
     }
 }

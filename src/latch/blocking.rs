@@ -40,7 +40,7 @@ use crate::store::StoreError;
 #[derive(Debug, Clone)]
 pub struct Latch {
     latch: super::Latch,
-    thread: Thread,
+    thread: RuntimeThread,
 }
 
 /// A lock to acquire, and how, as [`cronlatch::LockRequest`](crate::LockRequest).
@@ -48,7 +48,7 @@ pub struct Latch {
 #[must_use = "a request does nothing until `acquire`, `try_acquire` or `run` is called"]
 pub struct LockRequest {
     request: super::LockRequest,
-    thread: Thread,
+    thread: RuntimeThread,
 }
 
 /// A lock that is held and renewed in the background, as
@@ -57,12 +57,12 @@ pub struct LockRequest {
 #[must_use = "the lock is released as soon as this is dropped"]
 pub struct HeldLock {
     held: super::HeldLock,
-    thread: Thread,
+    thread: RuntimeThread,
 }
 
 /// The runtime that the calls run on.
 #[derive(Debug, Clone)]
-struct Thread(Arc<Background>);
+struct RuntimeThread(Arc<Background>);
 
 #[derive(Debug)]
 struct Background(Option<Runtime>);
@@ -76,7 +76,7 @@ impl Drop for Background {
     }
 }
 
-impl Thread {
+impl RuntimeThread {
     fn start() -> Result<Self, OpenError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -119,7 +119,7 @@ impl Latch {
     }
 
     pub(super) fn open_with(builder: LatchBuilder) -> Result<Self, OpenError> {
-        let thread = Thread::start()?;
+        let thread = RuntimeThread::start()?;
         let latch = {
             let _within = thread.runtime().enter();
             builder.open()?

@@ -27,14 +27,14 @@ enum Answer {
 
 /// Returns its replies in order; the last one is repeated.
 #[derive(Debug, Default)]
-struct Scripted {
+struct ScriptedLocks {
     answers: Mutex<VecDeque<Answer>>,
     asked: Mutex<Vec<(Token, Instant)>>,
     finished: Mutex<Vec<Token>>,
     release: Notify,
 }
 
-impl Scripted {
+impl ScriptedLocks {
     fn new(answers: &[Answer]) -> Arc<Self> {
         Arc::new(Self {
             answers: Mutex::new(answers.iter().copied().collect()),
@@ -56,7 +56,7 @@ fn no<T>() -> Result<T, StoreError> {
 }
 
 #[async_trait]
-impl Store for Scripted {
+impl Store for ScriptedLocks {
     async fn claim(&self, claim: &Claim) -> Result<ClaimReply, StoreError> {
         let answer = {
             let mut asked = self.asked.lock().expect("no test panics within");
@@ -128,7 +128,7 @@ impl Store for Scripted {
     }
 }
 
-fn acquisition(store: &Arc<Scripted>, wait: WaitLimit) -> Acquisition {
+fn acquisition(store: &Arc<ScriptedLocks>, wait: WaitLimit) -> Acquisition {
     let host = HostName::parse("here").expect("a sound name");
     let ttl = Duration::from_secs(30);
     Acquisition::new(store.clone(), &host, Lock::raw("k"), ttl, wait)
@@ -138,7 +138,7 @@ const WAIT: WaitLimit = WaitLimit::UpTo(Duration::from_secs(60));
 
 #[tokio::test(start_paused = true)]
 async fn one_who_waits_is_woken_by_the_release_and_not_by_the_clock() {
-    let store = Scripted::new(&[Answer::Held, Answer::Granted]);
+    let store = ScriptedLocks::new(&[Answer::Held, Answer::Granted]);
     let began = Instant::now();
     store.release.notify_one();
     let mut acquisition = acquisition(&store, WaitLimit::Forever);
@@ -156,14 +156,14 @@ async fn one_who_waits_is_woken_by_the_release_and_not_by_the_clock() {
 
 #[tokio::test(start_paused = true)]
 async fn a_release_that_nobody_announces_is_found_by_asking() {
-    let store = Scripted::new(&[Answer::Held, Answer::Held, Answer::Held, Answer::Granted]);
+    let store = ScriptedLocks::new(&[Answer::Held, Answer::Held, Answer::Held, Answer::Granted]);
     let mut acquisition = acquisition(&store, WaitLimit::Forever);
     acquisition.acquire().await.expect("granted at last");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_is_over_when_it_is_over_with_a_last_look() {
-    let store = Scripted::new(&[Answer::Held]);
+    let store = ScriptedLocks::new(&[Answer::Held]);
     let began = Instant::now();
     let refused = acquisition(&store, WAIT).acquire().await;
     assert!(
@@ -177,7 +177,7 @@ async fn a_wait_is_over_when_it_is_over_with_a_last_look() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_without_an_answer_is_sent_again_under_the_same_token() {
-    let store = Scripted::new(&[Answer::Silence, Answer::Granted]);
+    let store = ScriptedLocks::new(&[Answer::Silence, Answer::Granted]);
     let mut acquisition = acquisition(&store, WAIT);
     let grant = acquisition
         .acquire()
@@ -193,13 +193,13 @@ async fn a_claim_without_an_answer_is_sent_again_under_the_same_token() {
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_may_still_be_granted_is_cancelled_when_given_up() {
     // Once answered `Held` in the end, once with the wait broken off.
-    let store = Scripted::new(&[Answer::Silence, Answer::Held]);
+    let store = ScriptedLocks::new(&[Answer::Silence, Answer::Held]);
     let mut first = acquisition(&store, WaitLimit::UpTo(Duration::from_secs(6)));
     assert!(first.acquire().await.is_err());
     first.cancel().await;
     assert_eq!(store.finished().len(), 1);
 
-    let store = Scripted::new(&[Answer::Silence]);
+    let store = ScriptedLocks::new(&[Answer::Silence]);
     let mut second = acquisition(&store, WaitLimit::Forever);
     let broken_off = tokio::time::timeout(Duration::from_secs(1), second.acquire()).await;
     assert!(broken_off.is_err());
@@ -211,7 +211,7 @@ async fn a_claim_that_may_still_be_granted_is_cancelled_when_given_up() {
 
 #[tokio::test(start_paused = true)]
 async fn one_who_was_only_ever_refused_has_nothing_to_cancel() {
-    let store = Scripted::new(&[Answer::Held]);
+    let store = ScriptedLocks::new(&[Answer::Held]);
     let mut acquisition = acquisition(&store, WAIT);
     assert!(acquisition.acquire().await.is_err());
     acquisition.cancel().await;

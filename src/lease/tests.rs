@@ -33,13 +33,13 @@ enum StoreBehaviour {
 
 /// Replies to the calls of `renew` in order; the last reply stands for all later calls.
 #[derive(Debug)]
-struct Scripted {
+struct ScriptedRenewals {
     answers: Vec<StoreBehaviour>,
     calls: AtomicUsize,
     asked: Mutex<Vec<usize>>,
 }
 
-impl Scripted {
+impl ScriptedRenewals {
     fn new(answers: &[StoreBehaviour]) -> Arc<Self> {
         Arc::new(Self {
             answers: answers.to_vec(),
@@ -62,7 +62,7 @@ fn no<T>() -> Result<T, StoreError> {
 }
 
 #[async_trait]
-impl Store for Scripted {
+impl Store for ScriptedRenewals {
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<RenewReply>, StoreError> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         let size = renewals.len();
@@ -147,7 +147,7 @@ fn new_lease(ttl: Duration) -> NewLease {
 }
 
 /// The loop on paused time: its boot clock is the paused clock.
-struct Bench {
+struct LeaseBench {
     commands: mpsc::UnboundedSender<WatchdogCommand>,
     start: Instant,
     boot: BootInstant,
@@ -155,7 +155,7 @@ struct Bench {
     stopped_for: Arc<AtomicU64>,
 }
 
-impl Bench {
+impl LeaseBench {
     fn start(store: Arc<dyn Store>) -> Self {
         let (commands, inbox) = mpsc::unbounded_channel();
         let (start, boot) = (Instant::now(), BootInstant::now());
@@ -217,8 +217,8 @@ impl Bench {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_lives_on_for_as_long_as_it_is_renewed() {
-    let store = Scripted::new(&[StoreBehaviour::All(RenewReply::Renewed)]);
-    let bench = Bench::start(store.clone());
+    let store = ScriptedRenewals::new(&[StoreBehaviour::All(RenewReply::Renewed)]);
+    let bench = LeaseBench::start(store.clone());
     let view = bench.hold(1);
     tokio::time::sleep(Duration::from_secs(3605)).await;
     assert!(matches!(*view.borrow(), LeaseState::Held { .. }));
@@ -227,8 +227,8 @@ async fn a_lease_lives_on_for_as_long_as_it_is_renewed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_lost_at_its_end_even_when_the_store_hangs() {
-    let store = Scripted::new(&[StoreBehaviour::Hangs]);
-    let bench = Bench::start(store.clone());
+    let store = ScriptedRenewals::new(&[StoreBehaviour::Hangs]);
+    let bench = LeaseBench::start(store.clone());
     let mut view = bench.hold(1);
     let lost = bench.until_lost(&mut view).await;
     assert_eq!(lost, (LeaseLost::Expired, 29.7));
@@ -241,8 +241,8 @@ async fn failures_are_retried_until_one_renewal_succeeds() {
     let mut answers = vec![StoreBehaviour::Fails; 12];
     answers.push(StoreBehaviour::Hangs);
     answers.push(StoreBehaviour::All(RenewReply::Renewed));
-    let store = Scripted::new(&answers);
-    let bench = Bench::start(store.clone());
+    let store = ScriptedRenewals::new(&answers);
+    let bench = LeaseBench::start(store.clone());
     let view = bench.hold(1);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(matches!(*view.borrow(), LeaseState::Held { .. }));
@@ -251,8 +251,8 @@ async fn failures_are_retried_until_one_renewal_succeeds() {
 #[tokio::test(start_paused = true)]
 async fn a_reply_later_than_the_response_time_out_still_counts_from_its_send() {
     let late = StoreBehaviour::After(Duration::from_secs(4), RenewReply::Renewed);
-    let store = Scripted::new(&[late, StoreBehaviour::Hangs]);
-    let bench = Bench::start(store.clone());
+    let store = ScriptedRenewals::new(&[late, StoreBehaviour::Hangs]);
+    let bench = LeaseBench::start(store.clone());
     let mut view = bench.hold(1);
     let lost = bench.until_lost(&mut view).await;
     assert_eq!(lost, (LeaseLost::Expired, 39.7));
@@ -261,8 +261,8 @@ async fn a_reply_later_than_the_response_time_out_still_counts_from_its_send() {
 #[tokio::test(start_paused = true)]
 async fn a_reply_read_after_the_end_does_not_revive_the_lease() {
     let answer = StoreBehaviour::After(Duration::from_millis(500), RenewReply::Renewed);
-    let store = Scripted::new(&[answer]);
-    let bench = Bench::start(store.clone());
+    let store = ScriptedRenewals::new(&[answer]);
+    let bench = LeaseBench::start(store.clone());
     let mut view = bench.hold(1);
     tokio::time::sleep(Duration::from_millis(10_300)).await;
     assert_eq!(store.calls(), 1);
@@ -275,8 +275,8 @@ async fn a_reply_read_after_the_end_does_not_revive_the_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_taken_by_another_is_lost_with_the_next_renewal() {
-    let store = Scripted::new(&[StoreBehaviour::All(RenewReply::Taken)]);
-    let bench = Bench::start(store.clone());
+    let store = ScriptedRenewals::new(&[StoreBehaviour::All(RenewReply::Taken)]);
+    let bench = LeaseBench::start(store.clone());
     let mut view = bench.hold(1);
     let lost = bench.until_lost(&mut view).await;
     assert_eq!(lost, (LeaseLost::Taken, 10.0));
@@ -286,8 +286,8 @@ async fn a_lease_taken_by_another_is_lost_with_the_next_renewal() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_was_dropped_is_not_renewed_any_more() {
-    let store = Scripted::new(&[StoreBehaviour::All(RenewReply::Renewed)]);
-    let bench = Bench::start(store.clone());
+    let store = ScriptedRenewals::new(&[StoreBehaviour::All(RenewReply::Renewed)]);
+    let bench = LeaseBench::start(store.clone());
     let view = bench.hold(1);
     tokio::time::sleep(Duration::from_secs(5)).await;
     bench
@@ -301,8 +301,8 @@ async fn a_lease_that_was_dropped_is_not_renewed_any_more() {
 
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_leases_are_renewed_in_one_call() {
-    let store = Scripted::new(&[StoreBehaviour::All(RenewReply::Renewed)]);
-    let bench = Bench::start(store.clone());
+    let store = ScriptedRenewals::new(&[StoreBehaviour::All(RenewReply::Renewed)]);
+    let bench = LeaseBench::start(store.clone());
     let views: Vec<_> = (0..10_000).map(|id| bench.hold(id)).collect();
     tokio::time::sleep(Duration::from_secs(25)).await;
     assert_eq!(store.sizes(), [10_000, 10_000]);
@@ -312,7 +312,7 @@ async fn ten_thousand_leases_are_renewed_in_one_call() {
 #[test]
 fn a_holder_notices_the_end_although_the_watchdog_thread_hangs() {
     let watchdog = Watchdog::start_on(
-        || Ok(Scripted::new(&[StoreBehaviour::Blocks]) as Arc<dyn Store>),
+        || Ok(ScriptedRenewals::new(&[StoreBehaviour::Blocks]) as Arc<dyn Store>),
         None,
     )
     .expect("a thread can be started");
@@ -331,7 +331,7 @@ fn a_holder_notices_the_end_although_the_watchdog_thread_hangs() {
 
 #[test]
 fn a_dropped_lease_is_left_out_of_the_next_batch() {
-    let store = Scripted::new(&[StoreBehaviour::All(RenewReply::Renewed)]);
+    let store = ScriptedRenewals::new(&[StoreBehaviour::All(RenewReply::Renewed)]);
     let same = Arc::clone(&store);
     let watchdog = Watchdog::start_on(move || Ok(same as Arc<dyn Store>), None)
         .expect("a thread can be started");

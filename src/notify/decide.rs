@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 
 /// What a target wants to know about a job.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rule<'a> {
+pub(super) struct NotifyRule<'a> {
     /// The target.
     pub(super) target: &'a NotifyTarget,
     /// `expect_success_within` of the job.
@@ -77,7 +77,7 @@ const UNRECORDED: [JobEvent; 4] = [
     JobEvent::Skipped,
 ];
 
-impl Rule<'_> {
+impl NotifyRule<'_> {
     /// Whether the history is needed to decide about such an event.
     pub(super) fn needs_history(&self, event: JobEvent) -> bool {
         match event {

@@ -26,8 +26,10 @@
 mod decide;
 mod deliver;
 mod digest;
-mod facts;
+mod fact;
 mod notice;
+mod notification;
+mod notifier;
 mod outbound;
 mod outbox;
 mod overdue;
@@ -40,7 +42,8 @@ mod task;
 mod template;
 mod text;
 
-pub(crate) use facts::{NotifiedList, Notifier, Role, RunBegan, Setup, TargetChange};
+pub(crate) use fact::{NotifiedList, NotifierSetup, Role, RunBegan};
+pub(crate) use notifier::{Notifier, TargetChange};
 pub(crate) use outbound::threads;
 pub(crate) use sample::send as send_sample;
 

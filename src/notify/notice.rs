@@ -1,8 +1,5 @@
-//! A message: one event, or a digest of many.
+//! An event of a job, for those who are notified.
 
-use std::sync::Arc;
-
-use super::digest::Digest;
 use crate::config::JobEvent;
 use crate::names::{HostName, JobName, RunId};
 use crate::store::Record;
@@ -63,41 +60,5 @@ impl Notice {
     /// Whether the job is well again.
     pub(crate) fn is_good(&self) -> bool {
         matches!(self.event, JobEvent::Succeeded | JobEvent::Recovered)
-    }
-}
-
-/// What is sent to a target.
-#[derive(Debug, Clone)]
-pub(crate) struct Message {
-    /// What it is about.
-    pub(crate) content: Content,
-    /// How many messages to this target were given up on before it.
-    pub(crate) undelivered: u64,
-}
-
-/// What a message is about.
-#[derive(Debug, Clone)]
-pub(crate) enum Content {
-    /// One event.
-    One(Arc<Notice>),
-    /// Many.
-    Digest(Box<Digest>),
-}
-
-impl Message {
-    /// A message of one event.
-    pub(crate) fn one(notice: Notice) -> Self {
-        Self {
-            content: Content::One(Arc::new(notice)),
-            undelivered: 0,
-        }
-    }
-
-    /// How many events it is about.
-    pub(crate) fn events(&self) -> u64 {
-        match &self.content {
-            Content::One(_) => 1,
-            Content::Digest(digest) => digest.events(),
-        }
     }
 }

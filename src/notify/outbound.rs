@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::Arc;
 
-use super::decide::{Rule, event_of};
+use super::decide::{NotifyRule, event_of};
 use super::deliver::http::Client;
-use super::deliver::{Delivery, Environment};
-use super::facts::NotifiedList;
+use super::deliver::{Delivery, SendEnvironment};
+use super::fact::NotifiedList;
 use super::notice::Notice;
 use super::outbox::{Outbox, Storm};
 use super::ping::{PingQueue, PingRequest, PingedRun, Signal};
@@ -27,7 +27,7 @@ pub(crate) fn threads(list: &JobList) -> usize {
 }
 
 /// A target and its sender.
-type Destination = (NotifyTarget, Sender<Outbox>);
+type TargetSender = (NotifyTarget, Sender<Outbox>);
 
 /// The threads of each monitoring service, by origin.
 type Pingers = HashMap<String, Vec<Sender<PingQueue>>>;
@@ -35,8 +35,8 @@ type Pingers = HashMap<String, Vec<Sender<PingQueue>>>;
 /// The senders.
 pub(super) struct Outbound {
     client: Client,
-    environment: Environment,
-    targets: Vec<Destination>,
+    environment: SendEnvironment,
+    targets: Vec<TargetSender>,
     pingers: Pingers,
 }
 
@@ -55,7 +55,7 @@ impl Outbound {
         Ok(outbound)
     }
 
-    fn empty(client: Client, environment: &Environment) -> Self {
+    fn empty(client: Client, environment: &SendEnvironment) -> Self {
         Self {
             client,
             environment: Arc::clone(environment),
@@ -72,7 +72,7 @@ impl Outbound {
         let mut retired = Self::empty(self.client.clone(), &list.environment);
         retired.targets = std::mem::take(&mut self.targets);
         for target in used(list) {
-            let is_same = |(before, _): &Destination| {
+            let is_same = |(before, _): &TargetSender| {
                 before.name == target.name
                     && before.channel == target.channel
                     && (same_environment || matches!(target.channel, Channel::Http(_)))
@@ -101,7 +101,7 @@ impl Outbound {
         retired
     }
 
-    fn start_target(&self, target: &NotifyTarget) -> io::Result<Destination> {
+    fn start_target(&self, target: &NotifyTarget) -> io::Result<TargetSender> {
         let (client, environment) = (self.client.clone(), Arc::clone(&self.environment));
         let delivery = Delivery::new(&target.channel, client, environment);
         let outbox = Outbox::new(storm(target), std::time::Instant::now());
@@ -146,7 +146,7 @@ impl Outbound {
         };
         let expected = job.alerts.expect_success_within;
         let needs = |(target, _): (&NotifyTarget, _)| {
-            let rule = Rule { target, expected };
+            let rule = NotifyRule { target, expected };
             event.is_some_and(|event| rule.needs_history(event))
         };
         self.of(job).any(needs)

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::digest::Digest;
-use super::notice::{Content, Message, Notice};
+use super::notice::Notice;
+use super::notification::{Content, Notification};
 
 /// How many messages are sent at once after a quiet time.
 const AT_ONCE: u32 = 5;
@@ -85,12 +86,12 @@ impl Outbox {
     }
 
     /// A message was given up on.
-    pub(super) fn gave_up(&mut self, message: &Message) {
+    pub(super) fn gave_up(&mut self, message: &Notification) {
         self.undelivered += message.undelivered + 1;
     }
 
     /// What to do now. A sender that is closing does not wait for its turn.
-    pub(super) fn next(&mut self, now: Instant, pace: Pace) -> Next<Message> {
+    pub(super) fn next(&mut self, now: Instant, pace: Pace) -> Next<Notification> {
         self.grow(now);
         let several = self.len() > 1;
         if self.len() == 0 {
@@ -126,14 +127,14 @@ impl Outbox {
         }
     }
 
-    fn single(&mut self) -> Next<Message> {
+    fn single(&mut self) -> Next<Notification> {
         match self.waiting.pop_front() {
             Some(notice) => self.send(Content::One(notice)),
             None => self.digest(),
         }
     }
 
-    fn digest(&mut self) -> Next<Message> {
+    fn digest(&mut self) -> Next<Notification> {
         let mut digest: Option<Digest> = None;
         for notice in self.waiting.drain(..) {
             match &mut digest {
@@ -153,9 +154,9 @@ impl Outbox {
         }
     }
 
-    fn send(&mut self, content: Content) -> Next<Message> {
+    fn send(&mut self, content: Content) -> Next<Notification> {
         let undelivered = std::mem::take(&mut self.undelivered);
-        Next::Send(Message {
+        Next::Send(Notification {
             content,
             undelivered,
         })

@@ -37,19 +37,19 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 /// The jobs that are watched, and what is known of them.
 pub(super) struct Overdue {
     jobs: HashMap<JobName, Watched>,
-    looks: JoinSet<(JobName, Result<Finding, StoreError>)>,
+    looks: JoinSet<(JobName, Result<OverdueFinding, StoreError>)>,
 }
 
 /// A job to be watched.
 #[derive(Debug, Clone)]
-pub(super) struct Watch {
+pub(super) struct OverdueWatch {
     job: JobName,
     within: Duration,
     /// The shortest `repeat` of its targets.
     repeat: Option<Duration>,
 }
 
-impl Watch {
+impl OverdueWatch {
     /// Returns what to watch of a job; `None` without `expect_success_within`.
     pub(super) fn of(job: &Job, repeat: Option<Duration>) -> Option<Self> {
         Some(Self {
@@ -62,7 +62,7 @@ impl Watch {
 
 #[derive(Debug, Clone)]
 struct Watched {
-    watch: Watch,
+    watch: OverdueWatch,
     last_success: Option<Timestamp>,
     /// From when on there was no success, if the history does not reach back to one.
     not_since: Option<Timestamp>,
@@ -78,27 +78,27 @@ enum LookState {
 
 /// What was found about a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Finding {
+pub(super) struct OverdueFinding {
     /// When it last succeeded, as far as is known.
     pub(super) last_success: Option<Timestamp>,
     /// From when on there was no success, if the history does not reach back to one.
     not_since: Option<Timestamp>,
     /// The instant that this host is to report, if any.
-    pub(super) report: Option<Report>,
+    pub(super) report: Option<OverdueReport>,
     /// When to look again.
     again: Duration,
 }
 
 /// An instant of an overdue job that this host was granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Report {
+pub(super) struct OverdueReport {
     /// How long after the job became overdue the instant is; zero for the first time.
     after: Duration,
     /// How long after the job became overdue the instant before it was.
     before: Duration,
 }
 
-impl Report {
+impl OverdueReport {
     const FIRST: Self = Self {
         after: Duration::ZERO,
         before: Duration::ZERO,
@@ -137,9 +137,9 @@ impl Overdue {
     }
 
     /// Watches these jobs and no others.
-    pub(super) fn replace(&mut self, jobs: impl Iterator<Item = Watch>, now: Instant) {
+    pub(super) fn replace(&mut self, jobs: impl Iterator<Item = OverdueWatch>, now: Instant) {
         let mut before = std::mem::take(&mut self.jobs);
-        let watched = |watch: Watch| {
+        let watched = |watch: OverdueWatch| {
             let job = watch.job.clone();
             let before = before.remove(&job);
             let watched = Watched {
@@ -205,7 +205,7 @@ impl Overdue {
     }
 
     /// Waits for what was found about a job; never returns while none is looked at. Cancel-safe.
-    pub(super) async fn found(&mut self) -> Option<(JobName, Finding)> {
+    pub(super) async fn found(&mut self) -> Option<(JobName, OverdueFinding)> {
         if self.looks.is_empty() {
             return std::future::pending().await;
         }
@@ -215,7 +215,7 @@ impl Overdue {
             .ok()?;
         let finding = finding.unwrap_or_else(|error| {
             tracing::debug!(job = %name, "cannot find out whether it is overdue: {error}");
-            Finding {
+            OverdueFinding {
                 last_success: None,
                 not_since: None,
                 report: None,
@@ -268,9 +268,9 @@ struct Look {
 }
 
 impl Look {
-    async fn run(&self) -> Result<Finding, StoreError> {
+    async fn run(&self) -> Result<OverdueFinding, StoreError> {
         let base = self.base().await?;
-        let finding = |report, again| Finding {
+        let finding = |report, again| OverdueFinding {
             last_success: match base {
                 Some(Base::Success(at)) => Some(at),
                 _ => None,
@@ -329,10 +329,10 @@ impl Look {
         &self,
         due: Timestamp,
         now: Timestamp,
-    ) -> Result<(Option<Report>, Option<Duration>), StoreError> {
+    ) -> Result<(Option<OverdueReport>, Option<Duration>), StoreError> {
         let repeat = self.watched.watch.repeat;
-        let repeated = repeat.and_then(|repeat| Report::repeated(repeat, now.since(due)));
-        for report in std::iter::once(Report::FIRST).chain(repeated) {
+        let repeated = repeat.and_then(|repeat| OverdueReport::repeated(repeat, now.since(due)));
+        for report in std::iter::once(OverdueReport::FIRST).chain(repeated) {
             match self.claim(due, due.plus(report.after), now).await? {
                 ClaimReply::Granted { .. } => return Ok((Some(report), None)),
                 ClaimReply::Early { by } => return Ok((None, Some(by))),
@@ -487,9 +487,9 @@ mod tests {
     #[test]
     fn the_newest_instant_is_repeated() {
         let minutes = |n: u64| Duration::from_secs(60 * n);
-        assert_eq!(Report::repeated(minutes(10), minutes(9)), None);
-        let report = Report::repeated(minutes(10), minutes(35));
-        let expected = Report {
+        assert_eq!(OverdueReport::repeated(minutes(10), minutes(9)), None);
+        let report = OverdueReport::repeated(minutes(10), minutes(35));
+        let expected = OverdueReport {
             after: minutes(30),
             before: minutes(20),
         };

@@ -29,9 +29,9 @@ impl Verdict {
 
 /// The verdicts that this daemon has looked at, by job.
 #[derive(Debug, Default)]
-pub(super) struct Known(HashMap<JobName, VecDeque<Verdict>>);
+pub(super) struct ReportedVerdicts(HashMap<JobName, VecDeque<Verdict>>);
 
-impl Known {
+impl ReportedVerdicts {
     /// Notes a verdict. Returns false if it was noted before.
     pub(super) fn note(&mut self, record: &Record) -> bool {
         let Some(verdict) = Verdict::of(record) else {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use super::deliver::Failure;
+use super::deliver::SendFailure;
 use super::deliver::http::{Client, Request};
 use super::outbox::{Next, Pace};
 use super::sender::Queue;
@@ -102,7 +102,7 @@ impl PingRequest {
     }
 
     /// Sends it, once.
-    pub(super) fn send(&self, client: &Client, limit: Duration) -> Result<(), Failure> {
+    pub(super) fn send(&self, client: &Client, limit: Duration) -> Result<(), SendFailure> {
         let request = Request {
             url: &self.url,
             headers: Vec::new(),

@@ -66,7 +66,7 @@ pub(super) type Answered = (Arc<Job>, Vec<Question>, JobHistory);
 /// The questions that wait, and the reads under way.
 #[derive(Debug)]
 pub(super) struct Histories {
-    reader: Reader,
+    reader: HistoryReader,
     /// By job. The entry stays while its history is read: questions that come meanwhile wait.
     lanes: HashMap<JobName, Vec<Question>>,
     /// The jobs whose history is to be read next.
@@ -78,7 +78,7 @@ impl Histories {
     /// Nothing waits.
     pub(super) fn new(store: Arc<dyn Store>, host: HostName, keep: u32) -> Self {
         Self {
-            reader: Reader {
+            reader: HistoryReader {
                 store,
                 host,
                 keep: keep as usize,
@@ -162,7 +162,7 @@ fn suffices(newest: &[Record], questions: &[Question]) -> bool {
 
 /// How a history is read.
 #[derive(Debug, Clone)]
-struct Reader {
+struct HistoryReader {
     store: Arc<dyn Store>,
     host: HostName,
     keep: usize,
@@ -170,7 +170,7 @@ struct Reader {
     since: Arc<OnceCell<Timestamp>>,
 }
 
-impl Reader {
+impl HistoryReader {
     /// Returns what could be read: nothing, if the store does not reply for a while.
     async fn history(&self, job: &Job, questions: &[Question]) -> JobHistory {
         for read in 1..=READS {

@@ -2,8 +2,9 @@
 
 use super::TRY;
 use super::deliver::http::Client;
-use super::deliver::{Delivery, Environment};
-use super::notice::{Message, Notice, NoticeKind};
+use super::deliver::{Delivery, SendEnvironment};
+use super::notice::{Notice, NoticeKind};
+use super::notification::Notification;
 use crate::config::{Channel, JobEvent, NotifyTarget, Template};
 use crate::names::{HostName, JobName, RunId};
 use crate::store::{Kind, Outcome, Record};
@@ -13,12 +14,12 @@ use crate::time::Timestamp;
 pub(crate) fn send(
     target: &NotifyTarget,
     host: &HostName,
-    environment: Environment,
+    environment: SendEnvironment,
 ) -> Result<(), String> {
     let delivery = Delivery::new(&target.channel, Client::default(), environment);
     let run_id = RunId::new();
     for event in events(&target.channel) {
-        let message = Message::one(notice(*event, host, &run_id));
+        let message = Notification::one(notice(*event, host, &run_id));
         let sent = delivery.deliver(&message, TRY);
         sent.map_err(|failure| failure.why)?;
     }

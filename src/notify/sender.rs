@@ -6,8 +6,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::TRY;
-use super::deliver::{Again, Failure};
-use super::notice::{Message, Notice};
+use super::deliver::{Again, SendFailure};
+use super::notice::Notice;
+use super::notification::Notification;
 use super::outbox::{Next, Outbox, Pace};
 use super::text;
 
@@ -38,9 +39,9 @@ pub(super) trait Queue: Send + 'static {
 }
 
 impl Queue for Outbox {
-    type Item = Message;
+    type Item = Notification;
 
-    fn next(&mut self, now: Instant, pace: Pace) -> Next<Message> {
+    fn next(&mut self, now: Instant, pace: Pace) -> Next<Notification> {
         Self::next(self, now, pace)
     }
 
@@ -48,15 +49,15 @@ impl Queue for Outbox {
         Self::len(self)
     }
 
-    fn events(message: &Message) -> u64 {
+    fn events(message: &Notification) -> u64 {
         message.events()
     }
 
-    fn describe(message: &Message) -> String {
+    fn describe(message: &Notification) -> String {
         text::headline(message)
     }
 
-    fn gave_up(&mut self, message: &Message) {
+    fn gave_up(&mut self, message: &Notification) {
         Self::gave_up(self, message);
     }
 }
@@ -65,11 +66,11 @@ impl Queue for Outbox {
 #[derive(Debug)]
 pub(super) struct Sender<Q> {
     name: String,
-    shared: Arc<Shared<Q>>,
+    shared: Arc<SenderShared<Q>>,
 }
 
 #[derive(Debug)]
-struct Shared<Q> {
+struct SenderShared<Q> {
     state: Mutex<State<Q>>,
     changed: Condvar,
 }
@@ -89,9 +90,9 @@ impl<Q: Queue> Sender<Q> {
     pub(super) fn start(
         name: String,
         queue: Q,
-        deliver: impl FnMut(&Q::Item, Duration) -> Result<(), Failure> + Send + 'static,
+        deliver: impl FnMut(&Q::Item, Duration) -> Result<(), SendFailure> + Send + 'static,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SenderShared {
             state: Mutex::new(State {
                 queue,
                 in_hand: 0,
@@ -100,7 +101,7 @@ impl<Q: Queue> Sender<Q> {
             }),
             changed: Condvar::new(),
         });
-        let thread = Thread {
+        let thread = SenderThread {
             name: name.clone(),
             shared: Arc::clone(&shared),
             deliver,
@@ -151,7 +152,7 @@ impl Sender<Outbox> {
     }
 }
 
-impl<Q> Shared<Q> {
+impl<Q> SenderShared<Q> {
     fn lock(&self) -> MutexGuard<'_, State<Q>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -166,13 +167,13 @@ impl<Q> Shared<Q> {
     }
 }
 
-struct Thread<Q, D> {
+struct SenderThread<Q, D> {
     name: String,
-    shared: Arc<Shared<Q>>,
+    shared: Arc<SenderShared<Q>>,
     deliver: D,
 }
 
-impl<Q: Queue, D: FnMut(&Q::Item, Duration) -> Result<(), Failure>> Thread<Q, D> {
+impl<Q: Queue, D: FnMut(&Q::Item, Duration) -> Result<(), SendFailure>> SenderThread<Q, D> {
     fn run(mut self) {
         while let Some(item) = self.take() {
             let sent = self.send(&item);
@@ -229,7 +230,7 @@ impl<Q: Queue, D: FnMut(&Q::Item, Duration) -> Result<(), Failure>> Thread<Q, D>
                 return Err(("the daemon ends".to_owned(), tries));
             }
             tries += 1;
-            let Failure { why, again } = match (self.deliver)(item, limit) {
+            let SendFailure { why, again } = match (self.deliver)(item, limit) {
                 Ok(()) => return Ok(()),
                 Err(failure) => failure,
             };

@@ -11,12 +11,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::LAST_MESSAGES;
-use super::decide::{Earlier, Merged, Rule};
-use super::facts::{Fact, NotifiedList, Role, RunBegan, Setup};
+use super::decide::{Earlier, Merged, NotifyRule};
+use super::fact::{Fact, NotifiedList, NotifierSetup, Role, RunBegan};
 use super::notice::{Notice, NoticeKind};
 use super::outbound::Outbound;
-use super::overdue::{Finding, Overdue, Watch};
-use super::passing::{Known, recorded_in_passing};
+use super::overdue::{Overdue, OverdueFinding, OverdueWatch};
+use super::passing::{ReportedVerdicts, recorded_in_passing};
 use super::ping::{PingedRun, Signal};
 use super::reading::{Histories, JobHistory, Question};
 use crate::config::{Job, JobEvent, show_roughly};
@@ -29,17 +29,17 @@ const SENDING: Duration = Duration::from_secs(3);
 
 /// Starts the task and its senders.
 pub(super) fn start(
-    setup: Setup,
+    setup: NotifierSetup,
     facts: mpsc::Receiver<Fact>,
     lists: watch::Receiver<NotifiedList>,
 ) -> io::Result<()> {
-    let Setup {
+    let NotifierSetup {
         list,
         store,
         host,
         role,
     } = setup;
-    let mut task = Task {
+    let mut task = NotifyTask {
         jobs: HashMap::new(),
         outbound: Outbound::start(&list)?,
         histories: Histories::new(Arc::clone(&store), host.clone(), list.keep),
@@ -47,7 +47,7 @@ pub(super) fn start(
         host,
         role,
         keep: list.keep,
-        known: Known::default(),
+        known: ReportedVerdicts::default(),
         running: HashMap::new(),
         timers: BTreeSet::new(),
         overdue: Overdue::none(),
@@ -57,7 +57,7 @@ pub(super) fn start(
     Ok(())
 }
 
-struct Task {
+struct NotifyTask {
     jobs: HashMap<JobName, Arc<Job>>,
     outbound: Outbound,
     histories: Histories,
@@ -65,14 +65,14 @@ struct Task {
     host: HostName,
     role: Role,
     keep: u32,
-    known: Known,
+    known: ReportedVerdicts,
     running: HashMap<RunId, (RunBegan, Instant)>,
     /// When each run becomes `long`.
     timers: BTreeSet<(Instant, RunId)>,
     overdue: Overdue,
 }
 
-impl Task {
+impl NotifyTask {
     async fn run(
         mut self,
         mut facts: mpsc::Receiver<Fact>,
@@ -139,7 +139,7 @@ impl Task {
             // The daemons watch for success.
             Role::SingleRun => &[],
         };
-        let watch = |job: &Arc<Job>| Watch::of(job, self.outbound.shortest_repeat(job));
+        let watch = |job: &Arc<Job>| OverdueWatch::of(job, self.outbound.shortest_repeat(job));
         let watches = watched.iter().filter_map(watch);
         self.overdue.replace(watches, Instant::now());
     }
@@ -231,7 +231,7 @@ impl Task {
         };
         for (target, sender) in self.outbound.of(job) {
             let expected = job.alerts.expect_success_within;
-            let rule = Rule { target, expected };
+            let rule = NotifyRule { target, expected };
             for decided in rule.verdict(record, earlier) {
                 sender.push(Arc::new(Notice {
                     event: decided.event,
@@ -309,7 +309,7 @@ impl Task {
         self.outbound.push(job, &Arc::new(notice));
     }
 
-    fn is_overdue(&mut self, job: &JobName, finding: Finding) {
+    fn is_overdue(&mut self, job: &JobName, finding: OverdueFinding) {
         let Some(job) = self.jobs.get(job).map(Arc::clone) else {
             return;
         };

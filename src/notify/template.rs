@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::notice::{Content, Message, Notice};
+use super::notice::Notice;
+use super::notification::{Content, Notification};
 use super::text;
 use crate::config::{JobEvent, Secret, Template};
 use crate::names::RunId;
@@ -27,7 +28,7 @@ const DISCORD_MAX: usize = 2000;
 const SUMMARY_MAX: usize = 1024;
 
 /// The body of a request.
-pub(super) fn body(template: &Template, message: &Message) -> Body {
+pub(super) fn body(template: &Template, message: &Notification) -> Body {
     let value = match template {
         Template::Slack => slack(message),
         Template::Discord => discord(message),
@@ -59,16 +60,16 @@ fn first(text: &str, limit: usize) -> &str {
 }
 
 /// Output that cannot end the block of code that it stands in.
-fn code(message: &Message) -> Option<String> {
+fn code(message: &Notification) -> Option<String> {
     let output = text::output(message)?;
     Some(last(output, CHAT_OUTPUT).replace("```", "'''"))
 }
 
-fn is_good(message: &Message) -> bool {
+fn is_good(message: &Notification) -> bool {
     matches!(&message.content, Content::One(notice) if notice.is_good())
 }
 
-fn slack(message: &Message) -> Value {
+fn slack(message: &Notification) -> Value {
     // Source: Slack's documentation, "Formatting text for app surfaces: escaping text".
     let escape = |text: &str| {
         let text = text.replace('&', "&amp;");
@@ -86,7 +87,7 @@ fn slack(message: &Message) -> Value {
     json!({ "text": text })
 }
 
-fn discord(message: &Message) -> Value {
+fn discord(message: &Notification) -> Value {
     let headline = text::headline(message);
     let mut content = first(&headline, DISCORD_MAX).to_owned();
     if let Some(output) = code(message) {
@@ -98,7 +99,7 @@ fn discord(message: &Message) -> Value {
     json!({ "content": content, "allowed_mentions": { "parse": [] } })
 }
 
-fn teams(message: &Message) -> Value {
+fn teams(message: &Notification) -> Value {
     let mut body = vec![json!({
         "type": "TextBlock",
         "text": text::headline(message),
@@ -125,7 +126,7 @@ fn teams(message: &Message) -> Value {
     })
 }
 
-fn ntfy(message: &Message) -> Body {
+fn ntfy(message: &Notification) -> Body {
     let mut text = text::headline(message);
     if let Some(output) = text::output(message) {
         text += "\n\n";
@@ -148,7 +149,7 @@ fn ntfy(message: &Message) -> Body {
 }
 
 /// The incident of a job: what its failures open, its success closes.
-fn pagerduty(message: &Message, routing_key: Option<&Secret>) -> Value {
+fn pagerduty(message: &Notification, routing_key: Option<&Secret>) -> Value {
     let headline = text::headline(message);
     let (key, action, severity) = match &message.content {
         Content::One(notice) => (
@@ -189,14 +190,14 @@ fn severity(event: JobEvent) -> &'static str {
     }
 }
 
-fn host(message: &Message) -> &str {
+fn host(message: &Notification) -> &str {
     match &message.content {
         Content::One(notice) => notice.host.as_str(),
         Content::Digest(digest) => digest.host.as_str(),
     }
 }
 
-fn job(message: &Message) -> Option<&str> {
+fn job(message: &Notification) -> Option<&str> {
     match &message.content {
         Content::One(notice) => Some(notice.job.as_str()),
         Content::Digest(_) => None,
@@ -237,7 +238,7 @@ struct DigestJson<'a> {
 }
 
 /// The message as one JSON object.
-pub(super) fn json_text(message: &Message) -> String {
+pub(super) fn json_text(message: &Notification) -> String {
     let text = text::headline(message);
     let undelivered = message.undelivered;
     let json = match &message.content {

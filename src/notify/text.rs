@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use super::digest::Digest;
-use super::notice::{Content, Message, Notice, NoticeKind};
+use super::notice::{Notice, NoticeKind};
+use super::notification::{Content, Notification};
 use crate::config::JobEvent;
 use crate::store::{Outcome, Record};
 
@@ -11,7 +12,7 @@ use crate::store::{Outcome, Record};
 const JOBS_NAMED: usize = 10;
 
 /// What happened, in one line without markup.
-pub(crate) fn headline(message: &Message) -> String {
+pub(crate) fn headline(message: &Notification) -> String {
     let mut text = match &message.content {
         Content::One(notice) => of_notice(notice),
         Content::Digest(digest) => of_digest(digest),
@@ -27,7 +28,7 @@ pub(crate) fn headline(message: &Message) -> String {
 }
 
 /// What happened in a few words: the subject of a mail.
-pub(crate) fn subject(message: &Message) -> String {
+pub(crate) fn subject(message: &Notification) -> String {
     match &message.content {
         Content::One(notice) => format!("[cronlatch] {}: {}", notice.job, notice.event.word()),
         Content::Digest(digest) => format!("[cronlatch] {}", counts(digest)),
@@ -35,7 +36,7 @@ pub(crate) fn subject(message: &Message) -> String {
 }
 
 /// The last lines of output, if the message is about a run that has some.
-pub(crate) fn output(message: &Message) -> Option<&str> {
+pub(crate) fn output(message: &Notification) -> Option<&str> {
     let Content::One(notice) = &message.content else {
         return None;
     };

@@ -1,6 +1,5 @@
 //! What the user may do on a server, and the smallest rule that is enough.
 
-use super::facts::Facts;
 use super::{Finding, ids};
 use crate::store::redis::{Inspector, NoAnswer};
 use crate::store::{RedisSettings, StoreError};
@@ -185,29 +184,29 @@ fn shown(words: &[String]) -> String {
     }
 }
 
-pub(super) fn judge(facts: &Facts) -> Option<Finding> {
-    let rights = facts.rights.as_ref()?;
+/// Judges the rights on the server `shown`.
+pub(super) fn judge(shown: &str, rights: &Rights) -> Finding {
     let rule = format!("ACL SETUSER cronlatch on >PASSWORD {}", rights.rule);
     if !rights.missing.is_empty() {
-        return Some(ids::RIGHTS.danger(
-            &facts.shown,
+        return ids::RIGHTS.danger(
+            shown,
             format!(
                 "the user may not {}: whatever needs this right fails",
                 rights.missing.join(", ")
             ),
             format!("the smallest rule that works is: {rule}"),
-        ));
+        );
     }
-    Some(if rights.too_much {
+    if rights.too_much {
         ids::RIGHTS.hint(
-            &facts.shown,
+            shown,
             "the user may do more than cronlatch needs: anyone who learns the password can delete \
              all data of the server",
             format!("create a user for cronlatch: {rule}"),
         )
     } else {
-        ids::RIGHTS.ok(&facts.shown, "the user may do what cronlatch needs")
-    })
+        ids::RIGHTS.ok(shown, "the user may do what cronlatch needs")
+    }
 }
 
 #[cfg(test)]

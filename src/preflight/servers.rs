@@ -33,7 +33,7 @@ pub(super) async fn look(subject: &Subject) -> Vec<Finding> {
     }
     for facts in &all {
         found.extend(version(facts));
-        found.extend(rights::judge(facts));
+        found.extend((facts.rights.as_ref()).map(|it| rights::judge(&facts.shown, it)));
         found.extend(memory::judge(facts));
         found.extend(persistence::judge(facts, &subject.settings));
         found.extend(replicas::judge(facts, &subject.settings, jobs));

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use super::Assignment;
 use super::env_file;
 use super::identity::JobUser;
+use super::not_prepared::NotPrepared;
 use crate::config::{Command, Job};
-use crate::guard::{self, Credentials, Lack, Spawn, Stdio};
+use crate::guard::{self, Credentials, Spawn, Stdio};
 use crate::time::BootInstant;
 
 /// A process environment.
@@ -45,20 +46,6 @@ pub(crate) fn inherited(secret: &BTreeSet<String>) -> JobEnvironment {
         inherited.insert(guard::INVOCATION_OF_RUN.into(), invocation);
     }
     inherited
-}
-
-/// Why a command could not be prepared.
-#[derive(Debug)]
-pub(super) struct NotPrepared {
-    pub(super) reason: String,
-    /// What this host lacks, if that is the cause.
-    pub(super) lack: Option<Lack>,
-}
-
-impl From<String> for NotPrepared {
-    fn from(reason: String) -> Self {
-        Self { reason, lack: None }
-    }
 }
 
 /// The command of one attempt. The error is one that a person can act on; the attempt then counts

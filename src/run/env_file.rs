@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::command::NotPrepared;
+use super::not_prepared::NotPrepared;
 use crate::guard::Lack;
 
 /// Reads the file; the error names the file and, where there is one, the line.

@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 
 use super::lease::RunLease;
 use crate::config::OnLost;
-use crate::guard::{EndedBy, Event, Exit, Running, Status, Stream};
+use crate::guard::{EndedBy, Exit, ProcessEvent, Running, Status, Stream};
 use crate::lease::LeaseLost;
 
 /// When a process is killed without an order to do so.
@@ -79,11 +79,11 @@ pub(crate) async fn follow(
     let exit = loop {
         let reason = tokio::select! {
             event = running.events.recv() => match event {
-                Some(Event::Line { stream, text }) => {
+                Some(ProcessEvent::Line { stream, text }) => {
                     supervisor.line(stream, &text);
                     continue;
                 }
-                Some(Event::Exited(exit)) => break exit,
+                Some(ProcessEvent::Exited(exit)) => break exit,
                 None => break GUARD_GONE,
             },
             lost = lease.next_loss() => match limits.on_lost {

@@ -6,7 +6,7 @@ use std::ffi::{CString, OsString};
 use nix::errno::Errno;
 use nix::unistd::{Gid, Group, Uid, User, getegid, geteuid, getgrouplist, getgroups};
 
-use super::command::NotPrepared;
+use super::not_prepared::NotPrepared;
 use crate::config::Job;
 use crate::guard::{Credentials, Lack};
 

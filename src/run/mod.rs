@@ -10,6 +10,7 @@ mod env_file;
 mod follow;
 mod identity;
 mod lease;
+mod not_prepared;
 mod starts;
 mod tail;
 
@@ -32,7 +33,7 @@ use attempt::{AttemptResult, reached};
 pub(crate) use command::{JobEnvironment, inherited};
 pub(crate) use follow::{Followed, Interruption, KillReason, Limits, Supervisor, follow};
 pub(crate) use lease::RunLease;
-pub(crate) use starts::{RunFollower, Starts};
+pub(crate) use starts::{RunObserver, Starts};
 use tail::FailureTail;
 
 /// How long to wait before the store is told again of an attempt.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
 
 /// Follows one run: learns of the start of each attempt, and is dropped when the run has ended.
-pub(crate) trait RunFollower: Debug + Send + Sync {
+pub(crate) trait RunObserver: Debug + Send + Sync {
     /// The command of an attempt was started. Must not wait.
     fn started(&self);
 }
@@ -18,7 +18,7 @@ pub(crate) trait RunFollower: Debug + Send + Sync {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Starts {
     shared: Arc<StartSignal>,
-    follower: Option<Arc<dyn RunFollower>>,
+    follower: Option<Arc<dyn RunObserver>>,
 }
 
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl Starts {
     }
 
     /// Returns what one run reports its starts to.
-    pub(crate) fn of_run(&self, follower: impl RunFollower + 'static) -> Self {
+    pub(crate) fn of_run(&self, follower: impl RunObserver + 'static) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
             follower: Some(Arc::new(follower)),

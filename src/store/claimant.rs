@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use super::retry::{Retry, retry};
+use super::retry::{RetryPace, retry};
 use super::{Claim, ClaimReply, Finish, FinishReply, Grant, Store, StoreError};
 use crate::time::BootInstant;
 
@@ -141,7 +141,7 @@ pub(crate) async fn deliver(
     finish: &Finish,
     limit: Duration,
 ) -> Result<FinishReply, StoreError> {
-    retry(Retry::any_error(limit), || store.finish(finish)).await
+    retry(RetryPace::any_error(limit), || store.finish(finish)).await
 }
 
 #[cfg(test)]

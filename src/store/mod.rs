@@ -47,4 +47,4 @@ pub use endpoint::{
 pub use open::open;
 pub(crate) use redis::check_raw_in_cluster as check_key_in_cluster;
 #[cfg(feature = "program")]
-pub(crate) use retry::{Retry, retry};
+pub(crate) use retry::{RetryPace, retry};

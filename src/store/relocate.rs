@@ -53,7 +53,7 @@ pub enum Relocated {
 
 /// The next step of a move.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum MoveStep {
     /// Read the ledger under this lock, and pass it to [`Relocation::read`].
     Read(Lock),
     /// Send this request, and pass the reply to [`Relocation::replaced`].
@@ -118,30 +118,30 @@ impl Relocation {
     }
 
     /// The next step of a move.
-    pub fn step(&mut self) -> Step {
+    pub fn step(&mut self) -> MoveStep {
         if self.over.is_none() && self.plan.is_none() {
             if let Some(lock) = self.unread() {
-                return Step::Read(lock);
+                return MoveStep::Read(lock);
             }
             self.decide();
         }
         if let Some(over) = &self.over {
-            return Step::Done(over.clone());
+            return MoveStep::Done(over.clone());
         }
         match self.plan.as_ref().and_then(|plan| plan.last()) {
-            Some(next) => Step::Replace(Box::new(next.clone())),
-            None => Step::Done(Relocated::Home {
+            Some(next) => MoveStep::Replace(Box::new(next.clone())),
+            None => MoveStep::Done(Relocated::Home {
                 from: self.from.clone(),
             }),
         }
     }
 
-    /// Takes the ledger that [`Step::Read`] asked for.
+    /// Takes the ledger that [`MoveStep::Read`] asked for.
     pub fn read(&mut self, lock: &Lock, ledger: Ledger) {
         self.known.insert(LockRef::of(lock), ledger);
     }
 
-    /// Takes the reply to [`Step::Replace`].
+    /// Takes the reply to [`MoveStep::Replace`].
     pub fn replaced(&mut self, reply: Replaced) {
         let Some(replacement) = self.plan.as_mut().and_then(Vec::pop) else {
             return;
@@ -338,14 +338,14 @@ pub async fn relocate(
 ) -> Result<Relocated, StoreError> {
     loop {
         match relocation.step() {
-            Step::Read(lock) => {
+            MoveStep::Read(lock) => {
                 let ledger = store.ledger(&relocation.job, &lock).await?;
                 relocation.read(&lock, ledger);
             }
-            Step::Replace(replacement) => {
+            MoveStep::Replace(replacement) => {
                 relocation.replaced(store.replace(&replacement).await?);
             }
-            Step::Done(relocated) => return Ok(relocated),
+            MoveStep::Done(relocated) => return Ok(relocated),
         }
     }
 }

@@ -8,7 +8,7 @@ use super::StoreError;
 
 /// How a request is repeated.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Retry {
+pub(crate) struct RetryPace {
     /// For how long; an attempt that is under way then is dropped.
     limit: Duration,
     /// The first pause between two attempts; each further one is twice as long.
@@ -25,7 +25,7 @@ enum RetryAfter {
     AnyError,
 }
 
-impl Retry {
+impl RetryPace {
     /// Repeats after any error, quickly at first: for what must not be left undone.
     pub(crate) const fn any_error(limit: Duration) -> Self {
         Self {
@@ -61,7 +61,10 @@ impl Retry {
 }
 
 /// Makes a request, and again as `how` has it. Returns the first reply, or the last error.
-pub(crate) async fn retry<T, R>(how: Retry, mut request: impl FnMut() -> R) -> Result<T, StoreError>
+pub(crate) async fn retry<T, R>(
+    how: RetryPace,
+    mut request: impl FnMut() -> R,
+) -> Result<T, StoreError>
 where
     R: Future<Output = Result<T, StoreError>>,
 {

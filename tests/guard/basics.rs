@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cronlatch::guard::{EndedBy, Event, SpawnError, Status, Stream};
+use cronlatch::guard::{EndedBy, ProcessEvent, SpawnError, Status, Stream};
 use cronlatch::time::BootInstant;
 
 use crate::support::{command, finish, line, shell, with_guard};
@@ -17,8 +17,8 @@ fn a_command_runs_and_its_lines_and_exit_code_arrive() {
         let mut lines = Vec::new();
         let exit = loop {
             match running.events.recv().await.expect("an exit comes") {
-                Event::Line { stream, text } => lines.push((stream, text)),
-                Event::Exited(exit) => break exit,
+                ProcessEvent::Line { stream, text } => lines.push((stream, text)),
+                ProcessEvent::Exited(exit) => break exit,
             }
         };
         let out: Vec<_> = lines.iter().filter(|line| line.0 == Stream::Out).collect();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cronlatch::guard::{EndedBy, Event, Status};
+use cronlatch::guard::{EndedBy, ProcessEvent, Status};
 
 use crate::support::{command, finish, is_alive, line, pid, shell, wait_until, with_guard};
 
@@ -104,14 +104,14 @@ fn a_flood_is_read_whole_by_a_slow_reader() {
         let mut next = 1;
         loop {
             match running.events.recv().await.expect("an exit comes") {
-                Event::Line { text, .. } => {
+                ProcessEvent::Line { text, .. } => {
                     assert_eq!(text, next.to_string());
                     next += 1;
                     if next % 1000 == 0 {
                         tokio::time::sleep(Duration::from_millis(1)).await;
                     }
                 }
-                Event::Exited(exit) => {
+                ProcessEvent::Exited(exit) => {
                     assert_eq!(exit.status, Status::Code(0));
                     break;
                 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cronlatch::guard::{
-    Event, Exit, Guard, GuardOptions, Processes, Running, Session, Spawn, Stdio,
+    Exit, Guard, GuardOptions, ProcessEvent, Processes, Running, Session, Spawn, Stdio,
 };
 use cronlatch::names::RunId;
 use nix::sys::signal::Signal;
@@ -72,8 +72,8 @@ pub(crate) async fn finish(mut running: Running) -> (Vec<String>, Exit) {
     let mut lines = Vec::new();
     loop {
         match running.events.recv().await.expect("an exit comes last") {
-            Event::Line { text, .. } => lines.push(text),
-            Event::Exited(exit) => {
+            ProcessEvent::Line { text, .. } => lines.push(text),
+            ProcessEvent::Exited(exit) => {
                 assert_eq!(running.events.recv().await, None, "nothing after the exit");
                 return (lines, exit);
             }
@@ -84,7 +84,7 @@ pub(crate) async fn finish(mut running: Running) -> (Vec<String>, Exit) {
 /// The next line.
 pub(crate) async fn line(running: &mut Running) -> String {
     match running.events.recv().await {
-        Some(Event::Line { text, .. }) => text,
+        Some(ProcessEvent::Line { text, .. }) => text,
         other => panic!("a line, not {other:?}"),
     }
 }

@@ -14,7 +14,7 @@ use crate::names::TargetName;
 
 /// The fields of a job that differ from their defaults, as the list would have them.
 pub(super) fn of(job: &Job) -> Vec<(&'static str, String)> {
-    let mut fields = Fields(Vec::new());
+    let mut fields = FieldList(Vec::new());
     locking(job, &mut fields);
     starting(job, &mut fields);
     ending(job, &mut fields);
@@ -23,9 +23,9 @@ pub(super) fn of(job: &Job) -> Vec<(&'static str, String)> {
     fields.0
 }
 
-struct Fields(Vec<(&'static str, String)>);
+struct FieldList(Vec<(&'static str, String)>);
 
-impl Fields {
+impl FieldList {
     fn add(&mut self, name: &'static str, value: Option<impl ToString>) {
         if let Some(value) = value {
             self.0.push((name, value.to_string()));
@@ -37,7 +37,7 @@ impl Fields {
     }
 }
 
-fn locking(job: &Job, fields: &mut Fields) {
+fn locking(job: &Job, fields: &mut FieldList) {
     let scope = match job.lock.scope {
         Scope::Fleet => None,
         Scope::Host => Some("host"),
@@ -59,7 +59,7 @@ fn locking(job: &Job, fields: &mut Fields) {
     }
 }
 
-fn starting(job: &Job, fields: &mut Fields) {
+fn starting(job: &Job, fields: &mut FieldList) {
     fields.duration("jitter", job.jitter, Duration::ZERO);
     fields.duration(
         "start_deadline",
@@ -91,7 +91,7 @@ fn starting(job: &Job, fields: &mut Fields) {
     fields.add("hosts", hosts.then(|| job.hosts.0.join(" ")));
 }
 
-fn ending(job: &Job, fields: &mut Fields) {
+fn ending(job: &Job, fields: &mut FieldList) {
     let on_lost = matches!(job.on_lost, OnLost::Continue);
     fields.add("on_lost", on_lost.then_some("continue"));
     fields.add("timeout", job.timeout.map(show_duration));
@@ -124,7 +124,7 @@ fn ending(job: &Job, fields: &mut Fields) {
     fields.add("success_exit_codes", other.then(text));
 }
 
-fn alerts(job: &Job, fields: &mut Fields) {
+fn alerts(job: &Job, fields: &mut FieldList) {
     let alerts = &job.alerts;
     let names: Vec<_> = alerts.targets.iter().map(TargetName::as_str).collect();
     fields.add("notify", (!names.is_empty()).then(|| names.join(" ")));
@@ -135,7 +135,7 @@ fn alerts(job: &Job, fields: &mut Fields) {
     fields.add("expect_success_within", within);
 }
 
-fn surroundings(job: &Job, fields: &mut Fields) {
+fn surroundings(job: &Job, fields: &mut FieldList) {
     fields.add("user", job.user.as_ref());
     fields.add("group", job.group.as_ref());
     fields.add("umask", job.umask.map(|mask| format!("{mask:03o}")));

@@ -7,12 +7,12 @@ use super::text::Changed;
 use crate::cli::{Failure, output};
 use crate::names::JobName;
 use crate::store::{
-    JobReport, Lock, Pause, PauseOrder, PauseReply, PauseRequest, Retry, Store, retry,
+    JobReport, Lock, Pause, PauseOrder, PauseReply, PauseRequest, RetryPace, Store, retry,
 };
 use crate::time::Timestamp;
 
 /// How each request is repeated.
-const ASKING: Retry = Retry::no_reply(Duration::from_secs(5));
+const ASKING: RetryPace = RetryPace::no_reply(Duration::from_secs(5));
 /// How often an order is sent again because a newer one or a move of the ledger came in between.
 const TRIES: u32 = 5;
 const MILLISECOND: Duration = Duration::from_millis(1);

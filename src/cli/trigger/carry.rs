@@ -17,19 +17,19 @@ use crate::guard::Guard;
 use crate::latch::waits_text;
 use crate::lease::Watchdog;
 use crate::names::{HostName, RunId, Token};
-use crate::notify::{LAST_MESSAGES, NotifiedList, Notifier, Role, RunBegan, Setup as NotifySetup};
+use crate::notify::{LAST_MESSAGES, NotifiedList, Notifier, NotifierSetup, Role, RunBegan};
 use crate::observe::plain_line;
 use crate::run::{Assignment, Authority, Ended, Starts, Stop, Tools, drive, inherited};
 use crate::store::relocate::{Destination, Relocated, Relocation, relocate};
 use crate::store::{
     self, Claim, ClaimReply, ClaimTarget, Claimant, CopyReply, Finish, IfPaused, Kind, ManualRun,
-    Pause, Record, Retry, RunTerms, Store, StoreError, StoreSettings, retry,
+    Pause, Record, RetryPace, RunTerms, Store, StoreError, StoreSettings, retry,
 };
 
 /// How a claim is repeated, and the requests before it.
-const CLAIMING: Retry = Retry::no_reply(Duration::from_secs(5));
+const CLAIMING: RetryPace = RetryPace::no_reply(Duration::from_secs(5));
 /// How the delivery of the record is repeated; the run itself is over by then.
-const FINISHING: Retry = Retry::no_reply(Duration::from_secs(60));
+const FINISHING: RetryPace = RetryPace::no_reply(Duration::from_secs(60));
 /// How long the delivery may take once this process was told to end.
 const FINISH_SOON: Duration = Duration::from_secs(2);
 
@@ -77,7 +77,7 @@ impl Errand {
             let store = store::open(&self.settings)?;
             let watchdog = Watchdog::start(&self.settings, Some(Box::new(processes.deadlines())))
                 .map_err(internal)?;
-            let notifier = Notifier::start(NotifySetup {
+            let notifier = Notifier::start(NotifierSetup {
                 list: NotifiedList {
                     targets: self.targets.clone(),
                     jobs: vec![Arc::clone(&self.job)],

@@ -46,7 +46,7 @@ pub(super) fn read(crontabs: &mut Crontabs, path: &Path) -> std::io::Result<()> 
             continue;
         }
         scripts += 1;
-        let script = Script {
+        let script = CronScript {
             path: &file.path(),
             name: format!("{folder}.{name}"),
             schedule,
@@ -113,14 +113,14 @@ fn remark_run_parts(crontabs: &mut Crontabs, path: &Path) {
 }
 
 /// A script that becomes a job.
-struct Script<'a> {
+struct CronScript<'a> {
     path: &'a Path,
     name: String,
     schedule: &'static str,
     lock: &'a str,
 }
 
-impl Script<'_> {
+impl CronScript<'_> {
     fn job(&self, crontabs: &Crontabs) -> CrontabJob {
         let map = |pairs: &[(&str, &str)]| {
             let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());

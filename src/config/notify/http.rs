@@ -1,8 +1,8 @@
 //! A target that is reached over HTTP: its URL, headers and template.
 
+use super::fields::{KINDS, secret, url};
 use super::model::{HttpTarget, Template};
 use super::secret::Secret;
-use super::target::{KINDS, secret, url};
 use super::url::HttpUrl;
 use crate::config::node::{Value, quoted};
 use crate::config::problem::{Problem, Problems};
@@ -14,7 +14,7 @@ const PAGERDUTY: &str = "https://events.pagerduty.com/v2/enqueue";
 
 /// Reads a target of this kind.
 pub(super) fn read(key: &str, section: Section<'_>, problems: &mut Problems) -> Option<HttpTarget> {
-    let kind = KINDS.into_iter().find(|kind| *kind == key)?;
+    let kind = KINDS.iter().copied().find(|kind| *kind == key)?;
     let headers = headers(section, problems);
     if kind == "pagerduty" {
         let key = secret(section, kind, problems, |key| {

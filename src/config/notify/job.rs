@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use super::fields::{secret, url};
 use super::model::{Alerts, LATE_AFTER, Ping};
-use super::target::{secret, url};
 use super::url::HttpUrl;
 use crate::config::node::Value;
 use crate::config::problem::Problems;

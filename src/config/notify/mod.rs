@@ -8,6 +8,7 @@
 //! | `http` | a target that is reached over HTTP |
 //! | `job` | `notify`, `ping`, `late_after`, `long_after`, `expect_success_within` of a job |
 
+mod fields;
 mod http;
 mod job;
 mod model;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::secret::Secret;
 use super::url::HttpUrl;
-use crate::config::model::Command;
+use crate::config::program::Command;
 use crate::names::TargetName;
 
 /// What happened to a job or to one of its runs.

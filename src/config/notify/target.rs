@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::fields::{FIELDS, KINDS};
 use super::http;
 use super::model::{Channel, JobEvent, MailTarget, NotifyTarget};
-use super::url::HttpUrl;
-use crate::config::model::Command;
-use crate::config::node::{KeyValue, Node, Value, quoted};
+use crate::config::node::{KeyValue, Node, Value};
 use crate::config::problem::{Problem, Problems};
+use crate::config::program::Command;
 use crate::config::section::{Section, ValueError, Vocabulary};
 use crate::config::{suggest, values};
 use crate::names::TargetName;
@@ -17,24 +17,7 @@ use crate::names::TargetName;
 /// The fields of a target.
 pub(in crate::config) const TARGET: Vocabulary = Vocabulary {
     what: "a target of `notify`",
-    fields: &[
-        "slack",
-        "discord",
-        "teams",
-        "ntfy",
-        "pagerduty",
-        "webhook",
-        "command",
-        "mail",
-        "headers",
-        "template",
-        "routing_key",
-        "from",
-        "sendmail",
-        "on",
-        "after",
-        "repeat",
-    ],
+    fields: FIELDS,
     other_words: &[
         ("url", "write `webhook: https://…`"),
         ("http", "write `webhook: https://…`"),
@@ -57,18 +40,6 @@ pub(in crate::config) const TARGET: Vocabulary = Vocabulary {
     elsewhere: &[],
     not_yet: &[],
 };
-
-/// The fields of which a target has exactly one.
-pub(super) const KINDS: [&str; 8] = [
-    "slack",
-    "discord",
-    "teams",
-    "ntfy",
-    "pagerduty",
-    "webhook",
-    "command",
-    "mail",
-];
 
 const SENDMAIL: &str = "/usr/sbin/sendmail";
 const DEFAULT_ON: [JobEvent; 4] = [
@@ -200,45 +171,6 @@ fn misplaced(section: Section<'_>, kind: &str, problems: &mut Problems) {
             problems.add(Problem::new(entry.span, message).secret());
         }
     }
-}
-
-/// Reads a value that is never shown, not even if it is wrong.
-pub(super) fn secret<T>(
-    section: Section<'_>,
-    key: &str,
-    problems: &mut Problems,
-    parse: impl FnOnce(&str) -> Result<T, ValueError>,
-) -> Option<T> {
-    let entry = section.entry(key)?;
-    let refused =
-        |message: String, help: &str| Problem::new(entry.span, message).help(help).secret();
-    let text = match (&entry.value.value, entry.value.text()) {
-        (Value::Broken, _) => return None,
-        (_, Some(text)) if !text.trim().is_empty() => text.trim(),
-        (Value::Null | Value::Text(_), _) => {
-            problems.add(refused(
-                format!("{} has no value", quoted(key)),
-                "give it a value, or remove the line",
-            ));
-            return None;
-        }
-        _ => {
-            problems.add(refused(format!("{} is not a string", quoted(key)), ""));
-            return None;
-        }
-    };
-    match parse(text) {
-        Ok(value) => Some(value),
-        Err(error) => {
-            problems.add(refused(error.message, &error.help));
-            None
-        }
-    }
-}
-
-/// The error of a URL, which does not repeat it.
-pub(super) fn url(text: &str) -> Result<HttpUrl, ValueError> {
-    HttpUrl::parse(text).map_err(|error| ValueError::new(error.to_string(), error.help()))
 }
 
 /// A program, as a list, or as a text for the shell.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::event::{Action, ClaimId, Said};
 use super::gap;
 use super::lane::{Ahead, Lane, Phase};
-use super::occurrence::{Aim, Occurrence, Origin};
+use super::occurrence::{Aim, Occurrence, Origin, in_order};
 use super::policy::Policy;
 use super::shared::{Mode, Shared, TimerKind};
 use super::waiting::Waits;
@@ -15,7 +15,7 @@ use crate::time::Timestamp;
 
 /// A claim of this lane that was granted.
 #[derive(Debug)]
-pub(super) struct Granted {
+pub(super) struct GrantedClaim {
     pub(super) claim: ClaimId,
     pub(super) grant: Grant,
     /// 1, or more for a rerun.
@@ -184,7 +184,7 @@ impl Lane {
     }
 
     /// A claim was granted.
-    pub(super) fn granted(&mut self, shared: &mut Shared, granted: Granted) {
+    pub(super) fn granted(&mut self, shared: &mut Shared, granted: GrantedClaim) {
         let (occ, placed) = match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Claiming { claim, occ, placed } if claim == granted.claim => (occ, placed),
             other => {
@@ -211,7 +211,7 @@ impl Lane {
         self.decided(shared, &occ);
     }
 
-    fn start(&mut self, shared: &mut Shared, occ: &Occurrence, granted: Granted) {
+    fn start(&mut self, shared: &mut Shared, occ: &Occurrence, granted: GrantedClaim) {
         if occ.origin != Origin::Watch {
             self.may_have_missed_run = false;
         }
@@ -380,13 +380,5 @@ pub(super) fn held_back(policy: &Policy, overlap: Overlap) -> Overlap {
     match policy.catch_up {
         CatchUp::All => Overlap::Queue { limit: u32::MAX },
         CatchUp::None | CatchUp::Latest => in_order(overlap),
-    }
-}
-
-/// An occurrence that would be skipped waits instead.
-pub(super) fn in_order(overlap: Overlap) -> Overlap {
-    match overlap {
-        Overlap::Skip => Overlap::Queue { limit: u32::MAX },
-        other => other,
     }
 }

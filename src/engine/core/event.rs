@@ -1,8 +1,9 @@
 //! What the core is told, and what it asks for.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use super::reload::NewList;
+use super::policy::Policy;
 use crate::names::RunId;
 use crate::store::{
     ClaimReply, GapAnswer, Grant, Head, Kind, Late, OpenRun, Overlap, Pause, Registered, RunTerms,
@@ -35,6 +36,43 @@ impl Now {
             boot: BootInstant::now(),
         }
     }
+}
+
+/// The list that replaces the present one.
+#[derive(Debug, Clone)]
+pub struct NewList {
+    /// Its jobs.
+    pub jobs: Vec<ListedJob>,
+    /// The most runs at once.
+    pub max_running: Option<NonZeroUsize>,
+}
+
+/// A job of the new list.
+#[derive(Debug, Clone)]
+pub struct ListedJob {
+    /// Its place: a number that no other definition of a job has had.
+    pub job: JobIx,
+    /// Its policies.
+    pub policy: Policy,
+    /// What becomes of the lane.
+    pub change: LaneChange,
+}
+
+/// How a job of the new list relates to the old one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LaneChange {
+    /// Its place, its instants and its lock are the same.
+    Kept,
+    /// Its instants are the same, its lock is another one.
+    Moved {
+        /// Its place in the old list.
+        before: JobIx,
+    },
+    /// It is new, or its instants are; `before` is the last place of a job of this name.
+    New {
+        /// The place of the definition whose runs may still go on.
+        before: Option<JobIx>,
+    },
 }
 
 /// What happened.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::occurrence::Notes;
-use super::policy::{Calendar, Policy};
+use super::policy::{OccurrenceSource, Policy};
 use crate::config::CatchUp;
 use crate::store::protocol::REASON_UNKNOWN;
 use crate::store::{DroppedRange, Outcome, Pause, Range};
@@ -96,7 +96,7 @@ pub(super) fn sort(
 }
 
 /// The occurrences in `(after, before)`.
-fn range(calendar: &dyn Calendar, after: Timestamp, before: Timestamp) -> Option<Range> {
+fn range(calendar: &dyn OccurrenceSource, after: Timestamp, before: Timestamp) -> Option<Range> {
     let from = calendar.next_after(after).filter(|from| *from < before)?;
     let until = calendar.last_before(before)?;
     let count = if let Some(period) = calendar.period() {

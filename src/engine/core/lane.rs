@@ -3,12 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::answers::in_order;
 use super::event::{Action, ClaimId, ClaimSpec, JobIx, Now, Said};
-use super::occurrence::{Aim, Notes, Occurrence, Origin, Why};
+use super::occurrence::{Aim, Notes, Occurrence, Origin, Why, in_order};
+use super::open_run::OpenRunWatch;
 use super::policy::Policy;
 use super::shared::{Mode, Shared, StoreState, TimerKind};
-use super::watch::Watch;
 use crate::config::{OnOverlap, OnStoreDown};
 use crate::store::{Head, Kind, Overlap};
 use crate::time::{BootInstant, Timestamp};
@@ -98,7 +97,7 @@ pub(super) struct Lane {
     /// Behind the foremost, ascending.
     pub(super) pending: VecDeque<Occurrence>,
     pub(super) notes: Notes,
-    pub(super) watch: Option<Watch>,
+    pub(super) watch: Option<OpenRunWatch>,
     /// Another host returned an occurrence while a claim or a registration of this lane was out.
     pub(super) returned_meanwhile: bool,
     /// The head of the waiting list, as far as this host knows it.

@@ -10,6 +10,7 @@ mod event;
 mod gap;
 mod lane;
 mod occurrence;
+mod open_run;
 mod outage;
 mod policy;
 mod reload;
@@ -24,12 +25,13 @@ mod tests;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
-pub use event::{Action, ClaimId, ClaimSpec, DropSpec, Event, JobIx, Now, Said};
+pub use event::{
+    Action, ClaimId, ClaimSpec, DropSpec, Event, JobIx, LaneChange, ListedJob, NewList, Now, Said,
+};
 pub use policy::{ClaimContext, Policy};
-pub use reload::{LaneChange, ListedJob, NewList};
 
 use crate::time::BootInstant;
-use answers::Granted;
+use answers::GrantedClaim;
 use lane::Lane;
 use reload::RetiredLanes;
 use shared::{Mode, Shared, StoreState};
@@ -86,7 +88,7 @@ impl Core {
                 grant,
                 attempt,
             } => {
-                let granted = Granted {
+                let granted = GrantedClaim {
                     claim,
                     grant,
                     attempt,

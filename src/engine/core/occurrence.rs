@@ -214,3 +214,11 @@ impl Notes {
         self.pauses.retain(|pause| pause.is_in_force(at));
     }
 }
+
+/// An occurrence that would be skipped waits instead.
+pub(super) fn in_order(overlap: Overlap) -> Overlap {
+    match overlap {
+        Overlap::Skip => Overlap::Queue { limit: u32::MAX },
+        other => other,
+    }
+}

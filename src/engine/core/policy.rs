@@ -10,7 +10,7 @@ use crate::store::{Late, RunTerms};
 use crate::time::Timestamp;
 
 /// When a job is due; a schedule, or a simple stand-in in tests.
-pub(crate) trait Calendar: std::fmt::Debug + Send + Sync {
+pub(crate) trait OccurrenceSource: std::fmt::Debug + Send + Sync {
     /// The first occurrence strictly after `from`.
     fn next_after(&self, from: Timestamp) -> Option<Timestamp>;
     /// The last occurrence strictly before `before`.
@@ -19,7 +19,7 @@ pub(crate) trait Calendar: std::fmt::Debug + Send + Sync {
     fn period(&self) -> Option<Duration>;
 }
 
-impl Calendar for Job {
+impl OccurrenceSource for Job {
     fn next_after(&self, from: Timestamp) -> Option<Timestamp> {
         self.schedule.next_after(from)
     }
@@ -46,7 +46,7 @@ pub(crate) enum Exclusion {
 #[derive(Debug, Clone)]
 pub struct Policy {
     /// When it is due.
-    pub(crate) calendar: Arc<dyn Calendar>,
+    pub(crate) calendar: Arc<dyn OccurrenceSource>,
     /// How long after its instant it starts.
     pub(crate) delay: Duration,
     /// How late it may start after that.

@@ -6,51 +6,13 @@
 //! daemon, with a registration. What still runs of the old definition of its job counts as its own.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroUsize;
 
 use super::Core;
-use super::event::{Action, JobIx, Said};
+use super::event::{Action, JobIx, LaneChange, ListedJob, NewList, Said};
 use super::lane::{Lane, Phase};
 use super::occurrence::{Notes, Origin};
 use super::policy::Policy;
 use super::shared::Shared;
-
-/// The list that replaces the present one.
-#[derive(Debug, Clone)]
-pub struct NewList {
-    /// Its jobs.
-    pub jobs: Vec<ListedJob>,
-    /// The most runs at once.
-    pub max_running: Option<NonZeroUsize>,
-}
-
-/// A job of the new list.
-#[derive(Debug, Clone)]
-pub struct ListedJob {
-    /// Its place: a number that no other definition of a job has had.
-    pub job: JobIx,
-    /// Its policies.
-    pub policy: Policy,
-    /// What becomes of the lane.
-    pub change: LaneChange,
-}
-
-/// How a job of the new list relates to the old one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LaneChange {
-    /// Its place, its instants and its lock are the same.
-    Kept,
-    /// Its instants are the same, its lock is another one.
-    Moved {
-        /// Its place in the old list.
-        before: JobIx,
-    },
-    /// It is new, or its instants are; `before` is the last place of a job of this name.
-    New {
-        /// The place of the definition whose runs may still go on.
-        before: Option<JobIx>,
-    },
-}
 
 /// What is left of a lane that another list has ended: its runs, until their results are delivered.
 #[derive(Debug)]

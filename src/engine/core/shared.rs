@@ -45,7 +45,7 @@ pub(super) enum TimerKind {
 
 /// Set while this host lacks resources to start processes.
 #[derive(Debug, Clone, Copy)]
-struct Shortage {
+struct ShortagePause {
     /// No claims before.
     until: BootInstant,
     /// One run is on trial: no further claims until it has started or ended.
@@ -65,7 +65,7 @@ pub(super) struct Shared {
     max_running: Option<NonZeroUsize>,
     places_taken: usize,
     parked: VecDeque<JobIx>,
-    shortage: Option<Shortage>,
+    shortage: Option<ShortagePause>,
     next_claim: u64,
 }
 
@@ -132,7 +132,7 @@ impl Shared {
 
     /// This host counts as full until then.
     pub(super) fn run_short_until(&mut self, until: BootInstant, job: JobIx) {
-        self.shortage = Some(Shortage {
+        self.shortage = Some(ShortagePause {
             until,
             on_trial: false,
         });

@@ -5,24 +5,14 @@ use std::time::Duration;
 use super::event::Action;
 use super::lane::{Lane, LedgerSync, Phase};
 use super::occurrence::{Aim, Occurrence, Origin};
+use super::open_run::OpenRunWatch;
 use super::shared::{Mode, Shared, TimerKind};
 use crate::names::RunId;
 use crate::store::{Head, Kind, Late, OpenRun, Overlap};
-use crate::time::{BootInstant, Timestamp};
+use crate::time::Timestamp;
 
 /// How long after the end of a lease it is asked about.
 const MARGIN: Duration = Duration::from_millis(25);
-
-/// A run that is looked after.
-#[derive(Debug)]
-pub(super) struct Watch {
-    /// Its occurrence; `None` for a manual run, which is never run again.
-    at: Option<Timestamp>,
-    run_id: RunId,
-    /// When its lease is over, unless renewed.
-    fire: BootInstant,
-    due: bool,
-}
 
 impl Lane {
     /// Looks after a run; there is at most one open run per job, so the newest word counts.
@@ -39,7 +29,7 @@ impl Lane {
         }
         let fire = shared.now.boot.plus(remaining + MARGIN);
         shared.arm(fire, self.job, TimerKind::Watch);
-        self.watch = Some(Watch {
+        self.watch = Some(OpenRunWatch {
             at,
             run_id,
             fire,

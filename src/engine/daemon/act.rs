@@ -7,7 +7,7 @@ use tokio::task::AbortHandle;
 
 use super::Daemon;
 use super::clock::Measure;
-use super::registry::Newcomer;
+use super::newcomer::Newcomer;
 use super::runs::DaemonRun;
 use super::say::say;
 use super::tasks::Entrance;

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Daemon;
-use super::registry::Newcomer;
+use super::held_back::{HeldBack, HoldReason, Neighbour};
+use super::newcomer::Newcomer;
 use super::tasks::TaskContext;
 use crate::engine::core::JobIx;
 use crate::engine::message::Message;
@@ -16,104 +17,10 @@ use crate::names::{HostName, JobName};
 use crate::store::registry::gives_way;
 use crate::store::relocate::{Destination, Relocated, Relocation, relocate};
 use crate::store::{
-    Admission, Beginning, Entry, HeldJob, HostReport, Listing, Lock, LockId, PauseOrder,
-    PauseRequest, Standing, StoreError,
+    Admission, Beginning, Entry, HeldJob, Listing, Lock, PauseOrder, PauseRequest, Standing,
+    StoreError,
 };
 use crate::time::Timestamp;
-
-/// Why a job is held back.
-#[derive(Debug, Clone)]
-pub(crate) struct HeldBack {
-    /// The lock of this host's list.
-    lock: LockId,
-    why: HoldReason,
-}
-
-#[derive(Debug, Clone)]
-enum HoldReason {
-    /// These hosts live and use other locks.
-    Hosts(Vec<(HostName, LockId)>),
-    /// A run under another lock goes on.
-    Run { lock: Lock, by: String },
-    /// The store may have lost data.
-    Recovering(Duration),
-    /// The ledgers cannot be read or moved now.
-    Store(String),
-}
-
-impl HeldBack {
-    /// What the job waits for, in plain words.
-    fn reason(&self) -> String {
-        match &self.why {
-            HoldReason::Hosts(users) => {
-                let users: Vec<_> = users
-                    .iter()
-                    .map(|(host, lock)| format!("{host} still uses {}", lock.shown()))
-                    .collect();
-                users.join(", ")
-            }
-            HoldReason::Run { lock, by } => {
-                format!("a run on {by} still holds the lock {}", lock.name)
-            }
-            HoldReason::Recovering(left) => format!(
-                "the store may have lost data: the ledger moves in {:.0} s at the earliest",
-                left.as_secs_f64().ceil()
-            ),
-            HoldReason::Store(error) => format!("its ledger cannot be moved now: {error}"),
-        }
-    }
-
-    fn held_job(&self, job: &JobName) -> HeldJob {
-        let by = match &self.why {
-            HoldReason::Hosts(users) => users.iter().map(|(host, _)| host.to_string()).collect(),
-            _ => Vec::new(),
-        };
-        HeldJob {
-            job: job.to_string(),
-            lock: self.lock.shown(),
-            by,
-            reason: self.reason(),
-        }
-    }
-
-    fn of(lock: &LockId, relocated: Relocated) -> Option<Self> {
-        let why = match relocated {
-            Relocated::Home { .. } => return None,
-            Relocated::Leased { lock, by, .. } => HoldReason::Run { lock, by },
-            Relocated::Recovering { remaining } => HoldReason::Recovering(remaining),
-            Relocated::Contended => HoldReason::Store("other hosts are moving it too".to_owned()),
-        };
-        Some(Self {
-            lock: lock.clone(),
-            why,
-        })
-    }
-}
-
-/// Another host that holds a job back because this one uses another lock.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Neighbour {
-    host: String,
-    job: String,
-    lock: String,
-}
-
-impl Neighbour {
-    /// Those that wait for `host`.
-    pub(super) fn of(host: &HostName, hosts: &[HostReport]) -> Vec<Self> {
-        let waits = |held: &&HeldJob| held.by.iter().any(|by| *by == host.as_str());
-        let of_one = |report: &HostReport| {
-            let held = report.info.held_back.iter().filter(waits);
-            let neighbour = |held: &HeldJob| Self {
-                host: report.info.host.to_string(),
-                job: held.job.clone(),
-                lock: held.lock.clone(),
-            };
-            held.map(neighbour).collect::<Vec<_>>()
-        };
-        hosts.iter().flat_map(of_one).collect()
-    }
-}
 
 /// The jobs that this host holds back.
 #[derive(Debug, Default)]

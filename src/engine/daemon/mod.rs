@@ -7,9 +7,12 @@ mod admission;
 mod clock;
 mod clock_file;
 mod health;
+mod held_back;
 mod hold;
 mod last_answer;
+mod list_source;
 mod manual;
+mod newcomer;
 mod notify;
 mod presence;
 mod recovery;
@@ -17,6 +20,7 @@ mod registry;
 mod reload;
 mod replace;
 mod resources;
+mod rival;
 mod rivals;
 mod runs;
 mod say;
@@ -42,7 +46,7 @@ use crate::config::{Job, Revision};
 use crate::guard::{Guard, Processes};
 use crate::lease::Watchdog;
 use crate::names::{HostName, JobName};
-use crate::notify::{NotifiedList, Notifier, Role, Setup as NotifySetup};
+use crate::notify::{NotifiedList, Notifier, NotifierSetup, Role};
 use crate::preflight::Subject;
 use crate::run::{Starts, Stop, Tools, inherited};
 use crate::schedule::ticker::board::Board;
@@ -52,21 +56,21 @@ use crate::store::{self, Fingerprint, KeyFault, Store, StoreError, StoreSettings
 use crate::time::{BootInstant, Timestamp};
 use act::OutstandingClaim;
 use admission::HeldJobs;
-pub(super) use admission::{HeldBack, Neighbour};
 pub use clock::HostClock;
 use clock_file::ClockFile;
 use health::StoreHealth;
+pub(super) use held_back::{HeldBack, Neighbour};
 use last_answer::LastAnswer;
+pub(super) use list_source::ListRead;
+pub(crate) use list_source::{ListErrors, ListSource, LoadedList, WatchMode};
+pub(super) use newcomer::RegistryNews;
 use notify::Manager;
 use registry::Registry;
-pub(super) use registry::RegistryNews;
-pub(super) use reload::ListRead;
 use reload::Reloads;
-pub(crate) use reload::{ListErrors, ListSource, LoadedList, Watch};
 use replace::ListSettings;
 use resources::Resources;
+pub(super) use rival::Rival;
 use rivals::Agreement;
-pub(super) use rivals::Rival;
 use runs::Runs;
 use shutdown::Shutdown;
 use startup::Startup;
@@ -75,13 +79,13 @@ use tasks::TaskContext;
 
 /// What a daemon is made from.
 #[derive(Debug)]
-pub(crate) struct Setup {
+pub(crate) struct DaemonSetup {
     /// The job list and the store.
     pub(crate) loaded: LoadedList,
     /// Where the list is read again from.
     pub(crate) source: Arc<dyn ListSource>,
     /// Whether it is read again when its files change.
-    pub(crate) watch: Watch,
+    pub(crate) watch: WatchMode,
     /// This host.
     pub(crate) host: HostName,
     /// Started before any thread.
@@ -187,7 +191,7 @@ struct Daemon {
 }
 
 /// Runs the daemon until it is told to stop.
-pub(crate) async fn run(setup: Setup) -> Result<(), DaemonError> {
+pub(crate) async fn run(setup: DaemonSetup) -> Result<(), DaemonError> {
     let processes = setup.guard.serve()?;
     if look(&setup.loaded, &setup.host, &processes).await? == Startup::Stop {
         return Ok(());
@@ -311,7 +315,7 @@ fn start_notifier(
     store: &Arc<dyn Store>,
     host: &HostName,
 ) -> io::Result<Notifier> {
-    Notifier::start(NotifySetup {
+    Notifier::start(NotifierSetup {
         list,
         store: Arc::clone(store),
         host: host.clone(),
@@ -321,12 +325,12 @@ fn start_notifier(
 
 /// Has the list read again when its files change, with `--watch`.
 fn watch_files(
-    watch: Watch,
+    watch: WatchMode,
     source: Arc<dyn ListSource>,
     revision: Revision,
     inbox: &mpsc::UnboundedSender<Message>,
 ) {
-    if watch == Watch::Files {
+    if watch == WatchMode::Files {
         tokio::spawn(reload::watch(source, revision, inbox.clone()));
     }
 }

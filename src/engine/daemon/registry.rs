@@ -9,17 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Daemon;
+use super::newcomer::{RegistryNews, keeping};
 use super::recovery::SAME;
 use super::tasks::TaskContext;
-use crate::config::Job;
 use crate::engine::core::JobIx;
 use crate::engine::message::Message;
 use crate::names::{HostName, JobName};
 use crate::store::registry::COMPARED_EVERY;
-use crate::store::{
-    Beginning, CountsFrom, Entry, Keeping, Listing, LockId, Registration, StoreError, apart,
-};
-use crate::time::{BootInstant, Timestamp};
+use crate::store::{Entry, Keeping, Listing, StoreError, apart};
+use crate::time::BootInstant;
 
 /// How often the entries are written again, so that the store does not delete them.
 const REFRESH_EVERY: Duration = Duration::from_secs(24 * 3600);
@@ -56,61 +54,9 @@ pub(super) struct Registry {
     relisted: bool,
 }
 
-/// A job that this daemon has not entered yet.
-#[derive(Debug, Clone)]
-pub(super) struct Newcomer {
-    pub(super) lock: LockId,
-    /// What this daemon last wrote about it: a store that lost its data may not have it.
-    pub(super) known: Option<Entry>,
-    /// What is asked to begin its ledger, but for the instant from which it counts.
-    pub(super) beginning: Beginning,
-    /// What the store is to keep of it.
-    pub(super) keeping: Keeping,
-}
-
-fn keeping(job: &Job, host: &HostName) -> Keeping {
-    Keeping::of(job.name.clone(), &job.lock_id(), host, job.catch_up_window)
-}
-
-impl Newcomer {
-    pub(super) fn of(
-        job: &Job,
-        host: &HostName,
-        registration: &Registration,
-        known: Option<&Entry>,
-    ) -> Self {
-        Self {
-            lock: job.lock_id(),
-            known: known.cloned(),
-            keeping: keeping(job, host),
-            beginning: Beginning {
-                job: registration.job.clone(),
-                lock: registration.lock.clone(),
-                fingerprint: registration.fingerprint.clone(),
-                ttl: registration.ttl,
-                counts: CountsFrom {
-                    at: Timestamp::EPOCH,
-                    again: false,
-                },
-            },
-        }
-    }
-}
-
-/// What a look after the registry found or did.
-#[derive(Debug, Default)]
-pub(crate) struct RegistryNews {
-    /// The jobs that the list no longer has are withdrawn.
-    pub(crate) withdrawn: bool,
-    /// An entry that was written is gone, or is an older one.
-    pub(crate) lost: bool,
-    /// All entries were written again.
-    pub(crate) written: bool,
-}
-
 /// What one task does.
 #[derive(Debug)]
-struct Round {
+struct RegistrationRound {
     host: HostName,
     /// The enabled jobs, if those that are not among them are still to be withdrawn.
     withdraw_all_but: Option<BTreeSet<JobName>>,
@@ -260,7 +206,7 @@ impl Daemon {
             let job = self.jobs.get(job)?;
             Some((job.name.clone(), entry.clone()))
         };
-        let mut round = Round {
+        let mut round = RegistrationRound {
             host: self.host.clone(),
             withdraw_all_but: None,
             write: Vec::new(),
@@ -317,7 +263,7 @@ impl Daemon {
 }
 
 impl TaskContext {
-    async fn registry_round(self, round: Round) {
+    async fn registry_round(self, round: RegistrationRound) {
         let _under_way = if round.waits_for_earlier {
             self.earlier.write().await.downgrade()
         } else {
@@ -327,7 +273,7 @@ impl TaskContext {
         self.tell(Message::Registry(news));
     }
 
-    async fn registry_news(&self, round: &Round) -> Result<RegistryNews, StoreError> {
+    async fn registry_news(&self, round: &RegistrationRound) -> Result<RegistryNews, StoreError> {
         let mut news = RegistryNews::default();
         if let Some(enabled) = &round.withdraw_all_but {
             self.withdraw_all_but(&round.host, enabled).await?;

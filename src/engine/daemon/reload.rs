@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::Daemon;
+use super::list_source::{ListErrors, ListRead, ListSource, LoadedList, ReloadCause};
 use super::shutdown::counted;
 use crate::config::{JobList, Revision};
 use crate::engine::message::Message;
@@ -24,56 +25,6 @@ const READ_EVERY: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How many errors of a refused list are logged.
 const ERRORS_SHOWN: usize = 20;
-
-/// Where the job list of a daemon is read from.
-pub(crate) trait ListSource: std::fmt::Debug + Send + Sync {
-    /// Reads the list and what it says of the store.
-    fn load(&self) -> Result<LoadedList, ListErrors>;
-    /// The versions of its files now.
-    fn revision(&self) -> Revision;
-    /// Its path, for people.
-    fn path(&self) -> String;
-}
-
-/// A list that was read.
-#[derive(Debug)]
-pub(crate) struct LoadedList {
-    /// The list.
-    pub(crate) list: JobList,
-    /// The store that the daemon is to use with it.
-    pub(crate) settings: StoreSettings,
-    /// The versions of the files that it was read from.
-    pub(crate) revision: Revision,
-}
-
-/// Why a list cannot be used: each error in one line.
-#[derive(Debug)]
-pub(crate) struct ListErrors(pub(crate) Vec<String>);
-
-/// Why the list is read again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ReloadCause {
-    /// SIGHUP.
-    Signal,
-    /// Its files have changed.
-    Change,
-}
-
-/// Whether the list is read again when its files change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Watch {
-    /// It is (`--watch`).
-    Files,
-    /// It is read again on SIGHUP alone.
-    Off,
-}
-
-/// A list that a task has read, or could not read.
-#[derive(Debug)]
-pub(crate) struct ListRead {
-    cause: ReloadCause,
-    result: Result<LoadedList, ListErrors>,
-}
 
 /// What the daemon knows of its list as a file.
 #[derive(Debug)]

@@ -9,21 +9,13 @@
 use std::collections::BTreeSet;
 
 use super::Daemon;
+use super::rival::{Rival, who};
 use super::tasks::{ANNOUNCED_FOR, TaskContext};
 use crate::engine::core::{Event, JobIx};
-use crate::siblings::Sibling;
-use crate::store::{HostInfo, HostReport, StoreError, StoreNodes};
+use crate::store::{HostInfo, HostReport, StoreError};
 
 /// What a daemon announces that has not looked yet.
 const LOOKING: &str = "it looks for hosts that use other servers";
-
-/// A live host, or a daemon of this one, that uses another store, and what to say of it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Rival {
-    who: String,
-    uses: String,
-    waits: bool,
-}
 
 /// Whether this daemon may claim.
 #[derive(Debug)]
@@ -57,43 +49,6 @@ impl Agreement {
     pub(super) fn allows_runs_alone(&self) -> bool {
         matches!(self, Self::HostAgrees | Self::Claims(_))
     }
-}
-
-impl Rival {
-    /// The hosts other than `me` that use other servers.
-    pub(super) fn all(me: &HostInfo, hosts: &[HostReport]) -> Vec<Self> {
-        let Some(ours) = &me.nodes else {
-            return Vec::new();
-        };
-        let differs = |theirs: &&StoreNodes| ours.differ_from(theirs);
-        let rival = |report: &HostReport| {
-            let theirs = report.info.nodes.as_ref().filter(differs)?;
-            Some(Self {
-                who: who(&report.info),
-                uses: theirs.shown(ours),
-                waits: report.info.waits.is_some(),
-            })
-        };
-        let others = hosts.iter().filter(|report| report.info.host != me.host);
-        others.filter_map(rival).collect()
-    }
-
-    /// The daemon of this host, if it uses another store.
-    fn of_sibling(sibling: &Sibling) -> Option<Self> {
-        sibling.differs.then(|| Self {
-            who: sibling.who(),
-            uses: sibling.uses(),
-            waits: sibling.waits,
-        })
-    }
-
-    fn text(&self) -> String {
-        format!("{} uses {}", self.who, self.uses)
-    }
-}
-
-fn who(host: &HostInfo) -> String {
-    format!("host {}", host.host)
 }
 
 /// Why `me` may claim nothing yet; `None` if it may.
@@ -262,7 +217,7 @@ impl Daemon {
 mod tests {
     use super::*;
     use crate::names::HostName;
-    use crate::store::Fingerprint;
+    use crate::store::{Fingerprint, StoreNodes};
     use crate::time::Timestamp;
 
     fn host(name: &str, servers: &str, started: i64, waits: bool) -> HostInfo {

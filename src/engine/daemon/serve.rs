@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
-use super::reload::ReloadCause;
+use super::list_source::ReloadCause;
 use super::shutdown::counted;
 use super::{Daemon, DaemonError, ticker_job};
 use crate::config::Job;

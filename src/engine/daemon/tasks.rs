@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, RwLock, mpsc, watch};
 
-use super::admission::Neighbour;
 use super::clock::Measure;
 use super::health::Health;
+use super::held_back::Neighbour;
 use super::last_answer::LastAnswer;
-use super::registry::Newcomer;
+use super::newcomer::Newcomer;
 use super::store_clock::Epoch;
 use crate::engine::core::{ClaimId, Event, JobIx};
 use crate::engine::finisher::Finisher;

@@ -107,7 +107,7 @@ fn pending(number: u32) -> PendingFinish {
     }
 }
 
-struct Bench {
+struct FinisherBench {
     store: Arc<Sink>,
     finisher: Finisher,
     notices: mpsc::UnboundedReceiver<Message>,
@@ -115,7 +115,7 @@ struct Bench {
     _dir: tempfile::TempDir,
 }
 
-fn bench() -> Bench {
+fn bench() -> FinisherBench {
     let dir = tempfile::tempdir().expect("a directory");
     let settings = StoreSettings::Sqlite {
         path: dir.path().join("store.db"),
@@ -123,7 +123,7 @@ fn bench() -> Bench {
     let spool = Spool::of(&HostName::parse("a").expect("a name"), &settings);
     let store = Arc::new(Sink::default());
     let (tx, notices) = mpsc::unbounded_channel();
-    Bench {
+    FinisherBench {
         finisher: Finisher::start(
             Arc::<Sink>::clone(&store),
             spool.clone(),
@@ -192,7 +192,7 @@ async fn other_hosts_are_told_what_came_back_before_the_daemon_ends() {
 }
 
 /// Waits until the spool holds exactly these.
-async fn wait_spool(bench: &Bench, expected: &[Finish]) {
+async fn wait_spool(bench: &FinisherBench, expected: &[Finish]) {
     for _ in 0..3_000 {
         if bench.spool.load() == expected {
             return;

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::EventLoop;
-use super::run::{Containment, KillStep, Main, Run};
+use super::run::{Containment, GuardedRun, KillStep, Main};
 use crate::guard::cgroup::Delegated;
 use crate::guard::tree::{self, Process, RunMarker};
 
@@ -57,7 +57,7 @@ impl Strays {
 impl EventLoop {
     /// All adopted processes that a run may have lost. Costs nothing while all runs have reapers.
     fn look(&mut self) -> Vec<Stray> {
-        let lost = |run: &Run| run.place.lets_strays_out();
+        let lost = |run: &GuardedRun| run.place.lets_strays_out();
         if self.lost_reaper || self.runs.values().any(lost) {
             self.all_strays()
         } else {
@@ -89,7 +89,7 @@ impl EventLoop {
         strays
     }
 
-    fn belongs(&self, stray: &Stray, run: &Run) -> bool {
+    fn belongs(&self, stray: &Stray, run: &GuardedRun) -> bool {
         let process = &stray.process;
         if let Some(home) = stray.home.filter(|home| self.runs.contains_key(home)) {
             return home == run.serial;
@@ -103,7 +103,8 @@ impl EventLoop {
             return true;
         }
         // A living reaper has all that comes from its run.
-        let can_be_from = |run: &Run| run.place.lets_strays_out() && run.born <= process.started;
+        let can_be_from =
+            |run: &GuardedRun| run.place.lets_strays_out() && run.born <= process.started;
         can_be_from(run)
             && self
                 .runs
@@ -130,7 +131,7 @@ impl EventLoop {
     }
 
     /// Every process of the run's tree but its main one.
-    fn targets(&self, run: &Run, strays: &[Stray]) -> Vec<Process> {
+    fn targets(&self, run: &GuardedRun, strays: &[Stray]) -> Vec<Process> {
         let mut targets = Vec::new();
         if let Some(reaper) = run.place.reaper() {
             tree::descendants(reaper.pid, &mut targets);
@@ -158,12 +159,12 @@ impl EventLoop {
 
     /// The runs whose main process has ended and of which nothing is left.
     pub(super) fn trees_gone(&mut self) -> Vec<u64> {
-        let ended = |run: &&Run| matches!(run.main, Main::Ended(_));
+        let ended = |run: &&GuardedRun| matches!(run.main, Main::Ended(_));
         if !self.runs.values().any(|run| ended(&run)) {
             return Vec::new();
         }
         let strays = self.look();
-        let stray_left = |run: &Run| {
+        let stray_left = |run: &GuardedRun| {
             strays.iter().any(|stray| {
                 let identity = (stray.process.pid, stray.process.started);
                 // A process in the middle of an exec shows no environment for a moment.
@@ -174,7 +175,7 @@ impl EventLoop {
                 !self.strays.given_up.contains(&identity) && (unsure || self.belongs(stray, run))
             })
         };
-        let left = |run: &Run| {
+        let left = |run: &GuardedRun| {
             let in_place = match &run.place {
                 Containment::Cgroup(cgroup) => cgroup.is_populated(),
                 Containment::Reaper(reaper) => !only_survivors(run, reaper.pid),
@@ -227,7 +228,7 @@ impl EventLoop {
 }
 
 /// Whether all that descends from the reaper is what we were not permitted to kill.
-fn only_survivors(run: &Run, reaper: i32) -> bool {
+fn only_survivors(run: &GuardedRun, reaper: i32) -> bool {
     if run.survivors.is_empty() {
         return false;
     }
@@ -238,7 +239,7 @@ fn only_survivors(run: &Run, reaper: i32) -> bool {
 }
 
 fn send_to_tree(
-    run: &mut Run,
+    run: &mut GuardedRun,
     send: KillStep,
     targets: &[Process],
     given_up: &mut HashSet<ProcessId>,
@@ -291,7 +292,7 @@ fn send_to_tree(
 /// Signals the main process, and its group where it has one of its own; says whether the whole
 /// group got it. Nothing is sent once the main process was reaped, or may be: its number may be
 /// another's.
-pub(super) fn signal_main(run: &Run, signal: i32) -> bool {
+pub(super) fn signal_main(run: &GuardedRun, signal: i32) -> bool {
     let Some(main) = run.main.pid() else {
         return false;
     };

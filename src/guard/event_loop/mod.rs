@@ -28,7 +28,7 @@ use super::wire::{GuardReply, GuardRequest, PACKET_MAX, StartStep};
 use super::{Status, sys};
 use crate::time::BootInstant;
 use ending::Strays;
-use run::{Containment, Main, Run};
+use run::{Containment, GuardedRun, Main};
 
 pub(super) use setup::{ARGUMENT, main};
 
@@ -68,7 +68,7 @@ struct EventLoop {
     daemon: Pid,
     /// Set once the daemon is gone: when the guard gives up on what cannot be killed.
     gone: Option<BootInstant>,
-    runs: HashMap<u64, Run>,
+    runs: HashMap<u64, GuardedRun>,
     /// The main processes not known to have ended: children of ours, or of a reaper.
     mains: HashMap<i32, u64>,
     /// The reapers not yet reaped; that of a run with survivors outlasts the run.
@@ -121,7 +121,7 @@ impl EventLoop {
         let due = self
             .runs
             .values()
-            .filter_map(Run::due)
+            .filter_map(GuardedRun::due)
             .chain(self.gone)
             .min();
         let Some(due) = due else {
@@ -235,7 +235,7 @@ impl EventLoop {
 
     /// Reads whether the main process of a run with a reaper has ended.
     fn read_report(&mut self, serial: u64) {
-        let status = |run: &Run| run.place.reaper()?.main_status();
+        let status = |run: &GuardedRun| run.place.reaper()?.main_status();
         let Some(status) = self.runs.get(&serial).and_then(status) else {
             return;
         };

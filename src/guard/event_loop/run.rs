@@ -19,7 +19,7 @@ const LAST_PAUSE: Duration = Duration::from_millis(250);
 
 /// A command that was started and is not reported as ended yet.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct GuardedRun {
     pub(super) serial: u64,
     /// The run's name, shared by its attempts.
     pub(super) name: Vec<u8>,
@@ -138,7 +138,7 @@ pub(super) enum KillStep {
     Kill,
 }
 
-impl Run {
+impl GuardedRun {
     pub(super) fn new(order: &StartRequest, main: Main, group: Group, place: Containment) -> Self {
         Self {
             serial: order.serial,
@@ -163,7 +163,7 @@ impl Run {
         self.leader.filter(|_| self.group == Group::Own)
     }
 
-    /// When [`Run::advance`] has something to do next.
+    /// When [`GuardedRun::advance`] has something to do next.
     pub(super) fn due(&self) -> Option<BootInstant> {
         let stage = match self.stage {
             Stage::Running => return self.deadline.map(|at| at.minus(self.grace)),
@@ -270,7 +270,7 @@ mod tests {
         BootInstant::from_duration(Duration::from_secs(seconds))
     }
 
-    fn run(deadline: Option<u64>) -> Run {
+    fn run(deadline: Option<u64>) -> GuardedRun {
         let order = StartRequest {
             serial: 1,
             run: b"run".to_vec(),
@@ -285,7 +285,7 @@ mod tests {
             argv: Vec::new(),
             env: Vec::new(),
         };
-        Run::new(&order, Main::Alive(2), Group::Own, Containment::Nowhere)
+        GuardedRun::new(&order, Main::Alive(2), Group::Own, Containment::Nowhere)
     }
 
     #[test]

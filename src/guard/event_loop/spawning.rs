@@ -10,7 +10,7 @@ use nix::unistd::{Pid, getsid, setpgid};
 
 use super::child::{self, ChildContext, ChildMessage, Failed};
 use super::reaper::{self, Pipes, Reaper};
-use super::run::{Containment, Group, Main, Run};
+use super::run::{Containment, Group, GuardedRun, Main};
 use super::{Cgroup, EventLoop, PIPES};
 use crate::guard::sys::{self, Fork};
 use crate::guard::tree;
@@ -91,7 +91,7 @@ impl EventLoop {
             Some(_) => Group::Callers,
             None => Group::Own,
         };
-        let mut run = Run::new(order, Main::Starting(pid, reading), group, place);
+        let mut run = GuardedRun::new(order, Main::Starting(pid, reading), group, place);
         run.born = born;
         self.runs.insert(order.serial, run);
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Thread;
+use super::RuntimeThread;
 use crate::latch::{AcquireError, HeldLock, ReleaseError, several};
 use crate::lease::LeaseLost;
 
@@ -12,7 +12,7 @@ use crate::lease::LeaseLost;
 #[must_use = "a request does nothing until `acquire` is called"]
 pub struct LocksRequest {
     pub(super) request: several::LocksRequest,
-    pub(super) thread: Thread,
+    pub(super) thread: RuntimeThread,
 }
 
 /// Several locks that are held, as [`cronlatch::HeldLocks`](crate::HeldLocks). Dropping it releases
@@ -21,7 +21,7 @@ pub struct LocksRequest {
 #[must_use = "the locks are released as soon as this is dropped"]
 pub struct HeldLocks {
     held: several::HeldLocks,
-    thread: Thread,
+    thread: RuntimeThread,
 }
 
 impl LocksRequest {

@@ -64,7 +64,7 @@ fn decided(target: &NotifyTarget, outcomes: &[Outcome], reach: Reach) -> Vec<(Jo
         .collect();
     records.reverse();
     let (record, records) = records.split_first().expect("a verdict");
-    let rule = Rule {
+    let rule = NotifyRule {
         target,
         expected: None,
     };
@@ -148,7 +148,7 @@ fn skips_that_share_a_record_count_one_by_one() {
             count: before,
             last_at,
         });
-        let rule = Rule {
+        let rule = NotifyRule {
             target: &third,
             expected: None,
         };
@@ -187,7 +187,7 @@ fn a_success_after_what_was_sent_is_recovered() {
 #[test]
 fn a_success_of_an_overdue_job_is_recovered() {
     let target = target(&[Overdue, Recovered], 1, None);
-    let rule = Rule {
+    let rule = NotifyRule {
         target: &target,
         expected: Some(HOUR),
     };

@@ -8,7 +8,7 @@ use rustls::crypto::ring;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Error};
 
-use super::{Again, Failure};
+use super::{Again, SendFailure};
 
 /// How many bytes of a reply are read, so that its connection can be used again.
 const REPLY_MAX: u64 = 16 * 1024;
@@ -40,7 +40,7 @@ impl Client {
         &self,
         request: &Request<'_>,
         limit: Duration,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), SendFailure> {
         // The authorities are read when they are first needed.
         let agent = self.0.get_or_init(agent);
         let sent = if let Some(body) = request.body {
@@ -73,37 +73,39 @@ impl Client {
 }
 
 /// What a status means. What the receiver writes is not repeated: it may hold the URL.
-fn judge(status: u16, retry_after: Option<Duration>) -> Result<(), Failure> {
+fn judge(status: u16, retry_after: Option<Duration>) -> Result<(), SendFailure> {
     let why = format!("the receiver replied with HTTP status {status}");
     match (status, retry_after) {
         (200..=299, _) => Ok(()),
-        (429 | 503, Some(pause)) => Err(Failure {
+        (429 | 503, Some(pause)) => Err(SendFailure {
             why,
             again: Again::After(pause),
         }),
-        (408 | 425 | 429 | 500..=599, _) => Err(Failure::later(why)),
-        (300..=399, _) => Err(Failure::never(format!(
+        (408 | 425 | 429 | 500..=599, _) => Err(SendFailure::later(why)),
+        (300..=399, _) => Err(SendFailure::never(format!(
             "{why}, a redirect: name the final URL in the list"
         ))),
-        (401 | 403 | 404 | 410, _) => Err(Failure::never(format!(
+        (401 | 403 | 404 | 410, _) => Err(SendFailure::never(format!(
             "{why}: is the URL or the key right?"
         ))),
-        _ => Err(Failure::never(why)),
+        _ => Err(SendFailure::never(why)),
     }
 }
 
-fn explain(error: &Error, limit: Duration) -> Failure {
+fn explain(error: &Error, limit: Duration) -> SendFailure {
     match error {
-        Error::Timeout(_) => Failure::later(format!("no reply within {limit:.1?}")),
-        Error::HostNotFound => Failure::later("the host of the URL was not found"),
-        Error::Io(error) => Failure::later(error.to_string()),
-        Error::ConnectionFailed => Failure::later("the connection failed"),
-        Error::Rustls(error) => Failure::later(format!("TLS: {error}")),
-        Error::Tls(text) => Failure::later(format!("TLS: {text}")),
-        Error::InvalidProxyUrl => Failure::never("the proxy of the environment is not a URL"),
-        Error::BadUri(_) | Error::Http(_) => Failure::never("the URL or a header cannot be used"),
+        Error::Timeout(_) => SendFailure::later(format!("no reply within {limit:.1?}")),
+        Error::HostNotFound => SendFailure::later("the host of the URL was not found"),
+        Error::Io(error) => SendFailure::later(error.to_string()),
+        Error::ConnectionFailed => SendFailure::later("the connection failed"),
+        Error::Rustls(error) => SendFailure::later(format!("TLS: {error}")),
+        Error::Tls(text) => SendFailure::later(format!("TLS: {text}")),
+        Error::InvalidProxyUrl => SendFailure::never("the proxy of the environment is not a URL"),
+        Error::BadUri(_) | Error::Http(_) => {
+            SendFailure::never("the URL or a header cannot be used")
+        }
         // Their texts may repeat what was sent.
-        _ => Failure::later("the receiver does not speak HTTP as expected"),
+        _ => SendFailure::later("the receiver does not speak HTTP as expected"),
     }
 }
 

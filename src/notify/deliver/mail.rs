@@ -1,7 +1,7 @@
 //! A message as a mail.
 
 use crate::config::MailTarget;
-use crate::notify::notice::{Content, Message};
+use crate::notify::notification::{Content, Notification};
 use crate::notify::text;
 use crate::time::Timestamp;
 
@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 const LINE_MAX: usize = 900;
 
 /// The mail as `sendmail` reads it.
-pub(super) fn text(target: &MailTarget, message: &Message) -> String {
+pub(super) fn text(target: &MailTarget, message: &Notification) -> String {
     let mut lines = vec![
         format!("To: {}", target.to.join(", ")),
         format!("Subject: {}", text::subject(message)),

@@ -9,17 +9,17 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::notice::Message;
+use super::notification::Notification;
 use super::template::{self, Body};
 use crate::config::{Channel, Command, HttpTarget, MailTarget};
 use http::{Client, Request};
 
 /// The environment of programs.
-pub(crate) type Environment = Arc<BTreeMap<OsString, OsString>>;
+pub(crate) type SendEnvironment = Arc<BTreeMap<OsString, OsString>>;
 
 /// Why a try failed. Never names a URL or a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct SendFailure {
     /// The reason.
     pub(crate) why: String,
     /// Whether another try could succeed.
@@ -37,7 +37,7 @@ pub(crate) enum Again {
     After(Duration),
 }
 
-impl Failure {
+impl SendFailure {
     pub(super) fn never(why: impl Into<String>) -> Self {
         Self {
             why: why.into(),
@@ -58,12 +58,12 @@ impl Failure {
 pub(crate) struct Delivery {
     channel: Channel,
     client: Client,
-    environment: Environment,
+    environment: SendEnvironment,
 }
 
 impl Delivery {
     /// The way to a target. Programs get this environment.
-    pub(crate) fn new(channel: &Channel, client: Client, environment: Environment) -> Self {
+    pub(crate) fn new(channel: &Channel, client: Client, environment: SendEnvironment) -> Self {
         Self {
             channel: channel.clone(),
             client,
@@ -72,7 +72,11 @@ impl Delivery {
     }
 
     /// Tries once.
-    pub(crate) fn deliver(&self, message: &Message, limit: Duration) -> Result<(), Failure> {
+    pub(crate) fn deliver(
+        &self,
+        message: &Notification,
+        limit: Duration,
+    ) -> Result<(), SendFailure> {
         match &self.channel {
             Channel::Http(target) => self.post(target, message, limit),
             Channel::Command(command) => {
@@ -84,7 +88,12 @@ impl Delivery {
         }
     }
 
-    fn post(&self, target: &HttpTarget, message: &Message, limit: Duration) -> Result<(), Failure> {
+    fn post(
+        &self,
+        target: &HttpTarget,
+        message: &Notification,
+        limit: Duration,
+    ) -> Result<(), SendFailure> {
         let Body { text, headers } = template::body(&target.template, message);
         let is_own = |name: &str| {
             let mut own = target.headers.iter();
@@ -105,7 +114,12 @@ impl Delivery {
         )
     }
 
-    fn mail(&self, target: &MailTarget, message: &Message, limit: Duration) -> Result<(), Failure> {
+    fn mail(
+        &self,
+        target: &MailTarget,
+        message: &Notification,
+        limit: Duration,
+    ) -> Result<(), SendFailure> {
         let mut program = std::process::Command::new(&target.sendmail);
         // `-i`: a line with a single dot does not end the mail.
         program.args(["-i", "--"]).args(&target.to);

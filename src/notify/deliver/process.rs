@@ -11,7 +11,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use super::Failure;
+use super::SendFailure;
 use crate::guard::Program;
 
 /// How many bytes of a program's standard error are shown.
@@ -22,13 +22,13 @@ const LOOK: Duration = Duration::from_millis(20);
 const LAST_OUTPUT: Duration = Duration::from_millis(200);
 
 /// Runs a program to its end; kills it, and all of its process group, when the limit has passed.
-pub(super) fn run(mut command: Command, input: &[u8], limit: Duration) -> Result<(), Failure> {
+pub(super) fn run(mut command: Command, input: &[u8], limit: Duration) -> Result<(), SendFailure> {
     let name = command.get_program().to_string_lossy().into_owned();
     let cannot = |error: &io::Error| {
         let why = format!("{name} cannot be started: {error}");
         match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Failure::never(why),
-            _ => Failure::later(why),
+            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => SendFailure::never(why),
+            _ => SendFailure::later(why),
         }
     };
     // A file, not a pipe: a program that does not read cannot hold us up.
@@ -47,8 +47,10 @@ pub(super) fn run(mut command: Command, input: &[u8], limit: Duration) -> Result
     let text = text.map_or_else(String::new, |text| format!(": {text}"));
     match ended {
         Ok(Some(status)) if status.success() => Ok(()),
-        Ok(Some(status)) => Err(Failure::later(format!("{name} ended with {status}{text}"))),
-        Ok(None) => Err(Failure::later(format!(
+        Ok(Some(status)) => Err(SendFailure::later(format!(
+            "{name} ended with {status}{text}"
+        ))),
+        Ok(None) => Err(SendFailure::later(format!(
             "{name} did not end within {limit:.1?} and was killed{text}"
         ))),
         Err(error) => Err(cannot(&error)),

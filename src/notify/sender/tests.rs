@@ -25,40 +25,40 @@ fn notice() -> Arc<Notice> {
 }
 
 /// A sender whose tries arrive at the test, which decides how each ends.
-struct Bench {
+struct SenderBench {
     sender: Sender<Outbox>,
-    tries: mpsc::Receiver<Message>,
-    results: mpsc::Sender<Result<(), Failure>>,
+    tries: mpsc::Receiver<Notification>,
+    results: mpsc::Sender<Result<(), SendFailure>>,
 }
 
-fn bench() -> Bench {
+fn bench() -> SenderBench {
     let (tried, tries) = mpsc::channel();
     let (results, result) = mpsc::channel();
-    let deliver = move |message: &Message, _| {
+    let deliver = move |message: &Notification, _| {
         tried.send(message.clone()).expect("the test listens");
         result.recv_timeout(LONG).unwrap_or(Ok(()))
     };
     let outbox = Outbox::new(Storm::Digest, Instant::now());
-    Bench {
+    SenderBench {
         sender: Sender::start("ops (slack)".to_owned(), outbox, deliver).expect("a thread"),
         tries,
         results,
     }
 }
 
-impl Bench {
-    fn next(&self) -> Message {
+impl SenderBench {
+    fn next(&self) -> Notification {
         self.tries.recv_timeout(LONG).expect("a try")
     }
 
-    fn end(&self, result: Result<(), Failure>) {
+    fn end(&self, result: Result<(), SendFailure>) {
         self.results.send(result).expect("the thread lives");
     }
 }
 
 /// A failure after which the next try comes at once.
-fn again() -> Failure {
-    Failure {
+fn again() -> SendFailure {
+    SendFailure {
         why: "HTTP status 503".to_owned(),
         again: Again::After(Duration::ZERO),
     }
@@ -85,7 +85,7 @@ fn a_rejected_message_is_not_tried_again() {
     let bench = bench();
     bench.sender.push(notice());
     bench.next();
-    bench.end(Err(Failure::never("HTTP status 404")));
+    bench.end(Err(SendFailure::never("HTTP status 404")));
     bench.sender.push(notice());
     assert_eq!(bench.next().undelivered, 1);
     bench.end(Ok(()));

@@ -43,18 +43,18 @@ fn notice(event: JobEvent, outcome: Outcome) -> Notice {
     }
 }
 
-fn failed() -> Message {
-    Message {
+fn failed() -> Notification {
+    Notification {
         undelivered: 2,
-        ..Message::one(notice(JobEvent::Failed, Outcome::Failed))
+        ..Notification::one(notice(JobEvent::Failed, Outcome::Failed))
     }
 }
 
-fn recovered() -> Message {
-    Message::one(notice(JobEvent::Recovered, Outcome::Succeeded))
+fn recovered() -> Notification {
+    Notification::one(notice(JobEvent::Recovered, Outcome::Succeeded))
 }
 
-fn storm() -> Message {
+fn storm() -> Notification {
     let mut digest = Digest::of(&notice(JobEvent::Failed, Outcome::Failed));
     for n in 0..12 {
         digest.add(&Notice {
@@ -62,7 +62,7 @@ fn storm() -> Message {
             ..notice(JobEvent::Missed, Outcome::Missed)
         });
     }
-    Message {
+    Notification {
         content: Content::Digest(Box::new(digest)),
         undelivered: 0,
     }
@@ -124,7 +124,7 @@ fn long_output_is_cut_to_what_the_receiver_accepts() {
         record.output_tail = Some("ä".repeat(4000));
         record.reason = Some("ö".repeat(4000));
     }
-    let message = Message::one(notice);
+    let message = Notification::one(notice);
     let content = discord(&message);
     let content = content["content"].as_str().expect("a text");
     assert!(content.chars().count() <= DISCORD_MAX);

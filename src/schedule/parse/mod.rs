@@ -4,12 +4,14 @@
 //! used because they accept text that cron rejects, and report no columns.
 
 mod field;
+mod kind;
 mod nickname;
 pub(super) mod phrase;
 mod piece;
 mod refusal;
 
-use self::field::{HOUR, MINUTE, MONTH, SECOND, days_of_month, numbers, weekdays};
+use self::field::{days_of_month, numbers, weekdays};
+use self::kind::{HOUR, MINUTE, MONTH, SECOND};
 use self::nickname::nickname;
 use self::phrase::Reading;
 use self::piece::Piece;

@@ -1,7 +1,7 @@
 //! Text that is rejected with specific help: the syntax of other programs, and common mistakes.
 
 use super::super::CronError;
-use super::field::{FieldKind, MONTH, WEEKDAY};
+use super::kind::{FieldKind, MONTH, WEEKDAY};
 use super::piece::Piece;
 
 /// A line of a crontab holds its command, and perhaps a user, after the five fields.

@@ -84,13 +84,13 @@ fn every(seconds: u64) -> Schedule {
 }
 
 /// A board of one job and a clock that stands still.
-struct Bench {
+struct TickerBench {
     board: Board,
     clock: Arc<StoppedClock>,
     fired: mpsc::UnboundedReceiver<Firing>,
 }
 
-impl Bench {
+impl TickerBench {
     fn new(job: TickerJob, now: &str) -> Self {
         let clock = Arc::new(StoppedClock::default());
         clock.set(at(now));
@@ -121,7 +121,7 @@ fn instants(firings: &[Firing]) -> Vec<String> {
 #[test]
 fn a_job_is_taken_once_however_often_it_is_reported() {
     let now = "2026-06-01T11:59:59Z";
-    let bench = Bench::new(job("j", every(3600), at(now)), now);
+    let bench = TickerBench::new(job("j", every(3600), at(now)), now);
     assert_eq!(bench.board.due_soon(), [0]);
     assert_eq!(
         bench.board.due_soon(),
@@ -141,7 +141,7 @@ fn a_job_is_taken_once_however_often_it_is_reported() {
 #[test]
 fn a_sleeping_callback_looks_at_the_wall_clock_every_second() {
     let now = "2026-06-01T11:59:58.600Z";
-    let bench = Bench::new(job("j", every(3600), at(now)), now);
+    let bench = TickerBench::new(job("j", every(3600), at(now)), now);
     assert_eq!(bench.board.due_soon(), [0]);
     assert!(bench.board.arm(0));
     assert_eq!(
@@ -158,7 +158,7 @@ fn a_sleeping_callback_looks_at_the_wall_clock_every_second() {
 
 #[test]
 fn an_occurrence_is_not_fired_a_millisecond_early() {
-    let mut bench = Bench::new(
+    let mut bench = TickerBench::new(
         job("j", every(3600), at("2026-06-01T11:00:00Z")),
         "2026-06-01T11:59:59Z",
     );
@@ -172,7 +172,7 @@ fn an_occurrence_is_not_fired_a_millisecond_early() {
 fn a_delay_moves_the_firing_and_not_the_occurrence() {
     let mut delayed = job("j", every(3600), at("2026-06-01T11:00:00Z"));
     delayed.delay = Duration::from_millis(2500);
-    let mut bench = Bench::new(delayed, "2026-06-01T11:59:59Z");
+    let mut bench = TickerBench::new(delayed, "2026-06-01T11:59:59Z");
     assert_eq!(bench.at("2026-06-01T12:00:02.499Z"), []);
     let fired = bench.at("2026-06-01T12:00:02.500Z");
     assert_eq!(instants(&fired), ["2026-06-01T12:00:00Z"]);
@@ -182,7 +182,7 @@ fn a_delay_moves_the_firing_and_not_the_occurrence() {
 #[test]
 fn a_clock_stepped_forward_delivers_each_occurrence_once_and_in_order() {
     let now = "2026-06-01T11:30:00Z";
-    let mut bench = Bench::new(job("j", every(3600), at(now)), now);
+    let mut bench = TickerBench::new(job("j", every(3600), at(now)), now);
     assert_eq!(bench.at(now), []);
     let fired = bench.at("2026-06-01T14:10:00Z");
     assert_eq!(
@@ -199,7 +199,7 @@ fn a_clock_stepped_forward_delivers_each_occurrence_once_and_in_order() {
 #[test]
 fn a_clock_stepped_back_fires_nothing_again() {
     let now = "2026-06-01T11:59:59Z";
-    let mut bench = Bench::new(job("j", every(3600), at(now)), now);
+    let mut bench = TickerBench::new(job("j", every(3600), at(now)), now);
     assert_eq!(
         instants(&bench.at("2026-06-01T13:00:00Z")),
         ["2026-06-01T12:00:00Z", "2026-06-01T13:00:00Z"]
@@ -216,7 +216,7 @@ fn a_clock_stepped_back_fires_nothing_again() {
 #[test]
 fn a_clock_that_was_years_ahead_does_not_silence_a_job_for_years() {
     let now = "2030-06-01T11:59:59Z";
-    let mut bench = Bench::new(job("j", every(3600), at(now)), now);
+    let mut bench = TickerBench::new(job("j", every(3600), at(now)), now);
     assert_eq!(
         instants(&bench.at("2030-06-01T12:00:00Z")),
         ["2030-06-01T12:00:00Z"]
@@ -231,7 +231,7 @@ fn a_clock_that_was_years_ahead_does_not_silence_a_job_for_years() {
 #[test]
 fn of_too_many_passed_over_the_newest_are_delivered_and_the_rest_named() {
     let now = "2026-06-01T12:00:00Z";
-    let mut bench = Bench::new(job("j", every(1), at(now)), now);
+    let mut bench = TickerBench::new(job("j", every(1), at(now)), now);
     let fired = bench.at("2026-06-01T13:00:00.400Z");
     assert_eq!(fired.len(), MOST_AT_ONCE);
     assert_eq!(
@@ -261,7 +261,7 @@ fn of_too_many_passed_over_the_newest_are_delivered_and_the_rest_named() {
 #[test]
 fn after_stop_nothing_is_delivered() {
     let now = "2026-06-01T11:59:59Z";
-    let mut bench = Bench::new(job("j", every(3600), at(now)), now);
+    let mut bench = TickerBench::new(job("j", every(3600), at(now)), now);
     assert_eq!(bench.at(now), []);
     bench.board.stop();
     assert_eq!(bench.at("2026-06-01T12:00:00Z"), []);
@@ -353,7 +353,7 @@ async fn a_step_of_the_clock_is_noticed_while_jobs_sleep() {
 #[test]
 fn a_replaced_job_begins_anew_and_one_that_is_the_same_goes_on() {
     let now = "2026-06-01T11:59:59Z";
-    let mut bench = Bench::new(job("same", every(3600), at(now)), now);
+    let mut bench = TickerBench::new(job("same", every(3600), at(now)), now);
     assert!(bench.board.arm(0), "a callback sleeps towards it");
     let later = at("2026-06-01T12:00:00Z");
     let list = vec![

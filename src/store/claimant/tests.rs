@@ -19,15 +19,15 @@ type Reply = Result<ClaimReply, StoreError>;
 
 /// Gives these replies to claims, then none, and keeps the tokens of the finishes.
 #[derive(Debug, Default)]
-struct Scripted {
+struct ScriptedClaims {
     replies: Mutex<VecDeque<Reply>>,
     finished: Mutex<Vec<Token>>,
 }
 
-fn store(replies: impl IntoIterator<Item = Reply>) -> Scripted {
-    Scripted {
+fn store(replies: impl IntoIterator<Item = Reply>) -> ScriptedClaims {
+    ScriptedClaims {
         replies: Mutex::new(replies.into_iter().collect()),
-        ..Scripted::default()
+        ..ScriptedClaims::default()
     }
 }
 
@@ -52,7 +52,7 @@ fn unused<T>() -> Result<T, StoreError> {
 }
 
 #[async_trait]
-impl Store for Scripted {
+impl Store for ScriptedClaims {
     async fn claim(&self, _: &Claim) -> Result<ClaimReply, StoreError> {
         let reply = self.replies.lock().expect("no test panics").pop_front();
         match reply {

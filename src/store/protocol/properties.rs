@@ -22,7 +22,7 @@ const TTL_MS: i64 = 3000;
 const SECOND: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
-enum Step {
+enum RuleStep {
     /// A new claim of the newest due occurrence, or of one a little before; `drop`: a gap is
     /// answered.
     Occurrence {
@@ -96,32 +96,32 @@ fn asked() -> impl Strategy<Value = Asked> {
     )
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = RuleStep> {
     let nth = || 0..4_usize;
     let occurrence = (0..3_u64, any::<bool>(), asked())
-        .prop_map(|(back, drop, terms)| Step::Occurrence { back, drop, terms });
+        .prop_map(|(back, drop, terms)| RuleStep::Occurrence { back, drop, terms });
     prop_oneof![
         8 => occurrence,
-        4 => asked().prop_map(Step::Head),
-        1 => any::<bool>().prop_map(|right| Step::Drops { right }),
-        1 => Just(Step::Bare),
-        1 => Just(Step::Manual),
-        4 => nth().prop_map(Step::Again),
-        3 => nth().prop_map(Step::Renew),
-        4 => (nth(), any::<bool>()).prop_map(|(n, record)| Step::Finish(n, record)),
-        2 => nth().prop_map(Step::GiveBack),
-        2 => nth().prop_map(Step::Settle),
-        1 => nth().prop_map(Step::Attempt),
-        1 => proptest::option::of(1..4000_i64).prop_map(Step::Pause),
-        2 => Just(Step::Resume),
-        1 => Just(Step::Evict),
-        4 => (1..2500_i64).prop_map(Step::Pass),
-        1 => Just(Step::Pass(TTL_MS)),
+        4 => asked().prop_map(RuleStep::Head),
+        1 => any::<bool>().prop_map(|right| RuleStep::Drops { right }),
+        1 => Just(RuleStep::Bare),
+        1 => Just(RuleStep::Manual),
+        4 => nth().prop_map(RuleStep::Again),
+        3 => nth().prop_map(RuleStep::Renew),
+        4 => (nth(), any::<bool>()).prop_map(|(n, record)| RuleStep::Finish(n, record)),
+        2 => nth().prop_map(RuleStep::GiveBack),
+        2 => nth().prop_map(RuleStep::Settle),
+        1 => nth().prop_map(RuleStep::Attempt),
+        1 => proptest::option::of(1..4000_i64).prop_map(RuleStep::Pause),
+        2 => Just(RuleStep::Resume),
+        1 => Just(RuleStep::Evict),
+        4 => (1..2500_i64).prop_map(RuleStep::Pass),
+        1 => Just(RuleStep::Pass(TTL_MS)),
     ]
 }
 
 /// What the hosts and the fleet's historian know.
-struct Fleet {
+struct RuleFleet {
     world: World,
     start: Timestamp,
     sent: Vec<Claim>,
@@ -133,7 +133,7 @@ struct Fleet {
     newest_fence: u64,
 }
 
-impl Fleet {
+impl RuleFleet {
     fn new() -> Self {
         let mut world = World::new();
         let start = world.register("f1").decided_until;
@@ -448,9 +448,9 @@ impl Fleet {
         self.started.retain(|at| !again.contains(at));
     }
 
-    fn run(&mut self, step: &Step) -> Result<(), String> {
+    fn run(&mut self, step: &RuleStep) -> Result<(), String> {
         match step {
-            Step::Head(asked) => {
+            RuleStep::Head(asked) => {
                 if let Some(head) = self.waiting().first() {
                     let n = head.scheduled_at.since(self.start).as_secs();
                     let claim = self.new_claim(self.occurrence(n, *asked));
@@ -458,18 +458,18 @@ impl Fleet {
                     self.claim(&claim)?;
                 }
             }
-            Step::Drops { right } => {
+            RuleStep::Drops { right } => {
                 let claim = self.new_claim(self.drops(*right));
                 let reply = self.claim(&claim)?;
                 let dropped = matches!(reply, ClaimReply::Dropped);
                 check(dropped == *right, "dropped from another watermark, or not")?;
             }
-            Step::Attempt(n) => {
+            RuleStep::Attempt(n) => {
                 if let Some(claim) = self.nth(*n) {
                     self.attempt(&claim)?;
                 }
             }
-            Step::Occurrence { back, drop, terms } => {
+            RuleStep::Occurrence { back, drop, terms } => {
                 let n = self.due().saturating_sub(*back).max(1);
                 let claim = self.new_claim(self.occurrence(n, *terms));
                 self.sent.push(claim.clone());
@@ -483,8 +483,8 @@ impl Fleet {
                     check(!gap, "an answered gap is still one")?;
                 }
             }
-            Step::Bare | Step::Manual => {
-                let what = if matches!(step, Step::Bare) {
+            RuleStep::Bare | RuleStep::Manual => {
+                let what = if matches!(step, RuleStep::Bare) {
                     ClaimTarget::Lock
                 } else {
                     ClaimTarget::Manual {
@@ -496,32 +496,32 @@ impl Fleet {
                 self.sent.push(claim.clone());
                 self.claim(&claim)?;
             }
-            Step::Pause(lasts) => {
+            RuleStep::Pause(lasts) => {
                 let until = lasts.map(|ms| Timestamp::from_millis(self.world.now().millis() + ms));
                 let reason = String::new();
                 self.pause(PauseOrder::Pause { until, reason })?;
             }
-            Step::Resume => self.pause(PauseOrder::Resume)?,
-            Step::Evict => self.world.lock.key = Key::Absent,
-            Step::Pass(ms) => self.world.pass(*ms),
-            Step::Again(n) => {
+            RuleStep::Resume => self.pause(PauseOrder::Resume)?,
+            RuleStep::Evict => self.world.lock.key = Key::Absent,
+            RuleStep::Pass(ms) => self.world.pass(*ms),
+            RuleStep::Again(n) => {
                 if let Some(claim) = self.nth(*n) {
                     self.claim(&claim)?;
                 }
             }
-            Step::Renew(n) => self.nth(*n).map_or(Ok(()), |claim| self.renew(&claim))?,
-            Step::Finish(n, with_record) => {
+            RuleStep::Renew(n) => self.nth(*n).map_or(Ok(()), |claim| self.renew(&claim))?,
+            RuleStep::Finish(n, with_record) => {
                 if let Some(claim) = self.nth(*n) {
                     let with_record = *with_record;
                     self.finish(&claim, with_record, !self.granted.contains(&claim.token));
                 }
             }
-            Step::GiveBack(n) => {
+            RuleStep::GiveBack(n) => {
                 if let Some(claim) = self.nth(*n) {
                     self.finish(&claim, false, true);
                 }
             }
-            Step::Settle(n) => self.nth(*n).map_or(Ok(()), |claim| self.settle(&claim))?,
+            RuleStep::Settle(n) => self.nth(*n).map_or(Ok(()), |claim| self.settle(&claim))?,
         }
         Ok(())
     }
@@ -673,7 +673,7 @@ proptest! {
 
     #[test]
     fn whatever_happens_the_guarantees_hold(steps in proptest::collection::vec(step(), 1..80)) {
-        let mut fleet = Fleet::new();
+        let mut fleet = RuleFleet::new();
         fleet.world.pass(3500);
         for step in steps {
             let last = fleet.last();
@@ -689,18 +689,18 @@ proptest! {
 
     #[test]
     fn no_request_changes_a_key_that_is_anothers(steps in proptest::collection::vec(step(), 1..60)) {
-        let mut fleet = Fleet::new();
+        let mut fleet = RuleFleet::new();
         fleet.world.pass(3500);
         for step in steps {
             let before = fleet.world.lock.key.clone();
             let newest = fleet.sent.len();
             let asks = match &step {
-                Step::Again(n) | Step::Renew(n) | Step::Finish(n, _) | Step::GiveBack(n)
-                | Step::Settle(n) | Step::Attempt(n) => fleet.nth(*n).map(|claim| claim.token),
-                Step::Evict | Step::Pass(_) => continue_with(&mut fleet, &step),
+                RuleStep::Again(n) | RuleStep::Renew(n) | RuleStep::Finish(n, _) | RuleStep::GiveBack(n)
+                | RuleStep::Settle(n) | RuleStep::Attempt(n) => fleet.nth(*n).map(|claim| claim.token),
+                RuleStep::Evict | RuleStep::Pass(_) => continue_with(&mut fleet, &step),
                 _ => None,
             };
-            if matches!(step, Step::Evict | Step::Pass(_)) {
+            if matches!(step, RuleStep::Evict | RuleStep::Pass(_)) {
                 continue;
             }
             prop_assert_eq!(fleet.run(&step), Ok(()));
@@ -715,7 +715,7 @@ proptest! {
 }
 
 /// Time and evictions are no requests: they may change any key.
-fn continue_with(fleet: &mut Fleet, step: &Step) -> Option<Token> {
+fn continue_with(fleet: &mut RuleFleet, step: &RuleStep) -> Option<Token> {
     let _ = fleet.run(step);
     None
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::store::protocol::{Clock, Past};
-use crate::store::redis::node::{PrepareReply, Standing};
+use crate::store::redis::node::{NodeState, PrepareReply};
 use crate::store::{NodeClock, StoreError};
 use crate::time::Timestamp;
 
@@ -68,7 +68,7 @@ pub(super) fn lost_at(reply: &PrepareReply, latest: u64) -> Option<Timestamp> {
 }
 
 /// Returns, for each node, how far its clock is from the one that decides.
-pub(super) fn offsets(said: &[Result<Standing, StoreError>]) -> Vec<Option<NodeClock>> {
+pub(super) fn offsets(said: &[Result<NodeState, StoreError>]) -> Vec<Option<NodeClock>> {
     let mut all: Vec<i64> = said.iter().flatten().map(|it| it.clock.offset_ms).collect();
     all.sort_unstable();
     let deciding = all.get(all.len().saturating_sub(1) / 2).copied();

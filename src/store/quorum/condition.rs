@@ -6,7 +6,7 @@ use super::QuorumStore;
 use super::clock::offsets;
 use super::proposer::Proposer;
 use crate::names::JobName;
-use crate::store::redis::node::{Ledger, Standing};
+use crate::store::redis::node::{LedgerPresence, NodeState};
 use crate::store::{Condition, Lock, NodeCondition, NodeStanding, StoreError};
 
 impl QuorumStore {
@@ -24,7 +24,7 @@ impl Proposer {
     pub(super) async fn standings(
         &self,
         jobs: &[(JobName, Lock)],
-    ) -> Vec<Result<Standing, StoreError>> {
+    ) -> Vec<Result<NodeState, StoreError>> {
         let longest = self.longest.with(Duration::ZERO);
         let longest = longest.listed.max(longest.elsewhere);
         let said = self.standings_under(jobs, longest).await;
@@ -40,12 +40,12 @@ impl Proposer {
         &self,
         jobs: &[(JobName, Lock)],
         longest: Duration,
-    ) -> Vec<Result<Standing, StoreError>> {
+    ) -> Vec<Result<NodeState, StoreError>> {
         let mut answers = self.nodes.ask(0..self.nodes.len(), |node| {
             let jobs = jobs.to_vec();
             async move { node.standing(&jobs, longest).await }
         });
-        let mut said: Vec<Result<Standing, StoreError>> = Vec::new();
+        let mut said: Vec<Result<NodeState, StoreError>> = Vec::new();
         said.resize_with(self.nodes.len(), || {
             Err(StoreError::unreachable("it was not asked".to_owned()))
         });
@@ -59,10 +59,10 @@ impl Proposer {
 /// Combines the standings of all nodes.
 pub(super) fn judge(
     shown: Vec<String>,
-    said: &[Result<Standing, StoreError>],
+    said: &[Result<NodeState, StoreError>],
     quorum: usize,
 ) -> Condition {
-    let mut waits: Vec<&Standing> = said.iter().flatten().collect();
+    let mut waits: Vec<&NodeState> = said.iter().flatten().collect();
     waits.sort_by_key(|standing| standing.recovering);
     // A majority needs that many nodes, so the slowest of them decides.
     let waited = waits
@@ -92,7 +92,7 @@ pub(super) fn judge(
     }
 }
 
-fn of_one(standing: &Standing, all: &[Result<Standing, StoreError>]) -> NodeStanding {
+fn of_one(standing: &NodeState, all: &[Result<NodeState, StoreError>]) -> NodeStanding {
     let Some(lost_at) = standing.lost_at else {
         return NodeStanding::Counts;
     };
@@ -106,7 +106,7 @@ fn of_one(standing: &Standing, all: &[Result<Standing, StoreError>]) -> NodeStan
             remaining: standing.recovering,
         };
     }
-    let heard: Vec<&Standing> = all.iter().flatten().collect();
+    let heard: Vec<&NodeState> = all.iter().flatten().collect();
     match missing(standing, &heard).len() {
         0 => NodeStanding::Counts,
         jobs => NodeStanding::Repairing { lost_at, jobs },
@@ -115,12 +115,12 @@ fn of_one(standing: &Standing, all: &[Result<Standing, StoreError>]) -> NodeStan
 
 /// Returns the indices of the jobs that a node has not received since it lost its data. A job that
 /// no node knows is missing nowhere.
-pub(super) fn missing(standing: &Standing, all: &[&Standing]) -> Vec<usize> {
+pub(super) fn missing(standing: &NodeState, all: &[&NodeState]) -> Vec<usize> {
     let somewhere = |job: usize| {
         all.iter().any(|other| {
             matches!(
                 other.ledgers.get(job),
-                Some(Ledger::Known | Ledger::Forgotten)
+                Some(LedgerPresence::Known | LedgerPresence::Forgotten)
             )
         })
     };
@@ -128,7 +128,7 @@ pub(super) fn missing(standing: &Standing, all: &[&Standing]) -> Vec<usize> {
         .ledgers
         .iter()
         .enumerate()
-        .filter(|(_, ledger)| matches!(ledger, Ledger::Forgotten | Ledger::Absent))
+        .filter(|(_, ledger)| matches!(ledger, LedgerPresence::Forgotten | LedgerPresence::Absent))
         .map(|(job, _)| job)
         .filter(|job| somewhere(*job))
         .collect()

@@ -9,10 +9,10 @@ use crate::store::redis::node::LongestTtl;
 use crate::time::BootInstant;
 
 #[derive(Debug, Default)]
-pub(super) struct LongestTtls(Mutex<Known>);
+pub(super) struct LongestTtls(Mutex<KnownTtls>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownTtls {
     /// The longest TTL of the host's own list.
     listed: Duration,
     /// The longest TTL that each node reported last, and when.
@@ -60,7 +60,7 @@ impl LongestTtls {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, KnownTtls> {
         // Nothing that holds the guard can panic half-way through a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

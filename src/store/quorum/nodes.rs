@@ -21,12 +21,12 @@ const REPORT_AGAIN: Duration = Duration::from_secs(5 * 60);
 #[derive(Debug)]
 pub(super) struct Nodes {
     all: Arc<[Arc<Node>]>,
-    known: Mutex<Vec<Known>>,
+    known: Mutex<Vec<NodeHealth>>,
 }
 
 /// What this process remembers about a node.
 #[derive(Debug, Clone, Default)]
-struct Known {
+struct NodeHealth {
     /// The server process that replied last.
     server: Option<String>,
     failed: Option<Instant>,
@@ -36,7 +36,7 @@ struct Known {
     unusable: HashMap<String, Instant>,
 }
 
-impl Known {
+impl NodeHealth {
     fn is_shunned(&self) -> bool {
         self.failed.is_some_and(|failed| failed.elapsed() < SHUNNED)
     }
@@ -54,7 +54,7 @@ impl Known {
 }
 
 /// The reply of a node, with the index of the node.
-pub(super) type Answer<T> = (usize, Result<T, StoreError>);
+pub(super) type NodeReply<T> = (usize, Result<T, StoreError>);
 
 impl Nodes {
     pub(super) fn new(settings: &RedlockSettings) -> Result<Self, StoreError> {
@@ -77,7 +77,7 @@ impl Nodes {
             .map(|node| Node::new(node).map(Arc::new))
             .collect::<Result<Arc<[_]>, _>>()?;
         Ok(Self {
-            known: Mutex::new(vec![Known::default(); all.len()]),
+            known: Mutex::new(vec![NodeHealth::default(); all.len()]),
             all,
         })
     }
@@ -118,7 +118,7 @@ impl Nodes {
         &self,
         which: impl Iterator<Item = usize>,
         question: impl Fn(Arc<Node>) -> F,
-    ) -> mpsc::UnboundedReceiver<Answer<T>>
+    ) -> mpsc::UnboundedReceiver<NodeReply<T>>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -206,7 +206,7 @@ impl Nodes {
     }
 
     /// Returns the error for too few replies.
-    pub(super) fn too_few(&self, answered: usize, errors: &[Answer<()>]) -> StoreError {
+    pub(super) fn too_few(&self, answered: usize, errors: &[NodeReply<()>]) -> StoreError {
         let faults = errors.iter().filter_map(|(_, e)| match e {
             Err(StoreError::Key(fault)) => Some(fault),
             _ => None,
@@ -246,7 +246,7 @@ impl Nodes {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Vec<Known>> {
+    fn known(&self) -> MutexGuard<'_, Vec<NodeHealth>> {
         // Nothing that holds the guard can panic half-way through a change.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -11,10 +11,10 @@ use crate::store::StoreError;
 
 /// The outages that one process has seen.
 #[derive(Debug, Default)]
-pub(super) struct Outage(Mutex<Seen>);
+pub(super) struct Outage(Mutex<OutageLog>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct OutageLog {
     away: bool,
     /// When a majority replied again.
     back: Option<Instant>,
@@ -60,7 +60,7 @@ impl Outage {
         known.map_or(Duration::ZERO, |known| known.left(back, Instant::now()))
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, OutageLog> {
         // Nothing that holds the guard can panic half-way through a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

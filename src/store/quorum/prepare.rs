@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::clock;
 use super::merge::{QuorumCheck, check_quorum, merge};
-use super::nodes::Answer;
+use super::nodes::NodeReply;
 use super::proposer::Proposer;
 use super::request::{QuorumRequest, QuorumWait};
 use crate::ground::timing;
@@ -26,7 +26,7 @@ pub(super) struct PrepareReplies {
     pub(super) replies: Vec<PrepareReply>,
     /// The nodes that replied.
     pub(super) at: Vec<usize>,
-    pub(super) errors: Vec<Answer<()>>,
+    pub(super) errors: Vec<NodeReply<()>>,
 }
 
 impl PrepareReplies {
@@ -43,7 +43,7 @@ impl Proposer {
         target: &RequestTarget,
         ballot: Ballot,
     ) -> Result<Result<(usize, PrepareReply), StoreError>, StoreError> {
-        let mut errors: Vec<Answer<()>> = Vec::new();
+        let mut errors: Vec<NodeReply<()>> = Vec::new();
         let limit = limit(target.ttl);
         for at in self.nodes.order(&target.lock.name) {
             let node = self.nodes.get(at);
@@ -168,7 +168,7 @@ impl Proposer {
         })
     }
 
-    fn say_missing(&self, errors: &[Answer<()>]) {
+    fn say_missing(&self, errors: &[NodeReply<()>]) {
         if errors.is_empty() || self.looked.load(Ordering::Relaxed) {
             return;
         }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::longest_ttl::LongestTtls;
-use super::nodes::{Answer, Nodes};
+use super::nodes::{NodeReply, Nodes};
 use super::outage::Outage;
 use super::request::QuorumRequest;
 use super::turns::{Ids, Turns};
@@ -50,7 +50,7 @@ impl Proposer {
     }
 
     /// Returns the error for too few replies, and notes the outage.
-    pub(super) fn few(&self, answered: usize, errors: &[Answer<()>]) -> StoreError {
+    pub(super) fn few(&self, answered: usize, errors: &[NodeReply<()>]) -> StoreError {
         let error = self.nodes.too_few(answered, errors);
         self.outage.failed(&error);
         error

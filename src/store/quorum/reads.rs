@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::QuorumStore;
 use super::clock;
 use super::merge::{MergedState, QuorumCheck, check_quorum, merge};
-use super::nodes::Answer;
+use super::nodes::NodeReply;
 use super::proposer::Proposer;
 use super::request::{QuorumReply, QuorumRequest, Transition};
 use crate::names::JobName;
@@ -31,7 +31,7 @@ impl QuorumStore {
     /// Returns the replies of a majority, without waiting for the other nodes.
     pub(super) async fn a_majority<T>(
         &self,
-        answers: UnboundedReceiver<Answer<T>>,
+        answers: UnboundedReceiver<NodeReply<T>>,
     ) -> Result<Vec<T>, StoreError> {
         let quorum = self.proposer.nodes.quorum();
         self.collect(answers, |found, _| found.len() >= quorum)
@@ -41,7 +41,7 @@ impl QuorumStore {
     /// Returns the clocks of a majority, or of all nodes that reply if those disagree.
     pub(super) async fn agreeing_clocks<T>(
         &self,
-        answers: UnboundedReceiver<Answer<T>>,
+        answers: UnboundedReceiver<NodeReply<T>>,
         micros: impl Fn(&T) -> u64 + Copy,
     ) -> Result<Vec<T>, StoreError> {
         let nodes = &self.proposer.nodes;
@@ -56,7 +56,7 @@ impl QuorumStore {
     /// that failed recently.
     pub(super) async fn all_there<T>(
         &self,
-        answers: UnboundedReceiver<Answer<T>>,
+        answers: UnboundedReceiver<NodeReply<T>>,
     ) -> Result<Vec<T>, StoreError> {
         let nodes = &self.proposer.nodes;
         self.collect(answers, |found, silent| {
@@ -69,7 +69,7 @@ impl QuorumStore {
     /// Fails with less than a majority.
     async fn collect<T>(
         &self,
-        mut answers: UnboundedReceiver<Answer<T>>,
+        mut answers: UnboundedReceiver<NodeReply<T>>,
         is_enough: impl Fn(&[T], &BTreeSet<usize>) -> bool,
     ) -> Result<Vec<T>, StoreError> {
         let nodes = &self.proposer.nodes;

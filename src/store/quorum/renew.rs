@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::nodes::Answer;
+use super::nodes::NodeReply;
 use super::proposer::Proposer;
 use crate::store::protocol::longest_counted;
 use crate::store::redis::node::{ExtendReply, LongestTtl};
@@ -65,7 +65,7 @@ impl Proposer {
         });
         let mut tallies = vec![Tally::default(); renewals.len()];
         let mut heard: Vec<(usize, Vec<ExtendReply>)> = Vec::new();
-        let mut errors: Vec<Answer<()>> = Vec::new();
+        let mut errors: Vec<NodeReply<()>> = Vec::new();
         loop {
             let decided =
                 heard.len() >= quorum && tallies.iter().all(|tally| tally.renewed >= quorum);

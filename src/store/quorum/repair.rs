@@ -15,7 +15,7 @@ use super::proposer::Proposer;
 use super::reads::by_lock;
 use super::request::{QuorumRequest, QuorumWait, Transition};
 use crate::names::JobName;
-use crate::store::redis::node::{Ballot, PrepareMode, Standing};
+use crate::store::redis::node::{Ballot, NodeState, PrepareMode};
 use crate::store::{Lock, Registration, StoreError};
 use crate::time::Timestamp;
 
@@ -96,7 +96,7 @@ impl RepairLoop {
         let said = self.proposer.standings(&[]).await;
         self.tell_of_news(&said);
         self.report_clocks(&said);
-        let standings: Vec<Option<Standing>> = said.into_iter().map(Result::ok).collect();
+        let standings: Vec<Option<NodeState>> = said.into_iter().map(Result::ok).collect();
         let jobs: Vec<(JobName, Lock)> = {
             let jobs = lock(&self.jobs);
             jobs.iter().map(|(j, l)| (j.clone(), l.clone())).collect()
@@ -104,8 +104,8 @@ impl RepairLoop {
         let Some((job, lock_of_it)) = jobs.first() else {
             return Ok(());
         };
-        let lost = |standing: &Option<Standing>| standing.as_ref().and_then(|s| s.lost_at);
-        let recovers = |s: &Option<Standing>| s.as_ref().is_some_and(|s| !s.recovering.is_zero());
+        let lost = |standing: &Option<NodeState>| standing.as_ref().and_then(|s| s.lost_at);
+        let recovers = |s: &Option<NodeState>| s.as_ref().is_some_and(|s| !s.recovering.is_zero());
         if standings.iter().any(recovers) {
             // The recovery period begins when the node notes the loss, which any request causes.
             let request = QuorumRequest::of_job(job, lock_of_it);
@@ -125,7 +125,7 @@ impl RepairLoop {
             return Ok(());
         }
         let standings = self.ask(&jobs).await;
-        let heard: Vec<&Standing> = standings.iter().flatten().collect();
+        let heard: Vec<&NodeState> = standings.iter().flatten().collect();
         let mut untold: Vec<usize> = Vec::new();
         for at in news {
             let Some(standing) = &standings[at] else {
@@ -150,7 +150,7 @@ impl RepairLoop {
 
     /// Logs which nodes became unreachable or reachable. While a majority responds, nothing else shows
     /// that a node does not.
-    fn tell_of_news(&self, said: &[Result<Standing, StoreError>]) {
+    fn tell_of_news(&self, said: &[Result<NodeState, StoreError>]) {
         for (at, news) in lock(&self.away).news(said) {
             let node = self.proposer.nodes.get(at).shown();
             match news {
@@ -164,7 +164,7 @@ impl RepairLoop {
     }
 
     /// Logs once that a node's clock differs from the one that decides, and when it is correct again.
-    fn report_clocks(&self, said: &[Result<Standing, StoreError>]) {
+    fn report_clocks(&self, said: &[Result<NodeState, StoreError>]) {
         let mut off = lock(&self.off);
         for (at, clock) in clock::offsets(said).into_iter().enumerate() {
             let Some(clock) = clock else { continue };
@@ -187,7 +187,7 @@ impl RepairLoop {
         }
     }
 
-    async fn ask(&self, jobs: &[(JobName, Lock)]) -> Vec<Option<Standing>> {
+    async fn ask(&self, jobs: &[(JobName, Lock)]) -> Vec<Option<NodeState>> {
         let said = self.proposer.standings(jobs).await;
         said.into_iter().map(Result::ok).collect()
     }

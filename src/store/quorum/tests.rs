@@ -14,8 +14,8 @@ use super::renew::Tally;
 use crate::names::{JobName, RunId, Token};
 use crate::store::protocol::{JobState, Key, Open};
 use crate::store::redis::node::{
-    Ballot, HistoryEntry, JobView, KeyHolder, Ledger, LockView, PrepareReply, PrepareStatus,
-    Standing,
+    Ballot, HistoryEntry, JobView, KeyHolder, LedgerPresence, LockView, NodeState, PrepareReply,
+    PrepareStatus,
 };
 use crate::store::{
     Condition, Kind, NodeClock, NodeStanding, Outcome, Record, RedlockSettings, RenewReply,
@@ -531,10 +531,10 @@ fn a_copied_history_lies_in_order_whatever_the_places_were() {
 
 #[test]
 fn a_node_counts_again_for_all_jobs_that_it_was_told_of() {
-    use Ledger::{Absent, Forgotten, Known, Nothing};
+    use LedgerPresence::{Absent, Forgotten, Known, Nothing};
 
-    let standing = |lost_at: Option<i64>, recovering: u64, ledgers: &[Ledger]| {
-        Ok(Standing {
+    let standing = |lost_at: Option<i64>, recovering: u64, ledgers: &[LedgerPresence]| {
+        Ok(NodeState {
             new: false,
             lost_at: lost_at.map(Timestamp::from_millis),
             recovering: ms(recovering),
@@ -547,7 +547,7 @@ fn a_node_counts_again_for_all_jobs_that_it_was_told_of() {
             },
         })
     };
-    let applied = |said: &[Result<Standing, StoreError>]| {
+    let applied = |said: &[Result<NodeState, StoreError>]| {
         let shown = (0..said.len()).map(|n| n.to_string()).collect();
         judge(shown, said, 2)
     };

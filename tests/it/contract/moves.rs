@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use cronlatch::names::HostName;
-use cronlatch::store::relocate::{Destination, Relocated, Relocation, Step, relocate};
+use cronlatch::store::relocate::{Destination, MoveStep, Relocated, Relocation, relocate};
 use cronlatch::store::{
     Claim, ClaimReply, Due, Kind, Lock, LockId, LockRef, Outcome, Overlap, Registration, Replaced,
 };
@@ -251,11 +251,11 @@ pub(crate) async fn a_step_of_a_move_that_comes_late_changes_nothing(subject: &i
     let mut steps = Vec::new();
     loop {
         match relocation.step() {
-            Step::Read(lock) => {
+            MoveStep::Read(lock) => {
                 let ledger = scene.store.ledger(&scene.job, &lock).await.unwrap();
                 relocation.read(&lock, ledger);
             }
-            Step::Replace(step) => {
+            MoveStep::Replace(step) => {
                 for _ in 0..2 {
                     let reply = scene.store.replace(&step).await.unwrap();
                     assert_eq!(reply, Replaced::Done, "the same step again");
@@ -263,7 +263,7 @@ pub(crate) async fn a_step_of_a_move_that_comes_late_changes_nothing(subject: &i
                 relocation.replaced(Replaced::Done);
                 steps.push(step);
             }
-            Step::Done(_) => break,
+            MoveStep::Done(_) => break,
         }
     }
     assert_eq!(steps.len(), 2);
@@ -291,15 +291,15 @@ pub(crate) async fn any_host_completes_a_move_that_stopped_half_way(subject: &im
         .await;
     loop {
         match relocation.step() {
-            Step::Read(lock) => {
+            MoveStep::Read(lock) => {
                 let ledger = scene.store.ledger(&scene.job, &lock).await.unwrap();
                 relocation.read(&lock, ledger);
             }
-            Step::Replace(step) => {
+            MoveStep::Replace(step) => {
                 assert_eq!(scene.store.replace(&step).await.unwrap(), Replaced::Done);
                 break;
             }
-            Step::Done(done) => panic!("nothing was moved: {done:?}"),
+            MoveStep::Done(done) => panic!("nothing was moved: {done:?}"),
         }
     }
     scene.refuses("b", 2, &fleet("n")).await;
@@ -314,7 +314,7 @@ pub(crate) async fn any_host_completes_a_move_that_stopped_half_way(subject: &im
     );
     there.runs("d", 2).await;
     // The host that stopped goes on.
-    if let Step::Replace(step) = {
+    if let MoveStep::Replace(step) = {
         relocation.replaced(Replaced::Done);
         relocation.step()
     } {
@@ -336,15 +336,15 @@ pub(crate) async fn any_host_completes_a_move_that_stopped_half_way(subject: &im
 async fn step_until(scene: &Scene, relocation: &mut Relocation, stops: impl Fn(&Lock) -> bool) {
     loop {
         match relocation.step() {
-            Step::Read(lock) => {
+            MoveStep::Read(lock) => {
                 let ledger = scene.store.ledger(&scene.job, &lock).await.unwrap();
                 relocation.read(&lock, ledger);
             }
-            Step::Replace(replacement) if stops(&replacement.lock) => return,
-            Step::Replace(replacement) => {
+            MoveStep::Replace(replacement) if stops(&replacement.lock) => return,
+            MoveStep::Replace(replacement) => {
                 relocation.replaced(scene.store.replace(&replacement).await.unwrap());
             }
-            Step::Done(over) => panic!("{over:?}"),
+            MoveStep::Done(over) => panic!("{over:?}"),
         }
     }
 }

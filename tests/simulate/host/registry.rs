@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cronlatch::engine::simulated::JobIx;
 use cronlatch::names::{HostName, JobName};
 use cronlatch::store::registry::{COMPARED_EVERY, gives_way};
-use cronlatch::store::relocate::{Destination, Relocated, Relocation, Step};
+use cronlatch::store::relocate::{Destination, MoveStep, Relocated, Relocation};
 use cronlatch::store::{Admission, Beginning, Entry, Listing, Lock, LockId};
 use cronlatch::time::Timestamp;
 
@@ -227,16 +227,16 @@ impl Entering {
     fn next_move(mut self) -> Next<Self> {
         while let Some((ix, relocation)) = self.moves.last_mut() {
             match relocation.step() {
-                Step::Read(lock) => {
+                MoveStep::Read(lock) => {
                     let job = self.new.iter().find(|(of, ..)| of == ix);
                     let job = job.expect("it moves a new job").2.job.clone();
                     self.asked = Some(lock.clone());
                     return Next::Send(Request::Ledger(job, lock), self);
                 }
-                Step::Replace(replacement) => {
+                MoveStep::Replace(replacement) => {
                     return Next::Send(Request::Replace(replacement), self);
                 }
-                Step::Done(relocated) => {
+                MoveStep::Done(relocated) => {
                     let ix = *ix;
                     self.moves.pop();
                     if !matches!(relocated, Relocated::Home { .. }) {

@@ -9,7 +9,8 @@ use proptest::prelude::*;
 
 use super::{CrontabKind, Crontabs, ReadOptions, RemarkKind};
 use crate::config::environment::Environment;
-use crate::config::model::{Command, Job, JobList};
+use crate::config::model::{Job, JobList};
+use crate::config::program::Command;
 use crate::config::source::Source;
 use crate::config::{ConfigErrors, list};
 

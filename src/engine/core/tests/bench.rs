@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::super::Core;
 use super::super::event::{Action, ClaimId, ClaimSpec, Event, JobIx, Now, Said};
-use super::super::policy::{Calendar, Exclusion, Policy};
+use super::super::policy::{Exclusion, OccurrenceSource, Policy};
 use super::super::spread::Spread;
 use crate::config::{CatchUp, OnCrash, OnOverlap, OnStoreDown};
 use crate::names::{RunId, Token};
@@ -17,7 +17,7 @@ use crate::time::{BootInstant, Timestamp};
 #[derive(Debug)]
 pub(super) struct Every(pub(super) i64);
 
-impl Calendar for Every {
+impl OccurrenceSource for Every {
     fn next_after(&self, from: Timestamp) -> Option<Timestamp> {
         let step = self.0 * 1000;
         Some(Timestamp::from_millis(

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 
-use super::super::registry::Newcomer;
+use super::super::newcomer::Newcomer;
 use super::*;
 use crate::engine::spool::Spool;
 use crate::names::{HostName, JobName, LockName, RunId, Token};
@@ -18,7 +18,7 @@ use crate::time::Timestamp;
 
 /// Answers claims for all locks but `deaf`; with `hangs`, it answers none.
 #[derive(Debug, Default)]
-struct Scripted {
+struct ScriptedStore {
     asked: Mutex<Vec<String>>,
     hangs: bool,
     /// What it says of the time, if it says anything.
@@ -36,7 +36,7 @@ fn away<T>() -> Result<T, StoreError> {
 }
 
 #[async_trait]
-impl Store for Scripted {
+impl Store for ScriptedStore {
     async fn claim(&self, claim: &Claim) -> Result<ClaimReply, StoreError> {
         let lock = claim.lock.name.clone();
         self.asked
@@ -120,14 +120,14 @@ impl Store for Scripted {
     }
 }
 
-struct Bench {
+struct TaskBench {
     link: TaskContext,
-    store: Arc<Scripted>,
+    store: Arc<ScriptedStore>,
     messages: mpsc::UnboundedReceiver<Message>,
     health: watch::Sender<Health>,
 }
 
-fn bench(store: Scripted) -> Bench {
+fn bench(store: ScriptedStore) -> TaskBench {
     let store = Arc::new(store);
     let (inbox, messages) = mpsc::unbounded_channel();
     let (health, watched) = watch::channel(Health::Up);
@@ -141,7 +141,7 @@ fn bench(store: Scripted) -> Bench {
         earlier: Arc::default(),
         notifier: Notifier::off(),
     };
-    Bench {
+    TaskBench {
         link,
         store,
         messages,
@@ -163,7 +163,7 @@ fn claimant(lock: &str) -> Claimant {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_fails_while_others_are_answered_is_no_outage() {
-    let mut bench = bench(Scripted::default());
+    let mut bench = bench(ScriptedStore::default());
     let sending = (bench.link.clone()).claim(JobIx(0), ClaimId(0), claimant("deaf"));
     let sending = tokio::spawn(sending);
     let mut failure = None;
@@ -188,9 +188,9 @@ async fn a_claim_that_fails_while_others_are_answered_is_no_outage() {
 
 #[tokio::test]
 async fn claims_that_wait_for_their_turn_are_not_sent_to_a_store_that_is_down() {
-    let mut bench = bench(Scripted {
+    let mut bench = bench(ScriptedStore {
         hangs: true,
-        ..Scripted::default()
+        ..ScriptedStore::default()
     });
     let mut asking = tokio::task::JoinSet::new();
     for n in 0..100 {
@@ -235,7 +235,7 @@ fn word() -> HostInfo {
 /// Verdicts and claims that follow an outage go by the clock as it is then.
 #[tokio::test]
 async fn after_an_outage_the_clocks_are_compared_before_the_store_counts_as_up() {
-    let mut bench = bench(Scripted::default());
+    let mut bench = bench(ScriptedStore::default());
     let delay = Duration::from_millis(1);
     let probing = tokio::spawn(bench.link.clone().probe(word(), Measure::First, delay));
     // It takes requests again, and does not say what time it is: that is not enough.
@@ -293,7 +293,7 @@ async fn of_hosts_that_enter_a_job_under_different_locks_at_once_one_is_admitted
     let now = Timestamp::from_secs(1_700_000_000);
     for (name, other, first) in [("a", "b", Standing::Uses), ("b", "a", Standing::Waits)] {
         let [host, other] = [name, other].map(|name| HostName::parse(name).expect("a name"));
-        let bench = bench(Scripted::default());
+        let bench = bench(ScriptedStore::default());
         let store = &bench.store;
         *store.clock.lock().expect("no holder panics") = Some(now);
         let uses = Listing::default().enter(&other, LockId::Fleet("m".to_owned()), now);
@@ -322,7 +322,7 @@ async fn of_hosts_that_enter_a_job_under_different_locks_at_once_one_is_admitted
 /// Otherwise hosts that enter the job under another lock at the same time pass over this one.
 #[tokio::test]
 async fn a_host_says_that_it_lives_before_it_looks_which_hosts_use_which_lock() {
-    let mut bench = bench(Scripted::default());
+    let mut bench = bench(ScriptedStore::default());
     *bench.store.clock.lock().expect("no holder panics") = Some(Timestamp::EPOCH);
     let dir = tempfile::tempdir().expect("a directory");
     let settings = crate::store::StoreSettings::Sqlite {

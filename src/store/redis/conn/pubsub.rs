@@ -72,11 +72,11 @@ struct Channels {
     /// The URL of the server, without password.
     shown: String,
     generation: u64,
-    known: HashMap<String, Channel>,
+    known: HashMap<String, Subscription>,
 }
 
 #[derive(Debug)]
-struct Channel {
+struct Subscription {
     /// Counts the messages. It is closed when the connection ends.
     releases: watch::Sender<u64>,
     /// The newest messages, if their texts matter.
@@ -220,7 +220,7 @@ impl Listener {
             let (releases, _) = watch::channel(0);
             channels.known.insert(
                 channel.to_owned(),
-                Channel {
+                Subscription {
                     releases,
                     latest: VecDeque::new(),
                     eventful: now,

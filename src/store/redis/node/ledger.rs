@@ -19,7 +19,7 @@ const VERSION: u32 = 2;
 
 /// The JSON text without its version.
 #[derive(Serialize, Deserialize)]
-struct Ledger {
+struct StoredLedger {
     v: u32,
     job: JobState,
     doubt: bool,
@@ -34,7 +34,7 @@ struct Version {
 
 /// Returns the text that a node stores for `view`.
 pub(super) fn write(view: &JobView) -> Result<String, RedisFailure> {
-    let ledger = Ledger {
+    let ledger = StoredLedger {
         v: if view.state.pauses.is_empty() {
             PLAIN
         } else {
@@ -61,7 +61,7 @@ pub(super) fn read(text: &str, ballot: Ballot) -> Result<JobView, RedisFailure> 
             version.v
         )));
     }
-    let ledger: Ledger = serde_json::from_str(text).map_err(unreadable)?;
+    let ledger: StoredLedger = serde_json::from_str(text).map_err(unreadable)?;
     Ok(JobView {
         ballot,
         state: ledger.job,

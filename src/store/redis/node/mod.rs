@@ -23,7 +23,7 @@ pub use self::message::{
     finished_text,
 };
 use self::prepare_reply::read_view;
-pub(in crate::store) use self::standing::{Ledger, Standing};
+pub(in crate::store) use self::standing::{LedgerPresence, NodeState};
 use super::RESPONSE_TIMEOUT;
 use super::codec::call::{Call, flag, millis};
 use super::codec::keys::{self, LockKeys};

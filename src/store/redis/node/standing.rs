@@ -15,7 +15,7 @@ use crate::time::{BootInstant, Timestamp};
 
 /// The condition of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::store) struct Standing {
+pub(in crate::store) struct NodeState {
     /// Whether it was never used and not initialised.
     pub(in crate::store) new: bool,
     /// When it lost its data, if it ever did.
@@ -25,7 +25,7 @@ pub(in crate::store) struct Standing {
     /// The longest TTL that it knows.
     pub(in crate::store) longest: Duration,
     /// The ledger of each job, in the order of the request.
-    pub(in crate::store) ledgers: Vec<Ledger>,
+    pub(in crate::store) ledgers: Vec<LedgerPresence>,
     /// The faults of jobs whose keys it cannot use.
     pub(in crate::store) unusable: Vec<(JobName, KeyFault)>,
     /// The difference between its clock and the clock of this host.
@@ -34,7 +34,7 @@ pub(in crate::store) struct Standing {
 
 /// The ledger of one job on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::store) enum Ledger {
+pub(in crate::store) enum LedgerPresence {
     /// There is one, and it counts.
     Known,
     /// There is none, and the node never lost data.
@@ -53,8 +53,8 @@ impl Node {
         &self,
         jobs: &[(JobName, Lock)],
         longest: Duration,
-    ) -> Result<Standing, StoreError> {
-        let mut all: Option<Standing> = None;
+    ) -> Result<NodeState, StoreError> {
+        let mut all: Option<NodeState> = None;
         let mut parts: Vec<_> = jobs.chunks(BATCH).rev().collect();
         if parts.is_empty() {
             parts.push(jobs);
@@ -68,7 +68,7 @@ impl Node {
                         continue;
                     };
                     let mut said = self.standing_of(&[], longest).await?;
-                    said.ledgers.push(Ledger::Unusable);
+                    said.ledgers.push(LedgerPresence::Unusable);
                     said.unusable.push((job.clone(), fault));
                     said
                 }
@@ -89,7 +89,7 @@ impl Node {
         &self,
         jobs: &[(JobName, Lock)],
         longest: Duration,
-    ) -> Result<Standing, StoreError> {
+    ) -> Result<NodeState, StoreError> {
         let mut call = Call::default();
         call.key(self.marker()).arg(&longest.as_millis());
         for (job, lock) in jobs {
@@ -112,7 +112,7 @@ fn read(
     mut items: Items,
     jobs: usize,
     (here, error): (Timestamp, Duration),
-) -> Result<Standing, RedisFailure> {
+) -> Result<NodeState, RedisFailure> {
     let new = items.text()? == "new";
     let millis = |text: String| {
         text.parse::<u64>().map_err(|_| {
@@ -129,10 +129,10 @@ fn read(
     let ledgers = letters
         .chars()
         .map(|letter| match letter {
-            'K' => Ok(Ledger::Known),
-            'N' => Ok(Ledger::Nothing),
-            'F' => Ok(Ledger::Forgotten),
-            'A' => Ok(Ledger::Absent),
+            'K' => Ok(LedgerPresence::Known),
+            'N' => Ok(LedgerPresence::Nothing),
+            'F' => Ok(LedgerPresence::Forgotten),
+            'A' => Ok(LedgerPresence::Absent),
             other => Err(RedisFailure::corrupt(format!(
                 "a node says {other:?} of a job"
             ))),
@@ -145,7 +145,7 @@ fn read(
         )));
     }
     let micros = i64::try_from(millis(items.text()?)?).unwrap_or(i64::MAX);
-    Ok(Standing {
+    Ok(NodeState {
         clock: NodeClock {
             offset_ms: micros / 1000 - here.millis(),
             error,

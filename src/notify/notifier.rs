@@ -1,4 +1,4 @@
-//! What the daemon reports. Reporting never waits.
+//! Reports what the daemon does to the task. Reporting never waits.
 
 use std::io;
 use std::sync::Arc;
@@ -8,54 +8,17 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::deliver::Environment;
+use super::fact::{Fact, NotifiedList, NotifierSetup, Role, RunBegan};
 use super::task;
-use crate::config::{Job, NotifyTarget};
 use crate::names::{HostName, JobName, RunId};
-use crate::run::RunFollower;
+use crate::run::RunObserver;
 use crate::store::{
-    Claim, ClaimReply, ClaimTarget, CopyReply, DroppedRange, Kind, Outcome, Overlap, Record, Store,
+    Claim, ClaimReply, ClaimTarget, CopyReply, DroppedRange, Kind, Outcome, Overlap, Record,
 };
 use crate::time::Timestamp;
 
 /// How many facts wait at most.
 const WAITING_MAX: usize = 20_000;
-
-/// What notifications are made from.
-pub(crate) struct Setup {
-    /// The list that the process starts with.
-    pub(crate) list: NotifiedList,
-    /// The store with the histories of the jobs.
-    pub(crate) store: Arc<dyn Store>,
-    /// This host.
-    pub(crate) host: HostName,
-    /// What kind of process this is.
-    pub(crate) role: Role,
-}
-
-/// What a job list defines for notifications.
-#[derive(Debug, Clone)]
-pub(crate) struct NotifiedList {
-    /// The targets of the list.
-    pub(crate) targets: Vec<NotifyTarget>,
-    /// The jobs of this host.
-    pub(crate) jobs: Vec<Arc<Job>>,
-    /// How many records each job keeps.
-    pub(crate) keep: u32,
-    /// The environment of programs.
-    pub(crate) environment: Environment,
-}
-
-impl NotifiedList {
-    /// Whether any job has notifications.
-    fn asks(&self) -> bool {
-        self.jobs.iter().any(|job| {
-            let alerts = &job.alerts;
-            let times = alerts.long_after.or(alerts.expect_success_within);
-            !alerts.targets.is_empty() || alerts.ping.is_some() || times.is_some()
-        })
-    }
-}
 
 /// Whether a new list has other targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,43 +27,6 @@ pub(crate) enum TargetChange {
     Same,
     /// It has others.
     Changed,
-}
-
-/// A process that notifies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// A daemon. It also watches `expect_success_within`.
-    Daemon,
-    /// `trigger`: one run, and its end.
-    SingleRun,
-}
-
-/// Something that happened on this host.
-#[derive(Debug)]
-pub(super) enum Fact {
-    /// A verdict was delivered.
-    Verdict(Box<Record>),
-    /// A claim was answered; these verdicts were recorded by it. Others may have been, in passing.
-    Claimed(JobName, Vec<Record>),
-    /// A run whose host is gone was recorded as interrupted.
-    Settled(JobName, RunId),
-    /// A run's command was started.
-    Began(RunBegan),
-    /// A run has ended; its verdict follows.
-    Over(RunId),
-    /// The daemon ends.
-    Close(Instant, oneshot::Sender<()>),
-}
-
-/// A run whose command was started.
-#[derive(Debug, Clone)]
-pub(crate) struct RunBegan {
-    /// The job.
-    pub(crate) job: JobName,
-    /// The run.
-    pub(crate) run_id: RunId,
-    /// Its occurrence; `None` for a run by hand.
-    pub(crate) scheduled_at: Option<Timestamp>,
 }
 
 /// Reports facts to the task. Does nothing if the list has no notifications.
@@ -119,7 +45,7 @@ struct Handle {
 
 impl Notifier {
     /// Starts the task, and the senders that the list needs.
-    pub(crate) fn start(setup: Setup) -> io::Result<Self> {
+    pub(crate) fn start(setup: NotifierSetup) -> io::Result<Self> {
         let asks = setup.list.asks();
         if setup.role == Role::SingleRun && !asks {
             return Ok(Self::off());
@@ -247,7 +173,7 @@ pub(crate) struct RunWatch {
     began: AtomicBool,
 }
 
-impl RunFollower for RunWatch {
+impl RunObserver for RunWatch {
     // Further attempts are no further starts.
     fn started(&self) {
         if !self.began.swap(true, Ordering::Relaxed) {

@@ -1,0 +1,59 @@
+//! A job that this daemon is to enter into the store's registry, and what came of a look after it.
+
+use crate::config::Job;
+use crate::names::HostName;
+use crate::store::{Beginning, CountsFrom, Entry, Keeping, LockId, Registration};
+use crate::time::Timestamp;
+
+/// A job that this daemon has not entered yet.
+#[derive(Debug, Clone)]
+pub(super) struct Newcomer {
+    pub(super) lock: LockId,
+    /// What this daemon last wrote about it: a store that lost its data may not have it.
+    pub(super) known: Option<Entry>,
+    /// What is asked to begin its ledger, but for the instant from which it counts.
+    pub(super) beginning: Beginning,
+    /// What the store is to keep of it.
+    pub(super) keeping: Keeping,
+}
+
+/// What the store is to keep of a job of this host.
+pub(super) fn keeping(job: &Job, host: &HostName) -> Keeping {
+    Keeping::of(job.name.clone(), &job.lock_id(), host, job.catch_up_window)
+}
+
+impl Newcomer {
+    pub(super) fn of(
+        job: &Job,
+        host: &HostName,
+        registration: &Registration,
+        known: Option<&Entry>,
+    ) -> Self {
+        Self {
+            lock: job.lock_id(),
+            known: known.cloned(),
+            keeping: keeping(job, host),
+            beginning: Beginning {
+                job: registration.job.clone(),
+                lock: registration.lock.clone(),
+                fingerprint: registration.fingerprint.clone(),
+                ttl: registration.ttl,
+                counts: CountsFrom {
+                    at: Timestamp::EPOCH,
+                    again: false,
+                },
+            },
+        }
+    }
+}
+
+/// What a look after the registry found or did.
+#[derive(Debug, Default)]
+pub(crate) struct RegistryNews {
+    /// The jobs that the list no longer has are withdrawn.
+    pub(crate) withdrawn: bool,
+    /// An entry that was written is gone, or is an older one.
+    pub(crate) lost: bool,
+    /// All entries were written again.
+    pub(crate) written: bool,
+}
