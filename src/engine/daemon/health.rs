@@ -1,4 +1,4 @@
-//! What the daemon knows of the store's health, and what it says of it.
+//! Whether the store is reachable, and what the log reports about it.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::engine::core::Event;
 use crate::store::StoreError;
 use crate::time::BootInstant;
 
-/// The first wait before the store is asked whether it is back.
+/// The first pause before the store is probed again.
 const FIRST_PROBE: Duration = Duration::from_millis(100);
-/// The longest, for a store that answers one question and not the next. Jobs must go on soon after
-/// its last failure, so this is little more than a question each second.
+/// The longest pause, for a store that replies to some requests and not to others. Jobs must continue
+/// soon after its last failure, so it is probed about once a second.
 const LONGEST_PROBE: Duration = Duration::from_secs(1);
-/// A store that has answered for so long is believed to go on.
+/// A store that has replied for this long counts as stable.
 const STEADY: Duration = Duration::from_secs(10);
 
 /// How often an outage is logged again while it lasts.
@@ -24,16 +24,16 @@ const REPORT_AGAIN: Duration = Duration::from_secs(300);
 /// A pause of the daemon that lasted this long is logged.
 const NOTABLE_PAUSE: Duration = Duration::from_secs(3);
 
-/// Whether the store answers, as far as the daemon knows.
+/// Whether the store replies, as far as the daemon knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Health {
     Up,
     Down,
 }
 
-/// Whether people are to be told of a change.
+/// Whether the log reports a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tell {
+enum Report {
     Yes,
     No,
 }
@@ -44,31 +44,30 @@ struct CurrentOutage {
     reported: Instant,
 }
 
-/// The store's health, for the tasks that wait for it, and what people were told of it.
+/// The store's health, for the tasks that wait for it, and what the log has reported.
 #[derive(Debug)]
 pub(super) struct StoreHealth {
     now: watch::Sender<Health>,
-    /// Since when it answers again; `None` before its first failure.
+    /// Since when the store replies again; `None` before its first failure.
     up_since: Option<Instant>,
-    /// People believe that it answers.
-    said_up: bool,
+    /// The last report was that the store is reachable.
+    reported_up: bool,
     /// When the present outage began, and when it was last logged.
     outage: Option<CurrentOutage>,
-    /// It failed soon after people had been told that it answers: they are not told again before
-    /// it has done so for a while.
-    wavers: bool,
+    /// It failed soon after it was reported as reachable. It is reported again only once it is stable.
+    flaps: bool,
     probe_delay: Duration,
 }
 
 impl StoreHealth {
-    /// That of a store which has not failed yet.
+    /// The health of a store that has not failed yet.
     pub(super) fn new() -> Self {
         Self {
             now: watch::channel(Health::Up).0,
             up_since: None,
-            said_up: true,
+            reported_up: true,
             outage: None,
-            wavers: false,
+            flaps: false,
             probe_delay: FIRST_PROBE,
         }
     }
@@ -81,24 +80,24 @@ impl StoreHealth {
         *self.now.borrow() == Health::Up
     }
 
-    fn failed(&mut self, now: Instant) -> Tell {
+    fn failed(&mut self, now: Instant) -> Report {
         let soon = self.up_since.is_some_and(|since| now - since < STEADY);
-        // One that answers one question and not the next is not asked ten times a second.
+        // A store that replies to some requests is not probed ten times a second.
         self.probe_delay = if soon {
             (self.probe_delay * 2).min(LONGEST_PROBE)
         } else {
             FIRST_PROBE
         };
-        self.wavers |= soon;
+        self.flaps |= soon;
         self.now.send_replace(Health::Down);
         self.outage.get_or_insert(CurrentOutage {
             since: now,
             reported: now,
         });
-        tell(std::mem::replace(&mut self.said_up, false))
+        report_if(std::mem::replace(&mut self.reported_up, false))
     }
 
-    /// How long the store has been away, when it is time to log the outage again.
+    /// Returns how long the store has been unreachable, if it is time to log the outage again.
     fn still_away(&mut self, now: Instant) -> Option<Duration> {
         let outage = self.outage.as_mut()?;
         if now - outage.reported < REPORT_AGAIN {
@@ -108,43 +107,44 @@ impl StoreHealth {
         Some(now - outage.since)
     }
 
-    fn answers(&mut self, now: Instant) -> Tell {
+    fn answers(&mut self, now: Instant) -> Report {
         self.up_since = Some(now);
         self.outage = None;
         self.now.send_replace(Health::Up);
-        self.said_up |= !self.wavers;
-        tell(self.said_up)
+        self.reported_up |= !self.flaps;
+        report_if(self.reported_up)
     }
 
-    /// One that wavered is believed again once it has answered for a while.
-    fn believed(&mut self, now: Instant) -> Tell {
+    /// Whether a store that was flapping has become stable.
+    fn believed(&mut self, now: Instant) -> Report {
         let steady = self.is_up() && self.up_since.is_some_and(|since| now - since >= STEADY);
-        let news = steady && !self.said_up;
+        let news = steady && !self.reported_up;
         if news {
-            self.said_up = true;
-            self.wavers = false;
+            self.reported_up = true;
+            self.flaps = false;
         }
-        tell(news)
+        report_if(news)
     }
 }
 
-fn tell(news: bool) -> Tell {
-    if news { Tell::Yes } else { Tell::No }
+fn report_if(news: bool) -> Report {
+    if news { Report::Yes } else { Report::No }
 }
 
 impl Daemon {
     pub(super) fn store_failed(&mut self, error: &StoreError) {
         tracing::debug!("{error}");
-        // The rest of the store goes on; its own link says once that the part is away.
+        // The rest of the store continues; the link of that part reports the outage once.
         let in_part = matches!(error, StoreError::PartUnreachable(_) | StoreError::Key(_));
         if in_part || !self.health.is_up() {
             return;
         }
         if matches!(error, StoreError::Unreachable(_)) && self.link.last_answer.is_recent() {
-            // It answers others. Whoever asked asks again; if it is down, the next claim finds out.
+            // It replies to other requests. This one is retried; if the store is down, the next claim
+            // shows it.
             return;
         }
-        if self.health.failed(Instant::now()) == Tell::Yes {
+        if self.health.failed(Instant::now()) == Report::Yes {
             tracing::error!("{error}; retrying. {}", self.affected());
         }
         let (word, measure) = (self.word(), self.clock.measure());
@@ -156,22 +156,12 @@ impl Daemon {
         self.status();
     }
 
-    /// What an outage of the store means for this host's runs and jobs.
     fn affected(&self) -> String {
-        let runs = match self.runs.len() {
-            0 => "No run is in progress on this host".to_owned(),
-            1 => "1 run on this host continues until its lease expires".to_owned(),
-            n => format!("{n} runs on this host continue until their leases expire"),
-        };
-        let jobs = match self.jobs.len() {
-            1 => "1 job waits".to_owned(),
-            n => format!("{n} jobs wait"),
-        };
-        format!("{runs}; {jobs} for the store when due")
+        affected(self.runs.len(), self.jobs.len())
     }
 
     pub(super) fn store_answers(&mut self) {
-        if self.health.answers(Instant::now()) == Tell::Yes {
+        if self.health.answers(Instant::now()) == Report::Yes {
             tracing::info!("the store is reachable again");
         }
         self.finisher.retry_now();
@@ -183,7 +173,7 @@ impl Daemon {
         self.status();
     }
 
-    /// Reports that this host held the daemon up, so that nobody looks for the fault in the store.
+    /// Reports a pause of the daemon, so that the fault is not sought in the store.
     pub(super) fn look_at_pauses(&mut self) {
         let now = BootInstant::now();
         let before = self.last_seen.replace(now);
@@ -200,15 +190,14 @@ impl Daemon {
         }
     }
 
-    /// Other hosts may have believed this one dead. They may have taken its jobs to other locks, and a
-    /// loss of data may hide that a ledger has moved: each job is entered once more before anything
-    /// is claimed.
+    /// Registers each job again before anything is claimed. Other hosts may have considered this one
+    /// dead and moved its jobs to other locks, and a loss of data may hide that a ledger has moved.
     pub(super) fn was_absent(&mut self) {
         self.registry.leave_all();
         self.feed(Event::Absent { job: None });
     }
 
-    /// Checks whether a store that wavered is stable again, and logs a long outage again.
+    /// Reports a store that is stable again, and repeats the report of a long outage.
     pub(super) fn look_at_health(&mut self) {
         if let Some(away) = self.health.still_away(Instant::now()) {
             tracing::error!(
@@ -217,15 +206,29 @@ impl Daemon {
                 self.affected()
             );
         }
-        if self.health.believed(Instant::now()) == Tell::Yes {
+        if self.health.believed(Instant::now()) == Report::Yes {
             tracing::info!("the store is reachable again, and stable");
         }
     }
 }
 
+/// Returns what an outage of the store means for the runs and the jobs of this host.
+fn affected(runs: usize, jobs: usize) -> String {
+    let runs = match runs {
+        0 => "No run is in progress on this host".to_owned(),
+        1 => "1 run on this host continues until its lease expires".to_owned(),
+        n => format!("{n} runs on this host continue until their leases expire"),
+    };
+    let jobs = match jobs {
+        1 => "1 job waits".to_owned(),
+        n => format!("{n} jobs wait"),
+    };
+    format!("{runs}; {jobs} for the store when due")
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Duration, Instant, REPORT_AGAIN, STEADY, StoreHealth, Tell};
+    use super::{Duration, Instant, REPORT_AGAIN, Report, STEADY, StoreHealth, affected};
 
     #[test]
     fn a_long_outage_is_reported_every_five_minutes_until_it_ends() {
@@ -246,34 +249,45 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_wavers_is_told_of_when_it_begins_and_when_it_ends() {
+    fn a_store_that_flaps_is_reported_when_it_begins_and_when_it_ends() {
         let mut health = StoreHealth::new();
         let mut now = Instant::now();
         let mut later = |millis| {
             now += Duration::from_millis(millis);
             now
         };
-        assert_eq!(health.failed(later(10)), Tell::Yes);
-        assert_eq!(health.answers(later(100)), Tell::Yes);
-        // A new outage, but so soon that the next answer is not believed.
-        assert_eq!(health.failed(later(9_000)), Tell::Yes);
+        assert_eq!(health.failed(later(10)), Report::Yes);
+        assert_eq!(health.answers(later(100)), Report::Yes);
+        // A new outage, but so soon that the next reply does not end it.
+        assert_eq!(health.failed(later(9_000)), Report::Yes);
         for _ in 0..5 {
-            assert_eq!(health.answers(later(1_000)), Tell::No);
-            assert_eq!(health.believed(later(9_000)), Tell::No);
-            assert_eq!(health.failed(later(500)), Tell::No);
-            assert_eq!(health.believed(later(20_000)), Tell::No, "it is down");
+            assert_eq!(health.answers(later(1_000)), Report::No);
+            assert_eq!(health.believed(later(9_000)), Report::No);
+            assert_eq!(health.failed(later(500)), Report::No);
+            assert_eq!(health.believed(later(20_000)), Report::No, "it is down");
         }
         assert_eq!(
             health.probe_delay,
             Duration::from_secs(1),
-            "jobs go on soon after it"
+            "jobs continue soon after it"
         );
-        assert_eq!(health.answers(later(1_000)), Tell::No);
-        assert_eq!(health.believed(later(10_000)), Tell::Yes);
-        assert_eq!(health.believed(later(10_000)), Tell::No, "once");
+        assert_eq!(health.answers(later(1_000)), Report::No);
+        assert_eq!(health.believed(later(10_000)), Report::Yes);
+        assert_eq!(health.believed(later(10_000)), Report::No, "once");
         // Long afterwards everything is as at the first time.
-        assert_eq!(health.failed(later(60_000)), Tell::Yes);
-        assert_eq!(health.answers(later(100)), Tell::Yes);
+        assert_eq!(health.failed(later(60_000)), Report::Yes);
+        assert_eq!(health.answers(later(100)), Report::Yes);
         assert!(STEADY > health.probe_delay);
+    }
+    #[test]
+    fn an_outage_names_the_runs_and_the_jobs_that_it_affects() {
+        let none = "No run is in progress on this host; 1 job waits for the store when due";
+        assert_eq!(affected(0, 1), none);
+        let one = "1 run on this host continues until its lease expires; 2 jobs wait for the store \
+                   when due";
+        assert_eq!(affected(1, 2), one);
+        let many = "3 runs on this host continue until their leases expire; 0 jobs wait for the \
+                    store when due";
+        assert_eq!(affected(3, 0), many);
     }
 }

@@ -21,7 +21,7 @@ use crate::siblings::ListUse;
 /// How many names a log line has.
 const NAMES_SHOWN: usize = 10;
 
-/// What a new list changes, for people.
+/// What a new list changes, for the log.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ListChanges {
     added: Vec<String>,
@@ -36,14 +36,15 @@ impl ListChanges {
     fn text(&self) -> String {
         let mut text = String::new();
         let kinds = [
-            (&self.added, "added"),
-            (&self.changed, "changed"),
-            (&self.removed, "removed"),
+            (&self.added, "added", ", "),
+            // Each has a list of fields of its own.
+            (&self.changed, "changed", "; "),
+            (&self.removed, "removed", ", "),
         ];
-        for (jobs, what) in kinds.into_iter().filter(|(jobs, _)| !jobs.is_empty()) {
+        for (jobs, what, separator) in kinds.into_iter().filter(|(jobs, ..)| !jobs.is_empty()) {
             let shown: Vec<&str> = jobs.iter().take(NAMES_SHOWN).map(String::as_str).collect();
             let n = counted(jobs.len(), "job");
-            let _ = write!(text, "{n} {what} ({}", shown.join(", "));
+            let _ = write!(text, "{n} {what} ({}", shown.join(separator));
             if jobs.len() > NAMES_SHOWN {
                 let _ = write!(text, " and {} more", jobs.len() - NAMES_SHOWN);
             }
@@ -183,7 +184,7 @@ impl Daemon {
                 } else {
                     changes
                         .changed
-                        .push(format!("{}: {}", job.name, fields.join(" ")));
+                        .push(format!("{}: {}", job.name, fields.join(", ")));
                 }
                 change_of(place, old, &job)
             } else {
@@ -266,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reload_is_told_in_one_line_however_much_it_changes() {
+    fn a_reload_is_logged_in_one_line_however_much_it_changes() {
         let mut changes = ListChanges {
             unchanged: 3,
             ..ListChanges::default()
@@ -274,10 +275,11 @@ mod tests {
         assert_eq!(changes.text(), "nothing has changed");
         changes.added = vec!["a".to_owned()];
         changes.removed = (0..12).map(|n| format!("r{n}")).collect();
+        changes.changed = vec!["tick: schedule, command".to_owned(), "b: user".to_owned()];
         changes.settings = vec!["spread"];
         insta::assert_snapshot!(
             changes.text(),
-            @"1 job added (a), 12 jobs removed (r0, r1, r2, r3, r4, r5, r6, r7, r8, r9 and 2 more), settings changed (spread), 3 unchanged"
+            @"1 job added (a), 2 jobs changed (tick: schedule, command; b: user), 12 jobs removed (r0, r1, r2, r3, r4, r5, r6, r7, r8, r9 and 2 more), settings changed (spread), 3 unchanged"
         );
     }
 }
