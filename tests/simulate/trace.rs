@@ -85,7 +85,8 @@ pub(crate) struct Life {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reloaded {
     pub(crate) at: i64,
-    pub(crate) host: usize,
+    /// Its place in the lives of the trace: another daemon of the host may start at that instant.
+    pub(crate) life: usize,
     pub(crate) list: usize,
 }
 
@@ -164,11 +165,9 @@ pub(crate) struct Trace {
 
 impl Trace {
     /// The lists of a daemon from its start on: since when it has had which.
-    pub(crate) fn lists_of(&self, life: &Life) -> Vec<(i64, usize)> {
-        let until = life.until.unwrap_or(i64::MAX);
-        let reloads = self.reloads.iter().filter(|it| {
-            it.host == life.host && life.from <= it.at && it.at < until.max(life.from + 1)
-        });
+    pub(crate) fn lists_of(&self, life: usize) -> Vec<(i64, usize)> {
+        let reloads = self.reloads.iter().filter(|it| it.life == life);
+        let life = &self.lives[life];
         std::iter::once((life.from, life.list))
             .chain(reloads.map(|it| (it.at, it.list)))
             .collect()

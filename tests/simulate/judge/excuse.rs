@@ -299,8 +299,9 @@ pub(super) fn beside(facts: &Facts<'_>, plan: &JobPlan, run: &Start) -> bool {
         && (facts.trace.starts.iter().any(newer) || facts.trace.added.iter().any(not_begun))
 }
 
-/// `RerunBeside`: so it is with a rerun that its host could not start for want of resources: a newer run
-/// may be granted before the host has returned the rerun, which then is not the newest.
+/// `RerunBeside`: so it is with a rerun that its host could not start for want of resources, or because
+/// its daemon died with the grant in hand: a newer run may be granted before the rerun is returned or its
+/// lease ends, and then the rerun is not the newest.
 pub(super) fn rerun_beside(
     facts: &Facts<'_>,
     plan: &JobPlan,
@@ -314,6 +315,18 @@ pub(super) fn rerun_beside(
             it.how == Hindered::Short && Some(it.host) == subject.host && it.span.holds(then)
         })
     };
+    let died = |then: i64| {
+        let soon = Span {
+            from: then,
+            until: then + SPAWNS,
+        };
+        let mut lives = facts.trace.lives.iter();
+        lives.any(|it| {
+            it.killed
+                && Some(it.host) == subject.host
+                && it.until.is_some_and(|until| soon.holds(until))
+        })
+    };
     let mut records = subject.records_of(at);
     plan.scope == Scope::None
         && records.any(|it| {
@@ -321,7 +334,7 @@ pub(super) fn rerun_beside(
             let id = it.record.run_id.as_ref();
             it.record.reason.as_deref() == Some(REASON_BESIDE)
                 && id.is_some_and(|id| !begun(id))
-                && granted.is_some_and(short)
+                && granted.is_some_and(|then| short(then) || died(then))
         })
 }
 

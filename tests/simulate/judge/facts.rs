@@ -428,11 +428,14 @@ fn subjects<'a>(plan: &'a Plan, trace: &'a Trace, end: i64) -> Vec<Subject<'a>> 
     let mut subjects: BTreeMap<(&str, Option<usize>), Vec<Regime<'a>>> = BTreeMap::new();
     // A host's list is what it last started with, also while it is away.
     for host in 0..plan.hosts.len() {
-        let of_host: Vec<_> = trace.lives.iter().filter(|it| it.host == host).collect();
-        for (n, life) in of_host.iter().enumerate() {
+        let lives = trace.lives.iter().enumerate();
+        let of_host: Vec<_> = lives.filter(|(_, it)| it.host == host).collect();
+        for (n, (life, _)) in of_host.iter().enumerate() {
             // What comes due as the simulation ends still counts.
-            let last = of_host.get(n + 1).map_or(end + 1_000, |next| next.from);
-            let lists = trace.lists_of(life);
+            let last = of_host
+                .get(n + 1)
+                .map_or(end + 1_000, |(_, next)| next.from);
+            let lists = trace.lists_of(*life);
             for (n, (from, list)) in lists.iter().enumerate() {
                 let until = lists.get(n + 1).map_or(last, |(next, _)| *next);
                 let span = Span { from: *from, until };

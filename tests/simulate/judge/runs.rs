@@ -174,7 +174,13 @@ fn attempts_of(
     let tries = plan.retry.map_or(1, |(attempts, _)| attempts);
     for pair in starts.windows(2) {
         let [before, start] = pair else { continue };
+        let owed = || {
+            let at = start.at.unwrap_or(start.begin);
+            start.run_id != before.run_id
+                && excuse::owed_together(facts, subject, at, start.begin) > 0
+        };
         if start.attempt <= before.attempt
+            && !owed()
             && !excuse::attempt_under_way(facts, before)
             && !excuse::without_its_lease(facts, plan, before)
             && !excuse::without_its_lease(facts, plan, start)
@@ -263,11 +269,11 @@ const GRANTED: i64 = 1_000;
 pub(super) fn max_running(facts: &Facts<'_>) -> Vec<Violation> {
     let mut all = Vec::new();
     for start in facts.trace.starts.iter().filter(|it| it.at.is_some()) {
-        let mut lives = facts.trace.lives.iter();
-        let life = lives.rfind(|it| it.host == start.host && it.from <= start.begin);
-        let Some(life) = life else { continue };
+        let mut lives = facts.trace.lives.iter().enumerate();
+        let life = lives.rfind(|(_, it)| it.host == start.host && it.from <= start.begin);
+        let Some((nr, life)) = life else { continue };
         // What was granted just before a reload may begin just after it.
-        let lists = facts.trace.lists_of(life);
+        let lists = facts.trace.lists_of(nr);
         let in_force = lists.iter().enumerate().filter(|(n, (from, _))| {
             let until = lists.get(n + 1).map_or(i64::MAX, |(next, _)| *next);
             *from <= start.begin && start.begin - GRANTED < until

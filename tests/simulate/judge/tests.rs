@@ -522,9 +522,9 @@ fn a_miss_is_excused_while_a_run_goes_on_under_the_lock_of_the_list_before_and_n
     let miss = |ends: i64| {
         broken(&changed, |trace| {
             trace.reloads = (0..2)
-                .map(|host| Reloaded {
+                .map(|life| Reloaded {
                     at: START + 41_000,
-                    host,
+                    life,
                     list: 1,
                 })
                 .collect();
@@ -913,7 +913,7 @@ fn of_two_runs_that_begin_at_once_the_one_with_the_higher_fence_is_newer() {
 fn a_rerun_that_could_not_be_started_is_overtaken_as_well() {
     use cronlatch::config::{OnCrash, Scope};
     use cronlatch::store::protocol::{REASON_BESIDE, REASON_INTERRUPTED};
-    let crashed = |short_until: i64, reason: &str| {
+    let crashed = |hinder: &dyn Fn(&mut Trace), reason: &str| {
         let job = plan(|job| {
             job.scope = Scope::None;
             job.on_crash = OnCrash::Rerun { max_reruns: 3 };
@@ -930,13 +930,31 @@ fn a_rerun_that_could_not_be_started_is_overtaken_as_well() {
             rerun.record.started_at = Some(Timestamp::from_millis(START + 23_600));
             rerun.record.reason = Some(reason.to_owned());
             trace.added.push(rerun);
-            let short = trouble(0, 22_000, short_until, Hindered::Short);
-            trace.troubles.push(short);
+            hinder(trace);
         })
     };
-    assert!(!crashed(24_000, REASON_BESIDE).contains(&Rule::NoRerun));
-    assert!(crashed(23_000, REASON_BESIDE).contains(&Rule::NoRerun));
-    assert!(crashed(24_000, REASON_INTERRUPTED).contains(&Rule::NoRerun));
+    let short = |until: i64| {
+        move |trace: &mut Trace| {
+            (trace.troubles).push(trouble(0, 22_000, until, Hindered::Short));
+        }
+    };
+    assert!(!crashed(&short(24_000), REASON_BESIDE).contains(&Rule::NoRerun));
+    assert!(crashed(&short(23_000), REASON_BESIDE).contains(&Rule::NoRerun));
+    assert!(crashed(&short(24_000), REASON_INTERRUPTED).contains(&Rule::NoRerun));
+    // The daemon dies with the grant of 23.6 s in hand, or later, or another host's dies then.
+    let dies = |host: usize, at: i64| {
+        move |trace: &mut Trace| {
+            trace.lives.push(Life {
+                host,
+                until: Some(START + at),
+                killed: true,
+                ..trace.lives[host]
+            });
+        }
+    };
+    assert!(!crashed(&dies(0, 23_650), REASON_BESIDE).contains(&Rule::NoRerun));
+    assert!(crashed(&dies(0, 24_600), REASON_BESIDE).contains(&Rule::NoRerun));
+    assert!(crashed(&dies(1, 23_650), REASON_BESIDE).contains(&Rule::NoRerun));
 }
 
 #[test]

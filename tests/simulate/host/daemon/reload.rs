@@ -22,8 +22,8 @@ impl Daemon {
         }
         let plan = Rc::clone(&env.sim.plan);
         let list_plan = &plan.lists[list];
-        let (at, host) = (env.sim.now, env.host);
-        env.sim.trace.reloads.push(Reloaded { at, host, list });
+        let (at, life) = (env.sim.now, self.noted);
+        env.sim.trace.reloads.push(Reloaded { at, life, list });
         self.list = list;
         self.drain_timeout = list_plan.drain_timeout;
         let context = ClaimContext {

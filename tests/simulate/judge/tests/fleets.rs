@@ -723,6 +723,8 @@ fn what_waited_on_another_host_may_run_once_more_on_the_one_that_inherits_it() {
                 until: None,
                 ..trace.lives[1]
             });
+            let first = run(trace, 20_000);
+            trace.starts[first].end = Some(START + 23_000);
             let mut again = start(0, 20_000, 31_000, 31_100);
             again.lock = "job@host-0".to_owned();
             trace.starts.push(again);
@@ -730,11 +732,19 @@ fn what_waited_on_another_host_may_run_once_more_on_the_one_that_inherits_it() {
             own.lock = "job@host-1".to_owned();
             trace.starts.extend(ran.then_some(own));
         })
-        .contains(&Rule::Once)
     };
-    assert!(!twice(false, Scope::Fleet));
-    assert!(twice(true, Scope::Fleet), "nothing was owed");
-    assert!(twice(false, Scope::Host), "each kept its own");
+    // It is an attempt of the other host's run, which had none so far.
+    for rule in [Rule::Once, Rule::Attempts] {
+        assert!(!twice(false, Scope::Fleet).contains(&rule));
+        assert!(
+            twice(true, Scope::Fleet).contains(&rule),
+            "nothing was owed"
+        );
+        assert!(
+            twice(false, Scope::Host).contains(&rule),
+            "each kept its own"
+        );
+    }
 }
 
 #[test]
