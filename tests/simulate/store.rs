@@ -17,6 +17,9 @@ use crate::registry::StoreRegistry;
 use crate::trace::{Added, Foreign, Held, Span};
 use crate::world::{Item, Sim};
 
+/// How many tombstones a result follows, as `store::relocate` has it.
+const TOMBSTONES: u32 = 20;
+
 /// What a server keeps.
 #[derive(Debug, Clone, Default)]
 struct Data {
@@ -90,7 +93,7 @@ impl Store {
 
     fn serve(&mut self, sim: &mut Sim, message: &Message) {
         let reply = self.execute(sim, message);
-        answer(sim, message, Ok(Box::new(reply)));
+        answer(sim, message, reply.map(Box::new));
     }
 
     /// Something happens to one of several nodes, or to a request under way to them.
@@ -290,20 +293,20 @@ impl Store {
         protocol::settled(&lock, job, clock, claim).is_some()
     }
 
-    fn execute(&mut self, sim: &mut Sim, message: &Message) -> Reply {
+    fn execute(&mut self, sim: &mut Sim, message: &Message) -> Result<Reply, StoreError> {
         let past = match &message.request {
             Request::Claim(claim) if self.is_settled(sim, claim) => Past::default(),
             _ => self.past(sim, message.longest),
         };
         let clock = clock_of(sim, past);
-        match &message.request {
+        Ok(match &message.request {
             Request::Claim(claim) => {
                 let on = (&claim.lock, claim.what.job(), Some(&claim.token));
                 Reply::Claim(self.transition(sim, on, |lock, job| {
                     protocol::claim(lock, job, clock, claim)
                 }))
             }
-            Request::Finish(finish) => Reply::Finished(self.finish(sim, clock, finish)),
+            Request::Finish(finish) => Reply::Finished(self.finish(sim, clock, finish)?),
             Request::Attempt(attempt) => {
                 let on = (&attempt.lock, Some(&attempt.job), Some(&attempt.token));
                 Reply::Counted(self.transition(sim, on, |_, job| {
@@ -378,13 +381,19 @@ impl Store {
                 let registry = &mut self.data.registry;
                 registry.serve(sim.now, clock.utc(), &message.request)
             }
-        }
+        })
     }
 
-    /// Follows a ledger that has moved, as all stores do.
-    fn finish(&mut self, sim: &mut Sim, clock: Clock, finish: &Finish) -> FinishReply {
+    /// Follows a ledger that has moved, as all stores do. In the middle of a move, tombstones may lead
+    /// in a circle.
+    fn finish(
+        &mut self,
+        sim: &mut Sim,
+        clock: Clock,
+        finish: &Finish,
+    ) -> Result<FinishReply, StoreError> {
         let mut finish = finish.clone();
-        loop {
+        for _ in 0..TOMBSTONES {
             let recorded = finish.record.as_ref().map(|record| &record.job);
             let job = finish.job.as_ref().or(recorded);
             let on = (&finish.lock, job, Some(&finish.token));
@@ -392,10 +401,11 @@ impl Store {
                 protocol::finish(lock, job, clock, &finish)
             });
             let FinishReply::Moved { to } = reply else {
-                return reply;
+                return Ok(reply);
             };
             finish.lock = to.lock();
         }
+        Err(StoreError::Unreachable("the ledger moves".into()))
     }
 
     /// The state of a lock, whose key is gone once its time is over.

@@ -158,6 +158,8 @@ pub(crate) struct Trace {
     pub(crate) trespasses: Vec<(i64, String)>,
     /// The job of a manual run was refused though it takes no lock.
     pub(crate) refused: Vec<(i64, String)>,
+    /// The simulation did not come past this instant: something is repeated for ever.
+    pub(crate) endless: Option<i64>,
     /// For people; empty unless wanted.
     pub(crate) lines: Vec<(i64, String)>,
     pub(crate) wants_lines: bool,

@@ -116,6 +116,9 @@ impl Sim {
     }
 }
 
+/// So many events are a loop: the busiest plans take less than a tenth of it.
+const MAX_STEPS: u32 = 5_000_000;
+
 /// A fleet, its store, and time.
 #[derive(Debug)]
 pub(crate) struct World {
@@ -154,14 +157,22 @@ impl World {
         }
     }
 
-    /// Runs the plan to its end.
+    /// Runs the plan to its end, or until more has happened than any fleet needs.
     pub(crate) fn run(&mut self) {
         let end = self.sim.plan.start + self.sim.plan.end;
+        let mut steps = 0;
         while let Some(entry) = self.sim.queue.first_entry()
             && entry.key().0 <= end
         {
             let ((at, _), item) = entry.remove_entry();
             self.sim.now = at;
+            steps += 1;
+            if steps > MAX_STEPS {
+                self.sim.trace.endless = Some(at);
+            }
+            if self.sim.trace.endless.is_some() {
+                return;
+            }
             self.happen(item);
         }
         self.sim.now = end;

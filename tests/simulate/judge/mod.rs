@@ -59,6 +59,8 @@ pub(crate) enum Rule {
     MaxRunning,
     /// A job without a lock was refused as if it took one.
     TakesNoLock,
+    /// A host or the store repeats something for ever.
+    Endless,
 }
 
 /// A promise that was broken.
@@ -104,6 +106,15 @@ const ALL: [fn(&Facts<'_>) -> Vec<Violation>; 19] = [
 
 /// Returns all broken promises, the first first.
 pub(crate) fn judge(plan: &Plan, trace: &Trace) -> Vec<Violation> {
+    if let Some(at) = trace.endless {
+        // Of what comes after it nothing can be said.
+        return vec![Violation {
+            rule: Rule::Endless,
+            at,
+            job: "all".to_owned(),
+            text: format!("nothing ends after T+{}", at - plan.start),
+        }];
+    }
     let facts = Facts::of(plan, trace);
     let mut found: Vec<Violation> = ALL.iter().flat_map(|rule| rule(&facts)).collect();
     found.sort_by_key(|violation| (violation.at, violation.rule));
