@@ -310,6 +310,24 @@ fn verdicts_lost_with_the_data_are_not_asked_for() {
 }
 
 #[test]
+fn the_verdict_of_a_long_run_is_lost_with_the_data_at_its_end() {
+    let lost = |from: i64| {
+        forged(|story| {
+            let at = beat(story, 5_000);
+            story.records.remove(at);
+            story.runs[at].last_sign = 5_900;
+            story.forgotten = vec![Span {
+                from,
+                until: from + 300,
+            }];
+        })
+    };
+    assert_eq!(lost(5_700), None);
+    assert_eq!(lost(5_400), Some(Rule::Silence), "it was over before");
+    assert_eq!(lost(6_100), Some(Rule::Silence), "there was time");
+}
+
+#[test]
 fn a_success_that_never_was_is_caught() {
     let found = forged(|story| {
         let at = beat(story, 5_000);

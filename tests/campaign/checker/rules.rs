@@ -167,6 +167,9 @@ fn silence(story: &Story) -> Vec<Violation> {
         return Vec::new();
     };
     let forgotten = |at: i64| story.forgotten.iter().any(|span| span.holds(at));
+    // A long run has its record long after it was due: that may be lost although the occurrence came
+    // due well before.
+    let lost_at_its_end = |run: &Entry| forgotten(run.last_sign);
     let mut found = Vec::new();
     for job in &story.jobs {
         let spans: Vec<Span> = records_of(story, job).map(span_of).collect();
@@ -174,7 +177,11 @@ fn silence(story: &Story) -> Vec<Violation> {
             continue;
         }
         for due in occurrences(job, decided) {
-            if !forgotten(due) && !spans.iter().any(|span| span.holds(due)) {
+            let mut runs = story.runs.iter();
+            let lost = runs.any(|run| {
+                run.job == job.name && run.scheduled == Some(due) && lost_at_its_end(run)
+            });
+            if !forgotten(due) && !lost && !spans.iter().any(|span| span.holds(due)) {
                 found.push(Violation {
                     rule: Rule::Silence,
                     at: due,
@@ -191,7 +198,7 @@ fn silence(story: &Story) -> Vec<Violation> {
     for run in &story.runs {
         let is_due = run
             .scheduled
-            .is_some_and(|due| decided.holds(due) && !forgotten(due));
+            .is_some_and(|due| decided.holds(due) && !forgotten(due) && !lost_at_its_end(run));
         let job = rule_of(story, &run.job);
         let is_read = job.is_none_or(|job| job.verdicts != Verdicts::None);
         if is_due && is_read && !recorded.contains(run.run_id.as_str()) {
