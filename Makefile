@@ -12,13 +12,18 @@ export RUST_TEST_THREADS ?= 4
 # The generated cases of property tests are the same each time; another number makes others.
 export PROPTEST_RNG_SEED ?= 7
 
-.PHONY: all test needs lint deny bench campaign simulate soak install help
+.PHONY: all test needs lint deny bench campaign simulate soak dist install help
 
 all:
 	$(CARGO) build --locked --release
 
+# Smaller than a release build, and slower to build.
+dist:
+	$(CARGO) build --locked --profile dist
+
 help:
 	@echo 'make            builds the release binary, target/release/cronlatch'
+	@echo 'make dist       builds the smaller binary of packages, target/dist/cronlatch'
 	@echo 'make test       installs what the tests need (apt-get), builds, runs every test'
 	@echo 'make lint       formatting, clippy and documentation, warnings are errors'
 	@echo 'make campaign   a long fault campaign: KIND=redis SECONDS=600 SEED=7'
