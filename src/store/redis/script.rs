@@ -5,6 +5,7 @@ use redis::Cmd;
 
 use super::codec::call::Call;
 
+const CLOCK: &str = include_str!("scripts/clock.lua");
 const BASE: &str = include_str!("scripts/base.lua");
 const LOCK: &str = include_str!("scripts/lock.lua");
 const JOB: &str = include_str!("scripts/job.lua");
@@ -40,7 +41,7 @@ impl Script {
             Flags::AllowOom => "#!lua flags=allow-oom",
             Flags::ReadOnly => "#!lua flags=no-writes",
         };
-        Self::of(&[&[shebang, BASE], parts, &[operation]].concat())
+        Self::of(&[&[shebang, CLOCK, BASE], parts, &[operation]].concat())
     }
 
     fn of(parts: &[&str]) -> Self {
@@ -112,8 +113,10 @@ impl Scripts {
         Self {
             claim: Script::of(&[
                 "#!lua",
+                CLOCK,
                 include_str!("scripts/settled.lua"),
                 BASE,
+                include_str!("scripts/granted.lua"),
                 LOCK,
                 JOB,
                 HISTORY,

@@ -120,7 +120,7 @@ pub(in crate::store::redis) fn read(
     prefix: &Prefix,
     value: Value,
 ) -> Result<ClaimReply, RedisFailure> {
-    let mut items = Items::of(value)?;
+    let mut items = Items::of_text_or_list(value)?;
     let tag = items.text()?;
     Ok(match tag.as_str() {
         "granted" => ClaimReply::Granted {

@@ -23,6 +23,14 @@ impl Items {
         }
     }
 
+    /// A text stands for a list of one item: the server writes it in half of the time.
+    pub(super) fn of_text_or_list(value: Value) -> Result<Self, RedisFailure> {
+        match value {
+            Value::BulkString(_) => Self::of(Value::Array(vec![value])),
+            list => Self::of(list),
+        }
+    }
+
     /// Whether all items were read.
     pub(in crate::store::redis) fn is_empty(&self) -> bool {
         self.items.len() == 0

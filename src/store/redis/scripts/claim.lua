@@ -1,4 +1,6 @@
--- Takes an occurrence and its lock, or says why not.
+-- Takes an occurrence and its lock, or says why not. settled.lua and granted.lua come first and reply
+-- in the usual cases; a rule about when a claim is granted, or that reads a further field, must hold
+-- there too.
 --
 -- KEYS  1 lock, 2 its state, 3 store marker; with a job: 4 job, 5 its history
 -- ARGV  1 exclusive (1/0), 2 token, 3 TTL in ms, 4 run id,
@@ -12,7 +14,8 @@
 --       20 if_last of a gap's answer or '', then of each range it drops:
 --       from, until, count, outcome, reason
 --       for drops: 7 fingerprint, 8 records kept, 9 if_last, then the ranges
--- Reply granted FENCE ATTEMPT NOW (then 1 if too few replicas acknowledged the claim before)
+-- Reply a list, or a text if there is nothing but the first word:
+--       granted FENCE ATTEMPT NOW (then 1 if too few replicas acknowledged the claim before)
 --       | recovering MS | early MS | running HOST RUN_ID ATTEMPT MS
 --       | decided | gap LAST HORIZON (or '') BEYOND (the later instants that are decided) PAUSES (as kept)
 --       | unknown | paused PAUSE (as kept)

@@ -74,7 +74,7 @@ end
 
 -- 16 characters that stand for a token: 64 of its 128 random bits, else of its digest.
 local function mark(token)
-  local random = string.match(token, ':(%x+)$')
+  local random = string.match(token, '^:(%x+)$', -33)
   if random and #random == 32 then
     return string.sub(random, 17)
   end

@@ -1,0 +1,44 @@
+-- The short way of a claim that wins, before the rest of the rules is loaded: the next occurrence of
+-- a job that is idle, with a free lock and nothing unusual in any key. It does what the full rules of
+-- claim.lua would do, in less than half of their time. A new rule about when a claim is granted must
+-- also hold here: whatever is not known to be usual goes on to the full rules.
+
+if ARGV[5] == 'occurrence' and ARGV[1] == '1' and ARGV[11] ~= '' and ARGV[20] == '' and #ARGV == 20 then
+  local token, ttl, run_id, at = ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[8])
+  local job = redis.pcall('HMGET', KEYS[4], 'last', 'status', 'waiting', 'moved', 'beyond',
+    'unacknowledged', 'pauses', 'fingerprints')
+  local last = not job.err and job[1] and #job[1] <= 17 and string.find(job[1], '^%-?%d+$')
+    and tonumber(job[1])
+  local seen, fingerprint = string.match(job[8] or '', '^(%d+) ([^\n]*)\n$')
+  local host = string.match(token, '^([%w._-]+):%d+:[^:]+:%x+$')
+  if last and job[2] ~= 'open' and (job[3] or '') == '' and (job[4] or '') == ''
+    and (job[5] or '') == '' and (job[6] or '') == '' and (job[7] or '') == ''
+    and fingerprint == ARGV[12] and last < at and last <= now and tonumber(seen) <= now
+    and tonumber(ARGV[11]) <= math.max(last, tonumber(seen))
+    and tonumber(ARGV[9]) <= now and now <= tonumber(ARGV[10]) and host and #host <= 200 then
+    local state = redis.pcall('HMGET', KEYS[2], 'fence', 'token', 'lease_end', 'finished')
+    local fence = not state.err and (state[1] or '0')
+    if fence and #fence <= 17 and string.find(fence, '^%d+$') and (state[2] or '') == ''
+      and not state[3] and not string.find(state[4] or '', own_mark, 1, true)
+      and not redis.pcall('GET', KEYS[1])
+      and not is_of_other_kind(redis.pcall('XREVRANGE', KEYS[5], '+', '-', 'COUNT', 0)) then
+      local past = notice(KEYS[3], tonumber(ARGV[6]))
+      if recovering(past, ttl) == 0 and not (past.horizon and at <= past.horizon) then
+        fence = math.max(tonumber(fence) + 1, micros)
+        local fence_text = text(fence)
+        redis.call('HSET', KEYS[4], 'last', text(at), 'status', 'open', 'run_id', run_id,
+          'token', token, 'attempt', '1', 'kind', ARGV[7], 'fence', fence_text,
+          'started_at', text(now), 'host', host, 'scheduled_at', text(at),
+          'terms', string.format('%.0f %.0f %.0f %.0f 0 %s', tonumber(ARGV[10]),
+            tonumber(ARGV[16]), tonumber(ARGV[17]), tonumber(ARGV[18]),
+            ARGV[13] == 'wait' and '1' or '0'))
+        keep_for(KEYS[4], job_span(KEYS[4]))
+        redis.call('HSET', KEYS[2], 'token', token, 'lease_end', text(now + ttl),
+          'run_id', run_id, 'fence', fence_text)
+        keep_for(KEYS[2], job_span(KEYS[2]))
+        redis.call('SET', KEYS[1], token, 'PX', text(ttl))
+        return { 'granted', fence, 1, now }
+      end
+    end
+  end
+end
