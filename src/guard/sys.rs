@@ -1,5 +1,6 @@
 //! The system calls that nix has no safe wrapper for.
 
+use std::ffi::{c_int, c_void};
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
@@ -39,6 +40,37 @@ pub(super) unsafe fn fork(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Fork> {
             .map_err(io::Error::other),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// The stack of a process that borrows its parent's memory.
+const BORROWERS_STACK: usize = 256 * 1024;
+
+/// Starts a process that borrows the memory of this one, which sleeps until the new process has
+/// executed a program or has ended, as with `vfork`. No page table is copied, and no page twice:
+/// this takes half of the processor time of a fork. Returns the process id.
+///
+/// # Safety
+///
+/// The calling process must have one thread. `body` runs in that same memory, so whatever it changes
+/// or leaves behind there is also changed for the caller. What it returns is its exit code.
+pub(super) unsafe fn start_borrower(mut body: &mut dyn FnMut() -> c_int) -> io::Result<i32> {
+    extern "C" fn enter(body: *mut c_void) -> c_int {
+        // SAFETY: the pointer below, whose target outlives this process's use of the memory.
+        let body = unsafe { &mut *body.cast::<&mut dyn FnMut() -> c_int>() };
+        body()
+    }
+
+    let mut stack = Box::<[u8]>::new_uninit_slice(BORROWERS_STACK);
+    let top = stack.as_mut_ptr_range().end;
+    let top = top.wrapping_byte_sub(top.addr() % 16);
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the stack and `body` live until this call returns, and with CLONE_VFORK it returns when
+    // the new process does not use them any more. There is no other thread that could.
+    let pid = unsafe { libc::clone(enter, top.cast(), flags, (&raw mut body).cast()) };
+    if pid < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(pid)
 }
 
 /// A descriptor that means this process for good, whatever becomes of its number.

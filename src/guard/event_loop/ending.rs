@@ -57,8 +57,7 @@ impl Strays {
 impl EventLoop {
     /// All adopted processes that a run may have lost. Costs nothing while all runs have reapers.
     fn look(&mut self) -> Vec<Stray> {
-        let lost = |run: &GuardedRun| run.place.lets_strays_out();
-        if self.lost_reaper || self.runs.values().any(lost) {
+        if self.lost_reaper || self.runs.any_is_leaky() {
             self.all_strays()
         } else {
             Vec::new()
@@ -91,7 +90,7 @@ impl EventLoop {
 
     fn belongs(&self, stray: &Stray, run: &GuardedRun) -> bool {
         let process = &stray.process;
-        if let Some(home) = stray.home.filter(|home| self.runs.contains_key(home)) {
+        if let Some(home) = stray.home.filter(|home| self.runs.contains(*home)) {
             return home == run.serial;
         }
         if let RunMarker::Run(name) = &stray.says
@@ -120,11 +119,11 @@ impl EventLoop {
         }
         let strays = self.look();
         for (serial, send) in sends {
-            let Some(run) = self.runs.get(&serial) else {
+            let Some(run) = self.runs.get(serial) else {
                 continue;
             };
             let targets = self.targets(run, &strays);
-            if let Some(run) = self.runs.get_mut(&serial) {
+            if let Some(run) = self.runs.get_mut(serial) {
                 send_to_tree(run, send, &targets, &mut self.strays.given_up);
             }
         }
@@ -159,8 +158,8 @@ impl EventLoop {
 
     /// The runs whose main process has ended and of which nothing is left.
     pub(super) fn trees_gone(&mut self) -> Vec<u64> {
-        let ended = |run: &&GuardedRun| matches!(run.main, Main::Ended(_));
-        if !self.runs.values().any(|run| ended(&run)) {
+        let ended = self.runs.ended();
+        if ended.is_empty() {
             return Vec::new();
         }
         let strays = self.look();
@@ -183,11 +182,9 @@ impl EventLoop {
             };
             in_place || stray_left(run)
         };
-        self.runs
-            .values()
-            .filter(ended)
-            .filter(|run| !left(run))
-            .map(|run| run.serial)
+        ended
+            .into_iter()
+            .filter(|serial| self.runs.get(*serial).is_some_and(|run| !left(run)))
             .collect()
     }
 

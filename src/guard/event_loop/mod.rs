@@ -8,6 +8,7 @@ mod child;
 mod ending;
 mod reaper;
 mod run;
+mod runs;
 mod setup;
 mod spawning;
 
@@ -29,6 +30,7 @@ use super::{Status, sys};
 use crate::time::BootInstant;
 use ending::Strays;
 use run::{Containment, GuardedRun, Main};
+use runs::Runs;
 
 pub(super) use setup::{ARGUMENT, main};
 
@@ -68,7 +70,7 @@ struct EventLoop {
     daemon: Pid,
     /// Set once the daemon is gone: when the guard gives up on what cannot be killed.
     gone: Option<BootInstant>,
-    runs: HashMap<u64, GuardedRun>,
+    runs: Runs,
     /// The main processes not known to have ended: children of ours, or of a reaper.
     mains: HashMap<i32, u64>,
     /// The reapers not yet reaped; that of a run with survivors outlasts the run.
@@ -81,6 +83,8 @@ struct EventLoop {
     /// The limit of open files this process was started with.
     files: (u64, u64),
     unsent: VecDeque<Vec<u8>>,
+    /// The loop wakes when the daemon takes packets again.
+    awaits_room: bool,
     buffer: Vec<u8>,
 }
 
@@ -117,13 +121,8 @@ impl EventLoop {
         }
     }
 
-    fn set_timer(&self) -> io::Result<()> {
-        let due = self
-            .runs
-            .values()
-            .filter_map(GuardedRun::due)
-            .chain(self.gone)
-            .min();
+    fn set_timer(&mut self) -> io::Result<()> {
+        let due = self.runs.due().into_iter().chain(self.gone).min();
         let Some(due) = due else {
             return Ok(self.timer.unset()?);
         };
@@ -166,14 +165,14 @@ impl EventLoop {
             }
             GuardRequest::Extend(runs) => self.extend(now, &runs),
             GuardRequest::End(serial) => {
-                let send = self.runs.get_mut(&serial).and_then(|run| {
+                let send = self.runs.get_mut(serial).and_then(|run| {
                     let send = run.end(now, Duration::MAX);
                     send.map(|send| (run.serial, send))
                 });
                 self.send_to_trees(send);
             }
             GuardRequest::Signal(serial, signal) => {
-                if let Some(run) = self.runs.get(&serial) {
+                if let Some(run) = self.runs.get(serial) {
                     ending::signal_main(run, signal);
                 }
             }
@@ -225,7 +224,7 @@ impl EventLoop {
     fn main_ended(&mut self, now: BootInstant, serial: u64, status: i32) {
         // Its last message on the error pipe comes before its end.
         self.settle_start(serial);
-        if let Some(run) = self.runs.get_mut(&serial) {
+        if let Some(run) = self.runs.get_mut(serial) {
             if let Some(pid) = run.main.pid() {
                 self.mains.remove(&pid);
             }
@@ -236,11 +235,11 @@ impl EventLoop {
     /// Reads whether the main process of a run with a reaper has ended.
     fn read_report(&mut self, serial: u64) {
         let status = |run: &GuardedRun| run.place.reaper()?.main_status();
-        let Some(status) = self.runs.get(&serial).and_then(status) else {
+        let Some(status) = self.runs.get(serial).and_then(status) else {
             return;
         };
         self.main_ended(BootInstant::now(), serial, status);
-        if let Some(reaper) = self.runs.get(&serial).and_then(|run| run.place.reaper()) {
+        if let Some(reaper) = self.runs.get(serial).and_then(|run| run.place.reaper()) {
             // From here on nothing is sent to the main process.
             reaper.confirm();
         }
@@ -252,7 +251,7 @@ impl EventLoop {
         self.lost_reaper |= status != reaper::NOTHING_LEFT;
         self.read_report(serial);
         self.settle_start(serial);
-        let Some(run) = self.runs.get_mut(&serial) else {
+        let Some(run) = self.runs.get_mut(serial) else {
             return;
         };
         if let Some(reaper) = run.place.reaper() {
@@ -265,7 +264,7 @@ impl EventLoop {
         if let Main::Starting(None, pipe) = &run.main {
             // Its child finds that its parent is gone and never becomes the command.
             let _ = self.epoll.delete(pipe);
-            self.runs.remove(&serial);
+            self.runs.remove(serial);
             self.answer(GuardReply::Failed(serial, StartStep::Parent, libc::ESRCH));
         }
     }
@@ -291,11 +290,7 @@ impl EventLoop {
     /// Does what the clock asks for, and reports every run of which nothing is left.
     fn tick(&mut self) {
         let now = BootInstant::now();
-        let sends: Vec<_> = self
-            .runs
-            .values_mut()
-            .filter_map(|run| Some((run.serial, run.advance(now)?)))
-            .collect();
+        let sends = self.runs.advance(now);
         self.send_to_trees(sends);
         for serial in self.trees_gone() {
             self.report_end(serial);
@@ -303,7 +298,7 @@ impl EventLoop {
     }
 
     fn report_end(&mut self, serial: u64) {
-        let Some(run) = self.runs.remove(&serial) else {
+        let Some(run) = self.runs.remove(serial) else {
             return;
         };
         if let Containment::Cgroup(cgroup) = run.place {
@@ -345,9 +340,15 @@ impl EventLoop {
                 }
             }
         }
+        let has_unsent = !self.unsent.is_empty();
+        if has_unsent == self.awaits_room {
+            return Ok(());
+        }
         let mut wanted = EpollFlags::EPOLLIN;
-        wanted.set(EpollFlags::EPOLLOUT, !self.unsent.is_empty());
+        wanted.set(EpollFlags::EPOLLOUT, has_unsent);
         let mut event = EpollEvent::new(wanted, SOCKET);
-        Ok(self.epoll.modify(&self.socket, &mut event)?)
+        self.epoll.modify(&self.socket, &mut event)?;
+        self.awaits_room = has_unsent;
+        Ok(())
     }
 }

@@ -9,6 +9,10 @@
 //! nothing either: deadlines and signals stay with the guard. Only when the guard has died does
 //! it act by itself, and kills its tree.
 //!
+//! Until the command is executed, it borrows the reaper's memory (unless it runs as another user), so
+//! the reaper sleeps that long, and wakes at once if the command is killed. A guard that dies meanwhile leaves the command running for
+//! the instant until its reaper wakes and kills it.
+//!
 //! Guard and reaper talk through two means. The reaper writes the wait status of the main process
 //! to a pipe and leaves that process unreaped, so that its number and its group stay its own. The
 //! guard answers with [`SEEN`] once it will signal neither any more.
@@ -131,18 +135,29 @@ fn fork_command(
         parent: getpid(),
         ..*around
     };
-    // SAFETY: this process is a fork of the guard and has one thread.
-    match unsafe { sys::fork(None) } {
-        Ok(Fork::Parent(pid)) => Ok(pid),
-        Ok(Fork::Child) => {
-            child::announce(error);
-            child::report(&child::become_command(order, &around), error)
+    let started = if order.user.is_some() {
+        // What becomes another user must not share the memory of this one, not even for an instant.
+        // SAFETY: this process is a fork of the guard and has one thread.
+        match unsafe { sys::fork(None) } {
+            Ok(Fork::Child) => run_command(order, &around, error),
+            Ok(Fork::Parent(pid)) => Ok(pid),
+            Err(error) => Err(error),
         }
-        Err(error) => Err(Failed(
-            StartStep::Fork,
-            Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)),
-        )),
-    }
+    } else {
+        // SAFETY: this process is a fork of the guard and has one thread. It does not depend on
+        // anything that the child changes in its memory.
+        unsafe { sys::start_borrower(&mut || run_command(order, &around, error)) }
+    };
+    started.map_err(|error| {
+        let errno = error.raw_os_error().unwrap_or(libc::EIO);
+        Failed(StartStep::Fork, Errno::from_raw(errno))
+    })
+}
+
+/// What the child does.
+fn run_command(order: &StartRequest, around: &ChildContext<'_>, error: &OwnedFd) -> ! {
+    child::announce(error);
+    child::report(&child::become_command(order, around), error)
 }
 
 /// Closes what the guard had open: its socket and the output of the command must close when the

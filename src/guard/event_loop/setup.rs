@@ -14,7 +14,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::timerfd::{ClockId, TimerFd, TimerFlags};
 use nix::unistd::{Pid, getpid, getppid, setsid};
 
-use super::{Dispositions, EventLoop, PACKET_MAX, SIGNALS, SOCKET, Strays, TIMER};
+use super::{Dispositions, EventLoop, PACKET_MAX, Runs, SIGNALS, SOCKET, Strays, TIMER};
 use crate::guard::cgroup::Delegated;
 use crate::guard::launch::Session;
 use crate::guard::sys;
@@ -82,7 +82,7 @@ fn set_up(daemon: Pid, session: Session) -> io::Result<EventLoop> {
         me: getpid(),
         daemon,
         gone: None,
-        runs: HashMap::new(),
+        runs: Runs::default(),
         mains: HashMap::new(),
         reapers: HashMap::new(),
         lost_reaper: false,
@@ -91,6 +91,7 @@ fn set_up(daemon: Pid, session: Session) -> io::Result<EventLoop> {
         dispositions,
         files: (soft, hard),
         unsent: VecDeque::new(),
+        awaits_room: false,
         buffer: vec![0; PACKET_MAX],
     };
     // It may have died before the parent-death signal was set.

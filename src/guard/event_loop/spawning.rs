@@ -93,13 +93,13 @@ impl EventLoop {
         };
         let mut run = GuardedRun::new(order, Main::Starting(pid, reading), group, place);
         run.born = born;
-        self.runs.insert(order.serial, run);
+        self.runs.insert(run);
         Ok(())
     }
 
     /// Looks whether a starting process has become its command.
     pub(super) fn settle_start(&mut self, serial: u64) {
-        while let Some(run) = self.runs.get_mut(&serial)
+        while let Some(run) = self.runs.get_mut(serial)
             && let Main::Starting(pid, pipe) = &mut run.main
             && let Some(message) = child::next_message(pipe)
         {
@@ -125,7 +125,7 @@ impl EventLoop {
     }
 
     fn not_started(&mut self, serial: u64, step: StartStep, errno: i32) {
-        let Some(run) = self.runs.remove(&serial) else {
+        let Some(run) = self.runs.remove(serial) else {
             return;
         };
         if let Main::Starting(pid, pipe) = &run.main {
