@@ -53,7 +53,7 @@ pub(super) fn run(mut args: Args, log: &crate::observe::LogArgs) -> Result<ExitC
         .enable_all()
         .build()
         .map_err(|error| Failure::Internal(format!("cannot start the runtime: {error}")))?;
-    let ended = runtime.block_on(daemon::run(DaemonSetup {
+    let daemon = daemon::run(DaemonSetup {
         loaded,
         source: Arc::new(args.target),
         watch: if args.watch {
@@ -63,7 +63,15 @@ pub(super) fn run(mut args: Args, log: &crate::observe::LogArgs) -> Result<ExitC
         },
         host,
         guard,
-    }));
+    });
+    // On a worker of the runtime, where a task that the loop wakes runs next without a change of
+    // threads, and the other way round.
+    let ended = runtime
+        .block_on(runtime.spawn(daemon))
+        .unwrap_or_else(|error| match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(error) => Err(DaemonError::System(std::io::Error::other(error))),
+        });
     // A store that hangs must not keep a daemon that is done.
     runtime.shutdown_background();
     match ended {

@@ -2,7 +2,7 @@
 //!
 //! Tokio's timers have a resolution of one millisecond, and epoll rounds up once more: together a
 //! firing is 1.2 ms late at the median. So one thread sleeps until the instant on a condition
-//! variable, whose timeout the kernel keeps to about 50 µs.
+//! variable, whose timeout the kernel keeps to a few µs.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -40,7 +40,11 @@ impl Alarm {
         thread::Builder::new()
             .name("cronlatch-alarm".to_owned())
             .stack_size(64 * 1024)
-            .spawn(move || thread.run())?;
+            .spawn(move || {
+                // The kernel may otherwise be 50 µs late.
+                let _ = nix::sys::prctl::set_timerslack(1);
+                thread.run();
+            })?;
         Ok(Self { shared })
     }
 
