@@ -1,12 +1,19 @@
 //! This program as a job: its first act is to write down when it began.
 
+use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
 
 const FLAG: &str = "--mark";
+/// Sleeps until an instant and then executes this program as the job.
+const PREPARED_FLAG: &str = "--prepared-mark";
 
 /// Nanoseconds since the epoch.
 pub(crate) fn now() -> u128 {
@@ -19,8 +26,10 @@ pub(crate) fn now() -> u128 {
 pub(crate) fn main() -> bool {
     let began = now();
     let mut args = std::env::args_os().skip(1);
-    if args.next().is_none_or(|arg| arg != FLAG) {
-        return false;
+    match args.next() {
+        Some(arg) if arg == FLAG => {}
+        Some(arg) if arg == PREPARED_FLAG => return execute_in_time(args),
+        _ => return false,
     }
     let file = args.next().map(PathBuf::from).unwrap_or_default();
     let due = std::env::var("CRONLATCH_SCHEDULED_AT").unwrap_or_else(|_| "-".to_owned());
@@ -28,6 +37,35 @@ pub(crate) fn main() -> bool {
         let _ = file.write_all(format!("{due} {began}\n").as_bytes());
     }
     true
+}
+
+/// Becomes the job at the instant given before its file. Returns only if that fails.
+fn execute_in_time(mut args: impl Iterator<Item = OsString>) -> bool {
+    let instant = args.next().and_then(|arg| arg.to_str()?.parse().ok());
+    let command = args.next().and_then(|file| command(Path::new(&file)).ok());
+    let (Some(instant), Some(mut command)) = (instant, command) else {
+        return true;
+    };
+    let _ = nix::sys::prctl::set_timerslack(1);
+    let until = TimeSpec::from(Duration::from_nanos(instant));
+    let _ = clock_nanosleep(
+        ClockId::CLOCK_REALTIME,
+        ClockNanosleepFlags::TIMER_ABSTIME,
+        &until,
+    );
+    let _ = command.exec();
+    true
+}
+
+/// A command that prepares all it can, and marks into `file` at an instant in nanoseconds.
+pub(crate) fn prepared(file: &Path, instant: u128) -> Result<Command, String> {
+    let program = std::env::current_exe().map_err(|e| format!("no program: {e}"))?;
+    let mut command = Command::new(program);
+    command
+        .arg(PREPARED_FLAG)
+        .arg(instant.to_string())
+        .arg(file);
+    Ok(command)
 }
 
 /// The command that marks into `file`, as a job list has it.
