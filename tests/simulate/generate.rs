@@ -6,7 +6,9 @@ use chrono_tz::Tz;
 use cronlatch::config::{CatchUp, OnCrash, OnLost, OnOverlap, OnStoreDown, Scope};
 
 use crate::chance::Dice;
-use crate::plan::{Act, ForeignKey, HostPlan, JobPlan, Left, ListPlan, Plan, StoreKind, When};
+use crate::plan::{
+    Act, ForeignKey, HostPlan, JobOrder, JobPlan, Left, ListPlan, Plan, StoreKind, When,
+};
 
 /// What a plan is mostly about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,9 +31,11 @@ pub(crate) enum Theme {
     Shortages,
     ForeignKeys,
     Reloads,
+    /// Jobs that people pause and resume.
+    Orders,
 }
 
-pub(crate) const THEMES: [Theme; 17] = [
+pub(crate) const THEMES: [Theme; 18] = [
     Theme::Policies,
     Theme::Crashes,
     Theme::Restarts,
@@ -49,6 +53,7 @@ pub(crate) const THEMES: [Theme; 17] = [
     Theme::Shortages,
     Theme::ForeignKeys,
     Theme::Reloads,
+    Theme::Orders,
 ];
 
 /// When the faults begin, in milliseconds after the beginning.
@@ -386,6 +391,7 @@ impl Maker {
                 }
             }
             Theme::ForeignKeys => self.foreign_key(at, &lists[lists.len() - 1], acts),
+            Theme::Orders => self.order(at, (host, hosts), &lists[0], acts),
             Theme::Triggers => {
                 let list = &lists[0];
                 let job = list.jobs[self.dice.below(list.jobs.len())].name.clone();
@@ -400,6 +406,36 @@ impl Maker {
             let list = lists.len() - 1;
             let at = at + self.dice.range(500, 8_000);
             acts.push((at, Act::Start { host, list }));
+        }
+    }
+
+    /// A job is paused and resumed, in order or not, while hosts come and go.
+    fn order(
+        &mut self,
+        at: i64,
+        (host, hosts): (usize, usize),
+        list: &ListPlan,
+        acts: &mut Vec<(i64, Act)>,
+    ) {
+        let name = list.jobs[self.dice.below(list.jobs.len())].name.clone();
+        let order = |order| Act::Order {
+            host,
+            job: name.clone(),
+            order,
+        };
+        let lasts = self.dice.chance(40).then(|| self.dice.range(500, 8_000));
+        acts.push((at, order(JobOrder::Pause { lasts })));
+        let later = at + self.dice.range(200, 12_000);
+        if self.dice.chance(80) {
+            acts.push((later, order(JobOrder::Resume)));
+        }
+        if self.dice.chance(30) {
+            let by = self.dice.range(0, 15_000);
+            acts.push((later + 1_000, order(JobOrder::LatePause { by })));
+        }
+        if self.dice.chance(50) {
+            let at = at + self.dice.range(-2_000, 4_000);
+            self.crash(at, host, hosts, 0, acts);
         }
     }
 

@@ -153,8 +153,28 @@ pub(crate) enum Act {
     Node { node: usize, how: NodeAct },
     /// A person runs `trigger`.
     Trigger { host: usize, job: String },
+    /// A person pauses a job, or resumes it; of a job with a ledger on each host, on this one.
+    Order {
+        host: usize,
+        job: String,
+        order: JobOrder,
+    },
     /// SIGKILL to the `trigger` that runs longest, and to its guard's jobs.
     KillTrigger { host: usize },
+}
+
+/// What a person asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum JobOrder {
+    /// A pause; it ends by itself after so many milliseconds.
+    Pause {
+        lasts: Option<i64>,
+    },
+    Resume,
+    /// A pause that was asked for so many milliseconds ago, and was late on its way.
+    LatePause {
+        by: i64,
+    },
 }
 
 /// What a store has left after a loss of data.
@@ -202,6 +222,7 @@ impl Act {
             | Self::Cut { host, .. }
             | Self::Net { host, .. }
             | Self::Trigger { host, .. }
+            | Self::Order { host, .. }
             | Self::Short { host, .. }
             | Self::KillTrigger { host } => Some(*host),
             Self::StoreDown { .. }

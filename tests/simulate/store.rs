@@ -6,15 +6,17 @@ use std::time::Duration;
 use cronlatch::names::{JobName, Token};
 use cronlatch::store::protocol::{self, Clock, Effect, JobState, Key, LockState, Marker, Past};
 use cronlatch::store::{
-    Claim, Finish, FinishReply, Lock, Record, Replaced, Replacement, StoreError,
+    Claim, Finish, FinishReply, Lock, PauseOrder, PauseReply, PauseRequest, Record, Replaced,
+    Replacement, StoreError,
 };
+use cronlatch::time::Timestamp;
 
 use crate::gate::{Gate, Passage, State};
 use crate::message::{Message, Reply, Request};
-use crate::plan::{ForeignKey, NodeAct, StoreKind};
+use crate::plan::{ForeignKey, JobOrder, NodeAct, StoreKind};
 use crate::quorum::{Kept, NodeItem, Quorum};
 use crate::registry::StoreRegistry;
-use crate::trace::{Added, Foreign, Held, Span};
+use crate::trace::{Added, Foreign, Held, Ordered, Span};
 use crate::world::{Item, Sim};
 
 /// How many tombstones a result follows, as `store::relocate` has it.
@@ -45,6 +47,13 @@ pub(crate) struct Store {
     pace: Pace,
     /// The nodes of which a majority decides; then all of the above is unused.
     quorum: Option<Quorum>,
+}
+
+fn pause_until(now: Timestamp, lasts: Option<i64>) -> PauseOrder {
+    PauseOrder::Pause {
+        until: lasts.map(|lasts| Timestamp::from_millis(now.millis() + lasts)),
+        reason: "a new disk".to_owned(),
+    }
 }
 
 impl Store {
@@ -406,6 +415,43 @@ impl Store {
             finish.lock = to.lock();
         }
         Err(StoreError::Unreachable("the ledger moves".into()))
+    }
+
+    /// A person pauses or resumes a job; without a reply of the store, in vain.
+    pub(crate) fn order(&mut self, sim: &mut Sim, (lock, job): (&Lock, &JobName), order: JobOrder) {
+        if self.quorum.is_some() || self.gate.state() != State::Up {
+            return;
+        }
+        let past = self.past(sim, Duration::ZERO);
+        let clock = clock_of(sim, past);
+        let (late, order) = match order {
+            JobOrder::Resume => (0, PauseOrder::Resume),
+            JobOrder::Pause { lasts } => (0, pause_until(clock.utc(), lasts)),
+            JobOrder::LatePause { by } => (by, pause_until(clock.utc(), None)),
+        };
+        let request = PauseRequest {
+            job: job.clone(),
+            lock: lock.clone(),
+            order,
+            by: "alice@host".to_owned(),
+            asked_at: Timestamp::from_millis(clock.utc().millis() - late),
+        };
+        let reply = self.transition(sim, (lock, Some(job), None), |_, state| {
+            (protocol::pause(state, clock, &request), Vec::new())
+        });
+        sim.trace
+            .line(sim.now, || format!("ORDER {request:?} {reply:?}"));
+        if reply != PauseReply::Done {
+            return;
+        }
+        let place = (lock.name.clone(), job.clone());
+        let pauses = self.data.jobs.get(&place).map(|state| state.pauses.clone());
+        sim.trace.ordered.push(Ordered {
+            at: sim.now,
+            lock: lock.name.clone(),
+            job: job.to_string(),
+            pauses: pauses.unwrap_or_default(),
+        });
     }
 
     /// The state of a lock, whose key is gone once its time is over.

@@ -1,6 +1,6 @@
 //! What truly happened, by the true clock: what the judge is told besides the history.
 
-use cronlatch::store::Record;
+use cronlatch::store::{Pause, Record};
 
 /// A stretch of true time, in milliseconds: the first included, the last not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +81,16 @@ pub(crate) struct Life {
     pub(crate) measured: Option<i64>,
 }
 
+/// The store has taken a request to pause or to resume a job.
+#[derive(Debug, Clone)]
+pub(crate) struct Ordered {
+    pub(crate) at: i64,
+    pub(crate) lock: String,
+    pub(crate) job: String,
+    /// The pauses that the ledger keeps from then on.
+    pub(crate) pauses: Vec<Pause>,
+}
+
 /// A daemon replaced its job list.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reloaded {
@@ -154,6 +164,7 @@ pub(crate) struct Trace {
     pub(crate) losses: Vec<Span>,
     /// The wall clock of a host was set: when, which, its distance from the true time then.
     pub(crate) clocks: Vec<(i64, usize, i64)>,
+    pub(crate) ordered: Vec<Ordered>,
     /// A lease was changed that is another's.
     pub(crate) trespasses: Vec<(i64, String)>,
     /// The job of a manual run was refused though it takes no lock.

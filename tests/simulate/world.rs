@@ -266,6 +266,11 @@ impl World {
             }
             Act::Node { node, how } => store.node_act(sim, *node, how),
             Act::Trigger { host, job } => hosts[*host].trigger(sim, job),
+            Act::Order { host, job, order } => {
+                if let Some((lock, job)) = hosts[*host].place_of(sim, job) {
+                    store.order(sim, (&lock, &job), *order);
+                }
+            }
             Act::KillTrigger { host } => hosts[*host].kill_trigger(sim),
         }
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use cronlatch::engine::simulated::{ClaimId, Epoch, JobIx};
 use cronlatch::names::{HostName, JobName};
-use cronlatch::store::Finish;
+use cronlatch::store::{Finish, Lock};
 use cronlatch::time::Timestamp;
 
 use self::daemon::Daemon;
@@ -412,6 +412,14 @@ impl Host {
         env.life = life;
         let hand = Hand::start(&mut env, job);
         hands.push(hand);
+    }
+
+    /// The lock of a job as this host's list has it, and the job's name.
+    pub(crate) fn place_of(&self, sim: &Sim, job: &str) -> Option<(Lock, JobName)> {
+        let list = self.daemon.as_ref().map(Daemon::list)?;
+        let mut jobs = sim.plan.lists[list].jobs.iter();
+        let job = jobs.find(|it| it.name == job)?.job();
+        Some((job.lock_on(&self.name), job.name))
     }
 
     pub(crate) fn kill_trigger(&mut self, sim: &mut Sim) {

@@ -5,6 +5,7 @@
 
 mod excuse;
 mod facts;
+mod pauses;
 mod policies;
 mod runs;
 mod verdicts;
@@ -57,6 +58,8 @@ pub(crate) enum Rule {
     Reason,
     /// More runs on a host than `max_running`.
     MaxRunning,
+    /// A paused job started.
+    Paused,
     /// A job without a lock was refused as if it took one.
     TakesNoLock,
     /// A host or the store repeats something for ever.
@@ -82,7 +85,7 @@ impl fmt::Display for Violation {
     }
 }
 
-const ALL: [fn(&Facts<'_>) -> Vec<Violation>; 19] = [
+const ALL: [fn(&Facts<'_>) -> Vec<Violation>; 20] = [
     runs::exclusion,
     runs::once,
     runs::early,
@@ -102,6 +105,7 @@ const ALL: [fn(&Facts<'_>) -> Vec<Violation>; 19] = [
     policies::reruns,
     policies::catch_up,
     policies::takes_no_lock,
+    pauses::started,
 ];
 
 /// Returns all broken promises, the first first.

@@ -5,7 +5,7 @@ use cronlatch::store::protocol::{REASON_OVERLAP, REASON_TOO_LATE};
 use cronlatch::store::{Kind, Outcome};
 
 use super::facts::{Subject, span_of};
-use super::{Facts, Rule, Violation, excuse};
+use super::{Facts, Rule, Violation, excuse, pauses};
 use crate::plan::{JobPlan, StoreKind};
 use crate::store::shown;
 use crate::trace::{Added, Ended, Span, Start};
@@ -59,6 +59,10 @@ fn wrong_reason(
         return None;
     }
     let reason = record.reason.as_deref().unwrap_or("");
+    if pauses::is_skipped(record) {
+        let unfounded = pauses::is_unfounded(facts, subject, added);
+        return unfounded.then_some("the job was not paused");
+    }
     if reason == REASON_OVERLAP {
         let lock = &added.lock;
         // Within a millisecond a lock can be held and free. Several nodes record it a little after
@@ -187,6 +191,9 @@ fn lacks_rerun(
         || excuse::tries_used_up(plan, start)
         || excuse::last_try_not_begun(plan, subject, at)
     {
+        return None;
+    }
+    if pauses::was_paused(facts, subject, start.begin) {
         return None;
     }
     if excuse::beside(facts, plan, start) || excuse::rerun_beside(facts, plan, subject, at) {
@@ -341,6 +348,7 @@ fn not_caught_up(
         let given_up = subject.records_of(*due).find(|it| {
             it.record.run_id.is_none()
                 && !(full && it.record.outcome == Outcome::Skipped)
+                && !pauses::is_skipped(&it.record)
                 && matches!(it.record.outcome, Outcome::Missed | Outcome::Skipped)
                 && it.at + excuse::OWN_CLOCK < until
         });

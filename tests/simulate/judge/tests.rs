@@ -5,13 +5,13 @@ mod fleets;
 mod locks;
 
 use cronlatch::names::{HostName, JobName, RunId};
-use cronlatch::store::{Kind, Outcome, Record};
+use cronlatch::store::{Kind, Outcome, Pause, Record};
 use cronlatch::time::Timestamp;
 
 use super::{Rule, judge};
 use crate::plan::{Act, HostPlan, JobPlan, ListPlan, NodeAct, Plan, StoreKind, host_name};
 use crate::trace::{
-    Added, Ended, Foreign, Held, Hindered, Life, Reloaded, Span, Start, Trace, Trouble,
+    Added, Ended, Foreign, Held, Hindered, Life, Ordered, Reloaded, Span, Start, Trace, Trouble,
 };
 
 const START: i64 = 1_772_712_000_000;
@@ -54,6 +54,23 @@ fn start(host: usize, due: i64, begin: i64, end: i64) -> Start {
         begin: START + begin,
         end: Some(START + end),
         ended: Some(Ended::Itself(0)),
+    }
+}
+
+/// The job is paused from then on.
+fn paused(at: i64) -> Ordered {
+    Ordered {
+        at,
+        lock: "job".to_owned(),
+        job: "job".to_owned(),
+        pauses: vec![Pause {
+            asked_at: Timestamp::from_millis(at),
+            since: Timestamp::from_millis(at),
+            until: None,
+            by: "alice@host".to_owned(),
+            resumed_by: None,
+            reason: String::new(),
+        }],
     }
 }
 
@@ -220,6 +237,16 @@ fn each_lie_is_caught() {
         trace.added[at].record.attempts = 2;
     });
     assert_eq!(miscounted, [Rule::Attempts]);
+    let started = caught(|trace| {
+        let at = run(trace, 20_000);
+        let begin = trace.starts[at].begin;
+        trace.ordered.push(paused(begin - 3_000));
+    });
+    assert_eq!(started, [Rule::Paused]);
+    let unfounded = caught(|trace| {
+        unstarted(trace, 20_000, Outcome::Skipped, "paused by alice@host");
+    });
+    assert_eq!(unfounded, [Rule::Reason]);
     let reason = caught(|trace| {
         unstarted(
             trace,
