@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use super::page::{Page, Tone};
 use super::{Failure, Target, output};
 use crate::preflight::{self, Finding, Severity, Subject};
 
@@ -35,14 +36,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         host: args.target.host()?,
     };
     let report = output::ask(async { Ok(preflight::look(&subject).await) })?;
-    output::print(&if args.json {
-        output::json_lines([Diagnosis {
+    if args.json {
+        output::print(&output::json_lines([Diagnosis {
             store,
             findings: &report.findings,
-        }])?
+        }])?)?;
     } else {
-        for_people(&store, &report.findings)
-    })?;
+        output::print_page(&for_people(&store, &report.findings))?;
+    }
     if let Some(error) = report.unreachable {
         return Err(error.into());
     }
@@ -53,25 +54,44 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// The worst first; below each what it means, and how to fix it.
-fn for_people(store: &str, findings: &[Finding]) -> String {
-    let mut text = format!("store  {store}\n\n");
+fn for_people(store: &str, findings: &[Finding]) -> Page {
+    let mut page = Page::default();
+    page.push_toned(Tone::Heading, "store");
+    page.push(format!("  {store}\n\n"));
     for finding in findings {
         let Finding { id, subject, .. } = finding;
-        text += &format!("{:<7}  {id}  {subject}\n", finding.severity.word());
-        text += &format!("         {}\n", finding.text);
+        page.push_toned(tone(finding.severity), finding.severity.word());
+        let indent = " ".repeat(7_usize.saturating_sub(finding.severity.word().len()));
+        page.push(format!("{indent}  {id}  {subject}\n"));
+        page.push(format!("         {}\n", finding.text));
         if !finding.fix.is_empty() {
-            text += &format!("         -> {}\n", finding.fix);
+            page.push_toned(Tone::Faint, "         -> ");
+            page.push(format!("{}\n", finding.fix));
         }
     }
-    let count = |severity| findings.iter().filter(|f| f.severity == severity).count();
-    let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
-    text += &format!(
-        "\n{}, {}, {}\n",
-        plural(count(Severity::Danger), "danger"),
-        plural(count(Severity::Warning), "warning"),
-        plural(count(Severity::Hint), "hint"),
-    );
-    text
+    let counts = [
+        (Severity::Danger, "danger"),
+        (Severity::Warning, "warning"),
+        (Severity::Hint, "hint"),
+    ];
+    for (index, (severity, word)) in counts.into_iter().enumerate() {
+        page.push(if index == 0 { "\n" } else { ", " });
+        let n = findings.iter().filter(|f| f.severity == severity).count();
+        let tone = if n == 0 { Tone::Plain } else { tone(severity) };
+        let plural = if n == 1 { "" } else { "s" };
+        page.push_toned(tone, format!("{n} {word}{plural}"));
+    }
+    page.push("\n");
+    page
+}
+
+fn tone(severity: Severity) -> Tone {
+    match severity {
+        Severity::Danger => Tone::Bad,
+        Severity::Warning => Tone::Doubtful,
+        Severity::Hint => Tone::Heading,
+        Severity::Ok => Tone::Good,
+    }
 }
 
 #[cfg(test)]
@@ -91,6 +111,7 @@ mod tests {
             finding("store.eviction", Severity::Danger, "set it"),
             finding("store.version", Severity::Ok, ""),
         ];
-        insta::assert_snapshot!(for_people("redis://ops:***@10.0.0.5:6379", &findings));
+        let page = for_people("redis://ops:***@10.0.0.5:6379", &findings);
+        insta::assert_snapshot!(page.text());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use super::page::{Page, Tone};
 use super::stderr;
 use crate::store::StoreError;
 
@@ -45,7 +46,7 @@ impl From<StoreError> for Failure {
 impl Failure {
     /// Prints the failure on standard error and answers its exit code.
     pub fn report(&self) -> ExitCode {
-        stderr::report(&self.to_string());
+        stderr::report_page(&toned(&self.to_string()));
         ExitCode::from(self.code())
     }
 
@@ -69,5 +70,54 @@ impl Failure {
             CONFIG => Self::Config(text),
             _ => Self::Internal(text),
         }
+    }
+}
+
+/// Gives the words and marks of messages their tones: `error:` where a message begins, and the marks
+/// under what is wrong.
+fn toned(text: &str) -> Page {
+    let mut page = Page::default();
+    for (index, line) in text.lines().enumerate() {
+        if index > 0 {
+            page.push("\n");
+        }
+        let marks = line.trim_start_matches([' ', '|']);
+        let is_mark = !marks.is_empty() && marks.chars().all(|c| c == '^');
+        if is_mark {
+            page.push(&line[..line.len() - marks.len()]);
+            page.push_toned(Tone::Bad, marks);
+        } else if let Some((place, message)) = line.split_once(": error: ") {
+            page.push(format!("{place}: "));
+            page.push_toned(Tone::Bad, "error:");
+            page.push(format!(" {message}"));
+        } else if let Some(help) = line.trim_start().strip_prefix("help: ") {
+            page.push(&line[..line.len() - help.len() - "help: ".len()]);
+            page.push_toned(Tone::Heading, "help:");
+            page.push(format!(" {help}"));
+        } else {
+            page.push(line);
+        }
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::toned;
+
+    #[test]
+    fn tones_change_nothing_of_a_message() {
+        let text =
+            "a.yaml:2:3: error: no: error: x\n    2 | a ^\n      |   ^^\n      = b\n\n  help: c\n^";
+        let page = toned(text);
+        assert_eq!(page.text(), text);
+        let red = |text: &str| format!("\x1b[31m{text}\x1b[0m");
+        let expected = format!(
+            "a.yaml:2:3: {} no: error: x\n    2 | a ^\n      |   {}\n      = b\n\n  \x1b[1mhelp:\x1b[0m c\n{}",
+            red("error:"),
+            red("^^"),
+            red("^")
+        );
+        assert_eq!(page.coloured(), expected);
     }
 }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use super::page::{Page, Tone};
 use super::{Failure, output};
 use crate::config;
 use crate::config::crontab::{
@@ -88,7 +89,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Some(path) => write_new(path, &list.text)?,
         None => output::print(&list.text)?,
     }
-    output::report(for_people(&report, crontabs.job_count()).trim_end());
+    output::report_page(&for_people(&report, crontabs.job_count()));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -173,28 +174,31 @@ fn write_new(path: &Path, list: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::Config(format!("cannot write {}: {error}", path.display())))
 }
 
-fn for_people(report: &[ReportLine], jobs: usize) -> String {
+fn for_people(report: &[ReportLine], jobs: usize) -> Page {
     let is_look = |line: &&ReportLine| line.kind == RemarkKind::NeedsLook;
     let looks = report.iter().filter(is_look).count();
     let jobs = match jobs {
         1 => "1 job".to_owned(),
         n => format!("{n} jobs"),
     };
-    let mut text = match looks {
-        0 => format!("{jobs} imported\n"),
-        1 => format!("{jobs} imported; 1 point needs a look\n"),
-        n => format!("{jobs} imported; {n} points need a look\n"),
-    };
+    let mut page = Page::default();
+    page.push(match looks {
+        0 => format!("{jobs} imported"),
+        1 => format!("{jobs} imported; 1 point needs a look"),
+        n => format!("{jobs} imported; {n} points need a look"),
+    });
     for line in report {
-        let kind = match line.kind {
-            RemarkKind::NeedsLook => "needs a look",
-            RemarkKind::Note => "note",
+        let (tone, kind) = match line.kind {
+            RemarkKind::NeedsLook => (Tone::Doubtful, "needs a look"),
+            RemarkKind::Note => (Tone::Faint, "note"),
         };
         let place = match line.line {
             0 => line.path.clone(),
             number => format!("{}:{number}", line.path),
         };
-        text += &format!("{kind}: {place}: {}\n", line.text);
+        page.push("\n");
+        page.push_toned(tone, format!("{kind}:"));
+        page.push(format!(" {place}: {}", line.text));
     }
-    text
+    page
 }

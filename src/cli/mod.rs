@@ -15,6 +15,7 @@ mod man;
 mod next;
 mod notify_test;
 mod output;
+mod page;
 mod pause;
 mod requester;
 mod run;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use chrono_tz::Tz;
 
+use super::page::{self, Cell, Page, Tone};
 use super::{Failure, output};
 use crate::config::{self, JobList};
 use crate::names::JobName;
@@ -68,12 +69,18 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             return Err(Failure::Usage("name a job list, or give --expr".to_owned()));
         }
     };
-    output::print(&if args.json {
-        output::json_lines(&all)?
+    if args.json {
+        output::print(&output::json_lines(&all)?)?;
     } else {
-        let parts: Vec<_> = all.iter().map(for_people).collect();
-        parts.join("\n")
-    })?;
+        let mut page = Page::default();
+        for (index, coming) in all.iter().enumerate() {
+            if index > 0 {
+                page.push("\n");
+            }
+            page.append(for_people(coming));
+        }
+        output::print_page(&page)?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -130,20 +137,25 @@ fn coming(schedule: &Schedule, from: Timestamp, count: u32) -> Coming {
     coming
 }
 
-fn for_people(coming: &Coming) -> String {
-    let mut text = String::new();
+fn for_people(coming: &Coming) -> Page {
+    let mut page = Page::default();
     if let Some(job) = &coming.job {
-        text += &format!("{job}: ");
+        page.push_toned(Tone::Heading, job.to_string());
+        page.push(": ");
     }
-    text += &format!("{} ({})", coming.schedule, coming.timezone);
+    page.push(format!("{} ({})", coming.schedule, coming.timezone));
     for note in &coming.notes {
-        text += &format!("; {note}");
+        page.push(format!("; {note}"));
     }
-    text.push('\n');
+    page.push("\n");
     if !coming.rows.is_empty() {
-        text += &output::table(["LOCAL", "UTC", ""], coming.rows.iter().cloned());
+        let rows = coming.rows.iter().map(|[local, utc, remark]| {
+            let remark = Cell::toned(Tone::Doubtful, remark);
+            [Cell::from(local.clone()), Cell::from(utc.clone()), remark]
+        });
+        page.append(page::table(["LOCAL", "UTC", ""], rows));
     }
-    text
+    page
 }
 
 /// A refused expression, with marks under what is wrong.

@@ -4,19 +4,26 @@ use std::future::Future;
 use std::io::{self, Write as _};
 use std::time::Duration;
 
-use comfy_table::{ContentArrangement, Table, presets};
-
 use super::Failure;
-pub(super) use super::stderr::report;
-use crate::observe::{plain, plain_line};
+use super::page::{self, Cell, Page};
+pub(super) use super::stderr::{report, report_page};
+use crate::observe::plain;
 
-/// Writes to standard output; what would drive a terminal is shown instead. A reader that went away (`| head`) is no failure.
+/// Writes to standard output; what would drive a terminal is shown instead. A reader that went away
+/// (`| head`) is no failure.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
+    write(&plain(text))
+}
+
+/// Writes to standard output, on a terminal with the colours of the page's tones, as [`print`] does.
+pub(super) fn print_page(page: &Page) -> Result<(), Failure> {
+    write(&page.coloured())
+}
+
+/// The stream removes colours where they are not wanted: in a pipe, and with `NO_COLOR`.
+fn write(text: &str) -> Result<(), Failure> {
     let mut out = anstream::stdout().lock();
-    match out
-        .write_all(plain(text).as_bytes())
-        .and_then(|()| out.flush())
-    {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::Internal(format!("cannot write: {error}")))
         }
@@ -37,28 +44,12 @@ pub(super) fn json_lines<T: serde::Serialize>(
     Ok(text)
 }
 
-/// A table without lines, as wide as it needs to be.
+/// A table of cells without tones.
 pub(super) fn table<const N: usize>(
     header: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
 ) -> String {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(header);
-    for row in rows {
-        table.add_row(row.map(|cell| plain_line(&cell).into_owned()));
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    let mut text = String::new();
-    for line in table.to_string().lines() {
-        text += line.trim_end();
-        text.push('\n');
-    }
-    text
+    page::table(header, rows.into_iter().map(|row| row.map(Cell::from))).text()
 }
 
 /// A length of time in the two units that matter: `43ms`, `1.2s`, `3m 20s`, `2h 5m`, `4d 1h`.
@@ -101,11 +92,5 @@ mod tests {
         assert_eq!(shown(200_000), "3m 20s");
         assert_eq!(shown(7_500_000), "2h 5m");
         assert_eq!(shown(349_200_000), "4d 1h");
-    }
-
-    #[test]
-    fn a_table_has_neither_lines_nor_trailing_blanks() {
-        let text = table(["A", "LONG"], [["1".to_owned(), String::new()]]);
-        assert_eq!(text, "A  LONG\n1\n");
     }
 }

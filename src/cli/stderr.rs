@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use super::page::Page;
 use crate::observe::plain;
 
 /// Writes a text and a line end to standard error, made harmless in the same way. An error is ignored,
@@ -9,4 +10,10 @@ use crate::observe::plain;
 pub(super) fn report(text: &str) {
     let mut stderr = anstream::stderr().lock();
     let _ = writeln!(stderr, "{}", plain(text));
+}
+
+/// Writes a page and a line end to standard error, as [`report`] does, on a terminal with colours.
+pub(super) fn report_page(page: &Page) {
+    let mut stderr = anstream::stderr().lock();
+    let _ = writeln!(stderr, "{}", page.coloured());
 }

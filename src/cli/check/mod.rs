@@ -46,11 +46,11 @@ fn right(args: &Args, list: &JobList) -> Result<ExitCode, Failure> {
         Err(failure) => return Err(failure),
     };
     let report = CheckReport::new(list, &host, store, Timestamp::now());
-    output::print(&if args.json {
-        output::json_lines([&report])?
+    if args.json {
+        output::print(&output::json_lines([&report])?)?;
     } else {
-        report.for_people()
-    })?;
+        output::print_page(&report.for_people())?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::{hints, policies};
 use crate::cli::output;
+use crate::cli::page::{self, Cell, Page, Tone};
 use crate::config::{CatchUp, ConfigErrors, Job, JobList, NotifyTarget, Scope, show_duration};
 use crate::names::HostName;
 use crate::time::Timestamp;
@@ -95,48 +96,56 @@ impl CheckReport {
         }
     }
 
-    pub(super) fn for_people(&self) -> String {
+    pub(super) fn for_people(&self) -> Page {
         let count = match self.jobs.len() {
             1 => "1 job".to_owned(),
             n => format!("{n} jobs"),
         };
-        let mut text = format!("{}: OK, {count}\n", self.path);
+        let mut page = Page::default();
+        page.push(format!("{}: ", self.path));
+        page.push_toned(Tone::Good, "OK");
+        page.push(format!(", {count}\n"));
         if !self.jobs.is_empty() {
             let header = ["JOB", "SCHEDULE", "NEXT", "CATCH-UP", "LOCK", "TTL"];
-            text += "\n";
-            text += &output::table(header, self.jobs.iter().map(|job| job.row(&self.host)));
+            page.push("\n");
+            let rows = self.jobs.iter().map(|job| job.row(&self.host));
+            page.append(page::table(header, rows));
         }
-        text += &self.policies();
-        text += &self.targets();
-        text += &format!(
+        page.push(self.policies());
+        page.append(self.targets());
+        page.push(format!(
             "\nstore        {}\n             at most {} for these jobs: {} records of each, with \
              the last 4 KiB of output\nfingerprint  {}\n",
             self.store,
             bytes(self.store_memory_bytes),
             self.history,
             self.fingerprint
-        );
+        ));
         for warning in &self.warnings {
-            text += &format!("\nwarning: {warning}\n");
+            page.push_toned(Tone::Doubtful, "\nwarning: ");
+            page.push(format!("{warning}\n"));
         }
         for hint in &self.hints {
-            text += &format!("\nhint: {hint}\n");
+            page.push_toned(Tone::Heading, "\nhint: ");
+            page.push(format!("{hint}\n"));
         }
-        text
+        page
     }
 }
 
 impl CheckReport {
     /// The targets, and the events that each receives.
-    fn targets(&self) -> String {
-        if self.notify.is_empty() {
-            return String::new();
+    fn targets(&self) -> Page {
+        let mut page = Page::default();
+        if !self.notify.is_empty() {
+            let rows = self
+                .notify
+                .iter()
+                .map(|target| target.row().map(Cell::from));
+            page.push("\n");
+            page.append(page::table(["TARGET", "KIND", "TO", "ON"], rows));
         }
-        let header = ["TARGET", "KIND", "TO", "ON"];
-        format!(
-            "\n{}",
-            output::table(header, self.notify.iter().map(TargetLine::row))
-        )
+        page
     }
 
     /// How jobs differ from a job with only the defaults.
@@ -246,21 +255,23 @@ impl JobLine {
         }
     }
 
-    fn row(&self, host: &str) -> [String; 6] {
+    fn row(&self, host: &str) -> [Cell; 6] {
         let mut schedule = self.schedule.clone();
         if self.timezone != "UTC" {
             schedule += &format!(" ({})", self.timezone);
         }
+        let runs_here = self.enabled && self.on_this_host;
         let mut next = match self.next_at {
             _ if !self.enabled => "disabled".to_owned(),
             _ if !self.on_this_host => format!("not on {host}"),
             Some(next) => next.to_string(),
             None => "never".to_owned(),
         };
-        if self.delay_ms > 0 && self.enabled && self.on_this_host {
+        if self.delay_ms > 0 && runs_here {
             let delay = std::time::Duration::from_millis(self.delay_ms);
             next += &format!(" +{}", output::short(delay));
         }
+        let tone = if runs_here { Tone::Plain } else { Tone::Faint };
         [
             self.name.clone(),
             schedule,
@@ -269,6 +280,7 @@ impl JobLine {
             self.lock.clone(),
             show_duration(std::time::Duration::from_millis(self.ttl_ms)),
         ]
+        .map(|text| Cell::toned(tone, text))
     }
 }
 
@@ -392,7 +404,7 @@ jobs:
 
     #[test]
     fn a_list_is_shown_with_what_differs_from_the_defaults() {
-        let text = report(LIST).for_people();
+        let text = report(LIST).for_people().text();
         assert!(!text.contains("geheim"), "{text}");
         insta::assert_snapshot!(text);
     }
