@@ -62,10 +62,10 @@ impl Daemon {
             0 => on_hold,
             n => format!("{on_hold}, {n} held back (their lock changes)"),
         };
-        let draining = if self.shutdown.is_some() {
-            "; draining"
-        } else {
-            ""
+        let draining = match (self.shutdown, self.runs.len()) {
+            (None, _) => String::new(),
+            (Some(_), 0) => "; draining".to_owned(),
+            (Some(_), _) => format!("; draining: {}", self.runs.listed(BootInstant::now())),
         };
         let waits = match self.agreement {
             Agreement::Waits(_) => "; waiting: another store is in use for these jobs",
@@ -97,6 +97,7 @@ impl Daemon {
         self.look_at_admission();
         self.status();
         self.extend_shutdown();
+        self.report_drain();
         self.rounds += 1;
         if self.rounds.is_multiple_of(ANNOUNCE_EVERY) && self.is_ready {
             self.announce();

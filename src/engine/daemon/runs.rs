@@ -12,7 +12,7 @@ use crate::engine::finisher::PendingFinish;
 use crate::observe::{RunFields, run_log};
 use crate::run::{Assignment, Ended, Shortage, Stop, Tools, drive};
 use crate::store::Kind;
-use crate::time::Timestamp;
+use crate::time::{BootInstant, Timestamp};
 
 /// A run of this daemon.
 #[derive(Debug)]
@@ -96,6 +96,8 @@ struct RunUnderWay {
     fields: RunFields,
     /// Its `kill_grace`.
     grace: Duration,
+    /// When its task was started.
+    since: BootInstant,
 }
 
 /// A task whose run has no result, because the task failed.
@@ -121,6 +123,7 @@ impl Runs {
             job: run.job,
             fields: run.assignment.fields(),
             grace: run.assignment.job.kill.grace,
+            since: BootInstant::now(),
         };
         self.spawn(known, async move {
             let ended = drive(&run.assignment, &tools, stop).await;
@@ -170,9 +173,38 @@ impl<T: Send + 'static> Runs<T> {
         self.under_way.values().map(|run| &run.fields)
     }
 
+    /// The jobs of the runs that are under way, the oldest first, each with how long its run has taken:
+    /// `backup (3m 12s), report (4s)`. Of many only the first are named.
+    pub(super) fn listed(&self, now: BootInstant) -> String {
+        const NAMED: usize = 10;
+        let mut runs: Vec<&RunUnderWay> = self.under_way.values().collect();
+        runs.sort_by(|a, b| {
+            let by_name = || a.fields.job.as_str().cmp(b.fields.job.as_str());
+            a.since.cmp(&b.since).then_with(by_name)
+        });
+        let named = runs.iter().take(NAMED).map(|run| {
+            let took = now.since(run.since).as_secs();
+            format!("{} ({})", run.fields.job, whole_seconds(took))
+        });
+        let mut named: Vec<String> = named.collect();
+        if runs.len() > NAMED {
+            named.push(format!("and {} more", runs.len() - NAMED));
+        }
+        named.join(", ")
+    }
+
     /// The longest time that one of them may take to end (`kill_grace`).
     pub(super) fn longest_grace(&self) -> Option<Duration> {
         self.under_way.values().map(|run| run.grace).max()
+    }
+}
+
+/// A length of time for people: `4s`, `3m 12s`, `2h 5m`.
+pub(super) fn whole_seconds(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m {}s", seconds / 60, seconds % 60),
+        _ => format!("{}h {}m", seconds / 3600, seconds % 3600 / 60),
     }
 }
 
@@ -238,7 +270,24 @@ mod tests {
                 host: HostName::parse("a").expect("a name"),
             },
             grace: Duration::from_secs(job.into()),
+            since: BootInstant::from_duration(Duration::from_secs(100 - u64::from(job))),
         }
+    }
+
+    #[tokio::test]
+    async fn runs_are_listed_with_their_age_the_oldest_first() {
+        let mut runs = Runs::<u32>::default();
+        let now = BootInstant::from_duration(Duration::from_secs(250));
+        assert_eq!(runs.listed(now), "");
+        runs.spawn(run(1), std::future::pending());
+        runs.spawn(run(99), std::future::pending());
+        assert_eq!(runs.listed(now), "j (4m 9s), j (2m 31s)");
+        for _ in 0..10 {
+            runs.spawn(run(0), std::future::pending());
+        }
+        let listed = runs.listed(now);
+        assert!(listed.ends_with("j (2m 30s), and 2 more"), "{listed}");
+        assert_eq!(whole_seconds(7_500), "2h 5m");
     }
 
     #[tokio::test]

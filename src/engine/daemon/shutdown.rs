@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::runs::whole_seconds;
 use super::{Daemon, DaemonError};
 use crate::engine::core::Event;
 use crate::names::{JobName, RunId};
@@ -19,6 +20,11 @@ const MARGIN: Duration = Duration::from_secs(5);
 /// then its group, wrappers pass on the Ctrl-C that the terminal has sent to all of them.
 const ECHO: Duration = Duration::from_millis(500);
 
+/// When a drain first logs which runs are still in progress. Each further line comes after twice the
+/// time, at the latest after [`REPORT_MOST`].
+const REPORT_FIRST: Duration = Duration::from_secs(10);
+const REPORT_MOST: Duration = Duration::from_secs(300);
+
 /// A daemon that ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Shutdown {
@@ -26,6 +32,8 @@ pub(super) enum Shutdown {
     Draining {
         since: BootInstant,
         until: BootInstant,
+        /// When the runs that are still in progress are logged next.
+        report_at: BootInstant,
     },
     /// Runs are being ended; whatever is left then is given up.
     Ending { until: BootInstant },
@@ -72,9 +80,14 @@ impl Daemon {
         match StopRequest::of(self.shutdown, BootInstant::now()) {
             StopRequest::Drain => {
                 let limit = self.settings.drain_timeout;
-                tracing::info!(
-                    "received {signal}: draining; {n} may take up to {limit:?} (drain_timeout)"
-                );
+                match self.runs.len() {
+                    0 => tracing::info!("received {signal}: draining; no run is in progress"),
+                    _ => tracing::info!(
+                        "received {signal}: draining; {n} may take up to {limit:?} \
+                         (drain_timeout): {}",
+                        self.runs.listed(BootInstant::now())
+                    ),
+                }
                 self.begin(limit);
             }
             StopRequest::Echo => tracing::info!(
@@ -119,6 +132,7 @@ impl Daemon {
         self.shutdown = Some(Shutdown::Draining {
             since,
             until: since.plus(limit),
+            report_at: since.plus(REPORT_FIRST),
         });
         self.manager
             .stopping(limit + self.longest_end(), &self.status_text());
@@ -166,6 +180,33 @@ impl Daemon {
             }
             Some(Shutdown::GivenUp) | None => {}
         }
+    }
+
+    /// Logs which runs a drain still waits for, ever more rarely.
+    pub(super) fn report_drain(&mut self) {
+        let now = BootInstant::now();
+        let Some(Shutdown::Draining {
+            since,
+            until,
+            report_at,
+        }) = &mut self.shutdown
+        else {
+            return;
+        };
+        if now < *report_at || self.runs.len() == 0 {
+            return;
+        }
+        *report_at = now.plus(now.since(*since).min(REPORT_MOST));
+        let left = whole_seconds(until.since(now).as_secs());
+        let (runs, are) = match self.runs.len() {
+            1 => ("1 run".to_owned(), "is"),
+            n => (counted(n, "run"), "are"),
+        };
+        tracing::info!(
+            "draining: {runs} {are} still in progress and may take up to {left} (drain_timeout): \
+             {}",
+            self.runs.listed(now)
+        );
     }
 
     /// Tells the manager that the end is still being worked on.
@@ -288,6 +329,7 @@ mod tests {
         let draining = Some(Shutdown::Draining {
             since: at(10_000),
             until: at(70_000),
+            report_at: at(20_000),
         });
         let ending = Some(Shutdown::Ending { until: at(20_000) });
         assert_eq!(StopRequest::of(None, at(10_000)), StopRequest::Drain);

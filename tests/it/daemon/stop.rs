@@ -39,6 +39,26 @@ fn a_drain_lets_running_jobs_finish_and_exits_with_0() {
 }
 
 #[test]
+fn a_drain_reports_which_runs_it_waits_for() {
+    let log = RunLog::new();
+    let go_on = tempfile::NamedTempFile::new().expect("a file");
+    let path = go_on.path().display().to_string();
+    let command = format!("{}; while [ -e {path} ]; do sleep 0.05; done", log.begin());
+    let mut daemon = busy("drain_timeout: 10m", &log, &command);
+    daemon.signal(Signal::SIGTERM);
+    daemon.wait_log(&["SIGTERM: draining; 1 run may take up to 600s", "job ("]);
+    daemon.wait_until("the service manager knows it", |daemon| {
+        let notices = daemon.notices();
+        notices
+            .iter()
+            .any(|notice| notice.contains("; draining: job ("))
+    });
+    daemon.wait_log(&["draining: 1 run is still in progress", "up to 9m ", "job ("]);
+    drop(go_on);
+    assert_eq!(daemon.wait_exit().code(), Some(0));
+}
+
+#[test]
 fn a_second_signal_ends_what_runs() {
     let log = RunLog::new();
     let mut daemon = busy("", &log, &log.endless_job());
