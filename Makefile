@@ -3,6 +3,13 @@
 CARGO  ?= cargo
 PREFIX ?= /usr
 DESTDIR ?=
+# The profile of what is installed and packaged, and the binary: another one is taken as it is.
+PROFILE ?= release
+BINARY  ?= target/$(PROFILE)/cronlatch
+# A static binary runs on every distribution, and in an empty container.
+STATIC_TARGET ?= $(shell uname -m)-unknown-linux-musl
+# Where zsh looks for completions: Debian's place. Below PREFIX.
+ZSHDIR ?= share/zsh/vendor-completions
 # Where the unit looks for the job list; the tree under /usr is the packager's, this the operator's.
 SYSCONFDIR ?= /etc
 
@@ -12,7 +19,7 @@ export RUST_TEST_THREADS ?= 4
 # The generated cases of property tests are the same each time; another number makes others.
 export PROPTEST_RNG_SEED ?= 7
 
-.PHONY: all test needs lint deny bench campaign simulate soak dist install help
+.PHONY: all test needs lint deny bench campaign simulate soak dist install help binary deb rpm musl test-packages
 
 all:
 	$(CARGO) build --locked --release
@@ -31,6 +38,9 @@ help:
 	@echo 'make simulate   simulated fleets: SECONDS=600 SEED=7; SECONDS=0 looks at one seed'
 	@echo 'make soak       50 jobs a second on damaged keys: SECONDS=1800; nothing may grow'
 	@echo 'make bench      runs every benchmark and prints figures beside their floors'
+	@echo 'make deb, rpm   packages of the release binary, in target/packages'
+	@echo 'make musl       a static binary'
+	@echo 'make test-packages  installs the packages in whole systems, runs the container (root)'
 	@echo 'make install    installs into $$(DESTDIR)$$(PREFIX)'
 
 # redis-server, libfaketime and systemd: the tests start their own servers and managers.
@@ -65,9 +75,31 @@ soak: needs
 bench: needs
 	$(CARGO) bench --locked
 
+# Unless BINARY names another one.
+binary:
+ifeq ($(origin BINARY),file)
+	$(CARGO) build --locked --profile $(PROFILE)
+endif
+
+deb: binary
+	sh packaging/build-deb.sh '$(BINARY)' target/packages
+
+rpm: binary
+	sh packaging/build-rpm.sh '$(BINARY)' target/packages
+
+# Whole systems: root and the network are needed (CONTRIBUTING.md).
+test-packages: binary musl
+	sh packaging/test-deploy.sh '$(BINARY)'
+	sh packaging/test.sh '$(BINARY)' target/$(STATIC_TARGET)/$(PROFILE)/cronlatch
+
+# Needs the target of Rust (rustup target add) and a C compiler for musl (Debian: musl-tools).
+musl:
+	$(CARGO) build --locked --profile $(PROFILE) --target $(STATIC_TARGET)
+	@echo target/$(STATIC_TARGET)/$(PROFILE)/cronlatch
+
 install:
-	test -x target/release/cronlatch || $(CARGO) build --locked --release
-	install -D -m 0755 target/release/cronlatch '$(DESTDIR)$(PREFIX)/bin/cronlatch'
+	test -x '$(BINARY)' || $(CARGO) build --locked --profile $(PROFILE)
+	install -D -m 0755 '$(BINARY)' '$(DESTDIR)$(PREFIX)/bin/cronlatch'
 	install -D -m 0644 systemd/cronlatch.service '$(DESTDIR)$(PREFIX)/lib/systemd/system/cronlatch.service'
 	install -D -m 0644 systemd/sysusers.d/cronlatch.conf '$(DESTDIR)$(PREFIX)/lib/sysusers.d/cronlatch.conf'
 	install -D -m 0644 systemd/tmpfiles.d/cronlatch.conf '$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/cronlatch.conf'
@@ -78,9 +110,9 @@ install:
 	install -d '$(DESTDIR)$(PREFIX)/share/doc/cronlatch/drop-ins'
 	install -m 0644 systemd/drop-ins/*.conf '$(DESTDIR)$(PREFIX)/share/doc/cronlatch/drop-ins/'
 	install -d '$(DESTDIR)$(PREFIX)/share/man/man1' '$(DESTDIR)$(PREFIX)/share/bash-completion/completions' \
-	  '$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions' '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d'
-	target/release/cronlatch man '$(DESTDIR)$(PREFIX)/share/man/man1'
-	target/release/cronlatch completions bash > '$(DESTDIR)$(PREFIX)/share/bash-completion/completions/cronlatch'
-	target/release/cronlatch completions zsh > '$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_cronlatch'
-	target/release/cronlatch completions fish > '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/cronlatch.fish'
-	install -d -m 0755 '$(DESTDIR)$(SYSCONFDIR)/cronlatch'
+	  '$(DESTDIR)$(PREFIX)/$(ZSHDIR)' '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d'
+	'$(BINARY)' man '$(DESTDIR)$(PREFIX)/share/man/man1'
+	'$(BINARY)' completions bash > '$(DESTDIR)$(PREFIX)/share/bash-completion/completions/cronlatch'
+	'$(BINARY)' completions zsh > '$(DESTDIR)$(PREFIX)/$(ZSHDIR)/_cronlatch'
+	'$(BINARY)' completions fish > '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/cronlatch.fish'
+	install -d -m 0750 '$(DESTDIR)$(SYSCONFDIR)/cronlatch'

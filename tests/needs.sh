@@ -17,6 +17,8 @@ faketime_library || missing="$missing libfaketime"
 { [ -x /lib/systemd/systemd ] && command -v systemd-analyze >/dev/null 2>&1; } ||
     missing="$missing systemd"
 command -v cc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
+# The Debian package is built and installed in a directory.
+command -v dpkg-shlibdeps >/dev/null 2>&1 || missing="$missing dpkg-dev"
 [ -n "$missing" ] || exit 0
 
 if ! command -v apt-get >/dev/null 2>&1; then

@@ -174,6 +174,13 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "health",
+        &[example(
+            "Check a daemon that was started with `run --health-file /run/cronlatch/health`",
+            "cronlatch health /run/cronlatch/health",
+        )],
+    ),
+    (
         "unlock",
         &[
             example(

@@ -8,6 +8,7 @@ mod examples;
 mod exec;
 mod failure;
 mod forget;
+mod health;
 mod history;
 mod import;
 mod init;
@@ -67,6 +68,8 @@ enum Subcommands {
     History(history::Args),
     /// Diagnose store, clocks, permissions and this host.
     Doctor(doctor::Args),
+    /// Tell whether a daemon is alive, for container managers.
+    Health(health::Args),
     /// Send a sample message to a target of notifications.
     NotifyTest(notify_test::Args),
     /// Initialise a new, empty store.
@@ -128,6 +131,7 @@ pub fn main() -> ExitCode {
         Subcommands::Status(args) => status::run(&args),
         Subcommands::History(args) => history::run(&args),
         Subcommands::Doctor(args) => doctor::run(&args),
+        Subcommands::Health(args) => health::run(&args),
         Subcommands::NotifyTest(args) => notify_test::run(&args),
         Subcommands::Init(args) => init::run(&args),
         Subcommands::Pause(args) => pause::pause(&args),

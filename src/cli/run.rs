@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Failure, Target};
 use crate::config::{self, ConfigError, Revision};
 use crate::engine::daemon::{
-    self, DaemonError, DaemonSetup, ListErrors, ListSource, LoadedList, WatchMode,
+    self, DaemonError, DaemonSetup, ListErrors, ListSource, LoadedList, ServiceManager, WatchMode,
 };
 use crate::guard::Guard;
 use crate::notify;
@@ -22,6 +22,9 @@ pub(super) struct Args {
     /// Read the list again whenever its files change, as on SIGHUP
     #[arg(long)]
     watch: bool,
+    /// Report in this file that the daemon is alive, for `cronlatch health`
+    #[arg(long, value_name = "FILE", env = "CRONLATCH_HEALTH_FILE")]
+    health_file: Option<PathBuf>,
     #[command(flatten)]
     target: Target,
 }
@@ -46,7 +49,10 @@ pub(super) fn run(mut args: Args, log: &crate::observe::LogArgs) -> Result<ExitC
     // The guard forks while there is one thread; threads come with the runtime.
     let guard = Guard::start()
         .map_err(|error| Failure::Internal(format!("cannot start the guard process: {error}")))?;
-    has_room_for_threads(workers() + OTHER_THREADS + notifying)?;
+    let health = usize::from(args.health_file.is_some());
+    has_room_for_threads(workers() + OTHER_THREADS + notifying + health)?;
+    let manager = ServiceManager::start(args.health_file.take())
+        .map_err(|error| Failure::Internal(format!("cannot write the health file: {error}")))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers())
         .thread_name("cronlatch")
@@ -63,6 +69,7 @@ pub(super) fn run(mut args: Args, log: &crate::observe::LogArgs) -> Result<ExitC
         },
         host,
         guard,
+        manager,
     });
     // On a worker of the runtime, where a task that the loop wakes runs next without a change of
     // threads, and the other way round.

@@ -1,10 +1,12 @@
 //! The daemon's log.
 
+mod health_file;
 mod logging;
 mod plain;
 mod runlog;
 mod stderr;
 
+pub(crate) use health_file::{HEALTH_EVERY, HealthReport, HealthState, HealthWriter};
 pub use logging::{LogArgs, LogFormat, LogLevel};
 pub(crate) use plain::{plain, plain_line};
 pub(crate) use runlog::{OccurrenceField, RunFields, run_log};

@@ -18,8 +18,9 @@ pub(crate) type JobEnvironment = BTreeMap<OsString, OsString>;
 
 /// Variables that speak to the daemon alone. Handed on, they would let a job answer the service
 /// manager in its place, or read the store's password.
-const OWN: [&str; 12] = [
+const OWN: [&str; 13] = [
     "CREDENTIALS_DIRECTORY",
+    "CRONLATCH_HEALTH_FILE",
     "CRONLATCH_STORE",
     "INVOCATION_ID",
     "JOURNAL_STREAM",

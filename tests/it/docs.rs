@@ -121,7 +121,7 @@ fn every_command_in_the_documentation_is_understood() {
 
 /// The arguments of cronlatch in a line of shell, if it is called there, as a shell splits them.
 fn words_of(line: &str) -> Option<Vec<String>> {
-    const COMMANDS: [&str; 18] = [
+    const COMMANDS: [&str; 19] = [
         "run",
         "check",
         "next",
@@ -132,6 +132,7 @@ fn words_of(line: &str) -> Option<Vec<String>> {
         "init",
         "doctor",
         "forget",
+        "health",
         "import",
         "unlock",
         "pause",

@@ -10,15 +10,18 @@ mod commands;
 mod contract;
 mod daemon;
 mod damage;
+mod deploy;
 mod docs;
 mod doctor;
 mod exec;
 mod faults;
 mod fencing;
+mod health;
 mod import;
 mod library;
 mod next;
 mod notify;
+mod packages;
 #[path = "../support/acceptor.rs"]
 #[allow(dead_code, reason = "no test binary uses all of it")]
 mod plain_acceptor;

@@ -64,7 +64,7 @@ use last_answer::LastAnswer;
 pub(super) use list_source::ListRead;
 pub(crate) use list_source::{ListErrors, ListSource, LoadedList, WatchMode};
 pub(super) use newcomer::RegistryNews;
-use notify::Manager;
+pub(crate) use notify::ServiceManager;
 use registry::Registry;
 use reload::Reloads;
 use replace::ListSettings;
@@ -90,6 +90,8 @@ pub(crate) struct DaemonSetup {
     pub(crate) host: HostName,
     /// Started before any thread.
     pub(crate) guard: Guard,
+    /// Who is told how the daemon is.
+    pub(crate) manager: ServiceManager,
 }
 
 /// Why a daemon could not start, or had to end.
@@ -173,7 +175,7 @@ struct Daemon {
     /// Words of this host that are under way.
     announcements: JoinSet<()>,
     resources: Resources,
-    manager: Manager,
+    manager: ServiceManager,
     is_ready: bool,
     said_status: String,
     rounds: u32,
@@ -193,7 +195,7 @@ struct Daemon {
 /// Runs the daemon until it is told to stop.
 pub(crate) async fn run(setup: DaemonSetup) -> Result<(), DaemonError> {
     let processes = setup.guard.serve()?;
-    if look(&setup.loaded, &setup.host, &processes).await? == Startup::Stop {
+    if look(&setup.loaded, &setup.host, &processes, &setup.manager).await? == Startup::Stop {
         return Ok(());
     }
     let LoadedList {
@@ -275,7 +277,7 @@ pub(crate) async fn run(setup: DaemonSetup) -> Result<(), DaemonError> {
         runs: Runs::default(),
         announcements: JoinSet::new(),
         resources: Resources::default(),
-        manager: Manager::from_env(),
+        manager: setup.manager,
         is_ready: false,
         said_status: String::new(),
         rounds: 0,
@@ -346,6 +348,7 @@ async fn look(
     loaded: &LoadedList,
     host: &HostName,
     processes: &Processes,
+    manager: &ServiceManager,
 ) -> Result<Startup, DaemonError> {
     let subject = Subject {
         list: Some(loaded.list.clone()),
@@ -356,7 +359,7 @@ async fn look(
         ask_first(&subject.settings).await?;
     }
     if subject.list.as_ref().is_some_and(|list| list.strict) {
-        return startup::look_first(&subject, processes).await;
+        return startup::look_first(&subject, processes, manager).await;
     }
     tokio::spawn(startup::look_beside(subject));
     Ok(Startup::Go)

@@ -1,24 +1,50 @@
-//! Word to the service manager (`sd_notify(3)`), never waiting for it.
+//! Reports to the service manager (`sd_notify(3)`) and in the health file, never waiting for either.
 
 use std::ffi::OsString;
+use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-/// The manager's socket, if there is a manager.
+use crate::observe::{HEALTH_EVERY, HealthReport, HealthState, HealthWriter};
+use crate::time::BootInstant;
+
+/// Who is told how the daemon is: a service manager, and the readers of the health file.
 #[derive(Debug)]
-pub(super) struct Manager {
+pub(crate) struct ServiceManager {
     socket: Option<(UnixDatagram, SocketAddr)>,
+    health: Option<HealthFile>,
     /// How often it wants a sign of life.
     ping_every: Option<Duration>,
 }
 
-impl Manager {
-    /// The manager that `$NOTIFY_SOCKET` names.
-    pub(super) fn from_env() -> Self {
+/// The health file, and what it says.
+#[derive(Debug)]
+struct HealthFile {
+    writer: HealthWriter,
+    last: Mutex<(HealthState, String)>,
+}
+
+impl HealthFile {
+    /// Writes the last state and status again, with what has changed in them.
+    fn write(&self, change: impl FnOnce(&mut (HealthState, String))) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut last);
+        let (state, status) = last.clone();
+        let at = BootInstant::now();
+        self.writer.write(HealthReport { at, state, status });
+    }
+}
+
+impl ServiceManager {
+    /// The manager that `$NOTIFY_SOCKET` names, and the health file, if there is to be one. Fails if
+    /// the file cannot be written.
+    pub(crate) fn start(health: Option<PathBuf>) -> io::Result<Self> {
         let socket = std::env::var_os("NOTIFY_SOCKET").and_then(|path| {
             let opened = open(&path);
             if let Err(error) = &opened {
@@ -31,10 +57,20 @@ impl Manager {
         let ping_every = number("WATCHDOG_USEC")
             .filter(|usec| for_us && *usec > 0)
             .map(|usec| Duration::from_micros(usec) / 2);
-        Self { socket, ping_every }
+        let health = health.map(HealthWriter::start).transpose()?;
+        let health = health.map(|writer| HealthFile {
+            writer,
+            last: Mutex::new((HealthState::Starting, String::new())),
+        });
+        let report_every = health.as_ref().map(|_| HEALTH_EVERY);
+        Ok(Self {
+            socket,
+            health,
+            ping_every: ping_every.into_iter().chain(report_every).min(),
+        })
     }
 
-    /// How often to say [`Manager::alive`].
+    /// How often to say [`ServiceManager::alive`].
     pub(super) fn ping_every(&self) -> Option<Duration> {
         self.ping_every
     }
@@ -42,14 +78,16 @@ impl Manager {
     /// The daemon serves.
     pub(super) fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={status}"));
+        self.report(|last| *last = (HealthState::Ready, status.to_owned()));
     }
 
     /// What it is doing.
     pub(super) fn status(&self, status: &str) {
         self.send(&format!("STATUS={status}"));
+        self.report(|last| status.clone_into(&mut last.1));
     }
 
-    /// It reads its job list again; [`Manager::ready`] follows.
+    /// It reads its job list again; [`ServiceManager::ready`] follows.
     pub(super) fn reloading(&self, status: &str) {
         let now = clock_gettime(ClockId::CLOCK_MONOTONIC);
         let since_boot = now.map_or(Duration::ZERO, Duration::from);
@@ -62,6 +100,7 @@ impl Manager {
     /// It begins to end, which may take so long.
     pub(super) fn stopping(&self, limit: Duration, status: &str) {
         self.send(&format!("STOPPING=1\nSTATUS={status}"));
+        self.report(|last| *last = (HealthState::Stopping, status.to_owned()));
         self.extend(limit);
     }
 
@@ -73,6 +112,13 @@ impl Manager {
     /// A sign of life.
     pub(super) fn alive(&self) {
         self.send("WATCHDOG=1");
+        self.report(|_| {});
+    }
+
+    fn report(&self, change: impl FnOnce(&mut (HealthState, String))) {
+        if let Some(health) = &self.health {
+            health.write(change);
+        }
     }
 
     /// A manager that does not read costs us the message, not our time.
@@ -104,8 +150,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("notify");
         let _deaf = UnixDatagram::bind(&path).expect("it can be bound");
-        let manager = Manager {
+        let manager = ServiceManager {
             socket: Some(open(&path.into_os_string()).expect("it can be reached")),
+            health: None,
             ping_every: None,
         };
         for _ in 0..10_000 {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::DaemonError;
-use super::notify::Manager;
+use super::notify::ServiceManager;
 use crate::guard::Processes;
 use crate::preflight::{self, Finding, Report, Severity, Subject, ids};
 
@@ -51,6 +51,7 @@ pub(super) async fn look_beside(subject: Subject) {
 pub(super) async fn look_first(
     subject: &Subject,
     processes: &Processes,
+    manager: &ServiceManager,
 ) -> Result<Startup, DaemonError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -58,7 +59,7 @@ pub(super) async fn look_first(
     let _hangup = signal(SignalKind::hangup())?;
     // Every arm is cancel-safe: a look that is given up has changed nothing.
     tokio::select! {
-        report = reachable(subject) => judge(&report),
+        report = reachable(subject, manager) => judge(&report),
         Some(()) = terminate.recv() => Ok(stopped("SIGTERM")),
         Some(()) = interrupt.recv() => Ok(stopped("SIGINT")),
         () = processes.guard_gone() => Err(DaemonError::GuardGone),
@@ -71,8 +72,7 @@ fn stopped(signal: &str) -> Startup {
 }
 
 /// Looks until the store answers.
-async fn reachable(subject: &Subject) -> Report {
-    let manager = Manager::from_env();
+async fn reachable(subject: &Subject, manager: &ServiceManager) -> Report {
     let mut said = false;
     loop {
         let report = preflight::look(subject).await;

@@ -106,7 +106,7 @@ fn refuse_network(directory: &Path) -> Result<(), StoreError> {
         None => Ok(()),
         Some(name) => Err(StoreError::refused(format!(
             "{} lies on {name}, which does not keep file locks and shared memory in step \
-             between machines: use use a local file system, or Redis if several hosts share the jobs",
+             between machines: use a local file system, or Redis if several hosts share the jobs",
             directory.display()
         ))),
     }
@@ -118,7 +118,7 @@ fn refuse_network(directory: &Path) -> Result<(), StoreError> {
     clippy::cast_sign_loss,
     reason = "the upper half is sign extension"
 )]
-fn magic<N: Into<i64>>(number: N) -> u32 {
+fn magic<N: Into<i128>>(number: N) -> u32 {
     number.into() as u32
 }
 
