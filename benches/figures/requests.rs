@@ -55,7 +55,7 @@ pub(crate) fn occurrence(n: i64) -> Result<(Claim, Finish), String> {
                 rerun_window: Duration::ZERO,
             },
             overlap: Overlap::Skip,
-            keep: 100,
+            keep: cronlatch::store::Retention::of_records(100),
         },
     };
     let record = Record {
@@ -83,7 +83,7 @@ pub(crate) fn occurrence(n: i64) -> Result<(Claim, Finish), String> {
         record: Some(record),
         job: Some(job),
         give_back: false,
-        keep: 100,
+        keep: cronlatch::store::Retention::of_records(100),
     };
     Ok((claim, finish))
 }

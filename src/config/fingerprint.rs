@@ -14,7 +14,7 @@ use super::habits::has_pipefail_by_default;
 use super::model::{Job, JobList, OnOverlap};
 use super::notify::{Alerts, NotifyTarget, Ping};
 use super::program::Command;
-use crate::store::Fingerprint;
+use crate::store::{Fingerprint, Retention};
 
 /// The fingerprint of a job that has none yet.
 pub(super) fn none() -> Fingerprint {
@@ -38,7 +38,12 @@ pub(super) fn of_list(list: &JobList) -> Fingerprint {
     let mut text = String::new();
     field(&mut text, "max_running", &list.max_running);
     field(&mut text, "drain_timeout", &list.drain_timeout.as_millis());
-    field(&mut text, "history", &list.history);
+    // Lists that differ from earlier versions in nothing keep their fingerprint.
+    field(&mut text, "history", &list.history.records);
+    if list.history != Retention::of_records(list.history.records) {
+        field(&mut text, "history.failures", &list.history.failures);
+        field(&mut text, "history.keep", &list.history.age.as_millis());
+    }
     field(&mut text, "spread", &list.spread.as_millis());
     field(&mut text, "strict", &list.strict);
     field(

@@ -125,11 +125,11 @@ pub(super) const JOB_WORDS: &[(&str, &str)] = &[
     ),
     (
         "successfuljobshistorylimit",
-        "write `history: 100` at the top of the file",
+        "write `history: { records: 100 }` at the top of the file",
     ),
     (
         "failedjobshistorylimit",
-        "write `history: 100` at the top of the file",
+        "write `history: { failures: 50 }` at the top of the file",
     ),
     (
         "histretentiondays",

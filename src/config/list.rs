@@ -14,7 +14,9 @@ use super::problem::{ConfigErrors, Problem, Problems, place};
 use super::section::{Section, Vocabulary};
 use super::source::{Source, Span};
 use super::store::{self, StorePart};
-use super::{crontab, cross, expand, fingerprint, foreign, machine, merge, reader, values, when};
+use super::{
+    crontab, cross, expand, fingerprint, foreign, history, machine, merge, reader, values, when,
+};
 use crate::names::TargetName;
 use crate::store::StoreSettings;
 
@@ -48,7 +50,6 @@ pub(super) const TOP: Vocabulary = Vocabulary {
 };
 
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
-const HISTORY: u32 = 100;
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(30);
 /// Longer than this a job's start would wait for nothing.
 const LONGEST_SPREAD: Duration = Duration::from_secs(60);
@@ -79,7 +80,7 @@ pub(super) fn read(
         values::number(n, 1..=1_000_000)
     });
     let drain_timeout = section.read("drain_timeout", &mut problems, values::duration);
-    let history = section.read("history", &mut problems, |n| values::number(n, 1..=100_000));
+    let history = history::read(section, &mut problems);
     let spread = section.read("spread", &mut problems, |n| {
         values::duration_in(n, Duration::ZERO..=LONGEST_SPREAD, "")
     });
@@ -115,7 +116,7 @@ pub(super) fn read(
         store: store.map(|s| s.settings),
         max_running: max_running.and_then(NonZeroUsize::new),
         drain_timeout: drain_timeout.unwrap_or(DRAIN_TIMEOUT),
-        history: history.unwrap_or(HISTORY),
+        history,
         spread: spread.unwrap_or_default(),
         strict: strict.unwrap_or(false),
         max_clock_skew: max_clock_skew.unwrap_or(MAX_CLOCK_SKEW),

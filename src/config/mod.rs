@@ -8,7 +8,7 @@
 //! | `source`, `nesting`, `reader`, `node` | text -> a tree in which every value knows its place |
 //! | `merge`, `expand` | merge keys and `${VAR}`, on that tree |
 //! | `section`, `values`, `duration` | fields and scalars, each refused with a reason |
-//! | `list`, `job`, `when`, `lock`, `command`, `store`, `notify` | the tree -> the model |
+//! | `list`, `job`, `when`, `lock`, `command`, `store`, `notify`, `history` | the tree -> the model |
 //! | `crontab` | a crontab -> the same tree, or the text of a list |
 //! | `habits`, `shell` | commands that probably do something else than intended |
 //! | `machine` | users, groups and shells that this machine lacks |
@@ -27,6 +27,7 @@ mod expand;
 mod fingerprint;
 mod foreign;
 mod habits;
+mod history;
 mod job;
 mod list;
 mod lock;

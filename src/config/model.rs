@@ -9,7 +9,7 @@ use super::notify::{Alerts, NotifyTarget};
 use super::program::Command;
 use crate::names::{HostName, JobName, LockName};
 use crate::schedule::Schedule;
-use crate::store::{Fingerprint, Lock, LockId, StoreSettings};
+use crate::store::{Fingerprint, Lock, LockId, Retention, StoreSettings};
 
 /// Everything that a file (or a directory of files) says.
 #[derive(Debug, Clone)]
@@ -25,8 +25,8 @@ pub struct JobList {
     pub max_running: Option<NonZeroUsize>,
     /// How long a drain waits for running jobs.
     pub drain_timeout: Duration,
-    /// How many records each job keeps.
-    pub history: u32,
+    /// What the history of each job keeps.
+    pub history: Retention,
     /// The longest delay of a host's claims, so that not all hosts ask at the same instant.
     pub spread: Duration,
     /// Whether findings that endanger the guarantees keep the daemon from starting.

@@ -5,7 +5,7 @@
 use super::core::ClaimSpec;
 use crate::config::Job;
 use crate::names::{HostName, RunId, Token};
-use crate::store::{Claim, ClaimTarget, Due, Finish, GapAnswer, Record, Registration};
+use crate::store::{Claim, ClaimTarget, Due, Finish, GapAnswer, Record, Registration, Retention};
 
 /// Builds the requests that one host sends about one job.
 #[derive(Debug, Clone, Copy)]
@@ -14,8 +14,8 @@ pub struct Requests<'a> {
     pub job: &'a Job,
     /// This host.
     pub host: &'a HostName,
-    /// How many records the job's history keeps.
-    pub keep: u32,
+    /// What the job's history keeps.
+    pub keep: Retention,
 }
 
 impl Requests<'_> {

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config;
 use crate::names::{HostName, JobName, RunId, Token};
-use crate::store::{Finish, Lock, LockKey, Record, StoreSettings};
+use crate::store::{Finish, Lock, LockKey, Record, Retention, StoreSettings};
 
 /// The file.
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ struct SpoolLine {
     job: Option<String>,
     record: Option<Record>,
     give_back: bool,
-    keep: u32,
+    keep: Retention,
 }
 
 impl Spool {

@@ -11,7 +11,7 @@ use crate::lease::Watchdog;
 use crate::names::{HostName, RunId, Token};
 use crate::store::{
     CANCEL_LIMIT, Claim, ClaimReply, ClaimTarget, Claimant, CopyReply, Finish, FinishReply, Grant,
-    KeyFaultKind, Lock, Store, StoreError, deliver,
+    KeyFaultKind, Lock, Retention, Store, StoreError, deliver,
 };
 
 /// The timeout of one claim.
@@ -73,7 +73,7 @@ impl Acquisition {
         };
         Self {
             store,
-            claimant: Claimant::new(claim, 0),
+            claimant: Claimant::new(claim, Retention::of_records(0)),
             wait,
             began: Instant::now(),
             background: None,

@@ -19,7 +19,7 @@ use crate::config::{Job, NotifyTarget, Scope};
 use crate::names::{HostName, JobName, RunId, Token};
 use crate::store::{
     Claim, ClaimReply, ClaimTarget, Due, Fingerprint, Finish, Kind, Late, Lock, LockKey, Outcome,
-    Overlap, Record, Store, StoreError,
+    Overlap, Record, Retention, Store, StoreError,
 };
 use crate::time::Timestamp;
 
@@ -309,11 +309,19 @@ impl Look {
 
     /// Returns `None` if the store does not know the job yet.
     async fn base(&self) -> Result<Option<Base>, StoreError> {
+        let asked = [(self.job.name.clone(), self.lock.clone())];
+        let report = self.store.jobs(&asked).await?.into_iter().next();
+        let success = report.and_then(|report| report.summary.last_success);
+        let success = success.and_then(|record| record.finished_at);
+        if let Some(at) = self.watched.last_success.max(success) {
+            return Ok(Some(Base::Success(at)));
+        }
+        // The ledgers of earlier versions do not have it.
         let (job, keep) = (&self.job.name, self.keep as usize);
         let records = self.store.history(job, &self.lock, keep).await?.records;
         let successes = records.iter().filter(|it| it.outcome == Outcome::Succeeded);
         let newest = successes.filter_map(|record| record.finished_at).max();
-        if let Some(at) = self.watched.last_success.max(newest) {
+        if let Some(at) = newest {
             return Ok(Some(Base::Success(at)));
         }
         let oldest = records.last().and_then(|record| record.finished_at);
@@ -401,7 +409,7 @@ impl Look {
                     rerun_window: Duration::ZERO,
                 },
                 overlap: Overlap::Skip,
-                keep: 1,
+                keep: Retention::of_records(1),
             },
         };
         let reply = self.store.claim(&claim).await?;
@@ -412,7 +420,7 @@ impl Look {
                 record: Some(self.record(run_id, (due, at), fence)),
                 job: Some(job.clone()),
                 give_back: false,
-                keep: 1,
+                keep: Retention::of_records(1),
             };
             // The instant is ours already; without this the lease ends by itself.
             if let Err(error) = self.store.finish(&finish).await {

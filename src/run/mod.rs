@@ -25,7 +25,7 @@ use crate::lease::{Lease, NewLease, Watchdog};
 use crate::names::{HostName, RunId, Token};
 use crate::observe::{OccurrenceField, RunFields, run_log};
 use crate::store::{
-    Attempt, Finish, Grant, GrantedRun, Kind, Lock, Outcome, Record, RunTerms, Store,
+    Attempt, Finish, Grant, GrantedRun, Kind, Lock, Outcome, Record, Retention, RunTerms, Store,
 };
 use crate::time::Timestamp;
 pub(crate) use attempt::Shortage;
@@ -145,7 +145,7 @@ impl Assignment {
 
     /// Returns the request that ends the run: with a record, or, if it never started, by giving the
     /// occurrence back undecided. `keep` is how many records the job's history keeps.
-    pub(crate) fn finish(&self, record: Option<Record>, keep: u32) -> Finish {
+    pub(crate) fn finish(&self, record: Option<Record>, keep: Retention) -> Finish {
         let (lock, token) = self.lock_and_token();
         Finish {
             lock: lock.clone(),

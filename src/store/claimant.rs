@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use super::retry::{RetryPace, retry};
-use super::{Claim, ClaimReply, Finish, FinishReply, Grant, Store, StoreError};
+use super::{Claim, ClaimReply, Finish, FinishReply, Grant, Retention, Store, StoreError};
 use crate::time::BootInstant;
 
 /// How long a claim in doubt is tried to be cancelled. What is left then ends with its TTL.
@@ -31,8 +31,8 @@ const OWNED: u8 = 3;
 #[derive(Debug, Clone)]
 pub(crate) struct Claimant {
     claim: Arc<Claim>,
-    /// How many records the job's history keeps; 0 for a bare lock.
-    keep: u32,
+    /// What the job's history keeps; 0 for a bare lock.
+    keep: Retention,
     state: Arc<AtomicU8>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum CopyReply {
 
 impl Claimant {
     /// A claim that is still to be sent.
-    pub(crate) fn new(claim: Claim, keep: u32) -> Self {
+    pub(crate) fn new(claim: Claim, keep: Retention) -> Self {
         Self {
             claim: Arc::new(claim),
             keep,

@@ -8,14 +8,17 @@
 
 use std::time::Duration;
 
-use super::contract::{ManualNote, NoteFate, Store, StoreError};
+use super::contract::{ManualNote, NoteFate, Retention, Store, StoreError};
 
 /// Records `interrupted` for each noted run whose lease has expired, and removes the notes of runs that
 /// are no longer open.
 ///
 /// Returns how long the shortest of the remaining leases lasts. Fails if the store is unreachable. If
 /// only one job's keys cannot be read or reached, the other jobs are still looked after.
-pub async fn settle_ended(store: &dyn Store, keep: u32) -> Result<Option<Duration>, StoreError> {
+pub async fn settle_ended(
+    store: &dyn Store,
+    keep: Retention,
+) -> Result<Option<Duration>, StoreError> {
     let mut soonest: Option<Duration> = None;
     let mut over = Vec::new();
     for note in store.manual_runs().await? {
@@ -38,7 +41,11 @@ pub async fn settle_ended(store: &dyn Store, keep: u32) -> Result<Option<Duratio
 }
 
 /// Looks after one run.
-async fn look(store: &dyn Store, note: &ManualNote, keep: u32) -> Result<NoteFate, StoreError> {
+async fn look(
+    store: &dyn Store,
+    note: &ManualNote,
+    keep: Retention,
+) -> Result<NoteFate, StoreError> {
     let asked = [(note.run.job.clone(), note.run.lock.clone())];
     let reports = store.jobs(&asked).await?;
     let open = reports.first().and_then(|report| report.open.as_ref());

@@ -96,7 +96,7 @@ async fn finish(store: &Arc<dyn Store>, claim: &Claim) -> FinishReply {
         record: None,
         job: None,
         give_back: false,
-        keep: 10,
+        keep: cronlatch::store::Retention::of_records(10),
     };
     answer(async || store.finish(&finish).await).await
 }

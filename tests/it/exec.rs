@@ -128,7 +128,7 @@ impl Place {
                 record: None,
                 job: None,
                 give_back: false,
-                keep: 0,
+                keep: cronlatch::store::Retention::of_records(0),
             };
             store.finish(&finish).await.expect("the store answers");
         });

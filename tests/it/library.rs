@@ -90,7 +90,7 @@ fn finish_of(lock: &str, token: &str) -> Finish {
         record: None,
         job: None,
         give_back: false,
-        keep: 0,
+        keep: cronlatch::store::Retention::of_records(0),
     }
 }
 

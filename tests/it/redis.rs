@@ -121,7 +121,7 @@ fn finish(claim: &Claim) -> Finish {
         record: None,
         job: None,
         give_back: false,
-        keep: 10,
+        keep: cronlatch::store::Retention::of_records(10),
     }
 }
 

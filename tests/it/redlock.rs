@@ -123,7 +123,7 @@ impl Scene {
                     rerun_window: Duration::ZERO,
                 },
                 overlap: Overlap::Wait,
-                keep: 100,
+                keep: cronlatch::store::Retention::of_records(100),
             },
         }
     }
@@ -159,7 +159,7 @@ impl Scene {
             }),
             job: Some(job()),
             give_back: false,
-            keep: 100,
+            keep: cronlatch::store::Retention::of_records(100),
         };
         eventually("the run is finished", async || {
             self.store.finish(&finish).await.ok()
@@ -518,7 +518,7 @@ async fn a_lock_is_released_right_after_its_grant_though_one_node_has_not_taken_
             record: None,
             job: None,
             give_back: false,
-            keep: 100,
+            keep: cronlatch::store::Retention::of_records(100),
         };
         assert_eq!(store.finish(&ending).await.unwrap(), FinishReply::Released);
         proxies[(behind + 1) % 3].set(Mode::Pass);

@@ -60,7 +60,7 @@ fn occurrence(start: Timestamp, n: u64) -> Claim {
             kind: Kind::Schedule,
             due,
             overlap: Overlap::Queue { limit: u32::MAX },
-            keep: 1_000_000,
+            keep: cronlatch::store::Retention::of_records(1_000_000),
         },
         ..bare(Duration::from_secs(60))
     }
@@ -91,7 +91,7 @@ fn success(claim: &Claim, at: Timestamp, output: &str) -> Finish {
         }),
         job: Some(job()),
         give_back: false,
-        keep: 1_000_000,
+        keep: cronlatch::store::Retention::of_records(1_000_000),
     }
 }
 
@@ -105,7 +105,7 @@ async fn start_of(store: &dyn Store) -> Timestamp {
                 if_last: Timestamp::now().minus(Duration::from_secs(3600)),
                 drop: Vec::new(),
             },
-            keep: 1,
+            keep: cronlatch::store::Retention::of_records(1),
         },
         ..bare(Duration::from_secs(60))
     };

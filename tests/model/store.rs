@@ -12,7 +12,7 @@ use crate::ids::{self, Tick, Ticket, fingerprint, in_ticks, instant, tick_of, ti
 use crate::rules::{Defect, Rules};
 use crate::world::{Answer, Ask, Gap, Message, Watch, Word, World, verdict};
 
-const KEEP: u32 = 100;
+const KEEP: cronlatch::store::Retention = cronlatch::store::Retention::of_records(100);
 
 impl World {
     /// Serves a request and answers it.

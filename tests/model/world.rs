@@ -307,6 +307,7 @@ impl World {
             moved: None,
             beyond: Vec::new(),
             pauses: Vec::new(),
+            summary: cronlatch::store::Summary::default(),
         };
         let lane = Lane {
             phase: Phase::Free { from: 0 },

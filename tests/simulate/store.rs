@@ -479,6 +479,7 @@ impl Store {
             .and_then(|place| self.data.jobs.remove(place));
         let mut state = known;
         let (reply, effects) = rules(&mut lock, &mut state);
+        protocol::summarize(&mut state, &effects, clock_of(sim, Past::default()));
         if let (Some(place), Some(state)) = (place, state) {
             self.data.jobs.insert(place, state);
         }

@@ -24,6 +24,10 @@ pub(super) struct CheckReport {
     store_memory_bytes: u64,
     /// How many records each job keeps.
     history: u32,
+    /// How many of its failures.
+    history_failures: u32,
+    /// For how long.
+    history_keep_ms: u64,
     host: String,
     jobs: Vec<JobLine>,
     notify: Vec<TargetLine>,
@@ -71,8 +75,10 @@ struct JobLine {
 
 /// The longest tail of output in a record, and what else is in one.
 const RECORD_MAX: u64 = 4096 + 700;
-/// Lock, state and ledger of a job.
-const KEYS: u64 = 2048;
+/// Lock, state, ledger and summary of a job.
+const KEYS: u64 = 4096;
+/// The failures of all jobs, without output.
+const ALL_FAILURES: u64 = 1000 * 700;
 
 impl CheckReport {
     pub(super) fn new(list: &JobList, host: &HostName, store: String, now: Timestamp) -> Self {
@@ -82,8 +88,11 @@ impl CheckReport {
             path: list.path.display().to_string(),
             fingerprint: list.fingerprint.0.clone(),
             store,
-            store_memory_bytes: jobs * (KEYS + u64::from(list.history) * RECORD_MAX),
-            history: list.history,
+            store_memory_bytes: jobs * (KEYS + list.history.most() as u64 * RECORD_MAX)
+                + ALL_FAILURES,
+            history: list.history.records,
+            history_failures: list.history.failures,
+            history_keep_ms: u64::try_from(list.history.age.as_millis()).unwrap_or(u64::MAX),
             host: host.to_string(),
             jobs: list
                 .jobs
@@ -114,11 +123,13 @@ impl CheckReport {
         page.push(self.policies());
         page.append(self.targets());
         page.push(format!(
-            "\nstore        {}\n             at most {} for these jobs: {} records of each, with \
-             the last 4 KiB of output\nfingerprint  {}\n",
+            "\nstore        {}\n             at most {} for these jobs: {} records and {} failures \
+             of each for {}, with the last 4 KiB of output\nfingerprint  {}\n",
             self.store,
             bytes(self.store_memory_bytes),
             self.history,
+            self.history_failures,
+            show_duration(std::time::Duration::from_millis(self.history_keep_ms)),
             self.fingerprint
         ));
         for warning in &self.warnings {

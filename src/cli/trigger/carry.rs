@@ -23,7 +23,7 @@ use crate::run::{Assignment, Authority, Ended, Starts, Stop, Tools, drive, inher
 use crate::store::relocate::{Destination, Relocated, Relocation, relocate};
 use crate::store::{
     self, Claim, ClaimReply, ClaimTarget, Claimant, CopyReply, Finish, IfPaused, Kind, ManualRun,
-    Pause, Record, RetryPace, RunTerms, Store, StoreError, StoreSettings, retry,
+    Pause, Record, Retention, RetryPace, RunTerms, Store, StoreError, StoreSettings, retry,
 };
 
 /// How a claim is repeated, and the requests before it.
@@ -39,7 +39,7 @@ pub(super) struct Errand {
     pub(super) job: Arc<Job>,
     pub(super) host: HostName,
     pub(super) settings: StoreSettings,
-    pub(super) keep: u32,
+    pub(super) keep: Retention,
     /// Environment variables that the job does not inherit.
     pub(super) secret_variables: BTreeSet<String>,
     /// The targets of notifications.
@@ -57,7 +57,7 @@ pub(super) struct Granted {
     store: Arc<dyn Store>,
     tools: Tools,
     notifier: Notifier,
-    keep: u32,
+    keep: Retention,
     runtime: Runtime,
 }
 
@@ -81,7 +81,7 @@ impl Errand {
                 list: NotifiedList {
                     targets: self.targets.clone(),
                     jobs: vec![Arc::clone(&self.job)],
-                    keep: self.keep,
+                    keep: self.keep.records,
                     environment: Arc::clone(&environment),
                 },
                 store: Arc::clone(&store),

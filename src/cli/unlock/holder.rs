@@ -6,15 +6,13 @@ use crate::cli::{Failure, output};
 use crate::config::JobList;
 use crate::names::{HostName, JobName, LockName};
 use crate::store::protocol::Open;
-use crate::store::{Lock, Store};
+use crate::store::{Lock, Retention, Store};
 
 /// How long a lease is watched. Every holder renews its lease every third of its TTL, and at least
 /// every ten seconds.
 const WATCHED: u32 = 24;
 /// How often it is read meanwhile.
 const EVERY: Duration = Duration::from_millis(500);
-/// How many records a job keeps that no list names.
-const RECORDS: u32 = 100;
 
 /// A lock, and the jobs that use it.
 #[derive(Debug)]
@@ -23,7 +21,7 @@ pub(super) struct UsedLock {
     /// The jobs of the list that use it; without any, the job of its name.
     jobs: Vec<JobName>,
     /// How many records each job keeps.
-    pub(super) keep: u32,
+    pub(super) keep: Retention,
 }
 
 impl UsedLock {
@@ -65,7 +63,7 @@ impl UsedLock {
         Self {
             lock,
             jobs,
-            keep: list.map_or(RECORDS, |list| list.history),
+            keep: list.map_or(Retention::DEFAULT, |list| list.history),
         }
     }
 }

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::{job, list, read_with};
+use super::{errors, job, list, read_with};
 use crate::config::environment::Environment;
 use crate::config::{
     CatchUp, Command, OnCrash, OnLost, OnOverlap, OnStoreDown, Retry, Scope, job as job_fields,
     list as top_fields, load_in, lock, notify, store,
 };
 use crate::names::HostName;
-use crate::store::{Endpoint, StoreSettings};
+use crate::store::{Endpoint, Retention, StoreSettings};
 use crate::time::Timestamp;
 
 const EXAMPLE: &str = include_str!("../../../jobs.example.yaml");
@@ -110,7 +110,7 @@ fn the_defaults_of_the_example_are_the_defaults() {
     );
     let list = list(&super::job(""));
     assert_eq!(list.drain_timeout, secs(60));
-    assert_eq!(list.history, 100);
+    assert_eq!(list.history, Retention::DEFAULT);
     assert_eq!(list.max_running, None);
 }
 
@@ -398,7 +398,7 @@ jobs:
             path: "/d/db".into()
         })
     );
-    assert_eq!(list.history, 7);
+    assert_eq!(list.history, Retention::of_records(7));
     let job = &list.jobs[0];
     assert_eq!(job.name.as_str(), "n");
     assert_eq!(
@@ -442,4 +442,29 @@ fn the_daemon_has_its_spread_its_strictness_and_its_bearable_skew() {
         refused.contains("jobs.yaml:1:9") && refused.contains("jobs.yaml:2:9"),
         "{refused}"
     );
+}
+
+#[test]
+fn the_history_keeps_failures_apart_and_for_a_time() {
+    let whole = list("history: { records: 10, failures: 200, keep: 365d }\njobs: []\n");
+    let year = Duration::from_secs(365 * 86_400);
+    let expected = Retention {
+        records: 10,
+        failures: 200,
+        age: year,
+    };
+    assert_eq!(whole.history, expected);
+    let part = list("history: { failures: 5 }\njobs: []\n");
+    assert_eq!(
+        part.history,
+        Retention {
+            failures: 5,
+            ..Retention::DEFAULT
+        }
+    );
+    assert_ne!(part.fingerprint, list("jobs: []\n").fingerprint);
+    let errors = errors("history: { runs: 5, keep: 1m, failures: many }\njobs: []\n");
+    for part in ["did you mean `records`?", "keep: 1m", "many"] {
+        assert!(errors.contains(part), "{errors}");
+    }
 }

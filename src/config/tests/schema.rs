@@ -186,6 +186,10 @@ fn the_schema_has_the_fields_that_lists_have() {
             "/properties/notify/additionalProperties",
             format!("notify: {{ ops: {{ slack: x, zzzzzz: 1 }} }}\n{job}"),
         ),
+        (
+            "/properties/history/anyOf/1",
+            format!("history: {{ zzzzzz: 1 }}\n{job}"),
+        ),
         (store, format!("store: {{ redis: x, zzzzzz: 1 }}\n{job}")),
         (
             &format!("{store}/properties/redlock"),
@@ -337,6 +341,7 @@ fn valid_lists_are_accepted() {
         "jobs: []\n",
         "jobs: []\nx-anything: { a: 1 }\n",
         "jobs: []\nmax_running: 5\nhistory: 10\nstrict: true\nspread: 1s\ndrain_timeout: 5m\n",
+        "jobs: []\nhistory: { records: 10, failures: 0, keep: 30d }\n",
         "jobs: []\nmax_running: none\nmax_clock_skew: 5s\n",
         "jobs: []\nstore: redis://h\n",
         "jobs: []\nstore: [redis://a, redis://b, redis://c]\n",
@@ -412,6 +417,9 @@ fn invalid_lists_are_refused() {
         "jobs: []\ntimezone: UTC\n",
         "jobs: []\nmax_running: 0\n",
         "jobs: []\nhistory: 0\n",
+        "jobs: []\nhistory: { records: 0 }\n",
+        "jobs: []\nhistory: { runs: 5 }\n",
+        "jobs: []\nhistory: { keep: soon }\n",
         "jobs: []\nspread: 5\n",
         "jobs: []\nstore: { prefix: p }\n",
         "jobs: []\nstore: { redis: redis://h, sqlite: /s }\n",

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::tasks::TaskContext;
+use crate::store::Retention;
 use crate::store::manual::settle_ended;
 
 /// Every how many rounds the notes of runs by hand are read.
@@ -16,7 +17,7 @@ impl TaskContext {
     /// Records the ends of runs by hand whose leases are over, and of those whose leases end soon.
     ///
     /// If the store does not answer, others notice; the notes are read again in a few seconds.
-    pub(super) async fn settle_manual_runs(self, keep: u32) {
+    pub(super) async fn settle_manual_runs(self, keep: Retention) {
         let mut left = settle_ended(&*self.store, keep).await;
         if let Ok(Some(first)) = left
             && first < SOON

@@ -219,7 +219,7 @@ pub(crate) async fn run(setup: DaemonSetup) -> Result<(), DaemonError> {
     let notified = NotifiedList {
         targets: list.notify,
         jobs: jobs.clone(),
-        keep: list.history,
+        keep: list.history.records,
         environment: Arc::clone(&environment),
     };
     let notifier = start_notifier(notified, &store, &setup.host)?;

@@ -17,6 +17,7 @@ use crate::notify::{NotifiedList, TargetChange};
 use crate::run::inherited;
 use crate::schedule::ticker::{Firing, Ticker};
 use crate::siblings::ListUse;
+use crate::store::Retention;
 
 /// How many names a log line has.
 const NAMES_SHOWN: usize = 10;
@@ -67,8 +68,8 @@ impl ListChanges {
 pub(super) struct ListSettings {
     pub(super) max_running: Option<NonZeroUsize>,
     pub(super) drain_timeout: Duration,
-    /// How many records each job keeps.
-    pub(super) history: u32,
+    /// What the history of each job keeps.
+    pub(super) history: Retention,
     pub(super) spread: Duration,
     pub(super) max_clock_skew: Duration,
 }
@@ -140,7 +141,7 @@ impl Daemon {
         let notified = self.link.notifier.replace(NotifiedList {
             targets: list.notify,
             jobs: jobs.clone(),
-            keep: list.history,
+            keep: list.history.records,
             environment: Arc::clone(&self.tools.environment),
         });
         let mut placement = self.place_jobs(jobs);

@@ -11,7 +11,7 @@ use crate::engine::core::{Event, JobIx};
 use crate::engine::finisher::PendingFinish;
 use crate::observe::{RunFields, run_log};
 use crate::run::{Assignment, Ended, Shortage, Stop, Tools, drive};
-use crate::store::Kind;
+use crate::store::{Kind, Retention};
 use crate::time::{BootInstant, Timestamp};
 
 /// A run of this daemon.
@@ -68,7 +68,7 @@ impl EndedRun {
     }
 
     /// Returns what the store is told: the record, or that the occurrence goes back undecided.
-    fn into_finish(self, keep: u32) -> PendingFinish {
+    fn into_finish(self, keep: Retention) -> PendingFinish {
         let record = match self.ended.shortage {
             None => Some(self.ended.record),
             Some(_) => None,

@@ -99,7 +99,7 @@ fn pending(number: u32) -> PendingFinish {
             record: None,
             job: None,
             give_back: true,
-            keep: 100,
+            keep: crate::store::Retention::of_records(100),
         },
         lease: None,
         job: Some(JobIx(number)),

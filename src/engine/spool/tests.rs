@@ -19,7 +19,7 @@ fn finish(lock: &str) -> Finish {
         record: None,
         job: Some(JobName::parse("job").expect("a name")),
         give_back: true,
-        keep: 100,
+        keep: crate::store::Retention::of_records(100),
     }
 }
 

@@ -113,7 +113,7 @@ fn claimant(what: ClaimTarget) -> Claimant {
         ttl: Duration::from_secs(30),
         what,
     };
-    Claimant::new(claim, 10)
+    Claimant::new(claim, crate::store::Retention::DEFAULT)
 }
 
 fn manual() -> ClaimTarget {

@@ -11,6 +11,7 @@ use super::lock::{Fingerprint, Lock, LockRef};
 use super::pause::Pause;
 use super::record::Kind;
 use super::reply::Head;
+use super::summary::Summary;
 use crate::names::{JobName, RunId, Token};
 use crate::time::Timestamp;
 
@@ -47,6 +48,9 @@ pub struct JobState {
     /// [`PAUSES_KEPT`](super::PAUSES_KEPT). Only the last one can be in force.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pauses: Vec<Pause>,
+    /// The newest verdicts, for people.
+    #[serde(default)]
+    pub summary: Summary,
 }
 
 /// The lock that a job uses now, noted in every ledger that the job had before.

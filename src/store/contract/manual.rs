@@ -9,6 +9,7 @@ use super::lock::{Lock, LockRef};
 use super::registry::LISTED_FOR;
 use super::reply::OpenRun;
 use super::request::Settle;
+use super::retention::Retention;
 use crate::names::{JobName, RunId};
 
 /// How long a note of a run that is not open is kept. The run may not have been claimed yet: a request
@@ -104,7 +105,7 @@ impl ManualNote {
     }
 
     /// Returns the request that records the end of the run in a history of `keep` records.
-    pub fn settle(&self, keep: u32) -> Settle {
+    pub fn settle(&self, keep: Retention) -> Settle {
         Settle {
             lock: self.run.lock.clone(),
             job: self.run.job.clone(),

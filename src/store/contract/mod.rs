@@ -18,7 +18,9 @@ mod record;
 pub mod registry;
 mod reply;
 mod request;
+mod retention;
 mod store;
+mod summary;
 
 pub use self::error::StoreError;
 pub use self::error_detail::ErrorDetail;
@@ -49,4 +51,6 @@ pub use self::request::{
     Attempt, Claim, ClaimTarget, DroppedRange, Due, Finish, Forget, GapAnswer, HostInfo, Late,
     Overlap, Registration, Settle,
 };
+pub use self::retention::Retention;
 pub use self::store::Store;
+pub use self::summary::{FAILURES_NOTED, RECENT_KEPT, RecentOutcome, Summary};

@@ -83,6 +83,14 @@ impl Outcome {
         Self::Unknown,
     ];
 
+    /// Whether a run failed: `failed`, `timed_out`, `lease_lost` or `interrupted`.
+    pub fn is_failure(self) -> bool {
+        matches!(
+            self,
+            Self::Failed | Self::TimedOut | Self::LeaseLost | Self::Interrupted
+        )
+    }
+
     /// The outcome that a word of the interfaces names.
     pub fn of_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|outcome| outcome.word() == word)

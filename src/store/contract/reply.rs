@@ -9,6 +9,7 @@ use super::lock::{Fingerprint, LockRef};
 use super::pause::Pause;
 use super::record::Kind;
 use super::request::HostInfo;
+use super::summary::Summary;
 use crate::names::{JobName, RunId};
 use crate::time::Timestamp;
 
@@ -355,6 +356,8 @@ pub struct JobReport {
     pub fence: u64,
     /// The schedules seen, oldest first, with the store's clock at first sight.
     pub fingerprints: Vec<(Fingerprint, Timestamp)>,
+    /// Its newest verdicts.
+    pub summary: Summary,
 }
 
 /// A host that announced itself.

@@ -8,6 +8,7 @@ use super::nodes::StoreNodes;
 use super::pause::IfPaused;
 use super::record::{Kind, Outcome, Range, Record};
 use super::registry::HeldJob;
+use super::retention::Retention;
 use crate::names::{HostName, JobName, RunId, Token};
 use crate::time::Timestamp;
 
@@ -113,7 +114,7 @@ impl Claim {
     /// Returns the request that cancels the claim: whatever a copy of it was or will be granted is
     /// released, and the occurrence of a job returns to its waiting list. `keep` is how many
     /// records the job's history keeps.
-    pub fn cancellation(&self, keep: u32) -> Finish {
+    pub fn cancellation(&self, keep: Retention) -> Finish {
         let job = self.what.job();
         Finish {
             job: job.cloned(),
@@ -146,8 +147,8 @@ pub enum ClaimTarget {
         due: Due,
         /// What happens when the lock is held.
         overlap: Overlap,
-        /// How many records the job's history keeps.
-        keep: u32,
+        /// What the job's history keeps.
+        keep: Retention,
     },
     /// Occurrences that policy drops while none is to be run: skips during an outage of the
     /// store, misses under `catch_up: none`. Takes no lock.
@@ -158,8 +159,8 @@ pub enum ClaimTarget {
         fingerprint: Fingerprint,
         /// The ranges, and the watermark that they were computed from.
         answer: GapAnswer,
-        /// How many records the job's history keeps.
-        keep: u32,
+        /// What the job's history keeps.
+        keep: Retention,
     },
 }
 
@@ -203,8 +204,8 @@ pub struct Finish {
     /// True when the claim is given up before anything ran: an open run of this token is closed and
     /// its occurrence returns to the waiting list, so that another host may take it.
     pub give_back: bool,
-    /// How many records the job's history keeps.
-    pub keep: u32,
+    /// What the job's history keeps.
+    pub keep: Retention,
 }
 
 impl Finish {
@@ -216,7 +217,7 @@ impl Finish {
             record: None,
             job: None,
             give_back: false,
-            keep: 0,
+            keep: Retention::of_records(0),
         }
     }
 }
@@ -230,8 +231,8 @@ pub struct Settle {
     pub job: JobName,
     /// The run, as `AlreadyClaimed` named it.
     pub run_id: RunId,
-    /// How many records the job's history keeps.
-    pub keep: u32,
+    /// What the job's history keeps.
+    pub keep: Retention,
 }
 
 /// Asks that all that is kept of a job be deleted.

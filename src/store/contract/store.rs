@@ -168,13 +168,35 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     async fn jobs(&self, jobs: &[(JobName, Lock)]) -> Result<Vec<JobReport>, StoreError>;
 
     /// Returns the newest `limit` records of the job, newest first, and the faults of entries that
-    /// cannot be read.
+    /// cannot be read. Failures are kept apart from other records, so there may be older ones among them.
     async fn history(
         &self,
         job: &JobName,
         lock: &Lock,
         limit: usize,
     ) -> Result<History, StoreError>;
+
+    /// Returns the newest `limit` failures of all jobs, newest first, without output if they are many. In
+    /// a Cluster, where jobs lie on different servers, those of `jobs`.
+    async fn failures(
+        &self,
+        jobs: &[(JobName, Lock)],
+        limit: usize,
+    ) -> Result<History, StoreError> {
+        let mut failures = History::default();
+        for (job, lock) in jobs {
+            let history = self.history(job, lock, limit).await?;
+            failures.records.extend(history.records);
+        }
+        failures
+            .records
+            .retain(|record| record.outcome.is_failure());
+        failures
+            .records
+            .sort_by_key(|record| std::cmp::Reverse(record.finished_at));
+        failures.records.truncate(limit);
+        Ok(failures)
+    }
 
     /// Returns the hosts whose announcements have not expired.
     async fn hosts(&self) -> Result<Vec<HostReport>, StoreError>;

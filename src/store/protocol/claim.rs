@@ -15,7 +15,7 @@ use super::waiting::{self, Context};
 use crate::names::JobName;
 use crate::store::contract::{
     Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, GapAnswer, IfPaused, JobState,
-    Kind, Late, Open, Outcome, Overlap, RunStatus, RunTerms, Waiting,
+    Kind, Late, Open, Outcome, Overlap, Retention, RunStatus, RunTerms, Waiting,
 };
 use crate::time::Timestamp;
 
@@ -49,7 +49,7 @@ struct Opening<'a> {
     kind: Kind,
     scheduled_at: Option<Timestamp>,
     attempt: u32,
-    keep: Option<u32>,
+    keep: Option<Retention>,
     terms: RunTerms,
 }
 
@@ -70,7 +70,7 @@ struct Candidate<'a> {
     deadline: Timestamp,
     overlap: Overlap,
     yields: bool,
-    keep: Option<u32>,
+    keep: Option<Retention>,
 }
 
 impl Candidate<'_> {
@@ -292,7 +292,7 @@ impl Claiming<'_> {
         }
     }
 
-    fn context<'b>(&'b self, job: &'b JobName, keep: Option<u32>) -> Context<'b> {
+    fn context<'b>(&'b self, job: &'b JobName, keep: Option<Retention>) -> Context<'b> {
         Context {
             job,
             token: &self.claim.token,
@@ -303,7 +303,12 @@ impl Claiming<'_> {
 
     /// Sets back a watermark that was written while the clock was wrong. Waiting occurrences beyond it
     /// are undecided again.
-    fn correct(&mut self, job: &mut JobState, at: (&JobName, Option<u32>), claimed: Timestamp) {
+    fn correct(
+        &mut self,
+        job: &mut JobState,
+        at: (&JobName, Option<Retention>),
+        claimed: Timestamp,
+    ) {
         let (name, keep) = at;
         let now = self.clock.utc();
         let wrong = now.plus(LEDGER_AHEAD);
@@ -324,7 +329,12 @@ impl Claiming<'_> {
     }
 
     /// Rule 4: ledger, then gap.
-    fn judge(&mut self, job: &mut JobState, at: (&JobName, Option<u32>), due: &Due) -> Judgement {
+    fn judge(
+        &mut self,
+        job: &mut JobState,
+        at: (&JobName, Option<Retention>),
+        due: &Due,
+    ) -> Judgement {
         if due.scheduled_at <= job.last {
             return self.judge_decided(job, due.scheduled_at);
         }
@@ -393,7 +403,12 @@ impl Claiming<'_> {
         })
     }
 
-    fn drop_range(&mut self, job: &mut JobState, at: (&JobName, Option<u32>), drop: &DroppedRange) {
+    fn drop_range(
+        &mut self,
+        job: &mut JobState,
+        at: (&JobName, Option<Retention>),
+        drop: &DroppedRange,
+    ) {
         let (name, keep) = at;
         let record = dropped(name, drop, &self.claim.token, self.clock);
         self.effects.push(append_after(job.last, record, keep));
@@ -404,7 +419,7 @@ impl Claiming<'_> {
     fn drops(
         &mut self,
         job: &mut JobState,
-        at: (&JobName, Option<u32>),
+        at: (&JobName, Option<Retention>),
         fingerprint: &Fingerprint,
         answer: &GapAnswer,
     ) -> ClaimReply {
@@ -431,7 +446,7 @@ impl Claiming<'_> {
     fn candidate<'b>(
         &mut self,
         job: &mut JobState,
-        (name, kind, keep): (&'b JobName, Kind, Option<u32>),
+        (name, kind, keep): (&'b JobName, Kind, Option<Retention>),
         (due, overlap): (&'b Due, Overlap),
     ) -> Result<Candidate<'b>, ClaimReply> {
         let now = self.clock.utc();
@@ -555,7 +570,7 @@ impl Claiming<'_> {
     fn head(
         &mut self,
         job: &mut JobState,
-        (name, keep): (&JobName, Option<u32>),
+        (name, keep): (&JobName, Option<Retention>),
         due: &Due,
     ) -> ClaimReply {
         if matches!(self.standing(), TokenStanding::Other { .. }) || job.waiting.is_empty() {
@@ -604,7 +619,7 @@ impl Claiming<'_> {
     fn decide_unstarted(
         &mut self,
         job: &mut JobState,
-        (name, kind, keep): (&JobName, Kind, Option<u32>),
+        (name, kind, keep): (&JobName, Kind, Option<Retention>),
         due: &Due,
         why: (Outcome, &str),
         by: Option<&str>,

@@ -1,7 +1,7 @@
 //! The effects of an operation besides the new states: records, and the release of the lock. The
 //! store executes them in the same atomic step.
 
-use crate::store::contract::Record;
+use crate::store::contract::{Record, Retention};
 use crate::time::Timestamp;
 
 /// What a store must do after an operation, besides storing the new states.
@@ -12,7 +12,7 @@ pub enum Effect {
         /// The record.
         record: Box<Record>,
         /// How many records the history keeps; `None` if the request does not say.
-        keep: Option<u32>,
+        keep: Option<Retention>,
         /// The watermark that the recorded verdict moved. It shows whether the verdict follows the
         /// newest record without a gap. See [`merge`](super::merge).
         follows: Option<Timestamp>,

@@ -6,7 +6,7 @@ use super::effect::Effect;
 use super::lock::{Ending, LockState, holder};
 use crate::names::{HostName, JobName, Token};
 use crate::store::contract::{
-    Crashed, DroppedRange, JobState, Kind, Open, Outcome, Record, Waiting,
+    Crashed, DroppedRange, JobState, Kind, Open, Outcome, Record, Retention, Waiting,
 };
 use crate::time::Timestamp;
 
@@ -37,7 +37,7 @@ pub const REASON_UNKNOWN: &str = "due before the store lost data: nobody knows w
 /// Why it is unknown how a run ended.
 pub const REASON_UNKNOWN_END: &str = "the store lost data: nobody knows how it ended";
 
-pub(super) fn append(record: Record, keep: Option<u32>) -> Effect {
+pub(super) fn append(record: Record, keep: Option<Retention>) -> Effect {
     Effect::Append {
         record: Box::new(record),
         keep,
@@ -47,7 +47,7 @@ pub(super) fn append(record: Record, keep: Option<u32>) -> Effect {
 }
 
 /// Adds a record that moves the watermark forward from `last`.
-pub(super) fn append_after(last: Timestamp, record: Record, keep: Option<u32>) -> Effect {
+pub(super) fn append_after(last: Timestamp, record: Record, keep: Option<Retention>) -> Effect {
     Effect::Append {
         record: Box::new(record),
         keep,
@@ -167,7 +167,7 @@ pub(super) fn set_back(job: &JobName, last: Timestamp, token: &Token, clock: Clo
 pub(super) fn interrupt(
     job: (&JobName, &mut JobState),
     lock: &mut LockState,
-    keep: Option<u32>,
+    keep: Option<Retention>,
     clock: Clock,
 ) -> Option<Effect> {
     let (name, state) = job;

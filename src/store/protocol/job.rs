@@ -6,7 +6,7 @@ use super::lock::LockState;
 use crate::names::Token;
 use crate::store::contract::{
     BEYOND_KEPT, FINGERPRINTS_KEPT, Fingerprint, Head, JobState, Kind, Lock, LockRef, Open,
-    OpenRun, Waiting,
+    OpenRun, Summary, Waiting,
 };
 use crate::time::Timestamp;
 
@@ -21,6 +21,7 @@ impl JobState {
             fingerprints: Vec::new(),
             moved: None,
             pauses: Vec::new(),
+            summary: Summary::default(),
         }
     }
 

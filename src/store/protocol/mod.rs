@@ -81,6 +81,7 @@ mod renew;
 mod replace;
 mod settle;
 mod settled;
+mod summary;
 mod text;
 mod waiting;
 
@@ -112,6 +113,7 @@ pub use renew::renew;
 pub use replace::{ledger, replace};
 pub use settle::settle;
 pub use settled::settled;
+pub use summary::{summarize, trim};
 pub use text::{
     beyond_of_text, beyond_text, pauses_of_text, pauses_text, terms_of_text, terms_text,
     waiting_of_text, waiting_text,

@@ -243,7 +243,7 @@ impl RuleFleet {
                 rerun_window: asked.window,
             },
             overlap: asked.overlap,
-            keep: 100,
+            keep: crate::store::Retention::of_records(100),
         }
     }
 
@@ -271,7 +271,7 @@ impl RuleFleet {
                 if_last: if right { last } else { last.minus(SECOND) },
                 drop: drop.into_iter().collect(),
             },
-            keep: 100,
+            keep: crate::store::Retention::of_records(100),
         }
     }
 
@@ -433,7 +433,7 @@ impl RuleFleet {
             }),
             job: (!bare).then(job),
             give_back,
-            keep: 100,
+            keep: crate::store::Retention::of_records(100),
         };
         let clock = self.world.clock();
         let (_, effects) = super::finish(&mut self.world.lock, &mut self.world.job, clock, &finish);
@@ -573,7 +573,7 @@ impl RuleFleet {
             lock: claim.lock.clone(),
             job: job(),
             run_id: claim.run_id.clone(),
-            keep: 100,
+            keep: crate::store::Retention::of_records(100),
         };
         let lived = self
             .leases

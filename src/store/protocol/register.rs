@@ -87,5 +87,6 @@ pub fn report(
         holder,
         fence: lock.fence,
         fingerprints: job.map(|job| job.fingerprints.clone()).unwrap_or_default(),
+        summary: job.map(|job| job.summary.clone()).unwrap_or_default(),
     }
 }

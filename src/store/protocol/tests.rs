@@ -140,7 +140,7 @@ impl World {
                 kind: Kind::Schedule,
                 due,
                 overlap,
-                keep: 100,
+                keep: crate::store::Retention::of_records(100),
             },
         }
     }
@@ -166,7 +166,7 @@ impl World {
             record: None,
             job: Some(job()),
             give_back: false,
-            keep: 100,
+            keep: crate::store::Retention::of_records(100),
         }
     }
 
@@ -207,7 +207,7 @@ impl World {
             lock: self.name_of_lock(),
             job: job(),
             run_id: RunId::from_text(run),
-            keep: 100,
+            keep: crate::store::Retention::of_records(100),
         };
         let clock = self.clock();
         let (done, effects) = super::settle(&mut self.lock, &mut self.job, clock, &settle);

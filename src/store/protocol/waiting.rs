@@ -12,7 +12,7 @@ use super::history::{
 use super::lock::{Ending, LockState};
 use crate::names::{JobName, Token};
 use crate::store::contract::{
-    Crashed, JobState, Kind, Open, Outcome, Pause, Record, RunTerms, Waiting,
+    Crashed, JobState, Kind, Open, Outcome, Pause, Record, Retention, RunTerms, Waiting,
 };
 use crate::time::Timestamp;
 
@@ -22,7 +22,7 @@ pub(super) struct Context<'a> {
     pub(super) job: &'a JobName,
     /// The claim that decides.
     pub(super) token: &'a Token,
-    pub(super) keep: Option<u32>,
+    pub(super) keep: Option<Retention>,
     pub(super) clock: Clock,
 }
 

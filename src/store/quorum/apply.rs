@@ -2,7 +2,7 @@
 
 use super::merge::MergedState;
 use super::request::Transition;
-use crate::store::protocol::{Clock, Effect, JobState, LockState, REASON_INTERRUPTED};
+use crate::store::protocol::{Clock, Effect, JobState, LockState, REASON_INTERRUPTED, summarize};
 use crate::store::{Outcome, Record};
 
 /// The reason recorded for a run whose lease expired before its host reported a result, and that too
@@ -38,6 +38,7 @@ pub(super) fn apply_rules<R>(
             }
         }
     }
+    summarize(&mut job, &transition.effects, merged.clock);
     let same_run = job
         .as_ref()
         .and_then(|job| job.open.as_ref())

@@ -50,7 +50,7 @@ pub use self::trust::Trust;
 pub use super::redis::node::{
     AcceptReply, AcceptStatus, Ballot, ExtendReply, HistoryEntry, JobView, KeyHolder, LockView,
     LongestTtl, Node, PrepareMode, PrepareReply, PrepareStatus, Proposal, ProposedLease,
-    RequestTarget, finished_text,
+    ProposedRecord, RequestTarget, finished_text,
 };
 
 #[cfg(test)]
@@ -339,6 +339,21 @@ impl Store for QuorumStore {
             async move { node.records(&job, &lock, limit.max(1)).await }
         });
         let found = self.all_there(answers).await?;
+        let (found, unreadable): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+        let mut records = history::merged_records(found);
+        records.truncate(limit);
+        Ok(History {
+            records,
+            unreadable: unreadable.into_iter().flatten().collect(),
+        })
+    }
+
+    async fn failures(&self, _: &[(JobName, Lock)], limit: usize) -> Result<History, StoreError> {
+        let nodes = &self.proposer.nodes;
+        let replies = nodes.ask(0..nodes.len(), |node| async move {
+            node.failures(limit.max(1)).await
+        });
+        let found = self.all_there(replies).await?;
         let (found, unreadable): (Vec<_>, Vec<_>) = found.into_iter().unzip();
         let mut records = history::merged_records(found);
         records.truncate(limit);

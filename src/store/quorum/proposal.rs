@@ -5,7 +5,9 @@ use std::time::Duration;
 use super::apply::AppliedRules;
 use super::merge::MergedState;
 use crate::store::protocol::Effect;
-use crate::store::redis::node::{Ballot, JobView, Proposal, ProposedLease, RequestTarget};
+use crate::store::redis::node::{
+    Ballot, JobView, Proposal, ProposedLease, ProposedRecord, RequestTarget,
+};
 
 /// Returns the proposal with the result of the rules.
 pub(super) fn build_proposal<R>(
@@ -47,9 +49,13 @@ pub(super) fn build_proposal<R>(
                 record,
                 keep,
                 follows,
-                replaces: _,
+                replaces,
             } => {
-                proposal.records.push(((**record).clone(), *follows));
+                proposal.records.push(ProposedRecord {
+                    record: (**record).clone(),
+                    follows: *follows,
+                    replaces: *replaces,
+                });
                 proposal.keep = proposal.keep.or(*keep);
             }
             Effect::Released => proposal.released = true,

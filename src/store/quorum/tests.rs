@@ -98,6 +98,7 @@ fn running(number: u64, last: i64, who: u8) -> PrepareReply {
         moved: None,
         beyond: Vec::new(),
         pauses: Vec::new(),
+        summary: crate::store::Summary::default(),
     };
     PrepareReply {
         job: Some(JobView {

@@ -10,6 +10,7 @@ const BASE: &str = include_str!("scripts/base.lua");
 const LOCK: &str = include_str!("scripts/lock.lua");
 const JOB: &str = include_str!("scripts/job.lua");
 const HISTORY: &str = include_str!("scripts/history.lua");
+const SUMMARY: &str = include_str!("scripts/summary.lua");
 
 /// A Lua script and its digest.
 pub(super) struct Script {
@@ -109,7 +110,7 @@ pub(super) struct Scripts {
 impl Scripts {
     pub(super) fn new() -> Self {
         use Flags::{AllowOom, Ordinary, ReadOnly};
-        let all = &[LOCK, JOB, HISTORY];
+        let all = &[LOCK, JOB, HISTORY, SUMMARY];
         Self {
             claim: Script::of(&[
                 "#!lua",
@@ -120,6 +121,7 @@ impl Scripts {
                 LOCK,
                 JOB,
                 HISTORY,
+                SUMMARY,
                 include_str!("scripts/claim.lua"),
             ]),
             renew: Script::new(AllowOom, &[], include_str!("scripts/renew.lua")),
@@ -177,7 +179,11 @@ impl NodeScripts {
             declare: script(include_str!("scripts/declare.lua")),
             standing: Script::new(Flags::ReadOnly, &[], include_str!("scripts/standing.lua")),
             // Its records can wait until there is memory.
-            backfill: Script::new(Flags::Ordinary, &[], include_str!("scripts/backfill.lua")),
+            backfill: Script::new(
+                Flags::Ordinary,
+                &[HISTORY],
+                include_str!("scripts/backfill.lua"),
+            ),
         }
     }
 }

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use redis::Value;
 
 use super::codec::call::Call;
+use super::codec::history::StreamEntries;
 use super::codec::keys::LockKeys;
 use super::codec::reply::{integer, text};
 use super::codec::unacknowledged;
@@ -124,6 +125,17 @@ impl RedisStore {
         }
     }
 
+    /// Reads the newest records of a stream.
+    pub(super) async fn stream(
+        &self,
+        key: &str,
+        job: Option<&JobName>,
+        limit: usize,
+    ) -> Result<StreamEntries, StoreError> {
+        let reply = self.route.read(key, &history::command(key, limit)).await?;
+        Ok(history::read(reply, job, key)?)
+    }
+
     /// The longest TTL of the registered job list; zero without a list.
     fn longest(&self) -> Duration {
         Duration::from_millis(self.longest.load(Ordering::Relaxed))
@@ -142,7 +154,8 @@ impl RedisStore {
         request: &Forget,
         step: forget::ForgetStep,
     ) -> Result<Forgotten, StoreError> {
-        let call = forget::call(self.prefix(), request, step);
+        let all_failures = self.route.all_failures();
+        let call = forget::call(self.prefix(), request, step, all_failures.as_deref());
         let reply = self.run(&self.scripts.forget, call).await?;
         Ok(forget::read(reply)?)
     }
@@ -162,7 +175,9 @@ impl RedisStore {
 #[async_trait]
 impl Store for RedisStore {
     async fn claim(&self, claim: &Claim) -> Result<ClaimReply, StoreError> {
-        let call = claim::call(self.prefix(), claim, self.longest());
+        let all_failures = self.route.all_failures();
+        let all_failures = all_failures.as_deref();
+        let call = claim::call(self.prefix(), claim, self.longest(), all_failures);
         let script = &self.scripts.claim;
         let ScriptReply { value, origin } = self.route.run(script, call, RESPONSE_TIMEOUT).await?;
         let clear = unacknowledged::clear_call(self.prefix(), claim, &value);
@@ -176,7 +191,7 @@ impl Store for RedisStore {
                     .note(&origin.server(), claim, &failure);
                 let note = unacknowledged::note_call(self.prefix(), claim, &failure);
                 self.note(note).await;
-                let call = finish::call(self.prefix(), &finish);
+                let call = finish::call(self.prefix(), &finish, all_failures);
                 self.run(&self.scripts.finish, call).await?;
                 return Ok(waits);
             }
@@ -203,7 +218,8 @@ impl Store for RedisStore {
 
     async fn finish(&self, finish: &Finish) -> Result<FinishReply, StoreError> {
         follow(finish, |finish| async move {
-            let call = finish::call(self.prefix(), &finish);
+            let all_failures = self.route.all_failures();
+            let call = finish::call(self.prefix(), &finish, all_failures.as_deref());
             let reply = self.run(&self.scripts.finish, call).await?;
             Ok(finish::read(self.prefix(), reply)?)
         })
@@ -211,7 +227,8 @@ impl Store for RedisStore {
     }
 
     async fn settle(&self, settle: &Settle) -> Result<bool, StoreError> {
-        let call = settle::call(self.prefix(), settle);
+        let all_failures = self.route.all_failures();
+        let call = settle::call(self.prefix(), settle, all_failures.as_deref());
         let reply = self.run(&self.scripts.settle, call).await?;
         Ok(settle::read(&reply)?)
     }
@@ -316,7 +333,7 @@ impl Store for RedisStore {
     async fn ledger(&self, job: &JobName, lock: &Lock) -> Result<Ledger, StoreError> {
         let call = ledger::ledger_call(self.prefix(), job, lock);
         let reply = self.run(&self.scripts.ledger, call).await?;
-        Ok(ledger::ledger_read(self.prefix(), reply)?)
+        Ok(ledger::ledger_read(self.prefix(), job, reply)?)
     }
 
     async fn replace(&self, replacement: &Replacement) -> Result<Replaced, StoreError> {
@@ -390,10 +407,37 @@ impl Store for RedisStore {
         if limit == 0 {
             return Ok(History::default());
         }
-        let runs = LockKeys::of(self.prefix(), lock).runs(job);
-        let command = history::command(&runs, limit);
-        let reply = self.route.read(&runs, &command).await?;
-        Ok(history::read(reply, job, &runs)?)
+        let keys = LockKeys::of(self.prefix(), lock);
+        // In this order: a failure that is removed from the first meanwhile is in the second.
+        let runs = self.stream(&keys.runs(job), Some(job), limit).await?;
+        let failures = match self.stream(&keys.failures(job), Some(job), limit).await {
+            Err(StoreError::Key(fault)) => StreamEntries {
+                unreadable: vec![fault],
+                ..StreamEntries::default()
+            },
+            failures => failures?,
+        };
+        Ok(history::merged(runs, failures, limit).into())
+    }
+
+    async fn failures(
+        &self,
+        jobs: &[(JobName, Lock)],
+        limit: usize,
+    ) -> Result<History, StoreError> {
+        if limit == 0 {
+            return Ok(History::default());
+        }
+        if let Some(all) = self.route.all_failures() {
+            return Ok(self.stream(&all, None, limit).await?.into());
+        }
+        let mut found = StreamEntries::default();
+        for (job, lock) in jobs {
+            let failures = LockKeys::of(self.prefix(), lock).failures(job);
+            let failures = self.stream(&failures, Some(job), limit).await?;
+            found = history::merged(found, failures, limit);
+        }
+        Ok(found.into())
     }
 
     async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {

@@ -85,6 +85,9 @@ pub(super) fn merge(
     state.fingerprints = fingerprints(&states);
     state.pauses = pauses(&states);
     decide_beyond(&mut state, &states);
+    for source in &states {
+        state.summary = state.summary.merged(source.summary.clone());
+    }
     let open = counting
         .iter()
         .filter_map(|source| Some((source.state.open.as_ref()?, source.ended_at)));

@@ -7,7 +7,7 @@ use super::error::{RowKey, SqliteFailure};
 use super::rows::id_of;
 use crate::names::JobName;
 use crate::store::protocol::merge;
-use crate::store::{ErrorDetail, History, Lock, Record};
+use crate::store::{ErrorDetail, History, Lock, Record, Retention};
 use crate::time::Timestamp;
 
 fn row(job: &str, id: i64) -> RowKey {
@@ -19,7 +19,7 @@ pub(super) fn append(
     work: &WorkContext<'_>,
     lock: &str,
     record: &Record,
-    keep: Option<u32>,
+    keep: Option<Retention>,
     follows: Option<Timestamp>,
 ) -> Result<(), SqliteFailure> {
     let job = record.job.as_str();
@@ -40,17 +40,41 @@ pub(super) fn append(
             .execute(params![written(&both)?, id])?;
         return Ok(());
     }
+    let now = work.now.clock.utc();
     work.db
-        .prepare_cached("INSERT INTO records (lock, job, record) VALUES (?, ?, ?)")?
-        .execute([lock, job, &written(record)?])?;
+        .prepare_cached(
+            "INSERT INTO records (lock, job, record, failed, at) VALUES (?, ?, ?, ?, ?)",
+        )?
+        .execute(params![
+            lock,
+            job,
+            written(record)?,
+            record.outcome.is_failure(),
+            now.millis()
+        ])?;
     if let Some(keep) = keep {
-        work.db
-            .prepare_cached(
-                "DELETE FROM records WHERE lock = ?1 AND job = ?2 AND id <= (SELECT id FROM records
-                    WHERE lock = ?1 AND job = ?2 ORDER BY id DESC LIMIT 1 OFFSET ?3)",
-            )?
-            .execute(params![lock, job, keep])?;
+        trim(work, (lock, job), keep)?;
     }
+    Ok(())
+}
+
+/// Deletes the oldest records of a job beyond what is kept. Failures are counted apart.
+fn trim(
+    work: &WorkContext<'_>,
+    (lock, job): (&str, &str),
+    keep: Retention,
+) -> Result<(), SqliteFailure> {
+    let oldest = work.now.clock.utc().minus(keep.age).millis();
+    work.db
+        .prepare_cached(
+            "DELETE FROM records WHERE lock = ?1 AND job = ?2 AND (at < ?5
+                OR id <= coalesce((SELECT id FROM records WHERE lock = ?1 AND job = ?2
+                        ORDER BY id DESC LIMIT 1 OFFSET ?3), 0)
+                    AND (failed = 0 OR id <= coalesce((SELECT id FROM records
+                        WHERE lock = ?1 AND job = ?2 AND failed = 1
+                        ORDER BY id DESC LIMIT 1 OFFSET ?4), 0)))",
+        )?
+        .execute(params![lock, job, keep.records, keep.failures, oldest])?;
     Ok(())
 }
 
@@ -96,16 +120,34 @@ pub(super) fn newest(
         .collect::<Result<Vec<_>, _>>()?;
     let mut history = History::default();
     for (id, text) in rows {
-        match serde_json::from_str(&text) {
-            Ok(record) => history.records.push(record),
-            Err(error) => {
-                let fault = row(job.as_str(), id).fault(
-                    work.shown,
-                    ErrorDetail::of("the record cannot be read", error),
-                );
-                history.unreadable.push(fault);
-            }
-        }
+        add(&mut history, &text, || row(job.as_str(), id), work.shown);
     }
     Ok(history)
+}
+
+/// Returns the newest failures of all jobs, newest first.
+pub(super) fn failures(work: &WorkContext<'_>, limit: usize) -> Result<History, SqliteFailure> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let mut statement = work.db.prepare_cached(
+        "SELECT id, record, job FROM records WHERE failed = 1 ORDER BY id DESC LIMIT ?",
+    )?;
+    let rows = statement
+        .query_map([limit], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
+        .collect::<Result<Vec<(i64, String, String)>, _>>()?;
+    let mut history = History::default();
+    for (id, text, job) in rows {
+        add(&mut history, &text, || row(&job, id), work.shown);
+    }
+    Ok(history)
+}
+
+/// Adds a record, or the fault of one that cannot be read.
+fn add(history: &mut History, text: &str, row: impl FnOnce() -> RowKey, shown: &str) {
+    match serde_json::from_str(text) {
+        Ok(record) => history.records.push(record),
+        Err(error) => {
+            let detail = ErrorDetail::of("the record cannot be read", error);
+            history.unreadable.push(row().fault(shown, detail));
+        }
+    }
 }

@@ -256,6 +256,10 @@ impl Store for SqliteStore {
             .await
     }
 
+    async fn failures(&self, _: &[(JobName, Lock)], limit: usize) -> Result<History, StoreError> {
+        self.read(move |work| history::failures(work, limit)).await
+    }
+
     async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
         self.read(hosts::living).await
     }

@@ -29,6 +29,7 @@ fn transition<T>(
     };
     let (mut lock, mut state) = (lock_before.clone(), job_before.clone());
     let (reply, effects) = run(&mut lock, &mut state);
+    protocol::summarize(&mut state, &effects, work.now.clock);
     save_lock(work.db, &id, (&lock_before, &lock), &work.now)?;
     if let Some(job) = job {
         save_job(work.db, &id, job, (job_before.as_ref(), state.as_ref()))?;

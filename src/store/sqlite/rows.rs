@@ -172,13 +172,15 @@ pub(super) fn load_job(
 ) -> Result<Option<JobState>, SqliteFailure> {
     let of_job = || RowKey::of("jobs", format!("{job} (lock {id})"));
     let mut statement = db.prepare_cached("SELECT * FROM jobs WHERE lock = ? AND job = ?")?;
-    let Some((last, fingerprints, lists, moved, open)) = statement
+    let Some((last, fingerprints, lists, (moved, summary), open)) = statement
         .query_row(params![id, job.as_str()], |row| {
             let last: i64 = row.get("last")?;
             let fingerprints: String = row.get("fingerprints")?;
             let lists: [String; 3] = [row.get("waiting")?, row.get("beyond")?, row.get("pauses")?];
             let moved: Option<String> = row.get("moved")?;
-            Ok((last, fingerprints, lists, moved, read_open(row)?))
+            let summary: Option<String> = row.get("summary")?;
+            let open = read_open(row)?;
+            Ok((last, fingerprints, lists, (moved, summary), open))
         })
         .optional()
         .map_err(|e| of_job().blamed(e))?
@@ -209,6 +211,10 @@ pub(super) fn load_job(
     let moved = moved.map(|text| serde_json::from_str(&text));
     Ok(Some(JobState {
         moved: moved.transpose().map_err(unreadable)?,
+        // Nothing depends on it, so one that cannot be read counts as empty.
+        summary: summary
+            .and_then(|text| serde_json::from_str(&text).ok())
+            .unwrap_or_default(),
         last: Timestamp::from_millis(last),
         beyond,
         pauses,
@@ -264,7 +270,7 @@ pub(super) fn save_job(
     });
     let moved = (state.moved.as_ref()).map(|moved| serde_json::json!(moved).to_string());
     db.prepare_cached(
-        "INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )?
     .execute(params![
         id,
@@ -285,6 +291,7 @@ pub(super) fn save_job(
         moved,
         beyond_text(&state.beyond),
         pauses_text(&state.pauses),
+        serde_json::json!(state.summary).to_string(),
     ])?;
     Ok(())
 }

@@ -123,6 +123,20 @@ ALTER TABLE jobs ADD COLUMN beyond TEXT NOT NULL DEFAULT '';
 -- The pauses: a line a pause, as `store::protocol::pauses_text` writes it.
 ALTER TABLE jobs ADD COLUMN pauses TEXT NOT NULL DEFAULT '';
 ",
+    "
+-- The newest verdicts: JSON, `store::Summary`.
+ALTER TABLE jobs ADD COLUMN summary TEXT;
+-- Whether a record is a failure (1 or 0), and when it was written: UTC, ms.
+ALTER TABLE records ADD COLUMN failed INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE records ADD COLUMN at INTEGER NOT NULL DEFAULT 0;
+UPDATE records SET
+    failed = CASE WHEN json_valid(record) THEN coalesce(json_extract(record, '$.outcome')
+        IN ('failed', 'timed_out', 'lease_lost', 'interrupted'), 0) ELSE 0 END,
+    at = 1000 * coalesce(CASE WHEN json_valid(record)
+        THEN strftime('%s', json_extract(record, '$.finished_at')) END, strftime('%s', 'now'));
+CREATE INDEX failures ON records (id) WHERE failed = 1;
+CREATE INDEX failures_of_job ON records (lock, job, id) WHERE failed = 1;
+",
 ];
 
 /// Returns the version that this program writes, which is the newest that it reads.

@@ -144,7 +144,7 @@ fn a_job_that_no_host_lists_is_forgotten_after_thirty_days_and_a_hosts_own_after
             record: None,
             job: Some(job(name)),
             give_back: false,
-            keep: 10,
+            keep: crate::store::Retention::of_records(10),
         };
         operations::finish(&work(&db, days(0)), &finish).expect("an answer");
         let id = rows::id_of(&claim.lock);

@@ -8,7 +8,7 @@ use cronlatch::store::protocol::{self, Clock, Effect, JobState, Key, LockState, 
 use cronlatch::store::{
     Attempt, Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, GapAnswer,
     Grant, Head, IfPaused, JobReport, Kind, Late, Lock, Outcome, Overlap, PauseOrder, PauseRequest,
-    Range, Record, Registration, RunStatus, Settle, Store,
+    Range, Record, Registration, RunStatus, Settle, Store, Summary,
 };
 use cronlatch::time::{BootInstant, Timestamp};
 use proptest::prelude::Strategy;
@@ -340,7 +340,7 @@ impl<S: Subject> Model<'_, S> {
                         rerun_window: LONG * 1000,
                     },
                     overlap,
-                    keep: 1000,
+                    keep: cronlatch::store::Retention::of_records(1000),
                 }
             }
             Form::Drops {
@@ -389,7 +389,7 @@ impl<S: Subject> Model<'_, S> {
                 },
                 drop: drop.into_iter().collect(),
             },
-            keep: 1000,
+            keep: cronlatch::store::Retention::of_records(1000),
         }
     }
 
@@ -437,6 +437,7 @@ impl<S: Subject> Model<'_, S> {
         };
         let state = &mut self.jobs[usize::from(n)];
         let (ours, effects) = protocol::claim(&mut self.lock, state, clock, claim);
+        protocol::summarize(state, &effects, clock);
         self.keep(effects);
         if let (
             ClaimReply::Granted { fence: ours, .. },
@@ -462,7 +463,7 @@ impl<S: Subject> Model<'_, S> {
                     if_last: self.start,
                     drop: Vec::new(),
                 },
-                keep: 1000,
+                keep: cronlatch::store::Retention::of_records(1000),
             },
         };
         let theirs = self.store.claim(&claim).await.unwrap();
@@ -546,6 +547,7 @@ impl<S: Subject> Model<'_, S> {
                     &mut none
                 };
                 let (ours, effects) = protocol::finish(&mut self.lock, job, clock, &finish);
+                protocol::summarize(job, &effects, clock);
                 self.keep(effects);
                 same("finish", ours, theirs)
             }
@@ -554,12 +556,13 @@ impl<S: Subject> Model<'_, S> {
                     lock,
                     job: job(n),
                     run_id: claim.run_id.clone(),
-                    keep: 1000,
+                    keep: cronlatch::store::Retention::of_records(1000),
                 };
                 let theirs = self.store.settle(&settle).await.unwrap();
                 let clock = self.clock().await;
                 let job = &mut self.jobs[state];
                 let (ours, effects) = protocol::settle(&mut self.lock, job, clock, &settle);
+                protocol::summarize(job, &effects, clock);
                 self.keep(effects);
                 same("settle", ours, theirs)
             }
@@ -649,7 +652,7 @@ fn finish_of(n: u8, claim: &Claim, how: How) -> Finish {
         record: (with_job && matches!(how, How::WithRecord)).then_some(record),
         job: with_job.then(|| job(n)),
         give_back: matches!(how, How::GiveBack),
-        keep: 1000,
+        keep: cronlatch::store::Retention::of_records(1000),
     }
 }
 
@@ -735,7 +738,18 @@ fn seen(report: &JobReport) -> String {
     } = report;
     let waiting: Vec<_> = report.waiting.iter().copied().map(timeless_head).collect();
     let pauses = &report.pauses;
-    format!("{last:?} {fingerprints:?} {open:?} {holder:?} {waiting:?} {pauses:?}")
+    let recent = &report.summary.recent;
+    let summary = told_summary(&report.summary);
+    format!(
+        "{last:?} {fingerprints:?} {open:?} {holder:?} {waiting:?} {pauses:?} {recent:?} {summary:?}"
+    )
+}
+
+/// The records of a summary, without their times.
+fn told_summary(summary: &Summary) -> Vec<String> {
+    let first = summary.newest.iter().chain(&summary.last_success);
+    let records: Vec<Record> = first.chain(&summary.failures).cloned().collect();
+    told(&records)
 }
 
 /// The records without their times.

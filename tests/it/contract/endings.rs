@@ -148,7 +148,7 @@ pub(crate) async fn a_run_without_the_store_decides_its_occurrence_and_none_befo
                 if_last: scene.at(5),
                 drop: vec![drop(6, 7)],
             },
-            keep: 100,
+            keep: cronlatch::store::Retention::of_records(100),
         },
         ..scene.claim("f", 8)
     };
@@ -399,7 +399,12 @@ pub(crate) async fn a_noted_run_by_hand_is_settled_once_its_lease_is_over(subjec
     scene.store.note_manual(&run("b")).await.unwrap();
     assert_eq!(noted().await, [run("a"), run("b")]);
     // It may still be claimed: the note stays.
-    assert_eq!(settle_ended(&*another, 100).await.unwrap(), None);
+    assert_eq!(
+        settle_ended(&*another, cronlatch::store::Retention::DEFAULT)
+            .await
+            .unwrap(),
+        None
+    );
     assert_eq!(noted().await, [run("a"), run("b")]);
     scene.store.forget_manual(&[run_id("b")]).await.unwrap();
     let claim = Claim {
@@ -411,16 +416,28 @@ pub(crate) async fn a_noted_run_by_hand_is_settled_once_its_lease_is_over(subjec
     };
     Scene::granted(&scene.send(&claim).await);
     // While the run goes on, it is left alone.
-    let left = settle_ended(&*another, 100).await.unwrap();
+    let left = settle_ended(&*another, cronlatch::store::Retention::DEFAULT)
+        .await
+        .unwrap();
     assert!(left.is_some_and(|left| left > Duration::ZERO && left <= LONG));
     assert_eq!(scene.outcomes().await, []);
     subject.expire(&scene.lock).await;
-    assert_eq!(settle_ended(&*another, 100).await.unwrap(), None);
+    assert_eq!(
+        settle_ended(&*another, cronlatch::store::Retention::DEFAULT)
+            .await
+            .unwrap(),
+        None
+    );
     let records = scene.history().await;
     assert_eq!(scene.outcomes().await, [Outcome::Interrupted]);
     assert_eq!(records[0].run_id, Some(run_id("a")));
     assert_eq!(records[0].kind, Kind::Manual);
     assert_eq!(noted().await, []);
-    assert_eq!(settle_ended(&*another, 100).await.unwrap(), None);
+    assert_eq!(
+        settle_ended(&*another, cronlatch::store::Retention::DEFAULT)
+            .await
+            .unwrap(),
+        None
+    );
     assert_eq!(scene.outcomes().await, [Outcome::Interrupted]);
 }

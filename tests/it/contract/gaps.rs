@@ -139,7 +139,7 @@ pub(crate) async fn an_unknown_job_starts_from_the_occurrence_before_the_claimed
                     ..scene.due(5)
                 },
                 overlap: Overlap::Wait,
-                keep: 10,
+                keep: cronlatch::store::Retention::of_records(10),
             },
             ..claim
         }

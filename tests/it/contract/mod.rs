@@ -7,6 +7,7 @@ pub(crate) mod agreement;
 pub(crate) mod claims;
 pub(crate) mod endings;
 pub(crate) mod gaps;
+pub(crate) mod kept;
 pub(crate) mod moves;
 pub(crate) mod pause;
 pub(crate) mod reads;
@@ -93,6 +94,16 @@ macro_rules! contract {
                 only_an_empty_store_can_be_declared_new,
                 a_connected_daemon_is_found_whatever_the_data_say,
                 the_clock_of_the_store_is_read,
+            ],
+            kept: [
+                the_ledger_knows_the_newest_verdicts,
+                of_the_outcomes_the_newest_thirty_stay,
+                a_result_that_arrives_late_is_not_the_last,
+                the_result_of_an_interrupted_run_replaces_it_in_the_summary,
+                successes_do_not_displace_failures,
+                the_failures_of_all_jobs_are_read_at_once,
+                what_is_older_than_its_time_is_deleted,
+                the_summary_moves_with_the_ledger,
             ],
             registry: [
                 what_hosts_say_about_a_job_is_kept_by_host,
@@ -312,7 +323,7 @@ impl Scene {
                 kind: Kind::Schedule,
                 due,
                 overlap,
-                keep: 100,
+                keep: cronlatch::store::Retention::of_records(100),
             },
         }
     }
@@ -350,7 +361,7 @@ impl Scene {
             record: None,
             job: Some(self.job.clone()),
             give_back: false,
-            keep: 100,
+            keep: cronlatch::store::Retention::of_records(100),
         }
     }
 
@@ -421,7 +432,7 @@ impl Scene {
             lock: self.lock.clone(),
             job: self.job.clone(),
             run_id: run_id(who),
-            keep: 100,
+            keep: cronlatch::store::Retention::of_records(100),
         };
         self.store.settle(&settle).await.expect("the store answers")
     }
@@ -481,7 +492,7 @@ pub(crate) async fn begin(store: &dyn Store, job: &JobName, lock: &Lock, last: T
                 if_last: last,
                 drop: Vec::new(),
             },
-            keep: 100,
+            keep: cronlatch::store::Retention::of_records(100),
         },
     };
     store.claim(&claim).await.expect("the store answers");

@@ -54,7 +54,7 @@ pub(crate) async fn the_history_is_newest_first_and_capped(subject: &impl Subjec
     let scene = Scene::new(subject).await;
     for n in 1..=20 {
         let finish = Finish {
-            keep: 5,
+            keep: cronlatch::store::Retention::of_records(5),
             ..scene.success(&n.to_string(), n)
         };
         scene.finish(&finish).await;
@@ -83,7 +83,7 @@ pub(crate) async fn equal_skips_lose_no_occurrence(subject: &impl Subject) {
     for n in 2..=200 {
         let mut claim = scene.claim(&format!("w{n}"), n);
         if let ClaimTarget::Occurrence { keep, .. } = &mut claim.what {
-            *keep = 1000;
+            *keep = cronlatch::store::Retention::of_records(1000);
         }
         scene.send(&claim).await;
     }

@@ -265,7 +265,7 @@ fn drops(scene: &Scene, who: &str, if_last: Timestamp, range: Range) -> Claim {
                     reason: "the store was away".to_owned(),
                 }],
             },
-            keep: 100,
+            keep: cronlatch::store::Retention::of_records(100),
         },
         ..scene.bare(who)
     }

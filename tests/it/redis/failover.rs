@@ -32,7 +32,7 @@ fn of(at: Timestamp) -> Claim {
                 ..due(at)
             },
             overlap: Overlap::Wait,
-            keep: 10,
+            keep: cronlatch::store::Retention::of_records(10),
         },
         ..claim()
     }

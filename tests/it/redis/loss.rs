@@ -234,7 +234,7 @@ async fn a_loss_that_was_noticed_under_a_clock_far_ahead_is_waited_out_by_the_ri
             kind: cronlatch::store::Kind::Schedule,
             due: crate::support::claims::due(now),
             overlap: cronlatch::store::Overlap::Wait,
-            keep: 10,
+            keep: cronlatch::store::Retention::of_records(10),
         },
         ..short()
     };
@@ -292,7 +292,7 @@ fn occurrence(at: Timestamp) -> Claim {
             kind: Kind::Schedule,
             due,
             overlap: Overlap::Wait,
-            keep: 10,
+            keep: cronlatch::store::Retention::of_records(10),
         },
         ..short()
     }

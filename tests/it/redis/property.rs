@@ -18,7 +18,7 @@ use cronlatch::store::{
     Attempt, Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, GapAnswer,
     Grant, GrantedRun, Head, IfPaused, JobReport, Kind, Late, Lock, OpenRun, Outcome, Overlap,
     PauseOrder, PauseReply, PauseRequest, Range, Record, Registered, Registration, Renewal,
-    RunStatus, RunTerms, Settle, Store,
+    Retention, RunStatus, RunTerms, Settle, Store, Summary,
 };
 use cronlatch::time::{BootInstant, Timestamp};
 use proptest::prelude::{Strategy, any, prop, prop_oneof};
@@ -34,6 +34,10 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Longer than one sequence takes on any machine, and shorter than half of a minute.
 const NOW: Duration = Duration::from_secs(25);
 const JOBS: usize = 2;
+const KEEP: Retention = Retention {
+    failures: 2,
+    ..Retention::of_records(6)
+};
 /// In place of how many claims ago: the one that has the lock by the function's state.
 const HOLDER: usize = usize::MAX;
 /// Beyond every deadline that counts from an instant of the test; or, back from it, before.
@@ -586,7 +590,7 @@ impl Both {
                 job: job_name(wish.job),
                 fingerprint,
                 answer: answer.clone(),
-                keep: 6,
+                keep: KEEP,
             };
         }
         let due = Due {
@@ -630,7 +634,7 @@ impl Both {
             kind: wish.kind,
             due,
             overlap: wish.overlap,
-            keep: 6,
+            keep: KEEP,
         }
     }
 
@@ -651,6 +655,7 @@ impl Both {
             None => &mut none,
         };
         let (plain, effects) = protocol::claim(&mut self.model.kept.lock, state, clock, &plain);
+        protocol::summarize(state, &effects, clock);
         self.model.write(effects);
         if let (ClaimReply::Granted { fence: a, .. }, ClaimReply::Granted { fence: b, .. }) =
             (&real, &plain)
@@ -705,7 +710,7 @@ impl Both {
             record,
             job: job.map(job_name),
             give_back,
-            keep: 6,
+            keep: KEEP,
         };
         let real = self.store.finish(&finish).await.expect("the store answers");
         let lock = &self.model.kept.lock;
@@ -721,6 +726,7 @@ impl Both {
             None => &mut none,
         };
         let (plain, effects) = protocol::finish(&mut self.model.kept.lock, state, clock, &finish);
+        protocol::summarize(state, &effects, clock);
         self.model.write(effects);
         (format!("{real:?}"), format!("{plain:?}"))
     }
@@ -742,6 +748,7 @@ impl Both {
                 None => &mut none,
             };
             let (reply, effects) = protocol::renew(&mut kept.lock, state, clock, &plain);
+            protocol::summarize(state, &effects, clock);
             self.model.write(effects);
             expected.push(reply);
         }
@@ -773,12 +780,13 @@ impl Both {
             lock: self.lock.clone(),
             job: job_name(job),
             run_id: claim.run_id,
-            keep: 6,
+            keep: KEEP,
         };
         let real = self.store.settle(&settle).await.expect("the store answers");
         let clock = self.noticing(clock, Duration::ZERO);
         let state = self.model.kept.jobs.entry(job).or_default();
         let (plain, effects) = protocol::settle(&mut self.model.kept.lock, state, clock, &settle);
+        protocol::summarize(state, &effects, clock);
         self.model.write(effects);
         (format!("{real:?}"), format!("{plain:?}"))
     }
@@ -1051,8 +1059,7 @@ impl Model {
             }
             history.push(merged.unwrap_or(*record));
             if let Some(keep) = keep {
-                let surplus = history.len().saturating_sub(keep as usize);
-                history.drain(..surplus);
+                protocol::trim(history, keep);
             }
         }
     }
@@ -1138,7 +1145,22 @@ impl Side {
             self.fence(report.fence),
             reduce_open(now, report.open.as_ref()),
             report.pauses
-        )
+        ) + &self.summary(now, &report.summary)
+    }
+
+    fn summary(&mut self, now: Timestamp, summary: &Summary) -> String {
+        let Summary {
+            recent,
+            newest,
+            last_success,
+            failures,
+        } = summary.clone();
+        let recent: Vec<_> = recent
+            .iter()
+            .map(|it| format!("{:?} {:?}", it.outcome, it.provisional))
+            .collect();
+        let records = newest.into_iter().chain(last_success).chain(failures);
+        format!("\n      {recent:?}") + &self.records(now, records.collect())
     }
 
     /// Every field of what waits.

@@ -44,7 +44,7 @@ fn occurrence(job: &JobName, at: Timestamp) -> Claim {
             kind: Kind::Schedule,
             due: due(at),
             overlap: Overlap::Skip,
-            keep: 10,
+            keep: cronlatch::store::Retention::of_records(10),
         },
         ..claim()
     }

@@ -14,7 +14,7 @@ use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
 use cronlatch::store::protocol::{self, Ending, JobState, Key, LockState, Open, Waiting};
 use cronlatch::store::quorum::{
     AcceptStatus, Ballot, JobView, KeyHolder, LongestTtl, Node, PrepareMode, PrepareReply,
-    PrepareStatus, Proposal, ProposedLease, RequestTarget,
+    PrepareStatus, Proposal, ProposedLease, ProposedRecord, RequestTarget,
 };
 use cronlatch::store::{
     Fingerprint, Grant, Kind, Lock, Outcome, Record, Renewal, RunTerms, StoreSettings, check_url,
@@ -31,6 +31,7 @@ const TTL: Duration = Duration::from_secs(200);
 const AGE: Duration = Duration::from_secs(410);
 const FOREIGN_TTL: Duration = Duration::from_secs(300);
 const JOBS: usize = 2;
+const KEEP: cronlatch::store::Retention = cronlatch::store::Retention::of_records(6);
 const MARKER: &str = "cronlatch:node";
 /// The server process of the plain side.
 const SERVER: &str = "this one";
@@ -255,6 +256,7 @@ fn ledger(wish: (u8, bool, bool, Option<u8>), ballot: Ballot) -> JobView {
             moved: None,
             beyond: Vec::new(),
             pauses: Vec::new(),
+            summary: cronlatch::store::Summary::default(),
         },
         doubt,
         horizon: horizon.then(|| at(1)),
@@ -390,7 +392,11 @@ impl Both<'_> {
         });
         let records = wish.records.iter().filter_map(|(n, skipped)| {
             let follows = skipped.then(|| at(n.saturating_sub(1)));
-            Some((record(name.as_ref()?, *n, *skipped), follows))
+            Some(ProposedRecord {
+                record: record(name.as_ref()?, *n, *skipped),
+                follows,
+                replaces: false,
+            })
         });
         Proposal {
             ballot,
@@ -418,7 +424,7 @@ impl Both<'_> {
                 Ballot::default()
             },
             records: records.collect(),
-            keep: Some(6),
+            keep: Some(KEEP),
             released: false,
         }
     }
@@ -519,17 +525,17 @@ impl Both<'_> {
     /// Adds the records. Of a node that lacks some, the newest entry may be overtaken, and nothing
     /// is merged into it.
     fn write(&mut self, proposal: &Proposal, lacks: bool) {
-        for (nr, (record, follows)) in proposal.records.iter().enumerate() {
+        for (nr, proposed) in proposal.records.iter().enumerate() {
+            let (record, follows) = (&proposed.record, proposed.follows);
             let index = record.job.as_str()[1..].parse().expect("our own name");
             let history = self.histories.entry(index).or_default();
             let newest = history.last().filter(|_| !lacks || nr > 0);
-            let merged = newest.and_then(|newest| protocol::merge(newest, record, *follows));
+            let merged = newest.and_then(|newest| protocol::merge(newest, record, follows));
             if merged.is_some() {
                 history.pop();
             }
             history.push(merged.unwrap_or_else(|| record.clone()));
-            let surplus = history.len().saturating_sub(6);
-            history.drain(..surplus);
+            protocol::trim(history, KEEP);
         }
     }
 

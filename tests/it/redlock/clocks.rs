@@ -37,7 +37,7 @@ async fn early(store: &dyn Store, due_in: i64) -> Vec<Option<Duration>> {
                 kind: Kind::Schedule,
                 due: due(at),
                 overlap: Overlap::Wait,
-                keep: 100,
+                keep: cronlatch::store::Retention::of_records(100),
             },
         };
         let reply = eventually("the claim is answered", async || {

@@ -50,7 +50,7 @@ impl Scene {
             lock: lock(),
             job: job(),
             run_id: run_id(who),
-            keep: 100,
+            keep: cronlatch::store::Retention::of_records(100),
         };
         eventually("the nodes answer", async || {
             store.settle(&settle).await.ok()
@@ -224,7 +224,7 @@ async fn after_an_outage_a_run_whose_holder_is_gone_is_judged_after_one_ttl() {
                 lock: lock(),
                 job: job(),
                 run_id: run_id("a"),
-                keep: 100,
+                keep: cronlatch::store::Retention::of_records(100),
             })
             .await;
         assert!(settled.as_ref().err().is_none_or(unanswered), "{settled:?}");

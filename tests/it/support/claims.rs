@@ -45,7 +45,7 @@ pub(crate) async fn expect_shortage(store: &Arc<dyn Store>, lock: &Lock, port: u
                 kind: Kind::Schedule,
                 due,
                 overlap: Overlap::Skip,
-                keep: 10,
+                keep: cronlatch::store::Retention::of_records(10),
             },
         }
     };

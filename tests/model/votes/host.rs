@@ -281,7 +281,7 @@ impl World {
                     rerun_window: Duration::ZERO,
                 },
                 overlap: Overlap::Skip,
-                keep: 100,
+                keep: cronlatch::store::Retention::of_records(100),
             },
         }
     }
@@ -347,7 +347,7 @@ impl World {
     }
 
     fn write(&mut self, rules: &Rules, proposal: &Proposal) {
-        for (record, _) in &proposal.records {
+        for record in proposal.records.iter().map(|it| &it.record) {
             let said = match record.outcome {
                 Outcome::Interrupted => verdict::INTERRUPTED,
                 Outcome::Skipped => verdict::SKIPPED,
@@ -528,6 +528,6 @@ fn finish_of(rules: &Rules, host: usize, ticket: Ticket) -> Finish {
         }),
         job: Some(ids::job(0)),
         give_back: false,
-        keep: 100,
+        keep: cronlatch::store::Retention::of_records(100),
     }
 }

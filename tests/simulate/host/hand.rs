@@ -138,7 +138,7 @@ impl Hand {
             let requests = Requests {
                 job: &over.job,
                 host: env.name,
-                keep: 1_000_000,
+                keep: cronlatch::store::Retention::of_records(1_000_000),
             };
             let finish = requests.verdict(over.token, over.record);
             self.finish(env, finish, FINISH_FOR);
@@ -214,7 +214,7 @@ impl Hand {
                     let requests = Requests {
                         job: &self.job,
                         host: env.name,
-                        keep: 1_000_000,
+                        keep: cronlatch::store::Retention::of_records(1_000_000),
                     };
                     let finish = requests.give_back(self.token.clone());
                     self.finish(env, finish, CANCEL_FOR);

@@ -15,7 +15,7 @@ pub(super) fn note(sim: &mut Sim, proposal: &Proposal, said: AcceptStatus) {
     if matches!(said, AcceptStatus::Preempted | AcceptStatus::Held) {
         return;
     }
-    for (record, _) in &proposal.records {
+    for record in proposal.records.iter().map(|it| &it.record) {
         let entry = HistoryEntry {
             id: (0, 0),
             ballot: Some(proposal.ballot.number),

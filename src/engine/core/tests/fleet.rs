@@ -324,7 +324,7 @@ impl Fleet {
                     lock: self.lock.clone(),
                     job: name(),
                     run_id,
-                    keep: 100,
+                    keep: crate::store::Retention::of_records(100),
                 };
                 let (settled, effects) =
                     protocol::settle(&mut self.state, &mut self.job, clock, &settle);

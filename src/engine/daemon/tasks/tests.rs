@@ -158,7 +158,7 @@ fn claimant(lock: &str) -> Claimant {
         ttl: Duration::from_secs(30),
         what: ClaimTarget::Lock,
     };
-    Claimant::new(claim, 0)
+    Claimant::new(claim, crate::store::Retention::DEFAULT)
 }
 
 #[tokio::test(start_paused = true)]

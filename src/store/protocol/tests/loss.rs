@@ -691,7 +691,7 @@ fn what_came_due_before_a_loss_is_not_missed_by_a_host_that_has_not_heard_of_it(
                 job: job(),
                 fingerprint: Fingerprint("f1".to_owned()),
                 answer,
-                keep: 100,
+                keep: crate::store::Retention::of_records(100),
             };
             let what = if in_gap { claim.what.clone() } else { what };
             world.send(&Claim { what, ..claim })
@@ -731,7 +731,7 @@ fn what_came_due_after_a_loss_may_be_missed() {
         job: job(),
         fingerprint: Fingerprint("f1".to_owned()),
         answer,
-        keep: 100,
+        keep: crate::store::Retention::of_records(100),
     };
     assert_eq!(world.send(&Claim { what, ..claim }), ClaimReply::Dropped);
 }

@@ -90,7 +90,7 @@ impl World {
                     if_last,
                     drop: ranges.iter().map(drop).collect(),
                 },
-                keep: 100,
+                keep: crate::store::Retention::of_records(100),
             },
             ..self.of_lock(token)
         }

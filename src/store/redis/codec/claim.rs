@@ -6,19 +6,26 @@ use redis::Value;
 
 use super::call::{Call, flag, millis, optional};
 use super::fields::{beyond, pause, pauses};
-use super::keys::{self, LockKeys};
+use super::keys::{self, LockKeys, job_keys};
 use super::record::{from_word, word};
 use super::reply::Items;
+use super::summary::retention;
 use crate::names::{Prefix, RunId};
 use crate::store::protocol::{counted, least_wait};
 use crate::store::redis::failure::RedisFailure;
 use crate::store::{
-    Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Head, IfPaused, Late, Overlap, RunStatus,
+    Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Head, IfPaused, Late, Overlap, Retention,
+    RunStatus,
 };
 
 /// `longest` is the longest TTL of the job list behind the claim; zero without a list. The TTL of the
-/// claim itself counts too.
-pub(in crate::store::redis) fn call(prefix: &Prefix, claim: &Claim, longest: Duration) -> Call {
+/// claim itself counts too. `all_failures` is the key of the failures of all jobs.
+pub(in crate::store::redis) fn call(
+    prefix: &Prefix,
+    claim: &Claim,
+    longest: Duration,
+    all_failures: Option<&str>,
+) -> Call {
     let has_job = claim.what.job().is_some();
     let least = least_wait(has_job, longest);
     let longest = longest.max(counted(claim.ttl, has_job));
@@ -27,6 +34,9 @@ pub(in crate::store::redis) fn call(prefix: &Prefix, claim: &Claim, longest: Dur
     call.key(&keys.lock)
         .key(&keys.state)
         .key(keys::store(prefix));
+    if let Some(job) = claim.what.job() {
+        job_keys(&mut call, (&keys, job), all_failures);
+    }
     call.arg(&flag(claim.lock.exclusive))
         .arg(&claim.token)
         .arg(&millis(claim.ttl))
@@ -37,8 +47,7 @@ pub(in crate::store::redis) fn call(prefix: &Prefix, claim: &Claim, longest: Dur
                 .arg(&longest.as_millis())
                 .arg(&least.as_millis());
         }
-        ClaimTarget::Manual { job, if_paused } => {
-            call.key(keys.job(job)).key(keys.runs(job));
+        ClaimTarget::Manual { if_paused, .. } => {
             call.arg("manual")
                 .arg(&longest.as_millis())
                 .arg(match if_paused {
@@ -47,30 +56,27 @@ pub(in crate::store::redis) fn call(prefix: &Prefix, claim: &Claim, longest: Dur
                 });
         }
         ClaimTarget::Occurrence {
-            job,
             kind,
             due,
             overlap,
             keep,
+            ..
         } => {
-            call.key(keys.job(job))
-                .key(keys.runs(job))
-                .arg("occurrence")
+            call.arg("occurrence")
                 .arg(&longest.as_millis())
                 .arg(&word(kind));
             occurrence(&mut call, due, *overlap, *keep);
         }
         ClaimTarget::Drops {
-            job,
             fingerprint,
             answer,
             keep,
+            ..
         } => {
-            call.key(keys.job(job)).key(keys.runs(job));
             call.arg("drops")
                 .arg(&longest.as_millis())
                 .arg(&fingerprint.0)
-                .arg(keep)
+                .arg(&retention(*keep))
                 .arg(&answer.if_last.millis());
             ranges(&mut call, &answer.drop);
         }
@@ -78,7 +84,7 @@ pub(in crate::store::redis) fn call(prefix: &Prefix, claim: &Claim, longest: Dur
     call
 }
 
-fn occurrence(call: &mut Call, due: &Due, overlap: Overlap, keep: u32) {
+fn occurrence(call: &mut Call, due: &Due, overlap: Overlap, keep: Retention) {
     call.arg(&due.scheduled_at.millis())
         .arg(&due.not_before.millis())
         .arg(&due.deadline.millis())
@@ -99,7 +105,7 @@ fn occurrence(call: &mut Call, due: &Due, overlap: Overlap, keep: u32) {
         .arg(&due.rerun_window.as_millis())
         .arg(&due.max_reruns)
         .arg(&due.max_attempts)
-        .arg(&keep)
+        .arg(&retention(keep))
         .arg(&optional(due.gap.as_ref().map(|gap| gap.if_last)));
     if let Some(gap) = &due.gap {
         ranges(call, &gap.drop);

@@ -3,14 +3,20 @@
 use redis::Value;
 
 use super::call::{Call, flag};
-use super::keys::{self, LockKeys};
+use super::keys::{self, LockKeys, job_keys};
 use super::record::pairs;
 use super::reply::text;
+use super::summary::retention;
 use crate::names::Prefix;
 use crate::store::redis::failure::RedisFailure;
 use crate::store::{Finish, FinishReply};
 
-pub(in crate::store::redis) fn call(prefix: &Prefix, finish: &Finish) -> Call {
+/// `all_failures` is the key of the failures of all jobs.
+pub(in crate::store::redis) fn call(
+    prefix: &Prefix,
+    finish: &Finish,
+    all_failures: Option<&str>,
+) -> Call {
     let keys = LockKeys::of(prefix, &finish.lock);
     let mut call = Call::default();
     call.key(&keys.lock)
@@ -21,13 +27,13 @@ pub(in crate::store::redis) fn call(prefix: &Prefix, finish: &Finish) -> Call {
         .as_ref()
         .or(finish.record.as_ref().map(|record| &record.job));
     if let Some(job) = job {
-        call.key(keys.job(job)).key(keys.runs(job));
+        job_keys(&mut call, (&keys, job), all_failures);
     }
     call.arg(&flag(finish.lock.exclusive))
         .arg(&finish.token)
         .arg(&keys.released)
         .arg(&flag(finish.give_back))
-        .arg(&finish.keep)
+        .arg(&retention(finish.keep))
         .arg(&flag(finish.record.is_some()));
     for (name, value) in finish.record.iter().flat_map(pairs) {
         call.arg(&name).arg(&value);

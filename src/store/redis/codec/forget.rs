@@ -16,13 +16,23 @@ pub(in crate::store::redis) enum ForgetStep {
     Delete,
 }
 
-pub(in crate::store::redis) fn call(prefix: &Prefix, forget: &Forget, step: ForgetStep) -> Call {
+/// `all_failures` is the key of the failures of all jobs.
+pub(in crate::store::redis) fn call(
+    prefix: &Prefix,
+    forget: &Forget,
+    step: ForgetStep,
+    all_failures: Option<&str>,
+) -> Call {
     let keys = LockKeys::of(prefix, &forget.lock);
     let mut call = Call::default();
     call.key(&keys.lock)
         .key(&keys.state)
         .key(keys.job(&forget.job))
-        .key(keys.runs(&forget.job));
+        .key(keys.runs(&forget.job))
+        .key(keys.failures(&forget.job));
+    if let Some(all) = all_failures {
+        call.key(all);
+    }
     call.arg(flag(forget.lock.exclusive))
         .arg(flag(forget.lock.key == LockKey::Named))
         .arg(flag(forget.with_lock))
@@ -30,7 +40,8 @@ pub(in crate::store::redis) fn call(prefix: &Prefix, forget: &Forget, step: Forg
         .arg(match step {
             ForgetStep::Look => "look",
             ForgetStep::Delete => "delete",
-        });
+        })
+        .arg(&forget.job);
     call
 }
 

@@ -6,7 +6,7 @@ use super::call::{Call, flag};
 use super::fields::{fingerprints, open_run, pauses, waiting};
 use super::keys::LockKeys;
 use super::reply::{Items, each};
-use super::unacknowledged;
+use super::{summary, unacknowledged};
 use crate::names::{JobName, Prefix};
 use crate::store::protocol::holder;
 use crate::store::redis::failure::RedisFailure;
@@ -16,7 +16,10 @@ pub(in crate::store::redis) fn call(prefix: &Prefix, jobs: &[(JobName, Lock)]) -
     let mut call = Call::default();
     for (job, lock) in jobs {
         let keys = LockKeys::of(prefix, lock);
-        call.key(&keys.lock).key(&keys.state).key(keys.job(job));
+        call.key(&keys.lock)
+            .key(&keys.state)
+            .key(keys.job(job))
+            .key(keys.runs(job));
         call.arg(&flag(lock.exclusive));
     }
     call
@@ -40,6 +43,7 @@ pub(in crate::store::redis) fn read(
             waiting: waiting(&items.text()?)?,
             unacknowledged: unacknowledged::read(&items.text()?),
             pauses: pauses(&items.text()?)?,
+            summary: summary::read(job, &items.text()?),
             open: open_run(&mut items)?,
         })
     })

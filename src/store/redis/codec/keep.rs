@@ -12,6 +12,7 @@ pub(in crate::store::redis) fn call(prefix: &Prefix, jobs: &[Keeping]) -> Call {
         call.key(&keys.state)
             .key(keys.job(&kept.job))
             .key(keys.runs(&kept.job))
+            .key(keys.failures(&kept.job))
             .arg(&millis(kept.span));
     }
     call

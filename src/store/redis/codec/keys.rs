@@ -5,6 +5,7 @@
 //! key. Several such keys may share a hash tag, so the name of the state contains the whole key
 //! (`PREFIX:{TAG}:state:KEY`): different locks never share a state.
 
+use super::call::Call;
 use crate::names::{HostName, JobName, Prefix};
 use crate::store::{Lock, LockKey, LockRef};
 
@@ -49,9 +50,28 @@ impl LockKeys {
         format!("{}:job:{job}", self.tagged)
     }
 
+    /// The failures in that history.
+    pub(in crate::store::redis) fn failures(&self, job: &JobName) -> String {
+        format!("{}:failures:{job}", self.tagged)
+    }
+
     /// The history of a job under this lock.
     pub(in crate::store::redis) fn runs(&self, job: &JobName) -> String {
         format!("{}:runs:{job}", self.tagged)
+    }
+}
+
+/// Adds the keys of a job to a call that may record a failure.
+pub(in crate::store::redis) fn job_keys(
+    call: &mut Call,
+    (keys, job): (&LockKeys, &JobName),
+    all_failures: Option<&str>,
+) {
+    call.key(keys.job(job))
+        .key(keys.runs(job))
+        .key(keys.failures(job));
+    if let Some(all) = all_failures {
+        call.key(all);
     }
 }
 
@@ -112,6 +132,11 @@ pub(in crate::store::redis) fn hosts(prefix: &Prefix) -> String {
     format!("{prefix}:hosts")
 }
 
+/// The failures of all jobs. In a Cluster there is no such key.
+pub(in crate::store::redis) fn all_failures(prefix: &Prefix) -> String {
+    format!("{prefix}:failures")
+}
+
 /// The notes of runs by hand.
 pub(in crate::store::redis) fn manual(prefix: &Prefix) -> String {
     format!("{prefix}:manual")
@@ -156,6 +181,7 @@ mod tests {
         assert_eq!(keys.released, "p:{db}:released");
         assert_eq!(keys.job(&job), "p:{db}:job:j");
         assert_eq!(keys.runs(&job), "p:{db}:runs:j");
+        assert_eq!(keys.failures(&job), "p:{db}:failures:j");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::fields::{beyond, fingerprints, pauses};
 use super::keys::{self, LockKeys};
 use super::record::{from_word, word};
 use super::reply::Items;
+use super::summary;
 use crate::names::{JobName, Prefix, RunId, Token};
 use crate::store::protocol::{
     JobState, Moved, Open, beyond_text, pauses_text, terms_of_text, terms_text, waiting_of_text,
@@ -26,6 +27,7 @@ pub(in crate::store::redis) fn ledger_call(prefix: &Prefix, job: &JobName, lock:
 
 pub(in crate::store::redis) fn ledger_read(
     prefix: &Prefix,
+    job: &JobName,
     value: Value,
 ) -> Result<Ledger, RedisFailure> {
     let mut items = Items::of(value)?;
@@ -46,6 +48,7 @@ pub(in crate::store::redis) fn ledger_read(
     }
     state.beyond = beyond(&items.text()?)?;
     state.pauses = pauses(&items.text()?)?;
+    state.summary = summary::read(job, &items.text()?);
     let mut ledger = Ledger::default();
     if !items.is_empty() {
         state.open = Some(open(&mut items)?);
@@ -136,6 +139,7 @@ fn fields(prefix: &Prefix, state: &JobState) -> Vec<String> {
         (state.moved.as_ref()).map_or_else(String::new, |moved| moved_text(prefix, moved)),
         beyond_text(&state.beyond),
         pauses_text(&state.pauses),
+        summary::text(&state.summary),
     ];
     if let Some(open) = &state.open {
         fields.extend([

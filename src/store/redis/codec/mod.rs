@@ -26,4 +26,5 @@ pub(super) mod renew;
 pub(super) mod reply;
 pub(super) mod returned;
 pub(super) mod settle;
+pub(super) mod summary;
 pub(super) mod unacknowledged;

@@ -93,7 +93,18 @@ pub(in crate::store::redis) fn read(job: &JobName, entry: Value) -> Result<Recor
     let mut entry = Items::of(entry)?;
     entry.next()?;
     let mut fields = Items::of(entry.next()?)?;
-    let mut record = Record {
+    let mut record = blank(job);
+    while !fields.is_empty() {
+        let name = fields.text()?;
+        let value = text(fields.next()?)?;
+        set(&mut record, &name, value)?;
+    }
+    Ok(record)
+}
+
+/// Returns a record without any field.
+pub(super) fn blank(job: &JobName) -> Record {
+    Record {
         job: job.clone(),
         run_id: None,
         kind: Kind::Schedule,
@@ -111,16 +122,10 @@ pub(in crate::store::redis) fn read(job: &JobName, entry: Value) -> Result<Recor
         attempts: 0,
         fence: None,
         output_tail: None,
-    };
-    while !fields.is_empty() {
-        let name = fields.text()?;
-        let value = text(fields.next()?)?;
-        set(&mut record, &name, value)?;
     }
-    Ok(record)
 }
 
-fn set(record: &mut Record, name: &str, value: String) -> Result<(), RedisFailure> {
+pub(super) fn set(record: &mut Record, name: &str, value: String) -> Result<(), RedisFailure> {
     match name {
         "run_id" => record.run_id = Some(RunId::from_text(&value)),
         "kind" => record.kind = from_word(&value)?,

@@ -1,10 +1,11 @@
 //! Adds the records that a node lacks. They come from the histories of the other nodes.
 
 use super::Node;
-use super::history::{BALLOT, HistoryEntry};
+use super::history::HistoryEntry;
 use crate::names::JobName;
 use crate::store::redis::RESPONSE_TIMEOUT;
 use crate::store::redis::codec::call::Call;
+use crate::store::redis::codec::history::BALLOT;
 use crate::store::redis::codec::keys::LockKeys;
 use crate::store::redis::codec::record::pairs;
 use crate::store::redis::codec::reply::integer;
@@ -24,7 +25,9 @@ impl Node {
         let keys = LockKeys::of(self.store.prefix(), lock);
         let entry = |(ms, seq): (u64, u64)| format!("{ms}-{seq}");
         let mut call = Call::default();
-        call.key(keys.job(job)).key(keys.runs(job));
+        call.key(keys.job(job))
+            .key(keys.runs(job))
+            .key(keys.failures(job));
         call.arg(lacks)
             .arg(&newest.map(entry).unwrap_or_default())
             .arg(&u8::from(whole.is_some()));

@@ -12,6 +12,3 @@ pub struct HistoryEntry {
     pub ballot: Option<u64>,
     pub record: Record,
 }
-
-/// The field of a stream's entry that holds [`HistoryEntry::ballot`].
-pub(super) const BALLOT: &str = "ballot";

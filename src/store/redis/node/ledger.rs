@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use crate::names::{RunId, Token};
     use crate::store::protocol::{Moved, Open, Pause, Waiting};
-    use crate::store::{Fingerprint, Kind, LockRef, RunTerms};
+    use crate::store::{Fingerprint, Kind, LockRef, Outcome, RecentOutcome, RunTerms, Summary};
 
     fn view() -> JobView {
         JobView {
@@ -108,6 +108,13 @@ mod tests {
                     crashed: None,
                 }],
                 fingerprints: vec![(Fingerprint("0 5 * * *\nUTC".to_owned()), Timestamp::EPOCH)],
+                summary: Summary {
+                    recent: vec![RecentOutcome {
+                        outcome: Outcome::Interrupted,
+                        provisional: Some(RunId::from_text("r")),
+                    }],
+                    ..Summary::default()
+                },
                 moved: Some(Moved {
                     number: 3,
                     since: 1,

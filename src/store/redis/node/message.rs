@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::names::{JobName, RunId, Token};
 use crate::store::protocol::{Ending, JobState, LockState};
-use crate::store::{Lock, Record};
+use crate::store::{Lock, Record, Retention};
 use crate::time::Timestamp;
 
 /// The number of a proposal. Later proposals have greater numbers.
@@ -152,9 +152,20 @@ pub struct Proposal {
     pub job: Option<JobView>,
     /// The proposal whose job state this one changes.
     pub base: Ballot,
-    pub records: Vec<(Record, Option<Timestamp>)>,
-    pub keep: Option<u32>,
+    pub records: Vec<ProposedRecord>,
+    pub keep: Option<Retention>,
     pub released: bool,
+}
+
+/// A record that a proposal adds.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ProposedRecord {
+    pub record: Record,
+    /// The watermark that the recorded verdict moved, as in
+    /// [`Effect::Append`](crate::store::protocol::Effect::Append).
+    pub follows: Option<Timestamp>,
+    /// Whether it replaces a provisional record of the same run.
+    pub replaces: bool,
 }
 
 /// What a proposal does with the lock itself.

@@ -14,21 +14,22 @@ mod standing;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::history::BALLOT;
 pub use self::history::HistoryEntry;
 pub(in crate::store) use self::message::SERIAL_BITS;
 pub use self::message::{
     AcceptReply, AcceptStatus, Ballot, ExtendReply, JobView, KeyHolder, LockView, LongestTtl,
-    PrepareMode, PrepareReply, PrepareStatus, Proposal, ProposedLease, RequestTarget,
-    finished_text,
+    PrepareMode, PrepareReply, PrepareStatus, Proposal, ProposedLease, ProposedRecord,
+    RequestTarget, finished_text,
 };
 use self::prepare_reply::read_view;
 pub(in crate::store) use self::standing::{LedgerPresence, NodeState};
 use super::RESPONSE_TIMEOUT;
 use super::codec::call::{Call, flag, millis};
-use super::codec::keys::{self, LockKeys};
-use super::codec::record::{self, pairs};
+use super::codec::history::{StreamEntries, StreamEntry};
+use super::codec::keys::{self, LockKeys, job_keys};
+use super::codec::record::pairs;
 use super::codec::reply::{Items, integer};
+use super::codec::summary::retention;
 use super::codec::{self, renew};
 use super::conn::hello::Part;
 use super::conn::link::Link;
@@ -133,19 +134,19 @@ impl Node {
     fn accept_call(&self, proposal: &Proposal) -> Result<Call, RedisFailure> {
         let target = &proposal.target;
         let keys = LockKeys::of(self.store.prefix(), &target.lock);
+        let all_failures = keys::all_failures(self.store.prefix());
         let mut call = Call::default();
         call.key(&keys.lock).key(&keys.state).key(self.marker());
         if let Some(job) = &target.job {
-            call.key(keys.job(job)).key(keys.runs(job));
+            job_keys(&mut call, (&keys, job), Some(&all_failures));
         }
-        let optional = |n: Option<u32>| n.map(|n| n.to_string()).unwrap_or_default();
         let lock = &proposal.lock;
         call.arg(&flag(target.lock.exclusive))
             .arg(&proposal.ballot.number)
             .arg(&proposal.ballot.id)
             .arg(&keys.released)
             .arg(&flag(proposal.released))
-            .arg(&optional(proposal.keep))
+            .arg(&proposal.keep.map(retention).unwrap_or_default())
             .arg(&lock.fence)
             .arg(lock.token.as_ref().map_or("", Token::as_str))
             .arg(lock.run_id.as_ref().map_or("", RunId::as_str))
@@ -160,10 +161,13 @@ impl Node {
         call.arg(&job.unwrap_or_default())
             .arg(&proposal.base.number)
             .arg(&proposal.base.id);
-        for (record, follows) in &proposal.records {
-            let mut fields = pairs(record);
-            if let Some(follows) = follows {
+        for proposed in &proposal.records {
+            let mut fields = pairs(&proposed.record);
+            if let Some(follows) = proposed.follows {
                 fields.push(("follows", follows.millis().to_string()));
+            }
+            if proposed.replaces {
+                fields.push(("replaces", "1".to_owned()));
             }
             call.arg(&fields.len());
             for (name, value) in fields {
@@ -231,28 +235,20 @@ impl Node {
         lock: &Lock,
         limit: usize,
     ) -> Result<(Vec<HistoryEntry>, Vec<KeyFault>), StoreError> {
-        let runs = LockKeys::of(self.store.prefix(), lock).runs(job);
-        let command = codec::history::command(&runs, limit);
-        let mut entries = Items::of(self.link.send_on(&command, &runs).await?)?;
-        let (mut records, mut unreadable) = (Vec::new(), Vec::new());
-        while !entries.is_empty() {
-            let entry = entries.next()?;
-            let id = record::id_of(&entry);
-            let ballot = record::field(&entry, BALLOT).and_then(|text| text.parse().ok());
-            let target = id
-                .split_once('-')
-                .and_then(|(ms, seq)| Some((ms.parse().ok()?, seq.parse().ok()?)))
-                .unwrap_or_default();
-            match record::read(job, entry) {
-                Ok(record) => records.push(HistoryEntry {
-                    id: target,
-                    ballot,
-                    record,
-                }),
-                Err(failure) => unreadable.push(record::unreadable(&runs, &id, &failure)),
-            }
-        }
-        Ok((records, unreadable))
+        let keys = LockKeys::of(self.store.prefix(), lock);
+        let runs = self.store.stream(&keys.runs(job), Some(job), limit).await?;
+        let failures = keys.failures(job);
+        let failures = self.store.stream(&failures, Some(job), limit).await?;
+        Ok(parts(codec::history::merged(runs, failures, limit)))
+    }
+
+    /// Returns the newest failures of all jobs, as [`records`](Self::records) does.
+    pub(in crate::store) async fn failures(
+        &self,
+        limit: usize,
+    ) -> Result<(Vec<HistoryEntry>, Vec<KeyFault>), StoreError> {
+        let all = keys::all_failures(self.store.prefix());
+        Ok(parts(self.store.stream(&all, None, limit).await?))
     }
 
     /// Counts the keys that begin with our prefix, except the markers.
@@ -277,6 +273,16 @@ impl Node {
 
     /// How long a reply may take unless the request has its own limit.
     pub(in crate::store) const RESPONSE_TIMEOUT: Duration = RESPONSE_TIMEOUT;
+}
+
+fn parts(entries: StreamEntries) -> (Vec<HistoryEntry>, Vec<KeyFault>) {
+    let entry = |it: StreamEntry| HistoryEntry {
+        id: it.id,
+        ballot: it.ballot,
+        record: it.record,
+    };
+    let records = entries.records.into_iter().map(entry).collect();
+    (records, entries.unreadable)
 }
 
 fn extended(letter: Option<RenewReply>) -> ExtendReply {

@@ -80,6 +80,9 @@ pub(super) trait Route: PubSubEndpoints {
     /// were found by this call or an earlier one.
     async fn servers(&self) -> Result<Vec<Arc<Link>>, RedisFailure>;
 
+    /// The key of the failures of all jobs, or `None` if the jobs lie on several servers.
+    fn all_failures(&self) -> Option<String>;
+
     /// The keys that mark the store as in use.
     fn markers(&self) -> Vec<String>;
 

@@ -91,6 +91,10 @@ impl Route for ServerRoute {
         origin.connection.replicated(Trace::Message, limit).await
     }
 
+    fn all_failures(&self) -> Option<String> {
+        Some(keys::all_failures(self.prefix()))
+    }
+
     fn batching(&self) -> Batching {
         Batching::InTurn
     }

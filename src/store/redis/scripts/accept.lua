@@ -1,8 +1,9 @@
 -- Takes a proposal: the state of a lock and of a job as a majority saw and changed it.
 --
--- KEYS  1 lock, 2 its state, 3 the node's marker; with a job: 4 job, 5 its history
+-- KEYS  1 lock, 2 its state, 3 the node's marker; with a job: 4 job, 5 its history, 6 its failures, 7 the
+--       failures of all jobs
 -- ARGV  1 exclusive (1/0), 2 number and 3 id of the proposal, 4 channel of releases,
---       5 tell of a release (1/0), 6 records kept or '', 7 fence, 8 token, 9 run id, 10 tokens that ended,
+--       5 tell of a release (1/0), 6 what the history keeps or '', 7 fence, 8 token, 9 run id, 10 tokens that ended,
 --       11 'take' (the lock, for the token) | 'stay' | 'over' (the lease), 12 TTL, what is left of
 --       the lease, or for how long it has been over ('' if that is not known), in ms,
 --       13 the job's ledger or '', 14 number and 15 id of the proposal that it was taken from,
@@ -89,7 +90,7 @@ while ARGV[at] do
   if lacks ~= '' and at == 16 then
     record.follows = nil
   end
-  append(KEYS[5], ARGV[6] ~= '' and ARGV[6] or nil, record)
+  append({ runs = KEYS[5], failures = KEYS[6], all = KEYS[7] }, ARGV[6], record)
   at = at + 2 * fields + 1
 end
 

@@ -2,7 +2,8 @@
 -- in the usual cases; a rule about when a claim is granted, or that reads a further field, must hold
 -- there too.
 --
--- KEYS  1 lock, 2 its state, 3 store marker; with a job: 4 job, 5 its history
+-- KEYS  1 lock, 2 its state, 3 store marker; with a job: 4 job, 5 its history, 6 its failures, and
+--       unless in a Cluster 7 the failures of all jobs
 -- ARGV  1 exclusive (1/0), 2 token, 3 TTL in ms, 4 run id,
 --       5 'lock' | 'manual' | 'occurrence' | 'drops', 6 longest TTL of the host's job list in ms
 --       for a lock: 7 how long it waits at least after a loss, in ms
@@ -10,10 +11,10 @@
 --       for an occurrence: 7 kind, 8 scheduled_at, 9 not_before, 10 deadline, 11 prev or '',
 --       12 fingerprint, 13 'skip' | 'wait' | the limit of the queue,
 --       14 'miss' | 'leave' | the end of the catch-up window, 15 when the next one may start or '',
---       16 rerun window in ms, 17 max_reruns, 18 max_attempts, 19 records kept,
+--       16 rerun window in ms, 17 max_reruns, 18 max_attempts, 19 what the history keeps,
 --       20 if_last of a gap's answer or '', then of each range it drops:
 --       from, until, count, outcome, reason
---       for drops: 7 fingerprint, 8 records kept, 9 if_last, then the ranges
+--       for drops: 7 fingerprint, 8 what the history keeps, 9 if_last, then the ranges
 -- Reply a list, or a text if there is nothing but the first word:
 --       granted FENCE ATTEMPT NOW (then 1 if too few replicas acknowledged the claim before)
 --       | recovering MS | early MS | running HOST RUN_ID ATTEMPT MS
@@ -27,6 +28,7 @@ local token, ttl, run_id, what = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local lock = load_lock(KEYS[1], KEYS[2], ARGV[1] == '1')
 local job = what ~= 'lock' and load_job(KEYS[4]) or nil
 local keep = what == 'occurrence' and ARGV[19] or what == 'drops' and ARGV[8] or nil
+local streams = { runs = KEYS[5], failures = KEYS[6], all = KEYS[7] }
 local job_changed, lock_changed, records = false, false, {}
 
 if KEYS[5] then
@@ -532,7 +534,7 @@ if lock_changed then
   save_lock(lock, what ~= 'lock', ttl)
 end
 for _, record in ipairs(records) do
-  append(KEYS[5], keep, record)
+  add_record(job, streams, keep, record)
 end
 set_key(lock)
 return reply

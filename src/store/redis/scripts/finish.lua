@@ -1,13 +1,15 @@
 -- Writes verdict and record, closes the run, releases the lock by its token, and notifies the waiting hosts.
 --
--- KEYS  1 lock, 2 its state, 3 store marker; with a job: 4 job, 5 its history
--- ARGV  1 exclusive (1/0), 2 token, 3 channel of releases, 4 give_back (1/0), 5 records kept,
+-- KEYS  1 lock, 2 its state, 3 store marker; with a job: 4 job, 5 its history, 6 its failures, and
+--       unless in a Cluster 7 the failures of all jobs
+-- ARGV  1 exclusive (1/0), 2 token, 3 channel of releases, 4 give_back (1/0), 5 what the history keeps,
 --       6 with a record (1/0), then the record's names and values
 -- Reply R released | L lost | M and the key of the lock that the job uses now
 
 local token, keep = ARGV[2], ARGV[5]
 local lock = load_lock(KEYS[1], KEYS[2], ARGV[1] == '1')
 local job = KEYS[4] and load_job(KEYS[4])
+local streams = { runs = KEYS[5], failures = KEYS[6], all = KEYS[7] }
 local job_changed, records = false, {}
 
 local before = ending(lock, token)
@@ -106,7 +108,7 @@ if granted then
 end
 save_lock(lock, KEYS[4], 0)
 for _, record in ipairs(records) do
-  append(KEYS[5], keep, record)
+  add_record(job, streams, keep, record)
 end
 if held then
   redis.call('DEL', lock.key)

@@ -1,8 +1,14 @@
 -- The history of a job: a stream, an entry a record; the names are those of the record's fields. One of
 -- several nodes adds the number of the proposal that the record came with (`ballot`).
+--
+-- Failures are also in a second stream, so that successes do not displace them, and without output in a
+-- third one, which has those of all jobs. In a Cluster there is no third one, because it would be in
+-- another slot. Functions take the three keys as `streams`: runs, failures, all.
 
 local RECORD = { 'run_id', 'kind', 'scheduled_at', 'until', 'count', 'started_at', 'finished_at',
   'host', 'outcome', 'reason', 'by', 'exit_code', 'signal', 'attempts', 'fence', 'output_tail', 'ballot' }
+local FAILURES = { failed = true, timed_out = true, lease_lost = true, interrupted = true }
+local ALL_FAILURES_KEPT = 1000
 
 local function record_of_open(open, outcome, reason)
   return {
@@ -67,44 +73,45 @@ local function record_of_crashed(entry, reason, by)
   }
 end
 
--- The newest record when the next one may be merged into it: it must follow at once, that is,
--- the watermark (`follows`) stood at the end of the newest.
+-- Whether a record may be merged into the one before it: it must follow at once, that is, the
+-- watermark (`follows`) stood at the end of the one before. One that cannot be read is left as it is.
+local function follows_on(kept, record)
+  local outcome, ends = record.outcome, tonumber(kept['until'] or kept.scheduled_at or '')
+  return not record.run_id and record.scheduled_at
+    and (outcome == 'skipped' or outcome == 'missed' or outcome == 'unknown')
+    and not kept.run_id and ends and tonumber(kept.scheduled_at) and tonumber(kept.count or 1)
+    and kept.kind == record.kind and kept.outcome == outcome
+    and kept.reason == record.reason and kept.by == record.by
+    and tonumber(record.scheduled_at) > ends
+    and record.follows == (kept['until'] or kept.scheduled_at)
+end
+
+local function fields_of(entry)
+  local fields = { id = entry[1] }
+  for i = 1, #entry[2], 2 do
+    fields[entry[2][i]] = entry[2][i + 1]
+  end
+  return fields
+end
+
+-- The newest record when the next one may be merged into it.
 local function mergeable(runs, record)
-  if record.run_id or not record.scheduled_at
-    or (record.outcome ~= 'skipped' and record.outcome ~= 'missed'
-      and record.outcome ~= 'unknown') then
-    return nil
-  end
   local newest = on_key('XREVRANGE', runs, '+', '-', 'COUNT', 1)[1]
-  if not newest then
-    return nil
-  end
-  local kept = { id = newest[1] }
-  for i = 1, #newest[2], 2 do
-    kept[newest[2][i]] = newest[2][i + 1]
-  end
-  local ends = tonumber(kept['until'] or kept.scheduled_at)
-  -- An entry that cannot be read is left as it is.
-  if kept.run_id or not ends or not tonumber(kept.scheduled_at) or not tonumber(kept.count or 1)
-    or kept.kind ~= record.kind
-    or kept.outcome ~= record.outcome or kept.reason ~= record.reason or kept.by ~= record.by
-    or tonumber(record.scheduled_at) <= ends
-    or record.follows ~= (kept['until'] or kept.scheduled_at) then
-    return nil
-  end
-  return kept
+  local kept = newest and fields_of(newest)
+  return kept and follows_on(kept, record) and kept or nil
+end
+
+local function is_provisional(record)
+  return record.run_id and (record.outcome == 'interrupted' or record.outcome == 'unknown')
 end
 
 -- Removes the provisional record of a run whose host has reported the result after all.
-local function remove_provisional(runs, run_id)
-  for _, entry in ipairs(redis.call('XREVRANGE', runs, '+', '-', 'COUNT', 1000)) do
-    local fields = {}
-    for i = 1, #entry[2], 2 do
-      fields[entry[2][i]] = entry[2][i + 1]
-    end
-    local outcome = fields.outcome
-    if fields.run_id == run_id and (outcome == 'interrupted' or outcome == 'unknown') then
-      redis.call('XDEL', runs, entry[1])
+local function remove_provisional(stream, run_id)
+  local entries = redis.pcall('XREVRANGE', stream, '+', '-', 'COUNT', 1000)
+  for _, entry in ipairs(entries) do
+    local fields = fields_of(entry)
+    if fields.run_id == run_id and is_provisional(fields) then
+      redis.call('XDEL', stream, entry[1])
       return
     end
   end
@@ -122,10 +129,63 @@ local function check_history(runs)
   end
 end
 
--- Adds a record; rows of equal verdicts share one.
-local function append(runs, keep, record)
+-- Adds a record to a stream under this id, without the field `except`, and removes all but the newest
+-- `most` entries. Returns the reply, which may be an error.
+local function add(stream, most, id, record, except, job)
+  local call = { 'XADD', stream }
+  if most then
+    call[3], call[4], call[5] = 'MAXLEN', '=', most
+  end
+  call[#call + 1] = id
+  for _, name in ipairs(RECORD) do
+    if record[name] and name ~= except then
+      call[#call + 1] = name
+      call[#call + 1] = record[name]
+    end
+  end
+  if job then
+    call[#call + 1], call[#call + 2] = 'job', job
+  end
+  return redis.pcall(unpack(call))
+end
+
+-- Removes the entries of a stream that are older than `age` in ms.
+local function remove_old(stream, age)
+  local oldest = text(math.max(now - age - 1, 0))
+  for _, entry in ipairs(redis.pcall('XREVRANGE', stream, oldest, '-', 'COUNT', 100)) do
+    redis.call('XDEL', stream, entry[1])
+  end
+end
+
+-- Adds a record to the streams of failures. One that has another type takes none, and the history
+-- reports that when it is read.
+local function add_failure(streams, id, record, most, age)
+  local stream, all = streams.failures, streams.all
+  local added = add(stream, most, id, record)
+  if type(added) == 'table' and not is_of_other_kind(added) then
+    -- The clock was set back: the stream has later entries than the history.
+    added = add(stream, most, '*', record)
+  end
+  if type(added) ~= 'table' then
+    keep_for(stream, job_span(stream))
+  end
+  local job = all and string.match(streams.runs, ':runs:([^:]+)$')
+  if job and type(add(all, ALL_FAILURES_KEPT, '*', record, 'output_tail', job)) ~= 'table' then
+    if age then
+      remove_old(all, age)
+    end
+    keep_for(all, STATE_TTL)
+  end
+end
+
+-- Adds a record; rows of equal verdicts share one. `keep`: how many records and failures stay, and for
+-- how long in ms.
+local function append(streams, keep, record)
+  local runs = streams.runs
   if record.replaces and record.run_id then
-    remove_provisional(runs, record.run_id)
+    for _, stream in pairs(streams) do
+      remove_provisional(stream, record.run_id)
+    end
   end
   local newest = mergeable(runs, record)
   if newest then
@@ -134,17 +194,22 @@ local function append(runs, keep, record)
     record.count = text((newest.count or 1) + (record.count or 1))
     redis.call('XDEL', runs, newest.id)
   end
-  local call = { 'XADD', runs }
-  if keep then
-    call[3], call[4], call[5] = 'MAXLEN', '=', keep
+  local records, failures, age = string.match(keep or '', '^(%d+) (%d+) (%d+)$')
+  age = tonumber(age or '')
+  local id = add(runs, records, '*', record)
+  if is_of_other_kind(id) then
+    damaged(runs, OTHER_KIND)
+  elseif type(id) == 'table' then
+    error(id)
   end
-  call[#call + 1] = '*'
-  for _, name in ipairs(RECORD) do
-    if record[name] then
-      call[#call + 1] = name
-      call[#call + 1] = record[name]
-    end
+  if age then
+    remove_old(runs, age)
   end
-  on_key(unpack(call))
+  if age and streams.failures then
+    remove_old(streams.failures, age)
+  end
   keep_for(runs, job_span(runs))
+  if FAILURES[record.outcome] and streams.failures then
+    add_failure(streams, id, record, failures, age)
+  end
 end

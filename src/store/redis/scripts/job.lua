@@ -6,6 +6,7 @@
 -- ever changed: NUMBER SINCE KEY, the key being that of the lock that the job uses. If that is not
 -- the lock that the ledger lies under, the ledger refuses every claim. See protocol/replace.rs.
 -- Also unacknowledged, what unacknowledged.lua noted: SINCE TILL ACKNOWLEDGED WANTED SERVER.
+-- summary: see summary.lua.
 -- beyond: the instants after last that are decided (ms, ascending, separated by spaces): hosts ran
 -- them without the store.
 -- pauses: a line a pause (see load_pauses).
@@ -144,7 +145,7 @@ end
 local function load_job(key)
   local kept = on_key('HMGET', key, 'last', 'fingerprints', 'status', 'run_id', 'token',
     'attempt', 'kind', 'fence', 'started_at', 'host', 'terms', 'scheduled_at', 'waiting', 'moved',
-    'unacknowledged', 'beyond', 'pauses')
+    'unacknowledged', 'beyond', 'pauses', 'summary')
   if not kept[1] then
     return nil
   end
@@ -152,7 +153,7 @@ local function load_job(key)
     key = key, last = number_in(key, 'last', kept[1]), fingerprints = kept[2] or '',
     waiting = load_waiting(key, kept[13]), waited = kept[13] or '', moved = kept[14] or '',
     noted = kept[15] or '', short = load_short(kept[15]), beyond = kept[16] or '',
-    pauses = load_pauses(key, kept[17]), paused = kept[17] or '',
+    pauses = load_pauses(key, kept[17]), paused = kept[17] or '', summary = kept[18] or '',
   }
   for at in string.gmatch(job.beyond, '[^ ]+') do
     number_in(key, 'beyond', at)
@@ -185,7 +186,7 @@ end
 local function new_job(key, last)
   return {
     key = key, last = last, fingerprints = '', waiting = {}, waited = '', moved = '', beyond = '',
-    went_beyond = '', noted = '', pauses = {}, paused = '',
+    went_beyond = '', noted = '', pauses = {}, paused = '', summary = '',
   }
 end
 

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 lock, 2 its state, 3 job
 -- ARGV  1 exclusive (1/0)
--- Reply empty without a ledger, else: last, fingerprints, waiting, moved, beyond, pauses (as kept), then of the open
+-- Reply empty without a ledger, else: last, fingerprints, waiting, moved, beyond, pauses, summary (as kept), then of the open
 --       run: run id, token, attempt, kind, fence, started_at, host, terms, scheduled_at or '', and
 --       how long its lease lasts in ms, and when it ended, or ''
 
@@ -11,15 +11,15 @@ if not job then
   return {}
 end
 local reply = { text(job.last), job.fingerprints, job.waited, job.moved, job.beyond,
-  job.paused }
+  job.paused, job.summary }
 local open = job.open
 if open then
   local lock = load_lock(KEYS[1], KEYS[2], ARGV[1] == '1')
   for i, field in ipairs(open_fields(open)) do
-    reply[6 + i] = field
+    reply[7 + i] = field
   end
-  reply[16] = lease_remaining(lock, open.token)
+  reply[17] = lease_remaining(lock, open.token)
   local ended_at = lease_ended_at(lock, open.token)
-  reply[17] = ended_at and text(ended_at) or ''
+  reply[18] = ended_at and text(ended_at) or ''
 end
 return reply

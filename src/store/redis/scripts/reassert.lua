@@ -31,7 +31,7 @@ local function may_return(lock, token, fence)
   return lock.token == token or lock.token == '' or earlier
 end
 
--- Writes the run into the ledger again; answers the record of the one it replaces.
+-- Writes the run into the ledger again. Returns the record of the one it replaces, and the ledger.
 local function reopen(job_key, lock, token, run)
   local at = run.scheduled_at
   local job = load_job(job_key) or new_job(job_key, at or forgot(past) or now)
@@ -50,7 +50,7 @@ local function reopen(job_key, lock, token, run)
   end)
   job.last, job.open = math.max(job.last, at or job.last), run
   save_job(job)
-  return record
+  return record, job
 end
 
 local replies = {}
@@ -59,11 +59,11 @@ for i = 0, #ARGV / 10 - 1 do
   local args = { unpack(ARGV, 10 * i + 1, 10 * i + 10) }
   local token, ttl, fence = args[2], tonumber(args[3]), tonumber(args[4])
   local lock = load_lock(keys[1], keys[2], args[1] == '1')
-  local reply, record = known(lock, token), nil
+  local reply, record, job = known(lock, token), nil, nil
   if reply ~= 'R' and recovering(past, ttl) > 0 and may_return(lock, token, fence) then
     reply, lock.fence, lock.run_id = 'R', fence, args[5]
     if args[6] ~= '' then
-      record = reopen(keys[3], lock, token, {
+      record, job = reopen(keys[3], lock, token, {
         run_id = args[5], token = token, attempt = tonumber(args[8]), kind = args[6],
         fence = fence, started_at = args[9], host = holder(token),
         scheduled_at = tonumber(args[7]), terms = load_terms(args[10]),
@@ -74,7 +74,7 @@ for i = 0, #ARGV / 10 - 1 do
     take(lock, token, ttl)
     save_lock(lock, args[6] ~= '', ttl)
     if record then
-      append(keys[4], nil, record)
+      add_record(job, { runs = keys[4] }, nil, record)
     end
     set_key(lock)
   end

@@ -3,7 +3,8 @@
 -- KEYS  1 lock, 2 its state, 3 store marker, 4 job
 -- ARGV  1 exclusive (1/0), 2 TTL of the job's leases in ms, 3 how many fields the expected ledger
 --       has (0: none is expected), those fields, then the fields of the new one; the fields are
---       last, fingerprints, waiting, moved, beyond, pauses and, with an open run, those of open_fields
+--       last, fingerprints, waiting, moved, beyond, pauses, summary and, with an open run, those of
+--       open_fields
 --       (job.lua)
 -- Reply done | changed | leased MS | recovering MS
 
@@ -13,9 +14,9 @@ local expects = tonumber(ARGV[3])
 
 local function is(first, last)
   local kept = job and { text(job.last), job.fingerprints, waiting_text(job.waiting), job.moved,
-    job.beyond, job.paused } or {}
+    job.beyond, job.paused, job.summary } or {}
   for i, field in ipairs(job and job.open and open_fields(job.open) or {}) do
-    kept[6 + i] = field
+    kept[7 + i] = field
   end
   if #kept ~= last - first + 1 then
     return false
@@ -47,12 +48,12 @@ job = new_job(KEYS[4], tonumber(ARGV[new]))
 job.fingerprints, job.waiting = ARGV[new + 1], load_waiting(KEYS[4], ARGV[new + 2])
 job.waited = waited
 job.beyond, job.went_beyond = ARGV[new + 4], went_beyond
-if ARGV[new + 6] then
+if ARGV[new + 7] then
   job.open = {
-    run_id = ARGV[new + 6], token = ARGV[new + 7], attempt = tonumber(ARGV[new + 8]),
-    kind = ARGV[new + 9], fence = tonumber(ARGV[new + 10]), started_at = ARGV[new + 11],
-    host = ARGV[new + 12], terms = load_terms(ARGV[new + 13]),
-    scheduled_at = tonumber(ARGV[new + 14]),
+    run_id = ARGV[new + 7], token = ARGV[new + 8], attempt = tonumber(ARGV[new + 9]),
+    kind = ARGV[new + 10], fence = tonumber(ARGV[new + 11]), started_at = ARGV[new + 12],
+    host = ARGV[new + 13], terms = load_terms(ARGV[new + 14]),
+    scheduled_at = tonumber(ARGV[new + 15]),
   }
 end
 -- Their verdicts, if they ever come, replace what is recorded about them here.
@@ -62,7 +63,8 @@ for _, entry in ipairs(job.waiting) do
   end
 end
 save_job(job)
-redis.call('HSET', job.key, 'moved', ARGV[new + 3], 'pauses', ARGV[new + 5])
+redis.call('HSET', job.key, 'moved', ARGV[new + 3], 'pauses', ARGV[new + 5], 'summary',
+  ARGV[new + 6])
 if lock.remembered then
   save_lock(lock, true, tonumber(ARGV[2]))
 end

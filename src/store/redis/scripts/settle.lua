@@ -1,7 +1,8 @@
 -- Closes an open run whose lease is over, as interrupted.
 --
--- KEYS  1 lock, 2 its state, 3 job, 4 its history, 5 store marker
--- ARGV  1 exclusive (1/0), 2 run id, 3 records kept
+-- KEYS  1 lock, 2 its state, 3 job, 4 its history, 5 store marker, 6 the job's failures,
+--       and unless in a Cluster 7 the failures of all jobs
+-- ARGV  1 exclusive (1/0), 2 run id, 3 what the history keeps
 -- Reply 1 done | 0 there is no such run, its lease lasts, it waits to be run again, or moved
 
 -- Its holder may be about to say that it lives.
@@ -29,5 +30,5 @@ if lock.token == open.token then
 end
 save_job(job)
 save_lock(lock, true, 0)
-append(KEYS[4], ARGV[3], record)
+add_record(job, { runs = KEYS[4], failures = KEYS[6], all = KEYS[7] }, ARGV[3], record)
 return 1

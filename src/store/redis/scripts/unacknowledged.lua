@@ -34,6 +34,7 @@ local at = tonumber(record.scheduled_at or '')
 if at and at > tonumber(ARGV[1]) and record.reason == OVERLAP then
   record.reason, record.by = short_reason(load_job(KEYS[1])), nil
   redis.call('XDEL', KEYS[2], newest[1])
-  append(KEYS[2], nil, record)
+  record.amended = true
+  add_record(job, { runs = KEYS[2] }, nil, record)
 end
 return 1

@@ -46,7 +46,8 @@ use super::{Env, Timer};
 use crate::plan::{JobPlan, ListPlan, StoreKind, host_name, millis};
 
 /// How many records a job's history keeps: all.
-pub(super) const KEEP: u32 = 1_000_000;
+pub(super) const KEEP: cronlatch::store::Retention =
+    cronlatch::store::Retention::of_records(1_000_000);
 
 #[expect(
     clippy::struct_excessive_bools,

@@ -85,7 +85,7 @@ impl Fleet {
                     rerun_window: spec.terms.rerun_window,
                 },
                 overlap: spec.overlap,
-                keep: 100,
+                keep: crate::store::Retention::of_records(100),
             },
         });
         self.hosts[host].tokens.insert(spec.claim, (token, run_id));
@@ -104,7 +104,7 @@ impl Fleet {
                 job: name(),
                 fingerprint: fingerprint(),
                 answer: spec.answer,
-                keep: 100,
+                keep: crate::store::Retention::of_records(100),
             },
         });
         self.hosts[host].tokens.insert(spec.claim, (token, run_id));
@@ -139,7 +139,7 @@ impl Fleet {
             record,
             job: Some(name()),
             give_back,
-            keep: 100,
+            keep: crate::store::Retention::of_records(100),
         };
         self.soon(host, Step::Finish(Box::new(finish), run));
     }

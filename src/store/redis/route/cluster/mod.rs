@@ -97,6 +97,10 @@ impl Route for ClusterRoute {
             .await
     }
 
+    fn all_failures(&self) -> Option<String> {
+        None
+    }
+
     fn batching(&self) -> Batching {
         Batching::AtOnce
     }

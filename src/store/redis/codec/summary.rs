@@ -1,0 +1,155 @@
+//! The summary of a job as the scripts keep it (`scripts/summary.lua`).
+
+use super::record::{blank, pairs, set};
+use crate::names::{JobName, RunId};
+use crate::store::{Outcome, RecentOutcome, Record, Retention, Summary};
+
+const LETTERS: [(Outcome, &str); 9] = [
+    (Outcome::Succeeded, "s"),
+    (Outcome::Failed, "f"),
+    (Outcome::TimedOut, "t"),
+    (Outcome::LeaseLost, "l"),
+    (Outcome::Stopped, "x"),
+    (Outcome::Interrupted, "i"),
+    (Outcome::Skipped, "k"),
+    (Outcome::Missed, "m"),
+    (Outcome::Unknown, "u"),
+];
+
+/// `RECORDS FAILURES AGE`, the age in milliseconds.
+pub(in crate::store::redis) fn retention(keep: Retention) -> String {
+    format!(
+        "{} {} {}",
+        keep.records,
+        keep.failures,
+        keep.age.as_millis()
+    )
+}
+
+/// Returns the text of a summary; empty without any record.
+pub(in crate::store::redis) fn text(summary: &Summary) -> String {
+    if *summary == Summary::default() {
+        return String::new();
+    }
+    let words: Vec<String> = summary.recent.iter().map(word).collect();
+    let mut text = words.join(" ") + "\n";
+    let records = (summary.newest.iter().map(|it| ("n", it)))
+        .chain(summary.last_success.iter().map(|it| ("s", it)))
+        .chain(summary.failures.iter().map(|it| ("f", it)));
+    for (tag, record) in records {
+        text += tag;
+        for (name, value) in pairs(record) {
+            if name != "output_tail" {
+                text += &format!("\t{name}={}", escaped(&value));
+            }
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Reads a summary. What cannot be read is left out, because nothing depends on it.
+pub(in crate::store::redis) fn read(job: &JobName, text: &str) -> Summary {
+    let mut lines = text.lines();
+    let mut summary = Summary::default();
+    let words = lines.next().unwrap_or_default().split_ascii_whitespace();
+    summary.recent = words.filter_map(recent).collect();
+    for line in lines {
+        let mut parts = line.split('\t');
+        let (tag, record) = (parts.next(), record(job, parts));
+        match (tag, record) {
+            (Some("n"), Some(record)) => summary.newest = Some(record),
+            (Some("s"), Some(record)) => summary.last_success = Some(record),
+            (Some("f"), Some(record)) => summary.failures.push(record),
+            _ => {}
+        }
+    }
+    summary
+}
+
+fn word(recent: &RecentOutcome) -> String {
+    let known = LETTERS.iter().find(|(known, _)| *known == recent.outcome);
+    let letter = known.map_or("u", |(_, letter)| letter);
+    match &recent.provisional {
+        Some(run_id) => format!("{letter}:{run_id}"),
+        None => letter.to_owned(),
+    }
+}
+
+fn recent(word: &str) -> Option<RecentOutcome> {
+    let (letter, run_id) = match word.split_once(':') {
+        Some((letter, run_id)) => (letter, Some(RunId::from_text(run_id))),
+        None => (word, None),
+    };
+    let (outcome, _) = LETTERS.iter().find(|(_, known)| *known == letter)?;
+    Some(RecentOutcome {
+        outcome: *outcome,
+        provisional: run_id,
+    })
+}
+
+fn record<'a>(job: &JobName, fields: impl Iterator<Item = &'a str>) -> Option<Record> {
+    let mut record = blank(job);
+    for field in fields {
+        let (name, value) = field.split_once('=')?;
+        set(&mut record, name, unescaped(value)).ok()?;
+    }
+    Some(record)
+}
+
+fn escaped(value: &str) -> String {
+    let mut text = String::with_capacity(value.len());
+    for character in value.chars() {
+        match character {
+            '%' => text += "%25",
+            '\t' => text += "%09",
+            '\n' => text += "%0A",
+            '\r' => text += "%0D",
+            other => text.push(other),
+        }
+    }
+    text
+}
+
+fn unescaped(value: &str) -> String {
+    // The percent sign last, so that what it stands before is not read twice.
+    let text = value.replace("%09", "\t").replace("%0A", "\n");
+    text.replace("%0D", "\r").replace("%25", "%")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Timestamp;
+
+    #[test]
+    fn a_summary_is_read_as_it_was_written() {
+        let job = JobName::parse("j").unwrap();
+        let record = |outcome, reason: &str| Record {
+            outcome,
+            run_id: Some(RunId::from_text("r")),
+            finished_at: Some(Timestamp::from_millis(7)),
+            reason: Some(reason.to_owned()),
+            attempts: 1,
+            ..blank(&job)
+        };
+        let summary = Summary {
+            recent: Outcome::ALL
+                .into_iter()
+                .map(|outcome| RecentOutcome {
+                    outcome,
+                    provisional: (outcome == Outcome::Unknown).then(|| RunId::from_text("r")),
+                })
+                .collect(),
+            newest: Some(record(Outcome::Skipped, "")),
+            last_success: Some(record(Outcome::Succeeded, "100%25\tof\r\nit")),
+            failures: vec![
+                record(Outcome::Interrupted, "%0A"),
+                record(Outcome::Failed, "=\u{1F980}"),
+            ],
+        };
+        assert_eq!(read(&job, &text(&summary)), summary);
+        assert_eq!(text(&Summary::default()), "");
+        assert_eq!(read(&job, ""), Summary::default());
+    }
+}
