@@ -35,9 +35,9 @@ pub use contract::{
     JobReport, Keeping, KeyFault, KeyFaultKind, Kind, Late, Ledger, Listing, Lock, LockHolder,
     LockId, LockKey, LockRef, ManualNote, ManualRun, NodeClock, NodeCondition, NodeStanding,
     NoteFate, OpenRun, Outcome, Overlap, Pause, PauseOrder, PauseReply, PauseRequest, REASON_LIMIT,
-    Range, RecentOutcome, Record, Registered, Registration, RenewReply, Renewal, Replaced, Replacement, Retention, Returned,
-    RunStatus, RunTerms, Seen, Settle, Standing, Store, StoreError, StoreNodes, Summary, Unacknowledged,
-    registry,
+    Range, RecentOutcome, Record, Registered, Registration, RenewReply, Renewal, Replaced,
+    Replacement, Retention, Returned, RunStatus, RunTerms, Seen, Settle, Standing, Store,
+    StoreError, StoreNodes, Summary, Unacknowledged, registry,
 };
 pub(crate) use endpoint::shown_url;
 pub use endpoint::{

@@ -513,3 +513,38 @@ fn sweep_is_for_the_unit_and_does_nothing_after_a_good_end() {
         assert_eq!(nothing.stderr, "", "{nothing:?}");
     }
 }
+
+#[test]
+fn status_shows_the_last_success_and_failure_and_history_the_failures_of_removed_jobs() {
+    let jobs = |names: &[Value]| json!({ "jobs": names });
+    let (good, bad) = (job("good", "true"), job("bad", "echo alas; exit 3"));
+    let site = Site::new(&jobs(&[good.clone(), bad]));
+    site.run(&["trigger", "good", "--wait"]).expect_code(0);
+    site.run(&["trigger", "bad", "--wait"]).expect_code(1);
+    site.run(&["trigger", "bad", "--wait"]).expect_code(1);
+
+    let status = site.status();
+    let [good_status, bad_status] = &status["jobs"].as_array().unwrap()[..] else {
+        panic!("two jobs: {status}");
+    };
+    assert_eq!(good_status["recent"], json!(["succeeded"]));
+    assert_eq!(good_status["last_success"]["outcome"], "succeeded");
+    assert_eq!(good_status["last_failure"], Value::Null);
+    assert_eq!(bad_status["recent"], json!(["failed", "failed"]));
+    assert_eq!(bad_status["last_success"], Value::Null);
+    let failed = site.history(&["bad"]);
+    let newest = &failed[1];
+    assert_eq!(bad_status["last_failure"]["run_id"], newest["run_id"]);
+    assert_eq!(bad_status["last"]["output_tail"], Value::Null);
+    let text = site.run(&["status"]).expect_code(0).stdout;
+    let run = format!("run {}", newest["run_id"].as_str().unwrap());
+    assert!(text.contains(&run) && text.contains("FF"), "{text}");
+
+    fs::write(site.list(), jobs(&[good]).to_string()).unwrap();
+    let shown = site.history(&["--failed"]);
+    let runs = |records: &[Value]| -> Vec<Value> {
+        records.iter().map(|it| it["run_id"].clone()).collect()
+    };
+    assert_eq!(runs(&shown), runs(&failed));
+    assert!(shown.iter().all(|record| record["job"] == "bad"));
+}

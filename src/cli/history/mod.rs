@@ -58,13 +58,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         } else {
             args.limit
         };
-        read(
-            &*store,
-            &wanted(&*store, &jobs, list.as_ref(), &host).await?,
-            &host,
-            limit,
-        )
-        .await
+        let wanted = wanted(&*store, &jobs, list.as_ref(), &host).await?;
+        let mut found = read(&*store, &wanted, &host, limit).await?;
+        if asked.is_empty() && args.filters.asks_for_failures() {
+            found
+                .records
+                .extend(unlisted_failures(&*store, &jobs).await?);
+        }
+        Ok(found)
     })?;
     if found.records.is_empty() && found.damage.is_empty() && found.away.is_none() {
         for job in asked.iter().filter(|job| !select::is_glob(job)) {
@@ -129,6 +130,21 @@ async fn read(
         }
     }
     Ok(all)
+}
+
+/// Returns the failures of jobs that the list does not have. In a Cluster the store knows none.
+async fn unlisted_failures(
+    store: &dyn Store,
+    listed: &[JobName],
+) -> Result<Vec<(Timestamp, Record)>, StoreError> {
+    let failures = match store.failures(&[], select::ALL).await {
+        Err(StoreError::PartUnreachable(_) | StoreError::Key(_)) => return Ok(Vec::new()),
+        failures => failures?.records,
+    };
+    let unlisted = failures.into_iter().filter(|it| !listed.contains(&it.job));
+    Ok(unlisted
+        .map(|record| (order::instant_of(&record), record))
+        .collect())
 }
 
 /// The records that pass the filters, oldest first, at most `limit` of each job.

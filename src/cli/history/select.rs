@@ -33,14 +33,6 @@ pub(super) struct Filters {
     on: Vec<String>,
 }
 
-/// The outcomes that `--failed` shows.
-const FAILED: [Outcome; 4] = [
-    Outcome::Failed,
-    Outcome::TimedOut,
-    Outcome::LeaseLost,
-    Outcome::Interrupted,
-];
-
 impl Filters {
     /// Whether any filter is set.
     pub(super) fn any(&self) -> bool {
@@ -51,12 +43,17 @@ impl Filters {
             || !self.on.is_empty()
     }
 
+    /// Whether only failures are shown.
+    pub(super) fn asks_for_failures(&self) -> bool {
+        self.failed
+    }
+
     /// Whether a record that is sorted by this instant is shown.
     pub(super) fn accept(&self, at: Timestamp, record: &Record) -> bool {
-        let outcomes: &[Outcome] = if self.failed { &FAILED } else { &self.outcome };
         self.since.is_none_or(|since| at >= since)
             && self.until.is_none_or(|until| at <= until)
-            && (outcomes.is_empty() || outcomes.contains(&record.outcome))
+            && (!self.failed || record.outcome.is_failure())
+            && (self.outcome.is_empty() || self.outcome.contains(&record.outcome))
             && (self.on.is_empty() || record.host.as_ref().is_some_and(|h| self.names(h.as_str())))
     }
 

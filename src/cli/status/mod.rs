@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::{Failure, Target, output};
 use crate::names::JobName;
-use crate::store::{self, History, JobReport, KeyFault, Lock, Store, StoreError};
+use crate::store::{self, JobReport, KeyFault, Lock, Store, StoreError};
 use report::{HostStatus, JobStatus, NodeStatus, StatusReport};
 
 /// How many jobs are asked about at once.
@@ -44,27 +44,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let condition = condition.unwrap_or_default();
         let hosts = parts.shown(store.peers().await)?.unwrap_or_default();
         let reports = reports(&store, &wanted).await?;
-        let newest = each(&store, &wanted, newest).await;
         let mut found = Vec::with_capacity(jobs.len());
-        for ((job, report), newest) in jobs.iter().zip(reports).zip(newest) {
+        for (job, report) in jobs.iter().zip(reports) {
             let (report, fault) = apart_from_fault(report);
-            let (newest, in_history) = apart_from_fault(newest);
             let report = report
                 .map(|answer| parts.shown(answer))
                 .transpose()?
                 .flatten();
-            let newest = newest.map(|answer| parts.shown(answer)).transpose()?;
-            let newest = newest.flatten().unwrap_or_default();
-            let fault = fault
-                .or(in_history)
-                .or(newest.unreadable.into_iter().next());
-            let last = newest.records.into_iter().next();
-            found.push(JobStatus::new(
-                job,
-                (report.as_ref(), fault.as_ref()),
-                last,
-                now,
-            ));
+            found.push(JobStatus::new(job, (report.as_ref(), fault.as_ref()), now));
         }
         let config = list.as_ref().map(|list| &list.fingerprint);
         Ok(StatusReport {
@@ -135,13 +122,6 @@ async fn report_of(store: Arc<dyn Store>, job: (JobName, Lock)) -> Result<JobRep
     reports
         .pop()
         .ok_or_else(|| StoreError::corrupt(format!("the store's reply lacks the job {}", job.0)))
-}
-
-async fn newest(
-    store: Arc<dyn Store>,
-    (job, lock): (JobName, Lock),
-) -> Result<History, StoreError> {
-    store.history(&job, &lock, 1).await
 }
 
 /// Asks about each job alone; the answers are in the order of the jobs.

@@ -11,7 +11,7 @@ use crate::preflight::NOTABLE;
 use crate::store::protocol::LEAD;
 use crate::store::{
     Condition, Fingerprint, HeldJob, HostReport, JobReport, KeyFault, Kind, NodeStanding, OpenRun,
-    Pause, Record,
+    Outcome, Pause, Record,
 };
 use crate::time::Timestamp;
 
@@ -242,8 +242,18 @@ pub(super) struct JobStatus {
     /// caught up, nothing of the job runs. Left out when all is well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ledger_ahead_ms: Option<u64>,
-    /// The newest record.
+    /// The newest record, without output.
     pub(super) last: Option<Record>,
+    /// The last run that succeeded, without output.
+    pub(super) last_success: Option<Record>,
+    /// The last run that failed, timed out, lost its lease or was interrupted, without output.
+    pub(super) last_failure: Option<Record>,
+    /// The newest outcomes, oldest first.
+    pub(super) recent: Vec<Outcome>,
+    /// Since when it is overdue: it has not succeeded for longer than `expect_success_within`. Left out
+    /// when it is not, or when it has not succeeded yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) overdue_since: Option<Timestamp>,
     /// Up to here its occurrences are decided; `None` for a job no daemon has seen yet.
     pub(super) decided_until: Option<Timestamp>,
     /// Who holds its lock; `None` when it is free.
@@ -351,9 +361,10 @@ impl JobStatus {
     pub(super) fn new(
         job: &Job,
         (report, fault): (Option<&JobReport>, Option<&KeyFault>),
-        last: Option<Record>,
         now: Timestamp,
     ) -> Self {
+        let summary = report.map(|report| report.summary.clone());
+        let summary = summary.unwrap_or_default();
         let open = report.and_then(|report| report.open.as_ref());
         let short = report.and_then(|report| report.unacknowledged.as_ref());
         let holder = report.and_then(|report| report.holder.as_ref());
@@ -408,12 +419,24 @@ impl JobStatus {
                 .and_then(|report| report.last)
                 .filter(|last| *last > now.plus(LEAD))
                 .map(|last| millis(last.since(now))),
-            last,
+            last: summary.newest,
+            overdue_since: overdue_since(job, summary.last_success.as_ref(), now),
+            last_success: summary.last_success,
+            last_failure: summary.failures.into_iter().next(),
+            recent: summary.recent.iter().map(|it| it.outcome).collect(),
             decided_until: report.and_then(|report| report.last),
             lock,
             fence: report.map_or(0, |report| report.fence),
         }
     }
+}
+
+/// Since when a job has not succeeded as often as its list expects.
+fn overdue_since(job: &Job, success: Option<&Record>, now: Timestamp) -> Option<Timestamp> {
+    let due = success?
+        .finished_at?
+        .plus(job.alerts.expect_success_within?);
+    (job.enabled && due < now).then_some(due)
 }
 
 /// Whether the token is the run's.

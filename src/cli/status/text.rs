@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::report::{HostStatus, JobStatus, LockStatus, NodeStatus, StatusReport};
 use crate::cli::{history, output};
+use crate::store::Outcome;
 use crate::store::protocol::LEDGER_AHEAD;
 use crate::time::Timestamp;
 
@@ -36,7 +37,9 @@ pub(super) fn for_people(status: &StatusReport) -> String {
     text += &if status.jobs.is_empty() {
         "no job list was given: see --config\n".to_owned()
     } else {
-        let header = ["JOB", "NEXT", "NOW", "LAST", "VERDICT", "HOST", "NOTES"];
+        let header = [
+            "JOB", "NEXT", "NOW", "LAST", "VERDICT", "HOST", "SUCCESS", "TREND", "NOTES",
+        ];
         let rows = status.jobs.iter().map(|job| job_row(job, status.now));
         output::table(header, rows)
     };
@@ -227,7 +230,7 @@ fn clock(offset: i64) -> String {
     )
 }
 
-fn job_row(job: &JobStatus, now: Timestamp) -> [String; 7] {
+fn job_row(job: &JobStatus, now: Timestamp) -> [String; 9] {
     let dash = || "-".to_owned();
     let running = job.running.as_ref().map(|run| {
         let since = output::short(now.since(run.started_at));
@@ -255,6 +258,10 @@ fn job_row(job: &JobStatus, now: Timestamp) -> [String; 7] {
         }),
         last.and_then(|last| last.host.as_ref())
             .map_or_else(dash, ToString::to_string),
+        (job.last_success.as_ref())
+            .and_then(|success| success.finished_at)
+            .map_or_else(dash, |at| format!("{} ago", output::short(now.since(at)))),
+        trend(&job.recent),
         if let Some(damage) = &job.damaged {
             format!("{}: see below", damage.kind)
         } else if job.unreachable {
@@ -263,6 +270,8 @@ fn job_row(job: &JobStatus, now: Timestamp) -> [String; 7] {
             let lock = job.lock.as_ref().map_or_else(String::new, lock_note);
             let notes = [
                 pause_note(job),
+                overdue_note(job, now),
+                failure_note(job),
                 ahead_note(job, now),
                 short_note(job, now),
                 waiting_note(job),
@@ -285,6 +294,38 @@ fn pause_note(job: &JobStatus) -> String {
         };
         format!("paused{until} by {}{reason}", pause.by)
     })
+}
+
+/// How many outcomes the table shows.
+const TREND: usize = 10;
+
+/// The newest outcomes, the last one on the right: `.` for success, `-` for what did not start.
+fn trend(recent: &[Outcome]) -> String {
+    let letter = |outcome: &Outcome| match outcome {
+        Outcome::Succeeded => '.',
+        Outcome::Failed => 'F',
+        Outcome::TimedOut => 'T',
+        Outcome::LeaseLost => 'L',
+        Outcome::Interrupted => 'I',
+        Outcome::Stopped => 'S',
+        Outcome::Skipped | Outcome::Missed => '-',
+        Outcome::Unknown => '?',
+    };
+    let first = recent.len().saturating_sub(TREND);
+    recent[first..].iter().map(letter).collect()
+}
+
+/// Since when a job has not succeeded as often as its list expects.
+fn overdue_note(job: &JobStatus, now: Timestamp) -> String {
+    let since = job.overdue_since.map(|at| output::short(now.since(at)));
+    since.map_or_else(String::new, |since| format!("overdue for {since}"))
+}
+
+/// The run to look at, if the job failed last.
+fn failure_note(job: &JobStatus) -> String {
+    let failed = job.last.as_ref().filter(|last| last.outcome.is_failure());
+    let run = failed.and_then(|record| record.run_id.as_ref());
+    run.map_or_else(String::new, |run| format!("run {run}"))
 }
 
 /// What becomes of a job whose ledger is ahead of the store's clock.
@@ -380,6 +421,10 @@ mod tests {
             waiting: Vec::new(),
             ledger_ahead_ms: None,
             last: None,
+            last_success: None,
+            last_failure: None,
+            recent: Vec::new(),
+            overdue_since: None,
             decided_until: None,
             lock: None,
             fence: 0,
@@ -440,6 +485,21 @@ mod tests {
     }
 
     #[test]
+    fn the_trend_shows_the_newest_outcomes_and_a_failure_its_run() {
+        let mut outcomes = vec![Outcome::TimedOut; 5];
+        outcomes.extend(Outcome::ALL);
+        assert_eq!(trend(&outcomes), "T.FTLSI--?");
+        assert_eq!(trend(&[]), "");
+        let overdue = JobStatus {
+            recent: vec![Outcome::Succeeded],
+            overdue_since: Some(Timestamp::from_secs(6_400)),
+            ..job("backup")
+        };
+        let row = job_row(&overdue, Timestamp::from_secs(10_000));
+        assert_eq!((&*row[7], &*row[8]), (".", "overdue for 1h"));
+    }
+
+    #[test]
     fn people_see_what_a_part_of_the_store_that_is_away_keeps() {
         let status = StatusReport {
             store: "cluster of redis://10.0.0.5:6379".to_owned(),
@@ -463,9 +523,9 @@ store  cluster of redis://10.0.0.5:6379
 
 no hosts to show: none has announced itself, or the part of the store that lists them is unreachable
 
-JOB    NEXT                  NOW  LAST  VERDICT  HOST  NOTES
-here   1970-01-01T03:00:00Z  -    -     -        -
-there  1970-01-01T03:00:00Z  -    -     -        -     unknown: its part of the store is unreachable
+JOB    NEXT                  NOW  LAST  VERDICT  HOST  SUCCESS  TREND  NOTES
+here   1970-01-01T03:00:00Z  -    -     -        -     -
+there  1970-01-01T03:00:00Z  -    -     -        -     -               unknown: its part of the store is unreachable
 ";
         assert_eq!(for_people(&status), expected);
     }
@@ -496,7 +556,7 @@ there  1970-01-01T03:00:00Z  -    -     -        -     unknown: its part of the 
         };
         let row = job_row(&short, Timestamp::from_secs(10_000));
         assert_eq!(row[2], "web1 waits for replicas");
-        assert_eq!(row[6], "not granted 10.0s ago (0 of 1 replicas): see below");
+        assert_eq!(row[8], "not granted 10.0s ago (0 of 1 replicas): see below");
         assert_eq!(
             unacknowledged_note(&[short, job("idle")]),
             "\nredis://10.0.0.5:6379: 0 of 1 replicas acknowledged the last claim of job backup\n  \
