@@ -62,6 +62,7 @@
 //!    at least every ten seconds, on a connection and a runtime of its own.
 //! 6. `run` prepares the command and follows it. `guard` spawns it through a small child process,
 //!    which knows the deadline of every run and kills what outlives it, whatever happens to the daemon.
+//!    `output` keeps what the command writes in files of this host, and delays it never.
 //! 7. When the whole process tree is gone, `finish` writes verdict and record and releases the lock,
 //!    again in one atomic step. `observe` logs each step.
 //!
@@ -151,6 +152,8 @@ mod notify;
 #[cfg(feature = "program")]
 #[doc(hidden)]
 pub mod observe;
+#[cfg(feature = "program")]
+mod output;
 #[cfg(feature = "program")]
 mod preflight;
 #[cfg(feature = "program")]

@@ -123,6 +123,19 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "logs",
+        &[
+            example(
+                "Show the whole output of the newest run of a job",
+                "cronlatch logs nightly-backup",
+            ),
+            example(
+                "Watch the run that is in progress, with times and streams",
+                "cronlatch logs nightly-backup --follow --timestamps",
+            ),
+        ],
+    ),
+    (
         "doctor",
         &[example(
             "Look for trouble before the first start",

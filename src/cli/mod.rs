@@ -12,6 +12,7 @@ mod health;
 mod history;
 mod import;
 mod init;
+mod logs;
 mod man;
 mod next;
 mod notify_test;
@@ -66,6 +67,8 @@ enum Subcommands {
     Status(status::Args),
     /// Show the result of each occurrence.
     History(history::Args),
+    /// Show the output of a run.
+    Logs(logs::Args),
     /// Diagnose store, clocks, permissions and this host.
     Doctor(doctor::Args),
     /// Tell whether a daemon is alive, for container managers.
@@ -130,6 +133,7 @@ pub fn main() -> ExitCode {
         Subcommands::Trigger(args) => trigger::run(&args, &cli.log),
         Subcommands::Status(args) => status::run(&args),
         Subcommands::History(args) => history::run(&args),
+        Subcommands::Logs(args) => logs::run(&args),
         Subcommands::Doctor(args) => doctor::run(&args),
         Subcommands::Health(args) => health::run(&args),
         Subcommands::NotifyTest(args) => notify_test::run(&args),

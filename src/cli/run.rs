@@ -137,8 +137,9 @@ impl Target {
     }
 }
 
-/// The watchdog, the alarm of the schedules, the embedded store twice, and two for what may block.
-const OTHER_THREADS: usize = 6;
+/// The watchdog, the alarm of the schedules, the output, the embedded store twice, and two for what may
+/// block.
+const OTHER_THREADS: usize = 7;
 
 /// Starts so many threads and ends them again. The runtime panics where it cannot start its own.
 fn has_room_for_threads(count: usize) -> Result<(), Failure> {

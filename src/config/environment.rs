@@ -120,8 +120,8 @@ impl Environment {
             .map(Path::new)
     }
 
-    /// Where the embedded store of this environment lies.
-    pub(super) fn embedded_store(&self) -> Result<StoreSettings, String> {
+    /// The directory for what is kept between starts.
+    pub(super) fn state_directory(&self) -> Option<PathBuf> {
         // systemd names several state directories with colons between them; the first is ours.
         let given = self.path("STATE_DIRECTORY").and_then(|dirs| {
             dirs.as_os_str()
@@ -130,7 +130,7 @@ impl Environment {
                 .find(|dir| !dir.is_empty())
                 .map(|dir| PathBuf::from(OsStr::from_bytes(dir)))
         });
-        let directory = given
+        given
             .or_else(|| {
                 // The base directory specification: relative paths are to be ignored.
                 self.path("XDG_STATE_HOME")
@@ -142,14 +142,24 @@ impl Environment {
                     .filter(|p| p.is_absolute())
                     .map(|p| p.join(".local/state/cronlatch"))
             })
-            .ok_or(
-                "no directory for the embedded store: none of STATE_DIRECTORY, XDG_STATE_HOME \
-                 and HOME is set; name a store in the job list (`store:`) or with --store",
-            )?;
+    }
+
+    /// Where the embedded store of this environment lies.
+    pub(super) fn embedded_store(&self) -> Result<StoreSettings, String> {
+        let directory = self.state_directory().ok_or(
+            "no directory for the embedded store: none of STATE_DIRECTORY, XDG_STATE_HOME \
+             and HOME is set; name a store in the job list (`store:`) or with --store",
+        )?;
         Ok(StoreSettings::Sqlite {
             path: directory.join("cronlatch.db"),
         })
     }
+}
+
+/// The directory for what is kept between starts: `$STATE_DIRECTORY`, else `$XDG_STATE_HOME/cronlatch`,
+/// else `~/.local/state/cronlatch`; `None` if no such variable is set.
+pub(crate) fn state_directory() -> Option<PathBuf> {
+    Environment::of_process().state_directory()
 }
 
 /// The embedded store: in `$STATE_DIRECTORY`, else `$XDG_STATE_HOME/cronlatch`, else

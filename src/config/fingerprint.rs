@@ -51,6 +51,7 @@ pub(super) fn of_list(list: &JobList) -> Fingerprint {
         "max_clock_skew",
         &list.max_clock_skew.as_millis(),
     );
+    field(&mut text, "output", &list.output);
     for target in &list.notify {
         describe_target(&mut text, target);
     }

@@ -15,7 +15,7 @@ use super::section::{Section, Vocabulary};
 use super::source::{Source, Span};
 use super::store::{self, StorePart};
 use super::{
-    crontab, cross, expand, fingerprint, foreign, history, machine, merge, reader, values, when,
+    crontab, cross, expand, fingerprint, foreign, history, machine, merge, output, reader, values, when,
 };
 use crate::names::TargetName;
 use crate::store::StoreSettings;
@@ -33,6 +33,7 @@ pub(super) const TOP: Vocabulary = Vocabulary {
         "strict",
         "max_clock_skew",
         "notify",
+        "output",
         "jobs",
     ],
     other_words: foreign::TOP_WORDS,
@@ -87,6 +88,7 @@ pub(super) fn read(
     let strict = section.read("strict", &mut problems, values::boolean);
     let max_clock_skew = section.read("max_clock_skew", &mut problems, values::duration);
     let targets = notify::read(section, &mut problems);
+    let output = output::read(section, &mut problems);
     let mut warnings = cross::check(&parts, &mut problems);
     let named = parts.iter().flat_map(|part| &part.named_targets);
     warnings.extend(targets.check(named.chain(&default_targets), &mut problems));
@@ -121,6 +123,7 @@ pub(super) fn read(
         strict: strict.unwrap_or(false),
         max_clock_skew: max_clock_skew.unwrap_or(MAX_CLOCK_SKEW),
         notify: targets.targets,
+        output,
         fingerprint: fingerprint::none(),
         secret_variables: secret_variables(section, &roots),
         warnings: sentences(warnings, sources),

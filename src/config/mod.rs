@@ -8,7 +8,7 @@
 //! | `source`, `nesting`, `reader`, `node` | text -> a tree in which every value knows its place |
 //! | `merge`, `expand` | merge keys and `${VAR}`, on that tree |
 //! | `section`, `values`, `duration` | fields and scalars, each refused with a reason |
-//! | `list`, `job`, `when`, `lock`, `command`, `store`, `notify`, `history` | the tree -> the model |
+//! | `list`, `job`, `when`, `lock`, `command`, `store`, `notify`, `history`, `output` | the tree -> the model |
 //! | `crontab` | a crontab -> the same tree, or the text of a list |
 //! | `habits`, `shell` | commands that probably do something else than intended |
 //! | `machine` | users, groups and shells that this machine lacks |
@@ -38,6 +38,7 @@ mod model;
 mod nesting;
 mod node;
 mod notify;
+mod output;
 mod policies;
 mod problem;
 mod program;
@@ -61,13 +62,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use self::duration::{InvalidDuration, parse_duration, show_duration, show_roughly};
-pub(crate) use self::environment::machine_time_zone;
 pub use self::environment::{embedded_store, machine_host_name};
+pub(crate) use self::environment::{machine_time_zone, state_directory};
 pub(crate) use self::fingerprint::changed_fields;
 pub(crate) use self::habits::has_pipefail_by_default;
 pub use self::model::{
-    CatchUp, HostPatterns, Job, JobList, KillPlan, LockPolicy, OnCrash, OnLost, OnOverlap,
-    OnStoreDown, Retry, Scope,
+    CatchUp, HostPatterns, Job, JobList, KeepOutput, KillPlan, LockPolicy, OnCrash, OnLost,
+    OnOverlap, OnStoreDown, OutputPolicy, Retry, Scope,
 };
 pub use self::notify::{
     Alerts, Channel, HttpTarget, HttpUrl, InvalidUrl, JobEvent, LATE_AFTER, MailTarget,

@@ -35,6 +35,8 @@ pub struct JobList {
     pub max_clock_skew: Duration,
     /// The targets of notifications, in the order of the file.
     pub notify: Vec<NotifyTarget>,
+    /// Which output of runs stays in files.
+    pub output: OutputPolicy,
     /// The identity of the list: equal on hosts whose lists mean the same.
     pub fingerprint: Fingerprint,
     /// The environment variables that `store:`, `notify:` and `ping:` are made of, which may hold
@@ -43,6 +45,41 @@ pub struct JobList {
     pub secret_variables: BTreeSet<String>,
     /// What is allowed but hardly meant, each a full sentence with its place.
     pub warnings: Vec<String>,
+}
+
+/// `output:`, which output of runs stays in files of this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutputPolicy {
+    /// Of which runs.
+    pub keep: KeepOutput,
+    /// For how long after the end of the run.
+    pub kept_for: Duration,
+    /// The most bytes that the files of one run have.
+    pub per_run: u64,
+    /// The most bytes that all files have.
+    pub total: u64,
+}
+
+/// `output: keep`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeepOutput {
+    /// Of runs that did not succeed.
+    Failures,
+    /// Of all runs.
+    All,
+    /// Of no run.
+    None,
+}
+
+impl Default for OutputPolicy {
+    fn default() -> Self {
+        Self {
+            keep: KeepOutput::Failures,
+            kept_for: Duration::from_secs(7 * 86_400),
+            per_run: 10 << 20,
+            total: 1 << 30,
+        }
+    }
 }
 
 /// One job.

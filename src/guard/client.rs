@@ -18,7 +18,8 @@ use super::refusal;
 use super::service::{GuardTask, PendingSpawn, TaskCommand};
 use super::wire::{self, PACKET_MAX};
 use super::{
-    Deadlines, Processes, Running, Spawn, SpawnError, Stdio, Stream, channel, orphans, sys,
+    Deadlines, OutputSink, Processes, Running, Spawn, SpawnError, Stdio, Stream, channel, orphans,
+    sys,
 };
 use crate::names::RunId;
 
@@ -63,10 +64,19 @@ impl Processes {
     /// Starts a command; its events then arrive in [`Running::events`]. When the future is
     /// dropped before its end, the command is ended.
     pub async fn spawn(&self, spawn: Spawn) -> Result<Running, SpawnError> {
+        self.spawn_into(spawn, None).await
+    }
+
+    /// The same; with [`Stdio::Capture`], `sink` receives the output, too.
+    pub async fn spawn_into(
+        &self,
+        spawn: Spawn,
+        sink: Option<Arc<dyn OutputSink>>,
+    ) -> Result<Running, SpawnError> {
         let serial = self.shared.serials.fetch_add(1, Ordering::Relaxed);
         refusal::nul(&spawn)?;
         let receive = |source| refusal::of_host("open pipes for its output".to_owned(), source);
-        let (mut fds, sources) = self.shared.stdio(spawn.stdio).map_err(receive)?;
+        let (mut fds, sources) = self.shared.stdio(spawn.stdio, sink).map_err(receive)?;
         let join = match spawn.stdio {
             Stdio::Capture => None,
             Stdio::Inherit => Some(getpgrp().as_raw()),
@@ -124,14 +134,18 @@ impl Processes {
 
 impl ClientState {
     /// What goes to the command as input, output, error output, and what is read here.
-    fn stdio(&self, stdio: Stdio) -> io::Result<(Vec<OwnedFd>, Option<StreamReaders>)> {
+    fn stdio(
+        &self,
+        stdio: Stdio,
+        sink: Option<Arc<dyn OutputSink>>,
+    ) -> io::Result<(Vec<OwnedFd>, Option<StreamReaders>)> {
         match stdio {
             Stdio::Capture => {
                 let (out, out_writer) = pipe2(OFlag::O_CLOEXEC)?;
                 let (err, err_writer) = pipe2(OFlag::O_CLOEXEC)?;
                 let sources = StreamReaders {
-                    out: StreamReader::new(out, Stream::Out)?,
-                    err: StreamReader::new(err, Stream::Err)?,
+                    out: StreamReader::new(out, Stream::Out, sink.clone())?,
+                    err: StreamReader::new(err, Stream::Err, sink)?,
                 };
                 let null = self.null.as_fd().try_clone_to_owned()?;
                 Ok((vec![null, out_writer, err_writer], Some(sources)))

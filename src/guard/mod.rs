@@ -162,6 +162,12 @@ pub enum Stdio {
     Inherit,
 }
 
+/// Receives the bytes that a command writes, as they are, before they are split into lines.
+pub trait OutputSink: std::fmt::Debug + Send + Sync {
+    /// The command wrote this. Must not wait: the command's pipe is not read meanwhile.
+    fn take(&self, stream: Stream, bytes: &[u8]);
+}
+
 /// A running command.
 #[derive(Debug)]
 pub struct Running {

@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Exit, ProcessEvent, Stream};
+use super::{Exit, OutputSink, ProcessEvent, Stream};
 
 /// The longest line passed on, in bytes; the rest of it is dropped.
 pub const LINE_MAX: usize = 8 * 1024;
@@ -79,6 +80,8 @@ pub(super) struct StreamReader {
     pipe: Option<Receiver>,
     stream: Stream,
     lines: Lines,
+    /// Receives the bytes as they are.
+    sink: Option<Arc<dyn OutputSink>>,
 }
 
 /// The reading ends of both.
@@ -89,12 +92,25 @@ pub(super) struct StreamReaders {
 }
 
 impl StreamReader {
-    pub(super) fn new(pipe: OwnedFd, stream: Stream) -> io::Result<Self> {
+    pub(super) fn new(
+        pipe: OwnedFd,
+        stream: Stream,
+        sink: Option<Arc<dyn OutputSink>>,
+    ) -> io::Result<Self> {
         Ok(Self {
             pipe: Some(Receiver::from_owned_fd(pipe)?),
             stream,
             lines: Lines::default(),
+            sink,
         })
+    }
+
+    /// The command wrote this.
+    fn arrived(&mut self, bytes: &[u8], lines: &mut Vec<String>) {
+        if let Some(sink) = &self.sink {
+            sink.take(self.stream, bytes);
+        }
+        self.lines.push(bytes, lines);
     }
 
     /// Waits until there is something to read; for ever once the stream has ended. Cancel-safe.
@@ -112,7 +128,7 @@ impl StreamReader {
             return lines;
         };
         match pipe.try_read(chunk) {
-            Ok(len) if len > 0 => self.lines.push(&chunk[..len], &mut lines),
+            Ok(len) if len > 0 => self.arrived(&chunk[..len], &mut lines),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             _ => {
                 self.pipe = None;
@@ -145,7 +161,7 @@ impl StreamReader {
             let mut lines = Vec::new();
             match pipe.read(chunk) {
                 Ok(len) if len > 0 => {
-                    self.lines.push(&chunk[..len], &mut lines);
+                    self.arrived(&chunk[..len], &mut lines);
                     read += len;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -1,6 +1,7 @@
 //! One attempt of a run: starts the command, follows it, and judges how it ended.
 
 use std::future::pending;
+use std::sync::Arc;
 
 use tokio::sync::watch;
 
@@ -10,7 +11,7 @@ use super::tail::FailureTail;
 use super::{RunDriver, Stop, Tools, command};
 use crate::config::OnLost;
 use crate::ground::timing;
-use crate::guard::{EndedBy, Exit, Lack, Running, SpawnError, Status, Stream};
+use crate::guard::{EndedBy, Exit, Lack, OutputSink, Running, SpawnError, Status, Stream};
 use crate::lease::LeaseLost;
 use crate::observe::{RunFields, run_log};
 use crate::store::Outcome;
@@ -78,7 +79,11 @@ impl RunDriver<'_> {
                 };
             }
         };
-        match tools.processes.spawn(spawn).await {
+        if number > self.assignment.attempt {
+            self.output.attempt(number);
+        }
+        let sink: Arc<dyn OutputSink> = self.output.clone();
+        match tools.processes.spawn_into(spawn, Some(sink)).await {
             Ok(running) => {
                 self.report_start(number, running.pid);
                 tools.starts.started();

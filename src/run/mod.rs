@@ -24,6 +24,7 @@ use crate::guard::{Processes, Status};
 use crate::lease::{Lease, NewLease, Watchdog};
 use crate::names::{HostName, RunId, Token};
 use crate::observe::{OccurrenceField, RunFields, run_log};
+use crate::output::{OutputKeeper, RunEnd, RunOutput};
 use crate::store::{
     Attempt, Finish, Grant, GrantedRun, Kind, Lock, Outcome, Record, Retention, RunTerms, Store,
 };
@@ -63,6 +64,8 @@ pub(crate) struct Tools {
     pub(crate) environment: Arc<JobEnvironment>,
     /// Reports starts to who waits for one.
     pub(crate) starts: Starts,
+    /// Keeps the output.
+    pub(crate) outputs: OutputKeeper,
 }
 
 /// Why a run may start.
@@ -187,6 +190,7 @@ struct RunDriver<'a> {
     fields: RunFields,
     lease: RunLease,
     tail: FailureTail,
+    output: Arc<RunOutput>,
 }
 
 /// Drives a run to its end.
@@ -205,9 +209,13 @@ pub(crate) async fn drive(
         none_started && assignment.fence().is_some() && assignment.scheduled_at.is_some();
     let shortage = verdict.shortage.filter(|_| returnable);
     // One that goes back is the daemon's to report.
-    if shortage.is_none() {
+    let end = if shortage.is_none() {
         work.report(&verdict, began.elapsed());
-    }
+        RunEnd::Ended(verdict.outcome, verdict.reason.clone())
+    } else {
+        RunEnd::NotStarted
+    };
+    work.output.end(end, &work.fields);
     Ended {
         shortage,
         record: work.record(&verdict, attempts, started_at),
@@ -227,9 +235,11 @@ impl<'a> RunDriver<'a> {
             })),
             Authority::Alone { .. } => None,
         };
+        let fields = assignment.fields();
         Self {
             assignment,
-            fields: assignment.fields(),
+            output: Arc::new(tools.outputs.begin(&fields)),
+            fields,
             lease: RunLease::new(lease),
             tail: FailureTail::default(),
         }

@@ -90,6 +90,7 @@ fn whole(text: &str) -> String {
         || has("spread:")
         || has("drain_timeout:")
         || has("max_running:")
+        || has("output:")
     {
         return format!("{text}\njobs: [{{ name: a, schedule: '@daily', command: 'true' }}]\n");
     }
@@ -129,6 +130,7 @@ fn words_of(line: &str) -> Option<Vec<String>> {
         "trigger",
         "status",
         "history",
+        "logs",
         "init",
         "doctor",
         "forget",

@@ -21,6 +21,7 @@ mod import;
 mod library;
 mod next;
 mod notify;
+mod output;
 mod packages;
 #[path = "../support/acceptor.rs"]
 #[allow(dead_code, reason = "no test binary uses all of it")]

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::note;
 use crate::cli::Failure;
-use crate::config::{Job, NotifyTarget};
+use crate::config::{Job, NotifyTarget, OutputPolicy, state_directory};
 use crate::engine::spool::Spool;
 use crate::guard::Guard;
 use crate::latch::waits_text;
@@ -19,6 +19,7 @@ use crate::lease::Watchdog;
 use crate::names::{HostName, RunId, Token};
 use crate::notify::{LAST_MESSAGES, NotifiedList, Notifier, NotifierSetup, Role, RunBegan};
 use crate::observe::plain_line;
+use crate::output::{self, LAST_OUTPUT, OutputKeeper};
 use crate::run::{Assignment, Authority, Ended, Starts, Stop, Tools, drive, inherited};
 use crate::store::relocate::{Destination, Relocated, Relocation, relocate};
 use crate::store::{
@@ -46,6 +47,8 @@ pub(super) struct Errand {
     pub(super) targets: Vec<NotifyTarget>,
     /// What happens if the job is paused.
     pub(super) if_paused: IfPaused,
+    /// Which output stays in files.
+    pub(super) output: OutputPolicy,
 }
 
 /// A run that was granted and has not begun.
@@ -101,6 +104,7 @@ impl Errand {
                 watchdog,
                 environment,
                 starts: Starts::default().of_run(watch),
+                outputs: self.outputs().map_err(internal)?,
             };
             Ok::<_, Failure>((assignment, store, notifier, tools))
         })?;
@@ -113,6 +117,12 @@ impl Errand {
             keep: self.keep,
             runtime,
         })
+    }
+
+    /// Starts what keeps the output, where a daemon of the same user keeps it.
+    fn outputs(&self) -> std::io::Result<OutputKeeper> {
+        let directory = state_directory().map(|state| output::directory_in(&state));
+        OutputKeeper::start(directory, self.output)
     }
 
     async fn claim(&self, store: &dyn Store, notifier: &Notifier) -> Result<Assignment, Failure> {
@@ -287,6 +297,7 @@ impl Granted {
                     never = note::keep_up(&*self.store, &run) => match never {},
                 };
                 let record = self.finish(ended, stop.clone()).await;
+                self.tools.outputs.close(LAST_OUTPUT).await;
                 self.notifier.close(LAST_MESSAGES).await;
                 record
             };

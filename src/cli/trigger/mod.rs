@@ -122,6 +122,7 @@ fn errand(args: &Args) -> Result<Errand, Failure> {
         } else {
             IfPaused::Refuse
         },
+        output: list.output,
     })
 }
 

@@ -9,8 +9,8 @@ use nix::sys::signal::Signal;
 use super::{errors, job, list, read_with};
 use crate::config::environment::Environment;
 use crate::config::{
-    CatchUp, Command, OnCrash, OnLost, OnOverlap, OnStoreDown, Retry, Scope, job as job_fields,
-    list as top_fields, load_in, lock, notify, store,
+    CatchUp, Command, OnCrash, OnLost, OnOverlap, OnStoreDown, OutputPolicy, Retry, Scope,
+    job as job_fields, list as top_fields, load_in, lock, notify, output, store,
 };
 use crate::names::HostName;
 use crate::store::{Endpoint, Retention, StoreSettings};
@@ -67,6 +67,7 @@ fn the_example_shows_every_field_with_a_comment() {
         store::STORE.fields,
         top_fields::TOP.fields,
         notify::TARGET.fields,
+        output::OUTPUT.fields,
     ]
     .concat()
     .into_iter()
@@ -111,6 +112,7 @@ fn the_defaults_of_the_example_are_the_defaults() {
     let list = list(&super::job(""));
     assert_eq!(list.drain_timeout, secs(60));
     assert_eq!(list.history, Retention::DEFAULT);
+    assert_eq!(list.output, OutputPolicy::default());
     assert_eq!(list.max_running, None);
 }
 

@@ -42,11 +42,12 @@ use super::finisher::Finisher;
 use super::message::Message;
 use super::spool::Spool;
 use super::turns::RequestTurns;
-use crate::config::{Job, Revision};
+use crate::config::{Job, OutputPolicy, Revision, state_directory};
 use crate::guard::{Guard, Processes};
 use crate::lease::Watchdog;
 use crate::names::{HostName, JobName};
 use crate::notify::{NotifiedList, Notifier, NotifierSetup, Role};
+use crate::output::{self, OutputKeeper};
 use crate::preflight::Subject;
 use crate::run::{Starts, Stop, Tools, inherited};
 use crate::schedule::ticker::board::Board;
@@ -234,6 +235,7 @@ pub(crate) async fn run(setup: DaemonSetup) -> Result<(), DaemonError> {
         watchdog,
         environment,
         starts: Starts::default(),
+        outputs: start_outputs(list.output)?,
     };
     let place = ClaimContext {
         host: &setup.host,
@@ -291,6 +293,12 @@ pub(crate) async fn run(setup: DaemonSetup) -> Result<(), DaemonError> {
     };
     daemon.say_hello(all, &list.path.display().to_string(), &settings);
     daemon.serve(messages, processes).await
+}
+
+/// Starts what keeps the output of runs, in the state directory.
+fn start_outputs(policy: OutputPolicy) -> io::Result<OutputKeeper> {
+    let directory = state_directory().map(|state| output::directory_in(&state));
+    OutputKeeper::start(directory, policy)
 }
 
 /// The way of all tasks to store and loop.

@@ -165,6 +165,7 @@ impl Daemon {
             held_back: self.admission.held_jobs(),
             nodes: None,
             waits: self.agreement.waits(),
+            output: self.tools.outputs.directory(),
         }
     }
 

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::shutdown::counted;
 use super::{Daemon, by_name, jobs_of, ticker_job};
-use crate::config::{Job, JobList, changed_fields};
+use crate::config::{Job, JobList, OutputPolicy, changed_fields};
 use crate::engine::core::{ClaimContext, Event, JobIx, LaneChange, ListedJob, NewList, Policy};
 use crate::names::JobName;
 use crate::notify::{NotifiedList, TargetChange};
@@ -72,6 +72,7 @@ pub(super) struct ListSettings {
     pub(super) history: Retention,
     pub(super) spread: Duration,
     pub(super) max_clock_skew: Duration,
+    pub(super) output: OutputPolicy,
 }
 
 impl ListSettings {
@@ -91,6 +92,7 @@ impl ListSettings {
             history,
             spread,
             max_clock_skew,
+            output,
         } = *list;
         Self {
             max_running,
@@ -98,6 +100,7 @@ impl ListSettings {
             history,
             spread,
             max_clock_skew,
+            output,
         }
     }
 
@@ -109,6 +112,7 @@ impl ListSettings {
             ("history", self.history != new.history),
             ("spread", self.spread != new.spread),
             ("max_clock_skew", self.max_clock_skew != new.max_clock_skew),
+            ("output", self.output != new.output),
         ];
         let changed = all.into_iter().filter(|(_, differs)| *differs);
         changed.map(|(name, _)| name).collect()
@@ -144,6 +148,7 @@ impl Daemon {
             keep: list.history.records,
             environment: Arc::clone(&self.tools.environment),
         });
+        self.tools.outputs.replace(settings.output);
         let mut placement = self.place_jobs(jobs);
         placement.changes.settings = self.settings.changed(&settings);
         if notified == TargetChange::Changed {

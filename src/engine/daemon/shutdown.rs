@@ -8,6 +8,7 @@ use crate::engine::core::Event;
 use crate::names::{JobName, RunId};
 use crate::notify::LAST_MESSAGES;
 use crate::observe::run_log;
+use crate::output::LAST_OUTPUT;
 use crate::run::Stop;
 use crate::store::{Finish, StoreError};
 use crate::time::BootInstant;
@@ -212,8 +213,9 @@ impl Daemon {
     /// Tells the manager that the end is still being worked on.
     pub(super) fn extend_shutdown(&self) {
         if let Some(until) = self.deadline() {
-            self.manager
-                .extend(until.remaining() + self.longest_end() + DELIVERY + LAST_MESSAGES);
+            self.manager.extend(
+                until.remaining() + self.longest_end() + DELIVERY + LAST_OUTPUT + LAST_MESSAGES,
+            );
         }
     }
 
@@ -266,6 +268,7 @@ impl Daemon {
             }
         }
         self.withdraw().await;
+        self.tools.outputs.close(LAST_OUTPUT).await;
         self.link.notifier.close(LAST_MESSAGES).await;
         tracing::info!(host = %self.host, "stopped");
         lost

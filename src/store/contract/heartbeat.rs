@@ -30,6 +30,8 @@ pub(in crate::store) struct HostHeartbeat {
     nodes: Option<StoreNodes>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     waits: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    output: Option<String>,
 }
 
 impl HostHeartbeat {
@@ -47,6 +49,7 @@ impl HostHeartbeat {
             held_back: info.held_back.clone(),
             nodes: info.nodes.clone(),
             waits: info.waits.clone(),
+            output: info.output.clone(),
         }
     }
 
@@ -64,6 +67,7 @@ impl HostHeartbeat {
             held_back: self.held_back,
             nodes: self.nodes,
             waits: self.waits,
+            output: self.output,
         })
     }
 }

@@ -43,6 +43,7 @@ async fn announce(store: &dyn Store) {
         held_back: Vec::new(),
         nodes: None,
         waits: None,
+        output: None,
     };
     // A node may be away, and a busy machine late.
     drop(store.announce(&host, Duration::from_secs(30)).await);

@@ -1,0 +1,208 @@
+//! Which run is meant, and which host ran it, as far as the store knows.
+
+use std::path::PathBuf;
+
+use super::WantedRun;
+use crate::cli::{Failure, Target, output};
+use crate::config::{Job, JobList, Scope};
+use crate::names::{HostName, JobName, LockName};
+use crate::store::{self, HostReport, Lock, Outcome, Record, Store, StoreError};
+
+/// How many records of a job are searched for a run.
+const SEARCHED: usize = 100_000;
+/// How many records of a job are read to find its newest run: those of skips are between.
+const NEWEST: usize = 50;
+
+/// A run that the store knows.
+#[derive(Debug)]
+pub(super) struct FleetRun {
+    pub(super) job: JobName,
+    pub(super) run_id: String,
+    /// The host that runs or ran it.
+    pub(super) host: String,
+    pub(super) state: RunState,
+    /// Where that host keeps output, if it has announced it.
+    pub(super) directory: Option<PathBuf>,
+    /// Whether the host that has it is live.
+    is_live: bool,
+}
+
+/// How far a run is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum RunState {
+    InProgress,
+    Ended {
+        outcome: &'static str,
+        /// The last lines.
+        tail: Option<String>,
+    },
+}
+
+impl FleetRun {
+    /// Whether its host probably has no file: by default runs that succeeded have none.
+    pub(super) fn has_no_file(&self) -> bool {
+        let succeeded = Outcome::Succeeded.word();
+        matches!(&self.state, RunState::Ended { outcome, .. } if *outcome == succeeded)
+    }
+
+    /// The error for a run whose output only another host has.
+    pub(super) fn lies_elsewhere(&self) -> String {
+        let (run, job, host) = (&self.run_id, &self.job, &self.host);
+        let file = format!("{job}@{run}.log");
+        let place = match &self.directory {
+            Some(directory) => format!("in {}", directory.join(file).display()),
+            None => format!("in {file} in the directory `output` of its state directory"),
+        };
+        let live = if self.is_live {
+            ""
+        } else {
+            " (which does not report now)"
+        };
+        format!(
+            "run {run} of job {job} ran on host {host}{live}: its output lies there, {place}\n\
+             help: run `cronlatch logs {run}` on {host}; `cronlatch history {job} --output` has its \
+             last lines"
+        )
+    }
+}
+
+/// Finds the run in the store; `None` if the store does not know it.
+pub(super) fn in_fleet(
+    target: &Target,
+    host: &HostName,
+    wanted: &WantedRun,
+) -> Result<Option<FleetRun>, Failure> {
+    let list = target.list_if_any()?;
+    let settings = target.settings(list.as_ref())?;
+    let found = output::ask(async {
+        let store = store::open(&settings)?;
+        let hosts = store.hosts().await?;
+        let search = Search {
+            store: &*store,
+            list: list.as_ref(),
+            host,
+            hosts: &hosts,
+        };
+        Ok(match wanted {
+            WantedRun::NewestOf(job) => search.newest_of(job).await?,
+            WantedRun::Run(run) => search.run(run).await?,
+        })
+    })?;
+    if let (None, WantedRun::NewestOf(job), Some(list)) = (&found, wanted, &list)
+        && list.jobs.iter().all(|entry| entry.name != *job)
+    {
+        return Err(crate::cli::unknown_job(job, list));
+    }
+    Ok(found)
+}
+
+struct Search<'a> {
+    store: &'a dyn Store,
+    list: Option<&'a JobList>,
+    host: &'a HostName,
+    hosts: &'a [HostReport],
+}
+
+impl Search<'_> {
+    /// The newest run of a job: one in progress before one that has ended.
+    async fn newest_of(&self, job: &JobName) -> Result<Option<FleetRun>, StoreError> {
+        let mut newest: Option<FleetRun> = None;
+        for lock in self.locks(job) {
+            for run in self.runs(job, &lock, NEWEST).await? {
+                if newest
+                    .as_ref()
+                    .is_none_or(|known| known.run_id < run.run_id)
+                {
+                    newest = Some(run);
+                }
+            }
+        }
+        Ok(newest)
+    }
+
+    async fn run(&self, run: &str) -> Result<Option<FleetRun>, StoreError> {
+        for job in self.list.iter().flat_map(|list| &list.jobs) {
+            for lock in self.locks(&job.name) {
+                let runs = self.runs(&job.name, &lock, SEARCHED).await?;
+                if let Some(found) = runs.into_iter().find(|found| found.run_id == run) {
+                    return Ok(Some(found));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The locks under which a job's runs are recorded: for `scope: host` and `none`, that of each host.
+    fn locks(&self, name: &JobName) -> Vec<Lock> {
+        let listed = self.list.into_iter().flat_map(|list| &list.jobs);
+        let job: Option<&Job> = listed.into_iter().find(|job| job.name == *name);
+        let Some(job) = job else {
+            let own = LockName::parse(name.as_str()).map(|name| Lock::named(&name));
+            return own.into_iter().collect();
+        };
+        if job.lock.scope == Scope::Fleet {
+            return vec![job.lock_on(self.host)];
+        }
+        let mut hosts: Vec<&HostName> = self.hosts.iter().map(|report| &report.info.host).collect();
+        hosts.push(self.host);
+        hosts.sort();
+        hosts.dedup();
+        hosts.into_iter().map(|host| job.lock_on(host)).collect()
+    }
+
+    /// The runs of a job, the open one and those in its history.
+    async fn runs(
+        &self,
+        job: &JobName,
+        lock: &Lock,
+        limit: usize,
+    ) -> Result<Vec<FleetRun>, StoreError> {
+        let asked = [(job.clone(), lock.clone())];
+        let open = self.store.jobs(&asked).await?.into_iter();
+        let mut runs: Vec<FleetRun> = open
+            .filter_map(|report| report.open)
+            .map(|open| {
+                let run_id = open.run_id.to_string();
+                self.of(job, (run_id, open.by), RunState::InProgress)
+            })
+            .collect();
+        let history = self.store.history(job, lock, limit).await?;
+        let ended = history.records.into_iter().filter_map(|record| {
+            let Record {
+                run_id: Some(run_id),
+                host: Some(host),
+                outcome,
+                output_tail: tail,
+                ..
+            } = record
+            else {
+                return None;
+            };
+            let state = RunState::Ended {
+                outcome: outcome.word(),
+                tail,
+            };
+            Some(self.of(job, (run_id.to_string(), host.to_string()), state))
+        });
+        for run in ended {
+            // The record of an open run that was overtaken is provisional.
+            if runs.iter().all(|known| known.run_id != run.run_id) {
+                runs.push(run);
+            }
+        }
+        Ok(runs)
+    }
+
+    fn of(&self, job: &JobName, (run_id, host): (String, String), state: RunState) -> FleetRun {
+        let mut live = self.hosts.iter().map(|report| &report.info);
+        let info = live.find(|info| info.host.as_str() == host);
+        FleetRun {
+            job: job.clone(),
+            run_id,
+            directory: info.and_then(|info| info.output.clone()).map(PathBuf::from),
+            is_live: info.is_some(),
+            host,
+            state,
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! `cronlatch logs`: the complete output of a run, as its host keeps it.
+
+mod find;
+mod show;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::{Failure, Target, output};
+use crate::config::state_directory;
+use crate::names::{HostName, JobName};
+use crate::output::{Progress, RunReader, StoredRun, directory_in};
+use find::{FleetRun, RunState};
+use show::{Form, Printer};
+
+/// How often the files of a run in progress are read.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Options of `logs`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The job, of which the newest run is shown, or the id of a run
+    #[arg(value_name = "JOB|RUN")]
+    job: String,
+    /// Go on until the run has ended
+    #[arg(short, long)]
+    follow: bool,
+    /// Show when each line was written, and to which stream
+    #[arg(short, long, conflicts_with = "json")]
+    timestamps: bool,
+    /// Show this stream only
+    #[arg(long, value_name = "STREAM")]
+    stream: Option<show::StreamName>,
+    /// Print one JSON object per line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum WantedRun {
+    Run(String),
+    NewestOf(JobName),
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let wanted = if let Ok(run) = uuid::Uuid::parse_str(&args.job) {
+        WantedRun::Run(run.to_string())
+    } else {
+        let job = JobName::parse(&args.job).map_err(|e| Failure::Usage(e.to_string()))?;
+        WantedRun::NewestOf(job)
+    };
+    let here = state_directory().map(|state| directory_in(&state));
+    if let (WantedRun::Run(run), Some(here)) = (&wanted, &here)
+        && let Some(stored) = stored_run(here, run)?
+    {
+        // Without the store: it is not needed, and may be unreachable.
+        return print(args, &stored);
+    }
+    let host = args.target.host()?;
+    match find::in_fleet(&args.target, &host, &wanted) {
+        Ok(Some(found)) => show_found(args, &host, here.as_deref(), &found),
+        Ok(None) => Err(Failure::Usage(match wanted {
+            WantedRun::Run(run) => {
+                format!("no host keeps the output of run {run}, and no record names it")
+            }
+            WantedRun::NewestOf(job) => {
+                format!("job {job} has not run yet, as far as the store knows")
+            }
+        })),
+        Err(failure) => without_store(args, here, wanted, failure),
+    }
+}
+
+/// Shows what this host has when the store cannot be asked.
+fn without_store(
+    args: &Args,
+    here: Option<PathBuf>,
+    wanted: WantedRun,
+    failure: Failure,
+) -> Result<ExitCode, Failure> {
+    let (Failure::Unavailable(why), WantedRun::NewestOf(job)) = (&failure, wanted) else {
+        return Err(failure);
+    };
+    let Some(stored) = here.and_then(|here| newest_of(&here, &job)) else {
+        return Err(failure);
+    };
+    output::report(&format!(
+        "warning: {why}: this is the newest output of job {job} that this host keeps"
+    ));
+    print(args, &stored)
+}
+
+fn show_found(
+    args: &Args,
+    host: &HostName,
+    here: Option<&Path>,
+    found: &FleetRun,
+) -> Result<ExitCode, Failure> {
+    let is_here = found.host == host.as_str();
+    let announced = found.directory.as_ref().filter(|_| is_here);
+    let announced = announced.map(PathBuf::as_path);
+    let directories: Vec<&Path> = here.into_iter().chain(announced).collect();
+    let look = || {
+        let mut looks = directories
+            .iter()
+            .map(|directory| stored_run(directory, &found.run_id));
+        looks.find_map(Result::transpose).transpose()
+    };
+    let mut stored = look()?;
+    if stored.is_none() && is_here && found.state == RunState::InProgress {
+        // Its file is created as it begins.
+        std::thread::sleep(LOOK_EVERY);
+        stored = look()?;
+    }
+    if let Some(stored) = stored {
+        return print(args, &stored);
+    }
+    if !is_here && !found.has_no_file() {
+        return Err(Failure::Unavailable(found.lies_elsewhere()));
+    }
+    show_tail(args, here, found)
+}
+
+/// Shows what the record of a run has when no file has more.
+fn show_tail(args: &Args, here: Option<&Path>, found: &FleetRun) -> Result<ExitCode, Failure> {
+    let (run, job) = (&found.run_id, &found.job);
+    let RunState::Ended { outcome, tail } = &found.state else {
+        return Err(Failure::Unavailable(format!(
+            "host {} keeps no output of run {run} of job {job}, which is in progress: see its log, \
+             or `output:` in the job list",
+            found.host
+        )));
+    };
+    output::report(&format!(
+        "-- host {} keeps no file of run {run} of job {job} ({outcome}): these are the last lines, \
+         from its record --",
+        found.host
+    ));
+    let mut printer = Printer::new(form(args), args.stream);
+    printer.tail(tail.as_deref().unwrap_or_default());
+    let whole = here.and_then(|here| newest_of(here, job));
+    if let Some(whole) = whole {
+        let whole = whole.run_id();
+        output::report(&format!(
+            "-- the newest run of {job} whose output is here: cronlatch logs {whole} --"
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn form(args: &Args) -> Form {
+    match (args.json, args.timestamps) {
+        (true, _) => Form::Json,
+        (false, true) => Form::Timestamps,
+        (false, false) => Form::Bytes,
+    }
+}
+
+/// Prints the files of a run, until it has ended with `--follow`.
+fn print(args: &Args, stored: &StoredRun) -> Result<ExitCode, Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::Internal(format!(
+            "cannot read the output of run {}: {error}",
+            stored.run_id()
+        ))
+    };
+    let mut reader = RunReader::open(stored).map_err(failed)?;
+    let mut printer = Printer::new(form(args), args.stream);
+    loop {
+        let read = reader.read(|item| printer.item(&item));
+        printer.flush();
+        let progress = match read {
+            Ok(progress) => progress,
+            // The reader of our own output has gone.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => break,
+            Err(error) => return Err(failed(error)),
+        };
+        if progress == Progress::Complete || !args.follow {
+            break;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The output of a run in a directory, if it is there.
+fn stored_run(directory: &Path, run: &str) -> Result<Option<StoredRun>, Failure> {
+    match StoredRun::all(directory) {
+        Ok(all) => Ok(all.into_iter().find(|stored| stored.run_id() == run)),
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            Err(Failure::Unavailable(format!(
+                "cannot read {}: {error}\nhelp: only root and the user of the daemon may read the \
+                 output of runs",
+                directory.display()
+            )))
+        }
+        // Most often it is not there.
+        Err(_) => Ok(None),
+    }
+}
+
+fn newest_of(directory: &Path, job: &JobName) -> Option<StoredRun> {
+    let all = StoredRun::all(directory).unwrap_or_default();
+    let of_job = all
+        .into_iter()
+        .filter(|stored| stored.job() == job.as_str());
+    of_job.max_by(|a, b| a.run_id().cmp(b.run_id()))
+}

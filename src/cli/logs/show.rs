@@ -1,0 +1,178 @@
+//! Prints the output of a run: its bytes, with times, or as JSON.
+
+use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write as _};
+
+use crate::cli::output;
+use crate::observe::{plain, plain_line};
+use crate::output::{LineEnd, OutputEntry, OutputItem, OutputNote, OutputOrigin};
+
+/// How it is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// As the command wrote it; on a terminal, without what would control the terminal.
+    Bytes,
+    /// Each line with its time and its stream.
+    Timestamps,
+    /// JSON, one object a line.
+    Json,
+}
+
+/// A stream of the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum StreamName {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// Prints to standard output; what cronlatch adds goes to standard error.
+#[derive(Debug)]
+pub(super) struct Printer {
+    form: Form,
+    only: Option<StreamName>,
+    out: BufWriter<Stdout>,
+    for_terminal: bool,
+}
+
+impl Printer {
+    pub(super) fn new(form: Form, only: Option<StreamName>) -> Self {
+        let out = io::stdout();
+        Self {
+            form,
+            only,
+            for_terminal: out.is_terminal(),
+            out: BufWriter::new(out),
+        }
+    }
+
+    /// Prints the next part of the output.
+    pub(super) fn item(&mut self, item: &OutputItem<'_>) -> io::Result<()> {
+        match item {
+            OutputItem::Entry(entry) if entry.origin == OutputOrigin::Note => self.note(entry),
+            OutputItem::Entry(entry) if self.wants(entry.origin) => self.line(entry),
+            OutputItem::Entry(_) => Ok(()),
+            OutputItem::Missing(bytes) => self.remark(&missing(*bytes)),
+        }
+    }
+
+    /// Prints the last lines that a record has.
+    pub(super) fn tail(&mut self, tail: &str) {
+        let text = match self.form {
+            Form::Json => format!("{}\n", serde_json::json!({ "output_tail": tail })),
+            Form::Bytes | Form::Timestamps if tail.is_empty() => String::new(),
+            Form::Bytes | Form::Timestamps => format!("{tail}\n"),
+        };
+        let _ = self.out.write_all(plain(&text).as_bytes());
+        self.flush();
+    }
+
+    /// Lets the reader see what was printed so far.
+    pub(super) fn flush(&mut self) {
+        // A reader that has gone is found with the next line.
+        let _ = self.out.flush();
+    }
+
+    fn wants(&self, origin: OutputOrigin) -> bool {
+        match self.only {
+            None => true,
+            Some(StreamName::Stdout) => origin == OutputOrigin::Stdout,
+            Some(StreamName::Stderr) => origin == OutputOrigin::Stderr,
+        }
+    }
+
+    fn line(&mut self, entry: &OutputEntry<'_>) -> io::Result<()> {
+        let text = String::from_utf8_lossy(entry.text);
+        match self.form {
+            Form::Bytes if self.for_terminal => {
+                self.out.write_all(plain(&text).as_bytes())?;
+                self.line_end(entry)
+            }
+            Form::Bytes => {
+                self.out.write_all(entry.text)?;
+                self.line_end(entry)
+            }
+            Form::Timestamps => {
+                let (at, stream) = (entry.at, entry.origin.word());
+                writeln!(self.out, "{at} {stream} {}", plain_line(&text))
+            }
+            Form::Json => {
+                let line = serde_json::json!({
+                    "time": entry.at,
+                    "stream": entry.origin.word(),
+                    "text": text,
+                    "complete": entry.end == LineEnd::Whole,
+                });
+                writeln!(self.out, "{}", plain(&line.to_string()))
+            }
+        }
+    }
+
+    fn line_end(&mut self, entry: &OutputEntry<'_>) -> io::Result<()> {
+        match entry.end {
+            LineEnd::Whole => self.out.write_all(b"\n"),
+            LineEnd::Part => Ok(()),
+        }
+    }
+
+    fn note(&mut self, entry: &OutputEntry<'_>) -> io::Result<()> {
+        let Some(note) = entry.note() else {
+            return Ok(());
+        };
+        if self.form == Form::Json {
+            let mut line = serde_json::to_value(&note)?;
+            line["time"] = serde_json::to_value(entry.at)?;
+            line["stream"] = OutputOrigin::Note.word().into();
+            return writeln!(self.out, "{}", plain(&line.to_string()));
+        }
+        match text_of(&note) {
+            Some(text) => self.remark(&text),
+            None => Ok(()),
+        }
+    }
+
+    /// A remark of cronlatch, which is not output of the command.
+    fn remark(&mut self, text: &str) -> io::Result<()> {
+        if self.form == Form::Json {
+            return Ok(());
+        }
+        // In its place among the lines.
+        self.out.flush()?;
+        output::report(&format!("-- {text} --"));
+        Ok(())
+    }
+}
+
+fn missing(bytes: u64) -> String {
+    match bytes {
+        1 => "1 byte of the output is missing here".to_owned(),
+        n => format!("{n} bytes of the output are missing here"),
+    }
+}
+
+/// What a person reads; `None` for what concerns the files alone.
+fn text_of(note: &OutputNote) -> Option<String> {
+    Some(match note {
+        OutputNote::Begun {
+            job,
+            run_id,
+            host,
+            scheduled_at,
+        } => {
+            let due = scheduled_at.map_or_else(|| "by hand".to_owned(), |at| format!("due {at}"));
+            format!("run {run_id} of job {job} on host {host}, {due}")
+        }
+        OutputNote::Attempt { attempt } => format!("attempt {attempt}"),
+        OutputNote::Continued { .. } => return None,
+        OutputNote::Dropped { bytes } => format!("{}: the disk was too slow", missing(*bytes)),
+        OutputNote::Stopped { reason } => {
+            format!("the rest of the output was not stored: {reason}")
+        }
+        OutputNote::Ended {
+            outcome,
+            reason: Some(reason),
+            ..
+        } => format!("{outcome}: {reason}"),
+        OutputNote::Ended { outcome, .. } => outcome.clone(),
+    })
+}

@@ -1,0 +1,191 @@
+//! What runs write their output to: it is queued for the thread that writes, and never waits.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+use super::entry::OutputOrigin;
+use super::queue::{OutputQueue, RunEnd, WriterCommand};
+use super::writer::OutputWriter;
+use crate::config::{KeepOutput, OutputPolicy};
+use crate::guard::{OutputSink, Stream};
+use crate::observe::{RunFields, run_log};
+use crate::time::Timestamp;
+
+/// Keeps the output of runs in files. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct OutputKeeper {
+    inbox: mpsc::Sender<WriterCommand>,
+    shared: Arc<KeeperState>,
+}
+
+#[derive(Debug)]
+struct KeeperState {
+    directory: Option<PathBuf>,
+    /// Whether any output is kept.
+    keeps: AtomicBool,
+    serials: AtomicU64,
+    /// How many bytes wait for the disk.
+    waiting: Arc<AtomicUsize>,
+}
+
+/// What one run writes its output to. Dropped without an end, its file stays as that of a run that failed.
+#[derive(Debug)]
+pub(crate) struct RunOutput {
+    /// `None` if no output is kept.
+    inbox: Option<mpsc::Sender<WriterCommand>>,
+    serial: u64,
+    queue: Arc<OutputQueue>,
+    /// What was dropped since the last chunk that had room, and in all.
+    dropped: AtomicU64,
+    dropped_in_all: AtomicU64,
+}
+
+impl OutputKeeper {
+    /// Starts the thread that writes into `directory`; without one nothing is kept.
+    pub(crate) fn start(directory: Option<PathBuf>, policy: OutputPolicy) -> io::Result<Self> {
+        // A file beyond the limit of this process (RLIMIT_FSIZE) is then an error, not the end of the
+        // process. Jobs do not inherit a handler.
+        let limit = SignalKind::from_raw(libc::SIGXFSZ);
+        if let Err(error) = signal(limit) {
+            tracing::debug!("cannot handle SIGXFSZ: {error}");
+        }
+        let (keeper, writer) = Self::prepare(directory, policy);
+        writer.start()?;
+        Ok(keeper)
+    }
+
+    /// The keeper, and what writes for it once it is started.
+    pub(super) fn prepare(
+        directory: Option<PathBuf>,
+        policy: OutputPolicy,
+    ) -> (Self, OutputWriter) {
+        let (inbox, commands) = mpsc::channel();
+        let writer = OutputWriter::new(directory.clone(), policy, commands);
+        let shared = Arc::new(KeeperState {
+            directory,
+            keeps: AtomicBool::new(policy.keep != KeepOutput::None),
+            serials: AtomicU64::new(0),
+            waiting: Arc::default(),
+        });
+        (Self { inbox, shared }, writer)
+    }
+
+    /// The directory in which output is kept, for other hosts; `None` if none is kept.
+    pub(crate) fn directory(&self) -> Option<String> {
+        let keeps = self.shared.keeps.load(Ordering::Relaxed);
+        let directory = self.shared.directory.as_ref().filter(|_| keeps)?;
+        Some(directory.display().to_string())
+    }
+
+    /// The policy of a new list. Runs in progress keep what they have.
+    pub(crate) fn replace(&self, policy: OutputPolicy) {
+        let keeps = policy.keep != KeepOutput::None;
+        self.shared.keeps.store(keeps, Ordering::Relaxed);
+        let _ = self.inbox.send(WriterCommand::Policy(policy));
+    }
+
+    /// A run begins.
+    pub(crate) fn begin(&self, fields: &RunFields) -> RunOutput {
+        let keeps = self.shared.keeps.load(Ordering::Relaxed);
+        let output = RunOutput {
+            inbox: keeps.then(|| self.inbox.clone()),
+            serial: self.shared.serials.fetch_add(1, Ordering::Relaxed),
+            queue: Arc::new(OutputQueue::new(&self.shared.waiting)),
+            dropped: AtomicU64::new(0),
+            dropped_in_all: AtomicU64::new(0),
+        };
+        output.send(|serial| WriterCommand::Begin {
+            serial,
+            fields: Box::new(fields.clone()),
+        });
+        output
+    }
+
+    /// Waits until all output that was passed on is written, at most for this long.
+    pub(crate) async fn close(&self, limit: Duration) {
+        let (done, written) = oneshot::channel();
+        let sent = self.inbox.send(WriterCommand::Close(done));
+        if sent.is_ok() && tokio::time::timeout(limit, written).await.is_err() {
+            tracing::warn!(
+                "the disk does not respond: the output of the last runs may be incomplete in \
+                 their files"
+            );
+        }
+    }
+}
+
+impl RunOutput {
+    /// A further attempt starts.
+    pub(crate) fn attempt(&self, attempt: u32) {
+        self.send(|serial| WriterCommand::Attempt { serial, attempt });
+    }
+
+    /// The run has ended. Logs how much of its output is missing in the file because the disk was slow.
+    pub(crate) fn end(&self, end: RunEnd, fields: &RunFields) {
+        let dropped = self.dropped.swap(0, Ordering::Relaxed);
+        self.send(|serial| WriterCommand::End {
+            serial,
+            end,
+            dropped,
+        });
+        let missing = self.missing();
+        if missing > 0 {
+            run_log!(
+                warn,
+                fields,
+                "the disk was slower than the command: {missing} bytes of its output are missing in \
+                 the file of this run"
+            );
+        }
+    }
+
+    /// How many bytes were dropped because the disk was slow.
+    pub(super) fn missing(&self) -> u64 {
+        self.dropped_in_all.load(Ordering::Relaxed)
+    }
+
+    fn send(&self, command: impl FnOnce(u64) -> WriterCommand) {
+        if let Some(inbox) = &self.inbox {
+            // Without the thread nothing is kept, and the run goes on.
+            let _ = inbox.send(command(self.serial));
+        }
+    }
+}
+
+impl OutputSink for RunOutput {
+    fn take(&self, stream: Stream, bytes: &[u8]) {
+        if self.inbox.is_none() {
+            return;
+        }
+        if !self.queue.enter(bytes.len()) {
+            let missing = bytes.len() as u64;
+            self.dropped.fetch_add(missing, Ordering::Relaxed);
+            self.dropped_in_all.fetch_add(missing, Ordering::Relaxed);
+            return;
+        }
+        let origin = match stream {
+            Stream::Out => OutputOrigin::Stdout,
+            Stream::Err => OutputOrigin::Stderr,
+        };
+        self.send(|serial| WriterCommand::Write {
+            serial,
+            at: Timestamp::now(),
+            origin,
+            bytes: bytes.to_owned(),
+            dropped: self.dropped.swap(0, Ordering::Relaxed),
+            queue: Arc::clone(&self.queue),
+        });
+    }
+}
+
+impl Drop for RunOutput {
+    fn drop(&mut self) {
+        self.send(|serial| WriterCommand::Forget { serial });
+    }
+}

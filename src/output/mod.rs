@@ -1,0 +1,50 @@
+//! The complete output of runs, in files of this host.
+//!
+//! The daemon reads the pipes of a command and passes every chunk to a [`RunOutput`], which queues it for
+//! one thread, the only one that writes. A disk that is slow, full or gone therefore delays neither the
+//! command nor the daemon: what does not fit into the queue is dropped and counted, and what cannot be
+//! written ends the storage of that run, never the run. The guard knows nothing of files, the store
+//! nothing of output, and this module nothing of processes and schedules.
+//!
+//! One run has one file, `JOB@RUN_ID.log`, in the directory `output` of the state directory. It is
+//! locked (flock(2)) while the run is in progress, so that other processes can tell a run in progress
+//! from one whose daemon was killed. A run that writes more than half of `per_run` continues in files
+//! with a number behind their name, of which the newest two stay: the beginning and the end survive.
+//!
+//! | file | story |
+//! | --- | --- |
+//! | `entry` | the lines of a file: time, stream, text |
+//! | `keeper` | what runs write to |
+//! | `queue` | what is asked of the thread, and how much may wait for it |
+//! | `writer` | the thread: limits, and what happens when the disk fails |
+//! | `run_files` | the files of one run |
+//! | `stored` | the files of runs that have ended, and when they are removed |
+//! | `reader` | what `logs` reads |
+//! | `directory` | the directory, and whether it is safe |
+
+mod directory;
+mod entry;
+mod keeper;
+mod queue;
+mod reader;
+mod run_files;
+mod stored;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub(crate) use entry::{LineEnd, OutputEntry, OutputNote, OutputOrigin};
+pub(crate) use keeper::{OutputKeeper, RunOutput};
+pub(crate) use queue::RunEnd;
+pub(crate) use reader::{OutputItem, Progress, RunReader, StoredRun};
+
+/// How long the end of a process waits for the disk to take the last output.
+pub(crate) const LAST_OUTPUT: Duration = Duration::from_secs(2);
+
+/// The directory of the output of runs, in a state directory.
+pub(crate) fn directory_in(state: &Path) -> PathBuf {
+    state.join("output")
+}
