@@ -1,14 +1,18 @@
-//! Logging through tracing-subscriber, always to standard error.
+//! Logging through tracing-subscriber: to the journal by its native protocol if standard error is connected
+//! to it, else to standard error.
 
 use std::fmt;
 use std::io::{IsTerminal as _, Write as _};
 
-use tracing::{Event, Level, Subscriber};
+use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::{Format, Full, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
+use super::journal::{Journal, priority};
 use super::stderr::Stderr;
 
 /// How to log.
@@ -79,9 +83,19 @@ impl LogLevel {
 const HIDDEN: &str = ",ureq=warn,ureq_proto=warn";
 
 impl LogArgs {
-    /// Sends the log to standard error, as these options say. Once per process; a later call
-    /// changes nothing.
+    /// Sends the log to the journal or to standard error, as these options and the service manager say.
+    /// Once per process; a later call changes nothing.
     pub fn start(&self) {
+        if self.log_format == LogFormat::Text
+            && is_journal()
+            && is_socket()
+            && let Ok(journal) = Journal::open()
+        {
+            let registry = tracing_subscriber::registry().with(self.filter());
+            // As below.
+            drop(registry.with(journal).try_init());
+            return;
+        }
         let colours = self.log_format == LogFormat::Text && !is_journal() && wants_colour();
         let builder = tracing_subscriber::fmt()
             .with_env_filter(self.filter())
@@ -144,7 +158,13 @@ fn is_journal() -> bool {
         .is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-/// Lines for the journal, which has its own timestamps: the level as `<N>` in front, as
+/// Whether standard error is a socket, as the stream that journald serves.
+fn is_socket() -> bool {
+    nix::sys::stat::fstat(std::io::stderr())
+        .is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFSOCK)
+}
+
+/// Lines for the journal where its native protocol cannot be used. The journal has its own timestamps: the level as `<N>` in front, as
 /// sd-daemon(3) has it, then the message.
 struct ForJournal(Format<Full, ()>);
 
@@ -170,17 +190,7 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let level = *event.metadata().level();
-        let priority = if level == Level::ERROR {
-            3
-        } else if level == Level::WARN {
-            4
-        } else if level == Level::INFO {
-            6
-        } else {
-            7
-        };
-        write!(writer, "<{priority}>")?;
+        write!(writer, "<{}>", priority(*event.metadata().level()))?;
         self.0.format_event(context, writer, event)
     }
 }

@@ -1,6 +1,7 @@
 //! The daemon's log.
 
 mod health_file;
+mod journal;
 mod logging;
 mod plain;
 mod runlog;

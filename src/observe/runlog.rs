@@ -32,7 +32,20 @@ impl fmt::Display for OccurrenceField {
 }
 
 /// Logs about a run at a level of tracing: `run_log!(info, fields, "started", pid = 7)`.
+///
+/// With a name, `run_log!(info as "run_started", fields, …)`, the journal gives the event a `MESSAGE_ID`.
 macro_rules! run_log {
+    ($level:ident as $name:literal, $fields:expr, $($rest:tt)+) => {{
+        let fields = &$fields;
+        tracing::$level!(
+            name: $name,
+            job = %fields.job,
+            run = %fields.run,
+            occurrence = %fields.occurrence,
+            host = %fields.host,
+            $($rest)+
+        )
+    }};
     ($level:ident, $fields:expr, $($rest:tt)+) => {{
         let fields = &$fields;
         tracing::$level!(

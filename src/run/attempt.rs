@@ -115,7 +115,7 @@ impl RunDriver<'_> {
     fn report_start(&self, number: u32, pid: i32) {
         let fence = self.assignment.fence();
         if number == self.assignment.attempt {
-            run_log!(info, self.fields, fence, attempt = number, pid, "started");
+            run_log!(info as "run_started", self.fields, fence, attempt = number, pid, "started");
         } else {
             run_log!(debug, self.fields, fence, attempt = number, pid, "started");
         }
@@ -213,8 +213,8 @@ impl Supervisor for AttemptSupervisor<'_> {
     fn line(&mut self, stream: Stream, text: &str) {
         self.tail.push(text);
         match stream {
-            Stream::Out => run_log!(info, self.fields, stream = "stdout", "{text}"),
-            Stream::Err => run_log!(warn, self.fields, stream = "stderr", "{text}"),
+            Stream::Out => run_log!(info as "run_output", self.fields, stream = "stdout", "{text}"),
+            Stream::Err => run_log!(warn as "run_output", self.fields, stream = "stderr", "{text}"),
         }
     }
 
@@ -225,7 +225,7 @@ impl Supervisor for AttemptSupervisor<'_> {
             }
             KillReason::Lost(lost) => {
                 let why = lease.explain(lost);
-                run_log!(error, self.fields, "lease lost, {why}: killing it at once");
+                run_log!(error as "lease_lost", self.fields, "lease lost, {why}: killing it at once");
             }
             KillReason::Interrupted => {
                 run_log!(warn, self.fields, "the daemon is stopping: killing it");
@@ -236,7 +236,7 @@ impl Supervisor for AttemptSupervisor<'_> {
     fn continuing(&mut self, lost: LeaseLost, lease: &RunLease) {
         let why = lease.explain(lost);
         run_log!(
-            warn,
+            warn as "lease_lost",
             self.fields,
             "lease lost, {why}: it continues (on_lost: continue), and another run may overlap it"
         );

@@ -379,7 +379,7 @@ impl<'a> RunDriver<'a> {
         macro_rules! line {
             ($level:ident) => {
                 run_log!(
-                    $level,
+                    $level as "run_finished",
                     self.fields,
                     outcome,
                     duration_ms,

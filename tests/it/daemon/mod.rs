@@ -5,6 +5,7 @@ mod burst;
 mod clocks;
 mod crash;
 mod fleet;
+mod journal;
 mod loss;
 mod manual;
 mod moves;

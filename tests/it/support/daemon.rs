@@ -13,7 +13,7 @@ use chrono::{DateTime, Utc};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::{command, faketime, fork, tree, wait};
+use super::{command, faketime, fork, journald, tree, wait};
 
 /// What a daemon is started with.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub(crate) struct Builder {
     env: Vec<(String, String)>,
     shift: i64,
     journal: bool,
+    /// The directory that it sees in place of journald's.
+    journald: Option<PathBuf>,
     clock: Option<PathBuf>,
     user: Option<u32>,
     list: Option<PathBuf>,
@@ -55,6 +57,7 @@ impl Daemon {
             env: Vec::new(),
             shift: 0,
             journal: false,
+            journald: None,
             clock: None,
             user: None,
             list: None,
@@ -242,6 +245,13 @@ impl Builder {
         self
     }
 
+    /// Lets its log go to the journal, whose socket is the one in this directory. Root only: it runs in a
+    /// mount namespace of its own.
+    pub(crate) fn on_journald(mut self, directory: &Path) -> Self {
+        self.journald = Some(directory.to_owned());
+        self
+    }
+
     /// Lets its wall clock follow this file, as [`faketime::set`] writes it; now as shifted.
     pub(crate) fn clock_in(mut self, file: PathBuf) -> Self {
         self.clock = Some(file);
@@ -309,6 +319,9 @@ impl Builder {
         if self.journal {
             let stream = format!("{}:{}", stream.dev(), stream.ino());
             command.env("JOURNAL_STREAM", stream);
+        }
+        if let Some(directory) = &self.journald {
+            journald::connect(&mut command, directory);
         }
         if let Some(clock) = &self.clock {
             faketime::set(clock, self.shift);
