@@ -136,6 +136,19 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "explain",
+        &[
+            example(
+                "Explain what became of the newest occurrence of a job",
+                "cronlatch explain nightly-backup",
+            ),
+            example(
+                "Explain why nobody ran it in the night",
+                "cronlatch explain nightly-backup --at 'yesterday 02:30'",
+            ),
+        ],
+    ),
+    (
         "doctor",
         &[example(
             "Look for trouble before the first start",

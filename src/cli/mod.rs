@@ -6,6 +6,7 @@ mod completions;
 mod doctor;
 mod examples;
 mod exec;
+mod explain;
 mod failure;
 mod forget;
 mod health;
@@ -69,6 +70,8 @@ enum Subcommands {
     History(history::Args),
     /// Show the output of a run.
     Logs(logs::Args),
+    /// Explain what became of an occurrence and why, or what will.
+    Explain(explain::Args),
     /// Diagnose store, clocks, permissions and this host.
     Doctor(doctor::Args),
     /// Tell whether a daemon is alive, for container managers.
@@ -134,6 +137,7 @@ pub fn main() -> ExitCode {
         Subcommands::Status(args) => status::run(&args),
         Subcommands::History(args) => history::run(&args),
         Subcommands::Logs(args) => logs::run(&args),
+        Subcommands::Explain(args) => explain::run(&args),
         Subcommands::Doctor(args) => doctor::run(&args),
         Subcommands::Health(args) => health::run(&args),
         Subcommands::NotifyTest(args) => notify_test::run(&args),

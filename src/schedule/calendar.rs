@@ -85,6 +85,12 @@ impl Calendar {
         Some(day * DAY + self.time_until(DAY - 1)?)
     }
 
+    /// Whether the month and the day of a date match.
+    pub(super) fn has_date(&self, date: NaiveDate) -> bool {
+        let days = self.days_in(date.year(), date.month());
+        has(days, i64::from(date.day()))
+    }
+
     /// Whether no date ever matches.
     ///
     /// Months repeat in 14 kinds of years (leap or not, beginning on one of seven weekdays), all

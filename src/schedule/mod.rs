@@ -16,6 +16,7 @@
 mod calendar;
 mod error;
 mod interval;
+mod mismatch;
 mod parse;
 mod remark;
 mod surprise;
@@ -31,6 +32,7 @@ use chrono_tz::Tz;
 use self::calendar::Calendar;
 pub use self::error::{CronError, IntervalError};
 use self::interval::Interval;
+pub(crate) use self::mismatch::Mismatch;
 pub(crate) use self::parse::phrase::{Reading, reading};
 pub use self::remark::Remark;
 pub(crate) use self::surprise::{ChangeEffect, ClockChange, UnevenStep};

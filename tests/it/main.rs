@@ -14,6 +14,7 @@ mod deploy;
 mod docs;
 mod doctor;
 mod exec;
+mod explain;
 mod faults;
 mod fencing;
 mod health;

@@ -1,0 +1,99 @@
+//! What list, store and registry know of a job.
+
+use crate::cli::Failure;
+use crate::config::{Job, JobList};
+use crate::names::{HostName, JobName};
+use crate::store::{Fingerprint, HostReport, JobReport, Listing, Lock, Record, Store, StoreError};
+use crate::time::Timestamp;
+
+/// How many records are read: all that a history keeps.
+const ALL: usize = 100_000;
+
+/// Everything that an answer is made from.
+#[derive(Debug, Clone)]
+pub(super) struct OccurrenceFacts {
+    /// The store's clock.
+    pub(super) now: Timestamp,
+    /// This host: for `scope: host` and `none` the answer is about it alone.
+    pub(super) host: HostName,
+    pub(super) job: Job,
+    /// The identity of the whole list.
+    pub(super) config: Fingerprint,
+    /// How many records the store keeps of each job.
+    pub(super) keeps: u32,
+    pub(super) report: JobReport,
+    /// The history of the job, newest first.
+    pub(super) records: Vec<Record>,
+    /// The runs of other jobs that share its lock.
+    pub(super) neighbours: Vec<Record>,
+    /// The open runs of those jobs.
+    pub(super) open_neighbours: Vec<JobReport>,
+    pub(super) listing: Listing,
+    pub(super) hosts: Vec<HostReport>,
+}
+
+impl OccurrenceFacts {
+    /// Reads them from the store.
+    pub(super) async fn read(
+        store: &dyn Store,
+        list: &JobList,
+        (name, host): (&JobName, &HostName),
+    ) -> Result<Self, Failure> {
+        let of_name = list.jobs.iter().find(|job| job.name == *name);
+        let Some(job) = of_name.cloned() else {
+            return Err(crate::cli::unknown_job(name, list));
+        };
+        let lock = job.lock_on(host);
+        let sharing: Vec<(JobName, Lock)> = list
+            .jobs
+            .iter()
+            .filter(|other| other.name != job.name && other.lock_on(host) == lock)
+            .map(|other| (other.name.clone(), lock.clone()))
+            .collect();
+        let mut neighbours = Vec::new();
+        for (other, lock) in &sharing {
+            neighbours.extend(store.history(other, lock, ALL).await?.records);
+        }
+        let asked = [(name.clone(), lock.clone())];
+        let report = store.jobs(&asked).await?.pop();
+        let report = report.ok_or_else(|| {
+            StoreError::corrupt(format!("the store's reply lacks the job {name}"))
+        })?;
+        let listing = store.listings(std::slice::from_ref(name)).await?.pop();
+        let listing = listing.unwrap_or_default();
+        let mut records = store.history(name, &lock, ALL).await?.records;
+        for earlier in listing.other_locks(host, &job.lock_id()) {
+            records.extend(store.history(name, &earlier, ALL).await?.records);
+        }
+        Ok(Self {
+            now: store.now().await?,
+            host: host.clone(),
+            config: list.fingerprint.clone(),
+            keeps: list.history,
+            report,
+            records,
+            neighbours,
+            open_neighbours: store.jobs(&sharing).await?,
+            listing,
+            hosts: store.hosts().await?,
+            job,
+        })
+    }
+
+    /// The newest occurrence up to now.
+    pub(super) fn newest_occurrence(&self) -> Option<Timestamp> {
+        let after_now = Timestamp::from_millis(self.now.millis() + 1);
+        self.job.schedule.last_before(after_now)
+    }
+
+    /// The record that has the verdict about an occurrence.
+    pub(super) fn record_of(&self, at: Timestamp) -> Option<&Record> {
+        let of = |record: &&Record| {
+            let first = record.scheduled_at;
+            first == Some(at)
+                || first.is_some_and(|first| first <= at)
+                    && record.until.is_some_and(|last| at <= last)
+        };
+        self.records.iter().find(of)
+    }
+}

@@ -1,0 +1,102 @@
+//! `cronlatch explain`, about real daemons.
+
+use serde_json::Value;
+
+use crate::support::{Daemon, RedisServer, wait_for};
+
+/// The answer about an instant of the job.
+fn explained(daemon: &Daemon, at: &str) -> Value {
+    let said = daemon
+        .ask(&["explain", "job", "--json", "--at", at])
+        .expect_code(0);
+    said.json_lines().remove(0)
+}
+
+/// The newest record with this outcome, once there is one.
+fn record(daemon: &Daemon, outcome: &str) -> Value {
+    wait_for(&format!("a record: {outcome}"), || {
+        let said = daemon.ask(&["history", "--json", "job"]).expect_code(0);
+        let mut records = said.json_lines().into_iter().rev();
+        records.find(|record| record["outcome"] == outcome)
+    })
+}
+
+#[test]
+fn who_ran_it_and_what_the_other_host_did() {
+    let redis = RedisServer::start();
+    let list = format!(
+        "store: {}\njobs:\n  - {{ name: job, every: 1s, command: 'true' }}\n  \
+         - {{ name: off, every: 1s, command: 'true', enabled: false }}\n",
+        redis.url()
+    );
+    let one = Daemon::on("one", list.clone()).start();
+    let other = Daemon::on("other", list).start();
+    wait_for("both hosts are there", || {
+        let said = one.ask(&["status", "--json"]).expect_code(0);
+        let status = said.json_lines().remove(0);
+        (status["hosts"].as_array()?.len() == 2).then_some(())
+    });
+    // After both had started.
+    let hosts = |answer: &Value| -> Vec<String> {
+        let all = answer["hosts"].as_array().unwrap().iter();
+        let mut words: Vec<String> = all
+            .map(|h| h["decision"].as_str().unwrap().to_owned())
+            .collect();
+        words.sort();
+        words
+    };
+    let answer = wait_for("a run that both could claim", || {
+        let answer = explained(
+            &other,
+            record(&other, "succeeded")["scheduled_at"].as_str()?,
+        );
+        (hosts(&answer) == ["lost", "won"]).then_some(answer)
+    });
+    assert_eq!(answer["answer"], "ran");
+    let winner = answer["run"]["host"].as_str().unwrap();
+    let text = format!("ran on host {winner}: succeeded");
+    assert_eq!(answer["text"], text);
+    assert!(answer["late_ms"].as_u64().is_some());
+    let people = one.ask(&["explain", "job"]).expect_code(0);
+    assert!(people.stdout.starts_with("job, "), "{people:?}");
+    let off = one.ask(&["explain", "off"]).expect_code(0);
+    assert!(
+        off.stdout
+            .contains(": disabled: this list has `enabled: false`"),
+        "{off:?}"
+    );
+    let unknown = one.ask(&["explain", "jop"]).expect_code(64);
+    assert!(unknown.stderr.contains("did you mean job?"), "{unknown:?}");
+    let early = explained(&one, "2020-01-01T00:00:00Z");
+    assert_eq!(early["answer"], "before_first_seen");
+    let odd = explained(&one, "2020-01-01T00:00:00.5Z");
+    assert_eq!(
+        (&odd["answer"], &odd["field"]),
+        (&"not_due".into(), &"every".into())
+    );
+    let future = explained(&one, "2100-01-01T00:00:00Z");
+    assert_eq!(future["answer"], "future");
+    assert_eq!(hosts(&future), ["may_run", "may_run"]);
+}
+
+#[test]
+fn a_skip_names_the_run_that_held_the_lock() {
+    let list = "jobs:\n  - { name: job, every: 1s, command: 'sleep 1000' }\n";
+    let daemon = Daemon::on("host", list).start();
+    let skipped = record(&daemon, "skipped");
+    let at = skipped["scheduled_at"].as_str().unwrap();
+    let answer = explained(&daemon, at);
+    assert_eq!(answer["answer"], "skipped");
+    let running = daemon
+        .ask(&["status", "--json"])
+        .expect_code(0)
+        .json_lines()
+        .remove(0);
+    let run = &running["jobs"][0]["running"]["run_id"];
+    assert!(run.is_string(), "{running}");
+    assert_eq!(answer["held_by"]["run_id"], *run);
+    let due = running["jobs"][0]["running"]["scheduled_at"]
+        .as_str()
+        .unwrap();
+    assert_eq!(explained(&daemon, due)["answer"], "running");
+}
