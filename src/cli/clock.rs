@@ -1,4 +1,4 @@
-//! Times that people write and read: `--since yesterday`, and local times on a terminal.
+//! Times on the command line and on the terminal: `--since yesterday`, and local times on a terminal.
 
 use std::io::IsTerminal as _;
 

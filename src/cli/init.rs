@@ -1,4 +1,4 @@
-//! `cronlatch init`: declares an empty store new.
+//! `cronlatch init`: initialises a new, empty store.
 
 use std::process::ExitCode;
 

@@ -140,7 +140,7 @@ fn coming(schedule: &Schedule, from: Timestamp, count: u32) -> Coming {
 fn for_people(coming: &Coming) -> Page {
     let mut page = Page::default();
     if let Some(job) = &coming.job {
-        page.push_toned(Tone::Heading, job.to_string());
+        page.push_toned(Tone::Heading, job.clone());
         page.push(": ");
     }
     page.push(format!("{} ({})", coming.schedule, coming.timezone));

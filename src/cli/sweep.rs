@@ -1,4 +1,5 @@
-//! `cronlatch sweep`: what the unit does after its daemon has died.
+//! `cronlatch sweep`: kills processes of runs that survived their daemon. The unit runs it in
+//! `ExecStopPost=`.
 
 use std::process::ExitCode;
 

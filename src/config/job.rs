@@ -6,7 +6,7 @@ use super::command;
 use super::fingerprint;
 use super::foreign;
 use super::lock;
-use super::model::{HostPatterns, Job, LockPolicy, Retry, Scope};
+use super::model::{HostPatterns, Job, Retry};
 use super::node::{KeyValue, Node, Value};
 use super::notify::{self, AlertsPart};
 use super::policies::{Policies, idle, overlap};
@@ -15,7 +15,7 @@ use super::section::{Section, ValueError, Vocabulary};
 use super::source::Span;
 use super::values;
 use super::when;
-use crate::names::{JobName, LockName, TargetName};
+use crate::names::{JobName, TargetName};
 
 /// The fields of a job, in the order of the example.
 pub(super) const JOB: Vocabulary = Vocabulary {
@@ -113,13 +113,7 @@ pub(super) fn read(
     let meant = JOB.check(entries, problems);
     let section = Section::new(entries, defaults);
     let name_place = section.span("name").unwrap_or(place);
-    if section.entry("name").is_none() && !meant.contains(&"name") {
-        problems.add(
-            Problem::new(place, "this job has no `name`")
-                .help("each job needs its own name: locks and history use it"),
-        );
-    }
-    let name: Option<JobName> = section.read("name", problems, values::name);
+    let name = name(section, place, &meant, problems);
     let mut warnings = Vec::new();
     let policies = Policies::read(section, problems);
     let lock = lock::read(section, name.as_ref(), policies.on_lost, problems);
@@ -137,17 +131,12 @@ pub(super) fn read(
         .unwrap_or(true);
     let codes = section.read("success_exit_codes", problems, values::exit_codes);
     let timeout = timeout(section, problems);
+    let (kill, ttl_refused) = (lock.kill, lock.ttl_refused);
+    let ttl_place = lock.ttl_place.unwrap_or(name_place);
     let zone_by_default = when.as_ref().is_some_and(|w| w.zone_by_default);
     let job = build(name.clone(), when, command, |name, when, command| {
         let mut job = Job {
-            lock: LockPolicy {
-                // A job that takes no lock shares none: what the store keeps of its leases is its own.
-                name: (lock.name.filter(|_| lock.scope != Scope::None))
-                    .unwrap_or_else(|| lock_name(&name)),
-                key: lock.key,
-                scope: lock.scope,
-                ttl: lock.ttl,
-            },
+            lock: lock.policy(&name),
             name,
             schedule: when.schedule,
             jitter: when.jitter,
@@ -160,7 +149,7 @@ pub(super) fn read(
             on_lost: policies.on_lost,
             on_store_down: policies.on_store_down,
             timeout,
-            kill: lock.kill,
+            kill,
             retry,
             success_exit_codes: codes.unwrap_or_else(|| [0].into()),
             user: surroundings.user,
@@ -182,13 +171,28 @@ pub(super) fn read(
         job,
         name,
         place: name_place,
-        ttl_place: lock.ttl_place.unwrap_or(name_place),
-        ttl_refused: lock.ttl_refused,
+        ttl_place,
+        ttl_refused,
         overlap_place: section.span("on_overlap").unwrap_or(name_place),
         named_targets: named,
         zone_by_default,
         warnings,
     }
+}
+
+fn name(
+    section: Section<'_>,
+    place: Span,
+    meant: &[&str],
+    problems: &mut Problems,
+) -> Option<JobName> {
+    if section.entry("name").is_none() && !meant.contains(&"name") {
+        problems.add(
+            Problem::new(place, "this job has no `name`")
+                .help("each job needs its own name: locks and history use it"),
+        );
+    }
+    section.read("name", problems, values::name)
 }
 
 fn timeout(section: Section<'_>, problems: &mut Problems) -> Option<Duration> {
@@ -209,10 +213,6 @@ fn build<A, B, C, J>(
     build: impl FnOnce(A, B, C) -> J,
 ) -> Option<J> {
     Some(build(a?, b?, c?))
-}
-
-fn lock_name(job: &JobName) -> LockName {
-    LockName::parse(job.as_str()).expect("job names and lock names follow the same rule")
 }
 
 fn retry(section: Section<'_>, problems: &mut Problems) -> Option<Retry> {

@@ -15,7 +15,8 @@ use super::section::{Section, Vocabulary};
 use super::source::{Source, Span};
 use super::store::{self, StorePart};
 use super::{
-    crontab, cross, expand, fingerprint, foreign, history, machine, merge, output, reader, values, when,
+    crontab, cross, expand, fingerprint, foreign, history, machine, merge, output, reader, values,
+    when,
 };
 use crate::names::TargetName;
 use crate::store::StoreSettings;

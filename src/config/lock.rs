@@ -5,7 +5,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use super::duration::show_duration;
-use super::model::{KillPlan, OnLost, Scope};
+use super::model::{KillPlan, LockPolicy, OnLost, Scope};
 use super::node::Node;
 use super::problem::{Problem, Problems};
 use super::section::{Section, ValueError, Vocabulary};
@@ -43,6 +43,24 @@ pub(super) struct LockPart {
     pub(super) kill: KillPlan,
 }
 
+impl LockPart {
+    /// Returns the lock of a job.
+    pub(super) fn policy(self, job: &JobName) -> LockPolicy {
+        // A job that takes no lock shares none: what the store keeps of its leases is its own.
+        let shared = self.name.filter(|_| self.scope != Scope::None);
+        LockPolicy {
+            name: shared.unwrap_or_else(|| lock_name(job)),
+            key: self.key,
+            scope: self.scope,
+            ttl: self.ttl,
+        }
+    }
+}
+
+fn lock_name(job: &JobName) -> LockName {
+    LockName::parse(job.as_str()).expect("job names and lock names follow the same rule")
+}
+
 /// Reads `lock:`, `kill_grace` and `kill_signal`.
 pub(super) fn read(
     section: Section<'_>,
@@ -60,35 +78,11 @@ pub(super) fn read(
             "a dead host's locks stay held for up to one ttl",
         )
     });
-    let scope = lock.read("scope", problems, |n| {
-        values::word(
-            n,
-            &[
-                ("fleet", Scope::Fleet),
-                ("host", Scope::Host),
-                ("none", Scope::None),
-            ],
-        )
-    });
+    let scope = lock.read("scope", problems, scope);
     let scope = scope.unwrap_or(Scope::Fleet);
     let name = lock.read("name", problems, values::name);
     let key = lock.read("key", problems, raw_key);
-    if let (Some(key), Some(name)) = (lock.entry("key"), lock.entry("name")) {
-        problems.add(
-            Problem::new(key.span, "a lock has either a `name` or a `key`")
-                .other(name.span, "`name` is at")
-                .help("`name` is a lock of cronlatch, `key` one that applications use too"),
-        );
-    } else if let (Some(key), Scope::Host | Scope::None) = (lock.entry("key"), scope) {
-        let mut problem = Problem::new(
-            key.span,
-            "`key` is a lock of the whole fleet: it requires `scope: fleet`",
-        );
-        if let Some(span) = lock.span("scope") {
-            problem = problem.other(span, "`scope` is at");
-        }
-        problems.add(problem);
-    }
+    check_key(lock, scope, problems);
     let given_grace = section.read("kill_grace", problems, values::duration);
     let signal = section
         .read("kill_signal", problems, values::signal)
@@ -121,6 +115,37 @@ pub(super) fn read(
         ttl_place: lock.span("ttl"),
         ttl_refused,
         kill: KillPlan { signal, grace },
+    }
+}
+
+fn scope(node: &Node) -> Result<Scope, ValueError> {
+    values::word(
+        node,
+        &[
+            ("fleet", Scope::Fleet),
+            ("host", Scope::Host),
+            ("none", Scope::None),
+        ],
+    )
+}
+
+/// Rejects a key beside a name, and a key with a scope that has no lock of the fleet.
+fn check_key(lock: Section<'_>, scope: Scope, problems: &mut Problems) {
+    if let (Some(key), Some(name)) = (lock.entry("key"), lock.entry("name")) {
+        problems.add(
+            Problem::new(key.span, "a lock has either a `name` or a `key`")
+                .other(name.span, "`name` is at")
+                .help("`name` is a lock of cronlatch, `key` one that applications use too"),
+        );
+    } else if let (Some(key), Scope::Host | Scope::None) = (lock.entry("key"), scope) {
+        let mut problem = Problem::new(
+            key.span,
+            "`key` is a lock of the whole fleet: it requires `scope: fleet`",
+        );
+        if let Some(span) = lock.span("scope") {
+            problem = problem.other(span, "`scope` is at");
+        }
+        problems.add(problem);
     }
 }
 

@@ -198,7 +198,7 @@ impl FinishTask {
                 },
                 Some(tried) = self.tries.join_next() => match tried {
                     Ok(tried) => self.tried(tried),
-                    Err(error) => tracing::error!("the task that delivers a result failed: {error}"),
+                    Err(error) => tracing::error!("the task that delivers a result failed, which is a bug: {error}"),
                 },
                 Some(_) = self.announcing.join_next() => {}
                 () = tokio::time::sleep_until(self.unusable_at), if !self.unusable.is_empty() => {
@@ -380,7 +380,7 @@ impl FinishTask {
         self.announcing.spawn(async move {
             let told = tokio::time::timeout(ANNOUNCE_LIMIT, store.tell_returned(&job)).await;
             if !matches!(told, Ok(Ok(()))) {
-                tracing::debug!(%job, "cannot tell other hosts of a returned occurrence: {told:?}");
+                tracing::debug!(%job, "cannot notify other hosts of a returned occurrence: {told:?}");
             }
             count.send_modify(|count| *count -= 1);
         });

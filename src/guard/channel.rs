@@ -1,4 +1,4 @@
-//! The socket between daemon and guard: packets, and the file descriptors beside them.
+//! The socket between daemon and guard: packets, and the file descriptors sent with them.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
@@ -9,7 +9,7 @@ use nix::sys::socket::{
     sendmsg, socketpair,
 };
 
-/// File descriptors beside one packet: input, output, error output, a file with the order.
+/// File descriptors sent with one packet: input, output, error output, a file with the order.
 pub(super) const FDS_MAX: usize = 4;
 
 /// Both ends, closed on exec.
@@ -47,7 +47,7 @@ pub(super) fn send(
     }
 }
 
-/// Receives one packet without waiting into `buffer`: its length and what came beside it. Zero
+/// Receives one packet without waiting into `buffer`: its length and the descriptors sent with it. Zero
 /// bytes: the other side is gone.
 pub(super) fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = nix::cmsg_space!([RawFd; FDS_MAX]);

@@ -15,7 +15,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use super::wire::GuardReply;
 use super::{Processes, channel, client, event_loop};
 
-/// How long a fresh guard may take to say that it is ready.
+/// How long a new guard may take to report that it is ready.
 const START: Duration = Duration::from_secs(30);
 
 /// The guard as a child of this process, not yet served.
@@ -59,14 +59,14 @@ pub struct GuardOptions {
 }
 
 impl GuardOptions {
-    /// The session of guard and jobs; [`Session::Own`] unless said otherwise.
+    /// The session of guard and jobs; [`Session::Own`] by default.
     #[must_use]
     pub fn session(mut self, session: Session) -> Self {
         self.session = session;
         self
     }
 
-    /// The program that becomes the guard: this one unless said otherwise. Its `main` must
+    /// The program that becomes the guard: this one by default. Its `main` must
     /// begin with [`super::guard_main`], as `cronlatch`'s does.
     #[must_use]
     pub fn program(mut self, program: impl Into<PathBuf>) -> Self {
@@ -124,7 +124,7 @@ impl Guard {
         self.child.id()
     }
 
-    /// Serves the guard's answers on the current tokio runtime.
+    /// Serves the guard's messages on the current tokio runtime.
     pub fn serve(self) -> io::Result<Processes> {
         client::serve(self.socket, self.child)
     }

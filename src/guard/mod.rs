@@ -6,8 +6,8 @@
 //!
 //! # What holds
 //!
-//! - The guard does no name look-ups, no network, no logging, takes no locks and waits for nobody:
-//!   a daemon that is stopped, starved or dead changes nothing about the deadlines it was told.
+//! - The guard does no name look-ups, no network, no logging, takes no locks and waits for no
+//!   other process: a daemon that is stopped, starved or dead does not change the deadlines it has.
 //! - Every spawn may carry an absolute deadline on `CLOCK_BOOTTIME`. A grace before it the tree
 //!   gets its first signal, at it SIGKILL. A deadline that has passed starts nothing and extends
 //!   nothing.
@@ -229,7 +229,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// What `wait` says.
+    /// The status that `wait` returned.
     fn from_wait(status: i32) -> Self {
         if libc::WIFSIGNALED(status) {
             Self::Signal(libc::WTERMSIG(status))

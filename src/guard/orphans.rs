@@ -156,7 +156,7 @@ pub(super) async fn reap_as_init(guard: i32) {
     }
 }
 
-/// Reaps a child that has ended and belongs to nobody. Returns false if there is none.
+/// Reaps a child that has ended and that no task waits for. Returns false if there is none.
 fn reap_one(guard: i32) -> bool {
     let programs = programs::started();
     let is_free = |pid: &i32| *pid != guard && !programs.contains(pid);

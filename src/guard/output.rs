@@ -141,7 +141,7 @@ impl StreamReader {
     async fn pass_on(&mut self, chunk: &mut [u8], events: &mpsc::Sender<ProcessEvent>) {
         let stream = self.stream;
         for text in self.read(chunk) {
-            // Nobody listens: it is read all the same, or the command would stop.
+            // No receiver: the pipe is read anyway, because the command would stop at a full one.
             let _ = events.send(ProcessEvent::Line { stream, text }).await;
         }
     }
@@ -200,7 +200,7 @@ pub(super) async fn pump(
         out.finish(&mut chunk, &events).await;
         err.finish(&mut chunk, &events).await;
     }
-    // The serving task ends only with the runtime; then nobody listens.
+    // The serving task ends only with the runtime; then there is no receiver.
     if let Ok(exit) = exit {
         let _ = events.send(ProcessEvent::Exited(exit)).await;
     }

@@ -8,7 +8,7 @@ use super::service::SpawnRefused;
 use super::wire::StartStep;
 use super::{Credentials, Lack, Spawn, SpawnError};
 
-/// Refuses what no system call can be told: texts with a NUL byte.
+/// Rejects texts with a NUL byte, which no system call accepts.
 pub(super) fn nul(spawn: &Spawn) -> Result<(), SpawnError> {
     let nul = |text: &OsStr| text.as_bytes().contains(&0);
     let dir = spawn.working_dir.as_ref().map(|dir| dir.as_os_str());
@@ -55,7 +55,7 @@ pub(super) fn explain(refused: &SpawnRefused, spawn: &Spawn) -> SpawnError {
     }
 }
 
-/// A step that failed, told apart by whether this host lacks resources.
+/// Returns the error of a step that failed. It shows whether this host lacks resources.
 pub(super) fn of_host(step: String, source: io::Error) -> SpawnError {
     match Lack::of(&source) {
         Some(lack) => SpawnError::NoResources { step, lack, source },

@@ -23,7 +23,7 @@ const BATCH: usize = 64;
 
 /// How often a guard that has work is asked for a sign of life.
 const ROUND: Duration = Duration::from_secs(1);
-/// After so many rounds of silence it may have been stopped, and is told to go on.
+/// After this many rounds without a reply the guard may have been stopped: it receives SIGCONT.
 const NUDGE_AFTER: u32 = 3;
 /// After so many it is given up: killed, whereupon its jobs are ended from here. Well within the
 /// default `ttl`, and far beyond what a busy machine makes it wait.
@@ -69,7 +69,7 @@ pub(super) struct GuardTask {
     silence: Option<u32>,
 }
 
-/// A packet that the guard has not taken yet.
+/// A packet that the guard has not received yet.
 struct Unsent {
     packet: Vec<u8>,
     fds: Vec<OwnedFd>,
@@ -105,7 +105,7 @@ impl GuardTask {
         gone: watch::Sender<bool>,
     ) -> io::Result<Self> {
         let interest = Interest::READABLE | Interest::WRITABLE;
-        // SAFETY: an `OwnedFd` answers one open descriptor for as long as it lives, and `AsyncFd`
+        // SAFETY: an `OwnedFd` returns one open descriptor for as long as it lives, and `AsyncFd`
         // is its only owner. The safe constructors are deprecated.
         let socket = unsafe { AsyncFd::register_with_interest(socket, interest)? };
         Ok(Self {
@@ -118,7 +118,7 @@ impl GuardTask {
         })
     }
 
-    /// Serves until nobody can ask for anything any more and nothing runs.
+    /// Serves until all clients are gone and nothing runs.
     pub(super) async fn serve(mut self, mut inbox: mpsc::UnboundedReceiver<TaskCommand>) {
         let mut asked = true;
         let mut round = tokio::time::interval(ROUND);
@@ -236,7 +236,7 @@ impl GuardTask {
         self.unsent.push_back(Unsent { packet, fds, order });
     }
 
-    /// Reads what the guard says; fails when it is gone.
+    /// Reads a message of the guard; fails when the guard is gone.
     fn read(&mut self) -> io::Result<()> {
         let mut packet = [0; 256];
         for _ in 0..BATCH {
@@ -291,7 +291,7 @@ impl GuardTask {
             std::mem::replace(&mut entry.state, StartState::Started(pid))
             && started.send(Ok(pid)).is_err()
         {
-            // Whoever asked has given up meanwhile.
+            // The caller has given up meanwhile.
             self.queue(wire::end(serial), Vec::new(), None);
             self.flush();
         }
@@ -305,11 +305,11 @@ impl GuardTask {
         }
     }
 
-    /// Ends what the guard left, says so to all who wait, and refuses whatever comes.
+    /// Kills what the guard left, reports that to all callers, and rejects further commands.
     async fn guard_gone(mut self, mut inbox: mpsc::UnboundedReceiver<TaskCommand>) {
         self.gone.send_replace(true);
         let guard = self.child.id().cast_signed();
-        // It is dead, or has closed its only way to hear of us.
+        // It is dead, or has closed its end of the socket.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let entries: Vec<GuardedRun> = self.entries.drain().map(|(_, entry)| entry).collect();

@@ -25,9 +25,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// How many processes there were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Swept {
-    /// Those that are dead now.
+    /// Processes that are dead now.
     pub(crate) killed: usize,
-    /// Those that live on: not ours to signal, or in uninterruptible sleep.
+    /// Processes that survived: signalling them was not permitted, or they are in uninterruptible sleep.
     pub(crate) left: usize,
 }
 

@@ -20,7 +20,7 @@ pub(super) enum Fork {
 pub(super) unsafe fn fork(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Fork> {
     const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
     let pid = match cgroup {
-        // SAFETY: one thread, says the caller; the child then owns a whole copy of the memory.
+        // SAFETY: the caller guarantees a single thread; the child then owns a whole copy of the memory.
         None => i64::from(unsafe { libc::fork() }),
         Some(cgroup) => {
             // SAFETY: all-zero is a valid clone_args: no flag, no pointer.
@@ -81,7 +81,7 @@ pub(super) fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made it; nobody else owns it.
+    // SAFETY: the kernel has just created it; nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -104,10 +104,10 @@ pub(super) fn pidfd_signal(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()>
     Ok(())
 }
 
-/// Sets a signal's disposition to default or ignored; answers what it was before.
+/// Sets a signal's disposition to default or ignored; returns what it was before.
 pub(super) fn set_disposition(signal: i32, to: libc::sighandler_t) -> libc::sighandler_t {
     // SAFETY: only SIG_DFL and SIG_IGN are passed, neither of which runs code. nix knows no
-    // real-time signals. A signal that cannot be set answers an error that changes nothing.
+    // real-time signals. For a signal that cannot be set the call fails without effect.
     unsafe { libc::signal(signal, to) }
 }
 

@@ -9,7 +9,7 @@ use super::sys;
 /// The variable in a job's environment that names its run.
 const MARKER: &str = "CRONLATCH_RUN_ID";
 
-/// What `/proc/PID/stat` says about a process.
+/// The fields of `/proc/PID/stat` that the guard needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Process {
     pub(super) pid: i32,
@@ -111,7 +111,7 @@ pub(super) fn descendants(root: i32, into: &mut Vec<Process>) {
     loop {
         for pid in children(parent) {
             let process = Process::read(pid).filter(|process| !process.dead);
-            // A number met twice was reused while we looked; the next look will see.
+            // A PID seen twice was reused during the scan; the next scan finds it.
             if let Some(process) = process.filter(|p| !into.iter().any(|q| q.pid == p.pid)) {
                 into.push(process);
             }
@@ -124,7 +124,7 @@ pub(super) fn descendants(root: i32, into: &mut Vec<Process>) {
     }
 }
 
-/// What a process's environment says about its run.
+/// The run that a process's environment names.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RunMarker {
     /// It belongs to the run of this name.

@@ -1,7 +1,7 @@
-//! What daemon and guard say to each other: one packet of a `SOCK_SEQPACKET` pair each.
+//! The messages between daemon and guard: one packet of a `SOCK_SEQPACKET` pair each.
 //!
 //! Integers are in native order (both ends are this very program on this very machine); a text
-//! is a length and its bytes. File descriptors travel beside the packet.
+//! is a length and its bytes. File descriptors are sent with the packet.
 
 mod bytes;
 
@@ -32,9 +32,9 @@ const EXITED: u8 = 68;
 /// What the daemon asks for.
 #[derive(Debug)]
 pub(super) enum GuardRequest {
-    /// Start a command; input, output and error output come beside it.
+    /// Start a command; its input, output and error output are sent with the packet.
     Spawn(Box<StartRequest>),
-    /// The order is in the last file that came beside the packet.
+    /// The order is in the last file sent with the packet.
     SpawnInFile,
     /// Move the deadlines of these runs.
     Extend(Vec<(Vec<u8>, BootInstant)>),
@@ -42,11 +42,11 @@ pub(super) enum GuardRequest {
     End(u64),
     /// One signal.
     Signal(u64, i32),
-    /// Say [`GuardReply::Ready`].
+    /// Reply with [`GuardReply::Ready`].
     Ping,
 }
 
-/// What the guard says.
+/// A message of the guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GuardReply {
     /// It is ready to serve, or still alive.
@@ -167,7 +167,7 @@ pub(super) fn spawn(serial: u64, spawn: &Spawn, join: Option<i32>) -> Vec<u8> {
     w.0
 }
 
-/// Says that the order is in a file.
+/// Returns the packet for an order that is in a file.
 pub(super) fn spawn_in_file() -> Vec<u8> {
     vec![SPAWN_IN_FILE]
 }

@@ -1,4 +1,4 @@
-//! How much of a latch is in use. Its shutdown waits for this.
+//! Counts the locks and requests of a latch that are in use. Its shutdown waits for them.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -201,7 +201,7 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
                 tracing::error!(
                     asked = ids.len(),
                     answered = replies.len(),
-                    "the store returned a different number of renewals than requested"
+                    "the store returned a different number of renewals than requested, which is a bug; retrying"
                 );
                 return self.table.failed(now, sent, &ids, spread());
             }

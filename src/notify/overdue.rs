@@ -211,7 +211,9 @@ impl Overdue {
         }
         let looked = self.looks.join_next().await?;
         let (name, finding) = looked
-            .inspect_err(|error| tracing::error!("a task of the notifications failed: {error}"))
+            .inspect_err(|error| {
+                tracing::error!("a notification task failed, which is a bug: {error}");
+            })
             .ok()?;
         let finding = finding.unwrap_or_else(|error| {
             tracing::debug!(job = %name, "cannot find out whether it is overdue: {error}");

@@ -100,7 +100,7 @@ impl NotifyTask {
                 }
                 read = self.histories.next() => match read {
                     Ok((job, questions, history)) => self.answer(&job, questions, &history),
-                    Err(error) => tracing::error!("a task of the notifications failed: {error}"),
+                    Err(error) => tracing::error!("a notification task failed, which is a bug: {error}"),
                 },
                 () = at(long), if long.is_some() => self.long(),
                 () = at(overdue), if overdue.is_some() => {

@@ -42,7 +42,7 @@ pub(super) async fn look(settings: &SentinelSettings, jobs: &[Job]) -> Vec<Findi
         match answer {
             Ok((_, Ok(words))) => all.push(words),
             Ok((shown, Err(error))) => found.push(away(&shown, &error)),
-            Err(error) => tracing::error!("a check of a Sentinel failed: {error}"),
+            Err(error) => tracing::error!("a check of a Sentinel failed, which is a bug: {error}"),
         }
     }
     found.extend(judge(&all, settings, jobs));
@@ -53,7 +53,7 @@ async fn ask(sentinel: &RedisSettings, master: &str) -> Result<Words, StoreError
     let mut server = Inspector::connect(sentinel).await?;
     let refused = |what: &str| StoreError::refused(format!("{}: {what}", sentinel.shown()));
     if !server.is_sentinel().await? {
-        return Err(refused("this is no Sentinel"));
+        return Err(refused("this is not a Sentinel"));
     }
     let words = match server.texts(&["SENTINEL", "MASTER", master]).await {
         Ok(words) => words,

@@ -28,7 +28,7 @@ pub(super) async fn look(subject: &Subject) -> Vec<Finding> {
         match answer {
             Ok((_, Ok(facts))) => all.push(facts),
             Ok((shown, Err(error))) => found.push(one_away(&subject.settings, &shown, &error)),
-            Err(error) => tracing::error!("a check of a server failed: {error}"),
+            Err(error) => tracing::error!("a check of a server failed, which is a bug: {error}"),
         }
     }
     for facts in &all {

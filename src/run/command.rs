@@ -16,7 +16,7 @@ use crate::time::BootInstant;
 /// A process environment.
 pub(crate) type JobEnvironment = BTreeMap<OsString, OsString>;
 
-/// Variables that speak to the daemon alone. Handed on, they would let a job answer the service
+/// Variables that are for the daemon only. If they were passed on, a job could answer the service
 /// manager in its place, or read the store's password.
 const OWN: [&str; 13] = [
     "CREDENTIALS_DIRECTORY",
@@ -49,8 +49,8 @@ pub(crate) fn inherited(secret: &BTreeSet<String>) -> JobEnvironment {
     inherited
 }
 
-/// The command of one attempt. The error is one that a person can act on; the attempt then counts
-/// as one that could not be started.
+/// Returns the command of one attempt. The error tells the operator what to fix; the attempt then
+/// counts as one that could not be started.
 pub(super) async fn prepare(
     assignment: &Assignment,
     inherited: &Arc<JobEnvironment>,
@@ -102,7 +102,7 @@ fn argv(command: &Command) -> Vec<OsString> {
     }
 }
 
-/// What cronlatch tells a job.
+/// The variables that cronlatch sets for a job.
 fn ours(assignment: &Assignment, attempt: u32) -> Vec<(String, String)> {
     let mut ours = vec![
         ("CRONLATCH_JOB", assignment.job.name.to_string()),

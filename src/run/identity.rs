@@ -1,4 +1,4 @@
-//! Whom a job runs as: names looked up by the daemon, never by the guard.
+//! The user and the groups of a job. The daemon looks the names up, never the guard.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsString};

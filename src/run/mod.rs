@@ -37,7 +37,7 @@ pub(crate) use lease::RunLease;
 pub(crate) use starts::{RunObserver, Starts};
 use tail::FailureTail;
 
-/// How long to wait before the store is told again of an attempt.
+/// How long to wait before an attempt is reported to the store again.
 const COUNT_AGAIN: Duration = Duration::from_millis(250);
 
 /// How much the daemon wants its runs to stop.
@@ -208,7 +208,7 @@ pub(crate) async fn drive(
     let returnable =
         none_started && assignment.fence().is_some() && assignment.scheduled_at.is_some();
     let shortage = verdict.shortage.filter(|_| returnable);
-    // One that goes back is the daemon's to report.
+    // The daemon reports an occurrence that is returned.
     let end = if shortage.is_none() {
         work.report(&verdict, began.elapsed());
         RunEnd::Ended(verdict.outcome, verdict.reason.clone())
@@ -245,7 +245,7 @@ impl<'a> RunDriver<'a> {
         }
     }
 
-    /// Attempts until one succeeds, none is left, or something forbids another. Answers the last
+    /// Attempts until one succeeds, none is left, or something forbids another. Returns the last
     /// verdict and how many times the command was started, reruns included.
     async fn attempts(
         &mut self,
@@ -287,7 +287,7 @@ impl<'a> RunDriver<'a> {
         }
     }
 
-    /// Tells the ledger of the attempt that is about to start, so that a rerun after a crash
+    /// Reports to the ledger the attempt that is about to start, so that a rerun after a crash
     /// continues the count. A job that is rerun waits for the store to confirm it; for any other
     /// the count is only for the record.
     async fn count_attempt(
@@ -327,7 +327,7 @@ impl<'a> RunDriver<'a> {
         }
     }
 
-    /// Waits before the next attempt; the error says why there is none.
+    /// Waits before the next attempt; the error is the reason why there is none.
     async fn pause(
         &mut self,
         delay: Duration,
@@ -341,7 +341,7 @@ impl<'a> RunDriver<'a> {
         }
         let timer = tokio::time::sleep(delay);
         tokio::pin!(timer);
-        // Every arm is cancel-safe: a timer, a watch, a lease that says so.
+        // Every arm is cancel-safe: a timer, a watch, and the lease, whose documentation says so.
         loop {
             tokio::select! {
                 () = &mut timer => return Ok(()),
@@ -390,7 +390,7 @@ impl<'a> RunDriver<'a> {
         }
         match verdict.outcome {
             Outcome::Succeeded => line!(info),
-            // The daemon was told to stop it.
+            // A signal to the daemon ended it.
             Outcome::Stopped => line!(warn),
             _ => line!(error),
         }

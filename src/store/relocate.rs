@@ -98,6 +98,15 @@ pub struct Destination<'a> {
     pub counts_from: Timestamp,
 }
 
+/// What the ledgers that were read have to do with the move.
+struct Survey<'a> {
+    /// The number of this move.
+    number: u64,
+    sources: SourceLedgers<'a>,
+    /// The other locks under which the ledger lives, and its states there.
+    to_vacate: Vec<(LockRef, &'a JobState)>,
+}
+
 impl Relocation {
     /// A move to `to`; a ledger may lie under each of `others`.
     pub fn new(to: &Destination<'_>, others: Vec<Lock>) -> Self {
@@ -211,6 +220,31 @@ impl Relocation {
     /// Plans the replacements, once every ledger has been read.
     fn decide(&mut self) {
         let me = LockRef::of(&self.target);
+        let (over, plan) = {
+            let survey = self.survey(&me);
+            let own = self.known.get(&me).and_then(|ledger| ledger.state.as_ref());
+            if self.is_home(own) && survey.to_vacate.is_empty() {
+                (None, Some(Vec::new()))
+            } else if let Some(leased) = self.leased(&me, &survey) {
+                (Some(leased), None)
+            } else {
+                (None, Some(self.replacements(&me, survey, own)))
+            }
+        };
+        if over.is_some() {
+            self.over = over;
+        } else {
+            self.plan = plan;
+        }
+    }
+
+    /// Whether the ledger lives under the new lock, whose state is `own`.
+    fn is_home(&self, own: Option<&JobState>) -> bool {
+        own.is_some_and(|state| state.moved_from(&self.target).is_none())
+    }
+
+    /// Finds the ledgers that the new one is made of, and the locks that are to be vacated.
+    fn survey(&self, me: &LockRef) -> Survey<'_> {
         let states = self.known.iter();
         let states: Vec<_> = states
             .filter_map(|(lock, ledger)| Some((lock, ledger, ledger.state.as_ref()?)))
@@ -228,31 +262,47 @@ impl Relocation {
                 Some(moved) if self.is_taken(moved) => {}
                 _ => {
                     sources.add(ledger, state, moved.is_none());
-                    if *lock != me {
+                    if lock != me {
                         to_vacate.push((lock.clone(), state));
                     }
                 }
             }
         }
-        let own = self.known.get(&me).and_then(|ledger| ledger.state.as_ref());
-        let here = own.is_some_and(|state| state.moved_from(&self.target).is_none());
-        if here && to_vacate.is_empty() {
-            self.plan = Some(Vec::new());
-            return;
+        Survey {
+            number,
+            sources,
+            to_vacate,
         }
-        let leased = self.known.iter().find(|(lock, ledger)| {
-            let counts = **lock == me || to_vacate.iter().any(|(other, _)| other == *lock);
-            counts && !ledger.remaining.is_zero()
-        });
-        if let Some((lock, ledger)) = leased {
-            let open = ledger.state.as_ref().and_then(|it| it.open.as_ref());
-            self.over = Some(Relocated::Leased {
-                lock: lock.lock(),
-                by: open.map(|open| open.host.clone()).unwrap_or_default(),
-                remaining: ledger.remaining,
-            });
-            return;
-        }
+    }
+
+    /// Returns the run that still holds one of the locks, if any does.
+    fn leased(&self, me: &LockRef, survey: &Survey<'_>) -> Option<Relocated> {
+        let (lock, ledger) = self.known.iter().find(|(lock, ledger)| {
+            let is_vacated = || survey.to_vacate.iter().any(|(other, _)| other == *lock);
+            (*lock == me || is_vacated()) && !ledger.remaining.is_zero()
+        })?;
+        let open = ledger.state.as_ref().and_then(|it| it.open.as_ref());
+        Some(Relocated::Leased {
+            lock: lock.lock(),
+            by: open.map(|open| open.host.clone()).unwrap_or_default(),
+            remaining: ledger.remaining,
+        })
+    }
+
+    /// Returns the steps of the move, in order: the new ledger, then the tombstones. `own` is the state
+    /// under the new lock.
+    fn replacements(
+        &self,
+        me: &LockRef,
+        survey: Survey<'_>,
+        own: Option<&JobState>,
+    ) -> Vec<Replacement> {
+        let here = self.is_home(own);
+        let Survey {
+            number,
+            sources,
+            to_vacate,
+        } = survey;
         let moved = |since| Moved {
             number,
             since,
@@ -272,7 +322,7 @@ impl Relocation {
         for (lock, state) in to_vacate {
             // A tombstone that leads here stays as it is. With a new number it would count as taken
             // by nobody, although the host that wrote it may have begun the new ledger by now.
-            let leads_here = state.moved.clone().filter(|moved| moved.to == me);
+            let leads_here = state.moved.clone().filter(|moved| moved.to == *me);
             let new = JobState {
                 moved: leads_here.or_else(|| Some(moved(state.began_with()))),
                 ..state.clone()
@@ -283,7 +333,7 @@ impl Relocation {
         let absent = self
             .known
             .iter()
-            .filter(|(lock, ledger)| ledger.state.is_none() && **lock != me && !here);
+            .filter(|(lock, ledger)| ledger.state.is_none() && *lock != me && !here);
         for (lock, _) in absent {
             let new = JobState {
                 moved: Some(moved(0)),
@@ -298,7 +348,7 @@ impl Relocation {
             lock,
             new,
         };
-        self.plan = Some(plan.into_iter().map(replacement).collect());
+        plan.into_iter().map(replacement).collect()
     }
 
     fn lock_of(&self, lock: &LockRef) -> Lock {

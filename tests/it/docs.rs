@@ -122,7 +122,7 @@ fn every_command_in_the_documentation_is_understood() {
 
 /// The arguments of cronlatch in a line of shell, if it is called there, as a shell splits them.
 fn words_of(line: &str) -> Option<Vec<String>> {
-    const COMMANDS: [&str; 20] = [
+    const COMMANDS: [&str; 21] = [
         "run",
         "check",
         "next",

@@ -1,4 +1,4 @@
-//! What `check` found out. Field names and their order are an interface (`check --json`).
+//! The report of `check`. Field names and their order are an interface (`check --json`).
 
 use std::collections::BTreeMap;
 use std::path::Path;

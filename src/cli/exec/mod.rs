@@ -1,7 +1,7 @@
 //! `cronlatch exec`: one command under a lock.
 //!
 //! `plan` reads the command line, `signals` knows what the launcher wants ignored, `session` takes
-//! the lock and runs the command, `verdict` makes an exit code of what came of it.
+//! the lock and runs the command, `verdict` turns the outcome into an exit code.
 
 mod plan;
 mod session;
@@ -96,7 +96,7 @@ pub(super) fn run(args: Args, log: &crate::observe::LogArgs) -> Result<ExitCode,
     let plan = Plan::new(args)?;
     log.start();
     if let (StoreSettings::Sqlite { path }, StoreNamed::No) = (&settings, named) {
-        // Not louder: cron mails whatever is said.
+        // Only DEBUG, because cron mails all output.
         tracing::debug!(
             store = %path.display(),
             "no store is named (--store, CRONLATCH_STORE, -c): the lock holds on this host only"
@@ -139,7 +139,7 @@ fn store_of(target: &Target) -> Result<(StoreSettings, StoreNamed), Failure> {
 }
 
 fn show(duration: Duration) -> String {
-    // Nobody wants to read nanoseconds.
+    // Nanoseconds are noise here.
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     crate::config::show_duration(Duration::from_millis(millis))
 }

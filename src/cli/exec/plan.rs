@@ -1,4 +1,4 @@
-//! From the command line to what is to be done.
+//! Turns the command line into a plan.
 
 use std::ffi::OsString;
 use std::time::Duration;

@@ -98,7 +98,7 @@ fn not_acquired(plan: &Plan, why: &NotAcquired) -> Failure {
     match why {
         NotAcquired::Held { by, remaining } => {
             let left = match remaining {
-                // Nobody wants to read milliseconds here.
+                // Milliseconds are noise here.
                 Some(left) => format!(
                     "its lease expires in {} unless renewed",
                     show(Duration::from_secs(left.as_secs() + 1))

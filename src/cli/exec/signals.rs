@@ -35,8 +35,8 @@ impl IgnoredSignals {
         }
     }
 
-    /// Whether the launcher wants the signal ignored. SIGTERM ends this program whatever it says:
-    /// nothing else could, but SIGKILL.
+    /// Whether the launcher wants the signal ignored. SIGTERM ends this program anyway:
+    /// otherwise only SIGKILL could.
     pub(super) fn ignores(self, signal: Signal) -> bool {
         let bit = 1_u64 << (signal as u32 - 1);
         signal != Signal::SIGTERM && self.ignored & bit != 0

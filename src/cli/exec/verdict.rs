@@ -1,4 +1,4 @@
-//! The exit code and the message for what became of lock and command.
+//! The exit code and the message for the outcome of lock and command.
 
 use std::process::ExitCode;
 

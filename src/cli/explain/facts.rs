@@ -69,7 +69,7 @@ impl OccurrenceFacts {
             now: store.now().await?,
             host: host.clone(),
             config: list.fingerprint.clone(),
-            keeps: list.history,
+            keeps: list.history.records,
             report,
             records,
             neighbours,

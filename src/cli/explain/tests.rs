@@ -12,7 +12,7 @@ use crate::config;
 use crate::names::{HostName, JobName, RunId};
 use crate::store::{
     CountsFrom, Entry, Fingerprint, Head, HostInfo, HostReport, JobReport, Kind, Listing, LockId,
-    OpenRun, Outcome, Pause, Record, Standing,
+    OpenRun, Outcome, Pause, Record, Standing, Summary,
 };
 use crate::time::Timestamp;
 
@@ -41,7 +41,7 @@ fn facts(fields: &str) -> OccurrenceFacts {
         now: at("03:00:00"),
         host: host("a"),
         config: list.fingerprint,
-        keeps: list.history,
+        keeps: list.history.records,
         report: JobReport {
             job: job.name.clone(),
             last: Some(at("02:30:00")),
@@ -52,6 +52,7 @@ fn facts(fields: &str) -> OccurrenceFacts {
             holder: None,
             fence: 7,
             fingerprints: vec![(job.fingerprint.clone(), seen)],
+            summary: Summary::default(),
         },
         records: Vec::new(),
         neighbours: Vec::new(),

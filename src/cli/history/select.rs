@@ -98,7 +98,7 @@ pub(super) fn jobs(asked: &[String], list: Option<&JobList>) -> Result<Vec<JobNa
                 .any(|job| glob_match::glob_match(asked, job.as_str()))
             {
                 return Err(Failure::Usage(format!(
-                    "no job of the list has a name that matches {asked:?}"
+                    "no job in the list has a name that matches {asked:?}"
                 )));
             }
         } else {

@@ -13,7 +13,7 @@ use crate::config::parse_duration;
 use crate::store::{self, PauseOrder, REASON_LIMIT};
 use crate::time::Timestamp;
 use select::{Chosen, Jobs};
-use send::Sender;
+use send::PauseSender;
 
 /// Options that both commands have. Those of `resume`.
 #[derive(Debug, clap::Args)]
@@ -76,7 +76,7 @@ fn order(
         let store = store::open(&settings)?;
         let order = order(store.now().await?)?;
         let chosen = jobs.choose(&*store, list.as_ref(), &host).await?;
-        let sender = Sender {
+        let sender = PauseSender {
             store: &*store,
             order,
             by: requester(&host),

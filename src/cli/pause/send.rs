@@ -18,7 +18,7 @@ const TRIES: u32 = 5;
 const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// What is sent.
-pub(super) struct Sender<'a> {
+pub(super) struct PauseSender<'a> {
     pub(super) store: &'a dyn Store,
     pub(super) order: PauseOrder,
     pub(super) by: String,
@@ -32,7 +32,7 @@ enum Sent {
     Superseded,
 }
 
-impl Sender<'_> {
+impl PauseSender<'_> {
     /// Sends the order to each ledger of the job. Returns `None` if the job has no ledger.
     pub(super) async fn send(&self, chosen: &Chosen) -> Result<Option<Changed>, Failure> {
         for _ in 0..TRIES {

@@ -1,4 +1,4 @@
-//! A run that outlives the command that asked for it: the command starts itself anew in a session
+//! A run that outlives the command that asked for it: the command starts itself again in a session
 //! of its own, and waits only for the word whether the run was granted.
 //!
 //! The word comes through the new process's standard output, which then closes: whoever reads the

@@ -1,4 +1,4 @@
-//! The note that lets any daemon record the end of this run, should this process die.
+//! The note that lets any daemon record the end of this run, if this process dies.
 
 use std::convert::Infallible;
 use std::time::Duration;

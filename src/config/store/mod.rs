@@ -145,8 +145,7 @@ fn mapping(node: &Node, entries: &[KeyValue], problems: &mut Problems) -> Option
             let is_redis = !matches!(settings, StoreSettings::Sqlite { .. });
             if !is_redis {
                 problems.add(
-                    Problem::new(kind.value.span, "this is no Redis URL")
-                        .help("write `sqlite: /path`"),
+                    Problem::new(kind.value.span, "not a Redis URL").help("write `sqlite: /path`"),
                 );
             }
             is_redis

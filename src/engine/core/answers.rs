@@ -1,4 +1,4 @@
-//! What a lane makes of the store's answers to its claims.
+//! How a lane handles the replies to its claims.
 
 use std::time::Duration;
 
@@ -44,6 +44,17 @@ impl Lane {
         if placed {
             shared.free_place();
         }
+        self.apply_reply(shared, claim, occ, reply);
+    }
+
+    /// Acts on the reply to the claim of an occurrence.
+    fn apply_reply(
+        &mut self,
+        shared: &mut Shared,
+        claim: ClaimId,
+        occ: Occurrence,
+        reply: ClaimReply,
+    ) {
         match reply {
             // Grants are events of their own, and these requests drop nothing.
             ClaimReply::Granted { .. } | ClaimReply::Dropped => {}

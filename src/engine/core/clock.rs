@@ -1,4 +1,4 @@
-//! What a lane does when the clock it goes by was found to be another than the store's.
+//! What a lane does when its clock turns out to differ from the store's.
 
 use std::time::Duration;
 

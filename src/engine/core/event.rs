@@ -1,4 +1,4 @@
-//! What the core is told, and what it asks for.
+//! The events that the core receives, and the actions that it returns.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;

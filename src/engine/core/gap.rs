@@ -1,4 +1,4 @@
-//! What lies between the ledger and an occurrence, and what the policies make of it.
+//! The occurrences between the ledger and a claim, and which of them `catch_up` keeps.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The daemon's mind: what to do about each occurrence, as a pure state machine.
+//! Decides what to do about each occurrence, as a pure state machine.
 //!
 //! [`Core::handle`] takes an event with the clocks of its moment and answers what is to be done.
 //! It does no I/O and reads no clock, so that every policy is tested without processes, stores

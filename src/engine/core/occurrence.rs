@@ -1,4 +1,4 @@
-//! An occurrence on its way through a lane, and what a lane remembers of those it let go.
+//! An occurrence in a lane, and the notes about those that the lane did not claim.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;

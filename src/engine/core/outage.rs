@@ -1,4 +1,4 @@
-//! What happens while the store is away, and what is made good when it is back.
+//! What a lane does while the store is unreachable, and what it catches up afterwards.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the core needs to know of a job.
+//! The fields of a job that the core needs.
 
 use std::sync::Arc;
 use std::time::Duration;

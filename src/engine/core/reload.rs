@@ -1,4 +1,4 @@
-//! Another job list while the daemon runs.
+//! Replaces the job list of the core while the daemon runs.
 //!
 //! A lane whose job has the same instants and the same ledger goes on, with all that it has in hand,
 //! under the new policies. Every other lane of the old list ends as in a drain: it cancels its claim,

@@ -1,4 +1,4 @@
-//! Looking after a run of another host: when its lease is over it is run again, or closed.
+//! Watches a run of another host: once its lease is over, the run is closed or repeated.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! From the core's actions to tasks.
+//! Starts a task for each action of the core.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

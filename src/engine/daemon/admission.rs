@@ -1,4 +1,5 @@
-//! Which jobs this host may claim: those of which no live host uses another lock.
+//! Which jobs this host may claim while their lock is being changed: only those for which no live
+//! host uses another lock.
 //!
 //! While a rolling restart changes a job's lock, the hosts with the new list hold the job back
 //! until the last host with the old one has ended. Then one of them moves the ledger to the new

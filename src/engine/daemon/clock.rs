@@ -1,4 +1,4 @@
-//! What the daemon makes of its clock's distance from the store's.
+//! Compares this host's clock with the store's, and reacts to the difference.
 
 use std::time::Duration;
 

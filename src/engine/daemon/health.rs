@@ -33,7 +33,7 @@ pub(super) enum Health {
 
 /// Whether the log reports a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Report {
+enum Notable {
     Yes,
     No,
 }
@@ -80,7 +80,7 @@ impl StoreHealth {
         *self.now.borrow() == Health::Up
     }
 
-    fn failed(&mut self, now: Instant) -> Report {
+    fn failed(&mut self, now: Instant) -> Notable {
         let soon = self.up_since.is_some_and(|since| now - since < STEADY);
         // A store that replies to some requests is not probed ten times a second.
         self.probe_delay = if soon {
@@ -107,7 +107,7 @@ impl StoreHealth {
         Some(now - outage.since)
     }
 
-    fn answers(&mut self, now: Instant) -> Report {
+    fn answers(&mut self, now: Instant) -> Notable {
         self.up_since = Some(now);
         self.outage = None;
         self.now.send_replace(Health::Up);
@@ -116,7 +116,7 @@ impl StoreHealth {
     }
 
     /// Whether a store that was flapping has become stable.
-    fn believed(&mut self, now: Instant) -> Report {
+    fn believed(&mut self, now: Instant) -> Notable {
         let steady = self.is_up() && self.up_since.is_some_and(|since| now - since >= STEADY);
         let news = steady && !self.reported_up;
         if news {
@@ -127,8 +127,8 @@ impl StoreHealth {
     }
 }
 
-fn report_if(news: bool) -> Report {
-    if news { Report::Yes } else { Report::No }
+fn report_if(news: bool) -> Notable {
+    if news { Notable::Yes } else { Notable::No }
 }
 
 impl Daemon {
@@ -144,7 +144,7 @@ impl Daemon {
             // shows it.
             return;
         }
-        if self.health.failed(Instant::now()) == Report::Yes {
+        if self.health.failed(Instant::now()) == Notable::Yes {
             tracing::error!("{error}; retrying. {}", self.affected());
         }
         let (word, measure) = (self.word(), self.clock.measure());
@@ -161,7 +161,7 @@ impl Daemon {
     }
 
     pub(super) fn store_answers(&mut self) {
-        if self.health.answers(Instant::now()) == Report::Yes {
+        if self.health.answers(Instant::now()) == Notable::Yes {
             tracing::info!("the store is reachable again");
         }
         self.finisher.retry_now();
@@ -206,7 +206,7 @@ impl Daemon {
                 self.affected()
             );
         }
-        if self.health.believed(Instant::now()) == Report::Yes {
+        if self.health.believed(Instant::now()) == Notable::Yes {
             tracing::info!("the store is reachable again, and stable");
         }
     }
@@ -228,7 +228,7 @@ fn affected(runs: usize, jobs: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Duration, Instant, REPORT_AGAIN, Report, STEADY, StoreHealth, affected};
+    use super::{Duration, Instant, Notable, REPORT_AGAIN, STEADY, StoreHealth, affected};
 
     #[test]
     fn a_long_outage_is_reported_every_five_minutes_until_it_ends() {
@@ -256,27 +256,27 @@ mod tests {
             now += Duration::from_millis(millis);
             now
         };
-        assert_eq!(health.failed(later(10)), Report::Yes);
-        assert_eq!(health.answers(later(100)), Report::Yes);
+        assert_eq!(health.failed(later(10)), Notable::Yes);
+        assert_eq!(health.answers(later(100)), Notable::Yes);
         // A new outage, but so soon that the next reply does not end it.
-        assert_eq!(health.failed(later(9_000)), Report::Yes);
+        assert_eq!(health.failed(later(9_000)), Notable::Yes);
         for _ in 0..5 {
-            assert_eq!(health.answers(later(1_000)), Report::No);
-            assert_eq!(health.believed(later(9_000)), Report::No);
-            assert_eq!(health.failed(later(500)), Report::No);
-            assert_eq!(health.believed(later(20_000)), Report::No, "it is down");
+            assert_eq!(health.answers(later(1_000)), Notable::No);
+            assert_eq!(health.believed(later(9_000)), Notable::No);
+            assert_eq!(health.failed(later(500)), Notable::No);
+            assert_eq!(health.believed(later(20_000)), Notable::No, "it is down");
         }
         assert_eq!(
             health.probe_delay,
             Duration::from_secs(1),
             "jobs continue soon after it"
         );
-        assert_eq!(health.answers(later(1_000)), Report::No);
-        assert_eq!(health.believed(later(10_000)), Report::Yes);
-        assert_eq!(health.believed(later(10_000)), Report::No, "once");
+        assert_eq!(health.answers(later(1_000)), Notable::No);
+        assert_eq!(health.believed(later(10_000)), Notable::Yes);
+        assert_eq!(health.believed(later(10_000)), Notable::No, "once");
         // Long afterwards everything is as at the first time.
-        assert_eq!(health.failed(later(60_000)), Report::Yes);
-        assert_eq!(health.answers(later(100)), Report::Yes);
+        assert_eq!(health.failed(later(60_000)), Notable::Yes);
+        assert_eq!(health.answers(later(100)), Notable::Yes);
         assert!(STEADY > health.probe_delay);
     }
     #[test]

@@ -1,4 +1,4 @@
-//! Jobs that wait because their own keys in the store cannot be used, while the others go on.
+//! Jobs that wait because their own keys in the store cannot be used. Other jobs continue.
 
 use super::Daemon;
 use crate::engine::core::JobIx;

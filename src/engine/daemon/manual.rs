@@ -1,4 +1,4 @@
-//! Looking after runs by hand whose `trigger` died, whatever this host's list says of their jobs.
+//! Records manual runs whose `trigger` died, whether or not this host lists their jobs.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl TaskContext {
             left = settle_ended(&*self.store, keep).await;
         }
         if let Err(error) = left {
-            tracing::debug!("cannot look after runs by hand: {error}");
+            tracing::debug!("cannot check manual runs: {error}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The daemon's loop: it carries events to the core and the core's actions to tasks.
 //!
-//! [`serve`] is the loop; the other files are what it does with what it hears.
+//! [`serve`] is the loop; the other files handle its messages.
 
 mod act;
 mod admission;

@@ -1,4 +1,4 @@
-//! A job that this daemon is to enter into the store's registry, and what came of a look after it.
+//! A job that this daemon is to enter into the store's registry, and the result of maintaining it.
 
 use crate::config::Job;
 use crate::names::HostName;

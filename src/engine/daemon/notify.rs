@@ -1,4 +1,4 @@
-//! Reports to the service manager (`sd_notify(3)`) and in the health file, never waiting for either.
+//! Messages to the service manager (`sd_notify(3)`) and in the health file, sent without waiting for either.
 
 use std::ffi::OsString;
 use std::io;
@@ -126,7 +126,7 @@ impl ServiceManager {
         if let Some((socket, address)) = &self.socket
             && let Err(error) = socket.send_to_addr(text.as_bytes(), address)
         {
-            tracing::debug!("the service manager was not told: {error}");
+            tracing::debug!("cannot notify the service manager: {error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the daemon says of itself: to the service manager, and through the store to `status`.
+//! Announces the daemon: to the service manager, and through the store to other hosts and `status`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the daemon says of a store that may have lost data. What it does is the core's business.
+//! Reports a store that may have lost data. The core decides what to do about it.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Reading the job list again while the daemon runs (SIGHUP, `run --watch`).
+//! Reads the job list again while the daemon runs (SIGHUP, `run --watch`).
 //!
 //! The list is read beside the loop and applied as a whole or not at all: one with errors, or one that
 //! names another store, is refused, and the daemon goes on with the list that it has. What the new list

@@ -1,4 +1,4 @@
-//! Replacing the job list: what the new one means for each job, and for the rest of the daemon.
+//! Replaces the job list: what the new list means for each job and for the rest of the daemon.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,5 +1,5 @@
-//! A host that lacks the resources to start processes: it returns what it was granted, counts as
-//! full for a while, and says so.
+//! A host that lacks the resources to start processes returns what it was granted, counts as full
+//! for a while, and reports it.
 
 use std::time::Duration;
 

@@ -15,7 +15,7 @@ use crate::engine::core::{Event, JobIx};
 use crate::store::{HostInfo, HostReport, StoreError};
 
 /// What a daemon announces that has not looked yet.
-const LOOKING: &str = "it looks for hosts that use other servers";
+const LOOKING: &str = "it is checking which hosts use other servers";
 
 /// Whether this daemon may claim.
 #[derive(Debug)]
@@ -182,7 +182,7 @@ impl Daemon {
         if self.agreement.is_waiting() {
             tracing::info!(
                 host = %self.host,
-                "no other store is in use for the jobs of this list any more: this host goes on"
+                "no other store is in use for the jobs of this list any more: this host continues"
             );
             self.feed(Event::StartedAnew);
         }

@@ -1,4 +1,4 @@
-//! The runs that are under way, each driven by a task that returns its end to the loop.
+//! The runs in progress. A task drives each of them and returns its end to the loop.
 
 use std::collections::HashMap;
 use std::time::Duration;

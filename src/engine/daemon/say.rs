@@ -1,4 +1,4 @@
-//! What the daemon says of occurrences that it did not run.
+//! The log messages about occurrences that did not run.
 
 use crate::config::show_roughly;
 use crate::engine::core::Said;

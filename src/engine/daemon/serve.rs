@@ -1,4 +1,4 @@
-//! The loop, and what becomes of each thing that it hears.
+//! The loop, and how it handles each message.
 //!
 //! It never waits for a store or a process, so that signals, timers and the service manager are
 //! always served.

@@ -1,4 +1,4 @@
-//! The end of a daemon: a drain, bounded in time, that says what it gave up on.
+//! The end of a daemon: a drain that is bounded in time and reports what it gave up on.
 
 use std::time::Duration;
 
@@ -67,7 +67,6 @@ impl StopRequest {
     }
 }
 
-/// So many of a thing: `1 run`, `2 runs`.
 /// Returns a number with its noun in the singular or the plural.
 pub(super) fn counted(n: usize, thing: &str) -> String {
     let s = if n == 1 { "" } else { "s" };
@@ -81,13 +80,14 @@ impl Daemon {
         match StopRequest::of(self.shutdown, BootInstant::now()) {
             StopRequest::Drain => {
                 let limit = self.settings.drain_timeout;
-                match self.runs.len() {
-                    0 => tracing::info!("received {signal}: draining; no run is in progress"),
-                    _ => tracing::info!(
+                if self.runs.len() == 0 {
+                    tracing::info!("received {signal}: draining; no run is in progress");
+                } else {
+                    tracing::info!(
                         "received {signal}: draining; {n} may take up to {limit:?} \
                          (drain_timeout): {}",
                         self.runs.listed(BootInstant::now())
-                    ),
+                    );
                 }
                 self.begin(limit);
             }

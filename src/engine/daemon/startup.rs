@@ -1,4 +1,4 @@
-//! The looks at a daemon's start: beside it, or, with `strict`, before it.
+//! The checks of `doctor` at the start of a daemon: in the background, or, with `strict`, before it.
 
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ async fn reachable(subject: &Subject, manager: &ServiceManager) -> Report {
                 "{error}; strict: nothing starts until the store has been checked; retrying"
             );
         }
-        manager.status("waiting for the store, to look at it first (strict)");
+        manager.status("waiting until the store can be checked (strict)");
         manager.extend(TRY);
         tokio::time::sleep(AGAIN).await;
     }

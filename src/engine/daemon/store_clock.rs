@@ -1,4 +1,4 @@
-//! The store's clock on this host: what the last measurement said, carried on by the boot clock.
+//! The store's clock on this host: the last measurement, continued by the boot clock.
 //!
 //! What is due is decided by this clock and never by the wall clock, which may be wrong and may be
 //! stepped at any time. An outage changes nothing: the boot clock runs on. Only a daemon that has

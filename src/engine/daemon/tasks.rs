@@ -1,4 +1,4 @@
-//! What the daemon asks of the store, each request in a task of its own.
+//! The requests of the daemon to the store, each in a task of its own.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -58,6 +58,14 @@ pub(super) struct Entrance {
     pub(super) announces: Option<HostInfo>,
     /// Whether to wait until all registrations that are under way are over.
     pub(super) waits_for_earlier: bool,
+}
+
+/// Why jobs cannot be registered now.
+enum Obstacle {
+    /// Another store is in use, for this reason.
+    Disagreement(String),
+    /// The store does not reply.
+    Store(StoreError),
 }
 
 /// The way to store and loop, for all tasks.
@@ -244,46 +252,24 @@ impl TaskContext {
         entrance: Entrance,
         finisher: Finisher,
     ) {
-        let Entrance {
-            host,
-            newcomers,
-            measure,
-            first,
-            announces,
-            waits_for_earlier,
-        } = entrance;
         let earlier = Arc::clone(&self.earlier);
-        let _under_way = if waits_for_earlier {
+        let _under_way = if entrance.waits_for_earlier {
             earlier.write().await.downgrade()
         } else {
             earlier.read().await
         };
-        let all = || jobs.iter().map(|(job, _)| *job).collect();
-        if first.is_some()
-            && let Some(reason) = self.siblings.obstacle().await
-        {
-            return self.tell(Message::Disagreed(all(), reason));
-        }
-        if let Err(error) = self.measure(measure).await {
-            self.tell(Message::NotRegistered(all(), error));
-            return;
-        }
-        if let Some(word) = first {
-            match self.look_for_rivals(word).await {
-                Ok(Some(reason)) => return self.tell(Message::Disagreed(all(), reason)),
-                Err(error @ StoreError::Unreachable(_)) => {
-                    return self.tell(Message::NotRegistered(all(), error));
-                }
-                // Who cannot be seen holds up nothing.
-                Ok(None) | Err(_) => self.tell(Message::Agreed),
+        let Entrance {
+            host, newcomers, ..
+        } = match self.precede(entrance).await {
+            Ok(entrance) => entrance,
+            Err(obstacle) => {
+                let all = jobs.into_iter().map(|(job, _)| job).collect();
+                return self.tell(match obstacle {
+                    Obstacle::Disagreement(reason) => Message::Disagreed(all, reason),
+                    Obstacle::Store(error) => Message::NotRegistered(all, error),
+                });
             }
-        }
-        if let Some(word) = announces
-            && let Err(error @ StoreError::Unreachable(_)) = self.tell_others(word).await
-        {
-            self.tell(Message::NotRegistered(all(), error));
-            return;
-        }
+        };
         finisher.idle(Duration::from_secs(2)).await;
         let mut batches = Batches::of(&jobs);
         while let Some(batch) = batches.next() {
@@ -332,6 +318,32 @@ impl TaskContext {
                 }
             }
         }
+    }
+
+    /// Does what precedes a registration: looks who uses another store, measures the clock, and
+    /// announces this host.
+    async fn precede(&self, mut entrance: Entrance) -> Result<Entrance, Obstacle> {
+        if entrance.first.is_some()
+            && let Some(reason) = self.siblings.obstacle().await
+        {
+            return Err(Obstacle::Disagreement(reason));
+        }
+        let measure = entrance.measure;
+        self.measure(measure).await.map_err(Obstacle::Store)?;
+        if let Some(info) = entrance.first.take() {
+            match self.look_for_rivals(info).await {
+                Ok(Some(reason)) => return Err(Obstacle::Disagreement(reason)),
+                Err(error @ StoreError::Unreachable(_)) => return Err(Obstacle::Store(error)),
+                // A host that cannot be seen delays nothing.
+                Ok(None) | Err(_) => self.tell(Message::Agreed),
+            }
+        }
+        if let Some(info) = entrance.announces.take()
+            && let Err(error @ StoreError::Unreachable(_)) = self.tell_others(info).await
+        {
+            return Err(Obstacle::Store(error));
+        }
+        Ok(entrance)
     }
 
     /// Has jobs registered once more, after a while.

@@ -64,7 +64,7 @@ fn prepare(order: &StartRequest, around: &ChildContext<'_>) -> Result<(), Failed
         sys::set_disposition(*signal, libc::SIG_IGN);
     }
     for (fd, target) in around.stdio.iter().zip(0..) {
-        // SAFETY: dup2 on numbers only; 0, 1 and 2 belong to nobody in this process any more.
+        // SAFETY: dup2 on numbers only; nothing in this process owns 0, 1 and 2 any more.
         if unsafe { libc::dup2(fd.as_raw_fd(), target) } < 0 {
             return Err(Failed(StartStep::Stdio, Errno::last()));
         }
@@ -154,7 +154,7 @@ fn execute_at(path: &CStr, argv: &[CString], env: &[CString]) -> Errno {
     if errno != Errno::ENOEXEC {
         return errno;
     }
-    // A script without `#!` is the shell's, says POSIX of execvp.
+    // A script without `#!` is run by the shell (POSIX, execvp).
     let mut shell = vec![c"/bin/sh".to_owned(), path.to_owned()];
     shell.extend(argv.iter().skip(1).cloned());
     let Err(errno) = execve(c"/bin/sh", &shell, env);
@@ -164,7 +164,7 @@ fn execute_at(path: &CStr, argv: &[CString], env: &[CString]) -> Errno {
 /// The first byte of a message that carries the child's process id; no [`StartStep`] has this number.
 const ANNOUNCE: u8 = 0;
 
-/// What the error pipe tells the guard.
+/// What the child reports through the error pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChildMessage {
     /// The child's process id; comes first, and only from a child of a reaper.

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::EventLoop;
-use super::run::{Containment, GuardedRun, KillStep, Main};
+use super::run::{Containment, KillStep, Main, StartedRun};
 use crate::guard::cgroup::Delegated;
 use crate::guard::tree::{self, Process, RunMarker};
 
@@ -27,7 +27,7 @@ pub(super) struct Strays {
     given_up: HashSet<ProcessId>,
 }
 
-/// An adopted process and what it says of itself.
+/// An adopted process, and the run that its environment names.
 struct Stray {
     process: Process,
     says: RunMarker,
@@ -88,7 +88,7 @@ impl EventLoop {
         strays
     }
 
-    fn belongs(&self, stray: &Stray, run: &GuardedRun) -> bool {
+    fn belongs(&self, stray: &Stray, run: &StartedRun) -> bool {
         let process = &stray.process;
         if let Some(home) = stray.home.filter(|home| self.runs.contains(*home)) {
             return home == run.serial;
@@ -103,7 +103,7 @@ impl EventLoop {
         }
         // A living reaper has all that comes from its run.
         let can_be_from =
-            |run: &GuardedRun| run.place.lets_strays_out() && run.born <= process.started;
+            |run: &StartedRun| run.place.lets_strays_out() && run.born <= process.started;
         can_be_from(run)
             && self
                 .runs
@@ -130,7 +130,7 @@ impl EventLoop {
     }
 
     /// Every process of the run's tree but its main one.
-    fn targets(&self, run: &GuardedRun, strays: &[Stray]) -> Vec<Process> {
+    fn targets(&self, run: &StartedRun, strays: &[Stray]) -> Vec<Process> {
         let mut targets = Vec::new();
         if let Some(reaper) = run.place.reaper() {
             tree::descendants(reaper.pid, &mut targets);
@@ -163,7 +163,7 @@ impl EventLoop {
             return Vec::new();
         }
         let strays = self.look();
-        let stray_left = |run: &GuardedRun| {
+        let stray_left = |run: &StartedRun| {
             strays.iter().any(|stray| {
                 let identity = (stray.process.pid, stray.process.started);
                 // A process in the middle of an exec shows no environment for a moment.
@@ -174,7 +174,7 @@ impl EventLoop {
                 !self.strays.given_up.contains(&identity) && (unsure || self.belongs(stray, run))
             })
         };
-        let left = |run: &GuardedRun| {
+        let left = |run: &StartedRun| {
             let in_place = match &run.place {
                 Containment::Cgroup(cgroup) => cgroup.is_populated(),
                 Containment::Reaper(reaper) => !only_survivors(run, reaper.pid),
@@ -225,7 +225,7 @@ impl EventLoop {
 }
 
 /// Whether all that descends from the reaper is what we were not permitted to kill.
-fn only_survivors(run: &GuardedRun, reaper: i32) -> bool {
+fn only_survivors(run: &StartedRun, reaper: i32) -> bool {
     if run.survivors.is_empty() {
         return false;
     }
@@ -236,7 +236,7 @@ fn only_survivors(run: &GuardedRun, reaper: i32) -> bool {
 }
 
 fn send_to_tree(
-    run: &mut GuardedRun,
+    run: &mut StartedRun,
     send: KillStep,
     targets: &[Process],
     given_up: &mut HashSet<ProcessId>,
@@ -278,7 +278,7 @@ fn send_to_tree(
         }
     }
     if send == KillStep::First {
-        // A stopped process sees its signal only once it goes on.
+        // A stopped process handles its signal only once it is continued.
         signal_main(run, libc::SIGCONT);
         for process in targets {
             let _ = process.signal(libc::SIGCONT);
@@ -289,7 +289,7 @@ fn send_to_tree(
 /// Signals the main process, and its group where it has one of its own; says whether the whole
 /// group got it. Nothing is sent once the main process was reaped, or may be: its number may be
 /// another's.
-pub(super) fn signal_main(run: &GuardedRun, signal: i32) -> bool {
+pub(super) fn signal_main(run: &StartedRun, signal: i32) -> bool {
     let Some(main) = run.main.pid() else {
         return false;
     };

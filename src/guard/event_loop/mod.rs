@@ -29,7 +29,7 @@ use super::wire::{GuardReply, GuardRequest, PACKET_MAX, StartStep};
 use super::{Status, sys};
 use crate::time::BootInstant;
 use ending::Strays;
-use run::{Containment, GuardedRun, Main};
+use run::{Containment, Main, StartedRun};
 use runs::Runs;
 
 pub(super) use setup::{ARGUMENT, main};
@@ -41,13 +41,14 @@ const TIMER: u64 = 2;
 /// report.
 const PIPES: u64 = 16;
 
-/// Packets read before the clock is looked at again.
+/// Packets read before the clock is read again.
 const BATCH: usize = 64;
 
-/// The longest grace once the daemon is gone: nobody renews any lease now.
+/// The longest grace once the daemon is gone: no lease is renewed any more.
 const GRACE_WITHOUT_DAEMON: Duration = Duration::from_secs(10);
 
-/// How long what resists SIGKILL (uninterruptible sleep) keeps the guard once nobody listens.
+/// How long processes that survive SIGKILL (uninterruptible sleep) keep the guard running once the
+/// daemon is gone.
 const PATIENCE_WITHOUT_DAEMON: Duration = Duration::from_secs(60);
 
 /// The signals that a command must find other than this process has them.
@@ -234,7 +235,7 @@ impl EventLoop {
 
     /// Reads whether the main process of a run with a reaper has ended.
     fn read_report(&mut self, serial: u64) {
-        let status = |run: &GuardedRun| run.place.reaper()?.main_status();
+        let status = |run: &StartedRun| run.place.reaper()?.main_status();
         let Some(status) = self.runs.get(serial).and_then(status) else {
             return;
         };

@@ -70,7 +70,7 @@ impl Reaper {
         self.signal(SEEN);
     }
 
-    /// Lets a reaper that somebody stopped go on; without effect on any other.
+    /// Continues a reaper that was stopped; no effect on any other.
     pub(super) fn go_on(&self) {
         self.signal(libc::SIGCONT);
     }

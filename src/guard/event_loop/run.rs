@@ -19,7 +19,7 @@ const LAST_PAUSE: Duration = Duration::from_millis(250);
 
 /// A command that was started and is not reported as ended yet.
 #[derive(Debug)]
-pub(super) struct GuardedRun {
+pub(super) struct StartedRun {
     pub(super) serial: u64,
     /// The run's name, shared by its attempts.
     pub(super) name: Vec<u8>,
@@ -74,7 +74,7 @@ pub(super) enum Containment {
     Reaper(Reaper),
     /// The reaper has ended, as it does when nothing is left.
     Empty,
-    /// Nothing but what they say about themselves: somebody killed the reaper.
+    /// The reaper was killed: only the environment of the processes still names their run.
     Nowhere,
 }
 
@@ -138,7 +138,7 @@ pub(super) enum KillStep {
     Kill,
 }
 
-impl GuardedRun {
+impl StartedRun {
     pub(super) fn new(order: &StartRequest, main: Main, group: Group, place: Containment) -> Self {
         Self {
             serial: order.serial,
@@ -163,7 +163,7 @@ impl GuardedRun {
         self.leader.filter(|_| self.group == Group::Own)
     }
 
-    /// When [`GuardedRun::advance`] has something to do next.
+    /// When [`StartedRun::advance`] has something to do next.
     pub(super) fn due(&self) -> Option<BootInstant> {
         let stage = match self.stage {
             Stage::Running => return self.deadline.map(|at| at.minus(self.grace)),
@@ -174,7 +174,7 @@ impl GuardedRun {
         Some(self.deadline.map_or(stage, |at| stage.min(at)))
     }
 
-    /// Goes on to what the clock asks for.
+    /// Takes the next step that is due by the clock.
     pub(super) fn advance(&mut self, now: BootInstant) -> Option<KillStep> {
         if self.due().is_none_or(|due| due > now) {
             return None;
@@ -270,7 +270,7 @@ mod tests {
         BootInstant::from_duration(Duration::from_secs(seconds))
     }
 
-    fn run(deadline: Option<u64>) -> GuardedRun {
+    fn run(deadline: Option<u64>) -> StartedRun {
         let order = StartRequest {
             serial: 1,
             run: b"run".to_vec(),
@@ -285,7 +285,7 @@ mod tests {
             argv: Vec::new(),
             env: Vec::new(),
         };
-        GuardedRun::new(&order, Main::Alive(2), Group::Own, Containment::Nowhere)
+        StartedRun::new(&order, Main::Alive(2), Group::Own, Containment::Nowhere)
     }
 
     #[test]

@@ -6,12 +6,12 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::run::{GuardedRun, KillStep, Main};
+use super::run::{KillStep, Main, StartedRun};
 use crate::time::BootInstant;
 
 #[derive(Debug, Default)]
 pub(super) struct Runs {
-    all: HashMap<u64, GuardedRun>,
+    all: HashMap<u64, StartedRun>,
     /// Those that may have changed since the last [`Runs::note_changes`].
     changed: Vec<u64>,
     /// No run is due before this instant. A run that was extended or has ended leaves it too early,
@@ -24,22 +24,22 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    pub(super) fn insert(&mut self, run: GuardedRun) {
+    pub(super) fn insert(&mut self, run: StartedRun) {
         self.changed.push(run.serial);
         self.all.insert(run.serial, run);
     }
 
-    pub(super) fn remove(&mut self, serial: u64) -> Option<GuardedRun> {
+    pub(super) fn remove(&mut self, serial: u64) -> Option<StartedRun> {
         self.ended.remove(&serial);
         self.leaky.remove(&serial);
         self.all.remove(&serial)
     }
 
-    pub(super) fn get(&self, serial: u64) -> Option<&GuardedRun> {
+    pub(super) fn get(&self, serial: u64) -> Option<&StartedRun> {
         self.all.get(&serial)
     }
 
-    pub(super) fn get_mut(&mut self, serial: u64) -> Option<&mut GuardedRun> {
+    pub(super) fn get_mut(&mut self, serial: u64) -> Option<&mut StartedRun> {
         let run = self.all.get_mut(&serial)?;
         self.changed.push(serial);
         Some(run)
@@ -53,11 +53,11 @@ impl Runs {
         self.all.is_empty()
     }
 
-    pub(super) fn values(&self) -> impl Iterator<Item = &GuardedRun> {
+    pub(super) fn values(&self) -> impl Iterator<Item = &StartedRun> {
         self.all.values()
     }
 
-    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut GuardedRun> {
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut StartedRun> {
         self.changed.extend(self.all.keys());
         self.all.values_mut()
     }
@@ -154,7 +154,7 @@ mod tests {
                 env: Vec::new(),
             };
             let place = Containment::Empty;
-            runs.insert(GuardedRun::new(&order, Main::Alive(2), Group::Own, place));
+            runs.insert(StartedRun::new(&order, Main::Alive(2), Group::Own, place));
         }
         runs
     }

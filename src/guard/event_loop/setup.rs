@@ -22,7 +22,7 @@ use crate::guard::sys;
 /// The hidden argument that makes this program the guard.
 pub(in crate::guard) const ARGUMENT: &str = "__guard";
 
-/// What it tells the guard when the daemon's thread that started it ends.
+/// The signal that the guard receives when the daemon's thread that started it ends.
 const DAEMON_DIED: Signal = Signal::SIGUSR1;
 
 /// Serves as the guard when the arguments say so: `__guard DAEMON_PID SESSION`, the socket being
@@ -41,7 +41,7 @@ pub(in crate::guard) fn main() -> Option<ExitCode> {
     Some(match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Without a panic if nobody reads it.
+            // No panic if standard error is closed.
             let _ = writeln!(io::stderr(), "cronlatch: the guard failed: {error}");
             ExitCode::from(70)
         }
@@ -128,7 +128,7 @@ fn settle_signals(session: Session) -> Dispositions {
         sys::set_disposition(signal, libc::SIG_IGN);
     }
     let _ = SigSet::all().thread_unblock();
-    // Rust's start has this one ignored, whoever the starter is.
+    // Rust's runtime ignores this signal at start.
     found.retain(|signal| session == Session::Callers && *signal != libc::SIGPIPE);
     Dispositions {
         default: ignored.to_vec(),

@@ -10,7 +10,7 @@ use nix::unistd::{Pid, getsid, setpgid};
 
 use super::child::{self, ChildContext, ChildMessage, Failed};
 use super::reaper::{self, Pipes, Reaper};
-use super::run::{Containment, Group, GuardedRun, Main};
+use super::run::{Containment, Group, Main, StartedRun};
 use super::{Cgroup, EventLoop, PIPES};
 use crate::guard::sys::{self, Fork};
 use crate::guard::tree;
@@ -78,12 +78,12 @@ impl EventLoop {
             self.mains.insert(pid, order.serial);
         }
         let pipes = PIPES + 2 * order.serial;
-        // Should that fail, its end or its first look at the pipe tells.
+        // If that fails, the child's end or its first read of the pipe reports it.
         let watched = EpollEvent::new(EpollFlags::EPOLLIN, pipes);
         let _ = self.epoll.add(&reading, watched);
         if let Some(reaper) = place.reaper() {
             self.reapers.insert(reaper.pid, order.serial);
-            // Should that fail, the end of the reaper tells.
+            // If that fails, the end of the reaper reports it.
             let watched = EpollEvent::new(EpollFlags::EPOLLIN, pipes + 1);
             let _ = self.epoll.add(&reaper.report, watched);
         }
@@ -91,7 +91,7 @@ impl EventLoop {
             Some(_) => Group::Callers,
             None => Group::Own,
         };
-        let mut run = GuardedRun::new(order, Main::Starting(pid, reading), group, place);
+        let mut run = StartedRun::new(order, Main::Starting(pid, reading), group, place);
         run.born = born;
         self.runs.insert(run);
         Ok(())

@@ -53,7 +53,7 @@ pub(super) fn weekdays(field: Piece<'_>) -> Result<Weekdays, CronError> {
         } else if let Some(day) = item.text.strip_suffix(['L', 'l']) {
             if day.is_empty() {
                 return item.fail(
-                    "L alone is no weekday",
+                    "L alone is not a weekday",
                     "write 5L for the last Friday of the month",
                 );
             }

@@ -65,7 +65,7 @@ impl ManualRun {
         let Some((job, written)) = named else {
             tracing::warn!(
                 run = run_id,
-                "ignoring a note of a run by hand that cannot be read: {text:?}"
+                "ignoring an unreadable note of a manual run: {text:?}"
             );
             return None;
         };

@@ -11,6 +11,7 @@ mod heartbeat;
 mod key_fault;
 mod ledger;
 mod lock;
+mod lock_id;
 mod manual;
 mod nodes;
 mod pause;
@@ -32,6 +33,7 @@ pub use self::ledger::{
     Waiting,
 };
 pub use self::lock::{Fingerprint, Lock, LockKey, LockRef};
+pub use self::lock_id::LockId;
 pub(super) use self::manual::NOTED_FOR;
 pub use self::manual::{ManualNote, ManualRun, NoteFate, UNCLAIMED_FOR};
 pub use self::nodes::StoreNodes;
@@ -40,7 +42,7 @@ pub use self::pause::{
 };
 pub use self::record::{History, Kind, Outcome, Range, Record};
 pub use self::registry::{
-    Admission, Beginning, CountsFrom, Entry, HeldJob, Keeping, Listing, LockId, Standing,
+    Admission, Beginning, CountsFrom, Entry, HeldJob, Keeping, Listing, Standing,
 };
 pub use self::reply::{
     ClaimReply, Condition, FinishReply, Forgotten, Head, HostReport, JobReport, LockHolder,

@@ -49,6 +49,7 @@ impl Summary {
 
     /// Returns what two ledgers of one job know together. Their outcomes cannot be put in order, so
     /// those of the ledger with the newer record count.
+    #[must_use]
     pub fn merged(self, other: Self) -> Self {
         let at = |record: Option<&Record>| record.and_then(|record| record.finished_at);
         let is_older = |one: Option<&Record>, two: Option<&Record>| at(one) < at(two);

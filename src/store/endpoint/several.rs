@@ -133,7 +133,7 @@ pub(crate) fn listed_server(
         }
     };
     let shown = shown_url(text);
-    let wrong = |what: &str| format!("{shown} is no server: {what}");
+    let wrong = |what: &str| format!("{shown} is not a server: {what}");
     let (_, rest) = url.split_once("://").unwrap_or(("", text));
     let (_, host, path) = parts(rest).map_err(wrong)?;
     if !path.is_empty() {

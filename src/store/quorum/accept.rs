@@ -8,13 +8,15 @@ use super::prepare::{VOTE, limit};
 use super::proposer::Proposer;
 use super::trust::Trust;
 use crate::store::StoreError;
-use crate::store::redis::node::{AcceptStatus, Ballot, Node, PrepareMode, Proposal, RequestTarget};
+use crate::store::redis::node::{
+    AcceptStatus, Ballot, PrepareMode, Proposal, QuorumNode, RequestTarget,
+};
 
-/// Whether a majority accepted a proposal. Accepting it also releases the vote.
+/// Whether a proposer still has its vote. A node releases the vote when it accepts the proposal.
 #[derive(PartialEq, Eq)]
-pub(super) enum Chosen {
-    Yes,
-    No,
+pub(super) enum VoteState {
+    Released,
+    Kept,
 }
 
 /// The outcome of the accept phase.
@@ -76,19 +78,22 @@ impl Proposer {
     }
 
     pub(super) fn yield_vote(&self, first: usize, target: &RequestTarget, ballot: Ballot) {
-        drop(self.nodes.ask(std::iter::once(first), |node: Arc<Node>| {
-            let target = target.clone();
-            async move {
-                node.prepare(
-                    &target,
-                    (PrepareMode::Yield, ballot),
-                    VOTE,
-                    Node::RESPONSE_TIMEOUT,
-                )
-                .await
-                .map(drop)
-            }
-        }));
+        drop(
+            self.nodes
+                .ask(std::iter::once(first), |node: Arc<QuorumNode>| {
+                    let target = target.clone();
+                    async move {
+                        node.prepare(
+                            &target,
+                            (PrepareMode::Yield, ballot),
+                            VOTE,
+                            QuorumNode::RESPONSE_TIMEOUT,
+                        )
+                        .await
+                        .map(drop)
+                    }
+                }),
+        );
     }
 }
 

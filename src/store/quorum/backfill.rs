@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::history::{merge_histories, with_rising_ids};
 use super::merge::quorum;
 use crate::names::JobName;
-use crate::store::redis::node::Node;
+use crate::store::redis::node::QuorumNode;
 use crate::store::{Lock, StoreError};
 
 /// The most records that are copied. More would block the node for too long.
@@ -21,8 +21,8 @@ const MOST: usize = 1000;
 /// Copies to `node` the records of a job that it lacks. `mark` is the mark that the node returned. A
 /// failure is not retried here: the next proposal finds the mark again.
 pub(super) async fn backfill(
-    nodes: Arc<[Arc<Node>]>,
-    node: Arc<Node>,
+    nodes: Arc<[Arc<QuorumNode>]>,
+    node: Arc<QuorumNode>,
     (job, lock): (JobName, Lock),
     mark: String,
 ) {
@@ -31,21 +31,21 @@ pub(super) async fn backfill(
         Ok(copied) => tracing::debug!(
             node = node.shown(),
             %job,
-            "{copied} records that the node lacked were copied to it"
+            "copied {copied} records to a node that lacked them"
         ),
         Err(error) => tracing::debug!(
             node = node.shown(),
             %job,
             %error,
-            "the records that the node lacks are not copied to it yet"
+            "cannot copy records to a node that lacks them; the next change of the job retries"
         ),
     }
 }
 
 /// Returns how many records the node lacked.
 async fn try_to(
-    nodes: &[Arc<Node>],
-    node: &Arc<Node>,
+    nodes: &[Arc<QuorumNode>],
+    node: &Arc<QuorumNode>,
     (job, lock): (&JobName, &Lock),
     mark: &str,
 ) -> Result<usize, StoreError> {

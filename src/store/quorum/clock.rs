@@ -67,6 +67,15 @@ pub(super) fn lost_at(reply: &PrepareReply, latest: u64) -> Option<Timestamp> {
     Some(Timestamp::from_millis(now(latest).millis() - ago))
 }
 
+/// Returns the instant in milliseconds at which a span is over.
+pub(super) fn after(clock: Clock, left: Duration) -> u64 {
+    clock.lease.saturating_add(whole_millis(left))
+}
+
+pub(super) fn whole_millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Returns, for each node, how far its clock is from the one that decides.
 pub(super) fn offsets(said: &[Result<NodeState, StoreError>]) -> Vec<Option<NodeClock>> {
     let mut all: Vec<i64> = said.iter().flatten().map(|it| it.clock.offset_ms).collect();

@@ -47,7 +47,7 @@ impl Proposer {
         });
         let mut said: Vec<Result<NodeState, StoreError>> = Vec::new();
         said.resize_with(self.nodes.len(), || {
-            Err(StoreError::unreachable("it was not asked".to_owned()))
+            Err(StoreError::unreachable("no request was sent".to_owned()))
         });
         while let Some((at, answer)) = answers.recv().await {
             said[at] = answer;

@@ -9,10 +9,11 @@
 
 use std::time::Duration;
 
-use super::clock::{deciding_clock, latest_deciding, lost_at};
+use super::blocks::Blocks;
+use super::clock::{after, deciding_clock, latest_deciding, lost_at, whole_millis};
 use crate::names::Token;
-use crate::store::protocol::{Clock, JobState, Key, LockState, given_back, horizon_of};
-use crate::store::redis::node::{Ballot, KeyHolder, PrepareReply, PrepareStatus};
+use crate::store::protocol::{Clock, JobState, LockState, given_back, horizon_of};
+use crate::store::redis::node::{Ballot, JobView, KeyHolder, PrepareReply, PrepareStatus};
 use crate::time::Timestamp;
 
 /// Returns how many of `nodes` are a majority.
@@ -181,13 +182,6 @@ pub fn merge(
         run_id: base.run_id.clone(),
         finished: base.endings(&known),
     };
-    let know_of_it = open.map_or(replies.len(), |open| {
-        let has = |reply: &&PrepareReply| {
-            let theirs = reply.job.as_ref().and_then(|job| job.state.open.as_ref());
-            theirs.is_some_and(|theirs| theirs.token == open.token)
-        };
-        replies.iter().filter(has).count()
-    });
     let same = |reply: &&&PrepareReply| {
         reply.lock.ballot == base.ballot
             && reply.job.as_ref().map(|job| job.ballot) == newest_job.map(|job| job.ballot)
@@ -195,13 +189,7 @@ pub fn merge(
     let mut merged = MergedState {
         agreed: counted.iter().filter(same).count() >= quorum,
         base: newest_job.map(|job| job.ballot).unwrap_or_default(),
-        doubt: if know_of_it < quorum {
-            Doubt::FewKnow
-        } else if newest_job.is_some_and(|job| job.doubt) {
-            Doubt::Proposed
-        } else {
-            Doubt::None
-        },
+        doubt: doubt_about(newest_job, replies, quorum),
         torn: blocks.are_torn(&counted, quorum),
         job: newest_job.map(|job| job.state.clone()),
         lock,
@@ -214,6 +202,22 @@ pub fn merge(
         merged.take_back(&open.token.clone());
     }
     merged
+}
+
+/// Returns whether it is unknown if a majority ever accepted the open run of `newest`.
+fn doubt_about(newest: Option<&JobView>, replies: &[PrepareReply], quorum: usize) -> Doubt {
+    let open = newest.and_then(|job| job.state.open.as_ref());
+    let knows = |reply: &&PrepareReply| {
+        let theirs = reply.job.as_ref().and_then(|job| job.state.open.as_ref());
+        open.is_none_or(|open| theirs.is_some_and(|theirs| theirs.token == open.token))
+    };
+    if replies.iter().filter(knows).count() < quorum {
+        Doubt::FewKnow
+    } else if newest.is_some_and(|job| job.doubt) {
+        Doubt::Proposed
+    } else {
+        Doubt::None
+    }
 }
 
 /// Whether a run was never granted and never can be: fewer nodes than a majority know it, and the
@@ -275,14 +279,6 @@ impl MergedState {
     }
 }
 
-fn after(clock: Clock, left: Duration) -> u64 {
-    clock.lease.saturating_add(whole_millis(left))
-}
-
-fn whole_millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
 /// Returns after how long a majority of all nodes no longer has a lease, given its remaining time on
 /// the nodes that count.
 fn nth(lefts: impl Iterator<Item = Duration>, quorum: usize) -> Duration {
@@ -324,125 +320,4 @@ fn over_for(counted: &[&PrepareReply], token: &Token, quorum: usize) -> Option<D
     spans.sort_by(|one, other| other.cmp(one));
     let span = spans.get(quorum - 1).copied();
     span.filter(|span| *span != Duration::MAX)
-}
-
-/// Computes what blocks a request on each node.
-struct Blocks<'a> {
-    base: &'a crate::store::redis::node::LockView,
-    exclusive: bool,
-    me: Option<&'a Token>,
-    clock: Clock,
-}
-
-/// What blocks a request on one node, ordered by how long it does.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Block {
-    Free,
-    Until(Duration, Who),
-    ForEver(Who),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Who {
-    /// The lock holds this.
-    Value(String),
-    OtherType,
-    /// The lock is gone, its lease end has not come.
-    Granted(String),
-}
-
-impl Blocks<'_> {
-    /// Returns the lock as a majority has it.
-    fn key(&self, counted: &[&PrepareReply], quorum: usize) -> Key {
-        if !self.exclusive {
-            return Key::Absent;
-        }
-        let mut blocks: Vec<Block> = counted.iter().map(|reply| self.on(reply)).collect();
-        blocks.sort();
-        let at = |left: &Duration| Some(after(self.clock, *left));
-        match blocks.get(quorum - 1) {
-            Some(Block::ForEver(Who::Value(text) | Who::Granted(text))) => Key::Value {
-                text: text.clone(),
-                end: None,
-            },
-            Some(Block::Until(left, Who::OtherType)) => Key::OtherType { end: at(left) },
-            Some(Block::ForEver(Who::OtherType)) => Key::OtherType { end: None },
-            // The token and the lease end in the state already express this.
-            Some(Block::Until(_, Who::Granted(text)))
-                if self.base.token.as_ref().map(Token::as_str) == Some(text) =>
-            {
-                Key::Absent
-            }
-            Some(Block::Until(left, Who::Value(text) | Who::Granted(text))) => Key::Value {
-                text: text.clone(),
-                end: at(left),
-            },
-            Some(Block::Free) | None => self.mine(counted, quorum),
-        }
-    }
-
-    /// Whether these nodes do not suffice to decide if a majority of all has the lock free.
-    fn are_torn(&self, counted: &[&PrepareReply], quorum: usize) -> bool {
-        if !self.exclusive {
-            return false;
-        }
-        let (free, held): (Vec<Block>, Vec<Block>) = (counted.iter())
-            .map(|reply| self.on(reply))
-            .partition(|block| *block == Block::Free);
-        free.len() < quorum && held.len() < quorum
-    }
-
-    /// Returns the lock as ours if a majority holds it for `me`. Nodes that do not count are assumed
-    /// to hold the lock when a request asks whether it is free, and to have it free here.
-    fn mine(&self, counted: &[&PrepareReply], quorum: usize) -> Key {
-        let Some(me) = self.me else {
-            return Key::Absent;
-        };
-        let lefts = counted.iter().filter_map(|reply| match &reply.held {
-            KeyHolder::Value(value, left) if value == me.as_str() => {
-                Some(left.unwrap_or(Duration::MAX).max(Duration::from_millis(1)))
-            }
-            _ => None,
-        });
-        let mut lefts: Vec<Duration> = lefts.collect();
-        lefts.sort_by(|one, other| other.cmp(one));
-        let Some(left) = lefts.get(quorum - 1).copied() else {
-            return Key::Absent;
-        };
-        Key::Value {
-            text: me.as_str().to_owned(),
-            end: (left != Duration::MAX).then(|| after(self.clock, left)),
-        }
-    }
-
-    fn on(&self, reply: &PrepareReply) -> Block {
-        match &reply.held {
-            KeyHolder::OtherType(Some(left)) => Block::Until(*left, Who::OtherType),
-            KeyHolder::OtherType(None) => Block::ForEver(Who::OtherType),
-            KeyHolder::Value(value, left) => {
-                let ours = self.me.is_some_and(|me| me.as_str() == value);
-                // This node missed the release of a token that ended.
-                if ours || self.base.has_ended(value) {
-                    return Block::Free;
-                }
-                match left {
-                    Some(left) => Block::Until(
-                        (*left).max(Duration::from_millis(1)),
-                        Who::Value(value.clone()),
-                    ),
-                    None => Block::ForEver(Who::Value(value.clone())),
-                }
-            }
-            KeyHolder::Nobody => match &reply.lock.token {
-                Some(token)
-                    if Some(token) != self.me
-                        && !reply.lock.left.is_zero()
-                        && !self.base.has_ended(token.as_str()) =>
-                {
-                    Block::Until(reply.lock.left, Who::Granted(token.as_str().to_owned()))
-                }
-                _ => Block::Free,
-            },
-        }
-    }
 }

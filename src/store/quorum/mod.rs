@@ -8,7 +8,7 @@
 //! | [`request`], [`proposer`] | a request; the nodes, and what this process remembers of them |
 //! | [`nodes`], [`turns`] | asks many nodes at once; lets the requests of one lock take turns |
 //! | [`prepare`] | phase 1: the vote of one node, the promises of the others |
-//! | [`merge`], [`clock`], [`history`] | what the replies of several nodes mean together |
+//! | [`merge`], [`blocks`], [`clock`], [`history`] | what the replies of several nodes mean together |
 //! | [`apply`], [`decide`], [`proposal`] | the rules of [`protocol`], and what follows |
 //! | [`accept`], [`trust`] | phase 2: the proposal, and which nodes count |
 //! | [`backfill`], [`reassert`], [`repair`] | bring a node up to date that was away or lost its data |
@@ -18,6 +18,7 @@
 mod accept;
 mod apply;
 mod backfill;
+mod blocks;
 mod clock;
 mod condition;
 mod decide;
@@ -49,8 +50,8 @@ pub use self::merge::{
 pub use self::trust::Trust;
 pub use super::redis::node::{
     AcceptReply, AcceptStatus, Ballot, ExtendReply, HistoryEntry, JobView, KeyHolder, LockView,
-    LongestTtl, Node, PrepareMode, PrepareReply, PrepareStatus, Proposal, ProposedLease,
-    ProposedRecord, RequestTarget, finished_text,
+    LongestTtl, PrepareMode, PrepareReply, PrepareStatus, Proposal, ProposedLease, ProposedRecord,
+    QuorumNode, RequestTarget, finished_text,
 };
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 use super::merge::quorum;
-use crate::store::redis::node::{Node, PrepareReply};
+use crate::store::redis::node::{PrepareReply, QuorumNode};
 use crate::store::{ErrorDetail, KeyFault, RedlockSettings, StoreError};
 
 /// How long a node that failed is asked last.
@@ -20,7 +20,7 @@ const REPORT_AGAIN: Duration = Duration::from_secs(5 * 60);
 /// The nodes, in an order that is the same on all hosts.
 #[derive(Debug)]
 pub(super) struct Nodes {
-    all: Arc<[Arc<Node>]>,
+    all: Arc<[Arc<QuorumNode>]>,
     known: Mutex<Vec<NodeHealth>>,
 }
 
@@ -74,7 +74,7 @@ impl Nodes {
         }
         let all = sorted
             .into_iter()
-            .map(|node| Node::new(node).map(Arc::new))
+            .map(|node| QuorumNode::new(node).map(Arc::new))
             .collect::<Result<Arc<[_]>, _>>()?;
         Ok(Self {
             known: Mutex::new(vec![NodeHealth::default(); all.len()]),
@@ -91,11 +91,11 @@ impl Nodes {
     }
 
     /// All nodes, for tasks that outlive the request.
-    pub(super) fn all(&self) -> Arc<[Arc<Node>]> {
+    pub(super) fn all(&self) -> Arc<[Arc<QuorumNode>]> {
         Arc::clone(&self.all)
     }
 
-    pub(super) fn get(&self, at: usize) -> &Arc<Node> {
+    pub(super) fn get(&self, at: usize) -> &Arc<QuorumNode> {
         &self.all[at]
     }
 
@@ -117,7 +117,7 @@ impl Nodes {
     pub(super) fn ask<T, F>(
         &self,
         which: impl Iterator<Item = usize>,
-        question: impl Fn(Arc<Node>) -> F,
+        question: impl Fn(Arc<QuorumNode>) -> F,
     ) -> mpsc::UnboundedReceiver<NodeReply<T>>
     where
         T: Send + 'static,
@@ -230,7 +230,7 @@ impl Nodes {
             .collect::<Vec<_>>()
             .join("; ");
         let text = format!(
-            "{answered} of {} nodes answer, {} are needed ({why})",
+            "{answered} of {} nodes respond, and {} must ({why})",
             self.len(),
             self.quorum()
         );

@@ -12,7 +12,7 @@ use super::proposer::Proposer;
 use super::request::{QuorumRequest, QuorumWait};
 use crate::ground::timing;
 use crate::store::StoreError;
-use crate::store::redis::node::{Ballot, Node, PrepareMode, PrepareReply, RequestTarget};
+use crate::store::redis::node::{Ballot, PrepareMode, PrepareReply, QuorumNode, RequestTarget};
 
 /// How long a vote lasts. Until then other hosts let its holder finish.
 pub(super) const VOTE: Duration = Duration::from_millis(1500);
@@ -188,7 +188,7 @@ impl Proposer {
 /// Returns the response time-out of one node.
 pub(super) fn limit(ttl: Duration) -> Duration {
     if ttl.is_zero() {
-        return Node::RESPONSE_TIMEOUT;
+        return QuorumNode::RESPONSE_TIMEOUT;
     }
     timing::response_timeout(ttl).max(SHORTEST_LIMIT)
 }

@@ -16,7 +16,7 @@ use super::proposer::Proposer;
 use super::request::{QuorumReply, QuorumRequest, Transition};
 use crate::names::JobName;
 use crate::store::protocol::{self, horizon_of, report};
-use crate::store::redis::node::{Ballot, Node, PrepareMode};
+use crate::store::redis::node::{Ballot, PrepareMode, QuorumNode};
 use crate::store::{
     Forget, Forgotten, HostReport, JobReport, Lock, Registered, Registration, Store, StoreError,
 };
@@ -134,7 +134,7 @@ impl QuorumStore {
         request: &Forget,
     ) -> Result<Forgotten, StoreError> {
         let nodes = &self.proposer.nodes;
-        let ask = |step: fn(Arc<Node>, Forget) -> BoxFuture<Forgotten>| {
+        let ask = |step: fn(Arc<QuorumNode>, Forget) -> BoxFuture<Forgotten>| {
             let request = request.clone();
             let answers = nodes.ask(0..nodes.len(), move |node| step(node, request.clone()));
             self.collect(answers, |_, _| false)
@@ -144,7 +144,7 @@ impl QuorumStore {
         let looked = looked.await?;
         if looked.len() < nodes.len() {
             return Err(StoreError::unreachable(format!(
-                "{} of {} nodes answer; to forget a job all must",
+                "{} of {} nodes respond; to forget a job, all must",
                 looked.len(),
                 nodes.len()
             )));
@@ -188,7 +188,7 @@ impl QuorumStore {
         let counts = self.collect(answers, |_, _| false).await?;
         if counts.len() < nodes.len() {
             return Err(StoreError::unreachable(format!(
-                "{} of {} nodes answer; to declare them new all must",
+                "{} of {} nodes respond; to declare them new, all must",
                 counts.len(),
                 nodes.len()
             )));

@@ -48,11 +48,11 @@ impl Proposer {
             .await;
         let run_id = &renewal.grant.run_id;
         match done {
-            Ok(_) => tracing::debug!(%run_id, "told the nodes of a run that they had no record of"),
+            Ok(_) => tracing::debug!(%run_id, "wrote a run to nodes that had no record of it"),
             Err(error) => tracing::debug!(
                 %run_id,
                 %error,
-                "cannot tell the nodes of a run that they have no record of; trying again with \
+                "cannot write a run to nodes that have no record of it; retrying with \
                  the next renewal"
             ),
         }

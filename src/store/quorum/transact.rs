@@ -19,7 +19,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::accept::{AcceptOutcome, Chosen, validity};
+use super::accept::{AcceptOutcome, VoteState, validity};
 use super::apply::apply_rules;
 use super::decide::{Decision, Requester, decide};
 use super::merge::{QuorumCheck, check_quorum, merge};
@@ -120,22 +120,10 @@ impl Proposer {
         };
         let others = (0..self.nodes.len()).filter(|at| *at != first);
         if reply.status == PrepareStatus::Busy {
-            let reply = PrepareReply {
-                status: PrepareStatus::Read,
-                ..reply
-            };
-            let seen = reply.promised;
-            let heard = self
-                .prepare(
-                    &target,
-                    others,
-                    (PrepareMode::Read, Ballot::default()),
-                    vec![reply],
-                )
-                .await?;
-            return Ok(match self.settled(&heard.replies, request, rules) {
+            let replies = self.read_after_vote(&target, first, reply).await?;
+            return Ok(match self.settled(&replies, request, rules) {
                 Some(reply) => Round::Done(QuorumReply::Reply(reply)),
-                None => Round::Contended(seen),
+                None => Round::Contended(replies[0].promised),
             });
         }
         let ballot = Ballot {
@@ -151,29 +139,53 @@ impl Proposer {
             }
         };
         if self.is_in_doubt(&heard.replies, request) {
-            let unheard: Vec<usize> = (0..self.nodes.len())
-                .filter(|at| *at != first && !heard.knows(*at))
-                .collect();
-            let replies = std::mem::take(&mut heard.replies);
-            let more = self.collect_replies(
-                &target,
-                unheard.into_iter(),
-                promise,
-                replies,
-                QuorumWait::All,
-            );
-            let more = more.await?;
-            heard.replies = more.replies;
-            heard.at.extend(more.at);
-            heard.errors.extend(more.errors);
+            heard = self.ask_the_rest(&target, first, promise, heard).await?;
         }
         let outcome = self
             .run_accept_phase(&target, ballot, &heard, (request, rules), sent)
             .await;
-        if !matches!(outcome, Ok((_, Chosen::Yes))) {
+        if !matches!(outcome, Ok((_, VoteState::Released))) {
             self.yield_vote(first, &target, ballot);
         }
         outcome.map(|(round, _)| round)
+    }
+
+    /// Reads from the other nodes after another host got the vote of `first`. Its reply comes first.
+    async fn read_after_vote(
+        &self,
+        target: &RequestTarget,
+        first: usize,
+        reply: PrepareReply,
+    ) -> Result<Vec<PrepareReply>, StoreError> {
+        let others = (0..self.nodes.len()).filter(|at| *at != first);
+        let reply = PrepareReply {
+            status: PrepareStatus::Read,
+            ..reply
+        };
+        let read = (PrepareMode::Read, Ballot::default());
+        let heard = self.prepare(target, others, read, vec![reply]).await?;
+        Ok(heard.replies)
+    }
+
+    /// Asks the nodes that have not been asked yet, and adds their replies.
+    async fn ask_the_rest(
+        &self,
+        target: &RequestTarget,
+        first: usize,
+        promise: (PrepareMode, Ballot),
+        mut heard: PrepareReplies,
+    ) -> Result<PrepareReplies, StoreError> {
+        let rest: Vec<usize> = (0..self.nodes.len())
+            .filter(|at| *at != first && !heard.knows(*at))
+            .collect();
+        let replies = std::mem::take(&mut heard.replies);
+        let rest = rest.into_iter();
+        let more = self.collect_replies(target, rest, promise, replies, QuorumWait::All);
+        let more = more.await?;
+        heard.replies = more.replies;
+        heard.at.extend(more.at);
+        heard.errors.extend(more.errors);
+        Ok(heard)
     }
 
     /// Decides, and runs phase 2 if there is something to propose.
@@ -187,7 +199,7 @@ impl Proposer {
             &impl Fn(&mut LockState, &mut Option<JobState>, Clock) -> Transition<R>,
         ),
         sent: Instant,
-    ) -> Result<(Round<R>, Chosen), StoreError> {
+    ) -> Result<(Round<R>, VoteState), StoreError> {
         let told = |lock: &mut _, job: &mut _, clock| {
             let transition = rules(lock, job, clock);
             (transition.reply, transition.effects, transition.taken)
@@ -201,12 +213,12 @@ impl Proposer {
         let (proposal, taken, trust, reply) =
             match decide((target, ballot), &heard.replies, quorum, requester, told) {
                 Decision::Reply(reply) => {
-                    return Ok((Round::Done(QuorumReply::Reply(reply)), Chosen::No));
+                    return Ok((Round::Done(QuorumReply::Reply(reply)), VoteState::Kept));
                 }
                 Decision::Recovering(left) => {
-                    return Ok((Round::Done(QuorumReply::Recovering(left)), Chosen::No));
+                    return Ok((Round::Done(QuorumReply::Recovering(left)), VoteState::Kept));
                 }
-                Decision::TooFew => return Ok((self.too_few(heard), Chosen::No)),
+                Decision::TooFew => return Ok((self.too_few(heard), VoteState::Kept)),
                 Decision::Propose {
                     proposal,
                     taken,
@@ -230,7 +242,14 @@ impl Proposer {
             self.withdraw(&proposal);
         }
         let over = matches!(round, Round::Done(_));
-        Ok((round, if over { Chosen::Yes } else { Chosen::No }))
+        Ok((
+            round,
+            if over {
+                VoteState::Released
+            } else {
+                VoteState::Kept
+            },
+        ))
     }
 
     fn too_few<R>(&self, heard: &PrepareReplies) -> Round<R> {

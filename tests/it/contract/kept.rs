@@ -9,7 +9,7 @@ use cronlatch::store::{
 use super::{LONG, Scene, Subject, eventually, run_id};
 
 impl Scene {
-    async fn report(&self) -> JobReport {
+    pub(super) async fn report(&self) -> JobReport {
         let asked = [(self.job.clone(), self.lock.clone())];
         let mut reports = self.store.jobs(&asked).await.expect("the store answers");
         reports.remove(0)

@@ -3,8 +3,8 @@
 use cronlatch::names::JobName;
 use cronlatch::store::relocate::{Destination, Relocated, Relocation, relocate};
 use cronlatch::store::{
-    Claim, ClaimReply, ClaimTarget, DroppedRange, GapAnswer, IfPaused, JobReport, Kind, Lock,
-    LockId, Outcome, Overlap, Pause, PauseOrder, PauseReply, PauseRequest, Range,
+    Claim, ClaimReply, ClaimTarget, DroppedRange, GapAnswer, IfPaused, Kind, Lock, LockId, Outcome,
+    Overlap, Pause, PauseOrder, PauseReply, PauseRequest, Range,
 };
 use cronlatch::time::Timestamp;
 
@@ -37,12 +37,6 @@ impl Scene {
 
     async fn order(&self, request: &PauseRequest) -> PauseReply {
         self.store.pause(request).await.expect("the store answers")
-    }
-
-    async fn report(&self) -> JobReport {
-        let asked = [(self.job.clone(), self.lock.clone())];
-        let mut reports = self.store.jobs(&asked).await.expect("the store answers");
-        reports.remove(0)
     }
 
     fn manual(&self, who: &str, if_paused: IfPaused) -> Claim {
@@ -183,7 +177,7 @@ pub(crate) async fn nothing_that_is_missed_hides_a_pause(subject: &impl Subject)
             if_last: scene.start,
             drop: all,
         },
-        keep: 100,
+        keep: cronlatch::store::Retention::of_records(100),
     };
     let drops = Claim {
         what,

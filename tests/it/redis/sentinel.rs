@@ -96,7 +96,7 @@ async fn the_master_is_who_a_majority_of_the_sentinels_names() {
     assert!(said.contains("they know: mymaster"), "{said}");
     let server = format!("redis+sentinel://127.0.0.1:{}/mymaster", master.port());
     let said = refusal(&store(&server)).await;
-    assert!(said.contains("is no Sentinel"), "{said}");
+    assert!(said.contains("is not a Sentinel"), "{said}");
     let one = format!("redis://127.0.0.1:{}", sentinels[0].port());
     let said = refusal(&store(&one)).await;
     assert!(said.contains("is a Sentinel: name its master"), "{said}");

@@ -13,8 +13,8 @@ use crate::plain_acceptor::{Acceptor, ServerNow};
 use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
 use cronlatch::store::protocol::{self, Ending, JobState, Key, LockState, Open, Waiting};
 use cronlatch::store::quorum::{
-    AcceptStatus, Ballot, JobView, KeyHolder, LongestTtl, Node, PrepareMode, PrepareReply,
-    PrepareStatus, Proposal, ProposedLease, ProposedRecord, RequestTarget,
+    AcceptStatus, Ballot, JobView, KeyHolder, LongestTtl, PrepareMode, PrepareReply, PrepareStatus,
+    Proposal, ProposedLease, ProposedRecord, QuorumNode, RequestTarget,
 };
 use cronlatch::store::{
     Fingerprint, Grant, Kind, Lock, Outcome, Record, Renewal, RunTerms, StoreSettings, check_url,
@@ -293,7 +293,7 @@ fn record(name: &JobName, n: u8, skipped: bool) -> Record {
 /// Both sides.
 struct Both<'a> {
     hands: &'a RefCell<redis::Connection>,
-    node: &'a Node,
+    node: &'a QuorumNode,
     lock: Lock,
     plain: Acceptor,
     plain_server: String,
@@ -740,7 +740,7 @@ fn cases() -> u32 {
 struct Bench {
     server: RedisServer,
     runtime: tokio::runtime::Runtime,
-    node: Node,
+    node: QuorumNode,
     hands: RefCell<redis::Connection>,
     /// The lock of the next sequence.
     next: AtomicU32,
@@ -757,7 +757,7 @@ impl Bench {
         let StoreSettings::Redis(settings) = check_url(&server.url()).expect("a URL") else {
             panic!("not a Redis URL");
         };
-        let node = runtime.block_on(async { Node::new(&settings).expect("a node") });
+        let node = runtime.block_on(async { QuorumNode::new(&settings).expect("a node") });
         let client = redis::Client::open(server.url()).expect("a URL");
         let hands = client.get_connection().expect("the server answers");
         Self {

@@ -1,4 +1,4 @@
-//! `keep`: its call. Its reply is empty. The script is `scripts/keep.lua`.
+//! `keep`, which extends the lifetime of the keys of listed jobs: its call. Its reply is empty. The script is `scripts/keep.lua`.
 
 use super::call::{Call, millis};
 use super::keys::LockKeys;

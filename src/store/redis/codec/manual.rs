@@ -1,4 +1,4 @@
-//! Notes of runs by hand: the calls and replies of `scripts/manual.lua`. One script writes, deletes
+//! Notes of manual runs: the calls and replies of `scripts/manual.lua`. One script writes, deletes
 //! and lists them.
 
 use redis::Value;

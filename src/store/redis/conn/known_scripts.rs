@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 /// The number of times that the text of a script was sent. Held while it is being sent.
-pub(super) type Sent = OwnedMutexGuard<u64>;
+pub(super) type SendOrder = OwnedMutexGuard<u64>;
 
 /// For each script, by digest, how often its text was sent on this link.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ impl KnownScripts {
     }
 
     /// Waits until no other task is sending the text.
-    pub(in crate::store::redis) async fn turn(&self, digest: &str) -> Sent {
+    pub(in crate::store::redis) async fn turn(&self, digest: &str) -> SendOrder {
         self.of(digest).lock_owned().await
     }
 

@@ -1,6 +1,6 @@
 //! Adds the records that a node lacks. They come from the histories of the other nodes.
 
-use super::Node;
+use super::QuorumNode;
 use super::history::HistoryEntry;
 use crate::names::JobName;
 use crate::store::redis::RESPONSE_TIMEOUT;
@@ -11,7 +11,7 @@ use crate::store::redis::codec::record::pairs;
 use crate::store::redis::codec::reply::integer;
 use crate::store::{Lock, StoreError};
 
-impl Node {
+impl QuorumNode {
     /// Replaces the history of a job with `whole` (oldest first, positions ascending), or with `None`
     /// notes that it lacks nothing. Returns false, and changes nothing, if something was written since
     /// `newest` was the newest entry and `lacks` the mark.

@@ -41,13 +41,13 @@ use crate::store::{KeyFault, Lock, RedisSettings, RenewReply, Renewal, StoreErro
 
 /// A node and the link to it.
 #[derive(Debug)]
-pub struct Node {
+pub struct QuorumNode {
     pub(in crate::store) store: RedisStore,
     link: Arc<Link>,
     scripts: NodeScripts,
 }
 
-impl Node {
+impl QuorumNode {
     pub fn new(settings: &RedisSettings) -> Result<Self, StoreError> {
         let link = Link::new(settings, Part::Alone);
         Ok(Self {

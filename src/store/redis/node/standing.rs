@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Node;
+use super::QuorumNode;
 use crate::names::JobName;
 use crate::store::redis::BATCH;
 use crate::store::redis::RESPONSE_TIMEOUT;
@@ -47,7 +47,7 @@ pub(in crate::store) enum LedgerPresence {
     Unusable,
 }
 
-impl Node {
+impl QuorumNode {
     /// Reads the condition and changes nothing. `longest` is the longest TTL that the caller knows.
     pub(in crate::store) async fn standing(
         &self,
@@ -134,7 +134,7 @@ fn read(
             'F' => Ok(LedgerPresence::Forgotten),
             'A' => Ok(LedgerPresence::Absent),
             other => Err(RedisFailure::corrupt(format!(
-                "a node says {other:?} of a job"
+                "a node returned {other:?} for a job"
             ))),
         })
         .collect::<Result<Vec<_>, _>>()?;

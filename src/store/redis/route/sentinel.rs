@@ -235,7 +235,7 @@ impl Sentinel {
         if Hello::ask(&shown, &mut connection).await?.is_sentinel() {
             Ok(connection)
         } else {
-            Err(RedisFailure::refused(format!("{shown} is no Sentinel")))
+            Err(RedisFailure::refused(format!("{shown} is not a Sentinel")))
         }
     }
 

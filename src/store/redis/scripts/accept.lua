@@ -3,7 +3,7 @@
 -- KEYS  1 lock, 2 its state, 3 the node's marker; with a job: 4 job, 5 its history, 6 its failures, 7 the
 --       failures of all jobs
 -- ARGV  1 exclusive (1/0), 2 number and 3 id of the proposal, 4 channel of releases,
---       5 tell of a release (1/0), 6 what the history keeps or '', 7 fence, 8 token, 9 run id, 10 tokens that ended,
+--       5 publish the release (1/0), 6 what the history keeps or '', 7 fence, 8 token, 9 run id, 10 tokens that ended,
 --       11 'take' (the lock, for the token) | 'stay' | 'over' (the lease), 12 TTL, what is left of
 --       the lease, or for how long it has been over ('' if that is not known), in ms,
 --       13 the job's ledger or '', 14 number and 15 id of the proposal that it was taken from,
@@ -25,7 +25,7 @@ if tonumber(state[1] or 0) ~= number or tonumber(state[2] or 0) ~= id then
   return { 'promised' }
 end
 
--- A lock of a token that finished is nobody's: its release did not reach this node.
+-- A lock with a token that ended counts as free: this node missed its release.
 local held, over = false, false
 if ARGV[1] == '1' then
   held = redis.pcall('GET', KEYS[1])
@@ -51,8 +51,8 @@ end
 
 local lacks = ''
 if ARGV[13] ~= '' then
-  -- Records come once, with the proposal that they belong to: who did not take the one before this
-  -- may lack some.
+  -- Records are sent once, with their proposal: a node that did not accept the proposal before this
+  -- one may lack some.
   local kept = on_key('HMGET', KEYS[4], 'ballot', 'ballot_id', 'lacks')
   local follows = (kept[1] or '0') == ARGV[14] and (kept[2] or '0') == ARGV[15]
   lacks = follows and (kept[3] or '') or ARGV[2]
@@ -86,7 +86,7 @@ while ARGV[at] do
   for i = at + 1, at + 2 * fields, 2 do
     record[ARGV[i]] = ARGV[i + 1]
   end
-  -- The newest entry of a node that lacks records may be of a decision that was overtaken.
+  -- If this node lacks records, its newest entry may belong to a decision that was overtaken.
   if lacks ~= '' and at == 16 then
     record.follows = nil
   end
@@ -100,7 +100,7 @@ elseif over then
   redis.call('DEL', KEYS[1])
 end
 if over or ARGV[5] == '1' then
-  -- Without the right to publish, those who wait still ask again by themselves.
+  -- Without the right to publish, waiting hosts still retry by themselves.
   redis.pcall('PUBLISH', ARGV[4], token)
 end
 return { 'taken', standing, lacks }

@@ -1,7 +1,7 @@
 -- Announces a host, or removes its announcement, and deletes the announcements that have expired.
 --
 -- KEYS  1 hosts (hash: host -> "UNTIL SEEN JSON", both in ms), 2 store marker
--- ARGV  1 host, 2 how long the word is good in ms (0: no longer), 3 what it says of itself as
+-- ARGV  1 host, 2 how long the announcement lasts in ms (0: withdraw it), 3 its description of itself as
 --       JSON, 4 longest TTL of its job list in ms
 -- Reply the entries that could not be read and were removed: of each its field and its value; with
 --       an empty field, all of them: the key was of another type than cronlatch writes
@@ -22,7 +22,7 @@ for i = 1, #hosts, 2 do
   elseif tonumber(valid_until) <= now then
     redis.call('HDEL', KEYS[1], hosts[i])
   elseif is_far_ahead(tonumber(seen)) then
-    -- Said under a clock that was wrong: it holds for as long as if it were said now.
+    -- Announced while the clock was wrong: it lasts as long as an announcement made now.
     local lasts = now + tonumber(valid_until) - tonumber(seen)
     redis.call('HSET', KEYS[1], hosts[i], text(lasts) .. ' ' .. text(now) .. ' ' .. json)
   end

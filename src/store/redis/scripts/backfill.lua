@@ -1,4 +1,4 @@
--- Gives a node the history that the nodes have together, in place of one that lacks records.
+-- Replaces a history that lacks records by the merged history of all nodes.
 --
 -- KEYS  1 job, 2 its history, 3 its failures
 -- ARGV  1 the mark of what it lacks, 2 its newest entry or '', 3 another history (1/0), then per

@@ -111,7 +111,7 @@ local function count_in(key, field, kept, default)
   return count
 end
 
--- Who runs this: the server process, its replication id, and whether that says that it was a
+-- The server process, its replication id, and whether that id shows that it was a
 -- replica before: then its data may have been replaced since it last was a master. (The id also
 -- changes without that, when a first replica attaches; the second one is cleared then.)
 local function this_server()

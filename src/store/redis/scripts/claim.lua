@@ -1,4 +1,4 @@
--- Takes an occurrence and its lock, or says why not. settled.lua and granted.lua come first and reply
+-- Takes an occurrence and its lock, or returns the reason why not. settled.lua and granted.lua come first and reply
 -- in the usual cases; a rule about when a claim is granted, or that reads a further field, must hold
 -- there too.
 --
@@ -261,7 +261,7 @@ local function correct(scheduled_at)
 end
 
 -- Records and removes the entries that will not start: those whose deadline has passed, and those
--- from before a loss of data, for the store may have forgotten that they ran.
+-- from before a loss of data, because the store may have forgotten that they ran.
 local function expire()
   local function unknown(entry)
     return entry.kind ~= 'rerun' and past.horizon and entry.at <= past.horizon

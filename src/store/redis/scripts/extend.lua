@@ -1,7 +1,7 @@
 -- Extends leases on one node whose token matches.
 --
 -- A lock that is gone is set again while its lease end has not come, while the node recovers from
--- a loss of its data, and when told to, because a majority of the nodes has the lease; never for
+-- a loss of its data, and when asked to, because a majority of the nodes has the lease; never for
 -- a token that finished.
 --
 -- KEYS  1 the node's marker, then per lease: lock, its state
@@ -46,7 +46,7 @@ for i = 1, (#KEYS - 1) / 2 do
       redis.call('HSET', hash, 'lease_end', text(now + ttl))
     end
     keep_for(hash, state_span(hash, false, ttl))
-    -- A token without a run was set here by a renewal.
+    -- A renewal set this token: it has no run.
     letter = granted and (kept[4] or '') ~= '' and 'R' or 'F'
   end
   letters[i] = letter

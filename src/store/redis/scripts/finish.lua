@@ -40,14 +40,14 @@ if recorded then
     record[ARGV[i]] = ARGV[i + 1]
   end
   record.follows = job and text(job.last)
-  -- Of runs without a lock so many may overlap that the oldest tokens are forgotten.
+  -- More runs without a lock can overlap than tokens are kept, so the oldest are forgotten.
   record.replaces = before == 'I' or not lock.exclusive
   records[1] = record
   local from = tonumber(record.scheduled_at)
   local last = tonumber(record['until'] or record.scheduled_at)
   -- What a host with a fast clock believed due is decided when it is due.
   if last and last <= now + LEAD then
-    -- Nobody has registered the job here, so what lies before the result is undecided.
+    -- No host has registered the job here, so occurrences before this result are undecided.
     job = job or new_job(KEYS[4], record['until'] and last or last - 1)
     if record['until'] then
       job.last = math.max(job.last, last)
@@ -114,7 +114,7 @@ if held then
   redis.call('DEL', lock.key)
 end
 if held or granted then
-  -- Without the right to publish, those who wait still ask again by themselves.
+  -- Without the right to publish, waiting hosts still retry by themselves.
   redis.pcall('PUBLISH', ARGV[3], token)
 end
 if unrecorded then

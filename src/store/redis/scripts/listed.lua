@@ -1,9 +1,9 @@
 -- Remembers which jobs a host lists, so that it can find those that its next list leaves out.
 --
--- KEYS  1 the jobs of the host (hash: job -> when the host said so, by the store's clock)
--- ARGV  1 how long they are remembered in ms, then per job: name, listed (1/0), when the host said
---       so. A late copy must not remove a job that the host has listed since; one that brings a job
---       back does no harm, because the job's listing says that the host withdrew it.
+-- KEYS  1 the jobs of the host (hash: job -> when the host wrote it, by the store's clock)
+-- ARGV  1 how long they are remembered in ms, then per job: name, listed (1/0), when the host
+--       wrote it. A late copy must not remove a job that the host has listed since. A late copy that
+--       brings a job back does no harm, because the job's listing shows that the host withdrew it.
 -- Reply whether the key was of another type than cronlatch writes, and was removed (1/0); then all
 --       jobs that the host lists, if asked without jobs
 

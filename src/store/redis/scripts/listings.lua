@@ -1,4 +1,4 @@
--- What each host says about jobs.
+-- The entries of all hosts about jobs.
 --
 -- KEYS  per job: its listing (hash: host -> entry)
 -- Reply per job: host, entry, host, entry, ...; or one text: why it cannot be read

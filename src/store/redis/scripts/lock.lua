@@ -1,6 +1,6 @@
 -- A lock and its state.
 --
--- State (hash): fence, token ('' when nobody), lease_end (ms), run_id, finished (lines of one
+-- State (hash): fence, token ('' if none), lease_end (ms), run_id, finished (lines of one
 -- length: R(eleased), L(ost) or I(nterrupted), then 16 characters that stand for the token).
 
 local FINISHED_KEPT = 64
@@ -136,7 +136,7 @@ local function lease_remaining(lock, token)
   return 0
 end
 
--- When the lease of a token ended; nil while it lasts, and where nobody knows because another lease
+-- When the lease of a token ended; nil while it lasts, and if it is unknown because another lease
 -- followed.
 local function lease_ended_at(lock, token)
   if lock.token == token and lock.lease_end > 0 and lock.lease_end <= now then

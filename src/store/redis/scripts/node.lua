@@ -3,8 +3,8 @@
 -- Its marker (hash): server (run id of the process), replid (its replication id), lost_at (ms, ''
 -- when nothing ever was lost), until (ms: before it no lock of this node counts as free), longest
 -- (the longest TTLs of the job lists, as base.lua keeps them).
--- Each lock and each job carries the lost_at under which it was last written (`epoch`): one that
--- was not written since the loss says nothing about what came before it.
+-- Each lock and each job carries the lost_at under which it was last written (`epoch`): state
+-- that was not written since the loss proves nothing about what came before it.
 
 -- `listed` is the longest TTL of the caller's list, `elsewhere` the longest that other nodes told
 -- it; a node that lost its data waits for the latter too, but does not keep it. A loss that was

@@ -18,7 +18,7 @@ local state = on_key('HMGET', KEYS[2], 'fence', 'token', 'lease_end', 'run_id', 
   'ballot', 'ballot_id', 'promised', 'promised_id', 'vote', 'vote_until', 'epoch')
 local promised, promised_id = tonumber(state[8] or 0), tonumber(state[9] or 0)
 
--- A vote of another process stands; an earlier one of the same process does not, for nobody waits
+-- A vote of another process stands. An earlier vote of the same process does not, because no task waits
 -- for its answer any more. The low 20 bits of an id count the requests of a process.
 local function is_of_another(vote)
   return math.floor(vote / 1048576) ~= math.floor(id / 1048576) or vote > id

@@ -19,7 +19,7 @@ local function known(lock, token)
   return ours and lock.lease_end > now and 'R' or 'A'
 end
 
--- Whether a later lease is known, or a program that asks nobody has the lock.
+-- Whether a later lease is known, or another program set the key without cronlatch.
 local function may_return(lock, token, fence)
   local earlier = lock.fence < fence
   if fence == 0 or lock.fence > fence or ending(lock, token) then

@@ -17,8 +17,8 @@ local replies = {}
 for i = 1, #ARGV / 3 do
   local key, fingerprint = KEYS[3 * i + 1], ARGV[3 * i - 1]
   local wait = recovering(past, tonumber(ARGV[3 * i]))
-  -- After a loss nobody can tell a job that is new from one that was forgotten. Of that one
-  -- another host may have occurrences in hand, from the wait, too: no ledger is closed over them.
+  -- After a loss of data, a new job looks like one that was forgotten. Another host may still hold
+  -- occurrences of that job from the recovery period, so the ledger must not advance past them.
   local beginning = forgot(past) or now
   local job = load_job(key)
   local forgotten = not job and wait > 0

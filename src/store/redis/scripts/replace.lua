@@ -56,7 +56,7 @@ if ARGV[new + 7] then
     scheduled_at = tonumber(ARGV[new + 15]),
   }
 end
--- Their verdicts, if they ever come, replace what is recorded about them here.
+-- If their verdicts arrive later, they replace the records written here.
 for _, entry in ipairs(job.waiting) do
   if entry.crashed and not ending(lock, entry.crashed.token) then
     remember(lock, entry.crashed.token, 'I')

@@ -1,4 +1,4 @@
--- Tells all hosts that an occurrence of a job came back undecided.
+-- Notifies all hosts that an occurrence of a job was returned undecided.
 --
 -- ARGV  1 channel, 2 job
 -- Reply 1

@@ -5,7 +5,7 @@
 -- ARGV  1 exclusive (1/0), 2 run id, 3 what the history keeps
 -- Reply 1 done | 0 there is no such run, its lease lasts, it waits to be run again, or moved
 
--- Its holder may be about to say that it lives.
+-- Its holder may be about to re-assert the run.
 if recovering(notice(KEYS[5], 0), 0) > 0 then
   return 0
 end

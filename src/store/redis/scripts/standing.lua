@@ -1,9 +1,9 @@
--- Whether a node counts, and which ledgers it has not been told of since it lost its data. Changes
--- nothing: a loss that is news here is written down by the next request.
+-- Whether a node counts, and which ledgers it has not received since it lost its data. Changes
+-- nothing: the next request notes a loss that is first seen here.
 --
 -- KEYS  1 the node's marker, then per job: the lock's state, the job
 -- ARGV  1 longest TTL known in ms
--- Reply 'new' (never used, or declared new by nobody) | 'known'; lost_at or ''; how long its locks do
+-- Reply 'new' (never used and not initialised) | 'known'; lost_at or ''; how long its locks do
 --       not count as free yet in ms; the longest TTL it knows in ms; per job a letter: K known | N nothing there, and nothing lost
 --       | F there, from before the loss | A absent, maybe lost; its clock in microseconds
 

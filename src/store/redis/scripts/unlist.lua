@@ -1,7 +1,7 @@
--- Deletes what hosts say about a job.
+-- Deletes the entries of hosts about a job.
 --
 -- KEYS  1 the job's listing
--- Reply the hosts that said something
+-- Reply the hosts that had an entry
 
 local entries, hosts = redis.pcall('HGETALL', KEYS[1]), {}
 for i = 1, #entries, 2 do

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 lock, 2 its state
 -- ARGV  1 exclusive (1/0), 2 number and 3 id of the proposal, 4 token, 5 channel of releases
--- Reply 1 withdrawn | 0 nothing of it is here
+-- Reply 1 withdrawn | 0 this node had not accepted the proposal
 
 local state = on_key('HMGET', KEYS[2], 'ballot', 'ballot_id', 'token')
 if state[1] ~= ARGV[2] or state[2] ~= ARGV[3] or state[3] ~= ARGV[4] then
