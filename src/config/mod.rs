@@ -8,7 +8,8 @@
 //! | `source`, `nesting`, `reader`, `node` | text -> a tree in which every value knows its place |
 //! | `merge`, `expand` | merge keys and `${VAR}`, on that tree |
 //! | `section`, `values`, `duration` | fields and scalars, each refused with a reason |
-//! | `list`, `job`, `when`, `lock`, `command`, `store`, `notify`, `history`, `output` | the tree -> the model |
+//! | `list`, `job`, `when`, `lock`, `policies`, `command`, `store`, `notify`, `history`, `output` | the tree -> the model |
+//! | `model`, `program` | the validated list, its jobs and their commands |
 //! | `crontab` | a crontab -> the same tree, or the text of a list |
 //! | `habits`, `shell` | commands that probably do something else than intended |
 //! | `machine` | users, groups and shells that this machine lacks |

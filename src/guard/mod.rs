@@ -1,16 +1,16 @@
 //! The guard: a process that spawns the commands of jobs and kills their process trees in time.
 //!
-//! A small single-threaded child process, the guard, owns every job process: it spawns them, ends
-//! them when their deadline passes, and ends them all when the daemon is gone. This module knows
-//! nothing of schedules and stores.
+//! A small single-threaded child process, the guard, owns every job process: it spawns them, kills
+//! them when their deadline passes, and kills them all when the daemon is gone. This module does not
+//! know schedules and stores.
 //!
-//! # What holds
+//! # Guarantees
 //!
 //! - The guard does no name look-ups, no network, no logging, takes no locks and waits for no
 //!   other process: a daemon that is stopped, starved or dead does not change the deadlines it has.
-//! - Every spawn may carry an absolute deadline on `CLOCK_BOOTTIME`. A grace before it the tree
-//!   gets its first signal, at it SIGKILL. A deadline that has passed starts nothing and extends
-//!   nothing.
+//! - Every spawn may carry an absolute deadline on `CLOCK_BOOTTIME`. The tree receives its first
+//!   signal one grace before the deadline, and SIGKILL at the deadline. A deadline that has passed
+//!   starts nothing and extends nothing.
 //! - [`ProcessEvent::Exited`] comes when the main process has ended **and** nothing of its tree is left.
 //!   What a main process leaves behind gets a tenth of a second to end by itself (the `tee` of a
 //!   pipeline has its last lines to write), then the first signal, the grace, SIGKILL.
@@ -22,13 +22,13 @@
 //!   reaper) becomes a child of the guard, itself a sub-reaper. Such a process belongs to the run
 //!   that its environment names in `CRONLATCH_RUN_ID`, or in whose process group it is; else it
 //!   ends as soon as no other run it can come from is left.
-//! - The daemon gone (its socket closed, however it died): every tree is ended, with a grace of at
-//!   most ten seconds and never beyond its deadline; then the guard exits. What has left the
-//!   daemon's delegated control group is killed at once: systemd may kill the guard any moment,
-//!   and then `cronlatch sweep`, which the unit runs, kills what is left out there. The guard gone: the
-//!   kernel kills the main processes that are its children (parent-death signal), each reaper
-//!   kills its tree, and the daemon, a sub-reaper itself, ends what is left and reports
-//!   [`EndedBy::GuardGone`].
+//! - If the daemon is gone (its socket closes, however it died), every tree is killed, with a grace of at
+//!   most ten seconds and never beyond its deadline; then the guard exits. Processes that have left
+//!   the daemon's delegated control group are killed at once, because systemd may kill the guard at
+//!   any moment; `cronlatch sweep`, which the unit runs afterwards, kills those that are left.
+//! - If the guard is gone, the kernel kills the main processes that are its children (parent-death
+//!   signal), each reaper kills its tree, and the daemon, a sub-reaper itself, kills the rest and
+//!   reports [`EndedBy::GuardGone`].
 //!
 //! # Input, output and the terminal
 //!

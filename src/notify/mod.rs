@@ -5,13 +5,14 @@
 //!
 //! | file | story |
 //! | --- | --- |
-//! | `facts` | what the daemon reports: the handle, and a watch on each run |
+//! | `fact`, `notifier` | what the daemon reports, and the handle through which it does |
 //! | `task` | the one task that turns facts into notices |
 //! | `reading` | reads the histories that facts depend on |
 //! | `decide` | pure: which events follow from a verdict and the job's history, for one target |
 //! | `passing` | pure: verdicts that claims of this host recorded and their replies do not name |
 //! | `overdue` | a job without success: which host sends, and when |
-//! | `notice`, `text`, `template` | a message, as sentences and as bodies of requests |
+//! | `notice`, `notification` | an event, and a message: one event or a digest of many |
+//! | `text`, `template` | a message, as sentences and as bodies of requests |
 //! | `outbound` | the senders of all targets and monitoring services |
 //! | `outbox`, `digest` | pure: what a target receives next, and when |
 //! | `sender` | one thread a target: time-outs, three tries, a bounded end |

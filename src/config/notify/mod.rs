@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `model` | targets, events and pings, validated |
 //! | `secret`, `url` | keys and headers, and the URLs of targets, which are secrets |
-//! | `target` | one target of `notify:` |
+//! | `target`, `fields` | one target of `notify:`, its fields and how secret ones are read |
 //! | `http` | a target that is reached over HTTP |
 //! | `job` | `notify`, `ping`, `late_after`, `long_after`, `expect_success_within` of a job |
 
