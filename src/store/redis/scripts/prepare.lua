@@ -5,7 +5,7 @@
 --       3 the proposal's number (for a vote: the least it may be), 4 its id,
 --       5 longest TTL of the list in ms, 6 this lock's TTL in ms, 7 how long a vote lasts in ms,
 --       8 longest TTL that other nodes know in ms
--- Reply promised | busy (another's vote) | outbid (a later promise) | read; number promised, now
+-- Reply promised | busy (another's vote) | preempted (by a later promise) | read; number promised, now
 --       in microseconds, server, lost_at, ms until locks count as free, longest TTL,
 --       lock remembered (1/0), job remembered (1/0), 'absent' | 'value' | 'other', value,
 --       remaining in ms (-1 without TTL), fence, token, ms left of the lease (negative: it has been
@@ -34,7 +34,7 @@ elseif mode == 'vote' then
     'vote', text(id), 'vote_until', text(now + tonumber(ARGV[7])))
   keep_for(KEYS[2], state_span(KEYS[2], KEYS[4], tonumber(ARGV[6])))
 elseif mode == 'promise' and (promised > number or promised == number and promised_id > id) then
-  answer = 'outbid'
+  answer = 'preempted'
 elseif mode == 'promise' then
   answer, promised = 'promised', number
   redis.call('HSET', KEYS[2], 'promised', text(number), 'promised_id', text(id))
