@@ -107,9 +107,11 @@ const MARKER: &str = "cronlatch:store";
 
 /// All that is kept of a lock and its jobs.
 fn keys_of(lock: &Lock) -> Vec<String> {
-    ["lock", "state", "job:j0", "job:j1", "runs:j0", "runs:j1"]
-        .map(|name| format!("cronlatch:{{{}}}:{name}", lock.name))
-        .to_vec()
+    let names = ["lock", "state", "job:j0", "job:j1", "runs:j0", "runs:j1"];
+    let failures = ["failures:j0", "failures:j1"];
+    let keys = names.into_iter().chain(failures);
+    keys.map(|name| format!("cronlatch:{{{}}}:{name}", lock.name))
+        .collect()
 }
 
 impl Hands<'_> {
