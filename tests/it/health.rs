@@ -94,7 +94,7 @@ fn a_daemon_that_waits_for_its_store_before_it_starts_is_alive_and_not_ready() {
     daemon.wait_until("it reports what it waits for", |_| {
         health(&file, &[])
             .stdout
-            .starts_with("starting: waiting for the store")
+            .starts_with("starting: waiting until the store can be checked")
     });
     health(&file, &["--ready"]).expect_code(69);
     assert!(daemon.terminate().success());

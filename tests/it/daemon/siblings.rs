@@ -66,7 +66,7 @@ fn the_second_waits(before: &str, after: &str, same: Same) {
     old.wait_until("it goes on", |_| runs.entries().len() >= count + 2);
     assert!(runs.entries().iter().all(|run| run.host == "old"));
     assert!(old.terminate().success());
-    new.wait_log(&["INFO", "this host goes on"]);
+    new.wait_log(&["INFO", "this host continues"]);
     let by_new = || runs.entries().iter().any(|run| run.host == "new");
     wait_until("the other one runs the job", by_new);
     assert!(new.terminate().success());
@@ -112,7 +112,7 @@ fn a_daemon_whose_store_is_unreachable_runs_nothing_beside_its_predecessor() {
     old.wait_until("it goes on", |_| runs.entries().len() >= count + 3);
     assert!(runs.entries().iter().all(|run| run.host == "old"));
     assert!(old.terminate().success());
-    new.wait_log(&["INFO", "this host goes on"]);
+    new.wait_log(&["INFO", "this host continues"]);
     new.wait_until("it runs without its store", |_| {
         runs.entries().iter().any(|run| run.host == "new")
     });

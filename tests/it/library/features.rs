@@ -24,9 +24,8 @@ fn crates(features: &[&str]) -> Vec<String> {
 
 #[test]
 fn the_lock_alone_needs_neither_the_commands_nor_the_scheduler_nor_sqlite() {
-    const PROGRAM: [&str; 6] = [
+    const PROGRAM: [&str; 5] = [
         "clap",
-        "comfy-table",
         "serde_yaml",
         "tokio-cron-scheduler",
         "tracing-subscriber",

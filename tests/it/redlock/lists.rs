@@ -57,7 +57,7 @@ fn five_nodes_with_tls_and_a_password_from_a_file_lose_two_and_go_on() {
     servers[3].stop();
     wait_for_runs(&mut host, &runs, 2);
     servers[4].stop();
-    host.wait_log(&["2 of 5 nodes answer, 3 are needed"]);
+    host.wait_log(&["2 of 5 nodes respond, and 3 must"]);
     let refused = host.ask(&["exec", "--lock", "other", "--", "true"]);
     assert_eq!(refused.code(), 69, "{refused:?}");
     servers[4].lose();
@@ -124,7 +124,7 @@ fn a_daemon_starts_without_a_minority_says_so_and_waits_for_a_majority_unless_to
     let exit = refuses.wait_exit();
     assert_eq!(exit.code(), Some(69), "{}", refuses.log());
     assert_eq!(
-        refuses.lines_with(&["at_start: refuse", "1 of 3 nodes answer"]),
+        refuses.lines_with(&["at_start: refuse", "1 of 3 nodes respond"]),
         1
     );
     servers[1].lose();

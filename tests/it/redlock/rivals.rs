@@ -47,7 +47,7 @@ fn the_second_waits(before: &str, after: &str, uses: &str) {
     let count = runs.entries().len();
     old.wait_until("it goes on", |_| runs.entries().len() >= count + 2);
     assert!(old.terminate().success());
-    new.wait_log(&["INFO", "this host goes on"]);
+    new.wait_log(&["INFO", "this host continues"]);
     let by_new = || runs.entries().iter().any(|run| run.host == "new");
     wait_until("the other one runs the job", by_new);
     assert!(new.terminate().success());

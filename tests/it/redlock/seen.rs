@@ -81,7 +81,7 @@ async fn status_says_which_nodes_count_and_when_another_one_may_fail() {
     scene.servers[0].stop();
     scene.servers[2].stop();
     let said = ask(&dir, &["status"]).expect_code(69).stderr;
-    assert!(said.contains("1 of 3 nodes answer, 2 are needed"), "{said}");
+    assert!(said.contains("1 of 3 nodes respond, and 2 must"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
