@@ -86,7 +86,11 @@ pub(super) fn sort(
         let is_dropped = verdict.is_some();
         if let Some((outcome, reason)) = verdict {
             let before = sorted.drop.last().map(|drop| drop.range.until);
-            let parted = before.is_some_and(|before| notes.are_parted(before, t));
+            // What was missed is on both sides of a pause; the ledger rejects a range over it.
+            let parted = before.is_some_and(|before| {
+                notes.are_parted(before, t)
+                    || outcome == Outcome::Missed && notes.was_paused_between(before, t)
+            });
             add(&mut sorted.drop, t, (outcome, reason), follows && !parted);
         }
         follows = is_dropped;

@@ -186,12 +186,15 @@ impl Notes {
         self.ran.extend(beyond);
     }
 
-    /// Whether the ledger has decided something between two occurrences (of another schedule), or the
-    /// job was paused between them.
+    /// Whether the ledger has decided something between two occurrences: of another schedule.
     pub(super) fn are_parted(&self, one: Timestamp, next: Timestamp) -> bool {
         let between = (Bound::Excluded(one), Bound::Excluded(next));
         one < next && self.ran.range(between).next().is_some()
-            || self.pauses.iter().any(|pause| pause.meets(one, next))
+    }
+
+    /// Whether the job was paused between two occurrences.
+    pub(super) fn was_paused_between(&self, one: Timestamp, next: Timestamp) -> bool {
+        self.pauses.iter().any(|pause| pause.meets(one, next))
     }
 
     /// The newest occurrence that is known to have run without the store.

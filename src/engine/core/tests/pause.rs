@@ -72,24 +72,26 @@ fn a_gap_is_parted_at_the_pauses_in_it() {
 #[test]
 fn what_ran_without_the_store_does_not_hide_a_pause() {
     let mut bench = Bench::new(policy());
-    bench.due(1060);
-    let spec = bench.claim(1060);
+    bench.due(1090);
+    let spec = bench.claim(1090);
     bench.answer(
         &spec,
         ClaimReply::Gap {
             last: secs(1000),
             horizon: None,
             beyond: vec![secs(1020)],
-            pauses: vec![pause(1040, Some(1041)), pause(1043, Some(1044))],
+            // Nothing was due during the first one.
+            pauses: vec![pause(1043, Some(1044)), pause(1060, Some(1071))],
         },
     );
     assert_eq!(
-        dropped(&bench.claim(1060)),
+        dropped(&bench.claim(1090)),
         [
             (Outcome::Missed, 1010, 1010, 1),
-            (Outcome::Missed, 1030, 1030, 1),
-            (Outcome::Skipped, 1040, 1040, 1),
+            (Outcome::Missed, 1030, 1040, 2),
             (Outcome::Missed, 1050, 1050, 1),
+            (Outcome::Skipped, 1060, 1070, 2),
+            (Outcome::Missed, 1080, 1080, 1),
         ]
     );
 }
