@@ -8,8 +8,8 @@
 //! | [`request`], [`proposer`] | a request; the nodes, and what this process remembers of them |
 //! | [`nodes`], [`turns`] | asks many nodes at once; lets the requests of one lock take turns |
 //! | [`prepare`] | phase 1: the vote of one node, the promises of the others |
-//! | [`merge`], [`blocks`], [`clock`], [`history`] | what the replies of several nodes mean together |
-//! | [`apply`], [`decide`], [`proposal`] | the rules of [`protocol`], and what follows |
+//! | `merge`, `blocks`, `clock`, `history` | what the replies of several nodes mean together |
+//! | `apply`, `decide`, `proposal` | the rules of [`protocol`], and what follows |
 //! | [`accept`], [`trust`] | phase 2: the proposal, and which nodes count |
 //! | [`backfill`], [`reassert`], [`repair`] | bring a node up to date that was away or lost its data |
 //!
