@@ -4,7 +4,7 @@ use nix::unistd::{User, getuid};
 
 use crate::names::HostName;
 
-/// Returns `USER@HOST`. Whoever became root through sudo is named with the own name.
+/// Returns `USER@HOST`. Under sudo this is the user who called it.
 pub(super) fn requester(host: &HostName) -> String {
     let uid = getuid();
     let behind_sudo = std::env::var("SUDO_USER").ok();

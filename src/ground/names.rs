@@ -262,6 +262,18 @@ impl Token {
         &self.0
     }
 
+    /// The token as people and programs may see it: without its random part, because the whole token
+    /// releases the lock. What another program wrote is shown as it is.
+    pub fn redacted(&self) -> String {
+        let known = |(_, random): &(&str, &str)| {
+            random.len() == 32 && random.bytes().all(|byte| byte.is_ascii_hexdigit())
+        };
+        match self.0.rsplit_once(':').filter(known) {
+            Some((head, _)) if head.split(':').count() == 3 => format!("{head}:***"),
+            _ => self.0.to_string(),
+        }
+    }
+
     /// The host that made the token, or the whole text when another program made it.
     pub fn holder(&self) -> &str {
         self.0.split(':').next().unwrap_or(&self.0)
@@ -294,7 +306,7 @@ impl fmt::Debug for Token {
 
 #[cfg(test)]
 mod tests {
-    use super::{HostName, JobName, LockName, NAME_MAX, RawKey};
+    use super::{HostName, JobName, LockName, NAME_MAX, RawKey, RunId, Token};
 
     #[test]
     fn a_host_name_is_made_fit() {
@@ -312,6 +324,17 @@ mod tests {
         assert!(refused.ends_with("use letters, digits, '.', '_' and '-' only"));
         let refused = LockName::parse("user/42").expect_err("a slash").to_string();
         assert!(refused.ends_with("'_', '-' and ':' only"), "{refused}");
+    }
+
+    #[test]
+    fn the_random_part_of_a_token_is_not_shown_and_what_another_program_wrote_is() {
+        let host = HostName::parse("web1").expect("a name");
+        let token = Token::new(&host, &RunId::from_text("01a2"));
+        let pid = std::process::id();
+        assert_eq!(token.redacted(), format!("web1:{pid}:01a2:***"));
+        for other in ["deploy", "deploy:7:x:1", &format!("a:{:032x}", 7)] {
+            assert_eq!(Token::from_text(other).redacted(), other);
+        }
     }
 
     #[test]

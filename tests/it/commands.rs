@@ -121,6 +121,11 @@ fn trigger_returns_once_the_run_is_granted_and_the_run_goes_on_alone() {
     assert_eq!(slow["running"]["host"], "here");
     assert_eq!(slow["running"]["orphaned"], false);
     assert_eq!(slow["lock"]["by_another"], false);
+    let value = slow["lock"]["value"].as_str().unwrap();
+    assert!(
+        value.ends_with(":***"),
+        "it would release the lock: {value}"
+    );
 
     // The lock is held: a second run is refused, waited for or not.
     let refused = site.run(&["trigger", "slow"]).expect_code(75);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::config::Job;
-use crate::names::JobName;
+use crate::names::{JobName, Token};
 use crate::preflight::NOTABLE;
 use crate::store::protocol::LEAD;
 use crate::store::{
@@ -345,7 +345,7 @@ pub(super) struct RunningStatus {
 pub(super) struct LockStatus {
     /// The host, or what another program wrote.
     pub(super) held_by: String,
-    /// The value of the key.
+    /// The value of the key; a token of cronlatch without its random part.
     pub(super) value: String,
     /// How long it lasts unless renewed.
     pub(super) remaining_ms: Option<u64>,
@@ -370,7 +370,7 @@ impl JobStatus {
         let holder = report.and_then(|report| report.holder.as_ref());
         let lock = holder.map(|holder| LockStatus {
             held_by: holder.by.clone(),
-            value: holder.value.clone(),
+            value: Token::from_text(&holder.value).redacted(),
             remaining_ms: holder.remaining.map(millis),
             without_ttl: holder.remaining.is_none(),
             by_another: !open.is_some_and(|open| names(&holder.value, open)),

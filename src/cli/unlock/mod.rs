@@ -53,8 +53,8 @@ pub(super) struct Args {
 struct UnlockReport<'a> {
     lock: &'a str,
     released: bool,
-    /// The value of the lock; `null` if it is free.
-    holder: Option<&'a str>,
+    /// The value of the lock, a token of cronlatch without its random part; `null` if it is free.
+    holder: Option<String>,
     /// The job whose run had the lock, as far as the list names it.
     job: Option<&'a str>,
     run_id: Option<&'a str>,
@@ -226,7 +226,7 @@ fn report<'a>(used: &'a UsedLock, held: Option<&'a Holder>) -> UnlockReport<'a> 
     UnlockReport {
         lock: &used.lock.name,
         released: held.is_some(),
-        holder: held.map(|holder| holder.value.as_str()),
+        holder: held.map(|holder| Token::from_text(&holder.value).redacted()),
         job: run.map(|(job, _)| job.as_str()),
         run_id: run.map(|(_, open)| open.run_id.as_str()),
     }

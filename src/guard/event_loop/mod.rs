@@ -30,7 +30,7 @@ use super::{Status, sys};
 use crate::time::BootInstant;
 use ending::Strays;
 use run::{Containment, Main, StartedRun};
-use runs::Runs;
+use runs::StartedRuns;
 
 pub(super) use setup::{ARGUMENT, main};
 
@@ -71,7 +71,7 @@ struct EventLoop {
     daemon: Pid,
     /// Set once the daemon is gone: when the guard gives up on what cannot be killed.
     gone: Option<BootInstant>,
-    runs: Runs,
+    runs: StartedRuns,
     /// The main processes not known to have ended: children of ours, or of a reaper.
     mains: HashMap<i32, u64>,
     /// The reapers not yet reaped; that of a run with survivors outlasts the run.

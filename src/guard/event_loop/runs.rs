@@ -1,8 +1,8 @@
 //! All runs under the guard's care, and which of them need attention.
 //!
 //! The guard wakes several times for each run, so a wake-up must not look at every run: with
-//! thousands of them that took longer than starting them. Whoever changes a run gets it from
-//! [`Runs::get_mut`], which remembers to look at that run again.
+//! thousands of them that took longer than starting them. A change of a run goes through
+//! [`StartedRuns::get_mut`], which remembers to look at that run again.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,12 +10,12 @@ use super::run::{KillStep, Main, StartedRun};
 use crate::time::BootInstant;
 
 #[derive(Debug, Default)]
-pub(super) struct Runs {
+pub(super) struct StartedRuns {
     all: HashMap<u64, StartedRun>,
-    /// Those that may have changed since the last [`Runs::note_changes`].
+    /// Those that may have changed since the last [`StartedRuns::note_changes`].
     changed: Vec<u64>,
     /// No run is due before this instant. A run that was extended or has ended leaves it too early,
-    /// until the next [`Runs::advance`].
+    /// until the next [`StartedRuns::advance`].
     due: Option<BootInstant>,
     /// Those whose main process has ended.
     ended: BTreeSet<u64>,
@@ -23,7 +23,7 @@ pub(super) struct Runs {
     leaky: BTreeSet<u64>,
 }
 
-impl Runs {
+impl StartedRuns {
     pub(super) fn insert(&mut self, run: StartedRun) {
         self.changed.push(run.serial);
         self.all.insert(run.serial, run);
@@ -62,7 +62,7 @@ impl Runs {
         self.all.values_mut()
     }
 
-    /// When [`Runs::advance`] may have something to do next.
+    /// When [`StartedRuns::advance`] may have something to do next.
     pub(super) fn due(&mut self) -> Option<BootInstant> {
         self.note_changes();
         self.due
@@ -136,8 +136,8 @@ mod tests {
     }
 
     /// Runs with a grace of five seconds, and these deadlines.
-    fn runs(deadlines: &[Option<u64>]) -> Runs {
-        let mut runs = Runs::default();
+    fn runs(deadlines: &[Option<u64>]) -> StartedRuns {
+        let mut runs = StartedRuns::default();
         for (serial, deadline) in (1..).zip(deadlines) {
             let order = StartRequest {
                 serial,

@@ -14,7 +14,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::timerfd::{ClockId, TimerFd, TimerFlags};
 use nix::unistd::{Pid, getpid, getppid, setsid};
 
-use super::{Dispositions, EventLoop, PACKET_MAX, Runs, SIGNALS, SOCKET, Strays, TIMER};
+use super::{Dispositions, EventLoop, PACKET_MAX, SIGNALS, SOCKET, StartedRuns, Strays, TIMER};
 use crate::guard::cgroup::Delegated;
 use crate::guard::launch::Session;
 use crate::guard::sys;
@@ -82,7 +82,7 @@ fn set_up(daemon: Pid, session: Session) -> io::Result<EventLoop> {
         me: getpid(),
         daemon,
         gone: None,
-        runs: Runs::default(),
+        runs: StartedRuns::default(),
         mains: HashMap::new(),
         reapers: HashMap::new(),
         lost_reaper: false,

@@ -8,8 +8,8 @@ use crate::store::contract::{
 };
 use crate::time::Timestamp;
 
-/// Notes the records among these effects in the ledger, if there is one. Whoever executes an operation
-/// calls this with its effects.
+/// Notes the records among these effects in the ledger, if there is one. The store that executes an
+/// operation calls this with its effects.
 pub fn summarize(job: &mut Option<JobState>, effects: &[Effect], clock: Clock) {
     let Some(state) = job else {
         return;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use cronlatch::store::{Lock, LockKey, Store, check_url, open};
+use cronlatch::store::{ClaimReply, Due, Fingerprint, Lock, LockKey, Store, check_url, open};
 
-use super::{Foreign, Subject};
+use super::{Foreign, Scene, Subject};
 use crate::support::RedisServer;
 use crate::support::redis::documented_rights;
 
@@ -89,3 +89,38 @@ impl Redis {
 }
 
 contract!(redis);
+
+/// How often scripts and clients have read several fields of a key so far.
+fn reads(server: &RedisServer) -> u32 {
+    let stats = server.text(&["INFO", "commandstats"]);
+    let calls = stats.split("cmdstat_hmget:calls=").nth(1);
+    let calls = calls.and_then(|rest| rest.split(',').next()?.parse().ok());
+    calls.expect("the server counts its commands")
+}
+
+#[tokio::test]
+async fn the_usual_claim_is_granted_before_the_full_rules_read_all_over_again() {
+    let redis = redis().await;
+    let scene = Scene::new(&redis).await;
+    let due = |n: u64| Due {
+        prev: Some(scene.at(n - 1)),
+        ..scene.due(n)
+    };
+    let granted = async |who: &str, n: u64, due: Due| {
+        let before = reads(&redis.server);
+        let reply = scene.send(&scene.claim_due(who, due)).await;
+        assert!(matches!(reply, ClaimReply::Granted { .. }), "{reply:?}");
+        let reads = reads(&redis.server) - before;
+        scene.finish(&scene.success(who, n)).await;
+        reads
+    };
+    granted("a", 1, due(1)).await;
+    let usual = granted("b", 2, due(2)).await;
+    // The ledger does not know this schedule yet.
+    let another = Due {
+        fingerprint: Fingerprint("f2".to_owned()),
+        ..due(3)
+    };
+    let unusual = granted("c", 3, another).await;
+    assert!(usual < unusual, "{usual} reads, and {unusual}");
+}

@@ -196,6 +196,8 @@ fn each_lie_is_caught() {
         trace.starts[at].begin = START + 19_990;
     });
     assert_eq!(early, [Rule::Early]);
+    let endless = caught(|trace| trace.endless = Some(START + 20_000));
+    assert_eq!(endless, [Rule::Endless]);
     let fence = caught(|trace| {
         let at = run(trace, 20_000);
         trace.starts[at].fence = Some(1);
