@@ -10,23 +10,29 @@ use std::sync::LazyLock;
 use crate::docs::ROOT;
 use crate::support::command;
 
-/// A directory with the program under test, without symbols, so that its package is small.
-static STRIPPED: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
+/// A directory with a script that runs the program under test: its package is small and soon made.
+static SCRIPT: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     let dir = tempfile::tempdir().unwrap();
-    let mut strip = command::command("strip");
-    strip.arg("-o").arg(dir.path().join("cronlatch"));
-    strip.arg(command::BINARY);
-    command::output(strip).expect_code(0);
+    let script = dir.path().join("cronlatch");
+    let text = format!("#!/bin/sh\nexec '{}' \"$@\"\n", command::BINARY);
+    fs::write(&script, text).unwrap();
+    fs::set_permissions(script, fs::Permissions::from_mode(0o755)).unwrap();
     dir
 });
 
-/// Builds the package of a version in a directory.
+/// Builds the package of a version in a directory, around the script.
 #[track_caller]
 fn deb(dir: &Path, version: &str) -> PathBuf {
+    deb_of(&SCRIPT.path().join("cronlatch"), dir, version)
+}
+
+/// Builds the package of a version in a directory, around a program.
+#[track_caller]
+fn deb_of(program: &Path, dir: &Path, version: &str) -> PathBuf {
     let mut build = command::command("sh");
     build
         .arg("packaging/build-deb.sh")
-        .arg(STRIPPED.path().join("cronlatch"))
+        .arg(program)
         .arg(dir)
         .current_dir(ROOT)
         .env("VERSION", version)
@@ -39,7 +45,12 @@ fn deb(dir: &Path, version: &str) -> PathBuf {
 #[test]
 fn a_debian_package_contains_the_program_its_unit_and_what_is_read() {
     let dir = tempfile::tempdir().unwrap();
-    let package = deb(dir.path(), "1.2.3");
+    // Without symbols, as it is installed.
+    let program = dir.path().join("cronlatch");
+    let mut strip = command::command("strip");
+    strip.arg("-o").arg(&program).arg(command::BINARY);
+    command::output(strip).expect_code(0);
+    let package = deb_of(&program, dir.path(), "1.2.3");
     let name = package.file_name().unwrap().to_str().unwrap().to_owned();
     assert!(name.starts_with("cronlatch_1.2.3-1_"), "{name}");
     let dpkg_deb = |option: &str| {
@@ -89,9 +100,9 @@ fn a_debian_package_contains_the_program_its_unit_and_what_is_read() {
         "{control}"
     );
     // The same input makes the same bytes.
-    let again = tempfile::tempdir().unwrap();
-    let again = deb(again.path(), "1.2.3");
-    assert!(fs::read(&package).unwrap() == fs::read(again).unwrap());
+    let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let bytes = |dir: &tempfile::TempDir| fs::read(deb(dir.path(), "1.2.3")).unwrap();
+    assert!(bytes(&first) == bytes(&second));
 }
 
 /// A root with nothing in it but the database of dpkg. `systemctl` writes down its arguments.
