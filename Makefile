@@ -38,7 +38,7 @@ help:
 	@echo 'make simulate   simulated fleets: SECONDS=600 SEED=7; SECONDS=0 looks at one seed'
 	@echo 'make soak       50 jobs a second on damaged keys: SECONDS=1800; nothing may grow'
 	@echo 'make bench      runs every benchmark and prints figures beside their floors'
-	@echo 'make deb, rpm   packages of the release binary, in target/packages'
+	@echo 'make deb, rpm   packages of the dist binary, in target/packages'
 	@echo 'make musl       a static binary'
 	@echo 'make test-packages  installs the packages in whole systems, runs the container (root)'
 	@echo 'make install    installs into $$(DESTDIR)$$(PREFIX)'
@@ -74,6 +74,9 @@ soak: needs
 
 bench: needs
 	$(CARGO) bench --locked
+
+# Packages have the smaller binary.
+binary deb rpm musl test-packages: PROFILE = dist
 
 # Unless BINARY names another one.
 binary:
