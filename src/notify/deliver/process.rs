@@ -105,6 +105,13 @@ fn read_stderr(mut stderr: ChildStderr) -> mpsc::Receiver<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
+    use std::os::unix::fs::OpenOptionsExt as _;
+
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
     use super::*;
     use crate::notify::deliver::Again;
 
@@ -136,17 +143,28 @@ mod tests {
     #[test]
     fn a_program_that_hangs_is_killed_with_its_children_and_one_that_does_not_read_ends() {
         let dir = tempfile::tempdir().expect("a directory");
-        let file = dir.path().join("pid");
-        let script = format!("sleep 1000 & echo $! > '{}'; wait", file.display());
-        let failure = run(shell(&script), b"", Duration::from_millis(300)).expect_err("it hangs");
+        let path = dir.path().join("held");
+        mkfifo(&path, Mode::S_IRWXU).expect("a named pipe");
+        let open = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(&path);
+        let mut pipe = open.expect("the reading end");
+        let script = format!(
+            "exec 3>'{}'; echo up >&3; sleep 1000 & wait",
+            path.display()
+        );
+        let failure = run(shell(&script), b"", Duration::from_secs(2)).expect_err("it hangs");
         assert!(failure.why.contains("was killed"), "{failure:?}");
-        let pid = std::fs::read_to_string(&file);
-        // A machine that is busy may have killed the shell before it wrote.
-        if let Some(pid) = pid.ok().and_then(|pid| pid.trim().parse::<u32>().ok()) {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-            let is_dead = |stat: &String| stat.contains(") Z") || stat.contains(") X");
-            assert!(stat.as_ref().map_or(true, is_dead), "{stat:?}");
-        }
+        // The pipe ends when the last process that holds it has gone.
+        let (text, ended) = mpsc::channel();
+        std::thread::spawn(move || {
+            fcntl(&pipe, FcntlArg::F_SETFL(OFlag::empty())).expect("reads that wait");
+            let mut held = String::new();
+            pipe.read_to_string(&mut held).expect("readable");
+            text.send(held)
+        });
+        assert_eq!(ended.recv_timeout(LONG).as_deref(), Ok("up\n"));
         let much = vec![b'x'; 1 << 20];
         assert_eq!(run(shell("exit 0"), &much, LONG), Ok(()));
         let noisy = "head -c 1000000 /dev/zero >&2";
