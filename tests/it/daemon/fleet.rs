@@ -7,7 +7,8 @@ use super::{assert_no_silence, records};
 fn three_hosts_run_each_occurrence_once(store: &str) {
     let log = RunLog::new();
     let jobs = format!(
-        "store: {store}\njobs:\n  - name: tick\n    every: 1s\n    command: '{}'\n",
+        "store: {store}\njobs:\n  - name: tick\n    every: 1s\n    on_overlap: queue\n    \
+         queue_limit: 100\n    command: '{}'\n",
         log.job("0.05")
     );
     let mut hosts: Vec<Daemon> = ["one", "two", "three"]

@@ -11,7 +11,8 @@ use crate::support::{Cluster, Daemon, RedisServer, RunLog};
 fn list(store: &str, log: &RunLog, lock: &str) -> String {
     format!(
         "store: {store}\njobs:\n  - name: tick\n    every: 1s\n    start_deadline: 60s\n    \
-         catch_up: all\n    lock: {{ ttl: 3s, {lock} }}\n    kill_grace: 200ms\n    \
+         catch_up: all\n    on_overlap: queue\n    queue_limit: 100\n    \
+         lock: {{ ttl: 3s, {lock} }}\n    kill_grace: 200ms\n    \
          command: '{}'\n",
         log.job("0.05")
     )

@@ -11,6 +11,7 @@ use crate::support::{Daemon, RedisServer, RunLog, wait_until};
 fn tick(log: &RunLog, extra: &str) -> String {
     format!(
         "  - name: tick\n    every: 1s\n    start_deadline: 60s\n    catch_up: all\n    \
+         on_overlap: queue\n    queue_limit: 100\n    \
          lock: {{ ttl: 3s{extra} }}\n    kill_grace: 200ms\n    command: '{}'\n",
         log.job("0.05")
     )

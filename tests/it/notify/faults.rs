@@ -26,7 +26,8 @@ fn targets_that_hang_delay_no_run() {
         ),
     ];
     let job = format!(
-        "{{ name: tick, every: 1s, notify: [web, program, mail], ping: '{}', command: '{}' }}",
+        "{{ name: tick, every: 1s, on_overlap: queue, notify: [web, program, mail], \
+         ping: '{}', command: '{}' }}",
         receiver.url("/ping/{status}"),
         log.job("0"),
     );
