@@ -39,9 +39,26 @@ pub(super) struct Args {
     json: bool,
 }
 
+impl Args {
+    /// Whether one job is asked for.
+    pub(super) fn names_a_job(&self) -> bool {
+        self.job.is_some()
+    }
+
+    /// The number of occurrences per schedule.
+    pub(super) fn count(&self) -> usize {
+        self.count as usize
+    }
+
+    /// The time after which occurrences are shown, if it is given.
+    pub(super) fn from(&self) -> Option<Timestamp> {
+        self.from
+    }
+}
+
 /// A schedule and its coming occurrences.
 #[derive(serde::Serialize)]
-struct Coming {
+pub(super) struct Coming {
     #[serde(skip_serializing_if = "Option::is_none")]
     job: Option<String>,
     schedule: String,
@@ -84,7 +101,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn of_list(list: &JobList, args: &Args, from: Timestamp) -> Result<Vec<Coming>, Failure> {
+/// The coming occurrences of the jobs of a list.
+pub(super) fn of_list(
+    list: &JobList,
+    args: &Args,
+    from: Timestamp,
+) -> Result<Vec<Coming>, Failure> {
     let wanted = list
         .jobs
         .iter()

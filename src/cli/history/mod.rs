@@ -43,36 +43,18 @@ pub(super) use text::exit;
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let host = args.target.host()?;
-    let asked: Vec<String> = args.jobs.iter().chain(&args.job).cloned().collect();
+    let asked = args.asked();
     let list = if asked.is_empty() || asked.iter().any(|job| select::is_glob(job)) {
         Some(args.target.list()?)
     } else {
         args.target.list_if_any()?
     };
     let settings = args.target.settings(list.as_ref())?;
-    let jobs = select::jobs(&asked, list.as_ref())?;
     let found = output::ask(async {
         let store = store::open(&settings)?;
-        let limit = if args.filters.any() {
-            select::ALL
-        } else {
-            args.limit
-        };
-        let wanted = wanted(&*store, &jobs, list.as_ref(), &host).await?;
-        let mut found = read(&*store, &wanted, &host, limit).await?;
-        if asked.is_empty() && args.filters.asks_for_failures() {
-            found
-                .records
-                .extend(unlisted_failures(&*store, &jobs).await?);
-        }
-        Ok(found)
+        collect(&*store, list.as_ref(), &host, args).await
     })?;
-    if found.records.is_empty() && found.damage.is_empty() && found.away.is_none() {
-        for job in asked.iter().filter(|job| !select::is_glob(job)) {
-            known(job, list.as_ref())?;
-        }
-    }
-    let records = chosen(found.records, args);
+    let records = found.records;
     output::print(&if args.json {
         output::json_lines(&records)?
     } else if records.is_empty() && args.filters.any() {
@@ -95,30 +77,95 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
 }
 
+/// The records that are shown, and what is missing among them.
+#[derive(Debug)]
+pub(super) struct ChosenRecords {
+    /// The records, oldest first.
+    pub(super) records: Vec<Record>,
+    /// What cannot be read.
+    pub(super) damage: Vec<(JobName, KeyFault)>,
+    /// Why a part of the store cannot be asked.
+    pub(super) away: Option<StoreError>,
+}
+
+/// Asks the store for the records that are to be shown.
+pub(super) async fn collect(
+    store: &dyn Store,
+    list: Option<&JobList>,
+    host: &HostName,
+    args: &Args,
+) -> Result<ChosenRecords, Failure> {
+    let asked = args.asked();
+    let jobs = select::jobs(&asked, list)?;
+    let limit = if args.filters.any() {
+        select::ALL
+    } else {
+        args.limit
+    };
+    let filters = &args.filters;
+    let wanted = wanted(store, &jobs, list, host).await?;
+    let mut found = read(store, (&wanted, host), (limit, filters)).await?;
+    if asked.is_empty() && filters.asks_for_failures() {
+        let unlisted = unlisted_failures(store, &jobs).await?;
+        found.is_empty &= unlisted.is_empty();
+        let shown = unlisted
+            .into_iter()
+            .filter(|(at, record)| filters.accept(*at, record));
+        found.records.extend(shown);
+    }
+    if found.is_empty && found.damage.is_empty() && found.away.is_none() {
+        for job in asked.iter().filter(|job| !select::is_glob(job)) {
+            known(job, list)?;
+        }
+    }
+    Ok(ChosenRecords {
+        records: chosen(found.records, args),
+        damage: found.damage,
+        away: found.away,
+    })
+}
+
+impl Args {
+    /// The jobs that are asked for, as they are given.
+    fn asked(&self) -> Vec<String> {
+        self.jobs.iter().chain(&self.job).cloned().collect()
+    }
+}
+
 /// What the store returns of the histories of several jobs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Found {
-    /// Each with the instant that it is sorted by.
+    /// Those that pass the filters, each with the instant that it is sorted by.
     records: Vec<(Timestamp, Record)>,
+    /// The store has returned none at all.
+    is_empty: bool,
     /// What cannot be read.
     damage: Vec<(JobName, KeyFault)>,
     /// Why a part of the store cannot be asked.
     away: Option<StoreError>,
 }
 
-/// Reads the newest `limit` records of each job, also those under the locks that it had before.
+/// Reads the newest `limit` records of each job, also those under the locks that it had before, and
+/// keeps those that pass the filters.
 async fn read(
     store: &dyn Store,
-    wanted: &[Wanted],
-    host: &HostName,
-    limit: usize,
+    (wanted, host): (&[Wanted], &HostName),
+    (limit, filters): (usize, &select::Filters),
 ) -> Result<Found, Failure> {
-    let mut all = Found::default();
+    let mut all = Found {
+        records: Vec::new(),
+        is_empty: true,
+        damage: Vec::new(),
+        away: None,
+    };
     let earlier = earlier(store, wanted, host).await?;
     for (job, lock, _) in wanted.iter().chain(&earlier) {
         match store.history(job, lock, limit).await {
             Ok(found) => {
-                all.records.extend(order::dated(found.records));
+                all.is_empty &= found.records.is_empty();
+                let dated = order::dated(found.records).into_iter();
+                all.records
+                    .extend(dated.filter(|(at, record)| filters.accept(*at, record)));
                 let unreadable = found.unreadable.into_iter();
                 all.damage
                     .extend(unreadable.map(|fault| (job.clone(), fault)));
@@ -147,9 +194,8 @@ async fn unlisted_failures(
         .collect())
 }
 
-/// The records that pass the filters, oldest first, at most `limit` of each job.
+/// The records that passed the filters, oldest first, at most `limit` of each job.
 fn chosen(mut records: Vec<(Timestamp, Record)>, args: &Args) -> Vec<Record> {
-    records.retain(|(at, record)| args.filters.accept(*at, record));
     // Stable: records of one instant stay as the store had them, turned round.
     records.reverse();
     records.sort_by_key(|(at, _)| *at);

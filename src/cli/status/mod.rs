@@ -9,9 +9,11 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::{Failure, Target, output};
-use crate::names::JobName;
-use crate::store::{self, JobReport, KeyFault, Lock, Store, StoreError};
-use report::{HostStatus, JobStatus, NodeStatus, StatusReport};
+use crate::config::JobList;
+use crate::names::{HostName, JobName};
+use crate::store::{self, JobReport, KeyFault, Lock, Store, StoreError, StoreSettings};
+use report::{HostStatus, JobStatus, NodeStatus};
+pub(super) use report::{RunningStatus, StatusReport};
 
 /// How many jobs are asked about at once.
 const AT_ONCE: usize = 64;
@@ -31,39 +33,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let list = args.target.list_if_any()?;
     let settings = args.target.settings(list.as_ref())?;
     args.target.warn_of(&settings);
-    let jobs = list.as_ref().map_or(&[][..], |list| &list.jobs);
-    let wanted: Vec<_> = jobs
-        .iter()
-        .map(|job| (job.name.clone(), job.lock_on(&host)))
-        .collect();
     let status = output::ask(async {
-        let store = store::open(&settings)?;
-        let now = store.now().await?;
-        let mut parts = Parts::default();
-        let condition = parts.shown(store.condition(&wanted).await)?;
-        let condition = condition.unwrap_or_default();
-        let hosts = parts.shown(store.peers().await)?.unwrap_or_default();
-        let reports = reports(&store, &wanted).await?;
-        let mut found = Vec::with_capacity(jobs.len());
-        for (job, report) in jobs.iter().zip(reports) {
-            let (report, fault) = apart_from_fault(report);
-            let report = report
-                .map(|answer| parts.shown(answer))
-                .transpose()?
-                .flatten();
-            found.push(JobStatus::new(job, (report.as_ref(), fault.as_ref()), now));
-        }
-        let config = list.as_ref().map(|list| &list.fingerprint);
-        Ok(StatusReport {
-            store: settings.shown(),
-            now,
-            away: parts.away,
-            lost_data_at: condition.lost_at,
-            recovering_until: report::recovering_until(&condition, now, jobs),
-            nodes: NodeStatus::all(&condition, now),
-            hosts: HostStatus::all(&hosts, config),
-            jobs: found,
-        })
+        let asked = StatusRequest {
+            store: &store::open(&settings)?,
+            settings: &settings,
+            list: list.as_ref(),
+            host: &host,
+        };
+        collect(asked).await
     })?;
     output::print(&if args.json {
         output::json_lines([&status])?
@@ -71,6 +48,56 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         text::for_people(&status)
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What `status` is about.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StatusRequest<'a> {
+    pub(super) store: &'a Arc<dyn Store>,
+    pub(super) settings: &'a StoreSettings,
+    pub(super) list: Option<&'a JobList>,
+    pub(super) host: &'a HostName,
+}
+
+/// Asks the store about hosts and jobs.
+pub(super) async fn collect(asked: StatusRequest<'_>) -> Result<StatusReport, Failure> {
+    let StatusRequest {
+        store,
+        settings,
+        list,
+        host,
+    } = asked;
+    let jobs = list.map_or(&[][..], |list| &list.jobs);
+    let wanted: Vec<_> = jobs
+        .iter()
+        .map(|job| (job.name.clone(), job.lock_on(host)))
+        .collect();
+    let now = store.now().await?;
+    let mut parts = Parts::default();
+    let condition = parts.shown(store.condition(&wanted).await)?;
+    let condition = condition.unwrap_or_default();
+    let hosts = parts.shown(store.peers().await)?.unwrap_or_default();
+    let reports = reports(store, &wanted).await?;
+    let mut found = Vec::with_capacity(jobs.len());
+    for (job, report) in jobs.iter().zip(reports) {
+        let (report, fault) = apart_from_fault(report);
+        let report = report
+            .map(|answer| parts.shown(answer))
+            .transpose()?
+            .flatten();
+        found.push(JobStatus::new(job, (report.as_ref(), fault.as_ref()), now));
+    }
+    let config = list.map(|list| &list.fingerprint);
+    Ok(StatusReport {
+        store: settings.shown(),
+        now,
+        away: parts.away,
+        lost_data_at: condition.lost_at,
+        recovering_until: report::recovering_until(&condition, now, jobs),
+        nodes: NodeStatus::all(&condition, now),
+        hosts: HostStatus::all(&hosts, config),
+        jobs: found,
+    })
 }
 
 /// What does not answer of a store that has parts, while the rest is shown.

@@ -17,7 +17,7 @@ use crate::time::Timestamp;
 
 /// All of it.
 #[derive(Debug, Serialize)]
-pub(super) struct StatusReport {
+pub(in crate::cli) struct StatusReport {
     /// The store, without its password.
     pub(super) store: String,
     /// The store's clock.
@@ -25,7 +25,7 @@ pub(super) struct StatusReport {
     /// What of it does not answer, where the rest does; else left out. Nothing is known of the jobs
     /// (`unreachable`) and, if none is shown, of the hosts that it keeps.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) away: Option<String>,
+    pub(in crate::cli) away: Option<String>,
     /// When it lost data, or was first used without `init`; by its own clock.
     pub(super) lost_data_at: Option<Timestamp>,
     /// Until then it grants nothing on that account.
@@ -33,8 +33,8 @@ pub(super) struct StatusReport {
     /// Each node, where a majority of several decides; else left out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) nodes: Vec<NodeStatus>,
-    pub(super) hosts: Vec<HostStatus>,
-    pub(super) jobs: Vec<JobStatus>,
+    pub(in crate::cli) hosts: Vec<HostStatus>,
+    pub(in crate::cli) jobs: Vec<JobStatus>,
 }
 
 /// Until when nothing is granted after a loss of data: for the longest TTL that anybody knows.
@@ -152,7 +152,7 @@ impl NodeStatus {
 
 /// A host whose daemon announced itself.
 #[derive(Debug, Serialize)]
-pub(super) struct HostStatus {
+pub(in crate::cli) struct HostStatus {
     pub(super) name: String,
     pub(super) version: String,
     pub(super) pid: u32,
@@ -214,8 +214,8 @@ impl HostStatus {
 
 /// A job of the list.
 #[derive(Debug, Serialize)]
-pub(super) struct JobStatus {
-    pub(super) name: String,
+pub(in crate::cli) struct JobStatus {
+    pub(in crate::cli) name: String,
     pub(super) enabled: bool,
     /// The next occurrence of its schedule.
     pub(super) next_at: Option<Timestamp>,
@@ -234,7 +234,7 @@ pub(super) struct JobStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) paused: Option<PauseStatus>,
     /// Its open run.
-    pub(super) running: Option<RunningStatus>,
+    pub(in crate::cli) running: Option<RunningStatus>,
     /// The occurrences that the ledger has accepted and that are still to run, in that order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) waiting: Vec<WaitingStatus>,
@@ -324,7 +324,7 @@ pub(super) struct UnacknowledgedStatus {
 
 /// An open run.
 #[derive(Debug, Serialize)]
-pub(super) struct RunningStatus {
+pub(in crate::cli) struct RunningStatus {
     pub(super) host: String,
     pub(super) run_id: String,
     pub(super) scheduled_at: Option<Timestamp>,
