@@ -145,6 +145,8 @@ pub mod ground;
 #[cfg(feature = "program")]
 #[doc(hidden)]
 pub mod guard;
+#[cfg(feature = "program")]
+mod http;
 #[doc(hidden)]
 pub mod lease;
 #[cfg(feature = "program")]

@@ -29,6 +29,7 @@ mod sweep;
 mod target;
 mod trigger;
 mod unlock;
+mod views;
 
 use std::process::ExitCode;
 

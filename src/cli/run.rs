@@ -5,12 +5,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::views::CommandViews;
 use super::{Failure, Target};
-use crate::config::{self, ConfigError, Revision};
+use crate::config::{self, ConfigError, JobList, Revision};
 use crate::engine::daemon::{
     self, DaemonError, DaemonSetup, ListErrors, ListSource, LoadedList, ServiceManager, WatchMode,
 };
 use crate::guard::Guard;
+use crate::http::HttpError;
 use crate::notify;
 
 /// Options of `run`.
@@ -35,7 +37,7 @@ pub(super) fn run(mut args: Args, log: &crate::observe::LogArgs) -> Result<ExitC
     }
     let revision = args.target.revision();
     let list = args.target.list()?;
-    let notifying = notify::threads(&list);
+    let others = OTHER_THREADS + notify::threads(&list) + http_threads(&list);
     let loaded = LoadedList {
         settings: args.target.settings(Some(&list))?,
         list,
@@ -50,7 +52,7 @@ pub(super) fn run(mut args: Args, log: &crate::observe::LogArgs) -> Result<ExitC
     let guard = Guard::start()
         .map_err(|error| Failure::Internal(format!("cannot start the guard process: {error}")))?;
     let health = usize::from(args.health_file.is_some());
-    has_room_for_threads(workers() + OTHER_THREADS + notifying + health)?;
+    has_room_for_threads(workers() + others + health)?;
     let manager = ServiceManager::start(args.health_file.take())
         .map_err(|error| Failure::Internal(format!("cannot write the health file: {error}")))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -62,6 +64,7 @@ pub(super) fn run(mut args: Args, log: &crate::observe::LogArgs) -> Result<ExitC
     let daemon = daemon::run(DaemonSetup {
         loaded,
         source: Arc::new(args.target),
+        views: Arc::new(CommandViews),
         watch: if args.watch {
             WatchMode::Files
         } else {
@@ -83,9 +86,11 @@ pub(super) fn run(mut args: Args, log: &crate::observe::LogArgs) -> Result<ExitC
     runtime.shutdown_background();
     match ended {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error @ (DaemonError::Store(_) | DaemonError::Danger(_))) => {
-            Err(Failure::Config(error.to_string()))
-        }
+        Err(
+            error @ (DaemonError::Store(_)
+            | DaemonError::Danger(_)
+            | DaemonError::Http(HttpError::Tokens(_))),
+        ) => Err(Failure::Config(error.to_string())),
         Err(error @ DaemonError::NoMajority(_)) => Err(Failure::Unavailable(error.to_string())),
         Err(error) => Err(Failure::Internal(error.to_string())),
     }
@@ -140,6 +145,11 @@ impl Target {
 /// The watchdog, the alarm of the schedules, the output, the embedded store twice, and two for what may
 /// block.
 const OTHER_THREADS: usize = 7;
+
+/// The HTTP server, and its connection to an embedded store.
+fn http_threads(list: &JobList) -> usize {
+    if list.http.is_some() { 2 } else { 0 }
+}
 
 /// Starts so many threads and ends them again. The runtime panics where it cannot start its own.
 fn has_room_for_threads(count: usize) -> Result<(), Failure> {

@@ -49,6 +49,11 @@ impl Environment {
         }
     }
 
+    /// Whether the files of this machine count.
+    pub(super) fn of_machine(&self) -> bool {
+        self.of_machine
+    }
+
     /// Whether this machine has a user of this name or number. May block on a name service.
     pub(super) fn has_user(&self, name: &str) -> bool {
         if !self.of_machine {

@@ -184,6 +184,12 @@ pub(super) const TOP_WORDS: &[(&str, &str)] = &[
     ("sqlite", "write `store: { sqlite: /path }`"),
     ("notifications", "did you mean `notify`?"),
     ("targets", "did you mean `notify`?"),
+    ("listen", "write `http: { listen: … }`"),
+    (
+        "metrics",
+        "write `http: { listen: 127.0.0.1:7171 }`; metrics are at /metrics",
+    ),
+    ("api", "write `http: { listen: 127.0.0.1:7171 }`"),
     ("default", "did you mean `defaults`?"),
     ("job", "did you mean `jobs`?"),
     ("tasks", "did you mean `jobs`?"),

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::environment::Environment;
+use super::http;
 use super::job::{self, JOB, JobPart, NOT_IN_DEFAULTS};
 use super::model::JobList;
 use super::node::{KeyValue, Node, Value};
@@ -35,6 +36,7 @@ pub(super) const TOP: Vocabulary = Vocabulary {
         "max_clock_skew",
         "notify",
         "output",
+        "http",
         "jobs",
     ],
     other_words: foreign::TOP_WORDS,
@@ -90,6 +92,7 @@ pub(super) fn read(
     let max_clock_skew = section.read("max_clock_skew", &mut problems, values::duration);
     let targets = notify::read(section, &mut problems);
     let output = output::read(section, &mut problems);
+    let http = http::read(section, &mut problems);
     let mut warnings = cross::check(&parts, &mut problems);
     let named = parts.iter().flat_map(|part| &part.named_targets);
     warnings.extend(targets.check(named.chain(&default_targets), &mut problems));
@@ -110,6 +113,7 @@ pub(super) fn read(
     warnings.extend(when::doubt_of_defaults(Section::new(&[], &defaults)));
     warnings.extend(machine::warnings(&parts, environment));
     warnings.extend(targets.machine_warnings(environment));
+    warnings.extend(http::machine_warning(section, http.as_ref(), environment));
     warnings.extend(store_warnings(section, store.as_ref(), sources));
     warnings.extend(zone_warning(&parts, environment));
     warnings.extend(parts.iter().flat_map(|p| p.warnings.iter().cloned()));
@@ -125,6 +129,7 @@ pub(super) fn read(
         max_clock_skew: max_clock_skew.unwrap_or(MAX_CLOCK_SKEW),
         notify: targets.targets,
         output,
+        http,
         fingerprint: fingerprint::none(),
         secret_variables: secret_variables(section, &roots),
         warnings: sentences(warnings, sources),

@@ -8,13 +8,14 @@
 //! | `source`, `nesting`, `reader`, `node` | text -> a tree in which every value knows its place |
 //! | `merge`, `expand` | merge keys and `${VAR}`, on that tree |
 //! | `section`, `values`, `duration` | fields and scalars, each refused with a reason |
-//! | `list`, `job`, `when`, `lock`, `policies`, `command`, `store`, `notify`, `history`, `output` | the tree -> the model |
+//! | `list`, `job`, `when`, `lock`, `policies`, `command`, `store`, `notify`, `history`, `output`, `http` | the tree -> the model |
 //! | `model`, `program` | the validated list, its jobs and their commands |
 //! | `crontab` | a crontab -> the same tree, or the text of a list |
 //! | `habits`, `shell` | commands that probably do something else than intended |
 //! | `machine` | users, groups and shells that this machine lacks |
 //! | `cross` | what holds between jobs |
 //! | `fingerprint`, `revision` | the identity of a schedule and of a list, the versions of its files |
+//! | `tokens` | the file of tokens that `http` names |
 //! | `zone` | names of time zones |
 //! | `problem`, `suggest`, `foreign`, `syntax`, `mask` | what a person reads when something is wrong |
 //! | `environment` | what is read of the process and its machine |
@@ -29,6 +30,7 @@ mod fingerprint;
 mod foreign;
 mod habits;
 mod history;
+mod http;
 mod job;
 mod list;
 mod lock;
@@ -52,6 +54,7 @@ mod spelling;
 mod store;
 mod suggest;
 mod syntax;
+mod tokens;
 mod values;
 mod when;
 mod zone;
@@ -67,6 +70,7 @@ pub use self::environment::{embedded_store, machine_host_name};
 pub(crate) use self::environment::{machine_time_zone, state_directory};
 pub(crate) use self::fingerprint::changed_fields;
 pub(crate) use self::habits::has_pipefail_by_default;
+pub use self::http::{HttpSettings, ListenAddress};
 pub use self::model::{
     CatchUp, HostPatterns, Job, JobList, KeepOutput, KillPlan, LockPolicy, OnCrash, OnLost,
     OnOverlap, OnStoreDown, OutputPolicy, Retry, Scope,
@@ -78,6 +82,7 @@ pub use self::notify::{
 pub use self::problem::{ConfigError, ConfigErrors};
 pub use self::program::Command;
 pub use self::revision::{Revision, revision};
+pub use self::tokens::{TokenFileError, TokenRight, Tokens};
 pub(crate) use self::zone::parse as parse_zone;
 
 use self::environment::Environment;

@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::http::HttpSettings;
 use super::notify::{Alerts, NotifyTarget};
 use super::program::Command;
 use crate::names::{HostName, JobName, LockName};
@@ -37,6 +38,8 @@ pub struct JobList {
     pub notify: Vec<NotifyTarget>,
     /// Which output of runs stays in files.
     pub output: OutputPolicy,
+    /// The HTTP server of the daemon; `None`: it has none.
+    pub http: Option<HttpSettings>,
     /// The identity of the list: equal on hosts whose lists mean the same.
     pub fingerprint: Fingerprint,
     /// The environment variables that `store:`, `notify:` and `ping:` are made of, which may hold

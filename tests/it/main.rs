@@ -18,6 +18,7 @@ mod explain;
 mod faults;
 mod fencing;
 mod health;
+mod http;
 mod import;
 mod library;
 mod next;

@@ -64,6 +64,13 @@ fn the_address_of_a_target_does_not_matter_hosts_may_reach_it_by_different_names
 }
 
 #[test]
+fn where_a_host_serves_http_does_not_matter() {
+    let text = job("");
+    let with = format!("http: {{ listen: 127.0.0.1:7171 }}\n{text}");
+    assert_eq!(of(&text), of(&with));
+}
+
+#[test]
 fn every_change_of_meaning_changes_the_fingerprint_of_the_list() {
     let mut seen = std::collections::BTreeMap::new();
     let changes = [

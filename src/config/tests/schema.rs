@@ -190,6 +190,10 @@ fn the_schema_has_the_fields_that_lists_have() {
             "/properties/history/anyOf/1",
             format!("history: {{ zzzzzz: 1 }}\n{job}"),
         ),
+        (
+            "/properties/http/anyOf/1",
+            format!("http: {{ listen: 127.0.0.1:1, zzzzzz: 1 }}\n{job}"),
+        ),
         (store, format!("store: {{ redis: x, zzzzzz: 1 }}\n{job}")),
         (
             &format!("{store}/properties/redlock"),
@@ -354,6 +358,10 @@ fn valid_lists_are_accepted() {
          sentinel_user: s, sentinel_password_file: /p }, ca_file: /c }\n",
         "jobs: []\nstore: { cluster: [a:1, b:2] }\n",
         "jobs: []\nstore: { sqlite: /s.db }\n",
+        "jobs: []\nhttp: { listen: 127.0.0.1:7171 }\n",
+        "jobs: []\nhttp: { listen: '[::]:7171', token_file: /t }\n",
+        "jobs: []\nhttp: { listen: /run/cronlatch/http.sock }\n",
+        "jobs: []\nhttp: none\n",
         "defaults: { timezone: Europe/Berlin, lock: { ttl: 1m } }\njobs:\n  - { name: a, \
          schedule: '@daily', command: [a, 1, true] }\n",
     ] {

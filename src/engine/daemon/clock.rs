@@ -81,6 +81,11 @@ impl HostClock {
         }
     }
 
+    /// Whether it is so far from the store's clock that this host claims nothing.
+    pub(super) fn is_wrong(&self) -> bool {
+        self.state == ClockState::Wrong
+    }
+
     /// The last measurement, in milliseconds.
     pub(super) fn offset(&self) -> Option<i64> {
         self.last.map(|offset| offset.millis)

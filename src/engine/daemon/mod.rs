@@ -6,6 +6,7 @@ mod act;
 mod admission;
 mod clock;
 mod clock_file;
+mod front;
 mod health;
 mod held_back;
 mod hold;
@@ -44,12 +45,13 @@ use super::spool::Spool;
 use super::turns::RequestTurns;
 use crate::config::{Job, OutputPolicy, Revision, state_directory};
 use crate::guard::{Guard, Processes};
+use crate::http::{HttpError, Views};
 use crate::lease::Watchdog;
 use crate::names::{HostName, JobName};
 use crate::notify::{NotifiedList, Notifier, NotifierSetup, Role};
 use crate::output::{self, OutputKeeper};
 use crate::preflight::Subject;
-use crate::run::{Starts, Stop, Tools, inherited};
+use crate::run::{JobEnvironment, Starts, Stop, Tools, inherited};
 use crate::schedule::ticker::board::Board;
 use crate::schedule::ticker::{TickerError, TickerJob};
 use crate::siblings::{self, Siblings};
@@ -59,6 +61,7 @@ use act::OutstandingClaim;
 use admission::HeldJobs;
 pub use clock::HostClock;
 use clock_file::ClockFile;
+use front::{Front, FrontSetup};
 use health::StoreHealth;
 pub(super) use held_back::{HeldBack, Neighbour};
 use last_answer::LastAnswer;
@@ -89,6 +92,8 @@ pub(crate) struct DaemonSetup {
     pub(crate) watch: WatchMode,
     /// This host.
     pub(crate) host: HostName,
+    /// Makes what the HTTP server shows.
+    pub(crate) views: Arc<dyn Views>,
     /// Started before any thread.
     pub(crate) guard: Guard,
     /// Who is told how the daemon is.
@@ -113,6 +118,9 @@ pub(crate) enum DaemonError {
     /// `at_start: refuse`, and no majority of the servers answers.
     #[error("refusing to start (at_start: refuse): {0}")]
     NoMajority(#[source] StoreError),
+    /// The HTTP server cannot be started.
+    #[error(transparent)]
+    Http(#[from] HttpError),
     /// The store did not take the last verdicts, and they could not be kept either.
     #[error(
         "{lost} lost at the end (each is named above): not delivered to the store, and not \
@@ -147,6 +155,7 @@ struct Daemon {
     /// The place of the next job that is new.
     next_job: u32,
     reloads: Reloads,
+    front: Box<Front>,
     host: HostName,
     config: Fingerprint,
     settings: ListSettings,
@@ -195,6 +204,8 @@ struct Daemon {
 
 /// Runs the daemon until it is told to stop.
 pub(crate) async fn run(setup: DaemonSetup) -> Result<(), DaemonError> {
+    // Before the store is looked at, which may take as long as it is away.
+    let front = Front::start(FrontSetup::of(&setup), &setup.loaded.list)?;
     let processes = setup.guard.serve()?;
     if look(&setup.loaded, &setup.host, &processes, &setup.manager).await? == Startup::Stop {
         return Ok(());
@@ -229,14 +240,8 @@ pub(crate) async fn run(setup: DaemonSetup) -> Result<(), DaemonError> {
     stay_present(&store, &setup.host);
     let spool = Spool::of(&setup.host, &settings);
     let finisher = Finisher::start(store, spool.clone(), inbox, notifier);
-    let tools = Tools {
-        store: Arc::clone(&link.store),
-        processes: processes.clone(),
-        watchdog,
-        environment,
-        starts: Starts::default(),
-        outputs: start_outputs(list.output)?,
-    };
+    let outputs = start_outputs(list.output)?;
+    let tools = tools_of(&link, &processes, watchdog, (environment, outputs));
     let place = ClaimContext {
         host: &setup.host,
         shared: reloads.is_shared(),
@@ -259,6 +264,7 @@ pub(crate) async fn run(setup: DaemonSetup) -> Result<(), DaemonError> {
         jobs,
         removed: HashMap::new(),
         reloads,
+        front,
         host: setup.host,
         config: list.fingerprint,
         settings: list_settings,
@@ -317,6 +323,23 @@ fn link_of(
         siblings,
         earlier: Arc::default(),
         notifier: notifier.clone(),
+    }
+}
+
+/// What runs are made with.
+fn tools_of(
+    link: &TaskContext,
+    processes: &Processes,
+    watchdog: Watchdog,
+    (environment, outputs): (Arc<JobEnvironment>, OutputKeeper),
+) -> Tools {
+    Tools {
+        store: Arc::clone(&link.store),
+        processes: processes.clone(),
+        watchdog,
+        environment,
+        starts: Starts::default(),
+        outputs,
     }
 }
 

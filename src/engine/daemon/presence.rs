@@ -34,6 +34,7 @@ impl Daemon {
             self.manager.ready(&self.said_status);
             tracing::info!(host = %self.host, "ready");
             self.announce();
+            self.publish();
             give_back_memory();
         }
     }
@@ -82,6 +83,7 @@ impl Daemon {
     }
 
     pub(super) fn status(&mut self) {
+        self.publish();
         let status = self.status_text();
         if self.is_ready && status != self.said_status {
             self.manager.status(&status);

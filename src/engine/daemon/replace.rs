@@ -87,6 +87,7 @@ impl ListSettings {
             secret_variables: _,
             warnings: _,
             notify: _,
+            http: _,
             max_running,
             drain_timeout,
             history,
@@ -135,6 +136,8 @@ impl Daemon {
         firings: &mut mpsc::UnboundedReceiver<Firing>,
     ) {
         self.report_restart_needed(&list);
+        let http_changes = self.front.differs(list.http.as_ref());
+        self.front.replace(&list);
         let place = ListUse::of(&list, self.reloads.settings());
         self.link.siblings.rejoin(place, &self.host);
         let settings = ListSettings::of(&list);
@@ -153,6 +156,9 @@ impl Daemon {
         placement.changes.settings = self.settings.changed(&settings);
         if notified == TargetChange::Changed {
             placement.changes.settings.push("notify");
+        }
+        if http_changes {
+            placement.changes.settings.push("http");
         }
         self.config = list.fingerprint;
         self.settings = settings;

@@ -1,0 +1,138 @@
+//! Replies, and errors as JSON.
+
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER,
+    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+};
+use hyper::{Response, StatusCode};
+use serde::Serialize;
+
+use crate::observe::plain;
+
+/// Names what a view lacks.
+const MISSING: HeaderName = HeaderName::from_static("cronlatch-missing");
+
+/// A whole reply.
+pub(super) type HttpReply = Response<Full<Bytes>>;
+
+/// What a body is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BodyFormat {
+    /// One JSON object.
+    Json,
+    /// One JSON object a line.
+    JsonLines,
+}
+
+impl BodyFormat {
+    fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::JsonLines => "application/x-ndjson",
+        }
+    }
+}
+
+/// A reply with a body.
+pub(super) fn with(status: StatusCode, format: BodyFormat, body: String) -> HttpReply {
+    let mut reply = Response::new(Full::new(Bytes::from(body)));
+    *reply.status_mut() = status;
+    let headers = reply.headers_mut();
+    let media_type = HeaderValue::from_static(format.media_type());
+    headers.insert(CONTENT_TYPE, media_type);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let no_sniff = HeaderValue::from_static("nosniff");
+    headers.insert(X_CONTENT_TYPE_OPTIONS, no_sniff);
+    reply
+}
+
+/// A reply with a JSON object.
+pub(super) fn json(status: StatusCode, value: &impl Serialize) -> HttpReply {
+    let mut text = serde_json::to_string(value).unwrap_or_else(|_| "{}".to_owned());
+    text.push('\n');
+    with(status, BodyFormat::Json, plain(&text).into_owned())
+}
+
+/// A view of which something is missing.
+pub(super) fn incomplete(mut reply: HttpReply, missing: &str) -> HttpReply {
+    let text: String = missing
+        .chars()
+        .map(|c| if matches!(c, ' '..='~') { c } else { '?' })
+        .collect();
+    if let Ok(text) = HeaderValue::from_str(&text) {
+        reply.headers_mut().insert(MISSING, text);
+    }
+    reply
+}
+
+/// Why a request gets nothing else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct HttpFailure {
+    status: StatusCode,
+    error: String,
+    header: Option<(HeaderName, &'static str)>,
+}
+
+#[derive(Serialize)]
+struct ErrorBody<'a> {
+    status: u16,
+    error: &'a str,
+}
+
+impl HttpFailure {
+    pub(super) fn new(status: StatusCode, error: impl Into<String>) -> Self {
+        Self {
+            status,
+            error: error.into(),
+            header: None,
+        }
+    }
+
+    /// The path exists, and this method is not one of its own.
+    pub(super) fn method(allowed: &'static str) -> Self {
+        let error = format!("this path takes {allowed}");
+        Self {
+            header: Some((ALLOW, allowed)),
+            ..Self::new(StatusCode::METHOD_NOT_ALLOWED, error)
+        }
+    }
+
+    /// No token, or a wrong one.
+    pub(super) fn token(error: &str) -> Self {
+        Self {
+            header: Some((WWW_AUTHENTICATE, "Bearer realm=\"cronlatch\"")),
+            ..Self::new(StatusCode::UNAUTHORIZED, error)
+        }
+    }
+
+    /// It may succeed a little later.
+    pub(super) fn unavailable(error: impl Into<String>) -> Self {
+        Self {
+            header: Some((RETRY_AFTER, "1")),
+            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, error)
+        }
+    }
+
+    /// The request is too large to be read to its end.
+    pub(super) fn too_large(error: String) -> Self {
+        Self {
+            header: Some((CONNECTION, "close")),
+            ..Self::new(StatusCode::PAYLOAD_TOO_LARGE, error)
+        }
+    }
+
+    pub(super) fn reply(&self) -> HttpReply {
+        let body = ErrorBody {
+            status: self.status.as_u16(),
+            error: &self.error,
+        };
+        let mut reply = json(self.status, &body);
+        if let Some((name, value)) = &self.header {
+            let value = HeaderValue::from_static(value);
+            reply.headers_mut().insert(name, value);
+        }
+        reply
+    }
+}

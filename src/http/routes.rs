@@ -1,0 +1,188 @@
+//! From a request to its reply.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::header::CONTENT_LENGTH;
+use hyper::{HeaderMap, Method, Request, StatusCode};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
+
+use super::health::{StoreProbe, healthz, readyz};
+use super::listener::Transport;
+use super::query::QueryParameters;
+use super::reply::{self, BodyFormat, HttpFailure, HttpReply};
+use super::{DaemonSnapshot, FleetView, ServerSetup, ViewError, ViewSource, Views, access};
+use crate::config::Tokens;
+use crate::store::Store;
+use crate::time::BootInstant;
+
+/// How many views are made at once: each may be as large as the list and its history.
+const VIEWS_AT_ONCE: usize = 2;
+/// How long a request waits for its turn.
+const TURN_LIMIT: Duration = Duration::from_secs(10);
+/// How long the store may take for a view.
+const VIEW_LIMIT: Duration = Duration::from_secs(30);
+/// The largest body of a request, in bytes. No path reads one.
+const BODY_MAX: u64 = 64 * 1024;
+
+/// What a path leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HttpRoute {
+    Health,
+    Ready,
+    FleetView(FleetView),
+}
+
+impl HttpRoute {
+    fn of(path: &str) -> Option<Self> {
+        Some(match path {
+            "/healthz" => Self::Health,
+            "/readyz" => Self::Ready,
+            "/api/v1/status" => Self::FleetView(FleetView::Status),
+            "/api/v1/jobs" => Self::FleetView(FleetView::Jobs),
+            "/api/v1/history" => Self::FleetView(FleetView::History),
+            "/api/v1/runs" => Self::FleetView(FleetView::Runs),
+            "/api/v1/hosts" => Self::FleetView(FleetView::Hosts),
+            _ => return None,
+        })
+    }
+}
+
+/// What replies are made from.
+#[derive(Debug)]
+pub(super) struct HttpRoutes {
+    setup: ServerSetup,
+    store: Arc<dyn Store>,
+    tokens: watch::Receiver<Option<Tokens>>,
+    probe: StoreProbe,
+    turns: Semaphore,
+}
+
+impl HttpRoutes {
+    pub(super) fn new(
+        setup: ServerSetup,
+        store: Arc<dyn Store>,
+        tokens: watch::Receiver<Option<Tokens>>,
+    ) -> Self {
+        Self {
+            setup,
+            probe: StoreProbe::new(Arc::clone(&store)),
+            store,
+            tokens,
+            turns: Semaphore::new(VIEWS_AT_ONCE),
+        }
+    }
+
+    /// Replies to a request. The body of the request is not read.
+    pub(super) async fn reply(&self, request: Request<Incoming>, way: Transport) -> HttpReply {
+        let (head, _) = request.into_parts();
+        let path = head.uri.path();
+        let reply = self
+            .route(&head.method, path, &head.headers, way)
+            .and_then(|route| {
+                Ok((
+                    route,
+                    QueryParameters::parse(head.uri.query()).map_err(bad_request)?,
+                ))
+            });
+        let reply = match reply {
+            Ok((route, query)) => self.serve(route, &query).await,
+            Err(failure) => Err(failure),
+        };
+        let reply = reply.unwrap_or_else(|failure| failure.reply());
+        tracing::debug!("http: {} {path}: {}", head.method, reply.status().as_u16());
+        reply
+    }
+
+    /// Finds what is asked for, if the client may ask for it.
+    fn route(
+        &self,
+        method: &Method,
+        path: &str,
+        headers: &HeaderMap,
+        way: Transport,
+    ) -> Result<HttpRoute, HttpFailure> {
+        let length = headers.get(CONTENT_LENGTH).and_then(|it| it.to_str().ok());
+        if length.and_then(|it| it.parse().ok()) > Some(BODY_MAX) {
+            let error = format!("the body of a request has at most {BODY_MAX} bytes");
+            return Err(HttpFailure::too_large(error));
+        }
+        let Some(route) = HttpRoute::of(path) else {
+            return Err(HttpFailure::new(
+                StatusCode::NOT_FOUND,
+                "there is nothing at this path; docs/http.md lists the paths",
+            ));
+        };
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            return Err(HttpFailure::method("GET, HEAD"));
+        }
+        if let HttpRoute::FleetView(_) = route {
+            access::check(headers, way, self.tokens.borrow().as_ref())?;
+        }
+        Ok(route)
+    }
+
+    async fn serve(
+        &self,
+        route: HttpRoute,
+        query: &QueryParameters,
+    ) -> Result<HttpReply, HttpFailure> {
+        let snapshot = self.setup.snapshot.borrow().clone();
+        match route {
+            HttpRoute::Health => Ok(healthz(&snapshot, BootInstant::now())),
+            HttpRoute::Ready => Ok(readyz(&snapshot, &self.probe).await),
+            HttpRoute::FleetView(view) => self.view(view, query, snapshot).await,
+        }
+    }
+
+    async fn view(
+        &self,
+        view: FleetView,
+        query: &QueryParameters,
+        snapshot: DaemonSnapshot,
+    ) -> Result<HttpReply, HttpFailure> {
+        let turn = timeout(TURN_LIMIT, self.turns.acquire()).await;
+        let Ok(Ok(_turn)) = turn else {
+            let error = "other requests are being served; try again";
+            return Err(HttpFailure::unavailable(error));
+        };
+        let source = ViewSource {
+            store: Arc::clone(&self.store),
+            settings: self.setup.store.clone(),
+            host: self.setup.host.clone(),
+            list: snapshot.list,
+        };
+        let views: &dyn Views = &*self.setup.views;
+        let made = timeout(VIEW_LIMIT, views.view(view, query, &source)).await;
+        match made {
+            Ok(Ok(text)) => {
+                let format = match view {
+                    FleetView::Status => BodyFormat::Json,
+                    FleetView::Jobs | FleetView::History | FleetView::Runs | FleetView::Hosts => {
+                        BodyFormat::JsonLines
+                    }
+                };
+                let reply = reply::with(StatusCode::OK, format, text.json);
+                Ok(match text.missing {
+                    None => reply,
+                    Some(missing) => reply::incomplete(reply, &missing),
+                })
+            }
+            Ok(Err(ViewError::Request(error))) => Err(bad_request(error)),
+            Ok(Err(ViewError::Unavailable(error))) => Err(HttpFailure::unavailable(error)),
+            Ok(Err(ViewError::Internal(error))) => {
+                Err(HttpFailure::new(StatusCode::INTERNAL_SERVER_ERROR, error))
+            }
+            Err(_) => {
+                let error = format!("the store did not reply within {VIEW_LIMIT:?}");
+                Err(HttpFailure::unavailable(error))
+            }
+        }
+    }
+}
+
+fn bad_request(error: String) -> HttpFailure {
+    HttpFailure::new(StatusCode::BAD_REQUEST, error)
+}
