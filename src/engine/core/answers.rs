@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::event::{Action, ClaimId, Said};
+use super::event::{Action, ClaimId, OccurrenceNotice};
 use super::gap;
-use super::lane::{Ahead, Lane, Phase};
+use super::lane::{LedgerAheadReport, Lane, Phase};
 use super::occurrence::{Aim, Occurrence, Origin, in_order};
 use super::policy::Policy;
 use super::shared::{Mode, Shared, TimerKind};
@@ -24,11 +24,11 @@ pub(super) struct GrantedClaim {
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// A clock so far ahead of the store's is worth a word.
+/// Reports a clock that is ahead of the store's by this much.
 const CLOCK_AHEAD: Duration = Duration::from_secs(5);
 
 impl Lane {
-    pub(super) fn answered(&mut self, shared: &mut Shared, answered: ClaimId, reply: ClaimReply) {
+    pub(super) fn replied(&mut self, shared: &mut Shared, answered: ClaimId, reply: ClaimReply) {
         let (claim, occ, placed) = match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Claiming { claim, occ, placed } if claim == answered => (claim, occ, placed),
             Phase::Dropping { claim, until } if claim == answered => {
@@ -36,7 +36,7 @@ impl Lane {
                 return;
             }
             other => {
-                // Cancelled meanwhile; the cancellation reaches the store on its own.
+                // The claim was cancelled; the driver sends the cancellation.
                 self.phase = other;
                 return;
             }
@@ -60,7 +60,7 @@ impl Lane {
             ClaimReply::Granted { .. } | ClaimReply::Dropped => {}
             ClaimReply::Early { by } => {
                 if by >= CLOCK_AHEAD && occ.is_current() {
-                    self.say(shared, occ.at, Said::ClockAhead(by));
+                    self.report(shared, occ.at, OccurrenceNotice::ClockAhead(by));
                 }
                 self.not_yet(shared, claim, occ, by);
             }
@@ -78,23 +78,24 @@ impl Lane {
             }
             ClaimReply::Finished => self.refused(shared, &occ),
             ClaimReply::Unknown => {
-                self.say(shared, occ.at, Said::Unknown);
+                self.report(shared, occ.at, OccurrenceNotice::Unknown);
                 self.refused(shared, &occ);
             }
             ClaimReply::TooLate => {
-                self.say(shared, occ.at, Said::TooLate);
+                self.report(shared, occ.at, OccurrenceNotice::TooLate);
                 self.refused(shared, &occ);
             }
             ClaimReply::Paused(pause) => {
                 self.notes.learn_pause(&pause);
-                self.say(shared, occ.at, Said::Paused(pause.cause()));
+                self.report(shared, occ.at, OccurrenceNotice::Paused(pause.cause()));
                 self.refused(shared, &occ);
             }
             ClaimReply::QueueFull => {
-                self.say(shared, occ.at, Said::QueueFull);
-                // The reply does not name the head, which may be one that was given back.
+                self.report(shared, occ.at, OccurrenceNotice::QueueFull);
+                // The reply does not name the head of the queue, which may be a returned occurrence
+                // that no lane waits for.
                 if self.wait.is_none() && self.running == 0 && self.closing == 0 {
-                    shared.act(Action::Look { job: self.job });
+                    shared.act(Action::QueryLedger { job: self.job });
                 }
                 self.refused(shared, &occ);
             }
@@ -133,14 +134,14 @@ impl Lane {
                 if occ.origin == Origin::Lane {
                     self.pending.push_front(Occurrence { gap: None, ..occ });
                 }
-                // The driver has to find out first under which lock.
+                // The driver must first find out under which lock the job runs now.
                 self.absent(shared);
             }
         }
     }
 
-    /// By the store's clock the deadline has passed. `catch_up` judges the occurrence once it has
-    /// passed by this host's clock, too: before that it would claim it again at once.
+    /// The deadline has passed by the store's clock. The lane waits until it has passed by this
+    /// host's clock too, because until then `catch_up` would claim the occurrence again at once.
     fn stale(&mut self, shared: &mut Shared, claim: ClaimId, occ: Occurrence) {
         let left = occ.deadline.plus(MILLISECOND).since(shared.now.utc);
         if left.is_zero() {
@@ -151,7 +152,7 @@ impl Lane {
         }
     }
 
-    /// The ledger has recorded what policy drops, or stands elsewhere by now.
+    /// The ledger has recorded the dropped ranges, or has advanced in the meantime.
     fn dropped(&mut self, shared: &mut Shared, until: Timestamp, reply: ClaimReply) {
         match reply {
             ClaimReply::Dropped => {
@@ -199,7 +200,7 @@ impl Lane {
         let (occ, placed) = match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Claiming { claim, occ, placed } if claim == granted.claim => (occ, placed),
             other => {
-                // This lane does not wait for it any more.
+                // This lane no longer waits for the claim.
                 self.phase = other;
                 shared.act(Action::GiveBack {
                     job: self.job,
@@ -226,7 +227,7 @@ impl Lane {
         if occ.origin != Origin::Watch {
             self.may_have_missed_run = false;
         }
-        self.ahead = Ahead::Unsaid;
+        self.ahead = LedgerAheadReport::NotReported;
         self.notes.learn_resumed(shared.now.utc);
         self.running += 1;
         shared.act(Action::Start {
@@ -250,11 +251,12 @@ impl Lane {
         }
     }
 
-    /// The occurrence was decided without this host: with it all that this lane passed by before.
+    /// The occurrence was decided without this host, and so was everything that this lane skipped
+    /// before it.
     fn refused(&mut self, shared: &mut Shared, occ: &Occurrence) {
         match occ.origin {
             Origin::Lane => {
-                self.look(shared);
+                self.query_if_run_missed(shared);
                 self.may_have_missed_run = false;
             }
             Origin::Watch | Origin::Head => {}
@@ -262,7 +264,7 @@ impl Lane {
         self.decided(shared, occ);
     }
 
-    /// The occurrence is decided, here or elsewhere: on to the next.
+    /// The occurrence is decided, by this host or another. Continues with the next one.
     fn decided(&mut self, shared: &mut Shared, occ: &Occurrence) {
         match occ.origin {
             Origin::Lane => self.notes.forget_before(occ.at),
@@ -280,13 +282,13 @@ impl Lane {
                 remaining,
                 ..
             } => {
-                // A job has one open run.
+                // A job has at most one open run, and the reply names it.
                 self.may_have_missed_run = false;
                 if occ.origin == Origin::Lane {
-                    self.say(shared, occ.at, Said::LostTo(by));
+                    self.report(shared, occ.at, OccurrenceNotice::LostTo(by));
                 }
                 if remaining.is_zero() {
-                    // Over, and not to be run again.
+                    // Its lease is over, and policy does not rerun it.
                     self.unwatch(shared);
                     shared.act(Action::Settle {
                         job: self.job,
@@ -301,7 +303,7 @@ impl Lane {
                 if occ.origin == Origin::Watch {
                     self.unwatch(shared);
                 } else {
-                    self.say(shared, occ.at, Said::Decided);
+                    self.report(shared, occ.at, OccurrenceNotice::Decided);
                 }
             }
         }
@@ -315,9 +317,9 @@ impl Lane {
         remaining: Option<Duration>,
     ) {
         if remaining.is_none() {
-            self.say(shared, occ.at, Said::NoEnd(by.clone()));
+            self.report(shared, occ.at, OccurrenceNotice::NoEnd(by.clone()));
         }
-        self.say(shared, occ.at, Said::Skipped(by));
+        self.report(shared, occ.at, OccurrenceNotice::Skipped(by));
         self.refused(shared, occ);
     }
 
@@ -332,7 +334,7 @@ impl Lane {
         let sorted = gap::sort(&self.policy, &self.notes, between, horizon, shared.now.utc);
         let dropped: u64 = sorted.drop.iter().map(|d| d.range.count).sum();
         if dropped > 0 {
-            self.say(shared, occ.at, Said::Dropped(dropped));
+            self.report(shared, occ.at, OccurrenceNotice::Dropped(dropped));
         }
         let answer = GapAnswer {
             if_last: last,
@@ -355,8 +357,8 @@ impl Lane {
         self.begin(shared, first);
     }
 
-    /// An occurrence of the past that is run now. It waits for its lock: what is late already
-    /// is not lost to the run that made it late.
+    /// Returns a past occurrence that runs now. It waits for the lock instead of being skipped,
+    /// because the run that holds the lock is what made it late.
     pub(super) fn caught_up(&self, at: Timestamp) -> Occurrence {
         Occurrence {
             at,
@@ -376,8 +378,8 @@ impl Lane {
     }
 }
 
-/// An occurrence that came due behind a backlog is part of it: it is neither skipped on account of
-/// the rest, nor, if each of them is to run, too late on that account.
+/// Lets an occurrence that came due behind a backlog join it: the backlog neither causes it to be
+/// skipped nor, with `catch_up: all`, makes it too late.
 pub(super) fn join_backlog(policy: &Policy, occ: &mut Occurrence) {
     occ.overlap = held_back(policy, occ.overlap);
     if policy.catch_up == CatchUp::All {
@@ -385,8 +387,9 @@ pub(super) fn join_backlog(policy: &Policy, occ: &mut Occurrence) {
     }
 }
 
-/// An occurrence that was held back overlaps others for no other reason: it is not skipped, nor, if
-/// each of them is to run, superseded by the next or refused by a queue that is full of the others.
+/// Returns the overlap policy of an occurrence that this host delayed. It overlaps others only
+/// because of the delay, so it is not skipped; with `catch_up: all` it is also neither superseded
+/// by the next one nor rejected by a full queue.
 pub(super) fn held_back(policy: &Policy, overlap: Overlap) -> Overlap {
     match policy.catch_up {
         CatchUp::All => Overlap::Queue { limit: u32::MAX },

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use super::event::{ClaimId, Said};
-use super::lane::{Ahead, Lane, Phase};
+use super::event::{ClaimId, OccurrenceNotice};
+use super::lane::{LedgerAheadReport, Lane, Phase};
 use super::occurrence::{Occurrence, Origin};
 use super::shared::Shared;
 use crate::store::protocol::{LEAD, LEDGER_AHEAD};
 use crate::time::Timestamp;
 
 impl Lane {
-    /// Takes back what was begun of occurrences that are not due yet, as it turns out: the ticker
-    /// fires them again at their time.
+    /// Withdraws occurrences that are not due yet by the corrected clock. The ticker fires them
+    /// again at their time.
     pub(super) fn clock_set(&mut self, shared: &mut Shared) {
-        self.ahead = Ahead::Unsaid;
+        self.ahead = LedgerAheadReport::NotReported;
         let now = shared.now.utc;
         let is_ahead = |lane: &Self, occ: &Occurrence| {
             occ.is_current() && lane.policy.not_before(occ.at) > now
@@ -35,14 +35,14 @@ impl Lane {
         self.notes.forget_skips_after(due);
         if self.seen_until.is_some_and(|seen| seen > due) {
             self.seen_until = Some(due);
-            // Which of those that were let go are decided, only the ledger knows.
+            // Only the ledger knows which of the unclaimed occurrences are decided.
             self.require_sync_before_pending();
         }
         self.advance(shared);
     }
 
-    /// The occurrence is due after this time. What the ledger has from a clock that was wrong may
-    /// be due in years: the job goes on meanwhile.
+    /// Waits because the occurrence is due only after `by`. An entry that was written under a wrong
+    /// clock may be due in years, so it does not hold up the job.
     pub(super) fn not_yet(
         &mut self,
         shared: &mut Shared,
@@ -63,18 +63,18 @@ impl Lane {
         }
     }
 
-    /// Says once if the ledger is decided beyond the store's clock, and what follows from that.
+    /// Reports once that the ledger is ahead of the store's clock, and what happens next.
     pub(super) fn compare_ledger(&mut self, shared: &mut Shared, last: Timestamp, now: Timestamp) {
         if last <= now.plus(LEAD) {
-            self.ahead = Ahead::Unsaid;
-        } else if std::mem::replace(&mut self.ahead, Ahead::Said) == Ahead::Unsaid {
+            self.ahead = LedgerAheadReport::NotReported;
+        } else if std::mem::replace(&mut self.ahead, LedgerAheadReport::Reported) == LedgerAheadReport::NotReported {
             let by = last.since(now);
-            let said = if by > LEDGER_AHEAD {
-                Said::LedgerFarAhead(by)
+            let notice = if by > LEDGER_AHEAD {
+                OccurrenceNotice::LedgerFarAhead(by)
             } else {
-                Said::LedgerAhead(by)
+                OccurrenceNotice::LedgerAhead(by)
             };
-            self.say(shared, last, said);
+            self.report(shared, last, notice);
         }
     }
 }

@@ -10,12 +10,12 @@ use crate::store::{
 };
 use crate::time::{BootInstant, Timestamp};
 
-/// A job's place in the list of this daemon. A reload gives new places to jobs that are new or whose
-/// instants or lock have changed.
+/// The place of a job definition in this daemon. A reload gives a new place to every job that is
+/// new or whose instants or lock have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobIx(pub u32);
 
-/// One claim of this daemon, with all its copies; also names the run that it opens.
+/// One claim of this daemon with all its copies, and the run that it opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimId(pub u64);
 
@@ -38,12 +38,12 @@ impl Now {
     }
 }
 
-/// The list that replaces the present one.
+/// The job list of a reload.
 #[derive(Debug, Clone)]
 pub struct NewList {
     /// Its jobs.
     pub jobs: Vec<ListedJob>,
-    /// The most runs at once.
+    /// The maximum number of concurrent runs.
     pub max_running: Option<NonZeroUsize>,
 }
 
@@ -54,7 +54,7 @@ pub struct ListedJob {
     pub job: JobIx,
     /// Its policies.
     pub policy: Policy,
-    /// What becomes of the lane.
+    /// What happens to the job's lane.
     pub change: LaneChange,
 }
 
@@ -63,14 +63,14 @@ pub struct ListedJob {
 pub enum LaneChange {
     /// Its place, its instants and its lock are the same.
     Kept,
-    /// Its instants are the same, its lock is another one.
+    /// Its instants are the same, and its lock has changed.
     Moved {
         /// Its place in the old list.
         before: JobIx,
     },
-    /// It is new, or its instants are; `before` is the last place of a job of this name.
+    /// The job is new, or its instants have changed.
     New {
-        /// The place of the definition whose runs may still go on.
+        /// The last place of a job of this name; its runs may still be in progress.
         before: Option<JobIx>,
     },
 }
@@ -78,7 +78,7 @@ pub enum LaneChange {
 /// What happened.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// The ticker says that an occurrence is due.
+    /// The ticker fired: an occurrence is due.
     Due {
         /// The job.
         job: JobIx,
@@ -96,51 +96,52 @@ pub enum Event {
         /// 1, or more for a rerun.
         attempt: u32,
     },
-    /// The store answered a claim, and did not grant it.
-    Answered {
+    /// The store replied to a claim without granting it.
+    Replied {
         /// The job.
         job: JobIx,
         /// The claim.
         claim: ClaimId,
-        /// The answer.
+        /// The reply.
         reply: ClaimReply,
     },
-    /// A claim got no answer; it is being resent until it gets one or is cancelled.
-    Unanswered {
+    /// A claim has received no reply. The driver resends it until it receives one or the core
+    /// cancels it.
+    NoReply {
         /// The job.
         job: JobIx,
         /// The claim.
         claim: ClaimId,
     },
-    /// As `Unanswered`, and for this lock alone: what other servers keep can be reached.
-    UnansweredAlone {
+    /// Like `NoReply`, but only the server that keeps this lock is unreachable.
+    NoReplyForLock {
         /// The job.
         job: JobIx,
         /// The claim.
         claim: ClaimId,
     },
-    /// The store cannot use the job's keys; the claim is being resent until it can, or until it is
-    /// cancelled.
-    Unusable {
+    /// The store cannot use the job's keys. The driver resends the claim until the store can, or
+    /// until the core cancels it.
+    KeysUnusable {
         /// The job.
         job: JobIx,
         /// The claim.
         claim: ClaimId,
     },
-    /// A release was heard of, or the limit of the wait is over.
+    /// The lock was released, or the limit of the wait has passed.
     Woken {
         /// The job.
         job: JobIx,
-        /// The claim whose answer began the wait.
+        /// The claim whose reply began the wait.
         claim: ClaimId,
     },
-    /// The store answered a registration.
+    /// The store replied to a registration.
     Registered {
         /// The job.
         job: JobIx,
-        /// From where on its occurrences are undecided.
+        /// Occurrences after this are undecided, except those in `beyond`.
         decided_until: Timestamp,
-        /// Later occurrences that are decided all the same.
+        /// Later occurrences that are already decided.
         beyond: Vec<Timestamp>,
         /// The pauses that may still decide occurrences.
         pauses: Vec<Pause>,
@@ -151,8 +152,8 @@ pub enum Event {
         /// The first of the waiting list.
         head: Option<Head>,
     },
-    /// What [`Action::Look`] found.
-    Found {
+    /// What [`Action::QueryLedger`] found.
+    LedgerQueried {
         /// The job.
         job: JobIx,
         /// A run that is open.
@@ -160,7 +161,7 @@ pub enum Event {
         /// The first of the waiting list.
         head: Option<Head>,
     },
-    /// A run's processes are gone; its place is free.
+    /// A run's processes have ended, and its place on this host is free.
     RunEnded {
         /// The job.
         job: JobIx,
@@ -177,51 +178,52 @@ pub enum Event {
         /// When the host tries again.
         until: BootInstant,
     },
-    /// A run was started: the host has resources again.
+    /// A run was started, so the host has resources again.
     ResourcesBack,
-    /// A run's verdict has reached the store, or its lease has ended without.
+    /// A run's verdict has reached the store, or its lease has expired without one.
     RunClosed {
         /// The job.
         job: JobIx,
     },
-    /// A run that was to be settled is not open any more: another host settled it, or its claim
-    /// was given back and nobody has the occurrence.
+    /// A run that this host wanted to settle is no longer open: another host settled it, or its
+    /// claim was returned and no host has the occurrence.
     NotSettled {
         /// The job.
         job: JobIx,
     },
-    /// [`Now::utc`] shows another time than it did, and is right now: the store's clock was measured
-    /// for the first time, or was stepped itself.
+    /// [`Now::utc`] was corrected: the store's clock was measured for the first time, or was
+    /// stepped.
     ClockSet,
     /// Another host may have returned an occurrence of the job undecided; `None`: of any job.
     Returned {
         /// The job.
         job: Option<JobIx>,
     },
-    /// This host was not to claim anything so far. What came due meanwhile, other hosts may have
-    /// run, in a ledger that this one cannot read.
+    /// This host may claim from now on. Other hosts may have run what came due before, in a ledger
+    /// that this host cannot read.
     StartedAnew,
-    /// No other host saw this one for a while, or the store has lost data. The job, or each of them
-    /// without one, may use another lock by now: it is registered once more before anything is claimed.
+    /// Other hosts did not see this host for a while, or the store lost data. The job (`None`:
+    /// every job) may use another lock by now, so the lane registers it again before it claims
+    /// anything.
     Absent { job: Option<JobIx> },
-    /// The host's clock is too far from the store's: no claims until it is right.
+    /// The host's clock differs too much from the store's; there are no claims until it is right.
     ClockWrong,
-    /// The host's clock is right again.
+    /// The host's clock agrees with the store's again.
     ClockRight,
-    /// The job list was replaced by another one.
+    /// The job list was reloaded.
     Reload(NewList),
-    /// The store stopped answering.
+    /// The store is unreachable.
     StoreDown,
-    /// The store answers.
+    /// The store is reachable again.
     StoreUp,
-    /// No new claims from here on.
+    /// The daemon drains: no new claims.
     Drain,
     /// A timer is due.
     Timer,
 }
 
 impl Event {
-    /// The store answered the registration of a job.
+    /// Returns the event for the reply to a registration.
     pub fn registered(job: JobIx, answer: Registered) -> Self {
         Self::Registered {
             job,
@@ -235,19 +237,19 @@ impl Event {
     }
 }
 
-/// What is to be done.
+/// What the driver must do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Send a claim, and again until it is answered or cancelled.
+    /// Send a claim, and resend it until the store replies or the core cancels it.
     Claim(ClaimSpec),
-    /// Stop resending the claim and cancel it in the store: nobody will use it.
+    /// Stop resending the claim and cancel it in the store.
     Cancel {
         /// The job.
         job: JobIx,
         /// The claim.
         claim: ClaimId,
     },
-    /// Give back what a claim was granted: this host will not run it.
+    /// Return a granted claim to the store, because this host will not run it.
     GiveBack {
         /// The job.
         job: JobIx,
@@ -268,59 +270,60 @@ pub enum Action {
         grant: Grant,
         /// 1, or more for a rerun.
         attempt: u32,
-        /// What the claim asked for.
+        /// The terms that the claim asked for.
         terms: RunTerms,
     },
-    /// Start a run without the store; stop resending the claim if there is one.
-    StartAlone {
+    /// Start a run without the store (`on_store_down: run`), and stop resending its claim.
+    StartWithoutStore {
         /// The job.
         job: JobIx,
-        /// The claim that got no answer, or a fresh number.
+        /// The claim that received no reply, or a new number.
         claim: ClaimId,
         /// The occurrence.
         at: Timestamp,
     },
-    /// Wait until the job's lock is released, at most `limit`, then say `Woken`.
+    /// Wait until the job's lock is released, but at most `limit`, then send `Woken`.
     AwaitRelease {
         /// The job.
         job: JobIx,
-        /// To be given back in `Woken`.
+        /// The claim to name in `Woken`.
         claim: ClaimId,
         /// The longest wait.
         limit: Duration,
     },
-    /// Close an orphaned run.
+    /// Record the verdict of a run whose lease has expired.
     Settle {
         /// The job.
         job: JobIx,
         /// The run.
         run_id: RunId,
     },
-    /// Register the job, again and again until the store answers.
+    /// Register the job, and retry until the store replies.
     Register {
         /// The job.
         job: JobIx,
     },
-    /// Ask whether a run of the job is open, again and again until the store answers; then say
-    /// `Found`.
-    Look {
+    /// Query the job's open run and the head of its waiting list, retry until the store replies,
+    /// and send `LedgerQueried`.
+    QueryLedger {
         /// The job.
         job: JobIx,
     },
-    /// Have the ledger record occurrences that policy drops; sent like a claim.
+    /// Have the ledger record occurrences that policy drops. The request is sent and resent like a
+    /// claim.
     Drops(DropSpec),
-    /// Tell people.
-    Say {
+    /// Log what happened to an occurrence.
+    Report {
         /// The job.
         job: JobIx,
         /// The occurrence.
         at: Timestamp,
-        /// What became of it.
-        said: Said,
+        /// What happened to it.
+        notice: OccurrenceNotice,
     },
 }
 
-/// A claim without what only the driver knows: token, lock, fingerprint.
+/// A claim; the driver adds token, lock and fingerprint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimSpec {
     /// The job.
@@ -333,69 +336,71 @@ pub struct ClaimSpec {
     pub prev: Option<Timestamp>,
     /// When it may start.
     pub not_before: Timestamp,
-    /// When it is too late to start.
+    /// After this it is too late to start.
     pub deadline: Timestamp,
     /// How it came to be.
     pub kind: Kind,
     /// What happens when the lock is held.
     pub overlap: Overlap,
-    /// The answer to a gap.
+    /// Which occurrences of a gap are dropped.
     pub gap: Option<GapAnswer>,
     /// What happens if the store executes the claim after the deadline.
     pub late: Late,
-    /// How many reruns are allowed, how many attempts, and for how long after a crash.
+    /// The limits on reruns and attempts, and how long after a crash a rerun may start.
     pub terms: RunTerms,
 }
 
-/// What policy drops without running anything.
+/// Occurrences that policy drops without running any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DropSpec {
     /// The job.
     pub job: JobIx,
-    /// The request, numbered like a claim.
+    /// The number of the request; claims use the same numbers.
     pub claim: ClaimId,
     /// The ranges, and the watermark that they were computed from.
     pub answer: GapAnswer,
 }
 
-/// What became of an occurrence on this host, for the log.
+/// What happened to an occurrence on this host, for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum OccurrenceNotice {
     /// Another host runs it.
     LostTo(String),
-    /// The ledger had decided it.
+    /// The ledger had already decided it.
     Decided,
-    /// The lock was held: skipped.
+    /// The lock was held, so it was skipped.
     Skipped(String),
-    /// The lock is held: waiting.
+    /// The lock is held; it waits.
     Waiting(String),
-    /// This host's clock is so much ahead of the store's: waiting.
+    /// This host's clock is ahead of the store's by this much; it waits.
     ClockAhead(Duration),
-    /// The lock is held without an end: a person must look.
+    /// The lock is held without a TTL, which needs a person.
     NoEnd(String),
-    /// Too late: missed.
+    /// It was too late, so it was missed.
     TooLate,
-    /// Due before the store lost its data: nobody knows.
+    /// It was due before the store lost its data, and may have run.
     Unknown,
-    /// The ledger is so much ahead of the store's clock: the job waits until the clock has caught
-    /// up with it, at the instant that the action names.
+    /// The ledger is ahead of the store's clock by this much. The job waits until the clock reaches
+    /// the instant that the action names.
     LedgerAhead(Duration),
-    /// The ledger is so far ahead of the store's clock that the job continues from now.
+    /// The ledger is too far ahead of the store's clock (by this much) to wait for, so the job
+    /// continues from now.
     LedgerFarAhead(Duration),
-    /// The job is paused, or was when the occurrence was due: skipped. Who paused it, and why.
+    /// The job is paused, or was when the occurrence was due, so it was skipped. Who paused it, and
+    /// why.
     Paused(String),
     /// The queue was full.
     QueueFull,
     /// Missed, and dropped by `catch_up`.
     Dropped(u64),
-    /// Skipped, for the store does not answer.
+    /// Skipped, because the store is unreachable.
     StoreDown,
-    /// Skipped on this host, for the earlier run without the store goes on.
+    /// Skipped on this host, because the previous run without the store is still in progress.
     StillRunning,
-    /// All places of this host are taken: waiting.
+    /// This host runs `max_running` jobs already; it waits.
     Full,
-    /// This host lacks resources to start processes: waiting.
+    /// This host lacks resources to start processes; it waits.
     Short,
-    /// Due, and not begun when another list replaced its schedule or its lock, or removed the job.
+    /// It was due and had not begun when a reload changed its schedule or lock, or removed the job.
     Replaced,
 }

@@ -1,4 +1,4 @@
-//! The occurrences between the ledger and a claim, and which of them `catch_up` keeps.
+//! A gap: the occurrences between the ledger and a claim, and which of them `catch_up` runs.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use crate::store::protocol::REASON_UNKNOWN;
 use crate::store::{DroppedRange, Outcome, Pause, Range};
 use crate::time::Timestamp;
 
-/// What of a gap is dropped, and what is to be run first.
+/// Which occurrences of a gap are dropped, and which run first.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Sorted {
-    /// Dropped, all of it before the first of `run`.
+    /// The dropped ranges, all before the first of `run`.
     pub(super) drop: Vec<DroppedRange>,
-    /// To be claimed before the occurrence that met the gap, in order.
+    /// To be claimed before the occurrence whose claim found the gap, in ascending order.
     pub(super) run: Vec<Timestamp>,
 }
 
-/// Sorts the occurrences in `(last, at)`.
+/// Divides the occurrences in `(last, at)` into those to drop and those to run.
 ///
-/// With `catch_up: all` those young enough are run, the others dropped as missed; otherwise all
-/// are dropped, for the newest one is the occurrence itself. What the lane let go earlier is
-/// dropped with the reason it had then; what was due up to the horizon of a store that lost data,
-/// as unknown; what was due during a pause, as skipped.
+/// With `catch_up: all`, those within the window run and older ones are dropped as missed.
+/// Otherwise all are dropped, because the occurrence at `at` is the newest. An occurrence that the
+/// lane left unclaimed is dropped with the reason it had then; one that was due up to the `horizon`
+/// of a store that lost data, as unknown; one that was due during a pause, as skipped.
 pub(super) fn sort(
     policy: &Policy,
     notes: &Notes,
@@ -34,7 +34,8 @@ pub(super) fn sort(
     let mut sorted = Sorted::default();
     let mut from = last;
     if notes.has_no_instants() {
-        // After a long silence there may be millions: counted, where they can be.
+        // After a long outage there may be millions, so ranges are counted without visiting each
+        // where possible.
         let forgotten = horizon.map(|horizon| at.min(horizon.plus(Duration::from_millis(1))));
         if let Some(before) = forgotten
             && let Some(range) = range(policy.calendar.as_ref(), from, before)
@@ -66,7 +67,7 @@ pub(super) fn sort(
         }
     }
     let mut next = policy.calendar.next_after(from);
-    // No range reaches over what has its record by another way.
+    // No range may cover an occurrence that has a record of its own.
     let mut follows = true;
     while let Some(t) = next.filter(|t| *t < at) {
         let verdict = match notes.of(t) {
@@ -86,7 +87,8 @@ pub(super) fn sort(
         let is_dropped = verdict.is_some();
         if let Some((outcome, reason)) = verdict {
             let before = sorted.drop.last().map(|drop| drop.range.until);
-            // What was missed is on both sides of a pause; the ledger rejects a range over it.
+            // Missed occurrences may be on both sides of a pause; the ledger rejects a range that
+            // covers the pause.
             let parted = before.is_some_and(|before| {
                 notes.are_parted(before, t)
                     || outcome == Outcome::Missed && notes.was_paused_between(before, t)

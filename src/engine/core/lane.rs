@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::event::{Action, ClaimId, ClaimSpec, JobIx, Now, Said};
-use super::occurrence::{Aim, Notes, Occurrence, Origin, Why, in_order};
+use super::event::{Action, ClaimId, ClaimSpec, JobIx, Now, OccurrenceNotice};
+use super::occurrence::{Aim, Notes, Occurrence, Origin, NotClaimed, in_order};
 use super::open_run::OpenRunWatch;
 use super::policy::Policy;
 use super::shared::{Mode, Shared, StoreState, TimerKind};
@@ -19,30 +19,30 @@ const LATE: Duration = Duration::from_secs(30);
 /// A host that notices an occurrence within this time was running when it came due.
 const PROMPT: Duration = Duration::from_secs(1);
 
-/// What the lane does about its foremost occurrence.
+/// What the lane does about its first occurrence.
 #[derive(Debug)]
 pub(super) enum Phase {
     /// Nothing.
     Idle,
-    /// A claim is out; `placed` when it keeps a place of the host taken.
+    /// A claim was sent; `placed` if it occupies a place of this host.
     Claiming {
         claim: ClaimId,
         occ: Occurrence,
         placed: bool,
     },
-    /// The ledger is to record what policy drops.
+    /// A request to record what policy drops was sent.
     Dropping { claim: ClaimId, until: Timestamp },
-    /// The store's clock has not come to it, or this host's turn has not (`spread`).
+    /// The occurrence is not due yet by the store's clock, or this host claims it later (`spread`).
     Early { claim: ClaimId, occ: Occurrence },
-    /// The host is full.
+    /// The host has no free place.
     Parked { claim: ClaimId, occ: Occurrence },
 }
 
-/// What the lane knows of the job's waiting list.
+/// What the lane knows about the job's waiting list.
 #[derive(Debug)]
 pub(super) struct Wait {
     pub(super) head: Head,
-    /// Names the wait for a release.
+    /// The number of the wait for a release.
     pub(super) claim: ClaimId,
     /// Whether the head is to be claimed as soon as the lane is idle.
     pub(super) ready: bool,
@@ -52,38 +52,40 @@ pub(super) struct Wait {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LedgerSync {
     /// It does, except where [`Lane::needs_ledger_sync`] or [`Occurrence::needs_ledger_sync`] is
-    /// set: the lane's own claims follow one another.
+    /// set.
     Known,
-    /// A registration is under way.
-    Asked,
-    /// Something is undecided that another host, whose clock is behind, may be about to claim.
+    /// A registration was sent.
+    Registering,
+    /// The lane waits before it judges recent undecided occurrences, because a host whose clock is
+    /// behind may be about to claim them.
     Grace,
-    /// A registration is under way, and its answer counts.
-    AskedAgain,
-    /// A registration is under way, and until it is answered nothing at all is claimed: the job may
-    /// use another lock by now.
-    Entering,
+    /// A registration was sent after that wait; its reply is final.
+    RegisteringAgain,
+    /// A registration was sent, and the lane claims nothing until the reply: the job may use
+    /// another lock by now.
+    Rejoining,
 }
 
 /// Whether the store has answered a registration of the job since this daemon started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Acquaintance {
+pub(super) enum RegistrationState {
     /// It has not.
-    New,
+    Pending,
     /// It has.
-    Registered,
+    Done,
 }
 
-/// What was said of a ledger that is ahead of the store's clock.
+/// Whether the log reports that the ledger is ahead of the store's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ahead {
-    /// Nothing, or the ledger is not ahead any more.
-    Unsaid,
-    /// That it is ahead, and what follows from that.
-    Said,
+pub(super) enum LedgerAheadReport {
+    /// It does not, or the ledger is no longer ahead.
+    NotReported,
+    /// It does.
+    Reported,
 }
 
-/// An occurrence so far ahead of the clock was fired by another clock.
+/// An occurrence that is further ahead of the clock than this was fired before the clock was
+/// corrected.
 const PREMATURE: Duration = Duration::from_millis(250);
 
 /// One job.
@@ -91,14 +93,15 @@ const PREMATURE: Duration = Duration::from_millis(250);
 pub(super) struct Lane {
     pub(super) job: JobIx,
     pub(super) policy: Policy,
-    /// When the daemon began to run the job as it is.
+    /// When the daemon began to run this definition of the job.
     pub(super) began_at: BootInstant,
     pub(super) phase: Phase,
-    /// Behind the foremost, ascending.
+    /// The occurrences after the first, ascending.
     pub(super) pending: VecDeque<Occurrence>,
     pub(super) notes: Notes,
     pub(super) watch: Option<OpenRunWatch>,
-    /// Another host returned an occurrence while a claim or a registration of this lane was out.
+    /// Another host returned an occurrence while this lane waited for the reply to a claim or
+    /// registration.
     pub(super) returned_meanwhile: bool,
     /// The head of the waiting list, as far as this host knows it.
     pub(super) wait: Option<Wait>,
@@ -106,17 +109,17 @@ pub(super) struct Lane {
     /// will report those runs, so the lane must query the ledger.
     pub(super) may_have_missed_run: bool,
     pub(super) sync: LedgerSync,
-    pub(super) acquaintance: Acquaintance,
-    /// After all pending occurrences, others came due that this lane does not claim one by one: it
-    /// must ask the ledger about them.
+    pub(super) registration: RegistrationState,
+    /// Occurrences came due after all pending ones that this lane does not claim one by one, so it
+    /// must query the ledger about them.
     pub(super) needs_ledger_sync: bool,
-    /// Whether it has been said that the ledger is ahead of the store's clock.
-    pub(super) ahead: Ahead,
-    /// The newest occurrence that was looked at.
+    /// Whether the log reports that the ledger is ahead of the store's clock.
+    pub(super) ahead: LedgerAheadReport,
+    /// The newest occurrence that the lane has handled.
     pub(super) seen_until: Option<Timestamp>,
-    /// Runs of this host whose processes live.
+    /// Runs of this host whose processes have not ended.
     pub(super) running: usize,
-    /// Runs that ended here, with a verdict that the store has not got yet.
+    /// Runs of this host that have ended, but whose verdict has not reached the store.
     pub(super) closing: usize,
 }
 
@@ -133,10 +136,10 @@ impl Lane {
             returned_meanwhile: false,
             wait: None,
             may_have_missed_run: false,
-            sync: LedgerSync::Asked,
-            acquaintance: Acquaintance::New,
+            sync: LedgerSync::Registering,
+            registration: RegistrationState::Pending,
             needs_ledger_sync: false,
-            ahead: Ahead::Unsaid,
+            ahead: LedgerAheadReport::NotReported,
             seen_until: None,
             running: 0,
             closing: 0,
@@ -152,21 +155,22 @@ impl Lane {
             return;
         }
         self.seen_until = Some(at);
-        if self.notes.of(at) == Some(Why::RanAlone) {
+        if self.notes.of(at) == Some(NotClaimed::RanWithoutStore) {
             // It ran before the clock was found to be ahead.
             self.needs_ledger_sync = true;
             return;
         }
         if self.policy.not_before(at) < self.began(shared.now) {
-            // The clock was behind when this daemon began with the job. The ledger knows what became of it.
+            // The clock was behind when this daemon began to run the job, so only the ledger knows
+            // whether the occurrence is decided.
             self.needs_ledger_sync = true;
             return;
         }
-        if shared.held {
+        if shared.clock_wrong {
             self.needs_ledger_sync = true;
             return;
         }
-        // Nobody knows whether the store was away all that time.
+        // The store may have been reachable for other hosts in the meantime.
         if self.slept_through(shared.now.utc, at) {
             self.needs_ledger_sync = true;
             self.advance(shared);
@@ -183,8 +187,8 @@ impl Lane {
         self.advance(shared);
     }
 
-    /// Whether this host was not there when the occurrence came due: it notices it late, or
-    /// together with the next one. `catch_up` then judges it with all the others.
+    /// Whether this host was stopped or suspended when the occurrence came due: it notices it late,
+    /// or together with the next one. `catch_up` then judges it with the others.
     fn slept_through(&self, now: Timestamp, at: Timestamp) -> bool {
         let next = self.policy.calendar.next_after(at);
         now.since(self.policy.not_before(at)) > LATE
@@ -192,12 +196,12 @@ impl Lane {
             || (self.needs_ledger_sync && now.since(self.policy.not_before(at)) > PROMPT)
     }
 
-    /// When this daemon began with the job, by the clock as it is known now.
+    /// Returns when this daemon began to run the job, by the clock as it is known now.
     pub(super) fn began(&self, now: Now) -> Timestamp {
         now.utc.minus(now.boot.since(self.began_at))
     }
 
-    /// An occurrence at its time.
+    /// Returns an occurrence that runs at its time.
     pub(super) fn current(&self, at: Timestamp) -> Occurrence {
         Occurrence {
             at,
@@ -219,7 +223,8 @@ impl Lane {
         }
     }
 
-    /// Before what is pending lies something that this lane does not claim one by one.
+    /// Notes that before the pending occurrences there are some that this lane does not claim one
+    /// by one.
     pub(super) fn require_sync_before_pending(&mut self) {
         match (self.pending.iter_mut()).find(|occ| occ.origin == Origin::Lane) {
             Some(occ) => occ.needs_ledger_sync = true,
@@ -227,13 +232,14 @@ impl Lane {
         }
     }
 
-    /// Leaves all that came due so far to `catch_up`, which begins where the ledger does.
+    /// Leaves everything that came due so far to `catch_up`, which begins at the ledger's
+    /// watermark.
     pub(super) fn start_anew(&mut self) {
         self.pending.retain(|occ| occ.origin != Origin::Lane);
         self.require_sync_before_pending();
     }
 
-    /// Leaves those whose start deadline has passed to `catch_up`.
+    /// Leaves occurrences whose start deadline has passed to `catch_up`.
     pub(super) fn drop_late(&mut self, now: Timestamp) {
         let before = self.pending.len();
         self.pending
@@ -243,53 +249,54 @@ impl Lane {
         }
     }
 
-    /// Remembers why an occurrence is not claimed; the next claim tells the ledger.
-    pub(super) fn let_go(&mut self, shared: &mut Shared, at: Timestamp, why: Why) {
+    /// Notes why an occurrence is not claimed. The next claim reports it to the ledger.
+    pub(super) fn leave_unclaimed(&mut self, shared: &mut Shared, at: Timestamp, why: NotClaimed) {
         self.note(at, why);
         self.may_have_missed_run = true;
-        let said = match why {
-            Why::StoreDown => Said::StoreDown,
-            Why::StillRunning => Said::StillRunning,
-            Why::RanAlone | Why::RanElsewhere => return,
+        let notice = match why {
+            NotClaimed::StoreDown => OccurrenceNotice::StoreDown,
+            NotClaimed::StillRunning => OccurrenceNotice::StillRunning,
+            NotClaimed::RanWithoutStore | NotClaimed::RanElsewhere => return,
         };
-        self.say(shared, at, said);
+        self.report(shared, at, notice);
     }
 
-    pub(super) fn note(&mut self, at: Timestamp, why: Why) {
+    pub(super) fn note(&mut self, at: Timestamp, why: NotClaimed) {
         self.notes
             .add(self.policy.calendar.last_before(at), at, why);
     }
 
-    /// Goes on with what comes next, if nothing is under way.
+    /// Begins with the next occurrence if the lane is idle.
     pub(super) fn advance(&mut self, shared: &mut Shared) {
-        if shared.mode == Mode::Draining || shared.held || !matches!(self.phase, Phase::Idle) {
+        if shared.mode == Mode::Draining || shared.clock_wrong || !matches!(self.phase, Phase::Idle) {
             return;
         }
         let down = shared.store == StoreState::Down;
         if down && self.policy.on_store_down == OnStoreDown::Run {
-            self.advance_alone(shared);
+            self.advance_without_store(shared);
             return;
         }
-        // The verdict of our own run goes first: else the ledger would call the lock held.
+        // The verdict of this host's own run must arrive first. Until then the store considers the
+        // lock held.
         if self.closing > 0 {
             return;
         }
         if !down
-            && self.sync != LedgerSync::Entering
+            && self.sync != LedgerSync::Rejoining
             && let Some(occ) = (self.due_rerun(shared)).or_else(|| self.ready_head(shared.now.utc))
         {
             self.begin(shared, occ);
         } else if self.sync != LedgerSync::Known {
-            // What is undecided before the pending ones is about to be known.
+            // The reply to the registration will show what is undecided before the pending ones.
         } else if self
             .pending
             .front()
             .map_or(self.needs_ledger_sync, |occ| occ.needs_ledger_sync)
         {
-            // Claimed at once, the next one would have all before it dropped as missed, those
-            // included that another host has in hand.
+            // If the lane claimed the next one now, everything before it would be dropped as
+            // missed, even what another host is about to claim.
             if !down {
-                self.sync = LedgerSync::Asked;
+                self.sync = LedgerSync::Registering;
                 shared.act(Action::Register { job: self.job });
             }
         } else if self.wait.is_some() && self.pending.front().is_some_and(|occ| occ.blocked) {
@@ -299,9 +306,9 @@ impl Lane {
         }
     }
 
-    /// Claims an occurrence, or waits for a place first.
+    /// Claims an occurrence, or waits for a free place first.
     pub(super) fn begin(&mut self, shared: &mut Shared, occ: Occurrence) {
-        if shared.held {
+        if shared.clock_wrong {
             self.pending.push_front(occ);
             return;
         }
@@ -333,8 +340,9 @@ impl Lane {
         self.phase = Phase::Claiming { claim, occ, placed };
     }
 
-    /// When it is this host's turn to claim an occurrence. Always before the deadline, and before
-    /// the next occurrence is due: no host comes to that one while others still hold this back.
+    /// Returns when this host claims an occurrence (`spread`): always before its deadline and
+    /// before the next occurrence, so that no host reaches the next one while another still delays
+    /// this one.
     fn turn(&self, occ: &Occurrence) -> Timestamp {
         if self.policy.spread.window.is_zero() || !occ.is_current() {
             return occ.at;
@@ -346,19 +354,20 @@ impl Lane {
         start.plus(self.policy.spread.delay(occ.at, limit))
     }
 
-    /// The clock is right again: what is still in time is claimed, the rest judged by `catch_up`.
-    pub(super) fn released(&mut self, shared: &mut Shared) {
+    /// The clock is right again. Occurrences that can still start in time are claimed; `catch_up`
+    /// judges the rest.
+    pub(super) fn clock_right(&mut self, shared: &mut Shared) {
         self.drop_late(shared.now.utc);
         self.advance(shared);
     }
 
     pub(super) fn park(&mut self, shared: &mut Shared, claim: ClaimId, occ: Occurrence) {
-        let said = if shared.is_short() {
-            Said::Short
+        let notice = if shared.is_short() {
+            OccurrenceNotice::Short
         } else {
-            Said::Full
+            OccurrenceNotice::Full
         };
-        self.say(shared, occ.at, said);
+        self.report(shared, occ.at, notice);
         shared.park(self.job);
         shared.arm_utc(
             occ.deadline.plus(Duration::from_millis(1)),
@@ -368,13 +377,13 @@ impl Lane {
         self.phase = Phase::Parked { claim, occ };
     }
 
-    /// A place is free, and this lane has waited longest.
+    /// A place is free, and this lane has waited longest for one.
     pub(super) fn unparked(&mut self, shared: &mut Shared) {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Parked { occ, .. } => {
                 if shared.is_short() {
-                    // What was held back may meet the late run of a returned occurrence: no
-                    // reason to skip it.
+                    // Delayed occurrences may overlap the late run of a returned one, which is no
+                    // reason to skip them.
                     for occ in &mut self.pending {
                         occ.overlap = in_order(occ.overlap);
                     }
@@ -385,7 +394,8 @@ impl Lane {
         }
     }
 
-    /// Makes way for a claim that needs no place. What waits for one keeps its turn.
+    /// Makes room for a claim that needs no place. The occurrence that waits for a place keeps its
+    /// turn.
     pub(super) fn set_aside(&mut self) {
         match (&self.phase, &mut self.wait) {
             (Phase::Parked { occ, .. }, _) if occ.origin == Origin::Lane => {
@@ -399,7 +409,7 @@ impl Lane {
         self.phase = Phase::Idle;
     }
 
-    /// Goes on with the foremost occurrence after a pause.
+    /// Continues with an occurrence that waited.
     pub(super) fn resume(&mut self, shared: &mut Shared, occ: Occurrence) {
         self.pending.push_front(occ);
         self.advance(shared);
@@ -408,9 +418,9 @@ impl Lane {
     pub(super) fn timer(&mut self, shared: &mut Shared, kind: TimerKind) {
         match kind {
             TimerKind::Watch => self.watch_due(shared),
-            TimerKind::Look => self.look(shared),
+            TimerKind::QueryLedger => self.query_if_run_missed(shared),
             TimerKind::Grace if self.sync == LedgerSync::Grace => {
-                self.sync = LedgerSync::AskedAgain;
+                self.sync = LedgerSync::RegisteringAgain;
                 shared.act(Action::Register { job: self.job });
             }
             TimerKind::Grace | TimerKind::Trial => {}
@@ -441,7 +451,7 @@ impl Lane {
         }
     }
 
-    /// The processes of a run are gone.
+    /// The processes of a run have ended.
     pub(super) fn run_ended(&mut self, shared: &mut Shared) {
         shared.free_place();
         self.running = self.running.saturating_sub(1);
@@ -449,12 +459,13 @@ impl Lane {
         self.advance(shared);
     }
 
-    /// This host lacked the resources to start a run. Its occurrence waits again: another host may
-    /// take it, and so may this one once it has a place.
+    /// This host lacked the resources to start a run. The occurrence returns to the waiting list,
+    /// where another host or, once it has a place, this host can claim it.
     pub(super) fn run_not_started(&mut self, shared: &mut Shared, at: Timestamp, kind: Kind) {
         shared.free_place();
         self.running = self.running.saturating_sub(1);
-        // Until the store has it back, a claim of it would be answered with this host's own run.
+        // Until the return has reached the store, a claim would receive this host's own run as the
+        // reply.
         self.closing += 1;
         if shared.mode == Mode::Draining {
             return;
@@ -463,17 +474,17 @@ impl Lane {
         self.advance(shared);
     }
 
-    /// A verdict has arrived, or nothing hinders the lock any more.
+    /// The store has the verdict of a run, and has released the lock.
     pub(super) fn run_closed(&mut self, shared: &mut Shared) {
         self.closing = self.closing.saturating_sub(1);
-        // Our own release: no need to be told by the store.
+        // This host released the lock itself, so it need not wait for the store's message.
         if let Some(wait) = &mut self.wait {
             wait.ready = true;
         }
         self.advance(shared);
     }
 
-    /// No new claims: what has not begun is left to other hosts, or to the next start.
+    /// Ends the lane: other hosts, or this daemon's next start, handle what has not begun.
     pub(super) fn drain(&mut self, shared: &mut Shared) {
         self.pending.clear();
         self.watch = None;
@@ -485,8 +496,8 @@ impl Lane {
         }
     }
 
-    /// Hosts that did not see this one may have moved the job to another lock meanwhile. Which run is
-    /// open, and what waits, the registration tells.
+    /// Other hosts may have moved the job to another lock while they did not see this host. The
+    /// reply to the registration names the open run and the head of the waiting list.
     pub(super) fn absent(&mut self, shared: &mut Shared) {
         self.unwatch(shared);
         self.wait = None;
@@ -497,7 +508,7 @@ impl Lane {
             self.require_sync_before_pending();
             shared.act(Action::Register { job: self.job });
         }
-        self.sync = LedgerSync::Entering;
+        self.sync = LedgerSync::Rejoining;
     }
 
     pub(super) fn cancel(&mut self, shared: &mut Shared, claim: ClaimId, placed: bool) {
@@ -510,11 +521,11 @@ impl Lane {
         });
     }
 
-    pub(super) fn say(&self, shared: &mut Shared, at: Timestamp, said: Said) {
-        shared.act(Action::Say {
+    pub(super) fn report(&self, shared: &mut Shared, at: Timestamp, notice: OccurrenceNotice) {
+        shared.act(Action::Report {
             job: self.job,
             at,
-            said,
+            notice,
         });
     }
 }

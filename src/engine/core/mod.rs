@@ -1,8 +1,8 @@
 //! Decides what to do about each occurrence, as a pure state machine.
 //!
-//! [`Core::handle`] takes an event with the clocks of its moment and answers what is to be done.
-//! It does no I/O and reads no clock, so that every policy is tested without processes, stores
-//! and waiting. It leaves to the driver how claims are sent and runs are run.
+//! [`Core::handle`] takes an event and the time, and returns actions. It does no I/O and reads no
+//! clock, so every policy is tested without processes, stores and waiting. The driver
+//! (`engine::daemon`) sends claims and executes runs.
 
 mod answers;
 mod clock;
@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
 pub use event::{
-    Action, ClaimId, ClaimSpec, DropSpec, Event, JobIx, LaneChange, ListedJob, NewList, Now, Said,
+    Action, ClaimId, ClaimSpec, DropSpec, Event, JobIx, LaneChange, ListedJob, NewList, Now, OccurrenceNotice,
 };
 pub use policy::{ClaimContext, Policy};
 
@@ -45,7 +45,7 @@ pub struct Core {
 }
 
 impl Core {
-    /// A core for jobs that are about to be registered; job `i` is `JobIx(i)`.
+    /// Returns a core for jobs that the driver is about to register; job `i` is `JobIx(i)`.
     pub fn new(
         jobs: impl IntoIterator<Item = Policy>,
         max_running: Option<NonZeroUsize>,
@@ -62,7 +62,7 @@ impl Core {
         }
     }
 
-    /// Takes an event and answers what is to be done about it, in order.
+    /// Handles an event and returns the actions that follow from it, in order.
     pub fn handle(&mut self, now: Now, event: Event) -> Vec<Action> {
         self.shared.now = now;
         self.dispatch(event);
@@ -74,7 +74,7 @@ impl Core {
         std::mem::take(&mut self.shared.out)
     }
 
-    /// When the next [`Event::Timer`] is wanted.
+    /// Returns when the next [`Event::Timer`] is due.
     pub fn next_timer(&self) -> Option<BootInstant> {
         self.shared.next_timer()
     }
@@ -95,18 +95,18 @@ impl Core {
                 };
                 self.lane(job, |lane, shared| lane.granted(shared, granted));
             }
-            Event::Answered { job, claim, reply } => {
-                self.lane(job, |lane, shared| lane.answered(shared, claim, reply));
+            Event::Replied { job, claim, reply } => {
+                self.lane(job, |lane, shared| lane.replied(shared, claim, reply));
             }
-            Event::Unanswered { job, claim } => {
+            Event::NoReply { job, claim } => {
                 self.shared.store = StoreState::Down;
-                self.lane(job, |lane, shared| lane.unanswered(shared, claim));
+                self.lane(job, |lane, shared| lane.no_reply(shared, claim));
             }
-            Event::UnansweredAlone { job, claim } => {
-                self.lane(job, |lane, shared| lane.unanswered(shared, claim));
+            Event::NoReplyForLock { job, claim } => {
+                self.lane(job, |lane, shared| lane.no_reply(shared, claim));
             }
-            Event::Unusable { job, claim } => {
-                self.lane(job, |lane, shared| lane.unusable(shared, claim));
+            Event::KeysUnusable { job, claim } => {
+                self.lane(job, |lane, shared| lane.keys_unusable(shared, claim));
             }
             Event::Woken { job, claim } => self.lane(job, |lane, shared| lane.woken(shared, claim)),
             Event::Registered {
@@ -122,8 +122,8 @@ impl Core {
                 lane.notes.learn_pauses(pauses);
                 lane.registered(shared, (decided_until, store_now), open, head);
             }),
-            Event::Found { job, open, head } => {
-                self.lane(job, |lane, shared| lane.found(shared, open, head));
+            Event::LedgerQueried { job, open, head } => {
+                self.lane(job, |lane, shared| lane.ledger_queried(shared, open, head));
             }
             Event::RunEnded { job } => self.run_ended(job),
             Event::RunNotStarted {
@@ -162,8 +162,8 @@ impl Core {
                 }
             }
             Event::Reload(list) => self.reload(list),
-            Event::ClockWrong => self.shared.held = true,
-            Event::ClockRight => self.release(),
+            Event::ClockWrong => self.shared.clock_wrong = true,
+            Event::ClockRight => self.clock_right(),
             Event::StoreDown => self.store(StoreState::Down),
             Event::StoreUp => self.store(StoreState::Up),
             Event::Drain => self.drain(),
@@ -190,18 +190,18 @@ impl Core {
         }
     }
 
-    /// The clock shows another time than before.
+    /// The clock was corrected.
     fn clock_set(&mut self) {
         for lane in self.lanes.values_mut() {
             lane.clock_set(&mut self.shared);
         }
     }
 
-    /// The host's clock is right again.
-    fn release(&mut self) {
-        if std::mem::take(&mut self.shared.held) {
+    /// The host's clock is right again, so claims continue.
+    fn clock_right(&mut self) {
+        if std::mem::take(&mut self.shared.clock_wrong) {
             for lane in self.lanes.values_mut() {
-                lane.released(&mut self.shared);
+                lane.clock_right(&mut self.shared);
             }
         }
     }

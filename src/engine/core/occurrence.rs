@@ -1,4 +1,4 @@
-//! An occurrence in a lane, and the notes about those that the lane did not claim.
+//! An occurrence in a lane, and the lane's notes about occurrences that it did not claim.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -6,12 +6,12 @@ use std::ops::Bound;
 use crate::store::{GapAnswer, Kind, Late, Outcome, Overlap, Pause, Range};
 use crate::time::Timestamp;
 
-/// What a claim is meant to bring.
+/// The purpose of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Aim {
     /// A run.
     Run,
-    /// Only the record that its deadline has passed: a grant against expectation is given back.
+    /// Only the record that the deadline has passed; an unexpected grant is returned.
     Verdict,
 }
 
@@ -26,30 +26,30 @@ pub(super) struct Occurrence {
     pub(super) aim: Aim,
     pub(super) gap: Option<GapAnswer>,
     pub(super) origin: Origin,
-    /// Another occurrence stands before it in the ledger.
+    /// Another occurrence is before it in the waiting list.
     pub(super) blocked: bool,
-    /// Just before it, others came due that this lane does not claim one by one: it must ask the
-    /// ledger about them first.
+    /// Occurrences came due just before this one that the lane does not claim one by one, so it
+    /// must query the ledger about them first.
     pub(super) needs_ledger_sync: bool,
 }
 
 impl Occurrence {
-    /// Whether this is an occurrence at its time, as opposed to one of the past.
+    /// Whether this occurrence runs at its time and is not caught up.
     pub(super) fn is_current(&self) -> bool {
         self.origin == Origin::Lane && self.kind == Kind::Schedule
     }
 
-    /// The same occurrence, no longer to be run.
+    /// Returns the same occurrence, claimed only for its verdict.
     pub(super) fn for_verdict(mut self) -> Self {
         self.aim = Aim::Verdict;
         self
     }
 }
 
-/// Where a lane has an occurrence from.
+/// The source of an occurrence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// The schedule: the ledger does not know it yet, as far as this host knows.
+    /// The schedule. As far as this host knows, the ledger does not contain it yet.
     Lane,
     /// The head of the job's waiting list.
     Head,
@@ -57,21 +57,21 @@ pub(super) enum Origin {
     Watch,
 }
 
-/// Why a lane let occurrences go without a word to the store.
+/// Why a lane did not claim an occurrence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum NotClaimed {
     /// `on_store_down: skip`.
     StoreDown,
-    /// `on_store_down: run`, while the run before went on.
+    /// `on_store_down: run`, while the previous run was in progress.
     StillRunning,
-    /// `on_store_down: run`: its record follows with its end.
-    RanAlone,
-    /// Another host ran it so, and has reported its result.
+    /// It ran under `on_store_down: run`. Its record is delivered when it has ended.
+    RanWithoutStore,
+    /// Another host ran it under `on_store_down: run` and has reported its result.
     RanElsewhere,
 }
 
-impl Why {
-    /// The verdict to record when the ledger asks; `None` when it comes by another way.
+impl NotClaimed {
+    /// Returns the verdict to record in the ledger; `None` if the run's own result is the record.
     pub(super) fn verdict(self) -> Option<(Outcome, &'static str)> {
         match self {
             Self::StoreDown => Some((
@@ -82,32 +82,33 @@ impl Why {
                 Outcome::Skipped,
                 "the previous run was still in progress while the store was unreachable",
             )),
-            Self::RanAlone | Self::RanElsewhere => None,
+            Self::RanWithoutStore | Self::RanElsewhere => None,
         }
     }
 }
 
-/// Occurrences in a row that were let go for one reason.
+/// Consecutive occurrences that were not claimed for the same reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Note {
     pub(super) range: Range,
-    pub(super) why: Why,
+    pub(super) why: NotClaimed,
 }
 
 /// The notes of a lane.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// What this lane let go, ascending.
+    /// What this lane did not claim, ascending.
     own: Vec<Note>,
-    /// What the ledger has decided beyond its watermark.
+    /// What the ledger has decided after its watermark.
     ran: BTreeSet<Timestamp>,
     /// The pauses of the job, as the ledger last named them, oldest first.
     pauses: Vec<Pause>,
 }
 
 impl Notes {
-    /// `prev` is the occurrence before `at`. No note reaches over one that went another way.
-    pub(super) fn add(&mut self, prev: Option<Timestamp>, at: Timestamp, why: Why) {
+    /// Adds a note about `at`; `prev` is the occurrence before it in the schedule. A note covers
+    /// only consecutive occurrences.
+    pub(super) fn add(&mut self, prev: Option<Timestamp>, at: Timestamp, why: NotClaimed) {
         if let Some(last) = self.own.last_mut()
             && last.why == why
             && prev == Some(last.range.until)
@@ -142,24 +143,24 @@ impl Notes {
         self.own.is_empty() && self.ran.is_empty()
     }
 
-    /// Learns the pauses of the job from the ledger.
+    /// Replaces the known pauses by those of the ledger.
     pub(super) fn learn_pauses(&mut self, pauses: Vec<Pause>) {
         self.pauses = pauses;
     }
 
-    /// Learns from a refused claim that the job is paused, or was when the occurrence was due.
+    /// Adds the pause that a rejected claim named.
     pub(super) fn learn_pause(&mut self, pause: &Pause) {
         self.pauses.retain(|known| known.since != pause.since);
         self.pauses.push(pause.clone());
         self.pauses.sort_by_key(|known| known.since);
     }
 
-    /// Learns from a granted claim that the job is not paused.
+    /// Removes pauses in force, because a granted claim shows that the job is not paused.
     pub(super) fn learn_resumed(&mut self, now: Timestamp) {
         self.pauses.retain(|pause| !pause.is_in_force(now));
     }
 
-    /// Whether nothing of the job starts at `now`, as far as this host knows.
+    /// Whether the job is paused at `now`, as far as this host knows.
     pub(super) fn is_paused(&self, now: Timestamp) -> bool {
         self.pauses.last().is_some_and(|it| it.is_in_force(now))
     }
@@ -168,25 +169,25 @@ impl Notes {
         &self.pauses
     }
 
-    /// The pause during which an occurrence was due.
+    /// Returns the pause during which an occurrence was due.
     pub(super) fn pause_covering(&self, at: Timestamp) -> Option<&Pause> {
         self.pauses.iter().find(|pause| pause.covers(at))
     }
 
-    pub(super) fn of(&self, at: Timestamp) -> Option<Why> {
+    pub(super) fn of(&self, at: Timestamp) -> Option<NotClaimed> {
         let mut own = self.own.iter();
         let own = own.find(|note| note.range.from <= at && at <= note.range.until);
         let own = own.map(|note| note.why);
-        let ran = self.ran.contains(&at).then_some(Why::RanElsewhere);
-        own.filter(|why| *why == Why::RanAlone).or(ran).or(own)
+        let ran = self.ran.contains(&at).then_some(NotClaimed::RanElsewhere);
+        own.filter(|why| *why == NotClaimed::RanWithoutStore).or(ran).or(own)
     }
 
-    /// Learns from the ledger which occurrences are decided although its watermark lies before them.
+    /// Adds occurrences that the ledger has decided after its watermark.
     pub(super) fn learn(&mut self, beyond: Vec<Timestamp>) {
         self.ran.extend(beyond);
     }
 
-    /// Whether the ledger has decided something between two occurrences: of another schedule.
+    /// Whether the ledger has decided an occurrence between these two (from an earlier schedule).
     pub(super) fn are_parted(&self, one: Timestamp, next: Timestamp) -> bool {
         let between = (Bound::Excluded(one), Bound::Excluded(next));
         one < next && self.ran.range(between).next().is_some()
@@ -197,20 +198,20 @@ impl Notes {
         self.pauses.iter().any(|pause| pause.meets(one, next))
     }
 
-    /// The newest occurrence that is known to have run without the store.
+    /// Returns the newest occurrence that is known to have run without the store.
     pub(super) fn newest_ran(&self) -> Option<Timestamp> {
-        let own = self.own.iter().filter(|note| note.why == Why::RanAlone);
+        let own = self.own.iter().filter(|note| note.why == NotClaimed::RanWithoutStore);
         let own = own.map(|note| note.range.until).max();
         own.max(self.ran.last().copied())
     }
 
-    /// Forgets why occurrences after `at` were skipped: they are not due yet.
+    /// Removes notes about skipped occurrences after `at`, which are not due yet.
     pub(super) fn forget_skips_after(&mut self, at: Timestamp) {
         self.own
-            .retain(|note| note.why == Why::RanAlone || note.range.until <= at);
+            .retain(|note| note.why == NotClaimed::RanWithoutStore || note.range.until <= at);
     }
 
-    /// Everything before `at` is decided: its notes have served.
+    /// Removes notes about occurrences before `at`, which are all decided.
     pub(super) fn forget_before(&mut self, at: Timestamp) {
         self.own.retain(|note| note.range.until >= at);
         self.ran = self.ran.split_off(&at);
@@ -218,7 +219,7 @@ impl Notes {
     }
 }
 
-/// An occurrence that would be skipped waits instead.
+/// Returns the overlap policy with `skip` replaced by a queue.
 pub(super) fn in_order(overlap: Overlap) -> Overlap {
     match overlap {
         Overlap::Skip => Overlap::Queue { limit: u32::MAX },

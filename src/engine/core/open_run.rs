@@ -3,7 +3,7 @@
 use crate::names::RunId;
 use crate::time::{BootInstant, Timestamp};
 
-/// A run that is looked after.
+/// The open run of another host, which this lane settles or reruns when its lease is over.
 #[derive(Debug)]
 pub(super) struct OpenRunWatch {
     /// Its occurrence; `None` for a manual run, which is never run again.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::answers::{held_back, join_backlog};
 use super::event::{Action, ClaimId, DropSpec};
 use super::gap;
-use super::lane::{Acquaintance, Lane, LedgerSync, Phase};
-use super::occurrence::{Occurrence, Origin, Why};
+use super::lane::{RegistrationState, Lane, LedgerSync, Phase};
+use super::occurrence::{Occurrence, Origin, NotClaimed};
 use super::policy::Exclusion;
 use super::shared::{Mode, Shared, TimerKind};
 use crate::config::{CatchUp, OnOverlap, OnStoreDown};
@@ -16,8 +16,8 @@ use crate::time::Timestamp;
 const MILLISECOND: Duration = Duration::from_millis(1);
 
 impl Lane {
-    /// A claim got no answer; the driver goes on asking.
-    pub(super) fn unanswered(&mut self, shared: &mut Shared, unanswered: ClaimId) {
+    /// A claim has received no reply; the driver resends it.
+    pub(super) fn no_reply(&mut self, shared: &mut Shared, unanswered: ClaimId) {
         let (claim, occ, placed) = match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Claiming { claim, occ, placed } if claim == unanswered => (claim, occ, placed),
             other => {
@@ -30,22 +30,22 @@ impl Lane {
             OnStoreDown::Skip if current => {
                 self.cancel(shared, claim, placed);
                 self.needs_ledger_sync = true;
-                self.let_go(shared, occ.at, Why::StoreDown);
+                self.leave_unclaimed(shared, occ.at, NotClaimed::StoreDown);
                 self.skip_pending(shared);
             }
             OnStoreDown::Run if current && !self.notes.is_paused(shared.now.utc) => {
                 self.needs_ledger_sync = true;
-                if self.overlaps_alone() {
+                if self.overlaps_own_run() {
                     self.cancel(shared, claim, placed);
                     self.pending.push_front(occ);
                 } else {
-                    self.note(occ.at, Why::RanAlone);
-                    self.start_alone(shared, claim, occ.at);
+                    self.note(occ.at, NotClaimed::RanWithoutStore);
+                    self.start_without_store(shared, claim, occ.at);
                 }
                 self.advance(shared);
             }
-            // What is in the ledger stays there; what is to be caught up is judged again. Neither
-            // holds up what comes due meanwhile.
+            // Waiting occurrences stay in the ledger, and `catch_up` judges past ones again.
+            // Neither must hold up what comes due in the meantime.
             OnStoreDown::Run | OnStoreDown::Skip => {
                 self.cancel(shared, claim, placed);
                 self.require_sync_before_pending();
@@ -53,7 +53,7 @@ impl Lane {
             }
             OnStoreDown::Wait => {
                 if self.policy.catch_up == CatchUp::All {
-                    // They will meet this one's late run: no reason to skip them.
+                    // They may overlap the late run of this one, which is no reason to skip them.
                     for later in &mut self.pending {
                         join_backlog(&self.policy, later);
                     }
@@ -64,9 +64,10 @@ impl Lane {
         }
     }
 
-    /// The store answers, and cannot use this job's keys; the driver goes on asking. Nobody runs
-    /// the job meanwhile: unlike in an outage, `on_store_down: run` would run it on every host.
-    pub(super) fn unusable(&mut self, shared: &mut Shared, unusable: ClaimId) {
+    /// The store is reachable but cannot use this job's keys; the driver resends the claim. No host
+    /// runs the job in the meantime: unlike in an outage, `on_store_down: run` would run it on
+    /// every host.
+    pub(super) fn keys_unusable(&mut self, shared: &mut Shared, unusable: ClaimId) {
         if let Phase::Claiming { claim, occ, .. } = &self.phase
             && *claim == unusable
         {
@@ -77,13 +78,13 @@ impl Lane {
     fn skip_pending(&mut self, shared: &mut Shared) {
         for occ in std::mem::take(&mut self.pending) {
             if occ.is_current() {
-                self.let_go(shared, occ.at, Why::StoreDown);
+                self.leave_unclaimed(shared, occ.at, NotClaimed::StoreDown);
             }
         }
     }
 
-    /// The start deadline has passed without an answer: from here on the occurrence is one of
-    /// those that `catch_up` judges when the store is back.
+    /// The start deadline has passed without a reply. `catch_up` judges the occurrence when the
+    /// store is reachable again.
     pub(super) fn give_up(&mut self, shared: &mut Shared, claim: ClaimId, placed: bool) {
         self.cancel(shared, claim, placed);
         self.pending.clear();
@@ -91,41 +92,41 @@ impl Lane {
         self.advance(shared);
     }
 
-    /// Answers whether the occurrence was dealt with.
+    /// Returns whether nothing more is to be done about the occurrence.
     pub(super) fn due_while_down(&mut self, shared: &mut Shared, at: Timestamp) -> bool {
         self.needs_ledger_sync = true;
         match self.policy.on_store_down {
             OnStoreDown::Wait => true,
             OnStoreDown::Skip => {
-                self.let_go(shared, at, Why::StoreDown);
+                self.leave_unclaimed(shared, at, NotClaimed::StoreDown);
                 true
             }
-            // The ledger skips it once the store is back.
+            // The ledger skips it once the store is reachable again.
             OnStoreDown::Run if self.notes.is_paused(shared.now.utc) => true,
             OnStoreDown::Run => {
-                let skip = self.policy.on_overlap == OnOverlap::Skip && self.overlaps_alone();
+                let skip = self.policy.on_overlap == OnOverlap::Skip && self.overlaps_own_run();
                 if skip {
-                    self.let_go(shared, at, Why::StillRunning);
+                    self.leave_unclaimed(shared, at, NotClaimed::StillRunning);
                 }
                 skip
             }
         }
     }
 
-    fn overlaps_alone(&self) -> bool {
+    fn overlaps_own_run(&self) -> bool {
         self.running > 0 && self.policy.exclusion == Exclusion::Lock
     }
 
-    /// Runs what is due without asking anyone (`on_store_down: run`).
-    pub(super) fn advance_alone(&mut self, shared: &mut Shared) {
-        // What was to be caught up waits for the ledger.
+    /// Runs due occurrences without the store (`on_store_down: run`).
+    pub(super) fn advance_without_store(&mut self, shared: &mut Shared) {
+        // Catching up needs the ledger, so past occurrences wait for it.
         self.pending.retain(Occurrence::is_current);
         self.require_sync_before_pending();
         self.needs_ledger_sync = true;
         if self.notes.is_paused(shared.now.utc) {
             self.pending.clear();
         }
-        while !self.overlaps_alone()
+        while !self.overlaps_own_run()
             && let Some(occ) = self.pending.pop_front()
         {
             let claim = shared.new_claim();
@@ -136,35 +137,36 @@ impl Lane {
                 self.park(shared, claim, occ);
                 return;
             }
-            self.note(occ.at, Why::RanAlone);
-            self.start_alone(shared, claim, occ.at);
+            self.note(occ.at, NotClaimed::RanWithoutStore);
+            self.start_without_store(shared, claim, occ.at);
         }
         if self.policy.on_overlap == OnOverlap::Skip {
             for occ in std::mem::take(&mut self.pending) {
-                self.let_go(shared, occ.at, Why::StillRunning);
+                self.leave_unclaimed(shared, occ.at, NotClaimed::StillRunning);
             }
         }
     }
 
-    fn start_alone(&mut self, shared: &mut Shared, claim: ClaimId, at: Timestamp) {
+    fn start_without_store(&mut self, shared: &mut Shared, claim: ClaimId, at: Timestamp) {
         self.running += 1;
-        shared.act(Action::StartAlone {
+        shared.act(Action::StartWithoutStore {
             job: self.job,
             claim,
             at,
         });
     }
 
-    /// The store is away. If it has not answered this daemon yet, what came due since the start came
-    /// due without it, too: `catch_up` judges that with all the rest.
+    /// The store is unreachable. If this daemon has not reached it since the start, `catch_up` also
+    /// judges what came due since then.
     pub(super) fn store_lost(&mut self) {
-        if self.acquaintance == Acquaintance::New && self.policy.on_store_down == OnStoreDown::Wait
+        if self.registration == RegistrationState::Pending && self.policy.on_store_down == OnStoreDown::Wait
         {
             self.start_anew();
         }
     }
 
-    /// The ledger's state: what lies between it and now is judged by `catch_up`.
+    /// The store replied to a registration. `catch_up` judges the occurrences between the ledger's
+    /// watermark and now.
     pub(super) fn registered(
         &mut self,
         shared: &mut Shared,
@@ -172,20 +174,20 @@ impl Lane {
         open: Option<OpenRun>,
         head: Option<Head>,
     ) {
-        self.acquaintance = Acquaintance::Registered;
+        self.registration = RegistrationState::Done;
         let waited_for_place = self.take_back();
         self.compare_ledger(shared, decided_until, store_now);
         if let Some(open) = open {
             self.watch_open(shared, open);
         }
-        self.heard_of_head(shared, head);
+        self.apply_head(shared, head);
         self.returned_before_reply(shared);
         self.drop_late(shared.now.utc);
         self.await_future(shared, decided_until, store_now);
         if self.grants_grace(shared, decided_until, store_now) {
             return;
         }
-        if self.sync == LedgerSync::AskedAgain {
+        if self.sync == LedgerSync::RegisteringAgain {
             for occ in &mut self.pending {
                 occ.overlap = held_back(&self.policy, occ.overlap);
             }
@@ -206,23 +208,23 @@ impl Lane {
             self.pending.push_front(occ);
         }
         self.leave_out_claimed();
-        // On a full host no claim may carry it there for long.
+        // A full host may send no claim for a long time.
         let carried = !self.pending.is_empty() && shared.has_place();
         match self.phase {
             _ if carried => {}
             Phase::Idle => self.drop_undecided(shared, decided_until, None),
-            // It lies behind the one that waits for a place.
+            // The undecided occurrences follow the one that waits for a place.
             Phase::Parked { .. } => self.require_sync_before_pending(),
             _ => {}
         }
         if waited_for_place && !carried && !self.pending.is_empty() {
-            self.hole_behind_foremost();
+            self.require_sync_after_first();
         }
         self.advance(shared);
     }
 
-    /// What has only to wait is the foremost of what is pending: it is not entered once more. Returns
-    /// whether it waited for a place.
+    /// Moves an occurrence that only waits back to the front of `pending`, so that it is not added
+    /// twice. Returns whether it waited for a place.
     fn take_back(&mut self) -> bool {
         let waited_for_place = matches!(self.phase, Phase::Parked { .. });
         match std::mem::replace(&mut self.phase, Phase::Idle) {
@@ -237,15 +239,17 @@ impl Lane {
         waited_for_place
     }
 
-    /// What is undecided behind the foremost, which waits for a place, is asked about after it.
-    fn hole_behind_foremost(&mut self) {
+    /// Notes that the ledger must be queried after the first pending occurrence, which waits for a
+    /// place.
+    fn require_sync_after_first(&mut self) {
         match (self.pending.iter_mut().skip(1)).find(|occ| occ.origin == Origin::Lane) {
             Some(occ) => occ.needs_ledger_sync = true,
             None => self.needs_ledger_sync = true,
         }
     }
 
-    /// An occurrence whose claim is under way is not claimed, or run without the store, once more.
+    /// Removes the occurrence whose claim is in progress, so that it is neither claimed twice nor
+    /// run without the store.
     fn leave_out_claimed(&mut self) {
         if let Phase::Claiming { occ: claimed, .. } = &self.phase
             && claimed.origin == Origin::Lane
@@ -256,13 +260,13 @@ impl Lane {
         }
     }
 
-    /// `latest`: what is pending is judged with all the rest if something newer came due that this
-    /// lane does not claim one by one.
+    /// With `catch_up: latest`, leaves the pending occurrences to `catch_up` if a newer one came
+    /// due that this lane does not claim one by one.
     fn drop_passed(&mut self, now: Timestamp, decided_until: Timestamp) {
         let Some(last) = self.pending.back().filter(|last| last.is_current()) else {
             return;
         };
-        // What has only just come due is claimed in its turn.
+        // An occurrence that has only just come due is claimed in its turn.
         let now = now.minus(self.policy.delay);
         let before = self
             .seen_until
@@ -276,8 +280,8 @@ impl Lane {
         }
     }
 
-    /// Has the ledger record what is undecided and will not run, while no claim is about to
-    /// carry it there.
+    /// Has the ledger record undecided occurrences that will not run, if no claim is about to do
+    /// so.
     pub(super) fn drop_undecided(
         &mut self,
         shared: &mut Shared,
@@ -308,7 +312,7 @@ impl Lane {
         }));
     }
 
-    /// With `catch_up: none`, the newest occurrence while another host may still start it.
+    /// Returns the newest occurrence that another host may still start, with `catch_up: none`.
     fn left_to_others(&self, shared: &Shared) -> Option<Timestamp> {
         let now = shared.now.utc;
         let newest = self
@@ -321,8 +325,8 @@ impl Lane {
         is_left.then_some(newest)
     }
 
-    /// What is due by this host's clock and not by the store's was not missed by anybody: it is
-    /// claimed at its time.
+    /// Adds occurrences that are due by this host's clock but not by the store's. No host has
+    /// missed them, so they are claimed at their time.
     fn await_future(&mut self, shared: &Shared, decided_until: Timestamp, store_now: Timestamp) {
         let end = self.undecided_before(shared.now.utc);
         let mut from = decided_until.max(store_now.minus(self.policy.delay));
@@ -341,8 +345,9 @@ impl Lane {
         }
     }
 
-    /// Occurrences of the last moments are left to hosts whose clocks are a little behind: judged
-    /// by catch-up at once, they would be dropped just before those hosts come to them.
+    /// Starts a wait if the newest undecided occurrence is recent, and returns whether it did. A
+    /// host whose clock is a little behind may be about to claim it; judged now, it would be
+    /// dropped first.
     fn grants_grace(
         &mut self,
         shared: &mut Shared,
@@ -351,13 +356,12 @@ impl Lane {
     ) -> bool {
         let before = self.undecided_before(shared.now.utc);
         let newest = self.newest_open(decided_until, before);
-        // Once it is too late to start it, nobody is about to; nor is this host's next one too
-        // late by then.
+        // After the start deadline no host will start it, so the wait is at most that long.
         let grace = self.policy.skew.min(self.policy.start_deadline);
         let Some(over) = newest.map(|newest| self.policy.not_before(newest).plus(grace)) else {
             return false;
         };
-        let is_first = matches!(self.sync, LedgerSync::Asked | LedgerSync::Entering);
+        let is_first = matches!(self.sync, LedgerSync::Registering | LedgerSync::Rejoining);
         if !is_first || over <= now {
             return false;
         }
@@ -367,13 +371,13 @@ impl Lane {
         true
     }
 
-    /// The occurrences to be judged lie before this.
+    /// Returns the instant before which occurrences are judged.
     fn undecided_before(&self, now: Timestamp) -> Timestamp {
         let next = now.minus(self.policy.delay).plus(MILLISECOND);
         (self.pending.front()).map_or(next, |first| next.min(first.at))
     }
 
-    /// The occurrences up to now that nobody decided and that policy wants claimed, ascending.
+    /// Returns the undecided occurrences up to now that policy claims, ascending.
     fn undecided(
         &mut self,
         shared: &mut Shared,
@@ -389,9 +393,10 @@ impl Lane {
         let none = self.policy.catch_up == CatchUp::None;
         self.may_have_missed_run |= none || self.newest_open(decided_until, newest).is_some();
         if none {
-            // Nothing may be claimed here for long, and by then nobody is granted it any more.
+            // This host may claim nothing for a long time. After the deadline no host is granted
+            // the occurrence.
             let over = self.policy.deadline(newest).plus(MILLISECOND);
-            shared.arm_utc(over, self.job, TimerKind::Look);
+            shared.arm_utc(over, self.job, TimerKind::QueryLedger);
             shared.arm_utc(over, self.job, TimerKind::Resync);
         }
         match self.policy.catch_up {
@@ -405,13 +410,14 @@ impl Lane {
         }
     }
 
-    /// Whether what is pending is itself the newest that came due: `latest` runs that one alone.
+    /// Whether the first pending occurrence is newer and already due. `latest` runs only the
+    /// newest.
     fn has_newer(&self, store_now: Timestamp) -> bool {
         let first = self.pending.front();
         first.is_some_and(|first| self.policy.not_before(first.at) <= store_now)
     }
 
-    /// Whether a newer occurrence ran without the store: `latest` runs no older one after it.
+    /// Whether a newer occurrence ran without the store. `latest` runs no older one after it.
     fn ran_newer(&self, newest: Timestamp) -> bool {
         self.notes.newest_ran().is_some_and(|ran| newest < ran)
     }

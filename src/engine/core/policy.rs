@@ -9,13 +9,13 @@ use crate::names::HostName;
 use crate::store::{Late, RunTerms};
 use crate::time::Timestamp;
 
-/// When a job is due; a schedule, or a simple stand-in in tests.
+/// The instants of a job: a schedule, or a simple replacement in tests.
 pub(crate) trait OccurrenceSource: std::fmt::Debug + Send + Sync {
-    /// The first occurrence strictly after `from`.
+    /// Returns the first occurrence strictly after `from`.
     fn next_after(&self, from: Timestamp) -> Option<Timestamp>;
-    /// The last occurrence strictly before `before`.
+    /// Returns the last occurrence strictly before `before`.
     fn last_before(&self, before: Timestamp) -> Option<Timestamp>;
-    /// The distance of its occurrences, where it is constant.
+    /// Returns the interval between occurrences if it is constant.
     fn period(&self) -> Option<Duration>;
 }
 
@@ -36,7 +36,7 @@ impl OccurrenceSource for Job {
 /// Whether the runs of a job exclude one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exclusion {
-    /// They do, by a lock.
+    /// They do, through a lock.
     Lock,
     /// They overlap freely.
     None,
@@ -47,7 +47,7 @@ pub(crate) enum Exclusion {
 pub struct Policy {
     /// When it is due.
     pub(crate) calendar: Arc<dyn OccurrenceSource>,
-    /// How long after its instant it starts.
+    /// How long after its instant it may start (`jitter`).
     pub(crate) delay: Duration,
     /// How late it may start after that.
     pub(crate) start_deadline: Duration,
@@ -55,44 +55,44 @@ pub struct Policy {
     pub(crate) exclusion: Exclusion,
     /// What happens when the lock is held.
     pub(crate) on_overlap: OnOverlap,
-    /// What happens to what nobody decided.
+    /// What happens to undecided occurrences of the past.
     pub(crate) catch_up: CatchUp,
-    /// How old that may be.
+    /// How old those may be.
     pub(crate) catch_up_window: Duration,
     /// What happens when its host dies.
     pub(crate) on_crash: OnCrash,
     /// How many attempts a run may have, retries and reruns counted; 0 if it has no `retry`.
     pub max_attempts: u32,
-    /// What happens while the store is away.
+    /// What happens while the store is unreachable.
     pub(crate) on_store_down: OnStoreDown,
-    /// How long to wait for news of a release before asking again all the same: short for keys
-    /// that other programs release without a word.
+    /// How long to wait for the message of a release before claiming again. Short for raw keys,
+    /// which other programs release without a message.
     pub(crate) poll: Duration,
-    /// How far the clocks of the hosts that share the ledger may lie apart without an occurrence
-    /// being taken for missed that a slow one is about to claim.
+    /// How long a recent undecided occurrence is left to hosts whose clocks are behind before it
+    /// counts as missed.
     pub(crate) skew: Duration,
     /// How this host's claims are delayed.
     pub(crate) spread: Spread,
 }
 
-/// What clocks without a working time service come to within hours.
+/// How far clocks drift apart within hours without a working time service.
 const FLEET_SKEW: Duration = Duration::from_secs(3);
 
-/// Where claims are made, and in whose company.
+/// The host that claims, and the fleet around it.
 #[derive(Debug, Clone, Copy)]
 pub struct ClaimContext<'a> {
     /// This host.
     pub host: &'a HostName,
-    /// Whether other machines, with clocks of their own, use the store.
+    /// Whether other machines use the store.
     pub shared: bool,
     /// The list's `spread`.
     pub spread: Duration,
 }
 
 impl Policy {
-    /// The policies of a job.
+    /// Returns the policies of a job.
     pub fn of(job: &Arc<Job>, place: ClaimContext<'_>) -> Self {
-        // Hosts compete, and disagree about the time, only where they share ledger and lock.
+        // Only hosts that share ledger and lock compete and can disagree about the time.
         let shared = place.shared && job.lock.scope == Scope::Fleet;
         Self {
             calendar: Arc::<Job>::clone(job),
@@ -130,7 +130,7 @@ impl Policy {
         }
     }
 
-    /// How many reruns a crash may bring.
+    /// Returns the maximum number of reruns after crashes.
     pub(super) fn max_reruns(&self) -> u32 {
         match self.on_crash {
             OnCrash::Ignore => 0,
@@ -138,7 +138,7 @@ impl Policy {
         }
     }
 
-    /// What a claim with this deadline asks the ledger to keep.
+    /// Returns the terms of a claim with this deadline.
     pub(super) fn terms(&self, deadline: Timestamp) -> RunTerms {
         RunTerms {
             deadline,
@@ -153,7 +153,7 @@ impl Policy {
         }
     }
 
-    /// What becomes of an occurrence that the store looks at after its deadline.
+    /// Returns what the store does with an occurrence if it executes the claim after the deadline.
     pub(super) fn late(&self, at: Timestamp) -> Late {
         if self.on_store_down != OnStoreDown::Wait {
             return Late::Leave;
@@ -176,23 +176,23 @@ impl Policy {
         }
     }
 
-    /// When an occurrence may start.
+    /// Returns when an occurrence may start.
     pub(super) fn not_before(&self, at: Timestamp) -> Timestamp {
         at.plus(self.delay)
     }
 
-    /// When it is too late to start one at its time.
+    /// Returns the start deadline of an occurrence that runs at its time.
     pub(super) fn deadline(&self, at: Timestamp) -> Timestamp {
         at.plus(self.delay).plus(self.start_deadline)
     }
 
-    /// What lies before this is too old to be caught up.
+    /// Returns the instant before which occurrences are too old to catch up.
     pub(super) fn window_start(&self, now: Timestamp) -> Timestamp {
         let oldest = now.minus(self.delay).minus(self.catch_up_window);
         oldest.plus(Duration::from_millis(1))
     }
 
-    /// When it is too late to catch one up.
+    /// Returns the deadline of an occurrence that is caught up.
     pub(super) fn window_end(&self, at: Timestamp) -> Timestamp {
         at.plus(self.delay).plus(self.catch_up_window)
     }

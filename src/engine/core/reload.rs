@@ -1,40 +1,40 @@
 //! Replaces the job list of the core while the daemon runs.
 //!
-//! A lane whose job has the same instants and the same ledger goes on, with all that it has in hand,
-//! under the new policies. Every other lane of the old list ends as in a drain: it cancels its claim,
-//! and what it has not begun is left to the ledger. A lane of the new list begins as at the start of a
-//! daemon, with a registration. What still runs of the old definition of its job counts as its own.
+//! A lane continues under the new policies if its job has the same instants and the same ledger.
+//! Every other lane of the old list ends as in a drain: it cancels its claim, and leaves what it
+//! has not begun to the ledger. A new lane begins with a registration, as at the start of a daemon.
+//! Runs that an old definition of the job still has count as runs of the new lane.
 
 use std::collections::BTreeMap;
 
 use super::Core;
-use super::event::{Action, JobIx, LaneChange, ListedJob, NewList, Said};
+use super::event::{Action, JobIx, LaneChange, ListedJob, NewList, OccurrenceNotice};
 use super::lane::{Lane, Phase};
 use super::occurrence::{Notes, Origin};
 use super::policy::Policy;
 use super::shared::Shared;
 
-/// What is left of a lane that another list has ended: its runs, until their results are delivered.
+/// The runs of a lane that a reload has ended, until their results are delivered.
 #[derive(Debug)]
 pub(super) struct RetiredLane {
-    /// Runs whose processes live.
+    /// Runs whose processes have not ended.
     running: usize,
-    /// Runs that ended, with a result that the store has not got yet.
+    /// Runs that have ended, but whose result has not reached the store.
     closing: usize,
-    /// Runs among them that could not be started: their occurrences go back to the store.
+    /// Runs among them that could not be started; their occurrences return to the store.
     returned: usize,
-    /// The newest place of the job. If it has a lane, that counts these runs as its own.
+    /// The newest place of the job; its lane counts these runs as its own.
     newest: JobIx,
-    /// Why the lane let occurrences go, for a lane that a later list begins.
+    /// The lane's notes, for a lane of the same job that a later reload begins.
     notes: Notes,
 }
 
-/// The lanes that other lists have ended, by their old places.
+/// The lanes that reloads have ended, by their old places.
 #[derive(Debug, Default)]
 pub(super) struct RetiredLanes(BTreeMap<JobIx, RetiredLane>);
 
 impl RetiredLanes {
-    /// Keeps what a lane still runs, but for what it has itself taken over from earlier ones.
+    /// Adds the runs of a lane, except those that it took over from earlier lanes.
     fn add(&mut self, lane: &mut Lane) {
         let (running, closing) = self.taken_over_by(lane.job);
         let retired = RetiredLane {
@@ -49,7 +49,8 @@ impl RetiredLanes {
         }
     }
 
-    /// The runs that the lane at this place counts as its own: those that go on, and those that end.
+    /// Returns the runs that the lane at this place took over: how many run, and how many wait for
+    /// delivery.
     fn taken_over_by(&self, newest: JobIx) -> (usize, usize) {
         let of_job = self.0.values().filter(|retired| retired.newest == newest);
         of_job.fold((0, 0), |(running, closing), retired| {
@@ -57,7 +58,7 @@ impl RetiredLanes {
         })
     }
 
-    /// The lane at the place `job` takes over what is left of the one at `before`.
+    /// Gives `lane` the runs and notes of the retired lane at `before`.
     fn hand_over(&mut self, before: JobIx, lane: &mut Lane) {
         for retired in self.0.values_mut() {
             if retired.newest == before {
@@ -121,7 +122,7 @@ impl Core {
         }
     }
 
-    /// The processes of a run are gone.
+    /// The processes of a run have ended.
     pub(super) fn run_ended(&mut self, job: JobIx) {
         let Some(retired) = self.retired.0.get_mut(&job) else {
             return self.lane(job, Lane::run_ended);
@@ -134,8 +135,8 @@ impl Core {
         }
     }
 
-    /// A run of a definition that is no longer in the list could not be started. Returns whether it
-    /// was one. Its occurrence is in the ledger of that definition, where the new lane finds it.
+    /// A run could not be started. Returns whether it belonged to a definition that is no longer in
+    /// the list; its occurrence is in the ledger of that definition, where the new lane finds it.
     pub(super) fn retired_run_not_started(&mut self, job: JobIx) -> bool {
         if let Some(retired) = self.retired.0.get_mut(&job) {
             retired.returned += 1;
@@ -160,7 +161,7 @@ impl Core {
         if let Some(lane) = self.lanes.get_mut(&newest) {
             lane.run_closed(&mut self.shared);
             if is_returned {
-                // Its reply names what waits.
+                // The reply names the head of the waiting list.
                 self.shared.act(Action::Register { job: newest });
             }
         }
@@ -168,8 +169,8 @@ impl Core {
 }
 
 impl Lane {
-    /// The list has the job no more, or at other instants. What this lane has not begun is left to the
-    /// ledger.
+    /// Ends the lane of a job that was removed or has other instants. What it has not begun is left
+    /// to the ledger.
     fn retire(&mut self, shared: &mut Shared) {
         let parked = match &self.phase {
             Phase::Early { occ, .. } | Phase::Parked { occ, .. } => Some(occ),
@@ -177,14 +178,14 @@ impl Lane {
         };
         let left = parked.into_iter().chain(&self.pending);
         for occ in left.filter(|occ| occ.origin == Origin::Lane) {
-            self.say(shared, occ.at, Said::Replaced);
+            self.report(shared, occ.at, OccurrenceNotice::Replaced);
         }
         shared.forget_parked(self.job);
         self.drain(shared);
     }
 
-    /// The list gives the job another lock. What this lane has not claimed under the old one waits for
-    /// the new one; the claim that is out goes back to the ledger.
+    /// Ends the lane of a job that has another lock. Occurrences that it has not claimed under the
+    /// old lock wait for the new one; its claim is cancelled and returns to the ledger.
     fn leave_lock(&mut self, shared: &mut Shared) {
         shared.forget_parked(self.job);
         self.unwatch(shared);
@@ -204,13 +205,13 @@ impl Lane {
         }
     }
 
-    /// The lane with which the job goes on at its new place, under its new lock.
+    /// Returns the lane with which the job continues at its new place, under its new lock.
     fn moved_to(&mut self, job: JobIx, policy: Policy) -> Self {
         Self {
             pending: std::mem::take(&mut self.pending),
             notes: std::mem::take(&mut self.notes),
             may_have_missed_run: self.may_have_missed_run,
-            acquaintance: self.acquaintance,
+            registration: self.registration,
             needs_ledger_sync: self.needs_ledger_sync,
             seen_until: self.seen_until,
             ..Self::new(job, policy, self.began_at)

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use super::event::{Action, ClaimId, JobIx, Now};
 use crate::time::{BootInstant, Timestamp};
 
-/// Whether the store answers.
+/// Whether the store is reachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StoreState {
     Up,
@@ -20,46 +20,46 @@ pub(super) enum Mode {
     Draining,
 }
 
-/// Why a lane wants to be woken. A timer that finds its lane in another state does nothing, so
-/// most need not be taken back.
+/// Why a lane set a timer. A timer that finds its lane in another state does nothing, so most need
+/// not be cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TimerKind {
-    /// The claim came too early, or is this host's to make later (`spread`).
+    /// The claim was too early, or this host claims later (`spread`).
     Early(ClaimId),
-    /// The start deadline of an occurrence that waits for a place or for an answer.
+    /// The start deadline of an occurrence that waits for a place or for a reply.
     Deadline(ClaimId),
     /// The lease of another host's run is over.
     Watch,
-    /// Nobody is granted any more what this lane passed by.
-    Look,
-    /// The head of the waiting list is too late to start: its verdict is due.
+    /// No host can be granted any more what this lane skipped, so the ledger shows the result.
+    QueryLedger,
+    /// The deadline of the head of the waiting list has passed, and its verdict is due.
     HeadLate(ClaimId),
-    /// An occurrence that is left to other hosts is too late to start.
+    /// The deadline of an occurrence that is left to other hosts has passed.
     Resync,
-    /// Whatever other hosts were about to claim, they have claimed.
+    /// The wait for hosts whose clocks are behind is over.
     Grace,
-    /// A host that lacks resources may try one run. Lanes ignore it: any timer makes the core look
-    /// for parked jobs.
+    /// A host that lacks resources may try one run. Lanes ignore this timer, because any timer
+    /// makes the core check for parked jobs.
     Trial,
 }
 
-/// Set while this host lacks resources to start processes.
+/// The state of a host that lacks resources to start processes.
 #[derive(Debug, Clone, Copy)]
 struct ShortagePause {
-    /// No claims before.
+    /// There are no claims before this.
     until: BootInstant,
-    /// One run is on trial: no further claims until it has started or ended.
+    /// One run is a trial: there are no further claims until it has started or ended.
     on_trial: bool,
 }
 
-/// The state beside the lanes.
+/// The state that all lanes share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) now: Now,
     pub(super) store: StoreState,
     pub(super) mode: Mode,
-    /// Nothing is claimed while the host's clock is wrong.
-    pub(super) held: bool,
+    /// The host's clock is wrong, so there are no claims.
+    pub(super) clock_wrong: bool,
     pub(super) out: Vec<Action>,
     timers: BTreeSet<(BootInstant, JobIx, TimerKind)>,
     max_running: Option<NonZeroUsize>,
@@ -75,7 +75,7 @@ impl Shared {
             now,
             store: StoreState::Up,
             mode: Mode::Working,
-            held: false,
+            clock_wrong: false,
             out: Vec::new(),
             timers: BTreeSet::new(),
             max_running,
@@ -86,18 +86,18 @@ impl Shared {
         }
     }
 
-    /// The most runs at once, from now on. Those that are more already go on.
+    /// Sets the maximum number of concurrent runs. Runs above it continue.
     pub(super) fn set_max_running(&mut self, max_running: Option<NonZeroUsize>) {
         self.max_running = max_running;
     }
 
-    /// A number that no other claim has.
+    /// Returns a number that no other claim has.
     pub(super) fn new_claim(&mut self) -> ClaimId {
         self.next_claim += 1;
         ClaimId(self.next_claim)
     }
 
-    /// Whether a place was free; it is taken then.
+    /// Takes a place and returns true if one is free.
     pub(super) fn take_place(&mut self) -> bool {
         let free = self.has_place();
         if free {
@@ -130,7 +130,7 @@ impl Shared {
         self.shortage.is_some()
     }
 
-    /// This host counts as full until then.
+    /// This host counts as full until `until`.
     pub(super) fn run_short_until(&mut self, until: BootInstant, job: JobIx) {
         self.shortage = Some(ShortagePause {
             until,
@@ -151,7 +151,7 @@ impl Shared {
         }
     }
 
-    /// The job that has waited longest for a place, if there is a place for it.
+    /// Returns the job that has waited longest for a place, if there is a free place.
     pub(super) fn unpark(&mut self) -> Option<JobIx> {
         if self.has_place() {
             self.parked.pop_front()

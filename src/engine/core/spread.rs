@@ -1,5 +1,5 @@
-//! `spread`: hosts come to an occurrence one after the other, in an order that differs from
-//! occurrence to occurrence, so that none of them wins them all.
+//! `spread`: delays the claims of hosts, in an order that differs between occurrences, so that no
+//! host wins all of them.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use sha2::{Digest as _, Sha256};
 use crate::names::{HostName, JobName};
 use crate::time::Timestamp;
 
-/// How a host's claims of a job's occurrences are spread.
+/// The delays of one host's claims for one job.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Spread {
-    /// The longest delay; zero: claims go out at once.
+    /// The longest delay; zero means none.
     pub(super) window: Duration,
     seed: u64,
 }
 
 impl Spread {
-    /// For the claims that a host makes for a job.
+    /// Returns the delays of a host's claims for a job.
     pub(crate) fn new(host: &HostName, job: &JobName, window: Duration) -> Self {
         Self {
             window,
@@ -25,7 +25,8 @@ impl Spread {
         }
     }
 
-    /// The delay of the claim of an occurrence, in `[0, window)`, `window` being at most `limit`.
+    /// Returns the delay of the claim of an occurrence, at least 0 and below the smaller of window
+    /// and `limit`.
     pub(super) fn delay(self, at: Timestamp, limit: Duration) -> Duration {
         let millis = u64::try_from(self.window.min(limit).as_millis()).unwrap_or(u64::MAX);
         if millis == 0 {

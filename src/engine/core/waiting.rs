@@ -1,9 +1,9 @@
-//! What a lane does about the job's waiting list, which is in the ledger: it claims the head when
-//! the lock may be free, and when the head's deadline has passed, so that its verdict is recorded.
+//! How a lane handles the job's waiting list, which is in the ledger. It claims the head when the
+//! lock may be free, and when the head's deadline has passed, so that its verdict is recorded.
 
 use std::time::Duration;
 
-use super::event::{Action, ClaimId, Said};
+use super::event::{Action, ClaimId, OccurrenceNotice};
 use super::lane::{Lane, Wait};
 use super::occurrence::{Aim, Occurrence, Origin};
 use super::shared::{Mode, Shared, TimerKind};
@@ -12,8 +12,8 @@ use crate::time::Timestamp;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// A release is awaited for at least this long, so that a claim which the store refuses again and
-/// again cannot become a busy loop.
+/// The shortest wait for a release, so that a claim which the store always rejects does not become
+/// a busy loop.
 const SHORTEST_WAIT: Duration = Duration::from_millis(20);
 
 /// The reply to a claim that did not get the lock.
@@ -34,12 +34,12 @@ impl Lane {
             && occ.origin == Origin::Lane
         {
             if waits.remaining.is_none() {
-                self.say(shared, occ.at, Said::NoEnd(by.clone()));
+                self.report(shared, occ.at, OccurrenceNotice::NoEnd(by.clone()));
             }
-            self.say(shared, occ.at, Said::Waiting(by.clone()));
+            self.report(shared, occ.at, OccurrenceNotice::Waiting(by.clone()));
         }
         if occ.origin == Origin::Lane {
-            self.look(shared);
+            self.query_if_run_missed(shared);
             self.may_have_missed_run = false;
         }
         let free = waits.by.is_none();
@@ -47,7 +47,7 @@ impl Lane {
         if waits.entered || occ.origin != Origin::Lane {
             self.notes.forget_before(occ.at);
         } else {
-            // What it was to drop is dropped now.
+            // The store has applied the drops that the claim contained.
             occ.gap = None;
             occ.blocked = true;
             self.pending.push_front(occ);
@@ -77,7 +77,7 @@ impl Lane {
             claim,
             ready: is_free,
         });
-        // Our own run has the lock: its end says when to claim.
+        // This host's own run has the lock, and its end triggers the claim.
         if is_free || self.running > 0 || self.closing > 0 {
             return;
         }
@@ -92,8 +92,8 @@ impl Lane {
         });
     }
 
-    /// The head is due only after this time: it was entered under a clock that was wrong. What comes
-    /// due before does not wait for it.
+    /// Waits because the head is due only after `after`: it was added under a wrong clock.
+    /// Occurrences that come due before do not wait for it.
     pub(super) fn await_instant(&mut self, shared: &mut Shared, after: Duration) {
         let claim = shared.new_claim();
         if let Some(wait) = &mut self.wait {
@@ -106,7 +106,8 @@ impl Lane {
         }
     }
 
-    /// An occurrence of ours goes back into the list, and is claimed again once the store has it.
+    /// An occurrence of this host returns to the waiting list, and is claimed again once the store
+    /// has it.
     pub(super) fn await_returned(&mut self, shared: &mut Shared, at: Timestamp, kind: Kind) {
         let head = Head {
             scheduled_at: at,
@@ -119,14 +120,14 @@ impl Lane {
         self.await_head(shared, head, None, false);
     }
 
-    /// What a read of the ledger says of the waiting list.
-    pub(super) fn heard_of_head(&mut self, shared: &mut Shared, head: Option<Head>) {
+    /// Applies the head of the waiting list that a read of the ledger returned.
+    pub(super) fn apply_head(&mut self, shared: &mut Shared, head: Option<Head>) {
         match head {
             Some(head) if self.running > 0 || self.closing > 0 => {
                 self.await_head(shared, head, None, false);
             }
             Some(head) => self.await_head(shared, head, None, true),
-            // The read may be older than what a claim has entered since.
+            // The read may be older than an entry that a claim has added since.
             None => {}
         }
     }
@@ -171,18 +172,18 @@ impl Lane {
         })
     }
 
-    /// The head was decided, here or elsewhere: the ledger knows who comes next.
+    /// The head was decided, by this host or another. The ledger knows the next head.
     pub(super) fn head_decided(&mut self, shared: &mut Shared) {
         self.wait = None;
         for occ in &mut self.pending {
             occ.blocked = false;
         }
         if shared.mode != Mode::Draining {
-            shared.act(Action::Look { job: self.job });
+            shared.act(Action::QueryLedger { job: self.job });
         }
     }
 
-    /// The kind under which a granted run is recorded.
+    /// Returns the kind under which a granted run is recorded.
     pub(super) fn kind_of(occ: &Occurrence, attempt: u32) -> Kind {
         match occ.origin {
             Origin::Lane if attempt > 1 => Kind::Rerun,

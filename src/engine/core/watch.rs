@@ -1,4 +1,4 @@
-//! Watches a run of another host: once its lease is over, the run is closed or repeated.
+//! Watches a run of another host. Once its lease is over, this lane settles or reruns it.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::names::RunId;
 use crate::store::{Head, Kind, Late, OpenRun, Overlap};
 use crate::time::Timestamp;
 
-/// How long after the end of a lease it is asked about.
+/// How long after the end of a lease the lane acts on it.
 const MARGIN: Duration = Duration::from_millis(25);
 
 impl Lane {
-    /// Looks after a run; there is at most one open run per job, so the newest word counts.
+    /// Watches a run. A job has at most one open run, so this replaces an earlier watch.
     pub(super) fn watch_run(
         &mut self,
         shared: &mut Shared,
@@ -38,48 +38,49 @@ impl Lane {
     }
 
     pub(super) fn watch_open(&mut self, shared: &mut Shared, open: OpenRun) {
-        // Our own run needs no looking after.
+        // This host's own run needs no watch.
         if self.running == 0 && self.closing == 0 {
             self.watch_run(shared, open.scheduled_at, open.run_id, open.remaining);
         }
     }
 
-    /// A claim of this lane's was refused, and the refusal names no run of the job: one that was
-    /// granted for an occurrence that this lane passed by would be watched by nobody.
-    pub(super) fn look(&mut self, shared: &mut Shared) {
+    /// Queries the ledger if this lane skipped occurrences that another host may run. The rejection
+    /// of this lane's claim names no run, so without the query no host would watch that run.
+    pub(super) fn query_if_run_missed(&mut self, shared: &mut Shared) {
         let busy = self.running > 0 || self.closing > 0 || shared.mode == Mode::Draining;
         if self.may_have_missed_run && self.watch.is_none() && !busy {
-            shared.act(Action::Look { job: self.job });
+            shared.act(Action::QueryLedger { job: self.job });
         }
     }
 
-    /// A host may have returned an occurrence of the job. If this lane looks after the run of
-    /// another host, that may be the one: the ledger says what waits.
+    /// Another host may have returned an occurrence of the job. If this lane watches that host's
+    /// run, it must query the ledger for the waiting list.
     ///
-    /// The reply that names the run may come after this message, on another connection: therefore
-    /// a message that comes while a claim or a registration is out counts once the reply is there.
+    /// The reply that names the run may arrive after this message, on another connection. Therefore
+    /// a message that arrives before the reply to a claim or registration is handled again after
+    /// it.
     pub(super) fn returned_elsewhere(&mut self, shared: &mut Shared) {
         let claiming = matches!(self.phase, Phase::Claiming { .. });
         let registering = !matches!(self.sync, LedgerSync::Known | LedgerSync::Grace);
         self.returned_meanwhile = claiming || registering;
-        self.look_for_returned(shared);
+        self.query_for_returned(shared);
     }
 
-    /// The reply is there that a message about a returned occurrence may have overtaken.
+    /// Handles a message about a returned occurrence that arrived before the reply.
     pub(super) fn returned_before_reply(&mut self, shared: &mut Shared) {
         if std::mem::take(&mut self.returned_meanwhile) {
-            self.look_for_returned(shared);
+            self.query_for_returned(shared);
         }
     }
 
-    fn look_for_returned(&mut self, shared: &mut Shared) {
+    fn query_for_returned(&mut self, shared: &mut Shared) {
         let busy = self.running > 0 || self.closing > 0 || shared.mode == Mode::Draining;
         if self.watch.is_some() && self.wait.is_none() && !busy {
-            shared.act(Action::Look { job: self.job });
+            shared.act(Action::QueryLedger { job: self.job });
         }
     }
 
-    /// This lane was granted the occurrence whose run it looked after.
+    /// Ends the watch if this lane was granted the occurrence itself.
     pub(super) fn unwatch_own(&mut self, shared: &mut Shared, at: Timestamp) {
         if self
             .watch
@@ -90,11 +91,11 @@ impl Lane {
         }
     }
 
-    pub(super) fn found(&mut self, shared: &mut Shared, open: Option<OpenRun>, head: Option<Head>) {
+    pub(super) fn ledger_queried(&mut self, shared: &mut Shared, open: Option<OpenRun>, head: Option<Head>) {
         if let Some(open) = open.filter(|_| self.watch.is_none()) {
             self.watch_open(shared, open);
         }
-        self.heard_of_head(shared, head);
+        self.apply_head(shared, head);
         self.advance(shared);
     }
 
@@ -133,15 +134,16 @@ impl Lane {
         self.advance(shared);
     }
 
-    /// The run was given back, or waits to be run again: only the ledger knows.
+    /// The run was returned or waits for its rerun; only the ledger knows.
     pub(super) fn not_settled(&mut self, shared: &mut Shared) {
         self.needs_ledger_sync = true;
         self.advance(shared);
     }
 
-    /// The claim that asks for a run whose lease is over.
+    /// Returns the occurrence of a watched run whose lease is over, to be claimed again.
     ///
-    /// Of a job that is not run again it brings a record alone: a full host need not wait for a place.
+    /// For a job without reruns the claim only produces the record, so a full host need not wait
+    /// for a place.
     pub(super) fn due_rerun(&mut self, shared: &Shared) -> Option<Occurrence> {
         let is_run_again = self.policy.max_reruns() > 0;
         let watch = self.watch.as_mut().filter(|watch| watch.due)?;

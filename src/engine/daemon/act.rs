@@ -9,7 +9,7 @@ use super::Daemon;
 use super::clock::Measure;
 use super::newcomer::Newcomer;
 use super::runs::DaemonRun;
-use super::say::say;
+use super::report::report;
 use super::tasks::Entrance;
 use crate::config::Job;
 use crate::engine::core::{Action, ClaimId, ClaimSpec, DropSpec, Event, JobIx};
@@ -48,7 +48,7 @@ impl Daemon {
                 let authority = Authority::Granted { grant, terms };
                 self.start(job, at, (kind, attempt), authority);
             }
-            Action::StartAlone { job, claim, at } => {
+            Action::StartWithoutStore { job, claim, at } => {
                 if let Some(authority) = self.authority_alone(job, claim) {
                     self.start(job, at, (Kind::Schedule, 1), authority);
                 }
@@ -72,16 +72,16 @@ impl Daemon {
                 }
             }
             Action::Register { job } => self.to_register.push(job),
-            Action::Look { job: place } => {
+            Action::QueryLedger { job: place } => {
                 if let Some(job) = self.job(place) {
                     let asked = (job.name.clone(), job.lock_on(&self.host));
                     tokio::spawn(self.link.clone().look(place, asked));
                 }
             }
             Action::Drops(spec) => self.drops(spec),
-            Action::Say { job, at, said } => {
+            Action::Report { job, at, notice } => {
                 if let Some(job) = self.job(job) {
-                    say(&job.name, at, &self.host, &said);
+                    report(&job.name, at, &self.host, &notice);
                 }
             }
         }

@@ -24,7 +24,7 @@ mod resources;
 mod rival;
 mod rivals;
 mod runs;
-mod say;
+mod report;
 mod serve;
 mod shutdown;
 mod startup;

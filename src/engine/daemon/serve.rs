@@ -201,7 +201,7 @@ impl Daemon {
                 if let ClaimReply::Recovering { remaining } = reply {
                     self.store_recovers(job, remaining);
                 }
-                self.feed(Event::Answered { job, claim, reply });
+                self.feed(Event::Replied { job, claim, reply });
             }
             CopyReply::NotSent => {}
         }
@@ -211,12 +211,12 @@ impl Daemon {
         self.store_failed(&error);
         self.look_for_wrong_list(&error);
         let event = match error {
-            StoreError::PartUnreachable(_) => Event::UnansweredAlone { job, claim },
+            StoreError::PartUnreachable(_) => Event::NoReplyForLock { job, claim },
             StoreError::Key(fault) => {
                 self.put_on_hold(job, &fault);
-                Event::Unusable { job, claim }
+                Event::KeysUnusable { job, claim }
             }
-            _ => Event::Unanswered { job, claim },
+            _ => Event::NoReply { job, claim },
         };
         self.feed(event);
     }

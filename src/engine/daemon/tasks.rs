@@ -232,7 +232,7 @@ impl TaskContext {
                     let report = reports.into_iter().next();
                     let head = report.as_ref().and_then(|it| it.waiting.first().copied());
                     let open = report.and_then(|it| it.open);
-                    self.tell(Message::Core(Event::Found { job, open, head }));
+                    self.tell(Message::Core(Event::LedgerQueried { job, open, head }));
                     return;
                 }
                 Err(error) => self.tell(Message::StoreFailed(error)),

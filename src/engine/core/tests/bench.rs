@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::Core;
-use super::super::event::{Action, ClaimId, ClaimSpec, Event, JobIx, Now, Said};
+use super::super::event::{Action, ClaimId, ClaimSpec, Event, JobIx, Now, OccurrenceNotice};
 use super::super::policy::{Exclusion, OccurrenceSource, Policy};
 use super::super::spread::Spread;
 use crate::config::{CatchUp, OnCrash, OnOverlap, OnStoreDown};
@@ -175,7 +175,7 @@ impl Bench {
         loop {
             assert!(!self.out.is_empty(), "no action is left");
             let action = self.out.remove(0);
-            if !matches!(action, Action::Say { .. }) {
+            if !matches!(action, Action::Report { .. }) {
                 return action;
             }
         }
@@ -184,14 +184,14 @@ impl Bench {
     /// Nothing but talk is left; it is forgotten.
     #[track_caller]
     pub(super) fn nothing(&mut self) {
-        let talk = |action: &Action| matches!(action, Action::Say { .. });
+        let talk = |action: &Action| matches!(action, Action::Report { .. });
         let rest: Vec<_> = self.out.drain(..).filter(|a| !talk(a)).collect();
         assert_eq!(rest, []);
     }
 
     /// Whether this was said of an occurrence since the last look.
-    pub(super) fn said(&self, seconds: i64, what: &Said) -> bool {
-        let is_it = |action: &Action| matches!(action, Action::Say { at, said, .. } if *at == secs(seconds) && said == what);
+    pub(super) fn said(&self, seconds: i64, what: &OccurrenceNotice) -> bool {
+        let is_it = |action: &Action| matches!(action, Action::Report { at, notice, .. } if *at == secs(seconds) && notice == what);
         self.out.iter().any(is_it)
     }
 
@@ -215,7 +215,7 @@ impl Bench {
     #[track_caller]
     pub(super) fn started_alone(&mut self, seconds: i64) -> ClaimId {
         match self.action() {
-            Action::StartAlone { at, claim, .. } if at == secs(seconds) => claim,
+            Action::StartWithoutStore { at, claim, .. } if at == secs(seconds) => claim,
             other => panic!("not a start of {seconds} without the store: {other:?}"),
         }
     }
@@ -229,7 +229,7 @@ impl Bench {
                 grant: grant(fence),
                 attempt,
             },
-            reply => Event::Answered { job, claim, reply },
+            reply => Event::Replied { job, claim, reply },
         });
     }
 
@@ -239,12 +239,12 @@ impl Bench {
             panic!("nothing is dropped: {action:?}");
         };
         let (job, claim) = (spec.job, spec.claim);
-        self.feed(Event::Answered { job, claim, reply });
+        self.feed(Event::Replied { job, claim, reply });
     }
 
-    pub(super) fn unanswered(&mut self, spec: &ClaimSpec) {
+    pub(super) fn no_reply(&mut self, spec: &ClaimSpec) {
         let (job, claim) = (spec.job, spec.claim);
-        self.feed(Event::Unanswered { job, claim });
+        self.feed(Event::NoReply { job, claim });
     }
 
     /// Answers with a grant and reads the start.
@@ -275,7 +275,7 @@ impl Bench {
     /// What a read of the ledger found.
     pub(super) fn found_head(&mut self, head: Option<Head>) {
         let open = None;
-        self.feed(Event::Found {
+        self.feed(Event::LedgerQueried {
             job: JOB,
             open,
             head,
@@ -285,7 +285,7 @@ impl Bench {
     /// The next action reads the ledger.
     #[track_caller]
     pub(super) fn looks(&mut self) {
-        assert_eq!(self.action(), Action::Look { job: JOB });
+        assert_eq!(self.action(), Action::QueryLedger { job: JOB });
     }
 
     /// The next action awaits a release; the event that ends the wait.

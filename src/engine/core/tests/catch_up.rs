@@ -106,7 +106,7 @@ fn all_waits_for_what_was_claimed_before_the_outage_was_noticed() {
     bench.due(1010);
     let first = bench.claim(1010);
     bench.due(1020);
-    bench.unanswered(&first);
+    bench.no_reply(&first);
     bench.feed(Event::StoreUp);
     bench.grant(&first);
     assert_eq!(

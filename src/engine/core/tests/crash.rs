@@ -169,13 +169,13 @@ fn a_run_that_is_not_open_any_more_when_it_is_settled_makes_the_lane_ask_the_led
     assert_eq!(bench.action(), Action::Register { job: JOB });
 }
 
-fn look() -> Action {
-    Action::Look { job: JOB }
+fn query_ledger() -> Action {
+    Action::QueryLedger { job: JOB }
 }
 
 /// The run of an occurrence that this host passed by.
-fn found(at: i64) -> Event {
-    Event::Found {
+fn ledger_queried(at: i64) -> Event {
+    Event::LedgerQueried {
         job: JOB,
         open: Some(crate::store::OpenRun {
             scheduled_at: Some(super::bench::secs(at)),
@@ -203,8 +203,8 @@ fn passed_one_by(policy: Policy) -> (Bench, super::super::event::ClaimSpec) {
 fn a_run_that_was_granted_after_this_host_passed_it_by_is_looked_after() {
     let (mut bench, spec) = passed_one_by(rerun());
     bench.answer(&spec, decided());
-    assert_eq!(bench.action(), look());
-    bench.feed(found(1010));
+    assert_eq!(bench.action(), query_ledger());
+    bench.feed(ledger_queried(1010));
     bench.nothing();
     bench.at(1031);
     let again = bench.claim(1010);
@@ -221,9 +221,9 @@ fn a_run_that_was_granted_after_this_host_passed_it_by_is_looked_after() {
 fn a_run_that_was_passed_by_goes_before_the_one_that_waits_for_its_lock() {
     let (mut bench, spec) = passed_one_by(rerun());
     bench.answer(&spec, waits_for(1020, 5));
-    assert_eq!(bench.action(), look());
+    assert_eq!(bench.action(), query_ledger());
     bench.waits();
-    bench.feed(found(1010));
+    bench.feed(ledger_queried(1010));
     bench.at(1031);
     let again = bench.claim(1010);
     assert_eq!(again.kind, Kind::Rerun);
@@ -233,8 +233,8 @@ fn a_run_that_was_passed_by_goes_before_the_one_that_waits_for_its_lock() {
 fn an_orphan_that_was_passed_by_is_closed() {
     let (mut bench, spec) = passed_one_by(policy());
     bench.answer(&spec, ClaimReply::TooLate);
-    assert_eq!(bench.action(), look());
-    bench.feed(found(1010));
+    assert_eq!(bench.action(), query_ledger());
+    bench.feed(ledger_queried(1010));
     bench.at(1031);
     let again = bench.claim(1010);
     bench.answer(&again, running(0));
@@ -267,9 +267,9 @@ fn without_catch_up_a_host_looks_when_nobody_can_be_granted_what_it_passed_by() 
     bench.at(1024);
     bench.nothing();
     bench.at(1025);
-    assert_eq!(bench.action(), look());
+    assert_eq!(bench.action(), query_ledger());
     assert_eq!(bench.action(), Action::Register { job: JOB });
-    bench.feed(found(994));
+    bench.feed(ledger_queried(994));
     bench.at(1031);
     assert_eq!(bench.claim(994).kind, Kind::Rerun);
 }

@@ -246,7 +246,7 @@ impl Fleet {
                 },
                 attempt,
             },
-            reply => Event::Answered {
+            reply => Event::Replied {
                 job: JOB,
                 claim,
                 reply,
@@ -305,7 +305,7 @@ impl Fleet {
                 if self.hosts[host].tokens.contains_key(&id) && !runs {
                     self.feed(
                         host,
-                        Event::Unanswered {
+                        Event::NoReply {
                             job: JOB,
                             claim: id,
                         },
@@ -317,7 +317,7 @@ impl Fleet {
             Step::StoreUp => self.feed(host, Event::StoreUp),
             Step::Closed => self.feed(host, Event::RunClosed { job: JOB }),
             Step::Register => self.register(host),
-            Step::Look => self.look(host),
+            Step::Look => self.query_ledger(host),
             Step::Settle(run_id) => {
                 let clock = self.store_clock();
                 let settle = Settle {
@@ -381,11 +381,11 @@ impl Fleet {
         );
     }
 
-    fn look(&mut self, host: usize) {
+    fn query_ledger(&mut self, host: usize) {
         let clock = self.store_clock();
         let report = protocol::report(&name(), &self.state, true, self.job.as_ref(), clock);
         let (job, open, head) = (JOB, report.open, report.waiting.first().copied());
-        self.feed(host, Event::Found { job, open, head });
+        self.feed(host, Event::LedgerQueried { job, open, head });
     }
 
     fn feed(&mut self, host: usize, event: Event) {

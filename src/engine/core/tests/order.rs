@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::event::{Action, Event, Said};
+use super::super::event::{Action, Event, OccurrenceNotice};
 use super::bench::{Bench, JOB, decided, gap, policy, running, secs};
 use crate::store::{ClaimReply, GapAnswer, Kind, Overlap};
 
@@ -177,5 +177,5 @@ fn a_loser_says_who_won() {
     bench.due(1010);
     let first = bench.claim(1010);
     bench.answer(&first, running(20));
-    assert!(bench.said(1010, &Said::LostTo("other".to_owned())));
+    assert!(bench.said(1010, &OccurrenceNotice::LostTo("other".to_owned())));
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::Policy;
-use super::super::event::{Action, Event, JobIx, Said};
+use super::super::event::{Action, Event, JobIx, OccurrenceNotice};
 use super::super::policy::Exclusion;
 use super::bench::{Bench, JOB, decided, gap, policy, secs};
 use crate::config::{CatchUp, OnOverlap, OnStoreDown};
@@ -21,7 +21,7 @@ fn cut_off(policy: Policy) -> (Bench, super::super::ClaimSpec) {
     let mut bench = Bench::new(policy);
     bench.due(1010);
     let spec = bench.claim(1010);
-    bench.unanswered(&spec);
+    bench.no_reply(&spec);
     (bench, spec)
 }
 
@@ -105,7 +105,7 @@ fn run_does_not_overlap_with_itself() {
     let (mut bench, _) = cut_off(down(OnStoreDown::Run));
     bench.started_alone(1010);
     bench.due(1020);
-    assert!(bench.said(1020, &Said::StillRunning));
+    assert!(bench.said(1020, &OccurrenceNotice::StillRunning));
     bench.nothing();
     let (mut bench, _) = cut_off(Policy {
         on_overlap: OnOverlap::Wait,
@@ -362,7 +362,7 @@ fn what_other_servers_keep_is_claimed_while_the_server_of_one_lock_is_away() {
     bench.due(1010);
     let spec = bench.claim(1010);
     let (job, claim) = (spec.job, spec.claim);
-    bench.feed(Event::UnansweredAlone { job, claim });
+    bench.feed(Event::NoReplyForLock { job, claim });
     bench.nothing();
     bench.feed(Event::Due {
         job: JobIx(1),
@@ -388,7 +388,7 @@ fn a_store_that_recovers_is_asked_again_when_it_has_in_order_and_nothing_is_left
     let first = bench.claim(1010);
     assert_ne!(first.claim, spec.claim, "a claim of its own");
     bench.answer(&first, ClaimReply::Unknown);
-    assert!(bench.said(1010, &Said::Unknown));
+    assert!(bench.said(1010, &OccurrenceNotice::Unknown));
     let second = bench.claim(1020);
     bench.grant(&second);
 }
@@ -483,7 +483,7 @@ fn what_was_pending_before_an_outage_is_claimed_before_the_ledger_is_asked() {
     bench.due(1010);
     let spec = bench.claim(1010);
     bench.due(1011);
-    bench.unanswered(&spec);
+    bench.no_reply(&spec);
     bench.due(1012);
     back(&mut bench);
     bench.due(1013);
@@ -639,7 +639,7 @@ fn what_waits_for_a_place_when_the_job_is_registered_once_more_runs_alone_once()
     let spec = bench.claim(1010);
     bench.grant(&spec);
     bench.due_of(second, 1010);
-    assert!(bench.said(1010, &Said::Full));
+    assert!(bench.said(1010, &OccurrenceNotice::Full));
     bench.feed(Event::Absent { job: None });
     registered_behind(&mut bench, second);
     bench.feed(Event::StoreDown);
@@ -658,7 +658,7 @@ fn what_is_being_claimed_when_the_job_is_registered_once_more_runs_alone_once() 
     bench.feed(Event::Absent { job: None });
     registered_behind(&mut bench, JOB);
     bench.out.clear();
-    bench.unanswered(&spec);
+    bench.no_reply(&spec);
     bench.started_alone(1010);
     bench.ended();
     bench.nothing();

@@ -1,7 +1,7 @@
 //! `on_overlap`: skip, wait, queue.
 
 use super::super::Policy;
-use super::super::event::{Event, Said};
+use super::super::event::{Event, OccurrenceNotice};
 use super::bench::{Bench, JOB, head, held, policy, running, secs, waits_for};
 use crate::config::OnOverlap;
 use crate::store::{ClaimReply, Head, Kind, Overlap};
@@ -38,7 +38,7 @@ fn skip_leaves_the_decision_to_the_claim() {
     let spec = bench.claim(1010);
     assert_eq!(spec.overlap, Overlap::Skip);
     bench.answer(&spec, held(20));
-    assert!(bench.said(1010, &Said::Skipped("other".to_owned())));
+    assert!(bench.said(1010, &OccurrenceNotice::Skipped("other".to_owned())));
     bench.nothing();
 }
 
@@ -134,7 +134,7 @@ fn the_verdict_of_a_head_whose_deadline_passes_is_asked_for_then() {
     bench.at(1016);
     let late = bench.claim(1010);
     bench.answer(&late, ClaimReply::TooLate);
-    assert!(bench.said(1010, &Said::TooLate));
+    assert!(bench.said(1010, &OccurrenceNotice::TooLate));
     bench.looks();
 }
 
@@ -168,7 +168,7 @@ fn a_lock_without_end_is_reported_and_asked_about_again() {
             remaining: None,
         },
     );
-    assert!(bench.said(1010, &Said::NoEnd("somebody".to_owned())));
+    assert!(bench.said(1010, &OccurrenceNotice::NoEnd("somebody".to_owned())));
     bench.wake();
     bench.claim(1010);
 }
@@ -205,7 +205,7 @@ fn a_full_queue_is_reported() {
     bench.due(1010);
     let first = bench.claim(1010);
     bench.answer(&first, ClaimReply::QueueFull);
-    assert!(bench.said(1010, &Said::QueueFull));
+    assert!(bench.said(1010, &OccurrenceNotice::QueueFull));
     bench.looks();
     bench.nothing();
 }

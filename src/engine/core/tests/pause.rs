@@ -1,7 +1,7 @@
 //! Jobs that are paused: what a host records of what was due meanwhile, and what it runs alone.
 
 use super::super::Policy;
-use super::super::event::{Action, ClaimSpec, Event, Said};
+use super::super::event::{Action, ClaimSpec, Event, OccurrenceNotice};
 use super::bench::{Bench, granted, policy, secs};
 use crate::config::{CatchUp, OnStoreDown};
 
@@ -129,7 +129,7 @@ fn a_paused_occurrence_is_decided_and_the_next_one_is_claimed() {
     bench.due(1010);
     let spec = bench.claim(1010);
     bench.answer(&spec, ClaimReply::Paused(pause(1005, None)));
-    assert!(bench.said(1010, &Said::Paused("alice@web1: a new disk".to_owned())));
+    assert!(bench.said(1010, &OccurrenceNotice::Paused("alice@web1: a new disk".to_owned())));
     bench.nothing();
     bench.due(1020);
     let spec = bench.claim(1020);
@@ -152,7 +152,7 @@ fn a_host_that_knows_of_a_pause_does_not_run_the_job_without_the_store() {
     bench.answer(&spec, ClaimReply::Paused(pause(1005, Some(1035))));
     bench.due(1020);
     let spec = bench.claim(1020);
-    bench.unanswered(&spec);
+    bench.no_reply(&spec);
     assert!(matches!(bench.action(), Action::Cancel { .. }));
     bench.due(1030);
     bench.nothing();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::Policy;
-use super::super::event::{Action, Event, JobIx, Said};
+use super::super::event::{Action, Event, JobIx, OccurrenceNotice};
 use super::bench::{Bench, FENCE, decided, grant, granted, head, policy, running, secs, waits_for};
 use crate::config::{OnCrash, OnOverlap};
 use crate::names::RunId;
@@ -48,7 +48,7 @@ fn a_full_host_claims_nothing_until_a_place_is_free() {
     let mut bench = full();
     bench.due_of(SECOND, 1010);
     bench.due_of(THIRD, 1010);
-    assert!(bench.said(1010, &Said::Full));
+    assert!(bench.said(1010, &OccurrenceNotice::Full));
     bench.nothing();
     bench.feed(Event::RunEnded { job: FIRST });
     let spec = bench.claim(1010);
@@ -99,19 +99,19 @@ fn a_full_host_has_recorded_what_nobody_may_start_any_more() {
     let range = spec.answer.drop[0].range;
     assert_eq!((range.from, range.until), (secs(1010), secs(1010)));
     bench.answer_drops(&action, ClaimReply::Dropped);
-    assert!(bench.said(1020, &Said::Full), "the next one waits");
+    assert!(bench.said(1020, &OccurrenceNotice::Full), "the next one waits");
     bench.nothing();
 }
 
 #[test]
 fn a_full_host_still_asks_for_the_verdict_of_a_head_that_is_too_late() {
     let mut bench = full();
-    bench.feed(Event::Found {
+    bench.feed(Event::LedgerQueried {
         job: SECOND,
         open: None,
         head: Some(head(1000, Kind::Queue)),
     });
-    assert!(bench.said(1000, &Said::Full));
+    assert!(bench.said(1000, &OccurrenceNotice::Full));
     bench.nothing();
     bench.at(1302);
     let spec = bench.claim(1000);
@@ -131,7 +131,7 @@ fn a_full_host_asks_for_the_record_of_a_dead_run_that_is_not_run_again() {
     };
     let mut bench = full_of(&[policy(), policy(), rerun]);
     for job in [SECOND, THIRD] {
-        bench.feed(Event::Found {
+        bench.feed(Event::LedgerQueried {
             job,
             open: Some(theirs()),
             head: None,
@@ -147,7 +147,7 @@ fn a_full_host_asks_for_the_record_of_a_dead_run_that_is_not_run_again() {
         run_id: RunId::from_text("theirs"),
     };
     assert!(
-        bench.said(1000, &Said::Full),
+        bench.said(1000, &OccurrenceNotice::Full),
         "the third job waits for a place"
     );
     assert_eq!(bench.action(), settle);
@@ -157,7 +157,7 @@ fn a_full_host_asks_for_the_record_of_a_dead_run_that_is_not_run_again() {
 #[test]
 fn the_record_of_a_dead_run_does_not_wait_behind_what_waits_for_a_place() {
     let mut bench = full();
-    bench.feed(Event::Found {
+    bench.feed(Event::LedgerQueried {
         job: SECOND,
         open: Some(theirs()),
         head: None,
@@ -178,12 +178,12 @@ fn the_record_of_a_dead_run_does_not_wait_behind_what_waits_for_a_place() {
 #[test]
 fn the_record_of_a_dead_run_does_not_wait_behind_a_head_that_waits_for_a_place() {
     let mut bench = full();
-    bench.feed(Event::Found {
+    bench.feed(Event::LedgerQueried {
         job: SECOND,
         open: Some(theirs()),
         head: Some(head(1010, Kind::Queue)),
     });
-    assert!(bench.said(1010, &Said::Full));
+    assert!(bench.said(1010, &OccurrenceNotice::Full));
     bench.at(1031);
     let spec = bench.claim(1000);
     bench.answer(&spec, decided());
@@ -236,12 +236,12 @@ fn the_verdict_of_a_head_does_not_wait_behind_what_waits_for_a_place() {
     let spec = bench.claim(1020);
     bench.grant(&spec);
     bench.due_of(SECOND, 1020);
-    assert!(bench.said(1020, &Said::Full));
+    assert!(bench.said(1020, &OccurrenceNotice::Full));
     bench.at(1311);
     let spec = bench.claim(1010);
     bench.answer(&spec, ClaimReply::TooLate);
-    assert_eq!(bench.action(), Action::Look { job: SECOND });
-    assert!(bench.said(1020, &Said::Full), "it waits for a place again");
+    assert_eq!(bench.action(), Action::QueryLedger { job: SECOND });
+    assert!(bench.said(1020, &OccurrenceNotice::Full), "it waits for a place again");
     bench.nothing();
 }
 
@@ -278,7 +278,7 @@ fn a_host_that_lacks_resources_claims_nothing_and_then_tries_one_run() {
     bench.nothing();
     not_started(&mut bench, 1014);
     bench.feed(Event::RunClosed { job: FIRST });
-    assert!(bench.said(1010, &Said::Short));
+    assert!(bench.said(1010, &OccurrenceNotice::Short));
     bench.nothing();
     bench.at(1013);
     bench.nothing();

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use super::super::event::{Action, Event, JobIx, Said};
+use super::super::event::{Action, Event, JobIx, OccurrenceNotice};
 use super::super::{LaneChange, ListedJob, NewList, Policy};
 use super::bench::{Bench, Every, JOB, decided, granted, head, held, policy, secs};
 use crate::config::{CatchUp, OnOverlap, OnStoreDown};
@@ -124,7 +124,7 @@ fn what_came_due_and_waits_for_a_place_is_named_when_its_schedule_is_gone() {
     bench.grant(&spec);
     bench.due_of(NEW, 1010);
     reload(&mut bench, kept(policy()));
-    assert!(bench.said(1010, &Said::Replaced));
+    assert!(bench.said(1010, &OccurrenceNotice::Replaced));
     bench.ended();
     bench.nothing();
 }

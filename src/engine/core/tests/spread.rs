@@ -155,6 +155,6 @@ fn what_is_caught_up_is_not_held_back_again() {
     let spec = bench.claim(2000);
     bench.answer(&spec, decided());
     let look = bench.action();
-    assert!(matches!(look, Action::Look { .. }), "{look:?}");
+    assert!(matches!(look, Action::QueryLedger { .. }), "{look:?}");
     bench.nothing();
 }

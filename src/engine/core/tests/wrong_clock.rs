@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::event::{Action, Event, Said};
+use super::super::event::{Action, Event, OccurrenceNotice};
 use super::super::policy::Policy;
 use super::bench::{Bench, JOB, decided, gap, head, policy, waits_for};
 use crate::config::{CatchUp, OnCrash, OnStoreDown};
@@ -175,15 +175,15 @@ fn ahead_said(bench: &mut Bench) -> [usize; 2] {
     let mut count = [0, 0];
     for action in bench
         .out
-        .extract_if(.., |a| matches!(a, Action::Say { .. }))
+        .extract_if(.., |a| matches!(a, Action::Report { .. }))
     {
         match action {
-            Action::Say {
-                said: Said::LedgerAhead(_),
+            Action::Report {
+                notice: OccurrenceNotice::LedgerAhead(_),
                 ..
             } => count[0] += 1,
-            Action::Say {
-                said: Said::LedgerFarAhead(_),
+            Action::Report {
+                notice: OccurrenceNotice::LedgerFarAhead(_),
                 ..
             } => count[1] += 1,
             _ => {}
@@ -217,7 +217,7 @@ fn a_job_that_waits_for_the_clock_says_so_once() {
 
 #[test]
 fn a_clock_that_was_set_back_is_said_of_each_job_once_with_what_becomes_of_it() {
-    for (ahead, said) in [(1, [0, 0]), (5_400, [1, 0]), (YEAR, [0, 1])] {
+    for (ahead, notice) in [(1, [0, 0]), (5_400, [1, 0]), (YEAR, [0, 1])] {
         let mut bench = Bench::new(policy());
         bench.ahead = ahead;
         bench.due_of(JOB, 1000 + ahead / 10 * 10);
@@ -225,7 +225,7 @@ fn a_clock_that_was_set_back_is_said_of_each_job_once_with_what_becomes_of_it() 
         bench.ahead = 0;
         bench.feed(Event::ClockSet);
         bench.registered(1000 + ahead);
-        assert_eq!(ahead_said(&mut bench), said, "by {ahead} s");
+        assert_eq!(ahead_said(&mut bench), notice, "by {ahead} s");
         bench.out.clear();
         bench.due(1010);
         let spec = bench.claim(1010);

@@ -67,7 +67,7 @@ impl Daemon {
                 let identity = (grant.run_id, grant.token);
                 self.begin(env, (job, at), (kind, attempt), identity, granted);
             }
-            Action::StartAlone { job, claim, at } => {
+            Action::StartWithoutStore { job, claim, at } => {
                 let ticket = self.tickets.remove(&claim).unwrap_or_else(|| ticket(env));
                 self.abort(env, &ticket);
                 let identity = (ticket.run_id, ticket.token);
@@ -92,7 +92,7 @@ impl Daemon {
                 }
             }
             Action::Register { job } => self.to_register.push(job),
-            Action::Look { job: place } => {
+            Action::QueryLedger { job: place } => {
                 if let Some(job) = self.job(place) {
                     let request = Request::Jobs(job.name.clone(), job.lock_on(env.name));
                     self.task(env, Errand::Look(place), request);
@@ -107,7 +107,7 @@ impl Daemon {
                 let claim = Self::requests(&job, env).drops(spec.answer, token, run_id);
                 self.send_claim(env, (spec.job, spec.claim), ticket, claim);
             }
-            Action::Say { .. } => {}
+            Action::Report { .. } => {}
         }
     }
 

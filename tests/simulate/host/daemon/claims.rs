@@ -108,7 +108,7 @@ impl Daemon {
             self.pause_task(env, id);
             let errand = self.tasks.get(&id).map(|task| task.errand);
             if let Some(Errand::Claim(job, claim)) = errand {
-                self.feed(env, Event::Unanswered { job, claim });
+                self.feed(env, Event::NoReply { job, claim });
             }
         }
     }
@@ -155,14 +155,14 @@ impl Daemon {
                 if let ClaimReply::Moved { .. } = reply {
                     self.registry.leave(job);
                 }
-                self.feed(env, Event::Answered { job, claim, reply });
+                self.feed(env, Event::Replied { job, claim, reply });
             }
             (Errand::Settle(job), Reply::Settled(false)) => {
                 self.feed(env, Event::NotSettled { job });
             }
             (Errand::Look(job), Reply::Report(report)) => {
                 let (open, head) = (report.open, report.waiting.first().copied());
-                self.feed(env, Event::Found { job, open, head });
+                self.feed(env, Event::LedgerQueried { job, open, head });
             }
             _ => {}
         }
@@ -185,9 +185,9 @@ impl Daemon {
         }
         if !recently {
             self.store_failed(env);
-            self.feed(env, Event::Unanswered { job, claim });
+            self.feed(env, Event::NoReply { job, claim });
         } else if alone > ALONE {
-            self.feed(env, Event::UnansweredAlone { job, claim });
+            self.feed(env, Event::NoReplyForLock { job, claim });
         }
     }
 

@@ -52,12 +52,12 @@ impl Fleet {
             }
             Action::Settle { run_id, .. } => self.soon(host, Step::Settle(run_id)),
             Action::Register { .. } => self.soon(host, Step::Register),
-            Action::Look { .. } => self.soon(host, Step::Look),
+            Action::QueryLedger { .. } => self.soon(host, Step::Look),
             Action::Drops(spec) => self.drops(host, spec),
-            Action::StartAlone { .. } => {
+            Action::StartWithoutStore { .. } => {
                 panic!("this fleet always waits for its store")
             }
-            Action::Say { .. } => {}
+            Action::Report { .. } => {}
         }
     }
 
