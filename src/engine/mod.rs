@@ -18,7 +18,7 @@ mod turns;
 pub mod simulated {
     pub use super::core::{
         Action, ClaimContext, ClaimId, ClaimSpec, Core, DropSpec, Event, JobIx, LaneChange,
-        ListedJob, NewList, Now, Policy, OccurrenceNotice,
+        ListedJob, NewList, Now, OccurrenceNotice, Policy,
     };
     pub use super::daemon::{Epoch, HostClock, StoreClock};
     pub use super::requests::Requests;

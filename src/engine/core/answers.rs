@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::event::{Action, ClaimId, OccurrenceNotice};
 use super::gap;
-use super::lane::{LedgerAheadReport, Lane, Phase};
+use super::lane::{Lane, LedgerAheadReport, Phase};
 use super::occurrence::{Aim, Occurrence, Origin, in_order};
 use super::policy::Policy;
 use super::shared::{Mode, Shared, TimerKind};
@@ -58,19 +58,9 @@ impl Lane {
         match reply {
             // Grants are events of their own, and these requests drop nothing.
             ClaimReply::Granted { .. } | ClaimReply::Dropped => {}
-            ClaimReply::Early { by } => {
-                if by >= CLOCK_AHEAD && occ.is_current() {
-                    self.report(shared, occ.at, OccurrenceNotice::ClockAhead(by));
-                }
-                self.not_yet(shared, claim, occ, by);
-            }
+            ClaimReply::Early { by } => self.early(shared, claim, occ, by),
             ClaimReply::Recovering { remaining } => {
-                if occ.origin == Origin::Watch {
-                    self.watch_again(shared, remaining);
-                    self.advance(shared);
-                } else {
-                    self.ask_again(shared, claim, occ, remaining);
-                }
+                self.recovering(shared, claim, occ, remaining);
             }
             ClaimReply::AlreadyClaimed(status) => {
                 self.already_claimed(shared, &occ, status);
@@ -78,27 +68,16 @@ impl Lane {
             }
             ClaimReply::Finished => self.refused(shared, &occ),
             ClaimReply::Unknown => {
-                self.report(shared, occ.at, OccurrenceNotice::Unknown);
-                self.refused(shared, &occ);
+                self.refused_with(shared, &occ, OccurrenceNotice::Unknown);
             }
             ClaimReply::TooLate => {
-                self.report(shared, occ.at, OccurrenceNotice::TooLate);
-                self.refused(shared, &occ);
+                self.refused_with(shared, &occ, OccurrenceNotice::TooLate);
             }
             ClaimReply::Paused(pause) => {
                 self.notes.learn_pause(&pause);
-                self.report(shared, occ.at, OccurrenceNotice::Paused(pause.cause()));
-                self.refused(shared, &occ);
+                self.refused_with(shared, &occ, OccurrenceNotice::Paused(pause.cause()));
             }
-            ClaimReply::QueueFull => {
-                self.report(shared, occ.at, OccurrenceNotice::QueueFull);
-                // The reply does not name the head of the queue, which may be a returned occurrence
-                // that no lane waits for.
-                if self.wait.is_none() && self.running == 0 && self.closing == 0 {
-                    shared.act(Action::QueryLedger { job: self.job });
-                }
-                self.refused(shared, &occ);
-            }
+            ClaimReply::QueueFull => self.queue_full(shared, &occ),
             ClaimReply::Ahead { by } => {
                 let now = shared.now.utc;
                 self.compare_ledger(shared, now.plus(by), now);
@@ -138,6 +117,43 @@ impl Lane {
                 self.absent(shared);
             }
         }
+    }
+
+    fn early(&mut self, shared: &mut Shared, claim: ClaimId, occ: Occurrence, by: Duration) {
+        if by >= CLOCK_AHEAD && occ.is_current() {
+            self.report(shared, occ.at, OccurrenceNotice::ClockAhead(by));
+        }
+        self.not_yet(shared, claim, occ, by);
+    }
+
+    fn recovering(
+        &mut self,
+        shared: &mut Shared,
+        claim: ClaimId,
+        occ: Occurrence,
+        remaining: Duration,
+    ) {
+        if occ.origin == Origin::Watch {
+            self.watch_again(shared, remaining);
+            self.advance(shared);
+        } else {
+            self.ask_again(shared, claim, occ, remaining);
+        }
+    }
+
+    fn queue_full(&mut self, shared: &mut Shared, occ: &Occurrence) {
+        self.report(shared, occ.at, OccurrenceNotice::QueueFull);
+        // The reply does not name the head of the queue, which may be a returned occurrence that no
+        // lane waits for.
+        if self.wait.is_none() && self.running == 0 && self.closing == 0 {
+            shared.act(Action::QueryLedger { job: self.job });
+        }
+        self.refused(shared, occ);
+    }
+
+    fn refused_with(&mut self, shared: &mut Shared, occ: &Occurrence, notice: OccurrenceNotice) {
+        self.report(shared, occ.at, notice);
+        self.refused(shared, occ);
     }
 
     /// The deadline has passed by the store's clock. The lane waits until it has passed by this

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::event::{ClaimId, OccurrenceNotice};
-use super::lane::{LedgerAheadReport, Lane, Phase};
+use super::lane::{Lane, LedgerAheadReport, Phase};
 use super::occurrence::{Occurrence, Origin};
 use super::shared::Shared;
 use crate::store::protocol::{LEAD, LEDGER_AHEAD};
@@ -67,7 +67,9 @@ impl Lane {
     pub(super) fn compare_ledger(&mut self, shared: &mut Shared, last: Timestamp, now: Timestamp) {
         if last <= now.plus(LEAD) {
             self.ahead = LedgerAheadReport::NotReported;
-        } else if std::mem::replace(&mut self.ahead, LedgerAheadReport::Reported) == LedgerAheadReport::NotReported {
+        } else if std::mem::replace(&mut self.ahead, LedgerAheadReport::Reported)
+            == LedgerAheadReport::NotReported
+        {
             let by = last.since(now);
             let notice = if by > LEDGER_AHEAD {
                 OccurrenceNotice::LedgerFarAhead(by)

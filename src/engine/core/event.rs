@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::policy::Policy;
 use crate::names::RunId;
 use crate::store::{
-    ClaimReply, GapAnswer, Grant, Head, Kind, Late, OpenRun, Overlap, Pause, Registered, RunTerms,
+    ClaimReply, GapAnswer, Grant, Head, Kind, Late, OpenRun, Overlap, Registered, RunTerms,
 };
 use crate::time::{BootInstant, Timestamp};
 
@@ -139,20 +139,10 @@ pub enum Event {
     Registered {
         /// The job.
         job: JobIx,
-        /// Occurrences after this are undecided, except those in `beyond`.
-        decided_until: Timestamp,
-        /// Later occurrences that are already decided.
-        beyond: Vec<Timestamp>,
-        /// The pauses that may still decide occurrences.
-        pauses: Vec<Pause>,
-        /// The store's clock.
-        store_now: Timestamp,
-        /// A run that is open.
-        open: Option<OpenRun>,
-        /// The first of the waiting list.
-        head: Option<Head>,
+        /// The reply.
+        reply: Registered,
     },
-    /// What [`Action::QueryLedger`] found.
+    /// The reply to [`Action::QueryLedger`].
     LedgerQueried {
         /// The job.
         job: JobIx,
@@ -220,21 +210,6 @@ pub enum Event {
     Drain,
     /// A timer is due.
     Timer,
-}
-
-impl Event {
-    /// Returns the event for the reply to a registration.
-    pub fn registered(job: JobIx, answer: Registered) -> Self {
-        Self::Registered {
-            job,
-            decided_until: answer.decided_until,
-            beyond: answer.beyond,
-            pauses: answer.pauses,
-            store_now: answer.now,
-            open: answer.open,
-            head: answer.head,
-        }
-    }
 }
 
 /// What the driver must do.

@@ -34,34 +34,7 @@ pub(super) fn sort(
     let mut sorted = Sorted::default();
     let mut from = last;
     if notes.has_no_instants() {
-        // After a long outage there may be millions, so ranges are counted without visiting each
-        // where possible.
-        let forgotten = horizon.map(|horizon| at.min(horizon.plus(Duration::from_millis(1))));
-        if let Some(before) = forgotten
-            && let Some(range) = range(policy.calendar.as_ref(), from, before)
-        {
-            from = range.until;
-            sorted.drop.push(DroppedRange {
-                range,
-                outcome: Outcome::Unknown,
-                reason: REASON_UNKNOWN.to_owned(),
-            });
-        }
-        let edge = match policy.catch_up {
-            CatchUp::All => at.min(policy.window_start(now)),
-            CatchUp::None | CatchUp::Latest => at,
-        };
-        for (end, pause) in parts(notes, edge) {
-            if let Some(range) = range(policy.calendar.as_ref(), from, end) {
-                from = range.until;
-                let (outcome, reason) = unclaimed(policy, pause);
-                sorted.drop.push(DroppedRange {
-                    range,
-                    outcome,
-                    reason,
-                });
-            }
-        }
+        (sorted.drop, from) = drop_ranges(policy, notes, (last, at), horizon, now);
         if policy.catch_up != CatchUp::All {
             return sorted;
         }
@@ -101,7 +74,43 @@ pub(super) fn sort(
     sorted
 }
 
-/// The occurrences in `(after, before)`.
+/// Returns the ranges to drop of the occurrences in `(last, at)`, and the instant up to which they
+/// reach. After a long outage there may be millions, so ranges are counted without visiting each
+/// where possible.
+fn drop_ranges(
+    policy: &Policy,
+    notes: &Notes,
+    (last, at): (Timestamp, Timestamp),
+    horizon: Option<Timestamp>,
+    now: Timestamp,
+) -> (Vec<DroppedRange>, Timestamp) {
+    let (mut drop, mut from) = (Vec::new(), last);
+    let mut push = |end, outcome, reason| {
+        if let Some(range) = range(policy.calendar.as_ref(), from, end) {
+            from = range.until;
+            drop.push(DroppedRange {
+                range,
+                outcome,
+                reason,
+            });
+        }
+    };
+    if let Some(horizon) = horizon {
+        let end = at.min(horizon.plus(Duration::from_millis(1)));
+        push(end, Outcome::Unknown, REASON_UNKNOWN.to_owned());
+    }
+    let edge = match policy.catch_up {
+        CatchUp::All => at.min(policy.window_start(now)),
+        CatchUp::None | CatchUp::Latest => at,
+    };
+    for (end, pause) in parts(notes, edge) {
+        let (outcome, reason) = unclaimed(policy, pause);
+        push(end, outcome, reason);
+    }
+    (drop, from)
+}
+
+/// Returns the occurrences in `(after, before)`.
 fn range(calendar: &dyn OccurrenceSource, after: Timestamp, before: Timestamp) -> Option<Range> {
     let from = calendar.next_after(after).filter(|from| *from < before)?;
     let until = calendar.last_before(before)?;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::event::{Action, ClaimId, ClaimSpec, JobIx, Now, OccurrenceNotice};
-use super::occurrence::{Aim, Notes, Occurrence, Origin, NotClaimed, in_order};
+use super::occurrence::{Aim, NotClaimed, Notes, Occurrence, Origin, in_order};
 use super::open_run::OpenRunWatch;
 use super::policy::Policy;
 use super::shared::{Mode, Shared, StoreState, TimerKind};
@@ -239,6 +239,12 @@ impl Lane {
         self.require_sync_before_pending();
     }
 
+    /// This host may claim from now on.
+    pub(super) fn claims_allowed(&mut self, shared: &mut Shared) {
+        self.began_at = shared.now.boot;
+        self.start_anew();
+    }
+
     /// Leaves occurrences whose start deadline has passed to `catch_up`.
     pub(super) fn drop_late(&mut self, now: Timestamp) {
         let before = self.pending.len();
@@ -268,7 +274,8 @@ impl Lane {
 
     /// Begins with the next occurrence if the lane is idle.
     pub(super) fn advance(&mut self, shared: &mut Shared) {
-        if shared.mode == Mode::Draining || shared.clock_wrong || !matches!(self.phase, Phase::Idle) {
+        if shared.mode == Mode::Draining || shared.clock_wrong || !matches!(self.phase, Phase::Idle)
+        {
             return;
         }
         let down = shared.store == StoreState::Down;

@@ -26,7 +26,8 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
 pub use event::{
-    Action, ClaimId, ClaimSpec, DropSpec, Event, JobIx, LaneChange, ListedJob, NewList, Now, OccurrenceNotice,
+    Action, ClaimId, ClaimSpec, DropSpec, Event, JobIx, LaneChange, ListedJob, NewList, Now,
+    OccurrenceNotice,
 };
 pub use policy::{ClaimContext, Policy};
 
@@ -109,19 +110,9 @@ impl Core {
                 self.lane(job, |lane, shared| lane.keys_unusable(shared, claim));
             }
             Event::Woken { job, claim } => self.lane(job, |lane, shared| lane.woken(shared, claim)),
-            Event::Registered {
-                job,
-                decided_until,
-                beyond,
-                pauses,
-                store_now,
-                open,
-                head,
-            } => self.lane(job, |lane, shared| {
-                lane.notes.learn(beyond);
-                lane.notes.learn_pauses(pauses);
-                lane.registered(shared, (decided_until, store_now), open, head);
-            }),
+            Event::Registered { job, reply } => {
+                self.lane(job, |lane, shared| lane.registered(shared, reply));
+            }
             Event::LedgerQueried { job, open, head } => {
                 self.lane(job, |lane, shared| lane.ledger_queried(shared, open, head));
             }
@@ -133,34 +124,18 @@ impl Core {
                 until,
             } => {
                 self.shared.run_short_until(until, job);
-                if !self.retired_run_not_started(job) {
-                    self.lane(job, |lane, shared| lane.run_not_started(shared, at, kind));
-                }
+                self.run_not_started(job, at, kind);
             }
             Event::ResourcesBack => self.shared.resources_back(),
             Event::RunClosed { job } => self.run_closed(job),
             Event::NotSettled { job } => self.lane(job, Lane::not_settled),
-            Event::ClockSet => self.clock_set(),
+            Event::ClockSet => self.each_lane(Lane::clock_set),
             Event::Returned { job: Some(job) } => self.lane(job, Lane::returned_elsewhere),
-            Event::Returned { job: None } => {
-                for lane in self.lanes.values_mut() {
-                    lane.returned_elsewhere(&mut self.shared);
-                }
-            }
-            Event::StartedAnew => {
-                let now = self.shared.now.boot;
-                for lane in self.lanes.values_mut() {
-                    lane.began_at = now;
-                    lane.start_anew();
-                }
-            }
+            Event::Returned { job: None } => self.each_lane(Lane::returned_elsewhere),
+            Event::StartedAnew => self.each_lane(Lane::claims_allowed),
             Event::Absent { .. } | Event::Reload(_) if self.shared.mode == Mode::Draining => {}
             Event::Absent { job: Some(job) } => self.lane(job, Lane::absent),
-            Event::Absent { job: None } => {
-                for lane in self.lanes.values_mut() {
-                    lane.absent(&mut self.shared);
-                }
-            }
+            Event::Absent { job: None } => self.each_lane(Lane::absent),
             Event::Reload(list) => self.reload(list),
             Event::ClockWrong => self.shared.clock_wrong = true,
             Event::ClockRight => self.clock_right(),
@@ -177,41 +152,36 @@ impl Core {
         }
     }
 
+    fn each_lane(&mut self, mut act: impl FnMut(&mut Lane, &mut Shared)) {
+        for lane in self.lanes.values_mut() {
+            act(lane, &mut self.shared);
+        }
+    }
+
     fn store(&mut self, state: StoreState) {
         if self.shared.store == state {
             return;
         }
         self.shared.store = state;
-        for lane in self.lanes.values_mut() {
+        self.each_lane(|lane, shared| {
             if state == StoreState::Down {
                 lane.store_lost();
             }
-            lane.advance(&mut self.shared);
-        }
-    }
-
-    /// The clock was corrected.
-    fn clock_set(&mut self) {
-        for lane in self.lanes.values_mut() {
-            lane.clock_set(&mut self.shared);
-        }
+            lane.advance(shared);
+        });
     }
 
     /// The host's clock is right again, so claims continue.
     fn clock_right(&mut self) {
         if std::mem::take(&mut self.shared.clock_wrong) {
-            for lane in self.lanes.values_mut() {
-                lane.clock_right(&mut self.shared);
-            }
+            self.each_lane(Lane::clock_right);
         }
     }
 
     fn drain(&mut self) {
         self.shared.mode = Mode::Draining;
         self.shared.clear_timers();
-        for lane in self.lanes.values_mut() {
-            lane.drain(&mut self.shared);
-        }
+        self.each_lane(Lane::drain);
     }
 
     fn timers(&mut self) {

@@ -179,7 +179,9 @@ impl Notes {
         let own = own.find(|note| note.range.from <= at && at <= note.range.until);
         let own = own.map(|note| note.why);
         let ran = self.ran.contains(&at).then_some(NotClaimed::RanElsewhere);
-        own.filter(|why| *why == NotClaimed::RanWithoutStore).or(ran).or(own)
+        own.filter(|why| *why == NotClaimed::RanWithoutStore)
+            .or(ran)
+            .or(own)
     }
 
     /// Adds occurrences that the ledger has decided after its watermark.
@@ -200,7 +202,10 @@ impl Notes {
 
     /// Returns the newest occurrence that is known to have run without the store.
     pub(super) fn newest_ran(&self) -> Option<Timestamp> {
-        let own = self.own.iter().filter(|note| note.why == NotClaimed::RanWithoutStore);
+        let own = self
+            .own
+            .iter()
+            .filter(|note| note.why == NotClaimed::RanWithoutStore);
         let own = own.map(|note| note.range.until).max();
         own.max(self.ran.last().copied())
     }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use super::answers::{held_back, join_backlog};
 use super::event::{Action, ClaimId, DropSpec};
 use super::gap;
-use super::lane::{RegistrationState, Lane, LedgerSync, Phase};
-use super::occurrence::{Occurrence, Origin, NotClaimed};
+use super::lane::{Lane, LedgerSync, Phase, RegistrationState};
+use super::occurrence::{NotClaimed, Occurrence, Origin};
 use super::policy::Exclusion;
 use super::shared::{Mode, Shared, TimerKind};
 use crate::config::{CatchUp, OnOverlap, OnStoreDown};
-use crate::store::{GapAnswer, Head, OpenRun};
+use crate::store::{GapAnswer, Registered};
 use crate::time::Timestamp;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -159,7 +159,8 @@ impl Lane {
     /// The store is unreachable. If this daemon has not reached it since the start, `catch_up` also
     /// judges what came due since then.
     pub(super) fn store_lost(&mut self) {
-        if self.registration == RegistrationState::Pending && self.policy.on_store_down == OnStoreDown::Wait
+        if self.registration == RegistrationState::Pending
+            && self.policy.on_store_down == OnStoreDown::Wait
         {
             self.start_anew();
         }
@@ -167,20 +168,17 @@ impl Lane {
 
     /// The store replied to a registration. `catch_up` judges the occurrences between the ledger's
     /// watermark and now.
-    pub(super) fn registered(
-        &mut self,
-        shared: &mut Shared,
-        (decided_until, store_now): (Timestamp, Timestamp),
-        open: Option<OpenRun>,
-        head: Option<Head>,
-    ) {
+    pub(super) fn registered(&mut self, shared: &mut Shared, reply: Registered) {
+        let (decided_until, store_now) = (reply.decided_until, reply.now);
+        self.notes.learn(reply.beyond);
+        self.notes.learn_pauses(reply.pauses);
         self.registration = RegistrationState::Done;
         let waited_for_place = self.take_back();
         self.compare_ledger(shared, decided_until, store_now);
-        if let Some(open) = open {
+        if let Some(open) = reply.open {
             self.watch_open(shared, open);
         }
-        self.apply_head(shared, head);
+        self.apply_head(shared, reply.head);
         self.returned_before_reply(shared);
         self.drop_late(shared.now.utc);
         self.await_future(shared, decided_until, store_now);

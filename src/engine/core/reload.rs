@@ -13,6 +13,8 @@ use super::lane::{Lane, Phase};
 use super::occurrence::{Notes, Origin};
 use super::policy::Policy;
 use super::shared::Shared;
+use crate::store::Kind;
+use crate::time::Timestamp;
 
 /// The runs of a lane that a reload has ended, until their results are delivered.
 #[derive(Debug)]
@@ -135,9 +137,16 @@ impl Core {
         }
     }
 
+    /// A run could not be started.
+    pub(super) fn run_not_started(&mut self, job: JobIx, at: Timestamp, kind: Kind) {
+        if !self.retired_run_not_started(job) {
+            self.lane(job, |lane, shared| lane.run_not_started(shared, at, kind));
+        }
+    }
+
     /// A run could not be started. Returns whether it belonged to a definition that is no longer in
     /// the list; its occurrence is in the ledger of that definition, where the new lane finds it.
-    pub(super) fn retired_run_not_started(&mut self, job: JobIx) -> bool {
+    fn retired_run_not_started(&mut self, job: JobIx) -> bool {
         if let Some(retired) = self.retired.0.get_mut(&job) {
             retired.returned += 1;
             self.run_ended(job);

@@ -91,7 +91,12 @@ impl Lane {
         }
     }
 
-    pub(super) fn ledger_queried(&mut self, shared: &mut Shared, open: Option<OpenRun>, head: Option<Head>) {
+    pub(super) fn ledger_queried(
+        &mut self,
+        shared: &mut Shared,
+        open: Option<OpenRun>,
+        head: Option<Head>,
+    ) {
         if let Some(open) = open.filter(|_| self.watch.is_none()) {
             self.watch_open(shared, open);
         }

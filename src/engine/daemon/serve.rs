@@ -272,7 +272,7 @@ impl Daemon {
                 continue;
             }
             self.admitted(job);
-            self.feed(Event::registered(job, answer));
+            self.feed(Event::Registered { job, reply: answer });
         }
         if !unsettled.is_empty() {
             tokio::spawn(self.link.clone().register_after(unsettled, recovering));

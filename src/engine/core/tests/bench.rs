@@ -130,31 +130,39 @@ impl Bench {
     pub(super) fn registered_of(&mut self, job: JobIx, decided_until: i64) {
         self.feed(Event::Registered {
             job,
-            pauses: Vec::new(),
-            decided_until: secs(decided_until),
-            beyond: Vec::new(),
-            store_now: secs(self.seconds),
-            open: None,
-            head: None,
+            reply: crate::store::Registered {
+                pauses: Vec::new(),
+                decided_until: secs(decided_until),
+                beyond: Vec::new(),
+                now: secs(self.seconds),
+                open: None,
+                head: None,
+                recovering: std::time::Duration::ZERO,
+                moved: false,
+            },
         });
     }
 
     pub(super) fn registered_open(&mut self, decided_until: i64, at: i64, remaining: u64) {
         self.feed(Event::Registered {
             job: JOB,
-            pauses: Vec::new(),
-            decided_until: secs(decided_until),
-            beyond: Vec::new(),
-            store_now: secs(self.seconds),
-            open: Some(OpenRun {
-                scheduled_at: Some(secs(at)),
-                run_id: RunId::from_text("open"),
-                by: "other".to_owned(),
-                attempt: 1,
-                started_at: secs(at),
-                remaining: Duration::from_secs(remaining),
-            }),
-            head: None,
+            reply: crate::store::Registered {
+                pauses: Vec::new(),
+                decided_until: secs(decided_until),
+                beyond: Vec::new(),
+                now: secs(self.seconds),
+                open: Some(OpenRun {
+                    scheduled_at: Some(secs(at)),
+                    run_id: RunId::from_text("open"),
+                    by: "other".to_owned(),
+                    attempt: 1,
+                    started_at: secs(at),
+                    remaining: Duration::from_secs(remaining),
+                }),
+                head: None,
+                recovering: std::time::Duration::ZERO,
+                moved: false,
+            },
         });
     }
 

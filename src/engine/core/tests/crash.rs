@@ -138,19 +138,23 @@ fn an_orphaned_manual_run_is_closed_and_never_run_again() {
     let mut bench = Bench::fresh(vec![rerun()], None);
     bench.feed(super::super::Event::Registered {
         job: JOB,
-        pauses: Vec::new(),
-        decided_until: super::bench::secs(1000),
-        beyond: Vec::new(),
-        store_now: super::bench::secs(1000),
-        open: Some(crate::store::OpenRun {
-            scheduled_at: None,
-            run_id: RunId::from_text("by hand"),
-            by: "other".to_owned(),
-            attempt: 1,
-            started_at: super::bench::secs(990),
-            remaining: std::time::Duration::from_secs(3),
-        }),
-        head: None,
+        reply: crate::store::Registered {
+            pauses: Vec::new(),
+            decided_until: super::bench::secs(1000),
+            beyond: Vec::new(),
+            now: super::bench::secs(1000),
+            open: Some(crate::store::OpenRun {
+                scheduled_at: None,
+                run_id: RunId::from_text("by hand"),
+                by: "other".to_owned(),
+                attempt: 1,
+                started_at: super::bench::secs(990),
+                remaining: std::time::Duration::from_secs(3),
+            }),
+            head: None,
+            recovering: std::time::Duration::ZERO,
+            moved: false,
+        },
     });
     bench.at(1004);
     assert_eq!(bench.action(), settles("by hand"));
@@ -254,12 +258,16 @@ fn without_catch_up_a_host_looks_when_nobody_can_be_granted_what_it_passed_by() 
     );
     bench.feed(Event::Registered {
         job: JOB,
-        pauses: Vec::new(),
-        decided_until: super::bench::secs(980),
-        beyond: Vec::new(),
-        store_now: super::bench::secs(1000),
-        open: None,
-        head: None,
+        reply: crate::store::Registered {
+            pauses: Vec::new(),
+            decided_until: super::bench::secs(980),
+            beyond: Vec::new(),
+            now: super::bench::secs(1000),
+            open: None,
+            head: None,
+            recovering: std::time::Duration::ZERO,
+            moved: false,
+        },
     });
     let drops = bench.action();
     assert!(matches!(drops, Action::Drops(_)), "{drops:?}");

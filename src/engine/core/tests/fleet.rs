@@ -371,12 +371,16 @@ impl Fleet {
             host,
             Event::Registered {
                 job: JOB,
-                pauses: Vec::new(),
-                decided_until: answer.decided_until,
-                beyond: answer.beyond,
-                store_now: answer.now,
-                open: answer.open,
-                head: answer.head,
+                reply: crate::store::Registered {
+                    pauses: Vec::new(),
+                    decided_until: answer.decided_until,
+                    beyond: answer.beyond,
+                    now: answer.now,
+                    open: answer.open,
+                    head: answer.head,
+                    recovering: std::time::Duration::ZERO,
+                    moved: false,
+                },
             },
         );
     }

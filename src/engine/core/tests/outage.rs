@@ -284,12 +284,16 @@ fn what_another_host_ran_without_the_store_is_neither_dropped_nor_passed_by_late
     let registered = |bench: &mut Bench, decided_until: i64, beyond: i64| {
         bench.feed(Event::Registered {
             job: JOB,
-            pauses: Vec::new(),
-            decided_until: secs(decided_until),
-            beyond: vec![secs(beyond)],
-            store_now: secs(1030),
-            open: None,
-            head: None,
+            reply: crate::store::Registered {
+                pauses: Vec::new(),
+                decided_until: secs(decided_until),
+                beyond: vec![secs(beyond)],
+                now: secs(1030),
+                open: None,
+                head: None,
+                recovering: std::time::Duration::ZERO,
+                moved: false,
+            },
         });
         let drops = bench.action();
         let Action::Drops(spec) = &drops else {
@@ -350,12 +354,16 @@ fn what_other_servers_keep_is_claimed_while_the_server_of_one_lock_is_away() {
     for job in [JobIx(0), JobIx(1)] {
         bench.feed(Event::Registered {
             job,
-            pauses: Vec::new(),
-            decided_until: secs(1000),
-            beyond: Vec::new(),
-            store_now: secs(1000),
-            open: None,
-            head: None,
+            reply: crate::store::Registered {
+                pauses: Vec::new(),
+                decided_until: secs(1000),
+                beyond: Vec::new(),
+                now: secs(1000),
+                open: None,
+                head: None,
+                recovering: std::time::Duration::ZERO,
+                moved: false,
+            },
         });
     }
     bench.nothing();
@@ -619,12 +627,16 @@ fn runs_each_alone() -> Policy {
 fn registered_behind(bench: &mut Bench, job: JobIx) {
     bench.feed(Event::Registered {
         job,
-        pauses: Vec::new(),
-        decided_until: secs(1000),
-        beyond: Vec::new(),
-        store_now: secs(1005),
-        open: None,
-        head: None,
+        reply: crate::store::Registered {
+            pauses: Vec::new(),
+            decided_until: secs(1000),
+            beyond: Vec::new(),
+            now: secs(1005),
+            open: None,
+            head: None,
+            recovering: std::time::Duration::ZERO,
+            moved: false,
+        },
     });
 }
 

@@ -94,12 +94,16 @@ fn a_host_that_was_not_there_learns_what_waits_from_the_ledger() {
     let mut bench = Bench::fresh(vec![queue(10)], None);
     bench.feed(Event::Registered {
         job: JOB,
-        pauses: Vec::new(),
-        decided_until: secs(1000),
-        beyond: Vec::new(),
-        store_now: secs(1000),
-        open: None,
-        head: Some(head(980, Kind::Queue)),
+        reply: crate::store::Registered {
+            pauses: Vec::new(),
+            decided_until: secs(1000),
+            beyond: Vec::new(),
+            now: secs(1000),
+            open: None,
+            head: Some(head(980, Kind::Queue)),
+            recovering: std::time::Duration::ZERO,
+            moved: false,
+        },
     });
     let first = bench.claim(980);
     bench.grant(&first);

@@ -129,7 +129,10 @@ fn a_paused_occurrence_is_decided_and_the_next_one_is_claimed() {
     bench.due(1010);
     let spec = bench.claim(1010);
     bench.answer(&spec, ClaimReply::Paused(pause(1005, None)));
-    assert!(bench.said(1010, &OccurrenceNotice::Paused("alice@web1: a new disk".to_owned())));
+    assert!(bench.said(
+        1010,
+        &OccurrenceNotice::Paused("alice@web1: a new disk".to_owned())
+    ));
     bench.nothing();
     bench.due(1020);
     let spec = bench.claim(1020);

@@ -99,7 +99,10 @@ fn a_full_host_has_recorded_what_nobody_may_start_any_more() {
     let range = spec.answer.drop[0].range;
     assert_eq!((range.from, range.until), (secs(1010), secs(1010)));
     bench.answer_drops(&action, ClaimReply::Dropped);
-    assert!(bench.said(1020, &OccurrenceNotice::Full), "the next one waits");
+    assert!(
+        bench.said(1020, &OccurrenceNotice::Full),
+        "the next one waits"
+    );
     bench.nothing();
 }
 
@@ -241,7 +244,10 @@ fn the_verdict_of_a_head_does_not_wait_behind_what_waits_for_a_place() {
     let spec = bench.claim(1010);
     bench.answer(&spec, ClaimReply::TooLate);
     assert_eq!(bench.action(), Action::QueryLedger { job: SECOND });
-    assert!(bench.said(1020, &OccurrenceNotice::Full), "it waits for a place again");
+    assert!(
+        bench.said(1020, &OccurrenceNotice::Full),
+        "it waits for a place again"
+    );
     bench.nothing();
 }
 

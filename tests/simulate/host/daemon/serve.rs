@@ -150,7 +150,7 @@ impl Daemon {
                 continue;
             }
             self.held.remove(&job);
-            self.feed(env, Event::registered(job, answer));
+            self.feed(env, Event::Registered { job, reply: answer });
         }
         self.flush_if_up(env);
         if !self.ready {

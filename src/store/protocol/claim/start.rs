@@ -1,0 +1,279 @@
+//! Rules 5 to 8 of a claim: whether an occurrence may start now, waits, or is decided without a run.
+
+use std::time::Duration;
+
+use super::{Claiming, Opening};
+use crate::names::JobName;
+use crate::store::contract::{
+    ClaimReply, Due, JobState, Kind, Late, Outcome, Overlap, Retention, RunStatus, RunTerms,
+    Waiting,
+};
+use crate::store::protocol::history::{
+    REASON_NOT_NEWEST, REASON_OVERLAP, REASON_TOO_LATE, REASON_UNKNOWN, REASON_WINDOW_OVER,
+    append_after, not_started,
+};
+use crate::store::protocol::lock::TokenStanding;
+use crate::store::protocol::waiting;
+use crate::time::Timestamp;
+
+/// How and until when an undecided occurrence may start.
+struct Candidate<'a> {
+    job: &'a JobName,
+    due: &'a Due,
+    kind: Kind,
+    deadline: Timestamp,
+    overlap: Overlap,
+    yields: bool,
+    keep: Option<Retention>,
+}
+
+impl Candidate<'_> {
+    fn terms(&self) -> RunTerms {
+        RunTerms {
+            deadline: self.deadline,
+            rerun_window: self.due.rerun_window,
+            max_reruns: self.due.max_reruns,
+            max_attempts: self.due.max_attempts,
+            reruns: 0,
+            yields: self.yields,
+        }
+    }
+
+    fn waiting(&self) -> Waiting {
+        Waiting {
+            scheduled_at: self.due.scheduled_at,
+            kind: if self.kind == Kind::Schedule {
+                Kind::Queue
+            } else {
+                self.kind
+            },
+            deadline: self.deadline,
+            yields: self.yields,
+            attempts: 0,
+            reruns: 0,
+            crashed: None,
+        }
+    }
+}
+
+impl Claiming<'_> {
+    /// Rules 5 to 8 for an undecided occurrence.
+    pub(super) fn begin(
+        &mut self,
+        job: &mut JobState,
+        at: (&JobName, Kind, Option<Retention>),
+        asked: (&Due, Overlap),
+    ) -> ClaimReply {
+        match self.candidate(job, at, asked) {
+            Ok(candidate) => self.start(job, &candidate),
+            Err(reply) => reply,
+        }
+    }
+
+    /// Rules 5 and 6: whether an undecided occurrence may start at all.
+    fn candidate<'b>(
+        &mut self,
+        job: &mut JobState,
+        (name, kind, keep): (&'b JobName, Kind, Option<Retention>),
+        (due, overlap): (&'b Due, Overlap),
+    ) -> Result<Candidate<'b>, ClaimReply> {
+        let now = self.clock.utc();
+        let unknowable = self.clock.past.is_unknowable(due.scheduled_at);
+        if unknowable {
+            let why = (Outcome::Unknown, REASON_UNKNOWN);
+            self.decide_unstarted(job, (name, kind, keep), due, why, None);
+            return Err(ClaimReply::Unknown);
+        }
+        let is_late = now > due.deadline;
+        let start = due.not_before.max(now);
+        if let Some(pause) = job.pause_of(due.scheduled_at, start).cloned()
+            && !(is_late && due.late == Late::Leave)
+        {
+            let reason = pause.verdict();
+            let at = (name, kind, keep);
+            self.decide_unstarted(job, at, due, (Outcome::Skipped, &reason), None);
+            return Err(ClaimReply::Paused(pause));
+        }
+        let candidate = Candidate {
+            job: name,
+            due,
+            kind,
+            deadline: due.deadline,
+            overlap,
+            yields: overlap == Overlap::Wait,
+            keep,
+        };
+        if is_late {
+            self.late(job, candidate)
+        } else {
+            Ok(candidate)
+        }
+    }
+
+    /// Decides an occurrence whose deadline has passed, as the claim's [`Late`] says.
+    fn late<'b>(
+        &mut self,
+        job: &mut JobState,
+        candidate: Candidate<'b>,
+    ) -> Result<Candidate<'b>, ClaimReply> {
+        let now = self.clock.utc();
+        let Candidate {
+            job: name,
+            due,
+            kind,
+            keep,
+            ..
+        } = candidate;
+        let (kind, reason) = match due.late {
+            Late::Leave => return Err(ClaimReply::Stale),
+            Late::Miss => (kind, REASON_TOO_LATE),
+            Late::CatchUp { newer, .. } if newer.is_some_and(|newer| newer <= now) => {
+                (Kind::CatchUp, REASON_NOT_NEWEST)
+            }
+            Late::CatchUp { until, .. } if until < now => (Kind::CatchUp, REASON_WINDOW_OVER),
+            Late::CatchUp { until, newer } => {
+                return Ok(Candidate {
+                    kind: Kind::CatchUp,
+                    deadline: until,
+                    overlap: if newer.is_some() {
+                        Overlap::Wait
+                    } else {
+                        Overlap::Queue { limit: u32::MAX }
+                    },
+                    yields: newer.is_some(),
+                    ..candidate
+                });
+            }
+        };
+        self.decide_unstarted(
+            job,
+            (name, kind, keep),
+            due,
+            (Outcome::Missed, reason),
+            None,
+        );
+        Err(ClaimReply::TooLate)
+    }
+
+    /// Rules 7 and 8 for an undecided occurrence.
+    fn start(&mut self, job: &mut JobState, candidate: &Candidate<'_>) -> ClaimReply {
+        let (name, keep) = (candidate.job, candidate.keep);
+        let standing = self.standing();
+        if let TokenStanding::Other { by, remaining } = &standing
+            && candidate.overlap == Overlap::Skip
+        {
+            let why = (Outcome::Skipped, REASON_OVERLAP);
+            let at = (name, candidate.kind, keep);
+            self.decide_unstarted(job, at, candidate.due, why, Some(by));
+            return ClaimReply::Held {
+                by: by.clone(),
+                remaining: *remaining,
+            };
+        }
+        let is_free = !matches!(standing, TokenStanding::Other { .. });
+        let context = self.context(name, keep);
+        let mut effects = if is_free {
+            waiting::outdate(job, context)
+        } else {
+            Vec::new()
+        };
+        if is_free && job.waiting.is_empty() {
+            self.effects.append(&mut effects);
+            return self.open(
+                job,
+                &Opening {
+                    job: name,
+                    kind: candidate.kind,
+                    scheduled_at: Some(candidate.due.scheduled_at),
+                    attempt: 1,
+                    keep,
+                    terms: candidate.terms(),
+                },
+            );
+        }
+        let reply = match candidate.overlap {
+            Overlap::Queue { limit } => {
+                match waiting::enqueue(job, candidate.waiting(), limit, context) {
+                    Ok(()) => self.waits(job, true),
+                    Err(record) => {
+                        effects.push(record);
+                        ClaimReply::QueueFull
+                    }
+                }
+            }
+            Overlap::Wait if !is_free => {
+                effects.extend(waiting::supersede(job, candidate.waiting(), context));
+                self.waits(job, true)
+            }
+            // The head must start first, and this claim must not drop it.
+            Overlap::Wait | Overlap::Skip => self.waits(job, false),
+        };
+        self.effects.append(&mut effects);
+        reply
+    }
+
+    /// Rules 7 and 8 for the first entry of the waiting list.
+    pub(super) fn head(
+        &mut self,
+        job: &mut JobState,
+        (name, keep): (&JobName, Option<Retention>),
+        due: &Due,
+    ) -> ClaimReply {
+        if matches!(self.standing(), TokenStanding::Other { .. }) || job.waiting.is_empty() {
+            return self.waits(job, true);
+        }
+        let entry = job.waiting.remove(0);
+        let repeated = self.context(name, keep).repeated(&entry);
+        self.effects.extend(repeated);
+        let asked = RunTerms {
+            rerun_window: due.rerun_window,
+            max_reruns: due.max_reruns,
+            max_attempts: due.max_attempts,
+            ..RunTerms::NONE
+        };
+        self.open(
+            job,
+            &Opening {
+                job: name,
+                kind: entry.kind,
+                scheduled_at: Some(entry.scheduled_at),
+                attempt: entry.attempts + 1,
+                keep,
+                terms: waiting::terms_of(&entry, asked),
+            },
+        )
+    }
+
+    /// Returns the reply that names the head of the waiting list.
+    pub(super) fn waits(&self, job: &JobState, entered: bool) -> ClaimReply {
+        let Some(head) = job.head() else {
+            return ClaimReply::AlreadyClaimed(RunStatus::Decided);
+        };
+        let (by, remaining) = match self.standing() {
+            TokenStanding::Other { by, remaining } => (Some(by), remaining),
+            TokenStanding::Ours | TokenStanding::Free => (None, Some(Duration::ZERO)),
+        };
+        ClaimReply::Waits {
+            head,
+            entered,
+            by,
+            remaining,
+        }
+    }
+
+    /// Records an occurrence that is not started and moves the watermark over it.
+    fn decide_unstarted(
+        &mut self,
+        job: &mut JobState,
+        (name, kind, keep): (&JobName, Kind, Option<Retention>),
+        due: &Due,
+        why: (Outcome, &str),
+        by: Option<&str>,
+    ) {
+        let token = &self.claim.token;
+        let mut record = not_started((name, kind), due.scheduled_at, why, token, self.clock);
+        record.by = by.map(str::to_owned);
+        self.effects.push(append_after(job.last, record, keep));
+        job.last = job.last.max(due.scheduled_at);
+    }
+}
