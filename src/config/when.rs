@@ -70,13 +70,26 @@ pub(super) fn read(
             None
         }
     };
+    let jitter = read_jitter(section, schedule.as_ref(), problems);
+    Some(When {
+        zone_by_default: section.entry("schedule").is_some() && section.entry("timezone").is_none(),
+        schedule: schedule?,
+        jitter: jitter.unwrap_or(Duration::ZERO),
+    })
+}
+
+fn read_jitter(
+    section: Section<'_>,
+    schedule: Option<&Schedule>,
+    problems: &mut Problems,
+) -> Option<Duration> {
     let own_jitter = section.own_entry("jitter").is_some();
-    let jitter = section.read("jitter", problems, |node| {
+    section.read("jitter", problems, |node| {
         let limit = match jitter(node)? {
             Jitter::Limit(limit) => limit,
-            Jitter::Auto => return automatic(schedule.as_ref(), own_jitter),
+            Jitter::Auto => return automatic(schedule, own_jitter),
         };
-        match &schedule {
+        match schedule {
             Some(schedule) if limit >= schedule.interval() => Err(ValueError::new(
                 format!(
                     "a jitter of {} is not shorter than the interval of {}",
@@ -87,11 +100,6 @@ pub(super) fn read(
             )),
             _ => Ok(limit),
         }
-    });
-    Some(When {
-        zone_by_default: section.entry("schedule").is_some() && section.entry("timezone").is_none(),
-        schedule: schedule?,
-        jitter: jitter.unwrap_or(Duration::ZERO),
     })
 }
 

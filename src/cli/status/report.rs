@@ -10,8 +10,8 @@ use crate::names::{JobName, Token};
 use crate::preflight::NOTABLE;
 use crate::store::protocol::LEAD;
 use crate::store::{
-    Condition, Fingerprint, HeldJob, HostReport, JobReport, KeyFault, Kind, NodeStanding, OpenRun,
-    Outcome, Pause, Record,
+    Condition, Fingerprint, HeldJob, HostReport, JobReport, KeyFault, Kind, LockHolder,
+    NodeStanding, OpenRun, Outcome, Pause, Record, Unacknowledged,
 };
 use crate::time::Timestamp;
 
@@ -368,13 +368,7 @@ impl JobStatus {
         let open = report.and_then(|report| report.open.as_ref());
         let short = report.and_then(|report| report.unacknowledged.as_ref());
         let holder = report.and_then(|report| report.holder.as_ref());
-        let lock = holder.map(|holder| LockStatus {
-            held_by: holder.by.clone(),
-            value: Token::from_text(&holder.value).redacted(),
-            remaining_ms: holder.remaining.map(millis),
-            without_ttl: holder.remaining.is_none(),
-            by_another: !open.is_some_and(|open| names(&holder.value, open)),
-        });
+        let lock = holder.map(|holder| LockStatus::of(holder, open));
         Self {
             name: job.name.to_string(),
             enabled: job.enabled,
@@ -386,28 +380,12 @@ impl JobStatus {
                 detail: fault.detail.to_string(),
                 repair: fault.repair(Some(job.name.as_str())),
             }),
-            unacknowledged: short.map(|short| UnacknowledgedStatus {
-                server: short.server.clone(),
-                acknowledged: short.acknowledged,
-                wanted: short.wanted,
-                since: short.since,
-                at: short.at,
-            }),
+            unacknowledged: short.map(UnacknowledgedStatus::of),
             paused: report
                 .and_then(|report| report.pauses.last())
                 .filter(|pause| pause.is_in_force(now))
                 .map(PauseStatus::of),
-            running: open.map(|open| RunningStatus {
-                host: open.by.clone(),
-                run_id: open.run_id.to_string(),
-                scheduled_at: open.scheduled_at,
-                started_at: open.started_at,
-                attempt: open.attempt,
-                lease_remaining_ms: millis(open.remaining),
-                orphaned: open.remaining.is_zero(),
-                unacknowledged: (short.zip(open.scheduled_at))
-                    .is_some_and(|(short, at)| short.since <= at),
-            }),
+            running: open.map(|open| RunningStatus::of(open, short)),
             waiting: (report.iter().flat_map(|report| &report.waiting))
                 .map(|head| WaitingStatus {
                     scheduled_at: head.scheduled_at,
@@ -427,6 +405,46 @@ impl JobStatus {
             decided_until: report.and_then(|report| report.last),
             lock,
             fence: report.map_or(0, |report| report.fence),
+        }
+    }
+}
+
+impl UnacknowledgedStatus {
+    fn of(short: &Unacknowledged) -> Self {
+        Self {
+            server: short.server.clone(),
+            acknowledged: short.acknowledged,
+            wanted: short.wanted,
+            since: short.since,
+            at: short.at,
+        }
+    }
+}
+
+impl RunningStatus {
+    fn of(open: &OpenRun, short: Option<&Unacknowledged>) -> Self {
+        Self {
+            host: open.by.clone(),
+            run_id: open.run_id.to_string(),
+            scheduled_at: open.scheduled_at,
+            started_at: open.started_at,
+            attempt: open.attempt,
+            lease_remaining_ms: millis(open.remaining),
+            orphaned: open.remaining.is_zero(),
+            unacknowledged: (short.zip(open.scheduled_at))
+                .is_some_and(|(short, at)| short.since <= at),
+        }
+    }
+}
+
+impl LockStatus {
+    fn of(holder: &LockHolder, open: Option<&OpenRun>) -> Self {
+        Self {
+            held_by: holder.by.clone(),
+            value: Token::from_text(&holder.value).redacted(),
+            remaining_ms: holder.remaining.map(millis),
+            without_ttl: holder.remaining.is_none(),
+            by_another: !open.is_some_and(|open| names(&holder.value, open)),
         }
     }
 }

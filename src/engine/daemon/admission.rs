@@ -149,6 +149,55 @@ struct AdmissionCandidate {
     siblings: Vec<Lock>,
 }
 
+/// What the registry says about jobs before this host has written its own entries.
+#[derive(Default)]
+struct FirstLook {
+    held: Vec<(JobIx, HeldBack)>,
+    /// The entries to write.
+    entries: Vec<(JobName, Entry)>,
+    admitted: Vec<AdmissionCandidate>,
+}
+
+impl FirstLook {
+    fn at(
+        host: &HostName,
+        jobs: impl Iterator<Item = ((JobIx, Newcomer), Listing)>,
+        live: &BTreeSet<HostName>,
+        now: Timestamp,
+    ) -> Self {
+        let mut look = Self::default();
+        for ((ix, job), listing) in jobs {
+            let name = job.beginning.job.clone();
+            let whole = listing.with(host, job.known.as_ref());
+            let mut entry = whole.enter(host, job.lock.clone(), now);
+            let others = match whole.admits(host, &job.lock, |host| live.contains(host)) {
+                Admission::Enter(others) => Some(others),
+                Admission::Hold(users) => {
+                    entry = entry.waiting();
+                    let (lock, why) = (job.lock.clone(), HoldReason::Hosts(users));
+                    look.held.push((ix, HeldBack { lock, why }));
+                    None
+                }
+            };
+            let is_new = !is_written(&listing, host, &entry);
+            if is_new {
+                look.entries.push((name, entry.clone()));
+            }
+            let siblings = siblings(host, &job, &listing);
+            look.admitted
+                .extend(others.map(|others| AdmissionCandidate {
+                    ix,
+                    job,
+                    entry,
+                    is_new,
+                    others,
+                    siblings,
+                }));
+        }
+        look
+    }
+}
+
 impl TaskContext {
     /// Enters jobs into the registry, moves their ledgers if their lock has changed, and begins
     /// those that are new. Returns the jobs that are held back.
@@ -164,34 +213,11 @@ impl TaskContext {
             .listings_of(host, jobs.iter().map(|(_, job)| job))
             .await?;
         let now = self.store.now().await?;
-        let (mut held, mut entries, mut admitted) = (Vec::new(), Vec::new(), Vec::new());
-        for ((ix, job), listing) in jobs.into_iter().zip(listings) {
-            let name = job.beginning.job.clone();
-            let whole = listing.with(host, job.known.as_ref());
-            let mut entry = whole.enter(host, job.lock.clone(), now);
-            let others = match whole.admits(host, &job.lock, |host| live.contains(host)) {
-                Admission::Enter(others) => Some(others),
-                Admission::Hold(users) => {
-                    entry = entry.waiting();
-                    let (lock, why) = (job.lock.clone(), HoldReason::Hosts(users));
-                    held.push((ix, HeldBack { lock, why }));
-                    None
-                }
-            };
-            let is_new = !is_written(&listing, host, &entry);
-            if is_new {
-                entries.push((name, entry.clone()));
-            }
-            let siblings = siblings(host, &job, &listing);
-            admitted.extend(others.map(|others| AdmissionCandidate {
-                ix,
-                job,
-                entry,
-                is_new,
-                others,
-                siblings,
-            }));
-        }
+        let FirstLook {
+            mut held,
+            entries,
+            mut admitted,
+        } = FirstLook::at(host, jobs.into_iter().zip(listings), &live, now);
         if !entries.is_empty() {
             self.store.enlist(host, &entries).await?;
         }
@@ -213,21 +239,20 @@ impl TaskContext {
                 held.push((ix, why));
                 continue;
             }
+            let Newcomer {
+                beginning, keeping, ..
+            } = job;
             if !siblings.is_empty() {
-                joined.push((
-                    job.beginning.job.clone(),
-                    job.beginning.lock.clone(),
-                    siblings,
-                ));
+                joined.push((beginning.job.clone(), beginning.lock.clone(), siblings));
             }
-            kept.push(job.keeping);
+            kept.push(keeping);
             beginnings.push(Beginning {
                 counts: entry.counts(),
-                ..job.beginning
+                ..beginning
             });
             entered.push((ix, entry));
         }
-        // One that could not begin, because the store recovers, begins with its first claim.
+        // A job that cannot begin because the store recovers begins with its first claim.
         self.store.begin(&beginnings).await?;
         for (job, lock, siblings) in joined {
             self.take_over_pause(&job, lock, siblings).await?;

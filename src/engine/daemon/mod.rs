@@ -6,11 +6,13 @@ mod act;
 mod admission;
 mod clock;
 mod clock_file;
+mod error;
 mod front;
 mod health;
 mod held_back;
 mod hold;
 mod last_answer;
+mod launch;
 mod list_source;
 mod manual;
 mod newcomer;
@@ -32,39 +34,32 @@ mod store_clock;
 mod tasks;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io;
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::core::{ClaimContext, ClaimId, Core, JobIx, Policy};
+use super::core::{ClaimId, Core, JobIx};
 use super::finisher::Finisher;
-use super::message::Message;
 use super::spool::Spool;
-use super::turns::RequestTurns;
-use crate::config::{Job, OutputPolicy, Revision, state_directory};
-use crate::guard::{Guard, Processes};
-use crate::http::{HttpError, Views};
-use crate::lease::Watchdog;
+use crate::config::Job;
+use crate::guard::Guard;
+use crate::http::Views;
 use crate::names::{HostName, JobName};
-use crate::notify::{NotifiedList, Notifier, NotifierSetup, Role};
-use crate::output::{self, OutputKeeper};
-use crate::preflight::Subject;
-use crate::run::{JobEnvironment, Starts, Stop, Tools, inherited};
+use crate::run::{Stop, Tools};
+use crate::schedule::ticker::TickerJob;
 use crate::schedule::ticker::board::Board;
-use crate::schedule::ticker::{TickerError, TickerJob};
-use crate::siblings::{self, Siblings};
-use crate::store::{self, Fingerprint, KeyFault, Store, StoreError, StoreSettings};
+use crate::store::{Fingerprint, KeyFault, StoreError, StoreSettings};
 use crate::time::{BootInstant, Timestamp};
 use act::OutstandingClaim;
 use admission::HeldJobs;
 pub use clock::HostClock;
 use clock_file::ClockFile;
-use front::{Front, FrontSetup};
+pub(crate) use error::DaemonError;
+use front::Front;
 use health::StoreHealth;
 pub(super) use held_back::{HeldBack, Neighbour};
-use last_answer::LastAnswer;
+pub(crate) use launch::run;
 pub(super) use list_source::ListRead;
 pub(crate) use list_source::{ListErrors, ListSource, LoadedList, WatchMode};
 pub(super) use newcomer::RegistryNews;
@@ -77,7 +72,6 @@ pub(super) use rival::Rival;
 use rivals::Agreement;
 use runs::Runs;
 use shutdown::Shutdown;
-use startup::Startup;
 pub use store_clock::{Epoch, StoreClock};
 use tasks::TaskContext;
 
@@ -98,51 +92,6 @@ pub(crate) struct DaemonSetup {
     pub(crate) guard: Guard,
     /// Who is told how the daemon is.
     pub(crate) manager: ServiceManager,
-}
-
-/// Why a daemon could not start, or had to end.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum DaemonError {
-    /// The operating system refuses.
-    #[error("cannot start: {0}")]
-    System(#[from] io::Error),
-    /// The store's settings cannot be used.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The ticker does not start.
-    #[error(transparent)]
-    Ticker(#[from] TickerError),
-    /// `strict`, and a look found a danger.
-    #[error("{0}")]
-    Danger(String),
-    /// `at_start: refuse`, and no majority of the servers answers.
-    #[error("refusing to start (at_start: refuse): {0}")]
-    NoMajority(#[source] StoreError),
-    /// The HTTP server cannot be started.
-    #[error(transparent)]
-    Http(#[from] HttpError),
-    /// The store did not take the last verdicts, and they could not be kept either.
-    #[error(
-        "{lost} lost at the end (each is named above): not delivered to the store, and not \
-         written to {place}: {source}"
-    )]
-    VerdictsLost {
-        /// How many.
-        lost: String,
-        /// Where they were to be kept.
-        place: String,
-        /// Why they were not.
-        source: io::Error,
-    },
-    /// Runs that resist SIGKILL: nobody records how they end.
-    #[error(
-        "{0} did not end, so the result is not recorded (each run is named above); other hosts \
-         record interrupted when the lease expires"
-    )]
-    RunsAbandoned(String),
-    /// The guard is gone; a service manager should start the daemon again.
-    #[error("the guard process has died: all jobs were killed")]
-    GuardGone,
 }
 
 struct Daemon {
@@ -202,200 +151,6 @@ struct Daemon {
     wrong_list: Option<StoreError>,
 }
 
-/// Runs the daemon until it is told to stop.
-pub(crate) async fn run(setup: DaemonSetup) -> Result<(), DaemonError> {
-    // Before the store is looked at, which may take as long as it is away.
-    let front = Front::start(FrontSetup::of(&setup), &setup.loaded.list)?;
-    let processes = setup.guard.serve()?;
-    if look(&setup.loaded, &setup.host, &processes, &setup.manager).await? == Startup::Stop {
-        return Ok(());
-    }
-    let LoadedList {
-        list,
-        settings,
-        revision,
-    } = setup.loaded;
-    let store = store::open(&settings)?;
-    let watchdog = Watchdog::start(&settings, Some(Box::new(processes.deadlines())))?;
-    let (inbox, messages) = mpsc::unbounded_channel();
-    let health = StoreHealth::new();
-    let started_at = Timestamp::now();
-    let place = siblings::ListUse::of(&list, &settings);
-    let siblings = Siblings::join(place, &setup.host, started_at);
-    let source = Arc::clone(&setup.source);
-    let reloads = Reloads::new(source, &list, &settings, revision.clone());
-    let all = list.jobs.len();
-    let list_settings = ListSettings::of(&list);
-    let jobs = jobs_of(list.jobs, &setup.host);
-    let environment = Arc::new(inherited(&list.secret_variables));
-    let notified = NotifiedList {
-        targets: list.notify,
-        jobs: jobs.clone(),
-        keep: list.history.records,
-        environment: Arc::clone(&environment),
-    };
-    let notifier = start_notifier(notified, &store, &setup.host)?;
-    let link = link_of((&store, &inbox), &health, siblings, &notifier);
-    watch_files(setup.watch, setup.source, revision, &inbox);
-    stay_present(&store, &setup.host);
-    let spool = Spool::of(&setup.host, &settings);
-    let finisher = Finisher::start(store, spool.clone(), inbox, notifier);
-    let outputs = start_outputs(list.output)?;
-    let tools = tools_of(&link, &processes, watchdog, (environment, outputs));
-    let place = ClaimContext {
-        host: &setup.host,
-        shared: reloads.is_shared(),
-        spread: list.spread,
-    };
-    let clock_file = ClockFile::of(&spool, &setup.host, &settings);
-    let clock = HostClock::start(list.max_clock_skew, reloads.is_shared(), &clock_file);
-    let now = clock.now();
-    let jobs: BTreeMap<_, _> = (0..).map(JobIx).zip(jobs).collect();
-    let daemon = Daemon {
-        core: Core::new(
-            jobs.values().map(|job| Policy::of(job, place)),
-            list.max_running,
-            now,
-        ),
-        names: by_name(&jobs),
-        to_register: jobs.keys().copied().collect(),
-        waits_for_earlier: false,
-        next_job: u32::try_from(jobs.len()).unwrap_or(u32::MAX),
-        jobs,
-        removed: HashMap::new(),
-        reloads,
-        front,
-        host: setup.host,
-        config: list.fingerprint,
-        settings: list_settings,
-        secrets: list.secret_variables,
-        started_at: now.utc,
-        link,
-        health,
-        recovers: None,
-        registry: Registry::default(),
-        admission: HeldJobs::default(),
-        agreement: Agreement::Unknown,
-        finisher,
-        spool,
-        tools,
-        stop: watch::channel(Stop::Not).0,
-        claims: HashMap::new(),
-        on_hold: HashMap::new(),
-        runs: Runs::default(),
-        announcements: JoinSet::new(),
-        resources: Resources::default(),
-        manager: setup.manager,
-        is_ready: false,
-        said_status: String::new(),
-        rounds: 0,
-        last_seen: None,
-        clock,
-        clock_file,
-        board: None,
-        shutdown: None,
-        was_served: false,
-        wrong_list: None,
-    };
-    daemon.say_hello(all, &list.path.display().to_string(), &settings);
-    daemon.serve(messages, processes).await
-}
-
-/// Starts what keeps the output of runs, in the state directory.
-fn start_outputs(policy: OutputPolicy) -> io::Result<OutputKeeper> {
-    let directory = state_directory().map(|state| output::directory_in(&state));
-    OutputKeeper::start(directory, policy)
-}
-
-/// The way of all tasks to store and loop.
-fn link_of(
-    (store, inbox): (&Arc<dyn Store>, &mpsc::UnboundedSender<Message>),
-    health: &StoreHealth,
-    siblings: Siblings,
-    notifier: &Notifier,
-) -> TaskContext {
-    TaskContext {
-        store: Arc::clone(store),
-        inbox: inbox.clone(),
-        health: health.watch(),
-        turns: RequestTurns::of_claims(),
-        last_answer: LastAnswer::default(),
-        siblings,
-        earlier: Arc::default(),
-        notifier: notifier.clone(),
-    }
-}
-
-/// What runs are made with.
-fn tools_of(
-    link: &TaskContext,
-    processes: &Processes,
-    watchdog: Watchdog,
-    (environment, outputs): (Arc<JobEnvironment>, OutputKeeper),
-) -> Tools {
-    Tools {
-        store: Arc::clone(&link.store),
-        processes: processes.clone(),
-        watchdog,
-        environment,
-        starts: Starts::default(),
-        outputs,
-    }
-}
-
-fn start_notifier(
-    list: NotifiedList,
-    store: &Arc<dyn Store>,
-    host: &HostName,
-) -> io::Result<Notifier> {
-    Notifier::start(NotifierSetup {
-        list,
-        store: Arc::clone(store),
-        host: host.clone(),
-        role: Role::Daemon,
-    })
-}
-
-/// Has the list read again when its files change, with `--watch`.
-fn watch_files(
-    watch: WatchMode,
-    source: Arc<dyn ListSource>,
-    revision: Revision,
-    inbox: &mpsc::UnboundedSender<Message>,
-) {
-    if watch == WatchMode::Files {
-        tokio::spawn(reload::watch(source, revision, inbox.clone()));
-    }
-}
-
-/// Lets others find this daemon until the process ends: `init` must find a daemon that drains, too.
-fn stay_present(store: &Arc<dyn Store>, host: &HostName) {
-    let (store, host) = (Arc::clone(store), host.clone());
-    tokio::spawn(async move { store.attend(&host).await });
-}
-
-/// The checks of a start: those that it depends on first, the others beside it.
-async fn look(
-    loaded: &LoadedList,
-    host: &HostName,
-    processes: &Processes,
-    manager: &ServiceManager,
-) -> Result<Startup, DaemonError> {
-    let subject = Subject {
-        list: Some(loaded.list.clone()),
-        settings: loaded.settings.clone(),
-        host: host.clone(),
-    };
-    if subject.settings.refuses_to_wait() {
-        ask_first(&subject.settings).await?;
-    }
-    if subject.list.as_ref().is_some_and(|list| list.strict) {
-        return startup::look_first(&subject, processes, manager).await;
-    }
-    tokio::spawn(startup::look_beside(subject));
-    Ok(Startup::Go)
-}
-
 /// The jobs that this host runs.
 fn jobs_of(list: Vec<Job>, host: &HostName) -> Vec<Arc<Job>> {
     let mine = |job: &Job| job.enabled && job.hosts.matches(host);
@@ -415,15 +170,6 @@ fn ticker_job(job: &Job, from: Timestamp) -> TickerJob {
         delay: job.delay(),
         from,
     }
-}
-
-/// Fails unless the store answers (`at_start: refuse`).
-async fn ask_first(settings: &StoreSettings) -> Result<(), DaemonError> {
-    let asked = store::open(settings)?.now().await;
-    asked.map(drop).map_err(|error| match error {
-        StoreError::WrongList(_) => DaemonError::Store(error),
-        _ => DaemonError::NoMajority(error),
-    })
 }
 
 impl Daemon {

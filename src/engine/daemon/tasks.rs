@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, RwLock, mpsc, watch};
 
 use super::clock::Measure;
 use super::health::Health;
-use super::held_back::Neighbour;
+use super::held_back::{HeldBack, Neighbour};
 use super::last_answer::LastAnswer;
 use super::newcomer::Newcomer;
 use super::store_clock::Epoch;
@@ -22,8 +22,8 @@ use crate::preflight::Offset;
 use crate::run::random;
 use crate::siblings::Siblings;
 use crate::store::{
-    Claimant, CopyReply, HostInfo, HostReport, Lock, LockId, Registration, Returned, Seen, Settle,
-    Store, StoreError,
+    Claimant, CopyReply, HostInfo, HostReport, Lock, LockId, Registered, Registration, Returned,
+    Seen, Settle, Store, StoreError,
 };
 
 /// How many jobs are registered in one request.
@@ -273,25 +273,8 @@ impl TaskContext {
         finisher.idle(Duration::from_secs(2)).await;
         let mut batches = Batches::of(&jobs);
         while let Some(batch) = batches.next() {
-            let (jobs, registrations): (Vec<_>, Vec<_>) = batch.iter().cloned().unzip();
-            // They stay in the map: a batch that fails is entered again in parts.
-            let new = jobs.iter().filter_map(|job| newcomers.get_key_value(job));
-            let new: Vec<_> = new.map(|(job, new)| (*job, new.clone())).collect();
-            let held = match self.enter(&host, new).await {
-                Ok(held) => Ok(held.into_iter().collect::<BTreeMap<_, _>>()),
-                Err(error) => Err(error),
-            };
-            let is_held = |job: &JobIx| held.as_ref().is_ok_and(|held| held.contains_key(job));
-            let registered = match &held {
-                Ok(held) if held.is_empty() => self.store.register(&registrations).await,
-                Ok(_) => {
-                    let rest = batch.iter().filter(|(job, _)| !is_held(job));
-                    let rest: Vec<_> = rest.map(|(_, it)| it.clone()).collect();
-                    self.store.register(&rest).await
-                }
-                Err(_) => Ok(Vec::new()),
-            };
-            match held.and_then(|held| Ok((held, registered?))) {
+            let jobs: Vec<_> = batch.iter().map(|(job, _)| *job).collect();
+            match self.enter_and_register(&host, &batch, &newcomers).await {
                 Ok((held, answers)) => {
                     self.last_answer.note();
                     let jobs = jobs.into_iter().filter(|job| !held.contains_key(job));
@@ -318,6 +301,26 @@ impl TaskContext {
                 }
             }
         }
+    }
+
+    /// Enters the new jobs of a batch into the registry, and registers those that are not held back.
+    /// Returns the jobs held back, and the replies for the others in their order.
+    async fn enter_and_register(
+        &self,
+        host: &HostName,
+        batch: &[(JobIx, Registration)],
+        newcomers: &BTreeMap<JobIx, Newcomer>,
+    ) -> Result<(BTreeMap<JobIx, HeldBack>, Vec<Registered>), StoreError> {
+        // They stay in the map: a batch that fails is entered again in parts.
+        let new = batch
+            .iter()
+            .filter_map(|(job, _)| newcomers.get_key_value(job));
+        let new: Vec<_> = new.map(|(job, new)| (*job, new.clone())).collect();
+        let held: BTreeMap<_, _> = self.enter(host, new).await?.into_iter().collect();
+        let rest = batch.iter().filter(|(job, _)| !held.contains_key(job));
+        let rest: Vec<_> = rest.map(|(_, registration)| registration.clone()).collect();
+        let registered = self.store.register(&rest).await?;
+        Ok((held, registered))
     }
 
     /// Does what precedes a registration: looks who uses another store, measures the clock, and

@@ -13,7 +13,9 @@ use super::blocks::Blocks;
 use super::clock::{after, deciding_clock, latest_deciding, lost_at, whole_millis};
 use crate::names::Token;
 use crate::store::protocol::{Clock, JobState, LockState, given_back, horizon_of};
-use crate::store::redis::node::{Ballot, JobView, KeyHolder, PrepareReply, PrepareStatus};
+use crate::store::redis::node::{
+    Ballot, JobView, KeyHolder, LockView, PrepareReply, PrepareStatus,
+};
 use crate::time::Timestamp;
 
 /// Returns how many of `nodes` are a majority.
@@ -151,15 +153,7 @@ pub fn merge(
         .flatten()
         .collect();
     let counted: Vec<&PrepareReply> = counted.iter().map(|at| &replies[*at]).collect();
-    let left = base.token.as_ref().map_or(Duration::ZERO, |token| {
-        let lefts = counted
-            .iter()
-            .map(|reply| lease_left(reply, exclusive, token));
-        nth(lefts, quorum)
-    });
-    let over_for = (base.token.as_ref())
-        .filter(|_| left.is_zero())
-        .and_then(|token| over_for(&counted, token, quorum));
+    let (left, over_for) = lease_times((&base, exclusive), &counted, quorum);
     let blocks = Blocks {
         base: &base,
         exclusive,
@@ -202,6 +196,27 @@ pub fn merge(
         merged.take_back(&open.token.clone());
     }
     merged
+}
+
+/// Returns how long the lease of the lock's token lasts, and how long ago it ended.
+fn lease_times(
+    (base, exclusive): (&LockView, bool),
+    counted: &[&PrepareReply],
+    quorum: usize,
+) -> (Duration, Option<Duration>) {
+    let Some(token) = base.token.as_ref() else {
+        return (Duration::ZERO, None);
+    };
+    let lefts = counted
+        .iter()
+        .map(|reply| lease_left(reply, exclusive, token));
+    let left = nth(lefts, quorum);
+    let over_for = if left.is_zero() {
+        over_for(counted, token, quorum)
+    } else {
+        None
+    };
+    (left, over_for)
 }
 
 /// Returns whether it is unknown if a majority ever accepted the open run of `newest`.

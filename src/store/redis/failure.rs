@@ -226,33 +226,36 @@ impl RedisFailure {
                 ..Self::unreachable(detail(said))
             };
         }
+        Self::of_code(shown, error, detail(said))
+    }
+
+    fn of_code(shown: &str, error: &RedisError, detail: ErrorDetail) -> Self {
         match error.code() {
             // The server recovers by itself, or another server takes its place.
             Some(
                 "LOADING" | "MASTERDOWN" | "BUSY" | "CLUSTERDOWN" | "NOREPLICAS" | "UNBLOCKED",
-            ) => Self::unreachable(detail(said)),
+            ) => Self::unreachable(detail),
             // Demoted, or the password was changed. A new connection may succeed.
             Some(code @ ("READONLY" | "NOAUTH" | "WRONGPASS")) => Self {
                 rebuild: true,
                 demoted: code == "READONLY",
-                ..Self::refused(detail(said))
+                ..Self::refused(detail)
             },
             Some("NOSCRIPT") => Self {
                 unknown_script: true,
-                ..Self::refused(detail(said))
+                ..Self::refused(detail)
             },
             Some("CORRUPT") => {
                 let what = without_place_in_script(error.detail().unwrap_or_default());
-                Self::corrupt(detail(format!("{shown}: {what}")))
+                let what = ErrorDetail::from(format!("{shown}: {what}"));
+                Self::corrupt(what.caused_by(error.clone()))
             }
-            Some("WRONGTYPE") => Self::corrupt(detail(said)),
-            Some(_) => Self::refused(detail(said)),
+            Some("WRONGTYPE") => Self::corrupt(detail),
+            Some(_) => Self::refused(detail),
             None => match error.kind() {
-                ErrorKind::Io | ErrorKind::Parse | ErrorKind::Client => {
-                    Self::unreachable(detail(said))
-                }
-                ErrorKind::UnexpectedReturnType => Self::corrupt(detail(said)),
-                _ => Self::refused(detail(said)),
+                ErrorKind::Io | ErrorKind::Parse | ErrorKind::Client => Self::unreachable(detail),
+                ErrorKind::UnexpectedReturnType => Self::corrupt(detail),
+                _ => Self::refused(detail),
             },
         }
     }

@@ -88,6 +88,12 @@ pub(super) fn merge(
     for source in &states {
         state.summary = state.summary.merged(source.summary.clone());
     }
+    merge_runs(&mut state, &counting, now);
+    Some(state)
+}
+
+/// Merges the open runs and the waiting lists of the ledgers.
+fn merge_runs(state: &mut JobState, counting: &[SourceLedger<'_>], now: Timestamp) {
     let open = counting
         .iter()
         .filter_map(|source| Some((source.state.open.as_ref()?, source.ended_at)));
@@ -99,7 +105,8 @@ pub(super) fn merge(
     state.open = stays_open.map(|(open, _)| open.clone());
     let crashed = open.into_iter();
     let crashed = crashed.map(|(open, ended_at)| waiting_of(open, ended_at.unwrap_or(now)));
-    let waiting = states.iter().flat_map(|it| it.waiting.iter().cloned());
+    let waiting = counting.iter();
+    let waiting = waiting.flat_map(|it| it.state.waiting.iter().cloned());
     let mut all: Vec<Waiting> = waiting.chain(crashed).collect();
     all.sort_by_key(|entry| {
         (
@@ -121,7 +128,6 @@ pub(super) fn merge(
         }
         state.waiting.push(entry);
     }
-    Some(state)
 }
 
 /// Adds the occurrences after the watermark that any of the ledgers has decided.

@@ -1,0 +1,265 @@
+//! Builds a daemon from its list, settings and guard, and runs it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::admission::HeldJobs;
+use super::clock::HostClock;
+use super::clock_file::ClockFile;
+use super::error::DaemonError;
+use super::front::{Front, FrontSetup};
+use super::health::StoreHealth;
+use super::last_answer::LastAnswer;
+use super::list_source::{ListSource, LoadedList, WatchMode};
+use super::notify::ServiceManager;
+use super::registry::Registry;
+use super::reload::{self, Reloads};
+use super::replace::ListSettings;
+use super::resources::Resources;
+use super::rivals::Agreement;
+use super::runs::Runs;
+use super::startup::{self, Startup};
+use super::tasks::TaskContext;
+use super::{Daemon, DaemonSetup, by_name, jobs_of};
+use crate::config::{OutputPolicy, Revision, state_directory};
+use crate::engine::core::{ClaimContext, Core, JobIx, Policy};
+use crate::engine::finisher::Finisher;
+use crate::engine::message::Message;
+use crate::engine::spool::Spool;
+use crate::engine::turns::RequestTurns;
+use crate::guard::Processes;
+use crate::lease::Watchdog;
+use crate::names::HostName;
+use crate::notify::{NotifiedList, Notifier, NotifierSetup, Role};
+use crate::output::{self, OutputKeeper};
+use crate::preflight::Subject;
+use crate::run::{Starts, Stop, Tools, inherited};
+use crate::siblings::{self, Siblings};
+use crate::store::{self, Store, StoreError, StoreSettings};
+use crate::time::Timestamp;
+
+/// Runs the daemon until it is told to stop.
+pub(crate) async fn run(setup: DaemonSetup) -> Result<(), DaemonError> {
+    // First, because the checks of the store may last as long as it is unreachable.
+    let front = Front::start(FrontSetup::of(&setup), &setup.loaded.list)?;
+    let DaemonSetup {
+        loaded,
+        source,
+        watch,
+        host,
+        guard,
+        manager,
+        views: _,
+    } = setup;
+    let processes = guard.serve()?;
+    if check_first(&loaded, &host, &processes, &manager).await? == Startup::Stop {
+        return Ok(());
+    }
+    let (inbox, messages) = mpsc::unbounded_channel();
+    let (all, path) = (
+        loaded.list.jobs.len(),
+        loaded.list.path.display().to_string(),
+    );
+    let (settings, revision) = (loaded.settings.clone(), loaded.revision.clone());
+    let files = Arc::clone(&source);
+    let daemon = assemble(
+        loaded,
+        source,
+        (host, manager, front),
+        &processes,
+        inbox.clone(),
+    )?;
+    watch_files(watch, files, revision, &inbox);
+    daemon.say_hello(all, &path, &settings);
+    daemon.serve(messages, processes).await
+}
+
+/// Starts the daemon's threads and tasks, and returns the state of its loop.
+fn assemble(
+    loaded: LoadedList,
+    source: Arc<dyn ListSource>,
+    (host, manager, front): (HostName, ServiceManager, Front),
+    processes: &Processes,
+    inbox: mpsc::UnboundedSender<Message>,
+) -> Result<Daemon, DaemonError> {
+    let LoadedList {
+        list,
+        settings,
+        revision,
+    } = loaded;
+    let store = store::open(&settings)?;
+    let watchdog = Watchdog::start(&settings, Some(Box::new(processes.deadlines())))?;
+    let health = StoreHealth::new();
+    let siblings = Siblings::join(
+        siblings::ListUse::of(&list, &settings),
+        &host,
+        Timestamp::now(),
+    );
+    let reloads = Reloads::new(source, &list, &settings, revision);
+    let list_settings = ListSettings::of(&list);
+    let jobs = jobs_of(list.jobs, &host);
+    let environment = Arc::new(inherited(&list.secret_variables));
+    let notified = NotifiedList {
+        targets: list.notify,
+        jobs: jobs.clone(),
+        keep: list.history.records,
+        environment: Arc::clone(&environment),
+    };
+    let notifier = start_notifier(notified, &store, &host)?;
+    let link = link_of((&store, &inbox), &health, siblings, &notifier);
+    stay_present(&store, &host);
+    let spool = Spool::of(&host, &settings);
+    let finisher = Finisher::start(store, spool.clone(), inbox, notifier);
+    let tools = Tools {
+        store: Arc::clone(&link.store),
+        processes: processes.clone(),
+        watchdog,
+        environment,
+        starts: Starts::default(),
+        outputs: start_outputs(list.output)?,
+    };
+    let clock_file = ClockFile::of(&spool, &host, &settings);
+    let clock = HostClock::start(list.max_clock_skew, reloads.is_shared(), &clock_file);
+    let context = ClaimContext {
+        host: &host,
+        shared: reloads.is_shared(),
+        spread: list.spread,
+    };
+    let policies = jobs.iter().map(|job| Policy::of(job, context));
+    let now = clock.now();
+    let core = Core::new(policies, list.max_running, now);
+    let jobs: BTreeMap<_, _> = (0..).map(JobIx).zip(jobs).collect();
+    Ok(Daemon {
+        core,
+        names: by_name(&jobs),
+        to_register: jobs.keys().copied().collect(),
+        waits_for_earlier: false,
+        next_job: u32::try_from(jobs.len()).unwrap_or(u32::MAX),
+        jobs,
+        removed: HashMap::new(),
+        reloads,
+        front,
+        host,
+        config: list.fingerprint,
+        settings: list_settings,
+        secrets: list.secret_variables,
+        started_at: now.utc,
+        link,
+        health,
+        recovers: None,
+        registry: Registry::default(),
+        admission: HeldJobs::default(),
+        agreement: Agreement::Unknown,
+        finisher,
+        spool,
+        tools,
+        stop: watch::channel(Stop::Not).0,
+        claims: HashMap::new(),
+        on_hold: HashMap::new(),
+        runs: Runs::default(),
+        announcements: JoinSet::new(),
+        resources: Resources::default(),
+        manager,
+        is_ready: false,
+        said_status: String::new(),
+        rounds: 0,
+        last_seen: None,
+        clock,
+        clock_file,
+        board: None,
+        shutdown: None,
+        was_served: false,
+        wrong_list: None,
+    })
+}
+
+/// Starts what keeps the output of runs, in the state directory.
+fn start_outputs(policy: OutputPolicy) -> io::Result<OutputKeeper> {
+    let directory = state_directory().map(|state| output::directory_in(&state));
+    OutputKeeper::start(directory, policy)
+}
+
+/// Returns what all tasks use to reach the store and the loop.
+fn link_of(
+    (store, inbox): (&Arc<dyn Store>, &mpsc::UnboundedSender<Message>),
+    health: &StoreHealth,
+    siblings: Siblings,
+    notifier: &Notifier,
+) -> TaskContext {
+    TaskContext {
+        store: Arc::clone(store),
+        inbox: inbox.clone(),
+        health: health.watch(),
+        turns: RequestTurns::of_claims(),
+        last_answer: LastAnswer::default(),
+        siblings,
+        earlier: Arc::default(),
+        notifier: notifier.clone(),
+    }
+}
+
+fn start_notifier(
+    list: NotifiedList,
+    store: &Arc<dyn Store>,
+    host: &HostName,
+) -> io::Result<Notifier> {
+    Notifier::start(NotifierSetup {
+        list,
+        store: Arc::clone(store),
+        host: host.clone(),
+        role: Role::Daemon,
+    })
+}
+
+/// With `run --watch`, reloads the list when its files change.
+fn watch_files(
+    watch: WatchMode,
+    source: Arc<dyn ListSource>,
+    revision: Revision,
+    inbox: &mpsc::UnboundedSender<Message>,
+) {
+    if watch == WatchMode::Files {
+        tokio::spawn(reload::watch(source, revision, inbox.clone()));
+    }
+}
+
+/// Lets others find this daemon until the process ends: `init` must find a daemon that drains, too.
+fn stay_present(store: &Arc<dyn Store>, host: &HostName) {
+    let (store, host) = (Arc::clone(store), host.clone());
+    tokio::spawn(async move { store.attend(&host).await });
+}
+
+/// Runs the checks that the start depends on, and starts a task for the others.
+async fn check_first(
+    loaded: &LoadedList,
+    host: &HostName,
+    processes: &Processes,
+    manager: &ServiceManager,
+) -> Result<Startup, DaemonError> {
+    let subject = Subject {
+        list: Some(loaded.list.clone()),
+        settings: loaded.settings.clone(),
+        host: host.clone(),
+    };
+    if subject.settings.refuses_to_wait() {
+        ask_first(&subject.settings).await?;
+    }
+    if subject.list.as_ref().is_some_and(|list| list.strict) {
+        return startup::look_first(&subject, processes, manager).await;
+    }
+    tokio::spawn(startup::look_beside(subject));
+    Ok(Startup::Go)
+}
+
+/// Fails unless the store is reachable (`at_start: refuse`).
+async fn ask_first(settings: &StoreSettings) -> Result<(), DaemonError> {
+    let asked = store::open(settings)?.now().await;
+    asked.map(drop).map_err(|error| match error {
+        StoreError::WrongList(_) => DaemonError::Store(error),
+        _ => DaemonError::NoMajority(error),
+    })
+}
