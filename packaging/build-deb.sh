@@ -12,19 +12,12 @@ binary=$1
 mkdir -p "$2"
 out=$(cd "$2" && pwd)
 cd "$(dirname "$0")/.."
-version=${VERSION:-$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)}
-full=$version-${REVISION:-1}
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
-export SOURCE_DATE_EPOCH
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-umask 022
-root=$work/root
+install_options=
+. packaging/package.sh
+full=$version-$revision
 doc=$root/usr/share/doc/cronlatch
 
-make --no-print-directory --silent install DESTDIR="$root" PREFIX=/usr BINARY="$binary"
-# Debian's places and forms of what is read, not run.
-find "$root/usr/share/man" -type f -exec gzip -9n {} +
+# Debian's paths and formats of documents.
 mv "$doc/LICENSE" "$doc/copyright"
 mv "$doc/CHANGELOG.md" "$doc/changelog"
 gzip -9n "$doc/changelog"

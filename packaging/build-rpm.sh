@@ -7,24 +7,14 @@ binary=$1
 mkdir -p "$2"
 out=$(cd "$2" && pwd)
 cd "$(dirname "$0")/.."
-version=${VERSION:-$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)}
-release=${REVISION:-1}
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
-export SOURCE_DATE_EPOCH
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-umask 022
-root=$work/root
-
-make --no-print-directory --silent install DESTDIR="$root" PREFIX=/usr BINARY="$binary" \
-    ZSHDIR=share/zsh/site-functions
-find "$root/usr/share/man" -type f -exec gzip -9n {} +
+install_options=ZSHDIR=share/zsh/site-functions
+. packaging/package.sh
 
 # RPM writes a version without `-`; `~` sorts before the release, as SemVer's pre-releases do.
 rpmbuild -bb --quiet \
     --define "_topdir $work/rpm" --define "_rpmdir $work/out" \
     --define "cronlatch_version $(echo "$version" | tr - '~')" \
-    --define "cronlatch_release $release" \
+    --define "cronlatch_release $revision" \
     --define "cronlatch_root $root" \
     --define 'use_source_date_epoch_as_buildtime 1' \
     --define 'clamp_mtime_to_source_date_epoch 1' \

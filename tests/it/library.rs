@@ -4,6 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio::sync::mpsc;
+use tracing_subscriber::layer::SubscriberExt as _;
+
 use cronlatch::names::{HostName, RunId, Token};
 use cronlatch::store::{Claim, ClaimReply, ClaimTarget, Finish, Lock, Store};
 use cronlatch::{AcquireError, HeldLock, Latch, LeaseLost, OpenError, ReleaseError, RunError};
@@ -94,6 +97,47 @@ fn finish_of(lock: &str, token: &str) -> Finish {
     }
 }
 
+/// The debug messages of this thread about claims that wait for a lock.
+///
+/// The tests run on a runtime of one thread, so the claims that they spawn log on it.
+struct Waits {
+    messages: mpsc::UnboundedReceiver<()>,
+    _subscriber: tracing::subscriber::DefaultGuard,
+}
+
+impl Waits {
+    fn listen() -> Self {
+        let (sender, messages) = mpsc::unbounded_channel();
+        let layer = WaitMessages(sender);
+        let subscriber = tracing_subscriber::registry().with(layer);
+        Self {
+            messages,
+            _subscriber: tracing::subscriber::set_default(subscriber),
+        }
+    }
+
+    /// Waits until a claim has found its lock held and waits for it.
+    async fn begun(&mut self) {
+        let message = tokio::time::timeout(LONG, self.messages.recv()).await;
+        message.expect("a claim waits").expect("the layer lives");
+    }
+}
+
+/// Reports every event that ends with `; retrying`.
+struct WaitMessages(mpsc::UnboundedSender<()>);
+
+impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for WaitMessages {
+    fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+        event.record(
+            &mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+                if field.name() == "message" && format!("{value:?}").ends_with("; retrying") {
+                    let _ = self.0.send(());
+                }
+            },
+        );
+    }
+}
+
 /// What an operator does who forces a lock open, and what another host does then.
 async fn steal(url: &str, victim: &HeldLock) -> (Arc<dyn Store>, Claim) {
     let settings = cronlatch::store::check_url(url).expect("a sound URL");
@@ -140,9 +184,9 @@ async fn a_held_lock_excludes_others_until_it_is_released(url: &str) {
 async fn one_who_waits_gets_the_lock_when_it_is_released(url: &str) {
     let (one, two) = (latch(url, "one"), latch(url, "two"));
     let held = acquire(&one, 60).await;
+    let mut waits = Waits::listen();
     let waiter = tokio::spawn(async move { acquire(&two, 60).await.release().await });
-    // Long enough for it to be waiting; if it is not yet, the claim below holds all the same.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    waits.begun().await;
     assert!(!waiter.is_finished());
     held.release().await.expect("it was ours");
     let released = waiter.await.expect("the waiter does not panic");
@@ -220,9 +264,9 @@ async fn one_who_gives_up_waiting_leaves_no_claim(url: &str) {
     let (one, two) = (latch(url, "one"), latch(url, "two"));
     let held = acquire(&one, 60).await;
     let other = two.clone();
+    let mut waits = Waits::listen();
     let waiter = tokio::spawn(async move { acquire(&other, 3600).await });
-    // Most likely it has asked by now; whether or not, nothing of it may stay.
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    waits.begun().await;
     waiter.abort();
     assert!(waiter.await.is_err_and(|e| e.is_cancelled()));
     held.release().await.expect("it was ours");
@@ -267,9 +311,10 @@ async fn a_raw_key_is_shared_with_programs_that_set_it_themselves() {
         Err(AcquireError::Held { by, .. }) => assert_eq!(by, "theirs"),
         other => panic!("not refused: {other:?}"),
     }
-    // Nobody announces that it is gone: whether it waits by now or not, it must find out.
+    // No message announces that the key is gone: the waiter must find out by itself.
+    let mut waits = Waits::listen();
     let waiter = tokio::spawn(latch.key("app:lock").unwrap().wait(LONG).acquire());
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    waits.begun().await;
     server.number(&["DEL", "app:lock"]);
     let held = waiter.await.expect("no panic").expect("it is free now");
     held.release().await.expect("it was ours");

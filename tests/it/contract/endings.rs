@@ -319,17 +319,22 @@ pub(crate) async fn a_release_wakes_who_waits_for_it(subject: &impl Subject) {
         Scene::granted(&scene.send(&scene.claim(&who, n)).await);
         let lock = scene.lock.clone();
         let next = scene.bare(&format!("b{n}"));
+        let (refused, is_refused) = tokio::sync::oneshot::channel();
         let waiting = tokio::spawn(async move {
+            let mut refused = Some(refused);
             loop {
                 match waiter.claim(&next).await.unwrap() {
                     ClaimReply::Granted { .. } => return,
-                    ClaimReply::Held { .. } => waiter.released(&lock, LONG).await.unwrap(),
+                    ClaimReply::Held { .. } => {
+                        refused.take().map(|refused| refused.send(()));
+                        waiter.released(&lock, LONG).await.unwrap();
+                    }
                     other => panic!("{other:?}"),
                 }
             }
         });
-        // Whether the waiter has begun to listen by now must not matter for long.
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        // The waiter was refused. It is woken even if the release precedes its subscription.
+        is_refused.await.expect("the waiter claims first");
         let finish = scene.success(&who, n);
         assert_eq!(scene.finish(&finish).await, FinishReply::Released);
         let woken = tokio::time::timeout(Duration::from_secs(60), waiting).await;
