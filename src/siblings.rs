@@ -165,7 +165,7 @@ impl ListUse {
         Some(word.flatten())
     }
 
-    /// Only who may run this list can hold a daemon of it up.
+    /// Only a user who may run this list can delay a daemon that runs it.
     fn trusts(&self, uid: u32, gid: u32) -> bool {
         let list = fs::metadata(&self.list);
         let owner = list.map_or((0, 0), |list| (list.uid(), list.gid()));
@@ -231,7 +231,7 @@ impl Siblings {
         }
     }
 
-    /// Tells the others whether this daemon waits, from now on.
+    /// Announces to the other daemons whether this daemon waits from now on.
     pub(crate) fn set_waits(&self, waits: bool) {
         self.waits.store(waits, Ordering::SeqCst);
     }
@@ -314,7 +314,8 @@ async fn tell(listener: UnixListener, mut word: SiblingReport, waits: Arc<Atomic
             continue;
         };
         word.waits = waits.load(Ordering::SeqCst);
-        // A caller that reads nothing holds nobody up: this is less than a socket keeps.
+        // A caller that reads nothing delays nothing, because this is less than the buffer of a
+        // socket.
         if let Ok(text) = serde_json::to_vec(&word) {
             let _ = tokio::time::timeout(ANSWER, caller.write_all(&text)).await;
         }

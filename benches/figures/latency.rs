@@ -1,5 +1,6 @@
-//! From an occurrence's instant to the first instruction of its job, beside two floors from the same
-//! seconds: a process that was forked ahead of an instant and only executes, and a bare spawn.
+//! From an occurrence's instant to the first instruction of its job, next to two lower bounds from
+//! the same seconds: a process that was forked ahead of an instant and only executes, and a bare
+//! spawn.
 
 use std::path::Path;
 use std::thread;

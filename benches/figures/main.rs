@@ -1,4 +1,4 @@
-//! The figures of the README, each beside a floor measured in the same run.
+//! The figures of the README, each next to a lower bound measured in the same run.
 //!
 //! `cargo bench` runs all, `cargo bench -- claim renew` some. Every figure uses a Redis server of
 //! its own, on this machine; the ones about the daemon start the optimised binary.

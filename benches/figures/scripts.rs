@@ -1,4 +1,5 @@
-//! How long the scripts of an occurrence hold the server, beside the least that any refusal takes.
+//! How long the scripts of an occurrence hold the server, next to the shortest time that any
+//! rejection takes.
 
 use cronlatch::store::{self, Claim, ClaimReply, Finish, RunStatus, Store};
 

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Builds the image of the Dockerfile around a static binary, and runs it as it is meant to be run:
 #   packaging/docker/test.sh STATIC_BINARY
-# Needs buildah, crun and root. The stage that compiles is replaced by one that has the binary: it
-# would have to download its base image.
+# Needs buildah, crun and root. The stage that compiles is replaced by one that has the binary:
+# otherwise the test would download its base image.
 set -eu
 static=$(realpath "$1")
 cd "$(dirname "$0")/../.."

@@ -8,7 +8,7 @@ use super::{Failure, output};
 use crate::observe::{HEALTH_EVERY, HealthReport, HealthState};
 use crate::time::BootInstant;
 
-/// A daemon that has not reported for so long hangs: it has left out two reports.
+/// A daemon that has not reported for this long hangs, because it has omitted two reports.
 const SILENT: Duration = HEALTH_EVERY.saturating_mul(3);
 
 /// Options of `health`.

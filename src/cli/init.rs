@@ -16,7 +16,7 @@ pub(super) struct Args {
     target: Target,
 }
 
-/// What came of it.
+/// The result of `init`.
 enum Declared {
     New,
     /// So many keys of ours are there.

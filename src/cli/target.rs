@@ -87,8 +87,8 @@ impl Target {
         self.place.settings(list)
     }
 
-    /// Says on standard error what is allowed but hardly meant of a store that the options name;
-    /// of one that the list names, `check` says it.
+    /// Warns on standard error about settings of a store from the options that are valid but
+    /// probably unintended. For a store in the list, `check` warns.
     pub fn warn_of(&self, settings: &StoreSettings) {
         if !self.place.store.is_empty() {
             for warning in settings.warnings() {

@@ -68,7 +68,7 @@ fn unique_names(parts: &[JobPart], problems: &mut Problems) {
     }
 }
 
-/// What tells locks apart; `None` for a job that takes none.
+/// What distinguishes locks; `None` for a job that takes none.
 fn shared_lock(job: &Job) -> Option<(Scope, &str, bool)> {
     match (&job.lock.scope, &job.lock.key) {
         (Scope::None, _) => None,

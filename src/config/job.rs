@@ -1,4 +1,4 @@
-//! One job: from its mapping, over `defaults:`, to a [`Job`].
+//! Reads one job: its mapping and `defaults:` become a [`Job`].
 
 use std::time::Duration;
 
@@ -80,26 +80,27 @@ pub(super) const RETRY: Vocabulary = Vocabulary {
     not_yet: &[],
 };
 
-/// A job, and the places that later checks speak of.
+/// A job, and the positions that errors of later checks point at.
 #[derive(Debug)]
 pub(super) struct JobPart {
-    /// The job, unless something it cannot do without was refused.
+    /// The job; `None` if a required field is missing or invalid.
     pub(super) job: Option<Job>,
-    /// Its name, if that can be told.
+    /// Its name, if that is valid.
     pub(super) name: Option<JobName>,
-    /// Where it is named.
+    /// The position of its name.
     pub(super) place: Span,
-    /// Where its `lock.ttl` is given, else its name.
+    /// The position of its `lock.ttl`, or of its name.
     pub(super) ttl_place: Span,
-    /// Its ttl was refused.
+    /// Its TTL was rejected.
     pub(super) ttl_refused: bool,
-    /// Where its `on_overlap` is given, else its name.
+    /// The position of its `on_overlap`, or of its name.
     pub(super) overlap_place: Span,
     /// The targets of notifications that it names, and where.
     pub(super) named_targets: Vec<(TargetName, Span)>,
-    /// Whether its cron fields are read in UTC because nobody said otherwise.
+    /// Whether its cron fields are read in UTC because neither the job nor `defaults:` names a
+    /// zone.
     pub(super) zone_by_default: bool,
-    /// What is allowed but hardly meant, with its place.
+    /// Warnings about valid but probably unintended settings, with their positions.
     pub(super) warnings: Vec<(Span, String)>,
 }
 

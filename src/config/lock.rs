@@ -1,4 +1,4 @@
-//! `lock:`, and how a job is ended: the two decide together how short a lease may be.
+//! `lock:`, and how a job is killed. Together they determine the shortest TTL.
 
 use std::time::Duration;
 
@@ -38,7 +38,8 @@ pub(super) struct LockPart {
     pub(super) scope: Scope,
     pub(super) ttl: Duration,
     pub(super) ttl_place: Option<Span>,
-    /// A ttl was given and refused; the one here is the default, and compared with no other.
+    /// The `ttl` of the list was rejected. This is the default instead, which is not compared with
+    /// other jobs.
     pub(super) ttl_refused: bool,
     pub(super) kill: KillPlan,
 }
@@ -90,7 +91,7 @@ pub(super) fn read(
     let ttl = given_ttl.unwrap_or(DEFAULT_TTL);
     let grace = given_grace.unwrap_or_else(|| timing::default_kill_grace(ttl));
     let ttl_refused = lock.entry("ttl").is_some() && given_ttl.is_none();
-    // The job's own words are to blame rather than what it inherits.
+    // An error points at the job's own fields rather than at inherited ones.
     let to_blame = lock
         .own_entry("ttl")
         .or_else(|| section.own_entry("kill_grace"))
@@ -129,7 +130,7 @@ fn scope(node: &Node) -> Result<Scope, ValueError> {
     )
 }
 
-/// Rejects a key beside a name, and a key with a scope that has no lock of the fleet.
+/// Rejects a key together with a name, and a key with a scope other than `fleet`.
 fn check_key(lock: Section<'_>, scope: Scope, problems: &mut Problems) {
     if let (Some(key), Some(name)) = (lock.entry("key"), lock.entry("name")) {
         problems.add(

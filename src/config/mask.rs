@@ -1,9 +1,9 @@
-//! Keeps secrets out of what is printed: passwords in URLs, and values under telling names (the
-//! addresses of notifications among them).
+//! Keeps secrets out of what is printed: passwords in URLs, and values whose names show that they
+//! are secret (including addresses of notifications).
 
 use super::suggest;
 
-/// What stands for a secret.
+/// The text that replaces a secret.
 const STARS: &str = "***";
 
 /// A line of a job list without its secrets. Keeps columns where nothing is hidden before them.
@@ -139,7 +139,7 @@ fn is_telling(key: &str) -> bool {
         .any(|word| key.contains(word))
 }
 
-/// A line with the values of telling keys replaced.
+/// Returns a line in which the values of secret keys are replaced.
 fn values(line: &str) -> String {
     let mut masked = String::with_capacity(line.len());
     let mut rest = line;

@@ -22,7 +22,7 @@ pub struct JobList {
     /// The store; `None` when the file leaves it out (then: `--store`, `CRONLATCH_STORE`, or the
     /// embedded store).
     pub store: Option<StoreSettings>,
-    /// The most runs this host has in hand at once.
+    /// The maximum number of concurrent runs on this host.
     pub max_running: Option<NonZeroUsize>,
     /// How long a drain waits for running jobs.
     pub drain_timeout: Duration,
@@ -102,7 +102,7 @@ pub struct Job {
     pub on_overlap: OnOverlap,
     /// Later than this after its instant it is not started.
     pub start_deadline: Duration,
-    /// What happens to occurrences nobody decided.
+    /// What happens to past occurrences that no host decided.
     pub catch_up: CatchUp,
     /// How old an occurrence may be to be caught up.
     pub catch_up_window: Duration,
@@ -134,7 +134,7 @@ pub struct Job {
     pub env: BTreeMap<String, String>,
     /// A file of `NAME=value` lines, read at every start.
     pub env_file: Option<PathBuf>,
-    /// Who is notified of what becomes of it.
+    /// Which targets are notified of its outcomes.
     pub alerts: Alerts,
     /// The hosts that may run it.
     pub hosts: HostPatterns,

@@ -1,10 +1,10 @@
 //! The one place that calls `serde_yaml`: from text to a tree of nodes with places.
 //!
-//! `serde_yaml` tells no visitor where it stands, but it fills the position into every error a
-//! visitor returns. So the visitor of a scalar puts the value aside and *fails*; whoever asked for
-//! the scalar (a mapping or a list, in this file too) takes the value from the side and the place
-//! from the error, and reads on: the scalar has been consumed. Thus one parser, and one pass, give
-//! both values and exact places, aliases included. A mapping or list stands where its first key or
+//! `serde_yaml` does not pass positions to visitors, but adds the position to every error that a
+//! visitor returns. So the visitor of a scalar stores the value and *fails*. The caller (the
+//! visitor of a mapping or list) takes the stored value and the position in the error, and
+//! continues, because the parser has consumed the scalar. Thus one parser, and one pass, give both
+//! values and exact places, aliases included. A mapping or list stands where its first key or
 //! element does.
 
 use std::cell::{Cell, RefCell};

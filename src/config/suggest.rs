@@ -1,4 +1,4 @@
-//! What was probably meant.
+//! Suggestions for misspelt words.
 
 /// The candidate nearest to a misspelt word, if one is near enough to be meant.
 pub(super) fn nearest<'a>(

@@ -18,11 +18,11 @@ use crate::schedule::{Reading, Schedule, reading};
 pub(super) struct When {
     pub(super) schedule: Schedule,
     pub(super) jitter: Duration,
-    /// Cron fields are read in UTC because nobody said otherwise.
+    /// Cron fields are read in UTC because neither the job nor `defaults:` names a zone.
     pub(super) zone_by_default: bool,
 }
 
-/// Reads when a job is due; `None` when that was refused.
+/// Reads when a job is due; `None` if that is invalid.
 pub(super) fn read(
     section: Section<'_>,
     place: Span,
@@ -52,7 +52,7 @@ pub(super) fn read(
             section.read("every", problems, every)
         }
         (Some(schedule), Some(every)) => {
-            // Whichever stays is to be right.
+            // Both are checked, because either may be the one that the user keeps.
             read_cron(problems);
             section.read("every", problems, self::every);
             problems.add(
@@ -103,7 +103,7 @@ fn read_jitter(
     })
 }
 
-/// Checks what `defaults:` may say of schedules.
+/// Checks the fields of `defaults:` that concern schedules.
 pub(super) fn check_defaults(section: Section<'_>, problems: &mut Problems) {
     section.read("timezone", problems, timezone);
     section.read("jitter", problems, jitter);

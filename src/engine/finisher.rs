@@ -1,9 +1,9 @@
-//! Verdicts on their way to the store: tried at once, then again in order until they arrive.
+//! Delivers results to the store: at once, and if that fails again in order until they arrive.
 //!
-//! A run's lease stays under renewal until its verdict is answered or the lease ends, so that no
-//! other run begins between the end of a job and its record. What the store does not take is
-//! written to the [spool](super::spool) within a moment, so that it outlives a daemon that is
-//! killed; what is undelivered when the daemon ends is handed back for the spool.
+//! A run's lease is renewed until the store has its result or the lease expires, so that no other
+//! run begins between the end of a job and its record. Undelivered results are soon written to the
+//! [spool](super::spool), so that they survive a daemon that is killed. Those that remain when the
+//! daemon ends are returned for the spool.
 
 mod disk;
 
@@ -29,22 +29,22 @@ use disk::Disk;
 
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
-/// How often the verdicts are tried again that the keys of their own job keep from being written.
+/// How often results are retried that cannot be written because of their own job's keys.
 const UNUSABLE_DELAY: Duration = Duration::from_secs(5);
-/// How long after a verdict could not be delivered the spool is written, at the least: many fail
-/// at once.
+/// The shortest time between a failed delivery and the write of the spool, because many fail at
+/// once.
 const SPOOL_AFTER: Duration = Duration::from_millis(200);
-/// At least so many times the time that writing it takes lie between one time and the next.
+/// The pause between two writes of the spool, as a multiple of the time that a write takes.
 const SPOOL_REST: u32 = 20;
-/// How long telling other hosts of a returned occurrence may take.
+/// How long the message to other hosts about a returned occurrence may take.
 const ANNOUNCE_LIMIT: Duration = Duration::from_secs(1);
 
 /// A verdict, or the cancellation of a claim, to be delivered.
 #[derive(Debug)]
 pub(crate) struct PendingFinish {
-    /// What to say.
+    /// The request to deliver.
     pub(crate) finish: Finish,
-    /// Held until then.
+    /// The run's lease, held until the delivery.
     pub(crate) lease: Option<Lease>,
     /// The job whose lane waits for it.
     pub(crate) job: Option<JobIx>,
@@ -144,7 +144,7 @@ struct FinishTask {
     notices: mpsc::UnboundedSender<Message>,
     /// Takes each verdict that the store has.
     notifier: Notifier,
-    /// How many finishes are in hand.
+    /// How many results are being delivered.
     count: watch::Sender<usize>,
     /// Undelivered, in order.
     backlog: BTreeMap<u64, Box<PendingFinish>>,
@@ -162,7 +162,7 @@ struct FinishTask {
     /// Whether the first of the backlog is being tried.
     retrying: bool,
     next_number: u64,
-    /// How many of the finishes in hand are in the spool.
+    /// How many of these results are in the spool.
     spooled: usize,
     /// When the spool is to be written; `None` while it has all that it should.
     spool_at: Option<Instant>,
@@ -285,7 +285,7 @@ impl FinishTask {
         }
     }
 
-    /// Tries all that the keys of single jobs hold up, side by side.
+    /// Retries all results that wait because of their own job's keys, concurrently.
     fn retry_unusable(&mut self) {
         self.unusable_at = Instant::now() + UNUSABLE_DELAY;
         for (number, pending) in std::mem::take(&mut self.unusable) {
@@ -294,8 +294,8 @@ impl FinishTask {
         }
     }
 
-    /// Keeps a verdict that the keys of its own job keep from being written. Its lock is given up:
-    /// other jobs may share it, and it ends with its TTL unless the store has released it.
+    /// Keeps a result that cannot be written because of its own job's keys. Its lease is no longer
+    /// renewed, because other jobs may share the lock; the lock expires after its TTL.
     fn keep_unusable(&mut self, number: u64, mut pending: Box<PendingFinish>, fault: &KeyFault) {
         if pending.lease.take().is_some() || pending.job.is_some() {
             if let Some(record) = &pending.finish.record {
@@ -315,13 +315,13 @@ impl FinishTask {
         if self.unusable.is_empty() {
             self.unusable_at = Instant::now() + UNUSABLE_DELAY;
         }
-        // Registrations, which wait for the verdicts in hand, do not wait for this one.
+        // Registrations wait for results that are being delivered, but not for this one.
         self.count.send_modify(|count| *count -= 1);
         self.unusable.insert(number, pending);
         self.spool_soon();
     }
 
-    /// A lease that has ended hinders nobody any more: its lane may go on.
+    /// Lanes continue once the lease of their undelivered run has expired.
     fn release_lost(&mut self) {
         for pending in self.backlog.values_mut() {
             if pending
@@ -372,7 +372,8 @@ impl FinishTask {
         }
     }
 
-    /// Tells other hosts that an occurrence came back undecided. The daemon ends after that only.
+    /// Sends a message to other hosts that an occurrence was returned undecided. The daemon ends
+    /// after that only.
     fn announce(&mut self, job: Option<JobName>) {
         let Some(job) = job else { return };
         let (store, count) = (Arc::clone(&self.store), self.count.clone());

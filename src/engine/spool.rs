@@ -41,7 +41,7 @@ struct SpoolLine {
 }
 
 impl Spool {
-    /// The spool of a host's daemon for a store: beside the embedded store, in use or not.
+    /// Returns the path of the spool of a host's daemon for a store, in the state directory.
     pub(crate) fn of(host: &HostName, settings: &StoreSettings) -> Self {
         let mut spool = Self::named(&format!("undelivered-{host}.jsonl"), settings);
         spool.left = spool.path.as_deref().map(left_by_hand).unwrap_or_default();
@@ -158,7 +158,7 @@ impl Spool {
     }
 }
 
-/// The files of runs by hand that lie beside the daemon's own.
+/// Returns the files of manual runs in the directory of the daemon's own file.
 fn left_by_hand(own: &Path) -> Vec<PathBuf> {
     let (Some(directory), Some(stem)) = (own.parent(), own.file_stem()) else {
         return Vec::new();

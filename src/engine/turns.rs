@@ -1,7 +1,8 @@
 //! How many requests the daemon sends to one part of the store at a time.
 //!
-//! What waits here was not sent: it can be cancelled without telling the store, its lease does not
-//! count yet, and a claim for one server of a Cluster does not wait for another server.
+//! A request that waits here was not sent: it can be cancelled without a message to the store, its
+//! lease does not count yet, and a claim for one server of a Cluster does not wait for another
+//! server.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

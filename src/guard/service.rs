@@ -160,8 +160,8 @@ impl GuardTask {
         }
     }
 
-    /// A guard that was stopped keeps no deadline: it is told to go on, and one that stays silent
-    /// is given up.
+    /// A stopped guard enforces no deadline, so it is sent SIGCONT. A guard that still does not
+    /// respond is killed.
     fn look_after_guard(&mut self) -> io::Result<()> {
         let Some(silence) = &mut self.silence else {
             self.silence = Some(0);

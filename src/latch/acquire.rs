@@ -118,7 +118,7 @@ impl Acquisition {
             let Some(pause) = patience.after(setback, left, spread()) else {
                 return Err(why);
             };
-            // A warning once: it tells the user why the wait is long.
+            // A warning once, so that the user knows why the wait is long.
             let is_odd = matches!(setback, Setback::Silence | Setback::Recovering(_));
             if is_odd && !std::mem::replace(&mut is_logged, true) {
                 tracing::warn!(lock = self.lock().name, "{why}; retrying");

@@ -101,8 +101,8 @@ impl HeldLock {
         &self.grant.lock.name
     }
 
-    /// The value of the lock in the store: `HOST:PID:RUN_ID:RANDOM`. Whoever knows it can release
-    /// the lock by [force](super::LockRequest::force_release).
+    /// The value of the lock in the store: `HOST:PID:RUN_ID:RANDOM`. A program that knows it can
+    /// release the lock by [force](super::LockRequest::force_release).
     pub fn token(&self) -> &str {
         self.ticket.token()
     }

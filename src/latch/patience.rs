@@ -23,9 +23,9 @@ pub(crate) enum TimeLeft {
 /// Why a claim was not granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Setback {
-    /// The lock is held, for so long unless it is renewed.
+    /// The lock is held for this long, unless it is renewed.
     Held(Option<Duration>),
-    /// The store may have lost data, and grants nothing for so long.
+    /// The store may have lost data, and grants nothing for this long.
     Recovering(Duration),
     /// The store did not answer.
     Silence,

@@ -74,7 +74,8 @@ impl LocksRequest {
             match request.with(self.options.less(began)).acquire().await {
                 Ok(held) => all.held.push(held),
                 Err(why) => {
-                    // So that whoever is told is not kept out by locks that are on their way back.
+                    // So that the caller, once it has the error, does not find locks held that are
+                    // still being released.
                     let _ = all.release().await;
                     return Err(why);
                 }

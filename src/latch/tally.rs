@@ -97,7 +97,8 @@ impl Clone for Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.counts.send_modify(|counts| counts.entries -= 1);
-        // Whoever looked at the count before is waiting once this is locked.
+        // A thread that read the count before this point waits on the condition once this is
+        // locked.
         drop(self.0.guard.lock());
         self.0.fell.notify_all();
     }

@@ -134,7 +134,7 @@ fn put(end: BorrowedFd<'_>, mut text: &[u8], until: Instant) -> Put {
             Err(Errno::EAGAIN) if Instant::now() < until => {}
             Err(Errno::EAGAIN) if text.len() == len => return Put::None,
             Err(Errno::EAGAIN) => return Put::Part,
-            // Closed, or a full disk: there is nobody to tell.
+            // Standard error is closed or its disk is full; there is nowhere to report that.
             Err(_) => return Put::All,
         }
     }

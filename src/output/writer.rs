@@ -85,7 +85,7 @@ impl OutputWriter {
         thread.spawn(move || self.serve()).map(drop)
     }
 
-    /// Serves until nobody can ask for anything.
+    /// Serves requests until the last sender is dropped.
     fn serve(mut self) {
         if self.policy.keep != KeepOutput::None {
             self.look();

@@ -22,7 +22,7 @@ const SETTINGS: [&str; 10] = [
     "save",
 ];
 
-/// All of it.
+/// All facts of a server.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     /// The server, without its password.

@@ -102,7 +102,7 @@ fn processes(load: Load, limit: u64) -> Finding {
     }
 }
 
-/// A control group counts threads as well, which are few beside the processes of the runs.
+/// A control group counts threads as well, which are few compared with the processes of the runs.
 fn tasks(load: Load, limit: &TaskLimit) -> Finding {
     let needed = PROCESSES + PROCESSES_OF_RUN * load.runs;
     let text = format!(

@@ -42,10 +42,10 @@ const ON_NOTHING: [&[&str]; 7] = [
 const WAIT: &[&str] = &["wait", "1", "1"];
 /// Asked only of servers of a Cluster.
 const IN_CLUSTER: [&[&str]; 3] = [&["asking"], &["cluster", "slots"], &["cluster", "info"]];
-/// What nobody should be able to do who need not.
+/// Rights that the user of cronlatch does not need.
 const TOO_MUCH: &[&str] = &["flushall"];
 
-/// Stand for a key, and for a channel.
+/// Placeholders for a key and for a channel.
 const KEY: &str = "\u{1}key";
 const CHANNEL: &str = "\u{1}channel";
 

@@ -100,7 +100,7 @@ fn judge(all: &[Words], settings: &SentinelSettings, jobs: &[Job]) -> Vec<Findin
         }
         found.extend(problems);
     }
-    // The one that takes longest to miss the master decides.
+    // The Sentinel that takes longest to notice that the master is gone decides.
     let after = |words: &Words| words.number("down-after-milliseconds");
     if let Some(millis) = all.iter().filter_map(after).max() {
         let after = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));

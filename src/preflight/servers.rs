@@ -78,7 +78,7 @@ async fn whom_to_ask(
                 );
                 (servers, Some(layout))
             }
-            // Why not is told by the servers that are named.
+            // The findings of the single servers name the reason.
             Err(_) => (servers, None),
         },
         _ => (servers, None),

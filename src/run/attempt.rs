@@ -121,8 +121,8 @@ impl RunDriver<'_> {
         }
     }
 
-    /// `on_lost: continue` lets a job outlive its lease, but not begin after it: while this host slept
-    /// with the grant in hand, others may have run what came due later.
+    /// `on_lost: continue` lets a job outlive its lease, but not begin after it. While this host
+    /// was suspended after the grant, others may have run later occurrences.
     fn is_late(&self, number: u32) -> bool {
         let is_first = number <= self.assignment.attempt;
         let lease = self.lease.lease().filter(|_| is_first);

@@ -59,7 +59,7 @@ impl fmt::Display for Remark {
 
 impl Schedule {
     /// What the local clock does around `occurrence`, if anything; a change since `previous` is
-    /// told when it is at most about a year back.
+    /// reported if it is at most about a year ago.
     pub fn remark(&self, previous: Timestamp, occurrence: Timestamp) -> Option<Remark> {
         const YEAR: i64 = 400 * 86_400;
         let calendar = match &self.rule {

@@ -12,7 +12,7 @@ use crate::config::{CatchUp, ConfigErrors, Job, JobList, NotifyTarget, Scope, sh
 use crate::names::HostName;
 use crate::time::Timestamp;
 
-/// A list that is right.
+/// The report about a valid list.
 #[derive(Debug, Serialize)]
 pub(super) struct CheckReport {
     ok: bool,
@@ -32,7 +32,7 @@ pub(super) struct CheckReport {
     jobs: Vec<JobLine>,
     notify: Vec<TargetLine>,
     warnings: Vec<String>,
-    /// What is right, and may still surprise.
+    /// Settings that are valid but may surprise.
     hints: Vec<String>,
 }
 

@@ -6,7 +6,7 @@ use clap::Command;
 
 use super::{commands_with, generated, is_job};
 
-/// The names of the jobs, in the list that the command line names.
+/// Prints the names of the jobs in the list that the command line names.
 const FUNCTION: &str = r"
 function __fish_cronlatch_jobs
     set -l words (commandline -opc)
@@ -21,7 +21,7 @@ end
 
 ";
 
-/// The script.
+/// Returns the completion script for fish.
 pub(super) fn script(cli: Command) -> String {
     let jobs = commands_with(&cli, is_job).join(" ");
     let mut script = generated(clap_complete::Shell::Fish, cli);

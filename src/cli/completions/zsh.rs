@@ -4,7 +4,7 @@ use clap::{Command, ValueHint};
 
 use super::{generated, is_job};
 
-/// The names of the jobs, in the list that the command line names.
+/// Prints the names of the jobs in the list that the command line names.
 const FUNCTION: &str = r#"
 _cronlatch_jobs() {
     local -a list jobs
@@ -16,7 +16,7 @@ _cronlatch_jobs() {
 
 "#;
 
-/// The script.
+/// Returns the completion script for zsh.
 pub(super) fn script(cli: Command) -> String {
     let names: Vec<String> = (cli.get_subcommands())
         .map(|command| command.get_name().to_owned())

@@ -1,4 +1,4 @@
-//! What each live host has to do with an occurrence, as far as the registry knows.
+//! Explains, for each live host in the registry, whether it would claim an occurrence.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! Instants about which history, ledger or schedule say everything.
+//! Explains instants that the history, the ledger or the schedule alone decide.
 
 use super::explanation::{ExplainAnswer, Explanation, RunFact, begin};
 use super::facts::OccurrenceFacts;

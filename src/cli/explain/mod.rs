@@ -1,8 +1,8 @@
-//! `cronlatch explain`: what became of an occurrence and why, or what will.
+//! `cronlatch explain`: what happened to an occurrence and why, or what will happen.
 //!
-//! `facts` reads what the list, the store and its registry know. `answer` decides what that means, without
-//! asking anything: `known` from a verdict, the ledger or the schedule, `undecided` otherwise, and `hosts`
-//! for each host. `text` shows it.
+//! `facts` reads what the list, the store and its registry know. `answer` explains it from these
+//! facts alone: `known` from a verdict, the ledger or the schedule, `undecided` otherwise, and
+//! `hosts` for each host. `text` shows it.
 
 mod answer;
 mod explanation;

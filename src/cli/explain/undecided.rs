@@ -1,4 +1,4 @@
-//! Occurrences without a verdict: what lies ahead, and why nobody ran what has passed.
+//! Explains occurrences without a verdict: those in the future, and past ones that no host ran.
 
 use super::explanation::{ExplainAnswer, Explanation, begin};
 use super::facts::OccurrenceFacts;

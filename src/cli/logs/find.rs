@@ -104,7 +104,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The newest run of a job: one in progress before one that has ended.
+    /// Returns the newest run of a job, preferring one in progress.
     async fn newest_of(&self, job: &JobName) -> Result<Option<FleetRun>, StoreError> {
         let mut newest: Option<FleetRun> = None;
         for lock in self.locks(job) {

@@ -62,7 +62,7 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     order(args, |_| Ok(PauseOrder::Resume))
 }
 
-/// Sends an order for each chosen job, and reports what became of it.
+/// Sends an order for each chosen job, and reports the result.
 fn order(
     args: &ResumeArgs,
     order: impl FnOnce(Timestamp) -> Result<PauseOrder, Failure>,

@@ -173,7 +173,7 @@ where
         }
         match asked.join_next().await {
             Some(Ok(answer)) => answers.push(answer),
-            // Nobody aborts them.
+            // The tasks are never aborted.
             Some(Err(panicked)) => std::panic::resume_unwind(panicked.into_panic()),
             None => break,
         }

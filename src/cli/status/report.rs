@@ -1,4 +1,4 @@
-//! What `status` found out. Field names and their order are an interface (`status --json`).
+//! The report of `status`. Field names and their order are an interface (`status --json`).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,29 +15,29 @@ use crate::store::{
 };
 use crate::time::Timestamp;
 
-/// All of it.
+/// The whole report.
 #[derive(Debug, Serialize)]
 pub(in crate::cli) struct StatusReport {
     /// The store, without its password.
     pub(super) store: String,
     /// The store's clock.
     pub(super) now: Timestamp,
-    /// What of it does not answer, where the rest does; else left out. Nothing is known of the jobs
-    /// (`unreachable`) and, if none is shown, of the hosts that it keeps.
+    /// The part of the store that is unreachable while the rest is reachable; otherwise omitted.
+    /// Jobs kept there are `unreachable`, and so are the hosts if none is shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) away: Option<String>,
     /// When it lost data, or was first used without `init`; by its own clock.
     pub(super) lost_data_at: Option<Timestamp>,
-    /// Until then it grants nothing on that account.
+    /// The store grants nothing before this, because it may have lost data.
     pub(super) recovering_until: Option<Timestamp>,
-    /// Each node, where a majority of several decides; else left out.
+    /// Each node of a store with several nodes; otherwise omitted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) nodes: Vec<NodeStatus>,
     pub(in crate::cli) hosts: Vec<HostStatus>,
     pub(in crate::cli) jobs: Vec<JobStatus>,
 }
 
-/// Until when nothing is granted after a loss of data: for the longest TTL that anybody knows.
+/// Until when nothing is granted after a loss of data: the loss plus the longest known TTL.
 pub(super) fn recovering_until(
     condition: &Condition,
     now: Timestamp,
@@ -156,7 +156,7 @@ pub(in crate::cli) struct HostStatus {
     pub(super) name: String,
     pub(super) version: String,
     pub(super) pid: u32,
-    /// How many runs it has in hand.
+    /// How many runs it has in progress.
     pub(super) running: usize,
     pub(super) draining: bool,
     /// What it has run out of, so that it starts no jobs.

@@ -31,7 +31,7 @@ use crate::store::{
 const CLAIMING: RetryPace = RetryPace::no_reply(Duration::from_secs(5));
 /// How the delivery of the record is repeated; the run itself is over by then.
 const FINISHING: RetryPace = RetryPace::no_reply(Duration::from_secs(60));
-/// How long the delivery may take once this process was told to end.
+/// How long the delivery may take after this process received a signal to end.
 const FINISH_SOON: Duration = Duration::from_secs(2);
 
 /// A job to be run, and what that needs.

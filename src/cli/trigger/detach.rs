@@ -1,8 +1,8 @@
-//! A run that outlives the command that asked for it: the command starts itself again in a session
-//! of its own, and waits only for the word whether the run was granted.
+//! A run that outlives the command that started it. The command starts itself again in a new
+//! session, and waits only until the new process reports whether the run was granted.
 //!
-//! The word comes through the new process's standard output, which then closes: whoever reads the
-//! command's own output is never kept waiting by the run.
+//! The new process reports through its standard output and then closes it, so that the run never
+//! delays a program that reads the output of the command.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -55,8 +55,8 @@ fn with_flag(mut args: Vec<OsString>, flag: &str) -> Vec<OsString> {
     args
 }
 
-/// The other side, first of all: leaves the session of the one who asked. Neither its terminal's
-/// end nor its signals matter any more.
+/// The other side, first of all: leaves the session of the one who asked. The new session receives
+/// neither the signals of the terminal nor its hang-up.
 pub(super) fn leave_session() -> Result<(), Failure> {
     nix::unistd::setsid()
         .map(drop)
@@ -76,7 +76,7 @@ pub(super) fn refused(failure: &Failure) {
     });
 }
 
-/// Writes the word and lets go of the pipe. Nobody may be listening any more: the run goes on.
+/// Writes the word and lets go of the pipe. The reader may have ended; the run continues.
 fn say(word: &ChildReport) {
     if let Ok(mut line) = serde_json::to_vec(word) {
         line.push(b'\n');

@@ -3,7 +3,7 @@
 //!
 //! While a rolling restart changes a job's lock, the hosts with the new list hold the job back
 //! until the last host with the old one has ended. Then one of them moves the ledger to the new
-//! lock ([`crate::store::relocate`]), and all of them go on. Both sides say so.
+//! lock ([`crate::store::relocate`]), and all of them go on. Both sides log this.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,14 +27,14 @@ use crate::time::Timestamp;
 #[derive(Debug, Default)]
 pub(super) struct HeldJobs {
     held: BTreeMap<JobIx, HeldState>,
-    /// What people were told of other hosts.
+    /// The hosts that the log has named.
     neighbours: BTreeSet<Neighbour>,
 }
 
 #[derive(Debug)]
 struct HeldState {
     job: HeldJob,
-    /// It is being asked whether the job may be entered now.
+    /// A registration was sent to find out whether the host may claim the job now.
     asked: bool,
 }
 
@@ -54,7 +54,7 @@ impl HeldJobs {
 }
 
 impl Daemon {
-    /// These jobs may not be entered yet: asks again every second.
+    /// Holds jobs back, and registers them again every second.
     pub(super) fn hold_back(&mut self, jobs: Vec<(JobIx, HeldBack)>) {
         let mut is_new = false;
         for (place, held) in jobs {
@@ -90,7 +90,7 @@ impl Daemon {
         }
     }
 
-    /// Asks again for the jobs that are held back.
+    /// Registers the jobs again that are held back.
     pub(super) fn look_at_admission(&mut self) {
         if !self.health.is_up() || self.shutdown.is_some() {
             return;
@@ -136,12 +136,12 @@ impl Daemon {
     }
 }
 
-/// A job that this host may claim, as far as the first look showed.
+/// A job that this host may claim according to the first read.
 struct AdmissionCandidate {
     ix: JobIx,
     job: Newcomer,
     entry: Entry,
-    /// The entry was written now.
+    /// Whether this host has just written the entry.
     is_new: bool,
     /// Where the ledger may lie that is to move to this host's lock.
     others: Vec<Lock>,

@@ -24,7 +24,8 @@ pub(super) struct ClockFile {
 }
 
 impl ClockFile {
-    /// The file of a host's daemon, beside its spool. The embedded store needs none.
+    /// Returns the path of the clock file of a host's daemon, in the directory of its spool. The
+    /// embedded store needs none.
     pub(super) fn of(spool: &Spool, host: &HostName, settings: &StoreSettings) -> Self {
         if let StoreSettings::Sqlite { .. } = settings {
             return Self::default();
@@ -82,7 +83,7 @@ fn replace(path: &Path, line: &str) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    // A new file alone: whoever else may write here has not put a link in its place.
+    // Creates a new file only, so that another user cannot have put a link there.
     let mut options = OpenOptions::new();
     let mut file = options
         .write(true)

@@ -90,7 +90,7 @@ pub(crate) struct DaemonSetup {
     pub(crate) views: Arc<dyn Views>,
     /// Started before any thread.
     pub(crate) guard: Guard,
-    /// Who is told how the daemon is.
+    /// Where the state of the daemon is reported: service manager and health file.
     pub(crate) manager: ServiceManager,
 }
 
@@ -123,15 +123,15 @@ struct Daemon {
     spool: Spool,
     tools: Tools,
     stop: watch::Sender<Stop>,
-    /// The claims that are out, or were granted and are not yet acted on.
+    /// Claims without a reply, and granted claims that the core has not handled yet.
     claims: HashMap<ClaimId, OutstandingClaim>,
     to_register: Vec<JobIx>,
-    /// The next registration waits until those that went out under an earlier list are over.
+    /// The next registration waits until those of an earlier list have ended.
     waits_for_earlier: bool,
     /// The jobs whose keys cannot be used.
     on_hold: HashMap<JobIx, KeyFault>,
     runs: Runs,
-    /// Words of this host that are under way.
+    /// Announcements of this host that are being sent.
     announcements: JoinSet<()>,
     resources: Resources,
     manager: ServiceManager,
@@ -145,9 +145,9 @@ struct Daemon {
     /// The ticker's instants, once it has started.
     board: Option<Arc<Board>>,
     shutdown: Option<Shutdown>,
-    /// The store has registered jobs: its settings are right.
+    /// Whether the store has registered jobs, so that its settings are valid.
     was_served: bool,
-    /// Why the list cannot work, if so; the daemon ends with it.
+    /// Why the list cannot be used with this store; the daemon then exits with this error.
     wrong_list: Option<StoreError>,
 }
 

@@ -14,7 +14,7 @@ use nix::time::{ClockId, clock_gettime};
 use crate::observe::{HEALTH_EVERY, HealthReport, HealthState, HealthWriter};
 use crate::time::BootInstant;
 
-/// Who is told how the daemon is: a service manager, and the readers of the health file.
+/// Where the daemon reports its state: to a service manager, and in the health file.
 #[derive(Debug)]
 pub(crate) struct ServiceManager {
     socket: Option<(UnixDatagram, SocketAddr)>,
@@ -97,7 +97,7 @@ impl ServiceManager {
         ));
     }
 
-    /// It begins to end, which may take so long.
+    /// The daemon begins to stop, which may take this long.
     pub(super) fn stopping(&self, limit: Duration, status: &str) {
         self.send(&format!("STOPPING=1\nSTATUS={status}"));
         self.report(|last| *last = (HealthState::Stopping, status.to_owned()));

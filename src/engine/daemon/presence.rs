@@ -13,7 +13,7 @@ use crate::time::BootInstant;
 
 /// Every how many rounds it announces itself.
 const ANNOUNCE_EVERY: u32 = 10;
-/// A watchdog thread silent for so long hangs.
+/// A watchdog thread that has not reported for this long hangs.
 const BEAT_LIMIT: Duration = Duration::from_secs(5);
 
 /// Reading a long list takes several times the memory of what it means; without this the

@@ -10,7 +10,8 @@ use crate::time::{BootInstant, Timestamp};
 pub(super) const SAME: Duration = Duration::from_secs(1);
 
 impl Daemon {
-    /// A reply about this job shows that the shard that keeps its lock grants nothing for so long.
+    /// The time for which the shard of this job's lock grants nothing, according to a reply about
+    /// the job.
     pub(super) fn store_recovers(&mut self, job: JobIx, remaining: Duration) {
         if remaining.is_zero() {
             return;

@@ -2,7 +2,7 @@
 //!
 //! A job is entered once, before its first registration, and from then on the entry is kept here.
 //! The daemon writes its entries again every day, and whenever the store may have lost them: only
-//! the hosts can tell a store without data which jobs it knew before. With them it has the store keep
+//! the hosts know which jobs a store had before it lost its data. With them it has the store keep
 //! the ledgers and histories of its jobs: what no host lists any more, the store deletes in time.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,8 @@
 //! Reads the job list again while the daemon runs (SIGHUP, `run --watch`).
 //!
-//! The list is read beside the loop and applied as a whole or not at all: one with errors, or one that
-//! names another store, is refused, and the daemon goes on with the list that it has. What the new list
-//! means for each job is decided in [`super::replace`].
+//! A task reads the list, and the loop applies it as a whole or not at all. A list with errors, or
+//! that names another store, is rejected, and the daemon continues with the list it has. What the
+//! new list means for each job is decided in [`super::replace`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

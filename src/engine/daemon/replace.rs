@@ -177,7 +177,7 @@ impl Daemon {
         self.announce();
     }
 
-    /// Gives each job its place, and tells how it relates to the list before.
+    /// Gives each job its place, and compares it with the previous list.
     fn place_jobs(&mut self, new: Vec<Arc<Job>>) -> Placement {
         let mut former = self.names.clone();
         let mut placement = Placement {

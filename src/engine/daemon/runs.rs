@@ -67,7 +67,7 @@ impl EndedRun {
         })
     }
 
-    /// Returns what the store is told: the record, or that the occurrence goes back undecided.
+    /// Returns the request to the store: the record, or the return of the undecided occurrence.
     fn into_finish(self, keep: Retention) -> PendingFinish {
         let record = match self.ended.shortage {
             None => Some(self.ended.record),

@@ -23,7 +23,7 @@ use crate::schedule::ticker::{Firing, Ticker};
 use crate::store::{ClaimReply, CopyReply, Registered, Returned, StoreError};
 use crate::time::BootInstant;
 
-/// How often the daemon looks after itself.
+/// How often the daemon runs its periodic checks.
 const ROUND: Duration = Duration::from_secs(1);
 
 /// Waits until an instant since boot; for ever without one. Cancel-safe.
@@ -48,7 +48,7 @@ impl Daemon {
         self.flush_registrations();
         tokio::spawn(self.link.clone().listen_for_returned());
         if self.jobs.is_empty() {
-            // No registration will say so.
+            // Without jobs no registration reports that the daemon is ready.
             self.be_ready();
         }
         let (mut ticker, mut firings) = self.start_ticker().await?;
@@ -95,7 +95,7 @@ impl Daemon {
         if guard_is_gone {
             return Err(DaemonError::GuardGone);
         }
-        // A list that cannot be used is not mended by another start, whatever else went wrong.
+        // A restart does not fix a list that cannot be used, so this error takes precedence.
         wrong_list.map_or(ended, |error| Err(error.into()))
     }
 

@@ -210,7 +210,7 @@ impl Daemon {
         );
     }
 
-    /// Tells the manager that the end is still being worked on.
+    /// Reports to the service manager that the daemon is still stopping.
     pub(super) fn extend_shutdown(&self) {
         if let Some(until) = self.deadline() {
             self.manager.extend(

@@ -19,7 +19,7 @@ const TRY: Duration = Duration::from_secs(30);
 pub(super) enum Startup {
     /// It does.
     Go,
-    /// It was told to stop before it began.
+    /// The daemon received a signal to stop before it began.
     Stop,
 }
 
@@ -55,7 +55,7 @@ pub(super) async fn look_first(
 ) -> Result<Startup, DaemonError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    // It would end us; once we serve, it is heard.
+    // The default action of SIGHUP would end the process; the loop handles it later.
     let _hangup = signal(SignalKind::hangup())?;
     // Every arm is cancel-safe: a look that is given up has changed nothing.
     tokio::select! {

@@ -40,9 +40,9 @@ const STEP: Duration = Duration::from_millis(20);
 const LISTEN: Duration = Duration::from_secs(5);
 /// How soon after a failure they are asked for again.
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
-/// How long the store may take to hear that this host is gone.
+/// How long the message that this host has stopped may take to reach the store.
 const WITHDRAW: Duration = Duration::from_secs(1);
-/// A host that has been silent for so long is forgotten.
+/// A host that has not announced itself for this long is removed.
 pub(super) const ANNOUNCED_FOR: Duration = Duration::from_secs(30);
 
 /// What is done before jobs are registered.
@@ -164,13 +164,13 @@ impl TaskContext {
         limit: Duration,
     ) {
         if self.store.released(&lock, limit).await.is_err() {
-            // The claim that follows will tell that the store is away.
+            // The claim that follows reports that the store is unreachable.
             tokio::time::sleep(limit.min(Duration::from_secs(1))).await;
         }
         self.tell(Message::Core(Event::Woken { job, claim }));
     }
 
-    /// Carries what other hosts tell of returned occurrences to the loop, until that ends.
+    /// Passes messages of other hosts about returned occurrences to the loop, until the loop ends.
     pub(super) async fn listen_for_returned(mut self) {
         let mut seen = Seen::default();
         while !self.inbox.is_closed() {
@@ -288,7 +288,7 @@ impl TaskContext {
                         self.tell(Message::NotRegistered(jobs, error));
                     }
                 }
-                // One job's keys cannot be used: the other jobs are registered without it.
+                // The keys of one job cannot be used, so the other jobs are registered without it.
                 Err(error @ StoreError::Key(_)) => {
                     if !batches.halve(batch) {
                         self.tell(Message::NotRegistered(jobs, error));
@@ -311,7 +311,7 @@ impl TaskContext {
         batch: &[(JobIx, Registration)],
         newcomers: &BTreeMap<JobIx, Newcomer>,
     ) -> Result<(BTreeMap<JobIx, HeldBack>, Vec<Registered>), StoreError> {
-        // They stay in the map: a batch that fails is entered again in parts.
+        // Entries stay in the map, because a batch that fails is entered again in parts.
         let new = batch
             .iter()
             .filter_map(|(job, _)| newcomers.get_key_value(job));
@@ -337,7 +337,7 @@ impl TaskContext {
             match self.look_for_rivals(info).await {
                 Ok(Some(reason)) => return Err(Obstacle::Disagreement(reason)),
                 Err(error @ StoreError::Unreachable(_)) => return Err(Obstacle::Store(error)),
-                // A host that cannot be seen delays nothing.
+                // A host that cannot be read delays nothing.
                 Ok(None) | Err(_) => self.tell(Message::Agreed),
             }
         }

@@ -45,8 +45,8 @@ pub(super) struct StartedRun {
 /// The main process.
 #[derive(Debug)]
 pub(super) enum Main {
-    /// On its way to the command; the pipe tells which step failed, or closes. A child of a
-    /// reaper first writes its process id there.
+    /// The child is about to execute the command. The pipe reports which step failed, or closes. A
+    /// child of a reaper first writes its process id there.
     Starting(Option<i32>, OwnedFd),
     /// The command runs.
     Alive(i32),
@@ -252,7 +252,7 @@ impl StartedRun {
         KillStep::Kill
     }
 
-    /// Only what ended a living main process is told; the rest of its tree goes with it.
+    /// Only what ended a living main process is reported; the rest of its tree is killed with it.
     fn blame(&mut self, by: EndedBy) {
         if self.main.pid().is_some() && self.ended_by == EndedBy::Itself {
             self.ended_by = by;

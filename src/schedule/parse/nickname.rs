@@ -1,4 +1,4 @@
-//! `@daily` and the like.
+//! `@daily` and similar nicknames.
 
 use super::super::CronError;
 use super::piece::Piece;

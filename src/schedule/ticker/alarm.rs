@@ -11,7 +11,7 @@ use std::{io, thread};
 
 use tokio::sync::oneshot;
 
-/// How long the thread waits if nobody sleeps. A new sleeper wakes it.
+/// How long the thread waits if there is no sleeper. A new sleeper wakes it.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// The thread, and the tasks that it will wake.
@@ -28,7 +28,7 @@ struct AlarmShared {
 #[derive(Default)]
 struct AlarmState {
     sleepers: BTreeMap<(Instant, u64), oneshot::Sender<()>>,
-    /// Tells apart those who wake at the same instant.
+    /// Distinguishes sleepers that wake at the same instant.
     counter: u64,
     stopped: bool,
 }

@@ -20,7 +20,7 @@ const CORRECTION: Duration = Duration::from_secs(3 * 3600);
 /// What the callback of a job does next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CallbackStep {
-    /// Sleep so long, then take another step.
+    /// Sleep for this long, then take another step.
     Sleep(Duration),
     /// Return: the job waits on the board again, has no more occurrences, or all is stopped.
     Leave,
@@ -36,7 +36,7 @@ struct BoardState {
     /// The jobs, each under a number that no other job has had.
     slots: BTreeMap<usize, Slot>,
     next_number: usize,
-    /// The jobs that no callback has in hand, by the instant at which they fire.
+    /// The jobs that no callback holds, by the instant at which they fire.
     waiting: BTreeSet<(Timestamp, usize)>,
     /// The wall clock at the last poll.
     polled_at: Timestamp,
@@ -49,7 +49,7 @@ struct Slot {
     job: TickerJob,
     /// The first occurrence after `job.from`, which moves on as occurrences are fired.
     next: Option<Timestamp>,
-    /// Whether a callback has it in hand.
+    /// Whether a callback holds it.
     armed: bool,
 }
 
@@ -164,7 +164,7 @@ impl Board {
             return CallbackStep::Leave;
         };
         if slot.due().is_some_and(|due| due <= now) && fire(slot, now, &state.tx).is_err() {
-            // Nobody listens any more.
+            // The receiver was dropped.
             state.stopped = true;
             return CallbackStep::Leave;
         }

@@ -132,7 +132,7 @@ impl Ticker {
     /// Makes room for `count` jobs. If it fails, the ticker continues as it is.
     pub async fn make_room(&mut self, count: usize) -> Result<(), TickerError> {
         if count > self.capacity {
-            // The channels of the library hold no more. What its callbacks have in hand goes on.
+            // The channels of the library hold no more. Callbacks that have begun continue.
             let capacity = count + count / 2;
             let scheduler = begin(&self.board, capacity).await?;
             let mut old = std::mem::replace(&mut self.scheduler, scheduler);

@@ -38,7 +38,7 @@ impl Kind {
         found.map_or("schedule", |(_, word)| word)
     }
 
-    /// The kind that a word stands for.
+    /// Returns the kind with this name.
     pub fn of_word(word: &str) -> Option<Self> {
         let found = Self::WORDS.iter().find(|(_, known)| *known == word);
         found.map(|(kind, _)| *kind)
@@ -59,13 +59,13 @@ pub enum Outcome {
     LeaseLost,
     /// Ended by a drain that ran out of time, or by a person.
     Stopped,
-    /// Its host died; nobody knows how far it came.
+    /// Its host died, so it is unknown how far it came.
     Interrupted,
     /// Not started, by policy.
     Skipped,
-    /// Not started: too late, or nobody was there.
+    /// Not started: it was too late, or no host was up.
     Missed,
-    /// What became of it cannot be known.
+    /// It cannot be known what happened.
     Unknown,
 }
 

@@ -29,7 +29,7 @@ use crate::time::Timestamp;
 /// Hosts refresh their entries every day.
 pub const LISTED_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// What a store keeps for one host alone it may delete so long after that host last kept it.
+/// How long after a host was last seen its own data may be deleted.
 pub const HOST_KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// How often a host compares the jobs that the store lists for it with its list: the store may have
@@ -120,7 +120,7 @@ pub struct Beginning {
     pub lock: Lock,
     /// Its schedule.
     pub fingerprint: Fingerprint,
-    /// The time-to-live of its leases: after a loss of data no ledger is created for so long.
+    /// The TTL of its leases. After a loss of data no ledger is created for this long.
     pub ttl: Duration,
     /// From when it counts.
     pub counts: CountsFrom,
@@ -249,7 +249,7 @@ impl Entry {
 impl Listing {
     /// The entry with which `host` enters a job that its list has enabled under `lock`.
     ///
-    /// A job that some host lists already goes on counting as it does. One that no host lists
+    /// A job that some host lists already goes on counting as it does. A job that no host lists
     /// counts from `now`.
     pub fn enter(&self, host: &HostName, lock: LockId, now: Timestamp) -> Entry {
         let own = self.entries.get(host);
@@ -260,7 +260,7 @@ impl Listing {
             .map(|entry| entry.fleet)
             .min_by_key(|counts| counts.at);
         let from_now = |again| CountsFrom { at: now, again };
-        // Nobody lists it, so nobody missed anything of it meanwhile, under whatever scope.
+        // No host lists the job, so no occurrence was missed in the meantime, whatever its scope.
         let anew = earliest.is_none() && !self.entries.is_empty();
         let mut earlier: Vec<LockId> = Vec::new();
         for known in own

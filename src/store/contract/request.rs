@@ -257,8 +257,8 @@ pub struct Registration {
     pub lock: Lock,
     /// Its schedule.
     pub fingerprint: Fingerprint,
-    /// How long its lease lasts unless renewed: so long the store waits, at least, after it lost
-    /// its data.
+    /// How long its lease lasts unless renewed, and the shortest wait of the store after a loss of
+    /// data.
     pub ttl: Duration,
 }
 
@@ -271,7 +271,7 @@ pub struct HostInfo {
     pub config: Fingerprint,
     /// The version of cronlatch it runs.
     pub version: String,
-    /// How many runs it has in hand.
+    /// How many runs it has in progress.
     pub running: usize,
     /// The daemon's process id.
     pub pid: u32,

@@ -1,5 +1,5 @@
-//! What a store keeps about a lock, and the questions that the rules ask about it. Each store keeps
-//! it in its own form.
+//! The state of a lock, and the questions that the rules ask about it. Each store keeps it in its
+//! own form.
 
 use std::time::Duration;
 

@@ -273,7 +273,7 @@ impl Store for QuorumStore {
             async move { node.store.announce(&host, valid_for).await }
         });
         if valid_for.is_zero() {
-            // A node that did not hear of it would go on listing the host.
+            // A node that did not receive it would continue to list the host.
             return self.all_there(answers).await.map(drop);
         }
         self.a_majority(answers).await?;
@@ -302,7 +302,7 @@ impl Store for QuorumStore {
     }
 
     async fn returned(&self, seen: &mut Seen, limit: Duration) -> Result<Returned, StoreError> {
-        // All are told; one that is away leaves its target to the next.
+        // All nodes receive it. If one is unreachable, the next one sends the message.
         let nodes = &self.proposer.nodes;
         let at = self.listens_to.load(Ordering::Relaxed) % nodes.len();
         let heard = nodes.get(at).store.returned(seen, limit).await;

@@ -1,4 +1,4 @@
-//! The thread that owns the file: one connection, one transaction at a time.
+//! The thread that owns the file. It has one connection and executes one transaction at a time.
 //!
 //! The requests that are queued during a transaction share the next one, so that a thousand claims at
 //! one instant need one write to the disk. If that transaction fails, each request gets its own, so that

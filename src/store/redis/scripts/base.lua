@@ -79,8 +79,8 @@ local function remove_of_other_kind(key)
   return other
 end
 
--- Fields of the store's marker. Without it no script can tell whether the data are complete, so one
--- of another type stops everything until somebody deletes it.
+-- Fields of the store's marker. Without it no script knows whether the data are complete, so a
+-- marker of another type stops everything until a person deletes it.
 local function of_marker(key, ...)
   local kept = redis.pcall('HMGET', key, ...)
   if is_of_other_kind(kept) then

@@ -408,7 +408,7 @@ local function start(kind, scheduled_at, deadline, overlap, yields)
 end
 
 -- Where a ledger begins that an occurrence is the first to ask for. After a loss another host may
--- have the occurrence before it in hand: the ledger does not close over it.
+-- hold the preceding occurrence, so the ledger does not advance past it.
 local function before_first(scheduled_at, prev)
   local last = prev or scheduled_at - 1
   if not forgotten_at then
