@@ -184,7 +184,7 @@ impl Fleet {
         }
     }
 
-    /// As replicas of whoever is master now; those of a Cluster remember of whom.
+    /// As replicas of the present master; replicas in a Cluster remember their master.
     fn bring_replicas_back(&mut self) {
         let master = self.ground.master();
         for at in std::mem::take(&mut self.vanished) {

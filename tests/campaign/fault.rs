@@ -9,7 +9,7 @@ pub(crate) enum Fault {
     PauseHost(usize),
     /// The daemon is killed, and started again.
     KillHost(usize),
-    /// The daemon is told to drain, and started again.
+    /// The daemon drains, and is started again.
     RestartHost(usize),
     /// A host that was not there joins the fleet, and leaves it again.
     Join,
@@ -167,8 +167,8 @@ impl Fault {
         all
     }
 
-    /// What is done at the moment when it hurts most, whoever it then concerns; each of them needs
-    /// another mechanism of the product.
+    /// Faults at the worst moment, on whichever host is concerned then. Each needs another
+    /// mechanism of the product.
     pub(crate) fn aimed(kind: Kind) -> Vec<Self> {
         let mut all = vec![Self::PauseHolder];
         if kind == Kind::Redis {

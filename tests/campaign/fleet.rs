@@ -54,7 +54,7 @@ pub(crate) struct Fleet {
     unread: Vec<Span>,
 }
 
-/// What tells records apart: job, occurrence, run.
+/// What identifies a record: job, occurrence, run.
 type Identity = (String, Option<i64>, Option<String>);
 
 /// The true clock, in milliseconds since the epoch.

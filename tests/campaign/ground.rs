@@ -226,7 +226,7 @@ impl Ground {
         }
     }
 
-    /// Tells the network which processes there are.
+    /// Passes the processes of the fleet to the network.
     pub(crate) fn register(&self) {
         for (at, server) in self.servers.iter().enumerate() {
             if server.runs() {

@@ -1,4 +1,4 @@
-//! What the checker is told: the campaign's faults, and what is forgiven for each.
+//! The input of the checker: the campaign's faults, and what it accepts for each.
 
 use crate::checker::{Death, Span, Story, Suffered};
 use crate::fault::Fault;

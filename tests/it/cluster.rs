@@ -152,7 +152,7 @@ async fn slots_that_move_are_followed_while_claims_go_on() {
         .map(|server| server.text(&["CLUSTER", "MYID"]))
         .collect();
 
-    // Its keys have gone ahead of the slot: whoever asks its owner is sent on, for this once.
+    // Its keys have moved before the slot, so its owner redirects each request once (ASK).
     let first = claim(&name);
     grant(&store, &first).await;
     cluster.servers[1].command(&["CLUSTER", "SETSLOT", &text, "IMPORTING", &ids[0]]);

@@ -493,7 +493,7 @@ fn a_command_is_dead_before_the_lease_of_a_stopped_exec_ends() {
     let mut exec = place.begin(&["--ttl", "3s"], &script);
     exec.signal(Signal::SIGSTOP);
     let shell = place.shell();
-    // Whoever gets the lock next finds the command dead.
+    // The command is dead when the next holder gets the lock.
     let next = place.exec(&["--wait", "60s"], &format!("kill -0 {shell} || echo dead"));
     assert_eq!(next.expect_code(0).stdout, "dead\n");
     exec.signal(Signal::SIGCONT);

@@ -1,5 +1,5 @@
-//! The Redis store against a real server: the contract, the scripts beside the plain function, and
-//! every fault that a network and an operator can bring.
+//! The Redis store on a real server: the contract, the scripts compared with the plain functions,
+//! and every fault of networks and operators.
 
 mod access;
 mod failover;

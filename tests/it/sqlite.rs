@@ -19,7 +19,7 @@ use crate::contract::eventually;
 use crate::support::SmallDisk;
 use crate::support::claims::due;
 
-/// How a child of this test is told what to do: `MODE START PATH`.
+/// How a child of this test receives its task: `MODE START PATH`.
 const ORDERS: &str = "CRONLATCH_TEST_SQLITE_CHILD";
 
 fn store_at(path: &Path) -> Arc<dyn Store> {

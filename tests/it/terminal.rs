@@ -134,7 +134,7 @@ fn control_characters_of_jobs_and_foreign_locks_are_shown_and_never_obeyed() {
         let text = on_terminal(on(args)) + "hidden txt 202e";
         assert_tame(&args.join(" "), &text);
     }
-    // JSON has the same text, whoever reads it.
+    // JSON has the same text for every reader.
     wait_until("JSON can be read back", || {
         let status = command::output(on(&["status", "--json"]))
             .json_lines()

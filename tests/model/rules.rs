@@ -51,7 +51,7 @@ pub(crate) enum Defect {
     NoLedger,
     /// The ledger is asked about the instant at which the host fired, by its own clock.
     LedgerByFireTime,
-    /// The lock is deleted by whoever finishes.
+    /// Every finish deletes the lock.
     NoToken,
     /// Tokens that finished are forgotten.
     NoRing,
@@ -91,7 +91,7 @@ pub(crate) struct Rules {
     pub(crate) budget: Budget,
     /// How far the clock of the first server is ahead of those that may follow.
     pub(crate) ahead: Tick,
-    /// Whether the store has never heard of the jobs.
+    /// Whether the store does not know the jobs.
     pub(crate) fresh: bool,
     pub(crate) defect: Option<Defect>,
     pub(crate) sights: Vec<Sight>,

@@ -262,7 +262,7 @@ pub(crate) fn rerun_and_forgetful() -> Rules {
     }
 }
 
-/// A job that the store has never heard of, and two schedules of it.
+/// A job that the store does not know, and two schedules of it.
 pub(crate) fn changed() -> Rules {
     Rules {
         schedules: vec![vec![vec![1, 3], vec![2, 3]]],

@@ -55,7 +55,7 @@ impl<T> Gate<T> {
         }
     }
 
-    /// The server stands still, or is away. Returns until when.
+    /// The server is paused or unreachable. Returns until when.
     pub(crate) fn close(&mut self, how: State, until: i64) -> i64 {
         if how != State::Frozen {
             self.forget();

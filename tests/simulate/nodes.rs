@@ -12,8 +12,8 @@ const MOST_JOBS: usize = 20;
 
 /// The plan of a seed on three or five nodes.
 ///
-/// A minority of the nodes, always the same, dies, stands still, loses its data, has a wrong clock
-/// or is cut off from hosts: nothing may be seen of that. What befalls the store of the plain plan
+/// A minority of the nodes, always the same, dies, is paused, loses its data, has a wrong clock or
+/// is cut off from hosts. None of this may have an effect. What befalls the store of the plain plan
 /// befalls all nodes at once.
 pub(crate) fn plan(seed: u64) -> Plan {
     let mut plan = generate::plan(seed);

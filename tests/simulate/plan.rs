@@ -126,7 +126,7 @@ pub(crate) enum Act {
     },
     /// The store is away; what is sent to it is refused at once, or unanswered.
     StoreDown { lasts: i64, refuses: bool },
-    /// The store stands still; what was sent to it meanwhile is executed afterwards.
+    /// The store is paused; requests that were sent in the meantime are executed afterwards.
     StoreFreeze { lasts: i64 },
     /// The server starts again without its data.
     StoreWipe,
@@ -143,7 +143,7 @@ pub(crate) enum Act {
     LossUnderHolder { lasts: i64, left: Left },
     /// Each request takes the store so many microseconds, one after the other.
     StoreSlow { lasts: i64, each: i64 },
-    /// Another program writes the key of a lock, whoever holds it.
+    /// Another program writes the key of a lock, whether or not it is held.
     Seize { lock: String, key: ForeignKey },
     /// Another program deletes that key.
     Unseize { lock: String },

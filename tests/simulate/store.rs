@@ -133,7 +133,7 @@ impl Store {
         }
     }
 
-    /// The server, or all of them, stand still or are away.
+    /// One or all servers are paused or unreachable.
     pub(crate) fn away(&mut self, sim: &mut Sim, span: Span, how: State) {
         sim.trace.outages.push(span);
         if let Some(quorum) = &mut self.quorum {
@@ -417,7 +417,7 @@ impl Store {
         Err(StoreError::Unreachable("the ledger moves".into()))
     }
 
-    /// A person pauses or resumes a job; without a reply of the store, in vain.
+    /// A person pauses or resumes a job, which has no effect if the store does not reply.
     pub(crate) fn order(&mut self, sim: &mut Sim, (lock, job): (&Lock, &JobName), order: JobOrder) {
         if self.quorum.is_some() || self.gate.state() != State::Up {
             return;

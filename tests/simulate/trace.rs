@@ -1,4 +1,4 @@
-//! What truly happened, by the true clock: what the judge is told besides the history.
+//! What really happened, by the true clock: the judge's input in addition to the history.
 
 use cronlatch::store::{Pause, Record};
 
@@ -115,7 +115,7 @@ pub(crate) struct Held {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Foreign {
     pub(crate) span: Span,
-    /// It was deleted, and nobody was told.
+    /// It was deleted without an announcement.
     pub(crate) deleted: bool,
 }
 

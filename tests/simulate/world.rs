@@ -65,7 +65,7 @@ pub(crate) enum Item {
     Wake {
         host: usize,
     },
-    /// The store stands still no longer, or is back.
+    /// The store is no longer paused, or is reachable again.
     StoreUp,
     /// Something reaches a node, or a request to the nodes.
     Node(NodeItem),

@@ -46,7 +46,7 @@ pub(crate) enum Sight {
         process: String,
         /// What its key says.
         key: Option<Holding>,
-        /// The lease that is kept beside the key, while it lasts.
+        /// The lease that is stored in addition to the key, while it lasts.
         beside: Option<Holding>,
     },
     /// Nothing is known of it any more: the server is not there, does not decide, or was emptied.
@@ -102,7 +102,7 @@ impl From<Option<Holding>> for Key {
     }
 }
 
-/// G5. Whoever changes a key that holds a token shows that token: it is in the command.
+/// G5. A command that changes a key with a token contains that token.
 fn foreign_writes(story: &Story) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut locks: BTreeMap<(&str, &str), Known> = BTreeMap::new();

@@ -44,7 +44,7 @@ pub(super) fn watch(post: &Post, socket: &Path, ahead: i64) -> io::Result<()> {
             caller: Vec::new(),
         };
         let said = reader.read(BufReader::new(stream));
-        // Whoever looks notices that nobody hears any more.
+        // The task that looks notices that the receiver is gone.
         drop(reader);
         said
     })

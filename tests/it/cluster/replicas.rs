@@ -28,7 +28,8 @@ fn careful(url: &str) -> Arc<dyn Store> {
     open(&settings).unwrap()
 }
 
-/// Asks until it hears that the replica is missed; a busy machine may miss the server first.
+/// Asks until the reply names the missing replica. On a busy machine the server itself may be
+/// unreachable first.
 async fn until_short<T, F>(mut ask: F)
 where
     T: std::fmt::Debug,

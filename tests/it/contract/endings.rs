@@ -353,7 +353,7 @@ pub(crate) async fn a_returned_occurrence_is_told_to_other_hosts(subject: &impl 
     // Behind Sentinels, the first request finds the master that is listened to.
     other.now().await.unwrap();
     let mut seen = Seen::default();
-    // Begins to listen: what was told before may have been missed.
+    // Subscribes; messages before this may have been missed.
     let begun = async {
         while other.returned(&mut seen, LONG).await.is_err() {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -365,7 +365,7 @@ pub(crate) async fn a_returned_occurrence_is_told_to_other_hosts(subject: &impl 
     let told = async {
         loop {
             match other.returned(&mut seen, LONG).await.unwrap() {
-                // A store that cannot tell, such as SQLite.
+                // A store that does not name the job, such as SQLite.
                 Returned::Any => return,
                 Returned::Jobs(jobs) if jobs.contains(&scene.job) => return,
                 Returned::Jobs(_) => {}

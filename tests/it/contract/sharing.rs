@@ -126,7 +126,7 @@ pub(crate) async fn a_foreign_value_under_a_raw_key_is_respected(subject: &impl 
         scene.send(&scene.bare("b")).await,
         ClaimReply::Held { .. }
     ));
-    // Without TTL it is told apart: a person must look.
+    // A lock without TTL is reported as such, because a person must act.
     subject.foreign(key, Foreign::Value("for ever", None)).await;
     let by = "for ever".to_owned();
     let reply = scene.send(&scene.bare("c")).await;

@@ -273,7 +273,7 @@ fn drops(scene: &Scene, who: &str, if_last: Timestamp, range: Range) -> Claim {
 
 pub(crate) async fn drops_are_recorded_unless_the_ledger_moved(subject: &impl Subject) {
     let scene = Scene::new(subject).await;
-    // Whoever holds the lock does not matter.
+    // It does not matter who holds the lock.
     scene.hold("x").await;
     let range = Range {
         from: scene.at(1),

@@ -1,4 +1,4 @@
-//! Runs by hand beside a daemon.
+//! Manual runs on a host with a daemon.
 
 use std::path::Path;
 use std::process::{Child, Command};

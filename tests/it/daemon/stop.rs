@@ -1,4 +1,4 @@
-//! How a daemon ends, and what it tells its service manager.
+//! How a daemon ends, and what it reports to its service manager.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use nix::sys::signal::Signal;

@@ -1,4 +1,4 @@
-//! What an error tells a program about its cause.
+//! What a program learns from an error about its cause.
 
 use std::error::Error;
 use std::io;

@@ -98,7 +98,7 @@ async fn a_slow_server_is_waited_for_and_one_that_is_too_slow_is_not() {
     assert_eq!(renew(&store, &first).await, RenewReply::Renewed);
     server.pause();
     proxy.set(Mode::Pass);
-    // Nobody queues behind anybody: all are told at about the same time.
+    // No request queues behind another: all fail at about the same time.
     let began = std::time::Instant::now();
     let many: Vec<_> = (0..40)
         .map(|_| {

@@ -1,4 +1,4 @@
-//! Hearing of releases.
+//! Messages about releases.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,7 +20,8 @@ fn subscribers(server: &RedisServer) -> usize {
     }
 }
 
-/// Claims until it is granted, waiting to hear of a release in between; how often it was refused.
+/// Claims until it is granted, waiting for a message about a release in between. Returns how often
+/// it was refused.
 async fn acquire(store: Arc<dyn Store>) -> u32 {
     let asked = AtomicU32::new(0);
     acquire_counted(store, &asked).await;

@@ -1,4 +1,4 @@
-//! A store beside the executable protocol: the same calls, the same answers, call by call.
+//! Compares a store with the executable protocol: the same calls must get the same replies.
 //!
 //! Sequences of calls, with copies, delays, evictions and foreign hands in between, go to a real
 //! store and to the plain function. What depends on the instant of a call is compared after it
@@ -300,8 +300,8 @@ pub(crate) trait Meddler {
     fn meddle(&self, lock: &Lock, meddling: Meddling, ttl: Duration, ended: u64);
     /// All that the store keeps of a lock: token, run, end of the lease, and how tokens ended.
     fn lock_kept(&self, lock: &Lock) -> [Option<String>; 4];
-    /// What it keeps of a job that no answer tells: the waiting list, and the status, token, kind,
-    /// fence and terms of the open run.
+    /// What it stores about a job and no reply contains: the waiting list, and the status, token,
+    /// kind, fence and terms of the open run.
     fn job_kept(&self, lock: &Lock, job: &JobName) -> [Option<String>; 6];
     /// Declares the store new.
     fn begin(&self);
@@ -932,7 +932,7 @@ impl Both {
         }
     }
 
-    /// All that is kept and that no answer tells.
+    /// Everything that is stored and that no reply contains.
     fn kept(&mut self, meddler: &impl Meddler) -> (String, String) {
         let [token, run, end, finished] = meddler.lock_kept(&self.lock);
         let plain = &self.model.kept.lock;

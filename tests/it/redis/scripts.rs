@@ -1,4 +1,4 @@
-//! The scripts beside the plain function, call by call.
+//! Compares the scripts with the plain functions, call by call.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A node beside its plain form: the same calls, the same answers, call by call.
+//! Compares a node with its plain form: the same calls must get the same replies.
 //!
 //! Sequences of looks, proposals, renewals and withdrawals, with foreign hands and losses of data
 //! in between, go to a real server and to the plain functions. Durations are taken to the nearest

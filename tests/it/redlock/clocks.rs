@@ -1,4 +1,4 @@
-//! Nodes whose clocks differ: what is due, and what people are told.
+//! Nodes whose clocks differ: what is due, and what is reported.
 
 use cronlatch::store::{Registration, Store};
 

@@ -1,4 +1,4 @@
-//! Daemons on five nodes, of which a majority stands still for a while.
+//! Daemons on five nodes, a majority of which is paused for a while.
 
 use cronlatch::time::Timestamp;
 

@@ -158,7 +158,7 @@ fn doctor_judges_each_node_of_a_list_and_finds_the_rest_beside_a_dead_one() {
     assert_eq!(of(&found, "store.reachable", &urls[1]), ["warning"]);
     assert_eq!(of(&found, "store.version", &urls[1]), Vec::<String>::new());
 
-    // A node that recovers, beside two that do not.
+    // One of three nodes recovers.
     servers[0].config("maxmemory-policy", "noeviction");
     let marker = [
         "HSET",

@@ -149,7 +149,7 @@ impl Builder {
         self
     }
 
-    /// Is not declared new: whoever comes first waits as after a loss of data.
+    /// It is not initialised, so the first claim waits as after a loss of data.
     pub(crate) fn unmarked(mut self) -> Self {
         self.unmarked = true;
         self

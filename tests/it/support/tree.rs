@@ -19,7 +19,7 @@ pub(crate) const MARK: &str = "TEST_TREE";
 pub(crate) fn new_mark() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    // The boot clock tells two test processes with one recycled id apart.
+    // The boot clock distinguishes two test processes with one recycled id.
     let now = cronlatch::time::BootInstant::now().to_duration().as_nanos();
     format!("{}-{number}-{now}", std::process::id())
 }

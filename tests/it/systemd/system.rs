@@ -93,7 +93,7 @@ fn a_process_in_another_control_group_dies_with_a_killed_daemon_under_the_unit()
     };
     wait_until("a process has left", populated);
 
-    // The daemon first, or it would tell the guard to go on. What a stopped guard does not see,
+    // The daemon first, because it would send the guard SIGCONT. What a stopped guard does not see,
     // systemd's SIGKILL keeps from a running one.
     for argument in ["run", "__guard"] {
         let pid = system.process_of(&unit, argument);

@@ -122,7 +122,7 @@ impl World {
         })
     }
 
-    /// A node has promised: what it tells counts if its host still listens.
+    /// A node has promised. Its reply counts if its host still waits for it.
     fn hear(&mut self, rules: &Rules, host: usize, node: usize, reply: PrepareReply) {
         let Phase::Asking { wish, heard, .. } = &mut self.hosts[host].phase else {
             return;

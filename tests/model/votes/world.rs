@@ -399,7 +399,7 @@ impl World {
         self.net.sort_by_key(Message::rank);
         self.net.dedup();
         if self.left.wipes == 0 && !rules.is(Defect::NoPromise) {
-            // Whoever promised something later refuses it for ever.
+            // A node that promised a later proposal rejects it for ever.
             let nodes = &self.nodes;
             self.net.retain(|it| {
                 let refused = |ballot: Ballot| match &it.ask {

@@ -16,7 +16,7 @@ pub(crate) enum GuardStep {
     Check(u64),
 }
 
-/// What a daemon is told of a process.
+/// What a daemon receives about a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     Ended(Ended),
@@ -138,7 +138,7 @@ impl Guard {
         }
     }
 
-    /// The machine was suspended for so long: processes did not get on with their work.
+    /// The machine was suspended for this long, and its processes did no work.
     pub(super) fn slept(&mut self, sim: &mut Sim, lasted: i64) {
         let ids: Vec<u64> = self.living.keys().copied().collect();
         for id in ids {

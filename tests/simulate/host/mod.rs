@@ -26,7 +26,7 @@ use crate::plan::{self, Act, Plan, StoreKind};
 use crate::trace::{Ended, Hindered, Life};
 use crate::world::{Item, Sim};
 
-/// A daemon that did nothing for so long, in milliseconds, takes notice.
+/// A daemon notices a pause of this length, in milliseconds.
 const NOTABLE_PAUSE: i64 = 3_000;
 
 /// A timer of a process.
@@ -431,7 +431,7 @@ impl Host {
 }
 
 impl Env<'_> {
-    /// Tells the other hosts that an occurrence of the job came back undecided.
+    /// Sends the other hosts the message that an occurrence of the job was returned undecided.
     fn tell_returned(&mut self, job: &JobName) {
         if self.is_in_reach() && self.sim.plan.store != StoreKind::Sqlite {
             for host in (0..self.sim.plan.hosts.len()).filter(|host| *host != self.host) {

@@ -24,7 +24,7 @@ use crate::plan::JobPlan;
 use crate::trace::{Ended, Start};
 use crate::world::Item;
 
-/// How long to wait before the store is told again of an attempt, in milliseconds.
+/// The pause before an attempt is reported to the store again, in milliseconds.
 const COUNT_AGAIN: i64 = 250;
 
 /// Why the daemon ended an attempt.

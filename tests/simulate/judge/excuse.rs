@@ -27,9 +27,9 @@ const UNDER_WAY: i64 = 2_000;
 const SPAWNS: i64 = 100;
 /// Hosts that wait for a lock look at it again within so many milliseconds.
 const LOOKS_AGAIN: i64 = 5_500;
-/// A host that died counts as living for so long.
+/// How long a host that died still counts as alive.
 const COUNTS_AS_LIVE: i64 = 30_000;
-/// A request is on its way through a bad network for so long at most.
+/// The longest time that a request takes through a bad network.
 const ON_ITS_WAY: i64 = 5_000;
 /// A loss is noticed with the next request, and then the store recovers for a TTL.
 const AS_IT_RECOVERS: i64 = 3_000;
@@ -37,19 +37,19 @@ const AS_IT_RECOVERS: i64 = 3_000;
 const TELLS_AGAIN: i64 = 60_000 + 10_000 + PROMPT;
 /// What a list says of a job's lock.
 type Lock = (String, Scope);
-/// Hosts that want one lock of several nodes step aside for one another for so long at most.
+/// The longest time that hosts which contend for one lock on several nodes back off.
 const STEPS_ASIDE: i64 = 10_000;
 /// A node that answers does so within so many milliseconds.
 const NODE_ANSWERS: i64 = 300;
-/// Others let a host finish what it began for so long once a node has given it its vote.
+/// How long a node's vote for a host keeps other hosts out.
 const VOTE: i64 = 1_500;
 /// Hosts that stepped aside look again within so many milliseconds.
 const STEPS_BACK: i64 = 300;
 /// A node that failed is not waited for within so many milliseconds.
 const NODE_FAILED: i64 = 5_000;
-/// The store decides an occurrence so long before it is due at most.
+/// The longest time before its instant at which the store decides an occurrence.
 pub(super) const AHEAD: i64 = 1_000;
-/// Moving a ledger takes so long at most.
+/// The longest time that moving a ledger takes.
 const MOVES: i64 = 4_000;
 
 /// `JustAwake`: a suspended machine cannot end its jobs in time; it does so first of all when it
@@ -98,7 +98,8 @@ pub(super) fn not_told(
         let id = it.record.run_id.as_ref();
         id.is_some_and(|id| id.as_str() == run.run_id)
     });
-    // A host whose list gives the job another lock tells it there, until the job has moved.
+    // A host whose list gives the job another lock reports under that lock, until the job has
+    // moved.
     let is_elsewhere = |it: &&&Added| {
         let mut regimes = facts.regimes_of(subject.name);
         let named = regimes.any(|regime| {
@@ -491,9 +492,9 @@ fn under_another_lock(
     })
 }
 
-/// `UnheardRelease`: a program that deletes a key tells nobody, nor does one that writes over another
-/// program's key. A host that waits for the lock looks again after five seconds at the latest, and until
-/// then the lock is as good as held.
+/// `UnheardRelease`: a program that deletes or overwrites a key announces no release. A host that
+/// waits for the lock looks again after five seconds at the latest, and until then the lock is as
+/// good as held.
 fn known_free(facts: &Facts<'_>, lock: &str, span: Span) -> Vec<Span> {
     let foreign = || {
         let foreign = facts.trace.foreign.iter().filter(|(of, _)| of == lock);
@@ -716,8 +717,8 @@ pub(super) fn held_back(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) ->
     holds.any(|hold| hold.meets(span) && span.until <= hold.until)
 }
 
-/// For how long others take a host for one with this list that a reload has replaced: until it could
-/// tell the store.
+/// How long other hosts assume that a host has a list that a reload has replaced: until it has
+/// announced the new one.
 fn until_told(facts: &Facts<'_>, host: usize, list: Span) -> Span {
     let mut until = list.until;
     let of_host = facts.trace.troubles.iter().filter(|it| it.host == host);
@@ -742,7 +743,7 @@ fn holds(facts: &Facts<'_>, subject: &Subject<'_>) -> Vec<(usize, Span)> {
         if list.until < until {
             return Some(until_told(facts, host, *list));
         }
-        // A host that drains while it cannot reach the store tells nobody, either.
+        // A host that drains while the store is unreachable announces nothing either.
         let mut troubles = facts.trace.troubles.iter();
         let is_cut =
             |it: &Trouble| it.host == host && it.how == Hindered::Network && it.span.holds(until);

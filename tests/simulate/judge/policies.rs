@@ -125,7 +125,7 @@ fn waiting(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, then: i64) -> usiz
         until: at,
     };
     let undecided = |due: &i64| {
-        // What ran without the store waits in the ledger until its host tells.
+        // A run without the store is undecided in the ledger until its host reports it.
         let mut granted = subject.starts_of(*due).filter(|it| it.fence.is_some());
         let began = granted.any(|it| it.begin < then);
         // Nor is one decided whose record another decision overtook. What a host ran before it was due

@@ -114,7 +114,7 @@ fn silent_run(facts: &Facts<'_>, start: &Start) -> Option<Violation> {
     let from = repeated.map_or(from, |until| from.max(until));
     // Further attempts may be waiting for their time.
     let from = from + plan.retry.map_or(0, |(_, delay)| delay * 4);
-    // A run without the store is told by its host alone, and not if that dies.
+    // Only its host reports a run without the store, and not if the host dies.
     let alone = start.fence.is_none();
     let dies = facts.trace.lives.iter().any(|life| {
         life.host == start.host && life.killed && life.until.is_some_and(|it| it >= start.begin)

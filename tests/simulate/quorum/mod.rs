@@ -46,7 +46,7 @@ use crate::world::{Item, Sim};
 
 /// How long one node may take to answer, in milliseconds.
 const LIMIT: i64 = 300;
-/// A node that failed is not the first to be asked for so long.
+/// How long a node that failed is not asked first.
 const SHUNNED: i64 = 5_000;
 
 /// No request waits for the answer.
@@ -322,7 +322,7 @@ impl Quorum {
         }
     }
 
-    /// A node stands still, or is away.
+    /// A node is paused or unreachable.
     pub(crate) fn away(&mut self, sim: &mut Sim, node: usize, until: i64, how: State) {
         let until = self.nodes[node].gate.close(how, until);
         sim.at(until, Item::Node(NodeItem::Up { node }));

@@ -14,7 +14,7 @@ use super::turns::Queue;
 use crate::message::Message;
 use crate::plan::millis;
 
-/// Clocks that differ by more are wrong: then all nodes are heard.
+/// Clocks that differ by more than this are wrong; then all nodes are asked.
 const APART: u64 = 1_000_000;
 
 /// A request, and how far it is.
@@ -77,7 +77,7 @@ pub(super) enum Next {
     Ask(Vec<(usize, Ask)>),
     /// The part is done.
     Done(PartReply, Option<Box<Proposal>>),
-    /// For so long nothing is decided.
+    /// How long nothing is decided.
     Recovering(std::time::Duration),
     Contended(u64),
     Failed,

@@ -35,7 +35,7 @@ pub(crate) enum NodeItem {
         op: u64,
         step: u32,
     },
-    /// A node stands still no longer, or is back.
+    /// A node is no longer paused, or is reachable again.
     Up {
         node: usize,
     },

@@ -1,5 +1,5 @@
-//! Whether the store answers, what its clock says, and what the store is told of this host, as
-//! `engine::daemon` does it in `health`, `clock` and `presence`.
+//! Whether the store is reachable, its clock, and the announcements of this host, as
+//! `engine::daemon` handles them in `health`, `clock` and `presence`.
 
 use cronlatch::engine::simulated::{Epoch, Event, Offset};
 
@@ -10,7 +10,7 @@ use crate::message::Request;
 
 pub(super) const FIRST_PROBE: i64 = 100;
 const LONGEST_PROBE: i64 = 1_000;
-/// A store that has answered for so long is believed to go on.
+/// A store that has been reachable for this long counts as reachable.
 const STEADY: i64 = 10_000;
 /// How long a host is believed to live that says no more.
 const ANNOUNCED_FOR: i64 = 30_000;
@@ -44,7 +44,7 @@ impl Daemon {
         self.probe_later(env);
     }
 
-    /// The daemon did nothing for so long that it notices.
+    /// The daemon was paused for so long that it notices.
     pub(crate) fn was_paused(&mut self, env: &mut Env<'_>) {
         if self.up {
             self.was_absent(env);

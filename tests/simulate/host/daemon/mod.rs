@@ -74,7 +74,7 @@ pub(crate) struct Daemon {
     tasks: BTreeMap<u64, Task>,
     pub(super) asked: BTreeMap<u64, Ask>,
     waits: BTreeMap<(JobIx, ClaimId), String>,
-    /// The locks whose releases are listened to, and when one was last heard of.
+    /// The locks whose releases the host waits for, and when the last message came.
     channels: BTreeMap<String, i64>,
     turns: Turns,
     short: Option<Short>,

@@ -232,7 +232,7 @@ impl Daemon {
                 self.rounds += 1;
                 self.recovers = self.recovers.filter(|until| env.sim.now < *until);
                 if !self.compares {
-                    // A file cannot tell: any job may be concerned.
+                    // A file does not name the job, so any job may be concerned.
                     self.feed(env, Event::Returned { job: None });
                 }
                 if self.up && self.shutdown.is_none() {
