@@ -1,5 +1,6 @@
 //! `cronlatch completions`: scripts by which shells complete commands, options, files and job names.
 
+mod arguments;
 mod bash;
 mod fish;
 mod zsh;
@@ -61,27 +62,4 @@ fn job_names(args: &Args) -> Result<String, Failure> {
         text.push('\n');
     }
     Ok(text)
-}
-
-/// What clap generates for a shell.
-fn generated(shell: clap_complete::Shell, mut cli: Command) -> String {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut cli, "cronlatch", &mut script);
-    String::from_utf8_lossy(&script).into_owned()
-}
-
-/// Whether an argument is the name of a job: `JOB`, or the `NAME` of `unlock`, which takes one too.
-fn is_job(arg: &clap::Arg) -> bool {
-    let is_name = arg.get_id() == "name" && arg.is_positional();
-    let is_job = matches!(arg.get_id().as_str(), "job" | "jobs");
-    (is_job || is_name) && arg.get_action().takes_values()
-}
-
-/// The names of the commands that have an argument like this one.
-fn commands_with(cli: &Command, wanted: impl Fn(&clap::Arg) -> bool) -> Vec<&str> {
-    (cli.get_subcommands()
-        .filter(|command| !command.is_hide_set()))
-    .filter(|command| command.get_positionals().any(&wanted))
-    .map(Command::get_name)
-    .collect()
 }

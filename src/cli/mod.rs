@@ -28,6 +28,7 @@ mod stderr;
 mod sweep;
 mod target;
 mod trigger;
+mod unknown_job;
 mod unlock;
 mod views;
 
@@ -37,9 +38,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 pub use failure::Failure;
 pub use target::Target;
-
-use crate::config::JobList;
-use crate::names::JobName;
+use unknown_job::unknown_job;
 
 /// The cron that a fleet can trust.
 #[derive(Debug, Parser)]
@@ -153,16 +152,4 @@ pub fn main() -> ExitCode {
         Subcommands::Sweep(args) => sweep::run(&args),
     };
     result.unwrap_or_else(|failure| failure.report())
-}
-
-/// The error for a job that the list does not have, with a suggestion.
-fn unknown_job(job: &JobName, list: &JobList) -> Failure {
-    let likeness = |name: &JobName| strsim::jaro_winkler(name.as_str(), job.as_str());
-    let names = list.jobs.iter().map(|entry| &entry.name);
-    let nearest = names.max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-    let mut text = format!("no job {job} in {}", list.path.display());
-    if let Some(name) = nearest.filter(|name| likeness(name) > 0.8) {
-        text += &format!("\nhelp: did you mean {name}?");
-    }
-    Failure::Usage(text)
 }

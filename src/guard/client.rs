@@ -14,17 +14,39 @@ use nix::unistd::{getpgrp, pipe2};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::output::{self, StreamReader, StreamReaders};
+use super::process::{OutputSink, ProcessEvent, Spawn, SpawnError, Stdio, Stream};
 use super::refusal;
 use super::service::{GuardTask, PendingSpawn, TaskCommand};
 use super::wire::{self, PACKET_MAX};
-use super::{
-    Deadlines, OutputSink, Processes, Running, Spawn, SpawnError, Stdio, Stream, channel, orphans,
-    sys,
-};
+use super::{channel, orphans, sys};
 use crate::names::RunId;
 
 /// Events that wait for their reader, per command.
 const EVENTS: usize = 64;
+
+/// A client of the guard, which starts commands. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Processes {
+    shared: Arc<ClientState>,
+}
+
+/// Moves the deadlines of running processes; synchronous, for use outside the runtime.
+#[derive(Debug, Clone)]
+pub struct Deadlines {
+    socket: Arc<OwnedFd>,
+}
+
+/// A running command.
+#[derive(Debug)]
+pub struct Running {
+    /// Its process id.
+    pub pid: i32,
+    /// Lines as they come, then [`ProcessEvent::Exited`] as the last one, once the whole tree is dead.
+    pub events: mpsc::Receiver<ProcessEvent>,
+    serial: u64,
+    stdio: Stdio,
+    commands: mpsc::UnboundedSender<TaskCommand>,
+}
 
 /// What all clones of [`Processes`] share.
 #[derive(Debug)]

@@ -12,8 +12,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
+use super::client::{self, Processes};
 use super::wire::GuardReply;
-use super::{Processes, channel, client, event_loop};
+use super::{channel, event_loop};
 
 /// How long a new guard may take to report that it is ready.
 const START: Duration = Duration::from_secs(30);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Exit, OutputSink, ProcessEvent, Stream};
+use super::process::{Exit, OutputSink, ProcessEvent, Stream};
 
 /// The longest line passed on, in bytes; the rest of it is dropped.
 pub const LINE_MAX: usize = 8 * 1024;

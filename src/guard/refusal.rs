@@ -4,9 +4,9 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 
+use super::process::{Credentials, Lack, Spawn, SpawnError};
 use super::service::SpawnRefused;
 use super::wire::StartStep;
-use super::{Credentials, Lack, Spawn, SpawnError};
 
 /// Rejects texts with a NUL byte, which no system call accepts.
 pub(super) fn nul(spawn: &Spawn) -> Result<(), SpawnError> {

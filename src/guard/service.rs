@@ -14,8 +14,9 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Interval, MissedTickBehavior};
 
+use super::process::{EndedBy, Exit, Lack, Status};
 use super::wire::{self, GuardReply, StartStep};
-use super::{EndedBy, Exit, Lack, Status, channel, orphans};
+use super::{channel, orphans};
 use crate::names::RunId;
 
 /// Packets read from the guard before others get their turn.

@@ -1,11 +1,11 @@
-//! Looks at everything around cronlatch on which its promises depend, before something goes wrong.
+//! Checks everything that the guarantees of cronlatch depend on, before something goes wrong.
 //!
-//! Each look is a small file: it reads facts and answers [`Finding`]s, each with a stable id, what
-//! can go wrong, and how to fix it. `cronlatch doctor` prints them; the daemon logs them at its
-//! start, and with `strict: true` does not start on a dangerous one. Nothing is changed by a look,
+//! Each check is a small file that reads facts and returns [`Finding`]s, each with a stable id, what
+//! can go wrong, and how to fix it. `cronlatch doctor` prints them. The daemon logs them at its
+//! start, and with `strict: true` does not start if one is dangerous. A check changes nothing,
 //! neither in the store nor on this host.
 //!
-//! | file | looks at |
+//! | file | checks |
 //! | --- | --- |
 //! | `servers`, `facts` | what each server reports about itself; the files below check it |
 //! | `memory`, `persistence`, `replicas`, `rights`, `latency`, `nodes` | the servers of the store |
@@ -32,6 +32,7 @@ mod rights;
 mod secrets;
 mod sentinels;
 mod servers;
+mod subject;
 mod zone;
 
 use std::time::Duration;
@@ -39,28 +40,16 @@ use std::time::Duration;
 pub(crate) use clock::NOTABLE;
 pub use clock::Offset;
 pub(crate) use finding::{Finding, Severity, ids};
+pub(crate) use subject::Subject;
 
-use crate::config::JobList;
-use crate::names::HostName;
 use crate::store::{self, StoreError, StoreSettings};
 
-/// What is looked at.
-#[derive(Debug, Clone)]
-pub(crate) struct Subject {
-    /// The job list; without one only store and host are looked at.
-    pub(crate) list: Option<JobList>,
-    /// The store.
-    pub(crate) settings: StoreSettings,
-    /// This host, which names the locks of jobs with `scope: host`.
-    pub(crate) host: HostName,
-}
-
-/// What was found.
+/// The findings of all checks.
 #[derive(Debug)]
 pub(crate) struct Report {
     /// The worst first.
     pub(crate) findings: Vec<Finding>,
-    /// Why the store could not be looked at, if so.
+    /// Why the store could not be checked, if so.
     pub(crate) unreachable: Option<StoreError>,
 }
 
@@ -73,10 +62,10 @@ impl Report {
     }
 }
 
-/// The clocks of host and store may be so far apart unless the list says otherwise.
+/// How far the clocks of host and store may differ unless the list sets `max_clock_skew`.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(30);
 
-/// Takes all looks.
+/// Runs all checks.
 pub(crate) async fn look(subject: &Subject) -> Report {
     let on_host = subject.clone();
     let local = tokio::task::spawn_blocking(move || look_at_host(&on_host));

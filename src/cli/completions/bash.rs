@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::{Command, ValueHint};
 
-use super::{commands_with, generated, is_job};
+use super::arguments::{commands_with, generated, is_job};
 
 /// The function that bash calls. It corrects what the generated one returns: arguments that are the
 /// name of a job become these names, and arguments that are a file are left to bash.

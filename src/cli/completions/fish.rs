@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clap::Command;
 
-use super::{commands_with, generated, is_job};
+use super::arguments::{commands_with, generated, is_job};
 
 /// Prints the names of the jobs in the list that the command line names.
 const FUNCTION: &str = r"

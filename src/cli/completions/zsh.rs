@@ -2,7 +2,7 @@
 
 use clap::{Command, ValueHint};
 
-use super::{generated, is_job};
+use super::arguments::{generated, is_job};
 
 /// Prints the names of the jobs in the list that the command line names.
 const FUNCTION: &str = r#"

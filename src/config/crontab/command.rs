@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::RemarkKind::{self, NeedsLook, Note};
 use super::line;
+use super::model::RemarkKind::{self, NeedsLook, Note};
 use crate::config::has_pipefail_by_default;
 use crate::config::shell::{self, Operator};
 

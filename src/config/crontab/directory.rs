@@ -3,7 +3,8 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use super::{CrontabJob, Crontabs, FieldValue, LineRef, RemarkKind, naming};
+use super::model::{CrontabJob, Crontabs, FieldValue, LineRef, RemarkKind};
+use super::naming;
 
 /// When Debian's /etc/crontab runs them.
 const SCHEDULES: [(&str, &str); 4] = [

@@ -1,24 +1,8 @@
 //! `MAILTO` and `MAILFROM`: whom cron mails becomes a target of notifications.
 
-use super::{Crontabs, FieldValue, Fields, naming};
+use super::model::{Crontabs, FieldValue, Fields, Mailbox, MailboxTarget};
+use super::naming;
 use crate::config::spelling;
-
-/// The receivers of mails, and their sender.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mailbox {
-    /// The addresses; at least one.
-    pub(super) to: Vec<String>,
-    /// The sender, if `MAILFROM` names one.
-    pub(super) from: Option<String>,
-}
-
-/// A mailbox as a target of the list.
-#[derive(Debug, Clone)]
-pub(super) struct MailboxTarget {
-    /// Its name in the list.
-    pub(super) name: String,
-    mailbox: Mailbox,
-}
 
 impl MailboxTarget {
     /// The fields of the target.

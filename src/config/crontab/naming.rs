@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::Crontabs;
+use super::model::Crontabs;
 use crate::config::shell;
 use crate::config::spelling;
 

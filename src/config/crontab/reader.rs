@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::line::{self, CrontabLine, LinePart};
-use super::settings::Settings;
-use super::{
+use super::model::{
     CrontabJob, CrontabKind, Crontabs, FieldValue, Fields, LineRef, ReadOptions, RemarkKind,
-    command, flock, input, mail, naming,
 };
+use super::settings::Settings;
+use super::{command, flock, input, mail, naming};
 use crate::config::environment::Environment;
 use crate::config::values;
 use crate::schedule::Schedule;

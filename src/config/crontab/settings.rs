@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::mail::Mailbox;
-use super::{FieldValue, Fields, RemarkKind};
+use super::model::{FieldValue, Fields, Mailbox, RemarkKind};
 use crate::config::notify::is_address;
 use crate::config::zone;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{CrontabJob, Crontabs, FieldValue, Fields, ImportedList};
+use super::model::{CrontabJob, Crontabs, FieldValue, Fields, ImportedList};
 
 /// Returns the list, with the comments of the crontabs.
 pub(super) fn of(crontabs: &Crontabs) -> ImportedList {

@@ -3,8 +3,7 @@
 
 use std::path::Path;
 
-use super::mail::MailboxTarget;
-use super::{CrontabJob, Crontabs, FieldValue, ReadOptions};
+use super::model::{CrontabJob, Crontabs, FieldValue, MailboxTarget, ReadOptions};
 use crate::config::environment::Environment;
 use crate::config::expand;
 use crate::config::node::{KeyValue, Node, Text, Value};

@@ -82,7 +82,7 @@ pub(crate) async fn run(setup: DaemonSetup) -> Result<(), DaemonError> {
 fn assemble(
     loaded: LoadedList,
     source: Arc<dyn ListSource>,
-    (host, manager, front): (HostName, ServiceManager, Front),
+    (host, manager, front): (HostName, ServiceManager, Box<Front>),
     processes: &Processes,
     inbox: mpsc::UnboundedSender<Message>,
 ) -> Result<Daemon, DaemonError> {

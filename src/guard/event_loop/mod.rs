@@ -25,8 +25,9 @@ use nix::unistd::{Pid, getppid};
 
 use super::cgroup::{Cgroup, Delegated};
 use super::channel;
+use super::process::Status;
+use super::sys;
 use super::wire::{GuardReply, GuardRequest, PACKET_MAX, StartStep};
-use super::{Status, sys};
 use crate::time::BootInstant;
 use ending::Strays;
 use run::{Containment, Main, StartedRun};

@@ -8,7 +8,7 @@ use rustls::crypto::ring;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Error};
 
-use super::{Again, SendFailure};
+use super::failure::{Again, SendFailure};
 
 /// How many bytes of a reply are read, so that its connection can be used again.
 const REPLY_MAX: u64 = 16 * 1024;

@@ -1,5 +1,6 @@
 //! How a message reaches a target: one try each, bounded in time.
 
+mod failure;
 pub(super) mod http;
 mod mail;
 mod process;
@@ -12,46 +13,11 @@ use std::time::Duration;
 use super::notification::Notification;
 use super::template::{self, Body};
 use crate::config::{Channel, Command, HttpTarget, MailTarget};
+pub(crate) use failure::{Again, SendFailure};
 use http::{Client, Request};
 
 /// The environment of programs.
 pub(crate) type SendEnvironment = Arc<BTreeMap<OsString, OsString>>;
-
-/// Why a try failed. Never names a URL or a header.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SendFailure {
-    /// The reason.
-    pub(crate) why: String,
-    /// Whether another try could succeed.
-    pub(crate) again: Again,
-}
-
-/// Whether another try could succeed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Again {
-    /// No: the receiver rejects the message.
-    Never,
-    /// Perhaps.
-    Later,
-    /// Not before this time has passed.
-    After(Duration),
-}
-
-impl SendFailure {
-    pub(super) fn never(why: impl Into<String>) -> Self {
-        Self {
-            why: why.into(),
-            again: Again::Never,
-        }
-    }
-
-    pub(super) fn later(why: impl Into<String>) -> Self {
-        Self {
-            why: why.into(),
-            again: Again::Later,
-        }
-    }
-}
 
 /// The way to one target.
 #[derive(Debug, Clone)]

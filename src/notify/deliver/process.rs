@@ -11,7 +11,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use super::SendFailure;
+use super::failure::SendFailure;
 use crate::guard::Program;
 
 /// How many bytes of a program's standard error are shown.

@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::mpsc;
 
-use super::{Firing, MOST_AT_ONCE, Skipped, TickerJob, WallClock};
+use super::clock::WallClock;
+use super::firing::{Firing, MOST_AT_ONCE, Skipped, TickerJob};
 use crate::time::Timestamp;
 
 /// How long before its instant a job is handed to its callback. The library polls every half

@@ -20,11 +20,11 @@ mod alarm;
 #[doc(hidden)]
 pub mod board;
 mod clock;
+mod firing;
 mod storage;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use tokio::sync::{RwLock, broadcast, mpsc};
 use tokio_cron_scheduler::{
@@ -34,53 +34,12 @@ use tokio_cron_scheduler::{
 use self::alarm::Alarm;
 use self::board::Board;
 pub use self::clock::{SystemClock, WallClock};
+pub use self::firing::{Firing, MOST_AT_ONCE, Skipped, TickerJob};
 use self::storage::{Callback, Storage};
-use super::Schedule;
-use crate::names::JobName;
 use crate::time::Timestamp;
-
-/// The maximum number of occurrences of one job that are delivered after the clock is stepped
-/// forward.
-pub const MOST_AT_ONCE: usize = 1000;
 
 /// The capacity of the library's own channels, which are not used here.
 const UNUSED_CHANNEL: usize = 16;
-
-/// A job to be fired.
-#[derive(Debug, Clone)]
-pub struct TickerJob {
-    /// Its name, which every firing carries.
-    pub name: JobName,
-    /// When it is due.
-    pub schedule: Schedule,
-    /// How long after its instant it fires (`jitter:`).
-    pub delay: Duration,
-    /// The first occurrence fired is the first strictly after this instant.
-    pub from: Timestamp,
-}
-
-/// An occurrence has come due.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Firing {
-    /// The job.
-    pub job: JobName,
-    /// The occurrence.
-    pub scheduled_at: Timestamp,
-    /// The instant to act on it: `scheduled_at` and the job's delay. It has come.
-    pub due_at: Timestamp,
-    /// What was passed over right before this occurrence and will not be delivered.
-    pub skipped: Option<Skipped>,
-}
-
-/// A range of occurrences that were passed over when the clock was stepped forward, too many to
-/// deliver.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Skipped {
-    /// The first of them.
-    pub first: Timestamp,
-    /// The last of them.
-    pub last: Timestamp,
-}
 
 /// The ticker cannot start or stop.
 #[derive(Debug, thiserror::Error)]

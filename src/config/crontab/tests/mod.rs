@@ -397,7 +397,7 @@ proptest! {
             let Command::Shell { script, .. } = &job.command else {
                 return Err(TestCaseError::fail("a list of words"));
             };
-            let Some(super::FieldValue::Text(command)) = from.field("command").cloned() else {
+            let Some(super::model::FieldValue::Text(command)) = from.field("command").cloned() else {
                 return Err(TestCaseError::fail("no command"));
             };
             prop_assert_eq!(script, &command, "{}", list);

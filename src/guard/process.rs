@@ -1,0 +1,222 @@
+//! A command to start, and what its process does: what the guard, its client and their
+//! callers share.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use crate::names::RunId;
+use crate::time::BootInstant;
+
+/// A command to start.
+#[derive(Debug, Clone)]
+pub struct Spawn {
+    /// The run it belongs to.
+    pub run: RunId,
+    /// Program and arguments; the program is looked up in the `PATH` of `env` as a shell does.
+    pub argv: Vec<OsString>,
+    /// The whole environment.
+    pub env: BTreeMap<OsString, OsString>,
+    /// Where it runs; `None`: where the daemon does.
+    pub working_dir: Option<PathBuf>,
+    /// Whom it runs as; `None`: as the daemon.
+    pub user: Option<Credentials>,
+    /// The file mode mask.
+    pub umask: Option<u32>,
+    /// The nice value.
+    pub nice: Option<i32>,
+    /// When SIGKILL of the whole tree must be sent at the latest, unless extended; `None` for
+    /// `on_lost: continue` and for runs without a lease.
+    pub deadline: Option<BootInstant>,
+    /// The first signal at a deadline or an end, and the time until SIGKILL.
+    pub signal: Signal,
+    /// See `signal`.
+    pub grace: Duration,
+    /// Where input and output go.
+    pub stdio: Stdio,
+}
+
+/// Whom a process runs as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// The user id.
+    pub uid: u32,
+    /// The primary group.
+    pub gid: u32,
+    /// All supplementary groups.
+    pub groups: Vec<u32>,
+}
+
+/// Where a process's input and output go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stdio {
+    /// Input is empty; output comes as [`ProcessEvent::Line`].
+    Capture,
+    /// All three are the daemon's own (`exec`).
+    Inherit,
+}
+
+/// Receives the bytes that a command writes, as they are, before they are split into lines.
+pub trait OutputSink: std::fmt::Debug + Send + Sync {
+    /// The command wrote this. Must not wait: the command's pipe is not read meanwhile.
+    fn take(&self, stream: Stream, bytes: &[u8]);
+}
+
+/// What a running command does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProcessEvent {
+    /// A line of output, without its line end; invalid UTF-8 replaced, over-long lines cut.
+    Line {
+        /// Which stream.
+        stream: Stream,
+        /// The text.
+        text: String,
+    },
+    /// The main process ended and nothing of its tree is left.
+    Exited(Exit),
+}
+
+/// Standard output or standard error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exit {
+    /// What the main process left.
+    pub status: Status,
+    /// Who ended it.
+    pub ended_by: EndedBy,
+    /// How many processes it left behind, ended with it.
+    pub left_behind: usize,
+    /// How many processes of it we were not permitted to end, such as those of a setuid program
+    /// under an unprivileged daemon; they may still run.
+    pub survivors: usize,
+}
+
+/// What a process left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// It exited.
+    Code(i32),
+    /// A signal ended it.
+    Signal(i32),
+    /// Not known: the guard went away.
+    Unknown,
+}
+
+impl Status {
+    /// The status that `wait` returned.
+    pub(super) fn from_wait(status: i32) -> Self {
+        if libc::WIFSIGNALED(status) {
+            Self::Signal(libc::WTERMSIG(status))
+        } else {
+            Self::Code(libc::WEXITSTATUS(status))
+        }
+    }
+}
+
+/// Who ended a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndedBy {
+    /// Itself.
+    Itself,
+    /// Its deadline.
+    Deadline,
+    /// [`Running::end`].
+    Request,
+    /// The guard went away.
+    GuardGone,
+}
+
+/// Why a command was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// The command cannot be started: the step that failed, and why.
+    #[error("cannot {step}: {source}")]
+    CannotStart {
+        /// What was tried: `run "PROGRAM"`, `change to directory "DIR"`, `become user 1000`, …
+        step: String,
+        /// Why it failed; `NotFound` and `PermissionDenied` of the program itself are what a
+        /// shell calls 127 and 126.
+        source: io::Error,
+    },
+    /// The deadline had passed before the guard came to it.
+    #[error("the lease expired before the command could start")]
+    TooLate,
+    /// This host lacks what any command needs. The command was not started.
+    #[error("cannot {step}: {source}")]
+    NoResources {
+        /// What was tried.
+        step: String,
+        /// What is lacking.
+        lack: Lack,
+        /// The error of the system call.
+        source: io::Error,
+    },
+    /// The guard is gone. The command was not started.
+    #[error("the guard process has died")]
+    GuardGone,
+    /// The guard died after it was asked and before it reported a start.
+    #[error("the guard process died before it reported whether the command started")]
+    NoReport,
+}
+
+/// What a host can run out of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    /// Open files of this process.
+    Files,
+    /// Open files of the whole machine.
+    FilesOfMachine,
+    /// Processes or threads.
+    Processes,
+    /// Memory.
+    Memory,
+}
+
+impl Lack {
+    /// Returns what an error of a system call says is lacking; `None` for any other error.
+    pub fn of(error: &io::Error) -> Option<Self> {
+        match error.raw_os_error()? {
+            libc::EMFILE | libc::ETOOMANYREFS => Some(Self::Files),
+            libc::ENFILE => Some(Self::FilesOfMachine),
+            libc::EAGAIN => Some(Self::Processes),
+            libc::ENOMEM | libc::ENOBUFS => Some(Self::Memory),
+            _ => None,
+        }
+    }
+
+    /// Returns what the operator can raise.
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::Files => "raise LimitNOFILE= of the unit (`ulimit -n`)",
+            Self::FilesOfMachine => "raise the sysctl fs.file-max",
+            Self::Processes => {
+                "raise TasksMax= and LimitNPROC= of the unit (`ulimit -u`), or the sysctl \
+                 kernel.pid_max"
+            }
+            Self::Memory => "free memory on this host, or raise MemoryMax= of the unit",
+        }
+    }
+}
+
+impl std::fmt::Display for Lack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Files => "open files",
+            Self::FilesOfMachine => "open files (the whole machine)",
+            Self::Processes => "processes",
+            Self::Memory => "memory",
+        })
+    }
+}

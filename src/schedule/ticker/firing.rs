@@ -1,0 +1,47 @@
+//! The jobs that the ticker fires, and its firings.
+
+use std::time::Duration;
+
+use crate::names::JobName;
+use crate::schedule::Schedule;
+use crate::time::Timestamp;
+
+/// The maximum number of occurrences of one job that are delivered after the clock is stepped
+/// forward.
+pub const MOST_AT_ONCE: usize = 1000;
+
+/// A job to be fired.
+#[derive(Debug, Clone)]
+pub struct TickerJob {
+    /// Its name, which every firing carries.
+    pub name: JobName,
+    /// When it is due.
+    pub schedule: Schedule,
+    /// How long after its instant it fires (`jitter:`).
+    pub delay: Duration,
+    /// The first occurrence fired is the first strictly after this instant.
+    pub from: Timestamp,
+}
+
+/// An occurrence has come due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Firing {
+    /// The job.
+    pub job: JobName,
+    /// The occurrence.
+    pub scheduled_at: Timestamp,
+    /// The instant to act on it: `scheduled_at` and the job's delay. It has come.
+    pub due_at: Timestamp,
+    /// What was passed over right before this occurrence and will not be delivered.
+    pub skipped: Option<Skipped>,
+}
+
+/// A range of occurrences that were passed over when the clock was stepped forward, too many to
+/// deliver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Skipped {
+    /// The first of them.
+    pub first: Timestamp,
+    /// The last of them.
+    pub last: Timestamp,
+}
