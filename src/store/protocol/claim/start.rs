@@ -17,6 +17,7 @@ use crate::store::protocol::waiting;
 use crate::time::Timestamp;
 
 /// How and until when an undecided occurrence may start.
+#[derive(Clone, Copy)]
 struct Candidate<'a> {
     job: &'a JobName,
     due: &'a Due,
