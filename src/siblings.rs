@@ -112,14 +112,12 @@ impl ListUse {
             String::new()
         });
         let me = std::process::id();
-        let same_store = self.name(0);
-        let same_store = same_store.trim_end_matches('0');
         let mut found = Vec::new();
         for (name, pid) in self.alike(&text) {
             if pid != me
                 && let Some(word) = self.ask(&name, pid).await
             {
-                found.push(self.judge(pid, name.starts_with(same_store), word));
+                found.push(self.judge(pid, self.has_same_store(&name), word));
             }
         }
         found
@@ -139,6 +137,13 @@ impl ListUse {
             same.then(|| (name.to_owned(), pid))
         });
         parsed.collect()
+    }
+
+    /// Whether the name is that of a daemon whose settings name the same store, wherever it keeps
+    /// its state.
+    fn has_same_store(&self, name: &str) -> bool {
+        let store = |name: &str| name.rsplit('/').nth(1).map(str::to_owned);
+        store(name) == store(&self.name(0))
     }
 
     /// Asks a daemon for its word. Returns `None` if it is gone, or is another user's who has
@@ -404,6 +409,15 @@ mod tests {
         assert_eq!(count(&place("/etc/new", "/var/1", "redis://h")), 1);
         assert_eq!(count(&place("/etc/new", "/var/2", "sqlite:/a")), 0);
         assert!(old.name(u32::MAX).len() <= 107, "{}", old.name(u32::MAX));
+    }
+
+    #[test]
+    fn a_daemon_that_does_not_answer_has_the_same_store_though_its_state_is_elsewhere() {
+        let ours = place("/etc/jobs", "/var/1", "redis://h");
+        let has_same = |theirs: &ListUse| ours.has_same_store(&theirs.name(7));
+        assert!(has_same(&place("/etc/jobs", "/var/2", "redis://h")));
+        assert!(has_same(&place("/etc/new", "/var/1", "redis://h")));
+        assert!(!has_same(&place("/etc/jobs", "/var/1", "redis://other")));
     }
 
     #[test]
