@@ -397,6 +397,7 @@ impl FinishTask {
         if let Some(record) = &finish.record
             && *reply == FinishReply::Lost
             && record.fence.is_some()
+            && finish.lock.exclusive
             && record.outcome != Outcome::LeaseLost
         {
             tracing::warn!(
