@@ -20,6 +20,7 @@ use super::service::{GuardTask, PendingSpawn, TaskCommand};
 use super::wire::{self, PACKET_MAX};
 use super::{channel, orphans, sys};
 use crate::names::RunId;
+use crate::time::BootInstant;
 
 /// Events that wait for their reader, per command.
 const EVENTS: usize = 64;
@@ -43,6 +44,7 @@ pub struct Running {
     pub pid: i32,
     /// Lines as they come, then [`ProcessEvent::Exited`] as the last one, once the whole tree is dead.
     pub events: mpsc::Receiver<ProcessEvent>,
+    run: RunId,
     serial: u64,
     stdio: Stdio,
     commands: mpsc::UnboundedSender<TaskCommand>,
@@ -134,6 +136,7 @@ impl Processes {
         Ok(Running {
             pid,
             events,
+            run: spawn.run,
             serial,
             stdio: spawn.stdio,
             commands: self.shared.commands.clone(),
@@ -193,6 +196,14 @@ impl Running {
             .send(TaskCommand::Send(wire::end(self.serial)));
     }
 
+    /// The process tree now has until `to` to live; an instant that has passed, or one before its
+    /// present deadline, is ignored.
+    pub fn extend(&self, to: BootInstant) {
+        for packet in wire::extend([(self.run.as_str(), to)]) {
+            let _ = self.commands.send(TaskCommand::Send(packet));
+        }
+    }
+
     /// Sends one signal to the process group; with [`Stdio::Inherit`] to the main process, for
     /// the group is the caller's. There a signal that the terminal has sent to that group by
     /// itself (Ctrl-C, Ctrl-\\) is not sent twice.
@@ -211,7 +222,7 @@ fn comes_from_terminal(signal: Signal) -> bool {
 }
 
 impl crate::lease::ExtendRuns for Deadlines {
-    fn extend(&self, runs: &[(RunId, crate::time::BootInstant)]) -> io::Result<()> {
+    fn extend(&self, runs: &[(RunId, BootInstant)]) -> io::Result<()> {
         Self::extend(self, runs)
     }
 }
@@ -220,7 +231,7 @@ impl Deadlines {
     /// Every process tree of each run now has until `to` to live; an instant that has passed, or
     /// a run that is not there, is ignored. Waits at most a second for a guard that does not
     /// take the message.
-    pub fn extend(&self, runs: &[(RunId, crate::time::BootInstant)]) -> io::Result<()> {
+    pub fn extend(&self, runs: &[(RunId, BootInstant)]) -> io::Result<()> {
         for packet in wire::extend(runs.iter().map(|(run, to)| (run.as_str(), *to))) {
             self.send(&packet)?;
         }

@@ -230,15 +230,17 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
         }
         self.table.failed(now, sent, &failed, spread());
         let changes = self.table.replied(sent, &replied, &values);
-        self.extend_in_guard(&changes.extended);
-        for (id, ends) in changes.extended {
-            if let Some(subscriber) = self.subscribers.get(&id) {
+        for (id, ends) in &changes.extended {
+            if let Some(subscriber) = self.subscribers.get(id) {
                 subscriber
                     .state
-                    .send_if_modified(|state| state.extend(ends));
+                    .send_if_modified(|state| state.extend(*ends));
                 subscriber.trouble.send_replace(None);
             }
         }
+        // After the state: the guard ignores this for a process that it has not started yet, and who
+        // starts one then reads the state.
+        self.extend_in_guard(&changes.extended);
         for (id, why) in changes.lost {
             self.lose(id, why);
         }

@@ -65,12 +65,8 @@ impl RunDriver<'_> {
         if self.is_late(number) {
             return AttemptResult::not_started(Outcome::LeaseLost, SpawnError::TooLate.to_string());
         }
-        let deadline = match (self.lease.lease(), self.assignment.job.on_lost) {
-            (Some(lease), OnLost::Kill) => Some(timing::kill_at(lease.ends())),
-            _ => None,
-        };
-        let spawn = command::prepare(self.assignment, &tools.environment, number, deadline).await;
-        let spawn = match spawn {
+        let spawn = command::prepare(self.assignment, &tools.environment, number).await;
+        let mut spawn = match spawn {
             Ok(spawn) => spawn,
             Err(refused) => {
                 return AttemptResult {
@@ -78,6 +74,11 @@ impl RunDriver<'_> {
                     ..AttemptResult::not_started(Outcome::Failed, refused.reason)
                 };
             }
+        };
+        // Not before: the lease may have been renewed while the command was prepared.
+        spawn.deadline = match (self.lease.lease(), self.assignment.job.on_lost) {
+            (Some(lease), OnLost::Kill) => Some(timing::kill_at(lease.ends())),
+            _ => None,
         };
         if number > self.assignment.attempt {
             self.output.attempt(number);

@@ -11,7 +11,6 @@ use super::identity::JobUser;
 use super::not_prepared::NotPrepared;
 use crate::config::{Command, Job};
 use crate::guard::{self, Credentials, Spawn, Stdio};
-use crate::time::BootInstant;
 
 /// A process environment.
 pub(crate) type JobEnvironment = BTreeMap<OsString, OsString>;
@@ -49,13 +48,12 @@ pub(crate) fn inherited(secret: &BTreeSet<String>) -> JobEnvironment {
     inherited
 }
 
-/// Returns the command of one attempt. The error tells the operator what to fix; the attempt then
+/// Returns the command of one attempt, without a deadline. The error tells the operator what to fix; the attempt then
 /// counts as one that could not be started.
 pub(super) async fn prepare(
     assignment: &Assignment,
     inherited: &Arc<JobEnvironment>,
     attempt: u32,
-    deadline: Option<BootInstant>,
 ) -> Result<Spawn, NotPrepared> {
     let found = look_up(&assignment.job).await?;
     let job = &assignment.job;
@@ -70,7 +68,7 @@ pub(super) async fn prepare(
         user: found.credentials,
         umask: job.umask,
         nice: job.nice,
-        deadline,
+        deadline: None,
         signal: job.kill.signal,
         grace: job.kill.grace,
         stdio: Stdio::Capture,

@@ -7,6 +7,7 @@ use nix::sys::signal::Signal;
 
 use super::lease::RunLease;
 use crate::config::OnLost;
+use crate::ground::timing;
 use crate::guard::{EndedBy, Exit, ProcessEvent, Running, Status, Stream};
 use crate::lease::LeaseLost;
 
@@ -72,6 +73,11 @@ pub(crate) async fn follow(
     lease: &mut RunLease,
     supervisor: &mut (impl Supervisor + Send),
 ) -> Followed {
+    if let Some(lease) = lease.lease() {
+        // The deadline of the start is from before it, and the guard ignores renewals of a run that
+        // it does not have yet. Those that come from now on reach it.
+        running.extend(timing::kill_at(lease.ends()));
+    }
     let mut timeout = std::pin::pin!(after(limits.timeout));
     let mut killed = None;
     let mut takes_orders = true;

@@ -43,6 +43,28 @@ fn a_deadline_is_moved_from_another_thread_while_the_runtime_hangs() {
 }
 
 #[test]
+fn a_deadline_is_moved_by_who_started_the_command() {
+    with_guard(async |processes| {
+        let mut spawn = shell("echo ready; read -r line < held; echo survived");
+        let dir = tempfile::tempdir().expect("a directory");
+        let held = dir.path().join("held");
+        nix::unistd::mkfifo(&held, nix::sys::stat::Mode::S_IRWXU).expect("a named pipe");
+        spawn.working_dir = Some(dir.path().to_owned());
+        let deadline = BootInstant::now().plus(Duration::from_secs(2));
+        spawn.deadline = Some(deadline);
+        spawn.grace = Duration::ZERO;
+        let mut running = processes.spawn(spawn).await.expect("it starts");
+        assert_eq!(line(&mut running).await, "ready");
+        running.extend(BootInstant::now().plus(LONG));
+        tokio::time::sleep(deadline.remaining()).await;
+        std::fs::write(held, "go on\n").expect("it is read");
+        let (lines, exit) = finish(running).await;
+        assert_eq!(lines, ["survived"]);
+        assert_eq!(exit.status, Status::Code(0));
+    });
+}
+
+#[test]
 fn an_extension_into_the_past_or_of_another_run_changes_nothing() {
     with_guard(async |processes| {
         let mut spawn = shell("echo ready; sleep 600");

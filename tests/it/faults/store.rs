@@ -25,6 +25,32 @@ fn a_stolen_lock_ends_the_job_and_stays_with_the_thief() {
 }
 
 #[test]
+fn a_renewal_before_the_command_has_started_counts_for_the_command() {
+    let (redis, runs) = (RedisServer::start(), RunLog::new());
+    let dir = tempfile::tempdir().expect("a directory");
+    let held_up = dir.path().join("env");
+    nix::unistd::mkfifo(&held_up, nix::sys::stat::Mode::S_IRWXU).expect("a named pipe");
+    let list = list(
+        &runs.job("3"),
+        &json!({ "env_file": held_up, "kill_grace": "750ms" }),
+    );
+    let mut host = Daemon::on("host", &list).store(&redis.url()).start();
+    // The lease is renewed while the start waits for somebody to write the file.
+    let mut before = i64::MAX;
+    host.wait_until("its lease is renewed", |_| {
+        let now = redis.number(&["PTTL", "cronlatch:{job}:lock"]);
+        let is_renewed = now > before;
+        before = if now > 0 { now } else { i64::MAX };
+        is_renewed
+    });
+    std::fs::write(&held_up, "").expect("it is read");
+    host.wait_until("its job has begun", |_| !runs.entries().is_empty());
+    let run = runs.entries().remove(0);
+    let record = record_of(&host, &redis, &run.run_id);
+    assert_eq!(record["outcome"], "succeeded", "{record}");
+}
+
+#[test]
 fn a_store_away_for_longer_than_the_lease_ends_the_job_and_for_less_does_not() {
     let (redis, short, long) = (RedisServer::start(), RunLog::new(), RunLog::new());
     let job = |name: &str, command: &str, ttl: &str| {
