@@ -19,7 +19,7 @@ export RUST_TEST_THREADS ?= 4
 # The generated cases of property tests are the same each time; another number makes others.
 export PROPTEST_RNG_SEED ?= 7
 
-.PHONY: all test needs lint deny bench campaign simulate soak dist install help binary deb rpm musl test-packages
+.PHONY: all test needs lint deny bench bench-instructions campaign simulate soak dist install help binary deb rpm musl test-packages
 
 all:
 	$(CARGO) build --locked --release
@@ -38,6 +38,7 @@ help:
 	@echo 'make simulate   simulated fleets: SECONDS=600 SEED=7; SECONDS=0 looks at one seed'
 	@echo 'make soak       50 jobs a second on damaged keys: SECONDS=1800; nothing may grow'
 	@echo 'make bench      runs every benchmark and prints figures beside their floors'
+	@echo 'make bench-instructions  counts instructions (valgrind) and compares; ACCEPT=1 keeps the counts'
 	@echo 'make deb, rpm   packages of the dist binary, in target/packages'
 	@echo 'make musl       a static binary'
 	@echo 'make test-packages  installs the packages in whole systems, runs the container (root)'
@@ -73,7 +74,13 @@ soak: needs
 	$(CARGO) test --locked --test it -- --ignored --nocapture a_soak
 
 bench: needs
-	$(CARGO) bench --locked
+	$(CARGO) bench --locked --bench figures --bench kinds
+
+# Fails if a part of the program executes more instructions than benches/instructions/counts.txt
+# allows. ACCEPT=1 writes the counts of this build there instead.
+bench-instructions:
+	@sh tests/needs.sh valgrind
+	$(CARGO) bench --locked --bench instructions -- $(if $(ACCEPT),--accept)
 
 # Packages have the smaller binary.
 binary deb rpm musl test-packages: PROFILE = dist

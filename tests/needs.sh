@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs what the tests need and is not there yet: a Redis server to start, libfaketime to
-# shift clocks with, systemd for a user manager. Does nothing, and asks nobody, when all is there.
+# shift clocks with, systemd for a user manager, and the programs that are named as arguments.
+# Does nothing, and asks nobody, when all is there.
 set -eu
 
 faketime_library() {
@@ -19,6 +20,9 @@ faketime_library || missing="$missing libfaketime"
 command -v cc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
 # The Debian package is built and installed in a directory.
 command -v dpkg-shlibdeps >/dev/null 2>&1 || missing="$missing dpkg-dev"
+for program in "$@"; do
+    command -v "$program" >/dev/null 2>&1 || missing="$missing $program"
+done
 [ -n "$missing" ] || exit 0
 
 if ! command -v apt-get >/dev/null 2>&1; then

@@ -46,5 +46,7 @@ pub use endpoint::{
 };
 pub use open::open;
 pub(crate) use redis::check_raw_in_cluster as check_key_in_cluster;
+#[doc(hidden)]
+pub use redis::measured;
 #[cfg(feature = "program")]
 pub(crate) use retry::{RetryPace, retry};

@@ -4,6 +4,9 @@
 
 mod support;
 
+#[path = "../../benches/instructions/counts.rs"]
+#[expect(dead_code, reason = "the benchmark uses the rest")]
+mod bench_counts;
 mod check;
 mod cluster;
 mod commands;
@@ -20,6 +23,7 @@ mod fencing;
 mod health;
 mod http;
 mod import;
+mod instructions;
 mod library;
 mod next;
 mod notify;

@@ -7,6 +7,8 @@
 mod codec;
 mod conn;
 mod failure;
+#[doc(hidden)]
+pub mod measured;
 mod missing_replicas;
 pub(super) mod node;
 mod route;
