@@ -64,7 +64,7 @@
 //!    which knows the deadline of every run and kills what outlives it, whatever happens to the daemon.
 //!    `output` keeps what the command writes in files of this host, and delays it never.
 //! 7. When the whole process tree is gone, `finish` writes verdict and record and releases the lock,
-//!    again in one atomic step. `observe` logs each step.
+//!    again in one atomic step. `observe` logs each step, and `metrics` counts them.
 //!
 //! Data flows only in that order: `schedule` does not know stores, `store` does not know processes,
 //! and `guard` does not know schedules. `docs/architecture.md` draws the way of one occurrence.
@@ -149,6 +149,8 @@ pub mod guard;
 mod http;
 #[doc(hidden)]
 pub mod lease;
+#[cfg(feature = "program")]
+mod metrics;
 #[cfg(feature = "program")]
 mod notify;
 #[cfg(feature = "program")]

@@ -13,6 +13,7 @@ use crate::engine::daemon::{
 };
 use crate::guard::Guard;
 use crate::http::HttpError;
+use crate::metrics::MetricsFile;
 use crate::notify;
 
 /// Options of `run`.
@@ -27,6 +28,9 @@ pub(super) struct Args {
     /// Report in this file that the daemon is alive, for `cronlatch health`
     #[arg(long, value_name = "FILE", env = "CRONLATCH_HEALTH_FILE")]
     health_file: Option<PathBuf>,
+    /// Write metrics into this file, for the textfile collector of Prometheus (*.prom)
+    #[arg(long, value_name = "FILE", env = "CRONLATCH_METRICS_FILE")]
+    metrics_file: Option<PathBuf>,
     #[command(flatten)]
     target: Target,
 }
@@ -55,6 +59,10 @@ pub(super) fn run(mut args: Args, log: &crate::observe::LogArgs) -> Result<ExitC
     has_room_for_threads(workers() + others + health)?;
     let manager = ServiceManager::start(args.health_file.take())
         .map_err(|error| Failure::Internal(format!("cannot write the health file: {error}")))?;
+    let metrics_file = (args.metrics_file.take())
+        .map(MetricsFile::create)
+        .transpose()
+        .map_err(|error| Failure::Internal(format!("cannot write the metrics file: {error}")))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers())
         .thread_name("cronlatch")
@@ -64,6 +72,7 @@ pub(super) fn run(mut args: Args, log: &crate::observe::LogArgs) -> Result<ExitC
     let daemon = daemon::run(DaemonSetup {
         loaded,
         source: Arc::new(args.target),
+        metrics_file,
         views: Arc::new(CommandViews),
         watch: if args.watch {
             WatchMode::Files

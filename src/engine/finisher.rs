@@ -18,11 +18,11 @@ use tokio::time::Instant;
 
 use super::core::{Event, JobIx};
 use super::message::Message;
+use super::reporter::Reporter;
 use super::spool::Spool;
 use super::turns::RequestTurns;
 use crate::lease::Lease;
 use crate::names::JobName;
-use crate::notify::Notifier;
 use crate::run::random;
 use crate::store::{Finish, FinishReply, KeyFault, Outcome, Store, StoreError};
 use disk::Disk;
@@ -71,7 +71,7 @@ impl Finisher {
         store: Arc<dyn Store>,
         spool: Spool,
         notices: mpsc::UnboundedSender<Message>,
-        notifier: Notifier,
+        reporter: Reporter,
     ) -> Self {
         let (inbox, orders) = mpsc::unbounded_channel();
         let (count, outstanding) = watch::channel(0);
@@ -79,7 +79,7 @@ impl Finisher {
             store,
             spool,
             notices,
-            notifier,
+            reporter,
             count,
             backlog: BTreeMap::new(),
             unusable: BTreeMap::new(),
@@ -143,7 +143,7 @@ struct FinishTask {
     spool: Spool,
     notices: mpsc::UnboundedSender<Message>,
     /// Takes each verdict that the store has.
-    notifier: Notifier,
+    reporter: Reporter,
     /// How many results are being delivered.
     count: watch::Sender<usize>,
     /// Undelivered, in order.
@@ -407,7 +407,7 @@ impl FinishTask {
         }
         drop(lease);
         if let Some(record) = &finish.record {
-            self.notifier.verdict(record);
+            self.reporter.verdict(record);
         }
         if finish.give_back && *reply == FinishReply::Released {
             self.announce(finish.job);

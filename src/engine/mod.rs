@@ -8,6 +8,7 @@ pub(crate) mod core;
 pub(crate) mod daemon;
 mod finisher;
 mod message;
+mod reporter;
 mod requests;
 pub(crate) mod spool;
 mod turns;

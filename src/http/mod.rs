@@ -36,6 +36,7 @@ use async_trait::async_trait;
 use tokio::sync::{oneshot, watch};
 
 use crate::config::{HttpSettings, JobList, ListenAddress, TokenFileError, Tokens};
+use crate::metrics::Metrics;
 use crate::names::HostName;
 use crate::store::{self, Store, StoreError, StoreSettings};
 use crate::time::BootInstant;
@@ -118,6 +119,7 @@ pub(crate) struct ServerSetup {
     pub(crate) host: HostName,
     pub(crate) snapshot: watch::Receiver<DaemonSnapshot>,
     pub(crate) views: Arc<dyn Views>,
+    pub(crate) metrics: Metrics,
 }
 
 /// Why there is no server.

@@ -9,6 +9,7 @@ use hyper::header::{
 use hyper::{Response, StatusCode};
 use serde::Serialize;
 
+use crate::metrics::TextFormat;
 use crate::observe::plain;
 
 /// Names what a view lacks.
@@ -24,6 +25,8 @@ pub(super) enum BodyFormat {
     Json,
     /// One JSON object a line.
     JsonLines,
+    /// Metrics.
+    Metrics(TextFormat),
 }
 
 impl BodyFormat {
@@ -31,6 +34,7 @@ impl BodyFormat {
         match self {
             Self::Json => "application/json",
             Self::JsonLines => "application/x-ndjson",
+            Self::Metrics(format) => format.media_type(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::header::CONTENT_LENGTH;
+use hyper::header::{ACCEPT, CONTENT_LENGTH};
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
@@ -15,6 +15,7 @@ use super::query::QueryParameters;
 use super::reply::{self, BodyFormat, HttpFailure, HttpReply};
 use super::{DaemonSnapshot, FleetView, ServerSetup, ViewError, ViewSource, Views, access};
 use crate::config::Tokens;
+use crate::metrics::{MetricsPage, TextFormat};
 use crate::store::Store;
 use crate::time::BootInstant;
 
@@ -32,6 +33,7 @@ const BODY_MAX: u64 = 64 * 1024;
 enum HttpRoute {
     Health,
     Ready,
+    Metrics,
     FleetView(FleetView),
 }
 
@@ -40,6 +42,7 @@ impl HttpRoute {
         Some(match path {
             "/healthz" => Self::Health,
             "/readyz" => Self::Ready,
+            "/metrics" => Self::Metrics,
             "/api/v1/status" => Self::FleetView(FleetView::Status),
             "/api/v1/jobs" => Self::FleetView(FleetView::Jobs),
             "/api/v1/history" => Self::FleetView(FleetView::History),
@@ -57,6 +60,7 @@ pub(super) struct HttpRoutes {
     store: Arc<dyn Store>,
     tokens: watch::Receiver<Option<Tokens>>,
     probe: StoreProbe,
+    metrics: MetricsPage,
     turns: Semaphore,
 }
 
@@ -66,8 +70,11 @@ impl HttpRoutes {
         store: Arc<dyn Store>,
         tokens: watch::Receiver<Option<Tokens>>,
     ) -> Self {
+        let metrics = setup.metrics.clone();
+        let metrics = MetricsPage::new(metrics, setup.host.clone(), Arc::clone(&store));
         Self {
             setup,
+            metrics,
             probe: StoreProbe::new(Arc::clone(&store)),
             store,
             tokens,
@@ -88,7 +95,7 @@ impl HttpRoutes {
                 ))
             });
         let reply = match reply {
-            Ok((route, query)) => self.serve(route, &query).await,
+            Ok((route, query)) => self.serve(route, &query, &head.headers).await,
             Err(failure) => Err(failure),
         };
         let reply = reply.unwrap_or_else(|failure| failure.reply());
@@ -118,7 +125,7 @@ impl HttpRoutes {
         if !matches!(*method, Method::GET | Method::HEAD) {
             return Err(HttpFailure::method("GET, HEAD"));
         }
-        if let HttpRoute::FleetView(_) = route {
+        if let HttpRoute::FleetView(_) | HttpRoute::Metrics = route {
             access::check(headers, way, self.tokens.borrow().as_ref())?;
         }
         Ok(route)
@@ -128,11 +135,22 @@ impl HttpRoutes {
         &self,
         route: HttpRoute,
         query: &QueryParameters,
+        headers: &HeaderMap,
     ) -> Result<HttpReply, HttpFailure> {
         let snapshot = self.setup.snapshot.borrow().clone();
         match route {
             HttpRoute::Health => Ok(healthz(&snapshot, BootInstant::now())),
             HttpRoute::Ready => Ok(readyz(&snapshot, &self.probe).await),
+            HttpRoute::Metrics => {
+                let accept = headers.get(ACCEPT).and_then(|it| it.to_str().ok());
+                let format = TextFormat::accepted(accept);
+                let text = self.metrics.text(format).await;
+                Ok(reply::with(
+                    StatusCode::OK,
+                    BodyFormat::Metrics(format),
+                    text,
+                ))
+            }
             HttpRoute::FleetView(view) => self.view(view, query, snapshot).await,
         }
     }

@@ -68,7 +68,7 @@ impl Watchdog {
     }
 
     /// Starts the thread on the store that `open` opens, within the thread's runtime.
-    pub(super) fn start_on(
+    pub(crate) fn start_on(
         open: impl FnOnce() -> Result<Arc<dyn Store>, StoreError> + Send + 'static,
         deadlines: Option<Box<dyn ExtendRuns>>,
     ) -> io::Result<Self> {

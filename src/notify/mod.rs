@@ -44,7 +44,7 @@ mod template;
 mod text;
 
 pub(crate) use fact::{NotifiedList, NotifierSetup, Role, RunBegan};
-pub(crate) use notifier::{Notifier, TargetChange};
+pub(crate) use notifier::{Notifier, TargetChange, recorded};
 pub(crate) use outbound::threads;
 pub(crate) use sample::send as send_sample;
 

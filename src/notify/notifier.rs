@@ -193,7 +193,7 @@ impl Drop for RunWatch {
 }
 
 /// Returns the verdicts that were recorded according to the reply to a claim.
-fn recorded(claim: &Claim, reply: &CopyReply, host: &HostName) -> Vec<Record> {
+pub(crate) fn recorded(claim: &Claim, reply: &CopyReply, host: &HostName) -> Vec<Record> {
     let Some(job) = claim.what.job() else {
         return Vec::new();
     };

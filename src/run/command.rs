@@ -17,9 +17,10 @@ pub(crate) type JobEnvironment = BTreeMap<OsString, OsString>;
 
 /// Variables that are for the daemon only. If they were passed on, a job could answer the service
 /// manager in its place, or read the store's password.
-const OWN: [&str; 13] = [
+const OWN: [&str; 14] = [
     "CREDENTIALS_DIRECTORY",
     "CRONLATCH_HEALTH_FILE",
+    "CRONLATCH_METRICS_FILE",
     "CRONLATCH_STORE",
     "INVOCATION_ID",
     "JOURNAL_STREAM",

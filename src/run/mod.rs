@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 use crate::config::{Job, OnLost};
 use crate::guard::{Processes, Status};
-use crate::lease::{Lease, NewLease, Watchdog};
+use crate::lease::{Lease, LeaseLost, NewLease, Watchdog};
 use crate::names::{HostName, RunId, Token};
 use crate::observe::{OccurrenceField, RunFields, run_log};
 use crate::output::{OutputKeeper, RunEnd, RunOutput};
@@ -183,6 +183,8 @@ pub(crate) struct Ended {
     /// Set if the command was never started because this host lacked resources: the occurrence
     /// can go back undecided instead of being recorded.
     pub(crate) shortage: Option<Shortage>,
+    /// Set if the lease was lost during the run.
+    pub(crate) lost: Option<LeaseLost>,
 }
 
 struct RunDriver<'a> {
@@ -218,6 +220,7 @@ pub(crate) async fn drive(
     work.output.end(end, &work.fields);
     Ended {
         shortage,
+        lost: work.lease.noticed_loss(),
         record: work.record(&verdict, attempts, started_at),
         lease: work.lease.into_lease(),
     }

@@ -15,6 +15,7 @@ use crate::config::Job;
 use crate::engine::core::{Action, ClaimId, ClaimSpec, DropSpec, Event, JobIx};
 use crate::engine::finisher::PendingFinish;
 use crate::engine::requests::Requests;
+use crate::metrics::LatenessClock;
 use crate::names::{RunId, Token};
 use crate::notify::RunBegan;
 use crate::observe::run_log;
@@ -225,13 +226,19 @@ impl Daemon {
                 "the store is unreachable: running without a lock (on_store_down: run)"
             );
         }
-        let watch = self.link.notifier.watch(RunBegan {
+        let reporter = &self.link.reporter;
+        let watch = reporter.notifier.watch(RunBegan {
             job: assignment.job.name.clone(),
             run_id: assignment.run_id().clone(),
             scheduled_at: assignment.scheduled_at,
         });
+        let job = &assignment.job;
+        let is_scheduled = kind == Kind::Schedule;
+        let due = is_scheduled.then(|| at.plus(job.delay()));
+        let lateness = due.map(|due| LatenessClock::new(due, self.clock.now().utc));
+        let follower = reporter.metrics.follow(&job.name, lateness, watch);
         let tools = Tools {
-            starts: self.tools.starts.of_run(watch),
+            starts: self.tools.starts.of_run(follower),
             ..self.tools.clone()
         };
         let run = DaemonRun {

@@ -1,4 +1,5 @@
-//! The daemon's HTTP server, if its list has one: start, what the loop publishes, reload, end.
+//! What the daemon shows of itself: the HTTP server, if its list has one, and the metrics. Start, what
+//! the loop publishes, reload, end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +9,12 @@ use tokio::sync::watch;
 use super::{Daemon, DaemonSetup};
 use crate::config::{HttpSettings, JobList};
 use crate::http::{DaemonSnapshot, HttpError, HttpServer, ServerSetup, Views};
+use crate::metrics::{
+    DaemonGauges, ListState, Metrics, MetricsFile, MetricsFileTask, MetricsPage, Readiness,
+    StoreState,
+};
 use crate::names::HostName;
-use crate::store::StoreSettings;
+use crate::store::{Store, StoreSettings};
 use crate::time::BootInstant;
 
 /// How long requests that have arrived may take once the daemon is done.
@@ -21,6 +26,7 @@ pub(super) struct FrontSetup {
     pub(super) store: StoreSettings,
     pub(super) host: HostName,
     pub(super) views: Arc<dyn Views>,
+    pub(super) metrics: Metrics,
 }
 
 impl FrontSetup {
@@ -30,6 +36,7 @@ impl FrontSetup {
             store: setup.loaded.settings.clone(),
             host: setup.host.clone(),
             views: Arc::clone(&setup.views),
+            metrics: Metrics::new(),
         }
     }
 }
@@ -39,6 +46,7 @@ impl FrontSetup {
 pub(super) struct Front {
     setup: FrontSetup,
     running: Option<RunningServer>,
+    file: Option<MetricsFileTask>,
 }
 
 #[derive(Debug)]
@@ -53,11 +61,29 @@ impl Front {
         let mut front = Box::new(Self {
             setup,
             running: None,
+            file: None,
         });
         if let Some(settings) = &list.http {
             front.running = Some(front.serve(settings, Arc::new(list.clone()))?);
         }
         Ok(front)
+    }
+
+    /// The counters that are shown.
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.setup.metrics
+    }
+
+    /// Keeps the metrics in a file from now on, if there is to be one.
+    pub(super) fn keep_file(
+        mut self: Box<Self>,
+        file: Option<MetricsFile>,
+        store: &Arc<dyn Store>,
+    ) -> Box<Self> {
+        let FrontSetup { host, metrics, .. } = &self.setup;
+        let page = || MetricsPage::new(metrics.clone(), host.clone(), Arc::clone(store));
+        self.file = file.map(|file| file.keep(page()));
+        self
     }
 
     fn serve(
@@ -76,6 +102,7 @@ impl Front {
             host: self.setup.host.clone(),
             snapshot: published,
             views: Arc::clone(&self.setup.views),
+            metrics: self.setup.metrics.clone(),
         })?;
         let tokens = match settings.token_file {
             Some(_) => "with the tokens of token_file",
@@ -149,8 +176,11 @@ impl Front {
         }
     }
 
-    /// Ends the server; requests that have arrived get their replies.
+    /// Ends the server; requests that have arrived get their replies. Removes the file.
     pub(super) async fn close(&mut self) {
+        if let Some(file) = self.file.take() {
+            file.close();
+        }
         if let Some(running) = self.running.take() {
             running.server.close(CLOSING).await;
         }
@@ -161,6 +191,34 @@ impl Daemon {
     /// Has `/readyz` and `/healthz` see what the daemon is doing.
     pub(super) fn publish(&self) {
         self.front.publish(|| self.obstacles());
+    }
+
+    /// Has metrics show what the daemon is doing.
+    pub(super) fn publish_metrics(&self) {
+        let readiness = if self.shutdown.is_some() {
+            Readiness::Draining
+        } else if self.health.is_up() && self.obstacles().is_empty() {
+            Readiness::Ready
+        } else {
+            Readiness::NotReady
+        };
+        self.link.reporter.metrics.set_daemon(DaemonGauges {
+            readiness,
+            store: if self.health.is_up() {
+                StoreState::Up
+            } else {
+                StoreState::Down
+            },
+            clock_offset_ms: self.clock.offset(),
+            list: self.config.clone(),
+            newest_list: match self.reloads.refused() {
+                Some(_) => ListState::Rejected,
+                None => ListState::InForce,
+            },
+            on_hold: self.on_hold.len(),
+            held_back: self.admission.count(),
+            started_at: self.started_at,
+        });
     }
 
     /// Why this host cannot run jobs now.

@@ -29,10 +29,12 @@ use crate::config::{OutputPolicy, Revision, state_directory};
 use crate::engine::core::{ClaimContext, Core, JobIx, Policy};
 use crate::engine::finisher::Finisher;
 use crate::engine::message::Message;
+use crate::engine::reporter::Reporter;
 use crate::engine::spool::Spool;
 use crate::engine::turns::RequestTurns;
 use crate::guard::Processes;
 use crate::lease::Watchdog;
+use crate::metrics::{Metrics, MetricsFile};
 use crate::names::HostName;
 use crate::notify::{NotifiedList, Notifier, NotifierSetup, Role};
 use crate::output::{self, OutputKeeper};
@@ -53,6 +55,7 @@ pub(crate) async fn run(setup: DaemonSetup) -> Result<(), DaemonError> {
         host,
         guard,
         manager,
+        metrics_file,
         views: _,
     } = setup;
     let processes = guard.serve()?;
@@ -69,7 +72,7 @@ pub(crate) async fn run(setup: DaemonSetup) -> Result<(), DaemonError> {
     let daemon = assemble(
         loaded,
         source,
-        (host, manager, front),
+        (host, manager, (front, metrics_file)),
         &processes,
         inbox.clone(),
     )?;
@@ -78,11 +81,14 @@ pub(crate) async fn run(setup: DaemonSetup) -> Result<(), DaemonError> {
     daemon.serve(messages, processes).await
 }
 
+/// What the daemon shows of itself, and the file that its metrics are kept in.
+type MeasuredFront = (Box<Front>, Option<MetricsFile>);
+
 /// Starts the daemon's threads and tasks, and returns the state of its loop.
 fn assemble(
     loaded: LoadedList,
     source: Arc<dyn ListSource>,
-    (host, manager, front): (HostName, ServiceManager, Box<Front>),
+    (host, manager, (front, metrics_file)): (HostName, ServiceManager, MeasuredFront),
     processes: &Processes,
     inbox: mpsc::UnboundedSender<Message>,
 ) -> Result<Daemon, DaemonError> {
@@ -91,8 +97,10 @@ fn assemble(
         settings,
         revision,
     } = loaded;
-    let store = store::open(&settings)?;
-    let watchdog = Watchdog::start(&settings, Some(Box::new(processes.deadlines())))?;
+    let metrics = front.metrics().clone();
+    let store = metrics.measure(store::open(&settings)?);
+    let watchdog = start_watchdog(&settings, processes, &metrics)?;
+    let front = front.keep_file(metrics_file, &store);
     let health = StoreHealth::new();
     let siblings = Siblings::join(
         siblings::ListUse::of(&list, &settings),
@@ -109,11 +117,11 @@ fn assemble(
         keep: list.history.records,
         environment: Arc::clone(&environment),
     };
-    let notifier = start_notifier(notified, &store, &host)?;
-    let link = link_of((&store, &inbox), &health, siblings, &notifier);
+    let reporter = start_reporter(notified, &store, &host, metrics)?;
+    let link = link_of((&store, &inbox), &health, siblings, &reporter);
     stay_present(&store, &host);
     let spool = Spool::of(&host, &settings);
-    let finisher = Finisher::start(store, spool.clone(), inbox, notifier);
+    let finisher = Finisher::start(store, spool.clone(), inbox, reporter);
     let tools = Tools {
         store: Arc::clone(&link.store),
         processes: processes.clone(),
@@ -188,7 +196,7 @@ fn link_of(
     (store, inbox): (&Arc<dyn Store>, &mpsc::UnboundedSender<Message>),
     health: &StoreHealth,
     siblings: Siblings,
-    notifier: &Notifier,
+    reporter: &Reporter,
 ) -> TaskContext {
     TaskContext {
         store: Arc::clone(store),
@@ -198,21 +206,40 @@ fn link_of(
         last_answer: LastAnswer::default(),
         siblings,
         earlier: Arc::default(),
-        notifier: notifier.clone(),
+        reporter: reporter.clone(),
     }
 }
 
-fn start_notifier(
+/// Starts notifications, and has the jobs counted.
+fn start_reporter(
     list: NotifiedList,
     store: &Arc<dyn Store>,
     host: &HostName,
-) -> io::Result<Notifier> {
-    Notifier::start(NotifierSetup {
+    metrics: Metrics,
+) -> io::Result<Reporter> {
+    metrics.set_jobs(list.jobs.clone());
+    let notifier = Notifier::start(NotifierSetup {
         list,
         store: Arc::clone(store),
         host: host.clone(),
         role: Role::Daemon,
+    })?;
+    Ok(Reporter {
+        notifier,
+        metrics,
+        host: host.clone(),
     })
+}
+
+/// Starts the thread that renews leases, on a measured store of its own.
+fn start_watchdog(
+    settings: &StoreSettings,
+    processes: &Processes,
+    metrics: &Metrics,
+) -> io::Result<Watchdog> {
+    let (settings, metrics) = (settings.clone(), metrics.clone());
+    let open = move || Ok(metrics.measure(store::open(&settings)?));
+    Watchdog::start_on(open, Some(Box::new(processes.deadlines())))
 }
 
 /// With `run --watch`, reloads the list when its files change.

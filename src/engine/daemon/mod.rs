@@ -45,6 +45,7 @@ use super::spool::Spool;
 use crate::config::Job;
 use crate::guard::Guard;
 use crate::http::Views;
+use crate::metrics::MetricsFile;
 use crate::names::{HostName, JobName};
 use crate::run::{Stop, Tools};
 use crate::schedule::ticker::TickerJob;
@@ -86,6 +87,8 @@ pub(crate) struct DaemonSetup {
     pub(crate) watch: WatchMode,
     /// This host.
     pub(crate) host: HostName,
+    /// Where metrics are written, besides `/metrics`.
+    pub(crate) metrics_file: Option<MetricsFile>,
     /// Makes what the HTTP server shows.
     pub(crate) views: Arc<dyn Views>,
     /// Started before any thread.

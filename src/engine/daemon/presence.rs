@@ -98,6 +98,7 @@ impl Daemon {
         self.look_at_clock();
         self.look_at_admission();
         self.status();
+        self.publish_metrics();
         self.extend_shutdown();
         self.report_drain();
         self.rounds += 1;

@@ -145,12 +145,13 @@ impl Daemon {
         self.secrets.extend(list.secret_variables);
         self.tools.environment = Arc::new(inherited(&self.secrets));
         let jobs = jobs_of(list.jobs, &self.host);
-        let notified = self.link.notifier.replace(NotifiedList {
+        let notified = self.link.reporter.notifier.replace(NotifiedList {
             targets: list.notify,
             jobs: jobs.clone(),
             keep: list.history.records,
             environment: Arc::clone(&self.tools.environment),
         });
+        self.link.reporter.metrics.set_jobs(jobs.clone());
         self.tools.outputs.replace(settings.output);
         let mut placement = self.place_jobs(jobs);
         placement.changes.settings = self.settings.changed(&settings);

@@ -215,6 +215,9 @@ impl Daemon {
         match ended {
             Ok(ended) => {
                 let (job, not_started) = (ended.run.job, ended.not_started());
+                if let Some(why) = ended.ended.lost {
+                    self.link.reporter.metrics.lost(why);
+                }
                 self.finisher.send(ended.into_finish(self.settings.history));
                 match not_started {
                     None => self.feed(Event::RunEnded { job }),

@@ -15,9 +15,9 @@ use super::store_clock::Epoch;
 use crate::engine::core::{ClaimId, Event, JobIx};
 use crate::engine::finisher::Finisher;
 use crate::engine::message::Message;
+use crate::engine::reporter::Reporter;
 use crate::engine::turns::RequestTurns;
 use crate::names::{HostName, JobName};
-use crate::notify::Notifier;
 use crate::preflight::Offset;
 use crate::run::random;
 use crate::siblings::Siblings;
@@ -79,7 +79,7 @@ pub(super) struct TaskContext {
     pub(super) siblings: Siblings,
     /// Held by each registration. What enters jobs under an earlier list must not overtake the rest.
     pub(super) earlier: Arc<RwLock<()>>,
-    pub(super) notifier: Notifier,
+    pub(super) reporter: Reporter,
 }
 
 impl TaskContext {
@@ -128,7 +128,7 @@ impl TaskContext {
                 Ok(CopyReply::NotSent) => return,
                 Ok(reply) => {
                     self.last_answer.note();
-                    self.notifier.claimed(claimant.claim(), &reply);
+                    self.reporter.claimed(claimant.claim(), &reply);
                     self.tell(Message::Answered {
                         job,
                         claim: id,
@@ -204,7 +204,7 @@ impl TaskContext {
                         "the host of this run stopped reporting before its lease expired; \
                          recorded as interrupted"
                     );
-                    self.notifier.settled(&settle.job, &settle.run_id);
+                    self.reporter.settled(&settle.job, &settle.run_id);
                     return;
                 }
                 Ok(false) => {

@@ -128,7 +128,7 @@ fn bench() -> FinisherBench {
             Arc::<Sink>::clone(&store),
             spool.clone(),
             tx,
-            Notifier::off(),
+            Reporter::quiet(HostName::parse("a").expect("a name")),
         ),
         store,
         notices,

@@ -3,6 +3,7 @@
 mod access;
 mod api;
 mod limits;
+mod metrics;
 mod reload;
 mod sockets;
 

@@ -139,7 +139,7 @@ fn bench(store: ScriptedStore) -> TaskBench {
         last_answer: LastAnswer::default(),
         siblings: Siblings::none(),
         earlier: Arc::default(),
-        notifier: Notifier::off(),
+        reporter: Reporter::quiet(word().host),
     };
     TaskBench {
         link,
@@ -339,7 +339,8 @@ async fn a_host_says_that_it_lives_before_it_looks_which_hosts_use_which_lock() 
     let host = word().host;
     let (notices, _) = mpsc::unbounded_channel();
     let store = Arc::clone(&bench.link.store);
-    let finisher = Finisher::start(store, Spool::of(&host, &settings), notices, Notifier::off());
+    let reporter = bench.link.reporter.clone();
+    let finisher = Finisher::start(store, Spool::of(&host, &settings), notices, reporter);
     let entrance = Entrance {
         host,
         newcomers: BTreeMap::from([(place, newcomer)]),
