@@ -99,6 +99,11 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         "status",
         &[
             example("Show hosts, jobs and current runs", "cronlatch status"),
+            example("Keep the same on the screen", "cronlatch status --watch"),
+            example(
+                "Report failed, overdue and stuck jobs to a monitoring system",
+                "cronlatch status --check --max-age 26h",
+            ),
             example(
                 "List the jobs whose lock is held",
                 "cronlatch status --json | jq '.jobs[] | select(.running)'",

@@ -23,12 +23,30 @@ pub(super) fn print_page(page: &Page) -> Result<(), Failure> {
 /// The stream removes colours where they are not wanted: in a pipe, and with `NO_COLOR`.
 fn write(text: &str) -> Result<(), Failure> {
     let mut out = anstream::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::Internal(format!("cannot write: {error}")))
-        }
-        _ => Ok(()),
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    delivered(written).map(drop)
+}
+
+fn delivered(written: io::Result<()>) -> Result<Reader, Failure> {
+    match written {
+        Ok(()) => Ok(Reader::Present),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
+        Err(error) => Err(Failure::Internal(format!("cannot write: {error}"))),
     }
+}
+
+/// Whether somebody still reads what is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reader {
+    Present,
+    Gone,
+}
+
+/// Writes a command for the terminal, which may be empty, then text as [`print`] writes it.
+pub(super) fn draw(command: &str, text: &str) -> Result<Reader, Failure> {
+    let mut out = io::stdout().lock();
+    let text = format!("{command}{}", plain(text));
+    delivered(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
 /// One JSON object a line.

@@ -38,6 +38,7 @@ mod redlock;
 mod shells;
 mod soak;
 mod sqlite;
+mod status;
 mod systemd;
 mod terminal;
 mod ticker;

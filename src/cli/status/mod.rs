@@ -1,19 +1,29 @@
 //! `cronlatch status`: hosts, jobs, and who holds what.
 
+mod check;
 mod report;
 mod text;
+mod watch;
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
+use super::output::Reader;
 use super::{Failure, Target, output};
-use crate::config::JobList;
+use crate::config::{self, Job, JobList};
 use crate::names::{HostName, JobName};
 use crate::store::{self, JobReport, KeyFault, Lock, Store, StoreError, StoreSettings};
+use check::CheckResult;
 use report::{HostStatus, JobStatus, NodeStatus};
 pub(super) use report::{RunningStatus, StatusReport};
+use watch::Screen;
+
+/// The shortest time between two pages of `--watch`.
+const SHORTEST_WATCH: Duration = Duration::from_millis(100);
 
 /// How many jobs are asked about at once.
 const AT_ONCE: usize = 64;
@@ -24,8 +34,22 @@ pub(super) struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    /// Print what is wrong, and exit with 0 (OK), 1 (warning), 2 (critical) or 3 (unknown)
+    #[arg(long)]
+    check: bool,
+    /// With --check: jobs that were due within this time must have succeeded within it
+    #[arg(long, value_name = "DURATION", requires = "check", value_parser = duration)]
+    max_age: Option<Duration>,
+    /// Show it again every two seconds, or after this time, until Ctrl-C
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true,
+          default_missing_value = "2s", conflicts_with = "check", value_parser = duration)]
+    watch: Option<Duration>,
     #[command(flatten)]
     target: Target,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    config::parse_duration(text).map_err(|e| format!("it {e}"))
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
@@ -33,21 +57,72 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let list = args.target.list_if_any()?;
     let settings = args.target.settings(list.as_ref())?;
     args.target.warn_of(&settings);
-    let status = output::ask(async {
+    output::ask(async {
         let asked = StatusRequest {
             store: &store::open(&settings)?,
             settings: &settings,
             list: list.as_ref(),
             host: &host,
         };
-        collect(asked).await
-    })?;
-    output::print(&if args.json {
-        output::json_lines([&status])?
+        if args.check {
+            return check(args, asked).await;
+        }
+        if let Some(every) = args.watch {
+            return watch(args, asked, every).await;
+        }
+        output::print(&page(args, &collect(asked).await?)?)?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+fn page(args: &Args, status: &StatusReport) -> Result<String, Failure> {
+    if args.json {
+        output::json_lines([status])
     } else {
-        text::for_people(&status)
+        Ok(text::for_people(status))
+    }
+}
+
+/// Judges the fleet. A store that cannot be read is a result, too.
+async fn check(args: &Args, asked: StatusRequest<'_>) -> Result<ExitCode, Failure> {
+    let jobs = asked.list.map_or(&[][..], |list| &list.jobs);
+    let result = match collect(asked).await {
+        Ok(report) => CheckResult::of(&report, jobs, args.max_age),
+        Err(Failure::Unavailable(reason)) => CheckResult::unknown(reason),
+        Err(failure) => return Err(failure),
+    };
+    output::print(&if args.json {
+        output::json_lines([&result])?
+    } else {
+        result.text()
     })?;
-    Ok(ExitCode::SUCCESS)
+    Ok(result.status.exit_code())
+}
+
+/// Shows the fleet until the process is ended. An outage of the store is shown while it lasts.
+async fn watch(
+    args: &Args,
+    asked: StatusRequest<'_>,
+    every: Duration,
+) -> Result<ExitCode, Failure> {
+    let screen = Screen::of_stdout();
+    let mut ticks = tokio::time::interval(every.max(SHORTEST_WATCH));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let page = match collect(asked).await {
+            Ok(status) => page(args, &status)?,
+            Err(Failure::Unavailable(reason)) if args.json => {
+                output::report(&format!("error: {reason}; retrying"));
+                continue;
+            }
+            Err(Failure::Unavailable(reason)) => format!("{reason}; retrying\n"),
+            Err(failure) => return Err(failure),
+        };
+        if screen.draw(&page, every)? == Reader::Gone {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
 }
 
 /// What `status` is about.
@@ -77,6 +152,7 @@ pub(super) async fn collect(asked: StatusRequest<'_>) -> Result<StatusReport, Fa
     let condition = parts.shown(store.condition(&wanted).await)?;
     let condition = condition.unwrap_or_default();
     let hosts = parts.shown(store.peers().await)?.unwrap_or_default();
+    let live: Vec<_> = hosts.iter().map(|host| &host.info.host).collect();
     let reports = reports(store, &wanted).await?;
     let mut found = Vec::with_capacity(jobs.len());
     for (job, report) in jobs.iter().zip(reports) {
@@ -85,7 +161,10 @@ pub(super) async fn collect(asked: StatusRequest<'_>) -> Result<StatusReport, Fa
             .map(|answer| parts.shown(answer))
             .transpose()?
             .flatten();
-        found.push(JobStatus::new(job, (report.as_ref(), fault.as_ref()), now));
+        found.push(JobStatus {
+            matches_no_host: matches_none(job, &live),
+            ..JobStatus::new(job, (report.as_ref(), fault.as_ref()), now)
+        });
     }
     let config = list.map(|list| &list.fingerprint);
     Ok(StatusReport {
@@ -98,6 +177,11 @@ pub(super) async fn collect(asked: StatusRequest<'_>) -> Result<StatusReport, Fa
         hosts: HostStatus::all(&hosts, config),
         jobs: found,
     })
+}
+
+/// Whether there are live hosts, and `hosts` of the job matches none of them.
+fn matches_none(job: &Job, live: &[&HostName]) -> bool {
+    job.enabled && !live.is_empty() && !live.iter().any(|host| job.hosts.matches(host))
 }
 
 /// What does not answer of a store that has parts, while the rest is shown.

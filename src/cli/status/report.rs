@@ -217,6 +217,9 @@ impl HostStatus {
 pub(in crate::cli) struct JobStatus {
     pub(in crate::cli) name: String,
     pub(super) enabled: bool,
+    /// There are live hosts, and `hosts` of the job matches none of them. Left out when it matches one.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) matches_no_host: bool,
     /// The next occurrence of its schedule.
     pub(super) next_at: Option<Timestamp>,
     /// The part of the store that keeps it does not answer: what follows is not known. Left out
@@ -372,6 +375,7 @@ impl JobStatus {
         Self {
             name: job.name.to_string(),
             enabled: job.enabled,
+            matches_no_host: false,
             next_at: job.enabled.then(|| job.schedule.next_after(now)).flatten(),
             unreachable: report.is_none() && fault.is_none(),
             damaged: fault.map(|fault| DamageStatus {

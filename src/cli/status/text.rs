@@ -268,7 +268,13 @@ fn job_row(job: &JobStatus, now: Timestamp) -> [String; 9] {
             "unknown: its part of the store is unreachable".to_owned()
         } else {
             let lock = job.lock.as_ref().map_or_else(String::new, lock_note);
+            let nobody = if job.matches_no_host {
+                "its hosts match no live host".to_owned()
+            } else {
+                String::new()
+            };
             let notes = [
+                nobody,
                 pause_note(job),
                 overdue_note(job, now),
                 failure_note(job),
@@ -412,6 +418,7 @@ mod tests {
         JobStatus {
             name: name.to_owned(),
             enabled: name != "off",
+            matches_no_host: false,
             next_at: (name != "off").then(|| Timestamp::from_secs(10_800)),
             unreachable: false,
             damaged: None,
