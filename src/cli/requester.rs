@@ -15,7 +15,7 @@ pub(super) fn requester(host: &HostName) -> String {
     format!("{}@{host}", one_word(&user))
 }
 
-/// What separates the fields of stored texts is replaced.
+/// Replaces every character that could separate the fields of stored texts, and limits the length.
 fn one_word(user: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-+$".contains(c);
     let plain = user.chars().map(|c| if is_plain(c) { c } else { '_' });

@@ -47,8 +47,7 @@ enum ExpandError {
     Deep,
 }
 
-/// So many defaults may stand within one another. Without a limit a text of 250 KB would use up
-/// the stack.
+/// How deeply defaults may be nested. Without a limit a text of 250 KB would use up the stack.
 const DEEPEST: usize = 20;
 
 impl ExpandError {

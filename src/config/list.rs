@@ -187,7 +187,7 @@ fn not_a_list_of_fields(node: &Node) -> Problem {
     }
 }
 
-/// The top-level fields of all files but `jobs`; each may stand in one file only.
+/// The top-level fields of all files except `jobs`. Each may be in one file only.
 fn top_level(roots: &[Vec<KeyValue>], problems: &mut Problems) -> Vec<KeyValue> {
     let mut top: Vec<KeyValue> = Vec::new();
     let mut seen: HashMap<String, Span> = HashMap::new();

@@ -29,7 +29,7 @@ impl Problem {
         }
     }
 
-    /// What stands behind the place on its line is not shown.
+    /// The rest of the line after the position is not shown.
     #[must_use]
     pub(super) fn secret(mut self) -> Self {
         self.secret = true;

@@ -135,7 +135,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A scalar's place is that of its anchor or tag, if it has one; the value stands behind.
+    /// The position of a scalar is that of its anchor or tag, if it has one; the value follows.
     fn behind_properties(&self, mut place: Position) -> Position {
         loop {
             let rest = self.source.rest(place.line, place.column);

@@ -13,7 +13,7 @@ use super::values;
 use super::zone;
 use crate::schedule::{Reading, Schedule, reading};
 
-/// When a job is due.
+/// The schedule of a job.
 #[derive(Debug)]
 pub(super) struct When {
     pub(super) schedule: Schedule,

@@ -281,7 +281,7 @@ impl OutputWriter {
             DiskHealth::Works => run_log!(
                 warn,
                 fields,
-                "the output of this run is not stored any further: {reason}. The run goes on. The \
+                "the output of this run is not stored any further: {reason}. The run continues. The \
                  same is not logged again for other runs until output can be stored again"
             ),
             DiskHealth::Fails => run_log!(

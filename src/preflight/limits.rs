@@ -11,14 +11,14 @@ const FILES: u64 = 64;
 const FILES_OF_RUN: u64 = 2;
 /// The daemon's threads, its guard, and a reserve for other processes of the account.
 const PROCESSES: u64 = 32;
-/// The processes of a run: the command, and the one that keeps its tree.
+/// The processes of a run: the command and its reaper.
 const PROCESSES_OF_RUN: u64 = 2;
 
 /// What may run at once.
 #[derive(Debug, Clone, Copy)]
 struct Load {
     runs: u64,
-    /// Whether `max_running` says so; else each job may run once.
+    /// Whether `max_running` sets the number; otherwise each job may run once.
     is_limited: bool,
 }
 

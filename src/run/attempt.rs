@@ -222,14 +222,18 @@ impl Supervisor for AttemptSupervisor<'_> {
     fn killing(&mut self, reason: KillReason, lease: &RunLease) {
         match reason {
             KillReason::TimedOut(limit) => {
-                run_log!(warn, self.fields, "timed out after {limit:?}: killing it");
+                run_log!(
+                    warn,
+                    self.fields,
+                    "timed out after {limit:?}: killing the run"
+                );
             }
             KillReason::Lost(lost) => {
                 let why = lease.explain(lost);
-                run_log!(error as "lease_lost", self.fields, "lease lost, {why}: killing it at once");
+                run_log!(error as "lease_lost", self.fields, "lease lost, {why}: killing the run at once");
             }
             KillReason::Interrupted => {
-                run_log!(warn, self.fields, "the daemon is stopping: killing it");
+                run_log!(warn, self.fields, "the daemon is stopping: killing the run");
             }
         }
     }

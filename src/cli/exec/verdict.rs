@@ -13,7 +13,7 @@ const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
 const SIGNALLED: i32 = 128;
 
-/// Returns the exit code for a command that ended so; `lost` is why the lease was lost meanwhile.
+/// Returns the exit code for the way a command ended; `lost` is the reason if its lease was lost.
 pub(super) fn exit_code(
     followed: &Followed,
     lost: Option<LeaseLost>,

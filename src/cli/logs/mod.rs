@@ -39,7 +39,7 @@ pub(super) struct Args {
     target: Target,
 }
 
-/// What is asked for.
+/// The run whose output is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum WantedRun {
     Run(String),

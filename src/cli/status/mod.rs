@@ -1,6 +1,7 @@
 //! `cronlatch status`: hosts, jobs, and who holds what.
 
 mod check;
+mod notes;
 mod report;
 mod text;
 mod watch;

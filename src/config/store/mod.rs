@@ -125,7 +125,7 @@ fn mapping(node: &Node, entries: &[KeyValue], problems: &mut Problems) -> Option
     for other in kinds {
         is_single = false;
         let text = "a store is one of `redis`, `sentinel`, `cluster` and `sqlite`";
-        problems.add(Problem::new(other.span, text).other(kind.span, "another one stands at"));
+        problems.add(Problem::new(other.span, text).other(kind.span, "another one is at"));
     }
     if matches!(kind.value.value, Value::Null) {
         problems.add(

@@ -254,7 +254,7 @@ fn watch_files(
     }
 }
 
-/// Lets others find this daemon until the process ends: `init` must find a daemon that drains, too.
+/// Lets `init` find this daemon until the process ends, also while it drains.
 fn stay_present(store: &Arc<dyn Store>, host: &HostName) {
     let (store, host) = (Arc::clone(store), host.clone());
     tokio::spawn(async move { store.attend(&host).await });

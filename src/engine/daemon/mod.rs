@@ -154,7 +154,7 @@ struct Daemon {
     wrong_list: Option<StoreError>,
 }
 
-/// The jobs that this host runs.
+/// Returns the jobs of the list that this host runs.
 fn jobs_of(list: Vec<Job>, host: &HostName) -> Vec<Arc<Job>> {
     let mine = |job: &Job| job.enabled && job.hosts.matches(host);
     list.into_iter().filter(mine).map(Arc::new).collect()
@@ -165,7 +165,7 @@ fn by_name(jobs: &BTreeMap<JobIx, Arc<Job>>) -> HashMap<JobName, JobIx> {
     named.map(|(ix, job)| (job.name.clone(), *ix)).collect()
 }
 
-/// The job as the ticker knows it, from then on.
+/// Returns the job for the ticker, which fires occurrences after `from`.
 fn ticker_job(job: &Job, from: Timestamp) -> TickerJob {
     TickerJob {
         name: job.name.clone(),

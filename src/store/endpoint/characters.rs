@@ -1,7 +1,7 @@
 //! Rejects URLs that the client library would misread, or parts of which it would ignore. It runs
 //! before the client library parses the URL.
 
-/// Checks what stands behind the scheme of one server's URL.
+/// Checks the part after the scheme of one server's URL.
 pub(super) fn check_parts(scheme: &str, rest: &str, shown: &str) -> Result<(), String> {
     let wrong = |what: &str| Err(format!("{shown} is not a store URL: {what}"));
     if scheme == "redis+unix" {
@@ -17,7 +17,7 @@ pub(super) fn check_parts(scheme: &str, rest: &str, shown: &str) -> Result<(), S
         for part in query.split('&').filter(|part| !part.is_empty()) {
             let name = part.split('=').next().unwrap_or(part);
             if !matches!(name, "db" | "user" | "pass") {
-                return wrong("after '?' only db, user and pass may stand");
+                return wrong("only db, user and pass may follow '?'");
             }
         }
         return Ok(());
@@ -37,7 +37,7 @@ pub(super) fn check_parts(scheme: &str, rest: &str, shown: &str) -> Result<(), S
         );
     }
     if !path.is_empty() && path.parse::<u32>().is_err() {
-        return wrong("after the host may stand the number of a database, as in …:6379/0");
+        return wrong("only the number of a database may follow the host, as in …:6379/0");
     }
     Ok(())
 }
@@ -57,7 +57,7 @@ pub(super) fn check_characters(user: &str, after_user: &str) -> Result<(), &'sta
         );
     }
     if after_user.contains('?') {
-        return Err("nothing may stand after '?'");
+        return Err("nothing may follow '?'");
     }
     Ok(())
 }

@@ -36,7 +36,7 @@ pub(super) fn sentinel(
         number => {
             let number = number
                 .parse::<u32>()
-                .map_err(|_| wrong("after the master's name may stand the number of a database"))?;
+                .map_err(|_| wrong("only the number of a database may follow the master's name"))?;
             Some(number)
         }
     };
@@ -95,7 +95,7 @@ fn check_distinct(servers: &[RedisSettings]) -> Result<(), String> {
     }
 }
 
-/// User part (with its `@`), hosts and path of what stands behind `://`.
+/// Returns the user part (with its `@`), the hosts and the path of the text after `://`.
 fn parts(rest: &str) -> Result<(&str, &str, &str), &'static str> {
     let (user, rest) = match rest.rfind('@') {
         Some(at) => rest.split_at(at + 1),
@@ -137,7 +137,7 @@ pub(crate) fn listed_server(
     let (_, rest) = url.split_once("://").unwrap_or(("", text));
     let (_, host, path) = parts(rest).map_err(wrong)?;
     if !path.is_empty() {
-        return Err(wrong("nothing may stand after its port"));
+        return Err(wrong("nothing may follow its port"));
     }
     if host.is_empty() || host.starts_with(':') {
         return Err("a server has no host, as in 10.0.0.1:6379".to_owned());

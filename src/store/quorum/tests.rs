@@ -157,7 +157,7 @@ fn a_node_that_forgot_counts_only_when_too_few_remember_and_its_wait_is_over() {
 #[test]
 fn a_lock_is_free_when_a_majority_of_all_nodes_has_it_free() {
     assert_eq!(key(&[reply(), held(1, 500), reply()], None), Key::Absent);
-    // The third node was not heard: it may hold the lock as well.
+    // The third node did not reply, and may hold the lock as well.
     let lease = |left: u64| Key::Value {
         text: token(1).as_str().to_owned(),
         end: Some(NOW / 1000 + left),
@@ -353,7 +353,7 @@ fn histories_of_nodes_are_one_history() {
     };
     let whole = skipped(1, Some(3), Some(3));
     let one = vec![entry(20, None, ran.clone()), entry(10, None, whole.clone())];
-    // Was away for the second, and was told of the run later.
+    // This node was unreachable for the second decision, and received the run later.
     let two = vec![
         entry(25, None, ran.clone()),
         entry(10, None, skipped(3, None, None)),
@@ -361,7 +361,7 @@ fn histories_of_nodes_are_one_history() {
     ];
     let merged = merged_records(vec![two, one]);
     assert_eq!(merged, [ran.clone(), whole.clone()]);
-    // A proposal that skips it reached one node, and was overtaken.
+    // A proposal that skips it reached one node, and a later one replaced it.
     let wrong = vec![
         entry(9, None, skipped(5, None, None)),
         entry(10, None, whole.clone()),
