@@ -1,8 +1,10 @@
 //! The notes of `status` above and below its tables: nodes, clocks, and what keeps jobs from running.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::report::{HostStatus, JobStatus, NodeStatus};
+use crate::cli::output;
 
 /// Which hosts claim nothing because another store is in use, and how that ends.
 pub(super) fn waits_note(hosts: &[HostStatus]) -> String {
@@ -143,4 +145,13 @@ pub(super) fn clocks_note(nodes: &[NodeStatus]) -> String {
         note += &format!("         {}  {offset}\n", node.node);
     }
     note
+}
+
+/// Returns the offset of a clock as text, with its sign.
+pub(super) fn clock(offset: i64) -> String {
+    let sign = if offset < 0 { '-' } else { '+' };
+    format!(
+        "{sign}{}",
+        output::short(Duration::from_millis(offset.unsigned_abs()))
+    )
 }

@@ -1,12 +1,11 @@
 //! `status` for people.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::notes::{
-    clocks_note, damage_note, held_back_note, nodes_note, unacknowledged_note, waits_note,
+    clock, clocks_note, damage_note, held_back_note, nodes_note, unacknowledged_note, waits_note,
 };
-use super::report::{HostStatus, JobStatus, LockStatus, NodeStatus, StatusReport};
+use super::report::{HostStatus, JobStatus, LockStatus, StatusReport};
 use crate::cli::{history, output};
 use crate::store::Outcome;
 use crate::store::protocol::LEDGER_AHEAD;
@@ -84,14 +83,6 @@ fn host_row(host: &HostStatus, now: Timestamp) -> [String; 7] {
 }
 
 /// How far the host's clock is from the store's: `+1.2s` is ahead.
-fn clock(offset: i64) -> String {
-    let sign = if offset < 0 { '-' } else { '+' };
-    format!(
-        "{sign}{}",
-        output::short(Duration::from_millis(offset.unsigned_abs()))
-    )
-}
-
 fn job_row(job: &JobStatus, now: Timestamp) -> [String; 9] {
     let dash = || "-".to_owned();
     let running = job.running.as_ref().map(|run| {
@@ -255,7 +246,7 @@ fn lock_note(lock: &LockStatus) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::{PauseStatus, RunningStatus, UnacknowledgedStatus};
+    use super::super::report::{NodeStatus, PauseStatus, RunningStatus, UnacknowledgedStatus};
     use super::*;
 
     fn host(name: &str) -> HostStatus {

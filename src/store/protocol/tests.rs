@@ -6,17 +6,13 @@ mod world;
 
 use std::time::Duration;
 
-use super::{
-    Clock, Effect, JobState, Key, LockState, OTHER_TYPE, Past, REASON_BESIDE, holder,
-    is_provisional, merge,
-};
-use crate::names::{HostName, JobName, LockName, RunId, Token};
+use super::{Key, OTHER_TYPE, REASON_BESIDE, holder, merge};
+use crate::names::{HostName, RunId};
 use crate::store::{
     Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, FinishReply, GapAnswer,
-    Grant, Head, IfPaused, Kind, Late, Lock, Outcome, Overlap, Range, Record, Registered,
-    Registration, RenewReply, RunStatus, Settle,
+    Head, IfPaused, Kind, Late, Outcome, Overlap, Range, Record, RenewReply, RunStatus,
 };
-use crate::time::{BootInstant, Timestamp};
+use crate::time::Timestamp;
 use world::{TTL, attempt, fence};
 pub(super) use world::{World, job, record, token_of};
 
