@@ -19,7 +19,7 @@ export RUST_TEST_THREADS ?= 4
 # The generated cases of property tests are the same each time; another number makes others.
 export PROPTEST_RNG_SEED ?= 7
 
-.PHONY: all test needs lint deny bench bench-instructions campaign simulate soak dist install help binary deb rpm musl test-packages
+.PHONY: all test needs lint deny bench bench-instructions campaign simulate soak dist install help binary deb rpm musl test-packages test-mixed
 
 all:
 	$(CARGO) build --locked --release
@@ -41,6 +41,7 @@ help:
 	@echo 'make bench-instructions  counts instructions (valgrind) and compares; ACCEPT=1 keeps the counts'
 	@echo 'make deb, rpm   packages of the dist binary, in target/packages'
 	@echo 'make musl       a static binary'
+	@echo 'make test-mixed     runs daemons of the version PREVIOUS=COMMIT beside those of this one'
 	@echo 'make test-packages  installs the packages in whole systems, runs the container (root)'
 	@echo 'make install    installs into $$(DESTDIR)$$(PREFIX)'
 
@@ -68,6 +69,15 @@ campaign: needs
 # Many seeds from SEED on, for SECONDS; with SECONDS=0 that seed alone (docs/simulate.md).
 simulate:
 	$(CARGO) test --locked --profile simulate --test simulate -- --ignored --nocapture a_long_simulation
+
+# Runs daemons of another version beside those of this one. PREVIOUS is a commit or a tag.
+PREVIOUS = $(shell git describe --tags --abbrev=0)
+test-mixed: needs
+	rm -rf target/previous/src && mkdir -p target/previous/src
+	git archive $(PREVIOUS) | tar -x -C target/previous/src
+	$(CARGO) build --locked --manifest-path target/previous/src/Cargo.toml --target-dir target/previous/build
+	CRONLATCH_PREVIOUS='$(CURDIR)/target/previous/build/debug/cronlatch' \
+		$(CARGO) test --locked --test it -- --ignored mixed::
 
 # Fifty jobs a second for SECONDS (480 or more) on a store with damaged keys; nothing may grow.
 soak: needs

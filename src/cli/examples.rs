@@ -90,8 +90,25 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             example("Start a run of a job", "cronlatch trigger nightly-backup"),
             example(
-                "Start a run, show its output and wait for its result",
-                "cronlatch trigger nightly-backup --wait",
+                "Start a run on a host, show its output and wait for its result",
+                "cronlatch trigger nightly-backup --on web2 --wait --reason 'after the repair'",
+            ),
+            example(
+                "Run a job in this terminal, without a daemon",
+                "cronlatch trigger nightly-backup --here --wait",
+            ),
+        ],
+    ),
+    (
+        "kill",
+        &[
+            example(
+                "Kill the run of a job, on whichever host it is",
+                "cronlatch kill nightly-backup --reason 'it hangs'",
+            ),
+            example(
+                "Have a run read its configuration again",
+                "cronlatch kill 01a200cc-51c1-772e-90ed-bdf0bfb054e1 --signal HUP",
             ),
         ],
     ),

@@ -13,6 +13,7 @@ mod health;
 mod history;
 mod import;
 mod init;
+mod kill;
 mod logs;
 mod man;
 mod next;
@@ -20,6 +21,7 @@ mod notify_test;
 mod output;
 mod page;
 mod pause;
+mod request;
 mod requester;
 mod run;
 mod schema;
@@ -62,8 +64,10 @@ enum Subcommands {
     Import(import::Args),
     /// Run one command under a lock.
     Exec(exec::Args),
-    /// Run a job of the list now, under its lock.
+    /// Have a daemon run a job now, under its lock.
     Trigger(trigger::Args),
+    /// Have runs killed, or send them a signal.
+    Kill(kill::Args),
     /// Show hosts, jobs and current runs.
     Status(status::Args),
     /// Show the result of each occurrence.
@@ -134,6 +138,7 @@ pub fn main() -> ExitCode {
         Subcommands::Import(args) => import::run(&args),
         Subcommands::Exec(args) => exec::run(args, &cli.log),
         Subcommands::Trigger(args) => trigger::run(&args, &cli.log),
+        Subcommands::Kill(args) => kill::run(&args),
         Subcommands::Status(args) => status::run(&args),
         Subcommands::History(args) => history::run(&args),
         Subcommands::Logs(args) => logs::run(&args),

@@ -1,9 +1,12 @@
 //! What reaches the daemon's loop from its tasks.
 
 use super::core::{ClaimId, Event, JobIx};
-use super::daemon::{Epoch, HeldBack, ListRead, Neighbour, RegistryNews, Rival};
+use super::daemon::{ClaimedByRequest, Epoch, HeldBack, ListRead, Neighbour, RegistryNews, Rival};
+use crate::names::RunId;
 use crate::preflight::Offset;
-use crate::store::{CopyReply, Entry, Registered, Returned, StoreError};
+use crate::store::{
+    CopyReply, DaemonRequest, Entry, FiledRequest, Registered, Returned, StoreError,
+};
 
 /// A message of a task.
 #[derive(Debug)]
@@ -59,6 +62,12 @@ pub(crate) enum Message {
     Registered(Vec<(JobIx, Registered)>),
     /// Jobs to be registered once more.
     RegisterAgain(Vec<JobIx>),
+    /// The requests to this daemon that the store keeps.
+    Requests(Vec<FiledRequest>),
+    /// This daemon has taken a request; `None` if it cannot read the request.
+    RequestTaken(RunId, Option<DaemonRequest>),
+    /// A run that somebody asked for was granted, or not.
+    ClaimedByRequest(Box<ClaimedByRequest>),
     /// These jobs could not be registered.
     NotRegistered(Vec<JobIx>, StoreError),
 }

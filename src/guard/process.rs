@@ -132,7 +132,7 @@ pub enum EndedBy {
     Itself,
     /// Its deadline.
     Deadline,
-    /// [`Running::end`].
+    /// [`super::Running::end`].
     Request,
     /// The guard went away.
     GuardGone,

@@ -1,14 +1,13 @@
 //! One attempt of a run: starts the command, follows it, and judges how it ended.
 
-use std::future::pending;
 use std::sync::Arc;
-
-use tokio::sync::watch;
 
 use super::follow::{Followed, Interruption, KillReason, Limits, Supervisor, follow};
 use super::lease::RunLease;
 use super::tail::FailureTail;
-use super::{RunDriver, Stop, Tools, command};
+use super::{RunControl, RunDriver, Tools, command};
+use nix::sys::signal::Signal;
+
 use crate::config::OnLost;
 use crate::ground::timing;
 use crate::guard::{EndedBy, Exit, Lack, OutputSink, Running, SpawnError, Status, Stream};
@@ -59,7 +58,7 @@ impl RunDriver<'_> {
     pub(super) async fn attempt(
         &mut self,
         tools: &Tools,
-        stop: &mut watch::Receiver<Stop>,
+        control: &mut RunControl,
         number: u32,
     ) -> AttemptResult {
         if self.is_late(number) {
@@ -88,7 +87,7 @@ impl RunDriver<'_> {
             Ok(running) => {
                 self.report_start(number, running.pid);
                 tools.starts.started();
-                self.follow(running, stop).await
+                self.follow(running, control).await
             }
             Err(error) => {
                 let outcome = match error {
@@ -130,11 +129,7 @@ impl RunDriver<'_> {
         lease.is_some_and(|lease| lease.validity().is_zero())
     }
 
-    async fn follow(
-        &mut self,
-        running: Running,
-        stop: &mut watch::Receiver<Stop>,
-    ) -> AttemptResult {
+    async fn follow(&mut self, running: Running, control: &mut RunControl) -> AttemptResult {
         let job = &self.assignment.job;
         let limits = Limits {
             timeout: job.timeout,
@@ -143,13 +138,13 @@ impl RunDriver<'_> {
         let mut supervisor = AttemptSupervisor {
             fields: &self.fields,
             tail: &mut self.tail,
-            stop,
+            control,
         };
         let followed = follow(running, limits, &mut self.lease, &mut supervisor).await;
-        self.judge(&followed)
+        self.judge(&followed, control)
     }
 
-    fn judge(&self, followed: &Followed) -> AttemptResult {
+    fn judge(&self, followed: &Followed, control: &RunControl) -> AttemptResult {
         let exit = &followed.exit;
         let (outcome, reason) = match (followed.killed, exit.ended_by) {
             (_, EndedBy::GuardGone) => {
@@ -167,9 +162,14 @@ impl RunDriver<'_> {
                 Some(format!("ran longer than {limit:?}")),
             ),
             (Some(KillReason::Interrupted), EndedBy::Request) => {
-                (Outcome::Stopped, Some("the daemon was stopped".to_owned()))
+                let why = control.killed().map(|cause| format!("killed by {cause}"));
+                let why = why.unwrap_or_else(|| "the daemon was stopped".to_owned());
+                (Outcome::Stopped, Some(why))
             }
-            (Some(KillReason::Interrupted) | None, _) => self.judge_status(exit),
+            (Some(KillReason::Interrupted) | None, _) => match signalled(exit, control) {
+                Some(why) => (Outcome::Stopped, Some(why)),
+                None => self.judge_status(exit),
+            },
         };
         AttemptResult {
             outcome,
@@ -207,12 +207,13 @@ impl RunDriver<'_> {
 struct AttemptSupervisor<'a> {
     fields: &'a RunFields,
     tail: &'a mut FailureTail,
-    stop: &'a mut watch::Receiver<Stop>,
+    control: &'a mut RunControl,
 }
 
 impl Supervisor for AttemptSupervisor<'_> {
     fn line(&mut self, stream: Stream, text: &str) {
         self.tail.push(text);
+        self.control.line(stream, text);
         match stream {
             Stream::Out => run_log!(info as "run_output", self.fields, stream = "stdout", "{text}"),
             Stream::Err => run_log!(warn as "run_output", self.fields, stream = "stderr", "{text}"),
@@ -233,7 +234,12 @@ impl Supervisor for AttemptSupervisor<'_> {
                 run_log!(error as "lease_lost", self.fields, "lease lost, {why}: killing the run at once");
             }
             KillReason::Interrupted => {
-                run_log!(warn, self.fields, "the daemon is stopping: killing the run");
+                let why = self
+                    .control
+                    .killed()
+                    .map(|cause| format!("killed by {cause}"));
+                let why = why.unwrap_or_else(|| "the daemon is stopping".to_owned());
+                run_log!(warn, self.fields, "{why}: killing the run");
             }
         }
     }
@@ -248,15 +254,16 @@ impl Supervisor for AttemptSupervisor<'_> {
     }
 
     async fn interrupted(&mut self) -> Interruption {
-        reached(self.stop, Stop::End).await;
-        Interruption::Kill
+        self.control.interrupted().await
     }
 }
 
-/// Waits until the daemon wants to stop at least so much. Cancel-safe.
-pub(super) async fn reached(stop: &mut watch::Receiver<Stop>, level: Stop) {
-    if stop.wait_for(|now| *now >= level).await.is_err() {
-        // The daemon's loop is gone, and so is this process soon.
-        pending::<()>().await;
-    }
+/// Returns who ended the process, if it ended by a signal that a person sent.
+fn signalled(exit: &Exit, control: &RunControl) -> Option<String> {
+    let Status::Signal(signal) = exit.status else {
+        return None;
+    };
+    let name = Signal::try_from(signal).ok()?;
+    let cause = control.sent(signal)?;
+    Some(format!("ended by {name}, sent by {cause}"))
 }

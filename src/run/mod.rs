@@ -6,18 +6,18 @@
 mod attempt;
 mod backoff;
 mod command;
+mod control;
 mod env_file;
 mod follow;
 mod identity;
 mod lease;
+mod manual;
 mod not_prepared;
 mod starts;
 mod tail;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use tokio::sync::watch;
 
 use crate::config::{Job, OnLost};
 use crate::guard::{Processes, Status};
@@ -26,30 +26,22 @@ use crate::names::{HostName, RunId, Token};
 use crate::observe::{OccurrenceField, RunFields, run_log};
 use crate::output::{OutputKeeper, RunEnd, RunOutput};
 use crate::store::{
-    Attempt, Finish, Grant, GrantedRun, Kind, Lock, Outcome, Record, Retention, RunTerms, Store,
+    Attempt, Finish, Grant, GrantedRun, Kind, Lock, ManualRun, Outcome, Record, Retention,
+    RunTerms, Store,
 };
 use crate::time::Timestamp;
+use attempt::AttemptResult;
 pub(crate) use attempt::Shortage;
-use attempt::{AttemptResult, reached};
 pub(crate) use command::{JobEnvironment, inherited};
+pub(crate) use control::{Cause, FollowedLines, RunControl, RunOrder, RunOrders, Stop};
 pub(crate) use follow::{Followed, Interruption, KillReason, Limits, Supervisor, follow};
 pub(crate) use lease::RunLease;
+pub(crate) use manual::{ManualClaim, ManualRefusal, note_again, take_back_note};
 pub(crate) use starts::{RunObserver, Starts};
 use tail::FailureTail;
 
 /// How long to wait before an attempt is reported to the store again.
 const COUNT_AGAIN: Duration = Duration::from_millis(250);
-
-/// How much the daemon wants its runs to stop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stop {
-    /// Not at all.
-    Not,
-    /// No further attempts.
-    Drain,
-    /// At once.
-    End,
-}
 
 /// What every run of a process needs.
 #[derive(Debug, Clone)]
@@ -104,6 +96,8 @@ pub(crate) struct Assignment {
     pub(crate) attempt: u32,
     /// Why it may start.
     pub(crate) authority: Authority,
+    /// Who asked for it, if a person did.
+    pub(crate) cause: Option<Cause>,
 }
 
 impl Assignment {
@@ -120,6 +114,15 @@ impl Assignment {
         match &self.authority {
             Authority::Granted { grant, .. } => (&grant.lock, &grant.token),
             Authority::Alone { lock, token, .. } => (lock, token),
+        }
+    }
+
+    /// The run, as the note of a run by hand has it.
+    pub(crate) fn manual_run(&self) -> ManualRun {
+        ManualRun {
+            run_id: self.run_id().clone(),
+            job: self.job.name.clone(),
+            lock: self.lock_and_token().0.clone(),
         }
     }
 
@@ -199,12 +202,12 @@ struct RunDriver<'a> {
 pub(crate) async fn drive(
     assignment: &Assignment,
     tools: &Tools,
-    mut stop: watch::Receiver<Stop>,
+    mut control: RunControl,
 ) -> Ended {
     let mut work = RunDriver::new(assignment, tools);
     let began = Instant::now();
     let started_at = Timestamp::now();
-    let (verdict, attempts) = work.attempts(tools, &mut stop).await;
+    let (verdict, attempts) = work.attempts(tools, &mut control).await;
     // An attempt that did run decides the occurrence, whatever became of the next one.
     let none_started = attempts < assignment.attempt;
     let returnable =
@@ -221,7 +224,7 @@ pub(crate) async fn drive(
     Ended {
         shortage,
         lost: work.lease.noticed_loss(),
-        record: work.record(&verdict, attempts, started_at),
+        record: work.record(&verdict, (attempts, started_at), &control),
         lease: work.lease.into_lease(),
     }
 }
@@ -250,17 +253,13 @@ impl<'a> RunDriver<'a> {
 
     /// Attempts until one succeeds, none is left, or something forbids another. Returns the last
     /// verdict and how many times the command was started, reruns included.
-    async fn attempts(
-        &mut self,
-        tools: &Tools,
-        stop: &mut watch::Receiver<Stop>,
-    ) -> (AttemptResult, u32) {
+    async fn attempts(&mut self, tools: &Tools, control: &mut RunControl) -> (AttemptResult, u32) {
         let before = self.assignment.attempt.saturating_sub(1);
         let mut tries = 0;
         let mut starts = before;
         loop {
             tries += 1;
-            let mut verdict = self.attempt(tools, stop, before + tries).await;
+            let mut verdict = self.attempt(tools, control, before + tries).await;
             starts += u32::from(verdict.started);
             if verdict.shortage.is_some() && starts == before && self.assignment.fence().is_some() {
                 // Retries are for the command. Another host may start it at once.
@@ -275,9 +274,9 @@ impl<'a> RunDriver<'a> {
             }
             let delay = backoff::delay(&retry, tries, random());
             self.report_retry(&verdict, delay, retry.attempts - made);
-            let mut may_go_on = self.pause(delay, stop).await;
+            let mut may_go_on = self.pause(delay, control).await;
             if may_go_on.is_ok() {
-                may_go_on = self.count_attempt(&tools.store, made + 1, stop).await;
+                may_go_on = self.count_attempt(&tools.store, made + 1, control).await;
             }
             if let Err((outcome, why)) = may_go_on {
                 verdict.reason = Some(match verdict.reason.take() {
@@ -297,7 +296,7 @@ impl<'a> RunDriver<'a> {
         &mut self,
         store: &Arc<dyn Store>,
         number: u32,
-        stop: &mut watch::Receiver<Stop>,
+        control: &mut RunControl,
     ) -> Result<(), (Option<Outcome>, String)> {
         let Authority::Granted { grant, terms } = &self.assignment.authority else {
             return Ok(());
@@ -322,7 +321,7 @@ impl<'a> RunDriver<'a> {
                         self.fields,
                         "cannot record the next attempt: {error}"
                     );
-                    self.pause(COUNT_AGAIN, stop).await?;
+                    self.pause(COUNT_AGAIN, control).await?;
                 }
                 // Noted, or no reason to keep the attempt waiting.
                 Ok(_) | Err(_) => return Ok(()),
@@ -334,7 +333,7 @@ impl<'a> RunDriver<'a> {
     async fn pause(
         &mut self,
         delay: Duration,
-        stop: &mut watch::Receiver<Stop>,
+        control: &mut RunControl,
     ) -> Result<(), (Option<Outcome>, String)> {
         if let Some(lost) = self.lease.noticed_loss()
             && self.assignment.job.on_lost == OnLost::Kill
@@ -348,9 +347,10 @@ impl<'a> RunDriver<'a> {
         loop {
             tokio::select! {
                 () = &mut timer => return Ok(()),
-                () = reached(stop, Stop::Drain) => {
-                    return Err((None, "no further attempt: the daemon is stopping".to_owned()));
-                }
+                told = control.told_to_stop() => return Err(match told {
+                    Some(cause) => (Some(Outcome::Stopped), format!("killed by {cause}")),
+                    None => (None, "no further attempt: the daemon is stopping".to_owned()),
+                }),
                 lost = self.lease.next_loss() => {
                     if self.assignment.job.on_lost == OnLost::Kill {
                         let why = format!("{} before the next attempt", self.lease.explain(lost));
@@ -399,9 +399,22 @@ impl<'a> RunDriver<'a> {
         }
     }
 
-    fn record(&self, verdict: &AttemptResult, attempts: u32, started_at: Timestamp) -> Record {
+    fn record(
+        &self,
+        verdict: &AttemptResult,
+        (attempts, started_at): (u32, Timestamp),
+        control: &RunControl,
+    ) -> Record {
         let assignment = self.assignment;
         let mut reason = verdict.reason.clone();
+        let cause = assignment.cause.as_ref();
+        if let Some(cause) = cause {
+            let triggered = format!("triggered by {cause}");
+            reason = Some(match reason {
+                Some(reason) => format!("{triggered}; {reason}"),
+                None => triggered,
+            });
+        }
         if reason.is_none() && assignment.grant().is_none() {
             reason = Some("ran without a lock: the store was unreachable".to_owned());
         }
@@ -417,7 +430,7 @@ impl<'a> RunDriver<'a> {
             host: Some(assignment.host.clone()),
             outcome: verdict.outcome,
             reason,
-            by: None,
+            by: control.killed().or(cause).map(|cause| cause.by.clone()),
             exit_code: match verdict.status {
                 Some(Status::Code(code)) => Some(code),
                 _ => None,

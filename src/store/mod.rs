@@ -30,14 +30,15 @@ pub use apart::apart;
 pub(crate) use claimant::{CANCEL_LIMIT, Claimant, CopyReply, deliver};
 pub use contract::{
     Admission, Attempt, Beginning, Claim, ClaimReply, ClaimTarget, Condition, CountsFrom,
-    DroppedRange, Due, Entry, ErrorDetail, Fingerprint, Finish, FinishReply, Forget, Forgotten,
-    GapAnswer, Grant, GrantedRun, Head, HeldJob, History, HostInfo, HostReport, IfPaused,
-    JobReport, Keeping, KeyFault, KeyFaultKind, Kind, Late, Ledger, Listing, Lock, LockHolder,
-    LockId, LockKey, LockRef, ManualNote, ManualRun, NodeClock, NodeCondition, NodeStanding,
-    NoteFate, OpenRun, Outcome, Overlap, Pause, PauseOrder, PauseReply, PauseRequest, REASON_LIMIT,
-    Range, RecentOutcome, Record, Registered, Registration, RenewReply, Renewal, Replaced,
-    Replacement, Retention, Returned, RunStatus, RunTerms, Seen, Settle, Standing, Store,
-    StoreError, StoreNodes, Summary, Unacknowledged, registry,
+    DaemonRequest, DroppedRange, Due, Entry, ErrorDetail, Filed, FiledRequest, Fingerprint, Finish,
+    FinishReply, Forget, Forgotten, GapAnswer, Grant, GrantedRun, Head, HeldJob, History, HostInfo,
+    HostReport, IfPaused, JobReport, Keeping, KeyFault, KeyFaultKind, Kind, Late, Ledger, Listing,
+    Lock, LockHolder, LockId, LockKey, LockRef, ManualNote, ManualRun, NodeClock, NodeCondition,
+    NodeStanding, NoteFate, OpenRun, Outcome, OutputChunk, OutputWish, Overlap, Pause, PauseOrder,
+    PauseReply, PauseRequest, REASON_LIMIT, REQUEST_VALID_FOR, Range, RecentOutcome, Record,
+    RefusalKind, Registered, Registration, RenewReply, Renewal, Replaced, Replacement,
+    RequestOrder, RequestReply, Retention, Returned, RunStatus, RunTerms, Seen, Settle, Standing,
+    Store, StoreError, StoreNodes, Summary, Unacknowledged, registry,
 };
 pub(crate) use endpoint::shown_url;
 pub use endpoint::{

@@ -79,10 +79,13 @@ fn trigger_wait_shows_output_and_answers_by_the_outcome() {
         job("good", "echo well done"),
         job("bad", "echo alas >&2; exit 3"),
     ]}));
-    let good = site.run(&["trigger", "good", "--wait"]).expect_code(0);
+    let good = site
+        .run(&["trigger", "--here", "good", "--wait"])
+        .expect_code(0);
     assert!(good.stderr.contains("well done"), "{good:#?}");
     assert!(good.stdout.contains("succeeded"), "{good:#?}");
-    site.run(&["trigger", "bad", "--wait"]).expect_code(1);
+    site.run(&["trigger", "--here", "bad", "--wait"])
+        .expect_code(3);
 
     let [good, bad] = &site.history(&[])[..] else {
         panic!("two runs, two records");
@@ -110,7 +113,7 @@ fn trigger_returns_once_the_run_is_granted_and_the_run_goes_on_alone() {
         "store": redis.url(),
         "jobs": [job("slow", &runs.endless_job()), job("quick", "true")],
     }));
-    let granted = site.run(&["trigger", "slow"]).expect_code(0);
+    let granted = site.run(&["trigger", "--here", "slow"]).expect_code(0);
     let run_id = granted.stdout.trim();
     wait_until("the job has begun", || !runs.entries().is_empty());
     assert_eq!(runs.entries()[0].run_id, run_id);
@@ -128,10 +131,13 @@ fn trigger_returns_once_the_run_is_granted_and_the_run_goes_on_alone() {
     );
 
     // The lock is held: a second run is refused, waited for or not.
-    let refused = site.run(&["trigger", "slow"]).expect_code(75);
+    let refused = site.run(&["trigger", "--here", "slow"]).expect_code(75);
     assert!(refused.stderr.contains("held by here"), "{refused:#?}");
-    site.run(&["trigger", "slow", "--wait"]).expect_code(75);
-    let other = site.run(&["trigger", "quick", "--json"]).expect_code(0);
+    site.run(&["trigger", "--here", "slow", "--wait"])
+        .expect_code(75);
+    let other = site
+        .run(&["trigger", "--here", "quick", "--json"])
+        .expect_code(0);
     assert!(other.json_lines()[0]["run_id"].is_string());
 
     // Whoever carries it ends it when told to, and says so.
@@ -165,7 +171,7 @@ fn the_record_of_a_run_by_hand_that_the_store_does_not_take_is_kept_and_delivere
     let script = format!("{}; {waits}; {}", runs.begin(), RunLog::end());
     let list = json!({ "store": redis.url_via(proxy.port()), "jobs": [job("a", &script)] });
     let site = Site::new(&list);
-    let mut trigger = site.command(&["trigger", "a", "--wait"]);
+    let mut trigger = site.command(&["trigger", "--here", "a", "--wait"]);
     let log = site.dir.path().join("said");
     let said = fs::File::create(&log).unwrap();
     let mut trigger = trigger.stderr(said).spawn().unwrap();
@@ -213,15 +219,20 @@ fn trigger_says_what_is_wrong_before_anything_runs() {
     let mut elsewhere = job("elsewhere", "true");
     elsewhere["hosts"] = json!(["db*"]);
     let site = Site::new(&json!({ "jobs": [job("nightly-backup", "true"), elsewhere] }));
-    let typo = site.run(&["trigger", "nightly-bakcup"]).expect_code(64);
+    let typo = site
+        .run(&["trigger", "--here", "nightly-bakcup"])
+        .expect_code(64);
     assert!(
         typo.stderr.contains("did you mean nightly-backup?"),
         "{typo:#?}"
     );
-    let host = site.run(&["trigger", "elsewhere"]).expect_code(64);
+    let host = site
+        .run(&["trigger", "--here", "elsewhere"])
+        .expect_code(64);
     assert!(host.stderr.contains("its hosts are db*"), "{host:#?}");
     fs::write(site.list(), "jobs: 7").unwrap();
-    site.run(&["trigger", "nightly-backup"]).expect_code(78);
+    site.run(&["trigger", "--here", "nightly-backup"])
+        .expect_code(78);
     site.run(&["status"]).expect_code(78);
 }
 
@@ -229,8 +240,8 @@ fn trigger_says_what_is_wrong_before_anything_runs() {
 fn trigger_takes_a_job_after_dashes_and_refuses_arguments_for_it() {
     let site = Site::new(&json!({ "jobs": [job("a", "true")] }));
     for args in [
-        &["trigger", "a", "--", "x"][..],
-        &["trigger", "--wait", "a", "--", "-x", "y"],
+        &["trigger", "--here", "a", "--", "x"][..],
+        &["trigger", "--here", "--wait", "a", "--", "-x", "y"],
     ] {
         let refused = site.run(args).expect_code(64);
         assert!(
@@ -242,7 +253,7 @@ fn trigger_takes_a_job_after_dashes_and_refuses_arguments_for_it() {
             "{refused:#?}"
         );
     }
-    site.run(&["trigger", "a", "--"]).expect_code(0);
+    site.run(&["trigger", "--here", "a", "--"]).expect_code(0);
     wait_until("its record is there", || site.history(&["a"]).len() == 1);
 }
 
@@ -259,7 +270,7 @@ fn what_only_the_store_is_made_of_reaches_no_job() {
         command.env("REDIS_SECRET", PASSWORD).env("PLAIN", "yes");
         command::output(command).expect_code(0).stderr
     };
-    let seen = run(&["trigger", "env", "--wait"]);
+    let seen = run(&["trigger", "--here", "env", "--wait"]);
     assert!(
         seen.contains("PLAIN=yes") && seen.contains("HOME="),
         "{seen}"
@@ -268,7 +279,7 @@ fn what_only_the_store_is_made_of_reaches_no_job() {
         !seen.contains(PASSWORD) && !seen.contains("REDIS_SECRET"),
         "{seen}"
     );
-    let told = run(&["trigger", "told", "--wait"]);
+    let told = run(&["trigger", "--here", "told", "--wait"]);
     assert!(told.contains(&format!("GIVEN={PASSWORD}")), "{told}");
     assert!(!told.contains("REDIS_SECRET="), "{told}");
 
@@ -316,7 +327,7 @@ fn status_shows_hosts_that_differ_and_a_foreign_lock_that_never_ends_and_no_pass
         "{text}"
     );
     assert!(!text.contains(PASSWORD), "{text}");
-    site.run(&["trigger", "shared"]).expect_code(75);
+    site.run(&["trigger", "--here", "shared"]).expect_code(75);
 }
 
 #[test]
@@ -375,7 +386,8 @@ fn init_declares_an_empty_store_new_and_refuses_one_in_use() {
         }
         let site = Site::new(&list);
         site.run(&["init"]).expect_code(0);
-        site.run(&["trigger", "a", "--wait"]).expect_code(0);
+        site.run(&["trigger", "--here", "a", "--wait"])
+            .expect_code(0);
         let refused = site.run(&["init"]).expect_code(78);
         assert!(refused.stderr.contains("is not empty"), "{refused:#?}");
         assert_eq!(site.history(&[]).len(), 1, "init took nothing away");
@@ -386,7 +398,7 @@ fn init_declares_an_empty_store_new_and_refuses_one_in_use() {
 fn history_is_in_order_of_time_and_takes_a_limit_and_a_beginning() {
     let site = Site::new(&json!({ "jobs": [job("a", "true"), job("b", "false")] }));
     for name in ["a", "b", "a"] {
-        site.run(&["trigger", name, "--wait"]);
+        site.run(&["trigger", "--here", name, "--wait"]);
     }
     let names = |args: &[&str]| -> Vec<String> {
         let history = site.history(args);
@@ -409,7 +421,7 @@ fn history_names_the_runs_of_today_that_failed() {
         job("web-good", "true"), job("web-bad", "false"), job("mail", "exit 3"),
     ]}));
     for name in ["web-good", "web-bad", "mail"] {
-        site.run(&["trigger", name, "--wait"]);
+        site.run(&["trigger", "--here", name, "--wait"]);
     }
     let names = |args: &[&str]| -> Vec<String> {
         let history = site.history(args);
@@ -466,7 +478,12 @@ fn history_of_a_job_on_each_host_shows_all_live_hosts() {
 fn a_store_that_is_not_there_is_said_to_be_so() {
     let list = json!({ "store": "redis://127.0.0.1:1/", "jobs": [job("a", "true")] });
     let site = Site::new(&list);
-    for args in [&["history"][..], &["status"], &["init"], &["trigger", "a"]] {
+    for args in [
+        &["history"][..],
+        &["status"],
+        &["init"],
+        &["trigger", "--here", "a"],
+    ] {
         let said = site.run(args).expect_code(69);
         assert!(said.stderr.contains("is unreachable"), "{said:#?}");
     }
@@ -481,7 +498,7 @@ fn a_claim_by_hand_that_is_overtaken_by_its_copy_is_granted_to_nobody_afterwards
     let site = Site::new(&list);
     redis.command(&["SET", lock, "other:1:run:token", "PX", "600000"]);
     for command in [
-        &["trigger", "a", "--wait"][..],
+        &["trigger", "--here", "a", "--wait"][..],
         &["exec", "--lock", "a", "--", "true"],
     ] {
         proxy.keep_back(if command[0] == "exec" {
@@ -524,9 +541,12 @@ fn status_shows_the_last_success_and_failure_and_history_the_failures_of_removed
     let jobs = |names: &[Value]| json!({ "jobs": names });
     let (good, bad) = (job("good", "true"), job("bad", "echo alas; exit 3"));
     let site = Site::new(&jobs(&[good.clone(), bad]));
-    site.run(&["trigger", "good", "--wait"]).expect_code(0);
-    site.run(&["trigger", "bad", "--wait"]).expect_code(1);
-    site.run(&["trigger", "bad", "--wait"]).expect_code(1);
+    site.run(&["trigger", "--here", "good", "--wait"])
+        .expect_code(0);
+    site.run(&["trigger", "--here", "bad", "--wait"])
+        .expect_code(3);
+    site.run(&["trigger", "--here", "bad", "--wait"])
+        .expect_code(3);
 
     let status = site.status();
     let [good_status, bad_status] = &status["jobs"].as_array().unwrap()[..] else {

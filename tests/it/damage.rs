@@ -142,7 +142,9 @@ fn forget_deletes_a_job_that_nobody_lists_and_whose_lock_is_free() {
     let list = json!({ "store": redis.url(), "jobs": [job("a"), shared, partner] });
     let mut daemon = Daemon::on("one", list.to_string()).start();
     for name in ["a", "shared"] {
-        daemon.ask(&["trigger", name, "--wait"]).expect_code(0);
+        daemon
+            .ask(&["trigger", "--here", name, "--wait"])
+            .expect_code(0);
     }
     let refused = daemon.ask(&["forget", "a"]).expect_code(75).stderr;
     assert!(refused.contains("host one reported "), "{refused}");

@@ -122,12 +122,13 @@ fn every_command_in_the_documentation_is_understood() {
 
 /// The arguments of cronlatch in a line of shell, if it is called there, as a shell splits them.
 fn words_of(line: &str) -> Option<Vec<String>> {
-    const COMMANDS: [&str; 21] = [
+    const COMMANDS: [&str; 22] = [
         "run",
         "check",
         "next",
         "exec",
         "trigger",
+        "kill",
         "status",
         "history",
         "logs",
@@ -393,7 +394,7 @@ fn the_rights_that_the_documentation_asks_for_in_redis_are_enough() {
     fs::write(dir.path().join("jobs.yaml"), list.to_string()).unwrap();
     for args in [
         &["init", "-c", "jobs.yaml"][..],
-        &["trigger", "a", "--wait", "-c", "jobs.yaml"],
+        &["trigger", "--here", "a", "--wait", "-c", "jobs.yaml"],
         &[
             "exec",
             "--lock",

@@ -380,7 +380,7 @@ fn a_job_of_a_crontab_that_runs_as_it_is_has_the_surroundings_of_cron() {
         "A=' b '\n\
          0 0 1 1 * /bin/sh -c 'pwd; echo \"$PATH [$A] 100\\%\"; cat'%in%put\\%\n",
     );
-    let run = folder.run(&["trigger", "-c", "crontab", "pwd", "--wait"]);
+    let run = folder.run(&["trigger", "--here", "-c", "crontab", "pwd", "--wait"]);
     assert_eq!(run.code(), 0, "{run:#?}");
     for line in [
         folder.dir.path().to_str().unwrap(),

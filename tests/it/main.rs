@@ -25,6 +25,7 @@ mod http;
 mod import;
 mod instructions;
 mod library;
+mod mixed;
 mod next;
 mod notify;
 mod output;

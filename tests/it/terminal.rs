@@ -112,9 +112,9 @@ fn control_characters_of_jobs_and_foreign_locks_are_shown_and_never_obeyed() {
     for args in [
         &["status"][..],
         &["status", "--json"],
-        &["trigger", "foreign", "--wait"],
-        &["trigger", "foreign"],
-        &["trigger", "hand", "--wait"],
+        &["trigger", "--here", "foreign", "--wait"],
+        &["trigger", "--here", "foreign"],
+        &["trigger", "--here", "hand", "--wait"],
         &exec,
         &["history", "odd", "--output"],
         &["history", "odd", "--json"],
@@ -216,9 +216,9 @@ fn no_command_panics_when_nobody_reads_its_output() {
         &["import", "--json", "crontab"],
         &["exec", "--lock", "l", "--", "sh", "-c", "exit 3"],
         &["exec", "--lock", "l", "--", "/no/such/program"],
-        &["trigger", "c"],
-        &["trigger", "a", "--wait"],
-        &["trigger", "none"],
+        &["trigger", "--here", "c"],
+        &["trigger", "--here", "a", "--wait"],
+        &["trigger", "--here", "none"],
         &["status"],
         &["status", "--json"],
         &["history"],
@@ -289,7 +289,7 @@ fn colours_are_for_terminals_without_no_color() {
     let trigger = |no_color: Option<&str>| {
         let mut trigger = command::command(command::BINARY);
         trigger
-            .args(["trigger", "a", "--wait", "-c", "jobs.yaml"])
+            .args(["trigger", "--here", "a", "--wait", "-c", "jobs.yaml"])
             .current_dir(dir.path())
             .env("STATE_DIRECTORY", dir.path());
         if let Some(value) = no_color {

@@ -73,7 +73,10 @@ pub(in crate::cli) fn exit(record: &Record) -> Option<String> {
 }
 
 fn why(record: &Record) -> String {
-    let by = record.by.as_ref().map(|by| match record.outcome {
+    let reason = record.reason.as_deref().unwrap_or_default();
+    // Who triggered or killed a run is in its reason already.
+    let by = record.by.as_ref().filter(|by| !reason.contains(&***by));
+    let by = by.map(|by| match record.outcome {
         Outcome::Interrupted => format!("recorded by {by}"),
         _ => format!("held by {by}"),
     });

@@ -13,6 +13,7 @@ use crate::config::parse_duration;
 use crate::store::{self, PauseOrder, REASON_LIMIT};
 use crate::time::Timestamp;
 use select::{Chosen, Jobs};
+pub(super) use select::{known as known_jobs, locks as locks_of};
 use send::PauseSender;
 
 /// Options that both commands have. Those of `resume`.
@@ -39,7 +40,7 @@ pub(super) struct PauseArgs {
     #[arg(long, value_name = "T", value_parser = clock::instant, conflicts_with = "duration")]
     until: Option<Timestamp>,
     /// Why, for `status` and the history
-    #[arg(long, value_name = "TEXT", value_parser = reason)]
+    #[arg(long, value_name = "TEXT", value_parser = parse_reason)]
     reason: Option<String>,
 }
 
@@ -124,7 +125,7 @@ fn order(
 }
 
 /// Parses a reason: one line of limited length.
-fn reason(text: &str) -> Result<String, String> {
+pub(super) fn parse_reason(text: &str) -> Result<String, String> {
     let text = text.trim();
     if text.len() > REASON_LIMIT {
         return Err(format!("it has more than {REASON_LIMIT} bytes"));

@@ -96,7 +96,10 @@ fn no_match(pattern: &str, known: &BTreeSet<JobName>) -> Failure {
 }
 
 /// Returns the jobs of the list and of all hosts that have announced themselves.
-async fn known(store: &dyn Store, list: Option<&JobList>) -> Result<BTreeSet<JobName>, Failure> {
+pub(in crate::cli) async fn known(
+    store: &dyn Store,
+    list: Option<&JobList>,
+) -> Result<BTreeSet<JobName>, Failure> {
     let mut known: BTreeSet<JobName> = list
         .into_iter()
         .flat_map(|list| list.jobs.iter().map(|job| job.name.clone()))
@@ -108,7 +111,12 @@ async fn known(store: &dyn Store, list: Option<&JobList>) -> Result<BTreeSet<Job
 }
 
 /// Returns the locks under which the job has a ledger, by what the hosts say and by the list.
-fn locks(job: &JobName, listing: &Listing, list: Option<&JobList>, host: &HostName) -> Vec<Lock> {
+pub(in crate::cli) fn locks(
+    job: &JobName,
+    listing: &Listing,
+    list: Option<&JobList>,
+    host: &HostName,
+) -> Vec<Lock> {
     let mut locks = BTreeMap::new();
     let mut add = |lock: Lock| {
         locks.entry(LockRef::of(&lock)).or_insert(lock);

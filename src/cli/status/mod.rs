@@ -3,6 +3,7 @@
 mod check;
 mod notes;
 mod report;
+mod requests;
 mod text;
 mod watch;
 
@@ -21,6 +22,7 @@ use crate::store::{self, JobReport, KeyFault, Lock, Store, StoreError, StoreSett
 use check::CheckResult;
 use report::{HostStatus, JobStatus, NodeStatus};
 pub(super) use report::{RunningStatus, StatusReport};
+use requests::RequestStatus;
 use watch::Screen;
 
 /// The shortest time between two pages of `--watch`.
@@ -167,6 +169,7 @@ pub(super) async fn collect(asked: StatusRequest<'_>) -> Result<StatusReport, Fa
             ..JobStatus::new(job, (report.as_ref(), fault.as_ref()), now)
         });
     }
+    let requests = parts.shown(store.requests(None).await)?;
     let config = list.map(|list| &list.fingerprint);
     Ok(StatusReport {
         store: settings.shown(),
@@ -177,6 +180,7 @@ pub(super) async fn collect(asked: StatusRequest<'_>) -> Result<StatusReport, Fa
         nodes: NodeStatus::all(&condition, now),
         hosts: HostStatus::all(&hosts, config),
         jobs: found,
+        requests: RequestStatus::all(requests.unwrap_or_default(), now),
     })
 }
 

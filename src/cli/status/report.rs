@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::requests::RequestStatus;
 use crate::config::Job;
 use crate::names::{JobName, Token};
 use crate::preflight::NOTABLE;
@@ -35,6 +36,9 @@ pub(in crate::cli) struct StatusReport {
     pub(super) nodes: Vec<NodeStatus>,
     pub(in crate::cli) hosts: Vec<HostStatus>,
     pub(in crate::cli) jobs: Vec<JobStatus>,
+    /// What people asked of daemons in the last hour, the newest first. Left out when there is nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) requests: Vec<RequestStatus>,
 }
 
 /// Until when nothing is granted after a loss of data: the loss plus the longest known TTL.

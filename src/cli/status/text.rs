@@ -6,6 +6,7 @@ use super::notes::{
     clock, clocks_note, damage_note, held_back_note, nodes_note, unacknowledged_note, waits_note,
 };
 use super::report::{HostStatus, JobStatus, LockStatus, StatusReport};
+use super::requests;
 use crate::cli::{history, output};
 use crate::store::Outcome;
 use crate::store::protocol::LEDGER_AHEAD;
@@ -45,6 +46,7 @@ pub(super) fn for_people(status: &StatusReport) -> String {
         let rows = status.jobs.iter().map(|job| job_row(job, status.now));
         output::table(header, rows)
     };
+    text += &requests::for_people(&status.requests, status.now);
     text += &waits_note(&status.hosts);
     text += &held_back_note(&status.hosts);
     text += &damage_note(&status.jobs);
@@ -317,6 +319,7 @@ mod tests {
             lost_data_at: Some(Timestamp::from_secs(9_990)),
             recovering_until: Some(Timestamp::from_secs(10_020)),
             nodes: Vec::new(),
+            requests: Vec::new(),
             hosts: vec![host("web1"), host("web2")],
             jobs: vec![
                 job("idle"),
@@ -369,6 +372,7 @@ mod tests {
             recovering_until: None,
             nodes: Vec::new(),
             hosts: Vec::new(),
+            requests: Vec::new(),
             jobs: vec![
                 job("here"),
                 JobStatus {

@@ -9,26 +9,22 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use super::note;
 use crate::cli::Failure;
 use crate::config::{Job, NotifyTarget, OutputPolicy, state_directory};
 use crate::engine::spool::Spool;
 use crate::guard::Guard;
-use crate::latch::waits_text;
 use crate::lease::Watchdog;
-use crate::names::{HostName, RunId, Token};
+use crate::names::{HostName, RunId};
 use crate::notify::{LAST_MESSAGES, NotifiedList, Notifier, NotifierSetup, Role, RunBegan};
-use crate::observe::plain_line;
 use crate::output::{self, LAST_OUTPUT, OutputKeeper};
-use crate::run::{Assignment, Authority, Ended, Starts, Stop, Tools, drive, inherited};
-use crate::store::relocate::{Destination, Relocated, Relocation, relocate};
+use crate::run::{
+    Assignment, Cause, Ended, ManualClaim, ManualRefusal, RunControl, Starts, Stop, Tools, drive,
+    inherited, note_again, take_back_note,
+};
 use crate::store::{
-    self, Claim, ClaimReply, ClaimTarget, Claimant, CopyReply, Finish, IfPaused, Kind, ManualRun,
-    Pause, Record, Retention, RetryPace, RunTerms, Store, StoreError, StoreSettings, retry,
+    self, Finish, IfPaused, Record, Retention, RetryPace, Store, StoreError, StoreSettings, retry,
 };
 
-/// How a claim is repeated, and the requests before it.
-const CLAIMING: RetryPace = RetryPace::no_reply(Duration::from_secs(5));
 /// How the delivery of the record is repeated; the run itself is over by then.
 const FINISHING: RetryPace = RetryPace::no_reply(Duration::from_secs(60));
 /// How long the delivery may take after this process received a signal to end.
@@ -49,6 +45,8 @@ pub(super) struct Errand {
     pub(super) if_paused: IfPaused,
     /// Which output stays in files.
     pub(super) output: OutputPolicy,
+    /// Who asks, and why.
+    pub(super) cause: Cause,
 }
 
 /// A run that was granted and has not begun.
@@ -126,153 +124,23 @@ impl Errand {
     }
 
     async fn claim(&self, store: &dyn Store, notifier: &Notifier) -> Result<Assignment, Failure> {
-        let run_id = RunId::new();
-        let claim = Claim {
-            lock: self.job.lock_on(&self.host),
-            token: Token::new(&self.host, &run_id),
-            run_id,
-            ttl: self.job.lock.ttl,
-            what: ClaimTarget::Manual {
-                job: self.job.name.clone(),
-                if_paused: self.if_paused,
-            },
+        let claim = ManualClaim {
+            job: Arc::clone(&self.job),
+            host: self.host.clone(),
+            run_id: RunId::new(),
+            if_paused: self.if_paused,
+            keep: self.keep,
+            cause: self.cause.clone(),
         };
-        retry(CLAIMING, || self.lock_in_use(store)).await??;
-        // Before the claim, so that the end of every open run is recorded by some daemon.
-        let run = ManualRun {
-            run_id: claim.run_id.clone(),
-            job: self.job.name.clone(),
-            lock: claim.lock.clone(),
-        };
-        retry(CLAIMING, || note::leave(store, &run)).await?;
-        let granted = self.claim_noted(store, claim, notifier).await;
-        if granted.is_err() {
-            note::take_back(store, &run.run_id).await;
-        }
-        granted
+        claim.send(store, notifier).await.map_err(refused)
     }
+}
 
-    async fn claim_noted(
-        &self,
-        store: &dyn Store,
-        claim: Claim,
-        notifier: &Notifier,
-    ) -> Result<Assignment, Failure> {
-        let claimant = Claimant::new(claim, self.keep);
-        let reply = retry(CLAIMING, || claimant.send(store)).await;
-        if let Ok(reply) = &reply {
-            notifier.claimed(claimant.claim(), reply);
-        }
-        if let Ok(CopyReply::Granted { grant, attempt }) = reply {
-            claimant.hand_over();
-            return Ok(Assignment {
-                job: Arc::clone(&self.job),
-                host: self.host.clone(),
-                kind: Kind::Manual,
-                scheduled_at: None,
-                attempt,
-                authority: Authority::Granted {
-                    grant,
-                    terms: RunTerms::NONE,
-                },
-            });
-        }
-        claimant.cancel(store).await;
-        match reply? {
-            CopyReply::Refused(ClaimReply::Held { by, remaining }) => {
-                Err(self.held(&by, remaining))
-            }
-            CopyReply::Refused(ClaimReply::Recovering { remaining }) => Err(Failure::NotAcquired(
-                format!("{}: {}", self.job.name, waits_text(remaining)),
-            )),
-            CopyReply::Refused(ClaimReply::Paused(pause)) => Err(self.paused(&pause)),
-            CopyReply::Refused(ClaimReply::Moved { to }) => Err(Failure::NotAcquired(format!(
-                "job {}: its lock has just changed to {}; nothing was started. Start the hosts \
-                 with this list, or use theirs",
-                self.job.name, to.name
-            ))),
-            other => Err(Failure::Internal(format!(
-                "the store returned an unexpected reply to a manual claim: {other:?}"
-            ))),
-        }
-    }
-
-    /// Fails while the job runs under another lock than the list says: a run under this one could
-    /// overlap a scheduled run. If no host uses another lock any more, the ledger moves to this one.
-    async fn lock_in_use(&self, store: &dyn Store) -> Result<Result<(), Failure>, StoreError> {
-        let (name, id) = (&self.job.name, self.job.lock_id());
-        let listings = store.listings(std::slice::from_ref(name)).await?;
-        let Some(listing) = listings.into_iter().next() else {
-            return Ok(Ok(()));
-        };
-        if listing.other_locks(&self.host, &id).is_empty() {
-            return Ok(Ok(()));
-        }
-        let hosts = store.hosts().await?;
-        let live = |host: &HostName| {
-            let mut up = hosts.iter().filter(|report| !report.info.draining);
-            up.any(|report| report.info.host == *host)
-        };
-        let refused = |why: String| {
-            Failure::NotAcquired(format!(
-                "job {name}: this list uses {}, but {why}; nothing was started",
-                id.shown()
-            ))
-        };
-        // What this host's own daemon uses counts, too.
-        let users = listing.users_of_another(&id, live);
-        if !users.is_empty() {
-            let users: Vec<_> = users
-                .iter()
-                .map(|(host, lock)| format!("{host} still uses {}", lock.shown()))
-                .collect();
-            return Ok(Err(refused(users.join(", "))));
-        }
-        let now = store.now().await?;
-        let destination = Destination {
-            job: name,
-            lock: &id,
-            host: &self.host,
-            ttl: self.job.lock.ttl,
-            now,
-            counts_from: now,
-        };
-        let relocation = Relocation::new(&destination, listing.other_locks(&self.host, &id));
-        Ok(match relocate(store, relocation).await? {
-            Relocated::Home { .. } => Ok(()),
-            Relocated::Leased { lock, by, .. } => Err(refused(format!(
-                "a run on {by} still holds the lock {}",
-                lock.name
-            ))),
-            Relocated::Recovering { remaining } => Err(Failure::NotAcquired(format!(
-                "{name}: {}",
-                waits_text(remaining)
-            ))),
-            Relocated::Contended => Err(refused("its hosts are changing the lock now".to_owned())),
-        })
-    }
-
-    fn paused(&self, pause: &Pause) -> Failure {
-        let name = &self.job.name;
-        let until = pause.until;
-        let until = until.map_or_else(String::new, |until| format!(", until {until}"));
-        Failure::NotAcquired(format!(
-            "job {name} is {} since {}{until}; nothing was started\nhelp: `cronlatch resume {name}` \
-             ends the pause, and --even-if-paused starts this run all the same",
-            plain_line(&pause.verdict()),
-            pause.since
-        ))
-    }
-
-    fn held(&self, by: &str, remaining: Option<Duration>) -> Failure {
-        let by = plain_line(by);
-        let name = &self.job.name;
-        Failure::NotAcquired(match remaining {
-            Some(left) => {
-                format!("the lock of {name} is held by {by}, for {left:.1?} unless renewed")
-            }
-            None => format!("the lock of {name} is held by {by} and has no TTL: it never expires"),
-        })
+fn refused(refusal: ManualRefusal) -> Failure {
+    match refusal {
+        ManualRefusal::NotNow(why) => Failure::NotAcquired(why),
+        ManualRefusal::Store(error) => error.into(),
+        ManualRefusal::Unexpected(_) => Failure::Internal(refusal.to_string()),
     }
 }
 
@@ -286,15 +154,11 @@ impl Granted {
         self.runtime.block_on(async {
             let (stopper, stop) = watch::channel(Stop::Not);
             let run = async {
-                let run = ManualRun {
-                    run_id: self.run_id().clone(),
-                    job: self.assignment.job.name.clone(),
-                    lock: self.assignment.lock_and_token().0.clone(),
-                };
+                let run = self.assignment.manual_run();
                 // Stopped before `finish`: a note that was taken back must not be written again.
                 let ended = tokio::select! {
-                    ended = drive(&self.assignment, &self.tools, stop.clone()) => ended,
-                    never = note::keep_up(&*self.store, &run) => match never {},
+                    ended = drive(&self.assignment, &self.tools, RunControl::of(stop.clone())) => ended,
+                    never = note_again(&*self.store, &run) => match never {},
                 };
                 let record = self.finish(ended, stop.clone()).await;
                 self.tools.outputs.close(LAST_OUTPUT).await;
@@ -333,7 +197,7 @@ impl Granted {
         drop(ended.lease);
         match delivered {
             Ok(_) => {
-                note::take_back(&*self.store, self.run_id()).await;
+                take_back_note(&*self.store, self.run_id()).await;
                 self.notifier.verdict(&ended.record);
                 Ok(ended.record)
             }

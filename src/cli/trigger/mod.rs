@@ -1,16 +1,22 @@
-//! `cronlatch trigger`: a run of a job now, outside its schedule, under the same lock.
+//! `cronlatch trigger`: a run of a job now, outside its schedule, under the same lock. A daemon carries
+//! it, or, with `--here`, a process of this command.
 
+mod ask;
 mod carry;
 mod detach;
-mod note;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use super::pause::parse_reason;
+use super::request::{self, LinePrinter};
+use super::requester::requester;
 use super::{Failure, Target, history, output, unknown_job};
-use crate::names::JobName;
-use crate::store::{IfPaused, Outcome, Record};
+use crate::names::{HostName, JobName};
+use crate::run::Cause;
+use crate::store::{self, IfPaused, Record};
+use ask::Wanted;
 use carry::Errand;
 
 /// Options of `trigger`.
@@ -19,21 +25,35 @@ use carry::Errand;
     reason = "each is a flag of the command line"
 )]
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 when the run was started; with --wait, when it succeeded, else the \
+                        run's own exit code, or 128 and the number of the signal that ended it. 64 \
+                        when no daemon has the job; 69 when the store or the daemon does not reply; \
+                        75 when the lock is held, the job is paused, or the lease was lost."
+)]
 pub(super) struct Args {
     /// The job; it may be disabled
     job: JobName,
-    /// Wait until the run has ended and log its output to standard error; the exit code is 0 if it
-    /// succeeded, 75 if its lease was lost, 1 otherwise
+    /// Have the daemon of this host run it [default: this host, else one that has the job]
+    #[arg(long, value_name = "HOST", conflicts_with = "here")]
+    on: Option<HostName>,
+    /// Run it in a process of this command, with its user, environment and job list
+    #[arg(long)]
+    here: bool,
+    /// Wait until the run has ended, show its output, and exit with its exit code
     #[arg(short, long)]
     wait: bool,
     /// Start the run even if the job is paused
     #[arg(long)]
     even_if_paused: bool,
+    /// The reason, for the history of the job
+    #[arg(long, value_name = "TEXT", value_parser = parse_reason, default_value = "", hide_default_value = true)]
+    reason: String,
     /// Print one JSON object: the run's id, or with --wait its record
     #[arg(long)]
     json: bool,
     /// Carry the run in a session of its own, and only say on standard output that it began.
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, requires = "here")]
     detached: bool,
     #[command(flatten)]
     target: Target,
@@ -57,8 +77,53 @@ pub(super) fn run(args: &Args, log: &crate::observe::LogArgs) -> Result<ExitCode
         )));
     }
     if args.detached {
-        return carry_detached(args);
+        carry_detached(args)
+    } else if args.here {
+        run_here(args, log)
+    } else {
+        run_by_daemon(args)
     }
+}
+
+/// Has a daemon run the job.
+fn run_by_daemon(args: &Args) -> Result<ExitCode, Failure> {
+    let host = args.target.host()?;
+    let list = args.target.list_if_any()?;
+    let settings = args.target.settings(list.as_ref())?;
+    args.target.warn_of(&settings);
+    let cause = args.cause(&host);
+    let wanted = Wanted {
+        job: &args.job,
+        on: args.on.as_ref(),
+        if_paused: args.if_paused(),
+        by: cause.by,
+        reason: cause.reason,
+        follow: args.wait.then_some(if args.json {
+            LinePrinter::StandardError
+        } else {
+            LinePrinter::AsWritten
+        }),
+    };
+    let started = output::ask(async {
+        let store = store::open(&settings)?;
+        wanted.ask(&*store, (&args.target, &host)).await
+    })?;
+    match &started.record {
+        None if args.json => output::print(&output::json_lines([serde_json::json!({
+            "run_id": started.run_id.as_str(),
+            "host": started.host.as_str(),
+        })])?)?,
+        None => output::print(&format!("{}\n", started.run_id))?,
+        Some(record) if args.json => output::print(&output::json_lines([record])?)?,
+        // Standard output is the run's.
+        Some(record) => output::report(for_people(record).trim_end()),
+    }
+    let code = started.record.as_ref().map_or(0, request::code);
+    Ok(ExitCode::from(code))
+}
+
+/// Runs the job in this process, or in one that this command starts.
+fn run_here(args: &Args, log: &crate::observe::LogArgs) -> Result<ExitCode, Failure> {
     if args.wait {
         log.start();
         let record = errand(args)?.grant()?.carry()?;
@@ -67,7 +132,7 @@ pub(super) fn run(args: &Args, log: &crate::observe::LogArgs) -> Result<ExitCode
         } else {
             for_people(&record)
         })?;
-        return Ok(ExitCode::from(code(record.outcome)));
+        return Ok(ExitCode::from(request::code(&record)));
     }
     // Mistakes of the one who asks are said here, in full and at once.
     errand(args)?;
@@ -80,13 +145,30 @@ pub(super) fn run(args: &Args, log: &crate::observe::LogArgs) -> Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
+impl Args {
+    fn if_paused(&self) -> IfPaused {
+        if self.even_if_paused {
+            IfPaused::Run
+        } else {
+            IfPaused::Refuse
+        }
+    }
+
+    fn cause(&self, host: &HostName) -> Cause {
+        Cause {
+            by: requester(host),
+            reason: self.reason.clone(),
+        }
+    }
+}
+
 fn carry_detached(args: &Args) -> Result<ExitCode, Failure> {
     detach::leave_session()?;
     match errand(args).and_then(Errand::grant) {
         Ok(granted) => {
             detach::granted(granted.run_id());
             let record = granted.carry()?;
-            Ok(ExitCode::from(code(record.outcome)))
+            Ok(ExitCode::from(request::code(&record)))
         }
         Err(failure) => {
             detach::refused(&failure);
@@ -110,6 +192,7 @@ fn errand(args: &Args) -> Result<Errand, Failure> {
             job.hosts.0.join(", "),
         )));
     }
+    let cause = args.cause(&host);
     Ok(Errand {
         job: Arc::new(job.clone()),
         host,
@@ -117,12 +200,9 @@ fn errand(args: &Args) -> Result<Errand, Failure> {
         keep: list.history,
         secret_variables: list.secret_variables,
         targets: list.notify,
-        if_paused: if args.even_if_paused {
-            IfPaused::Run
-        } else {
-            IfPaused::Refuse
-        },
+        if_paused: args.if_paused(),
         output: list.output,
+        cause,
     })
 }
 
@@ -130,12 +210,4 @@ fn for_people(record: &Record) -> String {
     let run_id = record.run_id.as_ref().map_or("-", |run_id| run_id.as_str());
     let exit = history::exit(record).map_or_else(String::new, |exit| format!(" ({exit})"));
     format!("{run_id}  {}{exit}\n", record.outcome.word())
-}
-
-fn code(outcome: Outcome) -> u8 {
-    match outcome {
-        Outcome::Succeeded => 0,
-        Outcome::LeaseLost => super::failure::NOT_ACQUIRED,
-        _ => 1,
-    }
 }

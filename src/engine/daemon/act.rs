@@ -9,7 +9,7 @@ use super::Daemon;
 use super::clock::Measure;
 use super::newcomer::Newcomer;
 use super::report::report;
-use super::runs::DaemonRun;
+use super::runs::{DaemonRun, RunOrigin};
 use super::tasks::Entrance;
 use crate::config::Job;
 use crate::engine::core::{Action, ClaimId, ClaimSpec, DropSpec, Event, JobIx};
@@ -19,7 +19,7 @@ use crate::metrics::LatenessClock;
 use crate::names::{RunId, Token};
 use crate::notify::RunBegan;
 use crate::observe::run_log;
-use crate::run::{Assignment, Authority, Tools};
+use crate::run::{Assignment, Authority, RunControl, Tools};
 use crate::store::{Claim, Claimant, Finish, Grant, Kind, Settle};
 use crate::time::Timestamp;
 
@@ -162,7 +162,7 @@ impl Daemon {
         }
     }
 
-    fn deliver(&self, finish: Option<Finish>) {
+    pub(super) fn deliver(&self, finish: Option<Finish>) {
         if let Some(finish) = finish {
             self.finisher.send(PendingFinish {
                 finish,
@@ -215,6 +215,7 @@ impl Daemon {
             scheduled_at: Some(at),
             attempt,
             authority,
+            cause: None,
         };
         let fields = assignment.fields();
         if let Some(fence) = assignment.fence() {
@@ -242,11 +243,11 @@ impl Daemon {
             ..self.tools.clone()
         };
         let run = DaemonRun {
-            job: place,
-            at,
+            origin: RunOrigin::Lane { job: place, at },
             assignment,
         };
-        self.runs.start(run, tools, self.stop.subscribe());
+        let control = RunControl::of(self.stop.subscribe());
+        self.runs.start(run, tools, control);
     }
 
     /// Sends the registrations that have gathered, in one go.

@@ -19,12 +19,13 @@ use super::notify::ServiceManager;
 use super::registry::Registry;
 use super::reload::{self, Reloads};
 use super::replace::ListSettings;
+use super::requests::{Requests, UnscheduledJobs};
 use super::resources::Resources;
 use super::rivals::Agreement;
 use super::runs::Runs;
 use super::startup::{self, Startup};
 use super::tasks::TaskContext;
-use super::{Daemon, DaemonSetup, by_name, jobs_of};
+use super::{Daemon, DaemonSetup, by_name};
 use crate::config::{OutputPolicy, Revision, state_directory};
 use crate::engine::core::{ClaimContext, Core, JobIx, Policy};
 use crate::engine::finisher::Finisher;
@@ -63,10 +64,7 @@ pub(crate) async fn run(setup: DaemonSetup) -> Result<(), DaemonError> {
         return Ok(());
     }
     let (inbox, messages) = mpsc::unbounded_channel();
-    let (all, path) = (
-        loaded.list.jobs.len(),
-        loaded.list.path.display().to_string(),
-    );
+    let path = loaded.list.path.display().to_string();
     let (settings, revision) = (loaded.settings.clone(), loaded.revision.clone());
     let files = Arc::clone(&source);
     let daemon = assemble(
@@ -77,7 +75,7 @@ pub(crate) async fn run(setup: DaemonSetup) -> Result<(), DaemonError> {
         inbox.clone(),
     )?;
     watch_files(watch, files, revision, &inbox);
-    daemon.say_hello(all, &path, &settings);
+    daemon.say_hello(&path, &settings);
     daemon.serve(messages, processes).await
 }
 
@@ -109,7 +107,7 @@ fn assemble(
     );
     let reloads = Reloads::new(source, &list, &settings, revision);
     let list_settings = ListSettings::of(&list);
-    let jobs = jobs_of(list.jobs, &host);
+    let (jobs, unscheduled) = UnscheduledJobs::apart(list.jobs, &host);
     let environment = Arc::new(inherited(&list.secret_variables));
     let notified = NotifiedList {
         targets: list.notify,
@@ -148,6 +146,7 @@ fn assemble(
         waits_for_earlier: false,
         next_job: u32::try_from(jobs.len()).unwrap_or(u32::MAX),
         jobs,
+        requests: Requests::of(unscheduled),
         removed: HashMap::new(),
         reloads,
         front,

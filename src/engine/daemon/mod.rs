@@ -23,6 +23,8 @@ mod registry;
 mod reload;
 mod replace;
 mod report;
+mod request_tasks;
+mod requests;
 mod resources;
 mod rival;
 mod rivals;
@@ -68,6 +70,8 @@ pub(crate) use notify::ServiceManager;
 use registry::Registry;
 use reload::Reloads;
 use replace::ListSettings;
+pub(super) use requests::ClaimedByRequest;
+use requests::Requests;
 use resources::Resources;
 pub(super) use rival::Rival;
 use rivals::Agreement;
@@ -102,6 +106,8 @@ struct Daemon {
     /// The jobs of the list that are this host's.
     jobs: BTreeMap<JobIx, Arc<Job>>,
     names: HashMap<JobName, JobIx>,
+    /// What people ask for.
+    requests: Requests,
     /// The last places of jobs that a reload removed while something was running.
     removed: HashMap<JobName, JobIx>,
     /// The place of the next job that is new.
@@ -154,12 +160,6 @@ struct Daemon {
     wrong_list: Option<StoreError>,
 }
 
-/// Returns the jobs of the list that this host runs.
-fn jobs_of(list: Vec<Job>, host: &HostName) -> Vec<Arc<Job>> {
-    let mine = |job: &Job| job.enabled && job.hosts.matches(host);
-    list.into_iter().filter(mine).map(Arc::new).collect()
-}
-
 fn by_name(jobs: &BTreeMap<JobIx, Arc<Job>>) -> HashMap<JobName, JobIx> {
     let named = jobs.iter();
     named.map(|(ix, job)| (job.name.clone(), *ix)).collect()
@@ -176,9 +176,9 @@ fn ticker_job(job: &Job, from: Timestamp) -> TickerJob {
 }
 
 impl Daemon {
-    fn say_hello(&self, all: usize, path: &str, settings: &StoreSettings) {
-        let (mine, here) = (shutdown::counted(self.jobs.len(), "job"), self.jobs.len());
-        let others = match all - here {
+    fn say_hello(&self, path: &str, settings: &StoreSettings) {
+        let mine = shutdown::counted(self.jobs.len(), "job");
+        let others = match self.requests.unscheduled_jobs() {
             0 => String::new(),
             1 => " (1 more is disabled or meant for other hosts)".to_owned(),
             n => format!(" ({n} more are disabled or meant for other hosts)"),

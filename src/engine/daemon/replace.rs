@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use super::requests::UnscheduledJobs;
 use super::shutdown::counted;
-use super::{Daemon, by_name, jobs_of, ticker_job};
+use super::{Daemon, by_name, ticker_job};
 use crate::config::{Job, JobList, OutputPolicy, changed_fields};
 use crate::engine::core::{ClaimContext, Event, JobIx, LaneChange, ListedJob, NewList, Policy};
 use crate::names::JobName;
@@ -144,7 +145,8 @@ impl Daemon {
         // A job inherits no variable that the store's password may have come from.
         self.secrets.extend(list.secret_variables);
         self.tools.environment = Arc::new(inherited(&self.secrets));
-        let jobs = jobs_of(list.jobs, &self.host);
+        let (jobs, unscheduled) = UnscheduledJobs::apart(list.jobs, &self.host);
+        self.requests.relist(unscheduled);
         let notified = self.link.reporter.notifier.replace(NotifiedList {
             targets: list.notify,
             jobs: jobs.clone(),

@@ -3,26 +3,50 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 
 use super::Daemon;
 use crate::engine::core::{Event, JobIx};
 use crate::engine::finisher::PendingFinish;
+use crate::names::{JobName, RunId};
 use crate::observe::{RunFields, run_log};
-use crate::run::{Assignment, Ended, Shortage, Stop, Tools, drive};
+use crate::run::{
+    Assignment, Ended, RunControl, RunOrder, RunOrders, Shortage, Tools, drive, note_again,
+};
 use crate::store::{Kind, Retention};
 use crate::time::{BootInstant, Timestamp};
 
 /// A run of this daemon.
 #[derive(Debug)]
 pub(super) struct DaemonRun {
-    /// The job.
-    pub(super) job: JobIx,
-    /// The occurrence.
-    pub(super) at: Timestamp,
+    /// What it is for.
+    pub(super) origin: RunOrigin,
     /// What is run, and why it may.
     pub(super) assignment: Assignment,
+}
+
+/// What a run of this daemon is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RunOrigin {
+    /// An occurrence of a job.
+    Lane {
+        /// The job.
+        job: JobIx,
+        /// The occurrence.
+        at: Timestamp,
+    },
+    /// Somebody asked for it. The core does not know of it.
+    Request,
+}
+
+impl RunOrigin {
+    /// The job whose lane waits for the run.
+    fn lane(self) -> Option<JobIx> {
+        match self {
+            Self::Lane { job, .. } => Some(job),
+            Self::Request => None,
+        }
+    }
 }
 
 /// A run that has ended, or could not be started.
@@ -52,14 +76,13 @@ pub(super) struct NotStarted {
 impl EndedRun {
     /// Returns why the run was not started; `None` if it ran.
     fn not_started(&self) -> Option<NotStarted> {
-        let DaemonRun {
+        let RunOrigin::Lane { job, at } = self.run.origin else {
+            return None;
+        };
+        let assignment = &self.run.assignment;
+        self.ended.shortage.map(|shortage| NotStarted {
             job,
             at,
-            assignment,
-        } = &self.run;
-        self.ended.shortage.map(|shortage| NotStarted {
-            job: *job,
-            at: *at,
             kind: assignment.kind,
             shortage,
             reason: self.ended.record.reason.clone().unwrap_or_default(),
@@ -76,7 +99,7 @@ impl EndedRun {
         PendingFinish {
             finish: self.run.assignment.finish(record, keep),
             lease: self.ended.lease,
-            job: Some(self.run.job),
+            job: self.run.origin.lane(),
             spooled: false,
         }
     }
@@ -92,7 +115,8 @@ pub(super) struct Runs<T = EndedRun> {
 /// What is known of a run while its task drives it.
 #[derive(Debug)]
 struct RunUnderWay {
-    job: JobIx,
+    origin: RunOrigin,
+    orders: RunOrders,
     fields: RunFields,
     /// Its `kill_grace`.
     grace: Duration,
@@ -118,17 +142,33 @@ impl<T> Default for Runs<T> {
 
 impl Runs {
     /// Starts a run, and drives it to its end.
-    pub(super) fn start(&mut self, run: DaemonRun, tools: Tools, stop: watch::Receiver<Stop>) {
+    pub(super) fn start(&mut self, run: DaemonRun, tools: Tools, control: RunControl) {
+        let (control, orders) = control.with_orders();
         let known = RunUnderWay {
-            job: run.job,
+            origin: run.origin,
+            orders,
             fields: run.assignment.fields(),
             grace: run.assignment.job.kill.grace,
             since: BootInstant::now(),
         };
         self.spawn(known, async move {
-            let ended = drive(&run.assignment, &tools, stop).await;
+            let ended = match run.origin {
+                RunOrigin::Lane { .. } => drive(&run.assignment, &tools, control).await,
+                RunOrigin::Request => drive_noted(&run.assignment, &tools, control).await,
+            };
             EndedRun { run, ended }
         });
+    }
+}
+
+/// Drives a run by hand. Its note, from which other hosts record its end if this daemon dies, is
+/// written again and again.
+async fn drive_noted(assignment: &Assignment, tools: &Tools, control: RunControl) -> Ended {
+    let note = assignment.manual_run();
+    // Stopped before the run is finished: a note that was taken back must not be written again.
+    tokio::select! {
+        ended = drive(assignment, tools, control) => ended,
+        never = note_again(&*tools.store, &note) => match never {},
     }
 }
 
@@ -161,6 +201,15 @@ impl<T: Send + 'static> Runs<T> {
                 Some(Err(FailedTask { run, error }))
             }
         }
+    }
+
+    /// Gives an order to the runs of a job, or to one of them. Returns those that have not ended.
+    pub(super) fn order(&self, job: &JobName, run: Option<&RunId>, order: &RunOrder) -> Vec<RunId> {
+        let asked = self.under_way.values().filter(|known| {
+            known.fields.job == *job && run.is_none_or(|run| known.fields.run == *run)
+        });
+        let told = asked.filter(|known| known.orders.send(order.clone()));
+        told.map(|known| known.fields.run.clone()).collect()
     }
 
     /// How many runs are under way.
@@ -214,22 +263,27 @@ impl Daemon {
     pub(super) fn run_ended(&mut self, ended: Result<EndedRun, FailedTask>) {
         match ended {
             Ok(ended) => {
-                let (job, not_started) = (ended.run.job, ended.not_started());
+                let (origin, not_started) = (ended.run.origin, ended.not_started());
+                let run = ended.run.assignment.manual_run();
                 if let Some(why) = ended.ended.lost {
                     self.link.reporter.metrics.lost(why);
                 }
                 self.finisher.send(ended.into_finish(self.settings.history));
-                match not_started {
-                    None => self.feed(Event::RunEnded { job }),
-                    Some(run) => self.not_started(&run),
+                match (origin, not_started) {
+                    (_, Some(run)) => self.not_started(&run),
+                    (RunOrigin::Lane { job, .. }, None) => self.feed(Event::RunEnded { job }),
+                    (RunOrigin::Request, None) => {
+                        tokio::spawn(self.link.clone().forget_note(run));
+                    }
                 }
             }
             Err(failed) => {
                 report_failed(&failed);
-                let job = failed.run.job;
-                self.feed(Event::RunEnded { job });
-                // No result will be delivered that the lane could wait for.
-                self.feed(Event::RunClosed { job });
+                if let Some(job) = failed.run.origin.lane() {
+                    self.feed(Event::RunEnded { job });
+                    // No result will be delivered that the lane could wait for.
+                    self.feed(Event::RunClosed { job });
+                }
             }
         }
     }
@@ -259,13 +313,21 @@ fn report_failed(failed: &FailedTask) {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::watch;
+
     use super::*;
-    use crate::names::{HostName, JobName, RunId};
+    use crate::names::HostName;
     use crate::observe::OccurrenceField;
+    use crate::run::Stop;
 
     fn run(job: u32) -> RunUnderWay {
+        let stop = watch::channel(Stop::Not).1;
         RunUnderWay {
-            job: JobIx(job),
+            origin: RunOrigin::Lane {
+                job: JobIx(job),
+                at: Timestamp::EPOCH,
+            },
+            orders: RunControl::of(stop).with_orders().1,
             fields: RunFields {
                 job: JobName::parse("j").expect("a name"),
                 run: RunId::new(),
@@ -298,7 +360,7 @@ mod tests {
         let mut runs = Runs::<u32>::default();
         runs.spawn(run(1), async { panic!("a defect") });
         let failed = runs.next().await.expect("one run").expect_err("it failed");
-        assert_eq!(failed.run.job, JobIx(1));
+        assert_eq!(failed.run.origin.lane(), Some(JobIx(1)));
         runs.spawn(run(2), async { 7 });
         assert_eq!((runs.len(), runs.under_way().len()), (1, 1));
         assert_eq!(runs.longest_grace(), Some(Duration::from_secs(2)));

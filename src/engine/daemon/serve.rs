@@ -47,6 +47,7 @@ impl Daemon {
         self.look_after_registry();
         self.flush_registrations();
         tokio::spawn(self.link.clone().listen_for_returned());
+        tokio::spawn(self.link.clone().listen_for_requests(self.host.clone()));
         if self.jobs.is_empty() {
             // Without jobs no registration reports that the daemon is ready.
             self.be_ready();
@@ -179,6 +180,9 @@ impl Daemon {
             Message::Agreed => self.agreed(),
             Message::Registry(news) => self.registry_news(news),
             Message::NotRegistered(jobs, error) => self.not_registered(jobs, error),
+            Message::Requests(filed) => self.requests_found(filed),
+            Message::RequestTaken(id, request) => self.request_taken(id, request),
+            Message::ClaimedByRequest(claimed) => self.claimed_by_request(*claimed),
             Message::RegisterAgain(jobs) => {
                 self.to_register.extend(jobs);
                 // Whether a daemon of this host uses another store is found without the store.

@@ -223,7 +223,7 @@ impl Daemon {
         match self.shutdown {
             None => false,
             Some(Shutdown::GivenUp) => true,
-            Some(_) => self.runs.len() == 0,
+            Some(_) => self.runs.len() == 0 && !self.requests.is_claiming(),
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The library by itself polls every half second, keeps one fixed offset from UTC for each job,
 //! loses what does not fit into a channel of 200, and under load calls a job twice for one tick.
-//! Its storage trait avoids all this: [`board`] knows from our own [`Schedule`] what is due when;
+//! Its storage trait avoids all this: [`board`] knows from our own [`crate::schedule::Schedule`] what is due when;
 //! [`storage`] reports a job to the library a little *before* its instant; the library calls the
 //! job back, and the callback sleeps to the exact instant and takes each occurrence from the board
 //! exactly once. If the library loses a report, it is repeated at the next poll. If it doubles one,

@@ -4,6 +4,7 @@
 //! It is data, and what follows from one value alone. The rules that decide a claim or a result are in
 //! [`protocol`](super::protocol).
 
+mod daemon_request;
 mod error;
 mod error_detail;
 mod grant;
@@ -23,6 +24,13 @@ mod retention;
 mod store;
 mod summary;
 
+pub use self::daemon_request::{
+    DaemonRequest, Filed, FiledRequest, OutputChunk, OutputWish, REQUEST_VALID_FOR, RefusalKind,
+    RequestOrder, RequestReply,
+};
+pub(super) use self::daemon_request::{
+    OUTPUT_KEPT_FOR, REQUEST_KEPT_FOR, REQUESTS_KEPT, StoredParts,
+};
 pub use self::error::StoreError;
 pub use self::error_detail::ErrorDetail;
 pub use self::grant::{Grant, GrantedRun, Renewal, RunTerms};

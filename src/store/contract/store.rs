@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use super::daemon_request::{DaemonRequest, Filed, FiledRequest, OutputChunk, RequestReply};
 use super::error::StoreError;
 use super::grant::Renewal;
 use super::ledger::{Ledger, Replaced, Replacement};
@@ -121,6 +122,65 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     async fn forget_manual(&self, runs: &[RunId]) -> Result<(), StoreError> {
         let _ = runs;
         Ok(())
+    }
+
+    /// Keeps a request for the daemon of its host until `deadline`, by the store's clock, and notifies
+    /// that daemon. The same request again changes nothing.
+    async fn file_request(
+        &self,
+        request: &DaemonRequest,
+        deadline: Timestamp,
+    ) -> Result<Filed, StoreError> {
+        let _ = (request, deadline);
+        Err(StoreError::refused("it carries no requests to daemons"))
+    }
+
+    /// Returns the requests to the daemon of `host`, or to all daemons.
+    async fn requests(&self, host: Option<&HostName>) -> Result<Vec<FiledRequest>, StoreError> {
+        let _ = host;
+        Ok(Vec::new())
+    }
+
+    /// Takes a request. Returns true once for each request, and never after its deadline.
+    async fn take_request(&self, id: &RunId) -> Result<bool, StoreError> {
+        let _ = id;
+        Ok(false)
+    }
+
+    /// Writes the reply to a request.
+    async fn reply_to_request(&self, id: &RunId, reply: &RequestReply) -> Result<(), StoreError> {
+        let _ = (id, reply);
+        Ok(())
+    }
+
+    /// Waits until a request to the daemon of `host` is announced, at most `limit`. May return early
+    /// without one; the caller reads the requests in any case.
+    async fn request_filed(&self, host: &HostName, limit: Duration) -> Result<(), StoreError> {
+        let _ = host;
+        tokio::time::sleep(limit.min(Duration::from_secs(1))).await;
+        Ok(())
+    }
+
+    /// Keeps a part of the output of a triggered run until it is read. Returns the number of the part
+    /// that the reader wants next.
+    async fn send_output(
+        &self,
+        run: &RunId,
+        number: u64,
+        chunk: &OutputChunk,
+    ) -> Result<u64, StoreError> {
+        let _ = (run, chunk);
+        Ok(number)
+    }
+
+    /// Returns the parts of the output from this number on, in order, and deletes those before it.
+    async fn receive_output(
+        &self,
+        run: &RunId,
+        from: u64,
+    ) -> Result<Vec<(u64, OutputChunk)>, StoreError> {
+        let _ = (run, from);
+        Ok(Vec::new())
     }
 
     /// Reads a whole ledger.

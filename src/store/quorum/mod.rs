@@ -21,6 +21,7 @@ mod backfill;
 mod blocks;
 mod clock;
 mod condition;
+mod daemon_request;
 mod decide;
 mod history;
 mod longest_ttl;
@@ -68,11 +69,11 @@ use self::repair::RepairLoop;
 use self::request::{QuorumReply, QuorumRequest, QuorumWait, Transition};
 use super::protocol;
 use super::{
-    Attempt, Beginning, Claim, ClaimReply, Condition, Entry, Finish, FinishReply, Forget,
-    Forgotten, History, HostInfo, HostReport, JobReport, Keeping, Listing, Lock, ManualNote,
-    ManualRun, PauseReply, PauseRequest, RedlockSettings, Registered, Registration, RenewReply,
-    Renewal, Replaced, Replacement, Returned, Seen, Settle, Store, StoreError, StoreNodes,
-    relocate::follow,
+    Attempt, Beginning, Claim, ClaimReply, Condition, DaemonRequest, Entry, Filed, FiledRequest,
+    Finish, FinishReply, Forget, Forgotten, History, HostInfo, HostReport, JobReport, Keeping,
+    Listing, Lock, ManualNote, ManualRun, OutputChunk, PauseReply, PauseRequest, RedlockSettings,
+    Registered, Registration, RenewReply, Renewal, Replaced, Replacement, RequestReply, Returned,
+    Seen, Settle, Store, StoreError, StoreNodes, relocate::follow,
 };
 use crate::names::{HostName, JobName, RunId};
 use crate::time::Timestamp;
@@ -256,6 +257,47 @@ impl Store for QuorumStore {
 
     async fn forget_manual(&self, runs: &[RunId]) -> Result<(), StoreError> {
         self.forget_manual_on_nodes(runs).await
+    }
+
+    async fn file_request(
+        &self,
+        request: &DaemonRequest,
+        deadline: Timestamp,
+    ) -> Result<Filed, StoreError> {
+        self.file_on_nodes(request, deadline).await
+    }
+
+    async fn requests(&self, host: Option<&HostName>) -> Result<Vec<FiledRequest>, StoreError> {
+        self.merged_requests(host).await
+    }
+
+    async fn take_request(&self, id: &RunId) -> Result<bool, StoreError> {
+        self.take_on_nodes(id).await
+    }
+
+    async fn reply_to_request(&self, id: &RunId, reply: &RequestReply) -> Result<(), StoreError> {
+        self.reply_on_nodes(id, reply).await
+    }
+
+    async fn request_filed(&self, host: &HostName, limit: Duration) -> Result<(), StoreError> {
+        self.request_filed_on_a_node(host, limit).await
+    }
+
+    async fn send_output(
+        &self,
+        run: &RunId,
+        number: u64,
+        chunk: &OutputChunk,
+    ) -> Result<u64, StoreError> {
+        self.send_output_to_nodes((run, number), chunk).await
+    }
+
+    async fn receive_output(
+        &self,
+        run: &RunId,
+        from: u64,
+    ) -> Result<Vec<(u64, OutputChunk)>, StoreError> {
+        self.receive_output_from_nodes(run, from).await
     }
 
     async fn ledger(&self, job: &JobName, lock: &Lock) -> Result<super::Ledger, StoreError> {

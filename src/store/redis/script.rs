@@ -109,6 +109,8 @@ pub(super) struct Scripts {
     pub(super) unlist: Script,
     pub(super) keep: Script,
     pub(super) manual: Script,
+    pub(super) requests: Script,
+    pub(super) output: Script,
     pub(super) ledger: Script,
     pub(super) replace: Script,
     pub(super) returned: Script,
@@ -156,6 +158,9 @@ impl Scripts {
             keep: Script::new(AllowOom, &[], include_str!("scripts/keep.lua")),
             // A script with `no-writes` may not publish.
             returned: Script::new(AllowOom, &[], include_str!("scripts/returned.lua")),
+            // A run must be killed also when memory is full.
+            requests: Script::new(AllowOom, &[], include_str!("scripts/requests.lua")),
+            output: Script::new(Ordinary, &[], include_str!("scripts/output.lua")),
             manual: Script::new(Ordinary, &[], include_str!("scripts/manual.lua")),
             unacknowledged: Script::new(AllowOom, all, include_str!("scripts/unacknowledged.lua")),
         }

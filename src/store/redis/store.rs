@@ -14,8 +14,8 @@ use super::codec::keys::LockKeys;
 use super::codec::reply::{integer, text};
 use super::codec::unacknowledged;
 use super::codec::{
-    attempt, begin, claim, condition, finish, forget, history, hosts, jobs, keep, ledger, manual,
-    pause, register, registry, renew, returned, settle,
+    attempt, begin, claim, condition, daemon_request, finish, forget, history, hosts, jobs, keep,
+    ledger, manual, pause, register, registry, renew, returned, settle,
 };
 use super::conn::link::Link;
 use super::conn::pubsub::Listener;
@@ -27,11 +27,12 @@ use super::script::{Script, Scripts};
 use super::{BATCH, RESPONSE_TIMEOUT};
 use crate::names::{HostName, JobName, Prefix, RunId};
 use crate::store::{
-    Attempt, Beginning, Claim, ClaimReply, ClusterSettings, Condition, Entry, Finish, FinishReply,
-    Forget, Forgotten, History, HostInfo, HostReport, JobReport, Keeping, Ledger, Listing, Lock,
-    ManualNote, ManualRun, PauseReply, PauseRequest, RedisSettings, Registered, Registration,
-    RenewReply, Renewal, Replaced, Replacement, Returned, Seen, SentinelSettings, Settle, Store,
-    StoreError, StoreNodes, relocate::follow,
+    Attempt, Beginning, Claim, ClaimReply, ClusterSettings, Condition, DaemonRequest, Entry, Filed,
+    FiledRequest, Finish, FinishReply, Forget, Forgotten, History, HostInfo, HostReport, JobReport,
+    Keeping, Ledger, Listing, Lock, ManualNote, ManualRun, OutputChunk, PauseReply, PauseRequest,
+    RedisSettings, Registered, Registration, RenewReply, Renewal, Replaced, Replacement,
+    RequestReply, Returned, Seen, SentinelSettings, Settle, Store, StoreError, StoreNodes,
+    relocate::follow,
 };
 use crate::time::Timestamp;
 
@@ -328,6 +329,61 @@ impl Store for RedisStore {
             self.run(&self.scripts.manual, call).await?;
         }
         Ok(())
+    }
+
+    async fn file_request(
+        &self,
+        request: &DaemonRequest,
+        deadline: Timestamp,
+    ) -> Result<Filed, StoreError> {
+        let call = daemon_request::file_call(self.prefix(), request, deadline);
+        let reply = self.run(&self.scripts.requests, call).await?;
+        Ok(daemon_request::file_read(reply)?)
+    }
+
+    async fn requests(&self, host: Option<&HostName>) -> Result<Vec<FiledRequest>, StoreError> {
+        let call = daemon_request::list_call(self.prefix(), host);
+        let reply = self.run(&self.scripts.requests, call).await?;
+        Ok(daemon_request::list_read(reply)?)
+    }
+
+    async fn take_request(&self, id: &RunId) -> Result<bool, StoreError> {
+        let call = daemon_request::take_call(self.prefix(), id);
+        let reply = self.run(&self.scripts.requests, call).await?;
+        Ok(daemon_request::take_read(&reply)?)
+    }
+
+    async fn reply_to_request(&self, id: &RunId, reply: &RequestReply) -> Result<(), StoreError> {
+        let call = daemon_request::reply_call(self.prefix(), id, reply);
+        self.run(&self.scripts.requests, call).await?;
+        Ok(())
+    }
+
+    async fn request_filed(&self, host: &HostName, limit: Duration) -> Result<(), StoreError> {
+        let channel = daemon_request::channel(self.prefix(), host);
+        self.listener.wait(&channel, limit).await;
+        Ok(())
+    }
+
+    async fn send_output(
+        &self,
+        run: &RunId,
+        number: u64,
+        chunk: &OutputChunk,
+    ) -> Result<u64, StoreError> {
+        let call = daemon_request::send_call(self.prefix(), (run, number), chunk);
+        let reply = self.run(&self.scripts.output, call).await?;
+        Ok(daemon_request::send_read(&reply)?)
+    }
+
+    async fn receive_output(
+        &self,
+        run: &RunId,
+        from: u64,
+    ) -> Result<Vec<(u64, OutputChunk)>, StoreError> {
+        let call = daemon_request::receive_call(self.prefix(), run, from);
+        let reply = self.run(&self.scripts.output, call).await?;
+        Ok(daemon_request::receive_read(reply)?)
     }
 
     async fn ledger(&self, job: &JobName, lock: &Lock) -> Result<Ledger, StoreError> {

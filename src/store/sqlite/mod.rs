@@ -9,6 +9,7 @@
 
 mod clock;
 mod context;
+mod daemon_request;
 mod error;
 mod history;
 mod hosts;
@@ -39,10 +40,11 @@ use self::context::WorkContext;
 use self::error::SqliteFailure;
 use self::worker::{Access, Worker};
 use super::{
-    Attempt, Beginning, Claim, ClaimReply, Entry, Finish, FinishReply, Forget, Forgotten, History,
-    HostInfo, HostReport, JobReport, Keeping, Ledger, Listing, Lock, ManualNote, ManualRun,
-    PauseReply, PauseRequest, Registered, Registration, RenewReply, Renewal, Replaced, Replacement,
-    Settle, Store, StoreError, relocate::follow,
+    Attempt, Beginning, Claim, ClaimReply, DaemonRequest, Entry, Filed, FiledRequest, Finish,
+    FinishReply, Forget, Forgotten, History, HostInfo, HostReport, JobReport, Keeping, Ledger,
+    Listing, Lock, ManualNote, ManualRun, OutputChunk, PauseReply, PauseRequest, Registered,
+    Registration, RenewReply, Renewal, Replaced, Replacement, RequestReply, Settle, Store,
+    StoreError, relocate::follow,
 };
 use crate::names::{HostName, JobName, RunId};
 use crate::time::Timestamp;
@@ -194,6 +196,60 @@ impl Store for SqliteStore {
     async fn forget_manual(&self, runs: &[RunId]) -> Result<(), StoreError> {
         let runs = runs.to_vec();
         self.write(move |work| manual::forget(work, &runs)).await
+    }
+
+    async fn file_request(
+        &self,
+        request: &DaemonRequest,
+        deadline: Timestamp,
+    ) -> Result<Filed, StoreError> {
+        let request = request.clone();
+        self.write(move |work| daemon_request::file(work, &request, deadline))
+            .await
+    }
+
+    async fn requests(&self, host: Option<&HostName>) -> Result<Vec<FiledRequest>, StoreError> {
+        let host = host.cloned();
+        self.read(move |work| daemon_request::list(work, host.as_ref()))
+            .await
+    }
+
+    async fn take_request(&self, id: &RunId) -> Result<bool, StoreError> {
+        let id = id.clone();
+        self.write(move |work| daemon_request::take(work, &id))
+            .await
+    }
+
+    async fn reply_to_request(&self, id: &RunId, reply: &RequestReply) -> Result<(), StoreError> {
+        let (id, reply) = (id.clone(), reply.clone());
+        self.write(move |work| daemon_request::reply(work, &id, &reply))
+            .await
+    }
+
+    async fn request_filed(&self, _: &HostName, limit: Duration) -> Result<(), StoreError> {
+        tokio::time::sleep(limit.min(daemon_request::LOOK_EVERY)).await;
+        Ok(())
+    }
+
+    async fn send_output(
+        &self,
+        run: &RunId,
+        number: u64,
+        chunk: &OutputChunk,
+    ) -> Result<u64, StoreError> {
+        let (run, chunk) = (run.clone(), chunk.clone());
+        self.write(move |work| daemon_request::send(work, (&run, number), &chunk))
+            .await
+    }
+
+    async fn receive_output(
+        &self,
+        run: &RunId,
+        from: u64,
+    ) -> Result<Vec<(u64, OutputChunk)>, StoreError> {
+        let run = run.clone();
+        self.write(move |work| daemon_request::receive(work, &run, from))
+            .await
     }
 
     async fn ledger(&self, job: &JobName, lock: &Lock) -> Result<Ledger, StoreError> {

@@ -137,11 +137,55 @@ UPDATE records SET
 CREATE INDEX failures ON records (id) WHERE failed = 1;
 CREATE INDEX failures_of_job ON records (lock, job, id) WHERE failed = 1;
 ",
+    "
+-- The requests to daemons, with their replies.
+CREATE TABLE requests (
+    id       TEXT PRIMARY KEY,
+    host     TEXT NOT NULL,
+    filed_at INTEGER NOT NULL,     -- UTC, ms
+    deadline INTEGER NOT NULL,     -- UTC, ms
+    request  TEXT NOT NULL,        -- `DaemonRequest::text`
+    taken    INTEGER NOT NULL DEFAULT 0,
+    reply    TEXT                  -- `RequestReply::text`
+) STRICT, WITHOUT ROWID;
+-- The output of triggered runs, for those who wait for it; number -1: what is read next.
+CREATE TABLE request_output (
+    run    TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    text   TEXT NOT NULL,          -- `OutputChunk::text`
+    at     INTEGER NOT NULL,       -- UTC, ms
+    PRIMARY KEY (run, number)
+) STRICT, WITHOUT ROWID;
+",
 ];
 
 /// Returns the version that this program writes, which is the newest that it reads.
-fn version() -> i64 {
-    i64::try_from(STEPS.len()).unwrap_or(i64::MAX)
+pub(super) fn version() -> usize {
+    STEPS.len()
+}
+
+/// Takes the tables from one version to another.
+pub(super) fn migrate(db: &Connection, from: usize, to: usize) -> Result<(), rusqlite::Error> {
+    let steps = STEPS.iter().take(to).skip(from);
+    steps
+        .into_iter()
+        .try_for_each(|step| db.execute_batch(step))
+}
+
+/// Marks a new file as one of cronlatch, of this version.
+pub(super) fn mark(db: &Connection, now_ms: i64, version: usize) -> Result<(), rusqlite::Error> {
+    db.pragma_update(None, "application_id", APPLICATION)?;
+    db.execute("INSERT INTO marker VALUES (1, ?)", [now_ms])?;
+    note_version(db, version)
+}
+
+fn note_version(db: &Connection, version: usize) -> Result<(), rusqlite::Error> {
+    db.pragma_update(None, "user_version", stored(version))
+}
+
+/// The version as the file has it.
+fn stored(version: usize) -> i64 {
+    i64::try_from(version).unwrap_or(i64::MAX)
 }
 
 /// Checks that the file belongs to cronlatch and has a known version, and migrates it. Changes nothing
@@ -159,7 +203,7 @@ pub(super) fn prepare(db: &mut Connection, now_ms: i64, shown: &str) -> Result<(
          PRAGMA temp_store = MEMORY;",
     )
     .map_err(store_error)?;
-    if inspect(db, shown)? == version() {
+    if inspect(db, shown)? == stored(version()) {
         return Ok(());
     }
     // Several processes may get here at once. The first one migrates, under the write lock.
@@ -167,17 +211,12 @@ pub(super) fn prepare(db: &mut Connection, now_ms: i64, shown: &str) -> Result<(
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .map_err(store_error)?;
     let found = usize::try_from(inspect(&tx, shown)?).unwrap_or(0);
-    for step in STEPS.iter().skip(found) {
-        tx.execute_batch(step).map_err(store_error)?;
-    }
-    if found == 0 {
-        tx.pragma_update(None, "application_id", APPLICATION)
-            .map_err(store_error)?;
-        tx.execute("INSERT INTO marker VALUES (1, ?)", [now_ms])
-            .map_err(store_error)?;
-    }
-    tx.pragma_update(None, "user_version", version())
-        .map_err(store_error)?;
+    migrate(&tx, found, version()).map_err(store_error)?;
+    let marked = match found {
+        0 => mark(&tx, now_ms, version()),
+        _ => note_version(&tx, version()),
+    };
+    marked.map_err(store_error)?;
     tx.commit().map_err(store_error)
 }
 
@@ -219,7 +258,7 @@ fn inspect(db: &Connection, shown: &str) -> Result<i64, StoreError> {
             "{shown} is a database of another program"
         )));
     }
-    if found > version() {
+    if found > stored(version()) {
         return Err(StoreError::corrupt(format!(
             "{shown} was written by a newer cronlatch (format {found}; this one reads up to {}): \
              upgrade this program",

@@ -1,5 +1,7 @@
 //! What only a test that sets the clocks can see.
 
+mod migration;
+
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 

@@ -12,6 +12,7 @@ pub(crate) mod moves;
 pub(crate) mod pause;
 pub(crate) mod reads;
 pub(crate) mod registry;
+pub(crate) mod requests;
 pub(crate) mod sharing;
 pub(crate) mod waiting;
 
@@ -111,6 +112,14 @@ macro_rules! contract {
                 an_entry_from_far_ahead_of_the_clock_is_replaced,
                 a_ledger_begins_where_the_job_counts_and_only_a_disabled_jobs_moves,
                 a_job_is_kept_by_its_hosts_and_a_forgotten_one_is_not_listed,
+            ],
+            requests: [
+                a_request_is_found_by_its_host_and_taken_once,
+                of_many_daemons_one_takes_a_request,
+                a_request_is_not_taken_after_its_deadline,
+                a_store_keeps_a_limited_number_of_requests,
+                a_filed_request_wakes_its_host,
+                output_is_read_in_order_and_once,
             ],
             pause: [
                 a_paused_job_starts_nothing_and_its_occurrences_are_skipped,

@@ -12,7 +12,7 @@ use crate::support::{Daemon, RedisServer, RunLog, command, wait_until};
 fn trigger(list: &Path, host: &str, job: &str) -> Child {
     let mut trigger: Command = command::command(command::BINARY);
     trigger
-        .args(["trigger", job, "--wait"])
+        .args(["trigger", "--here", job, "--wait"])
         .env("CRONLATCH_CONFIG", list)
         .env("CRONLATCH_HOST", host);
     trigger.spawn().expect("the program starts")

@@ -16,6 +16,7 @@ mod policies;
 mod process;
 mod registry;
 mod reload;
+mod requests;
 mod resources;
 mod shared_keys;
 mod siblings;

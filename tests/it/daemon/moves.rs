@@ -70,7 +70,7 @@ fn rolls_from(store: &str, before: &str, after: &str) {
     assert_eq!(runs_on(&log, "one"), idle, "host one holds the job back");
     two.wait_log(&["tick", "host one holds this job back"]);
     // A run by hand with the new list would not exclude those of host two.
-    let refused = one.ask(&["trigger", "tick"]);
+    let refused = one.ask(&["trigger", "--here", "tick"]);
     let refused = refused.expect_code(75);
     assert!(
         refused.stderr.contains("two still uses"),

@@ -127,7 +127,8 @@ fn a_pause_with_an_end_is_over_by_itself() {
     });
     assert_none_between(&runs, since, until);
     let told = host.ask(&["resume", "tick"]).expect_code(0).stdout;
-    assert_eq!(told, "job tick: it was not paused\n");
+    // A run may be in progress.
+    assert!(told.starts_with("job tick: it was not paused"), "{told}");
 }
 
 #[test]
@@ -157,7 +158,9 @@ fn a_run_by_hand_of_a_paused_job_is_refused_unless_it_says_otherwise() {
     let jobs = list(&redis.url(), &runs, "timeout: 5s").replace("every: 1s", "every: 24h");
     let host = Daemon::on("one", jobs).start();
     pause(&host, &["tick", "--until", "2999-01-01"]);
-    let refused = host.ask(&["trigger", "tick", "--wait"]).expect_code(75);
+    let refused = host
+        .ask(&["trigger", "--here", "tick", "--wait"])
+        .expect_code(75);
     assert!(
         refused.stderr.contains("job tick is paused by "),
         "{}",
@@ -165,7 +168,7 @@ fn a_run_by_hand_of_a_paused_job_is_refused_unless_it_says_otherwise() {
     );
     assert!(refused.stderr.contains("until 2999"), "{}", refused.stderr);
     assert!(runs.entries().is_empty());
-    let all_the_same = ["trigger", "tick", "--wait", "--even-if-paused"];
+    let all_the_same = ["trigger", "--here", "tick", "--wait", "--even-if-paused"];
     host.ask(&all_the_same).expect_code(0);
     assert_eq!(runs.entries().len(), 1);
 }

@@ -143,7 +143,9 @@ fn a_run_by_hand_is_reported_as_any_other() {
         receiver.url("/ping/{status}")
     );
     let daemon = Daemon::on("web1", list(None, &targets, &[job])).start();
-    daemon.ask(&["trigger", "job", "--wait"]).expect_code(1);
+    daemon
+        .ask(&["trigger", "--here", "job", "--wait"])
+        .expect_code(4);
     let events = || {
         let received = receiver.received();
         let words = received.iter().map(|request| match request.path.as_str() {
@@ -155,6 +157,6 @@ fn a_run_by_hand_is_reported_as_any_other() {
         words
     };
     assert_eq!(events(), ["/ping/fail", "/ping/start", "failed", "started"]);
-    daemon.ask(&["trigger", "job"]).expect_code(0);
+    daemon.ask(&["trigger", "--here", "job"]).expect_code(0);
     wait_until("the second run was reported", || events().len() == 8);
 }

@@ -30,6 +30,8 @@ pub(crate) struct Builder {
     user: Option<u32>,
     list: Option<PathBuf>,
     refuses_forks: bool,
+    /// The program, if it is not the one under test.
+    program: Option<PathBuf>,
 }
 
 /// A running daemon; dropping it kills it and every process of its tree.
@@ -62,6 +64,7 @@ impl Daemon {
             user: None,
             list: None,
             refuses_forks: false,
+            program: None,
         }
     }
 
@@ -258,6 +261,12 @@ impl Builder {
         self
     }
 
+    /// Runs this program, of another version.
+    pub(crate) fn program(mut self, program: PathBuf) -> Self {
+        self.program = Some(program);
+        self
+    }
+
     /// The file that is its job list, in place of one of its own.
     pub(crate) fn list(mut self, path: &Path) -> Self {
         self.list = Some(path.to_owned());
@@ -301,7 +310,10 @@ impl Builder {
         let mark = tree::new_mark();
 
         let mut command = match self.user {
-            None => command::command(command::BINARY),
+            None => match &self.program {
+                Some(program) => command::command(program),
+                None => command::command(command::BINARY),
+            },
             Some(uid) => as_user(uid, dir.path(), &socket),
         };
         command

@@ -6,7 +6,7 @@
 //! (`PREFIX:{TAG}:state:KEY`): different locks never share a state.
 
 use super::call::Call;
-use crate::names::{HostName, JobName, Prefix};
+use crate::names::{HostName, JobName, Prefix, RunId};
 use crate::store::{Lock, LockKey, LockRef};
 
 /// The keys of one lock.
@@ -140,6 +140,16 @@ pub(in crate::store::redis) fn all_failures(prefix: &Prefix) -> String {
 /// The notes of runs by hand.
 pub(in crate::store::redis) fn manual(prefix: &Prefix) -> String {
     format!("{prefix}:manual")
+}
+
+/// The requests to daemons.
+pub(in crate::store::redis) fn requests(prefix: &Prefix) -> String {
+    format!("{prefix}:requests")
+}
+
+/// The output of a triggered run, for whoever waits for it.
+pub(in crate::store::redis) fn output(prefix: &Prefix, run: &RunId) -> String {
+    format!("{prefix}:output:{run}")
 }
 
 /// The registry entries of a job. Not a key of its lock, because the lock may change.

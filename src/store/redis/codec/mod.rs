@@ -8,6 +8,7 @@ pub(super) mod begin;
 pub(super) mod call;
 pub(super) mod claim;
 pub(super) mod condition;
+pub(super) mod daemon_request;
 pub(super) mod fields;
 pub(super) mod finish;
 pub(super) mod forget;

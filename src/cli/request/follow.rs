@@ -1,0 +1,212 @@
+//! Follows a run that a daemon carries: its output, as the daemon sends it through the store, and its
+//! record.
+
+use std::io::{self, Write as _};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::ASKING;
+use crate::cli::{Failure, failure, output};
+use crate::names::{HostName, JobName, RunId};
+use crate::observe::plain;
+use crate::store::{Lock, Outcome, OutputChunk, Record, Store, StoreError, retry};
+
+/// How often the output is asked for.
+const LOOK_EVERY: Duration = Duration::from_millis(150);
+/// How often the record is looked for while there is output to come.
+const LOOK_FOR_RECORD: Duration = Duration::from_secs(1);
+/// How long the store may be unreachable.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a run that is not open any more may have no record: a host may have to deliver it.
+const UNRECORDED_FOR: Duration = Duration::from_secs(30);
+/// How many records are searched.
+const SEARCHED: usize = 200;
+
+/// A run that a daemon carries.
+#[derive(Debug)]
+pub(in crate::cli) struct FollowedRun {
+    pub(in crate::cli) job: JobName,
+    pub(in crate::cli) lock: Lock,
+    pub(in crate::cli) run_id: RunId,
+    pub(in crate::cli) host: HostName,
+}
+
+/// Where the lines of a run go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum LinePrinter {
+    /// Standard output and standard error, as the run wrote them.
+    AsWritten,
+    /// Standard error: standard output is for JSON.
+    StandardError,
+}
+
+impl LinePrinter {
+    fn print(self, (is_error, text): &(bool, String)) -> Result<(), Failure> {
+        if *is_error || self == Self::StandardError {
+            let mut err = io::stderr().lock();
+            // Without a reader the run goes on, and its record is waited for.
+            let _ = writeln!(err, "{}", plain(text));
+            return Ok(());
+        }
+        output::print(&format!("{text}\n"))
+    }
+
+    fn chunk(self, chunk: &OutputChunk) -> Result<(), Failure> {
+        if chunk.dropped > 0 {
+            let n = chunk.dropped;
+            output::report(&format!(
+                "-- {n} {} dropped, because the output came faster than it was read; the host has \
+                 all of it --",
+                if n == 1 { "line was" } else { "lines were" }
+            ));
+        }
+        chunk.lines.iter().try_for_each(|line| self.print(line))
+    }
+}
+
+impl FollowedRun {
+    /// Prints the output of the run until it ends. Returns its record.
+    pub(in crate::cli) async fn follow(
+        &self,
+        store: &dyn Store,
+        printer: LinePrinter,
+    ) -> Result<Record, Failure> {
+        let (mut next, mut looked, mut failing) = (0, Instant::now(), None);
+        loop {
+            let parts = match store.receive_output(&self.run_id, next).await {
+                Ok(parts) => parts,
+                Err(error) => {
+                    self.wait_for_store(&mut failing, error)?;
+                    tokio::time::sleep(LOOK_EVERY).await;
+                    continue;
+                }
+            };
+            failing = None;
+            for (number, chunk) in parts {
+                if number < next {
+                    continue;
+                }
+                next = number + 1;
+                printer.chunk(&chunk)?;
+                if chunk.last {
+                    // This deletes what was read.
+                    let _ = store.receive_output(&self.run_id, next).await;
+                    return self.record(store).await;
+                }
+            }
+            if looked.elapsed() > LOOK_FOR_RECORD {
+                looked = Instant::now();
+                if let Ok(Some(record)) = self.look_for_record(store).await {
+                    return Ok(record);
+                }
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Waits for the record of the run.
+    pub(in crate::cli) async fn record(&self, store: &dyn Store) -> Result<Record, Failure> {
+        let (mut failing, mut closed_since) = (None, None::<Instant>);
+        loop {
+            match self.look_for_record(store).await {
+                Ok(Some(record)) => return Ok(record),
+                Ok(None) => failing = None,
+                Err(error) => self.wait_for_store(&mut failing, error)?,
+            }
+            if failing.is_none() {
+                if retry(ASKING, || self.is_in_progress(store)).await? {
+                    closed_since = None;
+                } else if closed_since.get_or_insert_with(Instant::now).elapsed() > UNRECORDED_FOR {
+                    return Err(Failure::Unavailable(format!(
+                        "run {} of job {} has ended, and the store has no record of it",
+                        self.run_id, self.job
+                    )));
+                }
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Whether the ledger, or for a job without a lock its host, may still have the run.
+    async fn is_in_progress(&self, store: &dyn Store) -> Result<bool, StoreError> {
+        if self.is_open(store).await? {
+            return Ok(true);
+        }
+        let hosts = store.hosts().await?;
+        let is_live = hosts.iter().any(|report| report.info.host == self.host);
+        Ok(!self.lock.exclusive && is_live)
+    }
+
+    async fn is_open(&self, store: &dyn Store) -> Result<bool, StoreError> {
+        let asked = [(self.job.clone(), self.lock.clone())];
+        let reports = store.jobs(&asked).await?;
+        let mut open = reports.iter().filter_map(|report| report.open.as_ref());
+        Ok(open.any(|open| open.run_id == self.run_id))
+    }
+
+    async fn look_for_record(&self, store: &dyn Store) -> Result<Option<Record>, StoreError> {
+        // Of the runs of a job without a lock, the ledger has the newest alone.
+        if self.is_open(store).await? {
+            return Ok(None);
+        }
+        let history = store.history(&self.job, &self.lock, SEARCHED).await?;
+        let mut records = history.records.into_iter();
+        let record = records.find(|record| record.run_id.as_ref() == Some(&self.run_id));
+        match record {
+            Some(record) if self.may_go_on(store, &record).await? => Ok(None),
+            record => Ok(record),
+        }
+    }
+
+    /// Whether the run may be in progress in spite of its record: without a lock, an earlier run is
+    /// recorded as interrupted when the next one starts. It goes on while its daemon is live.
+    async fn may_go_on(&self, store: &dyn Store, record: &Record) -> Result<bool, StoreError> {
+        if self.lock.exclusive || record.outcome != Outcome::Interrupted {
+            return Ok(false);
+        }
+        let hosts = store.hosts().await?;
+        Ok(hosts.iter().any(|report| {
+            let began_with = Some(report.info.started_at) < record.started_at;
+            report.info.host == self.host && began_with
+        }))
+    }
+
+    /// Fails when the store has not replied for too long.
+    fn wait_for_store(
+        &self,
+        failing: &mut Option<Instant>,
+        error: StoreError,
+    ) -> Result<(), Failure> {
+        let since = failing.get_or_insert_with(Instant::now);
+        if matches!(
+            error,
+            StoreError::Unreachable(_) | StoreError::PartUnreachable(_)
+        ) && since.elapsed() < PATIENCE
+        {
+            return Ok(());
+        }
+        output::report(&format!(
+            "run {} of job {} goes on on host {}",
+            self.run_id, self.job, self.host
+        ));
+        Err(error.into())
+    }
+}
+
+/// The exit code for the record of a run: that of the run itself if it failed.
+pub(in crate::cli) fn code(record: &Record) -> u8 {
+    const FAILED: u8 = 1;
+    let own = record.exit_code.and_then(|code| u8::try_from(code).ok());
+    let by_signal = record
+        .signal
+        .and_then(|signal| u8::try_from(128 + signal).ok());
+    match record.outcome {
+        Outcome::Succeeded => 0,
+        Outcome::LeaseLost => failure::NOT_ACQUIRED,
+        _ => own
+            .or(by_signal)
+            .filter(|code| *code != 0)
+            .unwrap_or(FAILED),
+    }
+}

@@ -1,0 +1,141 @@
+//! A run that a daemon carries: which daemon is asked, and what it replies.
+
+use crate::cli::pause::known_jobs;
+use crate::cli::request::{self, Done, FollowedRun, LinePrinter};
+use crate::cli::{Failure, Target};
+use crate::names::{HostName, JobName, RunId};
+use crate::store::{
+    DaemonRequest, HostReport, IfPaused, Listing, OutputWish, Record, RequestOrder, Standing,
+    Store, retry,
+};
+use crate::time::Timestamp;
+
+/// What is asked for.
+#[derive(Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) job: &'a JobName,
+    /// The host whose daemon is to run the job; `None`: one that has the job.
+    pub(super) on: Option<&'a HostName>,
+    pub(super) if_paused: IfPaused,
+    pub(super) by: String,
+    pub(super) reason: String,
+    /// Where its output is printed, if somebody waits for the run.
+    pub(super) follow: Option<LinePrinter>,
+}
+
+/// A run that was started.
+#[derive(Debug)]
+pub(super) struct StartedRun {
+    pub(super) run_id: RunId,
+    pub(super) host: HostName,
+    /// Its record, if somebody waited for it.
+    pub(super) record: Option<Record>,
+}
+
+impl Wanted<'_> {
+    /// Has a daemon run the job.
+    pub(super) async fn ask(
+        &self,
+        store: &dyn Store,
+        (target, here): (&Target, &HostName),
+    ) -> Result<StartedRun, Failure> {
+        let host = self.choose_host(store, (target, here)).await?;
+        let output = match self.follow {
+            Some(_) => OutputWish::Send,
+            None => OutputWish::Keep,
+        };
+        let request = DaemonRequest {
+            id: RunId::new(),
+            host: host.clone(),
+            order: RequestOrder::Trigger {
+                job: self.job.clone(),
+                if_paused: self.if_paused,
+                output,
+            },
+            by: self.by.clone(),
+            reason: self.reason.clone(),
+        };
+        let reply = match request::send(store, &request).await? {
+            Done::Started(reply) => reply,
+            Done::Refused(failure) => return Err(failure),
+            Done::Signalled(_) => return Err(unexpected(&host)),
+        };
+        let lock = reply.lock().ok_or_else(|| unexpected(&host))?;
+        let run = FollowedRun {
+            job: self.job.clone(),
+            lock,
+            run_id: request.id,
+            host,
+        };
+        let record = match self.follow {
+            Some(printer) => Some(run.follow(store, printer).await?),
+            None => None,
+        };
+        Ok(StartedRun {
+            run_id: run.run_id,
+            host: run.host,
+            record,
+        })
+    }
+
+    /// This host if its daemon has the job, else the host with the fewest runs that has it.
+    async fn choose_host(
+        &self,
+        store: &dyn Store,
+        (target, here): (&Target, &HostName),
+    ) -> Result<HostName, Failure> {
+        let live = retry(request::ASKING, || store.peers()).await?;
+        if let Some(host) = self.on {
+            request::check_live(host, &live)?;
+            return Ok(host.clone());
+        }
+        let names = std::slice::from_ref(self.job);
+        let listings = retry(request::ASKING, || store.listings(names)).await?;
+        let now = retry(request::ASKING, || store.now()).await?;
+        let listing = listings.into_iter().next().unwrap_or_default();
+        let has = |report: &&HostReport| has_job(&listing, &report.info.host, now);
+        let ready = live.iter().filter(|report| !report.info.draining);
+        let mut hosts: Vec<&HostReport> = ready.filter(has).collect();
+        hosts.sort_by_key(|report| {
+            let info = &report.info;
+            (info.host != *here, info.lacks.is_some(), info.running)
+        });
+        if let Some(report) = hosts.first() {
+            return Ok(report.info.host.clone());
+        }
+        // The daemon of this host may have the job disabled.
+        if live.iter().any(|report| report.info.host == *here) {
+            return Ok(here.clone());
+        }
+        let list = target.list_if_any()?;
+        let known = known_jobs(store, list.as_ref()).await?;
+        let likeness = |name: &JobName| strsim::jaro_winkler(name.as_str(), self.job.as_str());
+        let nearest = known.iter().filter(|name| *name != self.job);
+        let nearest = nearest.max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+        let mut text = format!(
+            "no live daemon has job {}; nothing was started\nhelp: ",
+            self.job
+        );
+        text += &match nearest.filter(|name| likeness(name) > 0.8 && !known.contains(self.job)) {
+            Some(name) => format!("did you mean {name}?"),
+            None => {
+                "--on HOST asks a host that has the job disabled, and --here runs the job in this \
+                     process"
+                    .to_owned()
+            }
+        };
+        Err(Failure::Usage(text))
+    }
+}
+
+/// Whether the list of the host has the job enabled.
+fn has_job(listing: &Listing, host: &HostName, now: Timestamp) -> bool {
+    let entry = listing.entries.get(host);
+    entry.is_some_and(|entry| entry.standing == Standing::Uses && entry.is_listed(now))
+}
+
+fn unexpected(host: &HostName) -> Failure {
+    Failure::Internal(format!(
+        "the daemon of host {host} returned an unexpected reply to a request for a run"
+    ))
+}
