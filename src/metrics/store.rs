@@ -8,10 +8,11 @@ use async_trait::async_trait;
 use super::Metrics;
 use crate::names::{HostName, JobName, RunId};
 use crate::store::{
-    Attempt, Beginning, Claim, ClaimReply, Condition, Entry, Finish, FinishReply, Forget,
-    Forgotten, History, HostInfo, HostReport, JobReport, Keeping, Ledger, Listing, Lock,
-    ManualNote, ManualRun, PauseReply, PauseRequest, Registered, Registration, RenewReply, Renewal,
-    Replaced, Replacement, Returned, Seen, Settle, Store, StoreError, StoreNodes,
+    Attempt, Beginning, Claim, ClaimReply, Condition, DaemonRequest, Entry, Filed, FiledRequest,
+    Finish, FinishReply, Forget, Forgotten, History, HostInfo, HostReport, JobReport, Keeping,
+    Ledger, Listing, Lock, ManualNote, ManualRun, OutputChunk, PauseReply, PauseRequest,
+    Registered, Registration, RenewReply, Renewal, Replaced, Replacement, RequestReply, Returned,
+    Seen, Settle, Store, StoreError, StoreNodes,
 };
 use crate::time::Timestamp;
 
@@ -129,6 +130,51 @@ impl Store for MeasuredStore {
             .await
     }
 
+    async fn file_request(
+        &self,
+        request: &DaemonRequest,
+        deadline: Timestamp,
+    ) -> Result<Filed, StoreError> {
+        self.measured("other", self.store.file_request(request, deadline))
+            .await
+    }
+
+    async fn requests(&self, host: Option<&HostName>) -> Result<Vec<FiledRequest>, StoreError> {
+        self.measured("other", self.store.requests(host)).await
+    }
+
+    async fn take_request(&self, id: &RunId) -> Result<bool, StoreError> {
+        self.measured("other", self.store.take_request(id)).await
+    }
+
+    async fn reply_to_request(&self, id: &RunId, reply: &RequestReply) -> Result<(), StoreError> {
+        self.measured("other", self.store.reply_to_request(id, reply))
+            .await
+    }
+
+    async fn request_filed(&self, host: &HostName, limit: Duration) -> Result<(), StoreError> {
+        self.store.request_filed(host, limit).await
+    }
+
+    async fn send_output(
+        &self,
+        run: &RunId,
+        number: u64,
+        chunk: &OutputChunk,
+    ) -> Result<u64, StoreError> {
+        self.measured("other", self.store.send_output(run, number, chunk))
+            .await
+    }
+
+    async fn receive_output(
+        &self,
+        run: &RunId,
+        from: u64,
+    ) -> Result<Vec<(u64, OutputChunk)>, StoreError> {
+        self.measured("other", self.store.receive_output(run, from))
+            .await
+    }
+
     async fn released(&self, lock: &Lock, limit: Duration) -> Result<(), StoreError> {
         self.store.released(lock, limit).await
     }
@@ -198,5 +244,28 @@ impl Store for MeasuredStore {
 
     async fn init(&self) -> Result<Option<u64>, StoreError> {
         self.measured("other", self.store.init()).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    /// A method that is not passed on would have the default of the trait, silently.
+    #[test]
+    fn every_method_of_a_store_is_passed_on() {
+        let methods = |source: &'static str| -> BTreeSet<&'static str> {
+            let lines = source.lines().map(str::trim_start);
+            let names = lines.filter_map(|line| {
+                let line = line.strip_prefix("async ").unwrap_or(line);
+                line.strip_prefix("fn ")?.split('(').next()
+            });
+            names.collect()
+        };
+        let of_trait = methods(include_str!("../store/contract/store.rs"));
+        let passed_on = methods(include_str!("store.rs"));
+        assert!(of_trait.contains("claim"), "{of_trait:?}");
+        let missing: Vec<_> = of_trait.difference(&passed_on).collect();
+        assert!(missing.is_empty(), "{missing:?}");
     }
 }
