@@ -142,6 +142,7 @@ impl HttpRoutes {
             HttpRoute::Health => Ok(healthz(&snapshot, BootInstant::now())),
             HttpRoute::Ready => Ok(readyz(&snapshot, &self.probe).await),
             HttpRoute::Metrics => {
+                query.of(&[]).map_err(bad_request)?;
                 let accept = headers.get(ACCEPT).and_then(|it| it.to_str().ok());
                 let format = TextFormat::accepted(accept);
                 let text = self.metrics.text(format).await;
