@@ -216,6 +216,53 @@ impl Running {
     }
 }
 
+/// What a guard receives, and no process: for tests of those who follow one.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) struct ScriptedGuard {
+    run: RunId,
+    commands: mpsc::UnboundedReceiver<TaskCommand>,
+    pub(crate) events: mpsc::Sender<ProcessEvent>,
+}
+
+#[cfg(test)]
+impl ScriptedGuard {
+    /// A guard, and the process that it reports about.
+    pub(crate) fn start() -> (Self, Running) {
+        let run = RunId::new();
+        let (sent, commands) = mpsc::unbounded_channel();
+        let (events, received) = mpsc::channel(1);
+        let running = Running {
+            pid: 0,
+            events: received,
+            run: run.clone(),
+            serial: 0,
+            stdio: Stdio::Capture,
+            commands: sent,
+        };
+        let guard = Self {
+            run,
+            commands,
+            events,
+        };
+        (guard, running)
+    }
+
+    /// The deadline that the next packet sets; `None` if it does something else.
+    pub(crate) async fn next_deadline(&mut self) -> Option<BootInstant> {
+        let TaskCommand::Send(packet) = self.commands.recv().await? else {
+            return None;
+        };
+        match wire::GuardRequest::read(&packet)? {
+            wire::GuardRequest::Extend(runs) => {
+                let own = |(run, _): &&(Vec<u8>, BootInstant)| run == self.run.as_str().as_bytes();
+                runs.iter().find(own).map(|(_, to)| *to)
+            }
+            _ => None,
+        }
+    }
+}
+
 fn comes_from_terminal(signal: Signal) -> bool {
     matches!(signal, Signal::SIGINT | Signal::SIGQUIT)
         && sys::foreground_group() == Some(getpgrp().as_raw())

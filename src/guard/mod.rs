@@ -83,6 +83,8 @@ mod tree;
 mod wire;
 
 pub(crate) use cgroup::{NoCgroup, delegated};
+#[cfg(test)]
+pub(crate) use client::ScriptedGuard;
 pub use client::{Deadlines, Processes, Running};
 pub use launch::{Guard, GuardOptions, Session};
 pub use output::{CUT_MARK, LINE_MAX};

@@ -77,6 +77,21 @@ impl Lease {
     }
 }
 
+#[cfg(test)]
+impl Lease {
+    /// A lease that nothing renews.
+    pub(crate) fn unrenewed(ends: BootInstant) -> Self {
+        let (state, view) = watch::channel(LeaseState::Held { ends });
+        Self {
+            id: LeaseId(0),
+            commands: mpsc::unbounded_channel().0,
+            state,
+            trouble: watch::channel(None).1,
+            view: LeaseView::new(view, ends),
+        }
+    }
+}
+
 impl Drop for Lease {
     fn drop(&mut self) {
         self.end();

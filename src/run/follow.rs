@@ -138,3 +138,47 @@ async fn after(limit: Option<Duration>) -> Duration {
         None => pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guard::ScriptedGuard;
+    use crate::lease::Lease;
+    use crate::time::BootInstant;
+
+    struct Silent;
+
+    impl Supervisor for Silent {
+        fn line(&mut self, _stream: Stream, _text: &str) {}
+        fn killing(&mut self, _reason: KillReason, _lease: &RunLease) {}
+        fn continuing(&mut self, _lost: LeaseLost, _lease: &RunLease) {}
+        async fn interrupted(&mut self) -> Interruption {
+            pending().await
+        }
+    }
+
+    /// The start was ordered before a renewal, and the guard has ignored that renewal.
+    #[tokio::test]
+    async fn a_renewal_while_a_process_was_started_reaches_the_guard() {
+        let (mut guard, running) = ScriptedGuard::start();
+        let ends = BootInstant::now().plus(Duration::from_secs(60));
+        let mut lease = RunLease::new(Some(Lease::unrenewed(ends)));
+        let limits = Limits {
+            timeout: None,
+            on_lost: OnLost::Kill,
+        };
+        let exit = Exit {
+            status: Status::Code(0),
+            ended_by: EndedBy::Itself,
+            left_behind: 0,
+            survivors: 0,
+        };
+        guard
+            .events
+            .try_send(ProcessEvent::Exited(exit))
+            .expect("room for it");
+        let followed = follow(running, limits, &mut lease, &mut Silent).await;
+        assert_eq!(followed.exit.status, Status::Code(0));
+        assert_eq!(guard.next_deadline().await, Some(timing::kill_at(ends)));
+    }
+}
