@@ -90,7 +90,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     args.target.warn_of(&settings);
     let (killed, failed) = output::ask(async {
         let store = store::open(&settings)?;
-        let search = Search::begin(&*store, list.as_ref(), &host).await?;
+        let search = RunSearch::begin(&*store, list.as_ref(), &host).await?;
         let quarries = search.find(&args.what).await?;
         let (mut killed, mut failed) = (Vec::new(), None);
         for quarry in &quarries {
@@ -114,7 +114,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 impl Args {
-    async fn kill(&self, search: &Search<'_>, quarry: &Quarry) -> Result<Vec<KilledRun>, Failure> {
+    async fn kill(
+        &self,
+        search: &RunSearch<'_>,
+        quarry: &Quarry,
+    ) -> Result<Vec<KilledRun>, Failure> {
         search.check_live(quarry)?;
         let request = DaemonRequest {
             id: RunId::new(),
@@ -181,7 +185,7 @@ fn for_people(killed: &KilledRun) -> String {
 }
 
 /// Looks for runs in the ledgers of the jobs that the fleet or the list has.
-struct Search<'a> {
+struct RunSearch<'a> {
     store: &'a dyn Store,
     host: &'a HostName,
     live: Vec<HostReport>,
@@ -189,7 +193,7 @@ struct Search<'a> {
     jobs: Vec<(JobName, Vec<Lock>)>,
 }
 
-impl<'a> Search<'a> {
+impl<'a> RunSearch<'a> {
     async fn begin(
         store: &'a dyn Store,
         list: Option<&JobList>,

@@ -82,7 +82,7 @@ const LOSSES: [&str; 3] = ["taken", "absent", "expired"];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DaemonGauges {
     pub(crate) readiness: Readiness,
-    pub(crate) store: StoreState,
+    pub(crate) store: StoreReachability,
     pub(crate) clock_offset_ms: Option<i64>,
     pub(crate) list: Fingerprint,
     pub(crate) newest_list: ListState,
@@ -101,7 +101,7 @@ pub(crate) enum Readiness {
 
 /// Whether the store replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StoreState {
+pub(crate) enum StoreReachability {
     Up,
     Down,
 }
@@ -115,10 +115,10 @@ pub(crate) enum ListState {
 
 /// Counts what a daemon does. Clones share the counters.
 #[derive(Debug, Clone)]
-pub(crate) struct Metrics(Arc<Shared>);
+pub(crate) struct Metrics(Arc<MetricsState>);
 
 #[derive(Debug)]
-struct Shared {
+struct MetricsState {
     daemon: Mutex<Option<DaemonGauges>>,
     jobs: JobTable,
     lateness: Histogram,
@@ -138,7 +138,7 @@ struct StoreOperation {
 impl Metrics {
     /// Counters at zero, without jobs.
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(MetricsState {
             daemon: Mutex::new(None),
             jobs: JobTable::new(),
             lateness: Histogram::new(LATENESS),

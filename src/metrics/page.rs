@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::catalog;
 use super::text::{PageText, TextFormat};
-use super::{DaemonGauges, ListState, Metrics, Readiness, StoreState};
+use super::{DaemonGauges, ListState, Metrics, Readiness, StoreReachability};
 use crate::config::Job;
 use crate::names::HostName;
 use crate::store::{JobReport, Lock, Store, StoreError};
@@ -174,7 +174,7 @@ fn write_daemon(page: &mut PageText, daemon: &DaemonGauges) {
     page.family(&catalog::DRAINING)
         .flag(&[], daemon.readiness == Readiness::Draining);
     page.family(&catalog::STORE_UP)
-        .flag(&[], daemon.store == StoreState::Up);
+        .flag(&[], daemon.store == StoreReachability::Up);
     if let Some(offset) = daemon.clock_offset_ms {
         let offset = Timestamp::from_millis(offset);
         page.family(&catalog::CLOCK_OFFSET)

@@ -242,7 +242,7 @@ async fn every_metric_of_the_catalog_is_on_a_page_and_its_samples_follow_it() {
     metrics.set_jobs(quiet(["a".to_owned()].into_iter()));
     metrics.set_daemon(DaemonGauges {
         readiness: Readiness::Ready,
-        store: StoreState::Up,
+        store: StoreReachability::Up,
         clock_offset_ms: Some(-12),
         list: Fingerprint("f".to_owned()),
         newest_list: ListState::InForce,

@@ -140,7 +140,7 @@ fn trigger_returns_once_the_run_is_granted_and_the_run_goes_on_alone() {
         .expect_code(0);
     assert!(other.json_lines()[0]["run_id"].is_string());
 
-    // Whoever carries it ends it when told to, and says so.
+    // The program that carries the run ends it on a signal, and reports that.
     let carrier = wait_for("a process carries the run", || {
         tree::members(&site.mark).into_iter().find(|pid| {
             let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();

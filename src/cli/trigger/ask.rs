@@ -25,7 +25,7 @@ pub(super) struct Wanted<'a> {
 
 /// A run that was started.
 #[derive(Debug)]
-pub(super) struct StartedRun {
+pub(super) struct TriggeredRun {
     pub(super) run_id: RunId,
     pub(super) host: HostName,
     /// Its record, if somebody waited for it.
@@ -38,7 +38,7 @@ impl Wanted<'_> {
         &self,
         store: &dyn Store,
         (target, here): (&Target, &HostName),
-    ) -> Result<StartedRun, Failure> {
+    ) -> Result<TriggeredRun, Failure> {
         let host = self.choose_host(store, (target, here)).await?;
         let output = match self.follow {
             Some(_) => OutputWish::Send,
@@ -71,7 +71,7 @@ impl Wanted<'_> {
             Some(printer) => Some(run.follow(store, printer).await?),
             None => None,
         };
-        Ok(StartedRun {
+        Ok(TriggeredRun {
             run_id: run.run_id,
             host: run.host,
             record,

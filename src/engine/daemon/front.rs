@@ -11,7 +11,7 @@ use crate::config::{HttpSettings, JobList};
 use crate::http::{DaemonSnapshot, HttpError, HttpServer, ServerSetup, Views};
 use crate::metrics::{
     DaemonGauges, ListState, Metrics, MetricsFile, MetricsFileTask, MetricsPage, Readiness,
-    StoreState,
+    StoreReachability,
 };
 use crate::names::HostName;
 use crate::store::{Store, StoreSettings};
@@ -205,9 +205,9 @@ impl Daemon {
         self.link.reporter.metrics.set_daemon(DaemonGauges {
             readiness,
             store: if self.health.is_up() {
-                StoreState::Up
+                StoreReachability::Up
             } else {
-                StoreState::Down
+                StoreReachability::Down
             },
             clock_offset_ms: self.clock.offset(),
             list: self.config.clone(),

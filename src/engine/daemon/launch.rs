@@ -19,7 +19,7 @@ use super::notify::ServiceManager;
 use super::registry::Registry;
 use super::reload::{self, Reloads};
 use super::replace::ListSettings;
-use super::requests::{Requests, UnscheduledJobs};
+use super::requests::{ReceivedRequests, UnscheduledJobs};
 use super::resources::Resources;
 use super::rivals::Agreement;
 use super::runs::Runs;
@@ -35,7 +35,7 @@ use crate::engine::spool::Spool;
 use crate::engine::turns::RequestTurns;
 use crate::guard::Processes;
 use crate::lease::Watchdog;
-use crate::metrics::{Metrics, MetricsFile};
+use crate::metrics::Metrics;
 use crate::names::HostName;
 use crate::notify::{NotifiedList, Notifier, NotifierSetup, Role};
 use crate::output::{self, OutputKeeper};
@@ -67,38 +67,52 @@ pub(crate) async fn run(setup: DaemonSetup) -> Result<(), DaemonError> {
     let path = loaded.list.path.display().to_string();
     let (settings, revision) = (loaded.settings.clone(), loaded.revision.clone());
     let files = Arc::clone(&source);
-    let daemon = assemble(
-        loaded,
+    let store = front.metrics().measure(store::open(&settings)?);
+    let parts = DaemonParts {
+        front: front.keep_file(metrics_file, &store),
+        store,
         source,
-        (host, manager, (front, metrics_file)),
-        &processes,
-        inbox.clone(),
-    )?;
+        host,
+        manager,
+        processes: processes.clone(),
+        inbox: inbox.clone(),
+    };
+    let daemon = assemble(loaded, parts)?;
     watch_files(watch, files, revision, &inbox);
     daemon.say_hello(&path, &settings);
     daemon.serve(messages, processes).await
 }
 
-/// What the daemon shows of itself, and the file that its metrics are kept in.
-type MeasuredFront = (Box<Front>, Option<MetricsFile>);
+/// What a daemon is built from, besides its list.
+struct DaemonParts {
+    /// Shows the daemon over HTTP and in the metrics file.
+    front: Box<Front>,
+    store: Arc<dyn Store>,
+    source: Arc<dyn ListSource>,
+    host: HostName,
+    manager: ServiceManager,
+    processes: Processes,
+    inbox: mpsc::UnboundedSender<Message>,
+}
 
 /// Starts the daemon's threads and tasks, and returns the state of its loop.
-fn assemble(
-    loaded: LoadedList,
-    source: Arc<dyn ListSource>,
-    (host, manager, (front, metrics_file)): (HostName, ServiceManager, MeasuredFront),
-    processes: &Processes,
-    inbox: mpsc::UnboundedSender<Message>,
-) -> Result<Daemon, DaemonError> {
+fn assemble(loaded: LoadedList, parts: DaemonParts) -> Result<Daemon, DaemonError> {
     let LoadedList {
         list,
         settings,
         revision,
     } = loaded;
+    let DaemonParts {
+        front,
+        store,
+        source,
+        host,
+        manager,
+        processes,
+        inbox,
+    } = parts;
     let metrics = front.metrics().clone();
-    let store = metrics.measure(store::open(&settings)?);
-    let watchdog = start_watchdog(&settings, processes, &metrics)?;
-    let front = front.keep_file(metrics_file, &store);
+    let watchdog = start_watchdog(&settings, &processes, &metrics)?;
     let health = StoreHealth::new();
     let siblings = Siblings::join(
         siblings::ListUse::of(&list, &settings),
@@ -122,7 +136,7 @@ fn assemble(
     let finisher = Finisher::start(store, spool.clone(), inbox, reporter);
     let tools = Tools {
         store: Arc::clone(&link.store),
-        processes: processes.clone(),
+        processes,
         watchdog,
         environment,
         starts: Starts::default(),
@@ -146,7 +160,7 @@ fn assemble(
         waits_for_earlier: false,
         next_job: u32::try_from(jobs.len()).unwrap_or(u32::MAX),
         jobs,
-        requests: Requests::of(unscheduled),
+        requests: ReceivedRequests::of(unscheduled),
         removed: HashMap::new(),
         reloads,
         front,

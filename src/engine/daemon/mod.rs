@@ -71,7 +71,7 @@ use registry::Registry;
 use reload::Reloads;
 use replace::ListSettings;
 pub(super) use requests::ClaimedByRequest;
-use requests::Requests;
+use requests::ReceivedRequests;
 use resources::Resources;
 pub(super) use rival::Rival;
 use rivals::Agreement;
@@ -107,7 +107,7 @@ struct Daemon {
     jobs: BTreeMap<JobIx, Arc<Job>>,
     names: HashMap<JobName, JobIx>,
     /// What people ask for.
-    requests: Requests,
+    requests: ReceivedRequests,
     /// The last places of jobs that a reload removed while something was running.
     removed: HashMap<JobName, JobIx>,
     /// The place of the next job that is new.

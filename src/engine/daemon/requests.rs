@@ -2,7 +2,7 @@
 //!
 //! The daemon takes a request in the store before it acts, so that no request is acted on twice: not by
 //! two daemons, not by the next daemon of this host, and not if it arrives twice. A request that was
-//! taken by a daemon that then died is lost, and whoever asked is told so.
+//! taken by a daemon that then died is lost, and the command that asked reports that.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl UnscheduledJobs {
 
 /// What this daemon has done with requests.
 #[derive(Debug)]
-pub(super) struct Requests {
+pub(super) struct ReceivedRequests {
     /// What may be run by hand, and why the rest may not, beside the scheduled jobs.
     unscheduled: UnscheduledJobs,
     /// Those that it has tried to take.
@@ -65,7 +65,7 @@ pub(super) struct Requests {
     claiming: usize,
 }
 
-impl Requests {
+impl ReceivedRequests {
     /// No requests yet, for a list with these jobs beside the scheduled ones.
     pub(super) fn of(unscheduled: UnscheduledJobs) -> Self {
         Self {

@@ -44,7 +44,7 @@ pub enum RequestOrder {
     },
 }
 
-/// Whether whoever asks for a run wants its output.
+/// Whether the command that asks for a run wants its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputWish {
     /// The output stays on the host.

@@ -244,7 +244,7 @@ fn a_rerun_stands_at_the_head_and_its_record_is_written_when_it_starts() {
     world.pass(1000);
     let queued = world.enters("b", QUEUE);
     world.pass(30_000);
-    // Whoever comes first, for whatever, finds the rerun before all else.
+    // The first claim, for any occurrence, receives the rerun.
     let reply = world.send(&world.occurrence("c", queued.clone()));
     let ClaimReply::Waits { head, by: None, .. } = reply else {
         panic!("{reply:?}");

@@ -147,7 +147,7 @@ pub(in crate::store::redis) fn requests(prefix: &Prefix) -> String {
     format!("{prefix}:requests")
 }
 
-/// The output of a triggered run, for whoever waits for it.
+/// The output of a triggered run, for the command that waits for it.
 pub(in crate::store::redis) fn output(prefix: &Prefix, run: &RunId) -> String {
     format!("{prefix}:output:{run}")
 }

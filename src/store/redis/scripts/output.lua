@@ -1,4 +1,5 @@
--- The output of a triggered run on its way to whoever waits for it: keeps a part, or returns the parts.
+-- The output of a triggered run on its way to the command that waits for it: keeps a part, or returns
+-- the parts.
 --
 -- KEYS  1 the output (hash: number -> JSON, read -> the number that the reader wants next)
 -- ARGV  1 number of the part; of a reader: of the first part it wants, then
