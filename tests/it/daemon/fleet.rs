@@ -1,5 +1,6 @@
 //! Several hosts, one list.
 
+use crate::support::runlog::Entry;
 use crate::support::{Daemon, RedisServer, RunLog, wait_until};
 
 use super::{assert_no_silence, records};
@@ -68,15 +69,15 @@ fn a_job_for_other_hosts_and_a_disabled_one_do_not_run() {
 }
 
 #[test]
-fn without_scope_every_host_runs_every_occurrence() {
+fn without_scope_every_host_runs_every_occurrence_and_runs_that_overlap_lose_nothing() {
     let redis = RedisServer::start();
     let log = RunLog::new();
     let jobs = format!(
         "store: {}\njobs:\n  - {{ name: each, every: 1s, lock: {{ scope: none }}, command: '{}' }}\n",
         redis.url(),
-        log.job("0")
+        log.job("1.5")
     );
-    let _one = Daemon::on("one", jobs.as_str()).start();
+    let mut one = Daemon::on("one", jobs.as_str()).start();
     let _two = Daemon::on("two", jobs.as_str()).start();
     wait_until("one occurrence has run on both", || {
         let entries = log.entries();
@@ -87,4 +88,12 @@ fn without_scope_every_host_runs_every_occurrence() {
         };
         on("one").intersection(&on("two")).next().is_some()
     });
+    wait_until("three runs of one host have ended", || {
+        let entries = log.entries();
+        let ended = |entry: &Entry| entry.host == "one" && entry.ended;
+        entries.iter().filter(|entry| ended(entry)).count() >= 3
+    });
+    // Every result is delivered by then.
+    assert_eq!(one.terminate().code(), Some(0));
+    assert_eq!(one.lines_with(&["the lease expired"]), 0);
 }
