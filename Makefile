@@ -15,7 +15,7 @@ SYSCONFDIR ?= /etc
 
 # The tests start servers and daemons and then mostly wait for them: more at once than there are
 # processors.
-export RUST_TEST_THREADS ?= 4
+export RUST_TEST_THREADS ?= 6
 # The generated cases of property tests are the same each time; another number makes others.
 export PROPTEST_RNG_SEED ?= 7
 

@@ -61,7 +61,7 @@ fn signal(text: &str) -> Result<Signal, String> {
 
 /// Runs that one daemon is asked to end.
 #[derive(Debug)]
-struct Quarry {
+struct KillTarget {
     job: JobName,
     lock: Lock,
     /// One run; `None`: those that the host has of the job.
@@ -91,10 +91,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (killed, failed) = output::ask(async {
         let store = store::open(&settings)?;
         let search = RunSearch::begin(&*store, list.as_ref(), &host).await?;
-        let quarries = search.find(&args.what).await?;
+        let targets = search.find(&args.what).await?;
         let (mut killed, mut failed) = (Vec::new(), None);
-        for quarry in &quarries {
-            match args.kill(&search, quarry).await {
+        for target in &targets {
+            match args.kill(&search, target).await {
                 Ok(runs) => killed.extend(runs),
                 Err(failure) => failed = failed.or(Some(failure)),
             }
@@ -117,15 +117,15 @@ impl Args {
     async fn kill(
         &self,
         search: &RunSearch<'_>,
-        quarry: &Quarry,
+        target: &KillTarget,
     ) -> Result<Vec<KilledRun>, Failure> {
-        search.check_live(quarry)?;
+        search.check_live(target)?;
         let request = DaemonRequest {
             id: RunId::new(),
-            host: quarry.host.clone(),
+            host: target.host.clone(),
             order: RequestOrder::Kill {
-                job: quarry.job.clone(),
-                run: quarry.run.clone(),
+                job: target.job.clone(),
+                run: target.run.clone(),
                 signal: self.signal.map(|signal| short_name(signal).to_owned()),
             },
             by: requester(search.host),
@@ -133,21 +133,21 @@ impl Args {
         };
         let runs = match request::send(search.store, &request).await? {
             Done::Signalled(runs) => runs,
-            Done::Refused(failure) => return Err(search.ended_meanwhile(quarry, failure).await),
+            Done::Refused(failure) => return Err(search.ended_meanwhile(target, failure).await),
             Done::Started(_) => {
                 return Err(Failure::Internal(format!(
                     "the daemon of host {} returned an unexpected reply to a kill",
-                    quarry.host
+                    target.host
                 )));
             }
         };
         let mut killed = Vec::with_capacity(runs.len());
         for run_id in runs {
             let followed = FollowedRun {
-                job: quarry.job.clone(),
-                lock: quarry.lock.clone(),
+                job: target.job.clone(),
+                lock: target.lock.clone(),
                 run_id,
-                host: quarry.host.clone(),
+                host: target.host.clone(),
             };
             let outcome = if self.wait {
                 Some(followed.record(search.store).await?.outcome)
@@ -215,7 +215,7 @@ impl<'a> RunSearch<'a> {
         })
     }
 
-    async fn find(&self, what: &str) -> Result<Vec<Quarry>, Failure> {
+    async fn find(&self, what: &str) -> Result<Vec<KillTarget>, Failure> {
         if let Ok(run) = uuid::Uuid::parse_str(what) {
             return self.find_run(&RunId::from_text(&run.to_string())).await;
         }
@@ -225,7 +225,7 @@ impl<'a> RunSearch<'a> {
         };
         let mut found = Vec::new();
         for lock in locks {
-            found.extend(self.quarries(&job, lock, None).await?);
+            found.extend(self.targets(&job, lock, None).await?);
         }
         if found.is_empty() {
             return Err(Failure::NotAcquired(format!(
@@ -236,13 +236,13 @@ impl<'a> RunSearch<'a> {
     }
 
     /// The daemons that may have the run, or any run, of the job under this lock.
-    async fn quarries(
+    async fn targets(
         &self,
         job: &JobName,
         lock: &Lock,
         run: Option<&RunId>,
-    ) -> Result<Vec<Quarry>, Failure> {
-        let quarry = |run: Option<RunId>, host: HostName| Quarry {
+    ) -> Result<Vec<KillTarget>, Failure> {
+        let target = |run: Option<RunId>, host: HostName| KillTarget {
             job: job.clone(),
             lock: lock.clone(),
             run,
@@ -256,7 +256,7 @@ impl<'a> RunSearch<'a> {
             let host = host.and_then(|host| HostName::parse(host).ok());
             let host = host.filter(|host| open.is_some() || self.is_live(host));
             return Ok(host
-                .map(|host| quarry(run.cloned(), host))
+                .map(|host| target(run.cloned(), host))
                 .into_iter()
                 .collect());
         }
@@ -276,7 +276,7 @@ impl<'a> RunSearch<'a> {
                 open.run_id
             )));
         }
-        Ok(vec![quarry(Some(open.run_id), host)])
+        Ok(vec![target(Some(open.run_id), host)])
     }
 
     async fn open(&self, job: &JobName, lock: &Lock) -> Result<Option<OpenRun>, Failure> {
@@ -285,13 +285,13 @@ impl<'a> RunSearch<'a> {
         Ok(reports.into_iter().next().and_then(|report| report.open))
     }
 
-    async fn find_run(&self, run: &RunId) -> Result<Vec<Quarry>, Failure> {
+    async fn find_run(&self, run: &RunId) -> Result<Vec<KillTarget>, Failure> {
         let mut candidates = Vec::new();
         for (job, locks) in &self.jobs {
             for lock in locks {
                 let is_open = self.open(job, lock).await?;
                 if is_open.is_some_and(|open| open.run_id == *run) {
-                    return self.quarries(job, lock, Some(run)).await;
+                    return self.targets(job, lock, Some(run)).await;
                 }
                 candidates.push((job, lock));
             }
@@ -304,10 +304,10 @@ impl<'a> RunSearch<'a> {
         }
         let mut found = Vec::new();
         for (job, lock) in candidates.into_iter().filter(|(_, lock)| !lock.exclusive) {
-            found.extend(self.quarries(job, lock, None).await?);
+            found.extend(self.targets(job, lock, None).await?);
         }
-        for quarry in &mut found {
-            quarry.run = Some(run.clone());
+        for target in &mut found {
+            target.run = Some(run.clone());
         }
         if found.is_empty() {
             return Err(Failure::Usage(format!(
@@ -322,28 +322,28 @@ impl<'a> RunSearch<'a> {
     }
 
     /// Fails if nobody can reach the run.
-    fn check_live(&self, quarry: &Quarry) -> Result<(), Failure> {
-        request::check_live(&quarry.host, &self.live).map_err(|failure| match &quarry.run {
+    fn check_live(&self, target: &KillTarget) -> Result<(), Failure> {
+        request::check_live(&target.host, &self.live).map_err(|failure| match &target.run {
             Some(run) => Failure::Unavailable(format!(
                 "run {run} of job {} runs on host {}, whose daemon does not report: if it is dead, \
                  the run is recorded as interrupted once its lease has expired\nhelp: if \
                  `cronlatch trigger --here` runs it, end that process on {}",
-                quarry.job, quarry.host, quarry.host
+                target.job, target.host, target.host
             )),
             None => failure,
         })
     }
 
     /// Why a daemon refused: most often the run has just ended.
-    async fn ended_meanwhile(&self, quarry: &Quarry, failure: Failure) -> Failure {
-        let Some(run) = &quarry.run else {
+    async fn ended_meanwhile(&self, target: &KillTarget, failure: Failure) -> Failure {
+        let Some(run) = &target.run else {
             return failure;
         };
-        let history = self.store.history(&quarry.job, &quarry.lock, SEARCHED);
+        let history = self.store.history(&target.job, &target.lock, SEARCHED);
         let Ok(history) = history.await else {
             return failure;
         };
-        let ended = end_of(run, &quarry.lock, &history.records);
+        let ended = end_of(run, &target.lock, &history.records);
         ended.map_or(failure, |record| ended_already(run, record))
     }
 
