@@ -33,9 +33,11 @@ pub(crate) enum Theme {
     Reloads,
     /// Jobs that people pause and resume.
     Orders,
+    /// Hosts that run as many jobs as they may.
+    Places,
 }
 
-pub(crate) const THEMES: [Theme; 18] = [
+pub(crate) const THEMES: [Theme; 19] = [
     Theme::Policies,
     Theme::Crashes,
     Theme::Restarts,
@@ -54,6 +56,7 @@ pub(crate) const THEMES: [Theme; 18] = [
     Theme::ForeignKeys,
     Theme::Reloads,
     Theme::Orders,
+    Theme::Places,
 ];
 
 /// When the faults begin, in milliseconds after the beginning.
@@ -124,6 +127,7 @@ impl Maker {
         let mut lists = vec![match self.theme {
             Theme::Bursts => self.burst(),
             Theme::Holders => self.long_runs(hosts.len()),
+            Theme::Places => self.crowd(hosts.len()),
             _ => self.list(hosts.len()),
         }];
         let span = match self.theme {
@@ -229,6 +233,17 @@ impl Maker {
             spread: 0,
             drain_timeout: 5_000,
         }
+    }
+
+    /// More jobs than a host may run at once.
+    fn crowd(&mut self, hosts: usize) -> ListPlan {
+        let mut list = self.list(hosts);
+        for n in list.jobs.len()..self.dice.pick(&[2, 3, 5]) {
+            let job = self.job(&format!("job-{n}"), hosts);
+            list.jobs.push(job);
+        }
+        list.max_running = Some(self.dice.pick(&[1, 1, 2, 3]));
+        list
     }
 
     /// Runs that go on while the next occurrences come due.
@@ -391,6 +406,12 @@ impl Maker {
                 }
             }
             Theme::ForeignKeys => self.foreign_key(at, &lists[lists.len() - 1], acts),
+            Theme::Places => match self.dice.range(0, 6) {
+                0..=2 => self.crash(at, host, hosts, lists.len() - 1, acts),
+                3 => self.restart(at, host, hosts, lists.len() - 1, acts),
+                4 => self.pause(at, host, hosts, acts),
+                _ => self.faults(Theme::Outages, at, hosts, lists, acts),
+            },
             Theme::Orders => self.order(at, (host, hosts), &lists[0], acts),
             Theme::Triggers => {
                 let list = &lists[0];

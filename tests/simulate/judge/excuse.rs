@@ -451,7 +451,8 @@ fn rerun_window(plan: &JobPlan) -> i64 {
 }
 
 /// `LockBusy`: from the instant to the deadline others held the lock whenever a host could have
-/// taken it, all but for moments; the lock that the host's list gave the job then.
+/// taken it, all but for moments; the lock that the host's list gave the job then. A host that was full
+/// could not have ([`full_host`]).
 pub(super) fn lock_busy(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) -> bool {
     let long = FREE_FOR.min((span.until - span.from) / 2 + 1);
     let is_free = |regime: &Regime<'_>, free: &Span| {
@@ -474,6 +475,7 @@ pub(super) fn lock_busy(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) ->
             until: it.end.unwrap_or(facts.end),
         });
         let free = alone.fold(free, without);
+        let free = full_host(facts, regime.host).fold(free, without);
         free.iter().any(|free| is_free(regime, free))
     })
 }
@@ -586,22 +588,22 @@ pub(super) fn late_vote(facts: &Facts<'_>, plan: &JobPlan, due: i64) -> bool {
     plan.start_deadline <= VOTE + STEPS_BACK && facts.plan.acts.iter().any(goes_on)
 }
 
-/// `HostsFull`: every quiet host ran as much as it may. A run has its place between two attempts, too.
-pub(super) fn hosts_full(facts: &Facts<'_>, span: Span) -> bool {
-    let limited = facts
-        .plan
-        .lists
-        .iter()
-        .any(|list| list.max_running.is_some());
-    let starts = &facts.trace.starts;
-    let runs = |run: &Start| {
-        let again = starts
-            .iter()
-            .find(|it| it.run_id == run.run_id && it.attempt > run.attempt);
-        let end = again.map(|it| it.begin).or(run.end);
-        run.begin < span.until && end.is_none_or(|end| span.from < end)
+/// `FullHost`: a host that ran as many as its list allows claimed nothing meanwhile, and for a moment
+/// afterwards had the place for the claims that had waited for it.
+fn full_host(facts: &Facts<'_>, host: usize) -> impl Iterator<Item = Span> {
+    facts.full[host].iter().copied()
+}
+
+/// `WaitedForPlace`: what comes due on a full host waits for a place there, and not for the store or for
+/// `catch_up`.
+pub(super) fn waited_for_place(facts: &Facts<'_>, subject: &Subject<'_>, at: i64) -> bool {
+    let due = at + subject.delay;
+    let notices = Span {
+        from: due,
+        until: due + PROMPT,
     };
-    limited && starts.iter().any(runs)
+    let mut regimes = subject.regimes.iter().filter(|it| it.is_due(at));
+    regimes.any(|it| full_host(facts, it.host).any(|full| full.meets(notices)))
 }
 
 /// `UnheardReturn`: hosts that share a file look once a second whether another one gave an occurrence

@@ -8,7 +8,7 @@ use cronlatch::store::Record;
 use cronlatch::time::Timestamp;
 
 use crate::plan::{JobPlan, Plan};
-use crate::trace::{Added, Held, Hindered, Span, Start, Trace, Trouble};
+use crate::trace::{Added, Ended, Held, Hindered, Span, Start, Trace, Trouble};
 
 /// How long after its start a daemon may take to be of use: it registers, and leaves what came
 /// due just before to hosts whose clocks are behind.
@@ -17,6 +17,9 @@ const SETTLES: i64 = 4_000;
 const RECOVERS: i64 = 6_000;
 /// How long a host that cannot start processes first waits before it tries again.
 const FIRST_PAUSE: i64 = 1_000;
+/// How long a host that has had no place takes to claim, one after the other, what waits for one: each claim
+/// has the place while it is under way.
+const TAKES_TURNS: i64 = 1_500;
 /// A clock that is no further off is right.
 const RIGHT_CLOCK: i64 = 500;
 
@@ -144,6 +147,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) quiet: Vec<Vec<Span>>,
     /// Per host: the spans in which it could act at all.
     pub(crate) able: Vec<Vec<Span>>,
+    /// Per host: the spans in which it ran as many as its list allows.
+    pub(crate) full: Vec<Vec<Span>>,
     pub(crate) end: i64,
 }
 
@@ -152,11 +157,13 @@ impl<'a> Facts<'a> {
         let end = plan.start + plan.end;
         let hosts = 0..plan.hosts.len();
         let quiet = hosts.clone().map(|host| quiet(trace, host, end));
-        let able = hosts.map(|host| able(trace, host, end));
+        let able = hosts.clone().map(|host| able(trace, host, end));
+        let full = hosts.map(|host| full(plan, trace, host, end));
         Self {
             subjects: subjects(plan, trace, end),
             quiet: quiet.collect(),
             able: able.collect(),
+            full: full.collect(),
             plan,
             trace,
             end,
@@ -410,6 +417,87 @@ fn able(trace: &Trace, host: usize, end: i64) -> Vec<Span> {
         spans = without(spans, *outage);
     }
     spans
+}
+
+/// When a host ran as many as its list allows (`max_running`), and the moments between, in which claims have
+/// the place. A run has its place from its first attempt to the end of its last.
+fn full(plan: &Plan, trace: &Trace, host: usize, end: i64) -> Vec<Span> {
+    let mut full = Vec::new();
+    let lives = trace.lives.iter().enumerate();
+    for (nr, life) in lives.filter(|(_, it)| it.host == host) {
+        let lives = Span {
+            from: life.from,
+            until: life.until.unwrap_or(end),
+        };
+        let places = places(plan, trace, host, lives, end);
+        let lists = trace.lists_of(nr);
+        for (n, (from, list)) in lists.iter().enumerate() {
+            let until = lists.get(n + 1).map_or(lives.until, |(next, _)| *next);
+            if let Some(max) = plan.lists[*list].max_running {
+                let span = Span { from: *from, until };
+                full.extend(without_moments(at_once(&places, max, span)));
+            }
+        }
+    }
+    full
+}
+
+/// Spans in ascending order, as one where only a moment lies between them.
+fn without_moments(spans: Vec<Span>) -> Vec<Span> {
+    let mut whole: Vec<Span> = Vec::new();
+    for span in spans {
+        match whole.last_mut() {
+            Some(last) if span.from - last.until < TAKES_TURNS => last.until = span.until,
+            _ => whole.push(span),
+        }
+    }
+    whole
+}
+
+/// The places that the runs of one daemon take: from when until when.
+fn places(plan: &Plan, trace: &Trace, host: usize, lives: Span, end: i64) -> Vec<Span> {
+    let mut places: BTreeMap<&str, Span> = BTreeMap::new();
+    let of_daemon = |it: &&Start| it.host == host && it.at.is_some() && lives.holds(it.begin);
+    for start in trace.starts.iter().filter(of_daemon) {
+        let until = place_until(plan, trace, start, end).min(lives.until);
+        let from = start.begin;
+        let place = places.entry(&start.run_id).or_insert(Span { from, until });
+        place.from = place.from.min(from);
+        place.until = place.until.max(until);
+    }
+    places.into_values().collect()
+}
+
+/// An attempt that failed has its place until the next one begins, or the run is given up before that.
+fn place_until(plan: &Plan, trace: &Trace, start: &Start, end: i64) -> i64 {
+    let Some(ended) = start.end else { return end };
+    let jobs = plan.lists.iter().flat_map(|list| &list.jobs);
+    let mut retries = jobs.filter(|it| it.name == start.job).map(|it| it.retry);
+    let delay = retries.find_map(|it| it.filter(|(tries, _)| start.attempt < *tries));
+    let Some((_, delay)) = delay.filter(|_| start.ended != Some(Ended::Itself(0))) else {
+        return ended;
+    };
+    let of_run = |it: &&Added| {
+        let id = it.record.run_id.as_ref();
+        id.is_some_and(|id| id.as_str() == start.run_id)
+    };
+    let given_up = trace.added.iter().find(of_run).map_or(end, |it| it.at);
+    given_up.clamp(ended, ended + delay * 4)
+}
+
+/// The parts of a span in which at least so many of the places were taken.
+fn at_once(places: &[Span], many: usize, span: Span) -> Vec<Span> {
+    let mut edges: Vec<i64> = places.iter().flat_map(|it| [it.from, it.until]).collect();
+    edges.extend([span.from, span.until]);
+    edges.retain(|at| span.from <= *at && *at <= span.until);
+    edges.sort_unstable();
+    edges.dedup();
+    let parts = edges.windows(2).map(|pair| Span {
+        from: pair[0],
+        until: pair[1],
+    });
+    let taken = |at: i64| places.iter().filter(|it| it.holds(at)).count();
+    parts.filter(|it| taken(it.from) >= many).collect()
 }
 
 fn regime(host: usize, span: Span, job: &JobPlan) -> Regime<'_> {

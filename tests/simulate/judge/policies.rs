@@ -210,9 +210,8 @@ fn lacks_rerun(
         from: free_from,
         until: soon,
     };
-    let excused = excuse::lock_busy(facts, subject, busy)
-        || excuse::held_back(facts, subject, busy)
-        || excuse::hosts_full(facts, busy);
+    let excused =
+        excuse::lock_busy(facts, subject, busy) || excuse::held_back(facts, subject, busy);
     if excused && excuse::rerun_too_late(plan, lease_end, free_from + RERUNS_AT_LAST) {
         None
     } else if excused {
@@ -287,8 +286,6 @@ fn caught_up(
         granted.map(|it| it.begin).min()
     };
     let in_doubt = excuse::in_doubt(facts, dark);
-    // They were there at their time, and waited for a place.
-    let full = excuse::hosts_full(facts, dark);
     let mut all = Vec::new();
     for due in &dues {
         let Some(begin) = began(*due) else { continue };
@@ -301,7 +298,8 @@ fn caught_up(
                 // By the host's own clock, or a node's, what is newer may not have been due yet.
                 let clock = excuse::OWN_CLOCK.max(excuse::node_behind(facts, dark));
                 let passed_over = newer.any(|newer| newer + clock < dark.until);
-                (passed_over && !full && !(*due == dues[0] && in_doubt))
+                let waited = excuse::waited_for_place(facts, subject, *due);
+                (passed_over && !waited && !(*due == dues[0] && in_doubt))
                     .then_some("catch_up: latest, and not the newest")
             }
             CatchUp::All => None,
@@ -321,16 +319,16 @@ fn caught_up(
         // What is in doubt was claimed at its time.
         CatchUp::All => &dues[usize::from(in_doubt)..],
     };
-    all.extend(not_caught_up(subject, plan, (dark, wanted), full));
+    all.extend(not_caught_up(facts, subject, plan, (dark, wanted)));
     all
 }
 
 /// What policy wants caught up, and was recorded as missed or skipped before it was too old.
 fn not_caught_up(
+    facts: &Facts<'_>,
     subject: &Subject<'_>,
     plan: &JobPlan,
     (dark, wanted): (Span, &[i64]),
-    full: bool,
 ) -> Vec<Violation> {
     let mut all = Vec::new();
     for due in wanted {
@@ -345,9 +343,10 @@ fn not_caught_up(
         if until < dark.until + 6_000 || overtaken || at_its_time {
             continue;
         }
+        let waited = excuse::waited_for_place(facts, subject, *due);
         let given_up = subject.records_of(*due).find(|it| {
             it.record.run_id.is_none()
-                && !(full && it.record.outcome == Outcome::Skipped)
+                && !(waited && it.record.outcome == Outcome::Skipped)
                 && !pauses::is_skipped(&it.record)
                 && matches!(it.record.outcome, Outcome::Missed | Outcome::Skipped)
                 && it.at + excuse::OWN_CLOCK < until

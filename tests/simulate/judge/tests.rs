@@ -642,44 +642,107 @@ fn what_was_decided_under_the_other_lock_while_a_host_was_held_back_has_its_verd
     assert!(silent(false).contains(&Rule::Silence));
 }
 
-#[test]
-fn a_miss_is_excused_on_full_hosts_and_for_a_claim_that_was_given_back() {
+/// The occurrence of 20 s is missed, while hosts run another job: which, from when until when, and with
+/// which attempt of one run.
+fn missed_beside_runs(max_running: usize, runs: &[(usize, i64, i64, u32)]) -> bool {
     let mut full = plan(|_| {});
-    let miss = |trace: &mut Trace| {
-        unstarted(
-            trace,
-            20_000,
-            Outcome::Missed,
-            "its start deadline had passed",
-        );
-        let mut other = start(0, 15_000, 19_000, 23_200);
-        (other.job, other.lock, other.at) = ("other".to_owned(), "other".to_owned(), None);
-        trace.starts.push(other);
+    full.lists[0].max_running = Some(max_running);
+    let rules = broken(&full, |trace| {
+        let why = "its start deadline had passed";
+        unstarted(trace, 20_000, Outcome::Missed, why);
+        for (host, begin, end, attempt) in runs {
+            let mut other = start(*host, 18_000, *begin, *end);
+            (other.job, other.lock) = ("other".to_owned(), format!("other@{host}"));
+            (other.run_id, other.attempt) = (format!("other-{host}-{attempt}"), *attempt);
+            if *attempt == 2 {
+                other.run_id = format!("other-{host}-1");
+            }
+            trace.starts.push(other);
+        }
+    });
+    rules.contains(&Rule::Missed)
+}
+
+#[test]
+fn a_miss_is_excused_while_every_host_is_full_and_not_while_one_could_have_run_it() {
+    let whole = |host| (host, 19_000, 23_200, 1);
+    assert!(!missed_beside_runs(1, &[whole(0), whole(1)]));
+    assert!(missed_beside_runs(1, &[whole(0)]), "host 1 has a place");
+    assert!(missed_beside_runs(1, &[whole(0), (1, 19_000, 20_500, 1)]));
+    assert!(missed_beside_runs(2, &[whole(0), whole(1)]));
+    let pause = |until: i64| {
+        let other = [(1, 18_000, 20_500, 1), (1, until, 23_200, 7)];
+        missed_beside_runs(1, &[whole(0), other[0], other[1]])
     };
-    assert!(broken(&full, miss).contains(&Rule::Missed));
-    full.lists[0].max_running = Some(1);
-    assert!(!broken(&full, miss).contains(&Rule::Missed));
+    assert!(!pause(21_900), "claims had the place");
+    assert!(pause(22_100));
+}
+
+#[test]
+fn a_host_is_full_until_the_deadline_or_the_lock_is_held_until_then() {
+    let missed = |full: i64, held: (i64, i64)| {
+        let mut plan = plan(|_| {});
+        plan.lists[0].max_running = Some(1);
+        broken(&plan, |trace| {
+            let why = "its start deadline had passed";
+            unstarted(trace, 20_000, Outcome::Missed, why);
+            for host in 0..2 {
+                let mut other = start(host, 18_000, 19_000, full);
+                (other.job, other.lock) = ("other".to_owned(), format!("other@{host}"));
+                trace.starts.push(other);
+            }
+            trace.held.push(Held {
+                exclusive: true,
+                at: START + held.0,
+                lock: "job".to_owned(),
+                token: Some("host-1:1:other:0".to_owned()),
+                until: START + held.1,
+            });
+        })
+        .contains(&Rule::Missed)
+    };
+    assert!(!missed(21_500, (21_000, 23_100)));
+    assert!(missed(20_100, (22_000, 23_100)), "there was time");
 }
 
 #[test]
 fn a_run_has_its_place_until_its_last_attempt() {
-    let mut full = plan(|_| {});
-    full.lists[0].max_running = Some(1);
-    let missed = |second: u32| {
+    let attempts = |second: u32| {
+        let of = |host: usize| [(host, 18_000, 19_900, 1), (host, 22_900, 23_200, second)];
+        let runs: Vec<_> = (0..2).flat_map(of).collect();
+        missed_beside_runs(1, &runs)
+    };
+    assert!(!attempts(2));
+    assert!(attempts(7), "another run");
+}
+
+#[test]
+fn a_run_that_waits_for_its_next_attempt_has_its_place_until_it_is_given_up() {
+    let missed = |tries: u32, given_up: i64| {
+        let mut full = plan(|_| {});
+        let mut other = JobPlan::plain("other", 60_000);
+        other.retry = Some((tries, 1_000));
+        full.lists[0].jobs.push(other);
+        full.lists[0].max_running = Some(1);
         broken(&full, |trace| {
             let why = "its start deadline had passed";
             unstarted(trace, 20_000, Outcome::Missed, why);
-            for (attempt, begin, end) in [(1, 18_000, 19_900), (second, 23_100, 23_200)] {
-                let mut other = start(0, 15_000, 18_000, end);
-                (other.job, other.lock) = ("other".to_owned(), "other".to_owned());
-                (other.at, other.attempt) = (None, attempt);
-                other.begin = START + begin;
+            for host in 0..2 {
+                let mut other = start(host, 18_000, 19_000, 20_500);
+                (other.job, other.lock) = ("other".to_owned(), format!("other@{host}"));
+                other.ended = Some(Ended::Itself(1));
+                let mut record = verdict(&other, Outcome::Failed);
+                record.at = START + given_up;
+                record.record.job = JobName::parse("other").unwrap();
+                trace.added.push(record);
                 trace.starts.push(other);
             }
         })
+        .contains(&Rule::Missed)
     };
-    assert!(!missed(2).contains(&Rule::Missed));
-    assert!(missed(1).contains(&Rule::Missed), "another run");
+    assert!(!missed(2, 23_200));
+    assert!(missed(1, 23_200), "it was its last attempt");
+    assert!(missed(2, 21_000));
 }
 
 #[test]

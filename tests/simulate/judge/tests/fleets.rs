@@ -532,9 +532,13 @@ fn another_schedule_under_another_scope_passes_what_its_ledger_is_moved_over() {
     assert!(silent(5_000));
 }
 
-/// While both hosts are hindered so, 25 s and 35 s run besides one another.
-fn two_of_latest(plan: &Plan, how: Hindered) -> Vec<Rule> {
+/// While both hosts are hindered so, 25 s and 35 s run besides one another. Host 0 runs another job from 24 s
+/// until then.
+fn two_of_latest(plan: &Plan, how: Hindered, other_until: i64) -> Vec<Rule> {
     broken(plan, |trace| {
+        let mut other = start(0, 24_000, 24_000, other_until);
+        (other.job, other.lock) = ("other".to_owned(), "other".to_owned());
+        trace.starts.push(other);
         for due in [25_000, 35_000] {
             let at = run(trace, due);
             let begin = START + if due == 25_000 { 37_500 } else { 37_700 };
@@ -549,10 +553,16 @@ fn two_of_latest(plan: &Plan, how: Hindered) -> Vec<Rule> {
 #[test]
 fn a_bad_network_and_a_full_host_are_no_time_in_which_nobody_could_act() {
     let mut latest = plan(|job| (job.start_deadline, job.catch_up_window) = (30_000, 30_000));
-    assert!(two_of_latest(&latest, Hindered::Stopped).contains(&Rule::CatchUp));
-    assert!(!two_of_latest(&latest, Hindered::Lossy).contains(&Rule::CatchUp));
+    let wrong = |plan: &Plan, how: Hindered, until: i64| {
+        two_of_latest(plan, how, until).contains(&Rule::CatchUp)
+    };
+    assert!(wrong(&latest, Hindered::Stopped, 26_000));
+    assert!(!wrong(&latest, Hindered::Lossy, 26_000));
     latest.lists[0].max_running = Some(1);
-    assert!(!two_of_latest(&latest, Hindered::Stopped).contains(&Rule::CatchUp));
+    assert!(!wrong(&latest, Hindered::Stopped, 26_000));
+    assert!(wrong(&latest, Hindered::Stopped, 24_900), "it had a place");
+    latest.lists[0].max_running = Some(2);
+    assert!(wrong(&latest, Hindered::Stopped, 26_000));
 }
 
 #[test]
