@@ -1,5 +1,6 @@
 //! What really happened, by the true clock: the judge's input in addition to the history.
 
+use cronlatch::store::protocol::Waiting;
 use cronlatch::store::{Pause, Record};
 
 /// A stretch of true time, in milliseconds: the first included, the last not.
@@ -165,6 +166,8 @@ pub(crate) struct Trace {
     /// The wall clock of a host was set: when, which, its distance from the true time then.
     pub(crate) clocks: Vec<(i64, usize, i64)>,
     pub(crate) ordered: Vec<Ordered>,
+    /// A run whose host died stands in the waiting list, to be repeated: since when, its id.
+    pub(crate) put_back: Vec<(i64, String)>,
     /// A lease was changed that is another's.
     pub(crate) trespasses: Vec<(i64, String)>,
     /// The job of a manual run was refused though it takes no lock.
@@ -184,6 +187,16 @@ impl Trace {
         std::iter::once((life.from, life.list))
             .chain(reloads.map(|it| (it.at, it.list)))
             .collect()
+    }
+
+    /// Notes the runs in a waiting list that are to be repeated.
+    pub(crate) fn note_waiting(&mut self, at: i64, waiting: &[Waiting]) {
+        for crashed in waiting.iter().filter_map(|it| it.crashed.as_ref()) {
+            let run_id = crashed.run_id.as_str();
+            if !self.put_back.iter().any(|(_, known)| known == run_id) {
+                self.put_back.push((at, run_id.to_owned()));
+            }
+        }
     }
 
     /// Notes a line for the report, if there is to be one.

@@ -443,11 +443,63 @@ pub(super) fn rerun_too_late(plan: &JobPlan, lease_end: i64, able_from: i64) -> 
     lease_end + rerun_window(plan) < able_from
 }
 
-fn rerun_window(plan: &JobPlan) -> i64 {
+pub(super) fn rerun_window(plan: &JobPlan) -> i64 {
     match plan.catch_up {
         CatchUp::None => plan.start_deadline,
         CatchUp::Latest | CatchUp::All => plan.start_deadline.max(plan.catch_up_window),
     }
+}
+
+/// `NoticedLate`: under a lock that another job has held since, the end of the crashed run's lease is no
+/// longer known, and the window of a rerun counts from when a host noticed the crash. Returns from when.
+pub(super) fn noticed_late(facts: &Facts<'_>, crashed: &Start, granted: i64) -> Option<i64> {
+    let lease_end = facts.lease_end(crashed)?;
+    let mut put_back = facts.trace.put_back.iter();
+    let noticed = put_back.find(|(_, run_id)| *run_id == crashed.run_id);
+    let noticed = noticed.map_or(granted, |(at, _)| *at);
+    let of_it = format!(":{}:", crashed.run_id);
+    let mut held = facts.trace.held.iter().filter(|it| it.lock == crashed.lock);
+    let taken = held.any(|it| {
+        let other = it.token.as_ref().is_some_and(|it| !it.contains(&of_it));
+        other && lease_end <= it.at && it.at < noticed
+    });
+    taken.then_some(noticed)
+}
+
+/// `GivenBack`: a rerun that was granted has the record of the run that it repeats written, and its host may
+/// return it without having started it: the host lacked resources, drained or died, or did not get the
+/// reply.
+pub(super) fn given_back(facts: &Facts<'_>, crashed: &Start) -> bool {
+    let mut held = facts.trace.held.iter().filter(|it| it.lock == crashed.lock);
+    held.any(|it| {
+        let token = it.token.as_deref().unwrap_or_default();
+        let mut parts = token.split(':');
+        let (host, run_id) = (parts.next().unwrap_or_default(), parts.nth(1));
+        let begun = |it: &Start| Some(it.run_id.as_str()) == run_id;
+        let hosts = 0..facts.plan.hosts.len();
+        let host = hosts.into_iter().find(|it| host_name(*it) == host);
+        let unbegun = it.at > crashed.begin && !facts.trace.starts.iter().any(begun);
+        unbegun && host.is_some_and(|host| gives_back(facts, host, it.at))
+    })
+}
+
+/// Whether a host was about to return what it was granted then.
+fn gives_back(facts: &Facts<'_>, host: usize, granted: i64) -> bool {
+    let around = Span {
+        from: granted - UNDER_WAY,
+        until: granted + UNDER_WAY,
+    };
+    let mut lives = facts.trace.lives.iter().filter(|it| it.host == host);
+    let ends = |it: &Life| {
+        it.until
+            .into_iter()
+            .chain(it.drains)
+            .any(|at| around.holds(at))
+    };
+    let mut troubles = facts.trace.troubles.iter().filter(|it| it.host == host);
+    lives.any(ends)
+        || troubles.any(|it| it.span.meets(around))
+        || facts.trace.outages.iter().any(|it| it.meets(around))
 }
 
 /// `LockBusy`: from the instant to the deadline others held the lock whenever a host could have
@@ -455,15 +507,14 @@ fn rerun_window(plan: &JobPlan) -> i64 {
 /// could not have ([`full_host`]).
 pub(super) fn lock_busy(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) -> bool {
     let long = FREE_FOR.min((span.until - span.from) / 2 + 1);
-    let is_free = |regime: &Regime<'_>, free: &Span| {
-        facts.quiet[regime.host].iter().any(|quiet| {
-            let from = free.from.max(quiet.from).max(regime.span.from);
-            let until = free.until.min(quiet.until).min(regime.span.until);
-            until - from >= long
-        })
-    };
+    let mut chances = chances(facts, subject, span).into_iter();
+    !chances.any(|it| it.until - it.from >= long)
+}
+
+/// When a host that was quiet could have started the job, within a span.
+pub(super) fn chances(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) -> Vec<Span> {
     let holds = holds(facts, subject);
-    !subject.regimes.iter().any(|regime| {
+    let of_regime = |regime: &Regime<'_>| -> Vec<Span> {
         let holds = holds.iter().filter(|(host, _)| *host == regime.host);
         let free = known_free(facts, &regime.lock(), span);
         let free = holds.fold(free, |free, (_, hold)| without(free, *hold));
@@ -476,8 +527,16 @@ pub(super) fn lock_busy(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) ->
         });
         let free = alone.fold(free, without);
         let free = full_host(facts, regime.host).fold(free, without);
-        free.iter().any(|free| is_free(regime, free))
-    })
+        let quiet = facts.quiet[regime.host].iter();
+        let both = quiet.flat_map(|quiet| {
+            free.iter().map(|free| Span {
+                from: free.from.max(quiet.from).max(regime.span.from),
+                until: free.until.min(quiet.until).min(regime.span.until),
+            })
+        });
+        both.filter(|it| it.from < it.until).collect()
+    };
+    subject.regimes.iter().flat_map(of_regime).collect()
 }
 
 /// `RunUnderOldLock`: while a run of the job goes on under another lock, its ledger stays there, and no host
@@ -618,6 +677,11 @@ pub(super) fn unheard_return(facts: &Facts<'_>, plan: &JobPlan, due: i64) -> boo
 /// `LostData`: the store lost data from around that time.
 pub(super) fn lost_data(facts: &Facts<'_>, at: i64) -> bool {
     facts.may_be_forgotten(at)
+}
+
+/// `LostMeanwhile`: so it did at any time in a span.
+pub(super) fn lost_meanwhile(facts: &Facts<'_>, span: Span) -> bool {
+    facts.trace.losses.iter().any(|it| it.meets(span)) || facts.may_be_forgotten(span.from)
 }
 
 /// `InDoubt`: the first occurrence after the store went away was claimed before anybody knew, and

@@ -176,6 +176,24 @@ impl<'a> Facts<'a> {
         of_job.flat_map(|it| &it.regimes)
     }
 
+    /// The definition that all lists had within the span, but for `enabled`; `None` if they differ.
+    pub(crate) fn plan_between(&self, subject: &Subject<'_>, span: Span) -> Option<&'a JobPlan> {
+        let regimes = self.regimes_of(subject.name);
+        let mut jobs = regimes.filter(|it| it.span.meets(span)).map(|it| it.job);
+        let first = jobs.next()?;
+        jobs.all(|job| is_same(first, job)).then_some(first)
+    }
+
+    /// When a run was granted; when it began, if the store did not grant it.
+    pub(crate) fn granted(&self, start: &Start) -> i64 {
+        let of_it = format!(":{}:", start.run_id);
+        let granted = self.trace.held.iter().find(|held| {
+            let token = held.token.as_ref();
+            held.lock == start.lock && token.is_some_and(|token| token.contains(&of_it))
+        });
+        granted.map_or(start.begin, |held| held.at)
+    }
+
     /// Whether a host that had the job was quiet throughout.
     pub(crate) fn some_host_quiet(&self, subject: &Subject<'_>, at: i64, span: Span) -> bool {
         self.quiet_host(subject, at, span).is_some()
@@ -512,6 +530,15 @@ fn regime(host: usize, span: Span, job: &JobPlan) -> Regime<'_> {
     }
 }
 
+/// Whether two lists have the job alike, but for `enabled`.
+fn is_same(one: &JobPlan, other: &JobPlan) -> bool {
+    let enabled = one.enabled;
+    JobPlan {
+        enabled,
+        ..other.clone()
+    } == *one
+}
+
 fn subjects<'a>(plan: &'a Plan, trace: &'a Trace, end: i64) -> Vec<Subject<'a>> {
     let mut subjects: BTreeMap<(&str, Option<usize>), Vec<Regime<'a>>> = BTreeMap::new();
     // A host's list is what it last started with, also while it is away.
@@ -563,14 +590,10 @@ fn subjects<'a>(plan: &'a Plan, trace: &'a Trace, end: i64) -> Vec<Subject<'a>> 
             .iter()
             .filter(|it| it.record.job.as_str() == name && mine(&it.lock));
         let first = regimes[0].job;
-        let same = |job: &&JobPlan| {
-            JobPlan {
-                enabled: first.enabled,
-                ..(*job).clone()
-            } == *first
-        };
         let all = plan.lists.iter().flat_map(|list| &list.jobs);
-        let stable = all.filter(|job| job.name == name).all(|job| same(&job));
+        let stable = all
+            .filter(|job| job.name == name)
+            .all(|job| is_same(first, job));
         Subject {
             name,
             host,

@@ -7,6 +7,7 @@ mod excuse;
 mod facts;
 mod pauses;
 mod policies;
+mod reruns;
 mod runs;
 mod verdicts;
 
@@ -52,6 +53,8 @@ pub(crate) enum Rule {
     Order,
     /// `on_crash: rerun` and no rerun.
     NoRerun,
+    /// A rerun that starts after its window, or none, and a record that does not say so.
+    RerunWindow,
     /// `catch_up` runs what it should not, or does not run what it should.
     CatchUp,
     /// A skip or a miss for a reason that does not hold.
@@ -85,7 +88,7 @@ impl fmt::Display for Violation {
     }
 }
 
-const ALL: [fn(&Facts<'_>) -> Vec<Violation>; 20] = [
+const ALL: [fn(&Facts<'_>) -> Vec<Violation>; 21] = [
     runs::exclusion,
     runs::once,
     runs::early,
@@ -102,7 +105,8 @@ const ALL: [fn(&Facts<'_>) -> Vec<Violation>; 20] = [
     verdicts::does_not_count,
     verdicts::missed,
     policies::reasons,
-    policies::reruns,
+    reruns::started,
+    reruns::in_their_window,
     policies::catch_up,
     policies::takes_no_lock,
     pauses::started,

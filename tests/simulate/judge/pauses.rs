@@ -29,12 +29,7 @@ pub(super) fn started(facts: &Facts<'_>) -> Vec<Violation> {
     let mut all = Vec::new();
     for subject in &facts.subjects {
         for start in subject.starts.iter().filter(|it| it.fence.is_some()) {
-            let of_it = format!(":{}:", start.run_id);
-            let granted = facts.trace.held.iter().find(|held| {
-                let token = held.token.as_ref();
-                held.lock == start.lock && token.is_some_and(|token| token.contains(&of_it))
-            });
-            let granted = granted.map_or(start.begin, |held| held.at);
+            let granted = facts.granted(start);
             let Some(ordered) = kept(facts, subject, &start.lock, granted) else {
                 continue;
             };

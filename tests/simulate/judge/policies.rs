@@ -1,6 +1,6 @@
 //! What each policy means, by its documentation.
 
-use cronlatch::config::{CatchUp, OnCrash, OnOverlap, OnStoreDown, Scope};
+use cronlatch::config::{CatchUp, OnOverlap, OnStoreDown, Scope};
 use cronlatch::store::protocol::{REASON_OVERLAP, REASON_TOO_LATE};
 use cronlatch::store::{Kind, Outcome};
 
@@ -8,14 +8,9 @@ use super::facts::{Subject, span_of};
 use super::{Facts, Rule, Violation, excuse, pauses};
 use crate::plan::{JobPlan, StoreKind};
 use crate::store::shown;
-use crate::trace::{Added, Ended, Span, Start};
+use crate::trace::{Added, Span};
 
-/// How long a rerun may take once its lock is free and a host quiet.
-const RERUNS: i64 = 10_000;
-/// How long it may take at all: others have the lock in between.
-const RERUNS_AT_LAST: i64 = 30_000;
-
-fn found(rule: Rule, at: i64, subject: &Subject<'_>, text: String) -> Violation {
+pub(super) fn found(rule: Rule, at: i64, subject: &Subject<'_>, text: String) -> Violation {
     Violation {
         rule,
         at,
@@ -139,86 +134,6 @@ fn waiting(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, then: i64) -> usiz
         .into_iter()
         .filter(undecided)
         .count()
-}
-
-/// A run whose host died is run again, as often as the job allows.
-pub(super) fn reruns(facts: &Facts<'_>) -> Vec<Violation> {
-    let mut all = Vec::new();
-    for subject in &facts.subjects {
-        let Some(plan) = subject.stable else { continue };
-        let OnCrash::Rerun { max_reruns } = plan.on_crash else {
-            continue;
-        };
-        for start in &subject.starts {
-            if let Some(by) = lacks_rerun(facts, subject, (plan, max_reruns), start) {
-                let text = format!("nothing by {by} after {start:?}");
-                all.push(found(Rule::NoRerun, start.begin, subject, text));
-            }
-        }
-    }
-    all
-}
-
-fn lacks_rerun(
-    facts: &Facts<'_>,
-    subject: &Subject<'_>,
-    (plan, max_reruns): (&JobPlan, u32),
-    start: &Start,
-) -> Option<i64> {
-    let died = matches!(start.ended, Some(Ended::WithMachine | Ended::WithDaemon));
-    let (at, end) = (start.at?, start.end?);
-    let mut runs: Vec<&str> = Vec::new();
-    for it in subject.starts_of(at).filter(|it| it.fence.is_some()) {
-        if !runs.contains(&it.run_id.as_str()) {
-            runs.push(&it.run_id);
-        }
-    }
-    let later = subject.starts_of(at).any(|it| it.begin > start.begin);
-    let told = subject.added.iter().any(|it| {
-        let of_it = it
-            .record
-            .run_id
-            .as_ref()
-            .is_some_and(|id| id.as_str() == start.run_id);
-        of_it && it.record.outcome != Outcome::Interrupted
-    });
-    let repeated = runs.len() + excuse::reruns_not_begun(subject, at);
-    if !died || later || told || start.fence.is_none() || repeated > max_reruns as usize {
-        return None;
-    }
-    if excuse::lost_data(facts, start.begin)
-        || excuse::lost_data(facts, end)
-        || excuse::tries_used_up(plan, start)
-        || excuse::last_try_not_begun(plan, subject, at)
-    {
-        return None;
-    }
-    if pauses::was_paused(facts, subject, start.begin) {
-        return None;
-    }
-    if excuse::beside(facts, plan, start) || excuse::rerun_beside(facts, plan, subject, at) {
-        return None;
-    }
-    let lease_end = facts.lease_end(start).unwrap_or(end + plan.ttl);
-    let free_from = end.max(lease_end) + 500;
-    let soon = facts.quiet_for(subject, free_from, RERUNS)?;
-    if excuse::rerun_too_late(plan, lease_end, soon - RERUNS) {
-        return None;
-    }
-    let at_last = facts.quiet_for(subject, free_from, RERUNS_AT_LAST);
-    let busy = Span {
-        from: free_from,
-        until: soon,
-    };
-    let excused =
-        excuse::lock_busy(facts, subject, busy) || excuse::held_back(facts, subject, busy);
-    if excused && excuse::rerun_too_late(plan, lease_end, free_from + RERUNS_AT_LAST) {
-        None
-    } else if excused {
-        at_last.filter(|by| *by <= facts.end)
-    } else {
-        Some(soon).filter(|by| *by <= facts.end)
-    }
 }
 
 /// After a time in which nobody could act: `none` runs what is in time, `latest` the newest alone,

@@ -3,7 +3,9 @@
 mod alone;
 mod fleets;
 mod locks;
+mod reruns;
 
+use cronlatch::config::OnCrash;
 use cronlatch::names::{HostName, JobName, RunId};
 use cronlatch::store::{Kind, Outcome, Pause, Record};
 use cronlatch::time::Timestamp;
@@ -226,6 +228,32 @@ fn each_lie_is_caught() {
     assert!(foretold.contains(&Rule::Foretold), "{foretold:?}");
     let past = caught(|trace| trace.added.push(added(100, -5_000, Outcome::Missed, "")));
     assert_eq!(past, [Rule::DoesNotCount]);
+    let rerun = plan(|job| job.on_crash = OnCrash::Rerun { max_reruns: 1 });
+    let no_rerun = broken(&rerun, |trace| {
+        let at = run(trace, 20_000);
+        trace.starts[at].ended = Some(Ended::WithMachine);
+        trace.added[at].record.outcome = Outcome::Interrupted;
+    });
+    assert_eq!(no_rerun, [Rule::NoRerun]);
+    let too_late = broken(&rerun, |trace| {
+        let at = run(trace, 20_000);
+        trace.starts[at].ended = Some(Ended::WithMachine);
+        trace.added[at].record.outcome = Outcome::Interrupted;
+        let token = format!("host-0:1:{}:0", trace.starts[at].run_id);
+        let (lock, until) = ("job".to_owned(), START + 23_000);
+        trace.held.push(Held {
+            at: START + 20_000,
+            lock,
+            token: Some(token),
+            until,
+            exclusive: true,
+        });
+        let mut again = start(1, 20_000, 28_500, 28_600);
+        (again.attempt, again.fence) = (2, Some(28_500));
+        trace.added.push(verdict(&again, Outcome::Succeeded));
+        trace.starts.push(again);
+    });
+    assert!(too_late.contains(&Rule::RerunWindow), "{too_late:?}");
     let two = caught(|trace| {
         let again = verdict(
             &trace.starts[run(trace, 20_000)].clone(),

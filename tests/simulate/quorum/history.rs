@@ -102,6 +102,9 @@ fn drop_overtaken(sim: &mut Sim, is_there: impl Fn(&Added) -> bool) {
 pub(super) fn decided(sim: &mut Sim, proposal: &Proposal) {
     let lock = proposal.target.lock.name.clone();
     let token = proposal.lock.token.as_ref();
+    if let Some(job) = &proposal.job {
+        sim.trace.note_waiting(sim.now, &job.state.waiting);
+    }
     let until = match proposal.lease {
         ProposedLease::Take(ttl) => Some(sim.now + i64::try_from(ttl.as_millis()).unwrap_or(0)),
         // The lease that is written here is its holder's, brought back after a loss.

@@ -41,7 +41,7 @@ fn forget(trace: &mut Trace, from: i64, until: i64) {
 }
 
 /// A job that is run again, and whose run of 20 s dies.
-fn crash(edit: impl FnOnce(&mut JobPlan), forge: impl FnOnce(&mut Trace)) -> Vec<Rule> {
+pub(super) fn crash(edit: impl FnOnce(&mut JobPlan), forge: impl FnOnce(&mut Trace)) -> Vec<Rule> {
     let plan = plan(|job| {
         job.on_crash = OnCrash::Rerun { max_reruns: 1 };
         edit(job);

@@ -1,0 +1,122 @@
+//! Reruns: when one is in time, and what is on record if none started.
+
+use cronlatch::store::Outcome;
+use cronlatch::store::protocol::{REASON_INTERRUPTED, REASON_NOT_RERUN};
+
+use super::fleets::crash;
+use super::{START, run, span, start, trouble, verdict};
+use crate::judge::Rule;
+use crate::trace::{Held, Hindered, Trace};
+
+/// The lock's lease, under the token of a run of this host.
+fn held(run_id: &str, host: usize, from: i64, until: i64) -> Held {
+    Held {
+        exclusive: true,
+        at: START + from,
+        lock: "job".to_owned(),
+        token: Some(format!("host-{host}:1:{run_id}:0")),
+        until: START + until,
+    }
+}
+
+/// The run of 20 s has died, and its lease ends at 23 s: until 28 s it may be run again. A rerun is granted
+/// then, once another job has had the lock, or not.
+fn rerun_at(granted: i64, put_back: Option<i64>, other: Option<(i64, i64)>) -> bool {
+    let rules = crash(
+        |_| {},
+        |trace| {
+            let died = trace.starts[run(trace, 20_000)].clone();
+            trace.added.push(verdict(&died, Outcome::Interrupted));
+            let mut again = start(1, 20_000, granted + 5, granted + 50);
+            (again.run_id, again.attempt) = ("again".to_owned(), 2);
+            trace.added.push(verdict(&again, Outcome::Succeeded));
+            trace.starts.push(again);
+            let other = other.map(|(from, until)| held("other", 0, from, until));
+            trace.held.extend(other);
+            trace.held.push(held("again", 1, granted, granted + 3_000));
+            let put_back = put_back.map(|at| (START + at, died.run_id));
+            trace.put_back.extend(put_back);
+        },
+    );
+    rules.contains(&Rule::RerunWindow)
+}
+
+#[test]
+fn a_rerun_has_its_window_from_the_end_of_the_lease() {
+    assert!(!rerun_at(27_990, None, None));
+    assert!(rerun_at(28_010, None, None));
+}
+
+#[test]
+fn under_a_lock_that_another_job_has_had_a_rerun_has_its_window_from_when_the_crash_is_noticed() {
+    let other = Some((24_000, 26_500));
+    assert!(!rerun_at(31_000, Some(26_600), other));
+    assert!(rerun_at(31_700, Some(26_600), other));
+    assert!(rerun_at(31_000, Some(23_500), other), "noticed before");
+    assert!(rerun_at(31_000, Some(26_600), None), "nobody had it");
+    assert!(!rerun_at(31_000, None, other), "noticed by the claim");
+}
+
+/// The run of 20 s is not run again, and this is its record.
+fn unsaid(reason: &str, forge: impl FnOnce(&mut Trace)) -> bool {
+    let rules = crash(
+        |_| {},
+        |trace| {
+            let died = trace.starts[run(trace, 20_000)].clone();
+            let mut record = verdict(&died, Outcome::Interrupted);
+            record.at = START + 24_000;
+            record.record.reason = Some(reason.to_owned());
+            trace.added.push(record);
+            forge(trace);
+        },
+    );
+    rules.contains(&Rule::RerunWindow)
+}
+
+#[test]
+fn that_no_rerun_started_is_on_record() {
+    assert!(unsaid(REASON_INTERRUPTED, |_| {}));
+    assert!(!unsaid(REASON_NOT_RERUN, |_| {}));
+    let loss = |from| {
+        unsaid(REASON_INTERRUPTED, |trace| {
+            trace.losses.push(span(from, from + 500))
+        })
+    };
+    assert!(!loss(21_000));
+    assert!(loss(40_000));
+}
+
+#[test]
+fn a_rerun_that_was_given_back_has_had_its_record_unless_nothing_kept_its_host_from_starting_it() {
+    let given_back = |granted: i64, short: (i64, i64), host: usize| {
+        unsaid(REASON_INTERRUPTED, |trace| {
+            trace
+                .held
+                .push(held("given-back", 1, granted, granted + 10));
+            let short = trouble(host, short.0, short.1, Hindered::Short);
+            trace.troubles.push(short);
+        })
+    };
+    assert!(!given_back(24_000, (23_900, 25_000), 1));
+    assert!(
+        given_back(24_000, (30_000, 32_000), 1),
+        "it lacked nothing then"
+    );
+    assert!(given_back(24_000, (23_900, 25_000), 0), "another host did");
+    assert!(given_back(19_000, (18_900, 20_000), 1), "before the run");
+}
+
+#[test]
+fn a_rerun_is_missed_only_where_a_host_had_time_for_it() {
+    let lacks = |other: Option<(i64, i64)>| {
+        let forge = |trace: &mut Trace| {
+            let other = other.map(|(from, until)| held("other", 0, from, until));
+            trace.held.extend(other);
+        };
+        let wide = |job: &mut crate::plan::JobPlan| job.catch_up_window = 30_000;
+        crash(wide, forge).contains(&Rule::NoRerun)
+    };
+    assert!(lacks(None));
+    assert!(!lacks(Some((23_000, 53_000))));
+    assert!(lacks(Some((23_000, 40_000))));
+}
