@@ -18,7 +18,9 @@ const FREE_FOR: i64 = 1_500;
 /// A guard that wakes with its machine ends overdue jobs within so many milliseconds.
 const KILLS_AFTER_WAKING: i64 = 50;
 /// What a host notices within so many milliseconds is at its time.
-const PROMPT: i64 = 1_000;
+pub(super) const PROMPT: i64 = 1_000;
+/// Clocks that differ by less are used as they are.
+const SAME_CLOCK: i64 = 100;
 /// What a host notices later than that came due while it was not there.
 const LATE: i64 = 30_000;
 /// A start that is so fresh when its host dies may not be on record.
@@ -983,6 +985,25 @@ fn lost(facts: &Facts<'_>, loss: &Span) -> Span {
 /// half a minute, for the host may just be slow.
 pub(super) fn at_its_time(due: i64, dark: Span, alone: bool) -> bool {
     dark.until <= due + if alone { LATE } else { PROMPT }
+}
+
+/// `StoodStill`: a daemon that was stopped, or whose machine was suspended, ran when the occurrence came due,
+/// and takes the newest for one that it noticed late: with `catch_up: none` it starts that one within its
+/// start deadline, besides what it notices at its time.
+pub(super) fn stood_still(
+    facts: &Facts<'_>,
+    subject: &Subject<'_>,
+    (at, dues): (i64, &[i64]),
+    dark: Span,
+) -> bool {
+    let due = at + subject.delay;
+    let mut regimes = subject.regimes.iter().filter(|it| it.span.holds(due));
+    let ran = regimes.any(|regime| {
+        let mut lives = facts.trace.lives.iter().filter(|it| it.host == regime.host);
+        lives.any(|it| it.from <= due && it.until.is_none_or(|until| dark.until <= until))
+    });
+    let mut newer = dues.iter().filter(|it| **it > at);
+    ran && newer.all(|it| at_its_time(it + subject.delay + SAME_CLOCK, dark, false))
 }
 
 /// `LostCount`: a store that lost its data has forgotten how often a run was repeated since, and

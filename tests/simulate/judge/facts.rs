@@ -147,6 +147,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) quiet: Vec<Vec<Span>>,
     /// Per host: the spans in which it could act at all.
     pub(crate) able: Vec<Vec<Span>>,
+    /// Per host: the spans in which its daemon ran, neither stopped nor suspended.
+    pub(crate) up: Vec<Vec<Span>>,
     /// Per host: the spans in which it ran as many as its list allows.
     pub(crate) full: Vec<Vec<Span>>,
     pub(crate) end: i64,
@@ -158,11 +160,13 @@ impl<'a> Facts<'a> {
         let hosts = 0..plan.hosts.len();
         let quiet = hosts.clone().map(|host| quiet(trace, host, end));
         let able = hosts.clone().map(|host| able(trace, host, end));
+        let up = hosts.clone().map(|host| up(trace, host, end));
         let full = hosts.map(|host| full(plan, trace, host, end));
         Self {
             subjects: subjects(plan, trace, end),
             quiet: quiet.collect(),
             able: able.collect(),
+            up: up.collect(),
             full: full.collect(),
             plan,
             trace,
@@ -420,6 +424,13 @@ fn pause_after(trace: &Trace, trouble: &Trouble) -> i64 {
         }
     });
     one.map_or(0, |it| it.until - it.from + FIRST_PAUSE)
+}
+
+fn up(trace: &Trace, host: usize, end: i64) -> Vec<Span> {
+    let still = |how| matches!(how, Hindered::Stopped | Hindered::Suspended);
+    let troubles = trace.troubles.iter().filter(|it| it.host == host);
+    let troubles = troubles.filter(|it| still(it.how)).map(|it| it.span);
+    troubles.fold(lives(trace, host, end), without)
 }
 
 fn able(trace: &Trace, host: usize, end: i64) -> Vec<Span> {

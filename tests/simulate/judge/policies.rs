@@ -136,8 +136,8 @@ fn waiting(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, then: i64) -> usiz
         .count()
 }
 
-/// After a time in which nobody could act: `none` runs what is in time, `latest` the newest alone,
-/// `all` each of them.
+/// After a time in which nobody could act: `none` runs nothing that came due while no host was up, and of
+/// what came due while the store was away what is in time; `latest` the newest alone, `all` each of them.
 pub(super) fn catch_up(facts: &Facts<'_>) -> Vec<Violation> {
     let mut all = Vec::new();
     for subject in &facts.subjects {
@@ -204,9 +204,20 @@ fn caught_up(
     let mut all = Vec::new();
     for due in &dues {
         let Some(begin) = began(*due) else { continue };
+        let again = excuse::rerun_of_not_begun(facts, plan, subject, *due);
+        let deadline = due + subject.delay + plan.start_deadline;
         let wrong = match plan.catch_up {
-            CatchUp::None => (begin > due + subject.delay + plan.start_deadline + 50)
-                .then_some("catch_up: none, and too late"),
+            CatchUp::None if nobody_was_up(facts, subject, due + subject.delay) => {
+                let at_its_time = excuse::at_its_time(due + subject.delay, dark, false);
+                let stood_still = excuse::stood_still(facts, subject, (*due, &dues), dark)
+                    && begin <= deadline + 50;
+                (again.is_none() && !at_its_time && !stood_still)
+                    .then_some("catch_up: none, and no host was up when it came due")
+            }
+            CatchUp::None => {
+                let until = again.map_or(deadline, |again| again.max(deadline));
+                (begin > until + 50).then_some("catch_up: none, and too late")
+            }
             CatchUp::Latest => {
                 let newer = dues.iter().filter(|newer| *newer > due);
                 let mut newer = newer.map(|newer| newer + subject.delay);
@@ -220,7 +231,6 @@ fn caught_up(
             CatchUp::All => None,
         };
         let until = due + subject.delay + plan.catch_up_window.max(plan.start_deadline);
-        let again = excuse::rerun_of_not_begun(facts, plan, subject, *due);
         let until = again.map_or(until, |again| again.max(until));
         let wrong = wrong.or((begin > until + 50).then_some("older than the window"));
         if let Some(wrong) = wrong {
@@ -236,6 +246,17 @@ fn caught_up(
     };
     all.extend(not_caught_up(facts, subject, plan, (dark, wanted)));
     all
+}
+
+/// Whether no host that had the job was up then, or within the second in which it would have noticed what
+/// came due: its daemon did not run, or was stopped, or its machine was suspended.
+fn nobody_was_up(facts: &Facts<'_>, subject: &Subject<'_>, due: i64) -> bool {
+    let notices = Span {
+        from: due,
+        until: due + excuse::PROMPT,
+    };
+    let mut regimes = subject.regimes.iter().filter(|it| it.span.meets(notices));
+    !regimes.any(|it| facts.up[it.host].iter().any(|up| up.meets(notices)))
 }
 
 /// What policy wants caught up, and was recorded as missed or skipped before it was too old.

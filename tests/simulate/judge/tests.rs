@@ -5,7 +5,7 @@ mod fleets;
 mod locks;
 mod reruns;
 
-use cronlatch::config::OnCrash;
+use cronlatch::config::{CatchUp, OnCrash};
 use cronlatch::names::{HostName, JobName, RunId};
 use cronlatch::store::{Kind, Outcome, Pause, Record};
 use cronlatch::time::Timestamp;
@@ -254,6 +254,25 @@ fn each_lie_is_caught() {
         trace.starts.push(again);
     });
     assert!(too_late.contains(&Rule::RerunWindow), "{too_late:?}");
+    let none = plan(|job| job.catch_up = CatchUp::None);
+    let caught_up = broken(&none, |trace| {
+        for life in &mut trace.lives {
+            life.from = START + 22_000;
+        }
+        trace.lives.extend((0..2).map(|host| Life {
+            host,
+            list: 0,
+            from: START,
+            until: Some(START + 16_000),
+            drains: None,
+            killed: false,
+            measured: Some(START),
+        }));
+        trace.lives.sort_by_key(|life| life.from);
+        let at = run(trace, 20_000);
+        (trace.starts[at].begin, trace.starts[at].end) = (START + 22_050, Some(START + 22_100));
+    });
+    assert_eq!(caught_up, [Rule::CatchUp]);
     let two = caught(|trace| {
         let again = verdict(
             &trace.starts[run(trace, 20_000)].clone(),

@@ -819,3 +819,42 @@ fn a_host_that_has_skipped_its_own_may_run_what_waited_on_another_one_when_it_in
     assert!(untrue(false, 21_000, Scope::Fleet), "not shared yet");
     assert!(untrue(false, 31_000, Scope::Host), "each kept its own");
 }
+
+/// With `catch_up: none`, what was due then begins at a time; the hosts are down, or stand still, from 16 s to
+/// 27 s.
+fn without_catch_up(due: i64, begin: i64, how: Option<Hindered>) -> bool {
+    let none = plan(|job| {
+        (job.catch_up, job.start_deadline, job.catch_up_window) = (CatchUp::None, 8_000, 5_000);
+    });
+    let rules = broken(&none, |trace| {
+        forget(trace, 16_000, due);
+        forget(trace, due + 1, 27_000);
+        let at = run(trace, due);
+        let run = &mut trace.starts[at];
+        (run.begin, run.end) = (START + begin, Some(START + begin + 50));
+        match how {
+            Some(how) => {
+                let both = |host| trouble(host, 16_000, 27_000, how);
+                trace.troubles.extend((0..2).map(both));
+            }
+            None => lives(trace, &[(0, 16_000, 0), (27_000, 60_000, 0)]),
+        }
+    });
+    rules.contains(&Rule::CatchUp)
+}
+
+#[test]
+fn without_catch_up_nothing_starts_that_came_due_while_no_host_was_up() {
+    assert!(without_catch_up(25_000, 27_200, None));
+    let due_at_the_start = without_catch_up(25_000, 25_200, Some(Hindered::Short));
+    assert!(!due_at_the_start);
+}
+
+#[test]
+fn without_catch_up_a_host_that_stood_still_starts_the_newest_in_time_and_nothing_else() {
+    let stopped = Some(Hindered::Stopped);
+    assert!(!without_catch_up(25_000, 27_200, stopped));
+    assert!(without_catch_up(20_000, 27_200, stopped), "25 s is newer");
+    assert!(without_catch_up(25_000, 33_200, stopped), "too late");
+    assert!(!without_catch_up(25_000, 27_200, Some(Hindered::Suspended)));
+}
