@@ -88,7 +88,7 @@ impl fmt::Display for Violation {
     }
 }
 
-const ALL: [fn(&Facts<'_>) -> Vec<Violation>; 21] = [
+const ALL: [fn(&Facts<'_>) -> Vec<Violation>; 22] = [
     runs::exclusion,
     runs::once,
     runs::early,
@@ -100,6 +100,7 @@ const ALL: [fn(&Facts<'_>) -> Vec<Violation>; 21] = [
     runs::own_lock,
     verdicts::silence,
     verdicts::two_verdicts,
+    verdicts::ran_and_did_not,
     verdicts::untrue,
     verdicts::foretold,
     verdicts::does_not_count,

@@ -281,6 +281,17 @@ fn each_lie_is_caught() {
         trace.added.push(again);
     });
     assert_eq!(two, [Rule::TwoVerdicts]);
+    let interrupted_and_missed = caught(|trace| {
+        let at = run(trace, 20_000);
+        let run = trace.starts.remove(at);
+        let why = "its start deadline had passed";
+        trace.added[at] = verdict(&run, Outcome::Interrupted);
+        (trace.added).push(added(23_050, 20_000, Outcome::Missed, why));
+    });
+    assert!(
+        interrupted_and_missed.contains(&Rule::TwoVerdicts),
+        "{interrupted_and_missed:?}"
+    );
     let miscounted = caught(|trace| {
         let at = run(trace, 20_000);
         trace.added[at].record.attempts = 2;
@@ -351,8 +362,10 @@ fn nobody_but_its_host_knows_of_a_run_without_the_store_before_that_is_told() {
         skipped_in_company(&job, (at, by, died), kind, true)
     };
     let plain = Kind::Schedule;
-    assert!(!skipped(22_900, 0, None, plain).contains(&Rule::Untrue));
-    assert!(skipped(23_100, 0, None, plain).contains(&Rule::Untrue));
+    for rule in [Rule::Untrue, Rule::TwoVerdicts] {
+        assert!(!skipped(22_900, 0, None, plain).contains(&rule));
+        assert!(skipped(23_100, 0, None, plain).contains(&rule));
+    }
     assert!(skipped(22_900, 1, None, plain).contains(&Rule::Untrue));
     assert!(!skipped(22_900, 1, Some(22_000), plain).contains(&Rule::Untrue));
     assert!(

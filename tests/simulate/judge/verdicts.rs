@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use cronlatch::config::CatchUp;
 use cronlatch::store::{Kind, Outcome};
+use cronlatch::time::Timestamp;
 
 use super::facts::{Subject, span_of};
 use super::{Facts, Rule, Violation, excuse};
@@ -185,6 +186,53 @@ pub(super) fn two_verdicts(facts: &Facts<'_>) -> Vec<Violation> {
         }
     }
     all
+}
+
+/// An occurrence that has the verdict of a run has no other one, whatever became of the run.
+pub(super) fn ran_and_did_not(facts: &Facts<'_>) -> Vec<Violation> {
+    let mut all = Vec::new();
+    for subject in &facts.subjects {
+        let counts = |it: &&&Added| !it.lost && !excuse::provisional(it);
+        let of_run = |it: &&&Added| it.record.run_id.is_some();
+        let (runs, others): (Vec<&&Added>, Vec<&&Added>) =
+            subject.added.iter().filter(counts).partition(of_run);
+        for run in runs {
+            let Some(at) = run.record.scheduled_at.map(Timestamp::millis) else {
+                continue;
+            };
+            let covers = |it: &&&&Added| span_of(&it.record).is_some_and(|span| span.holds(at));
+            let other = others.iter().filter(covers);
+            for other in other.filter(|other| contradict(facts, subject, at, (run, other))) {
+                let text = format!("{} and {}", shown(&run.record), shown(&other.record));
+                all.push(found(
+                    Rule::TwoVerdicts,
+                    run.at.max(other.at),
+                    subject,
+                    text,
+                ));
+            }
+        }
+    }
+    all
+}
+
+/// Whether no excuse holds for the verdict of a run and one of no run on the same occurrence.
+fn contradict(
+    facts: &Facts<'_>,
+    subject: &Subject<'_>,
+    at: i64,
+    (run, other): (&Added, &Added),
+) -> bool {
+    let order = (run.at.min(other.at), run.at.max(other.at));
+    let id = run.record.run_id.as_ref();
+    let mut starts = subject.starts.iter();
+    let start = starts.find(|it| id.is_some_and(|id| id.as_str() == it.run_id));
+    let unknown = |start: &&&Start| {
+        excuse::not_told(facts, subject, start, other) || excuse::never_measured(facts, start)
+    };
+    start.filter(unknown).is_none()
+        && !excuse::lost_data(facts, at)
+        && !excuse::verdicts_owed_together(facts, subject, at, order)
 }
 
 /// What is said not to have been started was not, and what succeeded did.

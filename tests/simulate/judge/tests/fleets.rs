@@ -764,6 +764,7 @@ fn what_waited_on_another_host_may_have_one_more_verdict_on_the_one_that_inherit
         lists.lists[0].jobs[0].scope = Scope::Host;
         broken(&lists, |trace| {
             under_own_lock(trace);
+            forget(trace, 20_000, 20_001);
             trace.lives[1].until = Some(START + 22_000);
             trace.lives.push(Life {
                 list: 1,
