@@ -1,15 +1,18 @@
 //! What is forgiven, and when: each excuse has a name, and a test in [`super::tests`].
 
-use cronlatch::config::{CatchUp, OnCrash, OnLost, Scope};
+use std::collections::BTreeMap;
+
+use cronlatch::config::{CatchUp, OnCrash, OnLost, OnStoreDown, Scope};
 use cronlatch::names::RunId;
 use cronlatch::store::protocol::{
-    FINISHED_KEPT, REASON_BESIDE, REASON_OVERLAP, REASON_QUEUE_FULL, is_provisional,
+    FINISHED_KEPT, REASON_BESIDE, REASON_OVERLAP, REASON_QUEUE_FULL, REASON_SUPERSEDED,
+    is_provisional,
 };
-use cronlatch::store::{Kind, Outcome, Record};
+use cronlatch::store::{Kind, Outcome};
 use cronlatch::time::Timestamp;
 
 use super::Facts;
-use super::facts::{Regime, Subject, span_of, without};
+use super::facts::{RECOVERS, Regime, Subject, span_of, without};
 use crate::plan::{Act, JobPlan, NodeAct, StoreKind, host_name};
 use crate::trace::{Added, Ended, Foreign, Hindered, Life, Span, Start, Trouble};
 
@@ -620,15 +623,18 @@ pub(super) fn node_behind(facts: &Facts<'_>, dark: Span) -> i64 {
     if !facts.trace.outages.iter().any(|it| it.meets(end)) {
         return 0;
     }
-    let acts = facts.plan.acts.iter();
-    let behind = acts.filter_map(|(_, act)| match act {
-        Act::Node {
+    let mut behind: BTreeMap<usize, i64> = BTreeMap::new();
+    for (at, act) in &facts.plan.acts {
+        if let Act::Node {
+            node,
             how: NodeAct::Clock { offset },
-            ..
-        } => Some(-offset),
-        _ => None,
-    });
-    behind.max().unwrap_or(0).max(0)
+        } = act
+            && facts.plan.start + at < dark.until
+        {
+            behind.insert(*node, -offset);
+        }
+    }
+    behind.into_values().max().unwrap_or(0).max(0)
 }
 
 /// `LateVote`: a node that stood still gives its vote to whoever asked for it meanwhile, also to a process
@@ -679,6 +685,83 @@ pub(super) fn unheard_return(facts: &Facts<'_>, plan: &JobPlan, due: i64) -> boo
 /// `LostData`: the store lost data from around that time.
 pub(super) fn lost_data(facts: &Facts<'_>, at: i64) -> bool {
     facts.may_be_forgotten(at)
+}
+
+/// `OptedOut`: a job without a lock (`scope: none`) and a run that may outlive its lease (`on_lost: continue`)
+/// exclude nobody. What counts is the list under which the run was granted.
+pub(super) fn opted_out(facts: &Facts<'_>, start: &Start) -> bool {
+    let granted = Span {
+        from: facts.granted(start) - PROMPT,
+        until: start.begin + 1,
+    };
+    let opts_out = |job: &JobPlan| job.scope == Scope::None || job.on_lost == OnLost::Continue;
+    let regimes = facts.regimes_of(&start.job);
+    let in_force = regimes.filter(|it| it.host == start.host && it.span.meets(granted));
+    let jobs: Vec<&JobPlan> = in_force.map(|it| it.job).collect();
+    if jobs.is_empty() {
+        // By hand, of a job that no daemon of the host runs.
+        let jobs = facts.plan.lists.iter().flat_map(|list| &list.jobs);
+        return jobs.filter(|it| it.name == start.job).any(opts_out);
+    }
+    jobs.into_iter().any(opts_out)
+}
+
+/// `OnItsWay`: what a host sent before it died arrives late: after the longest time that a message takes, or
+/// once a store or node that stood still meanwhile continues. Returns until when.
+pub(super) fn on_its_way(facts: &Facts<'_>, died: i64) -> i64 {
+    let frozen = facts.plan.acts.iter().filter_map(|(at, act)| match act {
+        Act::Node {
+            how: NodeAct::Freeze { lasts },
+            ..
+        } => {
+            let from = facts.plan.start + at;
+            let until = from + lasts;
+            Some(Span { from, until })
+        }
+        _ => None,
+    });
+    let mut spans: Vec<Span> = frozen.chain(facts.trace.outages.iter().copied()).collect();
+    spans.sort_by_key(|span| span.from);
+    let mut until = died + ON_ITS_WAY;
+    for span in spans {
+        if span.from <= until && died < span.until {
+            until = until.max(span.until + PROMPT);
+        }
+    }
+    until
+}
+
+/// `ForgottenRun`: a store that lost its data does not know that a newer occurrence has run since, and may
+/// grant an older one that it has found again.
+pub(super) fn forgotten_run(facts: &Facts<'_>, run: &Start) -> bool {
+    facts.trace.losses.iter().any(|it| it.holds(run.begin))
+}
+
+/// `OnStoreDown`: what comes due on a host that is up while the store is away is not caught up: it runs
+/// without the store, or is skipped.
+pub(super) fn on_store_down(
+    facts: &Facts<'_>,
+    subject: &Subject<'_>,
+    plan: &JobPlan,
+    at: i64,
+) -> bool {
+    let due = at + subject.delay;
+    let around = Span {
+        from: due - PROMPT,
+        until: due + PROMPT,
+    };
+    let away = |host: usize| {
+        let mut troubles = facts.trace.troubles.iter().filter(|it| it.host == host);
+        let cut = |it: &Trouble| matches!(it.how, Hindered::Network | Hindered::Lossy);
+        facts.trace.outages.iter().any(|it| it.meets(around))
+            || troubles.any(|it| cut(it) && it.span.meets(around))
+    };
+    let mut regimes = subject.regimes.iter().filter(|it| it.is_due(at));
+    plan.on_store_down != OnStoreDown::Wait
+        && regimes.any(|it| {
+            let is_up = facts.up[it.host].iter().any(|up| up.meets(around));
+            is_up && away(it.host)
+        })
 }
 
 /// `LostMeanwhile`: so it did at any time in a span.
@@ -741,9 +824,14 @@ pub(super) fn was_in_trouble(facts: &Facts<'_>, host: usize, at: i64) -> bool {
 pub(super) const OWN_CLOCK: i64 = 500;
 
 /// `LostBeginning`: a store that lost its data does not know since when a job exists: what it calls
-/// unknown may have been due before.
-pub(super) fn lost_beginning(facts: &Facts<'_>, record: &Record) -> bool {
-    record.outcome == Outcome::Unknown && !facts.trace.losses.is_empty()
+/// unknown afterwards may have been due before the job did exist, if it was due before the loss.
+pub(super) fn lost_beginning(facts: &Facts<'_>, added: &Added) -> bool {
+    let Some(span) = span_of(&added.record) else {
+        return false;
+    };
+    let mut losses = facts.trace.losses.iter();
+    added.record.outcome == Outcome::Unknown
+        && losses.any(|it| span.from <= it.until && it.from <= added.at)
 }
 
 /// `ForgottenSchedule`: a store that lost its data cannot tell a schedule that is new from one that it has
@@ -987,6 +1075,27 @@ pub(super) fn at_its_time(due: i64, dark: Span, alone: bool) -> bool {
     dark.until <= due + if alone { LATE } else { PROMPT }
 }
 
+/// `DarkAgain`: nobody could act again before any host had recovered, and what came due then is newer.
+pub(super) fn dark_again(dark: Span, next: Option<i64>, added: &Added) -> bool {
+    next.is_some_and(|next| next < dark.until + RECOVERS && next <= added.at)
+}
+
+/// `Superseded`: what is caught up waits for its lock like all else, and with `catch_up: latest` a newer
+/// occurrence takes its place if others have had the lock since.
+pub(super) fn superseded(
+    facts: &Facts<'_>,
+    subject: &Subject<'_>,
+    added: &Added,
+    dark: Span,
+) -> bool {
+    let since = Span {
+        from: dark.until,
+        until: added.at.max(dark.until + 1),
+    };
+    let reason = added.record.reason.as_deref();
+    reason == Some(REASON_SUPERSEDED) && lock_busy(facts, subject, since)
+}
+
 /// `StoodStill`: a daemon that was stopped, or whose machine was suspended, ran when the occurrence came due,
 /// and takes the newest for one that it noticed late: with `catch_up: none` it starts that one within its
 /// start deadline, besides what it notices at its time.
@@ -997,13 +1106,21 @@ pub(super) fn stood_still(
     dark: Span,
 ) -> bool {
     let due = at + subject.delay;
-    let mut regimes = subject.regimes.iter().filter(|it| it.span.holds(due));
-    let ran = regimes.any(|regime| {
+    let regimes = subject.regimes.iter().filter(|it| it.span.holds(due));
+    // When a daemon that ran then went on.
+    let went_on = regimes.filter_map(|regime| {
         let mut lives = facts.trace.lives.iter().filter(|it| it.host == regime.host);
-        lives.any(|it| it.from <= due && it.until.is_none_or(|until| dark.until <= until))
+        let life = lives.find(|it| it.from <= due && it.until.is_none_or(|until| due < until))?;
+        let up = facts.up[regime.host].iter().map(|up| up.from);
+        let next = up.filter(|from| due <= *from).min()?;
+        life.until.is_none_or(|until| next <= until).then_some(next)
     });
+    let Some(until) = went_on.min() else {
+        return false;
+    };
+    let still = Span { until, ..dark };
     let mut newer = dues.iter().filter(|it| **it > at);
-    ran && newer.all(|it| at_its_time(it + subject.delay + SAME_CLOCK, dark, false))
+    newer.all(|it| at_its_time(it + subject.delay + SAME_CLOCK, still, false))
 }
 
 /// `LostCount`: a store that lost its data has forgotten how often a run was repeated since, and

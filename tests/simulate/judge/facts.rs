@@ -14,7 +14,7 @@ use crate::trace::{Added, Ended, Held, Hindered, Span, Start, Trace, Trouble};
 /// due just before to hosts whose clocks are behind.
 const SETTLES: i64 = 4_000;
 /// How long a host may take to get over a trouble of its own, or an outage of the store.
-const RECOVERS: i64 = 6_000;
+pub(super) const RECOVERS: i64 = 6_000;
 /// How long a host that cannot start processes first waits before it tries again.
 const FIRST_PAUSE: i64 = 1_000;
 /// How long a host that has had no place takes to claim, one after the other, what waits for one: each claim
@@ -80,8 +80,6 @@ pub(crate) struct Subject<'a> {
     pub(crate) regimes: Vec<Regime<'a>>,
     pub(crate) starts: Vec<&'a Start>,
     pub(crate) added: Vec<&'a Added>,
-    /// The definition, if it was the same in all lists but for `enabled`.
-    pub(crate) stable: Option<&'a JobPlan>,
     pub(crate) delay: i64,
 }
 
@@ -183,9 +181,10 @@ impl<'a> Facts<'a> {
     /// The definition that all lists had within the span, but for `enabled`; `None` if they differ.
     pub(crate) fn plan_between(&self, subject: &Subject<'_>, span: Span) -> Option<&'a JobPlan> {
         let regimes = self.regimes_of(subject.name);
-        let mut jobs = regimes.filter(|it| it.span.meets(span)).map(|it| it.job);
-        let first = jobs.next()?;
-        jobs.all(|job| is_same(first, job)).then_some(first)
+        let mut regimes = regimes.filter(|it| it.span.meets(span));
+        let first = regimes.next().filter(|it| it.delay == subject.delay)?;
+        let same = regimes.all(|it| is_same(first.job, it.job) && it.delay == subject.delay);
+        same.then_some(first.job)
     }
 
     /// When a run was granted; when it began, if the store did not grant it.
@@ -600,18 +599,12 @@ fn subjects<'a>(plan: &'a Plan, trace: &'a Trace, end: i64) -> Vec<Subject<'a>> 
             .added
             .iter()
             .filter(|it| it.record.job.as_str() == name && mine(&it.lock));
-        let first = regimes[0].job;
-        let all = plan.lists.iter().flat_map(|list| &list.jobs);
-        let stable = all
-            .filter(|job| job.name == name)
-            .all(|job| is_same(first, job));
         Subject {
             name,
             host,
             delay: regimes[0].delay,
             starts: starts.collect(),
             added: added.collect(),
-            stable: stable.then_some(first),
             regimes,
         }
     };

@@ -10,6 +10,9 @@ use crate::plan::{JobPlan, StoreKind};
 use crate::store::shown;
 use crate::trace::{Added, Span};
 
+/// For how long all lists must have agreed about a job before it is judged by what they say.
+const SETTLED: i64 = 10_000;
+
 pub(super) fn found(rule: Rule, at: i64, subject: &Subject<'_>, text: String) -> Violation {
     Violation {
         rule,
@@ -23,10 +26,17 @@ pub(super) fn found(rule: Rule, at: i64, subject: &Subject<'_>, text: String) ->
 pub(super) fn reasons(facts: &Facts<'_>) -> Vec<Violation> {
     let mut all = Vec::new();
     for subject in &facts.subjects {
-        let Some(plan) = subject.stable else { continue };
         // What another decision has overtaken is not shown.
         let shown_still = |it: &&&Added| !it.lost && !it.replaced;
         for added in subject.added.iter().filter(shown_still) {
+            let at = span_of(&added.record).map_or(added.at, |span| span.from);
+            let since = Span {
+                from: at.min(added.at) - SETTLED,
+                until: added.at.max(at) + 1,
+            };
+            let Some(plan) = facts.plan_between(subject, since) else {
+                continue;
+            };
             if let Some(why) = wrong_reason(facts, subject, plan, added) {
                 let text = format!("{why}: {}", shown(&added.record));
                 all.push(found(Rule::Reason, added.at, subject, text));
@@ -141,16 +151,22 @@ fn waiting(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, then: i64) -> usiz
 pub(super) fn catch_up(facts: &Facts<'_>) -> Vec<Violation> {
     let mut all = Vec::new();
     for subject in &facts.subjects {
-        let Some(plan) = subject.stable else { continue };
-        if plan.scope == Scope::None {
-            continue;
-        }
-        for dark in dark(facts, subject) {
-            let away = excuse::in_doubt(facts, dark) || excuse::seemed_away(facts, subject, dark);
-            if away && plan.on_store_down != OnStoreDown::Wait {
+        let dark = dark(facts, subject);
+        for (n, span) in dark.iter().copied().enumerate() {
+            let next = dark.get(n + 1).map(|next| next.from);
+            let dark = span;
+            let around = Span {
+                from: dark.from - SETTLED,
+                until: dark.until + SETTLED,
+            };
+            let Some(plan) = facts.plan_between(subject, around) else {
+                continue;
+            };
+            let seemed_away = excuse::seemed_away(facts, subject, dark);
+            if plan.scope == Scope::None || seemed_away && plan.on_store_down != OnStoreDown::Wait {
                 continue;
             }
-            all.extend(caught_up(facts, subject, plan, dark));
+            all.extend(caught_up(facts, subject, plan, (dark, next)));
         }
     }
     all
@@ -185,14 +201,17 @@ fn caught_up(
     facts: &Facts<'_>,
     subject: &Subject<'_>,
     plan: &JobPlan,
-    dark: Span,
+    (dark, next): (Span, Option<i64>),
 ) -> Vec<Violation> {
     // What was due just before may have been claimed, what is due just after is not late.
     let inside = Span {
         from: dark.from + excuse::not_noticed(facts, dark) - subject.delay,
         until: dark.until - subject.delay,
     };
-    let dues = subject.occurrences(inside);
+    let mut dues = subject.occurrences(inside);
+    let first = dues.first().copied();
+    let alone = dues.len() == 1;
+    dues.retain(|due| !excuse::on_store_down(facts, subject, plan, *due));
     if dues.is_empty() || excuse::lost_data(facts, dark.until) {
         return Vec::new();
     }
@@ -225,7 +244,7 @@ fn caught_up(
                 let clock = excuse::OWN_CLOCK.max(excuse::node_behind(facts, dark));
                 let passed_over = newer.any(|newer| newer + clock < dark.until);
                 let waited = excuse::waited_for_place(facts, subject, *due);
-                (passed_over && !waited && !(*due == dues[0] && in_doubt))
+                (passed_over && !waited && !(Some(*due) == first && in_doubt))
                     .then_some("catch_up: latest, and not the newest")
             }
             CatchUp::All => None,
@@ -242,9 +261,15 @@ fn caught_up(
         CatchUp::None => &[],
         CatchUp::Latest => &dues[dues.len() - 1..],
         // What is in doubt was claimed at its time.
-        CatchUp::All => &dues[usize::from(in_doubt)..],
+        CatchUp::All => &dues[usize::from(in_doubt && first == Some(dues[0]))..],
     };
-    all.extend(not_caught_up(facts, subject, plan, (dark, wanted)));
+    all.extend(not_caught_up(
+        facts,
+        subject,
+        plan,
+        (dark, wanted, alone),
+        next,
+    ));
     all
 }
 
@@ -264,7 +289,8 @@ fn not_caught_up(
     facts: &Facts<'_>,
     subject: &Subject<'_>,
     plan: &JobPlan,
-    (dark, wanted): (Span, &[i64]),
+    (dark, wanted, alone): (Span, &[i64], bool),
+    next_dark: Option<i64>,
 ) -> Vec<Violation> {
     let mut all = Vec::new();
     for due in wanted {
@@ -275,7 +301,7 @@ fn not_caught_up(
             until: dark.until + 4_500,
         };
         let overtaken = plan.catch_up == CatchUp::Latest && !subject.occurrences(next).is_empty();
-        let at_its_time = excuse::at_its_time(due + subject.delay, dark, wanted.len() == 1);
+        let at_its_time = excuse::at_its_time(due + subject.delay, dark, alone);
         if until < dark.until + 6_000 || overtaken || at_its_time {
             continue;
         }
@@ -286,6 +312,8 @@ fn not_caught_up(
                 && !pauses::is_skipped(&it.record)
                 && matches!(it.record.outcome, Outcome::Missed | Outcome::Skipped)
                 && it.at + excuse::OWN_CLOCK < until
+                && !excuse::dark_again(dark, next_dark, it)
+                && !excuse::superseded(facts, subject, it, dark)
         });
         if let Some(added) = given_up {
             let text = format!("{due} was not caught up: {}", shown(&added.record));

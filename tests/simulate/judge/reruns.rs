@@ -27,12 +27,20 @@ fn takes(store: StoreKind) -> i64 {
 pub(super) fn started(facts: &Facts<'_>) -> Vec<Violation> {
     let mut all = Vec::new();
     for subject in &facts.subjects {
-        let Some(plan) = subject.stable else { continue };
-        let OnCrash::Rerun { max_reruns } = plan.on_crash else {
-            continue;
-        };
         for start in &subject.starts {
-            if let Some(by) = lacks_rerun(facts, subject, (plan, max_reruns), start) {
+            let since = |until: i64| Span {
+                from: start.begin,
+                until,
+            };
+            let Some(plan) = facts.plan_between(subject, since(start.begin + 1)) else {
+                continue;
+            };
+            let OnCrash::Rerun { max_reruns } = plan.on_crash else {
+                continue;
+            };
+            if let Some(by) = lacks_rerun(facts, subject, (plan, max_reruns), start)
+                && facts.plan_between(subject, since(by)).is_some()
+            {
                 let text = format!("nothing by {by} after {start:?}");
                 all.push(found(Rule::NoRerun, start.begin, subject, text));
             }

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cronlatch::config::{OnCrash, OnLost, Scope};
+use cronlatch::config::OnCrash;
 use cronlatch::store::Outcome;
 
 use super::facts::Subject;
 use super::{Facts, Rule, Violation, excuse};
-use crate::trace::{Ended, Start};
+use crate::trace::{Ended, Held, Span, Start};
 
 fn found(rule: Rule, start: &Start, text: String) -> Violation {
     Violation {
@@ -25,21 +25,10 @@ fn shown(start: &Start) -> String {
     )
 }
 
-/// The granted runs of each exclusive lock, by when they began.
+/// The granted runs of each lock, by when they began.
 fn by_lock<'a>(facts: &Facts<'a>) -> BTreeMap<&'a str, Vec<&'a Start>> {
     let mut locks: BTreeMap<&str, Vec<&Start>> = BTreeMap::new();
-    let shares = |start: &&Start| {
-        let jobs = facts.plan.lists.iter().flat_map(|list| &list.jobs);
-        let mut of_it = jobs.filter(|job| job.name == start.job);
-        of_it.all(|job| job.scope != Scope::None && job.on_lost == OnLost::Kill)
-    };
-    for start in facts
-        .trace
-        .starts
-        .iter()
-        .filter(|it| it.fence.is_some())
-        .filter(shares)
-    {
+    for start in facts.trace.starts.iter().filter(|it| it.fence.is_some()) {
         locks.entry(&start.lock).or_default().push(start);
     }
     for starts in locks.values_mut() {
@@ -52,7 +41,7 @@ pub(super) fn exclusion(facts: &Facts<'_>) -> Vec<Violation> {
     let mut all = Vec::new();
     for starts in by_lock(facts).values() {
         let mut longest: Option<&Start> = None;
-        for start in starts {
+        for start in starts.iter().filter(|it| !excuse::opted_out(facts, it)) {
             if let Some(before) = longest
                 && before.run_id != start.run_id
                 && before.end.is_none_or(|end| start.begin < end)
@@ -132,10 +121,15 @@ pub(super) fn early(facts: &Facts<'_>) -> Vec<Violation> {
 
 pub(super) fn fencing(facts: &Facts<'_>) -> Vec<Violation> {
     let mut all = Vec::new();
-    for starts in by_lock(facts).values() {
-        for pair in starts.windows(2) {
+    for starts in by_lock(facts).into_values() {
+        // A retry has the token of its run.
+        let mut seen = BTreeSet::new();
+        let runs: Vec<&Start> = starts
+            .into_iter()
+            .filter(|it| seen.insert(&it.run_id))
+            .collect();
+        for pair in runs.windows(2) {
             if let [before, start] = pair
-                && before.run_id != start.run_id
                 && start.fence <= before.fence
             {
                 let text = format!("{} and {}", shown(before), shown(start));
@@ -232,7 +226,7 @@ fn attempts_of(
 /// The occurrences of a job run in order; what is run again goes before what is newer.
 pub(super) fn order(facts: &Facts<'_>) -> Vec<Violation> {
     let mut all = Vec::new();
-    for subject in facts.subjects.iter().filter(|it| it.stable.is_some()) {
+    for subject in &facts.subjects {
         let mut starts: Vec<&&Start> = subject
             .starts
             .iter()
@@ -246,11 +240,8 @@ pub(super) fn order(facts: &Facts<'_>) -> Vec<Violation> {
         for start in starts {
             if let Some(before) = newest
                 && start.at < before.at
-                && !facts
-                    .trace
-                    .losses
-                    .iter()
-                    .any(|loss| loss.from <= start.begin)
+                && facts.plan_between(subject, since(start)).is_some()
+                && !excuse::forgotten_run(facts, before)
             {
                 let text = format!("{} after {}", shown(start), shown(before));
                 all.push(found(Rule::Order, start, text));
@@ -261,6 +252,14 @@ pub(super) fn order(facts: &Facts<'_>) -> Vec<Violation> {
         }
     }
     all
+}
+
+/// From when an occurrence came due until it ran.
+fn since(start: &Start) -> Span {
+    Span {
+        from: start.at.unwrap_or(start.begin),
+        until: start.begin,
+    }
 }
 
 /// How long it may take from a grant to the begin of the run, in milliseconds.
@@ -299,7 +298,7 @@ pub(super) fn max_running(facts: &Facts<'_>) -> Vec<Violation> {
     all
 }
 
-/// Nobody extends the lease of a run whose host is dead; what was under way may still arrive.
+/// Nobody extends the lease of a run whose host is dead, and each lease ends after one TTL.
 pub(super) fn progress(facts: &Facts<'_>) -> Vec<Violation> {
     let mut all = Vec::new();
     let dead = facts.trace.starts.iter().filter(|it| {
@@ -308,21 +307,24 @@ pub(super) fn progress(facts: &Facts<'_>) -> Vec<Violation> {
     for start in dead {
         let Some(end) = start.end else { continue };
         let of_it = format!(":{}:", start.run_id);
-        let late = facts.trace.held.iter().find(|held| {
-            let by_it = held
-                .token
-                .as_ref()
-                .is_some_and(|token| token.contains(&of_it));
-            by_it && held.lock == start.lock && held.at > end + 8_000
+        let by_it = |it: &&Held| {
+            let token = it.token.as_ref();
+            it.lock == start.lock && token.is_some_and(|token| token.contains(&of_it))
+        };
+        let until = excuse::on_its_way(facts, end);
+        let ttl = facts.regimes_of(&start.job).map(|it| it.job.ttl).max();
+        let ttl = ttl.unwrap_or_else(|| facts.plan.longest_ttl());
+        let late = facts.trace.held.iter().filter(by_it).find(|held| {
+            let for_long = held.until > held.at + ttl;
+            (held.at > until || for_long) && !excuse::lost_data(facts, held.at)
         });
-        if let Some(held) = late.filter(|held| !facts.may_be_forgotten(held.at))
-            && !facts
-                .trace
-                .outages
-                .iter()
-                .any(|it| it.holds(end) || end <= it.from)
-        {
-            let text = format!("its lease was extended at {}: {}", held.at, shown(start));
+        if let Some(held) = late {
+            let text = format!(
+                "its lease was extended at {} until {}: {}",
+                held.at,
+                held.until,
+                shown(start)
+            );
             all.push(found(Rule::Progress, start, text));
         }
     }

@@ -1,6 +1,7 @@
 //! The judge on forged traces: a true one passes, each excuse forgives what it names and no more.
 
 mod alone;
+mod bounds;
 mod fleets;
 mod locks;
 mod reruns;
@@ -161,6 +162,17 @@ fn unstarted(trace: &mut Trace, due: i64, outcome: Outcome, reason: &str) {
     trace.added[at] = added(due + 3_050, due, outcome, reason);
 }
 
+/// A lock is held under a token.
+fn lease(lock: &str, token: &str, from: i64, until: i64) -> Held {
+    Held {
+        exclusive: true,
+        at: START + from,
+        lock: lock.to_owned(),
+        token: Some(token.to_owned()),
+        until: START + until,
+    }
+}
+
 fn trouble(host: usize, from: i64, until: i64, how: Hindered) -> Trouble {
     let span = Span {
         from: START + from,
@@ -254,6 +266,45 @@ fn each_lie_is_caught() {
         trace.starts.push(again);
     });
     assert!(too_late.contains(&Rule::RerunWindow), "{too_late:?}");
+    let order = caught(|trace| {
+        let (first, second) = (run(trace, 20_000), run(trace, 25_000));
+        trace.starts[first].begin = START + 26_000;
+        trace.starts[first].end = Some(START + 26_100);
+        trace.starts[first].fence = Some(26_000);
+        trace.added[first].at = START + 26_102;
+        assert!(trace.starts[second].begin < START + 26_000);
+    });
+    assert_eq!(order, [Rule::Order]);
+    let progress = caught(|trace| {
+        let at = run(trace, 20_000);
+        trace.starts[at].ended = Some(Ended::WithMachine);
+        trace.added[at].record.outcome = Outcome::Interrupted;
+        let token = format!("host-0:1:{}:0", trace.starts[at].run_id);
+        for at in [20_000, 28_000] {
+            trace.held.push(lease("job", &token, at, at + 3_000));
+        }
+    });
+    assert!(progress.contains(&Rule::Progress), "{progress:?}");
+    let for_long = caught(|trace| {
+        let at = run(trace, 20_000);
+        trace.starts[at].ended = Some(Ended::WithMachine);
+        trace.added[at].record.outcome = Outcome::Interrupted;
+        let token = format!("host-0:1:{}:0", trace.starts[at].run_id);
+        trace.held.push(lease("job", &token, 20_000, 24_000));
+    });
+    assert_eq!(for_long, [Rule::Progress]);
+    let trespass = caught(|trace| trace.trespasses.push((START + 20_000, "job".to_owned())));
+    assert_eq!(trespass, [Rule::OwnLock]);
+    let refused = caught(|trace| trace.refused.push((START + 20_000, "job".to_owned())));
+    assert_eq!(refused, [Rule::TakesNoLock]);
+    let mut two = plan(|_| {});
+    two.lists[0].max_running = Some(1);
+    let too_many = broken(&two, |trace| {
+        let mut other = start(0, 18_000, 19_000, 20_050);
+        (other.job, other.lock) = ("other".to_owned(), "other".to_owned());
+        trace.starts.insert(0, other);
+    });
+    assert_eq!(too_many, [Rule::MaxRunning]);
     let none = plan(|job| job.catch_up = CatchUp::None);
     let caught_up = broken(&none, |trace| {
         for life in &mut trace.lives {
@@ -821,15 +872,17 @@ fn data_that_were_lost_excuse_silence_near_the_loss_alone() {
 
 #[test]
 fn after_a_loss_what_was_before_may_be_unknown_and_nothing_else() {
-    let past = |outcome: Outcome, lost: bool| {
+    let past = |outcome: Outcome, lost: Option<i64>| {
         broken(&plan(|_| {}), |trace| {
-            trace.added.push(added(100, -50_000, outcome, ""));
-            trace.losses.extend(lost.then(|| span(50_000, 54_000)));
+            trace.added.push(added(55_000, -50_000, outcome, ""));
+            let lost = lost.map(|from| span(from, from + 4_000));
+            trace.losses.extend(lost);
         })
     };
-    assert!(!past(Outcome::Unknown, true).contains(&Rule::DoesNotCount));
-    assert!(past(Outcome::Unknown, false).contains(&Rule::DoesNotCount));
-    assert!(past(Outcome::Missed, true).contains(&Rule::DoesNotCount));
+    assert!(!past(Outcome::Unknown, Some(50_000)).contains(&Rule::DoesNotCount));
+    assert!(past(Outcome::Unknown, None).contains(&Rule::DoesNotCount));
+    assert!(past(Outcome::Missed, Some(50_000)).contains(&Rule::DoesNotCount));
+    assert!(past(Outcome::Unknown, Some(55_100)).contains(&Rule::DoesNotCount));
 }
 
 #[test]

@@ -318,7 +318,7 @@ pub(super) fn does_not_count(facts: &Facts<'_>) -> Vec<Violation> {
             if !ends.iter().all(|at| counts(*at))
                 && added.record.kind != Kind::Manual
                 && !excuse::lost_data(facts, span.from)
-                && !excuse::lost_beginning(facts, &added.record)
+                && !excuse::lost_beginning(facts, added)
                 && !excuse::told_by_wall_clock(facts, subject, added)
             {
                 let text = shown(&added.record);
