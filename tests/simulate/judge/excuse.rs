@@ -513,13 +513,13 @@ fn gives_back(facts: &Facts<'_>, host: usize, granted: i64) -> bool {
 pub(super) fn lock_busy(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) -> bool {
     let long = FREE_FOR.min((span.until - span.from) / 2 + 1);
     let mut chances = chances(facts, subject, span).into_iter();
-    !chances.any(|it| it.until - it.from >= long)
+    !chances.any(|(_, it)| it.until - it.from >= long)
 }
 
-/// When a host that was quiet could have started the job, within a span.
-pub(super) fn chances(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) -> Vec<Span> {
+/// When which host that was quiet could have started the job, within a span.
+pub(super) fn chances(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) -> Vec<(usize, Span)> {
     let holds = holds(facts, subject);
-    let of_regime = |regime: &Regime<'_>| -> Vec<Span> {
+    let of_regime = |regime: &Regime<'_>| -> Vec<(usize, Span)> {
         let holds = holds.iter().filter(|(host, _)| *host == regime.host);
         let free = known_free(facts, &regime.lock(), span);
         let free = holds.fold(free, |free, (_, hold)| without(free, *hold));
@@ -539,7 +539,8 @@ pub(super) fn chances(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) -> V
                 until: free.until.min(quiet.until).min(regime.span.until),
             })
         });
-        both.filter(|it| it.from < it.until).collect()
+        let both = both.filter(|it| it.from < it.until);
+        both.map(|it| (regime.host, it)).collect()
     };
     subject.regimes.iter().flat_map(of_regime).collect()
 }

@@ -7,6 +7,7 @@ mod excuse;
 mod facts;
 mod pauses;
 mod policies;
+mod radius;
 mod reruns;
 mod runs;
 mod verdicts;
@@ -65,6 +66,8 @@ pub(crate) enum Rule {
     Paused,
     /// A job without a lock was refused as if it took one.
     TakesNoLock,
+    /// G8: what befalls one job or host holds up another.
+    Radius,
     /// A host or the store repeats something for ever.
     Endless,
 }
@@ -88,7 +91,7 @@ impl fmt::Display for Violation {
     }
 }
 
-const ALL: [fn(&Facts<'_>) -> Vec<Violation>; 22] = [
+const ALL: [fn(&Facts<'_>) -> Vec<Violation>; 23] = [
     runs::exclusion,
     runs::once,
     runs::early,
@@ -111,6 +114,7 @@ const ALL: [fn(&Facts<'_>) -> Vec<Violation>; 22] = [
     policies::catch_up,
     policies::takes_no_lock,
     pauses::started,
+    radius::held_up,
 ];
 
 /// Returns all broken promises, the first first.

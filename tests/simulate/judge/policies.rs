@@ -11,7 +11,7 @@ use crate::store::shown;
 use crate::trace::{Added, Span};
 
 /// For how long all lists must have agreed about a job before it is judged by what they say.
-const SETTLED: i64 = 10_000;
+pub(super) const SETTLED: i64 = 10_000;
 
 pub(super) fn found(rule: Rule, at: i64, subject: &Subject<'_>, text: String) -> Violation {
     Violation {

@@ -99,8 +99,10 @@ fn lacks_rerun(
         until: facts.end.min(lease_end + excuse::rerun_window(plan)),
     };
     let chances = excuse::chances(facts, subject, within);
-    let mut long = chances.iter().filter(|it| it.from + RERUNS <= it.until);
-    if let Some(chance) = long.next() {
+    let mut long = chances
+        .iter()
+        .filter(|(_, it)| it.from + RERUNS <= it.until);
+    if let Some((_, chance)) = long.next() {
         return Some(chance.from + RERUNS);
     }
     let excused =
@@ -120,7 +122,7 @@ pub(super) fn in_their_window(facts: &Facts<'_>) -> Vec<Violation> {
     let mut all = Vec::new();
     for subject in &facts.subjects {
         let mut seen: Vec<&Start> = Vec::new();
-        let mut starts: Vec<&Start> = subject.starts.iter().copied().collect();
+        let mut starts: Vec<&Start> = subject.starts.clone();
         starts.retain(|it| it.fence.is_some());
         starts.sort_by_key(|it| it.begin);
         for start in starts {

@@ -227,10 +227,10 @@ fn contradict(
     let id = run.record.run_id.as_ref();
     let mut starts = subject.starts.iter();
     let start = starts.find(|it| id.is_some_and(|id| id.as_str() == it.run_id));
-    let unknown = |start: &&&Start| {
+    let unknown = |start: &Start| {
         excuse::not_told(facts, subject, start, other) || excuse::never_measured(facts, start)
     };
-    start.filter(unknown).is_none()
+    !start.is_some_and(|it| unknown(it))
         && !excuse::lost_data(facts, at)
         && !excuse::verdicts_owed_together(facts, subject, at, order)
 }

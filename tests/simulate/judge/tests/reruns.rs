@@ -79,7 +79,7 @@ fn that_no_rerun_started_is_on_record() {
     assert!(!unsaid(REASON_NOT_RERUN, |_| {}));
     let loss = |from| {
         unsaid(REASON_INTERRUPTED, |trace| {
-            trace.losses.push(span(from, from + 500))
+            trace.losses.push(span(from, from + 500));
         })
     };
     assert!(!loss(21_000));
