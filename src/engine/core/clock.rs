@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::event::{ClaimId, OccurrenceNotice};
+use super::gap;
 use super::lane::{Lane, LedgerAheadReport, Phase};
 use super::occurrence::{Occurrence, Origin};
 use super::shared::Shared;
@@ -32,13 +33,23 @@ impl Lane {
             other => self.phase = other,
         }
         let due = now.minus(self.policy.delay);
-        self.notes.forget_skips_after(due);
+        self.forget_skips_after(due);
         if self.seen_until.is_some_and(|seen| seen > due) {
             self.seen_until = Some(due);
             // Only the ledger knows which of the unclaimed occurrences are decided.
             self.require_sync_before_pending();
         }
         self.advance(shared);
+    }
+
+    /// Forgets that this host skipped occurrences which are not due at `due`.
+    pub(super) fn forget_skips_after(&mut self, due: Timestamp) {
+        let calendar = self.policy.calendar.as_ref();
+        let millisecond = Duration::from_millis(1);
+        self.notes.forget_skips_after(due, |noted| {
+            let before = noted.from.minus(millisecond);
+            gap::range(calendar, before, due.plus(millisecond))
+        });
     }
 
     /// Waits because the occurrence is due only after `by`. An entry that was written under a wrong

@@ -111,7 +111,11 @@ fn drop_ranges(
 }
 
 /// Returns the occurrences in `(after, before)`.
-fn range(calendar: &dyn OccurrenceSource, after: Timestamp, before: Timestamp) -> Option<Range> {
+pub(super) fn range(
+    calendar: &dyn OccurrenceSource,
+    after: Timestamp,
+    before: Timestamp,
+) -> Option<Range> {
     let from = calendar.next_after(after).filter(|from| *from < before)?;
     let until = calendar.last_before(before)?;
     let count = if let Some(period) = calendar.period() {

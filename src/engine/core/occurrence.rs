@@ -210,10 +210,21 @@ impl Notes {
         own.max(self.ran.last().copied())
     }
 
-    /// Removes notes about skipped occurrences after `at`, which are not due yet.
-    pub(super) fn forget_skips_after(&mut self, at: Timestamp) {
-        self.own
-            .retain(|note| note.why == NotClaimed::RanWithoutStore || note.range.until <= at);
+    /// Removes notes about skipped occurrences after `at`, which are not due yet. `until_then`
+    /// shortens the range of a note that begins before.
+    pub(super) fn forget_skips_after(
+        &mut self,
+        at: Timestamp,
+        until_then: impl Fn(Range) -> Option<Range>,
+    ) {
+        self.own.retain_mut(|note| {
+            if note.why == NotClaimed::RanWithoutStore || note.range.until <= at {
+                return true;
+            }
+            let left = until_then(note.range);
+            note.range = left.unwrap_or(note.range);
+            left.is_some()
+        });
     }
 
     /// Removes notes about occurrences before `at`, which are all decided.

@@ -175,6 +175,9 @@ impl Lane {
         self.registration = RegistrationState::Done;
         let waited_for_place = self.take_back();
         self.compare_ledger(shared, decided_until, store_now);
+        // In a cluster, the server that keeps this job may be behind the one whose clock this host
+        // measured. What is not due there yet was not skipped by the whole fleet.
+        self.forget_skips_after(store_now.minus(self.policy.delay));
         if let Some(open) = reply.open {
             self.watch_open(shared, open);
         }
@@ -353,7 +356,7 @@ impl Lane {
         now: Timestamp,
     ) -> bool {
         let before = self.undecided_before(shared.now.utc);
-        let newest = self.newest_open(decided_until, before);
+        let newest = self.newest_left(decided_until, before);
         // After the start deadline no host will start it, so the wait is at most that long.
         let grace = self.policy.skew.min(self.policy.start_deadline);
         let Some(over) = newest.map(|newest| self.policy.not_before(newest).plus(grace)) else {
@@ -420,10 +423,28 @@ impl Lane {
         self.notes.newest_ran().is_some_and(|ran| newest < ran)
     }
 
+    /// Returns the newest occurrence that this host has not decided.
     fn newest_open(&self, decided_until: Timestamp, before: Timestamp) -> Option<Timestamp> {
+        self.newest(decided_until, before, |note| note.is_none())
+    }
+
+    /// Returns the newest occurrence that another host may still claim. One that this host skipped
+    /// because it could not reach the store is among them.
+    fn newest_left(&self, decided_until: Timestamp, before: Timestamp) -> Option<Timestamp> {
+        self.newest(decided_until, before, |note| {
+            matches!(note, None | Some(NotClaimed::StoreDown))
+        })
+    }
+
+    fn newest(
+        &self,
+        decided_until: Timestamp,
+        before: Timestamp,
+        counts: impl Fn(Option<NotClaimed>) -> bool,
+    ) -> Option<Timestamp> {
         let mut at = self.policy.calendar.last_before(before)?;
         while at > decided_until {
-            if self.notes.of(at).is_none() {
+            if counts(self.notes.of(at)) {
                 return Some(at);
             }
             at = self.policy.calendar.last_before(at)?;

@@ -138,14 +138,19 @@ impl Policy {
         }
     }
 
+    /// Returns how long after the end of a crashed run's lease a rerun may start.
+    pub(super) fn rerun_window(&self) -> Duration {
+        match self.catch_up {
+            CatchUp::None => self.start_deadline,
+            CatchUp::Latest | CatchUp::All => self.start_deadline.max(self.catch_up_window),
+        }
+    }
+
     /// Returns the terms of a claim with this deadline.
     pub(super) fn terms(&self, deadline: Timestamp) -> RunTerms {
         RunTerms {
             deadline,
-            rerun_window: match self.catch_up {
-                CatchUp::None => self.start_deadline,
-                CatchUp::Latest | CatchUp::All => self.start_deadline.max(self.catch_up_window),
-            },
+            rerun_window: self.rerun_window(),
             max_reruns: self.max_reruns(),
             max_attempts: self.max_attempts,
             reruns: 0,

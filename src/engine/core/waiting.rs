@@ -113,7 +113,10 @@ impl Lane {
             scheduled_at: at,
             kind,
             deadline: match kind {
-                Kind::CatchUp | Kind::Rerun => self.policy.window_end(at),
+                Kind::CatchUp => self.policy.window_end(at),
+                // The window counts from the end of a lease that this host may not know, so this
+                // may be early. The ledger decides.
+                Kind::Rerun => self.policy.not_before(at).plus(self.policy.rerun_window()),
                 Kind::Schedule | Kind::Queue | Kind::Manual => self.policy.deadline(at),
             },
         };

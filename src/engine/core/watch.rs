@@ -5,14 +5,11 @@ use std::time::Duration;
 use super::event::Action;
 use super::lane::{Lane, LedgerSync, Phase};
 use super::occurrence::{Aim, Occurrence, Origin};
-use super::open_run::OpenRunWatch;
+use super::open_run::{MARGIN, OpenRunWatch};
 use super::shared::{Mode, Shared, TimerKind};
 use crate::names::RunId;
 use crate::store::{Head, Kind, Late, OpenRun, Overlap};
 use crate::time::Timestamp;
-
-/// How long after the end of a lease the lane acts on it.
-const MARGIN: Duration = Duration::from_millis(25);
 
 impl Lane {
     /// Watches a run. A job has at most one open run, so this replaces an earlier watch.
@@ -154,10 +151,11 @@ impl Lane {
         let watch = self.watch.as_mut().filter(|watch| watch.due)?;
         watch.due = false;
         let at = watch.at?;
+        let lease_ended = watch.lease_end(shared.now);
         Some(Occurrence {
             at,
             kind: Kind::Rerun,
-            deadline: self.policy.deadline(at),
+            deadline: lease_ended.plus(self.policy.rerun_window()),
             overlap: Overlap::Wait,
             late: Late::Leave,
             aim: if is_run_again || shared.has_place() {

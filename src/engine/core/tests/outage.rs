@@ -91,6 +91,56 @@ fn at_the_start_deadline_the_claim_is_cancelled() {
 }
 
 #[test]
+fn skip_forgets_what_is_not_due_yet_by_the_clock_of_the_job_s_own_server() {
+    let mut bench = Bench::new(down(OnStoreDown::Skip));
+    bench.ahead = 3;
+    bench.feed(Event::StoreDown);
+    for (seconds, at) in [(1010, 1010), (1017, 1020)] {
+        bench.at(seconds);
+        bench.due_of(JOB, at);
+        assert!(bench.said(at, &OccurrenceNotice::StoreDown));
+    }
+    bench.at(1018);
+    back(&mut bench);
+    assert_eq!(bench.action(), Action::Register { job: JOB });
+    bench.registered(1000);
+    let spec = bench.claim(1020);
+    let by = Duration::from_secs(2);
+    bench.answer(&spec, ClaimReply::Early { by });
+    bench.at(1019);
+    bench.nothing();
+    bench.at(1020);
+    let spec = bench.claim(1020);
+    bench.answer(&spec, gap(1000));
+    let drops = bench.claim(1020).gap.expect("an answer to the gap").drop;
+    assert_eq!(drops.len(), 1);
+    assert_eq!(
+        (drops[0].range.from, drops[0].range.until),
+        (secs(1010), secs(1010))
+    );
+    assert_eq!(drops[0].outcome, Outcome::Skipped);
+}
+
+#[test]
+fn skip_is_not_recorded_while_a_host_with_a_slow_clock_may_still_claim_it() {
+    let mut bench = Bench::new(Policy {
+        skew: Duration::from_secs(3),
+        ..down(OnStoreDown::Skip)
+    });
+    bench.feed(Event::StoreDown);
+    bench.due(1010);
+    bench.at(1011);
+    back(&mut bench);
+    assert_eq!(bench.action(), Action::Register { job: JOB });
+    bench.registered(1000);
+    bench.nothing();
+    bench.at(1013);
+    assert_eq!(bench.action(), Action::Register { job: JOB });
+    bench.registered(1010);
+    bench.nothing();
+}
+
+#[test]
 fn run_starts_at_once_without_the_store_and_under_the_same_claim() {
     let (mut bench, spec) = cut_off(down(OnStoreDown::Run));
     assert_eq!(bench.started_alone(1010), spec.claim);

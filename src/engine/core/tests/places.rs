@@ -197,6 +197,37 @@ fn the_record_of_a_dead_run_does_not_wait_behind_a_head_that_waits_for_a_place()
 }
 
 #[test]
+fn a_full_host_reruns_a_dead_run_when_it_has_a_place() {
+    let rerun = Policy {
+        on_crash: OnCrash::Rerun { max_reruns: 1 },
+        start_deadline: Duration::from_secs(3),
+        catch_up_window: Duration::from_secs(60),
+        ..policy()
+    };
+    let mut bench = full_of(&[policy(), rerun.clone(), rerun]);
+    for job in [SECOND, THIRD] {
+        bench.feed(Event::LedgerQueried {
+            job,
+            open: Some(theirs()),
+            head: None,
+        });
+    }
+    // The leases end at 1030, so the window is over at 1090.
+    bench.at(1050);
+    bench.nothing();
+    bench.feed(Event::RunEnded { job: FIRST });
+    let spec = bench.claim(1000);
+    assert_eq!((spec.job, spec.kind), (SECOND, Kind::Rerun));
+    bench.grant(&spec);
+    assert_eq!(bench.action(), Action::QueryLedger { job: SECOND });
+    bench.at(1089);
+    bench.nothing();
+    bench.at(1092);
+    let verdict = bench.claim(1000);
+    assert_eq!((verdict.job, verdict.kind), (THIRD, Kind::Rerun));
+}
+
+#[test]
 fn what_lies_behind_one_that_waits_for_a_place_is_dropped_after_that() {
     let mut bench = full();
     bench.due_of(SECOND, 1010);
