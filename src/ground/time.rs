@@ -4,6 +4,7 @@
 //! `CLOCK_BOOTTIME`, which cannot be stepped and continues during suspend.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, TimeZone as _, Utc};
@@ -77,6 +78,35 @@ impl Timestamp {
 }
 
 /// RFC 3339 in UTC, with milliseconds only if they are not zero.
+/// Where the time in UTC is read: this host's wall clock, or a clock that is known to be better.
+#[derive(Clone)]
+pub(crate) struct TimeSource(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+
+impl TimeSource {
+    /// A clock that `now` reads.
+    pub(crate) fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+
+    /// The time now.
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.0)()
+    }
+}
+
+/// This host's wall clock.
+impl Default for TimeSource {
+    fn default() -> Self {
+        Self::new(Timestamp::now)
+    }
+}
+
+impl fmt::Debug for TimeSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TimeSource").field(&self.now()).finish()
+    }
+}
+
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let format = if self.0 % 1000 == 0 {

@@ -29,7 +29,7 @@ use crate::store::{
     Attempt, Finish, Grant, GrantedRun, Kind, Lock, ManualRun, Outcome, Record, Retention,
     RunTerms, Store,
 };
-use crate::time::Timestamp;
+use crate::time::{TimeSource, Timestamp};
 use attempt::AttemptResult;
 pub(crate) use attempt::Shortage;
 pub(crate) use command::{JobEnvironment, inherited};
@@ -58,6 +58,8 @@ pub(crate) struct Tools {
     pub(crate) starts: Starts,
     /// Keeps the output.
     pub(crate) outputs: OutputKeeper,
+    /// The clock of the instants in records.
+    pub(crate) clock: TimeSource,
 }
 
 /// Why a run may start.
@@ -164,13 +166,13 @@ impl Assignment {
     }
 
     /// What a store that lost its data needs to write the run into its ledger again.
-    fn granted_run(&self, terms: RunTerms) -> GrantedRun {
+    fn granted_run(&self, terms: RunTerms, started_at: Timestamp) -> GrantedRun {
         GrantedRun {
             job: self.job.name.clone(),
             scheduled_at: self.scheduled_at,
             attempt: self.attempt,
             kind: self.kind,
-            started_at: Timestamp::now(),
+            started_at,
             terms,
         }
     }
@@ -206,7 +208,7 @@ pub(crate) async fn drive(
 ) -> Ended {
     let mut work = RunDriver::new(assignment, tools);
     let began = Instant::now();
-    let started_at = Timestamp::now();
+    let started_at = tools.clock.now();
     let (verdict, attempts) = work.attempts(tools, &mut control).await;
     // An attempt that did run decides the occurrence, whatever became of the next one.
     let none_started = attempts < assignment.attempt;
@@ -224,7 +226,11 @@ pub(crate) async fn drive(
     Ended {
         shortage,
         lost: work.lease.noticed_loss(),
-        record: work.record(&verdict, (attempts, started_at), &control),
+        record: work.record(
+            (&verdict, attempts),
+            (started_at, tools.clock.now()),
+            &control,
+        ),
         lease: work.lease.into_lease(),
     }
 }
@@ -234,7 +240,7 @@ impl<'a> RunDriver<'a> {
         let lease = match &assignment.authority {
             Authority::Granted { grant, terms } => Some(tools.watchdog.hold(NewLease {
                 grant: grant.clone(),
-                run: Some(assignment.granted_run(*terms)),
+                run: Some(assignment.granted_run(*terms, tools.clock.now())),
                 guarded: assignment.job.on_lost.into(),
                 renew_until: None,
                 while_held: None,
@@ -401,8 +407,8 @@ impl<'a> RunDriver<'a> {
 
     fn record(
         &self,
-        verdict: &AttemptResult,
-        (attempts, started_at): (u32, Timestamp),
+        (verdict, attempts): (&AttemptResult, u32),
+        (started_at, finished_at): (Timestamp, Timestamp),
         control: &RunControl,
     ) -> Record {
         let assignment = self.assignment;
@@ -426,7 +432,7 @@ impl<'a> RunDriver<'a> {
             until: None,
             count: None,
             started_at: Some(started_at),
-            finished_at: Some(Timestamp::now()),
+            finished_at: Some(finished_at),
             host: Some(assignment.host.clone()),
             outcome: verdict.outcome,
             reason,

@@ -24,6 +24,7 @@ use crate::run::{
 use crate::store::{
     self, Finish, IfPaused, Record, Retention, RetryPace, Store, StoreError, StoreSettings, retry,
 };
+use crate::time::TimeSource;
 
 /// How the delivery of the record is repeated; the run itself is over by then.
 const FINISHING: RetryPace = RetryPace::no_reply(Duration::from_secs(60));
@@ -103,6 +104,7 @@ impl Errand {
                 environment,
                 starts: Starts::default().of_run(watch),
                 outputs: self.outputs().map_err(internal)?,
+                clock: TimeSource::default(),
             };
             Ok::<_, Failure>((assignment, store, notifier, tools))
         })?;

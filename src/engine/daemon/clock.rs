@@ -7,7 +7,7 @@ use super::store_clock::{Epoch, StoreClock};
 use crate::config::{show_duration, show_roughly};
 use crate::engine::core::{Event, Now};
 use crate::preflight::{NOTABLE, Offset};
-use crate::time::{BootInstant, Timestamp};
+use crate::time::{BootInstant, TimeSource, Timestamp};
 
 /// Beyond this a change of what the store's clock is believed to show concerns what is under way.
 const MOVED: Duration = Duration::from_millis(250);
@@ -112,6 +112,12 @@ impl HostClock {
     /// The store's clock as last measured.
     pub fn store_clock(&self) -> StoreClock {
         self.store.clone()
+    }
+
+    /// The store's clock as last measured, for those who only read it.
+    pub(super) fn time_source(&self) -> TimeSource {
+        let store = self.store_clock();
+        TimeSource::new(move || store.read(Timestamp::now(), BootInstant::now()))
     }
 
     /// Goes by what an earlier daemon of this host measured, until it measures itself.

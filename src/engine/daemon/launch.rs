@@ -134,6 +134,8 @@ fn assemble(loaded: LoadedList, parts: DaemonParts) -> Result<Daemon, DaemonErro
     stay_present(&store, &host);
     let spool = Spool::of(&host, &settings);
     let finisher = Finisher::start(store, spool.clone(), inbox, reporter);
+    let clock_file = ClockFile::of(&spool, &host, &settings);
+    let clock = HostClock::start(list.max_clock_skew, reloads.is_shared(), &clock_file);
     let tools = Tools {
         store: Arc::clone(&link.store),
         processes,
@@ -141,9 +143,8 @@ fn assemble(loaded: LoadedList, parts: DaemonParts) -> Result<Daemon, DaemonErro
         environment,
         starts: Starts::default(),
         outputs: start_outputs(list.output)?,
+        clock: clock.time_source(),
     };
-    let clock_file = ClockFile::of(&spool, &host, &settings);
-    let clock = HostClock::start(list.max_clock_skew, reloads.is_shared(), &clock_file);
     let context = ClaimContext {
         host: &host,
         shared: reloads.is_shared(),

@@ -35,7 +35,27 @@ fn hosts_with_wrong_clocks_run_each_occurrence_once_and_none_early() {
     runs.assert_none_missing(1000);
     runs.assert_no_overlap();
     runs.assert_fences_rise();
-    assert_no_silence(&history(&hosts[0], &redis, "job"));
+    let records = history(&hosts[0], &redis, "job");
+    assert_no_silence(&records);
+    for record in &records {
+        assert_began_on_time(record);
+    }
+}
+
+/// Records name the store's time, whatever the clock of the host shows. It is measured to within 50 ms.
+#[track_caller]
+fn assert_began_on_time(record: &Value) {
+    let millis = |field: &str| {
+        let instant = cronlatch::time::Timestamp::parse(record[field].as_str()?).ok()?;
+        Some(instant.millis())
+    };
+    let times = millis("scheduled_at").zip(millis("started_at"));
+    let (due, began) = times.unwrap_or_else(|| panic!("it has no times: {record}"));
+    assert!(due <= began + 50, "it began before it was due: {record}");
+    assert!(
+        began <= millis("finished_at").unwrap_or(0),
+        "it ended first: {record}"
+    );
 }
 
 /// How many runs there were; fails if one began before its instant.
