@@ -20,14 +20,17 @@ const GIVE_BACK: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
                          return redis.call('DEL', KEYS[1]) end return 0";
 
 impl Fleet {
-    /// Begins a fault.
-    pub(crate) fn begin(&mut self, planned: &Planned) {
-        let fault = planned.fault;
-        if fault.host().is_none() {
+    /// Before a fault begins.
+    pub(crate) fn prepare(&mut self, planned: &Planned) {
+        if planned.fault.host().is_none() {
             // What is on record now may be gone in a moment.
             self.collect_before_fault();
         }
-        match fault {
+    }
+
+    /// Begins a fault.
+    pub(crate) fn begin(&mut self, planned: &Planned) {
+        match planned.fault {
             Fault::PauseHost(host) => self.signal(host, Signal::SIGSTOP),
             Fault::KillHost(host) => self.kill(host),
             Fault::RestartHost(host) => self.signal(host, Signal::SIGTERM),
@@ -60,6 +63,7 @@ impl Fleet {
             }
             // Nobody plans it.
             Fault::Starved | Fault::Headless => {}
+            Fault::KillAll => self.kill_all(),
             Fault::PauseHolder => self.pause_holder(),
             Fault::LoseUnderHolder => self.lose_under_holder(),
             Fault::SplitHolder => self.split_holder(),
@@ -110,6 +114,7 @@ impl Fleet {
             | Fault::FailOver(_)
             | Fault::Starved
             | Fault::Headless
+            | Fault::KillAll
             | Fault::PauseHolder
             | Fault::LoseUnderHolder
             | Fault::SplitHolder => {}

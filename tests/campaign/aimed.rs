@@ -1,5 +1,5 @@
-//! Faults that wait for their moment: without the mechanism that each of them is aimed at, two runs
-//! of `long` live at once, or one occurrence runs twice.
+//! Faults that come alone. Most wait for their moment: without the mechanism that each of them is
+//! aimed at, two runs of `long` live at once, or one occurrence runs twice.
 //!
 //! `long` is due each 3.6 s and takes about 5 s, its lease lasts 3 s and is renewed each second.
 
@@ -22,6 +22,9 @@ const FRESH: i64 = 500;
 /// and `long` has had its time to run.
 const PARTITION: u64 = 11_000;
 
+/// How long no daemon runs.
+const DARK: u64 = 8_500;
+
 impl Fleet {
     /// Needs the deadlines of the guard: the daemon does not end its job, and its lease is over
     /// when the job is due again.
@@ -32,6 +35,17 @@ impl Fleet {
         self.signal(host, Signal::SIGSTOP);
         sleep(TTL.unsigned_abs() + 2_000);
         self.signal(host, Signal::SIGCONT);
+    }
+
+    /// Needs `catch_up`: while no daemon runs, each job comes due several times.
+    pub(super) fn kill_all(&mut self) {
+        for host in 0..HOSTS.len() {
+            self.kill(host);
+        }
+        sleep(DARK);
+        for host in 0..HOSTS.len() {
+            self.start_host(host);
+        }
     }
 
     /// Needs the wait after a loss: the holder cannot say that it holds anything, and what is due

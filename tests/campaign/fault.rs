@@ -48,6 +48,8 @@ pub(crate) enum Fault {
     Headless,
     /// Another program takes the lock that it shares with a job, as the usual recipe says.
     Outsider,
+    /// Aimed at `catch_up`: all daemons are killed, and started again several intervals later.
+    KillAll,
     /// Aimed: the daemon whose run of `long` has just begun is stopped until its lease is over and
     /// the job due again.
     PauseHolder,
@@ -167,10 +169,10 @@ impl Fault {
         all
     }
 
-    /// Faults at the worst moment, on whichever host is concerned then. Each needs another
-    /// mechanism of the product.
+    /// Faults that come alone, most at the worst moment, on whichever host is concerned then. Each
+    /// needs another mechanism of the product.
     pub(crate) fn aimed(kind: Kind) -> Vec<Self> {
-        let mut all = vec![Self::PauseHolder];
+        let mut all = vec![Self::PauseHolder, Self::KillAll];
         if kind == Kind::Redis {
             all.push(Self::LoseUnderHolder);
         }
@@ -180,11 +182,11 @@ impl Fault {
         all
     }
 
-    /// Whether it waits for its moment, and is over when it has been carried out.
+    /// Whether it comes alone, and is over when it has been carried out.
     pub(crate) fn is_aimed(self) -> bool {
         matches!(
             self,
-            Self::PauseHolder | Self::LoseUnderHolder | Self::SplitHolder
+            Self::KillAll | Self::PauseHolder | Self::LoseUnderHolder | Self::SplitHolder
         )
     }
 
@@ -256,6 +258,8 @@ impl Fault {
             Self::PauseServer(_) | Self::StallServer(_) => (300, 4_500),
             Self::Outsider => (500, 2_500),
             Self::VanishReplicas => (500, 8_000),
+            // Until what came due meanwhile has been decided.
+            Self::KillAll => (14_500, 14_501),
             // As long as it may wait for its moment, and a bit more than it then takes.
             Self::PauseHolder | Self::LoseUnderHolder => (15_000, 15_001),
             Self::SplitHolder => (23_000, 23_001),

@@ -48,6 +48,10 @@ pub(crate) struct Fleet {
     panicked: Vec<String>,
     /// Every record that was ever read, as it was read last.
     records: BTreeMap<Identity, Record>,
+    /// What the newest complete reading said.
+    reading: Vec<Record>,
+    /// What was read before each fault of the store, and in the end.
+    readings: Vec<Vec<Record>>,
     /// When the newest complete reading of the history began.
     read: i64,
     /// What no reading had seen when a fault of the store began.
@@ -76,6 +80,8 @@ impl Fleet {
             vanished: Vec::new(),
             panicked: Vec::new(),
             records: BTreeMap::new(),
+            reading: Vec::new(),
+            readings: Vec::new(),
             read: now(),
             unread: Vec::new(),
         };
@@ -222,6 +228,11 @@ impl Fleet {
         wait_for("the history can be read after the drain", || {
             self.collect().then_some(())
         });
+        self.keep_reading();
+    }
+
+    fn keep_reading(&mut self) {
+        self.readings.push(std::mem::take(&mut self.reading));
     }
 
     /// Reads the history: what a store has on record now may be lost with its data. Returns whether
@@ -244,8 +255,10 @@ impl Fleet {
             // The store may be away for a moment; who waits for something asks again.
             return false;
         }
-        for line in said.stdout.lines() {
-            let record: Record = serde_json::from_str(line).expect("a record a line");
+        let lines = said.stdout.lines();
+        let read = |line: &str| serde_json::from_str(line).expect("a record a line");
+        self.reading = lines.map(read).collect();
+        for record in self.reading.iter().cloned() {
             let run = record.run_id.as_ref().map(|run| run.as_str().to_owned());
             let at = record.scheduled_at.map(cronlatch::time::Timestamp::millis);
             let identity = (record.job.as_str().to_owned(), at, run);
@@ -258,12 +271,19 @@ impl Fleet {
     /// Reads the history before a fault of the store. While an earlier fault keeps it from being
     /// read, what was recorded since the reading before may be lost unseen.
     pub(super) fn collect_before_fault(&mut self) {
-        if !self.collect() {
+        if self.collect() {
+            self.keep_reading();
+        } else {
             self.unread.push(Span {
                 from: self.read,
                 until: now(),
             });
         }
+    }
+
+    /// What the history said at once, oldest first.
+    pub(crate) fn readings(&mut self) -> Vec<Vec<Record>> {
+        std::mem::take(&mut self.readings)
     }
 
     /// What may have been lost before anybody had read it.

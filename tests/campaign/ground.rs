@@ -104,6 +104,12 @@ impl Kind {
         }
     }
 
+    /// How far behind the true one the clock of a server may be: a negative number.
+    pub(crate) fn behind(self, clocks: &Clocks) -> i64 {
+        let clocks = &clocks[..self.servers()];
+        clocks.iter().min().copied().unwrap_or(0)
+    }
+
     /// How far the clocks are apart of servers that take one another's place.
     pub(crate) fn spread(self, clocks: &Clocks) -> i64 {
         let clocks = &clocks[..self.servers()];
@@ -376,5 +382,6 @@ fn the_clock_that_decides_is_the_latest_of_servers_and_the_middle_one_of_indepen
         assert_eq!(Kind::Redlock.spread(&clocks), 0);
     }
     assert_eq!(Kind::Cluster.ahead(&APART[0]), 1_100);
+    assert_eq!(Kind::Cluster.behind(&APART[0]), -900);
     assert_ne!(Kind::Redlock.clocks(1), Kind::Redlock.clocks(2));
 }

@@ -211,10 +211,14 @@ fn campaign(kind: &str, seed: u64, millis: u64, jobs: Jobs) {
             fleet.logs_around(violation.at)
         );
     }
+    let further = story.runs.iter().filter(|run| run.attempt > 1);
     eprintln!(
-        "{} faults, {} runs, {} records, {} sightings: no violation",
+        "{} faults, {} dark times, {} runs, {} further attempts, {} records, {} sightings: \
+         no violation",
         plan.len(),
+        story.dark.len(),
         story.runs.len(),
+        further.count(),
         story.records.len(),
         story.sightings.len()
     );
@@ -235,6 +239,7 @@ fn make_trouble(fleet: &mut Fleet, began: i64, plan: &[Planned]) -> Vec<Suffered
         thread::sleep(Duration::from_millis(when.saturating_sub(elapsed)));
         let planned = &plan[at];
         if begins {
+            fleet.prepare(planned);
             let from = fleet::now();
             fleet.begin(planned);
             let until = fleet::now();

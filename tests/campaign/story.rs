@@ -1,6 +1,6 @@
 //! The input of the checker: the campaign's faults, and what it accepts for each.
 
-use crate::checker::{Death, Span, Story, Suffered};
+use crate::checker::{Away, Dark, Death, Span, Story, Suffered};
 use crate::fault::Fault;
 use crate::fleet::{Fleet, HOSTS};
 use crate::ground::Kind;
@@ -47,6 +47,7 @@ pub(crate) fn of(
         jobs: fleet.jobs().rules.clone(),
         runs: fleet.log().entries(),
         records,
+        readings: fleet.readings(),
         faults,
         decided: Some(Span {
             from: began + START,
@@ -54,15 +55,19 @@ pub(crate) fn of(
         }),
         quiet: quiet(kind, began + START, decided, &suffered),
         calm: calm(kind, began + START, decided, &suffered),
+        dark: dark(kind, &suffered),
         forgotten: forgotten(kind, &suffered, fleet.unread()),
         clock_ahead: kind.ahead(&clocks),
+        clock_behind: kind.behind(&clocks),
         clock_spread: kind.spread(&clocks),
         sightings,
+        votes: kind == Kind::Redlock,
         deaths: deaths
             .into_iter()
             .map(|death| heard_last(death, &suffered))
             .collect(),
         ttl: list::TTL,
+        deadline: list::DEADLINE,
     }
 }
 
@@ -120,6 +125,49 @@ fn between(mut spans: Vec<Span>, began: i64, until: i64) -> Vec<Span> {
         left.push(Span { from, until });
     }
     left
+}
+
+/// When certainly nobody could claim anything: no daemon ran, or the only server did not. A daemon that
+/// is stopped runs no more than one that is dead, and one that drains claims nothing. Where the machine
+/// had no time for anybody, nothing is certain.
+fn dark(kind: Kind, faults: &[(Fault, Span)]) -> Vec<Dark> {
+    let spans = |which: &dyn Fn(&Fault) -> bool| {
+        let of = faults.iter().filter(|(fault, _)| which(fault));
+        of.map(|(_, span)| *span).collect::<Vec<Span>>()
+    };
+    let away = |host: usize| {
+        spans(&|fault| match fault {
+            Fault::KillAll => true,
+            Fault::PauseHost(of) | Fault::KillHost(of) | Fault::RestartHost(of) => *of == host,
+            _ => false,
+        })
+    };
+    let no_host = (0..HOSTS.len())
+        .map(away)
+        .reduce(|one, other| both(&one, &other));
+    let no_store = spans(&|fault| kind == Kind::Redis && *fault == Fault::PauseServer(0));
+    let uncertain = spans(&|fault| *fault == Fault::Starved);
+    let joined = spans(&|fault| *fault == Fault::Join);
+    let meets = |spans: &[Span], span: &Span| spans.iter().any(|other| other.meets(*span));
+    let no_host = no_host
+        .into_iter()
+        .flatten()
+        .filter(|span| !meets(&joined, span));
+    let all = no_host.map(|span| (span, Away::Hosts));
+    let all = all.chain(no_store.iter().map(|span| (*span, Away::Store)));
+    all.filter(|(span, _)| !meets(&uncertain, span))
+        .map(|(span, why)| Dark { span, why })
+        .collect()
+}
+
+/// The time that is in a span of each.
+fn both(one: &[Span], other: &[Span]) -> Vec<Span> {
+    let pairs = one.iter().flat_map(|a| other.iter().map(move |b| (a, b)));
+    let shared = pairs.map(|(a, b)| Span {
+        from: a.from.max(b.from),
+        until: a.until.min(b.until),
+    });
+    shared.filter(|span| span.from < span.until).collect()
 }
 
 /// Around each loss of data verdicts may be lost with it: those that nobody had read.
@@ -250,5 +298,34 @@ mod tests {
         };
         assert!(holds(Kind::Redis) && holds(Kind::Sentinel));
         assert!(!holds(Kind::Redlock) && !holds(Kind::Sqlite));
+    }
+
+    #[test]
+    fn it_is_dark_while_no_daemon_runs_or_the_only_server_does_not() {
+        let span = |from, until| Span { from, until };
+        let dark = |kind, faults: &[(Fault, Span)]| {
+            let dark = dark(kind, faults);
+            let ends = dark
+                .into_iter()
+                .map(|it| (it.span.from, it.span.until, it.why));
+            ends.collect::<Vec<_>>()
+        };
+        let away = [
+            (Fault::KillHost(0), span(10_000, 12_000)),
+            (Fault::PauseHost(1), span(9_000, 11_500)),
+            (Fault::RestartHost(2), span(10_500, 13_000)),
+        ];
+        let hosts = (10_500, 11_500, Away::Hosts);
+        assert_eq!(dark(Kind::Cluster, &away), [hosts]);
+        assert_eq!(dark(Kind::Cluster, &away[1..]), [], "one was there");
+        let joined = (Fault::Join, span(5_000, 10_600));
+        assert_eq!(dark(Kind::Cluster, &[&away[..], &[joined]].concat()), []);
+        let starved = (Fault::Starved, span(11_000, 12_100));
+        assert_eq!(dark(Kind::Cluster, &[&away[..], &[starved]].concat()), []);
+        let all = [(Fault::KillAll, span(20_000, 28_000))];
+        assert_eq!(dark(Kind::Redlock, &all), [(20_000, 28_000, Away::Hosts)]);
+        let server = [(Fault::PauseServer(0), span(30_000, 34_000))];
+        assert_eq!(dark(Kind::Redis, &server), [(30_000, 34_000, Away::Store)]);
+        assert_eq!(dark(Kind::Redlock, &server), [], "others are there");
     }
 }

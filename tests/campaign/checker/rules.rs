@@ -18,6 +18,10 @@ pub(super) const ALL: [fn(&Story) -> Vec<Violation>; 8] = [
     untrue,
 ];
 
+/// How long hosts take after a time without any of them until they have decided what came due, in
+/// milliseconds: they wait for those whose clocks are behind.
+const DECIDED: i64 = 6_000;
+
 /// G1. A run lives from its beginning to its last sign of life, and no other run of its lock
 /// begins in between.
 fn exclusion(story: &Story) -> Vec<Violation> {
@@ -57,7 +61,7 @@ fn once(story: &Story) -> Vec<Violation> {
         let party = job.map_or("", |job| job.party(&run.host));
         let of = runs.entry((&run.job, party, due)).or_default();
         of.insert(&run.run_id);
-        let allowed = 1 + job.map_or(0, |job| job.reruns as usize);
+        let allowed = 1 + job.map_or(0, |job| job.reruns() as usize);
         if of.len() > allowed {
             found.push(Violation {
                 rule: Rule::Once,
@@ -166,10 +170,18 @@ fn silence(story: &Story) -> Vec<Violation> {
     let Some(decided) = story.decided else {
         return Vec::new();
     };
-    let forgotten = |at: i64| story.forgotten.iter().any(|span| span.holds(at));
-    // A long run has its record long after it was due: that may be lost although the occurrence came
-    // due well before.
-    let lost_at_its_end = |run: &Entry| forgotten(run.last_sign);
+    let forgotten = |at: i64| is_forgotten(story, at);
+    // A long run, or one with several attempts, has its record long after it was due: that may be lost
+    // although the occurrence came due well before.
+    let mut ends: BTreeMap<&str, i64> = BTreeMap::new();
+    for run in &story.runs {
+        let end = ends.entry(&run.run_id).or_insert(run.last_sign);
+        *end = run.last_sign.max(*end);
+    }
+    let lost_at_its_end = |run: &Entry| {
+        ends.get(run.run_id.as_str())
+            .is_some_and(|end| forgotten(*end))
+    };
     let mut found = Vec::new();
     for job in &story.jobs {
         let spans: Vec<Span> = records_of(story, job).map(span_of).collect();
@@ -181,6 +193,7 @@ fn silence(story: &Story) -> Vec<Violation> {
             let lost = runs.any(|run| {
                 run.job == job.name && run.scheduled == Some(due) && lost_at_its_end(run)
             });
+            let lost = lost || was_decided_late_and_lost(story, due);
             if !forgotten(due) && !lost && !spans.iter().any(|span| span.holds(due)) {
                 found.push(Violation {
                     rule: Rule::Silence,
@@ -212,6 +225,22 @@ fn silence(story: &Story) -> Vec<Violation> {
     found
 }
 
+/// What came due while nobody could claim anything has its verdict a while after that time, and so a
+/// loss of data may take the verdict although the occurrence came due well before it.
+fn was_decided_late_and_lost(story: &Story, due: i64) -> bool {
+    story.dark.iter().any(|dark| {
+        let came_due = Span {
+            from: dark.span.from + story.clock_behind,
+            until: dark.span.until + story.clock_ahead,
+        };
+        let decided = Span {
+            from: dark.span.until,
+            until: dark.span.until + DECIDED,
+        };
+        came_due.holds(due) && story.forgotten.iter().any(|lost| lost.meets(decided))
+    })
+}
+
 /// G7. No record of a run that never began, nor of one that is said not to have been started. What
 /// was forgotten with the store's data cannot be told truly afterwards.
 fn untrue(story: &Story) -> Vec<Violation> {
@@ -236,8 +265,16 @@ fn untrue(story: &Story) -> Vec<Violation> {
         let at = span_of(record).from;
         let run_id = record.run_id.as_ref().map(cronlatch::names::RunId::as_str);
         let wrong = match record.outcome {
-            // It says that the command came to an end of its own.
-            Outcome::Succeeded => run_id.is_none_or(|id| began.get(id).is_none_or(|r| !r.ended)),
+            // It says that the command came to a good end of its own.
+            Outcome::Succeeded => {
+                let run = run_id.and_then(|id| began.get(id));
+                let fails = |run: &Entry| {
+                    let job = rule_of(story, &run.job);
+                    let due = run.scheduled.unwrap_or(run.start);
+                    job.is_some_and(|job| (job.fails)(due, run.attempt))
+                };
+                run.is_none_or(|run| !run.ended || fails(run))
+            }
             Outcome::Skipped | Outcome::Missed => {
                 let job = rule_of(story, record.job.as_str());
                 job.is_some_and(|job| {
@@ -261,21 +298,29 @@ fn untrue(story: &Story) -> Vec<Violation> {
     found
 }
 
+/// Whether the store lost data around then.
+pub(super) fn is_forgotten(story: &Story, at: i64) -> bool {
+    story.forgotten.iter().any(|span| span.holds(at))
+}
+
 /// Whether nobody was troubled then.
-fn is_calm(story: &Story, at: i64) -> bool {
+pub(super) fn is_calm(story: &Story, at: i64) -> bool {
     story.calm.iter().any(|span| span.holds(at))
 }
 
-fn rule_of<'a>(story: &'a Story, name: &str) -> Option<&'a JobRule> {
+pub(super) fn rule_of<'a>(story: &'a Story, name: &str) -> Option<&'a JobRule> {
     story.jobs.iter().find(|job| job.name == name)
 }
 
-fn records_of<'a>(story: &'a Story, job: &'a JobRule) -> impl Iterator<Item = &'a Record> {
+pub(super) fn records_of<'a>(
+    story: &'a Story,
+    job: &'a JobRule,
+) -> impl Iterator<Item = &'a Record> {
     let records = story.records.iter();
     records.filter(|record| record.job.as_str() == job.name && record.scheduled_at.is_some())
 }
 
-fn span_of(record: &Record) -> Span {
+pub(super) fn span_of(record: &Record) -> Span {
     let from = record
         .scheduled_at
         .map_or(0, cronlatch::time::Timestamp::millis);
@@ -286,7 +331,7 @@ fn span_of(record: &Record) -> Span {
 }
 
 /// The job's instants within a span.
-fn occurrences(job: &JobRule, span: Span) -> Vec<i64> {
+pub(super) fn occurrences(job: &JobRule, span: Span) -> Vec<i64> {
     let first = span.from.div_euclid(job.interval) * job.interval;
     let steps = (0..).map(|n| first + n * job.interval);
     steps
