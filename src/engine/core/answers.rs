@@ -24,6 +24,11 @@ pub(super) struct GrantedClaim {
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
+/// The longest wait before an early occurrence is claimed again. The reply may come from a store whose
+/// clock is wrong for a moment: while some of several nodes are silent, a node with a slow clock may
+/// decide what is due.
+const EARLY_POLL: Duration = Duration::from_secs(1);
+
 /// Reports a clock that is ahead of the store's by this much.
 const CLOCK_AHEAD: Duration = Duration::from_secs(5);
 
@@ -120,10 +125,15 @@ impl Lane {
     }
 
     fn early(&mut self, shared: &mut Shared, claim: ClaimId, occ: Occurrence, by: Duration) {
-        if by >= CLOCK_AHEAD && occ.is_current() {
+        if by >= CLOCK_AHEAD && occ.is_current() && self.told_early != Some(occ.at) {
+            self.told_early = Some(occ.at);
             self.report(shared, occ.at, OccurrenceNotice::ClockAhead(by));
         }
-        self.not_yet(shared, claim, occ, by);
+        let after = match occ.origin {
+            Origin::Lane => by.min(EARLY_POLL),
+            Origin::Head | Origin::Watch => by,
+        };
+        self.not_yet(shared, claim, occ, after);
     }
 
     fn recovering(

@@ -115,6 +115,8 @@ pub(super) struct Lane {
     pub(super) needs_ledger_sync: bool,
     /// Whether the log reports that the ledger is ahead of the store's clock.
     pub(super) ahead: LedgerAheadReport,
+    /// The occurrence of which the log reports that this host's clock is ahead.
+    pub(super) told_early: Option<Timestamp>,
     /// The newest occurrence that the lane has handled.
     pub(super) seen_until: Option<Timestamp>,
     /// Runs of this host whose processes have not ended.
@@ -140,6 +142,7 @@ impl Lane {
             registration: RegistrationState::Pending,
             needs_ledger_sync: false,
             ahead: LedgerAheadReport::NotReported,
+            told_early: None,
             seen_until: None,
             running: 0,
             closing: 0,

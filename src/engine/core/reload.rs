@@ -36,17 +36,20 @@ pub(super) struct RetiredLane {
 pub(super) struct RetiredLanes(BTreeMap<JobIx, RetiredLane>);
 
 impl RetiredLanes {
-    /// Adds the runs of a lane, except those that it took over from earlier lanes.
+    /// Adds the runs of a lane, except those that it took over from earlier lanes. A lane without
+    /// runs of its own keeps its notes.
     fn add(&mut self, lane: &mut Lane) {
         let (running, closing) = self.taken_over_by(lane.job);
-        let retired = RetiredLane {
-            running: lane.running.saturating_sub(running),
-            closing: lane.closing.saturating_sub(closing),
-            returned: 0,
-            newest: lane.job,
-            notes: std::mem::take(&mut lane.notes),
-        };
-        if retired.running + retired.closing > 0 {
+        let running = lane.running.saturating_sub(running);
+        let closing = lane.closing.saturating_sub(closing);
+        if running + closing > 0 {
+            let retired = RetiredLane {
+                running,
+                closing,
+                returned: 0,
+                newest: lane.job,
+                notes: std::mem::take(&mut lane.notes),
+            };
             self.0.insert(lane.job, retired);
         }
     }

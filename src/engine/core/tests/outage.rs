@@ -100,14 +100,13 @@ fn skip_forgets_what_is_not_due_yet_by_the_clock_of_the_job_s_own_server() {
         bench.due_of(JOB, at);
         assert!(bench.said(at, &OccurrenceNotice::StoreDown));
     }
-    bench.at(1018);
+    bench.at(1019);
     back(&mut bench);
     assert_eq!(bench.action(), Action::Register { job: JOB });
     bench.registered(1000);
     let spec = bench.claim(1020);
-    let by = Duration::from_secs(2);
+    let by = Duration::from_secs(1);
     bench.answer(&spec, ClaimReply::Early { by });
-    bench.at(1019);
     bench.nothing();
     bench.at(1020);
     let spec = bench.claim(1020);

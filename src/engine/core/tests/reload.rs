@@ -270,6 +270,35 @@ fn what_ran_without_the_store_is_not_run_again_under_another_lock() {
 }
 
 #[test]
+fn what_runs_without_the_store_is_not_dropped_after_two_changes_of_the_schedule() {
+    let alone = Policy {
+        on_store_down: OnStoreDown::Run,
+        ..policy()
+    };
+    let mut bench = Bench::new(alone.clone());
+    bench.feed(Event::StoreDown);
+    bench.due(1010);
+    bench.started_alone(1010);
+    bench.feed(Event::StoreUp);
+    registers(&mut bench, JOB);
+    let other = Policy {
+        calendar: Arc::new(Every(7)),
+        ..alone.clone()
+    };
+    let change = |before| LaneChange::New {
+        before: Some(before),
+    };
+    let newest = JobIx(NEW.0 + 1);
+    reload(&mut bench, vec![listed(NEW, other, change(JOB))]);
+    registers(&mut bench, NEW);
+    reload(&mut bench, vec![listed(newest, alone, change(NEW))]);
+    registers(&mut bench, newest);
+    bench.at(1012);
+    bench.registered_of(newest, 1000);
+    bench.nothing();
+}
+
+#[test]
 fn a_run_of_the_old_definition_that_could_not_start_is_found_in_the_ledger() {
     let mut bench = running(policy());
     reload(&mut bench, moved());

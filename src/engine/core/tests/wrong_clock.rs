@@ -57,6 +57,24 @@ fn what_came_due_before_a_host_was_to_claim_is_left_to_the_ledger() {
 }
 
 #[test]
+fn an_early_occurrence_is_claimed_when_the_store_s_clock_turns_out_right_after_all() {
+    let mut bench = Bench::new(policy());
+    bench.due(1010);
+    let spec = bench.claim(1010);
+    let by = Duration::from_secs(25);
+    bench.answer(&spec, ClaimReply::Early { by });
+    assert!(bench.said(1010, &OccurrenceNotice::ClockAhead(by)));
+    bench.nothing();
+    bench.at(1011);
+    let spec = bench.claim(1010);
+    bench.answer(&spec, ClaimReply::Early { by });
+    assert!(!bench.said(1010, &OccurrenceNotice::ClockAhead(by)));
+    bench.at(1012);
+    let spec = bench.claim(1010);
+    bench.grant(&spec);
+}
+
+#[test]
 fn a_claim_that_is_out_is_answered_but_leads_to_no_further_one() {
     let mut bench = Bench::new(Policy {
         catch_up: CatchUp::All,
