@@ -101,6 +101,14 @@ pub(crate) struct Reloaded {
     pub(crate) list: usize,
 }
 
+/// A host was told what the store knows of a job: from then on the store knows the host's schedule.
+#[derive(Debug, Clone)]
+pub(crate) struct Admitted {
+    pub(crate) at: i64,
+    pub(crate) host: usize,
+    pub(crate) job: String,
+}
+
 /// The holder of a lock from one change to the next.
 #[derive(Debug, Clone)]
 pub(crate) struct Held {
@@ -166,6 +174,8 @@ pub(crate) struct Trace {
     /// The wall clock of a host was set: when, which, its distance from the true time then.
     pub(crate) clocks: Vec<(i64, usize, i64)>,
     pub(crate) ordered: Vec<Ordered>,
+    /// Ascending.
+    pub(crate) admitted: Vec<Admitted>,
     /// A run whose host died stands in the waiting list, to be repeated: since when, its id.
     pub(crate) put_back: Vec<(i64, String)>,
     /// A lease was changed that is another's.

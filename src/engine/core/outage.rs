@@ -401,7 +401,9 @@ impl Lane {
             shared.arm_utc(over, self.job, TimerKind::Resync);
         }
         match self.policy.catch_up {
-            CatchUp::None if self.policy.deadline(newest) < now => Vec::new(),
+            CatchUp::None if self.policy.deadline(newest) < now || self.has_newer(store_now) => {
+                Vec::new()
+            }
             CatchUp::None if newest >= self.began(shared.now) => vec![self.current(newest)],
             CatchUp::None => Vec::new(),
             _ if self.policy.window_end(newest) <= now => Vec::new(),
@@ -412,7 +414,7 @@ impl Lane {
     }
 
     /// Whether the first pending occurrence is newer and already due. `latest` runs only the
-    /// newest.
+    /// newest, and so does `none` after this host stood still.
     fn has_newer(&self, store_now: Timestamp) -> bool {
         let first = self.pending.front();
         first.is_some_and(|first| self.policy.not_before(first.at) <= store_now)

@@ -32,6 +32,8 @@ const UNDER_WAY: i64 = 2_000;
 const SPAWNS: i64 = 100;
 /// Hosts that wait for a lock look at it again within so many milliseconds.
 const LOOKS_AGAIN: i64 = 5_500;
+/// How long after an outage or with a bad network a host may take to tell what its list has.
+const TELLS: i64 = 3_000;
 /// How long a host that died still counts as alive.
 const COUNTS_AS_LIVE: i64 = 30_000;
 /// The longest time that a request takes through a bad network.
@@ -547,16 +549,46 @@ pub(super) fn chances(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) -> V
 
 /// `RunUnderOldLock`: while a run of the job goes on under another lock, its ledger stays there, and no host
 /// claims anything of the job under the lock of its new list.
-fn under_another_lock(
-    facts: &Facts<'_>,
-    subject: &Subject<'_>,
-    lock: &str,
-) -> impl Iterator<Item = Span> {
-    let runs = subject.starts.iter().filter(move |it| it.lock != lock);
+fn under_another_lock<'a>(
+    facts: &'a Facts<'_>,
+    subject: &Subject<'a>,
+    lock: &'a str,
+) -> impl Iterator<Item = Span> + 'a {
+    // Also under the lock of another scope, which is another subject.
+    let name = subject.name;
+    let runs = facts.trace.starts.iter();
+    let runs = runs.filter(move |it| it.job == name && it.lock != lock);
     runs.map(|it| Span {
         from: it.begin,
         until: it.end.unwrap_or(facts.end) + MOVES,
     })
+}
+
+/// When the ledger of the job can have moved to the lock of a host's list, not before `from`: the last run
+/// under another lock must be over (`RunUnderOldLock`).
+pub(super) fn moves_by(
+    facts: &Facts<'_>,
+    subject: &Subject<'_>,
+    regime: &Regime<'_>,
+    from: i64,
+) -> i64 {
+    let lock = regime.lock();
+    let mut runs: Vec<Span> = under_another_lock(facts, subject, &lock).collect();
+    runs.sort_by_key(|run| run.from);
+    let later = |by: i64, run: &Span| {
+        if run.from <= by {
+            by.max(run.until)
+        } else {
+            by
+        }
+    };
+    runs.iter().fold(from, later)
+}
+
+/// `CopyAfterMove`: a copy of a result that arrives when the job has moved to another lock is not
+/// recognised there.
+pub(super) fn copy_after_move(before: &Added, again: &Added) -> bool {
+    before.lock != again.lock && before.record == again.record
 }
 
 /// `UnheardRelease`: a program that deletes or overwrites a key announces no release. A host that
@@ -1046,7 +1078,7 @@ pub(super) fn never_seen_disabled(facts: &Facts<'_>, subject: &Subject<'_>, at: 
     };
     let hosts = 0..facts.able.len();
     hosts.into_iter().any(|host| {
-        let of_host = subject.regimes.iter().filter(|it| it.host == host);
+        let of_host = facts.regimes_of(subject.name).filter(|it| it.host == host);
         let from = of_host.map(|it| it.span.until).filter(|end| *end <= at);
         from.max().is_some_and(|from| {
             let able = facts.able_and_heard(host, Span { from, until });
@@ -1056,7 +1088,7 @@ pub(super) fn never_seen_disabled(facts: &Facts<'_>, subject: &Subject<'_>, at: 
             };
             able.iter().all(|it| match lost_at(it) {
                 Some(lost) => it.until < lost.until + TELLS_AGAIN,
-                None => it.until - it.from < PROMPT,
+                None => it.until - it.from < TELLS,
             })
         })
     })
@@ -1193,5 +1225,5 @@ pub(super) fn back_on_its_schedule(facts: &Facts<'_>, subject: &Subject<'_>, at:
 /// and was not decided there is decided under the new one.
 pub(super) fn under_its_old_scope(facts: &Facts<'_>, subject: &Subject<'_>, at: i64) -> bool {
     let mut regimes = facts.regimes_of(subject.name);
-    regimes.any(|it| it.is_due(at) && it.is_of_scope_other_than(subject))
+    regimes.any(|it| it.is_due_by(at, OWN_CLOCK) && it.is_of_scope_other_than(subject))
 }

@@ -8,7 +8,7 @@ use cronlatch::store::Record;
 use cronlatch::time::Timestamp;
 
 use crate::plan::{JobPlan, Plan};
-use crate::trace::{Added, Ended, Held, Hindered, Span, Start, Trace, Trouble};
+use crate::trace::{Added, Admitted, Ended, Held, Hindered, Span, Start, Trace, Trouble};
 
 /// How long after its start a daemon may take to be of use: it registers, and leaves what came
 /// due just before to hosts whose clocks are behind.
@@ -30,6 +30,9 @@ pub(crate) struct Regime<'a> {
     pub(crate) span: Span,
     /// It began with a reload, not with the start of a daemon.
     pub(crate) by_reload: bool,
+    /// When the host told the store of this schedule and lock, if that was after a reload: it does so at
+    /// once, unless it is hindered or the job's ledger waits to move to another lock.
+    pub(crate) told: i64,
     pub(crate) job: &'a JobPlan,
     schedule: Schedule,
     delay: i64,
@@ -44,6 +47,16 @@ impl Regime<'_> {
     /// Whether both have the job on one schedule.
     pub(crate) fn is_alike(&self, other: &Self) -> bool {
         (&self.job.when, self.job.jitter) == (&other.job.when, other.job.jitter)
+    }
+
+    /// Whether the store knows both as one: they have one schedule and one lock.
+    fn is_known_as(&self, other: &Self) -> bool {
+        self.is_alike(other) && self.lock() == other.lock()
+    }
+
+    /// Whether the job was due then on this host, by a clock that may be off by so much.
+    pub(crate) fn is_due_by(&self, at: i64, off: i64) -> bool {
+        self.has_due(at) && self.span.from <= at + off && at - off < self.span.until
     }
 
     /// Whether the job then had a ledger of the fleet, and the other one of each host, or the reverse.
@@ -84,11 +97,11 @@ pub(crate) struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// Whether any host's list has had it by then, at which time by the host's own clock it may not
-    /// have been due yet.
-    pub(crate) fn counts_by(&self, at: i64, then: i64) -> bool {
+    /// Whether any host's list had the occurrence when it was due by that host's own clock, which may
+    /// be off by so much.
+    pub(crate) fn counts_by(&self, at: i64, off: i64) -> bool {
         let mut regimes = self.regimes.iter();
-        regimes.any(|it| it.has_due(at) && it.span.from <= then && at < it.span.until)
+        regimes.any(|it| it.is_due_by(at, off))
     }
 
     /// Who had the job on a schedule by which it was due then, since then and without a pause.
@@ -97,12 +110,12 @@ impl<'a> Subject<'a> {
         let is_alike = |it: &&Regime<'_>| due.iter().any(|first| first.is_alike(it));
         let mut listed_until = at;
         for regime in self.regimes.iter().filter(is_alike) {
-            if regime.span.from <= listed_until {
+            if regime.told <= listed_until {
                 listed_until = listed_until.max(regime.span.until);
             }
         }
         let mut listed: Vec<_> = self.regimes.iter().filter(is_alike).collect();
-        listed.retain(|it| it.span.from <= listed_until);
+        listed.retain(|it| it.told <= listed_until);
         listed
     }
 
@@ -534,6 +547,7 @@ fn regime(host: usize, span: Span, job: &JobPlan) -> Regime<'_> {
         host,
         span,
         by_reload: false,
+        told: span.from,
         job,
         delay: i64::try_from(made.delay().as_millis()).unwrap_or(0),
         schedule: made.schedule,
@@ -549,8 +563,18 @@ fn is_same(one: &JobPlan, other: &JobPlan) -> bool {
     } == *one
 }
 
+/// When the store first heard from the host of the job on this schedule and under this lock.
+fn first_told(trace: &Trace, regime: &Regime<'_>) -> i64 {
+    let of_it = |it: &&Admitted| {
+        it.host == regime.host && it.job == regime.job.name && it.at >= regime.span.from
+    };
+    let told = trace.admitted.iter().find(of_it);
+    told.map_or(i64::MAX, |it| it.at)
+}
+
 fn subjects<'a>(plan: &'a Plan, trace: &'a Trace, end: i64) -> Vec<Subject<'a>> {
     let mut subjects: BTreeMap<(&str, Option<usize>), Vec<Regime<'a>>> = BTreeMap::new();
+    let mut last_seen: BTreeMap<(&str, Option<usize>, usize), (usize, usize)> = BTreeMap::new();
     // A host's list is what it last started with, also while it is away.
     for host in 0..plan.hosts.len() {
         let lives = trace.lives.iter().enumerate();
@@ -572,13 +596,23 @@ fn subjects<'a>(plan: &'a Plan, trace: &'a Trace, end: i64) -> Vec<Subject<'a>> 
                     }
                     let of = (job.scope != Scope::Fleet).then_some(host);
                     let regimes = subjects.entry((&job.name, of)).or_default();
+                    // A list that lacked the job may have been in force for no time at all.
+                    let seen = last_seen.insert((&job.name, of, host), (*life, n));
+                    let goes_on = regime.by_reload && seen == Some((*life, n - 1));
                     let before = regimes.last_mut().filter(|it: &&mut Regime<'_>| {
-                        regime.by_reload && it.host == host && it.span.until == span.from
+                        goes_on && it.host == host && it.span.until == span.from
                     });
                     match before {
                         // A reload that leaves the job as it is is nothing to the job.
                         Some(before) if before.job == job => before.span.until = until,
-                        _ => regimes.push(regime),
+                        before => {
+                            let told = before
+                                .filter(|it| it.is_known_as(&regime))
+                                .map(|it| it.told);
+                            let told = told.unwrap_or_else(|| first_told(trace, &regime));
+                            regime.told = if regime.by_reload { told } else { span.from };
+                            regimes.push(regime);
+                        }
                     }
                 }
             }

@@ -722,6 +722,8 @@ fn a_host_with_a_ledger_of_its_own_is_held_back_while_another_has_the_job_for_th
             trace.lives[1].list = 1;
             trace.lives[0].until = Some(START + died);
             trace.lives[0].killed = true;
+            trace.starts.retain(|it| it.begin < START + 10_000);
+            trace.added.retain(|it| it.at < START + 10_000);
             let reason = "its start deadline had passed";
             let mut missed = added(53_050, 50_000, Outcome::Missed, reason);
             missed.lock = "job@host-1".to_owned();

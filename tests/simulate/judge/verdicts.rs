@@ -6,7 +6,7 @@ use cronlatch::config::CatchUp;
 use cronlatch::store::{Kind, Outcome};
 use cronlatch::time::Timestamp;
 
-use super::facts::{Subject, span_of};
+use super::facts::{Regime, Subject, span_of};
 use super::{Facts, Rule, Violation, excuse};
 use crate::plan::JobPlan;
 use crate::store::shown;
@@ -53,7 +53,11 @@ pub(super) fn silence(facts: &Facts<'_>) -> Vec<Violation> {
             if !runs.is_empty() {
                 continue;
             }
-            let Some(by) = facts.quiet_for_due(subject, at, (deadline, PROMPT)) else {
+            let mut due_there = subject.regimes.iter().filter(|it| it.is_due(at));
+            let from = due_there.next().map_or(deadline, |regime| {
+                excuse::moves_by(facts, subject, regime, deadline)
+            });
+            let Some(by) = facts.quiet_for_due(subject, at, (from, PROMPT)) else {
                 continue;
             };
             if excuse::two_schedules(facts, subject, at, by - PROMPT)
@@ -92,10 +96,28 @@ fn is_known(facts: &Facts<'_>, subject: &Subject<'_>, at: i64) -> bool {
     let mut regimes = subject.regimes.iter().filter(|regime| regime.is_due(at));
     regimes.any(|regime| {
         let quiet = &facts.quiet[regime.host];
-        quiet
+        let quiet = quiet
             .iter()
-            .any(|span| span.from.max(regime.span.from) <= at && regime.span.from < span.until)
+            .any(|span| span.from.max(regime.span.from) <= at && regime.span.from < span.until);
+        quiet && (regime.told <= at || had_time_to_tell(facts, subject, regime, at))
     })
+}
+
+/// Whether a host that has told nothing by then could have done so: it was quiet for long, no other host
+/// held the job back, and no run of the job went on under the lock that its list had before.
+fn had_time_to_tell(
+    facts: &Facts<'_>,
+    subject: &Subject<'_>,
+    regime: &Regime<'_>,
+    at: i64,
+) -> bool {
+    let since = Span {
+        from: regime.span.from,
+        until: at,
+    };
+    let free = excuse::moves_by(facts, subject, regime, since.from);
+    let by = facts.quiet_on(subject, regime.host, (free, PROMPT));
+    by.is_some_and(|by| by <= at) && !excuse::held_back(facts, subject, since)
 }
 
 fn silent_run(facts: &Facts<'_>, start: &Start) -> Option<Violation> {
@@ -165,6 +187,7 @@ pub(super) fn two_verdicts(facts: &Facts<'_>) -> Vec<Violation> {
             if let Some(id) = &added.record.run_id {
                 if let Some(before) = runs.insert(id.as_str(), added)
                     && !excuse::many_ends(facts, before, added)
+                    && !excuse::copy_after_move(before, added)
                     && !excuse::left_behind(before, added)
                 {
                     let text = format!("{} and {}", shown(&before.record), shown(&added.record));
@@ -297,7 +320,7 @@ pub(super) fn does_not_count(facts: &Facts<'_>) -> Vec<Violation> {
     let mut all = Vec::new();
     for subject in &facts.subjects {
         let counts = |at: i64| {
-            subject.counts_by(at, at + excuse::OWN_CLOCK)
+            subject.counts_by(at, excuse::OWN_CLOCK)
                 || excuse::back_on_its_schedule(facts, subject, at)
                 || excuse::under_its_old_scope(facts, subject, at)
                 || excuse::never_seen_disabled(facts, subject, at)

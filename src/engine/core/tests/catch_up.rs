@@ -57,18 +57,20 @@ fn latest_runs_the_newest_and_drops_the_others() {
 }
 
 #[test]
-fn latest_runs_nothing_beside_what_came_due_as_the_host_woke_up() {
-    let mut bench = Bench::new(with(CatchUp::Latest));
-    bench.at(1050);
-    for at in [1010, 1020, 1030, 1040] {
-        bench.due_of(JOB, at);
+fn latest_and_none_run_nothing_beside_what_came_due_as_the_host_woke_up() {
+    for catch_up in [CatchUp::Latest, CatchUp::None] {
+        let mut bench = Bench::new(with(catch_up));
+        bench.at(1050);
+        for at in [1010, 1020, 1030, 1040] {
+            bench.due_of(JOB, at);
+        }
+        assert_eq!(bench.action(), Action::Register { job: JOB });
+        bench.due_of(JOB, 1050);
+        bench.registered(1000);
+        let spec = bench.claim(1050);
+        bench.answer(&spec, gap(1000));
+        assert_eq!(dropped(&mut bench, 1050), [(1010, 1040, 4)]);
     }
-    assert_eq!(bench.action(), Action::Register { job: JOB });
-    bench.due_of(JOB, 1050);
-    bench.registered(1000);
-    let spec = bench.claim(1050);
-    bench.answer(&spec, gap(1000));
-    assert_eq!(dropped(&mut bench, 1050), [(1010, 1040, 4)]);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use crate::host::registry::Next;
 use crate::host::tasks::{Ask, RESPONSE, Then};
 use crate::host::{Env, Timer, noted};
 use crate::message::{Reply, unanswered};
+use crate::trace::Admitted;
 
 impl Daemon {
     pub(super) fn waits_for(&self, id: u64) -> bool {
@@ -117,6 +118,18 @@ impl Daemon {
         }
     }
 
+    fn note_admitted(&self, env: &mut Env<'_>, job: JobIx) {
+        let Some((job, _)) = self.jobs.get(&job) else {
+            return;
+        };
+        let trace = &mut env.sim.trace;
+        trace.admitted.push(Admitted {
+            at: env.sim.now,
+            host: trace.lives[self.noted].host,
+            job: job.name.to_string(),
+        });
+    }
+
     /// The store replied to a registration. A reload may have replaced some of the jobs meanwhile.
     fn registered(&mut self, env: &mut Env<'_>, jobs: Vec<JobIx>, answers: Vec<Registered>) {
         self.last_answer = Some(env.sim.now);
@@ -150,6 +163,7 @@ impl Daemon {
                 continue;
             }
             self.held.remove(&job);
+            self.note_admitted(env, job);
             self.feed(env, Event::Registered { job, reply: answer });
         }
         self.flush_if_up(env);
