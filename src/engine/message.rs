@@ -1,7 +1,9 @@
 //! What reaches the daemon's loop from its tasks.
 
 use super::core::{ClaimId, Event, JobIx};
-use super::daemon::{ClaimedByRequest, Epoch, HeldBack, ListRead, Neighbour, RegistryNews, Rival};
+use super::daemon::{
+    ClaimedByRequest, Epoch, HeldBack, ListRead, Neighbour, RegistryNews, Rival, Sighting,
+};
 use crate::names::RunId;
 use crate::preflight::Offset;
 use crate::store::{
@@ -46,6 +48,8 @@ pub(crate) enum Message {
     HeldBack(Vec<(JobIx, HeldBack)>),
     /// Hosts that hold jobs back on account of this one.
     Neighbours(Vec<Neighbour>),
+    /// The announcement that another daemon has made under this host's name, if there is one.
+    Namesake(Option<Sighting>),
     /// Who uses another store than this host.
     Rivals(Vec<Rival>),
     /// These jobs are not registered: another store is in use, for this reason.

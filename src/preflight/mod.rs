@@ -11,6 +11,7 @@
 //! | `memory`, `persistence`, `replicas`, `rights`, `latency`, `nodes` | the servers of the store |
 //! | `cluster`, `sentinels` | a Redis Cluster as a whole; those who decide who is master |
 //! | `damage`, `ledger` | what the store keeps of each job |
+//! | `namesakes` | hosts whose name two daemons have |
 //! | `clock`, `zone` | the clocks and the time zone data of this host |
 //! | `containment`, `limits`, `secrets`, `disk` | this host: processes, limits, files, space |
 
@@ -25,6 +26,7 @@ mod latency;
 mod ledger;
 mod limits;
 mod memory;
+mod namesakes;
 mod nodes;
 mod persistence;
 mod replicas;
@@ -115,6 +117,7 @@ async fn look_at_store(subject: &Subject) -> (Vec<Finding>, Option<StoreError>) 
             && path.exists()
             && let Ok(store) = store::open(&subject.settings)
         {
+            found.extend(namesakes::look(&*store).await);
             found.extend(damage::look(&store, subject).await);
         }
         return (found, None);
@@ -138,6 +141,7 @@ async fn look_at_store(subject: &Subject) -> (Vec<Finding>, Option<StoreError>) 
                 Err(StoreError::Corrupt(detail)) => found.push(damage::of_all(&shown, &detail)),
                 Err(_) => {}
             }
+            found.extend(namesakes::look(&*store).await);
             found.extend(damage::look(&store, subject).await);
             Offset::measure_well(&*store).await
         }

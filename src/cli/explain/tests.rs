@@ -111,6 +111,7 @@ fn up(name: &str, since: Timestamp) -> HostReport {
             held_back: Vec::new(),
             nodes: None,
             waits: None,
+            namesake: None,
             output: None,
         },
         seen_at: since,

@@ -192,6 +192,9 @@ fn of_host(host: &HostStatus) -> Option<CheckFinding> {
             Level::Critical,
             format!("it starts no jobs: it lacks {lacks}"),
         )
+    } else if let Some(other) = &host.namesake {
+        let problem = format!("another daemon has the same name: {other}");
+        (Level::Warning, problem)
     } else if host.config_differs {
         (Level::Warning, "it has another job list".to_owned())
     } else if let Some(held) = host.held_back.first() {

@@ -19,6 +19,19 @@ pub(super) fn waits_note(hosts: &[HostStatus]) -> String {
     hosts.iter().filter_map(note).collect()
 }
 
+/// Which host names two daemons share, and how that ends.
+pub(super) fn namesake_note(hosts: &[HostStatus]) -> String {
+    let note = |host: &HostStatus| {
+        let other = host.namesake.as_ref()?;
+        Some(format!(
+            "\nhost {}: two daemons have this name: process {}, up since {}, and {other}\n  give each \
+             its own name (--host, CRONLATCH_HOST)\n",
+            host.name, host.pid, host.started_at
+        ))
+    };
+    hosts.iter().filter_map(note).collect()
+}
+
 /// Which hosts claim nothing of a job while its lock changes, and how that ends.
 pub(super) fn held_back_note(hosts: &[HostStatus]) -> String {
     let mut note = String::new();

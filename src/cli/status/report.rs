@@ -169,6 +169,9 @@ pub(in crate::cli) struct HostStatus {
     /// claims.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) waits: Option<String>,
+    /// Another live daemon that announces itself under the same name. Left out when there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) namesake: Option<String>,
     /// Jobs of which it claims nothing while other hosts use another lock. Left out when there are
     /// none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -203,6 +206,7 @@ impl HostStatus {
                 draining: info.draining,
                 lacks: info.lacks.clone(),
                 waits: info.waits.clone(),
+                namesake: info.namesake.clone(),
                 held_back: info.held_back.clone(),
                 started_at: info.started_at,
                 seen_at: *seen_at,

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::notes::{
-    clock, clocks_note, damage_note, held_back_note, nodes_note, unacknowledged_note, waits_note,
+    clock, clocks_note, damage_note, held_back_note, namesake_note, nodes_note,
+    unacknowledged_note, waits_note,
 };
 use super::report::{HostStatus, JobStatus, LockStatus, StatusReport};
 use super::requests;
@@ -48,6 +49,7 @@ pub(super) fn for_people(status: &StatusReport) -> String {
     };
     text += &requests::for_people(&status.requests, status.now);
     text += &waits_note(&status.hosts);
+    text += &namesake_note(&status.hosts);
     text += &held_back_note(&status.hosts);
     text += &damage_note(&status.jobs);
     text += &unacknowledged_note(&status.jobs);
@@ -64,6 +66,9 @@ fn host_row(host: &HostStatus, now: Timestamp) -> [String; 7] {
     }
     if host.waits.is_some() {
         notes.push("claims nothing: see below".to_owned());
+    }
+    if host.namesake.is_some() {
+        notes.push("two daemons have this name: see below".to_owned());
     }
     match host.held_back.len() {
         0 => {}
@@ -260,6 +265,7 @@ mod tests {
             draining: name == "web2",
             lacks: None,
             waits: None,
+            namesake: None,
             held_back: Vec::new(),
             started_at: Timestamp::from_secs(1_000),
             seen_at: Timestamp::from_secs(9_997),

@@ -15,6 +15,7 @@ mod last_answer;
 mod launch;
 mod list_source;
 mod manual;
+mod namesake;
 mod newcomer;
 mod notify;
 mod presence;
@@ -65,6 +66,8 @@ pub(super) use held_back::{HeldBack, Neighbour};
 pub(crate) use launch::run;
 pub(super) use list_source::ListRead;
 pub(crate) use list_source::{ListErrors, ListSource, LoadedList, WatchMode};
+use namesake::Namesakes;
+pub(super) use namesake::Sighting;
 pub(super) use newcomer::RegistryNews;
 pub(crate) use notify::ServiceManager;
 use registry::Registry;
@@ -128,6 +131,7 @@ struct Daemon {
     admission: HeldJobs,
     /// Whether all live hosts use the same servers.
     agreement: Agreement,
+    namesakes: Namesakes,
     finisher: Finisher,
     spool: Spool,
     tools: Tools,

@@ -168,6 +168,7 @@ impl Daemon {
             held_back: self.admission.held_jobs(),
             nodes: None,
             waits: self.agreement.waits(),
+            namesake: self.namesakes.alive().cloned(),
             output: self.tools.outputs.directory(),
         }
     }

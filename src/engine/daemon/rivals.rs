@@ -237,6 +237,7 @@ mod tests {
                 servers: servers.chars().map(String::from).collect(),
             }),
             waits: waits.then(|| LOOKING.to_owned()),
+            namesake: None,
             output: None,
         }
     }

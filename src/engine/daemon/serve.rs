@@ -175,6 +175,7 @@ impl Daemon {
             Message::ListRead(read) => self.list_was_read(*read),
             Message::HeldBack(jobs) => self.hold_back(jobs),
             Message::Neighbours(neighbours) => self.neighbours(neighbours),
+            Message::Namesake(seen) => self.namesake(seen),
             Message::Rivals(rivals) => self.rivals(rivals),
             Message::Disagreed(jobs, reason) => self.wait_for_rivals(jobs, reason),
             Message::Agreed => self.agreed(),

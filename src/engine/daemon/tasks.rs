@@ -10,6 +10,7 @@ use super::clock::Measure;
 use super::health::Health;
 use super::held_back::{HeldBack, Neighbour};
 use super::last_answer::LastAnswer;
+use super::namesake::Sighting;
 use super::newcomer::Newcomer;
 use super::store_clock::Epoch;
 use crate::engine::core::{ClaimId, Event, JobIx};
@@ -440,8 +441,17 @@ impl TaskContext {
     }
 
     async fn meet(&self, info: HostInfo) -> Result<(HostInfo, Vec<HostReport>), StoreError> {
+        // Before its announcement replaces that of another daemon under the same name.
+        let before = self.store.peers().await;
         let info = self.tell_others(info).await?;
-        let hosts = self.store.peers().await?;
+        let hosts = match before {
+            Ok(hosts) => {
+                self.tell(Message::Namesake(Sighting::among(&hosts, &info)));
+                hosts
+            }
+            // The announcement has made the key usable, perhaps.
+            Err(_) => self.store.peers().await?,
+        };
         Ok((info, hosts))
     }
 

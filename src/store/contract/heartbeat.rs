@@ -31,6 +31,8 @@ pub(in crate::store) struct HostHeartbeat {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     waits: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    namesake: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     output: Option<String>,
 }
 
@@ -49,6 +51,7 @@ impl HostHeartbeat {
             held_back: info.held_back.clone(),
             nodes: info.nodes.clone(),
             waits: info.waits.clone(),
+            namesake: info.namesake.clone(),
             output: info.output.clone(),
         }
     }
@@ -67,6 +70,7 @@ impl HostHeartbeat {
             held_back: self.held_back,
             nodes: self.nodes,
             waits: self.waits,
+            namesake: self.namesake,
             output: self.output,
         })
     }

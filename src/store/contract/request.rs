@@ -289,6 +289,8 @@ pub struct HostInfo {
     pub nodes: Option<StoreNodes>,
     /// Why it claims nothing: another store is in use. `None` while it claims.
     pub waits: Option<String>,
+    /// Another live daemon that announces itself under the same name.
+    pub namesake: Option<String>,
     /// The directory in which it keeps the output of runs; `None` if it has none.
     pub output: Option<String>,
 }

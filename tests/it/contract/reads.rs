@@ -162,6 +162,7 @@ pub(crate) fn host(name: &str, running: usize) -> HostInfo {
         held_back: Vec::new(),
         nodes: None,
         waits: None,
+        namesake: (running == 0).then(|| "process 43".to_owned()),
         output: Some("/var/lib/cronlatch/output".to_owned()),
     }
 }

@@ -10,6 +10,7 @@ mod loss;
 mod manual;
 mod moves;
 mod moving;
+mod namesakes;
 mod outage;
 mod pause;
 mod policies;

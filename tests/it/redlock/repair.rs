@@ -43,6 +43,7 @@ async fn announce(store: &dyn Store) {
         held_back: Vec::new(),
         nodes: None,
         waits: None,
+        namesake: None,
         output: None,
     };
     // A node may be away, and a busy machine late.

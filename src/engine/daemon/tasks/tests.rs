@@ -229,6 +229,7 @@ fn word() -> HostInfo {
         held_back: Vec::new(),
         nodes: None,
         waits: None,
+        namesake: None,
         output: None,
     }
 }

@@ -1,0 +1,195 @@
+//! Another daemon that announces itself under the name of this host.
+//!
+//! The store keeps one announcement for each host name, so two such daemons replace each other's. A
+//! daemon therefore looks, before each of its announcements, whose announcement is there. A daemon
+//! that died, or that this one has replaced, leaves its last announcement once. A daemon whose
+//! announcement is there in two versions is alive.
+//!
+//! It is logged, not refused: locks and tokens keep the two apart, so no occurrence runs twice, and
+//! ending a daemon because of what another one announces would let a mistake on one machine stop the
+//! jobs of another.
+
+use std::time::Duration;
+
+use super::Daemon;
+use crate::store::{HostInfo, HostReport};
+use crate::time::{BootInstant, Timestamp};
+
+/// How often it is logged while it lasts.
+const REPORT_AGAIN: Duration = Duration::from_secs(300);
+/// A daemon that has announced nothing for this long has ended, or has another name now.
+const GONE_AFTER: Duration = Duration::from_secs(30);
+
+/// The announcement of another daemon under this host's name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sighting {
+    pid: u32,
+    started_at: Timestamp,
+    version: String,
+    /// The store's clock when it was made.
+    seen_at: Timestamp,
+}
+
+impl Sighting {
+    /// The announcement under the name of `me`, if another daemon has made it.
+    pub(super) fn among(hosts: &[HostReport], me: &HostInfo) -> Option<Self> {
+        let of_me = |info: &HostInfo| (info.pid, info.started_at) == (me.pid, me.started_at);
+        let same_name = |report: &&HostReport| report.info.host == me.host;
+        let there = hosts.iter().find(same_name)?;
+        (!of_me(&there.info)).then(|| Self {
+            pid: there.info.pid,
+            started_at: there.info.started_at,
+            version: there.info.version.clone(),
+            seen_at: there.seen_at,
+        })
+    }
+
+    fn is_of_same_daemon(&self, other: &Self) -> bool {
+        (self.pid, self.started_at) == (other.pid, other.started_at)
+    }
+
+    fn text(&self) -> String {
+        format!(
+            "process {}, up since {}, version {}",
+            self.pid, self.started_at, self.version
+        )
+    }
+}
+
+/// What is known of other daemons under this host's name.
+#[derive(Debug, Default)]
+pub(super) struct Namesakes {
+    /// The last sighting, and when it was.
+    last: Option<(Sighting, BootInstant)>,
+    /// The daemon that is certainly alive.
+    alive: Option<String>,
+    reported: Option<BootInstant>,
+}
+
+/// What is to be logged.
+#[derive(Debug, PartialEq, Eq)]
+enum Report {
+    Nothing,
+    Shares(String),
+    IsOver,
+}
+
+impl Namesakes {
+    /// The other daemon, for people.
+    pub(super) fn alive(&self) -> Option<&String> {
+        self.alive.as_ref()
+    }
+
+    fn looked(&mut self, seen: Option<Sighting>, now: BootInstant) -> Report {
+        let Some(seen) = seen else {
+            return self.nobody(now);
+        };
+        let again = self.last.as_ref().is_some_and(|(before, _)| {
+            before.is_of_same_daemon(&seen) && before.seen_at != seen.seen_at
+        });
+        let text = seen.text();
+        if self.last.as_ref().is_none_or(|(before, _)| *before != seen) {
+            self.last = Some((seen, now));
+        }
+        if !again {
+            return Report::Nothing;
+        }
+        let is_news = self.alive.as_ref() != Some(&text);
+        let is_old = |at: BootInstant| now.since(at) >= REPORT_AGAIN;
+        self.alive = Some(text.clone());
+        if !is_news && !self.reported.is_none_or(is_old) {
+            return Report::Nothing;
+        }
+        self.reported = Some(now);
+        Report::Shares(text)
+    }
+
+    fn nobody(&mut self, now: BootInstant) -> Report {
+        let last = self.last.as_ref().map(|(_, at)| now.since(*at));
+        if last.is_some_and(|since| since < GONE_AFTER) || self.alive.take().is_none() {
+            return Report::Nothing;
+        }
+        *self = Self::default();
+        Report::IsOver
+    }
+}
+
+impl Daemon {
+    /// Looked whose announcement the store has under this host's name.
+    pub(super) fn namesake(&mut self, seen: Option<Sighting>) {
+        let before = self.namesakes.alive().cloned();
+        let report = self.namesakes.looked(seen, BootInstant::now());
+        let host = &self.host;
+        match report {
+            Report::Nothing => {}
+            Report::Shares(other) => tracing::error!(
+                %host,
+                "another daemon announces itself under this host's name ({other}): jobs with \
+                 `scope: host` run on one of the two only, and requests reach either. Give each \
+                 its own name (--host, CRONLATCH_HOST)"
+            ),
+            Report::IsOver => tracing::info!(
+                %host,
+                "no other daemon announces itself under this host's name any more"
+            ),
+        }
+        if self.namesakes.alive() != before.as_ref() {
+            self.announce();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sighting(pid: u32, seen_at: i64) -> Option<Sighting> {
+        Some(Sighting {
+            pid,
+            started_at: Timestamp::EPOCH,
+            version: "0".to_owned(),
+            seen_at: Timestamp::from_secs(seen_at),
+        })
+    }
+
+    fn at(seconds: u64) -> BootInstant {
+        BootInstant::from_duration(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_predecessor_that_died_is_no_second_daemon() {
+        let mut names = Namesakes::default();
+        for now in [100, 110, 120] {
+            let reported = names.looked(sighting(7, 99), at(now));
+            assert_eq!(reported, Report::Nothing, "its last announcement");
+        }
+        for now in [130, 140, 200] {
+            assert_eq!(names.looked(None, at(now)), Report::Nothing);
+        }
+        // Two that died one after the other.
+        assert_eq!(names.looked(sighting(8, 220), at(220)), Report::Nothing);
+        assert_eq!(names.looked(sighting(9, 230), at(230)), Report::Nothing);
+        assert_eq!(names.alive(), None);
+    }
+
+    #[test]
+    fn a_daemon_that_announces_itself_again_is_reported_every_five_minutes_until_it_is_gone() {
+        let mut names = Namesakes::default();
+        assert_eq!(names.looked(sighting(7, 99), at(100)), Report::Nothing);
+        let shares = names.looked(sighting(7, 109), at(110));
+        assert!(matches!(shares, Report::Shares(_)), "{shares:?}");
+        assert!(names.alive().is_some_and(|text| text.contains("process 7")));
+        let reported = (12..=60)
+            .filter(|round| names.looked(sighting(7, round * 10), at(100)) != Report::Nothing)
+            .count();
+        assert_eq!(reported, 0);
+        let again = names.looked(sighting(7, 700), at(410));
+        assert!(matches!(again, Report::Shares(_)), "{again:?}");
+        // It may announce itself less often than this daemon looks.
+        assert_eq!(names.looked(None, at(439)), Report::Nothing);
+        assert!(names.alive().is_some());
+        assert_eq!(names.looked(None, at(440)), Report::IsOver);
+        assert_eq!(names.looked(None, at(450)), Report::Nothing);
+        assert_eq!(names.alive(), None);
+    }
+}
