@@ -73,7 +73,8 @@ pub(in crate::store::redis) fn read(
     Ok(all)
 }
 
-/// Returns the history of a job and its failures as one. A failure has the same position in both.
+/// Returns two histories as one: that of a job and its failures, or the failures of two jobs. A failure
+/// has the same position in both histories of its job; entries of two jobs may have it by chance.
 pub(in crate::store::redis) fn merged(
     mut runs: StreamEntries,
     mut failures: StreamEntries,
@@ -81,12 +82,14 @@ pub(in crate::store::redis) fn merged(
 ) -> StreamEntries {
     let is_known = |entry: &StreamEntry| {
         let mut known = runs.records.iter();
-        known.any(|it| it.id == entry.id || it.record == entry.record)
+        let is_same_place =
+            |it: &StreamEntry| it.id == entry.id && it.record.job == entry.record.job;
+        known.any(|it| is_same_place(it) || it.record == entry.record)
     };
     failures.records.retain(|entry| !is_known(entry));
     runs.records.extend(failures.records);
     runs.records
-        .sort_by_key(|entry| std::cmp::Reverse(entry.id));
+        .sort_by_key(|entry| std::cmp::Reverse((entry.id, entry.record.finished_at)));
     runs.records.truncate(limit);
     runs.unreadable.extend(failures.unreadable);
     runs
@@ -98,5 +101,44 @@ impl From<StreamEntries> for History {
             records: entries.records.into_iter().map(|it| it.record).collect(),
             unreadable: entries.unreadable,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(job: &str, finished_at: &str) -> StreamEntry {
+        let record = serde_json::json!({
+            "job": job, "run_id": "r", "kind": "schedule", "outcome": "failed",
+            "scheduled_at": finished_at, "finished_at": finished_at, "attempts": 1, "host": null,
+        });
+        StreamEntry {
+            id: (1_700_000_000_000, 0),
+            ballot: None,
+            record: serde_json::from_value(record).expect("a record"),
+        }
+    }
+
+    fn entries(records: Vec<StreamEntry>) -> StreamEntries {
+        StreamEntries {
+            records,
+            unreadable: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn failures_of_two_jobs_in_one_millisecond_are_both_shown() {
+        let first = entries(vec![failure("a", "2026-01-01T00:00:00Z")]);
+        let second = entries(vec![failure("b", "2026-01-01T00:00:01Z")]);
+        let all = merged(first, second, 10).records;
+        let jobs: Vec<_> = all.iter().map(|it| it.record.job.as_str()).collect();
+        assert_eq!(jobs, ["b", "a"]);
+    }
+
+    #[test]
+    fn a_failure_in_both_histories_of_its_job_is_shown_once() {
+        let failure = || entries(vec![failure("a", "2026-01-01T00:00:00Z")]);
+        assert_eq!(merged(failure(), failure(), 10).records.len(), 1);
     }
 }
