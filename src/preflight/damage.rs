@@ -61,7 +61,8 @@ pub(super) fn of_all(shown: &str, detail: &ErrorDetail) -> Finding {
     ids::KEYS.danger(
         shown,
         format!("no job starts: {detail}"),
-        "repair or delete that key",
+        "if it is of another format, use the version of cronlatch that the other hosts have; if a \
+         key is named, repair or delete that key",
     )
 }
 

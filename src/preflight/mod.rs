@@ -154,7 +154,8 @@ async fn look_at_store(subject: &Subject) -> (Vec<Finding>, Option<StoreError>) 
         }
         Err(error) => {
             let known = found.iter().any(|f| {
-                f.id == ids::REACHABLE.0 && f.severity == Severity::Danger && f.subject == shown
+                let is_named = f.id == ids::REACHABLE.0 || f.id == ids::KEYS.0;
+                is_named && f.severity == Severity::Danger && f.subject == shown
             });
             if !known {
                 found.push(servers::away(&shown, &error));

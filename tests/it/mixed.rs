@@ -4,7 +4,7 @@
 //! builds it and runs them.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::support::{Daemon, RedisServer, RunLog, command, wait_until};
 
@@ -28,6 +28,101 @@ fn a_daemon_that_finds_another_format_starts_nothing_and_says_why() {
     // As after a rollback of the other daemons.
     redis.command(&["HSET", "cronlatch:store", "format", "1"]);
     daemon.wait_until("it runs", |_| !runs.entries().is_empty());
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+/// Each command that uses the store, with options that keep it from asking or waiting.
+const COMMANDS: [&[&str]; 14] = [
+    &["status"],
+    &["status", "--json"],
+    &["history"],
+    &["history", "--failed"],
+    &["history", "tick", "--json"],
+    &["explain", "tick"],
+    &["logs", "tick"],
+    &["trigger", "tick"],
+    &["trigger", "tick", "--here"],
+    &["kill", "tick"],
+    &["pause", "tick"],
+    &["resume", "tick"],
+    &["unlock", "tick", "--yes"],
+    &["forget", "tick"],
+];
+
+/// Every command refuses a store of another format in words, and changes nothing.
+#[track_caller]
+fn every_command_refuses(store: &str, servers: &[&RedisServer], list: &Path) {
+    let contents = || {
+        servers
+            .iter()
+            .map(|it| it.number(&["DBSIZE"]))
+            .collect::<Vec<_>>()
+    };
+    let before = contents();
+    let refused = |args: &[&str]| {
+        let mut command = command::command(command::BINARY);
+        let list = list.to_str().expect("UTF-8");
+        command.args(args).args(["-c", list, "--store", store]);
+        let output = command::output(command);
+        let said = "the store has format 2, written by another version";
+        let shown = format!("{}{}", output.stdout, output.stderr);
+        assert!(shown.contains(said), "{args:?}: {shown}");
+        output
+    };
+    for args in COMMANDS {
+        refused(args).expect_code(69);
+    }
+    refused(&["status", "--check"]).expect_code(3);
+    refused(&["doctor"]).expect_code(69);
+    let mut exec = command::command(command::BINARY);
+    exec.args(["exec", "--store", store, "--lock", "tick", "--", "true"]);
+    let refused = command::output(exec).expect_code(69).stderr;
+    assert!(refused.contains("the store has format 2"), "{refused}");
+    assert_eq!(contents(), before);
+}
+
+fn written_list(store: &str) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let list = dir.path().join("jobs.yaml");
+    std::fs::write(&list, tick(store, &RunLog::new())).expect("it can be written");
+    (dir, list)
+}
+
+#[test]
+fn every_command_refuses_a_server_of_another_format() {
+    let redis = RedisServer::start();
+    let (_dir, list) = written_list(&redis.url());
+    redis.command(&["HSET", "cronlatch:store", "format", "2"]);
+    every_command_refuses(&redis.url(), &[&redis], &list);
+}
+
+#[test]
+fn every_command_and_daemon_refuses_nodes_of_another_format() {
+    let nodes = [(); 3].map(|()| RedisServer::start());
+    let store = nodes.each_ref().map(RedisServer::url).join(",");
+    let (_dir, list) = written_list(&nodes[0].url());
+    let runs = RunLog::new();
+    let yaml = tick(&format!("[{store}]"), &runs);
+    let mut daemon = Daemon::on("one", yaml.as_str()).start();
+    daemon.wait_until("it runs", |_| !runs.entries().is_empty());
+    daemon.terminate();
+    for node in &nodes {
+        for marker in ["cronlatch:store", "cronlatch:node"] {
+            assert_eq!(node.text(&["HGET", marker, "format"]), "1", "{marker}");
+            node.command(&["HSET", marker, "format", "2"]);
+        }
+    }
+    let ran = runs.entries().len();
+    let mut daemon = Daemon::on("one", yaml.as_str()).spawn();
+    daemon.wait_log(&["the store has format 2, written by another version"]);
+    every_command_refuses(&store, &nodes.each_ref(), &list);
+    assert_eq!(runs.entries().len(), ran);
+    for node in &nodes {
+        for marker in ["cronlatch:store", "cronlatch:node"] {
+            node.command(&["HSET", marker, "format", "1"]);
+        }
+    }
+    daemon.wait_until("it runs", |_| runs.entries().len() > ran);
     assert_eq!(daemon.terminate().code(), Some(0));
 }
 

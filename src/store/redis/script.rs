@@ -12,6 +12,9 @@ const JOB: &str = include_str!("scripts/job.lua");
 const HISTORY: &str = include_str!("scripts/history.lua");
 const SUMMARY: &str = include_str!("scripts/summary.lua");
 
+/// The format of the keys, which the scripts write into the marker of the store.
+pub(super) const FORMAT: &str = "1";
+
 /// A Lua script and its digest.
 pub(super) struct Script {
     text: String,
@@ -198,5 +201,15 @@ impl NodeScripts {
                 include_str!("scripts/backfill.lua"),
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scripts_write_the_format_that_readers_accept() {
+        assert!(BASE.contains(&format!("local FORMAT = {FORMAT}\n")));
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use redis::Value;
+use tokio::sync::OnceCell;
 
 use super::codec::call::Call;
 use super::codec::history::StreamEntries;
@@ -23,7 +24,7 @@ use super::conn::{barrier, presence};
 use super::failure::RedisFailure;
 use super::missing_replicas::{MissingReplicas, give_back};
 use super::route::{ClusterRoute, Route, ScriptReply, ServerRoute};
-use super::script::{Script, Scripts};
+use super::script::{FORMAT, Script, Scripts};
 use super::{BATCH, RESPONSE_TIMEOUT};
 use crate::names::{HostName, JobName, Prefix, RunId};
 use crate::store::{
@@ -48,6 +49,8 @@ pub(in crate::store) struct RedisStore {
     /// The longest TTL of the registered job list, in milliseconds.
     longest: AtomicU64,
     missing_replicas: MissingReplicas,
+    /// Set once the marker of the store has been read and has the format of this version, or none.
+    format: OnceCell<()>,
 }
 
 /// Each connects at its first operation.
@@ -82,6 +85,7 @@ impl RedisStore {
             scripts,
             longest: AtomicU64::new(0),
             missing_replicas: MissingReplicas::default(),
+            format: OnceCell::new(),
         }
     }
 
@@ -89,8 +93,34 @@ impl RedisStore {
         self.route.prefix()
     }
 
+    /// Fails if the store was written by a version that keeps other things in the keys. Claims and
+    /// renewals check that each time, and what only reads does it here, once.
+    async fn check_format(&self) -> Result<(), RedisFailure> {
+        let check = async || {
+            let marker = self.route.format_marker();
+            let mut command = redis::cmd("HGET");
+            command.arg(&marker).arg("format");
+            match self.route.read(&marker, &command).await {
+                Ok(Value::BulkString(format)) if format != FORMAT.as_bytes() => {
+                    let format = String::from_utf8_lossy(&format).into_owned();
+                    Err(RedisFailure::corrupt(format!(
+                        "the store has format {format}, written by another version"
+                    )))
+                }
+                // Another part of a Cluster may be usable.
+                Err(failure) if failure.is_outage() && self.route.all_failures().is_some() => {
+                    Err(failure)
+                }
+                // The request itself meets what is wrong.
+                Ok(_) | Err(_) => Ok(()),
+            }
+        };
+        self.format.get_or_try_init(check).await.copied()
+    }
+
     /// Runs a script and returns its reply.
     async fn run(&self, script: &Script, call: Call) -> Result<Value, RedisFailure> {
+        self.check_format().await?;
         let reply = self.route.run(script, call, RESPONSE_TIMEOUT).await?;
         Ok(reply.value)
     }
@@ -103,6 +133,7 @@ impl RedisStore {
         entries: &'a [I],
         call: impl Fn(&Prefix, &[I]) -> Call,
     ) -> Result<Vec<(&'a [I], Value)>, RedisFailure> {
+        self.check_format().await?;
         let batching = self.route.batching();
         let calls = entries.chunks(batching.size()).map(|batch| {
             let (route, scripts) = (Arc::clone(&self.route), Arc::clone(&self.scripts));
@@ -133,6 +164,7 @@ impl RedisStore {
         job: Option<&JobName>,
         limit: usize,
     ) -> Result<StreamEntries, StoreError> {
+        self.check_format().await?;
         let reply = self.route.read(key, &history::command(key, limit)).await?;
         Ok(history::read(reply, job, key)?)
     }
@@ -393,6 +425,7 @@ impl Store for RedisStore {
     }
 
     async fn replace(&self, replacement: &Replacement) -> Result<Replaced, StoreError> {
+        self.check_format().await?;
         let call = ledger::replace_call(self.prefix(), replacement);
         let script = &self.scripts.replace;
         let ScriptReply { value, origin } = self.route.run(script, call, RESPONSE_TIMEOUT).await?;

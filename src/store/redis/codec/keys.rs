@@ -111,7 +111,8 @@ pub(in crate::store::redis) fn store(prefix: &Prefix) -> String {
     format!("{prefix}:store")
 }
 
-/// The marker of one node among several: `{server, replid, lost_at, until, longest}`.
+/// The marker of one node among several: `{format, server, replid, lost_at, until,
+/// longest}`.
 pub(in crate::store::redis) fn node(prefix: &Prefix) -> String {
     format!("{prefix}:node")
 }

@@ -83,6 +83,9 @@ pub(super) trait Route: PubSubEndpoints {
     /// The key of the failures of all jobs, or `None` if the jobs lie on several servers.
     fn all_failures(&self) -> Option<String>;
 
+    /// The marker whose format counts for what only reads.
+    fn format_marker(&self) -> String;
+
     /// The keys that mark the store as in use.
     fn markers(&self) -> Vec<String>;
 

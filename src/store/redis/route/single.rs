@@ -112,6 +112,10 @@ impl Route for ServerRoute {
         Ok(vec![Arc::clone(&self.link)])
     }
 
+    fn format_marker(&self) -> String {
+        keys::store(self.prefix())
+    }
+
     fn markers(&self) -> Vec<String> {
         vec![keys::store(self.prefix())]
     }

@@ -92,6 +92,14 @@ local function of_marker(key, ...)
   return kept
 end
 
+-- Fails if a marker was written by a version that keeps other things in the keys. An earlier version
+-- wrote no format into the marker of a node.
+local function check_format(format)
+  if format and tonumber(format) ~= FORMAT then
+    error({ err = 'CORRUPT the store has format ' .. format .. ', written by another version' })
+  end
+end
+
 -- Returns the integer in a field of a key, or the default without such a field.
 local function number_in(key, field, kept, default)
   if not kept then
@@ -194,9 +202,7 @@ end
 local function notice(key, longest)
   local kept = of_marker(key, 'format', 'run_id', 'lost_at', 'until', 'longest',
     'replid')
-  if kept[1] and tonumber(kept[1]) ~= FORMAT then
-    error({ err = 'CORRUPT the store has format ' .. kept[1] .. ', written by another version' })
-  end
+  check_format(kept[1])
   local server, before = this_server(), listed_ttls(kept[5])
   local past = { lost_at = tonumber(kept[3] or ''), till = tonumber(kept[4] or 0) }
   local known, is_wrong = past.till, is_far_ahead(past.lost_at)

@@ -3,7 +3,8 @@
 -- KEYS  1 store marker
 -- Reply lost_at or '', how much longer claims wait in ms
 
-local kept = of_marker(KEYS[1], 'run_id', 'lost_at', 'until', 'longest', 'replid')
+local kept = of_marker(KEYS[1], 'run_id', 'lost_at', 'until', 'longest', 'replid', 'format')
+check_format(kept[6])
 if not kept[1] then
   return { '', 0 }
 end

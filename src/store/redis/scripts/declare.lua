@@ -4,5 +4,6 @@
 -- Reply 1
 
 local server = this_server()
-redis.call('HSET', KEYS[1], 'server', server.run_id, 'replid', server.replid, 'lost_at', '', 'until', '0', 'longest', '')
+redis.call('HSET', KEYS[1], 'format', text(FORMAT), 'server', server.run_id,
+  'replid', server.replid, 'lost_at', '', 'until', '0', 'longest', '')
 return 1

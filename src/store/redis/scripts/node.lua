@@ -1,6 +1,6 @@
 -- What the scripts of one node among several share: whether the node remembers.
 --
--- Its marker (hash): server (run id of the process), replid (its replication id), lost_at (ms, ''
+-- Its marker (hash): format, server (run id of the process), replid (its replication id), lost_at (ms, ''
 -- when nothing ever was lost), until (ms: before it no lock of this node counts as free), longest
 -- (the longest TTLs of the job lists, as base.lua keeps them).
 -- Each lock and each job carries the lost_at under which it was last written (`epoch`): state
@@ -10,7 +10,11 @@
 -- it; a node that lost its data waits for the latter too, but does not keep it. A loss that was
 -- noticed under a clock that was far ahead counts as another one, noticed now.
 local function recollect(key, listed, elsewhere, ttl)
-  local kept = of_marker(key, 'server', 'lost_at', 'until', 'longest', 'replid')
+  local kept = of_marker(key, 'server', 'lost_at', 'until', 'longest', 'replid', 'format')
+  check_format(kept[6])
+  if kept[1] and not kept[6] then
+    redis.call('HSET', key, 'format', text(FORMAT))
+  end
   local server, before = this_server(), listed_ttls(kept[4])
   local lost_at, known = kept[2] or '', tonumber(kept[3] or 0)
   local lasts, asked = known, math.max(listed, elsewhere)
@@ -22,7 +26,7 @@ local function recollect(key, listed, elsewhere, ttl)
   if is_wrong or not is_same(server, kept[1], kept[5]) then
     lost_at = text(now)
     lasts = math.max(known, now + math.max(asked, longest_of(before)))
-    redis.call('HSET', key, 'server', server.run_id, 'replid', server.replid, 'lost_at', lost_at,
+    redis.call('HSET', key, 'format', text(FORMAT), 'server', server.run_id, 'replid', server.replid, 'lost_at', lost_at,
       'until', text(lasts), 'longest', ttls)
   else
     if lost_at ~= '' and known > now then

@@ -7,7 +7,8 @@
 --       not count as free yet in ms; the longest TTL it knows in ms; per job a letter: K known | N nothing there, and nothing lost
 --       | F there, from before the loss | A absent, maybe lost; its clock in microseconds
 
-local kept = of_marker(KEYS[1], 'server', 'lost_at', 'until', 'longest', 'replid')
+local kept = of_marker(KEYS[1], 'server', 'lost_at', 'until', 'longest', 'replid', 'format')
+check_format(kept[6])
 local lost_at, left = kept[2] or '', 0
 if not is_same(this_server(), kept[1], kept[5]) then
   lost_at, left = text(now), math.max(tonumber(ARGV[1]), longest_of(listed_ttls(kept[4])))

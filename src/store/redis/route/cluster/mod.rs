@@ -22,7 +22,7 @@ use self::slot_watcher::SlotWatcher;
 use super::{Batching, ReplyOrigin, Route, ScriptReply};
 use crate::names::Prefix;
 use crate::store::redis::codec::call::Call;
-use crate::store::redis::codec::keys::LockKeys;
+use crate::store::redis::codec::keys::{self, LockKeys};
 use crate::store::redis::conn::hello::Part;
 use crate::store::redis::conn::link::Link;
 use crate::store::redis::conn::pubsub::PubSubEndpoints;
@@ -118,6 +118,12 @@ impl Route for ClusterRoute {
             ));
         }
         Ok(primaries.into_iter().map(|(_, link)| link).collect())
+    }
+
+    /// That of the slot in which the hosts announce themselves.
+    fn format_marker(&self) -> String {
+        let hosts = keys::hosts(self.prefix());
+        slot::marker(self.prefix(), slot::of(&hosts))
     }
 
     fn markers(&self) -> Vec<String> {
