@@ -140,7 +140,7 @@ impl NotifyTask {
             Role::SingleRun => &[],
         };
         let watch = |job: &Arc<Job>| OverdueWatch::of(job, self.outbound.shortest_repeat(job));
-        let watches = watched.iter().filter_map(watch);
+        let watches = watched.iter().filter(|job| job.enabled).filter_map(watch);
         self.overdue.replace(watches, Instant::now());
     }
 

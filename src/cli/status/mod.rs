@@ -171,6 +171,7 @@ pub(super) async fn collect(asked: StatusRequest<'_>) -> Result<StatusReport, Fa
     }
     let requests = parts.shown(store.requests(None).await)?;
     let config = list.map(|list| &list.fingerprint);
+    let requests = RequestStatus::all(requests.unwrap_or_default(), &found, now);
     Ok(StatusReport {
         store: settings.shown(),
         now,
@@ -180,7 +181,7 @@ pub(super) async fn collect(asked: StatusRequest<'_>) -> Result<StatusReport, Fa
         nodes: NodeStatus::all(&condition, now),
         hosts: HostStatus::all(&hosts, config),
         jobs: found,
-        requests: RequestStatus::all(requests.unwrap_or_default(), now),
+        requests,
     })
 }
 

@@ -1,7 +1,10 @@
 //! What people asked of daemons: `trigger` and `kill`.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
+use super::report::JobStatus;
 use crate::cli::output;
 use crate::names::RunId;
 use crate::store::{FiledRequest, RequestOrder, RequestReply};
@@ -26,24 +29,51 @@ pub(super) struct RequestStatus {
     /// Who asked, and why; the reason may be empty.
     pub(super) by: Option<String>,
     pub(super) reason: Option<String>,
-    /// `waiting`, `expired`, `taken`, `started`, `signalled` or `refused`.
+    /// `waiting`, `expired`, `taken`, `started`, `killing`, `killed`, `signalled` or `refused`.
     pub(super) state: &'static str,
+    /// The runs that were killed, or got the signal. Left out without any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) runs: Vec<String>,
     /// Why the daemon refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) refusal: Option<String>,
 }
 
 impl RequestStatus {
-    /// The requests that a store keeps, the newest first.
-    pub(super) fn all(mut filed: Vec<FiledRequest>, now: Timestamp) -> Vec<Self> {
+    /// The requests that a store keeps, the newest first; `jobs` show which runs are in progress.
+    pub(super) fn all(
+        mut filed: Vec<FiledRequest>,
+        jobs: &[JobStatus],
+        now: Timestamp,
+    ) -> Vec<Self> {
         filed.sort_by(|a, b| (a.age, &b.id).cmp(&(b.age, &a.id)));
-        filed.into_iter().map(|it| Self::of(it, now)).collect()
+        let running = jobs.iter().filter_map(|job| job.running.as_ref());
+        let running: BTreeSet<&str> = running.map(|run| run.run_id.as_str()).collect();
+        let of = |filed| Self::of(filed, &running, now);
+        filed.into_iter().map(of).collect()
     }
 
-    fn of(filed: FiledRequest, now: Timestamp) -> Self {
+    fn of(filed: FiledRequest, running: &BTreeSet<&str>, now: Timestamp) -> Self {
+        let sends_signal = filed.request.as_ref().is_some_and(|request| {
+            matches!(
+                &request.order,
+                RequestOrder::Kill {
+                    signal: Some(_),
+                    ..
+                }
+            )
+        });
+        let mut killed = Vec::new();
         let (state, refusal) = match filed.reply {
             Some(RequestReply::Started { .. }) => ("started", None),
-            Some(RequestReply::Signalled { .. }) => ("signalled", None),
+            Some(RequestReply::Signalled { runs }) => {
+                killed = runs.iter().map(RunId::to_string).collect();
+                match killed.iter().any(|run| running.contains(run.as_str())) {
+                    _ if sends_signal => ("signalled", None),
+                    true => ("killing", None),
+                    false => ("killed", None),
+                }
+            }
             Some(RequestReply::Refused { reason, .. }) => ("refused", Some(reason)),
             None if filed.taken => ("taken", None),
             None if filed.left.is_zero() => ("expired", None),
@@ -60,6 +90,7 @@ impl RequestStatus {
             by: None,
             reason: None,
             state,
+            runs: killed,
             refusal,
         };
         if let Some(request) = filed.request {
@@ -168,7 +199,7 @@ mod tests {
             taken: false,
             ..kill("1", 90)
         };
-        let all = RequestStatus::all(vec![unreadable, kill("3", 5), refused], now);
+        let all = RequestStatus::all(vec![unreadable, kill("3", 5), refused], &[], now);
         let text = for_people(&all, now);
         let expected = "
 REQUEST       JOB     HOST  ASKED       BY          WHY       RESULT
@@ -178,11 +209,35 @@ not readable  -       web1  1m 30s ago  -                     expired
 ";
         assert_eq!(text, expected);
         let many = (0..12).map(|n| kill(&n.to_string(), n)).collect();
-        let text = for_people(&RequestStatus::all(many, now), now);
+        let text = for_people(&RequestStatus::all(many, &[], now), now);
         assert!(
             text.ends_with("\n2 more in the last hour: see --json\n"),
             "{text}"
         );
         assert_eq!(for_people(&[], now), "");
+    }
+    #[test]
+    fn a_kill_shows_whether_its_run_has_ended() {
+        let now = Timestamp::from_secs(10_000);
+        let replied = |signal: Option<&str>| {
+            let mut filed = kill("1", 5);
+            let request = filed.request.as_mut().expect("a request");
+            if let RequestOrder::Kill { signal: order, .. } = &mut request.order {
+                *order = signal.map(str::to_owned);
+            }
+            let runs = vec![RunId::from_text("run-1")];
+            filed.reply = Some(RequestReply::Signalled { runs });
+            filed
+        };
+        let state = |signal, running: &[&str]| {
+            let running = running.iter().copied().collect();
+            let status = RequestStatus::of(replied(signal), &running, now);
+            assert_eq!(status.runs, ["run-1"]);
+            status.state
+        };
+        assert_eq!(state(None, &["run-0", "run-1"]), "killing");
+        assert_eq!(state(None, &["run-0"]), "killed");
+        assert_eq!(state(Some("HUP"), &["run-1"]), "signalled");
+        assert_eq!(state(Some("HUP"), &[]), "signalled");
     }
 }

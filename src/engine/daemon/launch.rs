@@ -126,7 +126,7 @@ fn assemble(loaded: LoadedList, parts: DaemonParts) -> Result<Daemon, DaemonErro
     let environment = Arc::new(inherited(&list.secret_variables));
     let notified = NotifiedList {
         targets: list.notify,
-        jobs: jobs.clone(),
+        jobs: unscheduled.with_scheduled(&jobs),
         keep: list.history.records,
         environment: Arc::clone(&environment),
     };

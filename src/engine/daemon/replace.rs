@@ -146,13 +146,13 @@ impl Daemon {
         self.secrets.extend(list.secret_variables);
         self.tools.environment = Arc::new(inherited(&self.secrets));
         let (jobs, unscheduled) = UnscheduledJobs::apart(list.jobs, &self.host);
-        self.requests.relist(unscheduled);
         let notified = self.link.reporter.notifier.replace(NotifiedList {
             targets: list.notify,
-            jobs: jobs.clone(),
+            jobs: unscheduled.with_scheduled(&jobs),
             keep: list.history.records,
             environment: Arc::clone(&self.tools.environment),
         });
+        self.requests.relist(unscheduled);
         self.link.reporter.metrics.set_jobs(jobs.clone());
         self.tools.outputs.replace(settings.output);
         let mut placement = self.place_jobs(jobs);

@@ -52,6 +52,15 @@ impl UnscheduledJobs {
         }
         (scheduled, Self(others))
     }
+
+    /// The scheduled jobs and those that may be run by hand: what becomes of a run is reported for both.
+    pub(super) fn with_scheduled(&self, scheduled: &[Arc<Job>]) -> Vec<Arc<Job>> {
+        let disabled = self.0.values().filter_map(|job| match job {
+            UnscheduledJob::Disabled(job) => Some(Arc::clone(job)),
+            UnscheduledJob::OfOthers(_) => None,
+        });
+        scheduled.iter().cloned().chain(disabled).collect()
+    }
 }
 
 /// What this daemon has done with requests.

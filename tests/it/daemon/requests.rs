@@ -137,12 +137,13 @@ fn requests_reach_the_other_host(store: &str) {
     assert_eq!(
         shown,
         [
-            "kill endless two signalled it hangs",
+            "kill endless two killed it hangs",
             "trigger endless one refused ",
             "trigger endless two started ",
             "trigger hand two started a test",
         ]
     );
+    assert_eq!(requests[0]["runs"], serde_json::json!([run]));
     let people = one.ask(&["status"]).expect_code(0).stdout;
     assert!(people.contains("it hangs"), "{people}");
 }

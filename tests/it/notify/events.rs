@@ -133,13 +133,23 @@ fn a_row_of_failures_is_reported_from_the_third_on() {
 
 #[test]
 fn a_run_by_hand_is_reported_as_any_other() {
+    a_run_by_hand_is_reported("schedule: '@yearly'");
+}
+
+#[test]
+fn a_run_by_hand_of_a_disabled_job_is_reported_too() {
+    a_run_by_hand_is_reported("schedule: '@yearly', enabled: false");
+}
+
+#[track_caller]
+fn a_run_by_hand_is_reported(fields: &str) {
     let receiver = Receiver::start();
     let targets = [format!(
         "ops: {{ webhook: '{}', on: [started, failed] }}",
         receiver.url("/")
     )];
     let job = format!(
-        "{{ name: job, notify: ops, ping: '{}', schedule: '@yearly', command: 'exit 4' }}",
+        "{{ name: job, notify: ops, ping: '{}', {fields}, command: 'exit 4' }}",
         receiver.url("/ping/{status}")
     );
     let daemon = Daemon::on("web1", list(None, &targets, &[job])).start();
@@ -159,4 +169,6 @@ fn a_run_by_hand_is_reported_as_any_other() {
     assert_eq!(events(), ["/ping/fail", "/ping/start", "failed", "started"]);
     daemon.ask(&["trigger", "--here", "job"]).expect_code(0);
     wait_until("the second run was reported", || events().len() == 8);
+    daemon.ask(&["trigger", "job", "--wait"]).expect_code(4);
+    wait_until("that of the daemon, too", || events().len() == 12);
 }
