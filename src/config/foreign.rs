@@ -48,7 +48,11 @@ pub(super) const JOB_WORDS: &[(&str, &str)] = &[
     (
         "concurrencypolicy",
         "did you mean `on_overlap`? Forbid is `skip`, the default; Allow is `lock: { scope: none \
-         }`, with which every host runs every occurrence",
+         }`, with which every host runs every occurrence; Replace has no counterpart: set `timeout`",
+    ),
+    (
+        "allowoverlap",
+        "runs of a job never overlap unless it has `lock: { scope: none }`: remove the line",
     ),
     (
         "nooverlap",
@@ -62,7 +66,15 @@ pub(super) const JOB_WORDS: &[(&str, &str)] = &[
         "maxactiveruns",
         "one run of a job at a time is the rule: remove the line, or see `on_overlap`",
     ),
+    (
+        "maxinstances",
+        "one run of a job at a time is the rule: remove the line, or see `on_overlap`",
+    ),
     ("deadline", "did you mean `start_deadline`?"),
+    (
+        "misfiregracetime",
+        "write `start_deadline: 5m`, a duration with a unit",
+    ),
     (
         "startingdeadlineseconds",
         "write `start_deadline: 5m`, a duration with a unit",
@@ -81,6 +93,58 @@ pub(super) const JOB_WORDS: &[(&str, &str)] = &[
         "write `timeout: 10m`, a duration with a unit",
     ),
     ("killtimeout", "did you mean `kill_grace`?"),
+    (
+        "maxcleanuptimesec",
+        "write `kill_grace: 10s`, a duration with a unit",
+    ),
+    (
+        "restartpolicy",
+        "write `retry: { attempts: N }` for a command that fails, and `on_crash: rerun` for a host \
+         that dies",
+    ),
+    (
+        "skipifsuccessful",
+        "each occurrence runs once: remove the line",
+    ),
+    (
+        "coalesce",
+        "`catch_up: latest` does the same, and is the default",
+    ),
+    (
+        "preconditions",
+        "test it in the command: `test -e FILE || exit 0; …`",
+    ),
+    (
+        "params",
+        "write the arguments into `command: [program, argument, …]`",
+    ),
+    ("shellcommand", "did you mean `command`?"),
+    (
+        "executor",
+        "a job is a command on this host: `command`, and `shell` for a string",
+    ),
+    (
+        "type",
+        "a job is a command on this host: remove the line, and write `command`",
+    ),
+    ("description", "write it as a comment: `# …`"),
+    ("desc", "write it as a comment: `# …`"),
+    ("comment", "write it as a comment: `# …`"),
+    ("owner", "write it as a comment: `# …`"),
+    (
+        "tags",
+        "write it as a comment: `# …`; globs select jobs by name",
+    ),
+    (
+        "labels",
+        "write it as a comment: `# …`; globs select jobs by name",
+    ),
+    ("priority", "did you mean `nice`?"),
+    ("lockttl", "write `lock: { ttl: 30s }`"),
+    (
+        "spec",
+        "a job is a command on this host: `name`, `schedule` and `command`",
+    ),
     ("catchup", "did you mean `catch_up`?"),
     ("catchupwindow", "did you mean `catch_up_window`?"),
     (
@@ -133,7 +197,15 @@ pub(super) const JOB_WORDS: &[(&str, &str)] = &[
     ),
     (
         "histretentiondays",
-        "write `history: 100` at the top of the file: a number of records",
+        "write `history: { keep: 30d }` at the top of the file",
+    ),
+    (
+        "ttlsecondsafterfinished",
+        "write `history: { keep: 30d }` at the top of the file",
+    ),
+    (
+        "savefolder",
+        "write `output: { keep: all }` at the top of the file",
     ),
     ("stdin", "write it into the command: `program <<EOF`"),
     ("notifications", "did you mean `notify`?"),
@@ -145,6 +217,14 @@ pub(super) const JOB_WORDS: &[(&str, &str)] = &[
     (
         "mailon",
         "write `notify: [TARGET]`, and `on: [failed]` in the target",
+    ),
+    (
+        "handleron",
+        "write `notify: [TARGET]`, and `on: [failed]` in the target",
+    ),
+    (
+        "slackwebhook",
+        "write `notify: [TARGET]`, and `TARGET: { slack: … }` in `notify` at the top",
     ),
     (
         "onfailure",
@@ -230,6 +310,23 @@ pub(super) const OVERLAP_WORDS: &[(&str, &str)] = &[
         "parallel",
         "write `lock: { scope: none }` instead: runs then take no lock, may overlap, and every \
          host runs every occurrence",
+    ),
+    ("false", "`skip` does the same, and is the default"),
+    ("no", "`skip` does the same, and is the default"),
+    (
+        "true",
+        "write `lock: { scope: none }` instead: runs then take no lock, may overlap, and every \
+         host runs every occurrence",
+    ),
+    (
+        "replace",
+        "a run is never ended for the next one: set `timeout` to end it in time, and `wait` to have \
+         the newest occurrence follow",
+    ),
+    (
+        "cancel",
+        "a run is never ended for the next one: set `timeout` to end it in time, and `wait` to have \
+         the newest occurrence follow",
     ),
     (
         "latest",

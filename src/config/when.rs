@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono_tz::Tz;
 
-use super::duration::show_duration;
+use super::duration::{parse_duration, show_duration};
 use super::node::Node;
 use super::problem::{Problem, Problems};
 use super::section::{Section, ValueError};
@@ -160,9 +160,29 @@ fn cron(node: &Node, zone: Tz) -> Result<Schedule, ValueError> {
         .iter()
         .find_map(|word| text.trim().strip_prefix(word));
     if let (Some(interval), None) = (interval, reading(text)) {
+        let interval = interval.trim();
+        return Err(if parse_duration(interval).is_ok() {
+            ValueError::new(
+                "intervals have their own field",
+                format!("write `every: {interval}` instead of `schedule`"),
+            )
+        } else {
+            ValueError::new(
+                "not a valid cron expression: a schedule is cron text, not words",
+                "write five fields: minute hour day-of-month month weekday; an interval is \
+                 `every: 15m` instead of `schedule`",
+            )
+        });
+    }
+    let zoned = ["CRON_TZ=", "TZ="];
+    if let Some(zoned) = zoned.iter().find_map(|it| text.trim().strip_prefix(it)) {
+        let (zone, rest) = zoned.split_once(char::is_whitespace).unwrap_or((zoned, ""));
         return Err(ValueError::new(
-            "intervals have their own field",
-            format!("write `every: {}` instead of `schedule`", interval.trim()),
+            "the time zone has its own field",
+            format!(
+                "write `timezone: {zone}` and `schedule: \"{}\"`",
+                rest.trim()
+            ),
         ));
     }
     Schedule::cron(text, zone).map_err(|error| ValueError {

@@ -21,6 +21,9 @@ pub(crate) fn reading(text: &str) -> Option<Reading> {
         .split([' ', '\t', ','])
         .filter(|word| !word.is_empty() && !FILLERS.contains(word))
         .collect();
+    if is_duration(&lower) {
+        return Some(Reading::Every(lower));
+    }
     if let Some(period) = period(&words) {
         return Some(period);
     }
@@ -29,6 +32,12 @@ pub(crate) fn reading(text: &str) -> Option<Reading> {
         phrase.add(word)?;
     }
     phrase.cron().map(Reading::Cron)
+}
+
+/// `90s`, `5m`, `1h`: alone it is a period. (`at 9h` is a time.)
+fn is_duration(text: &str) -> bool {
+    let digits = text.trim_end_matches(['s', 'm', 'h', 'd']);
+    text.len() == digits.len() + 1 && digits.parse::<u32>().is_ok_and(|count| count > 0)
 }
 
 /// Words that add no meaning.
@@ -134,6 +143,11 @@ impl Phrase {
             (None | Some(Unit::Week | Unit::Day), None, days @ ("MON-FRI" | "SAT,SUN")) => {
                 Some(format!("{at} * * {days}"))
             }
+            (None | Some(Unit::Month), Some("1"), days)
+                if self.days.len() == 1 && days.len() == 3 =>
+            {
+                Some(format!("{at} * * {days}#1"))
+            }
             (None | Some(Unit::Week), None, days) if !days.is_empty() => {
                 Some(format!("{at} * * {days}"))
             }
@@ -236,6 +250,13 @@ mod tests {
             ("on the first day of the month at 3am", None),
             ("first of the month at 3am", cron("0 3 1 * *")),
             ("last of month", cron("0 0 L * *")),
+            ("every first monday", cron("0 0 * * MON#1")),
+            ("first monday of the month at 3am", cron("0 3 * * MON#1")),
+            ("last monday", None),
+            ("1h", every("1h")),
+            ("90s", every("90s")),
+            ("at 9h", cron("0 9 * * *")),
+            ("every other day", None),
             ("Mon *-*-* 02:00:00", cron("0 2 * * MON")),
             ("*-*-* 02:00:00", cron("0 2 * * *")),
             ("every 5 minutes", every("5m")),
@@ -254,6 +275,7 @@ mod tests {
             "weekdays at 8am",
             "weekly",
             "last of month",
+            "first monday of the month",
         ] {
             let Some(Reading::Cron(cron)) = reading(text) else {
                 panic!("{text}")
