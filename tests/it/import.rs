@@ -342,6 +342,10 @@ fn directories_are_imported_file_by_file() {
         "{report:#?}"
     );
     assert!(has("note", "cron.daily", "share the lock"), "{report:#?}");
+    // Its jobs run in another directory than the one who imports.
+    let relative = folder.run(&["import", "cron.daily"]).expect_code(0);
+    let command = format!("command: {daily}/10backup\n");
+    assert!(relative.stdout.contains(&command), "{}", relative.stdout);
     assert!(
         !list.contains("placeholder") && !list.contains("/opt/app/old"),
         "{list}"

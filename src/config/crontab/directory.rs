@@ -48,7 +48,8 @@ pub(super) fn read(crontabs: &mut Crontabs, path: &Path) -> std::io::Result<()> 
         }
         scripts += 1;
         let script = CronScript {
-            path: &file.path(),
+            // The job runs in another directory than the one who imports.
+            path: &std::path::absolute(file.path())?,
             name: format!("{folder}.{name}"),
             schedule,
             lock: &lock,
