@@ -4,10 +4,15 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use super::pause::parse_reason;
+use super::request::note;
+use super::requester::requester;
 use super::{Failure, Target, output};
 use crate::config::JobList;
 use crate::names::{HostName, JobName, LockName};
-use crate::store::{self, Forget, Forgotten, HostReport, Listing, Lock, LockId, Standing};
+use crate::store::{
+    self, Forget, Forgotten, HostReport, Intervention, Listing, Lock, LockId, Standing,
+};
 use crate::time::Timestamp;
 
 /// Options of `forget`.
@@ -19,6 +24,9 @@ pub(super) struct Args {
     /// a job that is still listed starts from now
     #[arg(long)]
     force: bool,
+    /// Why, for `status`
+    #[arg(long, value_name = "TEXT", value_parser = parse_reason)]
+    reason: Option<String>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -52,7 +60,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             refuse_while_listed(&args.job, list.as_ref(), (&hosts, now), &listing)?;
         }
         let forgotten = store.forget(&request).await?;
-        if let Forgotten::Done { .. } = forgotten {
+        if let Forgotten::Done { entries: 1.. } = forgotten {
             // Else the job would go on from what it left under the locks that it had before.
             for lock in listing.other_locks(&host, &lock_id(args, list.as_ref())) {
                 let before = Forget {
@@ -63,6 +71,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 };
                 store.forget(&before).await?;
             }
+            let why = (requester(&host), args.reason.clone().unwrap_or_default());
+            let what = (Intervention::Forget, args.job.to_string());
+            note(&*store, what, why).await;
         }
         Ok(forgotten)
     })?;

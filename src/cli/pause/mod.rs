@@ -7,10 +7,11 @@ mod text;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use super::request::note;
 use super::requester::requester;
 use super::{Failure, Target, clock, output};
 use crate::config::parse_duration;
-use crate::store::{self, PauseOrder, REASON_LIMIT};
+use crate::store::{self, Intervention, PauseOrder, REASON_LIMIT};
 use crate::time::Timestamp;
 use select::{Chosen, Jobs};
 pub(super) use select::{known as known_jobs, locks as locks_of};
@@ -21,6 +22,9 @@ use send::PauseSender;
 pub(super) struct ResumeArgs {
     #[command(flatten)]
     jobs: Jobs,
+    /// Why, for `status` and the history
+    #[arg(long, value_name = "TEXT", value_parser = parse_reason)]
+    reason: Option<String>,
     /// Print one JSON object per job, one per line
     #[arg(long)]
     json: bool,
@@ -39,9 +43,6 @@ pub(super) struct PauseArgs {
     /// End the pause at this time (`18:00`, `2026-01-31 08:00`, RFC 3339)
     #[arg(long, value_name = "T", value_parser = clock::instant, conflicts_with = "duration")]
     until: Option<Timestamp>,
-    /// Why, for `status` and the history
-    #[arg(long, value_name = "TEXT", value_parser = parse_reason)]
-    reason: Option<String>,
 }
 
 pub(super) fn pause(args: &PauseArgs) -> Result<ExitCode, Failure> {
@@ -54,7 +55,7 @@ pub(super) fn pause(args: &PauseArgs) -> Result<ExitCode, Failure> {
         }
         Ok(PauseOrder::Pause {
             until,
-            reason: args.reason.clone().unwrap_or_default(),
+            reason: args.common.reason.clone().unwrap_or_default(),
         })
     })
 }
@@ -68,7 +69,12 @@ fn order(
     args: &ResumeArgs,
     order: impl FnOnce(Timestamp) -> Result<PauseOrder, Failure>,
 ) -> Result<ExitCode, Failure> {
-    let ResumeArgs { jobs, json, target } = args;
+    let ResumeArgs {
+        jobs,
+        reason,
+        json,
+        target,
+    } = args;
     let host = target.host()?;
     let list = target.list_if_any()?;
     let settings = target.settings(list.as_ref())?;
@@ -107,6 +113,14 @@ fn order(
             if chosen.iter().any(is_grown) {
                 sender.send(&later).await?;
             }
+        }
+        if let Some(subject) = text::changed_jobs(&done) {
+            let what = match sender.order {
+                PauseOrder::Pause { .. } => Intervention::Pause,
+                PauseOrder::Resume => Intervention::Resume,
+            };
+            let why = (sender.by.clone(), reason.clone().unwrap_or_default());
+            note(&*store, (what, subject), why).await;
         }
         if done.is_empty() && failed.is_none() {
             failed = Some(Failure::Usage(

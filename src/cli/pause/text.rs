@@ -22,6 +22,20 @@ pub(super) struct Changed {
     pub(super) running: Vec<OpenRun>,
 }
 
+/// The names of the jobs that were changed, the first ones; `None` if none was.
+pub(super) fn changed_jobs(all: &[Changed]) -> Option<String> {
+    const NAMED: usize = 3;
+    let changed = all.iter().filter(|it| it.done).map(|it| it.job.as_str());
+    let names: Vec<&str> = changed.collect();
+    let more = names.len().saturating_sub(NAMED);
+    let named = names[..names.len() - more].join(", ");
+    match (names.len(), more) {
+        (0, _) => None,
+        (_, 0) => Some(named),
+        _ => Some(format!("{named} and {more} more")),
+    }
+}
+
 /// `pause --json` and `resume --json`.
 #[derive(Serialize)]
 struct Shown<'a> {

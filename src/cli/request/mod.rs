@@ -1,6 +1,7 @@
 //! Requests to daemons: sends one and waits for the reply.
 
 mod follow;
+mod note;
 
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use crate::store::{
 };
 
 pub(super) use follow::{FollowedRun, LinePrinter, code};
+pub(super) use note::note;
 
 /// How each question to the store is repeated.
 pub(super) const ASKING: RetryPace = RetryPace::no_reply(Duration::from_secs(5));
@@ -56,7 +58,7 @@ pub(super) async fn send(store: &dyn Store, request: &DaemonRequest) -> Result<D
             return Err(Failure::Unavailable(format!(
                 "the store has lost the request to host {host}; `cronlatch history {}` shows \
                  whether it was acted on",
-                request.job()
+                request.subject()
             )));
         };
         match filed.reply {
@@ -67,7 +69,7 @@ pub(super) async fn send(store: &dyn Store, request: &DaemonRequest) -> Result<D
                     "host {host} took the request and has not replied for {}: its daemon may have \
                      been killed\nhelp: `cronlatch history {}` shows whether a run was started",
                     output::short(filed.age),
-                    request.job()
+                    request.subject()
                 )));
             }
             None => tokio::time::sleep(LOOK_EVERY).await,

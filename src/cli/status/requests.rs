@@ -1,4 +1,4 @@
-//! What people asked of daemons: `trigger` and `kill`.
+//! What people asked of daemons (`trigger`, `kill`), and what else they did.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,8 @@ pub(super) struct RequestStatus {
     /// By the store's clock.
     pub(super) asked_at: Timestamp,
     pub(super) host: String,
-    /// `trigger` or `kill`; `null` if this version cannot read the request.
+    /// `trigger`, `kill`, `pause`, `resume`, `unlock` or `forget`; `null` if this version cannot read
+    /// the request.
     pub(super) what: Option<&'static str>,
     pub(super) job: Option<String>,
     /// The run that was to be killed; `null`: all of the job.
@@ -29,7 +30,8 @@ pub(super) struct RequestStatus {
     /// Who asked, and why; the reason may be empty.
     pub(super) by: Option<String>,
     pub(super) reason: Option<String>,
-    /// `waiting`, `expired`, `taken`, `started`, `killing`, `killed`, `signalled` or `refused`.
+    /// `waiting`, `expired`, `taken`, `started`, `killing`, `killed`, `signalled`, `refused`
+    /// or `done`, by the command itself.
     pub(super) state: &'static str,
     /// The runs that were killed, or got the signal. Left out without any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -63,6 +65,8 @@ impl RequestStatus {
                 }
             )
         });
+        let is_note = (filed.request.as_ref())
+            .is_some_and(|request| matches!(request.order, RequestOrder::Note { .. }));
         let mut killed = Vec::new();
         let (state, refusal) = match filed.reply {
             Some(RequestReply::Started { .. }) => ("started", None),
@@ -75,6 +79,7 @@ impl RequestStatus {
                 }
             }
             Some(RequestReply::Refused { reason, .. }) => ("refused", Some(reason)),
+            None if is_note => ("done", None),
             None if filed.taken => ("taken", None),
             None if filed.left.is_zero() => ("expired", None),
             None => ("waiting", None),
@@ -94,7 +99,7 @@ impl RequestStatus {
             refusal,
         };
         if let Some(request) = filed.request {
-            status.job = Some(request.job().to_string());
+            status.job = Some(request.subject().to_owned());
             status.by = Some(request.by);
             status.reason = Some(request.reason);
             match request.order {
@@ -107,6 +112,7 @@ impl RequestStatus {
                     status.run_id = run.as_ref().map(RunId::to_string);
                     status.signal = signal;
                 }
+                RequestOrder::Note { done, .. } => status.what = Some(done.word()),
             }
         }
         status

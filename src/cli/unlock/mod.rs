@@ -8,12 +8,14 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use super::exec::lock_key;
+use super::pause::parse_reason;
+use super::request::note;
 use super::requester::requester;
 use super::{Failure, Target, output};
 use crate::names::{HostName, LockName, Token};
 use crate::observe::plain_line;
 use crate::store::protocol::OTHER_TYPE;
-use crate::store::{self, Finish, FinishReply, Outcome, Record, Store};
+use crate::store::{self, Finish, FinishReply, Intervention, Outcome, Record, Store};
 use holder::{Holder, Sign, UsedLock, holder_of, look_for_life};
 
 /// Options of `unlock`.
@@ -38,8 +40,8 @@ pub(super) struct Args {
     /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
-    /// The reason, for the history of the job
-    #[arg(long, value_name = "TEXT")]
+    /// Why, for `status` and the history
+    #[arg(long, value_name = "TEXT", value_parser = parse_reason)]
     reason: Option<String>,
     /// Print one JSON object
     #[arg(long)]
@@ -83,6 +85,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             confirm(&used, &holder)?;
         }
         release(&*store, &used, &holder, args.why(&host)).await?;
+        let why = (requester(&host), args.reason.clone().unwrap_or_default());
+        let what = (Intervention::Unlock, used.lock.name.clone());
+        note(&*store, what, why).await;
         Ok(Some(holder))
     })?;
     output::print(&if args.json {
@@ -95,19 +100,19 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 impl Args {
     /// Who releases the lock, and why.
-    fn why(&self, host: &HostName) -> Intervention {
+    fn why(&self, host: &HostName) -> Release {
         let who = requester(host);
         let reason = match &self.reason {
             Some(reason) => format!("its lock was released by {who}: {reason}"),
             None => format!("its lock was released by {who}"),
         };
-        Intervention { who, reason }
+        Release { who, reason }
     }
 }
 
 /// Who intervenes, and what the record says about it.
 #[derive(Debug)]
-struct Intervention {
+struct Release {
     who: String,
     reason: String,
 }
@@ -180,7 +185,7 @@ async fn release(
     store: &dyn Store,
     used: &UsedLock,
     holder: &Holder,
-    why: Intervention,
+    why: Release,
 ) -> Result<(), Failure> {
     let token = Token::from_text(&holder.value);
     let finish = match &holder.run {

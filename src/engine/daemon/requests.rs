@@ -173,6 +173,8 @@ impl Daemon {
                 let runs = self.order_runs(&job, run.as_ref(), (signal.as_deref(), cause))?;
                 Ok(Some(RequestReply::Signalled { runs }))
             }
+            // It is addressed to no host.
+            RequestOrder::Note { .. } => Ok(None),
         }
     }
 

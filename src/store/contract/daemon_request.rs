@@ -16,6 +16,10 @@ use crate::names::{HostName, JobName, RunId};
 pub const REQUEST_VALID_FOR: Duration = Duration::from_secs(10);
 /// How long a store keeps a request.
 pub(in crate::store) const REQUEST_KEPT_FOR: Duration = Duration::from_secs(3600);
+/// The host of notes: no daemon has this name.
+pub const NO_HOST: &str = "-";
+/// Nothing is noted while a store keeps so many requests, so that there is room for those to daemons.
+pub const NOTES_BELOW: usize = 250;
 /// How many requests a store keeps. It refuses further ones.
 pub(in crate::store) const REQUESTS_KEPT: usize = 500;
 /// For how long a store keeps the output of a run that nobody reads.
@@ -42,6 +46,39 @@ pub enum RequestOrder {
         /// The name of a signal that the runs get instead of being ended, such as `HUP`.
         signal: Option<String>,
     },
+    /// Nothing: a command has done this itself, and notes it for `status`.
+    Note {
+        /// What it has done.
+        done: Intervention,
+        /// To which jobs, or to which lock.
+        subject: String,
+    },
+}
+
+/// What a command does without a daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Intervention {
+    /// It pauses jobs.
+    Pause,
+    /// It ends the pauses of jobs.
+    Resume,
+    /// It releases a lock that another process has taken.
+    Unlock,
+    /// It deletes what the store has about a job.
+    Forget,
+}
+
+impl Intervention {
+    /// The command.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Unlock => "unlock",
+            Self::Forget => "forget",
+        }
+    }
 }
 
 /// Whether the command that asks for a run wants its output.
@@ -209,6 +246,10 @@ enum StoredOrder {
         run: Option<RunId>,
         signal: Option<String>,
     },
+    Note {
+        done: Intervention,
+        subject: String,
+    },
 }
 
 impl DaemonRequest {
@@ -228,6 +269,10 @@ impl DaemonRequest {
                 job: job.to_string(),
                 run: run.clone(),
                 signal: signal.clone(),
+            },
+            RequestOrder::Note { done, subject } => StoredOrder::Note {
+                done: *done,
+                subject: subject.clone(),
             },
         };
         let stored = StoredRequest {
@@ -263,6 +308,7 @@ impl DaemonRequest {
                 run,
                 signal,
             },
+            StoredOrder::Note { done, subject } => RequestOrder::Note { done, subject },
         };
         Some(Self {
             id: id.clone(),
@@ -273,10 +319,11 @@ impl DaemonRequest {
         })
     }
 
-    /// The job that the request is about.
-    pub fn job(&self) -> &JobName {
+    /// The job that the request is about; for a note the jobs or the lock.
+    pub fn subject(&self) -> &str {
         match &self.order {
-            RequestOrder::Trigger { job, .. } | RequestOrder::Kill { job, .. } => job,
+            RequestOrder::Trigger { job, .. } | RequestOrder::Kill { job, .. } => job.as_str(),
+            RequestOrder::Note { subject, .. } => subject,
         }
     }
 

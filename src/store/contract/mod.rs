@@ -25,8 +25,8 @@ mod store;
 mod summary;
 
 pub use self::daemon_request::{
-    DaemonRequest, Filed, FiledRequest, OutputChunk, OutputWish, REQUEST_VALID_FOR, RefusalKind,
-    RequestOrder, RequestReply,
+    DaemonRequest, Filed, FiledRequest, Intervention, NO_HOST, NOTES_BELOW, OutputChunk,
+    OutputWish, REQUEST_VALID_FOR, RefusalKind, RequestOrder, RequestReply,
 };
 pub(super) use self::daemon_request::{
     OUTPUT_KEPT_FOR, REQUEST_KEPT_FOR, REQUESTS_KEPT, StoredParts,

@@ -234,3 +234,63 @@ fn what_no_host_has_cannot_be_paused() {
     let json = host.ask(&["status", "--json"]).expect_code(0).json_lines();
     assert!(json[0]["jobs"][0].get("paused").is_none(), "{json:#?}");
 }
+
+/// `[what, job, host, state, by, reason]` of each request that `status` shows, oldest first.
+#[track_caller]
+fn shown_requests(daemon: &Daemon) -> Vec<[String; 5]> {
+    let status = daemon.ask(&["status", "--json"]).expect_code(0);
+    let requests = status.json_lines()[0]["requests"].clone();
+    let requests = requests.as_array().cloned().unwrap_or_default();
+    let row = |it: &Value| {
+        ["what", "job", "host", "state", "reason"]
+            .map(|field| it[field].as_str().unwrap_or("null").to_owned())
+    };
+    requests.iter().rev().map(row).collect()
+}
+
+#[test]
+fn what_commands_do_without_a_daemon_is_in_status_with_who_and_why() {
+    let redis = RedisServer::start();
+    let list = format!(
+        "store: {}\njobs:\n  - {{ name: one, every: 1s, command: 'true' }}\n  - {{ name: two, every: \
+         1s, command: 'true' }}\n",
+        redis.url()
+    );
+    let daemon = Daemon::on("web1", list).start();
+    let mut daemon = daemon;
+    super::wait_outcome(&mut daemon, "one", "succeeded");
+    super::wait_outcome(&mut daemon, "two", "succeeded");
+    daemon.ask(&["resume", "one"]).expect_code(0);
+    assert!(shown_requests(&daemon).is_empty(), "nothing was changed");
+    daemon
+        .ask(&["pause", "*", "--reason", "new disk"])
+        .expect_code(0);
+    daemon
+        .ask(&["resume", "one", "--reason", "it fits"])
+        .expect_code(0);
+    daemon
+        .ask(&["forget", "two", "--force", "--reason", "moved"])
+        .expect_code(0);
+    redis.command(&["SET", "app", "somebody", "PX", "600000"]);
+    daemon
+        .ask(&[
+            "unlock", "--key", "app", "--yes", "--force", "--reason", "it hangs",
+        ])
+        .expect_code(0);
+    let row =
+        |what: &str, job: &str, reason: &str| [what, job, "-", "done", reason].map(str::to_owned);
+    assert_eq!(
+        shown_requests(&daemon),
+        [
+            row("pause", "one, two", "new disk"),
+            row("resume", "one", "it fits"),
+            row("forget", "two", "moved"),
+            row("unlock", "app", "it hangs"),
+        ]
+    );
+    let people = daemon.ask(&["status"]).expect_code(0).stdout;
+    assert!(
+        people.contains("@web1") && people.contains("it hangs"),
+        "{people}"
+    );
+}
