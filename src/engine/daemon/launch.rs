@@ -15,7 +15,6 @@ use super::front::{Front, FrontSetup};
 use super::health::StoreHealth;
 use super::last_answer::LastAnswer;
 use super::list_source::{ListSource, LoadedList, WatchMode};
-use super::namesake::Namesakes;
 use super::notify::ServiceManager;
 use super::registry::Registry;
 use super::reload::{self, Reloads};
@@ -177,7 +176,7 @@ fn assemble(loaded: LoadedList, parts: DaemonParts) -> Result<Daemon, DaemonErro
         registry: Registry::default(),
         admission: HeldJobs::default(),
         agreement: Agreement::Unknown,
-        namesakes: Namesakes::default(),
+        namesakes: Box::default(),
         finisher,
         spool,
         tools,

@@ -131,7 +131,7 @@ struct Daemon {
     admission: HeldJobs,
     /// Whether all live hosts use the same servers.
     agreement: Agreement,
-    namesakes: Namesakes,
+    namesakes: Box<Namesakes>,
     finisher: Finisher,
     spool: Spool,
     tools: Tools,

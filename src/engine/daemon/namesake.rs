@@ -143,13 +143,13 @@ impl Daemon {
 mod tests {
     use super::*;
 
-    fn sighting(pid: u32, seen_at: i64) -> Option<Sighting> {
-        Some(Sighting {
+    fn sighting(pid: u32, seen_at: i64) -> Sighting {
+        Sighting {
             pid,
             started_at: Timestamp::EPOCH,
             version: "0".to_owned(),
             seen_at: Timestamp::from_secs(seen_at),
-        })
+        }
     }
 
     fn at(seconds: u64) -> BootInstant {
@@ -160,30 +160,39 @@ mod tests {
     fn a_predecessor_that_died_is_no_second_daemon() {
         let mut names = Namesakes::default();
         for now in [100, 110, 120] {
-            let reported = names.looked(sighting(7, 99), at(now));
+            let reported = names.looked(Some(sighting(7, 99)), at(now));
             assert_eq!(reported, Report::Nothing, "its last announcement");
         }
         for now in [130, 140, 200] {
             assert_eq!(names.looked(None, at(now)), Report::Nothing);
         }
         // Two that died one after the other.
-        assert_eq!(names.looked(sighting(8, 220), at(220)), Report::Nothing);
-        assert_eq!(names.looked(sighting(9, 230), at(230)), Report::Nothing);
+        assert_eq!(
+            names.looked(Some(sighting(8, 220)), at(220)),
+            Report::Nothing
+        );
+        assert_eq!(
+            names.looked(Some(sighting(9, 230)), at(230)),
+            Report::Nothing
+        );
         assert_eq!(names.alive(), None);
     }
 
     #[test]
     fn a_daemon_that_announces_itself_again_is_reported_every_five_minutes_until_it_is_gone() {
         let mut names = Namesakes::default();
-        assert_eq!(names.looked(sighting(7, 99), at(100)), Report::Nothing);
-        let shares = names.looked(sighting(7, 109), at(110));
+        assert_eq!(
+            names.looked(Some(sighting(7, 99)), at(100)),
+            Report::Nothing
+        );
+        let shares = names.looked(Some(sighting(7, 109)), at(110));
         assert!(matches!(shares, Report::Shares(_)), "{shares:?}");
         assert!(names.alive().is_some_and(|text| text.contains("process 7")));
         let reported = (12..=60)
-            .filter(|round| names.looked(sighting(7, round * 10), at(100)) != Report::Nothing)
+            .filter(|round| names.looked(Some(sighting(7, round * 10)), at(100)) != Report::Nothing)
             .count();
         assert_eq!(reported, 0);
-        let again = names.looked(sighting(7, 700), at(410));
+        let again = names.looked(Some(sighting(7, 700)), at(410));
         assert!(matches!(again, Report::Shares(_)), "{again:?}");
         // It may announce itself less often than this daemon looks.
         assert_eq!(names.looked(None, at(439)), Report::Nothing);
