@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
@@ -26,8 +27,8 @@ use super::runs::Runs;
 use super::startup::{self, Startup};
 use super::tasks::TaskContext;
 use super::{Daemon, DaemonSetup, by_name};
-use crate::config::{OutputPolicy, Revision, state_directory};
-use crate::engine::core::{ClaimContext, Core, JobIx, Policy};
+use crate::config::{Job, OutputPolicy, Revision, state_directory};
+use crate::engine::core::{ClaimContext, Core, JobIx, Now, Policy};
 use crate::engine::finisher::Finisher;
 use crate::engine::message::Message;
 use crate::engine::reporter::Reporter;
@@ -80,7 +81,7 @@ pub(crate) async fn run(setup: DaemonSetup) -> Result<(), DaemonError> {
     let daemon = assemble(loaded, parts)?;
     watch_files(watch, files, revision, &inbox);
     daemon.say_hello(&path, &settings);
-    daemon.serve(messages, processes).await
+    Box::pin(daemon.serve(messages, processes)).await
 }
 
 /// What a daemon is built from, besides its list.
@@ -150,9 +151,8 @@ fn assemble(loaded: LoadedList, parts: DaemonParts) -> Result<Daemon, DaemonErro
         shared: reloads.is_shared(),
         spread: list.spread,
     };
-    let policies = jobs.iter().map(|job| Policy::of(job, context));
     let now = clock.now();
-    let core = Core::new(policies, list.max_running, now);
+    let core = new_core((&jobs, context), list.max_running, now);
     let jobs: BTreeMap<_, _> = (0..).map(JobIx).zip(jobs).collect();
     Ok(Daemon {
         core,
@@ -204,6 +204,15 @@ fn assemble(loaded: LoadedList, parts: DaemonParts) -> Result<Daemon, DaemonErro
 fn start_outputs(policy: OutputPolicy) -> io::Result<OutputKeeper> {
     let directory = state_directory().map(|state| output::directory_in(&state));
     OutputKeeper::start(directory, policy)
+}
+
+fn new_core(
+    (jobs, context): (&[Arc<Job>], ClaimContext<'_>),
+    max_running: Option<NonZeroUsize>,
+    now: Now,
+) -> Core {
+    let policies = jobs.iter().map(|job| Policy::of(job, context));
+    Core::new(policies, max_running, now)
 }
 
 /// Returns what all tasks use to reach the store and the loop.
