@@ -81,7 +81,9 @@ runs() {
     printf 'jobs: [{ name: a, every: 1s, command: "echo said >/ran" }]\n' \
         >"$root/etc/cronlatch/jobs.yaml"
     mkdir -p "$root/var/lib/cronlatch"
-    inside env STATE_DIRECTORY=/var/lib/cronlatch cronlatch run /etc/cronlatch/jobs.yaml \
+    # Without a function, which would be a shell of its own that gets the signal instead.
+    chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
+        STATE_DIRECTORY=/var/lib/cronlatch cronlatch run /etc/cronlatch/jobs.yaml \
         >"$out/daemon.log" 2>&1 &
     daemon=$!
     waited=0
