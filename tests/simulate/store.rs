@@ -501,7 +501,7 @@ impl Store {
                 ..
             } => {
                 if replaces {
-                    self.remove_provisional(sim, lock, &record);
+                    self.remove_replaced(sim, lock, &record);
                 }
                 sim.trace
                     .line(sim.now, || format!("RECORD {}", shown(&record)));
@@ -536,14 +536,13 @@ impl Store {
 }
 
 impl Store {
-    /// The host of an interrupted run has reported its result after all.
-    fn remove_provisional(&mut self, sim: &mut Sim, lock: &str, record: &Record) {
-        let stood_for_it = |known: &Record| {
-            let same = known.run_id == record.run_id && known.job == record.job;
-            same && protocol::is_provisional(known)
-        };
+    /// A host has reported a result after all.
+    fn remove_replaced(&mut self, sim: &mut Sim, lock: &str, record: &Record) {
+        let stood_for_it = |known: &Record| protocol::is_replaced_by(known, record);
+        // The run may be on record under the lock that the job had then, its occurrence under each lock.
+        let is_here = |added: &Added| added.record.run_id.is_some() || added.lock == lock;
         let added = sim.trace.added.iter_mut();
-        for added in added.filter(|added| stood_for_it(&added.record)) {
+        for added in added.filter(|it| is_here(it) && stood_for_it(&it.record)) {
             added.replaced = true;
         }
         let runs = self

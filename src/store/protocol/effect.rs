@@ -16,8 +16,8 @@ pub enum Effect {
         /// The watermark that the recorded verdict moved. It shows whether the verdict follows the
         /// newest record without a gap. See [`merge`](super::merge).
         follows: Option<Timestamp>,
-        /// Whether this record replaces a provisional record of the same run
-        /// ([`is_provisional`](super::is_provisional)), because its host has reported the result.
+        /// Whether this record may replace another one ([`is_replaced_by`](super::is_replaced_by)), because a
+        /// host has reported the result of a run that the ledger no longer has open.
         replaces: bool,
     },
     /// Notifies the hosts that wait for the lock.

@@ -35,9 +35,7 @@ pub fn finish(
             record: Box::new(record.clone()),
             keep: Some(finish.keep),
             follows: job.as_ref().map(|job| job.last),
-            // So many runs without a lock may overlap that the oldest tokens are no longer remembered.
-            replaces: !finish.lock.exclusive
-                || lock.ending(&finish.token) == Some(Ending::Interrupted),
+            replaces: may_replace(lock, job.as_ref(), finish, record),
         });
         note_result(job, clock, (&finish.token, record));
     }
@@ -50,6 +48,17 @@ pub fn finish(
     }
     let reply = release(lock, clock, finish, &mut effects);
     (reply, effects)
+}
+
+/// Whether something may be on record that this result replaces.
+fn may_replace(lock: &LockState, job: Option<&JobState>, finish: &Finish, record: &Record) -> bool {
+    let is_of_run = record.run_id.is_some() && record.scheduled_at.is_some();
+    let is_open = job.is_some_and(|job| job.open_under(&finish.token).is_some());
+    // So many runs without a lock may overlap that the oldest tokens are no longer remembered.
+    !finish.lock.exclusive
+        || lock.ending(&finish.token) == Some(Ending::Interrupted)
+        // After a loss of data the ledger may not know the run, and have called its occurrence unknown.
+        || is_of_run && !is_open
 }
 
 /// Returns the lock to send the request to, if the ledger is a tombstone: under the lock that the job

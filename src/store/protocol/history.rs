@@ -202,6 +202,23 @@ pub fn is_provisional(record: &Record) -> bool {
     record.run_id.is_some() && matches!(outcome, Outcome::Interrupted | Outcome::Unknown)
 }
 
+/// Whether the result of a run replaces this record: one that stands for the run ([`is_provisional`]), or one
+/// that calls its occurrence `unknown`. A store that has lost that it granted the run knows only that the
+/// occurrence came due.
+pub fn is_replaced_by(known: &Record, result: &Record) -> bool {
+    let is_stand_in = match &known.run_id {
+        Some(run_id) => result.run_id.as_ref() == Some(run_id) && is_provisional(known),
+        None => {
+            known.outcome == Outcome::Unknown
+                && known.until.is_none()
+                && known.scheduled_at.is_some()
+                && known.scheduled_at == result.scheduled_at
+                && result.run_id.is_some()
+        }
+    };
+    is_stand_in && known.job == result.job
+}
+
 /// Makes one ranged record of two that follow each other with the same verdict, or `None`.
 ///
 /// Merges only skipped, missed and unknown occurrences of the same kind, reason and holder, and only if

@@ -53,7 +53,7 @@
 //! - *Interrupted tokens are remembered*, with a mark of their own: a delayed copy of their claim
 //!   would open a run that no host executes. Their `finish`, if it ever comes, still adds its record.
 //! - *A result that arrives late replaces* the provisional record of its run (`interrupted`, or
-//!   `unknown` after a loss of data), and
+//!   `unknown` after a loss of data) or the record that its occurrence is `unknown`, and
 //!   cancels a rerun that has not started. A run id never has two verdicts.
 //! - *An occurrence that is returned waits* with the deadline and the attempts it had, so that any
 //!   host can claim it. A run that is closed without a record and not returned is recorded as
@@ -102,7 +102,7 @@ pub use finish::finish;
 pub use history::{
     REASON_BESIDE, REASON_INTERRUPTED, REASON_NO_VERDICT, REASON_NOT_NEWEST, REASON_NOT_RERUN,
     REASON_OVERLAP, REASON_QUEUE_FULL, REASON_SUPERSEDED, REASON_TOO_LATE, REASON_UNKNOWN,
-    REASON_UNKNOWN_END, REASON_WINDOW_OVER, is_provisional, merge,
+    REASON_UNKNOWN_END, REASON_WINDOW_OVER, is_provisional, is_replaced_by, merge,
 };
 pub use listed::{BARE_TTL_COUNTED, ListedTtl, ListedTtls, counted, least_wait, longest_counted};
 pub use lock::{Ending, FINISHED_KEPT, Key, LockState, OTHER_TYPE, holder};

@@ -2,7 +2,7 @@
 
 use super::clock::{Clock, LEAD};
 use super::effect::Effect;
-use super::history::{is_provisional, merge};
+use super::history::{is_provisional, is_replaced_by, merge};
 use crate::store::contract::{
     FAILURES_NOTED, JobState, Outcome, RECENT_KEPT, RecentOutcome, Record, Retention, Summary,
 };
@@ -35,7 +35,7 @@ fn withdraw(summary: &mut Summary, record: &Record) {
     let Some(run_id) = &record.run_id else {
         return;
     };
-    let of_run = |known: &Record| known.run_id.as_ref() == Some(run_id) && is_provisional(known);
+    let of_run = |known: &Record| is_replaced_by(known, record);
     let recent = &mut summary.recent;
     recent.retain(|known| known.provisional.as_ref() != Some(run_id));
     summary.failures.retain(|known| !of_run(known));

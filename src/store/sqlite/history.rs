@@ -78,8 +78,9 @@ fn trim(
     Ok(())
 }
 
-/// Deletes the provisional record of a run whose host has reported the result.
-pub(super) fn remove_provisional(
+/// Deletes the record that the result of a run replaces: one that stands for the run, or one that calls its
+/// occurrence unknown.
+pub(super) fn remove_replaced(
     work: &WorkContext<'_>,
     lock: &str,
     record: &Record,
@@ -90,10 +91,19 @@ pub(super) fn remove_provisional(
     work.db
         .prepare_cached(
             "DELETE FROM records WHERE lock = ? AND job = ?
-                AND json_extract(record, '$.run_id') = ?
-                AND json_extract(record, '$.outcome') IN ('interrupted', 'unknown')",
+                AND (json_extract(record, '$.run_id') = ?
+                        AND json_extract(record, '$.outcome') IN ('interrupted', 'unknown')
+                    OR json_extract(record, '$.run_id') IS NULL
+                        AND json_extract(record, '$.outcome') = 'unknown'
+                        AND json_extract(record, '$.until') IS NULL
+                        AND json_extract(record, '$.scheduled_at') = ?)",
         )?
-        .execute([lock, record.job.as_str(), run_id.as_str()])?;
+        .execute(params![
+            lock,
+            record.job.as_str(),
+            run_id.as_str(),
+            record.scheduled_at.map(|at| at.to_string()),
+        ])?;
     Ok(())
 }
 

@@ -46,7 +46,7 @@ fn transition<T>(
                 replaces,
             } => {
                 if replaces {
-                    history::remove_provisional(work, &id, &record)?;
+                    history::remove_replaced(work, &id, &record)?;
                 }
                 history::append(work, &id, &record, keep, follows)?;
             }

@@ -406,8 +406,7 @@ impl<S: Subject> Model<'_, S> {
             };
             let records = &mut self.records[usize::from(record.job == job(1))];
             if replaces {
-                let same_run = |r: &Record| r.run_id == record.run_id;
-                records.retain(|r| !(protocol::is_provisional(r) && same_run(r)));
+                records.retain(|known| !protocol::is_replaced_by(known, &record));
             }
             let merged = records
                 .last()

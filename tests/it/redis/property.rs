@@ -1048,8 +1048,7 @@ impl Model {
             let job = record.job.as_str()[1..].parse().expect("our own name");
             let history = self.kept.history.entry(job).or_default();
             if replaces {
-                let same_run = |r: &Record| r.run_id == record.run_id;
-                history.retain(|r| !(protocol::is_provisional(r) && same_run(r)));
+                history.retain(|known| !protocol::is_replaced_by(known, &record));
             }
             let merged = history
                 .last()

@@ -10,7 +10,7 @@ use crate::store::protocol::{
 };
 use crate::store::{
     Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, FinishReply, GapAnswer, Grant,
-    GrantedRun, Kind, Outcome, Range, RenewReply, Renewal, RunStatus, RunTerms,
+    GrantedRun, Kind, Outcome, Overlap, Range, Record, RenewReply, Renewal, RunStatus, RunTerms,
 };
 use crate::time::{BootInstant, Timestamp};
 
@@ -303,6 +303,37 @@ fn a_result_that_arrives_after_its_run_was_called_unknown_replaces_that() {
     assert_eq!(world.finish_with(&end), FinishReply::Lost);
     assert_eq!(world.outcomes(), [Outcome::Succeeded]);
     assert_eq!(world.records[0].scheduled_at, Some(first_at));
+}
+
+#[test]
+fn a_result_that_arrives_after_its_occurrence_was_called_unknown_replaces_that() {
+    let mut world = World::registered();
+    let blocker = world.occurrence("a", world.due());
+    world.granted(&blocker);
+    world.pass(1000);
+    let at = world.now();
+    let waits = world.with_overlap("b", world.due(), Overlap::Queue { limit: 2 });
+    world.send(&waits);
+    // As old data have it: the occurrence still waits.
+    let snapshot = (world.lock.clone(), world.job.clone());
+    world.pass(1000);
+    world.loses_data(Some(snapshot));
+    world.pass(60_000);
+    let later = world.occurrence("c", world.due());
+    world.send(&later);
+    let unknown = |world: &World| {
+        let of_it = |r: &&Record| r.scheduled_at == Some(at) && r.outcome == Outcome::Unknown;
+        world.records.iter().filter(of_it).count()
+    };
+    assert_eq!(unknown(&world), 1);
+    // Its host had been granted it before the loss, and could not reach the store until now.
+    let end = world.succeeded("b", at);
+    world.finish_with(&end);
+    assert_eq!(unknown(&world), 0);
+    assert_eq!(
+        world.records.last().map(|it| it.outcome),
+        Some(Outcome::Succeeded)
+    );
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::names::{JobName, LockName, RunId, Token};
-use crate::store::protocol::{self, Clock, Effect, JobState, Key, LockState, Past, is_provisional};
+use crate::store::protocol::{self, Clock, Effect, JobState, Key, LockState, Past, is_replaced_by};
 use crate::store::{
     Claim, ClaimReply, ClaimTarget, Due, Fingerprint, Finish, FinishReply, Grant, Kind, Late, Lock,
     Outcome, Overlap, Record, Registered, Registration, RenewReply, Settle,
@@ -80,8 +80,7 @@ impl World {
     }
 
     pub(in crate::store::protocol) fn remove_provisional(&mut self, late: &Record) {
-        let provisional = |r: &Record| is_provisional(r) && r.run_id == late.run_id;
-        self.records.retain(|record| !provisional(record));
+        self.records.retain(|record| !is_replaced_by(record, late));
     }
 
     pub(in crate::store::protocol) fn register(&mut self, fingerprint: &str) -> Registered {

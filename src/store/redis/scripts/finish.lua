@@ -40,8 +40,10 @@ if recorded then
     record[ARGV[i]] = ARGV[i + 1]
   end
   record.follows = job and text(job.last)
-  -- More runs without a lock can overlap than tokens are kept, so the oldest are forgotten.
-  record.replaces = before == 'I' or not lock.exclusive
+  local open = job and job.open and job.open.token == token
+  -- More runs without a lock can overlap than tokens are kept, so the oldest are forgotten. After a loss
+  -- of data the ledger may not know the run, and have called its occurrence unknown.
+  record.replaces = before == 'I' or not lock.exclusive or record.scheduled_at and not open
   records[1] = record
   local from = tonumber(record.scheduled_at)
   local last = tonumber(record['until'] or record.scheduled_at)

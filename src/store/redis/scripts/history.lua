@@ -105,14 +105,22 @@ local function is_provisional(record)
   return record.run_id and (record.outcome == 'interrupted' or record.outcome == 'unknown')
 end
 
--- Removes the provisional record of a run whose host has reported the result after all.
-local function remove_provisional(stream, run_id)
+-- Whether the result of a run replaces this record: one that stands for the run, or one that calls its
+-- occurrence unknown.
+local function is_replaced_by(known, record)
+  if known.run_id then
+    return known.run_id == record.run_id and is_provisional(known)
+  end
+  return known.outcome == 'unknown' and not known['until'] and known.scheduled_at
+    and known.scheduled_at == record.scheduled_at
+end
+
+-- Removes the record that the result of a run replaces.
+local function remove_replaced(stream, record)
   local entries = redis.pcall('XREVRANGE', stream, '+', '-', 'COUNT', 1000)
   for _, entry in ipairs(entries) do
-    local fields = fields_of(entry)
-    if fields.run_id == run_id and is_provisional(fields) then
+    if is_replaced_by(fields_of(entry), record) then
       redis.call('XDEL', stream, entry[1])
-      return
     end
   end
 end
@@ -184,7 +192,7 @@ local function append(streams, keep, record)
   local runs = streams.runs
   if record.replaces and record.run_id then
     for _, stream in pairs(streams) do
-      remove_provisional(stream, record.run_id)
+      remove_replaced(stream, record)
     end
   end
   local newest = mergeable(runs, record)

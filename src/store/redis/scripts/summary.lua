@@ -59,23 +59,20 @@ local function summary_text(summary)
 end
 
 -- Removes the provisional outcome of a run whose host has reported the result.
-local function withdraw(summary, run_id)
+local function withdraw(summary, result)
   local recent, failures = {}, {}
   for _, word in ipairs(summary.recent) do
-    if string.sub(word, 3) ~= run_id then
+    if string.sub(word, 3) ~= result.run_id then
       recent[#recent + 1] = word
     end
   end
-  local function is_of_run(record)
-    return record.run_id == run_id and is_provisional(record)
-  end
   for _, record in ipairs(summary.failures) do
-    if not is_of_run(record) then
+    if not is_replaced_by(record, result) then
       failures[#failures + 1] = record
     end
   end
   summary.recent, summary.failures = recent, failures
-  if summary.n and is_of_run(summary.n) then
+  if summary.n and is_replaced_by(summary.n, result) then
     summary.n = nil
   end
 end
@@ -118,7 +115,7 @@ end
 local function summarize(job, record)
   local summary = load_summary(job.summary)
   if record.replaces and record.run_id then
-    withdraw(summary, record.run_id)
+    withdraw(summary, record)
   end
   if not record.amended then
     note_outcome(summary, record)
