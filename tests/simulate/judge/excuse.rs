@@ -11,8 +11,8 @@ use cronlatch::store::protocol::{
 use cronlatch::store::{Kind, Outcome};
 use cronlatch::time::Timestamp;
 
-use super::Facts;
 use super::facts::{RECOVERS, Regime, Subject, span_of, without};
+use super::{Facts, verdicts};
 use crate::plan::{Act, JobPlan, NodeAct, StoreKind, host_name};
 use crate::trace::{Added, Ended, Foreign, Hindered, Life, Span, Start, Trouble};
 
@@ -106,11 +106,14 @@ pub(super) fn not_told(
         id.is_some_and(|id| id.as_str() == run.run_id)
     });
     // A host whose list gives the job another lock reports under that lock, until the job has
-    // moved.
+    // moved. If the list changes back before the store has heard of that lock, the record stays there.
     let is_elsewhere = |it: &&&Added| {
         let mut regimes = facts.regimes_of(subject.name);
         let named = regimes.any(|regime| {
-            regime.host == run.host && regime.lock() == it.lock && regime.span.holds(added.at)
+            let untold =
+                regime.span.holds(run.begin) && it.at.min(regime.span.until) <= regime.told;
+            let of_host = regime.host == run.host && regime.lock() == it.lock;
+            of_host && (regime.span.holds(added.at) || untold)
         });
         it.lock != added.lock && named
     };
@@ -432,10 +435,25 @@ pub(super) fn rerun_of_not_begun(
     Some(last + rerun_window(plan))
 }
 
-/// As [`tries_used_up`], by a rerun that was granted and never began: its attempt has a number too.
+/// As [`tries_used_up`], by an attempt that never began: it was counted just before it was to start, or is that
+/// of a rerun that was granted.
 pub(super) fn last_try_not_begun(plan: &JobPlan, subject: &Subject<'_>, at: i64) -> bool {
-    let tries = plan.retry.map(|(attempts, _)| attempts);
-    tries.is_some_and(|tries| not_begun(subject, at).any(|it| it.record.attempts >= tries))
+    let Some((tries, _)) = plan.retry else {
+        return false;
+    };
+    let begun = |it: &Added| {
+        let id = it.record.run_id.as_ref();
+        let mut runs = subject.starts.iter();
+        runs.any(|run| {
+            id.is_some_and(|id| id.as_str() == run.run_id) && run.attempt >= it.record.attempts
+        })
+    };
+    let mut of_runs = subject
+        .records_of(at)
+        .filter(|it| it.record.run_id.is_some());
+    of_runs.any(|it| {
+        it.record.outcome == Outcome::Interrupted && it.record.attempts >= tries && !begun(it)
+    })
 }
 
 /// `TriesUsedUp`: a run that had all attempts which `retry` allows is not run again.
@@ -1219,6 +1237,21 @@ pub(super) fn back_on_its_schedule(facts: &Facts<'_>, subject: &Subject<'_>, at:
         let mut later = regimes().filter(|it| at < it.span.from);
         first.has_due(at) && later.any(|it| it.has_due(at))
     })
+}
+
+/// `Inherited`: a ledger keeps what waits when the job's scope or schedule changes, and a job that returns to a
+/// schedule owes what came due on it meanwhile. That has its place in the queue. Returns the occurrences that
+/// count without being on the ledger's own lists when they were due, ascending.
+pub(super) fn inherited(facts: &Facts<'_>, subject: &Subject<'_>, before: Span) -> Vec<i64> {
+    let regimes = facts.regimes_of(subject.name);
+    let mut all: Vec<i64> = regimes.flat_map(|it| it.instants(before)).collect();
+    all.sort_unstable();
+    all.dedup();
+    all.retain(|at| {
+        let due = at + subject.delay;
+        !subject.counts_by(*at, 0) && due < before.until && verdicts::counts(facts, subject, *at)
+    });
+    all
 }
 
 /// `UnderItsOldScope`: a job whose scope changes keeps its ledger. What came due under the old scope

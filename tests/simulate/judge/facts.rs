@@ -78,6 +78,15 @@ impl Regime<'_> {
         self.span.from + if self.by_reload { SETTLES } else { 0 }
     }
 
+    /// The occurrences of its schedule within a span, whenever the list had the schedule.
+    pub(crate) fn instants(&self, span: Span) -> impl Iterator<Item = i64> {
+        let between = self.schedule.between(
+            Timestamp::from_millis(span.from - 1),
+            Timestamp::from_millis(span.until - 1),
+        );
+        between.map(Timestamp::millis)
+    }
+
     /// Whether its schedule has the occurrence, whenever the list had the schedule.
     pub(crate) fn has_due(&self, at: i64) -> bool {
         self.schedule.is_occurrence(Timestamp::from_millis(at))
@@ -652,11 +661,7 @@ impl Subject<'_> {
         for regime in &self.regimes {
             let from = span.from.max(regime.span.from);
             let until = span.until.min(regime.span.until);
-            let between = (regime.schedule).between(
-                Timestamp::from_millis(from - 1),
-                Timestamp::from_millis(until - 1),
-            );
-            all.extend(between.map(Timestamp::millis));
+            all.extend(regime.instants(Span { from, until }));
         }
         all.sort_unstable();
         all.dedup();

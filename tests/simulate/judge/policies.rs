@@ -129,21 +129,34 @@ fn waiting(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, then: i64) -> usiz
         from: facts.plan.start,
         until: at,
     };
-    let undecided = |due: &i64| {
-        // A run without the store is undecided in the ledger until its host reports it.
-        let mut granted = subject.starts_of(*due).filter(|it| it.fence.is_some());
-        let began = granted.any(|it| it.begin < then);
-        // Nor is one decided whose record another decision overtook. What a host ran before it was due
-        // by the store's clock is decided when it is due.
-        let mut records = subject.records_of(*due).filter(|it| !it.replaced);
-        let decided = records.any(|it| it.at < then && *due <= it.at + excuse::AHEAD);
-        !began && !decided
-    };
-    subject
-        .occurrences(before)
-        .into_iter()
-        .filter(undecided)
-        .count()
+    let own = subject.occurrences(before);
+    let mut inherited = excuse::inherited(facts, subject, before);
+    inherited.retain(|due| !own.contains(due) && !was_decided_there(facts, subject, *due, then));
+    let all = own.iter().chain(&inherited);
+    all.filter(|due| !is_decided(subject, **due, then)).count()
+}
+
+/// Whether what a ledger might have inherited had been decided by then where it came due: by the fleet, or by
+/// each host that owed it.
+fn was_decided_there(facts: &Facts<'_>, subject: &Subject<'_>, due: i64, then: i64) -> bool {
+    let passes_on = |it: &&Subject<'_>| it.host.is_none() || subject.host.is_none();
+    let others = facts.subjects.iter().filter(|it| it.name == subject.name);
+    let others = others
+        .filter(|it| it.host != subject.host)
+        .filter(passes_on);
+    let owed: Vec<_> = others.filter(|it| it.counts_by(due, 0)).collect();
+    !owed.is_empty() && owed.iter().all(|it| is_decided(it, due, then))
+}
+
+/// Whether a run of the occurrence had been granted by then, or its verdict was on record.
+fn is_decided(subject: &Subject<'_>, due: i64, then: i64) -> bool {
+    // A run without the store is undecided in the ledger until its host reports it.
+    let mut granted = subject.starts_of(due).filter(|it| it.fence.is_some());
+    // Nor is one decided whose record another decision overtook. What a host ran before it was due
+    // by the store's clock is decided when it is due.
+    let mut records = subject.records_of(due).filter(|it| !it.replaced);
+    granted.any(|it| it.begin < then)
+        || records.any(|it| it.at < then && due <= it.at + excuse::AHEAD)
 }
 
 /// After a time in which nobody could act: `none` runs nothing that came due while no host was up, and of

@@ -248,7 +248,8 @@ fn contradict(
 ) -> bool {
     let order = (run.at.min(other.at), run.at.max(other.at));
     let id = run.record.run_id.as_ref();
-    let mut starts = subject.starts.iter();
+    // Its lock may have been another one: a ledger moves with its job.
+    let mut starts = facts.trace.starts.iter();
     let start = starts.find(|it| id.is_some_and(|id| id.as_str() == it.run_id));
     let unknown = |start: &Start| {
         excuse::not_told(facts, subject, start, other) || excuse::never_measured(facts, start)
@@ -315,17 +316,20 @@ pub(super) fn foretold(facts: &Facts<'_>) -> Vec<Violation> {
     all
 }
 
+/// Whether an occurrence may run or have a verdict: a list had it when it was due.
+pub(super) fn counts(facts: &Facts<'_>, subject: &Subject<'_>, at: i64) -> bool {
+    subject.counts_by(at, excuse::OWN_CLOCK)
+        || excuse::back_on_its_schedule(facts, subject, at)
+        || excuse::under_its_old_scope(facts, subject, at)
+        || excuse::never_seen_disabled(facts, subject, at)
+        || excuse::forgotten_schedule(facts, subject, at)
+}
+
 /// Nothing runs or is recorded that no list had when it was due.
 pub(super) fn does_not_count(facts: &Facts<'_>) -> Vec<Violation> {
     let mut all = Vec::new();
     for subject in &facts.subjects {
-        let counts = |at: i64| {
-            subject.counts_by(at, excuse::OWN_CLOCK)
-                || excuse::back_on_its_schedule(facts, subject, at)
-                || excuse::under_its_old_scope(facts, subject, at)
-                || excuse::never_seen_disabled(facts, subject, at)
-                || excuse::forgotten_schedule(facts, subject, at)
-        };
+        let counts = |at: i64| counts(facts, subject, at);
         for start in &subject.starts {
             let at = start.at.filter(|at| !counts(*at));
             if let Some(at) = at.filter(|_| !excuse::never_measured(facts, start)) {

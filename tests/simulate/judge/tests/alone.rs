@@ -7,7 +7,7 @@ use cronlatch::store::Outcome;
 use super::{START, added, broken, by_clock, plan, run, span, start, trouble, unstarted, verdict};
 use crate::judge::Rule;
 use crate::plan::{Plan, host_name};
-use crate::trace::{Ended, Hindered, Trace};
+use crate::trace::{Admitted, Ended, Hindered, Reloaded, Trace};
 
 fn without_store() -> Plan {
     plan(|job| job.on_store_down = OnStoreDown::Run)
@@ -99,6 +99,71 @@ fn a_host_with_another_lock_tells_of_its_run_without_the_store_under_that() {
         "the host has the job under the same lock by now"
     );
     assert!(untrue(0, "job"));
+}
+
+#[test]
+fn what_was_told_under_a_lock_that_the_store_never_heard_of_stays_there() {
+    let untrue = |heard: Option<i64>| {
+        let mut plan = without_store();
+        plan.lists.push(plan.lists[0].clone());
+        plan.lists[1].jobs[0].lock = Some("other".to_owned());
+        broken(&plan, |trace| {
+            trace.outages.push(span(19_900, 21_000));
+            let list_from = |list, at| Reloaded {
+                at: START + at,
+                life: 1,
+                list,
+            };
+            trace.reloads = vec![list_from(1, 15_000), list_from(0, 22_000)];
+            trace.admitted.extend(heard.map(|at| Admitted {
+                at: START + at,
+                host: 1,
+                job: "job".to_owned(),
+            }));
+            let why = "its start deadline had passed";
+            unstarted(trace, 20_000, Outcome::Missed, why);
+            let mut run = start(1, 20_000, 20_200, 21_000);
+            (run.fence, run.lock) = (None, "other".to_owned());
+            let mut told = verdict(&run, Outcome::Succeeded);
+            told.lock = "other".to_owned();
+            trace.added.push(told);
+            trace.starts.push(run);
+        })
+        .contains(&Rule::Untrue)
+    };
+    assert!(!untrue(None));
+    assert!(!untrue(Some(22_500)), "when the list had changed back");
+    assert!(untrue(Some(16_000)), "the ledger had moved");
+}
+
+#[test]
+fn a_ledger_that_has_moved_does_not_know_of_a_run_without_the_store_either() {
+    let contradicts = |fence: Option<u64>, skipped: i64| {
+        let mut plan = without_store();
+        plan.lists.push(plan.lists[0].clone());
+        plan.lists[1].jobs[0].scope = Scope::Host;
+        broken(&plan, |trace| {
+            trace.reloads.extend((0..2).map(|life| Reloaded {
+                at: START + 22_000,
+                life,
+                list: 1,
+            }));
+            unstarted(trace, 20_000, Outcome::Skipped, "");
+            let skip = trace.added.iter_mut();
+            let skip = skip.filter(|it| it.record.run_id.is_none()).last().unwrap();
+            (skip.at, skip.lock) = (START + skipped, "job@host-0".to_owned());
+            let mut run = start(1, 20_000, 20_200, 28_000);
+            run.fence = fence;
+            let mut told = verdict(&run, Outcome::Succeeded);
+            told.lock = "job@host-0".to_owned();
+            trace.added.push(told);
+            trace.starts.push(run);
+        })
+        .contains(&Rule::TwoVerdicts)
+    };
+    assert!(!contradicts(None, 23_000));
+    assert!(contradicts(None, 28_500), "it had been told");
+    assert!(contradicts(Some(20_200), 23_000), "the store granted it");
 }
 
 #[test]

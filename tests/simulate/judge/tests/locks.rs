@@ -1,13 +1,13 @@
 //! Excuses about locks: who keeps whom out, and what a run does that has lost its own.
 
-use cronlatch::config::{OnLost, OnOverlap};
+use cronlatch::config::{OnLost, OnOverlap, Scope};
 use cronlatch::store::Outcome;
 use cronlatch::store::protocol::REASON_INTERRUPTED;
 
 use super::{START, added, broken, plan, run, span, start, trouble, unstarted, verdict};
 use crate::judge::Rule;
 use crate::plan::{Act, ForeignKey, NodeAct, Plan, StoreKind};
-use crate::trace::{Added, Ended, Foreign, Held, Hindered};
+use crate::trace::{Added, Ended, Foreign, Held, Hindered, Reloaded};
 use crate::world::World;
 
 #[test]
@@ -79,6 +79,44 @@ fn what_another_decision_has_overtaken_still_fills_the_queue() {
     };
     assert!(!wrong(true));
     assert!(wrong(false));
+}
+
+#[test]
+fn what_a_ledger_inherits_fills_the_queue() {
+    let wrong = |begin: Option<i64>, enabled: bool| {
+        // The occurrence of the very beginning was never decided.
+        let mut lists = plan(|job| job.on_overlap = OnOverlap::Queue { limit: 2 });
+        lists.lists.push(lists.lists[0].clone());
+        lists.lists[0].jobs[0].enabled = enabled;
+        lists.lists[1].jobs[0].scope = Scope::Host;
+        let rules = broken(&lists, |trace| {
+            trace.reloads.extend((0..2).map(|life| Reloaded {
+                at: START + 27_000,
+                life,
+                list: 1,
+            }));
+            let own = "job@host-0".to_owned();
+            let at = run(trace, 20_000);
+            match begin {
+                Some(begin) => trace.starts[at].begin = START + begin,
+                None => drop(trace.starts.remove(at)),
+            }
+            trace.added.remove(at);
+            unstarted(trace, 45_000, Outcome::Skipped, "the queue was full");
+            let begun = START + 27_000;
+            for start in trace.starts.iter_mut().filter(|it| it.begin > begun) {
+                start.lock.clone_from(&own);
+            }
+            for added in trace.added.iter_mut().filter(|it| it.at > begun) {
+                added.lock.clone_from(&own);
+            }
+        });
+        rules.contains(&Rule::Reason)
+    };
+    assert!(!wrong(None, true), "it still waits");
+    assert!(!wrong(Some(50_000), true), "it starts later");
+    assert!(wrong(Some(20_005), true), "it ran under the old scope");
+    assert!(wrong(None, false), "no list had it");
 }
 
 #[test]

@@ -87,6 +87,27 @@ fn that_no_rerun_started_is_on_record() {
 }
 
 #[test]
+fn an_attempt_that_was_counted_and_never_began_may_be_the_last() {
+    let wrong = |tries: u32, attempts: u32| {
+        let rules = crash(
+            |job| job.retry = Some((tries, 500)),
+            |trace| {
+                let died = trace.starts[run(trace, 20_000)].clone();
+                let mut record = verdict(&died, Outcome::Interrupted);
+                record.at = START + 24_000;
+                record.record.reason = Some(REASON_INTERRUPTED.to_owned());
+                record.record.attempts = attempts;
+                trace.added.push(record);
+            },
+        );
+        rules.contains(&Rule::RerunWindow) || rules.contains(&Rule::NoRerun)
+    };
+    assert!(!wrong(2, 2));
+    assert!(wrong(2, 1));
+    assert!(wrong(3, 2), "one was left");
+}
+
+#[test]
 fn a_rerun_that_was_given_back_has_had_its_record_unless_nothing_kept_its_host_from_starting_it() {
     let given_back = |granted: i64, short: (i64, i64), host: usize| {
         unsaid(REASON_INTERRUPTED, |trace| {
