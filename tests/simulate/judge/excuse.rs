@@ -136,6 +136,33 @@ pub(super) fn not_told(
     run.fence.is_none() && told.is_none_or(|told| added.at <= told) && !knew
 }
 
+/// Of a run without the store that could not be started its host has a record as well, and nobody else knows of
+/// it before that. Returns when it was to begin.
+pub(super) fn never_began(facts: &Facts<'_>, run: &Added) -> Option<Start> {
+    let record = &run.record;
+    let mut hosts = 0..facts.plan.hosts.len();
+    let host = hosts.find(|it| {
+        record
+            .host
+            .as_ref()
+            .is_some_and(|of| of.as_str() == host_name(*it))
+    })?;
+    let begin = record.started_at.or(record.finished_at)?.millis();
+    let is_alone = record.attempts == 0 && record.fence.is_none();
+    is_alone.then_some(Start {
+        job: record.job.to_string(),
+        lock: run.lock.clone(),
+        host,
+        run_id: record.run_id.as_ref()?.as_str().to_owned(),
+        at: record.scheduled_at.map(Timestamp::millis),
+        attempt: 0,
+        fence: None,
+        begin,
+        end: None,
+        ended: None,
+    })
+}
+
 /// Whether another host was there that may have entered the run's occurrence into the waiting list as one
 /// to be caught up.
 fn caught_up_by_another(facts: &Facts<'_>, subject: &Subject<'_>, run: &Start, then: i64) -> bool {

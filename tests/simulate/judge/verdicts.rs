@@ -251,6 +251,8 @@ fn contradict(
     // Its lock may have been another one: a ledger moves with its job.
     let mut starts = facts.trace.starts.iter();
     let start = starts.find(|it| id.is_some_and(|id| id.as_str() == it.run_id));
+    let never_began = excuse::never_began(facts, run);
+    let start = start.or(never_began.as_ref());
     let unknown = |start: &Start| {
         excuse::not_told(facts, subject, start, other) || excuse::never_measured(facts, start)
     };

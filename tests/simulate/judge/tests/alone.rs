@@ -3,6 +3,7 @@
 use cronlatch::config::{OnStoreDown, Scope};
 use cronlatch::names::{HostName, RunId};
 use cronlatch::store::Outcome;
+use cronlatch::time::Timestamp;
 
 use super::{START, added, broken, by_clock, plan, run, span, start, trouble, unstarted, verdict};
 use crate::judge::Rule;
@@ -164,6 +165,31 @@ fn a_ledger_that_has_moved_does_not_know_of_a_run_without_the_store_either() {
     assert!(!contradicts(None, 23_000));
     assert!(contradicts(None, 28_500), "it had been told");
     assert!(contradicts(Some(20_200), 23_000), "the store granted it");
+}
+
+#[test]
+fn nobody_else_knows_of_a_run_without_the_store_that_could_not_be_started() {
+    let contradicts = |skipped: i64, by: usize, fence: Option<u64>| {
+        broken(&without_store(), |trace| {
+            trace.outages.push(span(19_900, 22_000));
+            unstarted(trace, 20_000, Outcome::Skipped, "");
+            let skip = trace.added.iter_mut().find(|it| it.record.run_id.is_none());
+            let skip = skip.unwrap();
+            skip.at = START + skipped;
+            skip.record.host = Some(HostName::parse(&host_name(by)).unwrap());
+            let mut failed = added(23_000, 20_000, Outcome::Failed, "cannot start a process");
+            failed.record.run_id = Some(RunId::from_text("run-short"));
+            failed.record.host = Some(HostName::parse(&host_name(1)).unwrap());
+            failed.record.finished_at = Some(Timestamp::from_millis(START + 20_010));
+            failed.record.fence = fence;
+            trace.added.push(failed);
+        })
+        .contains(&Rule::TwoVerdicts)
+    };
+    assert!(!contradicts(22_500, 0, None));
+    assert!(contradicts(23_500, 0, None), "it had been told");
+    assert!(contradicts(22_500, 1, None), "the host itself knew");
+    assert!(contradicts(22_500, 0, Some(20_000)), "the store granted it");
 }
 
 #[test]
