@@ -256,7 +256,7 @@ fn contradict(
     let unknown = |start: &Start| {
         excuse::not_told(facts, subject, start, other) || excuse::never_measured(facts, start)
     };
-    !start.is_some_and(|it| unknown(it))
+    !start.is_some_and(unknown)
         && !excuse::lost_data(facts, at)
         && !excuse::verdicts_owed_together(facts, subject, at, order)
 }
