@@ -277,11 +277,16 @@ impl Lane {
 
     /// Begins with the next occurrence if the lane is idle.
     pub(super) fn advance(&mut self, shared: &mut Shared) {
-        if shared.mode == Mode::Draining || shared.clock_wrong || !matches!(self.phase, Phase::Idle)
-        {
+        if shared.mode == Mode::Draining || shared.clock_wrong {
             return;
         }
         let down = shared.store == StoreState::Down;
+        if !matches!(self.phase, Phase::Idle) {
+            if !down {
+                self.sync_while_parked(shared);
+            }
+            return;
+        }
         if down && self.policy.on_store_down == OnStoreDown::Run {
             self.advance_without_store(shared);
             return;
@@ -316,10 +321,28 @@ impl Lane {
         }
     }
 
+    /// Queries the ledger while a rerun or a head waits for a place: newer occurrences may have
+    /// verdicts by now, which need no place.
+    fn sync_while_parked(&mut self, shared: &mut Shared) {
+        let is_ahead =
+            matches!(&self.phase, Phase::Parked { occ, .. } if occ.origin != Origin::Lane);
+        if is_ahead && self.sync == LedgerSync::Known && self.needs_sync_now() {
+            self.sync = LedgerSync::Registering;
+            shared.act(Action::Register { job: self.job });
+        }
+    }
+
+    /// Whether the lane must query the ledger before it claims the next occurrence of its own.
+    fn needs_sync_now(&self) -> bool {
+        let mut own = self.pending.iter().filter(|occ| occ.origin == Origin::Lane);
+        own.next()
+            .map_or(self.needs_ledger_sync, |occ| occ.needs_ledger_sync)
+    }
+
     /// Claims an occurrence, or waits for a free place first.
     pub(super) fn begin(&mut self, shared: &mut Shared, occ: Occurrence) {
         if shared.clock_wrong {
-            self.pending.push_front(occ);
+            self.put_back(occ);
             return;
         }
         let claim = shared.new_claim();
@@ -385,6 +408,7 @@ impl Lane {
             TimerKind::Deadline(claim),
         );
         self.phase = Phase::Parked { claim, occ };
+        self.advance(shared);
     }
 
     /// A place is free, and this lane has waited longest for one.
@@ -421,8 +445,21 @@ impl Lane {
 
     /// Continues with an occurrence that waited.
     pub(super) fn resume(&mut self, shared: &mut Shared, occ: Occurrence) {
-        self.pending.push_front(occ);
+        self.put_back(occ);
         self.advance(shared);
+    }
+
+    /// Has the lane begin with an occurrence as soon as it is idle. A rerun and a head are not among
+    /// the pending ones: they need no registration, and what is undecided lies between them and the
+    /// pending ones.
+    pub(super) fn put_back(&mut self, occ: Occurrence) {
+        match (occ.origin, &mut self.watch, &mut self.wait) {
+            (Origin::Lane, ..) => self.pending.push_front(occ),
+            (Origin::Watch, Some(watch), _) => watch.due = true,
+            (Origin::Head, _, Some(wait)) => wait.ready = true,
+            // The next reply to a registration names them again.
+            (Origin::Watch | Origin::Head, ..) => {}
+        }
     }
 
     pub(super) fn timer(&mut self, shared: &mut Shared, kind: TimerKind) {
@@ -450,7 +487,7 @@ impl Lane {
                         self.require_sync_before_pending();
                         self.advance(shared);
                     } else {
-                        self.resume(shared, occ.for_verdict());
+                        self.resume(shared, occ);
                     }
                 }
                 Phase::Claiming { claim, placed, .. } if claim == id => {

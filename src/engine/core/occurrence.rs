@@ -38,12 +38,6 @@ impl Occurrence {
     pub(super) fn is_current(&self) -> bool {
         self.origin == Origin::Lane && self.kind == Kind::Schedule
     }
-
-    /// Returns the same occurrence, claimed only for its verdict.
-    pub(super) fn for_verdict(mut self) -> Self {
-        self.aim = Aim::Verdict;
-        self
-    }
 }
 
 /// The source of an occurrence.

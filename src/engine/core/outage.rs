@@ -158,7 +158,15 @@ impl Lane {
 
     /// The store is unreachable. If this daemon has not reached it since the start, `catch_up` also
     /// judges what came due since then.
+    ///
+    /// With `catch_up: all`, pending occurrences are delayed from now on: they came due before this host
+    /// noticed the outage, and may overlap late runs.
     pub(super) fn store_lost(&mut self) {
+        if self.policy.on_store_down == OnStoreDown::Wait && self.policy.catch_up == CatchUp::All {
+            for occ in &mut self.pending {
+                join_backlog(&self.policy, occ);
+            }
+        }
         if self.registration == RegistrationState::Pending
             && self.policy.on_store_down == OnStoreDown::Wait
         {
@@ -214,8 +222,12 @@ impl Lane {
         match self.phase {
             _ if carried => {}
             Phase::Idle => self.drop_undecided(shared, decided_until, None),
-            // The undecided occurrences follow the one that waits for a place.
-            Phase::Parked { .. } => self.require_sync_before_pending(),
+            // They are dropped once the lane has the reply about the rerun or the head.
+            Phase::Claiming { ref occ, .. } | Phase::Early { ref occ, .. }
+                if occ.origin != Origin::Lane =>
+            {
+                self.require_sync_before_pending();
+            }
             _ => {}
         }
         if waited_for_place && !carried && !self.pending.is_empty() {
@@ -225,19 +237,21 @@ impl Lane {
     }
 
     /// Moves an occurrence that only waits back to the front of `pending`, so that it is not added
-    /// twice. Returns whether it waited for a place.
+    /// twice. Returns whether one of the lane's own waited for a place.
+    ///
+    /// A rerun or a head that waits for a place is claimed again after what the reply leads to: the
+    /// verdicts of newer occurrences need no place.
     fn take_back(&mut self) -> bool {
-        let waited_for_place = matches!(self.phase, Phase::Parked { .. });
         match std::mem::replace(&mut self.phase, Phase::Idle) {
-            Phase::Early { occ, .. } | Phase::Parked { occ, .. } if occ.origin == Origin::Lane => {
-                self.pending.push_front(occ);
+            Phase::Early { occ, .. } if occ.origin == Origin::Lane => self.put_back(occ),
+            Phase::Parked { occ, .. } => {
+                let is_own = occ.origin == Origin::Lane;
+                self.put_back(occ);
+                return is_own;
             }
-            other => {
-                self.phase = other;
-                return false;
-            }
+            other => self.phase = other,
         }
-        waited_for_place
+        false
     }
 
     /// Notes that the ledger must be queried after the first pending occurrence, which waits for a

@@ -36,8 +36,16 @@ impl Lane {
 
     pub(super) fn watch_open(&mut self, shared: &mut Shared, open: OpenRun) {
         // This host's own run needs no watch.
-        if self.running == 0 && self.closing == 0 {
-            self.watch_run(shared, open.scheduled_at, open.run_id, open.remaining);
+        if self.running > 0 || self.closing > 0 {
+            return;
+        }
+        let is_over = |watch: &&mut OpenRunWatch| {
+            watch.run_id == open.run_id && open.remaining.is_zero() && watch.fire <= shared.now.boot
+        };
+        match self.watch.as_mut().filter(is_over) {
+            // The reply does not say when the lease ended; the watch knows.
+            Some(watch) => watch.due = true,
+            None => self.watch_run(shared, open.scheduled_at, open.run_id, open.remaining),
         }
     }
 
@@ -144,21 +152,23 @@ impl Lane {
 
     /// Returns the occurrence of a watched run whose lease is over, to be claimed again.
     ///
-    /// For a job without reruns the claim only produces the record, so a full host need not wait
-    /// for a place.
+    /// For a job without reruns, and after the window of a rerun, the claim only produces the record,
+    /// so a full host need not wait for a place.
     pub(super) fn due_rerun(&mut self, shared: &Shared) -> Option<Occurrence> {
         let is_run_again = self.policy.max_reruns() > 0;
         let watch = self.watch.as_mut().filter(|watch| watch.due)?;
         watch.due = false;
         let at = watch.at?;
         let lease_ended = watch.lease_end(shared.now);
+        let deadline = lease_ended.plus(self.policy.rerun_window());
+        let is_over = deadline < shared.now.utc;
         Some(Occurrence {
             at,
             kind: Kind::Rerun,
-            deadline: lease_ended.plus(self.policy.rerun_window()),
+            deadline,
             overlap: Overlap::Wait,
             late: Late::Leave,
-            aim: if is_run_again || shared.has_place() {
+            aim: if is_run_again && !is_over || shared.has_place() {
                 Aim::Run
             } else {
                 Aim::Verdict

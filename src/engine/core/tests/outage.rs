@@ -7,7 +7,7 @@ use super::super::event::{Action, Event, JobIx, OccurrenceNotice};
 use super::super::policy::Exclusion;
 use super::bench::{Bench, JOB, decided, gap, policy, secs};
 use crate::config::{CatchUp, OnOverlap, OnStoreDown};
-use crate::store::{ClaimReply, Kind, Outcome, Range};
+use crate::store::{ClaimReply, Kind, Outcome, Overlap, Range};
 
 fn down(on_store_down: OnStoreDown) -> Policy {
     Policy {
@@ -56,6 +56,28 @@ fn what_comes_due_meanwhile_is_judged_by_catch_up() {
     let drops = newest.gap.expect("an answer to the gap").drop;
     assert_eq!(drops.len(), 1);
     assert_eq!(drops[0].outcome, Outcome::Missed);
+}
+
+#[test]
+fn with_all_what_came_due_before_the_outage_was_noticed_is_not_skipped_for_an_overlap() {
+    let mut bench = Bench::new(Policy {
+        catch_up: CatchUp::All,
+        ..down(OnStoreDown::Wait)
+    });
+    bench.due(1010);
+    let spec = bench.claim(1010);
+    bench.grant(&spec);
+    bench.ended();
+    // Its verdict is on its way to a store that no longer answers.
+    bench.due(1020);
+    bench.nothing();
+    bench.feed(Event::StoreDown);
+    bench.at(1025);
+    back(&mut bench);
+    bench.closed();
+    let spec = bench.claim(1020);
+    assert_eq!(spec.overlap, Overlap::Queue { limit: u32::MAX });
+    assert_eq!(spec.deadline, secs(1020 + 3600));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::super::event::{Action, Event, JobIx, OccurrenceNotice};
 use super::bench::{Bench, FENCE, decided, grant, granted, head, policy, running, secs, waits_for};
 use crate::config::{OnCrash, OnOverlap};
 use crate::names::RunId;
-use crate::store::{ClaimReply, Kind, OpenRun};
+use crate::store::{ClaimReply, Head, Kind, OpenRun, Registered};
 use crate::time::BootInstant;
 
 const FIRST: JobIx = JobIx(0);
@@ -278,6 +278,121 @@ fn the_verdict_of_a_head_does_not_wait_behind_what_waits_for_a_place() {
     assert!(
         bench.said(1020, &OccurrenceNotice::Full),
         "it waits for a place again"
+    );
+    bench.nothing();
+}
+
+/// The second job, whose ledger is decided until 1000, is registered anew.
+fn registered_anew(bench: &mut Bench, open: Option<OpenRun>, head: Option<Head>) {
+    let action = bench.action();
+    assert_eq!(action, Action::Register { job: SECOND });
+    bench.feed(Event::Registered {
+        job: SECOND,
+        reply: Registered {
+            pauses: Vec::new(),
+            decided_until: secs(1000),
+            beyond: Vec::new(),
+            now: secs(1055),
+            open,
+            head,
+            recovering: Duration::ZERO,
+            moved: false,
+        },
+    });
+}
+
+/// What `catch_up: latest` does not run is recorded, from 1010 to 1040.
+#[track_caller]
+fn dropped(bench: &mut Bench) {
+    let action = bench.action();
+    let Action::Drops(spec) = &action else {
+        panic!("nothing is dropped: {action:?}");
+    };
+    let range = spec.answer.drop[0].range;
+    assert_eq!((range.from, range.until), (secs(1010), secs(1040)));
+    bench.answer_drops(&action, ClaimReply::Dropped);
+}
+
+#[test]
+fn what_a_dead_run_has_behind_it_is_dropped_while_its_rerun_waits_for_a_place() {
+    let rerun = Policy {
+        on_crash: OnCrash::Rerun { max_reruns: 1 },
+        ..policy()
+    };
+    let mut bench = full_of(&[policy(), rerun, policy()]);
+    bench.feed(Event::LedgerQueried {
+        job: SECOND,
+        open: Some(theirs()),
+        head: None,
+    });
+    bench.at(1055);
+    assert!(bench.said(1000, &OccurrenceNotice::Full));
+    bench.feed(Event::NotSettled { job: SECOND });
+    let dead = OpenRun {
+        remaining: Duration::ZERO,
+        ..theirs()
+    };
+    registered_anew(&mut bench, Some(dead), None);
+    dropped(&mut bench);
+    bench.nothing();
+    bench.at(1056);
+    bench.feed(Event::RunEnded { job: FIRST });
+    let spec = bench.claim(1000);
+    assert_eq!((spec.job, spec.kind), (SECOND, Kind::Rerun));
+    // The window counts from the end of the lease, not from the newest reply.
+    assert_eq!(spec.deadline, secs(1030 + 3600));
+    bench.grant(&spec);
+    assert_eq!(bench.action(), Action::QueryLedger { job: SECOND });
+    assert!(
+        bench.said(1050, &OccurrenceNotice::Full),
+        "it is claimed once"
+    );
+    bench.nothing();
+}
+
+#[test]
+fn a_rerun_that_gets_its_place_does_not_wait_for_a_registration() {
+    let rerun = Policy {
+        on_crash: OnCrash::Rerun { max_reruns: 1 },
+        ..policy()
+    };
+    let mut bench = full_of(&[policy(), rerun, policy()]);
+    bench.feed(Event::LedgerQueried {
+        job: SECOND,
+        open: Some(theirs()),
+        head: None,
+    });
+    bench.at(1055);
+    bench.feed(Event::NotSettled { job: SECOND });
+    assert_eq!(bench.action(), Action::Register { job: SECOND });
+    bench.feed(Event::RunEnded { job: FIRST });
+    let spec = bench.claim(1000);
+    assert_eq!((spec.job, spec.kind), (SECOND, Kind::Rerun));
+}
+
+#[test]
+fn what_lies_behind_a_head_is_dropped_while_that_waits_for_a_place() {
+    let mut bench = full();
+    let waiting = head(1000, Kind::Queue);
+    bench.feed(Event::LedgerQueried {
+        job: SECOND,
+        open: None,
+        head: Some(waiting),
+    });
+    assert!(bench.said(1000, &OccurrenceNotice::Full));
+    bench.at(1055);
+    bench.feed(Event::NotSettled { job: SECOND });
+    registered_anew(&mut bench, None, Some(waiting));
+    dropped(&mut bench);
+    bench.nothing();
+    bench.feed(Event::RunEnded { job: FIRST });
+    let spec = bench.claim(1000);
+    assert_eq!((spec.job, spec.kind), (SECOND, Kind::Queue));
+    bench.grant(&spec);
+    assert_eq!(bench.action(), Action::QueryLedger { job: SECOND });
+    assert!(
+        bench.said(1050, &OccurrenceNotice::Full),
+        "it is claimed once"
     );
     bench.nothing();
 }
