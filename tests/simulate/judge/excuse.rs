@@ -40,8 +40,10 @@ const COUNTS_AS_LIVE: i64 = 30_000;
 const ON_ITS_WAY: i64 = 5_000;
 /// A loss is noticed with the next request, and then the store recovers for a TTL.
 const AS_IT_RECOVERS: i64 = 3_000;
+/// Hosts announce themselves so often.
+const ANNOUNCES: i64 = 10_000;
 /// A host that withdrew a job compares its list with the store's so often, and announces itself then.
-const TELLS_AGAIN: i64 = 60_000 + 10_000 + PROMPT;
+const TELLS_AGAIN: i64 = 60_000 + ANNOUNCES + PROMPT;
 /// What a list says of a job's lock.
 type Lock = (String, Scope);
 /// The longest time that hosts which contend for one lock on several nodes back off.
@@ -864,6 +866,18 @@ pub(super) fn in_doubt(facts: &Facts<'_>, dark: Span) -> bool {
     away.into_iter().any(|it| it.meets(dark))
 }
 
+/// `AwaitsReports`: after an outage of several nodes, hosts wait for up to a TTL for the results of runs that
+/// were open, and start nothing meanwhile. Returns for how long after a time in which nobody could act.
+pub(super) fn awaits_reports(facts: &Facts<'_>, dark: Span) -> i64 {
+    let mut outages = facts.trace.outages.iter();
+    match facts.plan.store {
+        StoreKind::Quorum(_) if outages.any(|it| it.meets(dark)) => {
+            facts.plan.longest_ttl() + PROMPT
+        }
+        _ => 0,
+    }
+}
+
 /// `SeemedAway`: to a host that falls asleep while its network loses messages the store may seem away, and
 /// does so until it has asked again: what came due meanwhile is treated as `on_store_down` says.
 pub(super) fn seemed_away(facts: &Facts<'_>, subject: &Subject<'_>, dark: Span) -> bool {
@@ -1114,8 +1128,9 @@ pub(super) fn claim_in_doubt(facts: &Facts<'_>, plan: &JobPlan, due: i64) -> boo
 }
 
 /// `NeverSeenDisabled`: a host that has had the job has had no second since in which it could tell
-/// the store that it has not: its entry stands. What it told may be lost with the store's newest data; then
-/// it tells again when it has noticed that, a minute later at the latest.
+/// the store that it has not: its entry stands. A host that was hindered as its list changed tells with its
+/// next announcement at the latest. What it told may be lost with the store's newest data; then it tells again
+/// when it has noticed that, a minute later at the latest.
 pub(super) fn never_seen_disabled(facts: &Facts<'_>, subject: &Subject<'_>, at: i64) -> bool {
     let begins = subject.regimes.iter().map(|it| it.span.from);
     let Some(until) = begins.filter(|begin| at < *begin).min() else {
@@ -1131,9 +1146,21 @@ pub(super) fn never_seen_disabled(facts: &Facts<'_>, subject: &Subject<'_>, at: 
                 let mut losses = facts.trace.losses.iter().map(|loss| lost(facts, loss));
                 losses.rfind(|lost| lost.from <= it.from + PROMPT && it.from < lost.until)
             };
+            let changed = Span {
+                from,
+                until: from + PROMPT,
+            };
+            let mut troubles = facts.trace.troubles.iter().filter(|it| it.host == host);
+            let was_hindered = facts.trace.outages.iter().any(|it| it.meets(changed))
+                || troubles.any(|it| it.span.meets(changed));
+            let tells = if was_hindered {
+                ANNOUNCES + PROMPT
+            } else {
+                TELLS
+            };
             able.iter().all(|it| match lost_at(it) {
                 Some(lost) => it.until < lost.until + TELLS_AGAIN,
-                None => it.until - it.from < TELLS,
+                None => it.until - it.from < tells,
             })
         })
     })

@@ -30,8 +30,8 @@ pub(crate) struct Regime<'a> {
     pub(crate) span: Span,
     /// It began with a reload, not with the start of a daemon.
     pub(crate) by_reload: bool,
-    /// When the host told the store of this schedule and lock, if that was after a reload: it does so at
-    /// once, unless it is hindered or the job's ledger waits to move to another lock.
+    /// When the host told the store of this schedule and lock, if its list before did not have them: it does
+    /// so at once, unless it is hindered or the job's ledger waits to move to another lock.
     pub(crate) told: i64,
     pub(crate) job: &'a JobPlan,
     schedule: Schedule,
@@ -85,6 +85,16 @@ impl Regime<'_> {
             Timestamp::from_millis(span.until - 1),
         );
         between.map(Timestamp::millis)
+    }
+
+    /// From when on its host acts on an occurrence: it leaves what came due before it told the store of the
+    /// job to hosts whose clocks are behind.
+    pub(crate) fn acts_on(&self, at: i64) -> i64 {
+        if at < self.told {
+            self.settled_from()
+        } else {
+            self.span.from
+        }
     }
 
     /// Whether its schedule has the occurrence, whenever the list had the schedule.
@@ -233,6 +243,7 @@ impl<'a> Facts<'a> {
                 .iter()
                 .any(|it| it.from <= span.from && span.until <= it.until)
                 && regime.settled_from() <= span.from
+                && span.until <= regime.span.until
         })?;
         Some(host.host)
     }
@@ -588,6 +599,7 @@ fn subjects<'a>(plan: &'a Plan, trace: &'a Trace, end: i64) -> Vec<Subject<'a>> 
     for host in 0..plan.hosts.len() {
         let lives = trace.lives.iter().enumerate();
         let of_host: Vec<_> = lives.filter(|(_, it)| it.host == host).collect();
+        let mut list_before: Option<(usize, usize)> = None;
         for (n, (life, _)) in of_host.iter().enumerate() {
             // What comes due as the simulation ends still counts.
             let last = of_host
@@ -597,6 +609,7 @@ fn subjects<'a>(plan: &'a Plan, trace: &'a Trace, end: i64) -> Vec<Subject<'a>> 
             for (n, (from, list)) in lists.iter().enumerate() {
                 let until = lists.get(n + 1).map_or(last, |(next, _)| *next);
                 let span = Span { from: *from, until };
+                let list_before = list_before.replace((*life, n));
                 for job in &plan.lists[*list].jobs {
                     let mut regime = regime(host, span, job);
                     regime.by_reload = n > 0;
@@ -607,7 +620,8 @@ fn subjects<'a>(plan: &'a Plan, trace: &'a Trace, end: i64) -> Vec<Subject<'a>> 
                     let regimes = subjects.entry((&job.name, of)).or_default();
                     // A list that lacked the job may have been in force for no time at all.
                     let seen = last_seen.insert((&job.name, of, host), (*life, n));
-                    let goes_on = regime.by_reload && seen == Some((*life, n - 1));
+                    let was_listed = seen == list_before;
+                    let goes_on = regime.by_reload && was_listed;
                     let before = regimes.last_mut().filter(|it: &&mut Regime<'_>| {
                         goes_on && it.host == host && it.span.until == span.from
                     });
@@ -619,7 +633,8 @@ fn subjects<'a>(plan: &'a Plan, trace: &'a Trace, end: i64) -> Vec<Subject<'a>> 
                                 .filter(|it| it.is_known_as(&regime))
                                 .map(|it| it.told);
                             let told = told.unwrap_or_else(|| first_told(trace, &regime));
-                            regime.told = if regime.by_reload { told } else { span.from };
+                            let is_new = regime.by_reload || !was_listed;
+                            regime.told = if is_new { told } else { span.from };
                             regimes.push(regime);
                         }
                     }

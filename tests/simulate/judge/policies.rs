@@ -311,7 +311,7 @@ fn not_caught_up(
         // The next one may have been due before anybody was back.
         let next = Span {
             from: due + 1,
-            until: dark.until + 4_500,
+            until: dark.until + excuse::awaits_reports(facts, dark).max(4_500),
         };
         let overtaken = plan.catch_up == CatchUp::Latest && !subject.occurrences(next).is_empty();
         let at_its_time = excuse::at_its_time(due + subject.delay, dark, alone);

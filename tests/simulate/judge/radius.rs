@@ -54,9 +54,14 @@ fn undecided(facts: &Facts<'_>, subject: &Subject<'_>, at: i64) -> Option<(usize
         let mut quiet = facts.quiet[host].iter();
         quiet.any(|it| it.from <= around.from && around.until <= it.until)
     };
+    // Nobody owes it if every host that had it has left the job before another one told the store of it.
+    let owes = subject.listed_since(at);
     let chances = excuse::chances(facts, subject, while_due);
     let long = chances.into_iter().filter_map(|(host, chance)| {
-        let by = chance.from + decides(facts.plan.store);
+        let mut owes = owes.iter().filter(|it| it.host == host);
+        let regime = owes.find(|it| it.span.meets(chance))?;
+        let from = chance.from.max(regime.acts_on(at));
+        let by = from + decides(facts.plan.store);
         (by <= chance.until && quiet_since(host, by)).then_some((host, by))
     });
     let (host, by) = long.min_by_key(|(_, by)| *by)?;

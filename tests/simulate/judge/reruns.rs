@@ -86,7 +86,7 @@ fn lacks_rerun(
     let lease_end = facts.lease_end(start).unwrap_or(end + plan.ttl);
     let free_from = end.max(lease_end) + 500;
     let soon = facts.quiet_for(subject, free_from, RERUNS)?;
-    if excuse::rerun_too_late(plan, lease_end, soon - RERUNS) {
+    if excuse::rerun_too_late(plan, lease_end, soon - RERUNS + takes(facts.plan.store)) {
         return None;
     }
     let at_last = facts.quiet_for(subject, free_from, RERUNS_AT_LAST);

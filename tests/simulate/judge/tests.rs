@@ -13,7 +13,7 @@ use cronlatch::store::{Kind, Outcome, Pause, Record};
 use cronlatch::time::Timestamp;
 
 use super::{Rule, judge};
-use crate::plan::{Act, HostPlan, JobPlan, ListPlan, NodeAct, Plan, StoreKind, host_name};
+use crate::plan::{Act, HostPlan, JobPlan, ListPlan, NodeAct, Plan, StoreKind, When, host_name};
 use crate::trace::{
     Added, Ended, Foreign, Held, Hindered, Life, Ordered, Reloaded, Span, Start, Trace, Trouble,
 };
@@ -957,6 +957,35 @@ fn by_a_node_that_is_behind_what_is_newer_may_not_have_been_due_after_an_outage(
     assert!(!wrong(-2_500, true));
     assert!(wrong(0, true) && wrong(2_500, true));
     assert!(wrong(-2_500, false), "all nodes are heard");
+}
+
+#[test]
+fn what_comes_due_while_results_are_awaited_after_an_outage_of_nodes_is_newer() {
+    let caught_up = |store: StoreKind, ttl: i64, away: bool| {
+        let seven = |job: &mut JobPlan| {
+            (job.start_deadline, job.catch_up_window) = (30_000, 30_000);
+            (job.when, job.ttl) = (When::Every(7_000), ttl);
+        };
+        let plan = Plan {
+            store,
+            ..plan(seven)
+        };
+        // It is due at 18, 25 and 32 s.
+        let rules = broken(&plan, |trace| {
+            unstarted(trace, 25_000, Outcome::Missed, "nobody was there in time");
+            let stops = |host| trouble(host, 12_500, 27_000, Hindered::Stopped);
+            if away {
+                trace.outages.push(span(12_500, 27_000));
+            } else {
+                trace.troubles.extend((0..2).map(stops));
+            }
+        });
+        !rules.contains(&Rule::CatchUp)
+    };
+    assert!(caught_up(StoreKind::Quorum(3), 6_000, true));
+    assert!(!caught_up(StoreKind::Quorum(3), 3_000, true));
+    assert!(!caught_up(StoreKind::Quorum(3), 6_000, false));
+    assert!(!caught_up(StoreKind::Redis, 6_000, true));
 }
 
 #[test]

@@ -82,6 +82,11 @@ impl Daemon {
                     entering.held.retain(|job| self.jobs.contains_key(job));
                     self.registry.entered(entering.entries);
                     for job in entering.held {
+                        if let Some((of, _)) = self.jobs.get(&job) {
+                            let (name, host) = (of.name.clone(), env.name.clone());
+                            let line = || format!("{host} holds {name} back");
+                            env.sim.trace.line(env.sim.now, line);
+                        }
                         self.registry.held(job);
                         self.held.insert(job, false);
                         self.ready = true;

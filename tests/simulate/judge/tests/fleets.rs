@@ -11,7 +11,7 @@ use super::{
 };
 use crate::judge::{Rule, judge};
 use crate::plan::{Act, JobPlan, NodeAct, Plan, StoreKind, When};
-use crate::trace::{Ended, Held, Hindered, Life, Trace};
+use crate::trace::{Admitted, Ended, Held, Hindered, Life, Reloaded, Trace};
 use crate::world::World;
 
 /// Both hosts live so: from when, until when, with which list.
@@ -28,6 +28,11 @@ fn lives(trace: &mut Trace, lives: &[(i64, i64, usize)]) {
                 killed: false,
                 measured: Some(START + from),
             });
+            trace.admitted.push(Admitted {
+                at: START + from,
+                host,
+                job: "job".to_owned(),
+            });
         }
     }
 }
@@ -42,10 +47,19 @@ fn forget(trace: &mut Trace, from: i64, until: i64) {
 
 /// A job that is run again, and whose run of 20 s dies.
 pub(super) fn crash(edit: impl FnOnce(&mut JobPlan), forge: impl FnOnce(&mut Trace)) -> Vec<Rule> {
+    crash_on(StoreKind::Redis, edit, forge)
+}
+
+fn crash_on(
+    store: StoreKind,
+    edit: impl FnOnce(&mut JobPlan),
+    forge: impl FnOnce(&mut Trace),
+) -> Vec<Rule> {
     let plan = plan(|job| {
         job.on_crash = OnCrash::Rerun { max_reruns: 1 };
         edit(job);
     });
+    let plan = Plan { store, ..plan };
     broken(&plan, |trace| {
         let at = run(trace, 20_000);
         trace.added.remove(at);
@@ -113,12 +127,17 @@ fn a_rerun_that_never_began_may_have_been_the_last_try() {
 
 #[test]
 fn a_rerun_is_excused_when_nobody_was_there_within_its_window_and_not_before() {
-    let back = |from: i64| {
+    let back_on = |store: StoreKind, from: i64| {
         let forge = |trace: &mut Trace| lives(trace, &[(0, 20_600, 0), (from, 60_000, 0)]);
-        crash(|_| {}, forge)
+        crash_on(store, |_| {}, forge)
     };
+    let back = |from: i64| back_on(StoreKind::Redis, from);
     assert!(back(23_000).contains(&Rule::NoRerun));
     assert!(!back(26_000).contains(&Rule::NoRerun));
+    // Several nodes need a second to agree.
+    assert!(back(23_500).contains(&Rule::NoRerun));
+    assert!(!back_on(StoreKind::Quorum(3), 23_500).contains(&Rule::NoRerun));
+    assert!(back_on(StoreKind::Quorum(3), 22_500).contains(&Rule::NoRerun));
 }
 
 #[test]
@@ -291,7 +310,11 @@ fn what_the_store_never_saw_disabled_counts() {
     let disabled = two_lists(|job| job.enabled = false);
     let outage = |until| away(&disabled, |trace| trace.outages.push(span(19_000, until)));
     assert!(!outage(40_500).contains(&Rule::DoesNotCount));
-    assert!(outage(30_000).contains(&Rule::DoesNotCount));
+    assert!(outage(28_000).contains(&Rule::DoesNotCount));
+    assert!(
+        !outage(30_000).contains(&Rule::DoesNotCount),
+        "it tells within ten seconds"
+    );
     let lossy = |until| {
         away(&disabled, |trace| {
             let bad = trouble(1, 19_000, until, Hindered::Lossy);
@@ -299,7 +322,12 @@ fn what_the_store_never_saw_disabled_counts() {
         })
     };
     assert!(!lossy(40_500).contains(&Rule::DoesNotCount));
-    assert!(lossy(30_000).contains(&Rule::DoesNotCount));
+    assert!(lossy(28_000).contains(&Rule::DoesNotCount));
+    let afterwards = away(&disabled, |trace| trace.outages.push(span(22_000, 36_500)));
+    assert!(
+        afterwards.contains(&Rule::DoesNotCount),
+        "it had told before"
+    );
 }
 
 #[test]
@@ -332,6 +360,89 @@ fn what_the_store_forgot_was_disabled_counts_until_a_host_tells_it_again() {
     assert!(!counts(19_500, 22_000, 100_000), "they told it again");
     assert!(!counts(19_500, 19_900, 45_000), "they told it afterwards");
     assert!(!counts(21_500, 21_900, 45_000), "that was not lost");
+}
+
+/// Host 0 has been without the job and has it again, and host 1 loses it at 20.5 s.
+fn handed_over(told: i64, forge: impl FnOnce(&mut Trace)) -> Vec<Rule> {
+    let mut lists = two_lists(|job| job.enabled = false);
+    lists.lists[0].jobs[0].start_deadline = 10_000;
+    lists.lists[1].jobs[0].start_deadline = 10_000;
+    broken(&lists, |trace| {
+        forget(trace, 20_000, 21_000);
+        trace.admitted.push(Admitted {
+            at: START + told,
+            host: 0,
+            job: "job".to_owned(),
+        });
+        trace.reloads.push(Reloaded {
+            at: START + 20_500,
+            life: 1,
+            list: 1,
+        });
+        forge(trace);
+    })
+}
+
+#[test]
+fn a_job_that_a_host_starts_with_counts_from_when_it_tells_the_store_if_its_list_lacked_it_before()
+{
+    let silent = |told: i64, list_before: usize| {
+        let rules = handed_over(told, |trace| {
+            let before = Life {
+                list: list_before,
+                until: Some(START + 17_000),
+                ..trace.lives[0]
+            };
+            trace.lives[0].from = START + 17_000;
+            trace.lives.insert(0, before);
+            trace.reloads[0].life = 2;
+        });
+        rules.contains(&Rule::Silence)
+    };
+    assert!(!silent(21_000, 1));
+    assert!(silent(19_000, 1));
+    assert!(silent(21_000, 0), "it has had it all the time");
+}
+
+#[test]
+fn what_came_due_before_a_host_told_the_store_of_its_job_is_left_to_others_for_a_while() {
+    let held_up = |told: i64, left: i64, decided: i64| {
+        let rules = handed_over(told, |trace| {
+            trace.lives[0].list = 1;
+            let reloaded = |at: i64, life, list| Reloaded {
+                at: START + at,
+                life,
+                list,
+            };
+            trace.reloads = vec![reloaded(18_000, 0, 0), reloaded(left, 1, 1)];
+            trace.added.push(added(
+                decided,
+                20_000,
+                Outcome::Skipped,
+                "paused by alice@host",
+            ));
+        });
+        rules.contains(&Rule::Radius)
+    };
+    assert!(held_up(18_010, 20_500, 24_000), "it knew of it in time");
+    assert!(!held_up(20_010, 20_500, 24_000));
+    assert!(held_up(20_010, 20_500, 25_500));
+    assert!(!held_up(20_010, 19_900, 40_000), "nobody owes it");
+}
+
+#[test]
+fn a_host_that_loses_the_job_meanwhile_misses_nothing() {
+    let missed = |left: i64| {
+        let rules = handed_over(0, |trace| {
+            trace.reloads[0].at = START + left;
+            let away = |host: usize| (START + 10_000, host, 25_000);
+            trace.clocks.push(away(0));
+            trace.added.push(added(31_000, 20_000, Outcome::Missed, ""));
+        });
+        rules.contains(&Rule::Missed)
+    };
+    assert!(missed(50_000));
+    assert!(!missed(20_500));
 }
 
 #[test]
