@@ -301,7 +301,7 @@ impl FinishTask {
             if let Some(record) = &pending.finish.record {
                 tracing::error!(
                     job = %record.job,
-                    run = record.run_id.as_ref().map(tracing::field::display),
+                    run_id = record.run_id.as_ref().map(tracing::field::display),
                     outcome = record.outcome.word(),
                     "cannot record the result of this run: {fault}; keeping the result and \
                      retrying. To repair it, {}",

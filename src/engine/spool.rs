@@ -243,7 +243,7 @@ impl SpoolLine {
                 LockKey::Raw(key) => Some(key.clone()),
             },
             exclusive: finish.lock.exclusive,
-            token: finish.token.to_string(),
+            token: finish.token.as_str().to_owned(),
             job: finish.job.as_ref().map(ToString::to_string),
             record: finish.record.clone(),
             give_back: finish.give_back,

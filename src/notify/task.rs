@@ -289,7 +289,7 @@ impl NotifyTask {
             let limit = job.alerts.long_after.unwrap_or_default();
             tracing::warn!(
                 job = %job.name,
-                run = run_id.as_str(),
+                run_id = run_id.as_str(),
                 "still running after {limit:?} (long_after)"
             );
             let detail = format!("running for more than {}", show_roughly(limit));

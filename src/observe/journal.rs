@@ -223,8 +223,6 @@ impl Visit for JournalEntry {
 /// The name of a field in the journal: that of the variable which the job sees, where there is one.
 fn journal_name(field: &str) -> String {
     let name = match field {
-        "run" => "RUN_ID",
-        "occurrence" => "SCHEDULED_AT",
         "fence" => "FENCING_TOKEN",
         other => other,
     };
@@ -312,13 +310,13 @@ mod tests {
     fn an_entry_has_the_fields_of_its_event_and_the_line_of_the_text_log() {
         let journald = Journald::new();
         logged(journald.journal(), || {
-            tracing::warn!(name: "run_output", job = %"backup", run = %"r1", stream = "stderr",
+            tracing::warn!(name: "run_output", job = %"backup", run_id = %"r1", stream = "stderr",
                 "disk\x1b[2J\nfull");
         });
         let entry = String::from_utf8(journald.receive()).expect("text");
         assert_eq!(
             entry,
-            "MESSAGE=disk\\u001b[2J\\u000afull job=backup run=r1 stream=\"stderr\"\nPRIORITY=4\n\
+            "MESSAGE=disk\\u001b[2J\\u000afull job=backup run_id=r1 stream=\"stderr\"\nPRIORITY=4\n\
              SYSLOG_IDENTIFIER=cronlatch\nMESSAGE_ID=e7f446c3a86442a5bc368f15daf04328\n\
              CRONLATCH_JOB=backup\nCRONLATCH_RUN_ID=r1\nCRONLATCH_STREAM=stderr\n"
         );

@@ -10,4 +10,4 @@ mod stderr;
 pub(crate) use health_file::{HEALTH_EVERY, HealthReport, HealthState, HealthWriter};
 pub use logging::{LogArgs, LogFormat, LogLevel};
 pub(crate) use plain::{plain, plain_line};
-pub(crate) use runlog::{OccurrenceField, RunFields, run_log};
+pub(crate) use runlog::{RunFields, run_log};

@@ -1,7 +1,5 @@
 //! Lines about a run: each carries job, run, occurrence and host.
 
-use std::fmt;
-
 use crate::names::{HostName, JobName, RunId};
 use crate::time::Timestamp;
 
@@ -12,23 +10,10 @@ pub(crate) struct RunFields {
     pub(crate) job: JobName,
     /// The run.
     pub(crate) run: RunId,
-    /// The occurrence.
-    pub(crate) occurrence: OccurrenceField,
+    /// The occurrence; `None` for a manual run.
+    pub(crate) scheduled_at: Option<Timestamp>,
     /// This host.
     pub(crate) host: HostName,
-}
-
-/// The occurrence of a run, as log lines show it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct OccurrenceField(pub(crate) Option<Timestamp>);
-
-impl fmt::Display for OccurrenceField {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(at) => at.fmt(f),
-            None => f.write_str("manual"),
-        }
-    }
 }
 
 /// Logs about a run at a level of tracing: `run_log!(info, fields, "started", pid = 7)`.
@@ -40,8 +25,8 @@ macro_rules! run_log {
         tracing::$level!(
             name: $name,
             job = %fields.job,
-            run = %fields.run,
-            occurrence = %fields.occurrence,
+            run_id = %fields.run,
+            scheduled_at = fields.scheduled_at.map(tracing::field::display),
             host = %fields.host,
             $($rest)+
         )
@@ -50,8 +35,8 @@ macro_rules! run_log {
         let fields = &$fields;
         tracing::$level!(
             job = %fields.job,
-            run = %fields.run,
-            occurrence = %fields.occurrence,
+            run_id = %fields.run,
+            scheduled_at = fields.scheduled_at.map(tracing::field::display),
             host = %fields.host,
             $($rest)+
         )

@@ -11,7 +11,7 @@ use super::{OutputKeeper, RunEnd, RunOutput, directory_in};
 use crate::config::{KeepOutput, OutputPolicy};
 use crate::guard::{OutputSink as _, Stream};
 use crate::names::{HostName, JobName, RunId};
-use crate::observe::{OccurrenceField, RunFields};
+use crate::observe::RunFields;
 use crate::store::Outcome;
 
 const KIB: u64 = 1024;
@@ -28,7 +28,7 @@ fn fields() -> RunFields {
     RunFields {
         job: JobName::parse("..").expect("a name"),
         run: RunId::new(),
-        occurrence: OccurrenceField(None),
+        scheduled_at: None,
         host: HostName::parse("a").expect("a name"),
     }
 }

@@ -153,7 +153,7 @@ impl OutputWriter {
                     job: fields.job.to_string(),
                     run_id: fields.run.to_string(),
                     host: fields.host.to_string(),
-                    scheduled_at: fields.occurrence.0,
+                    scheduled_at: fields.scheduled_at,
                 };
                 let run = RunInProgress {
                     fields,

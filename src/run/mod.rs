@@ -23,7 +23,7 @@ use crate::config::{Job, OnLost};
 use crate::guard::{Processes, Status};
 use crate::lease::{Lease, LeaseLost, NewLease, Watchdog};
 use crate::names::{HostName, RunId, Token};
-use crate::observe::{OccurrenceField, RunFields, run_log};
+use crate::observe::{RunFields, run_log};
 use crate::output::{OutputKeeper, RunEnd, RunOutput};
 use crate::store::{
     Attempt, Finish, Grant, GrantedRun, Kind, Lock, ManualRun, Outcome, Record, Retention,
@@ -133,7 +133,7 @@ impl Assignment {
         RunFields {
             job: self.job.name.clone(),
             run: self.run_id().clone(),
-            occurrence: OccurrenceField(self.scheduled_at),
+            scheduled_at: self.scheduled_at,
             host: self.host.clone(),
         }
     }

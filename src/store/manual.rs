@@ -29,7 +29,7 @@ pub async fn settle_ended(
             Ok(NoteFate::Over) => over.push(note.run.run_id),
             Ok(NoteFate::Ended | NoteFate::Unclaimed) => {}
             Err(error @ (StoreError::Key(_) | StoreError::PartUnreachable(_))) => {
-                tracing::debug!(job = %note.run.job, run = %note.run.run_id, "cannot check a manual run: {error}");
+                tracing::debug!(job = %note.run.job, run_id = %note.run.run_id, "cannot check a manual run: {error}");
             }
             Err(error) => return Err(error),
         }
@@ -55,7 +55,7 @@ async fn look(
     }
     tracing::warn!(
         job = %note.run.job,
-        run = %note.run.run_id,
+        run_id = %note.run.run_id,
         "a manual run is recorded as interrupted: its lease expired before `trigger` reported a \
          result"
     );

@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 pub(super) fn report(job: &JobName, at: Timestamp, host: &HostName, notice: &OccurrenceNotice) {
     macro_rules! line {
         ($level:ident, $($text:tt)+) => {
-            tracing::$level!(%job, occurrence = %at, %host, $($text)+)
+            tracing::$level!(%job, scheduled_at = %at, %host, $($text)+)
         };
     }
     match notice {

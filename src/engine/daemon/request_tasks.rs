@@ -134,7 +134,7 @@ pub(super) async fn send_output(store: Arc<dyn Store>, run: RunId, mut output: F
         chunk.dropped = output.dropped.swap(0, Ordering::Relaxed);
         let last = chunk.last;
         if let Err(error) = sender.send(&chunk).await {
-            tracing::debug!(run = %sender.run, "the output of this run is not sent on: {error}");
+            tracing::debug!(run_id = %sender.run, "the output of this run is not sent on: {error}");
             return;
         }
         if last {

@@ -317,7 +317,6 @@ mod tests {
 
     use super::*;
     use crate::names::HostName;
-    use crate::observe::OccurrenceField;
     use crate::run::Stop;
 
     fn run(job: u32) -> RunUnderWay {
@@ -331,7 +330,7 @@ mod tests {
             fields: RunFields {
                 job: JobName::parse("j").expect("a name"),
                 run: RunId::new(),
-                occurrence: OccurrenceField(None),
+                scheduled_at: None,
                 host: HostName::parse("a").expect("a name"),
             },
             grace: Duration::from_secs(job.into()),

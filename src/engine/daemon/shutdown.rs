@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::runs::whole_seconds;
 use super::{Daemon, DaemonError};
 use crate::engine::core::Event;
-use crate::names::{JobName, RunId};
+use crate::names::JobName;
 use crate::notify::LAST_MESSAGES;
 use crate::observe::run_log;
 use crate::output::LAST_OUTPUT;
@@ -300,20 +300,16 @@ impl Daemon {
             let job = finish.job.as_ref().map_or("-", JobName::as_str);
             tracing::warn!(
                 job,
-                token = %finish.token,
+                lock = finish.lock.name,
                 "could not return a claim to the store; its lock is free again when its lease \
                  expires"
             );
             return;
         };
-        let run = record.run_id.as_ref().map_or("-", RunId::as_str);
-        let occurrence = record
-            .scheduled_at
-            .map_or_else(|| "manual".to_owned(), |at| at.to_string());
         tracing::error!(
             job = %record.job,
-            run,
-            occurrence,
+            run_id = record.run_id.as_ref().map(tracing::field::display),
+            scheduled_at = record.scheduled_at.map(tracing::field::display),
             host = %self.host,
             outcome = record.outcome.word(),
             exit_code = record.exit_code,

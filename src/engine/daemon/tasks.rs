@@ -201,7 +201,7 @@ impl TaskContext {
                 Ok(true) => {
                     tracing::warn!(
                         job = %settle.job,
-                        run = %settle.run_id,
+                        run_id = %settle.run_id,
                         "the host of this run stopped reporting before its lease expired; \
                          recorded as interrupted"
                     );

@@ -64,7 +64,7 @@ impl ManualRun {
         let named = written.and_then(|it| Some((JobName::parse(&it.job).ok()?, it)));
         let Some((job, written)) = named else {
             tracing::warn!(
-                run = run_id,
+                run_id,
                 "ignoring an unreadable note of a manual run: {text:?}"
             );
             return None;

@@ -49,10 +49,10 @@ impl Proposer {
         let run_id = &renewal.grant.run_id;
         match done {
             Ok(_) => {
-                tracing::debug!(run = %run_id, "wrote a run to nodes that had no record of it");
+                tracing::debug!(run_id = %run_id, "wrote a run to nodes that had no record of it");
             }
             Err(error) => tracing::debug!(
-                run = %run_id,
+                run_id = %run_id,
                 %error,
                 "cannot write a run to nodes that have no record of it; retrying with \
                  the next renewal"

@@ -637,7 +637,7 @@ async fn renew(
             if *reply == Some(RenewReply::Renewed) {
                 tracing::warn!(
                     lock = renewal.grant.lock.name,
-                    run = %renewal.grant.run_id,
+                    run_id = %renewal.grant.run_id,
                     "the store lost data, including this lease; the holder re-acquired it"
                 );
             }

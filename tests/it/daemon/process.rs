@@ -56,7 +56,14 @@ fn an_end_is_judged_by_code_signal_and_time() {
     );
     for fields in [["INFO", "out"], ["WARN", "err"]] {
         let [level, text] = fields;
-        let words = [level, text, "job=bad", "run=", "occurrence=", "host=host"];
+        let words = [
+            level,
+            text,
+            "job=bad",
+            "run_id=",
+            "scheduled_at=",
+            "host=host",
+        ];
         assert!(daemon.lines_with(&words) > 0, "{words:?}");
     }
 }
@@ -169,7 +176,7 @@ fn json_lines_about_a_run_carry_job_run_occurrence_and_host() {
             (&"job".into(), &"host".into())
         );
         assert!(
-            line["run"].is_string() && line["occurrence"].is_string(),
+            line["run_id"].is_string() && line["scheduled_at"].is_string(),
             "{line}"
         );
     }
@@ -192,7 +199,7 @@ fn lines_for_the_journal_begin_with_their_level_and_have_no_time() {
         let (level, text) = level.unwrap_or_else(|| panic!("no level: {line}"));
         assert!(["3", "4", "6", "7"].contains(&level), "{line}");
         assert_eq!(
-            faketime::instant_of(text.split("occurrence=").next().unwrap()),
+            faketime::instant_of(text.split("scheduled_at=").next().unwrap()),
             None,
             "{line}"
         );

@@ -124,7 +124,7 @@ fn a_host_without_memory_for_a_process_returns_its_occurrences_to_another_host()
                 .to_owned()
         };
         let instant = |line: &str| {
-            let at = chrono::DateTime::parse_from_rfc3339(&field(line, "occurrence="));
+            let at = chrono::DateTime::parse_from_rfc3339(&field(line, "scheduled_at="));
             Some(at.expect("an instant").timestamp_millis())
         };
         lines
@@ -489,8 +489,8 @@ fn runs_that_cannot_be_ended_are_named_at_the_end_and_the_exit_is_not_0() {
             "ERROR",
             "run abandoned",
             "job=stubborn",
-            "run=",
-            "occurrence=2",
+            "run_id=",
+            "scheduled_at=2",
         ];
         words.iter().all(|word| line.contains(word))
     });

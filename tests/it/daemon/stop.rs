@@ -230,9 +230,9 @@ fn verdicts_that_can_be_neither_delivered_nor_kept_are_named_and_the_exit_is_not
         "ERROR",
         "the result of this run is lost",
         "job=job",
-        "run=",
+        "run_id=",
         &run,
-        "occurrence=",
+        "scheduled_at=",
         "host=host",
     ];
     assert_eq!(daemon.lines_with(&words), 1);

@@ -991,7 +991,7 @@ impl Both {
             if let Some(open) = &state.open {
                 wanted += &format!(
                     "\n      {} {} {} {}",
-                    open.token,
+                    open.token.as_str(),
                     open.kind.word(),
                     self.plain.fence(open.fence),
                     reduce_terms(self.now, &open.terms)
@@ -1175,7 +1175,7 @@ impl Side {
                 entry.crashed.as_ref().map(|crashed| format!(
                     "{} {} {} {} {} {}",
                     crashed.run_id,
-                    crashed.token,
+                    crashed.token.as_str(),
                     crashed.kind.word(),
                     self.fence(crashed.fence),
                     reduce_instant(now, crashed.started_at),

@@ -75,7 +75,7 @@ async fn until_claimed_on(store: &Arc<dyn Store>, server: &RedisServer) {
     loop {
         let claim = claim();
         let _ = store.claim(&claim).await;
-        if server.text(&["GET", "cronlatch:{backup}:lock"]) == claim.token.to_string() {
+        if server.text(&["GET", "cronlatch:{backup}:lock"]) == claim.token.as_str() {
             return;
         }
         assert!(began.elapsed() < LIMIT, "never claimed there");

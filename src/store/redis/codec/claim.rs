@@ -38,7 +38,7 @@ pub(in crate::store::redis) fn call(
         job_keys(&mut call, (&keys, job), all_failures);
     }
     call.arg(&flag(claim.lock.exclusive))
-        .arg(&claim.token)
+        .arg(claim.token.as_str())
         .arg(&millis(claim.ttl))
         .arg(&claim.run_id);
     match &claim.what {

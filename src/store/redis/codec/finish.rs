@@ -30,7 +30,7 @@ pub(in crate::store::redis) fn call(
         job_keys(&mut call, (&keys, job), all_failures);
     }
     call.arg(&flag(finish.lock.exclusive))
-        .arg(&finish.token)
+        .arg(finish.token.as_str())
         .arg(&keys.released)
         .arg(&flag(finish.give_back))
         .arg(&retention(finish.keep))

@@ -24,7 +24,7 @@ pub(in crate::store::redis) fn call(prefix: &Prefix, renewals: &[Renewal]) -> Ca
         let keys = LockKeys::of(prefix, &renewal.grant.lock);
         call.key(keys.lock).key(keys.state);
         call.arg(&flag(renewal.grant.lock.exclusive))
-            .arg(&renewal.grant.token)
+            .arg(renewal.grant.token.as_str())
             .arg(&millis(renewal.grant.ttl));
     }
     call
@@ -39,7 +39,7 @@ pub(in crate::store::redis) fn reassert_call(prefix: &Prefix, renewals: &[&Renew
         let keys = LockKeys::of(prefix, &renewal.grant.lock);
         call.key(&keys.lock).key(&keys.state);
         call.arg(&flag(renewal.grant.lock.exclusive))
-            .arg(&renewal.grant.token)
+            .arg(renewal.grant.token.as_str())
             .arg(&millis(renewal.grant.ttl))
             .arg(&renewal.grant.fence)
             .arg(&renewal.grant.run_id);

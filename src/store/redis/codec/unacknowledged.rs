@@ -22,7 +22,7 @@ pub(in crate::store::redis) fn note_call(
     };
     let mut call = job_call(prefix, claim)?;
     call.arg(&due.scheduled_at.millis())
-        .arg(&claim.token)
+        .arg(claim.token.as_str())
         .arg(&shortfall.acknowledged)
         .arg(&shortfall.wanted)
         .arg(&shortfall.server);

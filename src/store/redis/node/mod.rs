@@ -190,7 +190,7 @@ impl QuorumNode {
         call.arg(&flag(lock.exclusive))
             .arg(&ballot.number)
             .arg(&ballot.id)
-            .arg(token)
+            .arg(token.as_str())
             .arg(&keys.released);
         self.link
             .run(&self.scripts.withdraw, &call, RESPONSE_TIMEOUT)
@@ -217,7 +217,7 @@ impl QuorumNode {
                 let keys = LockKeys::of(self.store.prefix(), &renewal.grant.lock);
                 call.key(keys.lock).key(keys.state);
                 call.arg(&flag(renewal.grant.lock.exclusive))
-                    .arg(&renewal.grant.token)
+                    .arg(renewal.grant.token.as_str())
                     .arg(&millis(renewal.grant.ttl));
             }
             let reply = self.link.run(&self.scripts.extend, &call, limit);
