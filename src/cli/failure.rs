@@ -2,8 +2,11 @@
 
 use std::process::ExitCode;
 
+use serde::Serialize;
+
 use super::page::{Page, Tone};
 use super::stderr;
+use crate::config::{ConfigError, ConfigErrors};
 use crate::store::StoreError;
 
 /// Wrong use of the command line (`EX_USAGE`).
@@ -32,6 +35,15 @@ pub enum Failure {
     /// 78: the configuration is wrong. The text holds every error.
     #[error("{0}")]
     Config(String),
+    /// 78: a job list has errors.
+    #[error("{0}")]
+    List(ConfigErrors),
+}
+
+impl From<ConfigErrors> for Failure {
+    fn from(errors: ConfigErrors) -> Self {
+        Self::List(errors)
+    }
 }
 
 impl From<StoreError> for Failure {
@@ -46,8 +58,44 @@ impl From<StoreError> for Failure {
 impl Failure {
     /// Prints the failure on standard error and answers its exit code.
     pub fn report(&self) -> ExitCode {
-        stderr::report_page(&toned(&self.to_string()));
+        if stderr::prints_json() {
+            stderr::report_json(&self.object());
+        } else {
+            stderr::report_page(&toned(&self.to_string()));
+        }
         ExitCode::from(self.code())
+    }
+
+    /// The failure for programs.
+    fn object(&self) -> ErrorObject {
+        let mut body = ErrorBody {
+            code: self.word(),
+            exit_code: self.code(),
+            message: String::new(),
+            hint: None,
+            errors: Vec::new(),
+        };
+        if let Self::List(errors) = self {
+            body.message = counted(errors);
+            body.errors = errors.iter().map(ListError::of).collect();
+        } else {
+            let text = self.to_string();
+            let (message, hint) = stderr::message_and_hint(&text);
+            message.clone_into(&mut body.message);
+            body.hint = hint.map(str::to_owned);
+        }
+        ErrorObject { error: body }
+    }
+
+    /// The kind of failure, for programs.
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Usage(_) => "usage",
+            Self::Unavailable(_) => "unavailable",
+            Self::Internal(_) => "internal",
+            Self::NotAcquired(_) => "not_acquired",
+            Self::Config(_) | Self::List(_) => "config",
+        }
     }
 
     /// The exit code for this failure.
@@ -57,7 +105,7 @@ impl Failure {
             Self::Unavailable(_) => UNAVAILABLE,
             Self::Internal(_) => INTERNAL,
             Self::NotAcquired(_) => NOT_ACQUIRED,
-            Self::Config(_) => CONFIG,
+            Self::Config(_) | Self::List(_) => CONFIG,
         }
     }
 
@@ -71,6 +119,66 @@ impl Failure {
             _ => Self::Internal(text),
         }
     }
+}
+
+/// The error of a command with `--json`. The names are an interface.
+#[derive(Debug, Serialize)]
+struct ErrorObject {
+    error: ErrorBody,
+}
+
+#[derive(Debug, Serialize)]
+struct ErrorBody {
+    /// The kind of failure.
+    code: &'static str,
+    exit_code: u8,
+    message: String,
+    /// What to do about it.
+    hint: Option<String>,
+    /// The errors of a job list.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    errors: Vec<ListError>,
+}
+
+/// An error of a job list, for programs.
+#[derive(Debug, Serialize)]
+pub(super) struct ListError {
+    path: String,
+    /// From 1; 0 when the error is about the file as a whole.
+    line: usize,
+    column: usize,
+    message: String,
+    help: Vec<String>,
+}
+
+impl ListError {
+    pub(super) fn of(error: &ConfigError) -> Self {
+        Self {
+            path: error.path.display().to_string(),
+            line: error.line,
+            column: error.column,
+            message: error.message.clone(),
+            help: error.help.clone(),
+        }
+    }
+}
+
+fn counted(errors: &ConfigErrors) -> String {
+    match errors.iter().count() {
+        1 => "the job list has an error".to_owned(),
+        n => format!("the job list has {n} errors"),
+    }
+}
+
+/// What clap reports about the command line, for programs.
+pub(super) fn of_command_line(error: &clap::Error) -> Failure {
+    let text = error.to_string();
+    let text = text.trim().trim_start_matches("error: ");
+    let (message, more) = text.split_once("\n\n").unwrap_or((text, ""));
+    let hint = more.split("\n\n").next().unwrap_or_default().trim();
+    let hint = hint.strip_prefix("tip: ").unwrap_or(hint);
+    let help = if hint.is_empty() { "" } else { "\nhelp: " };
+    Failure::Usage(format!("{message}{help}{hint}"))
 }
 
 /// Gives the words and marks of messages their tones: `error:` where a message begins, and the marks

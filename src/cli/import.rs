@@ -103,7 +103,7 @@ fn read(path: &Path, options: &ReadOptions, crontabs: &mut Crontabs) -> Result<(
         return Ok(());
     }
     if !path.is_dir() {
-        let text = config::read_text(path).map_err(|errors| Failure::Config(errors.to_string()))?;
+        let text = config::read_text(path)?;
         crontabs.add(path, &text, options);
         return Ok(());
     }

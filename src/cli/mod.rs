@@ -34,6 +34,7 @@ mod unknown_job;
 mod unlock;
 mod views;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -92,7 +93,7 @@ enum Subcommands {
     Forget(forget::Args),
     /// Release a lock whose holder is gone.
     Unlock(unlock::Args),
-    /// Print the JSON Schema of job lists, for editors.
+    /// Print the JSON Schema of job lists, for editors, or of what commands print.
     Schema(schema::Args),
     /// Print a script that completes commands, options and job names in a shell.
     Completions(completions::Args),
@@ -111,7 +112,19 @@ fn command() -> clap::Command {
 fn parse() -> Result<Cli, clap::Error> {
     let mut command = command();
     let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    let json = matches
+        .subcommand()
+        .map(|(_, args)| args.try_get_one("json"));
+    if matches!(json, Some(Ok(Some(true)))) {
+        stderr::print_json();
+    }
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// Whether a command line that cannot be parsed asks for JSON. Behind `--` nothing is an option.
+fn asks_for_json(args: impl Iterator<Item = OsString>) -> bool {
+    args.take_while(|arg| arg != "--")
+        .any(|arg| arg == "--json")
 }
 
 /// Parses the command line, runs the command and answers its exit code.
@@ -122,6 +135,10 @@ pub fn main() -> ExitCode {
     }
     let cli = match parse() {
         Ok(cli) => cli,
+        Err(error) if error.use_stderr() && asks_for_json(std::env::args_os()) => {
+            stderr::print_json();
+            return failure::of_command_line(&error).report();
+        }
         Err(error) => {
             let _ = error.print();
             return if error.use_stderr() {

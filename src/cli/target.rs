@@ -65,7 +65,7 @@ impl Target {
                  FILE` takes it as its argument)"
             )));
         }
-        config::load(self.path()).map_err(|e| Failure::Config(e.to_string()))
+        Ok(config::load(self.path())?)
     }
 
     /// Where the job list is.

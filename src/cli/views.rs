@@ -42,6 +42,7 @@ impl From<Failure> for ViewError {
             Failure::Usage(text) => Self::Request(text),
             Failure::Unavailable(text) | Failure::NotAcquired(text) => Self::Unavailable(text),
             Failure::Internal(text) | Failure::Config(text) => Self::Internal(text),
+            Failure::List(errors) => Self::Internal(errors.to_string()),
         }
     }
 }

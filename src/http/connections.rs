@@ -40,8 +40,9 @@ const REFUSED: Duration = Duration::from_millis(100);
 
 /// What a client without a place gets.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n\
-    Content-Length: 45\r\nRetry-After: 1\r\nConnection: close\r\n\r\n\
-    {\"status\":503,\"error\":\"too many connections\"}";
+    Content-Length: 90\r\nRetry-After: 1\r\nConnection: close\r\n\r\n\
+    {\"error\":{\"code\":\"unavailable\",\"status\":503,\"message\":\"too many connections\",\
+    \"hint\":null}}";
 
 /// Serves until it is stopped.
 pub(super) async fn serve(

@@ -80,9 +80,31 @@ pub(super) struct HttpFailure {
 }
 
 #[derive(Serialize)]
+struct ErrorObject<'a> {
+    error: ErrorBody<'a>,
+}
+
+/// The same names as those of the errors of commands, with the status in place of the exit code.
+#[derive(Serialize)]
 struct ErrorBody<'a> {
+    code: &'static str,
     status: u16,
-    error: &'a str,
+    message: &'a str,
+    hint: Option<&'a str>,
+}
+
+/// The word for a status.
+fn code(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::BAD_REQUEST => "usage",
+        StatusCode::UNAUTHORIZED => "unauthorized",
+        StatusCode::FORBIDDEN => "forbidden",
+        StatusCode::NOT_FOUND => "not_found",
+        StatusCode::METHOD_NOT_ALLOWED => "method_not_allowed",
+        StatusCode::PAYLOAD_TOO_LARGE => "too_large",
+        StatusCode::SERVICE_UNAVAILABLE => "unavailable",
+        _ => "internal",
+    }
 }
 
 impl HttpFailure {
@@ -128,9 +150,17 @@ impl HttpFailure {
     }
 
     pub(super) fn reply(&self) -> HttpReply {
-        let body = ErrorBody {
-            status: self.status.as_u16(),
-            error: &self.error,
+        let (message, hint) = match self.error.split_once("\nhelp: ") {
+            Some((message, hint)) => (message, Some(hint)),
+            None => (self.error.as_str(), None),
+        };
+        let body = ErrorObject {
+            error: ErrorBody {
+                code: code(self.status),
+                status: self.status.as_u16(),
+                message,
+                hint,
+            },
         };
         let mut reply = json(self.status, &body);
         if let Some((name, value)) = &self.header {

@@ -33,7 +33,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     match config::load(&args.file) {
         Ok(list) => right(args, &list),
-        Err(errors) => wrong(args, &errors),
+        Err(errors) => wrong(args, errors),
     }
 }
 
@@ -54,10 +54,10 @@ fn right(args: &Args, list: &JobList) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn wrong(args: &Args, errors: &ConfigErrors) -> Result<ExitCode, Failure> {
+fn wrong(args: &Args, errors: ConfigErrors) -> Result<ExitCode, Failure> {
     if !args.json {
-        return Err(Failure::Config(errors.to_string()));
+        return Err(errors.into());
     }
-    output::print(&output::json_lines([Mistakes::new(&args.file, errors)])?)?;
+    output::print(&output::json_lines([Mistakes::new(&args.file, &errors)])?)?;
     Ok(ExitCode::from(failure::CONFIG))
 }

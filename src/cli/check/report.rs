@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::{hints, policies};
+use crate::cli::failure::ListError;
 use crate::cli::output;
 use crate::cli::page::{self, Cell, Page, Tone};
 use crate::config::{CatchUp, ConfigErrors, Job, JobList, NotifyTarget, Scope, show_duration};
@@ -309,37 +310,18 @@ fn bytes(count: u64) -> String {
 
 /// A list that is wrong.
 #[derive(Debug, Serialize)]
-pub(super) struct Mistakes<'a> {
+pub(super) struct Mistakes {
     ok: bool,
     path: String,
-    errors: Vec<Mistake<'a>>,
+    errors: Vec<ListError>,
 }
 
-#[derive(Debug, Serialize)]
-struct Mistake<'a> {
-    path: String,
-    /// From 1; 0 when the error is about the file as a whole.
-    line: usize,
-    column: usize,
-    message: &'a str,
-    help: &'a [String],
-}
-
-impl<'a> Mistakes<'a> {
-    pub(super) fn new(path: &Path, errors: &'a ConfigErrors) -> Self {
+impl Mistakes {
+    pub(super) fn new(path: &Path, errors: &ConfigErrors) -> Self {
         Self {
             ok: false,
             path: path.display().to_string(),
-            errors: errors
-                .iter()
-                .map(|error| Mistake {
-                    path: error.path.display().to_string(),
-                    line: error.line,
-                    column: error.column,
-                    message: &error.message,
-                    help: &error.help,
-                })
-                .collect(),
+            errors: errors.iter().map(ListError::of).collect(),
         }
     }
 }

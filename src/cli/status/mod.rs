@@ -116,7 +116,7 @@ async fn watch(
         let page = match collect(asked).await {
             Ok(status) => page(args, &status)?,
             Err(Failure::Unavailable(reason)) if args.json => {
-                output::report(&format!("error: {reason}; retrying"));
+                output::report(&format!("warning: {reason}; retrying"));
                 continue;
             }
             Err(Failure::Unavailable(reason)) => format!("{reason}; retrying\n"),

@@ -35,7 +35,7 @@ fn serving(jobs: &[&str]) -> String {
 
 /// Where a daemon serves, by the newest line of its log.
 #[track_caller]
-fn address(daemon: &mut Daemon) -> SocketAddr {
+pub(crate) fn address(daemon: &mut Daemon) -> SocketAddr {
     daemon.wait_log(&["serving HTTP on http://"]);
     let log = daemon.log();
     let place = log.rsplit_once("serving HTTP on http://").map(|it| it.1);
@@ -45,11 +45,11 @@ fn address(daemon: &mut Daemon) -> SocketAddr {
 
 /// A reply that has arrived whole.
 #[derive(Debug)]
-struct Reply {
+pub(crate) struct Reply {
     status: u16,
     /// By name in small letters.
     headers: BTreeMap<String, String>,
-    body: String,
+    pub(crate) body: String,
 }
 
 impl Reply {
@@ -79,14 +79,15 @@ impl Reply {
         }
     }
 
-    /// The text of the error, which is JSON with the same status.
+    /// The message and the hint of the error, which is JSON with the same status.
     #[track_caller]
     fn error(&self, status: u16) -> String {
         assert_eq!(self.status, status, "{self:#?}");
         assert_eq!(self.headers["content-type"], "application/json");
         let json = self.json();
-        assert_eq!(json["status"], status, "{self:#?}");
-        json["error"].as_str().unwrap().to_owned()
+        assert_eq!(json["error"]["status"], status, "{self:#?}");
+        let hint = json["error"]["hint"].as_str().unwrap_or_default();
+        format!("{}{hint}", json["error"]["message"].as_str().unwrap())
     }
 }
 
@@ -123,7 +124,7 @@ fn ask(at: SocketAddr, method: &str, path: &str, headers: &[&str]) -> Reply {
 }
 
 #[track_caller]
-fn get(at: SocketAddr, path: &str) -> Reply {
+pub(crate) fn get(at: SocketAddr, path: &str) -> Reply {
     ask(at, "GET", path, &[])
 }
 
