@@ -243,10 +243,16 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     (
         "schema",
-        &[example(
-            "Let an editor complete and check job lists",
-            "cronlatch schema > jobs.schema.json",
-        )],
+        &[
+            example(
+                "Let an editor complete and check job lists",
+                "cronlatch schema > jobs.schema.json",
+            ),
+            example(
+                "Let a program check what commands print with --json",
+                "cronlatch schema output > output.schema.json",
+            ),
+        ],
     ),
     (
         "completions",

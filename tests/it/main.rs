@@ -24,6 +24,7 @@ mod health;
 mod http;
 mod import;
 mod instructions;
+mod json;
 mod library;
 mod mixed;
 mod next;

@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, signal, sigprocmask};
 
-use super::wait;
+use super::{schema, wait};
 
 /// The program under test.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_cronlatch");
@@ -105,7 +105,8 @@ pub(crate) fn cronlatch<S: AsRef<OsStr>>(args: &[S]) -> Output {
     output(command)
 }
 
-/// Runs a command to its end; ends it, and fails, when it takes for ever.
+/// Runs a command to its end; ends it, and fails, when it takes for ever. With `--json`, what cronlatch
+/// prints must follow the schema.
 #[track_caller]
 pub(crate) fn output(mut command: Command) -> Output {
     // Files, not pipes: a process that outlives the command cannot hold the test up.
@@ -122,6 +123,10 @@ pub(crate) fn output(mut command: Command) -> Output {
     let Some(status) = status else {
         panic!("{command:?} does not end; it said:\n{stdout}\n{stderr}");
     };
+    if command.get_program() == BINARY {
+        let args: Option<Vec<&str>> = command.get_args().map(OsStr::to_str).collect();
+        schema::check_output(&args.unwrap_or_default(), &stdout, &stderr);
+    }
     Output {
         status,
         stdout,

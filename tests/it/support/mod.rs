@@ -12,6 +12,7 @@ pub(crate) mod proxy;
 pub(crate) mod receiver;
 pub(crate) mod redis;
 pub(crate) mod runlog;
+pub(crate) mod schema;
 pub(crate) mod sentinel;
 pub(crate) mod tree;
 pub(crate) mod wait;
