@@ -51,7 +51,7 @@ fn page_name(command: &Command) -> &str {
 /// The page of a command.
 fn page(cli: &Command, command: &Command) -> io::Result<Vec<u8>> {
     let version = cli.get_version().unwrap_or_default();
-    let man = Man::new(command.clone())
+    let man = Man::new(with_folded_options(command.clone()))
         .source(format!("cronlatch {version}"))
         .manual("cronlatch");
     let mut page = Vec::new();
@@ -81,6 +81,11 @@ fn page(cli: &Command, command: &Command) -> io::Result<Vec<u8>> {
     see_also(&mut more, cli, command);
     more.to_writer(&mut page)?;
     Ok(page)
+}
+
+/// The short help folds the options that commands share; the page describes them.
+fn with_folded_options(command: Command) -> Command {
+    command.mut_args(|option| option.hide_short_help(false))
 }
 
 const EXIT_CODES: [(&str, &str); 6] = [

@@ -101,6 +101,12 @@ fn bash_completes_commands_options_and_job_names() {
     .unwrap();
     let line = ["cronlatch", "trigger", "--config", "other.yaml", ""];
     assert_eq!(offered(&line), ["noon"]);
+    // Bash cuts words at `=`.
+    let line = ["cronlatch", "trigger", "--config", "=", "other.yaml", ""];
+    assert_eq!(offered(&line), ["noon"]);
+    assert_eq!(offered(&["cronlatch", "kill", "da"]), ["daily"]);
+    // What the help hides is offered nowhere.
+    assert_eq!(offered(&["cronlatch", "s"]), ["status", "schema"]);
     fs::write(folder.path().join("jobs.yaml"), "jobs: broken").unwrap();
     assert!(offered(&["cronlatch", "forget", "n"]).is_empty());
 }
@@ -116,6 +122,7 @@ fn fish_completes_job_names() {
     let folder = folder("fish");
     let script = fs::read_to_string(folder.path().join("script")).unwrap();
     assert!(script.contains("__fish_seen_subcommand_from") && script.contains("trigger"));
+    assert!(!script.contains("sweep"), "{script}");
     if !is_installed("fish") {
         return;
     }
@@ -139,6 +146,7 @@ fn fish_completes_job_names() {
         words
     };
     assert_eq!(offered("cronlatch hist"), ["history"]);
+    assert_eq!(offered("cronlatch kill da"), ["daily"]);
     assert_eq!(
         offered("cronlatch trigger night"),
         ["night-mail", "nightly"]
@@ -149,6 +157,7 @@ fn fish_completes_job_names() {
     )
     .unwrap();
     assert_eq!(offered("cronlatch trigger -c other.yaml no"), ["noon"]);
+    assert_eq!(offered("cronlatch trigger --config=other.yaml no"), ["noon"]);
 }
 
 #[test]
@@ -157,7 +166,9 @@ fn the_script_for_zsh_is_valid_and_names_the_jobs() {
     let script = fs::read_to_string(folder.path().join("script")).unwrap();
     assert!(script.starts_with("#compdef cronlatch"));
     assert!(script.contains("\n_cronlatch_jobs() {") && script.contains(":_cronlatch_jobs"));
-    assert!(!script.contains("_users"));
+    assert!(!script.contains("_users") && !script.contains("sweep"));
+    let takes_jobs = |line: &str| line.contains(":what -- ") && line.contains(":_cronlatch_jobs");
+    assert!(script.lines().any(takes_jobs), "kill has no names: {script}");
     if !is_installed("zsh") {
         return;
     }
@@ -168,14 +179,17 @@ fn the_script_for_zsh_is_valid_and_names_the_jobs() {
     let mut zsh = with_program("zsh");
     let check = "compdef() { :; }; _call_program() { shift; eval \"$@\"; }; \
                  compadd() { print -l -- ${(P)2}; }; words=(cronlatch trigger ''); source ./script; \
-                 _cronlatch_jobs";
+                 _cronlatch_jobs; \
+                 words=(cronlatch trigger --config=other.yaml ''); _cronlatch_jobs";
+    let other = "jobs: [{ name: noon, every: 1h, command: x }]";
+    fs::write(folder.path().join("other.yaml"), other).unwrap();
     zsh.args(["-f", "-c", check])
         .current_dir(folder.path())
         .env("CRONLATCH_CONFIG", folder.path().join("jobs.yaml"));
     let said = command::output(zsh).expect_code(0);
     assert_eq!(
         said.stdout.lines().collect::<Vec<_>>(),
-        ["nightly", "night-mail", "daily"]
+        ["nightly", "night-mail", "daily", "noon"]
     );
 }
 
@@ -201,6 +215,17 @@ fn every_command_has_a_page_that_man_can_show() {
                 .lines()
                 .any(|line| line.replace('"', "") == format!(".SH {section}"));
             assert!(heading, "{command} has no {section}: {page}");
+        }
+        // Roff escapes hyphens.
+        let text = page.replace('\\', "");
+        for (option, said) in [
+            ("--store", "The store: "),
+            ("--store", "CRONLATCH_STORE"),
+            ("--host", "[default: the machine"),
+            ("--log-format", "Format of the log"),
+        ] {
+            let described = !text.contains(option) || text.contains(said);
+            assert!(described, "{command}: {option} lacks {said:?}: {text}");
         }
     }
     let main = fs::read_to_string(pages.join("cronlatch.1")).unwrap();

@@ -15,7 +15,11 @@ _cronlatch_with_names() {
     local -a list=()
     for ((i = 1; i < COMP_CWORD; i++)); do
         case "${COMP_WORDS[i]}" in
-            -c | --config) list=(--config "${COMP_WORDS[i + 1]}") ;;
+            -c | --config)
+                list=(--config "${COMP_WORDS[i + 1]}")
+                # Bash cuts words at `=`.
+                [[ "${list[1]}" != = ]] || list[1]="${COMP_WORDS[i + 2]}"
+                ;;
             COMMANDS) [[ -n "${command}" ]] || command="${COMP_WORDS[i]}" ;;
         esac
     done

@@ -16,6 +16,8 @@ function __fish_cronlatch_jobs
             set list --config $words[(math $at + 1)]
         end
     end
+    set -l joined (string match -- '--config=*' $words)
+    and set list $joined[-1]
     $words[1] completions --jobs $list 2>/dev/null
 end
 

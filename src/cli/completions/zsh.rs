@@ -10,6 +10,8 @@ _cronlatch_jobs() {
     local -a list jobs
     local at=${words[(I)(-c|--config)]}
     (( at )) && list=(--config ${words[at + 1]})
+    at=${words[(I)--config=*]}
+    (( at )) && list=(${words[at]})
     jobs=(${(f)"$(_call_program jobs cronlatch completions --jobs ${(q)list[@]} 2>/dev/null)"})
     compadd -a jobs
 }
