@@ -157,7 +157,10 @@ fn fish_completes_job_names() {
     )
     .unwrap();
     assert_eq!(offered("cronlatch trigger -c other.yaml no"), ["noon"]);
-    assert_eq!(offered("cronlatch trigger --config=other.yaml no"), ["noon"]);
+    assert_eq!(
+        offered("cronlatch trigger --config=other.yaml no"),
+        ["noon"]
+    );
 }
 
 #[test]
@@ -168,7 +171,10 @@ fn the_script_for_zsh_is_valid_and_names_the_jobs() {
     assert!(script.contains("\n_cronlatch_jobs() {") && script.contains(":_cronlatch_jobs"));
     assert!(!script.contains("_users") && !script.contains("sweep"));
     let takes_jobs = |line: &str| line.contains(":what -- ") && line.contains(":_cronlatch_jobs");
-    assert!(script.lines().any(takes_jobs), "kill has no names: {script}");
+    assert!(
+        script.lines().any(takes_jobs),
+        "kill has no names: {script}"
+    );
     if !is_installed("zsh") {
         return;
     }
