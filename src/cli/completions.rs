@@ -45,8 +45,8 @@ pub(super) fn run(args: &Args, cli: Command) -> Result<ExitCode, Failure> {
         Some(_) if args.jobs => {
             return Err(Failure::Usage("--jobs takes no shell".to_owned()));
         }
-        Some(Shell::Bash) => bash::script(cli),
-        Some(Shell::Fish) => fish::script(cli),
+        Some(Shell::Bash) => bash::script(&cli),
+        Some(Shell::Fish) => fish::script(&cli),
         Some(Shell::Zsh) => zsh::script(cli),
         None => job_names(args)?,
     };

@@ -3,9 +3,9 @@
 use clap::Command;
 
 /// Returns the script that clap generates for a shell.
-pub(super) fn generated(shell: clap_complete::Shell, cli: Command) -> String {
+pub(super) fn generated(shell: clap_complete::Shell, cli: &Command) -> String {
     let mut script = Vec::new();
-    let mut cli = without_hidden(&cli);
+    let mut cli = without_hidden(cli);
     clap_complete::generate(shell, &mut cli, "cronlatch", &mut script);
     String::from_utf8_lossy(&script).into_owned()
 }

@@ -42,13 +42,13 @@ complete -F _cronlatch_with_names -o nosort -o bashdefault -o default cronlatch
 "#;
 
 /// The script.
-pub(super) fn script(cli: Command) -> String {
+pub(super) fn script(cli: &Command) -> String {
     let shown = cli
         .get_subcommands()
         .filter(|command| !command.is_hide_set());
     let names: Vec<&str> = shown.map(Command::get_name).collect();
-    let jobs = commands_with(&cli, is_job);
-    let files = commands_with(&cli, |arg| {
+    let jobs = commands_with(cli, is_job);
+    let files = commands_with(cli, |arg| {
         let hint = arg.get_value_hint();
         matches!(
             hint,
@@ -58,7 +58,7 @@ pub(super) fn script(cli: Command) -> String {
     let function = FUNCTION
         .replace("JOB_COMMANDS", &jobs.join(" | "))
         .replace("FILE_COMMANDS", &files.join(" | "))
-        .replace("VALUE_OPTIONS", &value_options(&cli).join(" | "))
+        .replace("VALUE_OPTIONS", &value_options(cli).join(" | "))
         .replace("JOB_COMMAND", jobs.first().copied().unwrap_or("none"))
         .replace("COMMANDS", &names.join(" | "));
     // The last statement registers the generated function.

@@ -24,8 +24,8 @@ end
 ";
 
 /// Returns the completion script for fish.
-pub(super) fn script(cli: Command) -> String {
-    let jobs = commands_with(&cli, is_job).join(" ");
+pub(super) fn script(cli: &Command) -> String {
+    let jobs = commands_with(cli, is_job).join(" ");
     let mut script = generated(clap_complete::Shell::Fish, cli);
     script += FUNCTION;
     let _ = writeln!(

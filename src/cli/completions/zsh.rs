@@ -36,7 +36,7 @@ pub(super) fn script(cli: Command) -> String {
         })
     });
     let script =
-        generated(clap_complete::Shell::Zsh, hinted).replace(":_users", ":_cronlatch_jobs");
+        generated(clap_complete::Shell::Zsh, &hinted).replace(":_users", ":_cronlatch_jobs");
     match script.find("\n_cronlatch() {") {
         Some(at) => format!("{}{FUNCTION}{}", &script[..at], &script[at + 1..]),
         None => script,

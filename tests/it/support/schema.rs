@@ -10,11 +10,12 @@ use serde_json::{Map, Value};
 
 const TEXT: &str = include_str!("../../../docs/json.schema.json");
 
-static SCHEMA: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(TEXT).unwrap());
+static SCHEMA: LazyLock<Value> =
+    LazyLock::new(|| serde_json::from_str(TEXT).expect("a well-formed schema"));
 
 /// The definitions, by name.
 pub(crate) fn definitions() -> &'static Map<String, Value> {
-    SCHEMA["$defs"].as_object().unwrap()
+    SCHEMA["$defs"].as_object().expect("a well-formed schema")
 }
 
 /// Fails unless the value follows the definition with this name.
@@ -87,21 +88,25 @@ pub(crate) fn assert_one_of(names: &[&str], line: &str) {
 }
 
 fn check(schema: &Value, at: &str, value: &Value, errors: &mut Vec<String>) {
-    for (keyword, rule) in schema.as_object().unwrap() {
+    for (keyword, rule) in schema.as_object().expect("a well-formed schema") {
         match keyword.as_str() {
             "description" | "required" | "additionalProperties" => {}
             "$ref" => {
                 let name = rule.as_str().and_then(|it| it.strip_prefix("#/$defs/"));
-                let name = name.unwrap();
+                let name = name.expect("a well-formed schema");
                 check(&definitions()[name], name, value, errors);
             }
             "anyOf" => {
                 let mut all = Vec::new();
-                let valid = rule.as_array().unwrap().iter().any(|schema| {
-                    let before = all.len();
-                    check(schema, at, value, &mut all);
-                    all.len() == before
-                });
+                let valid = rule
+                    .as_array()
+                    .expect("a well-formed schema")
+                    .iter()
+                    .any(|schema| {
+                        let before = all.len();
+                        check(schema, at, value, &mut all);
+                        all.len() == before
+                    });
                 if !valid {
                     errors.extend(all);
                 }
@@ -113,12 +118,16 @@ fn check(schema: &Value, at: &str, value: &Value, errors: &mut Vec<String>) {
                 };
                 if !types
                     .iter()
-                    .any(|name| has_type(name.as_str().unwrap(), value))
+                    .any(|name| has_type(name.as_str().expect("a well-formed schema"), value))
                 {
                     errors.push(format!("{at} is not {rule}: {value}"));
                 }
             }
-            "enum" if rule.as_array().unwrap().contains(value) => {}
+            "enum"
+                if rule
+                    .as_array()
+                    .expect("a well-formed schema")
+                    .contains(value) => {}
             "enum" | "const" if rule == value => {}
             "enum" | "const" => errors.push(format!("{at} is none of {rule}: {value}")),
             "format" => {
@@ -153,9 +162,14 @@ fn properties(schema: &Value, at: &str, value: &Value, errors: &mut Vec<String>)
     let Some(map) = value.as_object() else {
         return;
     };
-    let known = schema["properties"].as_object().unwrap();
-    let required = schema["required"].as_array().unwrap();
-    for name in required.iter().map(|name| name.as_str().unwrap()) {
+    let known = schema["properties"]
+        .as_object()
+        .expect("a well-formed schema");
+    let required = schema["required"].as_array().expect("a well-formed schema");
+    for name in required
+        .iter()
+        .map(|name| name.as_str().expect("a well-formed schema"))
+    {
         if !map.contains_key(name) {
             errors.push(format!("{at} lacks {name}"));
         }
