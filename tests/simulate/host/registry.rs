@@ -87,6 +87,13 @@ impl Entering {
         }
     }
 
+    /// All jobs that are to be registered, also those that are held back.
+    pub(super) fn all(mut self) -> Vec<JobIx> {
+        self.held.retain(|job| !self.jobs.contains(job));
+        self.jobs.append(&mut self.held);
+        self.jobs
+    }
+
     pub(super) fn first_look(&self) -> Request {
         let names = self.new.iter().map(|(_, _, job)| job.job.clone());
         Request::Listings(names.collect())

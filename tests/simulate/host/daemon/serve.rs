@@ -93,9 +93,9 @@ impl Daemon {
                     }
                     self.register_known(env, entering.jobs);
                 }
-                Next::Failed(entering) => self.not_registered(env, entering.jobs),
+                Next::Failed(entering) => self.not_registered(env, entering.all()),
             },
-            (Ask::Enter(entering), Err(_)) => self.not_registered(env, entering.jobs),
+            (Ask::Enter(entering), Err(_)) => self.not_registered(env, entering.all()),
             (Ask::Registry(round), Ok(reply)) => match round.go_on(env.name, reply) {
                 Next::Send(request, round) => {
                     let id = env.send(request, RESPONSE);
