@@ -237,6 +237,6 @@ mod tests {
         let (head, body) = text.split_once("\r\n\r\n").expect("a body");
         assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())));
         let json: serde_json::Value = serde_json::from_str(body).expect("JSON");
-        assert_eq!(json["status"], 503);
+        assert_eq!(json["error"]["status"], 503);
     }
 }
