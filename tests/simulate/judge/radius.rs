@@ -2,6 +2,7 @@
 
 use super::facts::Subject;
 use super::policies::{SETTLED, found};
+use super::verdicts::had_time_to_tell;
 use super::{Facts, Rule, Violation, excuse};
 use crate::plan::StoreKind;
 use crate::trace::Span;
@@ -55,7 +56,9 @@ fn undecided(facts: &Facts<'_>, subject: &Subject<'_>, at: i64) -> Option<(usize
         quiet.any(|it| it.from <= around.from && around.until <= it.until)
     };
     // Nobody owes it if every host that had it has left the job before another one told the store of it.
-    let owes = subject.listed_since(at);
+    let mut owes = subject.listed_since(at);
+    let told_late = subject.regimes.iter().filter(|it| it.is_due(at));
+    owes.extend(told_late.filter(|it| had_time_to_tell(facts, subject, it, at)));
     let chances = excuse::chances(facts, subject, while_due);
     let long = chances.into_iter().filter_map(|(host, chance)| {
         let mut owes = owes.iter().filter(|it| it.host == host);

@@ -105,7 +105,7 @@ fn is_known(facts: &Facts<'_>, subject: &Subject<'_>, at: i64) -> bool {
 
 /// Whether a host that has told nothing by then could have done so: it was quiet for long, no other host
 /// held the job back, and no run of the job went on under the lock that its list had before.
-fn had_time_to_tell(
+pub(super) fn had_time_to_tell(
     facts: &Facts<'_>,
     subject: &Subject<'_>,
     regime: &Regime<'_>,

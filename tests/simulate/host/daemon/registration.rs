@@ -115,7 +115,7 @@ impl Daemon {
 
     pub(super) fn not_registered(&mut self, env: &mut Env<'_>, jobs: Vec<JobIx>) {
         let (host, count) = (env.name.clone(), jobs.len());
-        let line = || format!("{host} could not register {count} jobs");
+        let line = || format!("UNREGISTERED {host} {count}");
         env.sim.trace.line(env.sim.now, line);
         self.registry.not_registered();
         self.store_failed(env);

@@ -84,7 +84,7 @@ impl Daemon {
                     for job in entering.held {
                         if let Some((of, _)) = self.jobs.get(&job) {
                             let (name, host) = (of.name.clone(), env.name.clone());
-                            let line = || format!("{host} holds {name} back");
+                            let line = || format!("HELD {host} {name}");
                             env.sim.trace.line(env.sim.now, line);
                         }
                         self.registry.held(job);

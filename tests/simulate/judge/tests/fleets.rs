@@ -406,7 +406,7 @@ fn a_job_that_a_host_starts_with_counts_from_when_it_tells_the_store_if_its_list
 
 #[test]
 fn what_came_due_before_a_host_told_the_store_of_its_job_is_left_to_others_for_a_while() {
-    let held_up = |told: i64, left: i64, decided: i64| {
+    let held_up = |had: i64, told: i64, left: i64, decided: i64| {
         let rules = handed_over(told, |trace| {
             trace.lives[0].list = 1;
             let reloaded = |at: i64, life, list| Reloaded {
@@ -414,7 +414,7 @@ fn what_came_due_before_a_host_told_the_store_of_its_job_is_left_to_others_for_a
                 life,
                 list,
             };
-            trace.reloads = vec![reloaded(18_000, 0, 0), reloaded(left, 1, 1)];
+            trace.reloads = vec![reloaded(had, 0, 0), reloaded(left, 1, 1)];
             trace.added.push(added(
                 decided,
                 20_000,
@@ -424,10 +424,17 @@ fn what_came_due_before_a_host_told_the_store_of_its_job_is_left_to_others_for_a
         });
         rules.contains(&Rule::Radius)
     };
-    assert!(held_up(18_010, 20_500, 24_000), "it knew of it in time");
-    assert!(!held_up(20_010, 20_500, 24_000));
-    assert!(held_up(20_010, 20_500, 25_500));
-    assert!(!held_up(20_010, 19_900, 40_000), "nobody owes it");
+    assert!(
+        held_up(18_000, 18_010, 20_500, 24_000),
+        "it knew of it in time"
+    );
+    assert!(!held_up(18_000, 20_010, 20_500, 24_000));
+    assert!(held_up(18_000, 20_010, 20_500, 25_500));
+    assert!(!held_up(18_000, 20_010, 19_900, 40_000), "nobody owes it");
+    assert!(
+        held_up(5_500, 22_000, 19_900, 40_000),
+        "it had time to tell"
+    );
 }
 
 #[test]
