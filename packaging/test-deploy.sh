@@ -38,6 +38,16 @@ for password in '' 'p w"$'; do
     done
     "$binary" check "$work/jobs.yaml" >/dev/null
 done
+# The store with its password, as `init` is told: the program shows it without the password.
+for store in redis://redis.example.org:6379/0 rediss://app@redis.example.org/0; do
+    ansible -i localhost, -c local -e "ansible_python_interpreter=$tools/bin/python" localhost -m ansible.builtin.copy \
+        -a '{"content": "{{ cronlatch_store_with_password }}", "dest": "'"$work"'/url"}' \
+        -e @roles/cronlatch/vars/main.yml -e '{"cronlatch_redis_password": "p/w\"$ @:x", "cronlatch_store": "'$store'"}' >/dev/null
+    cat "$work/url"
+    echo
+done >"$work/urls"
+printf '%s\n' 'redis://:p%2Fw%22%24%20%40%3Ax@redis.example.org:6379/0' \
+    'rediss://app:p%2Fw%22%24%20%40%3Ax@redis.example.org/0' | diff - "$work/urls"
 grep -q 'password_file' "$work/jobs.yaml"
 grep -qx "URL='https://x/?a=b c'" "$work/environment"
 echo "passed"
