@@ -1,12 +1,16 @@
-//! What the HTTP server of a daemon shows: the JSON of `status`, `history` and `next`, made by the
-//! code of these commands.
+//! What the HTTP server of a daemon shows: the JSON of `status`, `history`, `next` and `explain`, made by
+//! the code of these commands, and a calendar.
+
+use std::time::Duration;
 
 use async_trait::async_trait;
 use clap::Parser;
 use serde::Serialize;
 
-use super::{Failure, history, next, output, status};
+use super::calendar::{self, CalendarSpan};
+use super::{Failure, clock, explain, history, next, output, status, unknown_job};
 use crate::http::{FleetView, QueryParameters, ViewError, ViewSource, ViewText, Views};
+use crate::names::{HostName, JobName};
 use crate::observe::plain;
 use crate::time::Timestamp;
 
@@ -28,11 +32,14 @@ impl Views for CommandViews {
             FleetView::Hosts => of_status(query, source, hosts_text).await,
             FleetView::Jobs => jobs(query, source),
             FleetView::History => of_history(query, source).await,
+            FleetView::Explain => explanation(query, source).await,
+            // Its lines end as those of a calendar do.
+            FleetView::Calendar => return calendar_text(query, source),
         };
-        let ViewText { json, missing } = made?;
+        let ViewText { text, missing } = made?;
         // As `output::print` does.
-        let json = plain(&json).into_owned();
-        Ok(ViewText { json, missing })
+        let text = plain(&text).into_owned();
+        Ok(ViewText { text, missing })
     }
 }
 
@@ -61,7 +68,7 @@ async fn of_status(
     };
     let report = status::collect(asked).await?;
     Ok(ViewText {
-        json: text(&report)?,
+        text: text(&report)?,
         missing: report.away,
     })
 }
@@ -113,8 +120,71 @@ async fn of_history(query: &QueryParameters, source: &ViewSource) -> Result<View
     let missing = missing.chain(found.away.map(|error| error.to_string()));
     let missing: Vec<String> = missing.collect();
     Ok(ViewText {
-        json: output::json_lines(&found.records)?,
+        text: output::json_lines(&found.records)?,
         missing: (!missing.is_empty()).then(|| missing.join("; ")),
+    })
+}
+
+/// The options of `explain` that a request may set.
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+struct ExplainQuery {
+    #[arg(long)]
+    job: JobName,
+    #[arg(long, value_parser = clock::instant)]
+    at: Option<Timestamp>,
+    /// For jobs whose occurrences each host has for itself.
+    #[arg(long)]
+    host: Option<HostName>,
+}
+
+async fn explanation(query: &QueryParameters, source: &ViewSource) -> Result<ViewText, ViewError> {
+    let options = query
+        .of(&["job", "at", "host"])
+        .map_err(ViewError::Request)?;
+    let asked: ExplainQuery = parse(options, Vec::new())?;
+    let host = asked.host.as_ref().unwrap_or(&source.host);
+    let about = (&asked.job, host);
+    let explanation = explain::explain(&*source.store, &source.list, about, asked.at).await?;
+    Ok(ViewText {
+        text: output::json_lines([explanation])?,
+        missing: None,
+    })
+}
+
+/// The parameters of a calendar.
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+struct CalendarQuery {
+    #[arg(long)]
+    job: Option<JobName>,
+    #[arg(long, default_value_t = 14, value_parser = clap::value_parser!(u32).range(1..=366))]
+    days: u32,
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    count: u32,
+}
+
+fn calendar_text(query: &QueryParameters, source: &ViewSource) -> Result<ViewText, ViewError> {
+    let options = query
+        .of(&["job", "days", "count"])
+        .map_err(ViewError::Request)?;
+    let asked: CalendarQuery = parse(options, Vec::new())?;
+    if let Some(job) = &asked.job
+        && source.list.jobs.iter().all(|listed| listed.name != *job)
+    {
+        return Err(unknown_job(job, &source.list).into());
+    }
+    let from = Timestamp::now();
+    let jobs = source.list.jobs.iter();
+    let jobs = jobs.filter(|it| asked.job.as_ref().is_none_or(|job| it.name == *job));
+    let span = CalendarSpan {
+        from,
+        until: from.plus(Duration::from_secs(86_400) * asked.days),
+        per_job: asked.count as usize,
+    };
+    Ok(ViewText {
+        text: calendar::of_jobs(jobs, span),
+        missing: None,
     })
 }
 
@@ -148,7 +218,7 @@ fn jobs(query: &QueryParameters, source: &ViewSource) -> Result<ViewText, ViewEr
     let from = asked.args.from().unwrap_or_else(Timestamp::now);
     let coming = next::of_list(&source.list, &asked.args, from)?;
     Ok(ViewText {
-        json: output::json_lines(&coming)?,
+        text: output::json_lines(&coming)?,
         missing: None,
     })
 }

@@ -68,6 +68,10 @@ pub(crate) enum FleetView {
     Runs,
     /// The live hosts, from `status`.
     Hosts,
+    /// `explain JOB --json`.
+    Explain,
+    /// The coming occurrences as iCalendar.
+    Calendar,
 }
 
 /// What views are made from.
@@ -79,11 +83,11 @@ pub(crate) struct ViewSource {
     pub(crate) list: Arc<JobList>,
 }
 
-/// A view as JSON.
+/// A view as text.
 #[derive(Debug)]
 pub(crate) struct ViewText {
-    /// One JSON object, or one a line.
-    pub(crate) json: String,
+    /// One JSON object, one a line, or a calendar.
+    pub(crate) text: String,
     /// What is missing in it, because a part of the store cannot be read.
     pub(crate) missing: Option<String>,
 }

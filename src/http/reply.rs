@@ -27,6 +27,8 @@ pub(super) enum BodyFormat {
     JsonLines,
     /// Metrics.
     Metrics(TextFormat),
+    /// iCalendar.
+    Calendar,
 }
 
 impl BodyFormat {
@@ -35,6 +37,7 @@ impl BodyFormat {
             Self::Json => "application/json",
             Self::JsonLines => "application/x-ndjson",
             Self::Metrics(format) => format.media_type(),
+            Self::Calendar => "text/calendar; charset=utf-8",
         }
     }
 }

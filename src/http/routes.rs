@@ -34,24 +34,35 @@ enum HttpRoute {
     Health,
     Ready,
     Metrics,
+    OpenApi,
     FleetView(FleetView),
 }
 
 impl HttpRoute {
+    /// The paths; `docs/openapi.json` describes the same ones.
+    const ALL: [(&'static str, Self); 11] = [
+        ("/healthz", Self::Health),
+        ("/readyz", Self::Ready),
+        ("/metrics", Self::Metrics),
+        ("/api/v1/openapi.json", Self::OpenApi),
+        ("/api/v1/status", Self::FleetView(FleetView::Status)),
+        ("/api/v1/jobs", Self::FleetView(FleetView::Jobs)),
+        ("/api/v1/history", Self::FleetView(FleetView::History)),
+        ("/api/v1/runs", Self::FleetView(FleetView::Runs)),
+        ("/api/v1/hosts", Self::FleetView(FleetView::Hosts)),
+        ("/api/v1/explain", Self::FleetView(FleetView::Explain)),
+        ("/api/v1/calendar.ics", Self::FleetView(FleetView::Calendar)),
+    ];
+
     fn of(path: &str) -> Option<Self> {
-        Some(match path {
-            "/healthz" => Self::Health,
-            "/readyz" => Self::Ready,
-            "/metrics" => Self::Metrics,
-            "/api/v1/status" => Self::FleetView(FleetView::Status),
-            "/api/v1/jobs" => Self::FleetView(FleetView::Jobs),
-            "/api/v1/history" => Self::FleetView(FleetView::History),
-            "/api/v1/runs" => Self::FleetView(FleetView::Runs),
-            "/api/v1/hosts" => Self::FleetView(FleetView::Hosts),
-            _ => return None,
-        })
+        let mut all = Self::ALL.into_iter();
+        all.find(|(known, _)| *known == path)
+            .map(|(_, route)| route)
     }
 }
+
+/// The description of the API for programs.
+const OPEN_API: &str = include_str!("../../docs/openapi.json");
 
 /// What replies are made from.
 #[derive(Debug)]
@@ -125,7 +136,7 @@ impl HttpRoutes {
         if !matches!(*method, Method::GET | Method::HEAD) {
             return Err(HttpFailure::method("GET, HEAD"));
         }
-        if let HttpRoute::FleetView(_) | HttpRoute::Metrics = route {
+        if !matches!(route, HttpRoute::Health | HttpRoute::Ready) {
             access::check(headers, way, self.tokens.borrow().as_ref())?;
         }
         Ok(route)
@@ -151,6 +162,11 @@ impl HttpRoutes {
                     BodyFormat::Metrics(format),
                     text,
                 ))
+            }
+            HttpRoute::OpenApi => {
+                query.of(&[]).map_err(bad_request)?;
+                let text = OPEN_API.to_owned();
+                Ok(reply::with(StatusCode::OK, BodyFormat::Json, text))
             }
             HttpRoute::FleetView(view) => self.view(view, query, snapshot).await,
         }
@@ -178,12 +194,13 @@ impl HttpRoutes {
         match made {
             Ok(Ok(text)) => {
                 let format = match view {
-                    FleetView::Status => BodyFormat::Json,
+                    FleetView::Status | FleetView::Explain => BodyFormat::Json,
+                    FleetView::Calendar => BodyFormat::Calendar,
                     FleetView::Jobs | FleetView::History | FleetView::Runs | FleetView::Hosts => {
                         BodyFormat::JsonLines
                     }
                 };
-                let reply = reply::with(StatusCode::OK, format, text.json);
+                let reply = reply::with(StatusCode::OK, format, text.text);
                 Ok(match text.missing {
                     None => reply,
                     Some(missing) => reply::incomplete(reply, &missing),
@@ -204,4 +221,20 @@ impl HttpRoutes {
 
 fn bad_request(error: String) -> HttpFailure {
     HttpFailure::new(StatusCode::BAD_REQUEST, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{HttpRoute, OPEN_API};
+
+    #[test]
+    fn the_description_has_the_paths_that_are_served() {
+        let description: serde_json::Value = serde_json::from_str(OPEN_API).expect("JSON");
+        let described = description["paths"].as_object().expect("paths");
+        let described: BTreeSet<&str> = described.keys().map(String::as_str).collect();
+        let served = HttpRoute::ALL.map(|(path, _)| path);
+        assert_eq!(described, served.into_iter().collect());
+    }
 }

@@ -13,7 +13,7 @@ use crate::time::Timestamp;
 
 /// The answer, in the order in which people read it. Its JSON form is an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Explanation {
+pub(in crate::cli) struct Explanation {
     pub(super) job: String,
     /// The instant that is explained.
     pub(super) at: Timestamp,

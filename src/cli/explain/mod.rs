@@ -18,9 +18,11 @@ use std::process::ExitCode;
 
 use super::clock::{TimeArgs, Times};
 use super::{Failure, Target, output, unknown_job};
-use crate::names::JobName;
-use crate::store;
+use crate::config::JobList;
+use crate::names::{HostName, JobName};
+use crate::store::{self, Store};
 use crate::time::Timestamp;
+pub(super) use explanation::Explanation;
 use facts::OccurrenceFacts;
 
 /// Options of `explain`.
@@ -41,6 +43,21 @@ pub(super) struct Args {
     target: Target,
 }
 
+/// Explains an instant of a job on a host; without an instant, the newest occurrence.
+pub(super) async fn explain(
+    store: &dyn Store,
+    list: &JobList,
+    (job, host): (&JobName, &HostName),
+    at: Option<Timestamp>,
+) -> Result<Explanation, Failure> {
+    let facts = OccurrenceFacts::read(store, list, (job, host)).await?;
+    let Some(at) = at.or_else(|| facts.newest_occurrence()) else {
+        let message = format!("job {job} has no occurrence before now");
+        return Err(Failure::Internal(message));
+    };
+    Ok(answer::explain(&facts, at))
+}
+
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let host = args.target.host()?;
     let list = args.target.list()?;
@@ -48,18 +65,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if list.jobs.iter().all(|job| job.name != args.job) {
         return Err(unknown_job(&args.job, &list));
     }
-    let facts = output::ask(async {
+    let explanation = output::ask(async {
         let store = store::open(&settings)?;
-        OccurrenceFacts::read(&*store, &list, (&args.job, &host)).await
+        explain(&*store, &list, (&args.job, &host), args.at).await
     })?;
-    let at = args.at.or_else(|| facts.newest_occurrence());
-    let Some(at) = at else {
-        return Err(Failure::Internal(format!(
-            "job {} has no occurrence before now",
-            args.job
-        )));
-    };
-    let explanation = answer::explain(&facts, at);
     output::print(&if args.json {
         output::json_lines([&explanation])?
     } else {

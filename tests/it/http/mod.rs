@@ -4,6 +4,7 @@ mod access;
 mod api;
 mod limits;
 mod metrics;
+mod openapi;
 mod reload;
 mod sockets;
 
