@@ -10,12 +10,11 @@ use serde_json::{Map, Value};
 
 const TEXT: &str = include_str!("../../../docs/json.schema.json");
 
-static SCHEMA: LazyLock<Value> =
-    LazyLock::new(|| serde_json::from_str(TEXT).expect("a well-formed schema"));
+static SCHEMA: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(TEXT).expect("JSON"));
 
 /// The definitions, by name.
 pub(crate) fn definitions() -> &'static Map<String, Value> {
-    SCHEMA["$defs"].as_object().expect("a well-formed schema")
+    object(&SCHEMA["$defs"])
 }
 
 /// Fails unless the value follows the definition with this name.
@@ -88,25 +87,21 @@ pub(crate) fn assert_one_of(names: &[&str], line: &str) {
 }
 
 fn check(schema: &Value, at: &str, value: &Value, errors: &mut Vec<String>) {
-    for (keyword, rule) in schema.as_object().expect("a well-formed schema") {
+    for (keyword, rule) in object(schema) {
         match keyword.as_str() {
             "description" | "required" | "additionalProperties" => {}
             "$ref" => {
                 let name = rule.as_str().and_then(|it| it.strip_prefix("#/$defs/"));
-                let name = name.expect("a well-formed schema");
+                let name = name.expect("a definition");
                 check(&definitions()[name], name, value, errors);
             }
             "anyOf" => {
                 let mut all = Vec::new();
-                let valid = rule
-                    .as_array()
-                    .expect("a well-formed schema")
-                    .iter()
-                    .any(|schema| {
-                        let before = all.len();
-                        check(schema, at, value, &mut all);
-                        all.len() == before
-                    });
+                let valid = list(rule).iter().any(|schema| {
+                    let before = all.len();
+                    check(schema, at, value, &mut all);
+                    all.len() == before
+                });
                 if !valid {
                     errors.extend(all);
                 }
@@ -116,18 +111,11 @@ fn check(schema: &Value, at: &str, value: &Value, errors: &mut Vec<String>) {
                     Value::Array(types) => types.clone(),
                     one => vec![one.clone()],
                 };
-                if !types
-                    .iter()
-                    .any(|name| has_type(name.as_str().expect("a well-formed schema"), value))
-                {
+                if !types.iter().any(|name| has_type(text(name), value)) {
                     errors.push(format!("{at} is not {rule}: {value}"));
                 }
             }
-            "enum"
-                if rule
-                    .as_array()
-                    .expect("a well-formed schema")
-                    .contains(value) => {}
+            "enum" if list(rule).contains(value) => {}
             "enum" | "const" if rule == value => {}
             "enum" | "const" => errors.push(format!("{at} is none of {rule}: {value}")),
             "format" => {
@@ -162,14 +150,9 @@ fn properties(schema: &Value, at: &str, value: &Value, errors: &mut Vec<String>)
     let Some(map) = value.as_object() else {
         return;
     };
-    let known = schema["properties"]
-        .as_object()
-        .expect("a well-formed schema");
-    let required = schema["required"].as_array().expect("a well-formed schema");
-    for name in required
-        .iter()
-        .map(|name| name.as_str().expect("a well-formed schema"))
-    {
+    let known = object(&schema["properties"]);
+    let required = list(&schema["required"]);
+    for name in required.iter().map(text) {
         if !map.contains_key(name) {
             errors.push(format!("{at} lacks {name}"));
         }
@@ -182,6 +165,18 @@ fn properties(schema: &Value, at: &str, value: &Value, errors: &mut Vec<String>)
             None => errors.push(format!("{place} is not described")),
         }
     }
+}
+
+fn object(value: &Value) -> &Map<String, Value> {
+    value.as_object().expect("an object")
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().expect("a list")
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().expect("a text")
 }
 
 fn has_type(name: &str, value: &Value) -> bool {
