@@ -166,12 +166,19 @@ fn report(crontabs: &Crontabs, list: &ImportedList) -> Result<Vec<ReportLine>, F
 }
 
 fn write_new(path: &Path, list: &str) -> Result<(), Failure> {
-    File::options()
+    let cannot = |error: std::io::Error| {
+        Failure::Config(format!("cannot write {}: {error}", path.display()))
+    };
+    let mut file = File::options()
         .write(true)
         .create_new(true)
         .open(path)
-        .and_then(|mut file| file.write_all(list.as_bytes()))
-        .map_err(|error| Failure::Config(format!("cannot write {}: {error}", path.display())))
+        .map_err(cannot)?;
+    file.write_all(list.as_bytes()).map_err(|error| {
+        // Half a list would be taken for one, and be in the way of the next try.
+        let _ = std::fs::remove_file(path);
+        cannot(error)
+    })
 }
 
 fn for_people(report: &[ReportLine], jobs: usize) -> Page {

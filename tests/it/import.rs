@@ -377,6 +377,24 @@ fn import_reads_standard_input_and_says_what_it_cannot_read() {
 }
 
 #[test]
+fn import_leaves_no_half_of_a_list_behind() {
+    let folder = Folder::new();
+    folder.write("tab", "@daily /bin/x\n");
+    // Files may not have a single byte, as on a full disk.
+    let shell = format!(
+        "trap '' XFSZ; ulimit -f 0; exec {} import tab -o list.yaml",
+        command::BINARY
+    );
+    let mut import = command::command("/bin/sh");
+    import.args(["-c", &shell]).current_dir(folder.dir.path());
+    // The message is lost too: what the test collects is a file.
+    command::output(import).expect_code(78);
+    assert!(!folder.dir.path().join("list.yaml").exists());
+    let imported = folder.run(&["import", "tab", "-o", "list.yaml"]);
+    assert_eq!(imported.code(), 0, "{imported:#?}");
+}
+
+#[test]
 fn a_job_of_a_crontab_that_runs_as_it_is_has_the_surroundings_of_cron() {
     let folder = Folder::new();
     folder.write(
