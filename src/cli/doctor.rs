@@ -1,12 +1,17 @@
 //! `cronlatch doctor`: what can go wrong, before it does.
 
+use std::io::{IsTerminal as _, stderr};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use super::page::{Page, Tone};
 use super::{Failure, Target, output};
-use crate::preflight::{self, Finding, Severity, Subject};
+use crate::preflight::{self, Finding, Report, Severity, Subject};
+
+/// How often a person at a terminal is told that the checks take time.
+const SAY_EVERY: Duration = Duration::from_secs(2);
 
 /// Options of `doctor`.
 #[derive(Debug, clap::Args)]
@@ -35,7 +40,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         settings,
         host: args.target.host()?,
     };
-    let report = output::ask(async { Ok(preflight::look(&subject).await) })?;
+    let report = output::ask(async { Ok(look(&subject).await) })?;
     if args.json {
         output::print(&output::json_lines([Diagnosis {
             store,
@@ -51,6 +56,24 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Some(_) => ExitCode::FAILURE,
         None => ExitCode::SUCCESS,
     })
+}
+
+/// Looks at the store and this host. Servers that do not reply take seconds, and at a terminal a line
+/// says that the command waits for them.
+async fn look(subject: &Subject) -> Report {
+    let began = Instant::now();
+    let mut looking = Box::pin(preflight::look(subject));
+    loop {
+        match tokio::time::timeout(SAY_EVERY, &mut looking).await {
+            Ok(report) => return report,
+            Err(_) if stderr().is_terminal() => output::report(&format!(
+                "still checking, for {}: {} is slow, or does not reply",
+                output::short(began.elapsed()),
+                subject.settings.shown()
+            )),
+            Err(_) => {}
+        }
+    }
 }
 
 /// The worst first; below each what it means, and how to fix it.

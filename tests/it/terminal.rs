@@ -144,6 +144,29 @@ fn control_characters_of_jobs_and_foreign_locks_are_shown_and_never_obeyed() {
     });
 }
 
+#[test]
+fn doctor_tells_a_person_that_it_waits_for_a_server_that_does_not_reply() {
+    // Connections are made, and nobody takes them.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = silent.local_addr().expect("an address").port();
+    let home = tempfile::tempdir().expect("a directory");
+    let url = format!("redis://127.0.0.1:{port}");
+    let doctor = || {
+        let mut doctor = command::command(command::BINARY);
+        doctor
+            .args(["doctor", "--store", &url])
+            .env("STATE_DIRECTORY", home.path());
+        doctor
+    };
+    let shown = on_terminal(doctor());
+    let told = format!("s: {url} is slow, or does not reply\r\n");
+    assert!(shown.starts_with("still checking, for "), "{shown}");
+    assert!(shown.contains(&told), "{shown}");
+    assert!(shown.contains("store.reachable"), "{shown}");
+    let piped = command::output(doctor());
+    assert!(!piped.stderr.contains("still checking"), "{piped:#?}");
+}
+
 /// Two lines, of which the second pretends to be one of the log's.
 const FORGED: &str = "one\r\n2026-01-01T00:00:00Z ERROR forged\n<3>forged\u{1b}[2J";
 
