@@ -10,7 +10,7 @@ use super::ASKING;
 use crate::cli::{Failure, failure, output};
 use crate::names::{HostName, JobName, RunId};
 use crate::observe::plain;
-use crate::store::{Lock, Outcome, OutputChunk, Record, Store, StoreError, retry};
+use crate::store::{Lock, OpenRun, Outcome, OutputChunk, Record, Store, StoreError, retry};
 
 /// How often the output is asked for.
 const LOOK_EVERY: Duration = Duration::from_millis(150);
@@ -18,7 +18,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(150);
 const LOOK_FOR_RECORD: Duration = Duration::from_secs(1);
 /// How long the store may be unreachable.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long a run that is not open any more may have no record: a host may have to deliver it.
+/// How long a run that nobody carries any more may have no record: its host may have to deliver it, or
+/// another host to record its end.
 const UNRECORDED_FOR: Duration = Duration::from_secs(30);
 /// How many records are searched.
 const SEARCHED: usize = 200;
@@ -73,6 +74,7 @@ impl FollowedRun {
         printer: LinePrinter,
     ) -> Result<Record, Failure> {
         let (mut next, mut looked, mut failing) = (0, Instant::now(), None);
+        let mut unrecorded = None;
         loop {
             let parts = match store.receive_output(&self.run_id, next).await {
                 Ok(parts) => parts,
@@ -100,6 +102,9 @@ impl FollowedRun {
                 if let Ok(Some(record)) = self.look_for_record(store).await {
                     return Ok(record);
                 }
+                if let Ok(in_progress) = self.is_in_progress(store).await {
+                    self.expect_record(in_progress, &mut unrecorded)?;
+                }
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
@@ -107,7 +112,7 @@ impl FollowedRun {
 
     /// Waits for the record of the run.
     pub(in crate::cli) async fn record(&self, store: &dyn Store) -> Result<Record, Failure> {
-        let (mut failing, mut closed_since) = (None, None::<Instant>);
+        let (mut failing, mut unrecorded) = (None, None);
         loop {
             match self.look_for_record(store).await {
                 Ok(Some(record)) => return Ok(record),
@@ -115,39 +120,53 @@ impl FollowedRun {
                 Err(error) => self.wait_for_store(&mut failing, error)?,
             }
             if failing.is_none() {
-                if retry(ASKING, || self.is_in_progress(store)).await? {
-                    closed_since = None;
-                } else if closed_since.get_or_insert_with(Instant::now).elapsed() > UNRECORDED_FOR {
-                    return Err(Failure::Unavailable(format!(
-                        "run {} of job {} has ended, and the store has no record of it",
-                        self.run_id, self.job
-                    )));
-                }
+                let in_progress = retry(ASKING, || self.is_in_progress(store)).await?;
+                self.expect_record(in_progress, &mut unrecorded)?;
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 
-    /// Whether the ledger, or for a job without a lock its host, may still have the run.
+    /// Fails when a run that nobody carries has had no record for too long.
+    fn expect_record(
+        &self,
+        in_progress: bool,
+        unrecorded: &mut Option<Instant>,
+    ) -> Result<(), Failure> {
+        if in_progress {
+            *unrecorded = None;
+        } else if unrecorded.get_or_insert_with(Instant::now).elapsed() > UNRECORDED_FOR {
+            return Err(Failure::Unavailable(format!(
+                "run {} of job {} on host {} has ended or lost its lease, and no host has recorded its \
+                 end",
+                self.run_id, self.job, self.host
+            )));
+        }
+        Ok(())
+    }
+
+    /// Whether the run may go on: it has a lease, or its host is live. Without a lock, the ledger has the
+    /// newest run alone.
     async fn is_in_progress(&self, store: &dyn Store) -> Result<bool, StoreError> {
-        if self.is_open(store).await? {
+        let open = self.open(store).await?;
+        if (open.as_ref()).is_some_and(|open| !open.remaining.is_zero()) {
             return Ok(true);
         }
         let hosts = store.hosts().await?;
         let is_live = hosts.iter().any(|report| report.info.host == self.host);
-        Ok(!self.lock.exclusive && is_live)
+        Ok(is_live && (open.is_some() || !self.lock.exclusive))
     }
 
-    async fn is_open(&self, store: &dyn Store) -> Result<bool, StoreError> {
+    async fn open(&self, store: &dyn Store) -> Result<Option<OpenRun>, StoreError> {
         let asked = [(self.job.clone(), self.lock.clone())];
         let reports = store.jobs(&asked).await?;
-        let mut open = reports.iter().filter_map(|report| report.open.as_ref());
-        Ok(open.any(|open| open.run_id == self.run_id))
+        let mut open = reports.into_iter().filter_map(|report| report.open);
+        Ok(open.find(|open| open.run_id == self.run_id))
     }
 
     async fn look_for_record(&self, store: &dyn Store) -> Result<Option<Record>, StoreError> {
         // Of the runs of a job without a lock, the ledger has the newest alone.
-        if self.is_open(store).await? {
+        if self.open(store).await?.is_some() {
             return Ok(None);
         }
         let history = store.history(&self.job, &self.lock, SEARCHED).await?;

@@ -486,3 +486,17 @@ fn the_run_of_a_daemon_that_dies_is_recorded_for_the_one_who_waits() {
         assert!(ended.stderr.contains("interrupted"), "{ended:#?}");
     });
 }
+
+#[test]
+fn who_waits_for_the_run_of_the_last_daemon_is_told_that_it_died() {
+    let runs = RunLog::new();
+    let redis = RedisServer::start();
+    let lock = "lock: { ttl: 3s }";
+    let jobs = list(&redis.url(), &[("endless", lock, &runs.endless_job())]);
+    let mut only = Daemon::on("only", jobs.as_str()).start();
+    let mut waits = spawn(&only, &["trigger", "endless", "--wait"]);
+    wait_until("it runs", || !runs.entries().is_empty());
+    only.kill();
+    let status = waits.wait().expect("it can be waited for");
+    assert_eq!(status.code(), Some(69));
+}
