@@ -202,10 +202,11 @@ impl Daemon {
         }
         match judged {
             Ok(loaded) => {
-                self.reloads.refused = None;
+                // People were told that it was refused, so they are told that it no longer is.
+                let was_refused = self.reloads.refused.take().is_some();
                 let is_known = self.reloads.revision == loaded.revision;
                 self.reloads.revision = loaded.revision;
-                if cause == ReloadCause::Signal || !is_known {
+                if cause == ReloadCause::Signal || !is_known || was_refused {
                     self.report_warnings(&loaded.list);
                     self.replace_list(loaded.list, ticker, firings);
                 }

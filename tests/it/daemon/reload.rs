@@ -287,4 +287,12 @@ fn a_watched_list_is_read_when_it_changes_whether_file_or_directory() {
     let before = runs(&daemon);
     daemon.wait_until("it goes on", |daemon| runs(daemon) > before);
     assert!(has(&records(&daemon, "c")[0]["outcome"], "succeeded"));
+    // The same files are back: what was refused last is the list that is in force.
+    let away = dir.path().join("away");
+    fs::rename(&path, &away).expect("it is there");
+    daemon.wait_until("the missing list is refused", |daemon| {
+        daemon.lines_with(&["reload refused"]) == 2
+    });
+    fs::rename(&away, &path).expect("it is there");
+    daemon.wait_log(&["reloaded", "nothing has changed"]);
 }
