@@ -183,7 +183,7 @@ fn what_each_command_prints_follows_the_schema() {
         "succeeded"
     );
     let requests = lines(ask(&["status"])).remove(0)["requests"].clone();
-    assert_eq!(requests.as_array().unwrap().len(), 3, "{requests:#}");
+    assert_eq!(requests.as_array().unwrap().len(), 5, "{requests:#}");
     assert_eq!(
         lines(ask(&["forget", "other", "--force"]))[0]["job"],
         "other"
