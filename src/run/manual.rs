@@ -244,7 +244,7 @@ pub(crate) async fn take_back_note(store: &dyn Store, run_id: &RunId) {
     let forgotten = store.forget_manual(std::slice::from_ref(run_id));
     match tokio::time::timeout(TAKE_BACK, forgotten).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(run_id = %run_id, "{KEPT}: {error}"),
-        Err(_) => tracing::debug!(run_id = %run_id, "{KEPT}: no reply within {TAKE_BACK:?}"),
+        Ok(Err(error)) => tracing::debug!(%run_id, "{KEPT}: {error}"),
+        Err(_) => tracing::debug!(%run_id, "{KEPT}: no reply within {TAKE_BACK:?}"),
     }
 }

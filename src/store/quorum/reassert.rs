@@ -49,7 +49,7 @@ impl Proposer {
         let run_id = &renewal.grant.run_id;
         match done {
             Ok(_) => {
-                tracing::debug!(run_id = %run_id, "wrote a run to nodes that had no record of it");
+                tracing::debug!(%run_id, "wrote a run to nodes that had no record of it");
             }
             Err(error) => tracing::debug!(
                 run_id = %run_id,
