@@ -79,7 +79,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             vec![coming(&schedule, from, args.count)]
         }
         (None, Some(file)) => {
-            let list = config::load(file)?;
+            let list = config::load_without_secrets(file)?;
             of_list(&list, args, from)?
         }
         (None, None) => {

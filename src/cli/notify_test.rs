@@ -20,7 +20,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let list = args.target.list()?;
+    let list = args.target.list_to_run()?;
     let host = args.target.host()?;
     let target = find(&args.name, &list)?;
     let channel = &target.channel;

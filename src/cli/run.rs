@@ -40,7 +40,7 @@ pub(super) fn run(mut args: Args, log: &crate::observe::LogArgs) -> Result<ExitC
         args.target.config = Some(file);
     }
     let revision = args.target.revision();
-    let list = args.target.list()?;
+    let list = args.target.list_to_run()?;
     let others = OTHER_THREADS + notify::threads(&list) + http_threads(&list);
     let loaded = LoadedList {
         settings: args.target.settings(Some(&list))?,

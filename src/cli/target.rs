@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{Failure, output};
-use crate::config::{self, JobList};
+use crate::config::{self, ConfigErrors, JobList};
 use crate::names::HostName;
 use crate::store::{StoreSettings, check_key_in_cluster, check_url};
 
@@ -55,8 +55,21 @@ impl Target {
         Self { config, place }
     }
 
-    /// The job list; it must be there.
+    /// The job list, for a command that starts no job; it must be there. Variables that only
+    /// notifications and pings need may be unset.
     pub fn list(&self) -> Result<JobList, Failure> {
+        self.read_list(config::load_without_secrets)
+    }
+
+    /// The job list, for a command that starts jobs or notifies; it must be there.
+    pub(super) fn list_to_run(&self) -> Result<JobList, Failure> {
+        self.read_list(config::load)
+    }
+
+    fn read_list(
+        &self,
+        load: impl FnOnce(&Path) -> Result<JobList, ConfigErrors>,
+    ) -> Result<JobList, Failure> {
         let default = Path::new(DEFAULT_CONFIG);
         if self.config.is_none() && !default.exists() {
             return Err(Failure::Config(format!(
@@ -65,7 +78,7 @@ impl Target {
                  FILE` takes it as its argument)"
             )));
         }
-        Ok(config::load(self.path())?)
+        Ok(load(self.path())?)
     }
 
     /// Where the job list is.

@@ -18,6 +18,8 @@ pub(super) struct Environment {
     pub(super) zone: Option<String>,
     /// Whether users and programs are those of this machine; tests have a few fixed ones.
     of_machine: bool,
+    /// Whether variables that only notifications and pings need may be unset.
+    may_lack_secrets: bool,
 }
 
 /// A variable that is no text.
@@ -33,7 +35,22 @@ impl Environment {
             variables,
             zone,
             of_machine: true,
+            may_lack_secrets: false,
         }
+    }
+
+    /// The same environment for a command that starts no job: what only notifications and pings need
+    /// may be unset.
+    pub(super) fn without_secrets(self) -> Self {
+        Self {
+            may_lack_secrets: true,
+            ..self
+        }
+    }
+
+    /// Whether variables that only notifications and pings need may be unset.
+    pub(super) fn may_lack_secrets(&self) -> bool {
+        self.may_lack_secrets
     }
 
     /// An environment of these variables.
@@ -46,6 +63,7 @@ impl Environment {
                 .collect(),
             zone: None,
             of_machine: false,
+            may_lack_secrets: false,
         }
     }
 

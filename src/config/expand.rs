@@ -38,6 +38,19 @@ pub(super) fn apply(node: &mut Node, environment: &Environment, problems: &mut P
     }
 }
 
+/// Whether a string value of a tree needs a variable that is not set.
+pub(super) fn lacks_variable(node: &Node, environment: &Environment) -> bool {
+    match &node.value {
+        Value::List(list) => list.iter().any(|item| lacks_variable(item, environment)),
+        Value::Map(entries) => (entries.iter()).any(|it| lacks_variable(&it.value, environment)),
+        Value::Text(text) => matches!(
+            expand(&text.value, environment),
+            Err(ExpandError::Unset { .. })
+        ),
+        _ => false,
+    }
+}
+
 #[derive(Debug, PartialEq, Eq)]
 enum ExpandError {
     Unset { name: String, near: Option<String> },

@@ -65,7 +65,11 @@ pub(super) fn read(
     environment: &Environment,
 ) -> Result<JobList, ConfigErrors> {
     let mut problems = Problems::default();
-    let (roots, crontab_remarks) = roots(sources, environment, &mut problems);
+    let Roots {
+        files: roots,
+        remarks: crontab_remarks,
+        lacks_secrets,
+    } = roots(sources, environment, &mut problems);
     let top = top_level(&roots, &mut problems);
     let section = Section::new(&top, &[]);
     let (defaults, default_targets) = defaults(section, &mut problems);
@@ -134,24 +138,31 @@ pub(super) fn read(
         secret_variables: secret_variables(section, &roots),
         warnings: sentences(warnings, sources),
     };
-    list.fingerprint = fingerprint::of_list(&list);
+    if !lacks_secrets {
+        list.fingerprint = fingerprint::of_list(&list);
+    }
     Ok(list)
 }
 
-/// The top-level fields of each file, and warnings about the crontabs among them.
-fn roots(
-    sources: &[Source],
-    environment: &Environment,
-    problems: &mut Problems,
-) -> (Vec<Vec<KeyValue>>, Vec<(Span, String)>) {
-    let mut roots = Vec::with_capacity(sources.len());
-    let mut remarks = Vec::new();
+/// What the files contain.
+#[derive(Default)]
+struct Roots {
+    /// The top-level fields of each file.
+    files: Vec<Vec<KeyValue>>,
+    /// Warnings about the crontabs among them.
+    remarks: Vec<(Span, String)>,
+    /// Whether targets or pings were left out because a variable is not set.
+    lacks_secrets: bool,
+}
+
+fn roots(sources: &[Source], environment: &Environment, problems: &mut Problems) -> Roots {
+    let mut all = Roots::default();
     for (file, source) in sources.iter().enumerate() {
         if crontab::is_crontab(&source.text) {
             match crontab::read_as_list(source, file, environment) {
                 Ok((root, found)) => {
-                    roots.push(root);
-                    remarks.extend(found);
+                    all.files.push(root);
+                    all.remarks.extend(found);
                 }
                 Err(problem) => problems.add(problem),
             }
@@ -161,16 +172,58 @@ fn roots(
             Ok(None) => {}
             Ok(Some(mut node)) => {
                 merge::apply(&mut node, problems);
+                if environment.may_lack_secrets() {
+                    all.lacks_secrets |= leave_out_secrets(&mut node, environment);
+                }
                 expand::apply(&mut node, environment, problems);
                 match node.value {
-                    Value::Map(entries) => roots.push(entries),
+                    Value::Map(entries) => all.files.push(entries),
                     _ => problems.add(not_a_list_of_fields(&node)),
                 }
             }
             Err(problem) => problems.add(problem),
         }
     }
-    (roots, remarks)
+    all
+}
+
+/// Leaves out the targets of notifications and the pings that need a variable which is not set. Returns
+/// whether there was one.
+fn leave_out_secrets(root: &mut Node, environment: &Environment) -> bool {
+    let mut is_incomplete = false;
+    let mut check = |node: &mut Node| {
+        if expand::lacks_variable(node, environment) {
+            node.value = Value::Broken;
+            is_incomplete = true;
+        }
+    };
+    let Value::Map(fields) = &mut root.value else {
+        return false;
+    };
+    for field in fields {
+        match (&*field.key, &mut field.value.value) {
+            ("notify", Value::Map(targets)) => {
+                for target in targets {
+                    check(&mut target.value);
+                }
+            }
+            ("defaults", Value::Map(fields)) => pings(fields).for_each(&mut check),
+            ("jobs", Value::List(jobs)) => {
+                for job in jobs {
+                    if let Value::Map(fields) = &mut job.value {
+                        pings(fields).for_each(&mut check);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    is_incomplete
+}
+
+fn pings(fields: &mut [KeyValue]) -> impl Iterator<Item = &mut Node> {
+    let pings = fields.iter_mut().filter(|field| field.key == "ping");
+    pings.map(|field| &mut field.value)
 }
 
 fn not_a_list_of_fields(node: &Node) -> Problem {

@@ -95,6 +95,13 @@ pub fn load(path: &Path) -> Result<JobList, ConfigErrors> {
     load_in(path, &Environment::of_process())
 }
 
+/// As [`load`], for commands that start no job: variables that only `notify` and `ping` need may be
+/// unset, because the daemon alone has these secrets. If one is, what needs it is left out, and the list
+/// has no fingerprint.
+pub fn load_without_secrets(path: &Path) -> Result<JobList, ConfigErrors> {
+    load_in(path, &Environment::of_process().without_secrets())
+}
+
 /// Reads the text of a file, for example of a crontab.
 pub(crate) fn read_text(path: &Path) -> Result<String, ConfigErrors> {
     match Source::read(path) {

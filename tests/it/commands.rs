@@ -258,6 +258,31 @@ fn trigger_takes_a_job_after_dashes_and_refuses_arguments_for_it() {
 }
 
 #[test]
+fn commands_that_start_no_job_do_without_the_secrets_of_notifications() {
+    let mut noted = job("a", "true");
+    noted["notify"] = json!(["ops"]);
+    noted["ping"] = json!("healthchecks:${CHECK}");
+    let site = Site::new(&json!({
+        "notify": { "ops": { "slack": "${SLACK_URL}" } },
+        "jobs": [noted],
+    }));
+    for args in [&["status"][..], &["history"], &["explain", "a"]] {
+        site.run(args).expect_code(0);
+    }
+    // It gets as far as to the store, which does not know the job.
+    let unknown = site.run(&["pause", "a"]).expect_code(64);
+    assert!(
+        unknown.stderr.contains("no host has registered it"),
+        "{}",
+        unknown.stderr
+    );
+    for args in [&["trigger", "--here", "a"][..], &["notify-test", "ops"]] {
+        let refused = site.run(args).expect_code(78);
+        assert!(refused.stderr.contains("is not set"), "{}", refused.stderr);
+    }
+}
+
+#[test]
 fn what_only_the_store_is_made_of_reaches_no_job() {
     let redis = RedisServer::with().password().start();
     let url = redis.url().replace(PASSWORD, "${REDIS_SECRET}");

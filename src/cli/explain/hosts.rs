@@ -75,7 +75,7 @@ pub(super) fn decisions(
             host: info.host.to_string(),
             decision,
             reason,
-            list_differs: info.config != facts.config,
+            list_differs: !facts.config.0.is_empty() && info.config != facts.config,
         }
     })
     .collect()

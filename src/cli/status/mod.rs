@@ -170,7 +170,7 @@ pub(super) async fn collect(asked: StatusRequest<'_>) -> Result<StatusReport, Fa
         });
     }
     let requests = parts.shown(store.requests(None).await)?;
-    let config = list.map(|list| &list.fingerprint);
+    let config = list.and_then(JobList::known_fingerprint);
     let requests = RequestStatus::all(requests.unwrap_or_default(), &found, now);
     Ok(StatusReport {
         store: settings.shown(),

@@ -180,7 +180,7 @@ fn carry_detached(args: &Args) -> Result<ExitCode, Failure> {
 /// What is to be run, and with what.
 fn errand(args: &Args) -> Result<Errand, Failure> {
     let host = args.target.host()?;
-    let list = args.target.list()?;
+    let list = args.target.list_to_run()?;
     let settings = args.target.settings(Some(&list))?;
     let Some(job) = list.jobs.iter().find(|job| job.name == args.job) else {
         return Err(unknown_job(&args.job, &list));

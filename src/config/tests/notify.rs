@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{errors, job, list, read_with};
+use super::{Environment, Source, errors, job, list, read_with};
 use crate::config::{Alerts, Channel, Command, JobEvent, NotifyTarget, Ping, Template};
 
 const SECRET: &str = "hunter2hunter2hunter2";
@@ -277,4 +277,47 @@ fn the_variables_of_targets_and_pings_are_kept_from_jobs() {
     let secret: Vec<&str> = list.secret_variables.iter().map(String::as_str).collect();
     assert_eq!(secret, ["CHECK", "KEY", "SLACK"]);
     assert!(!format!("{list:?}").contains("hunter2"));
+}
+
+#[test]
+fn a_command_that_starts_no_job_does_without_the_secrets_of_notifications() {
+    let text = format!(
+        "notify:\n  ops: {{ slack: '${{SLACK}}', headers: {{ A: '${{KEY}}' }} }}\n  post: {{ mail: root }}\n{}",
+        job("notify: [ops, post]\nping: healthchecks:${CHECK}")
+    );
+    let path = std::path::Path::new("jobs.yaml");
+    let read = |variables: &[(&str, &str)]| {
+        let source = Source::new(path, text.clone());
+        let environment = Environment::of(variables).without_secrets();
+        list::read(path, &[source], &environment).expect("a list")
+    };
+    let all = [("SLACK", "https://a/b"), ("KEY", "k"), ("CHECK", "c")];
+    let whole = read_with(&text, &all).expect("a list");
+    assert_eq!(read(&all).known_fingerprint(), Some(&whole.fingerprint));
+    let without = read(&[("SLACK", "https://a/b")]);
+    assert_eq!(without.known_fingerprint(), None);
+    assert_eq!(without.jobs[0].alerts.targets.len(), 2);
+    assert_eq!(without.jobs[0].alerts.ping, None);
+    let kinds: Vec<&str> = without.notify.iter().map(|it| it.channel.kind()).collect();
+    assert_eq!(kinds, ["mail"]);
+    let refused = errors(&text);
+    assert!(
+        refused.contains("the variable `KEY` is not set"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_command_that_starts_no_job_needs_the_other_variables() {
+    let path = std::path::Path::new("jobs.yaml");
+    for fields in [
+        "command: '${COMMAND}'",
+        "command: x, env: { A: '${VALUE}' }",
+    ] {
+        let text = format!("jobs: [{{ name: j, every: 1h, {fields} }}]");
+        let source = Source::new(path, text);
+        let environment = Environment::of(&[]).without_secrets();
+        let read = list::read(path, &[source], &environment);
+        assert!(read.is_err(), "{fields}");
+    }
 }
