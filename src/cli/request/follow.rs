@@ -16,6 +16,8 @@ use crate::store::{Lock, OpenRun, Outcome, OutputChunk, Record, Store, StoreErro
 const LOOK_EVERY: Duration = Duration::from_millis(150);
 /// How often the record is looked for while there is output to come.
 const LOOK_FOR_RECORD: Duration = Duration::from_secs(1);
+/// How long to wait for more output of a run that is on record.
+const REST_OF_OUTPUT: Duration = Duration::from_secs(5);
 /// How long the store may be unreachable.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a run that nobody carries any more may have no record: its host may have to deliver it, or
@@ -74,7 +76,7 @@ impl FollowedRun {
         printer: LinePrinter,
     ) -> Result<Record, Failure> {
         let (mut next, mut looked, mut failing) = (0, Instant::now(), None);
-        let mut unrecorded = None;
+        let (mut heard, mut unrecorded) = (Instant::now(), None);
         loop {
             let parts = match store.receive_output(&self.run_id, next).await {
                 Ok(parts) => parts,
@@ -90,6 +92,7 @@ impl FollowedRun {
                     continue;
                 }
                 next = number + 1;
+                heard = Instant::now();
                 printer.chunk(&chunk)?;
                 if chunk.last {
                     // This deletes what was read.
@@ -99,10 +102,14 @@ impl FollowedRun {
             }
             if looked.elapsed() > LOOK_FOR_RECORD {
                 looked = Instant::now();
-                if let Ok(Some(record)) = self.look_for_record(store).await {
-                    return Ok(record);
-                }
-                if let Ok(in_progress) = self.is_in_progress(store).await {
+                let record = self.look_for_record(store).await;
+                if let Ok(Some(record)) = record {
+                    // What the run wrote may still be on its way.
+                    if heard.elapsed() > REST_OF_OUTPUT {
+                        output::report("the end of the run's output did not arrive");
+                        return Ok(record);
+                    }
+                } else if let Ok(in_progress) = self.is_in_progress(store).await {
                     self.expect_record(in_progress, &mut unrecorded)?;
                 }
             }
