@@ -115,7 +115,7 @@ pub(super) struct Lane {
     pub(super) needs_ledger_sync: bool,
     /// Whether the log reports that the ledger is ahead of the store's clock.
     pub(super) ahead: LedgerAheadReport,
-    /// The occurrence of which the log reports that this host's clock is ahead.
+    /// The occurrence for which the log already reports that this host's clock is ahead.
     pub(super) told_early: Option<Timestamp>,
     /// The newest occurrence that the lane has handled.
     pub(super) seen_until: Option<Timestamp>,
