@@ -6,11 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::environment::Environment;
-use super::http;
+use super::http::{self, HttpSettings};
 use super::job::{self, JOB, JobPart, NOT_IN_DEFAULTS};
-use super::model::JobList;
+use super::model::{Job, JobList, OutputPolicy};
 use super::node::{KeyValue, Node, Value};
-use super::notify;
+use super::notify::{self, TargetsPart};
 use super::problem::{ConfigErrors, Problem, Problems, place};
 use super::section::{Section, Vocabulary};
 use super::source::{Source, Span};
@@ -20,7 +20,7 @@ use super::{
     when,
 };
 use crate::names::TargetName;
-use crate::store::StoreSettings;
+use crate::store::{Retention, StoreSettings};
 
 /// The fields of a file.
 pub(super) const TOP: Vocabulary = Vocabulary {
@@ -65,42 +65,24 @@ pub(super) fn read(
     environment: &Environment,
 ) -> Result<JobList, ConfigErrors> {
     let mut problems = Problems::default();
-    let Roots {
-        files: roots,
-        remarks: crontab_remarks,
-        lacks_secrets,
-    } = roots(sources, environment, &mut problems);
-    let top = top_level(&roots, &mut problems);
+    let roots = roots(sources, environment, &mut problems);
+    let top = top_level(&roots.files, &mut problems);
     let section = Section::new(&top, &[]);
     let (defaults, default_targets) = defaults(section, &mut problems);
-    let (parts, jobs_place) = jobs(&roots, &defaults, &mut problems);
-    let store = section.entry("store").and_then(|entry| {
-        if matches!(entry.value.value, Value::Null) {
-            problems.add(
-                Problem::new(entry.span, "`store` has no value")
-                    .help("remove it to use the embedded store"),
-            );
-            return None;
-        }
-        store::read(&entry.value, &mut problems)
-    });
-    let max_running = section.read_or_none("max_running", &mut problems, |n| {
-        values::number(n, 1..=1_000_000)
-    });
-    let drain_timeout = section.read("drain_timeout", &mut problems, values::duration);
-    let history = history::read(section, &mut problems);
-    let spread = section.read("spread", &mut problems, |n| {
-        values::duration_in(n, Duration::ZERO..=LONGEST_SPREAD, "")
-    });
-    let strict = section.read("strict", &mut problems, values::boolean);
-    let max_clock_skew = section.read("max_clock_skew", &mut problems, values::duration);
-    let targets = notify::read(section, &mut problems);
-    let output = output::read(section, &mut problems);
-    let http = http::read(section, &mut problems);
+    let (parts, jobs_place) = jobs(&roots.files, &defaults, &mut problems);
+    let settings = TopLevel::read(section, &mut problems);
     let mut warnings = cross::check(&parts, &mut problems);
     let named = parts.iter().flat_map(|part| &part.named_targets);
-    warnings.extend(targets.check(named.chain(&default_targets), &mut problems));
-    cross::raw_keys(&parts, store.as_ref().map(|s| &s.settings), &mut problems);
+    warnings.extend(
+        settings
+            .targets
+            .check(named.chain(&default_targets), &mut problems),
+    );
+    cross::raw_keys(
+        &parts,
+        settings.store.as_ref().map(|s| &s.settings),
+        &mut problems,
+    );
     if jobs_place.is_none() && problems.is_empty() {
         problems.add(
             Problem::new(Span::of_file(0), "there is no `jobs:`")
@@ -113,35 +95,105 @@ pub(super) fn read(
     if let (true, Some(span)) = (parts.is_empty(), jobs_place) {
         warnings.push((span, "`jobs` is empty: nothing will ever run".to_owned()));
     }
-    warnings.extend(crontab_remarks);
+    warnings.extend(roots.remarks);
     warnings.extend(when::doubt_of_defaults(Section::new(&[], &defaults)));
     warnings.extend(machine::warnings(&parts, environment));
-    warnings.extend(targets.machine_warnings(environment));
-    warnings.extend(http::machine_warning(section, http.as_ref(), environment));
-    warnings.extend(store_warnings(section, store.as_ref(), sources));
+    warnings.extend(settings.warnings(section, sources, environment));
     warnings.extend(zone_warning(&parts, environment));
     warnings.extend(parts.iter().flat_map(|p| p.warnings.iter().cloned()));
-    let mut list = JobList {
-        path: path.to_owned(),
-        jobs: parts.into_iter().filter_map(|p| p.job).collect(),
-        store: store.map(|s| s.settings),
-        max_running: max_running.and_then(NonZeroUsize::new),
-        drain_timeout: drain_timeout.unwrap_or(DRAIN_TIMEOUT),
-        history,
-        spread: spread.unwrap_or_default(),
-        strict: strict.unwrap_or(false),
-        max_clock_skew: max_clock_skew.unwrap_or(MAX_CLOCK_SKEW),
-        notify: targets.targets,
-        output,
-        http,
-        fingerprint: fingerprint::none(),
-        secret_variables: secret_variables(section, &roots),
-        warnings: sentences(warnings, sources),
-    };
-    if !lacks_secrets {
+    let mut list = settings.into_list(path, parts.into_iter().filter_map(|p| p.job).collect());
+    list.secret_variables = secret_variables(section, &roots.files);
+    list.warnings = sentences(warnings, sources);
+    if !roots.lacks_secrets {
         list.fingerprint = fingerprint::of_list(&list);
     }
     Ok(list)
+}
+
+/// The fields of a list beside `defaults:` and `jobs:`. A field that is absent or wrong is `None`,
+/// or its default.
+struct TopLevel {
+    store: Option<StorePart>,
+    max_running: Option<usize>,
+    drain_timeout: Option<Duration>,
+    history: Retention,
+    spread: Option<Duration>,
+    strict: Option<bool>,
+    max_clock_skew: Option<Duration>,
+    targets: TargetsPart,
+    output: OutputPolicy,
+    http: Option<HttpSettings>,
+}
+
+impl TopLevel {
+    fn read(section: Section<'_>, problems: &mut Problems) -> Self {
+        Self {
+            store: store(section, problems),
+            max_running: section.read_or_none("max_running", problems, |n| {
+                values::number(n, 1..=1_000_000)
+            }),
+            drain_timeout: section.read("drain_timeout", problems, values::duration),
+            history: history::read(section, problems),
+            spread: section.read("spread", problems, |n| {
+                values::duration_in(n, Duration::ZERO..=LONGEST_SPREAD, "")
+            }),
+            strict: section.read("strict", problems, values::boolean),
+            max_clock_skew: section.read("max_clock_skew", problems, values::duration),
+            targets: notify::read(section, problems),
+            output: output::read(section, problems),
+            http: http::read(section, problems),
+        }
+    }
+
+    /// Warns of what this machine lacks for these fields, and of a store that loses data.
+    fn warnings(
+        &self,
+        section: Section<'_>,
+        sources: &[Source],
+        environment: &Environment,
+    ) -> Vec<(Span, String)> {
+        let mut all = self.targets.machine_warnings(environment);
+        all.extend(http::machine_warning(
+            section,
+            self.http.as_ref(),
+            environment,
+        ));
+        all.extend(store_warnings(section, self.store.as_ref(), sources));
+        all
+    }
+
+    /// Fills in defaults. The caller adds the fingerprint, the secrets and the warnings.
+    fn into_list(self, path: &Path, jobs: Vec<Job>) -> JobList {
+        JobList {
+            path: path.to_owned(),
+            jobs,
+            store: self.store.map(|s| s.settings),
+            max_running: self.max_running.and_then(NonZeroUsize::new),
+            drain_timeout: self.drain_timeout.unwrap_or(DRAIN_TIMEOUT),
+            history: self.history,
+            spread: self.spread.unwrap_or_default(),
+            strict: self.strict.unwrap_or(false),
+            max_clock_skew: self.max_clock_skew.unwrap_or(MAX_CLOCK_SKEW),
+            notify: self.targets.targets,
+            output: self.output,
+            http: self.http,
+            fingerprint: fingerprint::none(),
+            secret_variables: BTreeSet::default(),
+            warnings: Vec::new(),
+        }
+    }
+}
+
+fn store(section: Section<'_>, problems: &mut Problems) -> Option<StorePart> {
+    let entry = section.entry("store")?;
+    if matches!(entry.value.value, Value::Null) {
+        problems.add(
+            Problem::new(entry.span, "`store` has no value")
+                .help("remove it to use the embedded store"),
+        );
+        return None;
+    }
+    store::read(&entry.value, problems)
 }
 
 /// What the files contain.
