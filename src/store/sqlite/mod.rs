@@ -16,7 +16,7 @@ mod hosts;
 mod lifetimes;
 mod manual;
 mod operations;
-mod place;
+mod path_check;
 mod registry;
 mod rows;
 mod schema;
@@ -34,7 +34,7 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-pub(crate) use self::place::network_file_system;
+pub(crate) use self::path_check::network_file_system;
 
 use self::context::WorkContext;
 use self::error::SqliteFailure;

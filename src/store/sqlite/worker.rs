@@ -19,7 +19,7 @@ use tokio::sync::{Notify, oneshot};
 use super::clock::{TransactionTime, boot_id};
 use super::context::{BUSY, WorkContext};
 use super::error::SqliteFailure;
-use super::place::{self, FileId};
+use super::path_check::{self, FileId};
 use super::{registry, schema};
 use crate::store::StoreError;
 use crate::time::BootInstant;
@@ -219,7 +219,7 @@ impl ConnectionThread {
     /// written any more, because other processes do not see it. Its replacement must not be used before
     /// every lease of this process in the old file has ended.
     fn check_file(&mut self) -> Result<(), StoreError> {
-        if self.ours.is_some() && place::identity(&self.path).ok() != Some(self.ours) {
+        if self.ours.is_some() && path_check::identity(&self.path).ok() != Some(self.ours) {
             self.ours = None;
             let kept = self.longest_ttl.load(Ordering::Relaxed);
             self.gone_until = Some(BootInstant::now().plus(Duration::from_millis(kept)));
@@ -248,12 +248,12 @@ impl ConnectionThread {
     fn connect(&mut self) -> Result<Opened, StoreError> {
         let store_error = |e: rusqlite::Error| SqliteFailure::from(e).store_error(&self.shown);
         let boot = boot_id()?;
-        let place = place::prepare(&self.path)?;
+        let file = path_check::prepare(&self.path)?;
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        flags.set(OpenFlags::SQLITE_OPEN_NOFOLLOW, place.is_shared);
-        let mut db = Connection::open_with_flags(&place.path, flags).map_err(store_error)?;
+        flags.set(OpenFlags::SQLITE_OPEN_NOFOLLOW, file.is_shared);
+        let mut db = Connection::open_with_flags(&file.path, flags).map_err(store_error)?;
         db.busy_timeout(BUSY).map_err(store_error)?;
         db.set_prepared_statement_cache_capacity(32);
         let now = TransactionTime::read(&boot);
@@ -264,7 +264,7 @@ impl ConnectionThread {
             // The next operation reports what is wrong with the file.
             tracing::debug!(%error, "cannot delete old locks and registry entries");
         }
-        self.ours = Some(place.identity);
+        self.ours = Some(file.identity);
         let swept = BootInstant::now();
         Ok(Opened { db, boot, swept })
     }

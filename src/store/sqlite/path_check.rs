@@ -73,8 +73,8 @@ pub(super) fn prepare(path: &Path) -> Result<Prepared, StoreError> {
 /// Returns whether another user except root may create files in a directory, including a sticky one.
 fn others_may_write(directory: &Path) -> io::Result<bool> {
     let meta = std::fs::metadata(directory)?;
-    let is_ours = meta.uid() == 0 || meta.uid() == nix::unistd::geteuid().as_raw();
-    Ok(!is_ours || meta.mode() & 0o022 != 0)
+    let owner_is_trusted = meta.uid() == 0 || meta.uid() == nix::unistd::geteuid().as_raw();
+    Ok(!owner_is_trusted || meta.mode() & 0o022 != 0)
 }
 
 fn refuse_link(path: &Path) -> Result<(), StoreError> {
@@ -88,7 +88,8 @@ fn refuse_link(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Returns the network file system of a directory, if it is on one.
+/// Returns the name of the network file system that a directory lies on; `None` for a local one. A FUSE
+/// file system with an unknown program counts as local.
 pub(crate) fn network_file_system(directory: &Path) -> io::Result<Option<String>> {
     let statfs = nix::sys::statfs::statfs(directory)?;
     let magic = magic(statfs.filesystem_type().0);
@@ -147,17 +148,20 @@ fn network_name(magic: u32) -> Option<&'static str> {
     })
 }
 
-/// Whether a FUSE file system is local depends on its program.
+/// Whether the program behind a FUSE file system, which its type names (`fuse.sshfs`), reads files from
+/// other machines. The name may have a suffix (`fuse.s3fs-fuse`) or `fuse-` before it.
 fn is_network_fuse(kind: &str) -> bool {
     const NETWORK: &[&str] = &[
         "sshfs",
         "s3fs",
         "rclone",
         "gluster",
+        "glusterfs",
         "ceph",
         "gcsfuse",
         "goofys",
         "davfs",
+        "davfs2",
         "curlftpfs",
         "juicefs",
         "seaweedfs",
@@ -167,6 +171,7 @@ fn is_network_fuse(kind: &str) -> bool {
         "mfs",
         "lizardfs",
         "hdfs",
+        "fuse_dfs",
         "beegfs",
         "nfs",
         "grpcfuse",
@@ -174,8 +179,14 @@ fn is_network_fuse(kind: &str) -> bool {
         "geesefs",
         "mountpoint-s3",
         "blobfuse",
+        "blobfuse2",
     ];
-    NETWORK.iter().any(|name| kind.contains(name))
+    let program = kind.strip_prefix("fuse.").unwrap_or(kind);
+    let program = program.strip_prefix("fuse-").unwrap_or(program);
+    NETWORK.iter().any(|name| {
+        let suffix = program.strip_prefix(name);
+        suffix.is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('-'))
+    })
 }
 
 /// Returns the type of the mount of `directory` from `/proc/self/mountinfo`.
@@ -226,6 +237,24 @@ mod tests {
         assert_eq!(mount_type(mounts, (98, 2)), None);
         assert!(is_network_fuse("fuse.sshfs"));
         assert!(is_network_fuse("virtiofs"));
-        assert!(!is_network_fuse("fuse.fuse-overlayfs"));
+        for network in [
+            "fuse.ceph-fuse",
+            "fuse.rclone",
+            "fuse.fuse-nfs",
+            "fuse.s3fs-fuse",
+            "fuse.glusterfs",
+            "fuse.mountpoint-s3",
+        ] {
+            assert!(is_network_fuse(network), "{network}");
+        }
+        for local in [
+            "fuse",
+            "fuse.fuse-overlayfs",
+            "fuse.unionfs",
+            "fuse.memfs",
+            "fuseblk",
+        ] {
+            assert!(!is_network_fuse(local), "{local}");
+        }
     }
 }
