@@ -200,9 +200,9 @@ impl Relocation {
         let (LockId::Host(_) | LockId::None(_)) = &self.id else {
             return false;
         };
-        let host_of = |name: &str| name.rsplit_once('@').map(|(_, host)| host.to_owned());
-        let of = host_of(&lock.name).filter(|_| !lock.raw);
-        of.is_some() && of != host_of(&self.target.name)
+        let lock = lock.lock();
+        let host = lock.host();
+        host.is_some() && host != self.target.host()
     }
 
     /// Whether the data of a tombstone are in the ledger that it names. The two may be one, where

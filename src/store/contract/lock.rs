@@ -56,6 +56,14 @@ impl Lock {
             exclusive: true,
         }
     }
+
+    /// The name of the host whose runs alone use this lock, for `scope: host` and `scope: none`.
+    pub fn host(&self) -> Option<&str> {
+        match self.key {
+            LockKey::Named => self.name.rsplit_once('@').map(|(_, host)| host),
+            LockKey::Raw(_) => None,
+        }
+    }
 }
 
 /// A lock as ledgers refer to it, without [`Lock::exclusive`].

@@ -5,6 +5,8 @@
 //! a battery, until it has reached its time server). Therefore a sweep deletes nothing if the previous
 //! sweep was long ago: only the time between regular sweeps counts.
 
+use std::time::Duration;
+
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::clock::TransactionTime;
@@ -12,8 +14,8 @@ use super::context::WorkContext;
 use super::error::SqliteFailure;
 use super::rows::id_of;
 use crate::names::JobName;
-use crate::store::Keeping;
 use crate::store::registry::{HOST_KEPT_FOR, LISTED_FOR};
+use crate::store::{Keeping, Lock};
 
 const DAY_MS: i64 = 24 * 3_600_000;
 
@@ -33,33 +35,36 @@ pub(super) fn keep(work: &WorkContext<'_>, jobs: &[Keeping]) -> Result<(), Sqlit
     Ok(())
 }
 
-/// Keeps a job that is used although no host lists it. Writes at most once a day.
-pub(super) fn note_use(
+/// Called after every change of a job, so that its rows are kept although no host may list it. Writes
+/// at most once a day.
+pub(super) fn note_change(
     work: &WorkContext<'_>,
-    id: &str,
+    lock: &Lock,
     job: &JobName,
 ) -> Result<(), SqliteFailure> {
-    let until = work.now.clock.utc().millis() + default_span_ms(id);
+    let until = work.now.clock.utc().plus(kept_unlisted_for(lock)).millis();
     work.db
         .prepare_cached(
             "INSERT INTO kept VALUES (?1, ?2, ?3) ON CONFLICT (lock, job)
                 DO UPDATE SET until = ?3 WHERE until < ?3 - ?4",
         )?
-        .execute(params![id, job.as_str(), until, DAY_MS])?;
+        .execute(params![id_of(lock), job.as_str(), until, DAY_MS])?;
     Ok(())
 }
 
-/// Returns how long the rows of a job are kept that is used but not listed. The lock of a single host
-/// has the name of the host after an `@`.
-fn default_span_ms(id: &str) -> i64 {
-    let of_host = !id.starts_with("key:") && id.contains('@');
-    let span = if of_host { HOST_KEPT_FOR } else { LISTED_FOR };
-    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
+/// Returns how long the rows of a job are kept that is used but not listed.
+fn kept_unlisted_for(lock: &Lock) -> Duration {
+    match lock.host() {
+        Some(_) => HOST_KEPT_FOR,
+        None => LISTED_FOR,
+    }
 }
 
 /// Deletes the rows that are no longer kept. An open run is kept until it is settled.
 pub(super) fn sweep(db: &Connection, now: &TransactionTime) -> Result<(), rusqlite::Error> {
-    let now = now.clock.utc().millis();
+    let now = now.clock.utc();
+    let kept_until = now.plus(LISTED_FOR).millis();
+    let now = now.millis();
     let last: Option<i64> = db
         .query_row("SELECT at FROM sweep", [], |row| row.get(0))
         .optional()?;
@@ -69,20 +74,20 @@ pub(super) fn sweep(db: &Connection, now: &TransactionTime) -> Result<(), rusqli
     db.execute(
         "INSERT OR IGNORE INTO kept SELECT lock, job, ?1 FROM jobs
             UNION SELECT lock, job, ?1 FROM records",
-        [now + default_span_ms("")],
+        [kept_until],
     )?;
     if last.is_none_or(|last| !(0..=TRUSTED_PAUSE_MS).contains(&(now - last))) {
         return Ok(());
     }
-    let over = "EXISTS (SELECT 1 FROM kept WHERE kept.lock = rows.lock AND kept.job = rows.job
+    let expired = "EXISTS (SELECT 1 FROM kept WHERE kept.lock = rows.lock AND kept.job = rows.job
         AND kept.until < ?1)";
     db.execute(
-        &format!("DELETE FROM jobs AS rows WHERE run_id IS NULL AND {over}"),
+        &format!("DELETE FROM jobs AS rows WHERE run_id IS NULL AND {expired}"),
         [now],
     )?;
     db.execute(
         &format!(
-            "DELETE FROM records AS rows WHERE {over} AND NOT EXISTS
+            "DELETE FROM records AS rows WHERE {expired} AND NOT EXISTS
                 (SELECT 1 FROM jobs WHERE jobs.lock = rows.lock AND jobs.job = rows.job)"
         ),
         [now],

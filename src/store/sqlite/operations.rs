@@ -27,14 +27,14 @@ fn transition<T>(
         Some(job) => load_job(work.db, &id, job)?,
         None => None,
     };
-    let (mut lock, mut state) = (lock_before.clone(), job_before.clone());
-    let (reply, effects) = run(&mut lock, &mut state);
+    let (mut lease, mut state) = (lock_before.clone(), job_before.clone());
+    let (reply, effects) = run(&mut lease, &mut state);
     protocol::summarize(&mut state, &effects, work.now.clock);
-    save_lock(work.db, &id, (&lock_before, &lock), &work.now)?;
+    save_lock(work.db, &id, (&lock_before, &lease), &work.now)?;
     if let Some(job) = job {
         save_job(work.db, &id, job, (job_before.as_ref(), state.as_ref()))?;
         if job_before != state || !effects.is_empty() {
-            lifetimes::note_use(work, &id, job)?;
+            lifetimes::note_change(work, lock, job)?;
         }
     }
     for effect in effects {
