@@ -122,7 +122,7 @@ impl OutputKeeper {
 
 impl RunOutput {
     /// A further attempt starts.
-    pub(crate) fn attempt(&self, attempt: u32) {
+    pub(crate) fn begin_attempt(&self, attempt: u32) {
         self.send(|serial| WriterCommand::Attempt { serial, attempt });
     }
 

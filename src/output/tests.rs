@@ -120,7 +120,7 @@ async fn both_streams_of_a_failure_can_be_restored_byte_for_byte() {
     output.take(Stream::Out, odd);
     output.take(Stream::Err, b"to the other\nstream");
     output.take(Stream::Out, b"!\n");
-    output.attempt(2);
+    output.begin_attempt(2);
     let failed = RunEnd::Ended(Outcome::Failed, Some("why".to_owned()));
     output.end(failed, &fields);
     bench.settle().await;

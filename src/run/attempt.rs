@@ -61,7 +61,7 @@ impl RunDriver<'_> {
         control: &mut RunControl,
         number: u32,
     ) -> AttemptResult {
-        if self.is_late(number) {
+        if self.lease_expired_before_first_attempt(number) {
             return AttemptResult::not_started(Outcome::LeaseLost, SpawnError::TooLate.to_string());
         }
         let spawn = command::prepare(self.assignment, &tools.environment, number).await;
@@ -80,28 +80,17 @@ impl RunDriver<'_> {
             _ => None,
         };
         if number > self.assignment.attempt {
-            self.output.attempt(number);
+            self.output.begin_attempt(number);
         }
         let sink: Arc<dyn OutputSink> = self.output.clone();
         match tools.processes.spawn_into(spawn, Some(sink)).await {
             Ok(running) => {
                 self.report_start(number, running.pid);
-                tools.starts.started();
+                tools.starts.report();
                 self.follow(running, control).await
             }
             Err(error) => {
-                let outcome = match error {
-                    SpawnError::TooLate => Outcome::LeaseLost,
-                    SpawnError::NoReport => Outcome::Unknown,
-                    SpawnError::CannotStart { .. }
-                    | SpawnError::NoResources { .. }
-                    | SpawnError::GuardGone => Outcome::Failed,
-                };
-                let shortage = match error {
-                    SpawnError::NoResources { lack, .. } => Some(Shortage::Of(lack)),
-                    SpawnError::GuardGone => Some(Shortage::NoGuard),
-                    _ => None,
-                };
+                let (outcome, shortage) = judge_failed_start(&error);
                 AttemptResult {
                     shortage,
                     ..AttemptResult::not_started(outcome, error.to_string())
@@ -123,7 +112,7 @@ impl RunDriver<'_> {
 
     /// `on_lost: continue` lets a job outlive its lease, but not begin after it. While this host
     /// was suspended after the grant, others may have run later occurrences.
-    fn is_late(&self, number: u32) -> bool {
+    fn lease_expired_before_first_attempt(&self, number: u32) -> bool {
         let is_first = number <= self.assignment.attempt;
         let lease = self.lease.lease().filter(|_| is_first);
         lease.is_some_and(|lease| lease.validity().is_zero())
@@ -144,6 +133,10 @@ impl RunDriver<'_> {
         self.judge(&followed, control)
     }
 
+    /// The order of the arms matters. What the guard did not see is unknown, whatever was ordered. A lost
+    /// lease comes before every other reason, because another run may have overlapped this one; so does
+    /// the deadline, at which the guard kills a run whose lease this process may not know to be lost. An
+    /// order counts only if the process ended by it: it may have ended by itself meanwhile.
     fn judge(&self, followed: &Followed, control: &RunControl) -> AttemptResult {
         let exit = &followed.exit;
         let (outcome, reason) = match (followed.killed, exit.ended_by) {
@@ -162,8 +155,7 @@ impl RunDriver<'_> {
                 Some(format!("ran longer than {limit:?}")),
             ),
             (Some(KillReason::Interrupted), EndedBy::Request) => {
-                let why = control.killed().map(|cause| format!("killed by {cause}"));
-                let why = why.unwrap_or_else(|| "the daemon was stopped".to_owned());
+                let why = killed_by(control).unwrap_or_else(|| "the daemon was stopped".to_owned());
                 (Outcome::Stopped, Some(why))
             }
             (Some(KillReason::Interrupted) | None, _) => match signalled(exit, control) {
@@ -203,7 +195,8 @@ impl RunDriver<'_> {
     }
 }
 
-/// Logs what happens to the command, keeps its last output, and kills it when the daemon stops.
+/// Logs what happens to the command, keeps its last output, and passes orders on to it: the daemon ends it
+/// when it stops, and people have it killed or send it a signal.
 struct AttemptSupervisor<'a> {
     fields: &'a RunFields,
     tail: &'a mut FailureTail,
@@ -234,10 +227,7 @@ impl Supervisor for AttemptSupervisor<'_> {
                 run_log!(error as "lease_lost", self.fields, "lease lost, {why}: killing the run at once");
             }
             KillReason::Interrupted => {
-                let why = self
-                    .control
-                    .killed()
-                    .map(|cause| format!("killed by {cause}"));
+                let why = killed_by(self.control);
                 let why = why.unwrap_or_else(|| "the daemon is stopping".to_owned());
                 run_log!(warn, self.fields, "{why}: killing the run");
             }
@@ -256,6 +246,23 @@ impl Supervisor for AttemptSupervisor<'_> {
     async fn interrupted(&mut self) -> Interruption {
         self.control.interrupted().await
     }
+}
+
+/// What becomes of an attempt whose command could not be started, and whether another host may be able to
+/// start it.
+fn judge_failed_start(error: &SpawnError) -> (Outcome, Option<Shortage>) {
+    match error {
+        SpawnError::TooLate => (Outcome::LeaseLost, None),
+        SpawnError::NoReport => (Outcome::Unknown, None),
+        SpawnError::CannotStart { .. } => (Outcome::Failed, None),
+        SpawnError::NoResources { lack, .. } => (Outcome::Failed, Some(Shortage::Of(*lack))),
+        SpawnError::GuardGone => (Outcome::Failed, Some(Shortage::NoGuard)),
+    }
+}
+
+/// Returns who had the run killed, if a person did.
+fn killed_by(control: &RunControl) -> Option<String> {
+    control.killed().map(|cause| format!("killed by {cause}"))
 }
 
 /// Returns who ended the process, if it ended by a signal that a person sent.

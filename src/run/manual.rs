@@ -10,7 +10,6 @@ use super::{Assignment, Authority, Cause};
 use crate::config::Job;
 use crate::latch::waits_text;
 use crate::names::{HostName, RunId, Token};
-use crate::notify::Notifier;
 use crate::observe::plain_line;
 use crate::store::relocate::{Destination, Relocated, Relocation, relocate};
 use crate::store::{
@@ -57,11 +56,11 @@ pub(crate) struct ManualClaim {
 }
 
 impl ManualClaim {
-    /// Takes the job's lock for the run.
+    /// Takes the job's lock for the run. Passes the store's reply to the claim to `replied`.
     pub(crate) async fn send(
         &self,
         store: &dyn Store,
-        notifier: &Notifier,
+        replied: &(dyn Fn(&Claim, &CopyReply) + Sync),
     ) -> Result<Assignment, ManualRefusal> {
         let claim = Claim {
             lock: self.job.lock_on(&self.host),
@@ -81,7 +80,7 @@ impl ManualClaim {
             lock: claim.lock.clone(),
         };
         retry(CLAIMING, || leave_note(store, &run)).await?;
-        let granted = self.claim_noted(store, claim, notifier).await;
+        let granted = self.claim_noted(store, claim, replied).await;
         if granted.is_err() {
             take_back_note(store, &run.run_id).await;
         }
@@ -92,12 +91,12 @@ impl ManualClaim {
         &self,
         store: &dyn Store,
         claim: Claim,
-        notifier: &Notifier,
+        replied: &(dyn Fn(&Claim, &CopyReply) + Sync),
     ) -> Result<Assignment, ManualRefusal> {
         let claimant = Claimant::new(claim, self.keep);
         let reply = retry(CLAIMING, || claimant.send(store)).await;
         if let Ok(reply) = &reply {
-            notifier.claimed(claimant.claim(), reply);
+            replied(claimant.claim(), reply);
         }
         if let Ok(CopyReply::Granted { grant, attempt }) = reply {
             claimant.hand_over();

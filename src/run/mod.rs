@@ -463,9 +463,9 @@ fn how(verdict: &AttemptResult) -> String {
         },
     };
     let word = if verdict.started {
-        verdict.outcome.word().replace('_', " ")
+        verdict.outcome.text()
     } else {
-        "not started".to_owned()
+        "not started"
     };
     match &verdict.reason {
         Some(reason) => format!("{word}{status} ({reason})"),

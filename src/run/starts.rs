@@ -41,8 +41,8 @@ impl Starts {
         }
     }
 
-    /// A command was started.
-    pub(super) fn started(&self) {
+    /// Reports that a command was started, to the follower of its run and to the daemon.
+    pub(super) fn report(&self) {
         if let Some(follower) = &self.follower {
             follower.started();
         }

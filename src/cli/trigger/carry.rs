@@ -22,7 +22,8 @@ use crate::run::{
     inherited, note_again, take_back_note,
 };
 use crate::store::{
-    self, Finish, IfPaused, Record, Retention, RetryPace, Store, StoreError, StoreSettings, retry,
+    self, Claim, CopyReply, Finish, IfPaused, Record, Retention, RetryPace, Store, StoreError,
+    StoreSettings, retry,
 };
 use crate::time::TimeSource;
 
@@ -134,7 +135,8 @@ impl Errand {
             keep: self.keep,
             cause: self.cause.clone(),
         };
-        claim.send(store, notifier).await.map_err(refused)
+        let replied = |claim: &Claim, reply: &CopyReply| notifier.claimed(claim, reply);
+        claim.send(store, &replied).await.map_err(refused)
     }
 }
 

@@ -15,8 +15,8 @@ use crate::guard::Stream;
 use crate::names::{HostName, RunId};
 use crate::run::{FollowedLines, ManualClaim, ManualRefusal, take_back_note};
 use crate::store::{
-    FiledRequest, ManualRun, OutputChunk, OutputWish, RefusalKind, RequestReply, RetryPace, Store,
-    StoreError, retry,
+    Claim, CopyReply, FiledRequest, ManualRun, OutputChunk, OutputWish, RefusalKind, RequestReply,
+    RetryPace, Store, StoreError, retry,
 };
 
 /// How long a daemon waits for a message about a request before it reads the requests anyway.
@@ -87,7 +87,9 @@ impl TaskContext {
 
     /// Claims a run that somebody asked for.
     pub(super) async fn claim_by_request(self, claim: ManualClaim, output: OutputWish) {
-        let claimed = claim.send(&*self.store, &self.reporter.notifier).await;
+        let notifier = &self.reporter.notifier;
+        let replied = |claim: &Claim, reply: &CopyReply| notifier.claimed(claim, reply);
+        let claimed = claim.send(&*self.store, &replied).await;
         let claimed = claimed.map_err(|refusal| {
             let kind = match refusal {
                 ManualRefusal::NotNow(_) => RefusalKind::Busy,

@@ -110,6 +110,15 @@ impl Outcome {
             Self::Unknown => "unknown",
         }
     }
+
+    /// The outcome in a sentence.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::TimedOut => "timed out",
+            Self::LeaseLost => "lease lost",
+            _ => self.word(),
+        }
+    }
 }
 
 /// Several occurrences with one verdict.
