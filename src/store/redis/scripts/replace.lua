@@ -15,8 +15,8 @@ local expects = tonumber(ARGV[3])
 local function is(first, last)
   local kept = job and { text(job.last), job.fingerprints, waiting_text(job.waiting), job.moved,
     job.beyond, job.paused, job.summary } or {}
-  for i, field in ipairs(job and job.open and open_fields(job.open) or {}) do
-    kept[7 + i] = field
+  for _, field in ipairs(job and job.open and open_fields(job.open) or {}) do
+    kept[#kept + 1] = field
   end
   if #kept ~= last - first + 1 then
     return false
