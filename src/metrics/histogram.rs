@@ -11,7 +11,7 @@ pub(super) type Bounds = &'static [f64];
 pub(super) struct Histogram {
     bounds: Bounds,
     counts: Vec<AtomicU64>,
-    micros: AtomicU64,
+    sum_micros: AtomicU64,
 }
 
 /// The state of a histogram at one moment.
@@ -28,7 +28,7 @@ impl Histogram {
         Self {
             bounds,
             counts: (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect(),
-            micros: AtomicU64::new(0),
+            sum_micros: AtomicU64::new(0),
         }
     }
 
@@ -37,7 +37,7 @@ impl Histogram {
         let bucket = self.bounds.partition_point(|bound| *bound < seconds);
         self.counts[bucket].fetch_add(1, Ordering::Relaxed);
         let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        self.micros.fetch_add(micros, Ordering::Relaxed);
+        self.sum_micros.fetch_add(micros, Ordering::Relaxed);
     }
 
     pub(super) fn read(&self) -> HistogramReading {
@@ -49,7 +49,7 @@ impl Histogram {
         });
         HistogramReading {
             buckets: buckets.collect(),
-            sum: seconds_of(&self.micros),
+            sum: seconds_of(&self.sum_micros),
         }
     }
 }

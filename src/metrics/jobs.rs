@@ -23,7 +23,7 @@ pub(super) struct JobSeries {
     pub(super) in_progress: AtomicU64,
     verdicts: WordCounters<9>,
     runs: AtomicU64,
-    micros: AtomicU64,
+    sum_micros: AtomicU64,
 }
 
 impl JobSeries {
@@ -32,7 +32,7 @@ impl JobSeries {
             in_progress: AtomicU64::new(0),
             verdicts: WordCounters::new(Outcome::ALL.map(Outcome::word)),
             runs: AtomicU64::new(0),
-            micros: AtomicU64::new(0),
+            sum_micros: AtomicU64::new(0),
         })
     }
 
@@ -43,7 +43,7 @@ impl JobSeries {
     pub(super) fn ran(&self, duration: Duration) {
         self.runs.fetch_add(1, Ordering::Relaxed);
         let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        self.micros.fetch_add(micros, Ordering::Relaxed);
+        self.sum_micros.fetch_add(micros, Ordering::Relaxed);
     }
 
     /// The outcomes that occurred, with their counts.
@@ -53,7 +53,10 @@ impl JobSeries {
 
     /// How many runs ended, and how long they took in all, in seconds.
     pub(super) fn durations(&self) -> (u64, f64) {
-        (self.runs.load(Ordering::Relaxed), seconds_of(&self.micros))
+        (
+            self.runs.load(Ordering::Relaxed),
+            seconds_of(&self.sum_micros),
+        )
     }
 }
 

@@ -106,8 +106,8 @@ impl HealthWriter {
         Ok(Self { reports })
     }
 
-    /// Writes a report, soon. If the one before it is still being written, this one is left out: another
-    /// follows within [`HEALTH_EVERY`].
+    /// Queues a report to be written. One report can wait while another one is written; if one waits
+    /// already, this one is left out: another follows within [`HEALTH_EVERY`].
     pub(crate) fn write(&self, report: HealthReport) {
         let _ = self.reports.try_send(report);
     }
