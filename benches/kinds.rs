@@ -183,7 +183,7 @@ fn replicas() -> Result<(), String> {
     let replica = sentinel::replica_of(
         &master,
         master.port(),
-        RedisServer::with()
+        RedisServer::builder()
             .arg("--repl-diskless-sync-delay")
             .arg("0"),
     );

@@ -89,11 +89,11 @@ impl Fleet {
             Fault::LoseServer(at) => {
                 let server = &mut self.ground.servers_mut()[at];
                 server.forget_snapshot();
-                server.lose();
+                server.crash_and_restart();
                 self.ground.register();
             }
             Fault::RewindServer(at) => {
-                self.ground.servers_mut()[at].lose();
+                self.ground.servers_mut()[at].crash_and_restart();
                 self.ground.register();
             }
             Fault::Isolate(at) => self.isolate(at, Way::Open),
@@ -193,7 +193,7 @@ impl Fleet {
     fn bring_replicas_back(&mut self) {
         let master = self.ground.master();
         for at in std::mem::take(&mut self.vanished) {
-            self.ground.servers_mut()[at].lose();
+            self.ground.servers_mut()[at].crash_and_restart();
             if let (Kind::Sentinel, Some(master)) = (self.ground.kind(), master) {
                 let port = self.ground.port_of(master).to_string();
                 self.try_on(at, &["REPLICAOF", "127.0.0.1", &port]);

@@ -63,7 +63,7 @@ impl Fleet {
         let server = &mut self.ground.servers_mut()[0];
         server.stop();
         server.forget_snapshot();
-        server.lose();
+        server.crash_and_restart();
         self.ground.register();
         sleep(2_400);
         self.signal(host, Signal::SIGCONT);

@@ -362,7 +362,7 @@ impl Ground {
 }
 
 fn bare(clock: i64) -> crate::support::redis::Builder {
-    RedisServer::with().unmarked().clock_shifted_by(clock)
+    RedisServer::builder().unmarked().clock_shifted_by(clock)
 }
 
 impl Drop for Ground {

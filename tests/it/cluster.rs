@@ -325,7 +325,7 @@ fn a_dead_primary_holds_up_its_own_locks_alone_and_until_its_replica_takes_over(
         server.stop();
     }
     for server in &mut cluster.servers {
-        server.lose();
+        server.crash_and_restart();
     }
     cluster.wait_in_order();
     let (hits, others) = (count(&hit), count(&spared));

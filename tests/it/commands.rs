@@ -284,7 +284,7 @@ fn commands_that_start_no_job_do_without_the_secrets_of_notifications() {
 
 #[test]
 fn what_only_the_store_is_made_of_reaches_no_job() {
-    let redis = RedisServer::with().password().start();
+    let redis = RedisServer::builder().password().start();
     let url = redis.url().replace(PASSWORD, "${REDIS_SECRET}");
     assert!(url.contains("${REDIS_SECRET}"), "{url}");
     let mut told = job("told", "env");
@@ -321,7 +321,7 @@ fn what_only_the_store_is_made_of_reaches_no_job() {
 
 #[test]
 fn status_shows_hosts_that_differ_and_a_foreign_lock_that_never_ends_and_no_password() {
-    let redis = RedisServer::with().password().start();
+    let redis = RedisServer::builder().password().start();
     let url = redis.url();
     assert!(url.contains(PASSWORD), "the test is about this");
     let mut shared = job("shared", "true");
@@ -403,7 +403,7 @@ fn status_marks_hosts_whose_list_differs_those_that_drain_and_orphaned_runs() {
 
 #[test]
 fn init_declares_an_empty_store_new_and_refuses_one_in_use() {
-    let redis = RedisServer::with().unmarked().start();
+    let redis = RedisServer::builder().unmarked().start();
     for store in [Some(redis.url()), None] {
         let mut list = json!({ "jobs": [job("a", "true")] });
         if let Some(url) = store {

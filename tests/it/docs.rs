@@ -382,7 +382,7 @@ fn the_rights_that_the_documentation_asks_for_in_redis_are_enough() {
     let acl = blocks(&page, "redis-acl").remove(0).1;
     let (user, rights) = acl.trim().split_once(" on >PASSWORD ").unwrap();
     assert_eq!(user, "user cronlatch");
-    let redis = RedisServer::with()
+    let redis = RedisServer::builder()
         .user("cronlatch", rights)
         .unmarked()
         .start();

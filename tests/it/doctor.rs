@@ -65,7 +65,7 @@ fn of<'a>(findings: &'a [Value], id: &str) -> (&'a str, &'a str) {
 
 #[test]
 fn a_server_is_judged_by_its_settings_and_a_mended_one_anew() {
-    let server = RedisServer::with().unmarked().start();
+    let server = RedisServer::builder().unmarked().start();
     let place = Place::with(&list(&server.url(), &json!({})));
     let (found, code) = place.findings();
     assert_eq!(code, 0, "{found:#?}");
@@ -111,11 +111,11 @@ fn a_server_is_judged_by_its_settings_and_a_mended_one_anew() {
 
 #[test]
 fn replicas_are_weighed_by_what_a_failover_could_lose() {
-    let server = RedisServer::with()
+    let server = RedisServer::builder()
         .arg("--repl-diskless-sync-delay")
         .arg("0")
         .start();
-    let replica = RedisServer::with().unmarked().start();
+    let replica = RedisServer::builder().unmarked().start();
     replica.command(&["REPLICAOF", "127.0.0.1", &server.port().to_string()]);
     wait_until("the replica is in step", || {
         server
@@ -141,7 +141,7 @@ fn replicas_are_weighed_by_what_a_failover_could_lose() {
 
 #[test]
 fn the_rule_that_doctor_prints_is_enough_and_each_right_it_names_is_needed() {
-    let server = RedisServer::with().user("cronlatch", "-@all").start();
+    let server = RedisServer::builder().user("cronlatch", "-@all").start();
     let place = Place::with(&list(&server.url(), &json!({})));
     let (found, code) = place.findings();
     assert_eq!(
@@ -183,7 +183,7 @@ fn the_rule_that_doctor_prints_is_enough_and_each_right_it_names_is_needed() {
 
 #[test]
 fn files_that_others_can_read_or_change_are_told_of() {
-    let server = RedisServer::with().password().start();
+    let server = RedisServer::builder().password().start();
     let place = Place::with(&list(&server.url(), &json!({})));
     let path = place.0.path().join("jobs.yaml");
     let mode = |path: &Path, mode| {

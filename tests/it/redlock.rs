@@ -529,7 +529,7 @@ async fn a_lock_is_released_right_after_its_grant_though_one_node_has_not_taken_
 async fn a_lock_that_only_a_minority_took_is_given_back_long_before_it_ends() {
     // Two of the nodes promise, and then may not take what is proposed.
     let rights = documented_rights().replace(" +set ", " ");
-    let refuses = || RedisServer::with().user("cronlatch", &rights).start();
+    let refuses = || RedisServer::builder().user("cronlatch", &rights).start();
     let servers = [RedisServer::start(), refuses(), refuses()];
     let store = store_at(&urls(&servers));
     assert_eq!(store.init().await.unwrap(), None);
@@ -676,7 +676,7 @@ async fn nodes_that_are_not_independent_are_refused() {
         matches!(&refused, Err(StoreError::WrongList(said)) if said.contains("same server")),
         "{refused:?}"
     );
-    let replica = RedisServer::with()
+    let replica = RedisServer::builder()
         .unmarked()
         .arg("--replicaof")
         .arg(&format!("127.0.0.1 {}", one.port()))

@@ -131,7 +131,7 @@ fn a_soak_leaves_descriptors_memory_and_keys_flat() {
         length >= Duration::from_secs(480),
         "histories are full only after 120 s"
     );
-    let redis = RedisServer::with()
+    let redis = RedisServer::builder()
         .user("cronlatch", documented_rights())
         .start();
     let list = list(&redis.url());

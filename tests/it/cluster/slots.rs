@@ -72,7 +72,7 @@ async fn keys_in_two_places_are_waited_for_and_a_loss_that_no_claim_meets_is_not
         ttl: Duration::from_secs(60),
     };
     answer(async || store.register(std::slice::from_ref(&registration)).await).await;
-    cluster.servers[2].lose();
+    cluster.servers[2].crash_and_restart();
     cluster.wait_in_order();
     let server = &cluster.servers[2];
     assert_eq!(markers(server), Vec::<String>::new());

@@ -26,7 +26,7 @@ fn store_on(server: &RedisServer) -> Arc<dyn Store> {
 async fn redis() -> Redis {
     // With no right that is not documented, but for the raw keys of other programs.
     let rights = format!("{} ~*", documented_rights());
-    let server = RedisServer::with().user("cronlatch", &rights).start();
+    let server = RedisServer::builder().user("cronlatch", &rights).start();
     Redis {
         store: store_on(&server),
         server,

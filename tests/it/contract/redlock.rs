@@ -37,7 +37,7 @@ fn store_on(servers: &[RedisServer]) -> Arc<dyn Store> {
 async fn redlock() -> Redlock {
     // With no right that is not documented, but for the raw keys of other programs.
     let rights = format!("{} ~*", documented_rights());
-    let server = || RedisServer::with().user("cronlatch", &rights).start();
+    let server = || RedisServer::builder().user("cronlatch", &rights).start();
     let servers = vec![server(), server(), server()];
     let store = store_on(&servers);
     assert_eq!(store.init().await.expect("the nodes answer"), None);

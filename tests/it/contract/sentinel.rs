@@ -18,7 +18,7 @@ struct Watchful {
 
 async fn watched() -> Watchful {
     let rights = format!("{} ~*", documented_rights());
-    let server = RedisServer::with().user("cronlatch", &rights).start();
+    let server = RedisServer::builder().user("cronlatch", &rights).start();
     let sentinels = Sentinel::start(1, &Watched::only(&server), &Door::default());
     Watchful {
         redis: Redis {

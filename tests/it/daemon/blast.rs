@@ -87,7 +87,7 @@ fn assert_reported(host: &Daemon, damaged: &[(&str, &str, &str)]) {
 
 #[test]
 fn damaged_keys_and_missing_rights_of_single_jobs_leave_the_others_alone() {
-    let redis = RedisServer::with()
+    let redis = RedisServer::builder()
         .user("cronlatch", documented_rights())
         .start();
     let log = RunLog::new();

@@ -19,7 +19,7 @@ struct Machine {
 impl Machine {
     /// One for each kind of store, with its clock ahead by so much.
     fn each_ahead_by(millis: i64) -> [Self; 2] {
-        let redis = RedisServer::with().clock_shifted_by(millis).start();
+        let redis = RedisServer::builder().clock_shifted_by(millis).start();
         [None, Some(redis)].map(|redis| {
             let machine = Self {
                 dir: tempfile::tempdir().unwrap(),

@@ -64,7 +64,7 @@ fn what_ran_after_the_snapshot_that_a_server_restarts_with_does_not_run_again() 
     hosts[0].wait_until("it has run", has_run(1));
     redis.command(&["SAVE"]);
     hosts[0].wait_until("it has run again", has_run(2));
-    redis.lose();
+    redis.crash_and_restart();
     let before = log.entries().len();
     hosts[0].wait_until("it runs again", |_| log.entries().len() > before);
     log.assert_each_once();
@@ -86,7 +86,7 @@ fn what_ran_after_the_snapshot_that_a_server_restarts_with_does_not_run_again() 
 
 #[test]
 fn a_first_start_without_init_says_why_it_waits_and_until_when() {
-    let redis = RedisServer::with().unmarked().start();
+    let redis = RedisServer::builder().unmarked().start();
     let list = format!(
         "store: {}\ndefaults: {{ {SHORT} }}\njobs:\n  - {{ name: job, every: 1s, command: 'true' }}\n",
         redis.url(),

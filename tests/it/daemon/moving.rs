@@ -38,7 +38,7 @@ fn a_fleet_that_moves_as_the_page_says_runs_nothing_twice_and_its_fences_rise() 
     let log = RunLog::new();
     let dir = tempfile::tempdir().unwrap();
     let old = list(&format!("sqlite:{}/old.db", dir.path().display()), &log);
-    let redis = RedisServer::with().unmarked().start();
+    let redis = RedisServer::builder().unmarked().start();
     let new = list(&redis.url(), &log);
 
     let mut daemons = start(&old);

@@ -75,7 +75,7 @@ fn what_was_due_while_a_job_was_disabled_or_removed_is_neither_run_nor_recorded(
 
 #[test]
 fn on_a_store_without_init_a_new_job_and_a_new_host_start_from_now() {
-    let redis = RedisServer::with().unmarked().start();
+    let redis = RedisServer::builder().unmarked().start();
     let new = "  - { name: new, every: 1s, command: 'true' }\n";
     let on_each = "  - { name: each, every: 1s, command: 'true', lock: { scope: host } }\n";
     let mut first = Daemon::on("one", list(&redis.url(), on_each)).start();
@@ -102,7 +102,7 @@ fn on_a_store_without_init_a_new_job_and_a_new_host_start_from_now() {
 #[test]
 fn one_job_whose_entry_cannot_be_written_keeps_no_other_out_of_the_registry() {
     let rights = documented_rights();
-    let redis = RedisServer::with().user("cronlatch", rights).start();
+    let redis = RedisServer::builder().user("cronlatch", rights).start();
     let jobs = ["a", "b", "c"]
         .map(|name| format!("  - {{ name: {name}, every: 1s, command: 'true' }}\n"))
         .concat();

@@ -150,7 +150,7 @@ fn requests_reach_the_other_host(store: &str) {
 
 #[test]
 fn a_run_is_triggered_and_killed_on_another_host() {
-    let redis = RedisServer::with()
+    let redis = RedisServer::builder()
         .user("cronlatch", documented_rights())
         .start();
     requests_reach_the_other_host(&redis.url());

@@ -71,7 +71,7 @@ fn is_replaced_and_named(url: &str, damage: impl Fn(&str)) {
 
 #[test]
 fn shared_keys_of_another_type_are_replaced_on_a_single_server() {
-    let redis = RedisServer::with()
+    let redis = RedisServer::builder()
         .user("cronlatch", documented_rights())
         .start();
     is_replaced_and_named(&redis.url(), |key| {

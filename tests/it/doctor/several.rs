@@ -66,7 +66,7 @@ fn a_cluster_is_judged_as_a_whole_and_by_every_primary() {
     let (found, _) = of_all(&place, 2);
     assert_eq!(of(&found, "store.reachable").0, "warning");
 
-    let lonely = RedisServer::with().cluster().unmarked().start();
+    let lonely = RedisServer::builder().cluster().unmarked().start();
     let store = format!("redis+cluster://127.0.0.1:{}", lonely.port());
     let (found, _) = of_all(&Place::with(&list(&store, &json!({}))), 1);
     let (severity, text) = of(&found, "store.slots");
@@ -76,11 +76,11 @@ fn a_cluster_is_judged_as_a_whole_and_by_every_primary() {
 
 #[test]
 fn sentinels_are_asked_one_by_one_and_their_own_password_file_is_looked_at() {
-    let master = RedisServer::with()
+    let master = RedisServer::builder()
         .arg("--repl-diskless-sync-delay")
         .arg("0")
         .start();
-    let _replica = replica_of(&master, master.port(), RedisServer::with());
+    let _replica = replica_of(&master, master.port(), RedisServer::builder());
     let door = Door {
         user: Some(("watcher".to_owned(), "~* &* +@all".to_owned())),
         ..Door::default()

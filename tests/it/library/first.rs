@@ -16,7 +16,7 @@ fn half_an_hour_passes(server: &RedisServer) {
 
 #[tokio::test]
 async fn on_a_fresh_redis_ready_tells_how_long_it_takes_and_the_front_page_waits_for_longer() {
-    let server = RedisServer::with().unmarked().start();
+    let server = RedisServer::builder().unmarked().start();
     let latch = latch(&server.url(), "one");
     let told = latch.ready(Duration::ZERO).await.expect_err("it is fresh");
     let AcquireError::Recovering { remaining } = &told else {
@@ -57,7 +57,7 @@ async fn on_a_fresh_redis_ready_tells_how_long_it_takes_and_the_front_page_waits
 
 #[tokio::test]
 async fn a_redis_that_init_declared_new_is_ready_at_once() {
-    let server = RedisServer::with().unmarked().start();
+    let server = RedisServer::builder().unmarked().start();
     let latch = latch(&server.url(), "one");
     assert!(latch.init().await.expect("it is empty"));
     latch.ready(Duration::ZERO).await.expect("it is new");

@@ -11,7 +11,7 @@ use super::{list, occurrences, program, singles, wait_request};
 
 #[test]
 fn targets_that_hang_delay_no_run() {
-    let receiver = Receiver::start().then(Reply::Hang);
+    let receiver = Receiver::start().with_reply(Reply::Hang);
     let dir = tempfile::tempdir().unwrap();
     let hangs = dir.path().join("hangs");
     program(&hangs, "exec sleep 1000");
@@ -49,7 +49,7 @@ fn targets_that_hang_delay_no_run() {
 
 #[test]
 fn a_target_that_fails_and_comes_back_receives_the_message_once() {
-    let receiver = Receiver::start().next([Reply::Status(500), Reply::Status(503)]);
+    let receiver = Receiver::start().with_next_replies([Reply::Status(500), Reply::Status(503)]);
     let targets = [format!(
         "ops: {{ webhook: '{}', on: [failed] }}",
         receiver.url("/")
@@ -90,7 +90,7 @@ fn a_message_that_was_given_up_is_counted_in_the_next_one() {
 #[test]
 fn a_redirect_is_not_followed_and_not_tried_again() {
     let elsewhere = Receiver::start();
-    let receiver = Receiver::start().then(Reply::Redirect(elsewhere.url("/stolen")));
+    let receiver = Receiver::start().with_reply(Reply::Redirect(elsewhere.url("/stolen")));
     let targets = [format!(
         "ops: {{ webhook: '{}', headers: {{ Authorization: hunter2 }}, on: [failed] }}",
         receiver.url("/")
@@ -104,7 +104,7 @@ fn a_redirect_is_not_followed_and_not_tried_again() {
 
 #[test]
 fn a_drain_sends_what_waits() {
-    let receiver = Receiver::start().then(Reply::Held);
+    let receiver = Receiver::start().with_reply(Reply::Held);
     let targets = [format!(
         "ops: {{ webhook: '{}', on: [failed] }}",
         receiver.url("/")
@@ -129,7 +129,7 @@ fn a_drain_sends_what_waits() {
 
 #[test]
 fn a_drain_gives_up_a_target_that_hangs() {
-    let receiver = Receiver::start().then(Reply::Hang);
+    let receiver = Receiver::start().with_reply(Reply::Hang);
     let targets = [format!(
         "ops: {{ webhook: '{}', on: [failed] }}",
         receiver.url("/")

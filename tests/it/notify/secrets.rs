@@ -38,12 +38,12 @@ fn secret_list(receiver: &Receiver) -> String {
 
 #[test]
 fn check_status_and_logs_do_not_show_them() {
-    let receiver = Receiver::start().then(Reply::Status(500));
+    let receiver = Receiver::start().with_reply(Reply::Status(500));
     let builder = Daemon::on("web1", secret_list(&receiver));
     let mut daemon = builder.env("RUST_LOG", "trace,cronlatch=trace").start();
     daemon.wait_log(&["cannot notify ops", "HTTP status 500"]);
     daemon.wait_log(&["cannot notify pager", "HTTP status 500"]);
-    receiver.reply(Reply::Status(200));
+    receiver.set_reply(Reply::Status(200));
     daemon.wait_log(&["notified ops"]);
     for args in [
         &["check"][..],
@@ -63,7 +63,7 @@ fn check_status_and_logs_do_not_show_them() {
         let said = daemon.ask(&args);
         assert_hidden(&args.join(" "), &format!("{}{}", said.stdout, said.stderr));
     }
-    receiver.reply(Reply::Status(403));
+    receiver.set_reply(Reply::Status(403));
     let said = daemon.ask(&["notify-test", "ops"]).expect_code(69);
     assert_hidden("the error of notify-test", &said.stderr);
     assert!(daemon.terminate().success());

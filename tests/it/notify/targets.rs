@@ -194,7 +194,7 @@ fn notify_test_sends_a_sample_and_explains_failures() {
         failed.stderr.contains("exit status: 3: no route"),
         "{failed:?}"
     );
-    receiver.reply(Reply::Status(404));
+    receiver.set_reply(Reply::Status(404));
     let failed = daemon.ask(&["notify-test", "ops"]).expect_code(69);
     assert!(failed.stderr.contains("HTTP status 404"), "{failed:?}");
 

@@ -12,7 +12,7 @@ use crate::support::redis::{PASSWORD, documented_rights};
 
 #[tokio::test]
 async fn the_documented_rights_suffice_and_nothing_is_denied() {
-    let server = RedisServer::with()
+    let server = RedisServer::builder()
         .user("cronlatch", documented_rights())
         .unmarked()
         .start();
@@ -45,7 +45,7 @@ async fn the_documented_rights_suffice_and_nothing_is_denied() {
 
 #[tokio::test]
 async fn an_empty_store_is_declared_new_once() {
-    let server = RedisServer::with().unmarked().start();
+    let server = RedisServer::builder().unmarked().start();
     let store = store(&server.url());
     assert_eq!(store.init().await.unwrap(), None);
     assert_eq!(server.text(&["HGET", "cronlatch:store", "format"]), "1");
@@ -59,7 +59,7 @@ async fn an_empty_store_is_declared_new_once() {
 
 #[tokio::test]
 async fn a_password_is_wanted_and_its_file_read_anew() {
-    let server = RedisServer::with().password().start();
+    let server = RedisServer::builder().password().start();
     let plain = server.url_with("");
     let said = expect_refused(store(&plain).claim(&claim()).await);
     assert!(said.contains("password_file"), "{said}");
@@ -85,7 +85,7 @@ async fn a_password_is_wanted_and_its_file_read_anew() {
 
 #[tokio::test]
 async fn a_user_without_rights_is_told_which_are_missing() {
-    let server = RedisServer::with()
+    let server = RedisServer::builder()
         .user("poor", "~cronlatch:* +evalsha +eval +time")
         .start();
     let said = expect_refused(store(&server.url()).claim(&claim()).await);
@@ -95,13 +95,13 @@ async fn a_user_without_rights_is_told_which_are_missing() {
 
 #[tokio::test]
 async fn tls_trusts_the_authority_it_is_given_and_no_other() {
-    let server = RedisServer::with().tls().password().start();
+    let server = RedisServer::builder().tls().password().start();
     let url = server.url();
     let store = store_with(&url, None, Some(server.ca_file()));
     grant(&store, &claim()).await;
     let said = expect_unreachable(super::store(&url).claim(&claim()).await);
     assert!(said.contains("certificate"), "{said}");
-    let other = RedisServer::with().tls().start();
+    let other = RedisServer::builder().tls().start();
     let store = store_with(&url, None, Some(other.ca_file()));
     let said = expect_unreachable(store.claim(&claim()).await);
     assert!(said.contains("certificate"), "{said}");
@@ -112,7 +112,7 @@ async fn tls_trusts_the_authority_it_is_given_and_no_other() {
 
 #[tokio::test]
 async fn a_unix_socket_will_do() {
-    let server = RedisServer::with().unix().start();
+    let server = RedisServer::builder().unix().start();
     let url = server.url();
     assert!(url.starts_with("redis+unix:///"), "{url}");
     grant(&store(&url), &claim()).await;
@@ -123,7 +123,7 @@ async fn a_unix_socket_will_do() {
 
 #[tokio::test]
 async fn a_cluster_node_is_refused() {
-    let server = RedisServer::with()
+    let server = RedisServer::builder()
         .arg("--cluster-enabled")
         .arg("yes")
         .arg("--cluster-port")

@@ -69,8 +69,8 @@ fn lost_at(server: &RedisServer) -> Timestamp {
 /// place are over there at once.
 #[tokio::test]
 async fn what_a_master_ahead_granted_and_did_not_replicate_is_not_granted_again() {
-    let master = RedisServer::with().clock_shifted_by(900).start();
-    let replica = replica_of(&master, master.port(), RedisServer::with());
+    let master = RedisServer::builder().clock_shifted_by(900).start();
+    let replica = replica_of(&master, master.port(), RedisServer::builder());
     replica.command(&["REPLICAOF", "NO", "ONE"]);
     let (old, new) = (store(&master.url()), store(&replica.url()));
     let ahead = old.now().await.unwrap().since(new.now().await.unwrap());
@@ -92,7 +92,7 @@ async fn what_a_master_ahead_granted_and_did_not_replicate_is_not_granted_again(
 
 /// A server, and one that was its replica and went its own way.
 fn parted() -> (RedisServer, RedisServer) {
-    let server = RedisServer::with()
+    let server = RedisServer::builder()
         .arg("--repl-diskless-sync-delay")
         .arg("0");
     let master = server.clone().start();
@@ -135,7 +135,7 @@ async fn a_first_replica_is_no_loss_of_data() {
     let first = claim();
     let granted = grant(&store, &first).await;
     let before = master.text(&["HGET", MARKER, "replid"]);
-    let _replica = replica_of(&master, master.port(), RedisServer::with());
+    let _replica = replica_of(&master, master.port(), RedisServer::builder());
     let now =
         ::redis::from_redis_value::<String>(master.command(&["INFO", "replication"])).unwrap();
     assert!(

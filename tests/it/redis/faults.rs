@@ -121,7 +121,7 @@ async fn a_slow_server_is_waited_for_and_one_that_is_too_slow_is_not() {
 
 #[tokio::test]
 async fn a_server_that_loads_its_data_is_waited_for() {
-    let mut server = RedisServer::with()
+    let mut server = RedisServer::builder()
         .arg("--key-load-delay")
         .arg("20000")
         .arg("--loading-process-events-interval-bytes")
@@ -133,7 +133,7 @@ async fn a_server_that_loads_its_data_is_waited_for() {
     let populate = "for i = 1, 3000 do redis.call('SET', 'k' .. i, string.rep('x', 400)) end";
     server.command(&["EVAL", populate, "0"]);
     server.command(&["SAVE"]);
-    server.lose();
+    server.crash_and_restart();
     let store = store(&server.url());
     let said = expect_unreachable(store.claim(&claim()).await);
     assert!(said.contains("LOADING"), "{said}");
@@ -230,7 +230,7 @@ impl Lines {
 async fn a_server_that_evicts_is_warned_of_once() {
     let lines = Lines::default();
     let _guard = lines.collect();
-    let server = RedisServer::with()
+    let server = RedisServer::builder()
         .arg("--maxmemory-policy")
         .arg("allkeys-lru")
         .start();
@@ -251,7 +251,7 @@ async fn a_server_that_evicts_is_warned_of_once() {
 async fn an_outage_and_its_end_are_logged_once_each() {
     let lines = Lines::default();
     let _guard = lines.collect();
-    let mut server = RedisServer::with().password().start();
+    let mut server = RedisServer::builder().password().start();
     let store = store(&server.url());
     grant(&store, &claim()).await;
     server.stop();

@@ -231,7 +231,9 @@ async fn a_listing_host_keeps_its_jobs_every_day_and_silent_hosts_leave_the_regi
 /// A host that died under a clock far ahead does not count as up until that time comes.
 #[tokio::test]
 async fn what_a_host_said_under_a_clock_far_ahead_is_forgotten_once_the_clock_is_right() {
-    let mut server = RedisServer::with().clock_shifted_by(400 * DAY_MS).start();
+    let mut server = RedisServer::builder()
+        .clock_shifted_by(400 * DAY_MS)
+        .start();
     let store = store(&server.url());
     let short = Duration::from_secs(1);
     store.announce(&host("gone", 1), short).await.unwrap();

@@ -82,7 +82,7 @@ async fn one_who_waits_outlives_the_loss_of_its_ear() {
 
 #[tokio::test]
 async fn who_may_not_listen_asks_from_time_to_time() {
-    let server = RedisServer::with()
+    let server = RedisServer::builder()
         .user("deaf", "~cronlatch:* resetchannels +@all")
         .start();
     let (here, there) = (store(&server.url()), store(&server.url_with("")));

@@ -71,7 +71,7 @@ fn expect_recovering(answer: &ClaimReply) {
 
 #[tokio::test]
 async fn a_store_that_was_never_declared_new_grants_nothing_for_one_ttl() {
-    let server = RedisServer::with().unmarked().start();
+    let server = RedisServer::builder().unmarked().start();
     let store = store(&server.url());
     store.register(&[listed(TTL)]).await.unwrap();
     expect_recovering(&store.claim(&short()).await.unwrap());
@@ -93,7 +93,7 @@ async fn a_restarted_empty_server_waits_for_its_holders_and_fences_rise() {
         ..crashed
     };
     let other_fence = grant(&store, &other).await;
-    server.lose();
+    server.crash_and_restart();
     wait_back(&store).await;
     expect_recovering(&store.claim(&short()).await.unwrap());
     // One holder lives.
@@ -121,7 +121,7 @@ async fn a_holder_takes_its_lock_back_from_one_that_an_old_snapshot_brings_up() 
     store.finish(&finish(&first)).await.unwrap();
     let second = super::claim();
     let second_fence = grant(&store, &second).await;
-    server.lose();
+    server.crash_and_restart();
     wait_back(&store).await;
     let lock = || server.text(&["GET", "cronlatch:{backup}:lock"]);
     assert_eq!(lock(), first.token.as_str());
@@ -167,7 +167,7 @@ async fn a_lock_without_a_list_is_not_granted_under_a_shorter_ttl_before_its_hol
     let store = store(&server.url());
     let held = super::claim();
     let granted = grant(&store, &held).await;
-    server.lose();
+    server.crash_and_restart();
     wait_back(&store).await;
     let answer = store.claim(&short()).await.unwrap();
     let ClaimReply::Recovering { remaining } = answer else {
@@ -201,7 +201,7 @@ async fn a_ttl_that_no_list_has_had_for_as_long_as_itself_is_forgotten() {
     let kept = server.text(&["HGET", "cronlatch:store", "longest"]);
     for (hours, remembered) in [(20, true), (28, false)] {
         // The same data so many hours later.
-        let later = RedisServer::with()
+        let later = RedisServer::builder()
             .clock_shifted_by(hours * 3_600_000)
             .start();
         later.command(&["HSET", "cronlatch:store", "longest", &kept]);
@@ -216,7 +216,7 @@ async fn a_ttl_that_no_list_has_had_for_as_long_as_itself_is_forgotten() {
 /// The server of a machine whose clock comes from a battery, until the network tells it the time.
 #[tokio::test]
 async fn a_loss_that_was_noticed_under_a_clock_far_ahead_is_waited_out_by_the_right_one() {
-    let mut server = RedisServer::with()
+    let mut server = RedisServer::builder()
         .unmarked()
         .clock_shifted_by(400 * 24 * 3_600_000)
         .start();

@@ -51,7 +51,7 @@ fn occurrence(job: &JobName, at: Timestamp) -> Claim {
 }
 
 fn master() -> RedisServer {
-    RedisServer::with()
+    RedisServer::builder()
         .arg("--repl-diskless-sync-delay")
         .arg("0")
         .start()
@@ -60,7 +60,7 @@ fn master() -> RedisServer {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_no_replica_knows_does_not_count_and_counts_when_one_does() {
     let master = master();
-    let replica = replica_of(&master, master.port(), RedisServer::with());
+    let replica = replica_of(&master, master.port(), RedisServer::builder());
     let store = replicated(&master.url(), 1);
     let first = claim();
     let fence = grant(&store, &first).await;
@@ -102,7 +102,7 @@ async fn the_loss_of_a_lease_needs_no_replica() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_occurrence_that_no_replica_knows_waits_in_the_ledger_and_its_lock_is_free() {
     let master = master();
-    let replica = replica_of(&master, master.port(), RedisServer::with());
+    let replica = replica_of(&master, master.port(), RedisServer::builder());
     let store = replicated(&master.url(), 1);
     let at = store.now().await.unwrap();
     let job = JobName::parse("j").unwrap();
@@ -147,7 +147,7 @@ async fn an_occurrence_that_no_replica_knows_waits_in_the_ledger_and_its_lock_is
 #[test]
 fn status_and_history_say_that_replicas_are_missing() {
     let master = master();
-    let mut replica = replica_of(&master, master.port(), RedisServer::with());
+    let mut replica = replica_of(&master, master.port(), RedisServer::builder());
     let store = format!("{{ redis: '{}', wait_replicas: 1 }}", master.url());
     let jobs = |overlap: &str| {
         format!(
@@ -219,7 +219,7 @@ fn status_and_history_say_that_replicas_are_missing() {
             }
         });
     }
-    replica.lose();
+    replica.crash_and_restart();
     for at in 0..names.len() {
         daemon.wait_until("the job runs again, and nothing is missing", |daemon| {
             let job = job(daemon, at);
@@ -231,7 +231,7 @@ fn status_and_history_say_that_replicas_are_missing() {
 #[test]
 fn the_record_of_a_run_whose_renewals_no_replica_knows_names_what_is_missing() {
     let master = master();
-    let replica = replica_of(&master, master.port(), RedisServer::with());
+    let replica = replica_of(&master, master.port(), RedisServer::builder());
     let list = format!(
         "store: {{ redis: '{}', wait_replicas: 1 }}\njobs:\n  - {{ name: job, every: 1s, \
          command: [sleep, '60'], lock: {{ ttl: 3s }}, kill_grace: 200ms }}\n",
@@ -258,7 +258,7 @@ fn the_record_of_a_run_whose_renewals_no_replica_knows_names_what_is_missing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_overlapped_a_claim_that_is_returned_was_short_of_replicas() {
     let master = master();
-    let replica = replica_of(&master, master.port(), RedisServer::with());
+    let replica = replica_of(&master, master.port(), RedisServer::builder());
     let store = replicated(&master.url(), 1);
     let plain = super::store(&master.url());
     let job = JobName::parse("j").unwrap();
@@ -306,7 +306,7 @@ async fn what_overlapped_a_claim_that_is_returned_was_short_of_replicas() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_claims_wait_for_the_replicas_together() {
     let master = master();
-    let replica = replica_of(&master, master.port(), RedisServer::with());
+    let replica = replica_of(&master, master.port(), RedisServer::builder());
     let store = replicated(&master.url(), 1);
     grant(&store, &claim()).await;
     let waits = || {
@@ -342,7 +342,7 @@ async fn many_claims_wait_for_the_replicas_together() {
 fn an_isolated_old_master_keeps_no_lease_alive() {
     let master = master();
     let between = Proxy::to(master.port());
-    let replica = replica_of(&master, between.port(), RedisServer::with());
+    let replica = replica_of(&master, between.port(), RedisServer::builder());
     let dir = tempfile::tempdir().unwrap();
     let list = dir.path().join("jobs.yaml");
     let text = format!(

@@ -24,7 +24,7 @@ struct Fleet {
 impl Fleet {
     fn start() -> Self {
         let master = server();
-        let replica = replica_of(&master, master.port(), RedisServer::with());
+        let replica = replica_of(&master, master.port(), RedisServer::builder());
         let watched = Watched {
             master: master.port(),
             replicas: vec![replica.port()],
@@ -54,7 +54,7 @@ fn claim() -> Claim {
 }
 
 fn server() -> RedisServer {
-    RedisServer::with()
+    RedisServer::builder()
         .arg("--repl-diskless-sync-delay")
         .arg("0")
         .start()
@@ -111,7 +111,7 @@ async fn the_master_is_who_a_majority_of_the_sentinels_names() {
 /// With no right that is not documented.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sentinels_may_want_a_password_and_tls() {
-    let master = RedisServer::with().password().start();
+    let master = RedisServer::builder().password().start();
     let rights = include_str!("../../../docs/stores.md")
         .lines()
         .find_map(|line| line.strip_prefix("user cronlatch-sentinel on >PASSWORD "))
@@ -177,7 +177,7 @@ async fn until_told(store: &Arc<dyn Store>, why: &str) {
 async fn tls_and_users_hold_for_the_sentinels_and_for_the_master_they_name() {
     let certificates = tempfile::tempdir().unwrap();
     write_certificates(certificates.path());
-    let master = RedisServer::with()
+    let master = RedisServer::builder()
         .tls_of(certificates.path())
         .user("cronlatch", documented_rights())
         .start();
@@ -255,7 +255,7 @@ fn a_killed_master_is_replaced_under_a_running_daemon() {
     daemon.wait_until("it runs on", |_| log.entries().len() > runs + 1);
     assert!(daemon.lines_with(&["Sentinel master mymaster has moved"]) > 0);
     // The old master comes back and believes for a while that it still is one.
-    fleet.master.lose();
+    fleet.master.crash_and_restart();
     wait_until("it is a replica", || role(&fleet.master) == "slave");
     let runs = log.entries().len();
     daemon.wait_until("it runs on", |_| log.entries().len() > runs + 1);
@@ -281,7 +281,7 @@ async fn a_master_that_hangs_is_left_and_so_when_it_wakes() {
 /// The old master goes on answering us; its Sentinels and its replica cannot reach it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_master_that_still_answers_is_left() {
-    let master = RedisServer::with()
+    let master = RedisServer::builder()
         .password()
         .arg("--repl-diskless-sync-delay")
         .arg("0")
@@ -295,7 +295,7 @@ async fn an_old_master_that_still_answers_is_left() {
     let with = ["--masteruser", "inner", "--masterauth", PASSWORD];
     let with = with
         .iter()
-        .fold(RedisServer::with().password(), |with, arg| with.arg(arg));
+        .fold(RedisServer::builder().password(), |with, arg| with.arg(arg));
     let replica = replica_of(&master, master.port(), with);
     user(&replica, &rights);
     let watched = Watched {

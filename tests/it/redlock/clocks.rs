@@ -10,7 +10,7 @@ use crate::support::cronlatch;
 async fn shifted(shifts: [i64; 3]) -> (Vec<RedisServer>, Arc<dyn Store>) {
     let servers: Vec<RedisServer> = shifts
         .iter()
-        .map(|shift| RedisServer::with().clock_shifted_by(*shift).start())
+        .map(|shift| RedisServer::builder().clock_shifted_by(*shift).start())
         .collect();
     let store = store_at(&urls(&servers));
     assert_eq!(store.init().await.unwrap(), None);
@@ -103,7 +103,7 @@ async fn of_two_nodes_that_are_left_the_earlier_clock_decides() {
 async fn after_a_loss_a_node_whose_clock_is_far_ahead_makes_nothing_unknown_that_comes_due_later() {
     let servers: Vec<RedisServer> = [0, 300, 25_000]
         .iter()
-        .map(|shift| RedisServer::with().clock_shifted_by(*shift).start())
+        .map(|shift| RedisServer::builder().clock_shifted_by(*shift).start())
         .collect();
     let nodes = urls(&servers);
     let mut scene = Scene::by_way_of(servers, &nodes, TTL).await;
@@ -126,7 +126,7 @@ async fn after_a_loss_a_node_whose_clock_is_far_ahead_makes_nothing_unknown_that
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_loss_that_nodes_noticed_under_clocks_far_ahead_is_waited_out_by_the_right_ones() {
     let mut servers = [(); 3].map(|()| {
-        RedisServer::with()
+        RedisServer::builder()
             .unmarked()
             .clock_shifted_by(400 * 24 * 3_600_000)
             .start()
@@ -168,7 +168,7 @@ fn nodes_whose_clocks_differ_are_named_by_doctor_log_and_status_and_a_right_host
     for shift in [5_500, -5_500] {
         let servers: Vec<RedisServer> = [0, 0, shift]
             .iter()
-            .map(|shift| RedisServer::with().clock_shifted_by(*shift).start())
+            .map(|shift| RedisServer::builder().clock_shifted_by(*shift).start())
             .collect();
         let store = urls(&servers).join(",");
         let wrong = servers[2].url();
@@ -228,7 +228,7 @@ fn nodes_whose_clocks_differ_are_named_by_doctor_log_and_status_and_a_right_host
 
     let servers: Vec<RedisServer> = [0, 5_000, 0]
         .iter()
-        .map(|shift| RedisServer::with().clock_shifted_by(*shift).start())
+        .map(|shift| RedisServer::builder().clock_shifted_by(*shift).start())
         .collect();
     let runs = RunLog::new();
     let list = format!(

@@ -32,7 +32,7 @@ fn wait_for_runs(daemon: &mut Daemon, runs: &RunLog, more: usize) {
 #[test]
 fn five_nodes_with_tls_and_a_password_from_a_file_lose_two_and_go_on() {
     let mut servers: Vec<RedisServer> = (0..5)
-        .map(|_| RedisServer::with().tls().password().start())
+        .map(|_| RedisServer::builder().tls().password().start())
         .collect();
     let dir = tempfile::tempdir().unwrap();
     let (password, authorities) = (dir.path().join("password"), dir.path().join("ca.pem"));
@@ -60,7 +60,7 @@ fn five_nodes_with_tls_and_a_password_from_a_file_lose_two_and_go_on() {
     host.wait_log(&["2 of 5 nodes respond, and 3 must"]);
     let refused = host.ask(&["exec", "--lock", "other", "--", "true"]);
     assert_eq!(refused.code(), 69, "{refused:?}");
-    servers[4].lose();
+    servers[4].crash_and_restart();
     wait_for_runs(&mut host, &runs, 1);
     assert!(host.terminate().success());
     runs.assert_each_once();
@@ -127,7 +127,7 @@ fn a_daemon_starts_without_a_minority_says_so_and_waits_for_a_majority_unless_to
         refuses.lines_with(&["at_start: refuse", "1 of 3 nodes respond"]),
         1
     );
-    servers[1].lose();
+    servers[1].crash_and_restart();
     wait_for_runs(&mut host, &runs, 1);
     assert!(host.terminate().success());
     runs.assert_each_once();
@@ -135,8 +135,8 @@ fn a_daemon_starts_without_a_minority_says_so_and_waits_for_a_majority_unless_to
 
 #[test]
 fn a_daemon_whose_list_names_a_replica_or_one_server_twice_ends_with_the_code_for_a_wrong_list() {
-    let (one, two) = (RedisServer::with().unix().start(), RedisServer::start());
-    let replica = RedisServer::with()
+    let (one, two) = (RedisServer::builder().unix().start(), RedisServer::start());
+    let replica = RedisServer::builder()
         .unmarked()
         .arg("--replicaof")
         .arg(&format!("127.0.0.1 {}", one.port()))

@@ -163,7 +163,7 @@ async fn a_lock_without_a_list_is_not_granted_under_a_shorter_ttl_before_its_hol
     };
     super::granted(&*store, &claim("a", 60)).await;
     for server in &mut servers {
-        server.lose();
+        server.crash_and_restart();
     }
     // A program that has just been started knows of nothing.
     let other = store_at(&super::urls(&servers));

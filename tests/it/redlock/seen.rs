@@ -114,7 +114,7 @@ async fn a_store_whose_majority_recovers_says_so_and_for_how_long() {
 #[test]
 fn doctor_judges_each_node_of_a_list_and_finds_the_rest_beside_a_dead_one() {
     let mut servers: Vec<RedisServer> = (0..3)
-        .map(|_| RedisServer::with().unmarked().start())
+        .map(|_| RedisServer::builder().unmarked().start())
         .collect();
     let urls = urls(&servers);
     let dir = list(&urls);
@@ -182,8 +182,8 @@ fn doctor_judges_each_node_of_a_list_and_finds_the_rest_beside_a_dead_one() {
 #[test]
 fn doctor_finds_one_server_under_two_names_and_a_replica_among_the_nodes() {
     let (one, two) = (
-        RedisServer::with().unix().start(),
-        RedisServer::with().unmarked().start(),
+        RedisServer::builder().unix().start(),
+        RedisServer::builder().unmarked().start(),
     );
     let by_port = one.url_on_port();
     let dir = list(&[one.url(), by_port, two.url()]);

@@ -15,13 +15,13 @@ struct Fleet {
     servers: Vec<RedisServer>,
     hosts: Vec<Daemon>,
     log: RunLog,
-    go_on: PathBuf,
+    may_end: PathBuf,
 }
 
 impl Fleet {
     fn start(servers: Vec<RedisServer>) -> Self {
         let log = RunLog::new();
-        let go_on = log.path().with_file_name("go-on");
+        let may_end = log.path().with_file_name("may-end");
         let jobs = format!(
             "store: {{ redis: [{}] }}\ndefaults: {{ kill_grace: 200ms, lock: {{ ttl: 6s }}, \
              catch_up: none }}\njobs:\n  - {{ name: job, every: 2s, on_crash: rerun, command: '{}; \
@@ -29,7 +29,7 @@ impl Fleet {
              command: 'true' }}\n",
             urls(&servers).join(", "),
             log.begin(),
-            go_on.display(),
+            may_end.display(),
             RunLog::end(),
         );
         let urls = servers.iter().map(RedisServer::url).collect::<Vec<_>>();
@@ -41,7 +41,7 @@ impl Fleet {
             servers,
             hosts,
             log,
-            go_on,
+            may_end,
         };
         let begun = fleet.log.path().to_owned();
         fleet.hosts[0].wait_until("it runs", |_| begun.exists());
@@ -54,7 +54,7 @@ impl Fleet {
 
     /// The job may end.
     fn let_it_end(&mut self) {
-        fs::write(&self.go_on, "").expect("a writable directory");
+        fs::write(&self.may_end, "").expect("a writable directory");
         let log = &self.log;
         self.hosts[0].wait_until("it ends", |_| log.entries()[0].ended);
     }
@@ -94,12 +94,12 @@ impl Fleet {
 }
 
 #[test]
-fn a_verdict_is_delivered_after_a_majority_died_before_the_run_is_judged() {
-    let keeps = || {
-        let server = RedisServer::with().arg("--appendonly").arg("yes");
+fn a_run_that_ends_while_a_majority_is_down_keeps_its_verdict() {
+    let durable_server = || {
+        let server = RedisServer::builder().arg("--appendonly").arg("yes");
         server.arg("--appendfsync").arg("always").start()
     };
-    let mut fleet = Fleet::start((0..3).map(|_| keeps()).collect());
+    let mut fleet = Fleet::start((0..3).map(|_| durable_server()).collect());
     for server in &mut fleet.servers[1..] {
         server.stop();
     }
@@ -110,7 +110,7 @@ fn a_verdict_is_delivered_after_a_majority_died_before_the_run_is_judged() {
         servers[0].number(&["EXISTS", key]) == 0
     });
     for server in &mut fleet.servers[1..] {
-        server.lose();
+        server.crash_and_restart();
     }
     fleet.wait_recovered();
     assert_eq!(fleet.verdicts(), ["succeeded"], "{}", fleet.hosts[0].log());
@@ -123,7 +123,7 @@ fn a_verdict_is_delivered_after_a_majority_died_before_the_run_is_judged() {
 fn a_run_that_all_nodes_forget_is_never_unknown_and_then_succeeds() {
     let mut fleet = Fleet::start((0..3).map(|_| RedisServer::start()).collect());
     for server in &mut fleet.servers {
-        server.lose();
+        server.crash_and_restart();
     }
     fleet.wait_recovered();
     assert_eq!(

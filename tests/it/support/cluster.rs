@@ -61,7 +61,7 @@ impl Cluster {
             Replicas::OneEach => PRIMARIES * 2,
         };
         let start = |at| {
-            let server = RedisServer::with().cluster().unmarked();
+            let server = RedisServer::builder().cluster().unmarked();
             let server = server
                 .arg("--repl-diskless-sync-delay")
                 .arg("0")

@@ -58,9 +58,9 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     received: Vec<Request>,
-    /// The replies to the next requests; afterwards each gets `then`.
-    next: VecDeque<Reply>,
-    then: Option<Reply>,
+    /// The replies to the next requests; afterwards each gets `reply`.
+    next_replies: VecDeque<Reply>,
+    reply: Option<Reply>,
     released: bool,
     ended: bool,
 }
@@ -108,21 +108,21 @@ impl Receiver {
         Self { port, shared }
     }
 
-    /// What the next requests get; all others get what [`then`](Self::then) says.
-    pub(crate) fn next(self, replies: impl IntoIterator<Item = Reply>) -> Self {
-        self.shared.lock().next.extend(replies);
+    /// What the next requests get; all others get what [`with_reply`](Self::with_reply) says.
+    pub(crate) fn with_next_replies(self, replies: impl IntoIterator<Item = Reply>) -> Self {
+        self.shared.lock().next_replies.extend(replies);
         self
     }
 
     /// What requests get from now on.
-    pub(crate) fn then(self, reply: Reply) -> Self {
-        self.reply(reply);
+    pub(crate) fn with_reply(self, reply: Reply) -> Self {
+        self.set_reply(reply);
         self
     }
 
     /// Changes what requests get.
-    pub(crate) fn reply(&self, reply: Reply) {
-        self.shared.lock().then = Some(reply);
+    pub(crate) fn set_reply(&self, reply: Reply) {
+        self.shared.lock().reply = Some(reply);
     }
 
     /// Lets all requests end that are held, and those that will be.
@@ -197,8 +197,8 @@ impl Shared {
         };
         let mut state = self.lock();
         state.received.push(request);
-        let then = state.then.clone().unwrap_or(Reply::Status(200));
-        let reply = state.next.pop_front().unwrap_or(then);
+        let always = state.reply.clone().unwrap_or(Reply::Status(200));
+        let reply = state.next_replies.pop_front().unwrap_or(always);
         let (status, more) = match reply {
             Reply::Status(status) => (status, String::new()),
             Reply::Redirect(url) => (307, format!("Location: {url}\r\n")),
@@ -207,10 +207,10 @@ impl Shared {
                 return Ok(());
             }
             Reply::Held => {
-                let ends = |state: &mut State| !state.released && !state.ended;
+                let is_held = |state: &mut State| !state.released && !state.ended;
                 state = self
                     .changed
-                    .wait_while(state, ends)
+                    .wait_while(state, is_held)
                     .expect("no holder panics");
                 (200, String::new())
             }

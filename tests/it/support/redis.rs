@@ -202,11 +202,11 @@ impl RedisServer {
     /// A server with nothing special about it.
     #[track_caller]
     pub(crate) fn start() -> Self {
-        Self::with().start()
+        Self::builder().start()
     }
 
     /// A server with something special about it.
-    pub(crate) fn with() -> Builder {
+    pub(crate) fn builder() -> Builder {
         Builder::default()
     }
 
@@ -389,14 +389,14 @@ impl RedisServer {
     /// As [`Self::lose`], and declares it new.
     #[track_caller]
     pub(crate) fn restart(&mut self) {
-        self.lose();
+        self.crash_and_restart();
         self.declare_new();
     }
 
     /// Crashes, and starts again where it was, with what `SAVE` saved; it may still be loading
     /// that.
     #[track_caller]
-    pub(crate) fn lose(&mut self) {
+    pub(crate) fn crash_and_restart(&mut self) {
         self.stop();
         let up = (0..100).any(|_| {
             self.try_run() || {
@@ -407,7 +407,7 @@ impl RedisServer {
         assert!(up, "redis-server does not start again:\n{}", self.log());
     }
 
-    /// Deletes what `SAVE` saved, or a replica got from its master: [`Self::lose`] then loses all.
+    /// Deletes what `SAVE` saved, or a replica got from its master: [`Self::crash_and_restart`] then loses all.
     pub(crate) fn forget_snapshot(&self) {
         let _ = fs::remove_file(self.dir.path().join("dump.rdb"));
     }

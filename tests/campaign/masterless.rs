@@ -5,7 +5,7 @@
 //! to acknowledge to (`wait_replicas: 1`). It asks them directly: no fault of the network hinders it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::ground::{Ground, Kind};
 use crate::support::sentinel::MASTER;
 use crate::support::wait_until;
 
-/// How often it is asked.
+/// How long it pauses between two looks.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// A server that takes longer to answer serves nobody.
@@ -24,65 +24,92 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// The thread that asks. Of kinds without Sentinels it knows of nothing.
 #[derive(Debug)]
 pub(crate) struct Observer {
-    spans: Arc<Mutex<Vec<Span>>>,
+    looks: Arc<Mutex<Looks>>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What the looks so far have found.
+#[derive(Debug, Default)]
+struct Looks {
+    /// When no master could serve.
+    masterless: Vec<Span>,
+    /// When the newest look began that found a master.
+    found_at: i64,
 }
 
 /// Where servers and Sentinels listen.
 #[derive(Debug)]
 struct Ports {
-    /// As the Sentinels name it, and its own.
-    servers: Vec<(u16, u16)>,
+    servers: Vec<ServerPorts>,
     sentinels: Vec<u16>,
+}
+
+/// Where one server listens.
+#[derive(Debug)]
+struct ServerPorts {
+    /// The port that the Sentinels name, which may be that of a proxy.
+    named: u16,
+    own: u16,
 }
 
 impl Observer {
     pub(crate) fn start(ground: &Ground) -> Self {
-        let spans = Arc::new(Mutex::new(Vec::new()));
+        let looks = Arc::new(Mutex::new(Looks::default()));
         let over = Arc::new(AtomicBool::new(false));
-        let (noted, ends) = (Arc::clone(&spans), Arc::clone(&over));
+        let (noted, ends) = (Arc::clone(&looks), Arc::clone(&over));
         let ports = Ports {
             servers: ground
                 .servers()
                 .iter()
                 .enumerate()
-                .map(|(at, server)| (ground.port_of(at), server.port()))
+                .map(|(at, server)| ServerPorts {
+                    named: ground.port_of(at),
+                    own: server.port(),
+                })
                 .collect(),
             sentinels: ground.ports_of_sentinels(),
         };
         let watch = move || {
-            let mut looked = fleet::now();
+            let mut last = fleet::now();
             while !ends.load(Ordering::Relaxed) {
+                let began = fleet::now();
                 let serves = ports.have_a_master();
                 let now = fleet::now();
-                if !serves {
-                    let mut noted = noted.lock().unwrap_or_else(PoisonError::into_inner);
-                    note(&mut noted, looked, now);
+                let mut noted = noted.lock().unwrap_or_else(PoisonError::into_inner);
+                if serves {
+                    noted.found_at = began;
+                } else {
+                    noted.note_masterless(last, now);
                 }
-                looked = now;
+                drop(noted);
+                last = now;
                 thread::sleep(PAUSE);
             }
         };
         Self {
-            spans,
+            looks,
             over,
             thread: (ground.kind() == Kind::Sentinel).then(|| thread::spawn(watch)),
         }
     }
 
-    /// Waits until a master serves: what comes after a campaign's faults is to be judged.
+    /// Waits until a master serves: what comes after a campaign's faults is to be judged. A look may take
+    /// seconds, so only one that begins now or later counts.
     pub(crate) fn wait_for_a_master(&self) {
-        wait_until("a master serves", || {
-            let last = self.spans().last().map_or(0, |span| span.until);
-            fleet::now() - last > 1_000
-        });
+        if self.thread.is_some() {
+            let asked_at = fleet::now();
+            wait_until("a master serves", || self.looks().found_at >= asked_at);
+        }
     }
 
     /// When no master could serve, so far.
     pub(crate) fn spans(&self) -> Vec<Span> {
-        let spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
-        spans.clone()
+        self.looks().masterless.clone()
+    }
+
+    fn looks(&self) -> MutexGuard<'_, Looks> {
+        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -95,11 +122,13 @@ impl Drop for Observer {
     }
 }
 
-/// Notes that nobody served from one look to the next; what follows at once is one span.
-fn note(spans: &mut Vec<Span>, from: i64, until: i64) {
-    match spans.last_mut() {
-        Some(last) if last.until == from => last.until = until,
-        _ => spans.push(Span { from, until }),
+impl Looks {
+    /// Notes that nobody served from one look to the next; what follows at once is one span.
+    fn note_masterless(&mut self, from: i64, until: i64) {
+        match self.masterless.last_mut() {
+            Some(last) if last.until == from => last.until = until,
+            _ => self.masterless.push(Span { from, until }),
+        }
     }
 }
 
@@ -119,8 +148,8 @@ impl Ports {
         let Some(port) = named.iter().find(by_most) else {
             return false;
         };
-        let server = self.servers.iter().find(|(known, _)| known == port);
-        let said = server.and_then(|(_, own)| ask::<String>(*own, &["INFO", "replication"]));
+        let server = self.servers.iter().find(|server| server.named == *port);
+        let said = server.and_then(|server| ask::<String>(server.own, &["INFO", "replication"]));
         said.is_some_and(|said| can_serve(&said))
     }
 }
@@ -152,10 +181,10 @@ fn a_master_serves_if_a_replica_hears_it() {
 
 #[test]
 fn looks_that_follow_one_another_are_one_span() {
-    let mut spans = Vec::new();
-    note(&mut spans, 10, 20);
-    note(&mut spans, 20, 30);
-    note(&mut spans, 50, 60);
-    let ends: Vec<_> = spans.iter().map(|span| (span.from, span.until)).collect();
-    assert_eq!(ends, [(10, 30), (50, 60)]);
+    let mut looks = Looks::default();
+    looks.note_masterless(10, 20);
+    looks.note_masterless(20, 30);
+    looks.note_masterless(50, 60);
+    let ends = looks.masterless.iter().map(|span| (span.from, span.until));
+    assert_eq!(ends.collect::<Vec<_>>(), [(10, 30), (50, 60)]);
 }
