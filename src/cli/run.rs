@@ -52,52 +52,68 @@ pub(super) fn run(mut args: Args, log: &crate::observe::LogArgs) -> Result<ExitC
     for warning in &loaded.list.warnings {
         tracing::warn!("{warning}");
     }
-    // The guard forks while there is one thread; threads come with the runtime.
-    let guard = Guard::start()
-        .map_err(|error| Failure::Internal(format!("cannot start the guard process: {error}")))?;
+    let guard = start_guard()?;
     let health = usize::from(args.health_file.is_some());
-    has_room_for_threads(workers() + others + health)?;
+    check_thread_limit(workers() + others + health)?;
     let manager = ServiceManager::start(args.health_file.take())
         .map_err(|error| Failure::Internal(format!("cannot write the health file: {error}")))?;
     let metrics_file = (args.metrics_file.take())
         .map(MetricsFile::create)
         .transpose()
         .map_err(|error| Failure::Internal(format!("cannot write the metrics file: {error}")))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(workers())
-        .thread_name("cronlatch")
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::Internal(format!("cannot start the runtime: {error}")))?;
-    let daemon = daemon::run(DaemonSetup {
+    let watch = if args.watch {
+        WatchMode::Files
+    } else {
+        WatchMode::Off
+    };
+    run_to_end(DaemonSetup {
         loaded,
         source: Arc::new(args.target),
         metrics_file,
         views: Arc::new(CommandViews),
-        watch: if args.watch {
-            WatchMode::Files
-        } else {
-            WatchMode::Off
-        },
+        watch,
         host,
         guard,
         manager,
-    });
-    // On a worker of the runtime, where a task that the loop wakes runs next without a change of
-    // threads, and the other way round.
+    })
+}
+
+/// Starts the guard. It forks while there is one thread; threads come with the runtime.
+fn start_guard() -> Result<Guard, Failure> {
+    Guard::start()
+        .map_err(|error| Failure::Internal(format!("cannot start the guard process: {error}")))
+}
+
+fn run_to_end(setup: DaemonSetup) -> Result<ExitCode, Failure> {
+    let runtime = build_runtime()?;
+    // Spawned, not run in block_on: only on a worker thread can the loop and the tasks that it wakes
+    // run in turn without a thread switch.
     let ended = runtime
-        .block_on(runtime.spawn(daemon))
+        .block_on(runtime.spawn(daemon::run(setup)))
         .unwrap_or_else(|error| match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(error) => Err(DaemonError::System(std::io::Error::other(error))),
         });
     // A store that hangs must not keep a daemon that is done.
     runtime.shutdown_background();
+    exit_code(ended)
+}
+
+fn build_runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers())
+        .thread_name("cronlatch")
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Internal(format!("cannot start the runtime: {error}")))
+}
+
+fn exit_code(ended: Result<(), DaemonError>) -> Result<ExitCode, Failure> {
     match ended {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(
             error @ (DaemonError::Store(_)
-            | DaemonError::Danger(_)
+            | DaemonError::FailedCheck(_)
             | DaemonError::Http(HttpError::Tokens(_))),
         ) => Err(Failure::Config(error.to_string())),
         Err(error @ DaemonError::NoMajority(_)) => Err(Failure::Unavailable(error.to_string())),
@@ -122,7 +138,7 @@ impl ListSource for Target {
             }
             std::thread::sleep(WRITING);
         }
-        let path = ListSource::path(self);
+        let path = self.shown_path();
         Err(ListErrors(vec![format!(
             "{path}: its files change while they are read; reload again once they are complete"
         )]))
@@ -132,14 +148,14 @@ impl ListSource for Target {
         config::revision(self.path())
     }
 
-    fn path(&self) -> String {
-        Target::path(self).display().to_string()
+    fn shown_path(&self) -> String {
+        self.path().display().to_string()
     }
 }
 
 impl Target {
     fn load_once(&self, revision: Revision) -> Result<LoadedList, ListErrors> {
-        let list = config::load(Target::path(self))
+        let list = config::load(self.path())
             .map_err(|errors| ListErrors(errors.iter().map(ConfigError::in_one_line).collect()))?;
         let settings = self.settings(Some(&list));
         let settings = settings.map_err(|failure| ListErrors(vec![failure.to_string()]))?;
@@ -160,8 +176,9 @@ fn http_threads(list: &JobList) -> usize {
     if list.http.is_some() { 2 } else { 0 }
 }
 
-/// Starts so many threads and ends them again. The runtime panics where it cannot start its own.
-fn has_room_for_threads(count: usize) -> Result<(), Failure> {
+/// Fails if this process cannot have `count` threads more: starts them, and ends them again. The runtime
+/// panics where it cannot start its own.
+fn check_thread_limit(count: usize) -> Result<(), Failure> {
     let (open, gate) = std::sync::mpsc::channel::<()>();
     let gate = std::sync::Arc::new(std::sync::Mutex::new(gate));
     let mut threads = Vec::new();

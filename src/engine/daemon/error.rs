@@ -20,7 +20,7 @@ pub(crate) enum DaemonError {
     Ticker(#[from] TickerError),
     /// With `strict`, a check at the start found a danger.
     #[error("{0}")]
-    Danger(String),
+    FailedCheck(String),
     /// With `at_start: refuse`, no majority of the servers is reachable.
     #[error("refusing to start (at_start: refuse): {0}")]
     NoMajority(#[source] StoreError),

@@ -10,7 +10,7 @@ pub(crate) trait ListSource: std::fmt::Debug + Send + Sync {
     /// The versions of its files now.
     fn revision(&self) -> Revision;
     /// Its path, for people.
-    fn path(&self) -> String;
+    fn shown_path(&self) -> String;
 }
 
 /// A list that was read.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::rivals::Agreement;
+use super::agreement::Agreement;
 use super::shutdown::counted;
 use super::store_clock::Epoch;
 use super::{Daemon, manual};

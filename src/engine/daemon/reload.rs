@@ -117,7 +117,7 @@ impl Reloads {
         };
         Err(ListErrors(vec![format!(
             "{}: {what}, which takes a restart (docs/stores.md, \"Moving to another store\")",
-            self.source.path()
+            self.source.shown_path()
         )]))
     }
 }
@@ -223,7 +223,7 @@ impl Daemon {
         for error in errors.iter().take(ERRORS_SHOWN) {
             tracing::error!(host = %self.host, "error in the new job list: {error}");
         }
-        let path = self.reloads.source.path();
+        let path = self.reloads.source.shown_path();
         let n = counted(errors.len(), "error");
         tracing::error!(
             host = %self.host,

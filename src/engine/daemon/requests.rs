@@ -10,8 +10,8 @@ use std::sync::Arc;
 use nix::sys::signal::Signal;
 
 use super::Daemon;
+use super::agreement::Agreement;
 use super::request_tasks::send_output;
-use super::rivals::Agreement;
 use super::runs::{DaemonRun, RunOrigin};
 use crate::config::Job;
 use crate::names::{HostName, JobName, RunId};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::DaemonError;
-use super::notify::ServiceManager;
+use super::service_manager::ServiceManager;
 use crate::guard::Processes;
 use crate::preflight::{self, Finding, Report, Severity, Subject, ids};
 
@@ -99,7 +99,7 @@ fn judge(report: &Report) -> Result<Startup, DaemonError> {
     if dangers.is_empty() {
         return Ok(Startup::Go);
     }
-    Err(DaemonError::Danger(format!(
+    Err(DaemonError::FailedCheck(format!(
         "strict: refusing to start\n{}",
         dangers.join("\n")
     )))
