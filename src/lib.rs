@@ -20,7 +20,9 @@
 //! let fence = latch
 //!     .lock("nightly-report")?
 //!     .ttl(Duration::from_secs(30))
-//!     .wait(Duration::from_secs(60)) // a Redis that is new to cronlatch grants after 30 s
+//!     // Longer than the TTL: a Redis without cronlatch's marker may have lost the lease of somebody else,
+//!     // so it grants nothing before such a lease has expired.
+//!     .wait(Duration::from_secs(60))
 //!     .run(|ticket| async move {
 //!         // The work. Whatever it writes to can refuse a holder that comes late:
 //!         ticket.fence()
@@ -40,10 +42,10 @@
 //! the lock alone, on Redis; the feature `sqlite` adds the embedded store.
 //!
 //! **What the library cannot do.** The daemon and `cronlatch exec` kill a job before its lease can
-//! expire in the store. A library cannot kill its caller. Exclusion there ends at the lost-lease
-//! signal ([`HeldLock::lost`], [`RunError::Lost`]). Code that does not watch for the signal, or was
-//! paused when it arrived, may still run afterwards; what it writes to can reject it by its
-//! [fencing token](Ticket::fence).
+//! expire in the store. A library cannot kill its caller. The library guarantees exclusion only until
+//! the lost-lease signal ([`HeldLock::lost`], [`RunError::Lost`]). Code that does not watch for the
+//! signal, or was paused when it arrived, may still run afterwards; what it writes to can reject it by
+//! its [fencing token](Ticket::fence).
 //!
 //! Everything else in this crate is the program `cronlatch`. It is public for its tests and may
 //! change at any time.
@@ -55,19 +57,23 @@
 //! 2. `schedule` computes the instants at which a job is due; its ticker fires at each of them.
 //! 3. `engine` decides what this host does: is the host full, is an older run of the job open, is the
 //!    daemon draining? If the job is to run, it sends a *claim* with a new token.
-//! 4. `store` judges the claim in one atomic step: first the ledger (was this occurrence decided
-//!    before?), then the lock. Winner and losers receive the reply in one round trip. The winner's
-//!    reply becomes a `Grant`, which is passed on unchanged until the run has its record.
+//! 4. `store` judges the claim in one atomic step: first the *ledger*, which says up to which
+//!    instant the occurrences of a job are decided and which run of it is open, then the lock.
+//!    Winner and losers receive the reply in one round trip. The winner's reply becomes a `Grant`,
+//!    which is passed on unchanged until the run has its record.
 //! 5. `lease` hands the grant to the watchdog thread. It renews the lease every third of its TTL, and
 //!    at least every ten seconds, on a connection and a runtime of its own.
 //! 6. `run` prepares the command and follows it. `guard` spawns it through a small child process,
 //!    which knows the deadline of every run and kills what outlives it, whatever happens to the daemon.
-//!    `output` keeps what the command writes in files of this host, and delays it never.
-//! 7. When the whole process tree is gone, `finish` writes verdict and record and releases the lock,
-//!    again in one atomic step. `observe` logs each step, and `metrics` counts them.
+//!    `output` keeps what the command writes in files of this host, and never delays the command.
+//! 7. When the whole process tree is gone, the *result* of the run (its exit code, its times, its
+//!    last output) is sent to the store. In one atomic step, the store closes the run in the
+//!    ledger, adds a *record* to the job's history, and releases the lock. The record's outcome is
+//!    the *verdict* on the occurrence; an occurrence that did not run gets a verdict as well, such
+//!    as `skipped`. `observe` logs each step, and `metrics` counts them.
 //!
 //! Data flows only in that order: `schedule` does not know stores, `store` does not know processes,
-//! and `guard` does not know schedules. `docs/architecture.md` draws the way of one occurrence.
+//! and `guard` does not know schedules. `docs/architecture.md` shows the path of one occurrence.
 //!
 //! # Who owns which state
 //!
@@ -87,12 +93,14 @@
 //! the store.
 //!
 //! *The store is unreachable*: renewals are retried until each lease's deadline, claims until the
-//! occurrence's start deadline. Afterwards `catch_up` decides about what was missed.
+//! occurrence's start deadline. Once the store is back, the policy `catch_up` of the job decides
+//! which of the missed occurrences still run: none, the latest or all.
 //!
-//! *The store loses its data*: it notices that its marker names another server process. It then
-//! grants nothing until every lease that it may have lost has expired, and holders re-acquire their
-//! leases (`store::protocol`, recovery). Occurrences that were due before and are undecided become
-//! `unknown`.
+//! *The store loses its data*: each request compares the server's identity with the one stored in
+//! the data. If they differ, the store grants nothing until every lease that it may have lost has
+//! expired, and holders re-acquire their leases (`store::protocol`, recovery). What happened to
+//! occurrences that were due before the loss is not known, so each that no holder reports gets the
+//! verdict `unknown`.
 //!
 //! *Another store is in use for the same jobs*, by hosts that share a server with this one or by a
 //! daemon of this host (`siblings`): this host claims nothing until those daemons have ended.

@@ -1,6 +1,7 @@
 //! What the documentation states is true: its lists load, its commands, links and tests exist, and
 //! the rights that it asks for in Redis are enough.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -426,4 +427,87 @@ fn twenty_lines_of_crontab_have_their_place_in_the_list() {
         .count();
     // `@reboot` becomes a unit.
     assert_eq!((lines, jobs), (20, 19));
+}
+
+#[test]
+fn the_graph_of_modules_has_every_dependency_and_no_other() {
+    let page = fs::read_to_string(Path::new(ROOT).join("docs/architecture.md")).unwrap();
+    let graphs = blocks(&page, "mermaid");
+    let graph = graphs
+        .iter()
+        .find(|(_, text)| text.starts_with("flowchart"));
+    let drawn = drawn_edges(&graph.expect("the page has the graph").1);
+    let used = module_dependencies();
+    let missing: Vec<_> = used.difference(&drawn).collect();
+    let wrong: Vec<_> = drawn.difference(&used).collect();
+    assert!(
+        missing.is_empty() && wrong.is_empty(),
+        "not drawn: {missing:?}; drawn and not there: {wrong:?}"
+    );
+}
+
+type Edges = BTreeSet<(String, String)>;
+
+/// The edges of a graph of mermaid, such as `a & b --> c` and `a -. text .-> b`.
+fn drawn_edges(graph: &str) -> Edges {
+    let names = |text: &str| -> Vec<String> {
+        let names = text.split('&').map(|name| name.trim().to_owned());
+        names.collect()
+    };
+    let mut edges = Edges::new();
+    for line in graph.lines().skip(1) {
+        let ends: Vec<&str> = match line.split_once("-.") {
+            Some((from, to)) => vec![from, to.split_once(".->").expect(line).1],
+            None => line.split("-->").collect(),
+        };
+        for pair in ends.windows(2) {
+            for from in names(pair[0]) {
+                let to = names(pair[1]).into_iter();
+                edges.extend(to.map(|to| (from.clone(), to)));
+            }
+        }
+    }
+    edges
+}
+
+/// Which module of the crate names which other one, except in tests. Every one may use `ground`.
+fn module_dependencies() -> Edges {
+    let source = Path::new(ROOT).join("src");
+    let lib = fs::read_to_string(source.join("lib.rs")).unwrap();
+    let declared = lib.lines().filter_map(|line| {
+        let name = line.trim_start_matches("pub ").strip_prefix("mod ")?;
+        name.strip_suffix(';').filter(|name| *name != "ground")
+    });
+    let modules: BTreeSet<&str> = declared.collect();
+    let mut edges = Edges::new();
+    for path in files_below(&source) {
+        let inside = path.strip_prefix(&source).unwrap();
+        let mut parts = inside.iter().map(|part| part.to_str().unwrap());
+        let first = parts.next().unwrap();
+        let module = first.strip_suffix(".rs").unwrap_or(first);
+        let is_test = parts.any(|part| part == "tests" || part == "tests.rs");
+        if is_test || !modules.contains(module) {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let (text, _tests) = text
+            .split_once("#[cfg(test)]\nmod tests {")
+            .unwrap_or((&text, ""));
+        let code = text
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"));
+        for used in code.flat_map(|line| line.split("crate::").skip(1)) {
+            assert!(
+                !used.starts_with('{'),
+                "{}: one import a line",
+                path.display()
+            );
+            let end = used.find(|c: char| !c.is_ascii_lowercase() && c != '_');
+            let used = &used[..end.unwrap_or(used.len())];
+            if used != module && modules.contains(used) {
+                edges.insert((module.to_owned(), used.to_owned()));
+            }
+        }
+    }
+    edges
 }
