@@ -11,8 +11,11 @@ use crate::store::StoreError;
 
 /// Wrong use of the command line (`EX_USAGE`).
 pub(super) const USAGE: u8 = 64;
-const UNAVAILABLE: u8 = 69;
-const INTERNAL: u8 = 70;
+/// The store or a host does not reply (`EX_UNAVAILABLE`).
+pub(super) const UNAVAILABLE: u8 = 69;
+/// A defect, or an operating system that refuses (`EX_SOFTWARE`).
+pub(super) const INTERNAL: u8 = 70;
+/// The lock was not acquired, or was lost (`EX_TEMPFAIL`).
 pub(super) const NOT_ACQUIRED: u8 = 75;
 /// Wrong configuration (`EX_CONFIG`).
 pub(super) const CONFIG: u8 = 78;

@@ -17,9 +17,9 @@ pub(super) struct Args {
 }
 
 /// The result of `init`.
-enum Declared {
+enum InitResult {
     New,
-    /// So many keys of ours are there.
+    /// The store has this many keys of cronlatch already.
     NotEmpty(u64),
     /// These daemons are connected.
     InUse(Vec<String>),
@@ -29,21 +29,21 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let list = args.target.list_if_any()?;
     let settings = args.target.settings(list.as_ref())?;
     args.target.warn_of(&settings);
-    let declared = output::ask(async {
+    let result = output::ask(async {
         let store = store::open(&settings)?;
         if !args.force {
             let live = store.daemons().await?;
             if !live.is_empty() {
-                return Ok(Declared::InUse(live));
+                return Ok(InitResult::InUse(live));
             }
         }
         Ok(store
             .init()
             .await?
-            .map_or(Declared::New, Declared::NotEmpty))
+            .map_or(InitResult::New, InitResult::NotEmpty))
     })?;
-    match declared {
-        Declared::InUse(live) => Err(Failure::Config(format!(
+    match result {
+        InitResult::InUse(live) => Err(Failure::Config(format!(
             "{} is in use: {} connected ({}), and nothing was written\n\
              help: if the store has just lost its data, jobs may be running that it no longer \
              knows, and after `init` they would start a second time. Wait instead: the daemons \
@@ -57,14 +57,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             },
             live.join(", "),
         ))),
-        Declared::New => {
+        InitResult::New => {
             output::print(&format!(
                 "{} is ready for its first run\n",
                 settings.shown()
             ))?;
             Ok(ExitCode::SUCCESS)
         }
-        Declared::NotEmpty(count) => Err(Failure::Config(format!(
+        InitResult::NotEmpty(count) => Err(Failure::Config(format!(
             "{} is not empty: {count} {} of cronlatch {} there already, and nothing was written\n\
              help: a store that has been in use needs no `init`",
             settings.shown(),

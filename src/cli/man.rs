@@ -8,6 +8,7 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
+use super::failure::{CONFIG, INTERNAL, NOT_ACQUIRED, UNAVAILABLE, USAGE};
 use super::{Failure, examples, output};
 
 /// Options of `man`.
@@ -34,14 +35,16 @@ pub(super) fn run(args: &Args, cli: Command) -> Result<ExitCode, Failure> {
 
 fn write_all(cli: &Command, directory: &Path) -> io::Result<()> {
     std::fs::create_dir_all(directory)?;
-    let shown = cli
-        .get_subcommands()
-        .filter(|command| !command.is_hide_set());
-    for command in std::iter::once(cli).chain(shown) {
+    for command in std::iter::once(cli).chain(shown_subcommands(cli)) {
         let path = directory.join(format!("{}.1", page_name(command)));
         std::fs::write(path, page(cli, command)?)?;
     }
     Ok(())
+}
+
+fn shown_subcommands(command: &Command) -> impl Iterator<Item = &Command> {
+    let all = command.get_subcommands();
+    all.filter(|command| !command.is_hide_set())
 }
 
 fn page_name(command: &Command) -> &str {
@@ -88,19 +91,25 @@ fn with_folded_options(command: Command) -> Command {
     command.mut_args(|option| option.hide_short_help(false))
 }
 
-const EXIT_CODES: [(&str, &str); 6] = [
-    ("0", "success"),
-    ("64", "the command line is wrong"),
-    ("69", "the store is unavailable"),
-    ("70", "an internal error"),
-    ("75", "the lock was not acquired, or it was lost"),
-    ("78", "the configuration or a cron expression is wrong"),
+const EXIT_CODES: [(u8, &str); 6] = [
+    (0, "success"),
+    (USAGE, "the command line is wrong"),
+    (UNAVAILABLE, "the store is unavailable"),
+    (INTERNAL, "an internal error"),
+    (NOT_ACQUIRED, "the lock was not acquired, or it was lost"),
+    (CONFIG, "the configuration or a cron expression is wrong"),
 ];
 
 fn exit_status(page: &mut Roff, command: &Command) {
     page.control("SH", ["EXIT STATUS"]);
     if let Some(text) = command.get_after_help() {
-        for paragraph in text.to_string().split("\n\n") {
+        let text = text.to_string();
+        // The help has no headings; here one says this already.
+        let text = ["Exit codes: ", "Exit status: "]
+            .iter()
+            .find_map(|heading| text.strip_prefix(heading))
+            .unwrap_or(&text);
+        for paragraph in text.split("\n\n") {
             page.control("PP", []);
             page.text([roman(paragraph)]);
         }
@@ -108,7 +117,7 @@ fn exit_status(page: &mut Roff, command: &Command) {
     }
     for (code, meaning) in EXIT_CODES {
         page.control("TP", []);
-        page.text([bold(code)]);
+        page.text([bold(code.to_string())]);
         page.text([roman(meaning)]);
     }
 }
@@ -124,8 +133,7 @@ fn files(page: &mut Roff) {
 
 fn see_also(page: &mut Roff, cli: &Command, command: &Command) {
     let mut pages: Vec<&str> = if command.has_subcommands() {
-        let shown = command.get_subcommands().filter(|c| !c.is_hide_set());
-        shown.map(page_name).collect()
+        shown_subcommands(command).map(page_name).collect()
     } else {
         vec![page_name(cli)]
     };

@@ -224,6 +224,8 @@ fn every_command_has_a_page_that_man_can_show() {
         }
         // Roff escapes hyphens.
         let text = page.replace('\\', "");
+        let repeats_heading = text.contains("Exit codes:") || text.contains("Exit status:");
+        assert!(!repeats_heading, "{command}: {text}");
         for (option, said) in [
             ("--store", "The store: "),
             ("--store", "CRONLATCH_STORE"),
