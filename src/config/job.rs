@@ -1,20 +1,22 @@
 //! Reads one job: its mapping and `defaults:` become a [`Job`].
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::command;
+use super::command::{self, ProcessSettings};
 use super::fingerprint;
 use super::foreign;
-use super::lock;
-use super::model::{HostPatterns, Job, Retry};
+use super::lock::{self, LockPart};
+use super::model::{HostPatterns, Job, OnOverlap, Retry};
 use super::node::{KeyValue, Node, Value};
-use super::notify::{self, AlertsPart};
+use super::notify::{self, Alerts, AlertsPart};
 use super::policies::{Policies, idle, overlap};
 use super::problem::{Problem, Problems};
+use super::program::Command;
 use super::section::{Section, ValueError, Vocabulary};
 use super::source::Span;
 use super::values;
-use super::when;
+use super::when::{self, When};
 use crate::names::{JobName, TargetName};
 
 /// The fields of a job, in the order of the example.
@@ -122,7 +124,7 @@ pub(super) fn read(
     idle(section, &policies, on_overlap, &lock, &mut warnings);
     let when = when::read(section, name_place, &meant, problems, &mut warnings);
     let command = command::read(section, name_place, &meant, problems, &mut warnings);
-    let surroundings = command::ProcessSettings::read(section, problems);
+    let surroundings = ProcessSettings::read(section, problems);
     warnings.extend(command::doubts(section, command.as_ref(), &surroundings));
     let hosts = hosts(section, problems, &mut warnings);
     let retry = retry(section, problems);
@@ -132,41 +134,23 @@ pub(super) fn read(
         .unwrap_or(true);
     let codes = section.read("success_exit_codes", problems, values::exit_codes);
     let timeout = timeout(section, problems);
-    let (kill, ttl_refused) = (lock.kill, lock.ttl_refused);
+    let ttl_refused = lock.ttl_refused;
     let ttl_place = lock.ttl_place.unwrap_or(name_place);
     let zone_by_default = when.as_ref().is_some_and(|w| w.zone_by_default);
+    let settings = Settings {
+        policies,
+        lock,
+        on_overlap,
+        surroundings,
+        hosts,
+        retry,
+        alerts,
+        enabled,
+        success_exit_codes: codes.unwrap_or_else(|| [0].into()),
+        timeout,
+    };
     let job = build(name.clone(), when, command, |name, when, command| {
-        let mut job = Job {
-            lock: lock.policy(&name),
-            name,
-            schedule: when.schedule,
-            jitter: when.jitter,
-            command,
-            on_overlap,
-            start_deadline: policies.start_deadline,
-            catch_up: policies.catch_up,
-            catch_up_window: policies.catch_up_window,
-            on_crash: policies.on_crash,
-            on_lost: policies.on_lost,
-            on_store_down: policies.on_store_down,
-            timeout,
-            kill,
-            retry,
-            success_exit_codes: codes.unwrap_or_else(|| [0].into()),
-            user: surroundings.user,
-            group: surroundings.group,
-            umask: surroundings.umask,
-            nice: surroundings.nice,
-            working_dir: surroundings.working_dir,
-            env: surroundings.env,
-            env_file: surroundings.env_file,
-            alerts,
-            hosts,
-            enabled,
-            fingerprint: fingerprint::none(),
-        };
-        job.fingerprint = fingerprint::of_schedule(&job);
-        job
+        settings.job(name, when, command)
     });
     JobPart {
         job,
@@ -178,6 +162,61 @@ pub(super) fn read(
         named_targets: named,
         zone_by_default,
         warnings,
+    }
+}
+
+/// The fields of a job besides its name, its schedule and its command.
+struct Settings {
+    policies: Policies,
+    lock: LockPart,
+    on_overlap: OnOverlap,
+    surroundings: ProcessSettings,
+    hosts: HostPatterns,
+    retry: Option<Retry>,
+    alerts: Alerts,
+    enabled: bool,
+    success_exit_codes: BTreeSet<u8>,
+    timeout: Option<Duration>,
+}
+
+impl Settings {
+    fn job(self, name: JobName, when: When, command: Command) -> Job {
+        let Self {
+            policies,
+            surroundings,
+            ..
+        } = self;
+        let mut job = Job {
+            kill: self.lock.kill,
+            lock: self.lock.policy(&name),
+            name,
+            schedule: when.schedule,
+            jitter: when.jitter,
+            command,
+            on_overlap: self.on_overlap,
+            start_deadline: policies.start_deadline,
+            catch_up: policies.catch_up,
+            catch_up_window: policies.catch_up_window,
+            on_crash: policies.on_crash,
+            on_lost: policies.on_lost,
+            on_store_down: policies.on_store_down,
+            timeout: self.timeout,
+            retry: self.retry,
+            success_exit_codes: self.success_exit_codes,
+            user: surroundings.user,
+            group: surroundings.group,
+            umask: surroundings.umask,
+            nice: surroundings.nice,
+            working_dir: surroundings.working_dir,
+            env: surroundings.env,
+            env_file: surroundings.env_file,
+            alerts: self.alerts,
+            hosts: self.hosts,
+            enabled: self.enabled,
+            fingerprint: fingerprint::none(),
+        };
+        job.fingerprint = fingerprint::of_schedule(&job);
+        job
     }
 }
 
@@ -301,7 +340,7 @@ pub(super) fn check_defaults(
     overlap(section, &lock, problems);
     when::check_defaults(section, problems);
     command::check_defaults(section, problems);
-    command::ProcessSettings::read(section, problems);
+    ProcessSettings::read(section, problems);
     hosts(section, problems, &mut Vec::new());
     retry(section, problems);
     section.read("enabled", problems, values::boolean);
