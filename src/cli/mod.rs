@@ -2,7 +2,6 @@
 
 mod calendar;
 mod check;
-mod clock;
 mod completions;
 mod doctor;
 mod examples;
@@ -17,6 +16,7 @@ mod init;
 mod kill;
 mod logs;
 mod man;
+mod nearest;
 mod next;
 mod notify_test;
 mod output;
@@ -30,6 +30,7 @@ mod status;
 mod stderr;
 mod sweep;
 mod target;
+mod times;
 mod trigger;
 mod unknown_job;
 mod unlock;

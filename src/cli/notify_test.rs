@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use super::nearest::nearest_name;
 use super::{Failure, Target, output};
 use crate::config::{JobList, NotifyTarget};
 use crate::names::TargetName;
@@ -43,20 +44,11 @@ fn find<'a>(name: &TargetName, list: &'a JobList) -> Result<&'a NotifyTarget, Fa
         return Ok(target);
     }
     let mut text = format!("no target {name} in `notify` of {}", list.path.display());
-    let likeness =
-        |target: &&NotifyTarget| strsim::jaro_winkler(target.name.as_str(), name.as_str());
-    let nearest = targets
-        .iter()
-        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-    match nearest {
-        Some(near) if likeness(&near) > 0.8 => {
-            text += &format!("\nhelp: did you mean {}?", near.name);
-        }
-        Some(_) => {
-            let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
-            text += &format!("\nhelp: its targets are {}", names.join(", "));
-        }
-        None => {}
+    let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
+    match nearest_name(name.as_str(), names.iter().copied()) {
+        Some(near) => text += &format!("\nhelp: did you mean {near}?"),
+        None if names.is_empty() => {}
+        None => text += &format!("\nhelp: its targets are {}", names.join(", ")),
     }
     Err(Failure::Usage(text))
 }

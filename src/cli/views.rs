@@ -8,7 +8,7 @@ use clap::Parser;
 use serde::Serialize;
 
 use super::calendar::{self, CalendarSpan};
-use super::{Failure, clock, explain, history, next, output, status, unknown_job};
+use super::{Failure, explain, history, next, output, status, times, unknown_job};
 use crate::http::{FleetView, QueryParameters, ViewError, ViewSource, ViewText, Views};
 use crate::names::{HostName, JobName};
 use crate::observe::plain;
@@ -131,7 +131,7 @@ async fn of_history(query: &QueryParameters, source: &ViewSource) -> Result<View
 struct ExplainQuery {
     #[arg(long)]
     job: JobName,
-    #[arg(long, value_parser = clock::instant)]
+    #[arg(long, value_parser = times::instant)]
     at: Option<Timestamp>,
     /// For jobs whose occurrences each host has for itself.
     #[arg(long)]

@@ -16,7 +16,7 @@ mod undecided;
 
 use std::process::ExitCode;
 
-use super::clock::{TimeArgs, Times};
+use super::times::{TimeArgs, Times};
 use super::{Failure, Target, output, unknown_job};
 use crate::config::JobList;
 use crate::names::{HostName, JobName};
@@ -32,7 +32,7 @@ pub(super) struct Args {
     job: JobName,
     /// The instant to explain: `02:30`, `yesterday 02:30`, `2026-01-31 02:30`, `2h`, RFC 3339
     /// [default: the newest occurrence]
-    #[arg(long, value_name = "T", value_parser = super::clock::instant)]
+    #[arg(long, value_name = "T", value_parser = super::times::instant)]
     at: Option<Timestamp>,
     /// Print one JSON object
     #[arg(long)]
@@ -72,7 +72,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     output::print(&if args.json {
         output::json_lines([&explanation])?
     } else {
-        text::for_people(&explanation, Times::on_output(args.times))
+        text::for_people(&explanation, Times::for_stdout(args.times))
     })?;
     Ok(ExitCode::SUCCESS)
 }

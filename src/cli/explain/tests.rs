@@ -7,7 +7,7 @@ use super::explanation::{ExplainAnswer, Explanation};
 use super::facts::OccurrenceFacts;
 use super::hosts::ClaimDecision;
 use super::text;
-use crate::cli::clock::Times;
+use crate::cli::times::Times;
 use crate::config;
 use crate::names::{HostName, JobName, RunId};
 use crate::store::{

@@ -1,32 +1,37 @@
 //! `explain` for people.
 
 use super::explanation::Explanation;
-use crate::cli::clock::Times;
 use crate::cli::output;
+use crate::cli::times::Times;
+use crate::time::Timestamp;
 
 pub(super) fn for_people(explanation: &Explanation, times: Times) -> String {
-    let show = |at| times.show(at);
+    let show = |at: Option<Timestamp>| match at {
+        Some(at) => times.show(at),
+        None => "none".to_owned(),
+    };
     let mut text = format!(
         "{}, {}: {}\n",
         explanation.job,
-        show(explanation.at),
+        times.show(explanation.at),
         explanation.text
     );
     if let Some(run) = &explanation.run
         && let Some(id) = &run.run_id
     {
-        let started = run.started_at.map_or_else(|| "-".to_owned(), show);
-        let finished = run.finished_at.map_or_else(|| "-".to_owned(), show);
-        text += &format!("  run {id}, started {started}, finished {finished}\n");
+        text += &format!(
+            "  run {id}, started {}, finished {}\n",
+            show(run.started_at),
+            show(run.finished_at)
+        );
     }
     for detail in &explanation.details {
         text += &format!("  {detail}\n");
     }
-    let none = || "none".to_owned();
     text += &format!(
         "  previous occurrence {}, next occurrence {}\n",
-        explanation.previous_at.map_or_else(none, show),
-        explanation.next_at.map_or_else(none, show),
+        show(explanation.previous_at),
+        show(explanation.next_at),
     );
     if !explanation.hosts.is_empty() {
         text.push('\n');

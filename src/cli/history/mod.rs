@@ -6,7 +6,7 @@ mod text;
 
 use std::process::ExitCode;
 
-use super::clock::{TimeArgs, Times};
+use super::times::{TimeArgs, Times};
 use super::{Failure, Target, output};
 use crate::config::{JobList, Scope};
 use crate::names::{HostName, JobName, LockName};
@@ -60,7 +60,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     } else if records.is_empty() && args.filters.any() {
         "no record passes these filters\n".to_owned()
     } else {
-        text::for_people(&records, Times::on_output(args.times), args.output)
+        text::for_people(&records, Times::for_stdout(args.times), args.output)
     })?;
     for (job, fault) in found.damage {
         let warning = format!(

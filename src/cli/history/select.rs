@@ -16,10 +16,10 @@ pub(super) const ALL: usize = 100_000;
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Filters {
     /// Only from this time on: `yesterday`, `02:30`, `2026-01-31 02:30`, `2h`, RFC 3339
-    #[arg(long, value_name = "T", value_parser = crate::cli::clock::instant)]
+    #[arg(long, value_name = "T", value_parser = crate::cli::times::instant)]
     since: Option<Timestamp>,
     /// Only up to this time
-    #[arg(long, value_name = "T", value_parser = crate::cli::clock::instant)]
+    #[arg(long, value_name = "T", value_parser = crate::cli::times::instant)]
     until: Option<Timestamp>,
     /// Only runs that failed: `failed`, `timed_out`, `lease_lost` or `interrupted`
     #[arg(long, conflicts_with = "outcome")]

@@ -1,8 +1,8 @@
 //! `history` for people.
 
 use super::order::instant_of;
-use crate::cli::clock::Times;
 use crate::cli::output;
+use crate::cli::times::Times;
 use crate::store::{Outcome, Record};
 
 pub(super) fn for_people(records: &[Record], times: Times, with_output: bool) -> String {

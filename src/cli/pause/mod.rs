@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use super::request::note;
 use super::requester::requester;
-use super::{Failure, Target, clock, output};
+use super::{Failure, Target, output, times};
 use crate::config::parse_duration;
 use crate::store::{self, Intervention, PauseOrder, REASON_LIMIT};
 use crate::time::Timestamp;
 use select::{Chosen, Jobs};
 pub(super) use select::{known as known_jobs, locks as locks_of};
 use send::PauseSender;
+use text::Changed;
 
 /// Options that both commands have. Those of `resume`.
 #[derive(Debug, clap::Args)]
@@ -41,7 +42,7 @@ pub(super) struct PauseArgs {
     #[arg(long = "for", value_name = "D", value_parser = parse_duration)]
     duration: Option<Duration>,
     /// End the pause at this time (`18:00`, `2026-01-31 08:00`, RFC 3339)
-    #[arg(long, value_name = "T", value_parser = clock::instant, conflicts_with = "duration")]
+    #[arg(long, value_name = "T", value_parser = times::instant, conflicts_with = "duration")]
     until: Option<Timestamp>,
 }
 
@@ -88,24 +89,7 @@ fn order(
             order,
             by: requester(&host),
         };
-        let (mut done, mut failed) = (Vec::new(), None);
-        for chosen in &chosen {
-            match sender.send(chosen).await {
-                Ok(Some(changed)) => done.push(changed),
-                // A job of the list that no host has registered yet.
-                Ok(None) if !jobs.names(&chosen.job) => {}
-                Ok(None) => {
-                    failed.get_or_insert(Failure::Usage(format!(
-                        "job {}: no host has registered it in this store, so there is nothing to \
-                         pause or resume",
-                        chosen.job
-                    )));
-                }
-                Err(failure) => {
-                    failed.get_or_insert(failure);
-                }
-            }
-        }
+        let (done, failed) = send_all(&sender, &chosen, jobs).await;
         // A host that has joined meanwhile has either found the pause in the ledgers of the others, or
         // is listed now.
         for later in jobs.choose(&*store, list.as_ref(), &host).await? {
@@ -115,18 +99,8 @@ fn order(
             }
         }
         if let Some(subject) = text::changed_jobs(&done) {
-            let what = match sender.order {
-                PauseOrder::Pause { .. } => Intervention::Pause,
-                PauseOrder::Resume => Intervention::Resume,
-            };
             let why = (sender.by.clone(), reason.clone().unwrap_or_default());
-            note(&*store, (what, subject), why).await;
-        }
-        if done.is_empty() && failed.is_none() {
-            failed = Some(Failure::Usage(
-                "no host has registered any of these jobs in this store; nothing was changed"
-                    .to_owned(),
-            ));
+            note(&*store, (intervention(&sender.order), subject), why).await;
         }
         Ok((done, failed))
     })?;
@@ -136,6 +110,46 @@ fn order(
         done.iter().map(text::for_people).collect()
     })?;
     failed.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+/// Sends the order to the ledgers of the chosen jobs. Returns what has changed, and the first failure.
+async fn send_all(
+    sender: &PauseSender<'_>,
+    chosen: &[Chosen],
+    jobs: &Jobs,
+) -> (Vec<Changed>, Option<Failure>) {
+    let (mut done, mut failed) = (Vec::new(), None);
+    for chosen in chosen {
+        let failure = match sender.send(chosen).await {
+            Ok(Some(changed)) => {
+                done.push(changed);
+                continue;
+            }
+            // A job of the list that no host has registered yet.
+            Ok(None) if !jobs.names(&chosen.job) => continue,
+            Ok(None) => Failure::Usage(format!(
+                "job {}: no host has registered it in this store, so there is nothing to pause or \
+                 resume",
+                chosen.job
+            )),
+            Err(failure) => failure,
+        };
+        failed.get_or_insert(failure);
+    }
+    if done.is_empty() && failed.is_none() {
+        failed = Some(Failure::Usage(
+            "no host has registered any of these jobs in this store; nothing was changed"
+                .to_owned(),
+        ));
+    }
+    (done, failed)
+}
+
+fn intervention(order: &PauseOrder) -> Intervention {
+    match order {
+        PauseOrder::Pause { .. } => Intervention::Pause,
+        PauseOrder::Resume => Intervention::Resume,
+    }
 }
 
 /// Parses a reason: one line of limited length.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cli::Failure;
+use crate::cli::nearest::nearest_name;
 use crate::config::JobList;
 use crate::names::{HostName, JobName};
 use crate::store::{Listing, Lock, LockRef, Standing, Store};
@@ -74,17 +75,14 @@ impl Jobs {
 
 /// Returns the error for a name or glob that matches nothing, with what there is.
 fn no_match(pattern: &str, known: &BTreeSet<JobName>) -> Failure {
-    let likeness = |name: &JobName| strsim::jaro_winkler(name.as_str(), pattern);
-    let nearest = known
-        .iter()
-        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
     let is_glob = pattern.contains(['*', '?', '[', '{']);
     let mut text = if is_glob {
         format!("no job matches {pattern}: nothing was changed")
     } else {
         format!("no host and no list has a job {pattern}: nothing was changed")
     };
-    match nearest.filter(|name| !is_glob && likeness(name) > 0.8) {
+    let names = known.iter().map(JobName::as_str);
+    match nearest_name(pattern, names).filter(|_| !is_glob) {
         Some(name) => text += &format!("\nhelp: did you mean {name}?"),
         None if known.is_empty() => {}
         None => {

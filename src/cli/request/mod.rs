@@ -30,7 +30,7 @@ pub(super) enum Done {
     /// It has these runs killed, or has sent them the signal.
     Signalled(Vec<RunId>),
     /// It refused, for this reason.
-    Refused(Failure),
+    Refused(RefusalKind, Failure),
 }
 
 /// Sends a request to a daemon, and waits for what becomes of it.
@@ -81,11 +81,14 @@ fn done(reply: RequestReply) -> Done {
     match reply {
         RequestReply::Started { .. } => Done::Started(reply),
         RequestReply::Signalled { runs } => Done::Signalled(runs),
-        RequestReply::Refused { kind, reason } => Done::Refused(match kind {
-            RefusalKind::Unknown => Failure::Usage(reason),
-            RefusalKind::Busy => Failure::NotAcquired(reason),
-            RefusalKind::Store => Failure::Unavailable(reason),
-        }),
+        RequestReply::Refused { kind, reason } => {
+            let failure = match kind {
+                RefusalKind::Unknown => Failure::Usage(reason),
+                RefusalKind::Busy => Failure::NotAcquired(reason),
+                RefusalKind::Store => Failure::Unavailable(reason),
+            };
+            Done::Refused(kind, failure)
+        }
     }
 }
 

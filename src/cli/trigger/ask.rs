@@ -1,5 +1,6 @@
 //! A run that a daemon carries: which daemon is asked, and what it replies.
 
+use crate::cli::nearest::nearest_name;
 use crate::cli::pause::known_jobs;
 use crate::cli::request::{self, Done, FollowedRun, LinePrinter};
 use crate::cli::{Failure, Target};
@@ -57,7 +58,7 @@ impl Wanted<'_> {
         };
         let reply = match request::send(store, &request).await? {
             Done::Started(reply) => reply,
-            Done::Refused(failure) => return Err(failure),
+            Done::Refused(_, failure) => return Err(failure),
             Done::Signalled(_) => return Err(unexpected(&host)),
         };
         let lock = reply.lock().ok_or_else(|| unexpected(&host))?;
@@ -109,14 +110,14 @@ impl Wanted<'_> {
         }
         let list = target.list_if_any()?;
         let known = known_jobs(store, list.as_ref()).await?;
-        let likeness = |name: &JobName| strsim::jaro_winkler(name.as_str(), self.job.as_str());
-        let nearest = known.iter().filter(|name| *name != self.job);
-        let nearest = nearest.max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+        let job = self.job.as_str();
+        let others = known.iter().map(JobName::as_str);
+        let nearest = nearest_name(job, others).filter(|_| !known.contains(self.job));
         let mut text = format!(
             "no live daemon has job {}; nothing was started\nhelp: ",
             self.job
         );
-        text += &match nearest.filter(|name| likeness(name) > 0.8 && !known.contains(self.job)) {
+        text += &match nearest {
             Some(name) => format!("did you mean {name}?"),
             None => {
                 "--on HOST asks a host that has the job disabled, and --here runs the job in this \

@@ -396,6 +396,85 @@ fn all_runs_of_a_job_without_a_lock_are_killed() {
 }
 
 #[test]
+fn a_host_that_cannot_be_asked_is_reported_although_a_run_of_another_was_killed() {
+    let runs = RunLog::new();
+    let redis = RedisServer::start();
+    let lock = "lock: { scope: none, ttl: 30s }";
+    let jobs = list(&redis.url(), &[("free", lock, &runs.endless_job())]);
+    let one = Daemon::on("one", jobs.as_str()).start();
+    let mut two = Daemon::on("two", jobs.as_str()).start();
+    for host in ["one", "two"] {
+        one.ask(&["trigger", "free", "--on", host]).expect_code(0);
+    }
+    wait_until("both run", || runs.entries().len() == 2);
+    two.kill();
+    redis.command(&["HDEL", "cronlatch:hosts", "two"]);
+    let killed = one.ask(&["kill", "free", "--wait"]).expect_code(69);
+    assert!(
+        killed.stdout.ends_with(" on one has ended: stopped\n"),
+        "{killed:#?}"
+    );
+    assert!(
+        killed
+            .stderr
+            .contains("host two, whose daemon does not report, may have runs of job free"),
+        "{killed:#?}"
+    );
+    // Which runs a dead host has is known of its newest alone.
+    let unknown = "01a200cc-51c1-772e-90ed-bdf0bfb054e1";
+    let refused = one.ask(&["kill", unknown]).expect_code(69);
+    assert_eq!(
+        refused.stderr,
+        format!(
+            "no live host has run {unknown}; host two, which does not report, may have it. Nothing \
+             was done\n"
+        )
+    );
+}
+
+#[test]
+fn a_run_that_no_host_has_is_not_looked_for_in_vain() {
+    let redis = RedisServer::start();
+    let lock = "lock: { scope: none }";
+    let jobs = list(&redis.url(), &[("free", lock, "true")]);
+    let one = Daemon::on("one", jobs.as_str()).start();
+    let unknown = "01a200cc-51c1-772e-90ed-bdf0bfb054e1";
+    let refused = one.ask(&["kill", unknown]).expect_code(64);
+    assert_eq!(
+        refused.stderr,
+        format!(
+            "no host has a run {unknown} in progress, and no history has it; nothing was done\n"
+        )
+    );
+}
+
+#[test]
+fn a_killed_run_is_reported_although_its_record_cannot_be_read() {
+    let runs = RunLog::new();
+    let redis = RedisServer::start();
+    let stubborn = format!("trap \"\" TERM; {}", runs.endless_job());
+    let jobs = list(&redis.url(), &[("endless", "lock: { ttl: 2m }", &stubborn)]);
+    let jobs = jobs.replace("kill_grace: 500ms", "kill_grace: 30s");
+    let one = Daemon::on("one", jobs).start();
+    one.ask(&["trigger", "endless"]).expect_code(0);
+    wait_until("it runs", || !runs.entries().is_empty());
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| one.ask(&["kill", "endless", "--wait"]));
+        wait_until("it is being killed", || {
+            one.log().contains("killing the run")
+        });
+        let history = "cronlatch:{endless}:runs:endless";
+        redis.command(&["SET", history, "no stream"]);
+        let killed = waits.join().expect("no panic").expect_code(69);
+        assert!(
+            killed.stdout.ends_with(" on one is being killed\n"),
+            "{killed:#?}"
+        );
+        assert!(killed.stderr.contains(history), "{killed:#?}");
+    });
+}
+
+#[test]
 fn a_paused_job_and_a_daemon_that_drains_start_nothing() {
     let runs = RunLog::new();
     let redis = RedisServer::start();

@@ -1,8 +1,11 @@
 //! Times on the command line and on the terminal: `--since yesterday`, and local times on a terminal.
 
 use std::io::IsTerminal as _;
+use std::time::Duration;
 
-use chrono::{DateTime, Local, NaiveDate, NaiveDateTime, NaiveTime, SecondsFormat, TimeZone};
+use chrono::{
+    DateTime, Local, NaiveDate, NaiveDateTime, NaiveTime, SecondsFormat, TimeZone, Timelike as _,
+};
 
 use crate::time::Timestamp;
 
@@ -48,12 +51,18 @@ fn read<Z: TimeZone>(text: &str, now: Timestamp, zone: &Z) -> Option<Timestamp> 
     Some(now.minus(humantime::parse_duration(ago).ok()?))
 }
 
+/// A quarter of an hour in seconds.
+const QUARTER: u32 = 15 * 60;
+
 /// The first instant at or after a local time: a time that the clocks skip counts as the end of
 /// the gap, and of a time that is shown twice the first one counts.
 fn first_at<Z: TimeZone>(local: NaiveDateTime, zone: &Z) -> Option<Timestamp> {
-    // No zone has ever skipped more than a day.
-    let quarters = (0..=24 * 4).map(|n| local + chrono::TimeDelta::minutes(15 * n));
-    let mut found = quarters.filter_map(|at| zone.from_local_datetime(&at).earliest());
+    let past_quarter = u64::from(local.num_seconds_from_midnight() % QUARTER);
+    let quarter = local - Duration::from_secs(past_quarter);
+    // Gaps end at full quarters of an hour, and no zone has ever skipped more than a day.
+    let later = (1..=24 * 4).map(|n| quarter + n * Duration::from_secs(u64::from(QUARTER)));
+    let candidates = std::iter::once(local).chain(later);
+    let mut found = candidates.filter_map(|at| zone.from_local_datetime(&at).earliest());
     let at: DateTime<Z> = found.next()?;
     Some(Timestamp::from_millis(at.timestamp_millis()))
 }
@@ -69,7 +78,7 @@ pub(super) enum Times {
 
 impl Times {
     /// Local times on a terminal, UTC elsewhere and with `--utc`.
-    pub(super) fn on_output(options: TimeArgs) -> Self {
+    pub(super) fn for_stdout(options: TimeArgs) -> Self {
         if !options.utc && std::io::stdout().is_terminal() {
             Self::Local
         } else {
@@ -143,7 +152,11 @@ mod tests {
 
     #[test]
     fn a_time_that_the_clocks_skip_is_the_end_of_the_gap_and_of_two_the_first_counts() {
+        reads("2026-03-29 02:00", "2026-03-29T01:00:00Z");
+        reads("2026-03-29 02:10", "2026-03-29T01:00:00Z");
         reads("2026-03-29 02:30", "2026-03-29T01:00:00Z");
+        reads("2026-03-29 02:59:59", "2026-03-29T01:00:00Z");
+        reads("2026-03-29 03:00", "2026-03-29T01:00:00Z");
         reads("2026-10-25 02:30", "2026-10-25T00:30:00Z");
     }
 
