@@ -163,12 +163,20 @@ fn refuse_while_listed(
     let listed = list.and_then(|list| list.jobs.iter().find(|listed| listed.name == *job));
     for host in hosts {
         let name = &host.info.host;
-        let has_this_list = list.is_some_and(|list| list.fingerprint == host.info.config);
+        let known = list.and_then(JobList::known_fingerprint);
+        let has_this_list = known == Some(&host.info.config);
         let entry = listing.entries.get(name).map(|entry| entry.standing);
         let why = if matches!(entry, Some(Standing::Uses | Standing::Waits)) {
             format!("its list names job {job}")
         } else if entry.is_some() {
             continue;
+        } else if let (false, None, Some(list)) = (has_this_list, known, list) {
+            let unset: Vec<&str> = list.unset_variables.iter().map(String::as_str).collect();
+            format!(
+                "its list, which may name job {job}, cannot be compared with the one read here, where \
+                 these variables are not set: {}",
+                unset.join(", ")
+            )
         } else if !has_this_list {
             format!("it has another job list, which may name job {job}")
         } else if listed.is_some_and(|job| job.enabled && job.hosts.matches(name)) {

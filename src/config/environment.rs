@@ -48,6 +48,11 @@ impl Environment {
         }
     }
 
+    /// Gives a variable a value.
+    pub(super) fn set(&mut self, name: &str, value: &str) {
+        self.variables.insert(name.into(), value.into());
+    }
+
     /// Whether variables that only notifications and pings need may be unset.
     pub(super) fn may_lack_secrets(&self) -> bool {
         self.may_lack_secrets

@@ -38,16 +38,33 @@ pub(super) fn apply(node: &mut Node, environment: &Environment, problems: &mut P
     }
 }
 
-/// Whether a string value of a tree needs a variable that is not set.
-pub(super) fn lacks_variable(node: &Node, environment: &Environment) -> bool {
+/// The names of the variables that the string values of a tree need and that are not set.
+pub(super) fn unset_variables(node: &Node, environment: &Environment) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    collect_unset(node, &mut environment.clone(), &mut names);
+    names
+}
+
+fn collect_unset(node: &Node, environment: &mut Environment, names: &mut BTreeSet<String>) {
     match &node.value {
-        Value::List(list) => list.iter().any(|item| lacks_variable(item, environment)),
-        Value::Map(entries) => (entries.iter()).any(|it| lacks_variable(&it.value, environment)),
-        Value::Text(text) => matches!(
-            expand(&text.value, environment),
-            Err(ExpandError::Unset { .. })
-        ),
-        _ => false,
+        Value::List(list) => {
+            for item in list {
+                collect_unset(item, environment, names);
+            }
+        }
+        Value::Map(entries) => {
+            for entry in entries {
+                collect_unset(&entry.value, environment, names);
+            }
+        }
+        Value::Text(text) => {
+            // An error names the first variable only: it counts as set when the next one is looked for.
+            while let Err(ExpandError::Unset { name, .. }) = expand(&text.value, environment) {
+                environment.set(&name, "x");
+                names.insert(name);
+            }
+        }
+        _ => {}
     }
 }
 

@@ -113,7 +113,8 @@ fn describe_alerts(text: &mut String, alerts: &Alerts) {
     }
     let millis = |d: Duration| d.as_millis();
     field(text, "notify", &alerts.targets);
-    field(text, "ping", &alerts.ping.as_ref().map(Ping::service));
+    let service = alerts.ping.as_ref().map(Ping::service);
+    field(text, "ping", &service.or(alerts.unset_ping));
     field(text, "late_after", &millis(alerts.late_after));
     field(text, "long_after", &alerts.long_after.map(millis));
     let within = alerts.expect_success_within.map(millis);

@@ -103,8 +103,9 @@ pub(super) fn read(
     warnings.extend(parts.iter().flat_map(|p| p.warnings.iter().cloned()));
     let mut list = settings.into_list(path, parts.into_iter().filter_map(|p| p.job).collect());
     list.secret_variables = secret_variables(section, &roots.files);
+    list.unset_variables = roots.unset.variables;
     list.warnings = sentences(warnings, sources);
-    if !roots.lacks_secrets {
+    if roots.unset.leaves_identity {
         list.fingerprint = fingerprint::of_list(&list);
     }
     Ok(list)
@@ -179,6 +180,7 @@ impl TopLevel {
             http: self.http,
             fingerprint: fingerprint::none(),
             secret_variables: BTreeSet::default(),
+            unset_variables: Default::default(),
             warnings: Vec::new(),
         }
     }
@@ -203,8 +205,24 @@ struct Roots {
     files: Vec<Vec<KeyValue>>,
     /// Warnings about the crontabs among them.
     remarks: Vec<(Span, String)>,
-    /// Whether targets or pings were left out because a variable is not set.
-    lacks_secrets: bool,
+    /// The variables without which targets or pings were read.
+    unset: Unset,
+}
+
+/// The variables of notifications and pings that are not set, for a command that does without them.
+struct Unset {
+    variables: BTreeSet<String>,
+    /// Whether the list means the same whatever the values of the variables are.
+    leaves_identity: bool,
+}
+
+impl Default for Unset {
+    fn default() -> Self {
+        Self {
+            variables: BTreeSet::new(),
+            leaves_identity: true,
+        }
+    }
 }
 
 fn roots(sources: &[Source], environment: &Environment, problems: &mut Problems) -> Roots {
@@ -225,7 +243,7 @@ fn roots(sources: &[Source], environment: &Environment, problems: &mut Problems)
             Ok(Some(mut node)) => {
                 merge::apply(&mut node, problems);
                 if environment.may_lack_secrets() {
-                    all.lacks_secrets |= leave_out_secrets(&mut node, environment);
+                    mark_unset(&mut node, environment, &mut all.unset);
                 }
                 expand::apply(&mut node, environment, problems);
                 match node.value {
@@ -239,38 +257,67 @@ fn roots(sources: &[Source], environment: &Environment, problems: &mut Problems)
     all
 }
 
-/// Leaves out the targets of notifications and the pings that need a variable which is not set. Returns
-/// whether there was one.
-fn leave_out_secrets(root: &mut Node, environment: &Environment) -> bool {
-    let mut is_incomplete = false;
-    let mut check = |node: &mut Node| {
-        if expand::lacks_variable(node, environment) {
-            node.value = Value::Broken;
-            is_incomplete = true;
-        }
-    };
+/// Marks the addresses of targets, and the pings, that need a variable which is not set.
+fn mark_unset(root: &mut Node, environment: &Environment, unset: &mut Unset) {
     let Value::Map(fields) = &mut root.value else {
-        return false;
+        return;
     };
     for field in fields {
         match (&*field.key, &mut field.value.value) {
             ("notify", Value::Map(targets)) => {
                 for target in targets {
-                    check(&mut target.value);
+                    unset.mark_target(&mut target.value, environment);
                 }
             }
-            ("defaults", Value::Map(fields)) => pings(fields).for_each(&mut check),
+            ("defaults", Value::Map(fields)) => {
+                pings(fields).for_each(|ping| unset.mark_ping(ping, environment));
+            }
             ("jobs", Value::List(jobs)) => {
                 for job in jobs {
                     if let Value::Map(fields) = &mut job.value {
-                        pings(fields).for_each(&mut check);
+                        pings(fields).for_each(|ping| unset.mark_ping(ping, environment));
                     }
                 }
             }
             _ => {}
         }
     }
-    is_incomplete
+}
+
+impl Unset {
+    fn mark_target(&mut self, target: &mut Node, environment: &Environment) {
+        let Value::Map(fields) = &mut target.value else {
+            self.leaves_identity &= !self.mark(target, environment);
+            return;
+        };
+        for field in fields {
+            let is_marked = self.mark(&mut field.value, environment);
+            if is_marked && notify::is_in_identity(&field.key) {
+                self.leaves_identity = false;
+            }
+        }
+    }
+
+    fn mark_ping(&mut self, ping: &mut Node, environment: &Environment) {
+        if self.mark(ping, environment) && notify::service_of_unset(ping).is_none() {
+            self.leaves_identity = false;
+        }
+    }
+
+    /// Returns whether the value needs a variable that is not set.
+    fn mark(&mut self, node: &mut Node, environment: &Environment) -> bool {
+        let names = expand::unset_variables(node, environment);
+        if names.is_empty() {
+            return false;
+        }
+        self.variables.extend(names);
+        let written = match &mut node.value {
+            Value::Text(text) => std::mem::take(&mut text.value),
+            _ => String::new(),
+        };
+        node.value = Value::Unset(written);
+        true
+    }
 }
 
 fn pings(fields: &mut [KeyValue]) -> impl Iterator<Item = &mut Node> {
@@ -338,7 +385,7 @@ fn defaults<'a>(
     };
     let entries: &'a [KeyValue] = match &entry.value.value {
         Value::Map(entries) => entries,
-        Value::Null | Value::Broken => &[],
+        Value::Null | Value::Unset(_) | Value::Broken => &[],
         _ => {
             problems.add(
                 Problem::new(

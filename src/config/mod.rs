@@ -96,8 +96,9 @@ pub fn load(path: &Path) -> Result<JobList, ConfigErrors> {
 }
 
 /// As [`load`], for commands that start no job: variables that only `notify` and `ping` need may be
-/// unset, because the daemon alone has these secrets. If one is, what needs it is left out, and the list
-/// has no fingerprint.
+/// unset, because the daemon alone has these secrets. The list then names them, and the targets and pings
+/// that need them cannot be used. Its fingerprint is that of the daemon: no secret is part of it. Only if
+/// the kind of a ping, or what a target receives, stands in such a variable, the list has no fingerprint.
 pub fn load_without_secrets(path: &Path) -> Result<JobList, ConfigErrors> {
     load_in(path, &Environment::of_process().without_secrets())
 }

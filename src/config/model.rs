@@ -40,19 +40,22 @@ pub struct JobList {
     pub output: OutputPolicy,
     /// The HTTP server of the daemon; `None`: it has none.
     pub http: Option<HttpSettings>,
-    /// The identity of the list: equal on hosts whose lists mean the same. Empty if a part of the list was
-    /// left out ([`load_without_secrets`](super::load_without_secrets)).
+    /// The identity of the list: equal on hosts whose lists mean the same. Empty if it depends on a
+    /// variable that is not set ([`load_without_secrets`](super::load_without_secrets)).
     pub fingerprint: Fingerprint,
     /// The environment variables that `store:`, `notify:` and `ping:` are made of, which may hold
     /// secrets. Jobs do not inherit them; a job gets the value of one only where its own fields
     /// name it.
     pub secret_variables: BTreeSet<String>,
+    /// The variables of `notify:` and `ping:` that are not set, in a list that was read without them
+    /// ([`load_without_secrets`](super::load_without_secrets)).
+    pub unset_variables: BTreeSet<String>,
     /// What is allowed but hardly meant, each a full sentence with its place.
     pub warnings: Vec<String>,
 }
 
 impl JobList {
-    /// Returns the identity of the list, unless a part of it was left out.
+    /// Returns the identity of the list, unless it depends on a variable that is not set.
     pub fn known_fingerprint(&self) -> Option<&Fingerprint> {
         Some(&self.fingerprint).filter(|fingerprint| !fingerprint.0.is_empty())
     }

@@ -26,6 +26,8 @@ pub(super) enum Value {
     List(Vec<Node>),
     /// A mapping, in the order of the file.
     Map(Vec<KeyValue>),
+    /// A text with a variable that is not set, as written, where this command does without it.
+    Unset(String),
     /// Something whose error has been reported already.
     Broken,
 }
@@ -56,7 +58,7 @@ impl Node {
         match &self.value {
             Value::Text(text) => Some(&text.value),
             Value::Number(raw) | Value::Bool(_, raw) => Some(raw),
-            Value::Null | Value::List(_) | Value::Map(_) | Value::Broken => None,
+            Value::Null | Value::List(_) | Value::Map(_) | Value::Unset(_) | Value::Broken => None,
         }
     }
 
@@ -71,7 +73,7 @@ impl Node {
                 ..
             }) => written,
             Value::Text(Text { value, .. }) => value,
-            Value::Number(raw) | Value::Bool(_, raw) => raw,
+            Value::Number(raw) | Value::Bool(_, raw) | Value::Unset(raw) => raw,
         };
         quoted(text)
     }

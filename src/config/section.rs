@@ -185,7 +185,7 @@ impl<'a> Section<'a> {
     ) -> Option<T> {
         let entry = self.entry(key)?;
         match &entry.value.value {
-            Value::Broken => None,
+            Value::Unset(_) | Value::Broken => None,
             Value::Null => {
                 problems.add(
                     Problem::new(entry.span, format!("{} has no value", quoted(key)))
@@ -239,7 +239,7 @@ impl<'a> Section<'a> {
                     vocabulary.check(entries, problems);
                     Some(entries)
                 }
-                Value::Broken => None,
+                Value::Unset(_) | Value::Broken => None,
                 _ => {
                     problems.add(
                         Problem::new(

@@ -185,3 +185,37 @@ fn forget_deletes_a_job_that_nobody_lists_and_whose_lock_is_free() {
     let unknown = daemon.ask(&["forget", "sharde"]).expect_code(64).stderr;
     assert!(unknown.contains("did you mean shared"), "{unknown}");
 }
+
+#[test]
+fn forget_compares_lists_without_the_secrets_of_the_daemon() {
+    let redis = RedisServer::start();
+    let list = |ping: &str| {
+        json!({
+            "store": redis.url(),
+            "notify": { "ops": { "slack": "${SLACK_URL}" } },
+            "jobs": [
+                { "name": "a", "every": "1h", "command": "true", "notify": ["ops"], "ping": ping },
+                { "name": "gone", "every": "1h", "command": "true", "enabled": false },
+            ],
+        })
+        .to_string()
+    };
+    let daemon = |ping: &str| {
+        Daemon::on("one", list(ping))
+            .env("SLACK_URL", "https://hooks.example/secret")
+            .env("PING", "https://ping.example/secret")
+            .start()
+    };
+    let known = daemon("https://ping.example/${PING}");
+    known.ask(&["forget", "gone"]).expect_code(0);
+    let refused = known.ask(&["forget", "a"]).expect_code(75).stderr;
+    assert!(refused.contains("its list names job a"), "{refused}");
+    drop(known);
+    // Which service that is, the variable alone tells.
+    let unknown = daemon("${PING}");
+    let refused = unknown.ask(&["forget", "gone"]).expect_code(75).stderr;
+    assert!(
+        refused.contains("cannot be compared") && refused.contains("are not set: PING, SLACK_URL"),
+        "{refused}"
+    );
+}

@@ -39,7 +39,7 @@ pub(super) fn secret<T>(
     let refused =
         |message: String, help: &str| Problem::new(entry.span, message).help(help).secret();
     let text = match (&entry.value.value, entry.value.text()) {
-        (Value::Broken, _) => return None,
+        (Value::Unset(_) | Value::Broken, _) => return None,
         (_, Some(text)) if !text.trim().is_empty() => text.trim(),
         (Value::Null | Value::Text(_), _) => {
             problems.add(refused(

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::fields::{secret, url};
 use super::model::{Alerts, LATE_AFTER, Ping};
 use super::url::HttpUrl;
-use crate::config::node::Value;
+use crate::config::node::{Node, Value};
 use crate::config::problem::Problems;
 use crate::config::section::{Section, ValueError};
 use crate::config::source::Span;
@@ -33,6 +33,9 @@ pub(in crate::config) fn read(
     let alerts = Alerts {
         targets: named.iter().map(|(name, _)| name.clone()).collect(),
         ping: ping(section, job, problems),
+        unset_ping: section
+            .entry("ping")
+            .and_then(|entry| service_of_unset(&entry.value)),
         late_after: late_after.unwrap_or(LATE_AFTER),
         long_after: section.read_or_none("long_after", problems, long),
         expect_success_within: section.read_or_none("expect_success_within", problems, long),
@@ -67,6 +70,23 @@ fn named(section: Section<'_>, problems: &mut Problems) -> Vec<(TargetName, Span
         Ok(named)
     });
     read.unwrap_or_default()
+}
+
+/// The service of a ping that has a variable which is not set, if what comes before the variable tells.
+pub(in crate::config) fn service_of_unset(ping: &Node) -> Option<&'static str> {
+    const BEGINNINGS: [(&str, &str); 5] = [
+        ("healthchecks:", "healthchecks"),
+        ("cronitor:", "cronitor"),
+        ("sentry:", "sentry"),
+        ("https://", "url"),
+        ("http://", "url"),
+    ];
+    let Value::Unset(written) = &ping.value else {
+        return None;
+    };
+    let begins = |(beginning, _): &&(&str, &str)| written.trim_start().starts_with(beginning);
+    let (_, service) = BEGINNINGS.iter().find(begins)?;
+    Some(service)
 }
 
 const PING: &str = "write `healthchecks:UUID`, `cronitor:KEY/MONITOR`, `sentry:DSN` or a URL";

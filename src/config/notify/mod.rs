@@ -16,14 +16,14 @@ mod secret;
 mod target;
 mod url;
 
-pub(super) use job::{AlertsPart, read as read_job};
+pub(super) use job::{AlertsPart, read as read_job, service_of_unset};
 pub use model::{
     Alerts, Channel, HttpTarget, JobEvent, LATE_AFTER, MailTarget, NotifyTarget, Ping, Template,
 };
 pub use secret::Secret;
 #[cfg(test)]
 pub(super) use target::TARGET;
-pub(super) use target::is_address;
+pub(super) use target::{is_address, is_in_identity};
 pub use url::{HttpUrl, InvalidUrl};
 
 use std::collections::HashSet;

@@ -80,6 +80,9 @@ pub enum Channel {
     Command(Command),
     /// A mail, handed to `sendmail`.
     Mail(MailTarget),
+    /// A target of this kind whose address has a variable that is not set. Only commands that send
+    /// nothing read such a list.
+    Unset(&'static str),
 }
 
 impl Channel {
@@ -89,6 +92,7 @@ impl Channel {
             Self::Http(http) => http.kind,
             Self::Command(_) => "command",
             Self::Mail(_) => "mail",
+            Self::Unset(kind) => kind,
         }
     }
 
@@ -99,6 +103,7 @@ impl Channel {
             Self::Command(Command::Argv(argv)) => argv.first().cloned().unwrap_or_default(),
             Self::Command(Command::Shell { shell, .. }) => format!("{} -c …", shell.display()),
             Self::Mail(mail) => mail.to.join(", "),
+            Self::Unset(_) => "its variables are not set".to_owned(),
         }
     }
 }
@@ -154,6 +159,9 @@ pub struct Alerts {
     pub targets: Vec<TargetName>,
     /// A monitoring service that receives starts and ends.
     pub ping: Option<Ping>,
+    /// The service of a `ping` that has a variable which is not set; `ping` is then `None`. Only commands
+    /// that send nothing read such a list.
+    pub unset_ping: Option<&'static str>,
     /// From which delay on a start is `late`.
     pub late_after: Duration,
     /// From which duration on a run is `long`.
@@ -170,6 +178,7 @@ impl Default for Alerts {
         Self {
             targets: Vec::new(),
             ping: None,
+            unset_ping: None,
             late_after: LATE_AFTER,
             long_after: None,
             expect_success_within: None,

@@ -49,6 +49,12 @@ const DEFAULT_ON: [JobEvent; 4] = [
     JobEvent::Recovered,
 ];
 
+/// Whether a field of a target is part of the identity of a list. Addresses are not: they are secrets, and
+/// may differ between hosts.
+pub(in crate::config) fn is_in_identity(field: &str) -> bool {
+    matches!(field, "on" | "after" | "repeat")
+}
+
 /// Reads one target; `None` when it was refused.
 pub(super) fn read(
     name: TargetName,
@@ -57,7 +63,7 @@ pub(super) fn read(
 ) -> Option<NotifyTarget> {
     let fields = match &entry.value.value {
         Value::Map(fields) => fields,
-        Value::Broken => return None,
+        Value::Unset(_) | Value::Broken => return None,
         _ => {
             problems.add(
                 Problem::new(entry.span, format!("the target `{name}` is not a mapping"))
@@ -144,6 +150,14 @@ fn channel(
         }
     };
     misplaced(section, &kind.key, problems);
+    let is_unset = |field: &&str| {
+        let value = section.entry(field).map(|entry| &entry.value.value);
+        matches!(value, Some(Value::Unset(_))) && !is_in_identity(field)
+    };
+    if FIELDS.iter().any(is_unset) {
+        let kind = KINDS.iter().find(|word| **word == kind.key)?;
+        return Some(Channel::Unset(kind));
+    }
     match kind.key.as_str() {
         "command" => command(section, problems).map(Channel::Command),
         "mail" => mail(section, problems).map(Channel::Mail),

@@ -293,18 +293,74 @@ fn a_command_that_starts_no_job_does_without_the_secrets_of_notifications() {
     };
     let all = [("SLACK", "https://a/b"), ("KEY", "k"), ("CHECK", "c")];
     let whole = read_with(&text, &all).expect("a list");
-    assert_eq!(read(&all).known_fingerprint(), Some(&whole.fingerprint));
+    let with = read(&all);
+    assert_eq!(with.known_fingerprint(), Some(&whole.fingerprint));
+    assert!(with.unset_variables.is_empty());
     let without = read(&[("SLACK", "https://a/b")]);
-    assert_eq!(without.known_fingerprint(), None);
+    assert_eq!(without.known_fingerprint(), Some(&whole.fingerprint));
+    let unset: Vec<&str> = without.unset_variables.iter().map(String::as_str).collect();
+    assert_eq!(unset, ["CHECK", "KEY"]);
     assert_eq!(without.jobs[0].alerts.targets.len(), 2);
     assert_eq!(without.jobs[0].alerts.ping, None);
     let kinds: Vec<&str> = without.notify.iter().map(|it| it.channel.kind()).collect();
-    assert_eq!(kinds, ["mail"]);
+    assert_eq!(kinds, ["slack", "mail"]);
+    assert!(matches!(without.notify[0].channel, Channel::Unset("slack")));
     let refused = errors(&text);
     assert!(
         refused.contains("the variable `KEY` is not set"),
         "{refused}"
     );
+}
+
+/// The daemon's list and the one read without the variable `X`, which has this value for the daemon.
+#[track_caller]
+fn fingerprints(text: &str, value: &str) -> [Option<String>; 2] {
+    let path = std::path::Path::new("jobs.yaml");
+    let daemon = read_with(text, &[("X", value)]).expect("a list");
+    let source = Source::new(path, text.to_owned());
+    let environment = Environment::of(&[]).without_secrets();
+    let without = list::read(path, &[source], &environment).expect("a list");
+    assert_eq!(without.unset_variables, ["X".to_owned()].into());
+    [daemon, without].map(|list| list.known_fingerprint().map(|it| it.0.clone()))
+}
+
+#[test]
+fn a_list_read_without_secrets_has_the_fingerprint_of_the_daemons_list() {
+    let target = |target: &str| format!("notify: {{ ops: {target} }}\n{}", job("notify: ops"));
+    let ping = |ping: &str| job(&format!("ping: '{ping}'"));
+    let key = "0123456789abcdef0123456789abcdef";
+    for (text, value) in [
+        (
+            target("{ slack: '${X}', on: [failed], after: 2 }"),
+            "https://a/b",
+        ),
+        (target("{ webhook: 'https://a/${X}', repeat: 6h }"), "b"),
+        (target("{ ntfy: 'https://a', headers: { A: '${X}' } }"), "b"),
+        (target("{ pagerduty: '${X}' }"), key),
+        (
+            target("{ webhook: 'https://a', template: pagerduty, routing_key: '${X}' }"),
+            "b",
+        ),
+        (target("{ mail: '${X}' }"), "ops@example.org"),
+        (target("{ command: [/bin/tell, '${X}'] }"), "b"),
+        (ping("healthchecks:${X}"), "u-u-i-d"),
+        (ping("healthchecks:${X}"), "https://a/b"),
+        (ping("cronitor:${X}/backup"), "key"),
+        (ping("sentry:https://${X}@o1.example/4"), "key"),
+        (ping("https://example.org/${X}"), "b"),
+        (ping("${X:-}${X}"), "https://example.org/"),
+    ] {
+        let [daemon, without] = fingerprints(&text, value);
+        if text.contains(":-") {
+            // Nothing before the variable tells which service it is.
+            assert_eq!(without, None, "{text}");
+        } else {
+            assert_eq!(without, daemon, "{text}");
+        }
+    }
+    // What it receives is part of what a target is.
+    let [daemon, without] = fingerprints(&target("{ mail: root, on: ['${X}'] }"), "failed");
+    assert!(daemon.is_some() && without.is_none());
 }
 
 #[test]

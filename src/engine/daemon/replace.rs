@@ -86,6 +86,7 @@ impl ListSettings {
             strict: _,
             fingerprint: _,
             secret_variables: _,
+            unset_variables: _,
             warnings: _,
             notify: _,
             http: _,

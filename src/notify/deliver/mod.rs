@@ -51,6 +51,10 @@ impl Delivery {
                 process::run(program, template::json_text(message).as_bytes(), limit)
             }
             Channel::Mail(target) => self.mail(target, message, limit),
+            Channel::Unset(_) => Err(SendFailure {
+                why: self.channel.shown(),
+                again: Again::Never,
+            }),
         }
     }
 
