@@ -123,4 +123,5 @@ pub(crate) mod ids {
     pub(crate) const CONTAINMENT: Id = Id("jobs.containment");
     pub(crate) const USERS: Id = Id("jobs.users");
     pub(crate) const SECRETS: Id = Id("files.secrets");
+    pub(crate) const VARIABLES: Id = Id("list.variables");
 }

@@ -14,6 +14,7 @@
 //! | `namesakes` | hosts whose name two daemons have |
 //! | `clock`, `zone` | the clocks and the time zone data of this host |
 //! | `containment`, `limits`, `secrets`, `disk` | this host: processes, limits, files, space |
+//! | `variables` | variables of the list that are not set |
 
 mod clock;
 mod cluster;
@@ -35,6 +36,7 @@ mod secrets;
 mod sentinels;
 mod servers;
 mod subject;
+mod variables;
 mod zone;
 
 use std::time::Duration;
@@ -92,6 +94,7 @@ fn look_at_host(subject: &Subject) -> Vec<Finding> {
     let mut found = zone::look(jobs);
     found.extend(containment::look(jobs));
     found.extend(secrets::look(subject));
+    found.extend(variables::look(subject));
     found.extend(disk::look(subject));
     found.extend(look_at_means(subject));
     found

@@ -140,6 +140,25 @@ fn replicas_are_weighed_by_what_a_failover_could_lose() {
 }
 
 #[test]
+fn doctor_names_the_variables_of_notifications_that_are_not_set() {
+    let server = RedisServer::start();
+    let place = Place::with(&list(
+        &server.url(),
+        &json!({
+            "notify": { "ops": { "slack": "${SLACK_URL}" } },
+            "defaults": { "notify": ["ops"], "ping": "healthchecks:${CHECK:-${CHECK_ID}}" },
+        }),
+    ));
+    let (found, code) = place.findings();
+    assert_eq!(code, 0, "{found:#?}");
+    let (severity, _) = of(&found, "list.variables");
+    assert_eq!(severity, "hint");
+    let unset = found.iter().filter(|it| it["id"] == "list.variables");
+    let unset: Vec<&str> = unset.filter_map(|it| it["subject"].as_str()).collect();
+    assert_eq!(unset, ["CHECK_ID", "SLACK_URL"]);
+}
+
+#[test]
 fn the_rule_that_doctor_prints_is_enough_and_each_right_it_names_is_needed() {
     let server = RedisServer::builder().user("cronlatch", "-@all").start();
     let place = Place::with(&list(&server.url(), &json!({})));
