@@ -180,7 +180,7 @@ impl TopLevel {
             http: self.http,
             fingerprint: fingerprint::none(),
             secret_variables: BTreeSet::default(),
-            unset_variables: Default::default(),
+            unset_variables: BTreeSet::default(),
             warnings: Vec::new(),
         }
     }

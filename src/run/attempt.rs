@@ -155,7 +155,7 @@ impl RunDriver<'_> {
                 Some(format!("ran longer than {limit:?}")),
             ),
             (Some(KillReason::Interrupted), EndedBy::Request) => {
-                let why = killed_by(control).unwrap_or_else(|| "the daemon was stopped".to_owned());
+                let why = killed_by(control).unwrap_or_else(|| control.why_stopped());
                 (Outcome::Stopped, Some(why))
             }
             (Some(KillReason::Interrupted) | None, _) => match signalled(exit, control) {
@@ -228,7 +228,7 @@ impl Supervisor for AttemptSupervisor<'_> {
             }
             KillReason::Interrupted => {
                 let why = killed_by(self.control);
-                let why = why.unwrap_or_else(|| "the daemon is stopping".to_owned());
+                let why = why.unwrap_or_else(|| self.control.why_stopping());
                 run_log!(warn, self.fields, "{why}: killing the run");
             }
         }

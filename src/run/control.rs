@@ -3,8 +3,8 @@
 
 use std::fmt;
 use std::future::pending;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use nix::sys::signal::Signal;
 use tokio::sync::{mpsc, watch};
@@ -21,6 +21,14 @@ pub(crate) enum Stop {
     Drain,
     /// At once.
     End,
+}
+
+/// Which process carries a run.
+#[derive(Debug, Clone)]
+enum Carrier {
+    Daemon,
+    /// `trigger --here`, and the signal that ended it.
+    Command(Arc<OnceLock<Signal>>),
 }
 
 /// Who asked for something, and why.
@@ -91,6 +99,7 @@ const LINES_WAITING: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct RunControl {
     stop: watch::Receiver<Stop>,
+    carrier: Carrier,
     orders: Option<mpsc::UnboundedReceiver<RunOrder>>,
     /// Who had the run killed.
     killed: Option<Arc<Cause>>,
@@ -100,14 +109,42 @@ pub(crate) struct RunControl {
 }
 
 impl RunControl {
-    /// A run that only its process stops.
+    /// A run that only its daemon stops.
     pub(crate) fn of(stop: watch::Receiver<Stop>) -> Self {
         Self {
             stop,
+            carrier: Carrier::Daemon,
             orders: None,
             killed: None,
             signals: Vec::new(),
             follower: None,
+        }
+    }
+
+    /// A run that `trigger --here` carries, which a signal stops.
+    pub(crate) fn of_command(stop: watch::Receiver<Stop>, signal: Arc<OnceLock<Signal>>) -> Self {
+        Self {
+            carrier: Carrier::Command(signal),
+            ..Self::of(stop)
+        }
+    }
+
+    /// Why the run is killed that its process stops, as its record says it.
+    pub(super) fn why_stopped(&self) -> String {
+        match &self.carrier {
+            Carrier::Daemon => "the daemon was stopped".to_owned(),
+            Carrier::Command(signal) => match signal.get() {
+                Some(signal) => format!("`cronlatch trigger` received {signal}"),
+                None => "`cronlatch trigger` was stopped".to_owned(),
+            },
+        }
+    }
+
+    /// The same while it happens, for the log.
+    pub(super) fn why_stopping(&self) -> String {
+        match &self.carrier {
+            Carrier::Daemon => "the daemon is stopping".to_owned(),
+            Carrier::Command(_) => self.why_stopped(),
         }
     }
 

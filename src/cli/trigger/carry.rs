@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -157,11 +158,13 @@ impl Granted {
     pub(super) fn carry(self) -> Result<Record, Failure> {
         self.runtime.block_on(async {
             let (stopper, stop) = watch::channel(Stop::Not);
+            let received = Arc::new(OnceLock::new());
             let run = async {
                 let run = self.assignment.manual_run();
+                let control = RunControl::of_command(stop.clone(), Arc::clone(&received));
                 // Stopped before `finish`: a note that was taken back must not be written again.
                 let ended = tokio::select! {
-                    ended = drive(&self.assignment, &self.tools, RunControl::of(stop.clone())) => ended,
+                    ended = drive(&self.assignment, &self.tools, control) => ended,
                     never = note_again(&*self.store, &run) => match never {},
                 };
                 let record = self.finish(ended, stop.clone()).await;
@@ -171,7 +174,7 @@ impl Granted {
             };
             tokio::select! {
                 record = run => record,
-                never = stop_at_signals(&stopper) => Err(never),
+                never = stop_at_signals(&stopper, &received) => Err(never),
             }
         })
     }
@@ -227,9 +230,9 @@ impl Granted {
     }
 }
 
-/// The first signal ends the run, which is then recorded as stopped. Returns only if it cannot
-/// install the signal handlers.
-async fn stop_at_signals(stopper: &watch::Sender<Stop>) -> Failure {
+/// The first signal is noted and ends the run, which is then recorded as stopped. Returns only if it
+/// cannot install the signal handlers.
+async fn stop_at_signals(stopper: &watch::Sender<Stop>, received: &OnceLock<Signal>) -> Failure {
     let listen = |kind| {
         signal(kind).map_err(|e| Failure::Internal(format!("cannot install signal handlers: {e}")))
     };
@@ -244,11 +247,12 @@ async fn stop_at_signals(stopper: &watch::Sender<Stop>) -> Failure {
     };
     loop {
         // All three are cancel-safe.
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-        }
+        let signal = tokio::select! {
+            _ = interrupt.recv() => Signal::SIGINT,
+            _ = terminate.recv() => Signal::SIGTERM,
+            _ = hangup.recv() => Signal::SIGHUP,
+        };
+        let _ = received.set(signal);
         stopper.send_replace(Stop::End);
     }
 }
