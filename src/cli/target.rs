@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Failure, output};
 use crate::config::{self, ConfigErrors, JobList};
-use crate::names::HostName;
+use crate::names::{HostName, Prefix};
 use crate::store::{StoreSettings, check_key_in_cluster, check_url};
 
 const DEFAULT_CONFIG: &str = "/etc/cronlatch/jobs.yaml";
@@ -24,7 +24,8 @@ pub struct Target {
 pub(super) struct StoreArgs {
     /// The store: `redis://`, `rediss://`, `redis+unix://`, `redis+sentinel://`,
     /// `redis+cluster://` or `sqlite:PATH`. Repeat it, or separate URLs by commas, for a majority of
-    /// independent servers (Redlock). Overrides the store of the list
+    /// independent servers (Redlock). Overrides the store of the list,
+    /// except its `prefix`
     #[arg(
         long,
         env = "CRONLATCH_STORE",
@@ -117,13 +118,19 @@ impl Target {
 }
 
 impl StoreArgs {
-    /// The store that the options, else the list, else the default name.
+    /// The store that the options, else the list, else the default name. Options replace where the store
+    /// is; a `prefix` of the list stays.
     pub(super) fn settings(&self, list: Option<&JobList>) -> Result<StoreSettings, Failure> {
         match (self.store.as_slice(), list.and_then(|l| l.store.clone())) {
             ([], Some(settings)) => Ok(settings),
             ([], None) => config::embedded_store().map_err(Failure::Config),
             (urls, _) => {
-                let settings = check_url(&urls.join(",")).map_err(Failure::Usage)?;
+                let mut settings = check_url(&urls.join(",")).map_err(Failure::Usage)?;
+                if let Some(prefix) = list.and_then(prefix) {
+                    for server in settings.servers_mut() {
+                        server.prefix = prefix.clone();
+                    }
+                }
                 check_keys(&settings, list)?;
                 Ok(settings)
             }
@@ -137,6 +144,14 @@ impl StoreArgs {
             None => config::machine_host_name().map_err(Failure::Usage),
         }
     }
+}
+
+/// The prefix of the list, which is part of what the list means and not of where its store is: hosts that
+/// reach one store under different names must find the same keys.
+fn prefix(list: &JobList) -> Option<Prefix> {
+    let settings = list.store.as_ref()?;
+    let first = settings.servers().into_iter().next();
+    first.map(|server| server.prefix.clone())
 }
 
 /// A list is checked against the store it names; against another one, here.

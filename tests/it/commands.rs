@@ -283,6 +283,48 @@ fn commands_that_start_no_job_do_without_the_secrets_of_notifications() {
 }
 
 #[test]
+fn a_run_that_ctrl_c_ends_is_recorded_as_ended_by_it() {
+    let runs = RunLog::new();
+    let script = format!("{}; sleep 600", runs.begin());
+    let site = Site::new(&json!({ "jobs": [job("a", &script)] }));
+    let log = site.dir.path().join("said");
+    let mut trigger = site.command(&["trigger", "--here", "a", "--wait"]);
+    trigger.stderr(fs::File::create(&log).unwrap());
+    let mut trigger = trigger.spawn().unwrap();
+    wait_until("the job has begun", || !runs.entries().is_empty());
+    let pid = nix::unistd::Pid::from_raw(trigger.id().try_into().unwrap());
+    nix::sys::signal::kill(pid, Signal::SIGINT).unwrap();
+    wait_for("trigger ends", || trigger.try_wait().unwrap());
+    let record = site.history(&["a"]).remove(0);
+    let why = "`cronlatch trigger` received SIGINT";
+    assert_eq!(record["outcome"], "stopped", "{record}");
+    let reason = record["reason"].as_str().unwrap();
+    assert!(reason.ends_with(why), "{record}");
+    let said = fs::read_to_string(&log).unwrap();
+    assert!(said.contains(why) && !said.contains("daemon"), "{said}");
+}
+
+/// Hosts may reach one store under different names. With other keys than theirs, a host would run all jobs
+/// a second time.
+#[test]
+fn another_url_for_the_store_keeps_the_prefix_of_the_list() {
+    let redis = RedisServer::start();
+    let site = Site::new(&json!({
+        "store": { "redis": "redis://127.0.0.1:1/0", "prefix": "team" },
+        "jobs": [job("a", "true")],
+    }));
+    let url = redis.url();
+    site.run(&["init", "--store", &url]).expect_code(0);
+    let by_option = ["trigger", "--here", "a", "--wait", "--store", &url];
+    site.run(&by_option).expect_code(0);
+    assert_eq!(redis.number(&["EXISTS", "team:{a}:job:a"]), 1);
+    assert_eq!(redis.number(&["EXISTS", "cronlatch:{a}:job:a"]), 0);
+    let mut by_variable = site.command(&["history", "a", "--json"]);
+    by_variable.env("CRONLATCH_STORE", &url);
+    assert_eq!(command::output(by_variable).json_lines().len(), 1);
+}
+
+#[test]
 fn what_only_the_store_is_made_of_reaches_no_job() {
     let redis = RedisServer::builder().password().start();
     let url = redis.url().replace(PASSWORD, "${REDIS_SECRET}");
