@@ -16,11 +16,8 @@ use super::{Failure, Target, output};
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The shell
-    #[arg(required_unless_present = "jobs")]
-    shell: Option<Shell>,
-    /// Print the names of the jobs, one per line. The scripts call this.
-    #[arg(long, hide = true)]
-    jobs: bool,
+    #[arg(value_name = "SHELL")]
+    wanted: Wanted,
     /// The job list with the names of the jobs.
     #[arg(
         short,
@@ -32,23 +29,23 @@ pub(super) struct Args {
     config: Option<PathBuf>,
 }
 
-/// A shell that has completions.
+/// What is printed: the script for a shell that has completions, or what the scripts ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Shell {
+enum Wanted {
     Bash,
     Fish,
     Zsh,
+    /// The names of the jobs, one per line.
+    #[value(name = "job-names", hide = true)]
+    JobNames,
 }
 
 pub(super) fn run(args: &Args, cli: Command) -> Result<ExitCode, Failure> {
-    let text = match args.shell {
-        Some(_) if args.jobs => {
-            return Err(Failure::Usage("--jobs takes no shell".to_owned()));
-        }
-        Some(Shell::Bash) => bash::script(&cli),
-        Some(Shell::Fish) => fish::script(&cli),
-        Some(Shell::Zsh) => zsh::script(cli),
-        None => job_names(args)?,
+    let text = match args.wanted {
+        Wanted::Bash => bash::script(&cli),
+        Wanted::Fish => fish::script(&cli),
+        Wanted::Zsh => zsh::script(cli),
+        Wanted::JobNames => job_names(args)?,
     };
     output::print(&text)?;
     Ok(ExitCode::SUCCESS)

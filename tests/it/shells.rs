@@ -283,6 +283,26 @@ fn short_help_folds_what_commands_share_and_long_help_has_examples() {
     }
 }
 
+#[test]
+fn completions_needs_a_shell_and_its_help_says_so() {
+    for help in ["-h", "--help"] {
+        let text = cronlatch(&["completions", help]).expect_code(0).stdout;
+        assert!(
+            text.contains("cronlatch completions [OPTIONS] <SHELL>"),
+            "{text}"
+        );
+        assert!(
+            !text.contains("[SHELL]") && !text.contains("job-names"),
+            "{text}"
+        );
+    }
+    let refused = cronlatch(&["completions"]).expect_code(64).stderr;
+    assert!(
+        refused.contains("<SHELL>") && !refused.contains("--jobs"),
+        "{refused}"
+    );
+}
+
 /// The parser judges what comes before `--help`.
 #[test]
 fn every_example_of_the_help_is_understood() {

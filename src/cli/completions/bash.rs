@@ -32,7 +32,7 @@ _cronlatch_with_names() {
     esac
     case "${command}" in
         JOB_COMMANDS)
-            COMPREPLY=($(compgen -W "$("$1" completions --jobs "${list[@]}" 2>/dev/null)" -- "${cur}"))
+            COMPREPLY=($(compgen -W "$("$1" completions job-names "${list[@]}" 2>/dev/null)" -- "${cur}"))
             ;;
         FILE_COMMANDS) COMPREPLY=() ;;
     esac

@@ -18,7 +18,7 @@ function __fish_cronlatch_jobs
     end
     set -l joined (string match -- '--config=*' $words)
     and set list $joined[-1]
-    $words[1] completions --jobs $list 2>/dev/null
+    $words[1] completions job-names $list 2>/dev/null
 end
 
 ";

@@ -12,7 +12,7 @@ _cronlatch_jobs() {
     (( at )) && list=(--config ${words[at + 1]})
     at=${words[(I)--config=*]}
     (( at )) && list=(${words[at]})
-    jobs=(${(f)"$(_call_program jobs cronlatch completions --jobs ${(q)list[@]} 2>/dev/null)"})
+    jobs=(${(f)"$(_call_program jobs cronlatch completions job-names ${(q)list[@]} 2>/dev/null)"})
     compadd -a jobs
 }
 
