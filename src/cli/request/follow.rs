@@ -236,3 +236,6 @@ pub(in crate::cli) fn code(record: &Record) -> u8 {
             .unwrap_or(FAILED),
     }
 }
+
+#[cfg(test)]
+mod tests;

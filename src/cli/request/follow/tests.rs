@@ -1,0 +1,160 @@
+//! A run that is on record before all of its output has arrived.
+
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+
+use super::*;
+use crate::names::LockName;
+use crate::store::{
+    Attempt, Claim, ClaimReply, Finish, FinishReply, Forget, Forgotten, History, HostInfo,
+    HostReport, JobReport, Kind, Registered, Registration, RenewReply, Renewal, Settle,
+};
+use crate::time::Timestamp;
+
+/// A store with the record of the run from the beginning, and with the first part of its output. The last
+/// part arrives once the record has been read, if at all.
+#[derive(Debug)]
+struct LateOutput {
+    record: Record,
+    arrives: bool,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    record_was_read: bool,
+    /// The next part that the reader wants.
+    wants: u64,
+}
+
+fn away<T>() -> Result<T, StoreError> {
+    Err(StoreError::unreachable("away".to_owned()))
+}
+
+fn part(text: &str, last: bool) -> OutputChunk {
+    OutputChunk {
+        lines: vec![(true, text.to_owned())],
+        dropped: 0,
+        last,
+    }
+}
+
+#[async_trait]
+impl Store for LateOutput {
+    async fn receive_output(
+        &self,
+        _: &RunId,
+        from: u64,
+    ) -> Result<Vec<(u64, OutputChunk)>, StoreError> {
+        let mut seen = self.seen.lock().expect("no holder panics");
+        seen.wants = from;
+        Ok(match from {
+            0 => vec![(0, part("first", false))],
+            1 if seen.record_was_read && self.arrives => vec![(1, part("last", true))],
+            _ => Vec::new(),
+        })
+    }
+    async fn history(&self, _: &JobName, _: &Lock, _: usize) -> Result<History, StoreError> {
+        self.seen.lock().expect("no holder panics").record_was_read = true;
+        Ok(History {
+            records: vec![self.record.clone()],
+            unreadable: Vec::new(),
+        })
+    }
+    async fn jobs(&self, _: &[(JobName, Lock)]) -> Result<Vec<JobReport>, StoreError> {
+        Ok(Vec::new())
+    }
+    async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
+        Ok(Vec::new())
+    }
+    async fn claim(&self, _: &Claim) -> Result<ClaimReply, StoreError> {
+        away()
+    }
+    async fn renew(&self, _: &[Renewal]) -> Result<Vec<RenewReply>, StoreError> {
+        away()
+    }
+    async fn finish(&self, _: &Finish) -> Result<FinishReply, StoreError> {
+        away()
+    }
+    async fn settle(&self, _: &Settle) -> Result<bool, StoreError> {
+        away()
+    }
+    async fn attempt(&self, _: &Attempt) -> Result<bool, StoreError> {
+        away()
+    }
+    async fn register(&self, _: &[Registration]) -> Result<Vec<Registered>, StoreError> {
+        away()
+    }
+    async fn announce(&self, _: &HostInfo, _: Duration) -> Result<(), StoreError> {
+        away()
+    }
+    async fn released(&self, _: &Lock, _: Duration) -> Result<(), StoreError> {
+        away()
+    }
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        away()
+    }
+    async fn forget(&self, _: &Forget) -> Result<Forgotten, StoreError> {
+        away()
+    }
+    async fn init(&self) -> Result<Option<u64>, StoreError> {
+        away()
+    }
+}
+
+/// Follows the run. Returns how long that took, and the part that was wanted last.
+async fn followed(arrives: bool) -> (Duration, u64) {
+    let job = JobName::parse("a").expect("a name");
+    let run = FollowedRun {
+        lock: Lock::named(&LockName::parse("a").expect("a name")),
+        run_id: RunId::new(),
+        host: HostName::parse("one").expect("a name"),
+        job: job.clone(),
+    };
+    let record = Record {
+        job,
+        run_id: Some(run.run_id.clone()),
+        kind: Kind::Manual,
+        scheduled_at: None,
+        until: None,
+        count: None,
+        started_at: Some(Timestamp::from_secs(100)),
+        finished_at: Some(Timestamp::from_secs(101)),
+        host: Some(run.host.clone()),
+        outcome: Outcome::Succeeded,
+        reason: None,
+        by: None,
+        exit_code: Some(0),
+        signal: None,
+        attempts: 1,
+        fence: None,
+        output_tail: None,
+    };
+    let store = LateOutput {
+        record: record.clone(),
+        arrives,
+        seen: Mutex::default(),
+    };
+    let began = Instant::now();
+    let found = run.follow(&store, LinePrinter::StandardError).await;
+    assert_eq!(found.expect("a record"), record);
+    let wants = store.seen.lock().expect("no holder panics").wants;
+    (began.elapsed(), wants)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_output_of_a_run_on_record_is_shown_to_its_end() {
+    let (_, wants) = followed(true).await;
+    assert_eq!(wants, 2, "the last part was not read");
+}
+
+#[tokio::test(start_paused = true)]
+async fn output_whose_end_never_arrives_is_waited_for_with_a_bound() {
+    let (took, wants) = followed(false).await;
+    assert_eq!(wants, 1);
+    assert!(
+        took > REST_OF_OUTPUT && took < REST_OF_OUTPUT * 2,
+        "{took:?}"
+    );
+}
