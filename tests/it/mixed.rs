@@ -6,7 +6,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::support::{Daemon, RedisServer, RunLog, command, wait_until};
+use crate::support::cluster::Replicas;
+use crate::support::redis::documented_cluster_rights;
+use crate::support::{Cluster, Daemon, RedisServer, RunLog, command, cronlatch, wait_until};
 
 fn tick(store: &str, runs: &RunLog) -> String {
     format!(
@@ -49,16 +51,23 @@ const COMMANDS: [&[&str]; 14] = [
     &["forget", "tick"],
 ];
 
-/// Every command refuses a store of another format in words, and changes nothing.
+/// The keys of a server: those that expire, and the others.
+fn keys(server: &RedisServer) -> [BTreeSet<String>; 2] {
+    let script = "local found = {} for _, key in ipairs(redis.call('KEYS', '*')) do \
+                  local kind = redis.call('PTTL', key) == -1 and 'stays ' or 'expires ' \
+                  table.insert(found, kind .. key) end return table.concat(found, '\\n')";
+    let found = server.text(&["EVAL", script, "0"]);
+    ["expires ", "stays "].map(|kind| {
+        let keys = found.lines().filter_map(|line| line.strip_prefix(kind));
+        keys.map(str::to_owned).collect()
+    })
+}
+
+/// Every command refuses a store of another format in words, and changes nothing. What earlier runs have
+/// left may expire meanwhile.
 #[track_caller]
 fn every_command_refuses(store: &str, servers: &[&RedisServer], list: &Path) {
-    let contents = || {
-        servers
-            .iter()
-            .map(|it| it.number(&["DBSIZE"]))
-            .collect::<Vec<_>>()
-    };
-    let before = contents();
+    let before: Vec<_> = servers.iter().map(|server| keys(server)).collect();
     let refused = |args: &[&str]| {
         let mut command = command::command(command::BINARY);
         let list = list.to_str().expect("UTF-8");
@@ -78,7 +87,11 @@ fn every_command_refuses(store: &str, servers: &[&RedisServer], list: &Path) {
     exec.args(["exec", "--store", store, "--lock", "tick", "--", "true"]);
     let refused = command::output(exec).expect_code(69).stderr;
     assert!(refused.contains("the store has format 2"), "{refused}");
-    assert_eq!(contents(), before);
+    for (server, [expired, stayed]) in servers.iter().zip(before) {
+        let [expires, stays] = keys(server);
+        assert_eq!(stays, stayed);
+        assert!(expires.is_subset(&expired), "{expires:?} {expired:?}");
+    }
 }
 
 fn written_list(store: &str) -> (tempfile::TempDir, PathBuf) {
@@ -96,6 +109,9 @@ fn every_command_refuses_a_server_of_another_format() {
     every_command_refuses(&redis.url(), &[&redis], &list);
 }
 
+/// What a node among several keeps of itself; the first request writes it.
+const NODE_MARKER: &str = "cronlatch:node";
+
 #[test]
 fn every_command_and_daemon_refuses_nodes_of_another_format() {
     let nodes = [(); 3].map(|()| RedisServer::start());
@@ -104,10 +120,14 @@ fn every_command_and_daemon_refuses_nodes_of_another_format() {
     let runs = RunLog::new();
     let yaml = tick(&format!("[{store}]"), &runs);
     let mut daemon = Daemon::on("one", yaml.as_str()).start();
-    daemon.wait_until("it runs", |_| !runs.entries().is_empty());
+    // Two nodes are enough for a run; the third may hear of it later.
+    daemon.wait_until("it runs, and every node has its marker", |_| {
+        let is_marked = |node: &RedisServer| node.number(&["HEXISTS", NODE_MARKER, "format"]) == 1;
+        !runs.entries().is_empty() && nodes.iter().all(is_marked)
+    });
     daemon.terminate();
     for node in &nodes {
-        for marker in ["cronlatch:store", "cronlatch:node"] {
+        for marker in ["cronlatch:store", NODE_MARKER] {
             assert_eq!(node.text(&["HGET", marker, "format"]), "1", "{marker}");
             node.command(&["HSET", marker, "format", "2"]);
         }
@@ -118,12 +138,45 @@ fn every_command_and_daemon_refuses_nodes_of_another_format() {
     every_command_refuses(&store, &nodes.each_ref(), &list);
     assert_eq!(runs.entries().len(), ran);
     for node in &nodes {
-        for marker in ["cronlatch:store", "cronlatch:node"] {
+        for marker in ["cronlatch:store", NODE_MARKER] {
             node.command(&["HSET", marker, "format", "1"]);
         }
     }
     daemon.wait_until("it runs", |_| runs.entries().len() > ran);
     assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+/// A Cluster has a marker in each part. Commands meet the one of the part that they ask first.
+#[test]
+fn every_command_and_daemon_refuses_a_cluster_of_another_format() {
+    let cluster = Cluster::start(Replicas::None, &documented_cluster_rights());
+    let store = cluster.url_of(&[0, 1, 2]);
+    cronlatch(&["init", "--store", &store]).expect_code(0);
+    let (_dir, list) = written_list(&store);
+    let runs = RunLog::new();
+    let yaml = tick(&store, &runs);
+    let mut daemon = Daemon::on("one", yaml.as_str()).start();
+    daemon.wait_until("it runs", |_| !runs.entries().is_empty());
+    daemon.terminate();
+    set_format_of_cluster(&cluster, "2");
+    let ran = runs.entries().len();
+    let mut daemon = Daemon::on("one", yaml.as_str()).spawn();
+    daemon.wait_log(&["the store has format 2, written by another version"]);
+    let servers: Vec<&RedisServer> = cluster.servers.iter().collect();
+    every_command_refuses(&store, &servers, &list);
+    assert_eq!(runs.entries().len(), ran);
+    set_format_of_cluster(&cluster, "1");
+    daemon.wait_until("it runs", |_| runs.entries().len() > ran);
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+/// Writes this format into the markers of all parts.
+fn set_format_of_cluster(cluster: &Cluster, format: &str) {
+    let script = "local count = 0 for _, key in ipairs(redis.call('KEYS', '*:store')) do \
+                  redis.call('HSET', key, 'format', ARGV[1]) count = count + 1 end return count";
+    let markers = cluster.servers.iter();
+    let markers = markers.map(|server| server.number(&["EVAL", script, "0", format]));
+    assert!(markers.sum::<i64>() > 0, "the Cluster has no marker");
 }
 
 /// The program of another version.
