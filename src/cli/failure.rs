@@ -1,5 +1,7 @@
 //! Why a command failed, and the exit code for it (sysexits.h).
 
+use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -15,6 +17,8 @@ pub(super) const USAGE: u8 = 64;
 pub(super) const UNAVAILABLE: u8 = 69;
 /// A defect, or an operating system that refuses (`EX_SOFTWARE`).
 pub(super) const INTERNAL: u8 = 70;
+/// Output that cannot be written (`EX_IOERR`).
+pub(super) const OUTPUT: u8 = 74;
 /// The lock was not acquired, or was lost (`EX_TEMPFAIL`).
 pub(super) const NOT_ACQUIRED: u8 = 75;
 /// Wrong configuration (`EX_CONFIG`).
@@ -32,6 +36,9 @@ pub enum Failure {
     /// 70: a defect, or an operating system that refuses.
     #[error("{0}")]
     Internal(String),
+    /// 74: standard output or a file cannot be written.
+    #[error("{0}")]
+    Output(String),
     /// 75: the lock was not acquired, or was lost.
     #[error("{0}")]
     NotAcquired(String),
@@ -59,6 +66,16 @@ impl From<StoreError> for Failure {
 }
 
 impl Failure {
+    /// A file that cannot be written.
+    pub(super) fn cannot_write(path: &Path, error: &io::Error) -> Self {
+        Self::Output(format!("cannot write {}: {error}", path.display()))
+    }
+
+    /// Standard output that cannot be written.
+    pub(super) fn cannot_print(error: &io::Error) -> Self {
+        Self::Output(format!("cannot write to standard output: {error}"))
+    }
+
     /// Prints the failure on standard error and answers its exit code.
     pub fn report(&self) -> ExitCode {
         if stderr::prints_json() {
@@ -96,6 +113,7 @@ impl Failure {
             Self::Usage(_) => "usage",
             Self::Unavailable(_) => "unavailable",
             Self::Internal(_) => "internal",
+            Self::Output(_) => "output",
             Self::NotAcquired(_) => "not_acquired",
             Self::Config(_) | Self::List(_) => "config",
         }
@@ -107,6 +125,7 @@ impl Failure {
             Self::Usage(_) => USAGE,
             Self::Unavailable(_) => UNAVAILABLE,
             Self::Internal(_) => INTERNAL,
+            Self::Output(_) => OUTPUT,
             Self::NotAcquired(_) => NOT_ACQUIRED,
             Self::Config(_) | Self::List(_) => CONFIG,
         }
@@ -117,6 +136,7 @@ impl Failure {
         match code {
             USAGE => Self::Usage(text),
             UNAVAILABLE => Self::Unavailable(text),
+            OUTPUT => Self::Output(text),
             NOT_ACQUIRED => Self::NotAcquired(text),
             CONFIG => Self::Config(text),
             _ => Self::Internal(text),

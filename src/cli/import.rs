@@ -1,7 +1,7 @@
 //! `cronlatch import`: crontabs as a job list, with a report of what needs a look.
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -166,8 +166,12 @@ fn report(crontabs: &Crontabs, list: &ImportedList) -> Result<Vec<ReportLine>, F
 }
 
 fn write_new(path: &Path, list: &str) -> Result<(), Failure> {
-    let cannot = |error: std::io::Error| {
-        Failure::Config(format!("cannot write {}: {error}", path.display()))
+    let cannot = |error: std::io::Error| match error.kind() {
+        // A list is never replaced: that is for the person to decide.
+        ErrorKind::AlreadyExists => {
+            Failure::Config(format!("cannot write {}: {error}", path.display()))
+        }
+        _ => Failure::cannot_write(path, &error),
     };
     let mut file = File::options()
         .write(true)

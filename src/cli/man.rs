@@ -8,7 +8,7 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use super::failure::{CONFIG, INTERNAL, NOT_ACQUIRED, UNAVAILABLE, USAGE};
+use super::failure::{CONFIG, INTERNAL, NOT_ACQUIRED, OUTPUT, UNAVAILABLE, USAGE};
 use super::{Failure, examples, output};
 
 /// Options of `man`.
@@ -27,9 +27,7 @@ pub(super) fn run(args: &Args, cli: Command) -> Result<ExitCode, Failure> {
         output::print(&String::from_utf8_lossy(&page))?;
         return Ok(ExitCode::SUCCESS);
     };
-    write_all(&cli, directory).map_err(|error| {
-        Failure::Usage(format!("cannot write to {}: {error}", directory.display()))
-    })?;
+    write_all(&cli, directory).map_err(|error| Failure::cannot_write(directory, &error))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -91,11 +89,12 @@ fn with_folded_options(command: Command) -> Command {
     command.mut_args(|option| option.hide_short_help(false))
 }
 
-const EXIT_CODES: [(u8, &str); 6] = [
+const EXIT_CODES: [(u8, &str); 7] = [
     (0, "success"),
     (USAGE, "the command line is wrong"),
     (UNAVAILABLE, "the store is unavailable"),
     (INTERNAL, "an internal error"),
+    (OUTPUT, "standard output or a file cannot be written"),
     (NOT_ACQUIRED, "the lock was not acquired, or it was lost"),
     (CONFIG, "the configuration or a cron expression is wrong"),
 ];

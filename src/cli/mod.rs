@@ -142,11 +142,11 @@ pub fn main() -> ExitCode {
             return failure::of_command_line(&error).report();
         }
         Err(error) => {
-            let _ = error.print();
-            return if error.use_stderr() {
-                ExitCode::from(failure::USAGE)
-            } else {
-                ExitCode::SUCCESS
+            let printed = output::delivered(error.print());
+            return match printed {
+                _ if error.use_stderr() => ExitCode::from(failure::USAGE),
+                Ok(_) => ExitCode::SUCCESS,
+                Err(failure) => failure.report(),
             };
         }
     };

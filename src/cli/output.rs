@@ -27,11 +27,12 @@ fn write(text: &str) -> Result<(), Failure> {
     delivered(written).map(drop)
 }
 
-fn delivered(written: io::Result<()>) -> Result<Reader, Failure> {
+/// What became of a write to standard output. A reader that went away is no failure.
+pub(super) fn delivered(written: io::Result<()>) -> Result<Reader, Failure> {
     match written {
         Ok(()) => Ok(Reader::Present),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
-        Err(error) => Err(Failure::Internal(format!("cannot write: {error}"))),
+        Err(error) => Err(Failure::cannot_print(&error)),
     }
 }
 

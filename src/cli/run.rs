@@ -56,11 +56,11 @@ pub(super) fn run(mut args: Args, log: &crate::observe::LogArgs) -> Result<ExitC
     let health = usize::from(args.health_file.is_some());
     check_thread_limit(workers() + others + health)?;
     let manager = ServiceManager::start(args.health_file.take())
-        .map_err(|error| Failure::Internal(format!("cannot write the health file: {error}")))?;
+        .map_err(|error| Failure::Output(format!("cannot write the health file: {error}")))?;
     let metrics_file = (args.metrics_file.take())
         .map(MetricsFile::create)
         .transpose()
-        .map_err(|error| Failure::Internal(format!("cannot write the metrics file: {error}")))?;
+        .map_err(|error| Failure::Output(format!("cannot write the metrics file: {error}")))?;
     let watch = if args.watch {
         WatchMode::Files
     } else {

@@ -48,7 +48,9 @@ impl From<Failure> for ViewError {
         match failure {
             Failure::Usage(text) => Self::Request(text),
             Failure::Unavailable(text) | Failure::NotAcquired(text) => Self::Unavailable(text),
-            Failure::Internal(text) | Failure::Config(text) => Self::Internal(text),
+            Failure::Internal(text) | Failure::Output(text) | Failure::Config(text) => {
+                Self::Internal(text)
+            }
             Failure::List(errors) => Self::Internal(errors.to_string()),
         }
     }

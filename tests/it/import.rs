@@ -388,7 +388,7 @@ fn import_leaves_no_half_of_a_list_behind() {
     let mut import = command::command("/bin/sh");
     import.args(["-c", &shell]).current_dir(folder.dir.path());
     // The message is lost too: what the test collects is a file.
-    command::output(import).expect_code(78);
+    command::output(import).expect_code(74);
     assert!(!folder.dir.path().join("list.yaml").exists());
     let imported = folder.run(&["import", "tab", "-o", "list.yaml"]);
     assert_eq!(imported.code(), 0, "{imported:#?}");

@@ -258,7 +258,7 @@ fn no_command_panics_when_nobody_reads_its_output() {
         &["completions", "bash"],
         &["completions", "zsh"],
         &["completions", "fish"],
-        &["completions", "--jobs"],
+        &["completions", "job-names"],
         &["man"],
         &["man", "/proc/none"],
         &["sweep"],
@@ -275,6 +275,85 @@ fn no_command_panics_when_nobody_reads_its_output() {
         closed.stdout(closed_pipe()).stderr(closed_pipe());
         let closed = closed.status().expect("it starts");
         assert_eq!(closed.code(), Some(read.code()), "{args:?}");
+    }
+}
+
+/// As on a full disk. Each command says so, and exits with the same code, whatever it prints.
+#[test]
+fn every_command_whose_output_cannot_be_written_exits_with_74() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let list = "output: { keep: all }\n\
+                jobs:\n\
+                \x20 - { name: a, every: 1h, command: 'echo said; echo err >&2' }\n\
+                \x20 - { name: b, every: 1h, command: 'true', enabled: false }\n";
+    std::fs::write(dir.path().join("jobs.yaml"), list).expect("a file");
+    std::fs::write(dir.path().join("crontab"), "0 3 * * * a\n").expect("a file");
+    let start = |args: &[&str]| {
+        let mut command = command::command(command::BINARY);
+        command
+            .args(args)
+            .current_dir(dir.path())
+            .env("STATE_DIRECTORY", dir.path())
+            .env("CRONLATCH_CONFIG", "jobs.yaml")
+            .env("CRONLATCH_HOST", "here");
+        command
+    };
+    command::output(start(&["trigger", "--here", "a", "--wait"])).expect_code(0);
+    for args in [
+        &["--help"][..],
+        &["--version"],
+        &["check", "--help"],
+        &["check", "jobs.yaml"],
+        &["check", "--json", "jobs.yaml"],
+        &["next", "jobs.yaml"],
+        &["next", "--expr", "0 0 * * *"],
+        &["import", "crontab"],
+        &["import", "--json", "crontab"],
+        &["trigger", "--here", "b", "--wait"],
+        &["trigger", "--here", "b", "--wait", "--json"],
+        &["status"],
+        &["status", "--json"],
+        &["history"],
+        &["history", "--json"],
+        &["history", "--output"],
+        &["logs", "a"],
+        &["logs", "a", "--json"],
+        &["explain", "a"],
+        &["doctor"],
+        &["doctor", "--json"],
+        &["pause", "a"],
+        &["pause", "a", "--json"],
+        &["resume", "a"],
+        &["unlock", "a"],
+        &["unlock", "--json", "a"],
+        &["forget", "b"],
+        &["schema"],
+        &["completions", "bash"],
+        &["completions", "zsh"],
+        &["completions", "fish"],
+        &["completions", "job-names"],
+        &["man"],
+    ] {
+        let full = File::options().write(true).open("/dev/full");
+        let mut command = start(args);
+        command
+            .stdout(full.expect("a device"))
+            .stderr(Stdio::piped());
+        let output = command.output().expect("it starts");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(74), "{args:?}: {errors}");
+        let said = "cannot write to standard output: No space left on device";
+        assert!(errors.contains(said), "{args:?}: {errors}");
+    }
+    for args in [
+        &["man", "/proc/none"][..],
+        &["import", "crontab", "-o", "/proc/none"],
+        &["import", "crontab", "-o", "no/such/directory"],
+        &["run", "jobs.yaml", "--health-file", "no/such/directory"],
+        &["run", "jobs.yaml", "--metrics-file", "no/such/directory"],
+    ] {
+        let refused = command::output(start(args)).expect_code(74).stderr;
+        assert!(refused.contains("cannot write"), "{args:?}: {refused}");
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use super::output::Reader;
 use super::{Failure, Target, output};
 use crate::config::state_directory;
 use crate::names::{HostName, JobName};
@@ -141,7 +142,7 @@ fn show_tail(args: &Args, here: Option<&Path>, found: &FleetRun) -> Result<ExitC
         found.host
     ));
     let mut printer = Printer::new(form(args), args.stream);
-    printer.tail(tail.as_deref().unwrap_or_default());
+    output::delivered(printer.tail(tail.as_deref().unwrap_or_default()))?;
     let whole = here.and_then(|here| newest_of(here, job));
     if let Some(whole) = whole {
         let whole = whole.run_id();
@@ -171,14 +172,18 @@ fn print(args: &Args, stored: &StoredRun) -> Result<ExitCode, Failure> {
     let mut reader = RunReader::open(stored).map_err(failed)?;
     let mut printer = Printer::new(form(args), args.stream);
     loop {
-        let read = reader.read(|item| printer.item(&item));
-        printer.flush();
-        let progress = match read {
-            Ok(progress) => progress,
-            // The reader of our own output has gone.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => break,
-            Err(error) => return Err(failed(error)),
-        };
+        let mut printed = Ok(());
+        let read = reader.read(|item| {
+            printer.item(&item).map_err(|error| {
+                let kind = error.kind();
+                printed = Err(error);
+                kind.into()
+            })
+        });
+        if output::delivered(printed.and_then(|()| printer.flush()))? == Reader::Gone {
+            break;
+        }
+        let progress = read.map_err(failed)?;
         if progress == Progress::Complete || !args.follow {
             break;
         }

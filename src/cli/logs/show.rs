@@ -57,20 +57,19 @@ impl Printer {
     }
 
     /// Prints the last lines that a record has.
-    pub(super) fn tail(&mut self, tail: &str) {
+    pub(super) fn tail(&mut self, tail: &str) -> io::Result<()> {
         let text = match self.form {
             Form::Json => format!("{}\n", serde_json::json!({ "output_tail": tail })),
             Form::Bytes | Form::Timestamps if tail.is_empty() => String::new(),
             Form::Bytes | Form::Timestamps => format!("{tail}\n"),
         };
-        let _ = self.out.write_all(plain(&text).as_bytes());
-        self.flush();
+        self.out.write_all(plain(&text).as_bytes())?;
+        self.flush()
     }
 
     /// Lets the reader see what was printed so far.
-    pub(super) fn flush(&mut self) {
-        // A reader that has gone is found with the next line.
-        let _ = self.out.flush();
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
     }
 
     fn wants(&self, origin: OutputOrigin) -> bool {

@@ -169,9 +169,10 @@ fn confirm(used: &UsedLock, holder: &Holder) -> Result<(), Failure> {
     }
     let mut stderr = anstream::stderr().lock();
     let mut reply = String::new();
-    let read = write!(stderr, "{}\nRelease it? [y/N] ", plain_line(&question))
+    write!(stderr, "{}\nRelease it? [y/N] ", plain_line(&question))
         .and_then(|()| stderr.flush())
-        .and_then(|()| stdin.read_line(&mut reply));
+        .map_err(|error| Failure::Output(format!("cannot write to the terminal: {error}")))?;
+    let read = stdin.read_line(&mut reply);
     read.map_err(|error| Failure::Internal(format!("cannot read the reply: {error}")))?;
     match reply.trim() {
         "y" | "Y" | "yes" => Ok(()),
