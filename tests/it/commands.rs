@@ -304,6 +304,47 @@ fn a_run_that_ctrl_c_ends_is_recorded_as_ended_by_it() {
     assert!(said.contains(why) && !said.contains("daemon"), "{said}");
 }
 
+#[test]
+fn ctrl_c_ends_the_wait_for_a_run_of_a_daemon_and_not_the_run() {
+    let redis = RedisServer::start();
+    let runs = RunLog::new();
+    let go_on = tempfile::NamedTempFile::new().unwrap();
+    let waits = format!(
+        "while [ -e {} ]; do sleep 0.05; done",
+        go_on.path().display()
+    );
+    let script = format!("{}; {waits}; {}", runs.begin(), RunLog::end());
+    let list = json!({ "store": redis.url(), "jobs": [job("slow", &script)] });
+    let daemon = Daemon::on("one", list.to_string()).start();
+    let mut trigger = command::command(command::BINARY);
+    trigger
+        .args(["trigger", "slow", "--wait"])
+        .env("CRONLATCH_CONFIG", daemon.list())
+        .env("CRONLATCH_HOST", "one")
+        .stderr(std::process::Stdio::piped());
+    let trigger = trigger.spawn().unwrap();
+    wait_until("the job has begun", || !runs.entries().is_empty());
+    let pid = nix::unistd::Pid::from_raw(trigger.id().try_into().unwrap());
+    wait_until("it catches the signal", || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        u64::from_str_radix(caught.unwrap().trim(), 16).unwrap() & 0b10 != 0
+    });
+    nix::sys::signal::kill(pid, Signal::SIGINT).unwrap();
+    let ended = trigger.wait_with_output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{said}");
+    assert!(said.contains("of job slow continues on host one"), "{said}");
+    assert!(said.contains("`cronlatch kill "), "{said}");
+    drop(go_on);
+    wait_until("the run succeeds", || {
+        let history = daemon.ask(&["history", "slow", "--json"]).json_lines();
+        history
+            .iter()
+            .any(|record| record["outcome"] == "succeeded")
+    });
+}
+
 /// Hosts may reach one store under different names. With other keys than theirs, a host would run all jobs
 /// a second time.
 #[test]

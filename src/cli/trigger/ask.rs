@@ -29,8 +29,17 @@ pub(super) struct Wanted<'a> {
 pub(super) struct TriggeredRun {
     pub(super) run_id: RunId,
     pub(super) host: HostName,
-    /// Its record, if somebody waited for it.
-    pub(super) record: Option<Record>,
+    pub(super) waited: Waited,
+}
+
+/// Whether somebody waited for the end of a run.
+#[derive(Debug)]
+pub(super) enum Waited {
+    No,
+    /// To the end: the record.
+    Ended(Box<Record>),
+    /// Until Ctrl-C; the run goes on.
+    Interrupted,
 }
 
 impl Wanted<'_> {
@@ -68,14 +77,18 @@ impl Wanted<'_> {
             run_id: request.id,
             host,
         };
-        let record = match self.follow {
-            Some(printer) => Some(run.follow(store, printer).await?),
-            None => None,
+        let waited = match self.follow {
+            // Both are cancel-safe: the run is its daemon's.
+            Some(printer) => tokio::select! {
+                record = run.follow(store, printer) => Waited::Ended(Box::new(record?)),
+                Ok(()) = tokio::signal::ctrl_c() => Waited::Interrupted,
+            },
+            None => Waited::No,
         };
         Ok(TriggeredRun {
             run_id: run.run_id,
             host: run.host,
-            record,
+            waited,
         })
     }
 

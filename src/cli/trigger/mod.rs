@@ -16,7 +16,7 @@ use super::{Failure, Target, history, output, unknown_job};
 use crate::names::{HostName, JobName};
 use crate::run::Cause;
 use crate::store::{self, IfPaused, Record};
-use ask::Wanted;
+use ask::{Waited, Wanted};
 use carry::Errand;
 
 /// Options of `trigger`.
@@ -27,8 +27,8 @@ use carry::Errand;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit codes: 0 when the run was started; with --wait, when it succeeded, else the \
-                        run's own exit code, or 128 and the number of the signal that ended it. 64 \
-                        when no daemon has the job; 69 when the store or the daemon does not reply; \
+                        run's own exit code, or 128 and the number of the signal that ended it. 130 \
+                        when Ctrl-C ended the wait; the run continues on its host. 64 when no daemon has the job; 69 when the store or the daemon does not reply; \
                         75 when the lock is held, the job is paused, or the lease was lost."
 )]
 pub(super) struct Args {
@@ -61,6 +61,9 @@ pub(super) struct Args {
     #[arg(last = true, hide = true)]
     extra: Vec<OsString>,
 }
+
+/// The exit code of a command that Ctrl-C ended, as shells have it: 128 and the number of SIGINT.
+const INTERRUPTED: u8 = 130;
 
 /// The flag behind which the run is carried, once its process has been started anew.
 const DETACHED: &str = "--detached";
@@ -108,18 +111,25 @@ fn run_by_daemon(args: &Args) -> Result<ExitCode, Failure> {
         let store = store::open(&settings)?;
         wanted.ask(&*store, (&args.target, &host)).await
     })?;
-    match &started.record {
-        None if args.json => output::print(&output::json_lines([serde_json::json!({
+    match &started.waited {
+        Waited::No if args.json => output::print(&output::json_lines([serde_json::json!({
             "run_id": started.run_id.as_str(),
             "host": started.host.as_str(),
         })])?)?,
-        None => output::print(&format!("{}\n", started.run_id))?,
-        Some(record) if args.json => output::print(&output::json_lines([record])?)?,
+        Waited::No => output::print(&format!("{}\n", started.run_id))?,
+        Waited::Ended(record) if args.json => output::print(&output::json_lines([record])?)?,
         // Standard output is the run's.
-        Some(record) => output::report(for_people(record).trim_end()),
+        Waited::Ended(record) => output::report(for_people(record).trim_end()),
+        Waited::Interrupted => output::report(&format!(
+            "run {} of job {} continues on host {}\nhelp: `cronlatch kill {}` ends it",
+            started.run_id, args.job, started.host, started.run_id
+        )),
     }
-    let code = started.record.as_ref().map_or(0, request::code);
-    Ok(ExitCode::from(code))
+    Ok(ExitCode::from(match &started.waited {
+        Waited::No => 0,
+        Waited::Ended(record) => request::code(record),
+        Waited::Interrupted => INTERRUPTED,
+    }))
 }
 
 /// Runs the job in this process, or in one that this command starts.
