@@ -24,6 +24,8 @@ for program in "$@"; do
     command -v "$program" >/dev/null 2>&1 || missing="$missing $program"
 done
 [ -n "$missing" ] || exit 0
+# A test runs the completions in this shell if it is there; it is not worth an installation of its own.
+command -v fish >/dev/null 2>&1 || missing="$missing fish"
 
 if ! command -v apt-get >/dev/null 2>&1; then
     echo "The tests need:$missing" >&2
