@@ -40,14 +40,22 @@ impl<'a> SourceLedgers<'a> {
     }
 
     /// Returns the ledgers that count. Of the tombstones these are the ones that began last: the data of
-    /// the others are in them.
+    /// the others are in them. A tombstone where there was no ledger has no data.
     fn counting(&self) -> Vec<SourceLedger<'a>> {
         let since = |source: &SourceLedger<'_>| source.state.began_with();
-        let newest = self.left.iter().map(since).max();
         let left = self.left.iter().copied();
+        let left: Vec<_> = left.filter(|source| !is_blank(source.state)).collect();
+        let newest = left.iter().map(since).max();
+        let left = left.into_iter();
         let left = left.filter(|source| Some(since(source)) == newest);
         self.live.iter().copied().chain(left).collect()
     }
+}
+
+/// Whether a ledger has nothing but, perhaps, the name of the lock that it moved to.
+fn is_blank(state: &JobState) -> bool {
+    let moved = state.moved.clone();
+    *state == JobState { moved, ..empty() }
 }
 
 /// Returns an empty ledger.
@@ -115,6 +123,12 @@ fn merge_runs(state: &mut JobState, counting: &[SourceLedger<'_>], now: Timestam
             entry.crashed.is_none(),
         )
     });
+    // One that a host ran without the store, and reported under the lock of its own list, is decided.
+    let beyond: Vec<Timestamp> = counting
+        .iter()
+        .flat_map(|it| it.state.beyond.iter().copied())
+        .collect();
+    all.retain(|entry| entry.kind == Kind::Rerun || !beyond.contains(&entry.scheduled_at));
     for mut entry in all {
         let opened = state.open.as_ref().and_then(|open| open.scheduled_at);
         let mut known = state.waiting.iter().map(|it| it.scheduled_at).chain(opened);
@@ -190,6 +204,7 @@ fn waiting_of(open: &Open, lease_end: Timestamp) -> Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::contract::{LockRef, Moved};
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_secs(seconds)
@@ -219,6 +234,56 @@ mod tests {
         assert_eq!((state.last, state.beyond), (at(9), vec![at(18), at(24)]));
         let state = merged(&[&begun(21), &result]);
         assert_eq!((state.last, state.beyond), (at(21), vec![at(24)]));
+    }
+
+    #[test]
+    fn what_waits_and_has_run_without_the_store_under_another_lock_is_decided() {
+        let waiting = |seconds: i64, kind: Kind| Waiting {
+            scheduled_at: at(seconds),
+            kind,
+            deadline: at(60),
+            yields: false,
+            attempts: 0,
+            reruns: 0,
+            crashed: None,
+        };
+        let mut fleet = begun(24);
+        fleet.waiting = vec![
+            waiting(15, Kind::Rerun),
+            waiting(18, Kind::Queue),
+            waiting(21, Kind::Queue),
+        ];
+        let mut result = JobState::starting_after(at(14));
+        result.decide_beyond(at(15));
+        result.decide_beyond(at(18));
+        let state = merged(&[&fleet, &result]);
+        let left: Vec<_> = state
+            .waiting
+            .iter()
+            .map(|it| (it.scheduled_at, it.kind))
+            .collect();
+        assert_eq!(left, [(at(15), Kind::Rerun), (at(21), Kind::Queue)]);
+    }
+
+    #[test]
+    fn a_tombstone_without_data_hides_nothing_of_the_ledger_that_another_host_continues() {
+        let fleet = begun(27);
+        let blank = JobState {
+            moved: Some(Moved {
+                number: 1,
+                since: 0,
+                to: LockRef {
+                    name: "job@host".to_owned(),
+                    raw: false,
+                },
+            }),
+            ..empty()
+        };
+        let mut sources = SourceLedgers::default();
+        sources.passed.push(&fleet);
+        sources.add(&Ledger::default(), &blank, false);
+        let state = merge(&sources, at(30), at(2)).unwrap();
+        assert_eq!(state.last, at(27));
     }
 
     #[test]
