@@ -119,6 +119,8 @@ pub(super) struct Lane {
     pub(super) told_early: Option<Timestamp>,
     /// The newest occurrence that the lane has handled.
     pub(super) seen_until: Option<Timestamp>,
+    /// When this host last noticed that it had been stopped or suspended.
+    pub(super) awake_since: Option<BootInstant>,
     /// Runs of this host whose processes have not ended.
     pub(super) running: usize,
     /// Runs of this host that have ended, but whose verdict has not reached the store.
@@ -144,6 +146,7 @@ impl Lane {
             ahead: LedgerAheadReport::NotReported,
             told_early: None,
             seen_until: None,
+            awake_since: None,
             running: 0,
             closing: 0,
         }
@@ -174,7 +177,11 @@ impl Lane {
             return;
         }
         // The store may have been reachable for other hosts in the meantime.
-        if self.slept_through(shared.now.utc, at) {
+        let slept_through = self.slept_through(shared.now.utc, at);
+        if slept_through {
+            self.awake_since = Some(shared.now.boot);
+        }
+        if slept_through || shared.store == StoreState::Down && self.was_asleep(shared.now, at) {
             self.needs_ledger_sync = true;
             self.advance(shared);
             return;
@@ -197,6 +204,13 @@ impl Lane {
         now.since(self.policy.not_before(at)) > LATE
             || next.is_some_and(|next| self.policy.not_before(next) <= now)
             || (self.needs_ledger_sync && now.since(self.policy.not_before(at)) > PROMPT)
+    }
+
+    /// Whether an occurrence came due before this host noticed that it had been stopped or suspended.
+    fn was_asleep(&self, now: Now, at: Timestamp) -> bool {
+        let late = now.utc.since(self.policy.not_before(at));
+        self.awake_since
+            .is_some_and(|awake| now.boot.since(awake) < late)
     }
 
     /// Returns when this daemon began to run the job, by the clock as it is known now.

@@ -213,6 +213,27 @@ fn what_a_host_slept_through_is_caught_up_whatever_is_to_be_done_without_the_sto
 }
 
 #[test]
+fn what_came_due_just_before_a_host_awoke_is_not_judged_by_an_outage_that_may_be_over() {
+    for on_store_down in [OnStoreDown::Run, OnStoreDown::Skip] {
+        let (mut bench, _) = cut_off(down(on_store_down));
+        bench.action();
+        bench.at(1031);
+        bench.due(1020);
+        bench.due(1030);
+        bench.nothing();
+        if on_store_down == OnStoreDown::Run {
+            bench.ended();
+            bench.closed();
+        }
+        back(&mut bench);
+        assert_eq!(bench.action(), Action::Register { job: JOB });
+        bench.registered(1010);
+        let spec = bench.claim(1030);
+        assert_eq!(spec.kind, Kind::CatchUp, "{on_store_down:?}");
+    }
+}
+
+#[test]
 fn without_a_lock_runs_without_the_store_overlap() {
     let (mut bench, _) = cut_off(Policy {
         exclusion: Exclusion::None,
