@@ -506,16 +506,22 @@ pub(super) fn rerun_window(plan: &JobPlan) -> i64 {
 
 /// `NoticedLate`: under a lock that another job has held since, the end of the crashed run's lease is no
 /// longer known, and the window of a rerun counts from when a host noticed the crash. Returns from when.
-pub(super) fn noticed_late(facts: &Facts<'_>, crashed: &Start, granted: i64) -> Option<i64> {
+pub(super) fn noticed_late(
+    facts: &Facts<'_>,
+    crashed: &Start,
+    (rerun, granted): (&Start, i64),
+) -> Option<i64> {
     let lease_end = facts.lease_end(crashed)?;
     let mut put_back = facts.trace.put_back.iter();
     let noticed = put_back.find(|(_, run_id)| *run_id == crashed.run_id);
     let noticed = noticed.map_or(granted, |(at, _)| *at);
-    let of_it = format!(":{}:", crashed.run_id);
+    let own = [crashed, rerun].map(|it| format!(":{}:", it.run_id));
     let mut held = facts.trace.held.iter().filter(|it| it.lock == crashed.lock);
     let taken = held.any(|it| {
-        let other = it.token.as_ref().is_some_and(|it| !it.contains(&of_it));
-        other && lease_end <= it.at && it.at < noticed
+        let is_own = |token: &String| own.iter().any(|of| token.contains(of));
+        let other = it.token.as_ref().is_some_and(|token| !is_own(token));
+        // Within a millisecond either may have come first.
+        other && lease_end <= it.at && it.at <= noticed
     });
     taken.then_some(noticed)
 }
@@ -560,13 +566,44 @@ fn gives_back(facts: &Facts<'_>, host: usize, granted: i64) -> bool {
 /// taken it, all but for moments; the lock that the host's list gave the job then. A host that was full
 /// could not have ([`full_host`]).
 pub(super) fn lock_busy(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) -> bool {
+    lock_busy_for(facts, subject, span, |_| true)
+}
+
+/// As [`lock_busy`], whenever one of these hosts could have taken it.
+fn lock_busy_for(
+    facts: &Facts<'_>,
+    subject: &Subject<'_>,
+    span: Span,
+    is_meant: impl Fn(&Regime<'_>) -> bool,
+) -> bool {
     let long = FREE_FOR.min((span.until - span.from) / 2 + 1);
-    let mut chances = chances(facts, subject, span).into_iter();
+    let mut chances = chances_of(facts, subject, span, is_meant).into_iter();
     !chances.any(|(_, it)| it.until - it.from >= long)
+}
+
+/// `NotOnItsSchedule`: what no host has entered into the waiting list is known only to hosts that have the job
+/// on a schedule by which it was due. Others may have a place for it, and do not claim it.
+pub(super) fn busy_on_its_schedule(
+    facts: &Facts<'_>,
+    subject: &Subject<'_>,
+    (at, added): (i64, &Added),
+    span: Span,
+) -> bool {
+    let has_waited = added.record.kind != Kind::Schedule;
+    lock_busy_for(facts, subject, span, |it| has_waited || it.has_due(at))
 }
 
 /// When which host that was quiet could have started the job, within a span.
 pub(super) fn chances(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) -> Vec<(usize, Span)> {
+    chances_of(facts, subject, span, |_| true)
+}
+
+fn chances_of(
+    facts: &Facts<'_>,
+    subject: &Subject<'_>,
+    span: Span,
+    is_meant: impl Fn(&Regime<'_>) -> bool,
+) -> Vec<(usize, Span)> {
     let holds = holds(facts, subject);
     let of_regime = |regime: &Regime<'_>| -> Vec<(usize, Span)> {
         let holds = holds.iter().filter(|(host, _)| *host == regime.host);
@@ -591,7 +628,8 @@ pub(super) fn chances(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) -> V
         let both = both.filter(|it| it.from < it.until);
         both.map(|it| (regime.host, it)).collect()
     };
-    subject.regimes.iter().flat_map(of_regime).collect()
+    let meant = subject.regimes.iter().filter(|it| is_meant(it));
+    meant.flat_map(of_regime).collect()
 }
 
 /// `RunUnderOldLock`: while a run of the job goes on under another lock, its ledger stays there, and no host

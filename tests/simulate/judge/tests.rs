@@ -804,6 +804,31 @@ fn a_miss_is_excused_while_every_host_is_full_and_not_while_one_could_have_run_i
 }
 
 #[test]
+fn what_only_a_full_host_has_on_its_schedule_may_be_missed_unless_it_has_waited() {
+    let missed = |every: i64, kind: Kind| {
+        let mut full = plan(|_| {});
+        full.lists[0].max_running = Some(1);
+        let mut other = full.lists[0].clone();
+        other.jobs[0].when = When::Every(every);
+        full.lists.push(other);
+        broken(&full, |trace| {
+            let why = "its start deadline had passed";
+            unstarted(trace, 20_000, Outcome::Missed, why);
+            trace.lives[1].list = 1;
+            let record = trace.added.iter_mut().find(|it| it.record.run_id.is_none());
+            record.unwrap().record.kind = kind;
+            let mut other = start(0, 18_000, 19_000, 23_200);
+            (other.job, other.lock) = ("other".to_owned(), "other@0".to_owned());
+            trace.starts.push(other);
+        })
+        .contains(&Rule::Missed)
+    };
+    assert!(!missed(3_000, Kind::Schedule));
+    assert!(missed(4_000, Kind::Schedule), "host 1 has it, too");
+    assert!(missed(3_000, Kind::Queue), "the ledger names it to all");
+}
+
+#[test]
 fn a_host_is_full_until_the_deadline_or_the_lock_is_held_until_then() {
     let missed = |full: i64, held: (i64, i64)| {
         let mut plan = plan(|_| {});

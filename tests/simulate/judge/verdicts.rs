@@ -402,5 +402,5 @@ fn missed_in_quiet(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, added: &Ad
         && !excuse::claim_in_doubt(facts, plan, due)
         && !excuse::late_vote(facts, plan, due)
         && !excuse::unheard_return(facts, plan, due)
-        && !excuse::lock_busy(facts, subject, busy)
+        && !excuse::busy_on_its_schedule(facts, subject, (at, added), busy)
 }

@@ -55,6 +55,10 @@ fn under_a_lock_that_another_job_has_had_a_rerun_has_its_window_from_when_the_cr
     assert!(rerun_at(31_000, Some(23_500), other), "noticed before");
     assert!(rerun_at(31_000, Some(26_600), None), "nobody had it");
     assert!(!rerun_at(31_000, None, other), "noticed by the claim");
+    let at_once = Some((26_600, 26_700));
+    assert!(!rerun_at(31_000, Some(26_600), at_once));
+    assert!(rerun_at(31_000, Some(26_599), at_once), "noticed before");
+    assert!(rerun_at(31_000, Some(31_000), None), "it is the rerun's");
 }
 
 /// The run of 20 s is not run again, and this is its record.
