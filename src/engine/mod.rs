@@ -21,7 +21,7 @@ pub mod simulated {
         Action, ClaimContext, ClaimId, ClaimSpec, Core, DropSpec, Event, JobIx, LaneChange,
         ListedJob, NewList, Now, OccurrenceNotice, Policy,
     };
-    pub use super::daemon::{Epoch, HostClock, StoreClock};
+    pub use super::daemon::{ClockTrust, Epoch, HostClock, StoreClock};
     pub use super::requests::Requests;
     pub use crate::preflight::Offset;
 }

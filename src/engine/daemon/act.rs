@@ -279,6 +279,7 @@ impl Daemon {
             host: self.host.clone(),
             newcomers,
             measure,
+            clock: (self.clock.trust(), self.settings.max_clock_skew),
             // One that claims does not look again.
             first: self.agreement.waits().map(|_| self.word()),
             announces: announces.then(|| self.word()),

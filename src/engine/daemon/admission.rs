@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Daemon;
+use super::clock::ClockTrust;
 use super::held_back::{HeldBack, HoldReason, Neighbour};
 use super::newcomer::Newcomer;
 use super::tasks::TaskContext;
@@ -163,7 +164,7 @@ impl FirstLook {
         host: &HostName,
         jobs: impl Iterator<Item = ((JobIx, Newcomer), Listing)>,
         live: &BTreeSet<HostName>,
-        now: Timestamp,
+        (now, clock): (Timestamp, ClockTrust),
     ) -> Self {
         let mut look = Self::default();
         for ((ix, job), listing) in jobs {
@@ -171,21 +172,27 @@ impl FirstLook {
             let whole = listing.with(host, job.known.as_ref());
             let mut entry = whole.enter(host, job.lock.clone(), now);
             let others = match whole.admits(host, &job.lock, |host| live.contains(host)) {
-                Admission::Enter(others) => Some(others),
-                Admission::Hold(users) => {
-                    entry = entry.waiting();
-                    let (lock, why) = (job.lock.clone(), HoldReason::Hosts(users));
-                    look.held.push((ix, HeldBack { lock, why }));
-                    None
+                // It would claim nothing of what waits there.
+                Admission::Enter(_)
+                    if clock == ClockTrust::Wrong && whole.may_take_from_fleet(&job.lock) =>
+                {
+                    Err(HoldReason::Clock)
                 }
+                Admission::Enter(others) => Ok(others),
+                Admission::Hold(users) => Err(HoldReason::Hosts(users)),
             };
+            let others = others.map_err(|why| {
+                entry = entry.waiting();
+                let lock = job.lock.clone();
+                look.held.push((ix, HeldBack { lock, why }));
+            });
             let is_new = !is_written(&listing, host, &entry);
             if is_new {
                 look.entries.push((name, entry.clone()));
             }
             let siblings = siblings(host, &job, &listing);
             look.admitted
-                .extend(others.map(|others| AdmissionCandidate {
+                .extend(others.ok().map(|others| AdmissionCandidate {
                     ix,
                     job,
                     entry,
@@ -203,7 +210,7 @@ impl TaskContext {
     /// those that are new. Returns the jobs that are held back.
     pub(super) async fn enter(
         &self,
-        host: &HostName,
+        (host, clock): (&HostName, ClockTrust),
         jobs: Vec<(JobIx, Newcomer)>,
     ) -> Result<Vec<(JobIx, HeldBack)>, StoreError> {
         if jobs.is_empty() {
@@ -217,7 +224,7 @@ impl TaskContext {
             mut held,
             entries,
             mut admitted,
-        } = FirstLook::at(host, jobs.into_iter().zip(listings), &live, now);
+        } = FirstLook::at(host, jobs.into_iter().zip(listings), &live, (now, clock));
         if !entries.is_empty() {
             self.store.enlist(host, &entries).await?;
         }
@@ -409,4 +416,58 @@ fn is_written(listing: &Listing, host: &HostName, entry: &Entry) -> bool {
     const LITTLE: Duration = Duration::from_secs(3600);
     let known = listing.entries.get(host);
     listing.has(host, entry) && known.is_some_and(|known| entry.at.since(known.at) < LITTLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Fingerprint, Keeping, LockId};
+
+    /// A host that has the job with its own ledger looks at a listing in which another host shares one.
+    fn looks(clock: ClockTrust) -> FirstLook {
+        let [mine, other] = ["mine", "other"].map(|name| HostName::parse(name).unwrap());
+        let job = JobName::parse("job").unwrap();
+        let now = Timestamp::from_secs(1_700_000_000);
+        let mut listing = Listing::default();
+        let fleet = listing.enter(&other, LockId::Fleet("job".to_owned()), now);
+        listing.entries.insert(other, fleet);
+        let lock = LockId::Host("job".to_owned());
+        let newcomer = Newcomer {
+            known: None,
+            keeping: Keeping::of(job.clone(), &lock, &mine, Duration::ZERO),
+            beginning: Beginning {
+                job,
+                lock: lock.on(&mine),
+                fingerprint: Fingerprint("every 5s".to_owned()),
+                ttl: Duration::from_secs(30),
+                counts: crate::store::CountsFrom {
+                    at: Timestamp::EPOCH,
+                    again: false,
+                },
+            },
+            lock,
+        };
+        let jobs = std::iter::once(((JobIx(0), newcomer), listing));
+        FirstLook::at(&mine, jobs, &BTreeSet::new(), (now, clock))
+    }
+
+    #[test]
+    fn a_host_whose_clock_is_wrong_leaves_what_waits_in_the_ledger_of_the_fleet_to_others() {
+        let look = looks(ClockTrust::Wrong);
+        assert!(matches!(
+            look.held[..],
+            [(
+                _,
+                HeldBack {
+                    why: HoldReason::Clock,
+                    ..
+                }
+            )]
+        ));
+        assert_eq!(look.entries[0].1.standing, Standing::Waits);
+        assert!(look.admitted.is_empty());
+        let look = looks(ClockTrust::Right);
+        assert!(look.held.is_empty());
+        assert_eq!(look.admitted.len(), 1);
+    }
 }

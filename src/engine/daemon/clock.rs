@@ -23,6 +23,26 @@ pub(super) enum Measure {
     Not,
 }
 
+/// Whether this host may claim by its clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClockTrust {
+    /// It is no further than `max_clock_skew` from the store's clock, or was not compared yet.
+    Right,
+    /// It is further off, and this host claims nothing.
+    Wrong,
+}
+
+impl ClockTrust {
+    /// Judges a first measurement.
+    pub(super) fn of(offset: Offset, max: Duration) -> Self {
+        if offset.exceeds(max) {
+            Self::Wrong
+        } else {
+            Self::Right
+        }
+    }
+}
+
 /// How right the clock is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClockState {
@@ -84,6 +104,15 @@ impl HostClock {
     /// Whether it is so far from the store's clock that this host claims nothing.
     pub(super) fn is_wrong(&self) -> bool {
         self.state == ClockState::Wrong
+    }
+
+    /// Whether this host may claim by its clock, as last measured.
+    pub fn trust(&self) -> ClockTrust {
+        if self.is_wrong() {
+            ClockTrust::Wrong
+        } else {
+            ClockTrust::Right
+        }
     }
 
     /// The last measurement, in milliseconds.

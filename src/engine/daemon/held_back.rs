@@ -23,6 +23,8 @@ pub(super) enum HoldReason {
     Run { lock: Lock, by: String },
     /// The store may have lost data.
     Recovering(Duration),
+    /// This host's clock is wrong, and the ledger is the fleet's.
+    Clock,
     /// The ledgers cannot be read or moved now.
     Store(String),
 }
@@ -45,6 +47,11 @@ impl HeldBack {
                 "the store may have lost data: the ledger moves in {:.0} s at the earliest",
                 left.as_secs_f64().ceil()
             ),
+            HoldReason::Clock => {
+                "this host's clock is wrong, so it leaves what waits in the fleet's \
+                                  ledger to other hosts"
+                    .to_owned()
+            }
             HoldReason::Store(error) => format!("its ledger cannot be moved now: {error}"),
         }
     }

@@ -58,7 +58,7 @@ use crate::time::{BootInstant, Timestamp};
 use act::OutstandingClaim;
 use admission::HeldJobs;
 use agreement::Agreement;
-pub use clock::HostClock;
+pub use clock::{ClockTrust, HostClock};
 use clock_file::ClockFile;
 pub(crate) use error::DaemonError;
 use front::Front;

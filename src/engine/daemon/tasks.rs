@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, RwLock, mpsc, watch};
 
-use super::clock::Measure;
+use super::clock::{ClockTrust, Measure};
 use super::health::Health;
 use super::held_back::{HeldBack, Neighbour};
 use super::last_answer::LastAnswer;
@@ -53,6 +53,8 @@ pub(super) struct Entrance {
     /// The jobs that are to be entered.
     pub(super) newcomers: BTreeMap<JobIx, Newcomer>,
     pub(super) measure: Measure,
+    /// This host's clock, and how far it may be off.
+    pub(super) clock: (ClockTrust, Duration),
     /// What this host says of itself, if it is to look first who uses other servers.
     pub(super) first: Option<HostInfo>,
     /// The same, if others are to see that this host lives before it looks who uses which lock.
@@ -260,7 +262,10 @@ impl TaskContext {
             earlier.read().await
         };
         let Entrance {
-            host, newcomers, ..
+            host,
+            newcomers,
+            clock: (clock, _),
+            ..
         } = match self.precede(entrance).await {
             Ok(entrance) => entrance,
             Err(obstacle) => {
@@ -275,7 +280,10 @@ impl TaskContext {
         let mut batches = Batches::of(&jobs);
         while let Some(batch) = batches.next() {
             let jobs: Vec<_> = batch.iter().map(|(job, _)| *job).collect();
-            match self.enter_and_register(&host, &batch, &newcomers).await {
+            match self
+                .enter_and_register((&host, clock), &batch, &newcomers)
+                .await
+            {
                 Ok((held, answers)) => {
                     self.last_answer.note();
                     let jobs = jobs.into_iter().filter(|job| !held.contains_key(job));
@@ -308,7 +316,7 @@ impl TaskContext {
     /// Returns the jobs held back, and the replies for the others in their order.
     async fn enter_and_register(
         &self,
-        host: &HostName,
+        host: (&HostName, ClockTrust),
         batch: &[(JobIx, Registration)],
         newcomers: &BTreeMap<JobIx, Newcomer>,
     ) -> Result<(BTreeMap<JobIx, HeldBack>, Vec<Registered>), StoreError> {
@@ -333,7 +341,9 @@ impl TaskContext {
             return Err(Obstacle::Disagreement(reason));
         }
         let measure = entrance.measure;
-        self.measure(measure).await.map_err(Obstacle::Store)?;
+        if let Some(offset) = self.measure(measure).await.map_err(Obstacle::Store)? {
+            entrance.clock.0 = ClockTrust::of(offset, entrance.clock.1);
+        }
         if let Some(info) = entrance.first.take() {
             match self.look_for_rivals(info).await {
                 Ok(Some(reason)) => return Err(Obstacle::Disagreement(reason)),

@@ -359,6 +359,14 @@ impl Listing {
         locks
     }
 
+    /// Whether a host that enters the job under `lock` may take over a ledger of the fleet for itself, with
+    /// all that waits in it.
+    pub fn may_take_from_fleet(&self, lock: &LockId) -> bool {
+        let entries = self.entries.values();
+        let mut known = entries.flat_map(|it| std::iter::once(&it.lock).chain(&it.earlier));
+        !lock.is_shared() && known.any(LockId::is_shared)
+    }
+
     /// The entry with which `host` says that its list no longer has the job enabled; `None` if
     /// the listing says so already.
     pub fn withdraw(&self, host: &HostName, now: Timestamp) -> Option<Entry> {

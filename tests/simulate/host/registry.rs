@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cronlatch::engine::simulated::JobIx;
+use cronlatch::engine::simulated::{ClockTrust, JobIx};
 use cronlatch::names::{HostName, JobName};
 use cronlatch::store::registry::{COMPARED_EVERY, gives_way};
 use cronlatch::store::relocate::{Destination, MoveStep, Relocated, Relocation};
@@ -46,6 +46,8 @@ pub(super) struct Entering {
     pub(super) jobs: Vec<JobIx>,
     /// Those that are new, each with its ledger's beginning but for the instant.
     new: Vec<(JobIx, LockId, Beginning)>,
+    /// This host's clock.
+    clock: ClockTrust,
     /// What this host last wrote about them.
     known: BTreeMap<JobIx, Entry>,
     listings: Vec<Listing>,
@@ -67,13 +69,14 @@ impl Entering {
     pub(super) fn begin(
         jobs: Vec<JobIx>,
         new: Vec<(JobIx, LockId, Beginning)>,
-        registry: &Registry,
+        (registry, clock): (&Registry, ClockTrust),
     ) -> Self {
         let last = |ix: JobIx| Some((ix, registry.entries.get(&ix)?.1.clone()));
         let known = new.iter().filter_map(|(ix, ..)| last(*ix)).collect();
         Self {
             jobs,
             new,
+            clock,
             known,
             listings: Vec::new(),
             now: Timestamp::EPOCH,
@@ -169,6 +172,12 @@ impl Entering {
             let whole = listing.with(host, self.known.get(ix));
             let mut entry = whole.enter(host, lock.clone(), self.now);
             match whole.admits(host, lock, |host| live.contains(host)) {
+                Admission::Enter(_)
+                    if self.clock == ClockTrust::Wrong && whole.may_take_from_fleet(lock) =>
+                {
+                    entry = entry.waiting();
+                    self.held.push(*ix);
+                }
                 Admission::Hold(_) => {
                     entry = entry.waiting();
                     self.held.push(*ix);

@@ -300,7 +300,10 @@ async fn of_hosts_that_enter_a_job_under_different_locks_at_once_one_is_admitted
         *store.clock.lock().expect("no holder panics") = Some(now);
         let uses = Listing::default().enter(&other, LockId::Fleet("m".to_owned()), now);
         *store.arrives.lock().expect("no holder panics") = Some((other.clone(), uses.clone()));
-        let enter = async || bench.link.enter(&host, vec![newcomer("l")]).await;
+        let enter = async || {
+            let host = (&host, ClockTrust::Right);
+            bench.link.enter(host, vec![newcomer("l")]).await
+        };
         let standing = || {
             let listing = store.listing.lock().expect("no holder panics");
             listing.entries[&host].standing
@@ -346,6 +349,7 @@ async fn a_host_says_that_it_lives_before_it_looks_which_hosts_use_which_lock() 
         host,
         newcomers: BTreeMap::from([(place, newcomer)]),
         measure: Measure::Not,
+        clock: (ClockTrust::Right, Duration::from_secs(30)),
         first: None,
         announces: Some(word()),
         waits_for_earlier: false,

@@ -42,6 +42,26 @@ fn a_job_counts_from_when_the_first_host_listed_it_and_each_host_from_its_own_st
 }
 
 #[test]
+fn a_host_may_take_over_a_ledger_of_the_fleet_if_any_host_has_shared_one() {
+    let own = |name: &str| LockId::Host(name.to_owned());
+    let mut listing = Listing::default();
+    assert!(!listing.may_take_from_fleet(&own("l")));
+    entered(&mut listing, "a", at(0));
+    assert!(listing.may_take_from_fleet(&own("l")));
+    assert!(
+        !listing.may_take_from_fleet(&lock("m")),
+        "it is the fleet's"
+    );
+    let moved = listing.enter(&host("a"), own("l"), at(10));
+    listing.entries.insert(host("a"), moved);
+    assert!(listing.may_take_from_fleet(&own("l")), "it may lie there");
+    listing.entries.clear();
+    let first = listing.enter(&host("a"), own("l"), at(20));
+    listing.entries.insert(host("a"), first);
+    assert!(!listing.may_take_from_fleet(&own("l")));
+}
+
+#[test]
 fn a_job_that_nobody_lists_counts_from_now_on_a_host_that_never_had_it() {
     let mut listing = Listing::default();
     entered(&mut listing, "a", at(0));

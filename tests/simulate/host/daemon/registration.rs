@@ -85,7 +85,7 @@ impl Daemon {
         if new.is_empty() {
             return self.register_known(env, jobs);
         }
-        let entering = Entering::begin(jobs, new, &self.registry);
+        let entering = Entering::begin(jobs, new, (&self.registry, self.clock.trust()));
         // Others are to see that this host lives before it looks who uses which lock.
         let unseen = self.registry.take_unseen();
         let request = if unseen {
