@@ -160,16 +160,18 @@ impl Lane {
     /// judges what came due since then.
     ///
     /// With `catch_up: all`, pending occurrences are delayed from now on: they came due before this host
-    /// noticed the outage, and may overlap late runs.
+    /// noticed the outage, and may overlap late runs. With `catch_up: latest`, what waits for the reply to a
+    /// registration is left to `catch_up`: while it waited, this host sent no claim, and could not notice the
+    /// outage.
     pub(super) fn store_lost(&mut self) {
         if self.policy.on_store_down == OnStoreDown::Wait && self.policy.catch_up == CatchUp::All {
             for occ in &mut self.pending {
                 join_backlog(&self.policy, occ);
             }
         }
-        if self.registration == RegistrationState::Pending
-            && self.policy.on_store_down == OnStoreDown::Wait
-        {
+        let waits_for_ledger = self.registration == RegistrationState::Pending
+            || self.policy.catch_up == CatchUp::Latest && self.sync != LedgerSync::Known;
+        if waits_for_ledger && self.policy.on_store_down == OnStoreDown::Wait {
             self.start_anew();
         }
     }

@@ -626,6 +626,29 @@ fn after_each_of_several_outages_the_ledger_is_asked() {
 }
 
 #[test]
+fn of_what_waits_for_the_ledger_when_the_next_outage_begins_latest_runs_the_newest_alone() {
+    let mut bench = Bench::new(Policy {
+        skew: Duration::from_secs(30),
+        ..down(OnStoreDown::Wait)
+    });
+    bench.feed(Event::StoreDown);
+    bench.due(1010);
+    back(&mut bench);
+    asks(&mut bench);
+    bench.registered(1000);
+    bench.due(1020);
+    bench.nothing();
+    bench.feed(Event::StoreDown);
+    bench.due(1030);
+    back(&mut bench);
+    bench.due(1040);
+    asks(&mut bench);
+    bench.registered(1000);
+    bench.claim(1040);
+    bench.nothing();
+}
+
+#[test]
 fn nothing_is_left_to_others_for_so_long_that_the_next_one_is_too_late() {
     let (mut bench, spec) = cut_off(Policy {
         start_deadline: Duration::from_secs(2),
