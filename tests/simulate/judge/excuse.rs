@@ -12,9 +12,9 @@ use cronlatch::store::{Kind, Outcome};
 use cronlatch::time::Timestamp;
 
 use super::facts::{RECOVERS, Regime, Subject, span_of, without};
-use super::{Facts, verdicts};
+use super::{Facts, pauses, verdicts};
 use crate::plan::{Act, JobPlan, NodeAct, StoreKind, host_name};
-use crate::trace::{Added, Ended, Foreign, Hindered, Life, Span, Start, Trouble};
+use crate::trace::{Added, Ended, Foreign, Hindered, Life, Ordered, Span, Start, Trouble};
 
 /// A free lock that is seen for a shorter time is somebody else's before a host can claim it.
 const FREE_FOR: i64 = 1_500;
@@ -1344,6 +1344,29 @@ pub(super) fn inherited(facts: &Facts<'_>, subject: &Subject<'_>, before: Span) 
         !subject.counts_by(*at, 0) && due < before.until && verdicts::counts(facts, subject, *at)
     });
     all
+}
+
+/// `ResumedElsewhere`: the ledger may have moved to another lock and back since the pause. What people ask for
+/// in between is kept under that lock, and the ledger brings it along.
+pub(super) fn resumed_elsewhere(
+    facts: &Facts<'_>,
+    subject: &Subject<'_>,
+    paused: &Ordered,
+    granted: i64,
+) -> bool {
+    let since = facts.trace.ordered.iter().filter(|it| {
+        let meanwhile = paused.at < it.at && it.at < granted;
+        it.job == paused.job && it.lock != paused.lock && meanwhile
+    });
+    let newest = since.max_by_key(|it| it.at);
+    newest.is_some_and(|it| {
+        let mut regimes = facts.regimes_of(subject.name);
+        let was_its_lock = regimes.any(|regime| {
+            let began = regime.span.from;
+            regime.lock() == it.lock && began <= it.at && paused.at < regime.span.until
+        });
+        was_its_lock && pauses::in_force(it, granted).is_none()
+    })
 }
 
 /// `UnderItsOldScope`: a job whose scope changes keeps its ledger. What came due under the old scope

@@ -20,6 +20,8 @@ const FIRST_PAUSE: i64 = 1_000;
 /// How long a host that has had no place takes to claim, one after the other, what waits for one: each claim
 /// has the place while it is under way.
 const TAKES_TURNS: i64 = 1_500;
+/// A host whose clock is further off claims nothing (`max_clock_skew`).
+const WRONG_CLOCK: i64 = 30_000;
 /// A clock that is no further off is right.
 const RIGHT_CLOCK: i64 = 500;
 
@@ -177,6 +179,9 @@ pub(crate) struct Facts<'a> {
     pub(crate) quiet: Vec<Vec<Span>>,
     /// Per host: the spans in which it could act at all.
     pub(crate) able: Vec<Vec<Span>>,
+    /// Per host: the same, without daemons that were started while the clock was wrong: until it changes,
+    /// they claim nothing.
+    pub(crate) trusted: Vec<Vec<Span>>,
     /// Per host: the spans in which its daemon ran, neither stopped nor suspended.
     pub(crate) up: Vec<Vec<Span>>,
     /// Per host: the spans in which it ran as many as its list allows.
@@ -190,12 +195,14 @@ impl<'a> Facts<'a> {
         let hosts = 0..plan.hosts.len();
         let quiet = hosts.clone().map(|host| quiet(trace, host, end));
         let able = hosts.clone().map(|host| able(trace, host, end));
+        let trusted = hosts.clone().map(|host| trusted(trace, host, end));
         let up = hosts.clone().map(|host| up(trace, host, end));
         let full = hosts.map(|host| full(plan, trace, host, end));
         Self {
             subjects: subjects(plan, trace, end),
             quiet: quiet.collect(),
             able: able.collect(),
+            trusted: trusted.collect(),
             up: up.collect(),
             full: full.collect(),
             plan,
@@ -478,6 +485,24 @@ fn able(trace: &Trace, host: usize, end: i64) -> Vec<Span> {
         spans = without(spans, *outage);
     }
     spans
+}
+
+fn trusted(trace: &Trace, host: usize, end: i64) -> Vec<Span> {
+    let clocks = || trace.clocks.iter().filter(|(_, of, _)| *of == host);
+    let is_wrong_from = |at: i64| {
+        let shown = clocks().rfind(|(set, ..)| *set <= at);
+        shown.is_some_and(|(.., offset)| offset.abs() > WRONG_CLOCK)
+    };
+    let lives = trace.lives.iter().filter(|it| it.host == host);
+    let wrong = lives.filter(|it| is_wrong_from(it.from)).map(|life| {
+        let next = clocks().find(|(set, ..)| life.from < *set);
+        let ends = [life.until, next.map(|(set, ..)| *set)];
+        Span {
+            from: life.from,
+            until: ends.into_iter().flatten().min().unwrap_or(end),
+        }
+    });
+    wrong.fold(able(trace, host, end), without)
 }
 
 /// When a host ran as many as its list allows (`max_running`), and the moments between, in which claims have

@@ -19,7 +19,7 @@ fn kept<'a>(
     of_job.max_by_key(|it| it.at)
 }
 
-fn in_force(ordered: &Ordered, at: i64) -> Option<&Pause> {
+pub(super) fn in_force(ordered: &Ordered, at: i64) -> Option<&Pause> {
     let newest = ordered.pauses.last();
     newest.filter(|it| it.is_in_force(Timestamp::from_millis(at)))
 }
@@ -36,6 +36,7 @@ pub(super) fn started(facts: &Facts<'_>) -> Vec<Violation> {
             let resumed = facts.trace.ordered.iter().any(|it| it.at == granted);
             if !resumed
                 && in_force(ordered, granted).is_some()
+                && !excuse::resumed_elsewhere(facts, subject, ordered, granted)
                 && !excuse::lost_data(facts, ordered.at)
             {
                 all.push(Violation {

@@ -185,11 +185,11 @@ pub(super) fn catch_up(facts: &Facts<'_>) -> Vec<Violation> {
     all
 }
 
-/// The spans in which no host that had the job could act.
+/// The spans in which no host that had the job could act and claim.
 fn dark(facts: &Facts<'_>, subject: &Subject<'_>) -> Vec<Span> {
     let mut able: Vec<Span> = Vec::new();
     for regime in &subject.regimes {
-        for span in &facts.able[regime.host] {
+        for span in &facts.trusted[regime.host] {
             let from = span.from.max(regime.span.from);
             let until = span.until.min(regime.span.until);
             if from < until {

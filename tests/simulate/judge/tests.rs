@@ -767,6 +767,55 @@ fn what_was_decided_under_the_other_lock_while_a_host_was_held_back_has_its_verd
     assert!(silent(false).contains(&Rule::Silence));
 }
 
+#[test]
+fn what_waits_in_a_ledger_that_no_host_shares_any_more_is_decided_by_one_that_could() {
+    let mut changed = plan(|_| {});
+    let mut list = changed.lists[0].clone();
+    list.jobs[0].scope = cronlatch::config::Scope::Host;
+    changed.lists.push(list);
+    let silent = |forge: &dyn Fn(&mut Trace)| {
+        broken(&changed, |trace| {
+            // From 32 s on each host has a ledger of its own.
+            let reloads = (0..2).map(|life| Reloaded {
+                at: START + 32_000,
+                life,
+                list: 1,
+            });
+            trace.reloads.extend(reloads);
+            trace.starts.retain(|it| it.at < Some(START + 30_000));
+            let late = |it: &Added| it.record.scheduled_at.unwrap().millis() >= START + 30_000;
+            trace.added.retain(|it| !late(it));
+            for (host, due) in (0..2).flat_map(|host| (35..60).step_by(5).map(move |s| (host, s))) {
+                let mut run = start(host, due * 1_000, due * 1_000 + 5, due * 1_000 + 100);
+                run.lock = format!("job@host-{host}");
+                let mut record = verdict(&run, Outcome::Succeeded);
+                record.lock.clone_from(&run.lock);
+                trace.added.push(record);
+                trace.starts.push(run);
+            }
+            forge(trace);
+        })
+        .contains(&Rule::Silence)
+    };
+    assert!(silent(&|_| {}));
+    let by_heir = |at: i64| {
+        silent(&move |trace: &mut Trace| {
+            let mut record = added(at, 30_000, Outcome::Missed, "its start deadline had passed");
+            record.lock = "job@host-1".to_owned();
+            trace.added.push(record);
+        })
+    };
+    assert!(!by_heir(36_000));
+    let cut = |hosts: usize| {
+        silent(&move |trace: &mut Trace| {
+            let cut = (0..hosts).map(|host| trouble(host, 37_000, 60_000, Hindered::Network));
+            trace.troubles.extend(cut);
+        })
+    };
+    assert!(cut(1), "host 1 could");
+    assert!(!cut(2));
+}
+
 /// The occurrence of 20 s is missed, while hosts run another job: which, from when until when, and with
 /// which attempt of one run.
 fn missed_beside_runs(max_running: usize, runs: &[(usize, i64, i64, u32)]) -> bool {
@@ -951,6 +1000,74 @@ fn the_first_of_an_outage_may_run_besides_the_newest_and_not_after_a_pause() {
         }
     });
     assert!(pause.contains(&Rule::CatchUp), "{pause:?}");
+}
+
+#[test]
+fn a_pause_ends_where_the_ledger_was_resumed_under_the_lock_that_the_job_had_meanwhile() {
+    let started = |lock: &str, resumed: Option<i64>| {
+        let mut changed = plan(|_| {});
+        let mut list = changed.lists[0].clone();
+        list.jobs[0].lock = Some("other".to_owned());
+        changed.lists.push(list);
+        broken(&changed, |trace| {
+            for life in 0..2 {
+                for (at, list) in [(12_000, 1), (22_000, 0)] {
+                    let at = START + at;
+                    trace.reloads.push(Reloaded { at, life, list });
+                }
+            }
+            trace.ordered.push(paused(START + 11_000));
+            trace.ordered.extend(resumed.map(|at| Ordered {
+                lock: lock.to_owned(),
+                pauses: Vec::new(),
+                ..paused(START + at)
+            }));
+            for due in [15_000, 20_000] {
+                let at = run(trace, due);
+                trace.starts[at].lock = "other".to_owned();
+                trace.added[at].lock = "other".to_owned();
+            }
+        })
+        .contains(&Rule::Paused)
+    };
+    assert!(!started("other", Some(15_000)));
+    assert!(started("other", None));
+    assert!(started("other", Some(10_000)), "before the pause");
+    assert!(started("third", Some(15_000)), "it was never its lock");
+}
+
+#[test]
+fn a_host_that_was_started_with_a_wrong_clock_ends_no_time_in_which_nobody_could_act() {
+    let wrong = |offset: i64, corrected: i64| {
+        let latest = plan(|job| (job.start_deadline, job.catch_up_window) = (30_000, 30_000));
+        broken(&latest, |trace| {
+            // From 11 s to 41 s host 1 alone is up.
+            trace.lives[0].until = Some(START + 11_000);
+            let again = Life {
+                from: START + 41_000,
+                until: None,
+                ..trace.lives[0].clone()
+            };
+            trace.lives.push(again);
+            trace.lives[1].from = START + 23_000;
+            trace.clocks.push((START + 22_000, 1, offset));
+            trace.clocks.push((START + corrected, 1, 0));
+            for due in [15_000, 20_000, 25_000, 30_000, 35_000] {
+                unstarted(trace, due, Outcome::Missed, "nobody was there in time");
+            }
+            for added in trace
+                .added
+                .iter_mut()
+                .filter(|it| it.record.run_id.is_none())
+            {
+                added.at = START + 41_200;
+            }
+        })
+        .contains(&Rule::CatchUp)
+    };
+    assert!(!wrong(40_000, 60_000));
+    assert!(wrong(20_000, 60_000), "it claims");
+    assert!(wrong(40_000, 24_000), "it was corrected");
 }
 
 #[test]

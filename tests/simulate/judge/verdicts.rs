@@ -57,7 +57,8 @@ pub(super) fn silence(facts: &Facts<'_>) -> Vec<Violation> {
             let from = due_there.next().map_or(deadline, |regime| {
                 excuse::moves_by(facts, subject, regime, deadline)
             });
-            let Some(by) = facts.quiet_for_due(subject, at, (from, PROMPT)) else {
+            let by = facts.quiet_for_due(subject, at, (from, PROMPT));
+            let Some(by) = by.or_else(|| quiet_heirs(facts, subject, at, from)) else {
                 continue;
             };
             if excuse::two_schedules(facts, subject, at, by - PROMPT)
@@ -89,6 +90,27 @@ pub(super) fn silence(facts: &Facts<'_>) -> Vec<Violation> {
         all.extend(silent_run(facts, start));
     }
     all
+}
+
+/// As [`Facts::quiet_for_due`], of hosts that each have a ledger of their own since no host shares that of the
+/// fleet any more: what waited there is one of theirs to decide.
+fn quiet_heirs(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, from: i64) -> Option<i64> {
+    let ended = subject.regimes.iter().map(|it| it.span.until).max()?;
+    let from = from.max(ended);
+    let others = facts.subjects.iter().filter(|it| it.name == subject.name);
+    let heirs = others.filter(|it| subject.host.is_none() && it.host.is_some());
+    let quiet = heirs.filter_map(|heir| {
+        let mut later = heir.regimes.iter().filter(|it| ended <= it.span.until);
+        let regime = later.find(|it| it.has_due(at))?;
+        let from = excuse::moves_by(facts, heir, regime, from);
+        let by = facts.quiet_on(heir, regime.host, (from, PROMPT))?;
+        let waits = Span {
+            from: at,
+            until: by,
+        };
+        (!excuse::held_back(facts, heir, waits)).then_some(by)
+    });
+    quiet.min()
 }
 
 /// Whether the store knew of the job on this schedule by then.
