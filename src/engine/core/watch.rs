@@ -144,31 +144,45 @@ impl Lane {
         self.advance(shared);
     }
 
-    /// The run was returned or waits for its rerun; only the ledger knows.
+    /// The run was returned, waits for its rerun, or goes on; only the ledger knows.
     pub(super) fn not_settled(&mut self, shared: &mut Shared) {
         self.needs_ledger_sync = true;
         self.advance(shared);
+        if self.sync == LedgerSync::Known && shared.mode == Mode::Working {
+            // Until the pending occurrences are claimed, no registration names the run or the head.
+            shared.act(Action::QueryLedger { job: self.job });
+        }
     }
 
     /// Returns the occurrence of a watched run whose lease is over, to be claimed again.
     ///
-    /// For a job without reruns, and after the window of a rerun, the claim only produces the record,
-    /// so a full host need not wait for a place.
-    pub(super) fn due_rerun(&mut self, shared: &Shared) -> Option<Occurrence> {
+    /// For a job without reruns the claim only produces the record, so a full host need not wait for a
+    /// place.
+    pub(super) fn due_rerun(&mut self, shared: &mut Shared) -> Option<Occurrence> {
         let is_run_again = self.policy.max_reruns() > 0;
         let watch = self.watch.as_mut().filter(|watch| watch.due)?;
         watch.due = false;
         let at = watch.at?;
         let lease_ended = watch.lease_end(shared.now);
         let deadline = lease_ended.plus(self.policy.rerun_window());
-        let is_over = deadline < shared.now.utc;
+        if is_run_again && deadline < shared.now.utc {
+            // Its holder may have renewed the lease meanwhile. Then the window is not over, and a claim
+            // for the verdict would be granted.
+            let run_id = watch.run_id.clone();
+            self.unwatch(shared);
+            shared.act(Action::Settle {
+                job: self.job,
+                run_id,
+            });
+            return None;
+        }
         Some(Occurrence {
             at,
             kind: Kind::Rerun,
             deadline,
             overlap: Overlap::Wait,
             late: Late::Leave,
-            aim: if is_run_again && !is_over || shared.has_place() {
+            aim: if is_run_again || shared.has_place() {
                 Aim::Run
             } else {
                 Aim::Verdict

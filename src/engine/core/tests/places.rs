@@ -223,8 +223,59 @@ fn a_full_host_reruns_a_dead_run_when_it_has_a_place() {
     bench.at(1089);
     bench.nothing();
     bench.at(1092);
+    assert_eq!(bench.action(), settles_theirs(THIRD));
+    bench.nothing();
+}
+
+fn settles_theirs(job: JobIx) -> Action {
+    Action::Settle {
+        job,
+        run_id: RunId::from_text("theirs"),
+    }
+}
+
+/// The holder renewed its lease while a full host waited for a place for the rerun, and died then. The
+/// ledger knows until when the rerun may start; a claim would be granted, and returned.
+#[test]
+fn a_full_host_does_not_claim_a_rerun_whose_window_may_have_become_longer() {
+    let rerun = Policy {
+        on_crash: OnCrash::Rerun { max_reruns: 1 },
+        start_deadline: Duration::from_secs(8),
+        catch_up_window: Duration::from_secs(8),
+        ..policy()
+    };
+    let mut bench = full_of(&[policy(), rerun, policy()]);
+    bench.feed(Event::LedgerQueried {
+        job: SECOND,
+        open: Some(OpenRun {
+            remaining: Duration::from_secs(14),
+            ..theirs()
+        }),
+        head: None,
+    });
+    bench.at(1030);
+    bench.due_of(SECOND, 1030);
+    bench.nothing();
+    // Without the renewal the window would end at 1032.
+    bench.at(1033);
+    assert_eq!(bench.action(), settles_theirs(SECOND));
+    bench.feed(Event::NotSettled { job: SECOND });
+    assert_eq!(bench.action(), Action::QueryLedger { job: SECOND });
+    bench.nothing();
+    let head = Head {
+        deadline: secs(1036),
+        ..head(1000, Kind::Rerun)
+    };
+    bench.feed(Event::LedgerQueried {
+        job: SECOND,
+        open: None,
+        head: Some(head),
+    });
+    bench.at(1035);
+    bench.nothing();
+    bench.at(1037);
     let verdict = bench.claim(1000);
-    assert_eq!((verdict.job, verdict.kind), (THIRD, Kind::Rerun));
+    bench.answer(&verdict, ClaimReply::TooLate);
 }
 
 #[test]
@@ -239,6 +290,7 @@ fn what_lies_behind_one_that_waits_for_a_place_is_dropped_after_that() {
     bench.at(1050);
     bench.due_of(SECOND, 1050);
     bench.feed(Event::NotSettled { job: SECOND });
+    assert_eq!(bench.action(), Action::QueryLedger { job: SECOND });
     bench.registered_of(SECOND, 1000);
     bench.feed(Event::RunEnded { job: FIRST });
     let spec = bench.claim(1010);
