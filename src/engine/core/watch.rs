@@ -11,6 +11,9 @@ use crate::names::RunId;
 use crate::store::{Head, Kind, Late, OpenRun, Overlap};
 use crate::time::Timestamp;
 
+/// How long a full host waits before it has the store settle a run again.
+const SETTLE_AGAIN: Duration = Duration::from_secs(1);
+
 impl Lane {
     /// Watches a run. A job has at most one open run, so this replaces an earlier watch.
     pub(super) fn watch_run(
@@ -45,6 +48,10 @@ impl Lane {
         match self.watch.as_mut().filter(is_over) {
             // The reply does not say when the lease ended; the watch knows.
             Some(watch) => watch.due = true,
+            // The store may have refused to settle it, such as after a loss of data.
+            None if open.remaining.is_zero() && !shared.has_place() => {
+                self.watch_run(shared, open.scheduled_at, open.run_id, SETTLE_AGAIN);
+            }
             None => self.watch_run(shared, open.scheduled_at, open.run_id, open.remaining),
         }
     }
@@ -96,6 +103,21 @@ impl Lane {
         }
     }
 
+    /// Has the store decide what becomes of a run that this host cannot run again now: it has the record, or
+    /// its rerun waits in the ledger, with its deadline, or its holder has renewed the lease.
+    ///
+    /// A claim for the record would be granted if the window is longer than this host knows.
+    fn settle_watched(&mut self, shared: &mut Shared) {
+        if let Some(watch) = self.watch.as_ref() {
+            let run_id = watch.run_id.clone();
+            self.unwatch(shared);
+            shared.act(Action::Settle {
+                job: self.job,
+                run_id,
+            });
+        }
+    }
+
     pub(super) fn ledger_queried(
         &mut self,
         shared: &mut Shared,
@@ -138,9 +160,7 @@ impl Lane {
             return;
         }
         watch.due = true;
-        if self.policy.max_reruns() == 0 {
-            self.set_aside();
-        }
+        self.set_aside();
         self.advance(shared);
     }
 
@@ -165,15 +185,9 @@ impl Lane {
         let at = watch.at?;
         let lease_ended = watch.lease_end(shared.now);
         let deadline = lease_ended.plus(self.policy.rerun_window());
-        if is_run_again && deadline < shared.now.utc {
-            // Its holder may have renewed the lease meanwhile. Then the window is not over, and a claim
-            // for the verdict would be granted.
-            let run_id = watch.run_id.clone();
-            self.unwatch(shared);
-            shared.act(Action::Settle {
-                job: self.job,
-                run_id,
-            });
+        let is_over = deadline < shared.now.utc;
+        if is_run_again && (is_over || !shared.has_place()) {
+            self.settle_watched(shared);
             return None;
         }
         Some(Occurrence {

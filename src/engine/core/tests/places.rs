@@ -145,15 +145,10 @@ fn a_full_host_asks_for_the_record_of_a_dead_run_that_is_not_run_again() {
     let spec = bench.claim(1000);
     assert_eq!(spec.job, SECOND);
     bench.answer(&spec, running(0));
-    let settle = Action::Settle {
-        job: SECOND,
-        run_id: RunId::from_text("theirs"),
-    };
-    assert!(
-        bench.said(1000, &OccurrenceNotice::Full),
-        "the third job waits for a place"
-    );
-    assert_eq!(bench.action(), settle);
+    // The run of the third job is run again once a host has a place.
+    for job in [THIRD, SECOND] {
+        assert_eq!(bench.action(), settles_theirs(job));
+    }
     bench.nothing();
 }
 
@@ -212,7 +207,18 @@ fn a_full_host_reruns_a_dead_run_when_it_has_a_place() {
             head: None,
         });
     }
-    // The leases end at 1030, so the window is over at 1090.
+    // The leases end at 1030, and the ledger says until when the reruns may start.
+    bench.at(1031);
+    let waiting = Head {
+        deadline: secs(1090),
+        ..head(1000, Kind::Rerun)
+    };
+    for job in [SECOND, THIRD] {
+        assert_eq!(bench.action(), settles_theirs(job));
+    }
+    for job in [SECOND, THIRD] {
+        settled_to(&mut bench, job, Some(waiting));
+    }
     bench.at(1050);
     bench.nothing();
     bench.feed(Event::RunEnded { job: FIRST });
@@ -223,8 +229,28 @@ fn a_full_host_reruns_a_dead_run_when_it_has_a_place() {
     bench.at(1089);
     bench.nothing();
     bench.at(1092);
-    assert_eq!(bench.action(), settles_theirs(THIRD));
-    bench.nothing();
+    let verdict = bench.claim(1000);
+    assert_eq!((verdict.job, verdict.kind), (THIRD, Kind::Rerun));
+}
+
+/// The store has not settled the run of a job: its rerun waits, or nothing does.
+#[track_caller]
+fn settled_to(bench: &mut Bench, job: JobIx, head: Option<Head>) {
+    bench.feed(Event::NotSettled { job });
+    assert_eq!(bench.action(), Action::Register { job });
+    bench.feed(Event::Registered {
+        job,
+        reply: Registered {
+            pauses: Vec::new(),
+            decided_until: secs(1030),
+            beyond: Vec::new(),
+            now: secs(1031),
+            open: None,
+            head,
+            recovering: Duration::ZERO,
+            moved: false,
+        },
+    });
 }
 
 fn settles_theirs(job: JobIx) -> Action {
@@ -234,8 +260,8 @@ fn settles_theirs(job: JobIx) -> Action {
     }
 }
 
-/// The holder renewed its lease while a full host waited for a place for the rerun, and died then. The
-/// ledger knows until when the rerun may start; a claim would be granted, and returned.
+/// The holder renewed its lease, and died then. The ledger knows until when the rerun may start; a claim
+/// for the record would be granted, and returned.
 #[test]
 fn a_full_host_does_not_claim_a_rerun_whose_window_may_have_become_longer() {
     let rerun = Policy {
@@ -245,37 +271,89 @@ fn a_full_host_does_not_claim_a_rerun_whose_window_may_have_become_longer() {
         ..policy()
     };
     let mut bench = full_of(&[policy(), rerun, policy()]);
+    bench.due_of(SECOND, 1010);
     bench.feed(Event::LedgerQueried {
         job: SECOND,
         open: Some(OpenRun {
-            remaining: Duration::from_secs(14),
+            remaining: Duration::from_secs(2),
             ..theirs()
         }),
         head: None,
     });
-    bench.at(1030);
-    bench.due_of(SECOND, 1030);
     bench.nothing();
-    // Without the renewal the window would end at 1032.
-    bench.at(1033);
+    bench.at(1013);
     assert_eq!(bench.action(), settles_theirs(SECOND));
     bench.feed(Event::NotSettled { job: SECOND });
     assert_eq!(bench.action(), Action::QueryLedger { job: SECOND });
     bench.nothing();
+    let found = |open, head| Event::LedgerQueried {
+        job: SECOND,
+        open,
+        head,
+    };
+    let renewed = OpenRun {
+        remaining: Duration::from_secs(2),
+        ..theirs()
+    };
+    bench.feed(found(Some(renewed), None));
+    bench.at(1014);
+    bench.nothing();
+    bench.at(1016);
+    assert_eq!(bench.action(), settles_theirs(SECOND));
+    bench.feed(Event::NotSettled { job: SECOND });
+    assert_eq!(bench.action(), Action::QueryLedger { job: SECOND });
     let head = Head {
-        deadline: secs(1036),
+        deadline: secs(1023),
         ..head(1000, Kind::Rerun)
+    };
+    bench.feed(found(None, Some(head)));
+    bench.feed(Event::RunEnded { job: FIRST });
+    let spec = bench.claim(1000);
+    assert_eq!((spec.job, spec.kind), (SECOND, Kind::Rerun));
+}
+
+/// `retry` has used up the attempts of the run, so its rerun never comes.
+#[test]
+fn the_record_of_a_dead_run_that_has_no_attempt_left_needs_no_place() {
+    let rerun = Policy {
+        on_crash: OnCrash::Rerun { max_reruns: 1 },
+        max_attempts: 2,
+        ..policy()
+    };
+    let mut bench = full_of(&[policy(), rerun, policy()]);
+    bench.due_of(SECOND, 1010);
+    bench.feed(Event::LedgerQueried {
+        job: SECOND,
+        open: Some(theirs()),
+        head: None,
+    });
+    bench.at(1031);
+    assert_eq!(bench.action(), settles_theirs(SECOND));
+    bench.nothing();
+    bench.feed(Event::RunEnded { job: FIRST });
+    assert_eq!(bench.claim(1010).job, SECOND, "it has kept its turn");
+}
+
+#[test]
+fn a_full_host_has_a_run_settled_once_a_second_while_the_store_refuses() {
+    let rerun = Policy {
+        on_crash: OnCrash::Rerun { max_reruns: 1 },
+        ..policy()
+    };
+    let mut bench = full_of(&[policy(), rerun, policy()]);
+    let dead = OpenRun {
+        remaining: Duration::ZERO,
+        ..theirs()
     };
     bench.feed(Event::LedgerQueried {
         job: SECOND,
-        open: None,
-        head: Some(head),
+        open: Some(dead),
+        head: None,
     });
-    bench.at(1035);
+    bench.at(1011);
     bench.nothing();
-    bench.at(1037);
-    let verdict = bench.claim(1000);
-    bench.answer(&verdict, ClaimReply::TooLate);
+    bench.at(1012);
+    assert_eq!(bench.action(), settles_theirs(SECOND));
 }
 
 #[test]
@@ -335,7 +413,7 @@ fn the_verdict_of_a_head_does_not_wait_behind_what_waits_for_a_place() {
 }
 
 /// The second job, whose ledger is decided until 1000, is registered anew.
-fn registered_anew(bench: &mut Bench, open: Option<OpenRun>, head: Option<Head>) {
+fn registered_anew(bench: &mut Bench, head: Option<Head>) {
     let action = bench.action();
     assert_eq!(action, Action::Register { job: SECOND });
     bench.feed(Event::Registered {
@@ -345,7 +423,7 @@ fn registered_anew(bench: &mut Bench, open: Option<OpenRun>, head: Option<Head>)
             decided_until: secs(1000),
             beyond: Vec::new(),
             now: secs(1055),
-            open,
+            open: None,
             head,
             recovering: Duration::ZERO,
             moved: false,
@@ -378,21 +456,15 @@ fn what_a_dead_run_has_behind_it_is_dropped_while_its_rerun_waits_for_a_place() 
         head: None,
     });
     bench.at(1055);
-    assert!(bench.said(1000, &OccurrenceNotice::Full));
+    assert_eq!(bench.action(), settles_theirs(SECOND));
     bench.feed(Event::NotSettled { job: SECOND });
-    let dead = OpenRun {
-        remaining: Duration::ZERO,
-        ..theirs()
-    };
-    registered_anew(&mut bench, Some(dead), None);
+    registered_anew(&mut bench, Some(head(1000, Kind::Rerun)));
     dropped(&mut bench);
     bench.nothing();
     bench.at(1056);
     bench.feed(Event::RunEnded { job: FIRST });
     let spec = bench.claim(1000);
     assert_eq!((spec.job, spec.kind), (SECOND, Kind::Rerun));
-    // The window counts from the end of the lease, not from the newest reply.
-    assert_eq!(spec.deadline, secs(1030 + 3600));
     bench.grant(&spec);
     assert_eq!(bench.action(), Action::QueryLedger { job: SECOND });
     assert!(
@@ -411,8 +483,8 @@ fn a_rerun_that_gets_its_place_does_not_wait_for_a_registration() {
     let mut bench = full_of(&[policy(), rerun, policy()]);
     bench.feed(Event::LedgerQueried {
         job: SECOND,
-        open: Some(theirs()),
-        head: None,
+        open: None,
+        head: Some(head(1000, Kind::Rerun)),
     });
     bench.at(1055);
     bench.feed(Event::NotSettled { job: SECOND });
@@ -434,7 +506,7 @@ fn what_lies_behind_a_head_is_dropped_while_that_waits_for_a_place() {
     assert!(bench.said(1000, &OccurrenceNotice::Full));
     bench.at(1055);
     bench.feed(Event::NotSettled { job: SECOND });
-    registered_anew(&mut bench, None, Some(waiting));
+    registered_anew(&mut bench, Some(waiting));
     dropped(&mut bench);
     bench.nothing();
     bench.feed(Event::RunEnded { job: FIRST });
