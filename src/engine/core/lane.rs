@@ -8,6 +8,7 @@ use super::occurrence::{Aim, NotClaimed, Notes, Occurrence, Origin, in_order};
 use super::open_run::OpenRunWatch;
 use super::policy::Policy;
 use super::shared::{Mode, Shared, StoreState, TimerKind};
+use super::waiting::surely_over;
 use crate::config::{OnOverlap, OnStoreDown};
 use crate::store::{Head, Kind, Overlap};
 use crate::time::{BootInstant, Timestamp};
@@ -416,11 +417,11 @@ impl Lane {
         };
         self.report(shared, occ.at, notice);
         shared.park(self.job);
-        shared.arm_utc(
-            occ.deadline.plus(Duration::from_millis(1)),
-            self.job,
-            TimerKind::Deadline(claim),
-        );
+        let over = match occ.origin {
+            Origin::Lane => occ.deadline.plus(Duration::from_millis(1)),
+            Origin::Head | Origin::Watch => surely_over(occ.deadline),
+        };
+        shared.arm_utc(over, self.job, TimerKind::Deadline(claim));
         self.phase = Phase::Parked { claim, occ };
         self.advance(shared);
     }

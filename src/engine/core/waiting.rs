@@ -16,6 +16,15 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 /// a busy loop.
 const SHORTEST_WAIT: Duration = Duration::from_millis(20);
 
+/// How long after the deadline of a head its verdict is asked for. Clocks that differ by a tenth of a second
+/// are used as they are, and the store would grant a claim that comes too soon.
+const VERDICT_AFTER: Duration = Duration::from_millis(150);
+
+/// Returns when the deadline of the head of a waiting list has passed by the store's clock, too.
+pub(super) fn surely_over(deadline: Timestamp) -> Timestamp {
+    deadline.plus(VERDICT_AFTER + MILLISECOND)
+}
+
 /// The reply to a claim that did not get the lock.
 pub(super) struct Waits {
     pub(super) head: Head,
@@ -67,10 +76,7 @@ impl Lane {
             return;
         }
         let claim = shared.new_claim();
-        let late = head
-            .deadline
-            .plus(MILLISECOND)
-            .max(shared.now.utc.plus(SHORTEST_WAIT));
+        let late = surely_over(head.deadline).max(shared.now.utc.plus(SHORTEST_WAIT));
         shared.arm_utc(late, self.job, TimerKind::HeadLate(claim));
         self.wait = Some(Wait {
             head,
@@ -163,7 +169,7 @@ impl Lane {
             deadline: head.deadline,
             overlap: Overlap::Wait,
             late: Late::Leave,
-            aim: if head.deadline < now {
+            aim: if surely_over(head.deadline) <= now {
                 Aim::Verdict
             } else {
                 Aim::Run

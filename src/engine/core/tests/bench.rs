@@ -100,6 +100,11 @@ impl Bench {
         self.out.extend(actions);
     }
 
+    /// When the next timer is due.
+    pub(super) fn next_timer(&self) -> Option<BootInstant> {
+        self.core.next_timer()
+    }
+
     /// Lets time pass to this second, with every timer on the way.
     pub(super) fn at(&mut self, seconds: i64) {
         while let Some(timer) = self.core.next_timer()

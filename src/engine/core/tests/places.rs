@@ -126,6 +126,22 @@ fn a_full_host_still_asks_for_the_verdict_of_a_head_that_is_too_late() {
     assert_eq!(bench.action(), give_back, "granted against expectation");
 }
 
+/// The clocks of host and store may differ by a tenth of a second, and a claim that the store still considers in
+/// time is granted.
+#[test]
+fn the_verdict_of_a_head_is_asked_for_when_it_is_too_late_by_the_store_s_clock_as_well() {
+    let mut bench = full();
+    bench.feed(Event::LedgerQueried {
+        job: SECOND,
+        open: None,
+        head: Some(head(1000, Kind::Queue)),
+    });
+    let asks = bench.next_timer().expect("the deadline").to_duration();
+    let deadline = Duration::from_secs(1300);
+    assert!(asks > deadline + Duration::from_millis(100), "{asks:?}");
+    assert!(asks < deadline + Duration::from_secs(1), "{asks:?}");
+}
+
 #[test]
 fn a_full_host_asks_for_the_record_of_a_dead_run_that_is_not_run_again() {
     let rerun = Policy {
