@@ -57,7 +57,8 @@ fn lacks_rerun(
 ) -> Option<i64> {
     let died = matches!(start.ended, Some(Ended::WithMachine | Ended::WithDaemon));
     let (at, end) = (start.at?, start.end?);
-    let later = subject.starts_of(at).any(|it| it.begin > start.begin);
+    let later =
+        subject.starts_of(at).any(|it| it.begin > start.begin) || is_repeated(subject, at, start);
     let told = subject.added.iter().any(|it| {
         let of_it = it
             .record
@@ -201,8 +202,7 @@ fn might_rerun(facts: &Facts<'_>, subject: &Subject<'_>, last: &Start, recorded:
     let OnCrash::Rerun { max_reruns } = plan.on_crash else {
         return false;
     };
-    let mut later = subject.starts_of(at);
-    if last.fence.is_none() || later.any(|it| it.begin > last.begin && it.run_id != last.run_id) {
+    if last.fence.is_none() || is_repeated(subject, at, last) {
         return false;
     }
     let lease_end = facts.lease_end(last).unwrap_or(recorded);
@@ -212,6 +212,14 @@ fn might_rerun(facts: &Facts<'_>, subject: &Subject<'_>, last: &Start, recorded:
         && !excuse::tries_used_up(plan, last)
         && !excuse::last_try_not_begun(plan, subject, at)
         && !excuse::given_back(facts, last)
+}
+
+/// Whether a rerun followed this run, perhaps before the run's last attempt: a run may outlive its lease.
+fn is_repeated(subject: &Subject<'_>, at: i64, run: &Start) -> bool {
+    let of_run = subject.starts_of(at).filter(|it| it.run_id == run.run_id);
+    let began = of_run.map(|it| it.begin).min().unwrap_or(run.begin);
+    let mut runs = subject.starts_of(at);
+    runs.any(|it| it.run_id != run.run_id && it.begin > began)
 }
 
 /// How many runs of an occurrence the store granted and began.
