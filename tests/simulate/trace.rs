@@ -67,6 +67,16 @@ pub(crate) struct Added {
     pub(crate) replaced: bool,
 }
 
+/// One of several nodes took the result of a run.
+#[derive(Debug, Clone)]
+pub(crate) struct Told {
+    pub(crate) at: i64,
+    pub(crate) lock: String,
+    pub(crate) run_id: String,
+    /// The number of the proposal that it came with.
+    pub(crate) ballot: u64,
+}
+
 /// A daemon from its start to its end.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Life {
@@ -162,6 +172,7 @@ pub(crate) struct Trace {
     /// Ascending.
     pub(crate) reloads: Vec<Reloaded>,
     pub(crate) held: Vec<Held>,
+    pub(crate) told: Vec<Told>,
     /// A claim reached one of several nodes: when, its lock, its token.
     pub(crate) reached: Vec<(i64, String, String)>,
     /// Another program had a lock's key.

@@ -58,6 +58,9 @@ const STEPS_BACK: i64 = 300;
 const NODE_FAILED: i64 = 5_000;
 /// The longest time before its instant at which the store decides an occurrence.
 pub(super) const AHEAD: i64 = 1_000;
+/// Hosts that are back begin to catch up within so many milliseconds: they leave the newest to hosts whose
+/// clocks are behind.
+pub(super) const CATCHES_UP: i64 = 4_500;
 /// The longest time that moving a ledger takes.
 const MOVES: i64 = 4_000;
 
@@ -93,8 +96,8 @@ pub(super) fn asked_out(facts: &Facts<'_>, run: &Start) -> bool {
         || facts.trace.losses.iter().any(|it| it.meets(around))
 }
 
-/// `NotTold`: of a run without the store only its own host knows, until it has told the store how the
-/// run ended. Before that, others may skip or miss the occurrence, and so may a later daemon of the
+/// `NotTold`: of a run without the store only its own host knows, until it has told the store (of several
+/// nodes, a majority) how the run ended. Before that, others may skip or miss the occurrence, and so may a later daemon of the
 /// host. What others have entered into the waiting list the store itself misses, on any host's claim.
 /// Nor does the host know what the store made of the claim that was not answered before it ran alone.
 pub(super) fn not_told(
@@ -119,7 +122,8 @@ pub(super) fn not_told(
         });
         it.lock != added.lock && named
     };
-    let told = own.filter(|it| !is_elsewhere(it)).map(|it| it.at).min();
+    let told = own.filter(|it| !is_elsewhere(it));
+    let told = told.filter_map(|it| facts.known_at(it)).min();
     let mut lives = facts.trace.lives.iter().filter(|it| it.host == run.host);
     let life = lives.rfind(|it| it.from <= run.begin);
     let knew = life.is_some_and(|it| it.until.is_none_or(|until| added.at < until));
@@ -576,9 +580,30 @@ fn lock_busy_for(
     span: Span,
     is_meant: impl Fn(&Regime<'_>) -> bool,
 ) -> bool {
-    let long = FREE_FOR.min((span.until - span.from) / 2 + 1);
-    let mut chances = chances_of(facts, subject, span, is_meant).into_iter();
-    !chances.any(|(_, it)| it.until - it.from >= long)
+    let mut chances = chances_while(&facts.quiet, facts, subject, span, is_meant).into_iter();
+    !chances.any(|(_, chance)| is_long(chance, span))
+}
+
+/// Whether a host can make use of a chance within the span: a shorter one is somebody else's before that.
+fn is_long(chance: Span, span: Span) -> bool {
+    chance.until - chance.from >= FREE_FOR.min((span.until - span.from) / 2 + 1)
+}
+
+/// `NotThere`: with `catch_up: none` a host starts only what came due while its daemon ran. What waits for a
+/// place on a full host is missed if a host that has come since claims a newer occurrence first. As
+/// [`lock_busy`], among the hosts whose daemon has run since the instant.
+pub(super) fn not_there(
+    facts: &Facts<'_>,
+    subject: &Subject<'_>,
+    plan: &JobPlan,
+    span: Span,
+) -> bool {
+    let was_there = |host: usize, then: i64| {
+        life_of(facts, host, then).is_some_and(|life| life.from <= span.from)
+    };
+    let mut chances = chances(facts, subject, span).into_iter();
+    plan.catch_up == CatchUp::None
+        && !chances.any(|(host, chance)| is_long(chance, span) && was_there(host, chance.from))
 }
 
 /// `NotOnItsSchedule`: what no host has entered into the waiting list is known only to hosts that have the job
@@ -595,10 +620,12 @@ pub(super) fn busy_on_its_schedule(
 
 /// When which host that was quiet could have started the job, within a span.
 pub(super) fn chances(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) -> Vec<(usize, Span)> {
-    chances_of(facts, subject, span, |_| true)
+    chances_while(&facts.quiet, facts, subject, span, |_| true)
 }
 
-fn chances_of(
+/// As [`chances`], for hosts that could act in these spans, for each host, and had a list that is meant.
+fn chances_while(
+    acts: &[Vec<Span>],
     facts: &Facts<'_>,
     subject: &Subject<'_>,
     span: Span,
@@ -618,11 +645,10 @@ fn chances_of(
         });
         let free = alone.fold(free, without);
         let free = full_host(facts, regime.host).fold(free, without);
-        let quiet = facts.quiet[regime.host].iter();
-        let both = quiet.flat_map(|quiet| {
+        let both = acts[regime.host].iter().flat_map(|acts| {
             free.iter().map(|free| Span {
-                from: free.from.max(quiet.from).max(regime.span.from),
-                until: free.until.min(quiet.until).min(regime.span.until),
+                from: free.from.max(acts.from).max(regime.span.from),
+                until: free.until.min(acts.until).min(regime.span.until),
             })
         });
         let both = both.filter(|it| it.from < it.until);
@@ -856,7 +882,8 @@ pub(super) fn forgotten_run(facts: &Facts<'_>, run: &Start) -> bool {
 }
 
 /// `OnStoreDown`: what comes due on a host that is up while the store is away is not caught up: it runs
-/// without the store, or is skipped.
+/// without the store, or is skipped. To a host that fell asleep while the store was away it still is when the
+/// host wakes, until it has asked again.
 pub(super) fn on_store_down(
     facts: &Facts<'_>,
     subject: &Subject<'_>,
@@ -868,11 +895,20 @@ pub(super) fn on_store_down(
         from: due - PROMPT,
         until: due + PROMPT,
     };
+    let wakes = |sleep: &Trouble| {
+        let is_asleep = matches!(sleep.how, Hindered::Stopped | Hindered::Suspended);
+        let asks_again = Span {
+            from: sleep.span.until,
+            until: sleep.span.until + PROMPT,
+        };
+        let mut outages = facts.trace.outages.iter();
+        is_asleep && around.meets(asks_again) && outages.any(|it| it.holds(sleep.span.from))
+    };
     let away = |host: usize| {
         let mut troubles = facts.trace.troubles.iter().filter(|it| it.host == host);
         let cut = |it: &Trouble| matches!(it.how, Hindered::Network | Hindered::Lossy);
         facts.trace.outages.iter().any(|it| it.meets(around))
-            || troubles.any(|it| cut(it) && it.span.meets(around))
+            || troubles.any(|it| cut(it) && it.span.meets(around) || wakes(it))
     };
     let mut regimes = subject.regimes.iter().filter(|it| it.is_due(at));
     plan.on_store_down != OnStoreDown::Wait
@@ -1143,13 +1179,16 @@ pub(super) fn forgotten_attempt(facts: &Facts<'_>, last: &Start) -> bool {
 }
 
 /// `ToBeRepeated`: a run that is to be repeated has its record when the rerun starts, or when it is
-/// too late for one. Returns until when.
+/// too late for one, also if that counts from when a host noticed the crash ([`noticed_late`]). Returns
+/// until when.
 pub(super) fn to_be_repeated(facts: &Facts<'_>, plan: &JobPlan, run: &Start) -> Option<i64> {
     let is_rerun = matches!(plan.on_crash, OnCrash::Rerun { .. });
     if !is_rerun || run.at.is_none() || tries_used_up(plan, run) {
         return None;
     }
-    Some(facts.lease_end(run)? + rerun_window(plan))
+    let lease_end = facts.lease_end(run)?;
+    let from = noticed_late(facts, run, lease_end).unwrap_or(lease_end);
+    Some(from.max(lease_end) + rerun_window(plan))
 }
 
 /// `ClaimInDoubt`: a claim whose answer was lost holds the lock for at most one TTL, although nothing
@@ -1237,6 +1276,29 @@ pub(super) fn superseded(
     };
     let reason = added.record.reason.as_deref();
     reason == Some(REASON_SUPERSEDED) && lock_busy(facts, subject, since)
+}
+
+/// `StillWaiting`: what is caught up waits for its lock and for a place, and with `catch_up: latest` the next
+/// occurrence takes its place if that comes due before any host could have started it.
+pub(super) fn still_waiting(
+    facts: &Facts<'_>,
+    subject: &Subject<'_>,
+    (at, added): (i64, &Added),
+    dark: Span,
+) -> bool {
+    let newer = Span {
+        from: at + 1,
+        until: added.at - subject.delay + 1,
+    };
+    let Some(newer) = subject.occurrences(newer).first().copied() else {
+        return false;
+    };
+    let waits = Span {
+        from: dark.until + CATCHES_UP,
+        until: newer + subject.delay,
+    };
+    let mut chances = chances_while(&facts.able, facts, subject, waits, |_| true).into_iter();
+    waits.from < waits.until && !chances.any(|(_, chance)| is_long(chance, waits))
 }
 
 /// `StoodStill`: a daemon that was stopped, or whose machine was suspended, ran when the occurrence came due,

@@ -7,7 +7,7 @@ use cronlatch::schedule::Schedule;
 use cronlatch::store::Record;
 use cronlatch::time::Timestamp;
 
-use crate::plan::{JobPlan, Plan};
+use crate::plan::{JobPlan, Plan, StoreKind};
 use crate::trace::{Added, Admitted, Ended, Held, Hindered, Span, Start, Trace, Trouble};
 
 /// How long after its start a daemon may take to be of use: it registers, and leaves what came
@@ -234,6 +234,24 @@ impl<'a> Facts<'a> {
             held.lock == start.lock && token.is_some_and(|token| token.contains(&of_it))
         });
         granted.map_or(start.begin, |held| held.at)
+    }
+
+    /// When the store knew the result of a run; of several nodes, when a majority had taken it in one
+    /// decision.
+    pub(crate) fn known_at(&self, added: &Added) -> Option<i64> {
+        let StoreKind::Quorum(nodes) = self.plan.store else {
+            return Some(added.at);
+        };
+        let run_id = added.record.run_id.as_ref()?;
+        let mut taken: BTreeMap<u64, Vec<i64>> = BTreeMap::new();
+        for told in &self.trace.told {
+            if told.lock == added.lock && told.run_id == run_id.as_str() {
+                taken.entry(told.ballot).or_default().push(told.at);
+            }
+        }
+        // A node notes what it takes as time passes.
+        let decided = taken.values().filter_map(|times| times.get(nodes / 2));
+        decided.min().copied()
     }
 
     /// Whether a host that had the job was quiet throughout.

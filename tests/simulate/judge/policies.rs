@@ -311,7 +311,7 @@ fn not_caught_up(
         // The next one may have been due before anybody was back.
         let next = Span {
             from: due + 1,
-            until: dark.until + excuse::awaits_reports(facts, dark).max(4_500),
+            until: dark.until + excuse::awaits_reports(facts, dark).max(excuse::CATCHES_UP),
         };
         let overtaken = plan.catch_up == CatchUp::Latest && !subject.occurrences(next).is_empty();
         let at_its_time = excuse::at_its_time(due + subject.delay, dark, alone);
@@ -327,6 +327,8 @@ fn not_caught_up(
                 && it.at + excuse::OWN_CLOCK < until
                 && !excuse::dark_again(dark, next_dark, it)
                 && !excuse::superseded(facts, subject, it, dark)
+                && !(plan.catch_up == CatchUp::Latest
+                    && excuse::still_waiting(facts, subject, (*due, it), dark))
         });
         if let Some(added) = given_up {
             let text = format!("{due} was not caught up: {}", shown(&added.record));

@@ -878,6 +878,29 @@ fn what_only_a_full_host_has_on_its_schedule_may_be_missed_unless_it_has_waited(
 }
 
 #[test]
+fn without_catch_up_a_host_that_has_come_since_starts_nothing_that_came_due_before() {
+    let missed = |catch_up: CatchUp, came: i64| {
+        let mut full = plan(|job| (job.start_deadline, job.catch_up) = (30_000, catch_up));
+        full.lists[0].max_running = Some(1);
+        broken(&full, |trace| {
+            unstarted(trace, 20_000, Outcome::Missed, "a newer one was claimed");
+            for added in &mut trace.added {
+                let missed = added.record.outcome == Outcome::Missed;
+                added.at = if missed { START + 30_000 } else { added.at };
+            }
+            trace.lives[1].from = START + came;
+            let mut other = start(0, 18_000, 18_000, 31_000);
+            (other.job, other.lock) = ("other".to_owned(), "other".to_owned());
+            trace.starts.push(other);
+        })
+        .contains(&Rule::Missed)
+    };
+    assert!(!missed(CatchUp::None, 21_000));
+    assert!(missed(CatchUp::Latest, 21_000));
+    assert!(missed(CatchUp::None, 15_000), "it was there");
+}
+
+#[test]
 fn a_host_is_full_until_the_deadline_or_the_lock_is_held_until_then() {
     let missed = |full: i64, held: (i64, i64)| {
         let mut plan = plan(|_| {});

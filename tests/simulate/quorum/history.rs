@@ -7,7 +7,7 @@ use cronlatch::store::quorum::{
 use cronlatch::store::{Outcome, Record};
 
 use crate::store::shown;
-use crate::trace::{Added, Held};
+use crate::trace::{Added, Held, Told};
 use crate::world::{Item, Sim};
 
 /// A node took a proposal, and its records.
@@ -22,6 +22,12 @@ pub(super) fn note(sim: &mut Sim, proposal: &Proposal, said: AcceptStatus) {
             record: record.clone(),
         };
         add(sim, &proposal.target.lock.name, &entry);
+        sim.trace.told.extend(record.run_id.as_ref().map(|id| Told {
+            at: sim.now,
+            lock: proposal.target.lock.name.clone(),
+            run_id: id.to_string(),
+            ballot: proposal.ballot.number,
+        }));
     }
     if let (ProposedLease::Take(_), Some(token)) = (proposal.lease, &proposal.lock.token) {
         let (lock, token) = (proposal.target.lock.name.clone(), token.as_str().to_owned());

@@ -7,8 +7,8 @@ use cronlatch::time::Timestamp;
 
 use super::{START, added, broken, by_clock, plan, run, span, start, trouble, unstarted, verdict};
 use crate::judge::Rule;
-use crate::plan::{Plan, host_name};
-use crate::trace::{Admitted, Ended, Hindered, Reloaded, Trace};
+use crate::plan::{Plan, StoreKind, host_name};
+use crate::trace::{Admitted, Ended, Hindered, Reloaded, Told, Trace};
 
 fn without_store() -> Plan {
     plan(|job| job.on_store_down = OnStoreDown::Run)
@@ -316,4 +316,35 @@ fn the_result_of_a_run_may_be_recorded_under_another_scope() {
     };
     assert!(!untrue(0));
     assert!(untrue(1));
+}
+
+#[test]
+fn several_nodes_know_of_a_run_without_the_store_once_a_majority_has_taken_its_result() {
+    let untrue = |taken: &[(i64, u64)]| {
+        let nodes = Plan {
+            store: StoreKind::Quorum(3),
+            ..plan(|job| job.on_store_down = OnStoreDown::Run)
+        };
+        broken(&nodes, |trace| {
+            trace.outages.push(span(19_900, 21_000));
+            unstarted(trace, 20_000, Outcome::Missed, "nobody could claim it");
+            let missed = trace.added.iter_mut().find(|it| it.record.run_id.is_none());
+            missed.unwrap().at = START + 24_000;
+            let mut run = start(1, 20_000, 20_200, 23_000);
+            run.fence = None;
+            trace.added.push(verdict(&run, Outcome::Succeeded));
+            trace.told.extend(taken.iter().map(|(at, ballot)| Told {
+                at: START + at,
+                lock: "job".to_owned(),
+                run_id: run.run_id.clone(),
+                ballot: *ballot,
+            }));
+            trace.starts.push(run);
+        })
+        .contains(&Rule::Untrue)
+    };
+    assert!(!untrue(&[(23_002, 1)]), "one has it");
+    assert!(untrue(&[(23_002, 1), (23_004, 1)]));
+    assert!(!untrue(&[(23_002, 1), (23_900, 2)]), "two decisions");
+    assert!(!untrue(&[(23_002, 1), (24_002, 1)]), "too late");
 }

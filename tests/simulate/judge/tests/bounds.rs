@@ -4,7 +4,7 @@ use cronlatch::config::{CatchUp, OnLost, OnStoreDown, Scope};
 use cronlatch::store::Outcome;
 use cronlatch::store::protocol::REASON_SUPERSEDED;
 
-use super::{START, broken, lease, plan, run, span, trouble, under_own_lock, unstarted};
+use super::{START, broken, lease, plan, run, span, start, trouble, under_own_lock, unstarted};
 use crate::judge::Rule;
 use crate::plan::{Act, JobPlan, NodeAct, Plan, StoreKind, When};
 use crate::trace::{Ended, Hindered, Reloaded};
@@ -204,4 +204,74 @@ fn what_nobody_had_time_to_catch_up_before_the_store_was_away_again_is_not_the_n
     };
     assert!(!given_up(32_100));
     assert!(given_up(38_500), "there was time");
+}
+
+/// What came due at 10 s and 20 s is recorded at 41 s as not the newest: all hosts stood still until 22 s, the
+/// next occurrence came due at 30 s, and another job ran on the hosts meanwhile, which may run one at a time.
+fn overtaken(catch_up: CatchUp, runs: &[(usize, i64, i64)]) -> bool {
+    let mut full = plan(|job| {
+        (job.when, job.catch_up_window) = (When::Every(10_000), 60_000);
+        job.catch_up = catch_up;
+    });
+    full.lists[0].max_running = Some(1);
+    broken(&full, |trace| {
+        for due in [10_000, 20_000] {
+            unstarted(trace, due, Outcome::Missed, "a newer one came due");
+        }
+        for added in &mut trace.added {
+            let missed = added.record.outcome == Outcome::Missed;
+            added.at = if missed { START + 41_000 } else { added.at };
+        }
+        let stops = |host| trouble(host, 6_000, 22_000, Hindered::Stopped);
+        trace.troubles.extend((0..2).map(stops));
+        for (host, begin, end) in runs {
+            let mut other = start(*host, 18_000, *begin, *end);
+            (other.job, other.lock) = ("other".to_owned(), format!("other@{host}"));
+            trace.starts.push(other);
+        }
+    })
+    .contains(&Rule::CatchUp)
+}
+
+#[test]
+fn what_is_caught_up_is_overtaken_only_while_no_host_has_a_place() {
+    let both = [(0, 23_000, 42_000), (1, 23_000, 42_000)];
+    assert!(!overtaken(CatchUp::Latest, &both));
+    assert!(overtaken(CatchUp::All, &both), "all are caught up");
+    assert!(overtaken(CatchUp::Latest, &both[..1]), "host 1 has a place");
+    let later = [(0, 23_000, 42_000), (1, 30_000, 42_000)];
+    assert!(overtaken(CatchUp::Latest, &later), "there was time");
+}
+
+/// With `on_store_down: skip`, the store is away until 20.5 s, and both hosts sleep until after that: what
+/// came due at 25 s is skipped as they wake, and 20 s is caught up.
+fn woken(down: OnStoreDown, (asleep, awake): (i64, i64)) -> bool {
+    let latest = plan(|job| {
+        (job.start_deadline, job.catch_up_window) = (30_000, 30_000);
+        job.on_store_down = down;
+    });
+    broken(&latest, |trace| {
+        let why = "the store was unreachable (on_store_down: skip)";
+        unstarted(trace, 25_000, Outcome::Skipped, why);
+        let at = run(trace, 20_000);
+        let begin = START + awake + 700;
+        let run = &mut trace.starts[at];
+        (run.begin, run.end) = (begin, Some(begin + 100));
+        run.fence = Some(u64::try_from(begin - START).unwrap());
+        trace.outages.push(span(12_000, 20_500));
+        let sleeps = |host| trouble(host, asleep, awake, Hindered::Suspended);
+        trace.troubles.extend((0..2).map(sleeps));
+    })
+    .contains(&Rule::CatchUp)
+}
+
+#[test]
+fn to_a_host_that_fell_asleep_in_an_outage_the_store_is_away_until_it_has_asked_again() {
+    assert!(!woken(OnStoreDown::Skip, (14_000, 25_700)));
+    assert!(woken(OnStoreDown::Wait, (14_000, 25_700)));
+    assert!(woken(OnStoreDown::Skip, (14_000, 27_500)), "it slept then");
+    assert!(
+        woken(OnStoreDown::Skip, (11_000, 25_700)),
+        "it had not noticed"
+    );
 }

@@ -1,5 +1,6 @@
 //! Reruns: when one is in time, and what is on record if none started.
 
+use cronlatch::config::OnCrash;
 use cronlatch::store::Outcome;
 use cronlatch::store::protocol::{REASON_INTERRUPTED, REASON_NOT_RERUN};
 
@@ -90,6 +91,34 @@ fn that_no_rerun_started_is_on_record() {
     assert!(loss(40_000));
 }
 
+/// The run of 20 s goes on without its lease and makes a last attempt then; a rerun began, or another run of the
+/// occurrence that was before it.
+#[test]
+fn a_run_that_outlives_its_lease_may_make_its_last_attempt_after_its_rerun() {
+    let unsaid = |other: Option<i64>| {
+        let rules = crash(
+            |job| job.on_crash = OnCrash::Rerun { max_reruns: 3 },
+            |trace| {
+                let died = trace.starts[run(trace, 20_000)].clone();
+                let mut record = verdict(&died, Outcome::Interrupted);
+                record.at = START + 24_000;
+                record.record.reason = Some(REASON_INTERRUPTED.to_owned());
+                trace.added.push(record);
+                let mut last = start(0, 20_000, 25_000, 25_050);
+                (last.run_id, last.attempt) = (died.run_id, 2);
+                trace.starts.push(last);
+                trace
+                    .starts
+                    .extend(other.map(|begin| start(1, 20_000, begin, begin + 50)));
+            },
+        );
+        rules.contains(&Rule::RerunWindow)
+    };
+    assert!(!unsaid(Some(24_005)));
+    assert!(unsaid(None));
+    assert!(unsaid(Some(20_001)), "before the run");
+}
+
 #[test]
 fn an_attempt_that_was_counted_and_never_began_may_be_the_last() {
     let wrong = |tries: u32, attempts: u32| {
@@ -144,4 +173,28 @@ fn a_rerun_is_missed_only_where_a_host_had_time_for_it() {
     assert!(lacks(None));
     assert!(!lacks(Some((23_000, 53_000))));
     assert!(lacks(Some((23_000, 40_000))));
+}
+
+#[test]
+fn a_run_that_may_be_repeated_for_longer_because_its_crash_was_noticed_late_has_its_record_later() {
+    let silent = |put_back: i64, other: bool| {
+        let rules = crash(
+            |_| {},
+            |trace| {
+                let died = trace.starts[run(trace, 20_000)].clone();
+                if other {
+                    trace.held.push(held("other", 0, 24_000, 29_500));
+                }
+                trace.put_back.push((START + put_back, died.run_id.clone()));
+                let mut record = verdict(&died, Outcome::Interrupted);
+                record.at = START + 44_000;
+                record.record.reason = Some(REASON_NOT_RERUN.to_owned());
+                trace.added.push(record);
+            },
+        );
+        rules.contains(&Rule::Silence)
+    };
+    assert!(!silent(30_000, true), "until 35 s, and ten seconds");
+    assert!(silent(28_000, true), "until 33 s");
+    assert!(silent(30_000, false), "nobody else had the lock");
 }
