@@ -92,10 +92,11 @@ struct RunView<'a> {
 }
 
 fn runs_text(report: &status::StatusReport) -> Result<String, Failure> {
-    let runs = report.jobs.iter().filter_map(|job| {
-        Some(RunView {
+    let runs = report.jobs.iter().flat_map(|job| {
+        let runs = job.runs().into_iter();
+        runs.map(|run| RunView {
             job: &job.name,
-            run: job.running.as_ref()?,
+            run,
         })
     });
     output::json_lines(runs)

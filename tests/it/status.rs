@@ -113,3 +113,68 @@ fn watch_shows_each_change_until_its_reader_is_gone() {
     drop(lines);
     assert!(watch.wait().unwrap().success());
 }
+
+/// A job that each host runs for itself, and that fails where a file is missing.
+fn of_each_host(store: &str, file: &str) -> String {
+    format!(
+        "store: {store}\njobs:\n  - {{ name: collect, every: 1s, command: 'test -e {file}/$CRONLATCH_HOST', \
+         lock: {{ scope: host }} }}\n"
+    )
+}
+
+#[test]
+fn a_job_that_each_host_has_for_itself_has_a_row_and_a_verdict_for_each() {
+    let redis = RedisServer::start();
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("web1"), "").unwrap();
+    let list = of_each_host(&redis.url(), &dir.path().display().to_string());
+    let web1 = Daemon::on("web1", list.clone()).start();
+    let mut web2 = Daemon::on("web2", list).start();
+    let job = || web1.ask(&["status", "--json"]).expect_code(0).json_lines()[0]["jobs"][0].clone();
+    let on = |job: &serde_json::Value, name: &str| {
+        let rows = job["on_hosts"].as_array().cloned().unwrap_or_default();
+        rows.into_iter().find(|row| row["host"] == name)
+    };
+    let outcome = |job: &serde_json::Value, name: &str| {
+        on(job, name).is_some_and(|row| row["last"]["outcome"].is_string())
+    };
+    let found = wait_for("both have run it", || {
+        let job = job();
+        (outcome(&job, "web1") && outcome(&job, "web2")).then_some(job)
+    });
+    let (one, two) = (on(&found, "web1").unwrap(), on(&found, "web2").unwrap());
+    assert_eq!(one["last"]["outcome"], "succeeded");
+    assert_eq!(
+        (&one["last"]["host"], &two["last"]["host"]),
+        (&"web1".into(), &"web2".into())
+    );
+    assert_eq!(two["last"]["outcome"], "failed");
+    assert!(
+        two["last_success"].is_null() && two["next_at"].is_string(),
+        "{two:#}"
+    );
+    let (code, text) = check(&web1, &[]);
+    assert_eq!(code, 2, "{text}");
+    assert!(
+        text.contains("critical: job collect: host web2: failed "),
+        "{text}"
+    );
+    assert!(!text.contains("host web1"), "{text}");
+
+    assert!(web2.terminate().success());
+    assert_eq!(on(&job(), "web2").unwrap()["live"], false);
+    let text = web1.ask(&["status"]).expect_code(0).stdout;
+    let row = |host: &str| {
+        let mut lines = text.lines();
+        lines
+            .find(|line| line.starts_with(&format!("  on {host} ")))
+            .expect("a row")
+    };
+    assert!(row("web1").contains(" succeeded "), "{text}");
+    assert!(
+        row("web2").contains("host is down") && row("web2").contains(" failed (1) "),
+        "{text}"
+    );
+    // The daemon of a host that is down is not judged by its last run.
+    assert_eq!(check(&web1, &[]).0, 0);
+}

@@ -77,14 +77,21 @@ impl CheckResult {
         let mut problems = of_store(report);
         problems.extend(report.hosts.iter().filter_map(of_host));
         for (status, job) in report.jobs.iter().zip(jobs) {
-            let age = max_age.and_then(|max_age| too_old(status, job, report.now, max_age));
-            let problem = of_job(status, report.now).or(age);
-            problems.extend(problem.map(|(level, problem)| CheckFinding {
-                level,
-                job: Some(status.name.clone()),
-                host: None,
-                problem,
-            }));
+            let judge = |status| {
+                let age = max_age.and_then(|max_age| too_old(status, job, report.now, max_age));
+                of_job(status, report.now).or(age)
+            };
+            let found = judged_on(status).into_iter().filter_map(|(host, on_host)| {
+                let (level, problem) = judge(on_host)?;
+                let job = Some(status.name.clone());
+                Some(CheckFinding {
+                    level,
+                    job,
+                    host: host.cloned(),
+                    problem,
+                })
+            });
+            problems.extend(found);
         }
         problems.sort_by_key(|problem| std::cmp::Reverse(problem.level));
         let (hosts, jobs) = (report.hosts.len(), report.jobs.len());
@@ -209,6 +216,17 @@ fn of_host(host: &HostStatus) -> Option<CheckFinding> {
         host: Some(host.name.clone()),
         problem,
     })
+}
+
+/// What is judged of a job: the job, or what each live host has of it if they have its occurrences for
+/// themselves.
+fn judged_on(job: &JobStatus) -> Vec<(Option<&String>, &JobStatus)> {
+    let live = job.on_hosts.iter().filter(|on_host| on_host.live);
+    let hosts: Vec<_> = live.map(|it| (Some(&it.host), &it.job)).collect();
+    if hosts.is_empty() || job.matches_no_host {
+        return vec![(None, job)];
+    }
+    hosts
 }
 
 /// The worst that is wrong with a job.

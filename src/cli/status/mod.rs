@@ -2,6 +2,7 @@
 
 mod check;
 mod notes;
+mod per_host;
 mod report;
 mod requests;
 mod text;
@@ -19,6 +20,7 @@ use super::{Failure, Target, output};
 use crate::config::{self, Job, JobList};
 use crate::names::{HostName, JobName};
 use crate::store::{self, JobReport, KeyFault, Lock, Store, StoreError, StoreSettings};
+use crate::time::Timestamp;
 use check::CheckResult;
 use report::{HostStatus, JobStatus, NodeStatus};
 pub(super) use report::{RunningStatus, StatusReport};
@@ -159,16 +161,12 @@ pub(super) async fn collect(asked: StatusRequest<'_>) -> Result<StatusReport, Fa
     let reports = reports(store, &wanted).await?;
     let mut found = Vec::with_capacity(jobs.len());
     for (job, report) in jobs.iter().zip(reports) {
-        let (report, fault) = apart_from_fault(report);
-        let report = report
-            .map(|answer| parts.shown(answer))
-            .transpose()?
-            .flatten();
         found.push(JobStatus {
             matches_no_host: matches_none(job, &live),
-            ..JobStatus::new(job, (report.as_ref(), fault.as_ref()), now)
+            ..parts.job(job, report, now)?
         });
     }
+    per_host::add(store, (&mut found, jobs), &live, (&mut parts, now)).await?;
     let requests = parts.shown(store.requests(None).await)?;
     let config = list.and_then(JobList::known_fingerprint);
     let requests = RequestStatus::all(requests.unwrap_or_default(), &found, now);
@@ -207,6 +205,23 @@ impl Parts {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// The status of a job by the answer about it.
+    fn job(
+        &mut self,
+        job: &Job,
+        answer: Result<JobReport, StoreError>,
+        now: Timestamp,
+    ) -> Result<JobStatus, StoreError> {
+        let (answer, fault) = apart_from_fault(answer);
+        let report = answer.map(|answer| self.shown(answer)).transpose()?;
+        let known = (report.flatten(), fault);
+        Ok(JobStatus::new(
+            job,
+            (known.0.as_ref(), known.1.as_ref()),
+            now,
+        ))
     }
 }
 

@@ -245,7 +245,7 @@ pub(in crate::cli) struct JobStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) paused: Option<PauseStatus>,
     /// Its open run.
-    pub(in crate::cli) running: Option<RunningStatus>,
+    pub(super) running: Option<RunningStatus>,
     /// The occurrences that the ledger has accepted and that are still to run, in that order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) waiting: Vec<WaitingStatus>,
@@ -271,6 +271,20 @@ pub(in crate::cli) struct JobStatus {
     pub(super) lock: Option<LockStatus>,
     /// The last fencing token given out.
     pub(super) fence: u64,
+    /// The same for each host, if each host has the occurrences for itself (`scope: host` or `none`).
+    /// What is above is then that of the host that the command names. Left out for other jobs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) on_hosts: Vec<JobOnHost>,
+}
+
+/// A job on one of the hosts that have its occurrences for themselves.
+#[derive(Debug, Serialize)]
+pub(in crate::cli) struct JobOnHost {
+    pub(super) host: String,
+    /// Its daemon reports.
+    pub(super) live: bool,
+    #[serde(flatten)]
+    pub(super) job: JobStatus,
 }
 
 /// An occurrence that waits: for the lock, or to be run again.
@@ -417,7 +431,17 @@ impl JobStatus {
             decided_until: report.and_then(|report| report.last),
             lock,
             fence: report.map_or(0, |report| report.fence),
+            on_hosts: Vec::new(),
         }
+    }
+
+    /// Its open runs, on all hosts.
+    pub(in crate::cli) fn runs(&self) -> Vec<&RunningStatus> {
+        if self.on_hosts.is_empty() {
+            return self.running.iter().collect();
+        }
+        let hosts = self.on_hosts.iter();
+        hosts.filter_map(|it| it.job.running.as_ref()).collect()
     }
 }
 

@@ -44,8 +44,8 @@ pub(super) fn for_people(status: &StatusReport) -> String {
         let header = [
             "JOB", "NEXT", "NOW", "LAST", "VERDICT", "HOST", "SUCCESS", "TREND", "NOTES",
         ];
-        let rows = status.jobs.iter().map(|job| job_row(job, status.now));
-        output::table(header, rows)
+        let rows = status.jobs.iter();
+        output::table(header, rows.flat_map(|job| job_rows(job, status.now)))
     };
     text += &requests::for_people(&status.requests, status.now);
     text += &waits_note(&status.hosts);
@@ -89,7 +89,37 @@ fn host_row(host: &HostStatus, now: Timestamp) -> [String; 7] {
     ]
 }
 
-/// How far the host's clock is from the store's: `+1.2s` is ahead.
+/// The row of a job. If each host has its occurrences for itself, a row for each host follows.
+fn job_rows(job: &JobStatus, now: Timestamp) -> Vec<[String; 9]> {
+    let row = job_row(job, now);
+    if job.on_hosts.is_empty() {
+        return vec![row];
+    }
+    let [name, next, ..] = row;
+    let dash = || "-".to_owned();
+    let mut rows = vec![[
+        name,
+        next,
+        dash(),
+        dash(),
+        dash(),
+        "each host".to_owned(),
+        dash(),
+        String::new(),
+        nobody_note(job),
+    ]];
+    rows.extend(job.on_hosts.iter().map(|on_host| {
+        let mut row = job_row(&on_host.job, now);
+        row[0] = format!("  on {}", on_host.host);
+        if !on_host.live {
+            row[1] = "host is down".to_owned();
+        }
+        row[5].clone_from(&on_host.host);
+        row
+    }));
+    rows
+}
+
 fn job_row(job: &JobStatus, now: Timestamp) -> [String; 9] {
     let dash = || "-".to_owned();
     let running = job.running.as_ref().map(|run| {
@@ -128,13 +158,8 @@ fn job_row(job: &JobStatus, now: Timestamp) -> [String; 9] {
             "unknown: its part of the store is unreachable".to_owned()
         } else {
             let lock = job.lock.as_ref().map_or_else(String::new, lock_note);
-            let nobody = if job.matches_no_host {
-                "its hosts match no live host".to_owned()
-            } else {
-                String::new()
-            };
             let notes = [
-                nobody,
+                nobody_note(job),
                 pause_note(job),
                 overdue_note(job, now),
                 failure_note(job),
@@ -147,6 +172,14 @@ fn job_row(job: &JobStatus, now: Timestamp) -> [String; 9] {
             notes.join("; ")
         },
     ]
+}
+
+/// Whether nobody runs the job.
+fn nobody_note(job: &JobStatus) -> String {
+    let matches_none = job
+        .matches_no_host
+        .then_some("its hosts match no live host");
+    matches_none.unwrap_or_default().to_owned()
 }
 
 /// Who paused the job, until when and why.
@@ -296,6 +329,7 @@ mod tests {
             decided_until: None,
             lock: None,
             fence: 0,
+            on_hosts: Vec::new(),
         }
     }
 
