@@ -14,7 +14,7 @@ use super::habits::has_pipefail_by_default;
 use super::model::{Job, JobList, OnOverlap};
 use super::notify::{Alerts, NotifyTarget, Ping};
 use super::program::Command;
-use crate::store::{Fingerprint, Retention};
+use crate::store::{Fingerprint, ListedJobs, Retention};
 
 /// The fingerprint of a job that has none yet.
 pub(super) fn none() -> Fingerprint {
@@ -59,6 +59,25 @@ pub(super) fn of_list(list: &JobList) -> Fingerprint {
         describe(&mut text, job);
     }
     digest(&text)
+}
+
+/// The jobs of a list, each with a digest of its definition.
+pub(super) fn listed_jobs(list: &JobList) -> ListedJobs {
+    let digest_of = |job: &Job| {
+        let mut text = String::new();
+        describe(&mut text, job);
+        let mut digest = digest(&text).0;
+        // Enough to notice a change, and short, because a store keeps it for each of many jobs.
+        digest.truncate(8);
+        digest
+    };
+    let jobs = list.jobs.iter();
+    ListedJobs {
+        fingerprint: list.fingerprint.clone(),
+        jobs: jobs
+            .map(|job| (job.name.to_string(), digest_of(job)))
+            .collect(),
+    }
 }
 
 /// Returns the names of the fields in which two definitions of a job differ, in the order in which the

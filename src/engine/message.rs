@@ -7,7 +7,7 @@ use super::daemon::{
 use crate::names::RunId;
 use crate::preflight::Offset;
 use crate::store::{
-    CopyReply, DaemonRequest, Entry, FiledRequest, Registered, Returned, StoreError,
+    CopyReply, DaemonRequest, Entry, FiledRequest, HostReport, Registered, Returned, StoreError,
 };
 
 /// A message of a task.
@@ -48,6 +48,10 @@ pub(crate) enum Message {
     HeldBack(Vec<(JobIx, HeldBack)>),
     /// Hosts that hold jobs back on account of this one.
     Neighbours(Vec<Neighbour>),
+    /// The hosts whose daemons report.
+    Hosts(Vec<HostReport>),
+    /// The hosts whose announcements have expired.
+    Vanished(Vec<HostReport>),
     /// The announcement that another daemon has made under this host's name, if there is one.
     Namesake(Option<Sighting>),
     /// Who uses another store than this host.

@@ -9,10 +9,10 @@ use super::Metrics;
 use crate::names::{HostName, JobName, RunId};
 use crate::store::{
     Attempt, Beginning, Claim, ClaimReply, Condition, DaemonRequest, Entry, Filed, FiledRequest,
-    Finish, FinishReply, Forget, Forgotten, History, HostInfo, HostReport, JobReport, Keeping,
-    Ledger, Listing, Lock, ManualNote, ManualRun, OutputChunk, PauseReply, PauseRequest,
-    Registered, Registration, RenewReply, Renewal, Replaced, Replacement, RequestReply, Returned,
-    Seen, Settle, Store, StoreError, StoreNodes,
+    Fingerprint, Finish, FinishReply, Forget, Forgotten, History, HostInfo, HostReport, JobReport,
+    Keeping, Ledger, ListedJobs, Listing, Lock, ManualNote, ManualRun, OutputChunk, PauseReply,
+    PauseRequest, Registered, Registration, RenewReply, Renewal, Replaced, Replacement,
+    RequestReply, Returned, Seen, Settle, Store, StoreError, StoreNodes,
 };
 use crate::time::Timestamp;
 
@@ -220,6 +220,23 @@ impl Store for MeasuredStore {
 
     async fn peers(&self) -> Result<Vec<HostReport>, StoreError> {
         self.measured("read", self.store.peers()).await
+    }
+
+    async fn vanished(&self) -> Result<Vec<HostReport>, StoreError> {
+        self.measured("read", self.store.vanished()).await
+    }
+
+    async fn keep_list(
+        &self,
+        list: &Fingerprint,
+        jobs: Option<&ListedJobs>,
+    ) -> Result<bool, StoreError> {
+        self.measured("announce", self.store.keep_list(list, jobs))
+            .await
+    }
+
+    async fn listed_jobs(&self, list: &Fingerprint) -> Result<Option<ListedJobs>, StoreError> {
+        self.measured("read", self.store.listed_jobs(list)).await
     }
 
     async fn nodes(&self) -> Result<Option<StoreNodes>, StoreError> {

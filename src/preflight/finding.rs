@@ -117,6 +117,7 @@ pub(crate) mod ids {
     pub(crate) const FILES: Id = Id("host.files");
     pub(crate) const PROCESSES: Id = Id("host.processes");
     pub(crate) const NAMES: Id = Id("host.names");
+    pub(crate) const LISTS: Id = Id("host.lists");
     pub(crate) const CLOCK: Id = Id("clock.offset");
     pub(crate) const NODE_CLOCKS: Id = Id("clock.nodes");
     pub(crate) const ZONE: Id = Id("clock.zone");

@@ -11,7 +11,7 @@
 //! | `memory`, `persistence`, `replicas`, `rights`, `latency`, `nodes` | the servers of the store |
 //! | `cluster`, `sentinels` | a Redis Cluster as a whole; those who decide who is master |
 //! | `damage`, `ledger` | what the store keeps of each job |
-//! | `namesakes` | hosts whose name two daemons have |
+//! | `namesakes`, `lists` | hosts whose name two daemons have, and hosts with another job list |
 //! | `clock`, `zone` | the clocks and the time zone data of this host |
 //! | `containment`, `limits`, `secrets`, `disk` | this host: processes, limits, files, space |
 //! | `variables` | variables of the list that are not set |
@@ -26,6 +26,7 @@ mod finding;
 mod latency;
 mod ledger;
 mod limits;
+mod lists;
 mod memory;
 mod namesakes;
 mod nodes;
@@ -44,6 +45,7 @@ use std::time::Duration;
 pub(crate) use clock::NOTABLE;
 pub use clock::Offset;
 pub(crate) use finding::{Finding, Severity, ids};
+pub(crate) use lists::{OtherList, commonest, others as other_lists};
 pub(crate) use subject::Subject;
 
 use crate::store::{self, StoreError, StoreSettings};
@@ -121,6 +123,7 @@ async fn look_at_store(subject: &Subject) -> (Vec<Finding>, Option<StoreError>) 
             && let Ok(store) = store::open(&subject.settings)
         {
             found.extend(namesakes::look(&*store).await);
+            found.extend(lists::look(&*store, subject.list.as_ref()).await);
             found.extend(damage::look(&store, subject).await);
         }
         return (found, None);
@@ -145,6 +148,7 @@ async fn look_at_store(subject: &Subject) -> (Vec<Finding>, Option<StoreError>) 
                 Err(_) => {}
             }
             found.extend(namesakes::look(&*store).await);
+            found.extend(lists::look(&*store, subject.list.as_ref()).await);
             found.extend(damage::look(&store, subject).await);
             Offset::measure_well(&*store).await
         }

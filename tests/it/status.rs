@@ -178,3 +178,120 @@ fn a_job_that_each_host_has_for_itself_has_a_row_and_a_verdict_for_each() {
     // The daemon of a host that is down is not judged by its last run.
     assert_eq!(check(&web1, &[]).0, 0);
 }
+
+#[test]
+fn a_host_that_dies_without_notice_is_named_and_one_that_stops_is_not() {
+    let redis = RedisServer::start();
+    let list = format!(
+        "store: {}\njobs:\n  - {{ name: quiet, schedule: '@yearly', command: 'true' }}\n",
+        redis.url()
+    );
+    let mut stays = Daemon::on("web1", list.clone()).start();
+    let mut stops = Daemon::on("web2", list.clone()).start();
+    let mut dies = Daemon::on("web3", list.clone()).start();
+    assert!(stops.terminate().success());
+    dies.kill();
+    stays.wait_log(&["host web3 has vanished", "did not stop in an orderly way"]);
+    let status = stays
+        .ask(&["status", "--json"])
+        .expect_code(0)
+        .json_lines()
+        .remove(0);
+    let names = |hosts: &serde_json::Value| -> Vec<String> {
+        let hosts = hosts.as_array().unwrap().iter();
+        hosts
+            .map(|host| host["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(names(&status["hosts"]), ["web1"]);
+    assert_eq!(names(&status["vanished"]), ["web3"]);
+    let text = stays.ask(&["status"]).expect_code(0).stdout;
+    assert!(
+        text.contains("\nhost web3 has vanished: its daemon last reported "),
+        "{text}"
+    );
+    let (code, text) = check(&stays, &[]);
+    assert_eq!(code, 1, "{text}");
+    assert!(
+        text.contains("warning: host web3: it has vanished: "),
+        "{text}"
+    );
+    assert!(!text.contains("web2"), "{text}");
+
+    let _back = Daemon::on("web3", list).start();
+    stays.wait_log(&["host web3, which had vanished, reports again"]);
+    assert_eq!(check(&stays, &[]).0, 0);
+    assert_eq!(stays.lines_with(&["has vanished"]), 1);
+}
+
+#[test]
+fn a_host_with_another_list_is_named_with_the_jobs_that_differ() {
+    let redis = RedisServer::start();
+    let list = |jobs: &str| {
+        let of_both = "{ name: same, schedule: '@yearly', command: 'true' }";
+        format!("store: {}\njobs:\n  - {of_both}\n{jobs}", redis.url())
+    };
+    let job = |name: &str, command: &str| {
+        format!("  - {{ name: {name}, schedule: '@yearly', command: '{command}' }}\n")
+    };
+    let ours = list(&(job("gone", "true") + &job("moved", "true")));
+    let theirs = list(&(job("fresh", "true") + &job("moved", "false")));
+    let mut one = Daemon::on("web1", ours.clone()).start();
+    let mut other = Daemon::on("web2", theirs).start();
+    let what = "has also job fresh; has another definition of job moved; lacks job gone";
+    one.wait_log(&[
+        "the job list of host web2 differs from that of this host: it",
+        what,
+    ]);
+    other.wait_log(&[
+        "the job list of host web1 differs from that of this host: it",
+        "has also job gone; has another definition of job moved; lacks job fresh",
+    ]);
+    let status = one
+        .ask(&["status", "--json"])
+        .expect_code(0)
+        .json_lines()
+        .remove(0);
+    let host = |at: usize| status["hosts"][at]["differing_jobs"].clone();
+    assert_eq!(host(0), serde_json::Value::Null);
+    assert_eq!(
+        host(1),
+        serde_json::json!({ "added": ["fresh"], "changed": ["moved"], "missing": ["gone"], "more": 0 })
+    );
+    let text = one.ask(&["status"]).expect_code(0).stdout;
+    assert!(
+        text.contains(&format!("\nthe list of host web2 {what}\n")),
+        "{text}"
+    );
+    let (code, text) = check(&one, &[]);
+    assert_eq!(code, 1, "{text}");
+    assert!(
+        text.contains(&format!(
+            "warning: host web2: it has another job list: it {what}\n"
+        )),
+        "{text}"
+    );
+    let found = one.ask(&["doctor", "--json"]).stdout;
+    assert!(
+        found.contains("host.lists") && found.contains(what),
+        "{found}"
+    );
+
+    // Once for each change, and when it is over.
+    std::fs::write(other.list(), &ours).unwrap();
+    other.signal(nix::sys::signal::Signal::SIGHUP);
+    for daemon in [&mut one, &mut other] {
+        daemon.wait_log(&["all live hosts have the same job list again"]);
+        assert_eq!(daemon.lines_with(&["differs from that of this host"]), 1);
+    }
+    let status = one
+        .ask(&["status", "--json"])
+        .expect_code(0)
+        .json_lines()
+        .remove(0);
+    assert_eq!(status["hosts"][1]["config_differs"], false);
+    assert!(
+        status["hosts"][1].get("differing_jobs").is_none(),
+        "{status:#}"
+    );
+}

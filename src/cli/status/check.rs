@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::report::{HostStatus, JobStatus, StatusReport};
+use super::report::{HostStatus, JobStatus, StatusReport, VanishedHost};
 use crate::cli::output;
 use crate::config::Job;
 use crate::store::Outcome;
@@ -76,6 +76,12 @@ impl CheckResult {
     pub(super) fn of(report: &StatusReport, jobs: &[Job], max_age: Option<Duration>) -> Self {
         let mut problems = of_store(report);
         problems.extend(report.hosts.iter().filter_map(of_host));
+        problems.extend(
+            report
+                .vanished
+                .iter()
+                .map(|host| of_vanished(host, report.now)),
+        );
         for (status, job) in report.jobs.iter().zip(jobs) {
             let judge = |status| {
                 let age = max_age.and_then(|max_age| too_old(status, job, report.now, max_age));
@@ -191,6 +197,16 @@ fn of_store(report: &StatusReport) -> Vec<CheckFinding> {
     found
 }
 
+fn of_vanished(host: &VanishedHost, now: Timestamp) -> CheckFinding {
+    let ago = output::short(now.since(host.seen_at));
+    CheckFinding {
+        level: Level::Warning,
+        job: None,
+        host: Some(host.name.clone()),
+        problem: format!("it has vanished: its daemon last reported {ago} ago and did not stop"),
+    }
+}
+
 fn of_host(host: &HostStatus) -> Option<CheckFinding> {
     let (level, problem) = if let Some(waits) = &host.waits {
         (Level::Critical, format!("it claims nothing: {waits}"))
@@ -203,7 +219,9 @@ fn of_host(host: &HostStatus) -> Option<CheckFinding> {
         let problem = format!("another daemon has the same name: {other}");
         (Level::Warning, problem)
     } else if host.config_differs {
-        (Level::Warning, "it has another job list".to_owned())
+        let jobs = host.differing_jobs.as_ref();
+        let jobs = jobs.map_or_else(String::new, |jobs| format!(": it {}", jobs.text));
+        (Level::Warning, format!("it has another job list{jobs}"))
     } else if let Some(held) = host.held_back.first() {
         let problem = format!("it holds back job {}: {}", held.job, held.reason);
         (Level::Warning, problem)

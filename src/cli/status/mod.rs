@@ -19,10 +19,11 @@ use super::output::Reader;
 use super::{Failure, Target, output};
 use crate::config::{self, Job, JobList};
 use crate::names::{HostName, JobName};
+use crate::preflight;
 use crate::store::{self, JobReport, KeyFault, Lock, Store, StoreError, StoreSettings};
 use crate::time::Timestamp;
 use check::CheckResult;
-use report::{HostStatus, JobStatus, NodeStatus};
+use report::{HostStatus, JobStatus, NodeStatus, VanishedHost};
 pub(super) use report::{RunningStatus, StatusReport};
 use requests::RequestStatus;
 use watch::Screen;
@@ -169,6 +170,9 @@ pub(super) async fn collect(asked: StatusRequest<'_>) -> Result<StatusReport, Fa
     per_host::add(store, (&mut found, jobs), &live, (&mut parts, now)).await?;
     let requests = parts.shown(store.requests(None).await)?;
     let config = list.and_then(JobList::known_fingerprint);
+    let own = list.and_then(JobList::listed_jobs);
+    let others = preflight::other_lists(&**store, own, &hosts).await;
+    let vanished = parts.shown(store.vanished().await)?.unwrap_or_default();
     let requests = RequestStatus::all(requests.unwrap_or_default(), &found, now);
     Ok(StatusReport {
         store: settings.shown(),
@@ -177,7 +181,8 @@ pub(super) async fn collect(asked: StatusRequest<'_>) -> Result<StatusReport, Fa
         lost_data_at: condition.lost_at,
         recovering_until: report::recovering_until(&condition, now, jobs),
         nodes: NodeStatus::all(&condition, now),
-        hosts: HostStatus::all(&hosts, config),
+        hosts: HostStatus::all(&hosts, config, others),
+        vanished: vanished.iter().map(VanishedHost::of).collect(),
         jobs: found,
         requests,
     })

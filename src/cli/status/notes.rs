@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::report::{HostStatus, JobStatus, NodeStatus};
+use super::report::{HostStatus, JobStatus, NodeStatus, VanishedHost};
 use crate::cli::output;
+use crate::time::Timestamp;
 
 /// Which hosts claim nothing because another store is in use, and how that ends.
 pub(super) fn waits_note(hosts: &[HostStatus]) -> String {
@@ -15,6 +16,28 @@ pub(super) fn waits_note(hosts: &[HostStatus]) -> String {
              (docs/stores.md, \"Moving to another store\")\n",
             host.name
         ))
+    };
+    hosts.iter().filter_map(note).collect()
+}
+
+/// Which hosts have vanished: they did not stop in an orderly way.
+pub(super) fn vanished_note(hosts: &[VanishedHost], now: Timestamp) -> String {
+    let note = |host: &VanishedHost| {
+        let ago = output::short(now.since(host.seen_at));
+        format!(
+            "host {} has vanished: its daemon last reported {ago} ago and did not stop in an orderly \
+             way\n",
+            host.name
+        )
+    };
+    hosts.iter().map(note).collect()
+}
+
+/// In which jobs the lists of hosts differ.
+pub(super) fn lists_note(hosts: &[HostStatus]) -> String {
+    let note = |host: &HostStatus| {
+        let jobs = host.differing_jobs.as_ref()?;
+        Some(format!("the list of host {} {}\n", host.name, jobs.text))
     };
     hosts.iter().filter_map(note).collect()
 }

@@ -1,18 +1,18 @@
 //! The report of `status`. Field names and their order are an interface (`status --json`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::Serialize;
 
 use super::requests::RequestStatus;
 use crate::config::Job;
-use crate::names::{JobName, Token};
-use crate::preflight::NOTABLE;
+use crate::names::{HostName, JobName, Token};
+use crate::preflight::{NOTABLE, OtherList};
 use crate::store::protocol::LEAD;
 use crate::store::{
-    Condition, Fingerprint, HeldJob, HostReport, JobReport, KeyFault, Kind, LockHolder,
-    NodeStanding, OpenRun, Outcome, Pause, Record, Unacknowledged,
+    Condition, Fingerprint, HeldJob, HostReport, JobReport, KeyFault, Kind, ListDifference,
+    LockHolder, NodeStanding, OpenRun, Outcome, Pause, Record, Unacknowledged,
 };
 use crate::time::Timestamp;
 
@@ -35,6 +35,9 @@ pub(in crate::cli) struct StatusReport {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) nodes: Vec<NodeStatus>,
     pub(in crate::cli) hosts: Vec<HostStatus>,
+    /// The hosts that vanished within a day. Left out when there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) vanished: Vec<VanishedHost>,
     pub(in crate::cli) jobs: Vec<JobStatus>,
     /// What people asked of daemons in the last hour, the newest first. Left out when there is nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -186,11 +189,81 @@ pub(in crate::cli) struct HostStatus {
     pub(super) config: String,
     /// Its list is not the one given here; with none given here: hosts differ among themselves.
     pub(super) config_differs: bool,
+    /// The jobs that differ. Left out if the list does not differ, or the store does not have its jobs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) differing_jobs: Option<DifferingJobs>,
+}
+
+/// How many names of each kind are listed.
+const NAMES_LISTED: usize = 100;
+
+/// The jobs in which a host's list differs from the one that it is compared with.
+#[derive(Debug, Serialize)]
+pub(super) struct DifferingJobs {
+    /// Jobs that only the host's list has.
+    pub(super) added: Vec<String>,
+    /// Jobs that both have, with different definitions.
+    pub(super) changed: Vec<String>,
+    /// Jobs that the host's list lacks.
+    pub(super) missing: Vec<String>,
+    /// How many more there are: each list has at most a hundred names.
+    pub(super) more: usize,
+    /// The same for people.
+    #[serde(skip)]
+    pub(super) text: String,
+}
+
+impl DifferingJobs {
+    fn of(difference: ListDifference) -> Self {
+        let text = difference.text();
+        let mut more = 0;
+        let mut listed = |mut jobs: Vec<String>| {
+            more += jobs.len().saturating_sub(NAMES_LISTED);
+            jobs.truncate(NAMES_LISTED);
+            jobs
+        };
+        let [added, changed, missing] =
+            [difference.added, difference.changed, difference.missing].map(&mut listed);
+        Self {
+            added,
+            changed,
+            missing,
+            more,
+            text,
+        }
+    }
+}
+
+/// A host whose daemon reported, and neither does any more nor has stopped in an orderly way.
+#[derive(Debug, Serialize)]
+pub(super) struct VanishedHost {
+    pub(super) name: String,
+    pub(super) version: String,
+    /// When it last reported, by the store's clock.
+    pub(super) seen_at: Timestamp,
+}
+
+impl VanishedHost {
+    pub(super) fn of(report: &HostReport) -> Self {
+        Self {
+            name: report.info.host.to_string(),
+            version: report.info.version.clone(),
+            seen_at: report.seen_at,
+        }
+    }
 }
 
 impl HostStatus {
     /// The hosts by name, each compared with this command's own list, if it has one.
-    pub(super) fn all(hosts: &[HostReport], config: Option<&Fingerprint>) -> Vec<Self> {
+    pub(super) fn all(
+        hosts: &[HostReport],
+        config: Option<&Fingerprint>,
+        others: Vec<OtherList>,
+    ) -> Vec<Self> {
+        let differences = others
+            .into_iter()
+            .filter_map(|it| Some((it.host, it.difference?)));
+        let mut differences: BTreeMap<HostName, ListDifference> = differences.collect();
         let lists: BTreeSet<_> = hosts.iter().map(|host| &host.info.config).collect();
         let differs = |theirs: &Fingerprint| match config {
             Some(ours) => theirs != ours,
@@ -213,6 +286,7 @@ impl HostStatus {
                 clock_offset_ms: info.clock_offset_ms,
                 config: info.config.0.clone(),
                 config_differs: differs(&info.config),
+                differing_jobs: differences.remove(&info.host).map(DifferingJobs::of),
             })
             .collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));

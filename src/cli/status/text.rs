@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::notes::{
-    clock, clocks_note, damage_note, held_back_note, namesake_note, nodes_note,
-    unacknowledged_note, waits_note,
+    clock, clocks_note, damage_note, held_back_note, lists_note, namesake_note, nodes_note,
+    unacknowledged_note, vanished_note, waits_note,
 };
 use super::report::{HostStatus, JobStatus, LockStatus, StatusReport};
 use super::requests;
@@ -37,6 +37,8 @@ pub(super) fn for_people(status: &StatusReport) -> String {
         let rows = status.hosts.iter().map(|host| host_row(host, status.now));
         output::table(header, rows)
     };
+    text += &vanished_note(&status.vanished, status.now);
+    text += &lists_note(&status.hosts);
     text.push('\n');
     text += &if status.jobs.is_empty() {
         "no job list was given: see --config\n".to_owned()
@@ -286,7 +288,9 @@ fn lock_note(lock: &LockStatus) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::{NodeStatus, PauseStatus, RunningStatus, UnacknowledgedStatus};
+    use super::super::report::{
+        DifferingJobs, NodeStatus, PauseStatus, RunningStatus, UnacknowledgedStatus, VanishedHost,
+    };
     use super::*;
 
     fn host(name: &str) -> HostStatus {
@@ -305,6 +309,13 @@ mod tests {
             clock_offset_ms: (name == "web2").then_some(-1_250),
             config: "c1".to_owned(),
             config_differs: name == "web2",
+            differing_jobs: (name == "web2").then(|| DifferingJobs {
+                added: vec!["new".to_owned()],
+                changed: Vec::new(),
+                missing: Vec::new(),
+                more: 0,
+                text: "has also job new".to_owned(),
+            }),
         }
     }
 
@@ -361,6 +372,11 @@ mod tests {
             nodes: Vec::new(),
             requests: Vec::new(),
             hosts: vec![host("web1"), host("web2")],
+            vanished: vec![VanishedHost {
+                name: "web3".to_owned(),
+                version: "0.1.0".to_owned(),
+                seen_at: Timestamp::from_secs(6_400),
+            }],
             jobs: vec![
                 job("idle"),
                 job("off"),
@@ -412,6 +428,7 @@ mod tests {
             recovering_until: None,
             nodes: Vec::new(),
             hosts: Vec::new(),
+            vanished: Vec::new(),
             requests: Vec::new(),
             jobs: vec![
                 job("here"),

@@ -122,6 +122,7 @@ fn assemble(loaded: LoadedList, parts: DaemonParts) -> Result<Daemon, DaemonErro
     );
     let reloads = Reloads::new(source, &list, &settings, revision);
     let list_settings = ListSettings::of(&list);
+    let listed = list.listed_jobs().map(Arc::new);
     let (jobs, unscheduled) = UnscheduledJobs::apart(list.jobs, &host);
     let environment = Arc::new(inherited(&list.secret_variables));
     let notified = NotifiedList {
@@ -167,6 +168,8 @@ fn assemble(loaded: LoadedList, parts: DaemonParts) -> Result<Daemon, DaemonErro
         front,
         host,
         config: list.fingerprint,
+        listed,
+        fleet: Box::default(),
         settings: list_settings,
         secrets: list.secret_variables,
         started_at: now.utc,

@@ -8,6 +8,7 @@ mod agreement;
 mod clock;
 mod clock_file;
 mod error;
+mod fleet;
 mod front;
 mod health;
 mod held_back;
@@ -53,7 +54,7 @@ use crate::names::{HostName, JobName};
 use crate::run::{Stop, Tools};
 use crate::schedule::ticker::TickerJob;
 use crate::schedule::ticker::board::Board;
-use crate::store::{Fingerprint, KeyFault, StoreError, StoreSettings};
+use crate::store::{Fingerprint, KeyFault, ListedJobs, StoreError, StoreSettings};
 use crate::time::{BootInstant, Timestamp};
 use act::OutstandingClaim;
 use admission::HeldJobs;
@@ -61,6 +62,7 @@ use agreement::Agreement;
 pub use clock::{ClockTrust, HostClock};
 use clock_file::ClockFile;
 pub(crate) use error::DaemonError;
+use fleet::Fleet;
 use front::Front;
 use health::StoreHealth;
 pub(super) use held_back::{HeldBack, Neighbour};
@@ -119,6 +121,9 @@ struct Daemon {
     front: Box<Front>,
     host: HostName,
     config: Fingerprint,
+    /// The jobs of the list in short.
+    listed: Option<Arc<ListedJobs>>,
+    fleet: Box<Fleet>,
     settings: ListSettings,
     /// The variables that jobs do not inherit.
     secrets: BTreeSet<String>,

@@ -13,6 +13,8 @@ use crate::time::BootInstant;
 
 /// Every how many rounds it announces itself.
 const ANNOUNCE_EVERY: u32 = 10;
+/// Every how many rounds it has the store keep the jobs of its list.
+const KEEP_LIST_EVERY: u32 = 60;
 /// A watchdog thread that has not reported for this long hangs.
 const BEAT_LIMIT: Duration = Duration::from_secs(5);
 
@@ -33,6 +35,7 @@ impl Daemon {
             self.said_status = self.status_text();
             self.manager.ready(&self.said_status);
             tracing::info!(host = %self.host, "ready");
+            self.keep_list();
             self.announce();
             self.publish();
             give_back_memory();
@@ -105,6 +108,9 @@ impl Daemon {
         if self.rounds.is_multiple_of(ANNOUNCE_EVERY) && self.is_ready {
             self.announce();
             self.look_after_registry();
+        }
+        if self.rounds.is_multiple_of(KEEP_LIST_EVERY) && self.is_ready {
+            self.keep_list();
         }
         if self.rounds.is_multiple_of(manual::EVERY) && self.is_ready && self.health.is_up() {
             let link = self.link.clone();

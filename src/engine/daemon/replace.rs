@@ -143,6 +143,7 @@ impl Daemon {
         let place = ListUse::of(&list, self.reloads.settings());
         self.link.siblings.rejoin(place, &self.host);
         let settings = ListSettings::of(&list);
+        self.listed = list.listed_jobs().map(Arc::new);
         // A job inherits no variable that the store's password may have come from.
         self.secrets.extend(list.secret_variables);
         self.tools.environment = Arc::new(inherited(&self.secrets));
@@ -178,6 +179,7 @@ impl Daemon {
         let text = placement.changes.text();
         self.put_in_place(placement);
         tracing::info!(host = %self.host, "reloaded {}: {text}", list.path.display());
+        self.keep_list();
         self.announce();
     }
 

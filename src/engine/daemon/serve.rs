@@ -175,6 +175,8 @@ impl Daemon {
             Message::ListRead(read) => self.list_was_read(*read),
             Message::HeldBack(jobs) => self.hold_back(jobs),
             Message::Neighbours(neighbours) => self.neighbours(neighbours),
+            Message::Hosts(hosts) => self.hosts_seen(hosts),
+            Message::Vanished(expired) => self.hosts_vanished(expired),
             Message::Namesake(seen) => self.namesake(seen),
             Message::Rivals(rivals) => self.rivals(rivals),
             Message::Disagreed(jobs, reason) => self.wait_for_rivals(jobs, reason),

@@ -114,6 +114,10 @@ fn log(finding: &Finding) {
         fix,
         ..
     } = finding;
+    if *id == ids::LISTS.0 {
+        // The daemon reports it while it runs, once for each list.
+        return;
+    }
     match finding.severity {
         Severity::Danger => tracing::error!(finding = id, subject, "{subject}: {text}; {fix}"),
         Severity::Warning => tracing::warn!(finding = id, subject, "{subject}: {text}; {fix}"),

@@ -439,6 +439,7 @@ impl TaskContext {
                 self.tell(Message::Neighbours(Neighbour::of(&info.host, &hosts)));
                 let rivals = self.rivals(&info, &hosts).await;
                 self.tell(Message::Rivals(rivals));
+                self.tell(Message::Hosts(hosts));
             }
             Err(error) => self.tell(Message::StoreFailed(error)),
         }

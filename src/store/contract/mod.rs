@@ -11,6 +11,7 @@ mod grant;
 mod heartbeat;
 mod key_fault;
 mod ledger;
+mod listed_jobs;
 mod lock;
 mod lock_id;
 mod manual;
@@ -40,6 +41,7 @@ pub use self::ledger::{
     BEYOND_KEPT, Crashed, FINGERPRINTS_KEPT, JobState, Ledger, Moved, Open, Replaced, Replacement,
     Waiting,
 };
+pub use self::listed_jobs::{LIST_KEPT_FOR, ListDifference, ListedJobs};
 pub use self::lock::{Fingerprint, Lock, LockKey, LockRef};
 pub use self::lock_id::LockId;
 pub(super) use self::manual::NOTED_FOR;
@@ -49,6 +51,7 @@ pub use self::pause::{
     IfPaused, PAUSES_KEPT, Pause, PauseOrder, PauseReply, PauseRequest, REASON_LIMIT,
 };
 pub use self::record::{History, Kind, Outcome, Range, Record};
+pub use self::registry::VANISHED_FOR;
 pub use self::registry::{
     Admission, Beginning, CountsFrom, Entry, HeldJob, Keeping, Listing, Standing,
 };

@@ -32,6 +32,9 @@ pub const LISTED_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How long after a host was last seen its own data may be deleted.
 pub const HOST_KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// How long a store remembers a host whose announcement expired: it did not report that it stops.
+pub const VANISHED_FOR: Duration = Duration::from_secs(24 * 3600);
+
 /// How often a host compares the jobs that the store lists for it with its list: the store may have
 /// lost, with its newest data, that the host withdrew a job, and a host that claims nothing may not
 /// notice the loss.

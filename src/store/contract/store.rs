@@ -9,7 +9,8 @@ use super::daemon_request::{DaemonRequest, Filed, FiledRequest, OutputChunk, Req
 use super::error::StoreError;
 use super::grant::Renewal;
 use super::ledger::{Ledger, Replaced, Replacement};
-use super::lock::Lock;
+use super::listed_jobs::ListedJobs;
+use super::lock::{Fingerprint, Lock};
 use super::manual::{ManualNote, ManualRun};
 use super::nodes::StoreNodes;
 use super::pause::{PauseReply, PauseRequest};
@@ -266,6 +267,33 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// just one of them with this host.
     async fn peers(&self) -> Result<Vec<HostReport>, StoreError> {
         self.hosts().await
+    }
+
+    /// Returns the hosts whose announcements expired within the last [`VANISHED_FOR`]: their daemons did
+    /// not report that they stop, and have not reported again.
+    ///
+    /// [`VANISHED_FOR`]: super::registry::VANISHED_FOR
+    async fn vanished(&self) -> Result<Vec<HostReport>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    /// Keeps the jobs of a list for [`LIST_KEPT_FOR`] from now. Without the jobs, keeps those that the
+    /// store has. Returns whether it has them then.
+    ///
+    /// [`LIST_KEPT_FOR`]: super::listed_jobs::LIST_KEPT_FOR
+    async fn keep_list(
+        &self,
+        list: &Fingerprint,
+        jobs: Option<&ListedJobs>,
+    ) -> Result<bool, StoreError> {
+        let _ = (list, jobs);
+        Ok(true)
+    }
+
+    /// Returns the jobs of the list with this fingerprint, if a daemon had it lately.
+    async fn listed_jobs(&self, list: &Fingerprint) -> Result<Option<ListedJobs>, StoreError> {
+        let _ = list;
+        Ok(None)
     }
 
     /// Returns which servers decide, or `None` if every host that finds this store uses the same

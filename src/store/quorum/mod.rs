@@ -24,6 +24,7 @@ mod condition;
 mod daemon_request;
 mod decide;
 mod history;
+mod hosts;
 mod longest_ttl;
 mod manual;
 mod merge;
@@ -70,10 +71,11 @@ use self::request::{QuorumReply, QuorumRequest, QuorumWait, Transition};
 use super::protocol;
 use super::{
     Attempt, Beginning, Claim, ClaimReply, Condition, DaemonRequest, Entry, Filed, FiledRequest,
-    Finish, FinishReply, Forget, Forgotten, History, HostInfo, HostReport, JobReport, Keeping,
-    Listing, Lock, ManualNote, ManualRun, OutputChunk, PauseReply, PauseRequest, RedlockSettings,
-    Registered, Registration, RenewReply, Renewal, Replaced, Replacement, RequestReply, Returned,
-    Seen, Settle, Store, StoreError, StoreNodes, relocate::follow,
+    Fingerprint, Finish, FinishReply, Forget, Forgotten, History, HostInfo, HostReport, JobReport,
+    Keeping, ListedJobs, Listing, Lock, ManualNote, ManualRun, OutputChunk, PauseReply,
+    PauseRequest, RedlockSettings, Registered, Registration, RenewReply, Renewal, Replaced,
+    Replacement, RequestReply, Returned, Seen, Settle, Store, StoreError, StoreNodes,
+    relocate::follow,
 };
 use crate::names::{HostName, JobName, RunId};
 use crate::time::Timestamp;
@@ -420,6 +422,22 @@ impl Store for QuorumStore {
             node.store.hosts().await
         });
         Ok(reads::newest(self.all_there(answers).await?))
+    }
+
+    async fn vanished(&self) -> Result<Vec<HostReport>, StoreError> {
+        self.vanished_from_nodes().await
+    }
+
+    async fn keep_list(
+        &self,
+        list: &Fingerprint,
+        jobs: Option<&ListedJobs>,
+    ) -> Result<bool, StoreError> {
+        self.keep_list_on_nodes(list, jobs).await
+    }
+
+    async fn listed_jobs(&self, list: &Fingerprint) -> Result<Option<ListedJobs>, StoreError> {
+        self.listed_jobs_on_nodes(list).await
     }
 
     async fn nodes(&self) -> Result<Option<StoreNodes>, StoreError> {

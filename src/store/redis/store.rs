@@ -16,7 +16,7 @@ use super::codec::reply::{integer, text};
 use super::codec::unacknowledged;
 use super::codec::{
     attempt, begin, claim, condition, daemon_request, finish, forget, history, hosts, jobs, keep,
-    ledger, manual, pause, register, registry, renew, returned, settle,
+    ledger, listed_jobs, manual, pause, register, registry, renew, returned, settle,
 };
 use super::conn::link::Link;
 use super::conn::pubsub::Listener;
@@ -29,11 +29,11 @@ use super::{BATCH, RESPONSE_TIMEOUT};
 use crate::names::{HostName, JobName, Prefix, RunId};
 use crate::store::{
     Attempt, Beginning, Claim, ClaimReply, ClusterSettings, Condition, DaemonRequest, Entry, Filed,
-    FiledRequest, Finish, FinishReply, Forget, Forgotten, History, HostInfo, HostReport, JobReport,
-    Keeping, Ledger, Listing, Lock, ManualNote, ManualRun, OutputChunk, PauseReply, PauseRequest,
-    RedisSettings, Registered, Registration, RenewReply, Renewal, Replaced, Replacement,
-    RequestReply, Returned, Seen, SentinelSettings, Settle, Store, StoreError, StoreNodes,
-    relocate::follow,
+    FiledRequest, Fingerprint, Finish, FinishReply, Forget, Forgotten, History, HostInfo,
+    HostReport, JobReport, Keeping, Ledger, ListedJobs, Listing, Lock, ManualNote, ManualRun,
+    OutputChunk, PauseReply, PauseRequest, RedisSettings, Registered, Registration, RenewReply,
+    Renewal, Replaced, Replacement, RequestReply, Returned, Seen, SentinelSettings, Settle, Store,
+    StoreError, StoreNodes, relocate::follow,
 };
 use crate::time::Timestamp;
 
@@ -534,6 +534,28 @@ impl Store for RedisStore {
             .run(&self.scripts.hosts, hosts::call(self.prefix()))
             .await?;
         Ok(hosts::read(reply)?)
+    }
+
+    async fn vanished(&self) -> Result<Vec<HostReport>, StoreError> {
+        let call = hosts::vanished_call(self.prefix());
+        let reply = self.run(&self.scripts.hosts, call).await?;
+        Ok(hosts::read(reply)?)
+    }
+
+    async fn keep_list(
+        &self,
+        list: &Fingerprint,
+        jobs: Option<&ListedJobs>,
+    ) -> Result<bool, StoreError> {
+        let call = listed_jobs::keep_call(self.prefix(), list, jobs);
+        let reply = self.run(&self.scripts.listed_jobs, call).await?;
+        Ok(listed_jobs::keep_read(&reply)?)
+    }
+
+    async fn listed_jobs(&self, list: &Fingerprint) -> Result<Option<ListedJobs>, StoreError> {
+        let call = listed_jobs::read_call(self.prefix(), list);
+        let reply = self.run(&self.scripts.listed_jobs, call).await?;
+        Ok(listed_jobs::read(list, reply)?)
     }
 
     /// In a Cluster, the condition of the slot where the hosts announce themselves. Every slot has its

@@ -7,7 +7,7 @@ use rusqlite::params;
 use super::context::WorkContext;
 use super::error::{RowKey, SqliteFailure};
 use super::rows::stored;
-use crate::store::contract::HostHeartbeat;
+use crate::store::contract::{HostHeartbeat, VANISHED_FOR};
 use crate::store::{HostInfo, HostReport};
 use crate::time::Timestamp;
 
@@ -18,8 +18,13 @@ pub(super) fn announce(
 ) -> Result<(), SqliteFailure> {
     let info = serde_json::to_string(&HostHeartbeat::of(host))
         .map_err(|e| RowKey::of("hosts", host.host.as_str()).unreadable(e))?;
-    let valid_for = u64::try_from(valid_for.as_millis()).unwrap_or(u64::MAX);
     let now = &work.now;
+    if valid_for.is_zero() {
+        work.db
+            .prepare_cached("DELETE FROM hosts WHERE host = ?")?
+            .execute([host.host.as_str()])?;
+        return Ok(());
+    }
     work.db
         .prepare_cached("INSERT OR REPLACE INTO hosts VALUES (?, ?, ?, ?, ?)")?
         .execute(params![
@@ -27,23 +32,45 @@ pub(super) fn announce(
             info,
             now.clock.utc().millis(),
             now.boot,
-            stored(now.clock.lease.saturating_add(valid_for)),
+            stored(now.clock.lease.saturating_add(millis(valid_for))),
         ])?;
     work.db
         .prepare_cached("DELETE FROM hosts WHERE boot <> ? OR ends <= ?")?
-        .execute(params![now.boot, stored(now.clock.lease)])?;
+        .execute(params![now.boot, long_ago(work)])?;
     Ok(())
 }
 
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The end of the announcements that are forgotten.
+fn long_ago(work: &WorkContext<'_>) -> i64 {
+    stored(work.now.clock.lease).saturating_sub(stored(millis(VANISHED_FOR)))
+}
+
 pub(super) fn living(work: &WorkContext<'_>) -> Result<Vec<HostReport>, SqliteFailure> {
+    let now = stored(work.now.clock.lease);
+    ending_within(work, (now, i64::MAX))
+}
+
+pub(super) fn vanished(work: &WorkContext<'_>) -> Result<Vec<HostReport>, SqliteFailure> {
+    let now = stored(work.now.clock.lease);
+    ending_within(work, (long_ago(work), now))
+}
+
+/// The hosts whose announcements end after the first instant and not after the second one.
+fn ending_within(
+    work: &WorkContext<'_>,
+    (from, until): (i64, i64),
+) -> Result<Vec<HostReport>, SqliteFailure> {
     let mut statement = work.db.prepare_cached(
-        "SELECT info, seen_at FROM hosts WHERE boot = ? AND ends > ? ORDER BY host",
+        "SELECT info, seen_at FROM hosts WHERE boot = ? AND ends > ? AND ends <= ? ORDER BY host",
     )?;
     let rows = statement
-        .query_map(
-            params![work.now.boot, stored(work.now.clock.lease)],
-            |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)),
-        )?
+        .query_map(params![work.now.boot, from, until], |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?))
+        })?
         .collect::<Result<Vec<_>, _>>()?;
     // A row that cannot be read does not hide the others. It is deleted when it expires.
     Ok(rows

@@ -14,6 +14,7 @@ mod error;
 mod history;
 mod hosts;
 mod lifetimes;
+mod listed_jobs;
 mod manual;
 mod operations;
 mod path_check;
@@ -40,11 +41,11 @@ use self::context::WorkContext;
 use self::error::SqliteFailure;
 use self::worker::{Access, Worker};
 use super::{
-    Attempt, Beginning, Claim, ClaimReply, DaemonRequest, Entry, Filed, FiledRequest, Finish,
-    FinishReply, Forget, Forgotten, History, HostInfo, HostReport, JobReport, Keeping, Ledger,
-    Listing, Lock, ManualNote, ManualRun, OutputChunk, PauseReply, PauseRequest, Registered,
-    Registration, RenewReply, Renewal, Replaced, Replacement, RequestReply, Settle, Store,
-    StoreError, relocate::follow,
+    Attempt, Beginning, Claim, ClaimReply, DaemonRequest, Entry, Filed, FiledRequest, Fingerprint,
+    Finish, FinishReply, Forget, Forgotten, History, HostInfo, HostReport, JobReport, Keeping,
+    Ledger, ListedJobs, Listing, Lock, ManualNote, ManualRun, OutputChunk, PauseReply,
+    PauseRequest, Registered, Registration, RenewReply, Renewal, Replaced, Replacement,
+    RequestReply, Settle, Store, StoreError, relocate::follow,
 };
 use crate::names::{HostName, JobName, RunId};
 use crate::time::Timestamp;
@@ -318,6 +319,25 @@ impl Store for SqliteStore {
 
     async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
         self.read(hosts::living).await
+    }
+
+    async fn vanished(&self) -> Result<Vec<HostReport>, StoreError> {
+        self.read(hosts::vanished).await
+    }
+
+    async fn keep_list(
+        &self,
+        list: &Fingerprint,
+        jobs: Option<&ListedJobs>,
+    ) -> Result<bool, StoreError> {
+        let (list, jobs) = (list.clone(), jobs.cloned());
+        self.write(move |work| listed_jobs::keep(work, &list, jobs.as_ref()))
+            .await
+    }
+
+    async fn listed_jobs(&self, list: &Fingerprint) -> Result<Option<ListedJobs>, StoreError> {
+        let list = list.clone();
+        self.read(move |work| listed_jobs::read(work, &list)).await
     }
 
     async fn forget(&self, request: &Forget) -> Result<Forgotten, StoreError> {

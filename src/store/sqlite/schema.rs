@@ -157,6 +157,14 @@ CREATE TABLE request_output (
     PRIMARY KEY (run, number)
 ) STRICT, WITHOUT ROWID;
 ",
+    "
+-- The jobs of the lists that daemons have.
+CREATE TABLE lists (
+    fingerprint TEXT PRIMARY KEY,
+    jobs        TEXT NOT NULL,     -- `ListedJobs::text`
+    until       INTEGER NOT NULL   -- UTC, ms
+) STRICT, WITHOUT ROWID;
+",
 ];
 
 /// Returns the version that this program writes, which is the newest that it reads.

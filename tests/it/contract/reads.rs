@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use cronlatch::names::{HostName, JobName};
-use cronlatch::store::{ClaimTarget, Finish, HostInfo, Kind, Outcome, Record};
+use cronlatch::store::{
+    ClaimTarget, Fingerprint, Finish, HostInfo, Kind, ListedJobs, Outcome, Record,
+};
 use cronlatch::time::Timestamp;
 
 use super::{LONG, SHORT, Scene, Subject, eventually, token};
@@ -200,6 +202,55 @@ pub(crate) async fn a_host_takes_its_word_back(subject: &impl Subject) {
     let same = subject.another();
     same.announce(&goes, Duration::ZERO).await.unwrap();
     assert_eq!(names().await, ["stays"]);
+}
+
+pub(crate) async fn a_host_that_falls_silent_has_vanished_and_one_that_takes_its_word_back_has_not(
+    subject: &impl Subject,
+) {
+    let store = subject.store();
+    let vanished = async || {
+        let hosts = store.vanished().await.unwrap();
+        let names = hosts.iter().map(|report| report.info.host.to_string());
+        names.collect::<Vec<_>>()
+    };
+    let (silent, goes, stays) = (host("silent", 1), host("goes", 1), host("stays", 1));
+    store.announce(&silent, SHORT).await.unwrap();
+    store.announce(&goes, LONG).await.unwrap();
+    store.announce(&stays, LONG).await.unwrap();
+    subject
+        .another()
+        .announce(&goes, Duration::ZERO)
+        .await
+        .unwrap();
+    eventually("the silent host has vanished", async || {
+        store.announce(&stays, LONG).await.ok()?;
+        (vanished().await == ["silent"]).then_some(())
+    })
+    .await;
+    subject.another().announce(&silent, LONG).await.unwrap();
+    assert_eq!(vanished().await, [""; 0]);
+}
+
+pub(crate) async fn the_jobs_of_a_list_are_kept_under_its_fingerprint(subject: &impl Subject) {
+    let store = subject.store();
+    let of = |fingerprint: &str, jobs: &[(&str, &str)]| ListedJobs {
+        fingerprint: Fingerprint(fingerprint.to_owned()),
+        jobs: (jobs.iter())
+            .map(|(job, digest)| ((*job).to_owned(), (*digest).to_owned()))
+            .collect(),
+    };
+    for list in [of("f1", &[]), of("f2", &[("a", "1"), ("b", "2")])] {
+        let name = &list.fingerprint;
+        assert_eq!(store.listed_jobs(name).await.unwrap(), None);
+        assert!(
+            !store.keep_list(name, None).await.unwrap(),
+            "it is not there"
+        );
+        assert!(store.keep_list(name, Some(&list)).await.unwrap());
+        assert!(subject.another().keep_list(name, None).await.unwrap());
+        let found = subject.another().listed_jobs(name).await.unwrap();
+        assert_eq!(found, Some(list));
+    }
 }
 
 pub(crate) async fn only_an_empty_store_can_be_declared_new(subject: &impl Subject) {

@@ -9,7 +9,7 @@ use super::fields::log_replaced;
 use super::keys;
 use super::reply::each;
 use crate::names::Prefix;
-use crate::store::contract::HostHeartbeat;
+use crate::store::contract::{HostHeartbeat, VANISHED_FOR};
 use crate::store::redis::failure::RedisFailure;
 use crate::store::{ErrorDetail, HostInfo, HostReport};
 
@@ -32,7 +32,8 @@ pub(in crate::store::redis) fn announce_call(
     call.arg(&info.host)
         .arg(&valid_for)
         .arg(&json)
-        .arg(&longest.as_millis());
+        .arg(&longest.as_millis())
+        .arg(&millis(VANISHED_FOR));
     Ok(call)
 }
 
@@ -60,6 +61,13 @@ pub(in crate::store::redis) fn announce_read(
 pub(in crate::store::redis) fn call(prefix: &Prefix) -> Call {
     let mut call = Call::default();
     call.key(keys::hosts(prefix));
+    call
+}
+
+/// Asks for the hosts whose announcements have expired.
+pub(in crate::store::redis) fn vanished_call(prefix: &Prefix) -> Call {
+    let mut call = call(prefix);
+    call.arg(&millis(VANISHED_FOR));
     call
 }
 

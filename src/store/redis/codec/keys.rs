@@ -7,7 +7,7 @@
 
 use super::call::Call;
 use crate::names::{HostName, JobName, Prefix, RunId};
-use crate::store::{Lock, LockKey, LockRef};
+use crate::store::{Fingerprint, Lock, LockKey, LockRef};
 
 /// The keys of one lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,6 +131,11 @@ pub(in crate::store::redis) fn is_marker(prefix: &Prefix, key: &str) -> bool {
 /// The announcements of the hosts, and when each expires.
 pub(in crate::store::redis) fn hosts(prefix: &Prefix) -> String {
     format!("{prefix}:hosts")
+}
+
+/// The jobs of the list with this fingerprint.
+pub(in crate::store::redis) fn listed_jobs(prefix: &Prefix, list: &Fingerprint) -> String {
+    format!("{prefix}:list:{}", list.0)
 }
 
 /// The failures of all jobs. In a Cluster there is no such key.

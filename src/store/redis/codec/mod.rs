@@ -18,6 +18,7 @@ pub(super) mod jobs;
 pub(super) mod keep;
 pub(super) mod keys;
 pub(super) mod ledger;
+pub(super) mod listed_jobs;
 pub(super) mod manual;
 pub(super) mod pause;
 pub(super) mod record;

@@ -1,8 +1,8 @@
--- Announces a host, or removes its announcement, and deletes the announcements that have expired.
+-- Announces a host, or removes its announcement, and deletes the announcements that expired long ago.
 --
 -- KEYS  1 hosts (hash: host -> "UNTIL SEEN JSON", both in ms), 2 store marker
 -- ARGV  1 host, 2 how long the announcement lasts in ms (0: withdraw it), 3 its description of itself as
---       JSON, 4 longest TTL of its job list in ms
+--       JSON, 4 longest TTL of its job list in ms, 5 how long expired announcements are kept in ms
 -- Reply the entries that could not be read and were removed: of each its field and its value; with
 --       an empty field, all of them: the key was of another type than cronlatch writes
 
@@ -19,7 +19,7 @@ for i = 1, #hosts, 2 do
   if not readable or type(info) ~= 'table' or info.host ~= hosts[i] then
     removed[#removed + 1] = { hosts[i], string.sub(hosts[i + 1], 1, 100) }
     redis.call('HDEL', KEYS[1], hosts[i])
-  elseif tonumber(valid_until) <= now then
+  elseif tonumber(valid_until) + tonumber(ARGV[5]) <= now then
     redis.call('HDEL', KEYS[1], hosts[i])
   elseif is_far_ahead(tonumber(seen)) then
     -- Announced while the clock was wrong: it lasts as long as an announcement made now.
@@ -32,7 +32,8 @@ if valid_for == 0 then
   return removed
 end
 redis.call('HSET', KEYS[1], ARGV[1], text(now + valid_for) .. ' ' .. text(now) .. ' ' .. ARGV[3])
-if redis.call('PTTL', KEYS[1]) < valid_for then
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+local lasts = valid_for + tonumber(ARGV[5])
+if redis.call('PTTL', KEYS[1]) < lasts then
+  redis.call('PEXPIRE', KEYS[1], text(lasts))
 end
 return removed
