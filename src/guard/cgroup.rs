@@ -8,7 +8,9 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use super::Usage;
 use super::sys::{self, Fork};
 
 /// The daemon's delegated cgroup.
@@ -300,10 +302,31 @@ impl Cgroup {
             .collect()
     }
 
+    /// What all processes in it have used; of what the kernel does not count here, what the main process
+    /// used.
+    pub(super) fn usage(&self, of_main: Usage) -> Usage {
+        let read = |file: &str| fs::read_to_string(self.path.join(file)).unwrap_or_default();
+        Usage {
+            cpu: cpu_in(&read("cpu.stat")).unwrap_or(of_main.cpu),
+            peak_memory: read("memory.peak")
+                .trim()
+                .parse()
+                .unwrap_or(of_main.peak_memory),
+        }
+    }
+
     /// Removes it, and what the command may have made below it.
     pub(super) fn remove(self) {
         remove(&self.path, 0);
     }
+}
+
+/// The CPU time in the text of `cpu.stat`, which every control group has (Linux 4.15).
+fn cpu_in(stat: &str) -> Option<Duration> {
+    let micros = stat
+        .lines()
+        .find_map(|line| line.strip_prefix("usage_usec "))?;
+    Some(Duration::from_micros(micros.trim().parse().ok()?))
 }
 
 /// Moves a process; 0 is the writing one.
@@ -327,7 +350,16 @@ fn remove(path: &Path, depth: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::is_within;
+    use std::time::Duration;
+
+    use super::{cpu_in, is_within};
+
+    #[test]
+    fn the_cpu_time_of_a_control_group_is_read_whatever_else_its_file_has() {
+        let stat = "usage_usec 1500000\nuser_usec 1000000\nsystem_usec 500000\n";
+        assert_eq!(cpu_in(stat), Some(Duration::from_millis(1_500)));
+        assert_eq!(cpu_in("nr_periods 0\n"), None);
+    }
 
     #[test]
     fn a_cgroup_whose_name_only_begins_alike_is_another() {

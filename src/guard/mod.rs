@@ -90,7 +90,7 @@ pub use launch::{Guard, GuardOptions, Session};
 pub use output::{CUT_MARK, LINE_MAX};
 pub use process::{
     Credentials, EndedBy, Exit, Lack, OutputSink, ProcessEvent, Spawn, SpawnError, Status, Stdio,
-    Stream,
+    Stream, Usage,
 };
 pub(crate) use programs::Program;
 pub(crate) use sweep::{INVOCATION, INVOCATION_OF_RUN, Swept, sweep};

@@ -89,6 +89,28 @@ pub enum Stream {
     Err,
 }
 
+/// What processes have used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// User and system time.
+    pub cpu: Duration,
+    /// In bytes: of a control group all memory that it had at once, otherwise the largest resident set of
+    /// one process. A process begins as a copy of the guard, so this is never less than the few MB of
+    /// the guard.
+    pub peak_memory: u64,
+}
+
+impl Usage {
+    /// The usage of one and then the other.
+    #[must_use]
+    pub fn and(self, next: Self) -> Self {
+        Self {
+            cpu: self.cpu + next.cpu,
+            peak_memory: self.peak_memory.max(next.peak_memory),
+        }
+    }
+}
+
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exit {
@@ -101,6 +123,8 @@ pub struct Exit {
     /// How many processes of it we were not permitted to end, such as those of a setuid program
     /// under an unprivileged daemon; they may still run.
     pub survivors: usize,
+    /// What its whole tree has used; `None` if that is not known.
+    pub usage: Option<Usage>,
 }
 
 /// What a process left.

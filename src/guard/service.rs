@@ -271,6 +271,7 @@ impl GuardTask {
                 ended_by,
                 left_behind,
                 survivors,
+                usage,
             } => {
                 if let Some(entry) = self.entries.remove(&serial) {
                     let _ = entry.exited.send(Exit {
@@ -278,6 +279,7 @@ impl GuardTask {
                         ended_by,
                         left_behind: left_behind as usize,
                         survivors: survivors as usize,
+                        usage,
                     });
                 }
             }
@@ -341,6 +343,7 @@ impl GuardTask {
                 ended_by: EndedBy::GuardGone,
                 left_behind,
                 survivors,
+                usage: None,
             });
         }
         while let Some(command) = inbox.recv().await {

@@ -2,7 +2,11 @@
 
 use std::ffi::{c_int, c_void};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::time::Duration;
+
+use super::Usage;
 
 /// Whose side of a fork this is.
 pub(super) enum Fork {
@@ -111,24 +115,49 @@ pub(super) fn set_disposition(signal: i32, to: libc::sighandler_t) -> libc::sigh
     unsafe { libc::signal(signal, to) }
 }
 
-/// Reaps one child that has ended, if there is one: its number and its raw wait status. nix
-/// would lose a child that a real-time signal ended.
-pub(super) fn reap_any() -> Option<(i32, i32)> {
+/// A child that was reaped.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reaped {
+    pub(super) pid: i32,
+    /// Its raw wait status.
+    pub(super) status: i32,
+    /// What it used, and all those of its descendants that were waited for.
+    pub(super) usage: Usage,
+}
+
+/// Reaps one child that has ended, if there is one. nix would lose a child that a real-time signal
+/// ended.
+pub(super) fn reap_any() -> Option<Reaped> {
     reap(-1)
 }
 
 /// Reaps this child if it has ended.
-pub(super) fn reap(child: i32) -> Option<(i32, i32)> {
+pub(super) fn reap(child: i32) -> Option<Reaped> {
     let mut status = 0;
+    let mut used = MaybeUninit::<libc::rusage>::zeroed();
     loop {
-        // SAFETY: the status goes to a local integer.
-        let pid = unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) };
+        // SAFETY: status and usage go to locals of the right types.
+        let pid = unsafe { libc::wait4(child, &raw mut status, libc::WNOHANG, used.as_mut_ptr()) };
         if pid > 0 {
-            return Some((pid, status));
+            // SAFETY: all zeroes are a valid value, and the kernel has filled it in.
+            let usage = usage_of(unsafe { used.assume_init_ref() });
+            return Some(Reaped { pid, status, usage });
         }
         if pid == 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
             return None;
         }
+    }
+}
+
+fn usage_of(used: &libc::rusage) -> Usage {
+    let time = |time: libc::timeval| {
+        let seconds = Duration::from_secs(time.tv_sec.try_into().unwrap_or(0));
+        seconds + Duration::from_micros(time.tv_usec.try_into().unwrap_or(0))
+    };
+    let kibibytes = u64::try_from(used.ru_maxrss).unwrap_or(0);
+    Usage {
+        cpu: time(used.ru_utime) + time(used.ru_stime),
+        peak_memory: kibibytes.saturating_mul(1024),
     }
 }
 

@@ -9,7 +9,7 @@ use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
-use crate::guard::{Credentials, EndedBy, Spawn, Status};
+use crate::guard::{Credentials, EndedBy, Spawn, Status, Usage};
 use crate::time::BootInstant;
 use bytes::{ByteReader, Writer};
 
@@ -64,6 +64,7 @@ pub(super) enum GuardReply {
         ended_by: EndedBy,
         left_behind: u32,
         survivors: u32,
+        usage: Option<Usage>,
     },
 }
 
@@ -271,6 +272,7 @@ impl GuardReply {
                 ended_by,
                 left_behind,
                 survivors,
+                usage,
             } => {
                 let (kind, value) = match status {
                     Status::Code(code) => (0, code),
@@ -284,7 +286,12 @@ impl GuardReply {
                     EndedBy::GuardGone => 3,
                 };
                 w.u8(EXITED).u64(serial).u8(kind).i32(value).u8(by);
-                w.u32(left_behind).u32(survivors)
+                w.u32(left_behind).u32(survivors);
+                let micros = |cpu: Duration| u64::try_from(cpu.as_micros()).unwrap_or(u64::MAX);
+                match usage {
+                    Some(usage) => w.u8(1).u64(micros(usage.cpu)).u64(usage.peak_memory),
+                    None => w.u8(0),
+                }
             }
         };
         w.0
@@ -317,6 +324,12 @@ impl GuardReply {
                     },
                     left_behind: r.u32()?,
                     survivors: r.u32()?,
+                    usage: r.option(|r| {
+                        Some(Usage {
+                            cpu: Duration::from_micros(r.u64()?),
+                            peak_memory: r.u64()?,
+                        })
+                    })?,
                 }
             }
             _ => return None,

@@ -51,6 +51,7 @@ fn record(name: &str, outcome: Outcome) -> Record {
         attempts: 1,
         fence: None,
         output_tail: None,
+        usage: None,
     }
 }
 

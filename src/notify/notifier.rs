@@ -280,5 +280,6 @@ fn blank(job: &JobName, at: Timestamp, outcome: Outcome, host: &HostName) -> Rec
         attempts: 0,
         fence: None,
         output_tail: None,
+        usage: None,
     }
 }

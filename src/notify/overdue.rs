@@ -451,6 +451,7 @@ impl Look {
             attempts: 0,
             fence: Some(fence),
             output_tail: None,
+            usage: None,
         }
     }
 

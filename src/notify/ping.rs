@@ -213,6 +213,7 @@ mod tests {
             attempts: 1,
             fence: None,
             output_tail: Some(output.to_owned()),
+            usage: None,
         }
     }
 

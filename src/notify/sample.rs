@@ -69,6 +69,7 @@ fn notice(event: JobEvent, host: &HostName, run_id: &RunId) -> Notice {
             attempts: 1,
             fence: Some(1),
             output_tail: Some("the last lines of output stand here".to_owned()),
+            usage: None,
         }),
         detail: None,
         kind: NoticeKind::Sample,

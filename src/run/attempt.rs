@@ -130,6 +130,10 @@ impl RunDriver<'_> {
             control,
         };
         let followed = follow(running, limits, &mut self.lease, &mut supervisor).await;
+        self.usage = match (self.usage, followed.exit.usage) {
+            (Some(before), Some(usage)) => Some(before.and(usage)),
+            (before, usage) => usage.or(before),
+        };
         self.judge(&followed, control)
     }
 

@@ -126,6 +126,7 @@ const GUARD_GONE: Exit = Exit {
     ended_by: EndedBy::GuardGone,
     left_behind: 0,
     survivors: 0,
+    usage: None,
 };
 
 /// Waits until a limit has passed, for ever without one. Cancel-safe while it is pinned.
@@ -172,6 +173,7 @@ mod tests {
             ended_by: EndedBy::Itself,
             left_behind: 0,
             survivors: 0,
+            usage: None,
         };
         guard
             .events

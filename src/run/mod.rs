@@ -20,14 +20,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::config::{Job, OnLost};
-use crate::guard::{Processes, Status};
+use crate::guard::{Processes, Status, Usage};
 use crate::lease::{Lease, LeaseLost, NewLease, Watchdog};
 use crate::names::{HostName, RunId, Token};
 use crate::observe::{RunFields, run_log};
 use crate::output::{OutputKeeper, RunEnd, RunOutput};
 use crate::store::{
     Attempt, Finish, Grant, GrantedRun, Kind, Lock, ManualRun, Outcome, Record, Retention,
-    RunTerms, Store,
+    RunTerms, RunUsage, Store,
 };
 use crate::time::{TimeSource, Timestamp};
 use attempt::AttemptResult;
@@ -198,6 +198,8 @@ struct RunDriver<'a> {
     lease: RunLease,
     tail: FailureTail,
     output: Arc<RunOutput>,
+    /// What all attempts have used; `None` if that of one is not known.
+    usage: Option<Usage>,
 }
 
 /// Drives a run to its end.
@@ -254,6 +256,7 @@ impl<'a> RunDriver<'a> {
             fields,
             lease: RunLease::new(lease),
             tail: FailureTail::default(),
+            usage: None,
         }
     }
 
@@ -448,7 +451,15 @@ impl<'a> RunDriver<'a> {
             attempts,
             fence: assignment.fence(),
             output_tail: self.tail.keep(verdict.outcome == Outcome::Succeeded),
+            usage: self.usage.map(usage_of),
         }
+    }
+}
+
+fn usage_of(usage: Usage) -> RunUsage {
+    RunUsage {
+        cpu_ms: u64::try_from(usage.cpu.as_millis()).unwrap_or(u64::MAX),
+        peak_memory_bytes: usage.peak_memory,
     }
 }
 

@@ -156,6 +156,7 @@ impl Scene {
                 attempts: 1,
                 fence: Some(1),
                 output_tail: None,
+                usage: None,
             }),
             job: Some(job()),
             give_back: false,

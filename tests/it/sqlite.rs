@@ -88,6 +88,7 @@ fn success(claim: &Claim, at: Timestamp, output: &str) -> Finish {
             attempts: 1,
             fence: None,
             output_tail: Some(output.to_owned()),
+            usage: None,
         }),
         job: Some(job()),
         give_back: false,

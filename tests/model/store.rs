@@ -425,5 +425,6 @@ fn record(job: usize, at: Tick, (host, ticket): (usize, Ticket), word: Word) -> 
         attempts: u32::from(word != Word::NeverStarted),
         fence: None,
         output_tail: None,
+        usage: None,
     }
 }

@@ -8,7 +8,7 @@ use super::facts::OccurrenceFacts;
 use super::hosts::{HostDecision, decisions};
 use crate::config::{show_duration, show_roughly};
 use crate::names::HostName;
-use crate::store::{Kind, Outcome, Record};
+use crate::store::{Kind, Outcome, Record, RunUsage};
 use crate::time::Timestamp;
 
 /// The answer, in the order in which people read it. Its JSON form is an interface.
@@ -69,6 +69,9 @@ pub(super) struct RunFact {
     pub(super) finished_at: Option<Timestamp>,
     /// `None` while it runs.
     pub(super) outcome: Option<Outcome>,
+    /// What it used, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) usage: Option<RunUsage>,
 }
 
 impl RunFact {
@@ -80,6 +83,7 @@ impl RunFact {
             started_at: record.started_at,
             finished_at: record.finished_at,
             outcome: Some(record.outcome),
+            usage: record.usage,
         }
     }
 
@@ -172,6 +176,7 @@ impl Explanation {
                     started_at: Some(run.started_at),
                     finished_at: None,
                     outcome: None,
+                    usage: None,
                 })
             })
         };
@@ -198,6 +203,7 @@ impl Explanation {
                 started_at: Some(open.started_at),
                 finished_at: None,
                 outcome: None,
+                usage: None,
             };
             self.details.push(format!(
                 "{} holds the lock since {}",

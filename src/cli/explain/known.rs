@@ -4,6 +4,7 @@ use super::explanation::{ExplainAnswer, Explanation, RunFact, begin};
 use super::facts::OccurrenceFacts;
 use super::hosts::decisions;
 use super::undecided::pause_at;
+use crate::cli::history;
 use crate::config::show_duration;
 use crate::names::HostName;
 use crate::schedule::Mismatch;
@@ -57,6 +58,12 @@ pub(super) fn of_record(facts: &OccurrenceFacts, at: Timestamp) -> Option<Explan
     if answer == ExplainAnswer::Skipped && record.by.is_some() {
         explanation.add_holder(facts, record);
     }
+    if let Some(usage) = &record.usage {
+        let (cpu, memory) = (history::cpu(usage), history::memory(usage));
+        explanation.details.push(format!(
+            "it used {cpu} of CPU time and at most {memory} of memory"
+        ));
+    }
     if record.attempts > 1 {
         let attempts = record.attempts;
         explanation
@@ -102,6 +109,7 @@ fn open_fact(facts: &OccurrenceFacts) -> RunFact {
         started_at: open.map(|open| open.started_at),
         finished_at: None,
         outcome: None,
+        usage: None,
     }
 }
 

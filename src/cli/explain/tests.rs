@@ -137,6 +137,7 @@ fn record(outcome: Outcome) -> Record {
         attempts: 1,
         fence: Some(7),
         output_tail: None,
+        usage: None,
     }
 }
 

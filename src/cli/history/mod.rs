@@ -39,7 +39,7 @@ pub(super) struct Args {
     target: Target,
 }
 
-pub(super) use text::exit;
+pub(super) use text::{cpu, exit, memory};
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let host = args.target.host()?;

@@ -1,16 +1,19 @@
 //! `history` for people.
 
+use std::time::Duration;
+
 use super::order::instant_of;
 use crate::cli::output;
 use crate::cli::times::Times;
-use crate::store::{Outcome, Record};
+use crate::store::{Outcome, Record, RunUsage};
 
 pub(super) fn for_people(records: &[Record], times: Times, with_output: bool) -> String {
     if records.is_empty() {
         return "nothing recorded yet\n".to_owned();
     }
     let header = [
-        "DUE", "JOB", "VERDICT", "STARTED", "TOOK", "HOST", "EXIT", "TRIES", "RUN", "WHY",
+        "DUE", "JOB", "VERDICT", "STARTED", "TOOK", "CPU", "MEMORY", "HOST", "EXIT", "TRIES",
+        "RUN", "WHY",
     ];
     let mut text = output::table(header, records.iter().map(|record| row(record, times)));
     let tails = records
@@ -26,7 +29,7 @@ pub(super) fn for_people(records: &[Record], times: Times, with_output: bool) ->
     text
 }
 
-fn row(record: &Record, times: Times) -> [String; 10] {
+fn row(record: &Record, times: Times) -> [String; 12] {
     let dash = || "-".to_owned();
     let due = match (record.scheduled_at, record.until, record.count) {
         (Some(from), Some(until), Some(count)) => {
@@ -46,6 +49,8 @@ fn row(record: &Record, times: Times) -> [String; 10] {
         record.outcome.word().to_owned(),
         record.started_at.map_or_else(dash, |at| times.show(at)),
         took,
+        record.usage.map_or_else(dash, |usage| cpu(&usage)),
+        record.usage.map_or_else(dash, |usage| memory(&usage)),
         record.host.as_ref().map_or_else(dash, ToString::to_string),
         exit(record).unwrap_or_else(dash),
         match record.attempts {
@@ -70,6 +75,22 @@ pub(in crate::cli) fn exit(record: &Record) -> Option<String> {
         .signal
         .map(named)
         .or_else(|| record.exit_code.map(|code| code.to_string()))
+}
+
+/// The CPU time of a run.
+pub(in crate::cli) fn cpu(usage: &RunUsage) -> String {
+    output::short(Duration::from_millis(usage.cpu_ms))
+}
+
+/// The peak memory of a run, rounded up: `12 MiB`, `1.5 GiB`.
+pub(in crate::cli) fn memory(usage: &RunUsage) -> String {
+    const MIB: u64 = 1 << 20;
+    let mib = usage.peak_memory_bytes.div_ceil(MIB);
+    if mib < 1024 {
+        return format!("{mib} MiB");
+    }
+    let tenths = (mib * 10).div_ceil(1024);
+    format!("{}.{} GiB", tenths / 10, tenths % 10)
 }
 
 fn why(record: &Record) -> String {
@@ -110,7 +131,24 @@ pub(super) mod tests {
             attempts: 2,
             fence: Some(7),
             output_tail: Some("no space left\n".to_owned()),
+            usage: Some(RunUsage {
+                cpu_ms: 1_250,
+                peak_memory_bytes: 12 << 20,
+            }),
         }
+    }
+
+    #[test]
+    fn memory_is_rounded_up() {
+        let shown = |peak_memory_bytes| {
+            memory(&RunUsage {
+                cpu_ms: 0,
+                peak_memory_bytes,
+            })
+        };
+        let bytes = [0, 1, 8 << 20, (1 << 30) - 1, 1 << 30, (3 << 30) / 2 + 1];
+        let texts = ["0 MiB", "1 MiB", "8 MiB", "1.0 GiB", "1.0 GiB", "1.6 GiB"];
+        assert_eq!(bytes.map(shown), texts);
     }
 
     #[test]
@@ -126,6 +164,7 @@ pub(super) mod tests {
             exit_code: None,
             attempts: 0,
             output_tail: None,
+            usage: None,
             ..record("backup")
         };
         let killed = Record {

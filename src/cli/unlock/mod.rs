@@ -210,6 +210,7 @@ async fn release(
                 attempts: open.attempt,
                 fence: Some(open.fence),
                 output_tail: None,
+                usage: None,
             }),
             keep: used.keep,
             ..Finish::of_lock(used.lock.clone(), token)

@@ -25,8 +25,8 @@ use nix::unistd::{Pid, getppid};
 
 use super::cgroup::{Cgroup, Delegated};
 use super::channel;
-use super::process::Status;
-use super::sys;
+use super::process::{Status, Usage};
+use super::sys::{self, Reaped};
 use super::wire::{GuardReply, GuardRequest, PACKET_MAX, StartStep};
 use crate::time::BootInstant;
 use ending::Strays;
@@ -211,15 +211,27 @@ impl EventLoop {
     /// Takes leave of every child that has ended, adopted ones included.
     fn reap(&mut self) {
         let now = BootInstant::now();
-        while let Some((pid, status)) = sys::reap_any() {
+        while let Some(Reaped { pid, status, usage }) = sys::reap_any() {
             if let Some(serial) = self.reapers.remove(&pid) {
-                self.reaper_ended(serial, Status::from_wait(status));
+                let status = Status::from_wait(status);
+                if status == reaper::NOTHING_LEFT {
+                    // It has waited for all that the command was.
+                    self.note_usage(serial, usage);
+                }
+                self.reaper_ended(serial, status);
                 continue;
             }
             let Some(serial) = self.mains.get(&pid).copied() else {
                 continue;
             };
+            self.note_usage(serial, usage);
             self.main_ended(now, serial, status);
+        }
+    }
+
+    fn note_usage(&mut self, serial: u64, usage: Usage) {
+        if let Some(run) = self.runs.get_mut(serial) {
+            run.usage = Some(usage);
         }
     }
 
@@ -303,7 +315,9 @@ impl EventLoop {
         let Some(run) = self.runs.remove(serial) else {
             return;
         };
+        let mut usage = run.usage;
         if let Containment::Cgroup(cgroup) = run.place {
+            usage = usage.map(|of_main| cgroup.usage(of_main));
             cgroup.remove();
         }
         let Main::Ended(status) = run.main else {
@@ -315,6 +329,7 @@ impl EventLoop {
             ended_by: run.ended_by,
             left_behind: u32::try_from(run.left_behind.len()).unwrap_or(u32::MAX),
             survivors: u32::try_from(run.survivors.len()).unwrap_or(u32::MAX),
+            usage,
         });
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::reaper::Reaper;
 use crate::guard::cgroup::Cgroup;
 use crate::guard::wire::StartRequest;
-use crate::guard::{EndedBy, Status};
+use crate::guard::{EndedBy, Status, Usage};
 use crate::time::BootInstant;
 
 /// How long what a main process left behind may take to end by itself before it is signalled: a
@@ -40,6 +40,8 @@ pub(super) struct StartedRun {
     grace: Duration,
     stage: Stage,
     pub(super) ended_by: EndedBy,
+    /// What was used, as far as it was reaped.
+    pub(super) usage: Option<Usage>,
 }
 
 /// The main process.
@@ -155,6 +157,7 @@ impl StartedRun {
             grace: order.grace,
             stage: Stage::Running,
             ended_by: EndedBy::Itself,
+            usage: None,
         }
     }
 

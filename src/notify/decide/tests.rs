@@ -48,6 +48,7 @@ fn record(minute: i64, outcome: Outcome) -> Record {
         attempts: 1,
         fence: None,
         output_tail: None,
+        usage: None,
     }
 }
 

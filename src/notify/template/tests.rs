@@ -37,6 +37,7 @@ fn notice(event: JobEvent, outcome: Outcome) -> Notice {
             attempts: 1,
             fence: Some(7),
             output_tail: Some("a <b> & c\n```\n".to_owned()),
+            usage: None,
         }),
         detail: None,
         kind: NoticeKind::Real,

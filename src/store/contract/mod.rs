@@ -50,7 +50,7 @@ pub use self::nodes::StoreNodes;
 pub use self::pause::{
     IfPaused, PAUSES_KEPT, Pause, PauseOrder, PauseReply, PauseRequest, REASON_LIMIT,
 };
-pub use self::record::{History, Kind, Outcome, Range, Record};
+pub use self::record::{History, Kind, Outcome, Range, Record, RunUsage};
 pub use self::registry::VANISHED_FOR;
 pub use self::registry::{
     Admission, Beginning, CountsFrom, Entry, HeldJob, Keeping, Listing, Standing,

@@ -175,6 +175,19 @@ pub struct Record {
     pub fence: Option<u64>,
     /// The last lines of output.
     pub output_tail: Option<String>,
+    /// What the run used; `None` if nothing ran, or it is not known. Earlier versions did not measure it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<RunUsage>,
+}
+
+/// What the processes of a run used, in all its attempts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RunUsage {
+    /// The CPU time of all its processes, in milliseconds.
+    pub cpu_ms: u64,
+    /// In a control group that counts memory, the most memory that all processes had at once; otherwise
+    /// the most that one of them had in RAM. In bytes.
+    pub peak_memory_bytes: u64,
 }
 
 impl Record {

@@ -75,6 +75,7 @@ fn blank(job: &JobName, kind: Kind, outcome: Outcome, clock: Clock) -> Record {
         attempts: 0,
         fence: None,
         output_tail: None,
+        usage: None,
     }
 }
 

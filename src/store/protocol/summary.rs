@@ -47,6 +47,7 @@ fn withdraw(summary: &mut Summary, record: &Record) {
 fn note(summary: &mut Summary, record: &Record, follows: Option<Timestamp>, now: Timestamp) {
     let record = Record {
         output_tail: None,
+        usage: None,
         ..record.clone()
     };
     if !record.is_correction() {

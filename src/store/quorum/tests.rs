@@ -448,6 +448,7 @@ fn run(at: i64) -> Record {
         attempts: 0,
         fence: None,
         output_tail: None,
+        usage: None,
     }
 }
 

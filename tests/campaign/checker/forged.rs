@@ -75,6 +75,7 @@ pub(super) fn record(run: &Entry, outcome: Outcome) -> Record {
         attempts: run.attempt,
         fence: Some(run.fence),
         output_tail: None,
+        usage: None,
     }
 }
 

@@ -644,6 +644,7 @@ fn finish_of(n: u8, claim: &Claim, how: How) -> Finish {
         attempts: 1,
         fence: Some(1),
         output_tail: None,
+        usage: None,
     };
     Finish {
         lock: claim.lock.clone(),

@@ -62,6 +62,7 @@ pub(crate) async fn the_ledger_knows_the_newest_verdicts(subject: &impl Subject)
     let history = scene.history().await;
     let shown = |n: usize| Record {
         output_tail: None,
+        usage: None,
         ..history[n].clone()
     };
     let expected = Summary {

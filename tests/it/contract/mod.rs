@@ -395,6 +395,7 @@ impl Scene {
             attempts: 1,
             fence: Some(1),
             output_tail: None,
+            usage: None,
         }
     }
 

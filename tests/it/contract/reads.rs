@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cronlatch::names::{HostName, JobName};
 use cronlatch::store::{
-    ClaimTarget, Fingerprint, Finish, HostInfo, Kind, ListedJobs, Outcome, Record,
+    ClaimTarget, Fingerprint, Finish, HostInfo, Kind, ListedJobs, Outcome, Record, RunUsage,
 };
 use cronlatch::time::Timestamp;
 
@@ -25,6 +25,10 @@ pub(crate) async fn a_record_comes_back_as_it_went_in(subject: &impl Subject) {
         started_at: Some(Timestamp::from_millis(1_700_000_000_001)),
         finished_at: Some(Timestamp::from_millis(1_700_000_000_999)),
         output_tail: Some("one\n\u{0}two\ttäglich \u{1F980}\n".to_owned()),
+        usage: Some(RunUsage {
+            cpu_ms: 61_001,
+            peak_memory_bytes: 5_000_000_000,
+        }),
         ..scene.record(Some(scene.at(1)), Outcome::Succeeded)
     };
     let bare = Record {

@@ -205,3 +205,42 @@ fn lines_for_the_journal_begin_with_their_level_and_have_no_time() {
         );
     }
 }
+
+#[test]
+fn a_record_has_the_cpu_time_and_the_peak_memory_of_the_whole_tree() {
+    // A process in the background that counts, one that has 64 MiB at once, and twice the same.
+    let counts = "(i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done) & wait";
+    let list = format!(
+        "jobs:\n\
+         \x20 - {{ name: idle, every: 1s, command: 'true' }}\n\
+         \x20 - {{ name: counts, every: 1s, command: '{counts}' }}\n\
+         \x20 - {{ name: large, every: 1s, command: 'dd if=/dev/zero of=/dev/null bs=64M count=1' }}\n\
+         \x20 - {{ name: twice, every: 1s, command: '{counts}; exit 1', retry: {{ attempts: 2, delay: 1ms }} }}\n\
+         \x20 - {{ name: absent, every: 1s, command: [/no/such/program] }}\n"
+    );
+    let jobs = ["idle", "counts", "large", "twice"];
+    let (mut daemon, runs) = first_runs(&list, &jobs);
+    let used = |at: usize, what: &str| {
+        let usage = &runs[at]["usage"];
+        usage[what]
+            .as_u64()
+            .unwrap_or_else(|| panic!("no {what} in {:#}", runs[at]))
+    };
+    const MIB: u64 = 1 << 20;
+    assert!(used(0, "peak_memory_bytes") < 60 * MIB, "{:#}", runs[0]);
+    assert!(used(2, "peak_memory_bytes") >= 64 * MIB, "{:#}", runs[2]);
+    // Far less than it takes anywhere, and more than it takes to do nothing.
+    assert!(used(1, "cpu_ms") >= 20, "{:#}", runs[1]);
+    assert!(used(3, "cpu_ms") >= 40, "{:#}", runs[3]);
+    let absent = wait_record(&mut daemon, "absent", "no run", |_| true);
+    assert!(absent.get("usage").is_none(), "{absent:#}");
+
+    let at = runs[2]["scheduled_at"].as_str().unwrap();
+    let text = daemon
+        .ask(&["explain", "large", "--at", at])
+        .expect_code(0)
+        .stdout;
+    assert!(text.contains(" of CPU time and at most "), "{text}");
+    let text = daemon.ask(&["history", "large"]).expect_code(0).stdout;
+    assert!(text.contains(" CPU ") && text.contains(" MiB "), "{text}");
+}

@@ -703,6 +703,7 @@ impl Both {
             attempts: 1,
             fence: None,
             output_tail: None,
+            usage: None,
         });
         let finish = Finish {
             lock: self.lock.clone(),

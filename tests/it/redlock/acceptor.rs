@@ -287,6 +287,7 @@ fn record(name: &JobName, n: u8, skipped: bool) -> Record {
         attempts: 0,
         fence: None,
         output_tail: None,
+        usage: None,
     }
 }
 

@@ -525,6 +525,7 @@ fn finish_of(rules: &Rules, host: usize, ticket: Ticket) -> Finish {
             attempts: 1,
             fence: None,
             output_tail: None,
+            usage: None,
         }),
         job: Some(ids::job(0)),
         give_back: false,

@@ -309,6 +309,7 @@ impl Runner {
             attempts: run.starts,
             fence: granted.map(|granted| granted.fence),
             output_tail: None,
+            usage: None,
         };
         self.over.push(Over {
             job,

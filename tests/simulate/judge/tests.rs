@@ -97,6 +97,7 @@ fn added(at: i64, due: i64, outcome: Outcome, reason: &str) -> Added {
         attempts: 0,
         fence: None,
         output_tail: None,
+        usage: None,
     };
     Added {
         at: START + at,

@@ -266,6 +266,7 @@ pub(in crate::store::protocol) fn record(
         attempts: 1,
         fence: None,
         output_tail: None,
+        usage: None,
     }
 }
 

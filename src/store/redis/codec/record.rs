@@ -7,7 +7,7 @@ use redis::Value;
 use super::reply::{Items, text};
 use crate::names::{HostName, JobName, RunId};
 use crate::store::redis::failure::RedisFailure;
-use crate::store::{ErrorDetail, KeyFault, KeyFaultKind, Kind, Outcome, Record};
+use crate::store::{ErrorDetail, KeyFault, KeyFaultKind, Kind, Outcome, Record, RunUsage};
 use crate::time::Timestamp;
 
 /// Returns the serde name of a [`Kind`] or an [`Outcome`].
@@ -43,6 +43,7 @@ pub(in crate::store::redis) fn pairs(record: &Record) -> Vec<(&'static str, Stri
         ("attempts", Some(record.attempts.to_string())),
         ("fence", record.fence.map(|n| n.to_string())),
         ("output_tail", record.output_tail.clone()),
+        ("usage", record.usage.map(usage_text)),
     ]
     .into_iter()
     .filter_map(|(name, value)| value.map(|value| (name, value)))
@@ -122,6 +123,7 @@ pub(super) fn blank(job: &JobName) -> Record {
         attempts: 0,
         fence: None,
         output_tail: None,
+        usage: None,
     }
 }
 
@@ -144,9 +146,24 @@ pub(super) fn set(record: &mut Record, name: &str, value: String) -> Result<(), 
         "attempts" => record.attempts = number(&value)?,
         "fence" => record.fence = Some(number(&value)?),
         "output_tail" => record.output_tail = Some(value),
+        // It decides nothing, so one that cannot be read spoils no record.
+        "usage" => record.usage = usage_of(&value),
         _ => {}
     }
     Ok(())
+}
+
+/// CPU time in ms and memory in bytes.
+fn usage_text(usage: RunUsage) -> String {
+    format!("{} {}", usage.cpu_ms, usage.peak_memory_bytes)
+}
+
+fn usage_of(text: &str) -> Option<RunUsage> {
+    let (cpu, memory) = text.split_once(' ')?;
+    Some(RunUsage {
+        cpu_ms: cpu.parse().ok()?,
+        peak_memory_bytes: memory.parse().ok()?,
+    })
 }
 
 fn number<T: std::str::FromStr>(text: &str) -> Result<T, RedisFailure> {
@@ -193,6 +210,10 @@ mod tests {
             attempts: 2,
             fence: Some(1_700_000_000_000_001),
             output_tail: Some(String::new()),
+            usage: Some(RunUsage {
+                cpu_ms: 1_234,
+                peak_memory_bytes: 8_192_000,
+            }),
         };
         let bare = Record {
             run_id: None,
@@ -208,10 +229,16 @@ mod tests {
             signal: None,
             fence: None,
             output_tail: None,
+            usage: None,
             ..full.clone()
         };
-        for record in [full, bare] {
+        for record in [full, bare.clone()] {
             assert_eq!(read(&job, entry(&record)).expect("reads"), record);
+        }
+        for unreadable in ["", "1", "x 1", "1 2 3"] {
+            let mut record = bare.clone();
+            set(&mut record, "usage", unreadable.to_owned()).expect("reads");
+            assert_eq!(record, bare, "{unreadable:?}");
         }
     }
 }

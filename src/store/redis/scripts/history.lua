@@ -6,7 +6,8 @@
 -- another slot. Functions take the three keys as `streams`: runs, failures, all.
 
 local RECORD = { 'run_id', 'kind', 'scheduled_at', 'until', 'count', 'started_at', 'finished_at',
-  'host', 'outcome', 'reason', 'by', 'exit_code', 'signal', 'attempts', 'fence', 'output_tail', 'ballot' }
+  'host', 'outcome', 'reason', 'by', 'exit_code', 'signal', 'attempts', 'fence', 'output_tail',
+  'usage', 'ballot' }
 local FAILURES = { failed = true, timed_out = true, lease_lost = true, interrupted = true }
 local ALL_FAILURES_KEPT = 1000
 

@@ -205,6 +205,7 @@ impl Fleet {
             attempts: run.attempt,
             fence: None,
             output_tail: None,
+            usage: None,
         };
         let token = run.token.clone();
         // It stays, so that its lease is renewed until the verdict has arrived.
