@@ -74,6 +74,7 @@ pub(crate) fn occurrence(n: i64) -> Result<(Claim, Finish), String> {
         exit_code: Some(0),
         signal: None,
         attempts: 1,
+        usage: None,
         fence: Some(1),
         output_tail: None,
     };

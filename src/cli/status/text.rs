@@ -114,7 +114,7 @@ fn job_rows(job: &JobStatus, now: Timestamp) -> Vec<[String; 9]> {
         let mut row = job_row(&on_host.job, now);
         row[0] = format!("  on {}", on_host.host);
         if !on_host.live {
-            row[1] = "host is down".to_owned();
+            "host is down".clone_into(&mut row[1]);
         }
         row[5].clone_from(&on_host.host);
         row

@@ -27,7 +27,7 @@ use super::service_manager::ServiceManager;
 use super::startup::{self, Startup};
 use super::tasks::TaskContext;
 use super::{Daemon, DaemonSetup, by_name};
-use crate::config::{Job, OutputPolicy, Revision, state_directory};
+use crate::config::{Job, JobList, OutputPolicy, Revision, state_directory};
 use crate::engine::core::{ClaimContext, Core, JobIx, Now, Policy};
 use crate::engine::finisher::Finisher;
 use crate::engine::message::Message;
@@ -115,11 +115,7 @@ fn assemble(loaded: LoadedList, parts: DaemonParts) -> Result<Daemon, DaemonErro
     let metrics = front.metrics().clone();
     let watchdog = start_watchdog(&settings, &processes, &metrics)?;
     let health = StoreHealth::new();
-    let siblings = Siblings::join(
-        siblings::ListUse::of(&list, &settings),
-        &host,
-        Timestamp::now(),
-    );
+    let siblings = join_siblings(&list, &settings, &host);
     let reloads = Reloads::new(source, &list, &settings, revision);
     let list_settings = ListSettings::of(&list);
     let listed = list.listed_jobs().map(Arc::new);
@@ -147,12 +143,12 @@ fn assemble(loaded: LoadedList, parts: DaemonParts) -> Result<Daemon, DaemonErro
         outputs: start_outputs(list.output)?,
         clock: clock.time_source(),
     };
+    let now = clock.now();
     let context = ClaimContext {
         host: &host,
         shared: reloads.is_shared(),
         spread: list.spread,
     };
-    let now = clock.now();
     let core = new_core((&jobs, context), list.max_running, now);
     let jobs: BTreeMap<_, _> = (0..).map(JobIx).zip(jobs).collect();
     Ok(Daemon {
@@ -201,6 +197,12 @@ fn assemble(loaded: LoadedList, parts: DaemonParts) -> Result<Daemon, DaemonErro
         was_served: false,
         wrong_list: None,
     })
+}
+
+/// Makes this daemon known to the others of its machine.
+fn join_siblings(list: &JobList, settings: &StoreSettings, host: &HostName) -> Siblings {
+    let used = siblings::ListUse::of(list, settings);
+    Siblings::join(used, host, Timestamp::now())
 }
 
 /// Starts what keeps the output of runs, in the state directory.

@@ -208,6 +208,7 @@ fn lines_for_the_journal_begin_with_their_level_and_have_no_time() {
 
 #[test]
 fn a_record_has_the_cpu_time_and_the_peak_memory_of_the_whole_tree() {
+    const MIB: u64 = 1 << 20;
     // A process in the background that counts, one that has 64 MiB at once, and twice the same.
     let counts = "(i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done) & wait";
     let list = format!(
@@ -226,7 +227,6 @@ fn a_record_has_the_cpu_time_and_the_peak_memory_of_the_whole_tree() {
             .as_u64()
             .unwrap_or_else(|| panic!("no {what} in {:#}", runs[at]))
     };
-    const MIB: u64 = 1 << 20;
     assert!(used(0, "peak_memory_bytes") < 60 * MIB, "{:#}", runs[0]);
     assert!(used(2, "peak_memory_bytes") >= 64 * MIB, "{:#}", runs[2]);
     // Far less than it takes anywhere, and more than it takes to do nothing.

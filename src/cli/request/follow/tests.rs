@@ -128,6 +128,7 @@ async fn followed(arrives: bool) -> (Duration, u64) {
         exit_code: Some(0),
         signal: None,
         attempts: 1,
+        usage: None,
         fence: None,
         output_tail: None,
     };
