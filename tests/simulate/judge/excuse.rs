@@ -1187,7 +1187,7 @@ pub(super) fn to_be_repeated(facts: &Facts<'_>, plan: &JobPlan, run: &Start) -> 
         return None;
     }
     let lease_end = facts.lease_end(run)?;
-    let from = noticed_late(facts, run, lease_end).unwrap_or(lease_end);
+    let from = noticed_late(facts, run, (run, lease_end)).unwrap_or(lease_end);
     Some(from.max(lease_end) + rerun_window(plan))
 }
 
