@@ -183,10 +183,16 @@ impl Notes {
         self.ran.extend(beyond);
     }
 
-    /// Whether the ledger has decided an occurrence between these two (from an earlier schedule).
+    /// Whether the ledger has decided an occurrence between these two, or this lane has run one without the
+    /// store (from an earlier schedule).
     pub(super) fn are_parted(&self, one: Timestamp, next: Timestamp) -> bool {
         let between = (Bound::Excluded(one), Bound::Excluded(next));
-        one < next && self.ran.range(between).next().is_some()
+        let ran_here = |note: &Note| {
+            let range = note.range;
+            note.why == NotClaimed::RanWithoutStore && one < range.until && range.from < next
+        };
+        let ran = || self.ran.range(between).next().is_some();
+        one < next && (ran() || self.own.iter().any(ran_here))
     }
 
     /// Whether the job was paused between two occurrences.

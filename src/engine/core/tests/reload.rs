@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::super::event::{Action, Event, JobIx, OccurrenceNotice};
 use super::super::{LaneChange, ListedJob, NewList, Policy};
-use super::bench::{Bench, Every, JOB, decided, granted, head, held, policy, secs};
+use super::bench::{Bench, Every, JOB, decided, gap, granted, head, held, policy, secs};
 use crate::config::{CatchUp, OnOverlap, OnStoreDown};
 use crate::store::{Kind, Overlap};
 
@@ -296,6 +296,38 @@ fn what_runs_without_the_store_is_not_dropped_after_two_changes_of_the_schedule(
     bench.at(1012);
     bench.registered_of(newest, 1000);
     bench.nothing();
+}
+
+#[test]
+fn no_range_that_is_dropped_reaches_over_what_ran_without_the_store_by_another_schedule() {
+    let alone = Policy {
+        on_store_down: OnStoreDown::Run,
+        ..policy()
+    };
+    let sevens = Policy {
+        calendar: Arc::new(Every(7)),
+        ..alone.clone()
+    };
+    let mut bench = Bench::new(sevens);
+    bench.feed(Event::StoreDown);
+    bench.due(1015);
+    bench.started_alone(1015);
+    bench.ended();
+    bench.closed();
+    bench.feed(Event::StoreUp);
+    registers(&mut bench, JOB);
+    let change = LaneChange::New { before: Some(JOB) };
+    reload(&mut bench, vec![listed(NEW, alone, change)]);
+    registers(&mut bench, NEW);
+    bench.at(1035);
+    bench.registered_of(NEW, 1000);
+    let spec = bench.claim(1030);
+    bench.answer(&spec, gap(1000));
+    let answer = bench.claim(1030).gap.expect("an answer to the gap");
+    let ranges = answer.drop.iter().map(|drop| drop.range);
+    let ranges: Vec<_> = ranges.map(|it| (it.from, it.until)).collect();
+    let [ten, twenty] = [secs(1010), secs(1020)];
+    assert_eq!(ranges, [(ten, ten), (twenty, twenty)]);
 }
 
 #[test]
