@@ -1408,6 +1408,21 @@ pub(super) fn inherited(facts: &Facts<'_>, subject: &Subject<'_>, before: Span) 
     all
 }
 
+/// `ReportedElsewhere`: the result of a run without the store stays under a lock that the store did not know for
+/// the job. In the ledger of `there`, under another lock, its occurrence waits.
+pub(super) fn reported_elsewhere(
+    facts: &Facts<'_>,
+    subject: &Subject<'_>,
+    result: &Added,
+    there: &Added,
+) -> bool {
+    let alone = result.record.run_id.is_some() && result.record.fence.is_none();
+    let mut regimes = facts.regimes_of(subject.name);
+    let is_untold =
+        |it: &Regime<'_>| it.lock() == result.lock && result.at.min(it.span.until) <= it.told;
+    alone && result.lock != there.lock && regimes.any(is_untold)
+}
+
 /// `ResumedElsewhere`: the ledger may have moved to another lock and back since the pause. What people ask for
 /// in between is kept under that lock, and the ledger brings it along.
 pub(super) fn resumed_elsewhere(

@@ -100,10 +100,9 @@ fn wrong_reason(
             from: at + 1,
             until: added.at + 1_001,
         };
-        return subject
-            .occurrences(newer)
-            .is_empty()
-            .then_some("nothing is newer");
+        let none = subject.occurrences(newer).is_empty()
+            && excuse::inherited(facts, subject, newer).is_empty();
+        return none.then_some("nothing is newer");
     }
     if reason.contains("queue was full") {
         let OnOverlap::Queue { limit } = plan.on_overlap else {
@@ -111,7 +110,7 @@ fn wrong_reason(
         };
         // Decided when it came due, or when it was recorded.
         let was_full = [due, due + 20, due + 100, added.at].into_iter();
-        let mut was_full = was_full.map(|then| waiting(facts, subject, at, then) >= limit);
+        let mut was_full = was_full.map(|then| waiting(facts, subject, (at, added), then) >= limit);
         return (!was_full.any(|full| full)).then_some("the queue was not full");
     }
     if reason.contains("on_store_down: skip") {
@@ -124,7 +123,12 @@ fn wrong_reason(
 }
 
 /// How many older occurrences of the job were due, not started and not decided by then.
-fn waiting(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, then: i64) -> usize {
+fn waiting(
+    facts: &Facts<'_>,
+    subject: &Subject<'_>,
+    (at, full): (i64, &Added),
+    then: i64,
+) -> usize {
     let before = Span {
         from: facts.plan.start,
         until: at,
@@ -133,7 +137,9 @@ fn waiting(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, then: i64) -> usiz
     let mut inherited = excuse::inherited(facts, subject, before);
     inherited.retain(|due| !own.contains(due) && !was_decided_there(facts, subject, *due, then));
     let all = own.iter().chain(&inherited);
-    all.filter(|due| !is_decided(subject, **due, then)).count()
+    let knows = |it: &Added| !excuse::reported_elsewhere(facts, subject, it, full);
+    all.filter(|due| !is_decided(subject, **due, then, knows))
+        .count()
 }
 
 /// Whether what a ledger might have inherited had been decided by then where it came due: by the fleet, or by
@@ -145,18 +151,18 @@ fn was_decided_there(facts: &Facts<'_>, subject: &Subject<'_>, due: i64, then: i
         .filter(|it| it.host != subject.host)
         .filter(passes_on);
     let owed: Vec<_> = others.filter(|it| it.counts_by(due, 0)).collect();
-    !owed.is_empty() && owed.iter().all(|it| is_decided(it, due, then))
+    !owed.is_empty() && owed.iter().all(|it| is_decided(it, due, then, |_| true))
 }
 
-/// Whether a run of the occurrence had been granted by then, or its verdict was on record.
-fn is_decided(subject: &Subject<'_>, due: i64, then: i64) -> bool {
+/// Whether a run of the occurrence had been granted by then, or its verdict was on record that the ledger knows.
+fn is_decided(subject: &Subject<'_>, due: i64, then: i64, knows: impl Fn(&Added) -> bool) -> bool {
     // A run without the store is undecided in the ledger until its host reports it.
     let mut granted = subject.starts_of(due).filter(|it| it.fence.is_some());
     // Nor is one decided whose record another decision overtook. What a host ran before it was due
     // by the store's clock is decided when it is due.
     let mut records = subject.records_of(due).filter(|it| !it.replaced);
     granted.any(|it| it.begin < then)
-        || records.any(|it| it.at < then && due <= it.at + excuse::AHEAD)
+        || records.any(|it| it.at < then && due <= it.at + excuse::AHEAD && knows(it))
 }
 
 /// After a time in which nobody could act: `none` runs nothing that came due while no host was up, and of

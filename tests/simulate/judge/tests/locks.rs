@@ -1,13 +1,13 @@
 //! Excuses about locks: who keeps whom out, and what a run does that has lost its own.
 
-use cronlatch::config::{OnLost, OnOverlap, Scope};
+use cronlatch::config::{OnLost, OnOverlap, OnStoreDown, Scope};
 use cronlatch::store::Outcome;
 use cronlatch::store::protocol::REASON_INTERRUPTED;
 
 use super::{START, added, broken, plan, run, span, start, trouble, unstarted, verdict};
 use crate::judge::Rule;
 use crate::plan::{Act, ForeignKey, NodeAct, Plan, StoreKind};
-use crate::trace::{Added, Ended, Foreign, Held, Hindered, Reloaded};
+use crate::trace::{Added, Admitted, Ended, Foreign, Held, Hindered, Reloaded};
 use crate::world::World;
 
 #[test]
@@ -79,6 +79,67 @@ fn what_another_decision_has_overtaken_still_fills_the_queue() {
     };
     assert!(!wrong(true));
     assert!(wrong(false));
+}
+
+#[test]
+fn what_was_reported_under_a_lock_that_the_store_does_not_know_fills_the_queue() {
+    let wrong = |lock: &str, fence: Option<u64>, told: bool| {
+        // The occurrence of the very beginning was never decided.
+        let mut lists = plan(|job| {
+            job.on_overlap = OnOverlap::Queue { limit: 2 };
+            job.on_store_down = OnStoreDown::Run;
+        });
+        lists.lists.push(lists.lists[0].clone());
+        lists.lists[1].jobs[0].lock = Some("other".to_owned());
+        let rules = broken(&lists, |trace| {
+            for (at, list) in [(29_900, 1), (30_500, 0)] {
+                let (at, life) = (START + at, 0);
+                trace.reloads.push(Reloaded { at, life, list });
+            }
+            if told {
+                let (at, host, job) = (START + 29_950, 0, "job".to_owned());
+                trace.admitted.push(Admitted { at, host, job });
+            }
+            let at = run(trace, 30_000);
+            (trace.starts[at].fence, trace.starts[at].lock) = (fence, lock.to_owned());
+            trace.added[at].lock = lock.to_owned();
+            trace.added[at].record.fence = fence;
+            unstarted(trace, 45_000, Outcome::Skipped, "the queue was full");
+        });
+        rules.contains(&Rule::Reason)
+    };
+    assert!(!wrong("other", None, false));
+    assert!(wrong("job", None, false), "the ledger knows it");
+    assert!(wrong("other", Some(30_005), false), "it was granted there");
+    assert!(wrong("other", None, true), "the lock was known");
+}
+
+#[test]
+fn what_comes_due_while_a_job_counts_although_no_list_has_it_takes_the_place_of_what_waits() {
+    let wrong = |cut: bool| {
+        let mut lists = plan(|job| job.on_overlap = OnOverlap::Wait);
+        lists.lists.push(lists.lists[0].clone());
+        lists.lists[1].jobs.clear();
+        let rules = broken(&lists, |trace| {
+            for life in 0..2 {
+                for (at, list) in [(28_000, 1), (33_000, 0)] {
+                    let at = START + at;
+                    trace.reloads.push(Reloaded { at, life, list });
+                }
+            }
+            if cut {
+                let cut = trouble(0, 27_900, 32_000, Hindered::Network);
+                trace.troubles.push(cut);
+            }
+            let why = "superseded: a newer occurrence took its place";
+            unstarted(trace, 25_000, Outcome::Skipped, why);
+            let unstarted = trace.added.iter_mut().find(|it| it.record.run_id.is_none());
+            unstarted.unwrap().at = START + 33_500;
+        });
+        rules.contains(&Rule::Reason)
+    };
+    assert!(!wrong(true));
+    assert!(wrong(false), "the host could tell that it has not");
 }
 
 #[test]
