@@ -1,5 +1,6 @@
 //! The commands: one file each. This module parses, dispatches and maps failures to exit codes.
 
+mod actions;
 mod calendar;
 mod check;
 mod completions;

@@ -15,6 +15,11 @@ pub(super) fn requester(host: &HostName) -> String {
     format!("{}@{host}", one_word(&user))
 }
 
+/// Returns `NAME+http@HOST` for who acts with the token of this name over HTTP, on the server of this host.
+pub(super) fn of_token(name: &str, host: &HostName) -> String {
+    format!("{}+http@{host}", one_word(name))
+}
+
 /// Replaces every character that could separate the fields of stored texts, and limits the length.
 fn one_word(user: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-+$".contains(c);

@@ -8,8 +8,10 @@ use clap::Parser;
 use serde::Serialize;
 
 use super::calendar::{self, CalendarSpan};
-use super::{Failure, explain, history, next, output, status, times, unknown_job};
-use crate::http::{FleetView, QueryParameters, ViewError, ViewSource, ViewText, Views};
+use super::{Failure, actions, explain, history, next, output, status, times, unknown_job};
+use crate::http::{
+    FleetAction, FleetView, QueryParameters, ViewError, ViewSource, ViewText, Views,
+};
 use crate::names::{HostName, JobName};
 use crate::observe::plain;
 use crate::time::Timestamp;
@@ -36,10 +38,26 @@ impl Views for CommandViews {
             // Its lines end as those of a calendar do.
             FleetView::Calendar => return calendar_text(query, source),
         };
-        let ViewText { text, missing } = made?;
-        // As `output::print` does.
-        let text = plain(&text).into_owned();
-        Ok(ViewText { text, missing })
+        made.map(printed)
+    }
+
+    async fn act(
+        &self,
+        action: FleetAction,
+        body: &[u8],
+        token: &str,
+        source: &ViewSource,
+    ) -> Result<ViewText, ViewError> {
+        let done = actions::act(action, body, token, source).await;
+        done.map(printed)
+    }
+}
+
+/// As `output::print` prints it.
+fn printed(made: ViewText) -> ViewText {
+    ViewText {
+        text: plain(&made.text).into_owned(),
+        ..made
     }
 }
 
@@ -47,7 +65,8 @@ impl From<Failure> for ViewError {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Usage(text) => Self::Request(text),
-            Failure::Unavailable(text) | Failure::NotAcquired(text) => Self::Unavailable(text),
+            Failure::Unavailable(text) => Self::Unavailable(text),
+            Failure::NotAcquired(text) => Self::Conflict(text),
             Failure::Internal(text) | Failure::Output(text) | Failure::Config(text) => {
                 Self::Internal(text)
             }

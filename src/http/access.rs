@@ -9,11 +9,11 @@ use std::net::IpAddr;
 
 use hyper::HeaderMap;
 use hyper::StatusCode;
-use hyper::header::{AUTHORIZATION, HOST};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 
 use super::listener::Transport;
 use super::reply::HttpFailure;
-use crate::config::Tokens;
+use crate::config::{TokenRight, Tokens};
 
 /// Checks a request for something that not everybody may read.
 pub(super) fn check(
@@ -28,7 +28,71 @@ pub(super) fn check(
     }
 }
 
+/// Checks a request to do something. Returns the name of its token, which has the right to act.
+///
+/// A token is needed wherever the server listens: it names who acts. With it, no other site can act
+/// through a browser; a foreign `Origin` is rejected all the same.
+pub(super) fn check_to_act(
+    headers: &HeaderMap,
+    tokens: Option<&Tokens>,
+) -> Result<String, HttpFailure> {
+    let Some(tokens) = tokens else {
+        return Err(HttpFailure::new(
+            StatusCode::FORBIDDEN,
+            "acting needs a token with the right `act`, and this server has no tokens: set \
+             `token_file`",
+        ));
+    };
+    let (right, name) = find_token(headers, tokens)?;
+    if right != TokenRight::Act {
+        return Err(HttpFailure::new(
+            StatusCode::FORBIDDEN,
+            format!("the token {name} may only read: acting needs one with the right `act`"),
+        ));
+    }
+    check_origin(headers)?;
+    check_json(headers)?;
+    Ok(name.to_owned())
+}
+
+/// A browser says which site sent the request: only pages of this server may.
+fn check_origin(headers: &HeaderMap) -> Result<(), HttpFailure> {
+    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or(""));
+    let Some(origin) = text(ORIGIN) else {
+        return Ok(());
+    };
+    let site = origin.split_once("://").map(|(_, site)| site);
+    if site.is_some() && site == text(HOST) && headers.get_all(HOST).iter().count() == 1 {
+        return Ok(());
+    }
+    Err(HttpFailure::new(
+        StatusCode::FORBIDDEN,
+        "`Origin` is another site than `Host`",
+    ))
+}
+
+/// No form of a web page can send this type.
+fn check_json(headers: &HeaderMap) -> Result<(), HttpFailure> {
+    let given = headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok());
+    let media = given.and_then(|it| it.split(';').next()).unwrap_or("");
+    if media.trim().eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    Err(HttpFailure::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "the body is JSON: send `Content-Type: application/json`",
+    ))
+}
+
 fn check_token(headers: &HeaderMap, tokens: &Tokens) -> Result<(), HttpFailure> {
+    find_token(headers, tokens).map(drop)
+}
+
+/// Returns right and name of the token that the request carries.
+fn find_token<'a>(
+    headers: &HeaderMap,
+    tokens: &'a Tokens,
+) -> Result<(TokenRight, &'a str), HttpFailure> {
     let bearer = |text: &str| {
         let (scheme, token) = text.split_once(' ')?;
         let token = token.trim_start().to_owned();
@@ -40,10 +104,8 @@ fn check_token(headers: &HeaderMap, tokens: &Tokens) -> Result<(), HttpFailure> 
             "this server wants a token: send `Authorization: Bearer TOKEN`",
         ));
     };
-    match tokens.find(&token) {
-        Some(_) => Ok(()),
-        None => Err(HttpFailure::token("unknown token")),
-    }
+    let found = tokens.find(&token);
+    found.ok_or_else(|| HttpFailure::token("unknown token"))
 }
 
 fn check_host(headers: &HeaderMap) -> Result<(), HttpFailure> {

@@ -2,20 +2,20 @@
 //!
 //! The server has a thread, a runtime and a store connection of its own. A client, however slow, and
 //! a large reply therefore delay no run; and the server still replies when the daemon's loop hangs,
-//! which is what `/healthz` reports. It learns about the daemon only through a [`DaemonSnapshot`], and
-//! changes nothing.
+//! which is what `/healthz` reports. It learns about the daemon only through a [`DaemonSnapshot`]. What
+//! a request changes goes through the store, as what a command changes does.
 //!
 //! | file | contents |
 //! | --- | --- |
 //! | `listener` | the socket, TCP or Unix |
 //! | `connections` | accepting, limits and time-outs |
-//! | `access` | who may ask: `Host`, tokens |
+//! | `access` | who may ask and who may act: `Host`, `Origin`, tokens |
 //! | `routes` | from a request to its reply |
 //! | `health` | `/healthz` and `/readyz` |
 //! | `query` | the parameters of a request |
 //! | `reply` | replies and errors |
 //!
-//! What the API replies comes from [`Views`], which the commands implement: the same bytes as
+//! What the API replies and does comes from [`Views`], which the commands implement: the same bytes as
 //! `--json`. Engine, store and guard do not know this module, except for the daemon's start, reload
 //! and end.
 
@@ -74,6 +74,19 @@ pub(crate) enum FleetView {
     Calendar,
 }
 
+/// What may be done to the fleet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FleetAction {
+    /// `pause`.
+    Pause,
+    /// `resume`.
+    Resume,
+    /// `trigger`.
+    Trigger,
+    /// `kill`.
+    Kill,
+}
+
 /// What views are made from.
 #[derive(Debug)]
 pub(crate) struct ViewSource {
@@ -99,11 +112,13 @@ pub(crate) enum ViewError {
     Request(String),
     /// The store does not reply.
     Unavailable(String),
+    /// It cannot be done now: a lock is held, or a run has ended.
+    Conflict(String),
     /// A defect.
     Internal(String),
 }
 
-/// Makes views. The commands implement it.
+/// Makes views, and acts. The commands implement it.
 #[async_trait]
 pub(crate) trait Views: std::fmt::Debug + Send + Sync {
     /// Returns a view, restricted by the parameters of the request.
@@ -111,6 +126,16 @@ pub(crate) trait Views: std::fmt::Debug + Send + Sync {
         &self,
         view: FleetView,
         query: &QueryParameters,
+        source: &ViewSource,
+    ) -> Result<ViewText, ViewError>;
+
+    /// Does something, as the body of the request says, for who has the token of this name. Returns what
+    /// was done; `missing` is what was not.
+    async fn act(
+        &self,
+        action: FleetAction,
+        body: &[u8],
+        token: &str,
         source: &ViewSource,
     ) -> Result<ViewText, ViewError>;
 }

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, CONTENT_LENGTH};
+use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
@@ -13,7 +15,10 @@ use super::health::{StoreProbe, healthz, readyz};
 use super::listener::Transport;
 use super::query::QueryParameters;
 use super::reply::{self, BodyFormat, HttpFailure, HttpReply};
-use super::{DaemonSnapshot, FleetView, ServerSetup, ViewError, ViewSource, Views, access};
+use super::{
+    DaemonSnapshot, FleetAction, FleetView, ServerSetup, ViewError, ViewSource, ViewText, Views,
+    access,
+};
 use crate::config::Tokens;
 use crate::metrics::{MetricsPage, TextFormat};
 use crate::store::Store;
@@ -25,8 +30,12 @@ const VIEWS_AT_ONCE: usize = 2;
 const TURN_LIMIT: Duration = Duration::from_secs(10);
 /// How long the store may take for a view.
 const VIEW_LIMIT: Duration = Duration::from_secs(30);
-/// The largest body of a request, in bytes. No path reads one.
-const BODY_MAX: u64 = 64 * 1024;
+/// The largest body of a request, in bytes.
+const BODY_MAX: usize = 64 * 1024;
+/// How long the body of a request may take.
+const BODY_LIMIT: Duration = Duration::from_secs(10);
+/// How many actions are carried out at once.
+const ACTIONS_AT_ONCE: usize = 4;
 
 /// What a path leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,11 +45,12 @@ enum HttpRoute {
     Metrics,
     OpenApi,
     FleetView(FleetView),
+    FleetAction(FleetAction),
 }
 
 impl HttpRoute {
     /// The paths; `docs/openapi.json` describes the same ones.
-    const ALL: [(&'static str, Self); 11] = [
+    const ALL: [(&'static str, Self); 15] = [
         ("/healthz", Self::Health),
         ("/readyz", Self::Ready),
         ("/metrics", Self::Metrics),
@@ -52,6 +62,10 @@ impl HttpRoute {
         ("/api/v1/hosts", Self::FleetView(FleetView::Hosts)),
         ("/api/v1/explain", Self::FleetView(FleetView::Explain)),
         ("/api/v1/calendar.ics", Self::FleetView(FleetView::Calendar)),
+        ("/api/v1/pause", Self::FleetAction(FleetAction::Pause)),
+        ("/api/v1/resume", Self::FleetAction(FleetAction::Resume)),
+        ("/api/v1/trigger", Self::FleetAction(FleetAction::Trigger)),
+        ("/api/v1/kill", Self::FleetAction(FleetAction::Kill)),
     ];
 
     fn of(path: &str) -> Option<Self> {
@@ -59,6 +73,23 @@ impl HttpRoute {
         all.find(|(known, _)| *known == path)
             .map(|(_, route)| route)
     }
+
+    /// The methods that it takes.
+    fn methods(self) -> (&'static [Method], &'static str) {
+        match self {
+            Self::FleetAction(_) => (&[Method::POST], "POST"),
+            _ => (&[Method::GET, Method::HEAD], "GET, HEAD"),
+        }
+    }
+}
+
+/// Who asks, as far as the path needs to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Client {
+    /// Somebody who may read.
+    Reader,
+    /// Who has the token of this name, which has the right to act.
+    Actor(String),
 }
 
 /// The description of the API for programs.
@@ -73,6 +104,7 @@ pub(super) struct HttpRoutes {
     probe: StoreProbe,
     metrics: MetricsPage,
     turns: Semaphore,
+    action_turns: Semaphore,
 }
 
 impl HttpRoutes {
@@ -90,28 +122,35 @@ impl HttpRoutes {
             store,
             tokens,
             turns: Semaphore::new(VIEWS_AT_ONCE),
+            action_turns: Semaphore::new(ACTIONS_AT_ONCE),
         }
     }
 
-    /// Replies to a request. The body of the request is not read.
+    /// Replies to a request. Only an action has its body read.
     pub(super) async fn reply(&self, request: Request<Incoming>, way: Transport) -> HttpReply {
-        let (head, _) = request.into_parts();
-        let path = head.uri.path();
-        let reply = self
-            .route(&head.method, path, &head.headers, way)
-            .and_then(|route| {
-                Ok((
-                    route,
-                    QueryParameters::parse(head.uri.query()).map_err(bad_request)?,
-                ))
-            });
-        let reply = match reply {
-            Ok((route, query)) => self.serve(route, &query, &head.headers).await,
-            Err(failure) => Err(failure),
-        };
+        let (head, body) = request.into_parts();
+        let reply = self.reply_to(&head, body, way).await;
         let reply = reply.unwrap_or_else(|failure| failure.reply());
-        tracing::debug!("http: {} {path}: {}", head.method, reply.status().as_u16());
+        let (method, path) = (&head.method, head.uri.path());
+        tracing::debug!("http: {method} {path}: {}", reply.status().as_u16());
         reply
+    }
+
+    async fn reply_to(
+        &self,
+        head: &Parts,
+        body: Incoming,
+        way: Transport,
+    ) -> Result<HttpReply, HttpFailure> {
+        let (route, client) = self.route(&head.method, head.uri.path(), &head.headers, way)?;
+        let query = QueryParameters::parse(head.uri.query()).map_err(bad_request)?;
+        match (route, client) {
+            (HttpRoute::FleetAction(action), Client::Actor(token)) => {
+                query.of(&[]).map_err(bad_request)?;
+                self.act(action, &read_body(body).await?, &token).await
+            }
+            (route, _) => self.serve(route, &query, &head.headers).await,
+        }
     }
 
     /// Finds what is asked for, if the client may ask for it.
@@ -121,11 +160,10 @@ impl HttpRoutes {
         path: &str,
         headers: &HeaderMap,
         way: Transport,
-    ) -> Result<HttpRoute, HttpFailure> {
+    ) -> Result<(HttpRoute, Client), HttpFailure> {
         let length = headers.get(CONTENT_LENGTH).and_then(|it| it.to_str().ok());
         if length.and_then(|it| it.parse().ok()) > Some(BODY_MAX) {
-            let error = format!("the body of a request has at most {BODY_MAX} bytes");
-            return Err(HttpFailure::too_large(error));
+            return Err(body_too_large());
         }
         let Some(route) = HttpRoute::of(path) else {
             return Err(HttpFailure::new(
@@ -133,13 +171,22 @@ impl HttpRoutes {
                 "there is nothing at this path; docs/http.md lists the paths",
             ));
         };
-        if !matches!(*method, Method::GET | Method::HEAD) {
-            return Err(HttpFailure::method("GET, HEAD"));
+        let (methods, shown) = route.methods();
+        if !methods.contains(method) {
+            return Err(HttpFailure::method(shown));
         }
-        if !matches!(route, HttpRoute::Health | HttpRoute::Ready) {
-            access::check(headers, way, self.tokens.borrow().as_ref())?;
-        }
-        Ok(route)
+        let tokens = self.tokens.borrow();
+        let client = match route {
+            HttpRoute::Health | HttpRoute::Ready => Client::Reader,
+            HttpRoute::FleetAction(_) => {
+                Client::Actor(access::check_to_act(headers, tokens.as_ref())?)
+            }
+            _ => {
+                access::check(headers, way, tokens.as_ref())?;
+                Client::Reader
+            }
+        };
+        Ok((route, client))
     }
 
     async fn serve(
@@ -169,7 +216,53 @@ impl HttpRoutes {
                 Ok(reply::with(StatusCode::OK, BodyFormat::Json, text))
             }
             HttpRoute::FleetView(view) => self.view(view, query, snapshot).await,
+            // It has no right to.
+            HttpRoute::FleetAction(_) => Err(HttpFailure::method("POST")),
         }
+    }
+
+    fn source(&self, snapshot: DaemonSnapshot) -> ViewSource {
+        ViewSource {
+            store: Arc::clone(&self.store),
+            settings: self.setup.store.clone(),
+            host: self.setup.host.clone(),
+            list: snapshot.list,
+        }
+    }
+
+    /// Carries out an action. Once begun it goes on to its end, also if the client goes away.
+    async fn act(
+        &self,
+        action: FleetAction,
+        body: &[u8],
+        token: &str,
+    ) -> Result<HttpReply, HttpFailure> {
+        let turn = timeout(TURN_LIMIT, self.action_turns.acquire()).await;
+        let Ok(Ok(_turn)) = turn else {
+            return Err(HttpFailure::unavailable(
+                "other actions are being carried out; nothing was done; try again",
+            ));
+        };
+        let source = self.source(self.setup.snapshot.borrow().clone());
+        let views = Arc::clone(&self.setup.views);
+        let (body, token) = (body.to_vec(), token.to_owned());
+        let task = tokio::spawn(async move {
+            let done = views.act(action, &body, &token, &source).await;
+            match &done {
+                Ok(_) => tracing::info!(%token, "http: {action:?} was carried out"),
+                Err(error) => tracing::debug!(%token, "http: {action:?} failed: {error:?}"),
+            }
+            done
+        });
+        let done = task.await.map_err(|_| {
+            let error = "the action failed unexpectedly; `cronlatch status` shows what was done";
+            HttpFailure::new(StatusCode::INTERNAL_SERVER_ERROR, error)
+        })?;
+        let format = match action {
+            FleetAction::Trigger => BodyFormat::Json,
+            FleetAction::Pause | FleetAction::Resume | FleetAction::Kill => BodyFormat::JsonLines,
+        };
+        done.map(|made| whole(made, format)).map_err(failure)
     }
 
     async fn view(
@@ -183,40 +276,61 @@ impl HttpRoutes {
             let error = "other requests are being served; try again";
             return Err(HttpFailure::unavailable(error));
         };
-        let source = ViewSource {
-            store: Arc::clone(&self.store),
-            settings: self.setup.store.clone(),
-            host: self.setup.host.clone(),
-            list: snapshot.list,
-        };
+        let source = self.source(snapshot);
         let views: &dyn Views = &*self.setup.views;
         let made = timeout(VIEW_LIMIT, views.view(view, query, &source)).await;
+        let format = match view {
+            FleetView::Status | FleetView::Explain => BodyFormat::Json,
+            FleetView::Calendar => BodyFormat::Calendar,
+            FleetView::Jobs | FleetView::History | FleetView::Runs | FleetView::Hosts => {
+                BodyFormat::JsonLines
+            }
+        };
         match made {
-            Ok(Ok(text)) => {
-                let format = match view {
-                    FleetView::Status | FleetView::Explain => BodyFormat::Json,
-                    FleetView::Calendar => BodyFormat::Calendar,
-                    FleetView::Jobs | FleetView::History | FleetView::Runs | FleetView::Hosts => {
-                        BodyFormat::JsonLines
-                    }
-                };
-                let reply = reply::with(StatusCode::OK, format, text.text);
-                Ok(match text.missing {
-                    None => reply,
-                    Some(missing) => reply::incomplete(reply, &missing),
-                })
-            }
-            Ok(Err(ViewError::Request(error))) => Err(bad_request(error)),
-            Ok(Err(ViewError::Unavailable(error))) => Err(HttpFailure::unavailable(error)),
-            Ok(Err(ViewError::Internal(error))) => {
-                Err(HttpFailure::new(StatusCode::INTERNAL_SERVER_ERROR, error))
-            }
+            Ok(made) => made.map(|made| whole(made, format)).map_err(failure),
             Err(_) => {
                 let error = format!("the store did not reply within {VIEW_LIMIT:?}");
                 Err(HttpFailure::unavailable(error))
             }
         }
     }
+}
+
+/// The reply with what was made, and what is missing in it.
+fn whole(made: ViewText, format: BodyFormat) -> HttpReply {
+    let reply = reply::with(StatusCode::OK, format, made.text);
+    match made.missing {
+        None => reply,
+        Some(missing) => reply::incomplete(reply, &missing),
+    }
+}
+
+fn failure(error: ViewError) -> HttpFailure {
+    match error {
+        ViewError::Request(error) => bad_request(error),
+        ViewError::Unavailable(error) => HttpFailure::unavailable(error),
+        ViewError::Conflict(error) => HttpFailure::new(StatusCode::CONFLICT, error),
+        ViewError::Internal(error) => HttpFailure::new(StatusCode::INTERNAL_SERVER_ERROR, error),
+    }
+}
+
+async fn read_body(body: Incoming) -> Result<Vec<u8>, HttpFailure> {
+    let whole = timeout(BODY_LIMIT, Limited::new(body, BODY_MAX).collect()).await;
+    let Ok(whole) = whole else {
+        let error = format!("the body did not arrive within {BODY_LIMIT:?}");
+        return Err(HttpFailure::new(StatusCode::REQUEST_TIMEOUT, error));
+    };
+    match whole {
+        Ok(whole) => Ok(whole.to_bytes().into()),
+        Err(error) if error.is::<LengthLimitError>() => Err(body_too_large()),
+        Err(error) => Err(bad_request(format!("the body cannot be read: {error}"))),
+    }
+}
+
+fn body_too_large() -> HttpFailure {
+    HttpFailure::too_large(format!(
+        "the body of a request has at most {BODY_MAX} bytes"
+    ))
 }
 
 fn bad_request(error: String) -> HttpFailure {

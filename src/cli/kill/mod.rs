@@ -11,8 +11,9 @@ use super::pause::parse_reason;
 use super::request::{self, Done, FollowedRun};
 use super::requester::requester;
 use super::{Failure, Target, output};
+use crate::config::JobList;
 use crate::names::{HostName, JobName, RunId};
-use crate::store::{self, DaemonRequest, Lock, Outcome, RefusalKind, RequestOrder};
+use crate::store::{self, DaemonRequest, Lock, Outcome, RefusalKind, RequestOrder, Store};
 use search::{Found, RunSearch};
 
 /// Options of `kill`.
@@ -44,7 +45,7 @@ pub(super) struct Args {
 }
 
 /// Parses the name of a signal, with or without `SIG`, or its number.
-fn parse_signal(text: &str) -> Result<Signal, String> {
+pub(super) fn parse_signal(text: &str) -> Result<Signal, String> {
     if let Ok(number) = text.parse::<i32>() {
         return Signal::try_from(number).map_err(|_| format!("there is no signal {number}"));
     }
@@ -106,24 +107,16 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let list = args.target.list_if_any()?;
     let settings = args.target.settings(list.as_ref())?;
     args.target.warn_of(&settings);
+    let order = KillOrder {
+        what: args.what.clone(),
+        signal: args.signal,
+        by: requester(&host),
+        reason: args.reason.clone(),
+        wait: args.wait,
+    };
     let (killed, failed) = output::ask(async {
         let store = store::open(&settings)?;
-        let search = RunSearch::begin(&*store, list.as_ref(), &host).await?;
-        let mut killed = Vec::new();
-        let failed = match search.find(&args.what).await? {
-            Found::Known(targets, mut failures) => {
-                failures.extend(args.kill_all(&search, &targets, &mut killed).await);
-                first_failure(failures, &killed)
-            }
-            Found::Possible(targets, nowhere) => {
-                match args.kill_one(&search, &targets, &mut killed).await {
-                    Ok(true) => None,
-                    Ok(false) => Some(nowhere),
-                    Err(failure) => Some(failure),
-                }
-            }
-        };
-        Ok((killed, failed))
+        order.carry_out(&*store, (list.as_ref(), &host)).await
     })?;
     output::print(&if args.json {
         output::json_lines(&killed)?
@@ -131,6 +124,28 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         killed.iter().map(for_people).collect()
     })?;
     failed.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+/// What is to be ended, and for whom.
+#[derive(Debug)]
+pub(super) struct KillOrder {
+    /// A run, or a job.
+    pub(super) what: String,
+    pub(super) signal: Option<Signal>,
+    pub(super) by: String,
+    pub(super) reason: String,
+    pub(super) wait: bool,
+}
+
+/// Has runs ended as the command does. Returns what it prints with `--json`, and what could not be
+/// ended.
+pub(super) async fn over_http(
+    order: KillOrder,
+    store: &dyn Store,
+    (list, host): (&JobList, &HostName),
+) -> Result<(String, Option<Failure>), Failure> {
+    let (killed, failed) = order.carry_out(store, (Some(list), host)).await?;
+    Ok((output::json_lines(&killed)?, failed))
 }
 
 /// The failure to report. That one of several hosts has no run of the job is none.
@@ -142,7 +157,31 @@ fn first_failure(failures: Vec<NotKilled>, killed: &[KilledRun]) -> Option<Failu
     first.map(NotKilled::into_failure)
 }
 
-impl Args {
+impl KillOrder {
+    /// Returns the runs that were killed, and the failure to report.
+    async fn carry_out(
+        &self,
+        store: &dyn Store,
+        (list, host): (Option<&JobList>, &HostName),
+    ) -> Result<(Vec<KilledRun>, Option<Failure>), Failure> {
+        let search = RunSearch::begin(store, list, host).await?;
+        let mut killed = Vec::new();
+        let failed = match search.find(&self.what).await? {
+            Found::Known(targets, mut failures) => {
+                failures.extend(self.kill_all(&search, &targets, &mut killed).await);
+                first_failure(failures, &killed)
+            }
+            Found::Possible(targets, nowhere) => {
+                match self.kill_one(&search, &targets, &mut killed).await {
+                    Ok(true) => None,
+                    Ok(false) => Some(nowhere),
+                    Err(failure) => Some(failure),
+                }
+            }
+        };
+        Ok((killed, failed))
+    }
+
     /// Kills what these targets have. Returns what could not be killed.
     async fn kill_all(
         &self,
@@ -193,7 +232,7 @@ impl Args {
                 run: target.run.clone(),
                 signal: self.signal.map(|signal| short_name(signal).to_owned()),
             },
-            by: requester(search.host),
+            by: self.by.clone(),
             reason: self.reason.clone(),
         };
         let runs = match request::send(search.store, &request).await? {

@@ -27,7 +27,6 @@ pub(super) enum Found {
 /// A search in one store.
 pub(super) struct RunSearch<'a> {
     pub(super) store: &'a dyn Store,
-    pub(super) host: &'a HostName,
     live: Vec<HostReport>,
     /// Each job with the locks under which it has a ledger.
     jobs: Vec<(JobName, Vec<Lock>)>,
@@ -37,7 +36,7 @@ impl<'a> RunSearch<'a> {
     pub(super) async fn begin(
         store: &'a dyn Store,
         list: Option<&JobList>,
-        host: &'a HostName,
+        host: &HostName,
     ) -> Result<Self, Failure> {
         let live = retry(ASKING, || store.peers()).await?;
         let names: Vec<JobName> = known_jobs(store, list).await?.into_iter().collect();
@@ -49,7 +48,6 @@ impl<'a> RunSearch<'a> {
         });
         Ok(Self {
             store,
-            host,
             live,
             jobs: jobs.collect(),
         })

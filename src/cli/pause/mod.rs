@@ -10,8 +10,9 @@ use std::time::Duration;
 use super::request::note;
 use super::requester::requester;
 use super::{Failure, Target, output, times};
-use crate::config::parse_duration;
-use crate::store::{self, Intervention, PauseOrder, REASON_LIMIT};
+use crate::config::{JobList, parse_duration};
+use crate::names::HostName;
+use crate::store::{self, Intervention, PauseOrder, REASON_LIMIT, Store};
 use crate::time::Timestamp;
 use select::{Chosen, Jobs};
 pub(super) use select::{known as known_jobs, locks as locks_of};
@@ -82,27 +83,13 @@ fn order(
     target.warn_of(&settings);
     let (done, failed) = output::ask(async {
         let store = store::open(&settings)?;
-        let order = order(store.now().await?)?;
-        let chosen = jobs.choose(&*store, list.as_ref(), &host).await?;
         let sender = PauseSender {
             store: &*store,
-            order,
+            order: order(store.now().await?)?,
             by: requester(&host),
         };
-        let (done, failed) = send_all(&sender, &chosen, jobs).await;
-        // A host that has joined meanwhile has either found the pause in the ledgers of the others, or
-        // is listed now.
-        for later in jobs.choose(&*store, list.as_ref(), &host).await? {
-            let is_grown = |it: &Chosen| it.job == later.job && it.locks != later.locks;
-            if chosen.iter().any(is_grown) {
-                sender.send(&later).await?;
-            }
-        }
-        if let Some(subject) = text::changed_jobs(&done) {
-            let why = (sender.by.clone(), reason.clone().unwrap_or_default());
-            note(&*store, (intervention(&sender.order), subject), why).await;
-        }
-        Ok((done, failed))
+        let reason = reason.clone().unwrap_or_default();
+        carry_out(sender, jobs, (list.as_ref(), &host), reason).await
     })?;
     output::print(&if *json {
         output::json_lines(&done)?
@@ -112,12 +99,36 @@ fn order(
     failed.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
-/// Sends the order to the ledgers of the chosen jobs. Returns what has changed, and the first failure.
-async fn send_all(
-    sender: &PauseSender<'_>,
-    chosen: &[Chosen],
+/// The jobs that were paused or resumed, and why another one was not.
+type Outcomes = (Vec<Changed>, Option<Failure>);
+
+/// Sends an order for each chosen job, and notes it for `status`.
+async fn carry_out(
+    sender: PauseSender<'_>,
     jobs: &Jobs,
-) -> (Vec<Changed>, Option<Failure>) {
+    (list, host): (Option<&JobList>, &HostName),
+    reason: String,
+) -> Result<Outcomes, Failure> {
+    let store = sender.store;
+    let chosen = jobs.choose(store, list, host).await?;
+    let (done, failed) = send_all(&sender, &chosen, jobs).await;
+    // A host that has joined meanwhile has either found the pause in the ledgers of the others, or
+    // is listed now.
+    for later in jobs.choose(store, list, host).await? {
+        let is_grown = |it: &Chosen| it.job == later.job && it.locks != later.locks;
+        if chosen.iter().any(is_grown) {
+            sender.send(&later).await?;
+        }
+    }
+    if let Some(subject) = text::changed_jobs(&done) {
+        let what = intervention(&sender.order);
+        note(store, (what, subject), (sender.by.clone(), reason)).await;
+    }
+    Ok((done, failed))
+}
+
+/// Sends the order to the ledgers of the chosen jobs. Returns what has changed, and the first failure.
+async fn send_all(sender: &PauseSender<'_>, chosen: &[Chosen], jobs: &Jobs) -> Outcomes {
     let (mut done, mut failed) = (Vec::new(), None);
     for chosen in chosen {
         let failure = match sender.send(chosen).await {
@@ -150,6 +161,31 @@ fn intervention(order: &PauseOrder) -> Intervention {
         PauseOrder::Pause { .. } => Intervention::Pause,
         PauseOrder::Resume => Intervention::Resume,
     }
+}
+
+/// A pause, or its end, that was asked for over HTTP.
+pub(super) struct PauseCall {
+    /// Names and globs; none: all jobs.
+    pub(super) jobs: Option<Vec<String>>,
+    pub(super) order: PauseOrder,
+    pub(super) by: String,
+    pub(super) reason: String,
+}
+
+/// Pauses or resumes as the commands do. Returns what they print with `--json`.
+pub(super) async fn over_http(
+    call: PauseCall,
+    store: &dyn Store,
+    (list, host): (&JobList, &HostName),
+) -> Result<(String, Option<Failure>), Failure> {
+    let sender = PauseSender {
+        store,
+        order: call.order,
+        by: call.by,
+    };
+    let jobs = Jobs::of(call.jobs);
+    let (done, failed) = carry_out(sender, &jobs, (Some(list), host), call.reason).await?;
+    Ok((output::json_lines(&done)?, failed))
 }
 
 /// Parses a reason: one line of limited length.

@@ -27,6 +27,15 @@ pub(super) struct Chosen {
 }
 
 impl Jobs {
+    /// These names and globs, or all jobs.
+    pub(super) fn of(jobs: Option<Vec<String>>) -> Self {
+        let all = jobs.is_none();
+        Self {
+            jobs: jobs.unwrap_or_default(),
+            all,
+        }
+    }
+
     /// Returns the chosen jobs by name. A name or glob that matches no job of a host is an error.
     pub(super) async fn choose(
         &self,

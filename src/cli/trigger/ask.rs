@@ -4,6 +4,7 @@ use crate::cli::nearest::nearest_name;
 use crate::cli::pause::known_jobs;
 use crate::cli::request::{self, Done, FollowedRun, LinePrinter};
 use crate::cli::{Failure, Target};
+use crate::config::JobList;
 use crate::names::{HostName, JobName, RunId};
 use crate::store::{
     DaemonRequest, HostReport, IfPaused, Listing, OutputWish, Record, RequestOrder, Standing,
@@ -22,6 +23,14 @@ pub(super) struct Wanted<'a> {
     pub(super) reason: String,
     /// Where its output is printed, if somebody waits for the run.
     pub(super) follow: Option<LinePrinter>,
+}
+
+/// Where the list comes from that an error refers to.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ListSource<'a> {
+    /// The list of the command line, read if it is needed.
+    Of(&'a Target),
+    Given(&'a JobList),
 }
 
 /// A run that was started.
@@ -47,9 +56,9 @@ impl Wanted<'_> {
     pub(super) async fn ask(
         &self,
         store: &dyn Store,
-        (target, here): (&Target, &HostName),
+        (list, here): (ListSource<'_>, &HostName),
     ) -> Result<TriggeredRun, Failure> {
-        let host = self.choose_host(store, (target, here)).await?;
+        let host = self.choose_host(store, (list, here)).await?;
         let output = match self.follow {
             Some(_) => OutputWish::Send,
             None => OutputWish::Keep,
@@ -96,7 +105,7 @@ impl Wanted<'_> {
     async fn choose_host(
         &self,
         store: &dyn Store,
-        (target, here): (&Target, &HostName),
+        (list, here): (ListSource<'_>, &HostName),
     ) -> Result<HostName, Failure> {
         let live = retry(request::ASKING, || store.peers()).await?;
         if let Some(host) = self.on {
@@ -121,8 +130,10 @@ impl Wanted<'_> {
         if live.iter().any(|report| report.info.host == *here) {
             return Ok(here.clone());
         }
-        let list = target.list_if_any()?;
-        let known = known_jobs(store, list.as_ref()).await?;
+        let known = match list {
+            ListSource::Of(target) => known_jobs(store, target.list_if_any()?.as_ref()).await?,
+            ListSource::Given(list) => known_jobs(store, Some(list)).await?,
+        };
         let job = self.job.as_str();
         let others = known.iter().map(JobName::as_str);
         let nearest = nearest_name(job, others).filter(|_| !known.contains(self.job));

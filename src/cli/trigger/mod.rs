@@ -13,10 +13,11 @@ use super::pause::parse_reason;
 use super::request::{self, LinePrinter};
 use super::requester::requester;
 use super::{Failure, Target, history, output, unknown_job};
+use crate::config::JobList;
 use crate::names::{HostName, JobName};
 use crate::run::Cause;
-use crate::store::{self, IfPaused, Record};
-use ask::{Waited, Wanted};
+use crate::store::{self, IfPaused, Record, Store};
+use ask::{ListSource, TriggeredRun, Waited, Wanted};
 use carry::Errand;
 
 /// Options of `trigger`.
@@ -109,13 +110,12 @@ fn run_by_daemon(args: &Args) -> Result<ExitCode, Failure> {
     };
     let started = output::ask(async {
         let store = store::open(&settings)?;
-        wanted.ask(&*store, (&args.target, &host)).await
+        wanted
+            .ask(&*store, (ListSource::Of(&args.target), &host))
+            .await
     })?;
     match &started.waited {
-        Waited::No if args.json => output::print(&output::json_lines([serde_json::json!({
-            "run_id": started.run_id.as_str(),
-            "host": started.host.as_str(),
-        })])?)?,
+        Waited::No if args.json => output::print(&started.json()?)?,
         Waited::No => output::print(&format!("{}\n", started.run_id))?,
         Waited::Ended(record) if args.json => output::print(&output::json_lines([record])?)?,
         // Standard output is the run's.
@@ -130,6 +130,43 @@ fn run_by_daemon(args: &Args) -> Result<ExitCode, Failure> {
         Waited::Ended(record) => request::code(record),
         Waited::Interrupted => INTERRUPTED,
     }))
+}
+
+impl TriggeredRun {
+    /// `trigger --json`.
+    fn json(&self) -> Result<String, Failure> {
+        output::json_lines([serde_json::json!({
+            "run_id": self.run_id.as_str(),
+            "host": self.host.as_str(),
+        })])
+    }
+}
+
+/// A run that was asked for over HTTP.
+pub(super) struct TriggerCall {
+    pub(super) job: JobName,
+    pub(super) on: Option<HostName>,
+    pub(super) if_paused: IfPaused,
+    pub(super) by: String,
+    pub(super) reason: String,
+}
+
+/// Has a daemon run the job as the command does. Returns what it prints with `--json`.
+pub(super) async fn over_http(
+    call: TriggerCall,
+    store: &dyn Store,
+    (list, host): (&JobList, &HostName),
+) -> Result<String, Failure> {
+    let wanted = Wanted {
+        job: &call.job,
+        on: call.on.as_ref(),
+        if_paused: call.if_paused,
+        by: call.by,
+        reason: call.reason,
+        follow: None,
+    };
+    let list = ListSource::Given(list);
+    wanted.ask(store, (list, host)).await?.json()
 }
 
 /// Runs the job in this process, or in one that this command starts.

@@ -1,6 +1,7 @@
 //! The HTTP server of a daemon: real daemons, real sockets, clients that behave badly.
 
 mod access;
+mod actions;
 mod api;
 mod limits;
 mod metrics;
@@ -127,6 +128,38 @@ fn ask(at: SocketAddr, method: &str, path: &str, headers: &[&str]) -> Reply {
 #[track_caller]
 pub(crate) fn get(at: SocketAddr, path: &str) -> Reply {
     ask(at, "GET", path, &[])
+}
+
+/// Sends a JSON object with a token.
+#[track_caller]
+fn post(at: SocketAddr, path: &str, token: &str, body: &str) -> Reply {
+    let token = format!("Authorization: Bearer {token}");
+    send(at, path, &[&token, "Content-Type: application/json"], body)
+}
+
+/// A POST with these further header lines.
+#[track_caller]
+fn send(at: SocketAddr, path: &str, headers: &[&str], body: &str) -> Reply {
+    let headers = headers.join("\r\n");
+    let text = format!(
+        "POST {path} HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n\r\n{body}",
+        body.len()
+    );
+    exchange(connect(at), &text).expect("a reply")
+}
+
+/// A list for a server with the tokens of `prometheus`, who may read, and `alice`, who may act.
+fn with_tokens(dir: &Path, jobs: &[&str]) -> String {
+    let tokens = dir.join("tokens");
+    write_tokens(
+        &tokens,
+        &format!("read prometheus {READ}\nact alice {ACT}\n"),
+    );
+    let http = format!(
+        "{{ listen: '127.0.0.1:0', token_file: {} }}",
+        tokens.display()
+    );
+    list(&http, jobs)
 }
 
 /// Writes a file of tokens that only its owner reads.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{address, get, serving};
+use super::{ACT, address, get, post, serving};
 use crate::docs::ROOT;
 use crate::support::{Daemon, schema, wait_for, wait_until};
 
@@ -90,6 +90,9 @@ fn each_path_replies_as_it_is_described() {
     });
     for (path, item) in description["paths"].as_object().unwrap() {
         let operation = &item["get"];
+        if operation.is_null() {
+            continue;
+        }
         let parameters = operation["parameters"]
             .as_array()
             .cloned()
@@ -145,6 +148,53 @@ fn each_path_replies_as_it_is_described() {
         }
     }
     assert_eq!(get(at, "/api/v1/openapi.json").json(), description);
+}
+
+#[test]
+fn each_action_replies_as_it_is_described() {
+    let description = description();
+    let dir = tempfile::tempdir().unwrap();
+    let slow = "{ name: slow, every: 1s, command: 'sleep 600', kill_grace: 1s }";
+    let list = super::with_tokens(dir.path(), &[slow, super::QUIET]);
+    let mut daemon = Daemon::on("web1", list).start();
+    let at = address(&mut daemon);
+    wait_until("a run is in progress", || {
+        !daemon
+            .ask(&["status", "--json"])
+            .expect_code(0)
+            .json_lines()[0]["jobs"][0]["running"]
+            .is_null()
+    });
+    let mut actions = 0;
+    for (path, item) in description["paths"].as_object().unwrap() {
+        let operation = &item["post"];
+        if operation.is_null() {
+            continue;
+        }
+        actions += 1;
+        let content = &operation["requestBody"]["content"]["application/json"];
+        let reply = post(at, path, ACT, &content["example"].to_string());
+        assert_eq!(reply.status, 200, "{path}: {reply:#?}");
+        assert_described(operation, &reply);
+        // The error lists the fields that there are.
+        let error = post(at, path, ACT, "{\"nothing\": 1}").error(400);
+        let mut properties = content["schema"]["properties"].as_object().unwrap().keys();
+        let (_, listed) = error.split_once("expected one of ").expect(&error);
+        assert_eq!(
+            listed.matches(", `").count(),
+            properties.len() - 1,
+            "{path}: {error}"
+        );
+        assert!(
+            properties.all(|name| listed.contains(&format!("`{name}`"))),
+            "{path}: {error}"
+        );
+        for name in content["schema"]["required"].as_array().unwrap() {
+            let error = post(at, path, ACT, "{}").error(400);
+            assert!(error.contains(name.as_str().unwrap()), "{path}: {error}");
+        }
+    }
+    assert_eq!(actions, 4);
 }
 
 #[test]
