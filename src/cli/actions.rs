@@ -35,6 +35,7 @@ pub(super) async fn act(
         failed => Ok(ViewText {
             text,
             missing: failed.map(|failure| failure.to_string()),
+            position: None,
         }),
     }
 }

@@ -8,7 +8,7 @@ use clap::Parser;
 use serde::Serialize;
 
 use super::calendar::{self, CalendarSpan};
-use super::{Failure, actions, explain, history, next, output, status, times, unknown_job};
+use super::{Failure, actions, explain, history, logs, next, output, status, times, unknown_job};
 use crate::http::{
     FleetAction, FleetView, QueryParameters, ViewError, ViewSource, ViewText, Views,
 };
@@ -35,6 +35,7 @@ impl Views for CommandViews {
             FleetView::Jobs => jobs(query, source),
             FleetView::History => of_history(query, source).await,
             FleetView::Explain => explanation(query, source).await,
+            FleetView::Logs => logs_text(query).await,
             // Its lines end as those of a calendar do.
             FleetView::Calendar => return calendar_text(query, source),
         };
@@ -91,6 +92,7 @@ async fn of_status(
     Ok(ViewText {
         text: text(&report)?,
         missing: report.away,
+        position: None,
     })
 }
 
@@ -144,6 +146,7 @@ async fn of_history(query: &QueryParameters, source: &ViewSource) -> Result<View
     Ok(ViewText {
         text: output::json_lines(&found.records)?,
         missing: (!missing.is_empty()).then(|| missing.join("; ")),
+        position: None,
     })
 }
 
@@ -171,6 +174,7 @@ async fn explanation(query: &QueryParameters, source: &ViewSource) -> Result<Vie
     Ok(ViewText {
         text: output::json_lines([explanation])?,
         missing: None,
+        position: None,
     })
 }
 
@@ -207,7 +211,38 @@ fn calendar_text(query: &QueryParameters, source: &ViewSource) -> Result<ViewTex
     Ok(ViewText {
         text: calendar::of_jobs(jobs, span),
         missing: None,
+        position: None,
     })
+}
+
+/// The parameters of the output of a run.
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+struct LogsQuery {
+    #[arg(long, required_unless_present = "job", conflicts_with = "job")]
+    run: Option<uuid::Uuid>,
+    #[arg(long)]
+    job: Option<JobName>,
+    #[arg(long)]
+    stream: Option<logs::StreamName>,
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+}
+
+async fn logs_text(query: &QueryParameters) -> Result<ViewText, ViewError> {
+    let options = query
+        .of(&["run", "job", "stream", "from"])
+        .map_err(ViewError::Request)?;
+    let asked: LogsQuery = parse(options, Vec::new())?;
+    let wanted = match (asked.run, asked.job) {
+        (Some(run), _) => logs::WantedRun::Run(run.to_string()),
+        (None, Some(job)) => logs::WantedRun::NewestOf(job),
+        (None, None) => return Err(ViewError::Request("name a run or a job".to_owned())),
+    };
+    // It may be large, and the disk slow.
+    let read = move || logs::over_http(&wanted, asked.stream, asked.from);
+    let read = tokio::task::spawn_blocking(read).await;
+    read.map_err(|error| ViewError::Internal(error.to_string()))?
 }
 
 /// The options of `next` that a request may set.
@@ -242,6 +277,7 @@ fn jobs(query: &QueryParameters, source: &ViewSource) -> Result<ViewText, ViewEr
     Ok(ViewText {
         text: output::json_lines(&coming)?,
         missing: None,
+        position: None,
     })
 }
 

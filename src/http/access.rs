@@ -28,6 +28,22 @@ pub(super) fn check(
     }
 }
 
+/// Checks a request for the output of a run. Only root and the user of the daemon may read the files, so
+/// the other users of this machine need a token.
+pub(super) fn check_for_output(
+    headers: &HeaderMap,
+    way: Transport,
+    tokens: Option<&Tokens>,
+) -> Result<(), HttpFailure> {
+    if tokens.is_none() && way != Transport::Unix {
+        return Err(HttpFailure::new(
+            StatusCode::FORBIDDEN,
+            "the output of runs needs a token, and this server has none: set `token_file`",
+        ));
+    }
+    check(headers, way, tokens)
+}
+
 /// Checks a request to do something. Returns the name of its token, which has the right to act.
 ///
 /// A token is needed wherever the server listens: it names who acts. With it, no other site can act

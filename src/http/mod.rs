@@ -72,6 +72,8 @@ pub(crate) enum FleetView {
     Explain,
     /// The coming occurrences as iCalendar.
     Calendar,
+    /// `logs --json` of a run of this host.
+    Logs,
 }
 
 /// What may be done to the fleet.
@@ -103,6 +105,17 @@ pub(crate) struct ViewText {
     pub(crate) text: String,
     /// What is missing in it, because a part of the store cannot be read.
     pub(crate) missing: Option<String>,
+    /// How far the output of a run is, if it is one.
+    pub(crate) position: Option<OutputPosition>,
+}
+
+/// How far the output of a run is in a view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OutputPosition {
+    /// How many bytes the command has written until here.
+    pub(crate) offset: u64,
+    /// Whether nothing more can follow.
+    pub(crate) is_complete: bool,
 }
 
 /// Why there is no view.
@@ -112,6 +125,8 @@ pub(crate) enum ViewError {
     Request(String),
     /// The store does not reply.
     Unavailable(String),
+    /// There is no such thing here.
+    NotFound(String),
     /// It cannot be done now: a lock is held, or a run has ended.
     Conflict(String),
     /// A defect.

@@ -9,11 +9,16 @@ use hyper::header::{
 use hyper::{Response, StatusCode};
 use serde::Serialize;
 
+use super::OutputPosition;
 use crate::metrics::TextFormat;
 use crate::observe::plain;
 
 /// Names what a view lacks.
 const MISSING: HeaderName = HeaderName::from_static("cronlatch-missing");
+
+/// How many bytes a command had written at the end of a reply, and whether more can follow.
+const OFFSET: HeaderName = HeaderName::from_static("cronlatch-offset");
+const PROGRESS: HeaderName = HeaderName::from_static("cronlatch-progress");
 
 /// A whole reply.
 pub(super) type HttpReply = Response<Full<Bytes>>;
@@ -71,6 +76,19 @@ pub(super) fn incomplete(mut reply: HttpReply, missing: &str) -> HttpReply {
     if let Ok(text) = HeaderValue::from_str(&text) {
         reply.headers_mut().insert(MISSING, text);
     }
+    reply
+}
+
+/// The output of a run, with how far it is.
+pub(super) fn positioned(mut reply: HttpReply, position: OutputPosition) -> HttpReply {
+    let headers = reply.headers_mut();
+    headers.insert(OFFSET, HeaderValue::from(position.offset));
+    let progress = if position.is_complete {
+        "complete"
+    } else {
+        "in-progress"
+    };
+    headers.insert(PROGRESS, HeaderValue::from_static(progress));
     reply
 }
 

@@ -50,7 +50,7 @@ enum HttpRoute {
 
 impl HttpRoute {
     /// The paths; `docs/openapi.json` describes the same ones.
-    const ALL: [(&'static str, Self); 15] = [
+    const ALL: [(&'static str, Self); 16] = [
         ("/healthz", Self::Health),
         ("/readyz", Self::Ready),
         ("/metrics", Self::Metrics),
@@ -62,6 +62,7 @@ impl HttpRoute {
         ("/api/v1/hosts", Self::FleetView(FleetView::Hosts)),
         ("/api/v1/explain", Self::FleetView(FleetView::Explain)),
         ("/api/v1/calendar.ics", Self::FleetView(FleetView::Calendar)),
+        ("/api/v1/logs", Self::FleetView(FleetView::Logs)),
         ("/api/v1/pause", Self::FleetAction(FleetAction::Pause)),
         ("/api/v1/resume", Self::FleetAction(FleetAction::Resume)),
         ("/api/v1/trigger", Self::FleetAction(FleetAction::Trigger)),
@@ -181,6 +182,10 @@ impl HttpRoutes {
             HttpRoute::FleetAction(_) => {
                 Client::Actor(access::check_to_act(headers, tokens.as_ref())?)
             }
+            HttpRoute::FleetView(FleetView::Logs) => {
+                access::check_for_output(headers, way, tokens.as_ref())?;
+                Client::Reader
+            }
             _ => {
                 access::check(headers, way, tokens.as_ref())?;
                 Client::Reader
@@ -282,9 +287,11 @@ impl HttpRoutes {
         let format = match view {
             FleetView::Status | FleetView::Explain => BodyFormat::Json,
             FleetView::Calendar => BodyFormat::Calendar,
-            FleetView::Jobs | FleetView::History | FleetView::Runs | FleetView::Hosts => {
-                BodyFormat::JsonLines
-            }
+            FleetView::Jobs
+            | FleetView::History
+            | FleetView::Runs
+            | FleetView::Hosts
+            | FleetView::Logs => BodyFormat::JsonLines,
         };
         match made {
             Ok(made) => made.map(|made| whole(made, format)).map_err(failure),
@@ -298,7 +305,10 @@ impl HttpRoutes {
 
 /// The reply with what was made, and what is missing in it.
 fn whole(made: ViewText, format: BodyFormat) -> HttpReply {
-    let reply = reply::with(StatusCode::OK, format, made.text);
+    let mut reply = reply::with(StatusCode::OK, format, made.text);
+    if let Some(position) = made.position {
+        reply = reply::positioned(reply, position);
+    }
     match made.missing {
         None => reply,
         Some(missing) => reply::incomplete(reply, &missing),
@@ -309,6 +319,7 @@ fn failure(error: ViewError) -> HttpFailure {
     match error {
         ViewError::Request(error) => bad_request(error),
         ViewError::Unavailable(error) => HttpFailure::unavailable(error),
+        ViewError::NotFound(error) => HttpFailure::new(StatusCode::NOT_FOUND, error),
         ViewError::Conflict(error) => HttpFailure::new(StatusCode::CONFLICT, error),
         ViewError::Internal(error) => HttpFailure::new(StatusCode::INTERNAL_SERVER_ERROR, error),
     }

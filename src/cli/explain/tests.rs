@@ -113,6 +113,7 @@ fn up(name: &str, since: Timestamp) -> HostReport {
             waits: None,
             namesake: None,
             output: None,
+            http: None,
         },
         seen_at: since,
     }

@@ -23,6 +23,8 @@ pub(super) struct FleetRun {
     pub(super) state: RunState,
     /// Where that host keeps output, if it has announced it.
     pub(super) directory: Option<PathBuf>,
+    /// Where the HTTP server of that host can be reached, if it has announced that.
+    pub(super) http: Option<String>,
     /// Whether the host that has it is live.
     is_live: bool,
 }
@@ -58,10 +60,15 @@ impl FleetRun {
         } else {
             " (which does not report now)"
         };
+        let http = self.http.as_ref().map_or_else(String::new, |address| {
+            format!(
+                ", or give this command a token for {address} (--token-file, CRONLATCH_TOKEN_FILE)"
+            )
+        });
         format!(
             "run {run} of job {job} ran on host {host}{live}: its output lies there, {place}\n\
-             help: run `cronlatch logs {run}` on {host}; `cronlatch history {job} --output` has its \
-             last lines"
+             help: run `cronlatch logs {run}` on {host}{http}; `cronlatch history {job} --output` has \
+             its last lines"
         )
     }
 }
@@ -200,6 +207,7 @@ impl Search<'_> {
             job: job.clone(),
             run_id,
             directory: info.and_then(|info| info.output.clone()).map(PathBuf::from),
+            http: info.and_then(|info| info.http.clone()),
             is_live: info.is_some(),
             host,
             state,

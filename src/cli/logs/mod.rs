@@ -1,6 +1,8 @@
 //! `cronlatch logs`: the complete output of a run, as its host keeps it.
 
 mod find;
+mod remote;
+mod serve;
 mod show;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +15,9 @@ use crate::config::state_directory;
 use crate::names::{HostName, JobName};
 use crate::output::{Progress, RunReader, StoredRun, directory_in};
 use find::{FleetRun, RunState};
+use remote::RemoteLogs;
+pub(super) use serve::over_http;
+pub(super) use show::StreamName;
 use show::{Form, Printer};
 
 /// How often the files of a run in progress are read.
@@ -32,17 +37,20 @@ pub(super) struct Args {
     timestamps: bool,
     /// Show this stream only
     #[arg(long, value_name = "STREAM")]
-    stream: Option<show::StreamName>,
+    stream: Option<StreamName>,
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
+    /// The file with a token, for the HTTP server of the host that ran the job
+    #[arg(long, env = "CRONLATCH_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
     #[command(flatten)]
     target: Target,
 }
 
 /// The run whose output is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum WantedRun {
+pub(super) enum WantedRun {
     Run(String),
     NewestOf(JobName),
 }
@@ -119,6 +127,15 @@ fn show_found(
     }
     if let Some(stored) = stored {
         return print(args, &stored);
+    }
+    if !is_here
+        && !found.has_no_file()
+        && let (Some(address), Some(token_file)) = (&found.http, &args.token_file)
+    {
+        let remote = RemoteLogs::at(address, token_file)?;
+        let mut printer = Printer::new(form(args), args.stream);
+        remote.print(&found.run_id, (&mut printer, args.stream), args.follow)?;
+        return Ok(ExitCode::SUCCESS);
     }
     if !is_here && !found.has_no_file() {
         return Err(Failure::Unavailable(found.lies_elsewhere()));

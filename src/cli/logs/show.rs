@@ -19,11 +19,45 @@ pub(super) enum Form {
 
 /// A stream of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum StreamName {
+pub(in crate::cli) enum StreamName {
     /// Standard output.
     Stdout,
     /// Standard error.
     Stderr,
+}
+
+impl StreamName {
+    pub(super) fn is(self, origin: OutputOrigin) -> bool {
+        origin.word() == self.word()
+    }
+
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Stdout => OutputOrigin::Stdout.word(),
+            Self::Stderr => OutputOrigin::Stderr.word(),
+        }
+    }
+}
+
+/// A line of the output, or a note, as JSON; `None` for a note that cannot be read.
+pub(super) fn json_of(entry: &OutputEntry<'_>) -> io::Result<Option<String>> {
+    let line = if entry.origin == OutputOrigin::Note {
+        let Some(note) = entry.note() else {
+            return Ok(None);
+        };
+        let mut line = serde_json::to_value(&note)?;
+        line["time"] = serde_json::to_value(entry.at)?;
+        line["stream"] = OutputOrigin::Note.word().into();
+        line
+    } else {
+        serde_json::json!({
+            "time": entry.at,
+            "stream": entry.origin.word(),
+            "text": String::from_utf8_lossy(entry.text),
+            "complete": entry.end == LineEnd::Whole,
+        })
+    };
+    Ok(Some(plain(&line.to_string()).into_owned()))
 }
 
 /// Prints to standard output; what cronlatch adds goes to standard error.
@@ -73,11 +107,7 @@ impl Printer {
     }
 
     fn wants(&self, origin: OutputOrigin) -> bool {
-        match self.only {
-            None => true,
-            Some(StreamName::Stdout) => origin == OutputOrigin::Stdout,
-            Some(StreamName::Stderr) => origin == OutputOrigin::Stderr,
-        }
+        self.only.is_none_or(|only| only.is(origin))
     }
 
     fn line(&mut self, entry: &OutputEntry<'_>) -> io::Result<()> {
@@ -95,15 +125,14 @@ impl Printer {
                 let (at, stream) = (entry.at, entry.origin.word());
                 writeln!(self.out, "{at} {stream} {}", plain_line(&text))
             }
-            Form::Json => {
-                let line = serde_json::json!({
-                    "time": entry.at,
-                    "stream": entry.origin.word(),
-                    "text": text,
-                    "complete": entry.end == LineEnd::Whole,
-                });
-                writeln!(self.out, "{}", plain(&line.to_string()))
-            }
+            Form::Json => self.json(entry),
+        }
+    }
+
+    fn json(&mut self, entry: &OutputEntry<'_>) -> io::Result<()> {
+        match json_of(entry)? {
+            Some(line) => writeln!(self.out, "{line}"),
+            None => Ok(()),
         }
     }
 
@@ -115,15 +144,12 @@ impl Printer {
     }
 
     fn note(&mut self, entry: &OutputEntry<'_>) -> io::Result<()> {
+        if self.form == Form::Json {
+            return self.json(entry);
+        }
         let Some(note) = entry.note() else {
             return Ok(());
         };
-        if self.form == Form::Json {
-            let mut line = serde_json::to_value(&note)?;
-            line["time"] = serde_json::to_value(entry.at)?;
-            line["stream"] = OutputOrigin::Note.word().into();
-            return writeln!(self.out, "{}", plain(&line.to_string()));
-        }
         match text_of(&note) {
             Some(text) => self.remark(&text),
             None => Ok(()),

@@ -239,6 +239,7 @@ mod tests {
             waits: waits.then(|| LOOKING.to_owned()),
             namesake: None,
             output: None,
+            http: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! What the daemon shows of itself: the HTTP server, if its list has one, and the metrics. Start, what
 //! the loop publishes, reload, end.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -110,6 +111,22 @@ impl Front {
         };
         tracing::info!(host = %self.setup.host, "serving HTTP on {}, {tokens}", server.address());
         Ok(RunningServer { server, snapshot })
+    }
+
+    /// Where other machines reach the server, if they do. A server that listens on all addresses is found
+    /// under the name of its host.
+    pub(super) fn address_for_others(&self) -> Option<String> {
+        let server = &self.running.as_ref()?.server;
+        if !server.settings().listen.is_beyond_loopback() {
+            return None;
+        }
+        let address = server.address();
+        let socket: SocketAddr = address.strip_prefix("http://")?.parse().ok()?;
+        Some(if socket.ip().is_unspecified() {
+            format!("http://{}:{}", self.setup.host, socket.port())
+        } else {
+            address.to_owned()
+        })
     }
 
     /// Whether a list with these settings changes the server.

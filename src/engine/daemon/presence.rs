@@ -176,6 +176,7 @@ impl Daemon {
             waits: self.agreement.waits(),
             namesake: self.namesakes.alive().cloned(),
             output: self.tools.outputs.directory(),
+            http: self.front.address_for_others(),
         }
     }
 

@@ -34,6 +34,8 @@ pub(in crate::store) struct HostHeartbeat {
     namesake: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     output: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    http: Option<String>,
 }
 
 impl HostHeartbeat {
@@ -53,6 +55,7 @@ impl HostHeartbeat {
             waits: info.waits.clone(),
             namesake: info.namesake.clone(),
             output: info.output.clone(),
+            http: info.http.clone(),
         }
     }
 
@@ -72,6 +75,7 @@ impl HostHeartbeat {
             waits: self.waits,
             namesake: self.namesake,
             output: self.output,
+            http: self.http,
         })
     }
 }

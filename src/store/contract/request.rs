@@ -293,4 +293,6 @@ pub struct HostInfo {
     pub namesake: Option<String>,
     /// The directory in which it keeps the output of runs; `None` if it has none.
     pub output: Option<String>,
+    /// Where other machines reach its HTTP server; `None` if they do not.
+    pub http: Option<String>,
 }

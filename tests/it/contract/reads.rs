@@ -170,6 +170,7 @@ pub(crate) fn host(name: &str, running: usize) -> HostInfo {
         waits: None,
         namesake: (running == 0).then(|| "process 43".to_owned()),
         output: Some("/var/lib/cronlatch/output".to_owned()),
+        http: Some("http://h:7171".to_owned()),
     }
 }
 

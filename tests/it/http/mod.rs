@@ -4,6 +4,7 @@ mod access;
 mod actions;
 mod api;
 mod limits;
+mod logs;
 mod metrics;
 mod openapi;
 mod reload;

@@ -45,6 +45,7 @@ async fn announce(store: &dyn Store) {
         waits: None,
         namesake: None,
         output: None,
+        http: None,
     };
     // A node may be away, and a busy machine late.
     drop(store.announce(&host, Duration::from_secs(30)).await);

@@ -31,6 +31,7 @@ fn report(host: &str, config: &str) -> HostReport {
             waits: None,
             namesake: None,
             output: None,
+            http: None,
         },
         seen_at: Timestamp::EPOCH,
     }

@@ -231,6 +231,7 @@ fn word() -> HostInfo {
         waits: None,
         namesake: None,
         output: None,
+        http: None,
     }
 }
 

@@ -1,0 +1,175 @@
+//! The output of a run of another host, through the HTTP server of its daemon.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Deserialize;
+use ureq::Agent;
+
+use super::show::{Printer, StreamName};
+use crate::cli::Failure;
+use crate::output::{LineEnd, OutputEntry, OutputItem, OutputNote, OutputOrigin};
+use crate::time::Timestamp;
+
+/// How long a reply may take.
+const LIMIT: Duration = Duration::from_secs(60);
+/// The most bytes of a reply.
+const REPLY_MAX: u64 = 256 << 20;
+/// How often the output of a run in progress is asked for.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The server of another host.
+pub(super) struct RemoteLogs {
+    agent: Agent,
+    address: String,
+    token: String,
+}
+
+/// A part of the output.
+struct OutputPart {
+    text: String,
+    offset: u64,
+    is_complete: bool,
+}
+
+/// A line of `logs --json`.
+#[derive(Debug, Deserialize)]
+struct JsonLine {
+    time: Timestamp,
+    stream: String,
+    #[serde(default)]
+    text: String,
+    #[serde(default)]
+    complete: bool,
+}
+
+impl RemoteLogs {
+    /// The server at this address, and the token in this file.
+    pub(super) fn at(address: &str, token_file: &Path) -> Result<Self, Failure> {
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .timeout_global(Some(LIMIT))
+            .user_agent(concat!("cronlatch/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .new_agent();
+        Ok(Self {
+            agent,
+            address: address.to_owned(),
+            token: token_in(token_file)?,
+        })
+    }
+
+    /// Prints the output of a run, until the run has ended if it is to be followed.
+    pub(super) fn print(
+        &self,
+        run: &str,
+        (printer, only): (&mut Printer, Option<StreamName>),
+        follow: bool,
+    ) -> Result<(), Failure> {
+        let (mut from, mut notes) = (0, 0);
+        loop {
+            let part = self.fetch(run, only, from)?;
+            let printed = show(&part.text, printer, notes);
+            printer.flush();
+            match printed {
+                Ok(seen) => notes = notes.max(seen),
+                // The reader of our own output has gone.
+                Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
+                Err(error) => return Err(Failure::Internal(format!("cannot write: {error}"))),
+            }
+            if part.is_complete || !follow {
+                return Ok(());
+            }
+            from = part.offset;
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    fn fetch(&self, run: &str, only: Option<StreamName>, from: u64) -> Result<OutputPart, Failure> {
+        let stream = only.map_or_else(String::new, |only| format!("&stream={}", only.word()));
+        let url = format!("{}/api/v1/logs?run={run}&from={from}{stream}", self.address);
+        let failed = |why: String| {
+            Failure::Unavailable(format!(
+                "cannot read the output of run {run} from {}: {why}",
+                self.address
+            ))
+        };
+        let asked = self.agent.get(&url);
+        let asked = asked.header("authorization", format!("Bearer {}", self.token));
+        let mut reply = asked.call().map_err(|error| failed(error.to_string()))?;
+        let header = |name: &str| {
+            let value = reply.headers().get(name)?;
+            value.to_str().ok().map(str::to_owned)
+        };
+        let status = reply.status().as_u16();
+        let offset = header("cronlatch-offset").and_then(|offset| offset.parse().ok());
+        let is_complete = header("cronlatch-progress").as_deref() != Some("in-progress");
+        let body = reply.body_mut().with_config().limit(REPLY_MAX);
+        let text = body
+            .read_to_string()
+            .map_err(|error| failed(error.to_string()))?;
+        if status != 200 {
+            let error: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+            let message = error["error"]["message"].as_str();
+            return Err(failed(format!(
+                "{} ({status})",
+                message.unwrap_or("no reason")
+            )));
+        }
+        Ok(OutputPart {
+            text,
+            offset: offset.unwrap_or(from),
+            is_complete,
+        })
+    }
+}
+
+/// Prints lines, of the notes those after the first `seen` ones. Returns how many notes there were.
+fn show(text: &str, printer: &mut Printer, seen: usize) -> std::io::Result<usize> {
+    let mut notes = 0;
+    for line in text.lines() {
+        let Ok(parsed) = serde_json::from_str::<JsonLine>(line) else {
+            continue;
+        };
+        let (origin, bytes) = match parsed.stream.as_str() {
+            "stdout" => (OutputOrigin::Stdout, parsed.text.into_bytes()),
+            "stderr" => (OutputOrigin::Stderr, parsed.text.into_bytes()),
+            _ => {
+                notes += 1;
+                let Ok(note) = serde_json::from_str::<OutputNote>(line) else {
+                    continue;
+                };
+                (OutputOrigin::Note, serde_json::to_vec(&note)?)
+            }
+        };
+        if origin == OutputOrigin::Note && notes <= seen {
+            continue;
+        }
+        let is_whole = origin == OutputOrigin::Note || parsed.complete;
+        printer.item(&OutputItem::Entry(OutputEntry {
+            at: parsed.time,
+            origin,
+            end: if is_whole {
+                LineEnd::Whole
+            } else {
+                LineEnd::Part
+            },
+            text: &bytes,
+        }))?;
+    }
+    Ok(notes)
+}
+
+/// Returns the first token of a file: a line is the token alone, or ends with it, as in the `token_file` of
+/// a server.
+fn token_in(path: &Path) -> Result<String, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::Config(format!("cannot read {}: {error}", path.display())))?;
+    let lines = text.lines().map(str::trim);
+    let mut lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let token = lines.next().and_then(|line| line.split_whitespace().last());
+    token
+        .map(str::to_owned)
+        .ok_or_else(|| Failure::Config(format!("{} has no token", path.display())))
+}
