@@ -293,13 +293,11 @@ impl HttpRoutes {
             | FleetView::Hosts
             | FleetView::Logs => BodyFormat::JsonLines,
         };
-        match made {
-            Ok(made) => made.map(|made| whole(made, format)).map_err(failure),
-            Err(_) => {
-                let error = format!("the store did not reply within {VIEW_LIMIT:?}");
-                Err(HttpFailure::unavailable(error))
-            }
-        }
+        let Ok(made) = made else {
+            let error = format!("the store did not reply within {VIEW_LIMIT:?}");
+            return Err(HttpFailure::unavailable(error));
+        };
+        made.map(|made| whole(made, format)).map_err(failure)
     }
 }
 

@@ -55,7 +55,8 @@ fn a_job_that_was_due_and_has_no_success_of_that_age_is_found() {
     let fails = "{ name: fails, every: 1s, command: 'false' }";
     let yearly = "{ name: yearly, schedule: '@yearly', command: 'true' }";
     let skips = "{ name: never, every: 1s, command: 'true', hosts: [db*] }";
-    let mut daemon = Daemon::on("web1", list(&[fails, yearly, skips])).start();
+    let typo = "{ name: typo, schedule: '@yearly', command: 'true', hosts: [web*, wbe2] }";
+    let mut daemon = Daemon::on("web1", list(&[fails, yearly, skips, typo])).start();
     daemon.wait_ready();
     let text = wait_for("the failure is found", || {
         let (code, text) = check(&daemon, &["--max-age", "1h"]);
@@ -68,6 +69,7 @@ fn a_job_that_was_due_and_has_no_success_of_that_age_is_found() {
     assert!(!text.contains("yearly"), "it was not due: {text}");
     let table = daemon.ask(&["status"]).expect_code(0).stdout;
     assert!(table.contains("its hosts match no live host"), "{table}");
+    assert!(table.contains("no host matches wbe2\n"), "{table}");
     let wrong = daemon.ask(&["status", "--max-age", "1h"]).expect_code(64);
     assert!(wrong.stderr.contains("--check"), "{}", wrong.stderr);
 }

@@ -20,7 +20,7 @@ use super::{Failure, Target, output};
 use crate::config::{self, Job, JobList};
 use crate::names::{HostName, JobName};
 use crate::preflight;
-use crate::store::{self, JobReport, KeyFault, Lock, Store, StoreError, StoreSettings};
+use crate::store::{self, HostReport, JobReport, KeyFault, Lock, Store, StoreError, StoreSettings};
 use crate::time::Timestamp;
 use check::CheckResult;
 use report::{HostStatus, JobStatus, NodeStatus, VanishedHost};
@@ -158,12 +158,14 @@ pub(super) async fn collect(asked: StatusRequest<'_>) -> Result<StatusReport, Fa
     let condition = parts.shown(store.condition(&wanted).await)?;
     let condition = condition.unwrap_or_default();
     let hosts = parts.shown(store.peers().await)?.unwrap_or_default();
+    let vanished = parts.shown(store.vanished().await)?.unwrap_or_default();
     let live: Vec<_> = hosts.iter().map(|host| &host.info.host).collect();
     let reports = reports(store, &wanted).await?;
     let mut found = Vec::with_capacity(jobs.len());
     for (job, report) in jobs.iter().zip(reports) {
         found.push(JobStatus {
             matches_no_host: matches_none(job, &live),
+            unmatched_hosts: unmatched(job, &live, &vanished),
             ..parts.job(job, report, now)?
         });
     }
@@ -172,7 +174,6 @@ pub(super) async fn collect(asked: StatusRequest<'_>) -> Result<StatusReport, Fa
     let config = list.and_then(JobList::known_fingerprint);
     let own = list.and_then(JobList::listed_jobs);
     let others = preflight::other_lists(&**store, own, &hosts).await;
-    let vanished = parts.shown(store.vanished().await)?.unwrap_or_default();
     let requests = RequestStatus::all(requests.unwrap_or_default(), &found, now);
     Ok(StatusReport {
         store: settings.shown(),
@@ -191,6 +192,19 @@ pub(super) async fn collect(asked: StatusRequest<'_>) -> Result<StatusReport, Fa
 /// Whether there are live hosts, and `hosts` of the job matches none of them.
 fn matches_none(job: &Job, live: &[&HostName]) -> bool {
     job.enabled && !live.is_empty() && !live.iter().any(|host| job.hosts.matches(host))
+}
+
+/// Those of the job's `hosts` that match no host, if the others do.
+fn unmatched(job: &Job, live: &[&HostName], vanished: &[HostReport]) -> Vec<String> {
+    if !job.enabled || live.is_empty() || matches_none(job, live) {
+        return Vec::new();
+    }
+    let vanished = vanished.iter().map(|report| &report.info.host);
+    let known: Vec<&HostName> = live.iter().copied().chain(vanished).collect();
+    let matches =
+        |glob: &str| (known.iter()).any(|host| glob_match::glob_match(glob, host.as_str()));
+    let globs = job.hosts.0.iter().filter(|glob| !matches(glob));
+    globs.cloned().collect()
 }
 
 /// What does not answer of a store that has parts, while the rest is shown.

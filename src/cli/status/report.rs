@@ -302,6 +302,10 @@ pub(in crate::cli) struct JobStatus {
     /// There are live hosts, and `hosts` of the job matches none of them. Left out when it matches one.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) matches_no_host: bool,
+    /// Those of its `hosts` that match neither a live host nor one that vanished within a day, while others
+    /// match. Left out when there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) unmatched_hosts: Vec<String>,
     /// The next occurrence of its schedule.
     pub(super) next_at: Option<Timestamp>,
     /// The part of the store that keeps it does not answer: what follows is not known. Left out
@@ -472,6 +476,7 @@ impl JobStatus {
             name: job.name.to_string(),
             enabled: job.enabled,
             matches_no_host: false,
+            unmatched_hosts: Vec::new(),
             next_at: job.enabled.then(|| job.schedule.next_after(now)).flatten(),
             unreachable: report.is_none() && fault.is_none(),
             damaged: fault.map(|fault| DamageStatus {

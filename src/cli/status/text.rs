@@ -176,12 +176,15 @@ fn job_row(job: &JobStatus, now: Timestamp) -> [String; 9] {
     ]
 }
 
-/// Whether nobody runs the job.
+/// Whether nobody runs the job, or a part of its `hosts` names nobody.
 fn nobody_note(job: &JobStatus) -> String {
-    let matches_none = job
-        .matches_no_host
-        .then_some("its hosts match no live host");
-    matches_none.unwrap_or_default().to_owned()
+    if job.matches_no_host {
+        return "its hosts match no live host".to_owned();
+    }
+    match job.unmatched_hosts.as_slice() {
+        [] => String::new(),
+        globs => format!("no host matches {}", globs.join(", ")),
+    }
 }
 
 /// Who paused the job, until when and why.
@@ -324,6 +327,7 @@ mod tests {
             name: name.to_owned(),
             enabled: name != "off",
             matches_no_host: false,
+            unmatched_hosts: Vec::new(),
             next_at: (name != "off").then(|| Timestamp::from_secs(10_800)),
             unreachable: false,
             damaged: None,
