@@ -8,6 +8,7 @@ use ureq::Agent;
 
 use super::show::{Printer, StreamName};
 use crate::cli::Failure;
+use crate::cli::output::{self, Reader};
 use crate::output::{LineEnd, OutputEntry, OutputItem, OutputNote, OutputOrigin};
 use crate::time::Timestamp;
 
@@ -70,15 +71,11 @@ impl RemoteLogs {
         let (mut from, mut notes) = (0, 0);
         loop {
             let part = self.fetch(run, only, from)?;
-            let printed = show(&part.text, printer, notes);
-            printer.flush();
-            match printed {
-                Ok(seen) => notes = notes.max(seen),
-                // The reader of our own output has gone.
-                Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
-                Err(error) => return Err(Failure::Internal(format!("cannot write: {error}"))),
-            }
-            if part.is_complete || !follow {
+            let printed = show(&part.text, printer, notes).and_then(|seen| {
+                notes = notes.max(seen);
+                printer.flush()
+            });
+            if output::delivered(printed)? == Reader::Gone || part.is_complete || !follow {
                 return Ok(());
             }
             from = part.offset;

@@ -1073,7 +1073,7 @@ fn a_host_that_was_started_with_a_wrong_clock_ends_no_time_in_which_nobody_could
             let again = Life {
                 from: START + 41_000,
                 until: None,
-                ..trace.lives[0].clone()
+                ..trace.lives[0]
             };
             trace.lives.push(again);
             trace.lives[1].from = START + 23_000;
