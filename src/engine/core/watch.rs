@@ -42,17 +42,18 @@ impl Lane {
         if self.running > 0 || self.closing > 0 {
             return;
         }
-        let is_over = |watch: &&mut OpenRunWatch| {
-            watch.run_id == open.run_id && open.remaining.is_zero() && watch.fire <= shared.now.boot
-        };
-        match self.watch.as_mut().filter(is_over) {
+        let now = shared.now.boot;
+        let is_over = open.remaining.is_zero();
+        let known = self.watch.as_mut();
+        match known.filter(|watch| is_over && watch.run_id == open.run_id) {
             // The reply does not say when the lease ended; the watch knows.
-            Some(watch) => watch.due = true,
+            Some(watch) if watch.fire <= now => watch.due = true,
+            Some(watch) if watch.fire <= now.plus(SETTLE_AGAIN + MARGIN) => {}
             // The store may have refused to settle it, such as after a loss of data.
-            None if open.remaining.is_zero() && !shared.has_place() => {
+            _ if is_over && self.policy.max_reruns() > 0 && !shared.has_place() => {
                 self.watch_run(shared, open.scheduled_at, open.run_id, SETTLE_AGAIN);
             }
-            None => self.watch_run(shared, open.scheduled_at, open.run_id, open.remaining),
+            _ => self.watch_run(shared, open.scheduled_at, open.run_id, open.remaining),
         }
     }
 

@@ -368,6 +368,28 @@ fn a_full_host_has_a_run_settled_once_a_second_while_the_store_refuses() {
     });
     bench.at(1011);
     bench.nothing();
+    // What a registration says again does not put it off.
+    let again = Event::Registered {
+        job: SECOND,
+        reply: Registered {
+            pauses: Vec::new(),
+            decided_until: secs(1010),
+            beyond: Vec::new(),
+            now: secs(1011),
+            open: Some(OpenRun {
+                remaining: Duration::ZERO,
+                ..theirs()
+            }),
+            head: None,
+            recovering: Duration::ZERO,
+            moved: false,
+        },
+    };
+    bench.feed(again);
+    assert_eq!(
+        bench.next_timer().map(BootInstant::to_duration),
+        Some(Duration::from_millis(1_011_025))
+    );
     bench.at(1012);
     assert_eq!(bench.action(), settles_theirs(SECOND));
 }
