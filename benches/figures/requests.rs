@@ -77,7 +77,6 @@ pub(crate) fn occurrence(n: i64) -> Result<(Claim, Finish), String> {
         usage: None,
         fence: Some(1),
         output_tail: None,
-        usage: None,
     };
     let finish = Finish {
         lock,
