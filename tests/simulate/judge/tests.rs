@@ -770,11 +770,12 @@ fn what_was_decided_under_the_other_lock_while_a_host_was_held_back_has_its_verd
 
 #[test]
 fn what_waits_in_a_ledger_that_no_host_shares_any_more_is_decided_by_one_that_could() {
-    let mut changed = plan(|_| {});
-    let mut list = changed.lists[0].clone();
-    list.jobs[0].scope = cronlatch::config::Scope::Host;
-    changed.lists.push(list);
-    let silent = |forge: &dyn Fn(&mut Trace)| {
+    let silent_every = |every: i64, forge: &dyn Fn(&mut Trace)| {
+        let mut changed = plan(|_| {});
+        let mut list = changed.lists[0].clone();
+        list.jobs[0].scope = cronlatch::config::Scope::Host;
+        list.jobs[0].when = When::Every(every);
+        changed.lists.push(list);
         broken(&changed, |trace| {
             // From 32 s on each host has a ledger of its own.
             let reloads = (0..2).map(|life| Reloaded {
@@ -798,7 +799,9 @@ fn what_waits_in_a_ledger_that_no_host_shares_any_more_is_decided_by_one_that_co
         })
         .contains(&Rule::Silence)
     };
+    let silent = |forge: &dyn Fn(&mut Trace)| silent_every(5_000, forge);
     assert!(silent(&|_| {}));
+    assert!(!silent_every(10_000, &|_| {}), "on another schedule");
     let by_heir = |at: i64| {
         silent(&move |trace: &mut Trace| {
             let mut record = added(at, 30_000, Outcome::Missed, "its start deadline had passed");

@@ -95,13 +95,20 @@ pub(super) fn silence(facts: &Facts<'_>) -> Vec<Violation> {
 /// As [`Facts::quiet_for_due`], of hosts that each have a ledger of their own since no host shares that of the
 /// fleet any more: what waited there is one of theirs to decide.
 fn quiet_heirs(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, from: i64) -> Option<i64> {
+    // The hosts that shared it had the occurrence's schedule to the end.
+    let listed = subject.listed_since(at);
     let ended = subject.regimes.iter().map(|it| it.span.until).max()?;
+    if listed.iter().all(|it| it.span.until < ended) {
+        return None;
+    }
+    let is_alike = |it: &Regime<'_>| listed.iter().any(|listed| listed.is_alike(it));
     let from = from.max(ended);
     let others = facts.subjects.iter().filter(|it| it.name == subject.name);
     let heirs = others.filter(|it| subject.host.is_none() && it.host.is_some());
     let quiet = heirs.filter_map(|heir| {
-        let mut later = heir.regimes.iter().filter(|it| ended <= it.span.until);
-        let regime = later.find(|it| it.has_due(at))?;
+        let goes_on = |it: &&Regime<'_>| it.span.from <= ended && ended < it.span.until;
+        let mut later = heir.regimes.iter().filter(goes_on);
+        let regime = later.find(|it| is_alike(it))?;
         let from = excuse::moves_by(facts, heir, regime, from);
         let by = facts.quiet_on(heir, regime.host, (from, PROMPT))?;
         let waits = Span {
