@@ -108,7 +108,7 @@ fn a_health_file_that_cannot_be_written_is_an_error_at_the_start() {
     run.args(["run", "jobs.yaml", "--health-file", "/proc/none/health"])
         .current_dir(dir.path())
         .env("STATE_DIRECTORY", dir.path());
-    let refused = command::output(run).expect_code(70);
+    let refused = command::output(run).expect_code(74);
     assert!(
         refused.stderr.contains("cannot write the health file"),
         "{refused:#?}"

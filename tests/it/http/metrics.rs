@@ -164,6 +164,6 @@ fn a_daemon_does_not_start_if_it_cannot_write_its_metrics() {
     let mut daemon = Daemon::on("web1", format!("jobs:\n  - {QUIET}\n"))
         .env("CRONLATCH_METRICS_FILE", path.as_str())
         .spawn();
-    assert_eq!(daemon.wait_exit().code(), Some(70));
+    assert_eq!(daemon.wait_exit().code(), Some(74));
     assert!(daemon.log().contains("cannot write the metrics file"));
 }
