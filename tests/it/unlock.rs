@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::support::command::{BINARY, Output, command, cronlatch, exit_of};
+use crate::support::command::{BINARY, Output, command, cronlatch, exit_of, output};
 use crate::support::{Daemon, RedisServer, wait_until};
 
 #[test]
@@ -70,7 +70,7 @@ fn the_lock_of_another_program_is_released_and_a_key_of_another_type_is_not() {
         cronlatch(&[&["unlock", "--store", &url], args].concat())
     };
     let free = unlock(&["deploy"]).expect_code(0).stdout;
-    assert_eq!(free, "lock deploy is free\n");
+    assert_eq!(free, format!("lock deploy is free in {}\n", redis.url()));
     redis.command(&["SET", "cronlatch:{deploy}:lock", "somebody"]);
     let asked = unlock(&["deploy"]).expect_code(64).stderr;
     assert!(
@@ -130,5 +130,55 @@ fn a_lease_that_is_renewed_is_alive_and_one_whose_holder_was_killed_is_not() {
     signal(&alive, Signal::SIGTERM);
     exit_of(&mut alive).expect("it was ended");
     let free = unlock("alive").expect_code(0).stdout;
-    assert_eq!(free, "lock alive is free\n");
+    assert_eq!(free, format!("lock alive is free in {store}\n"));
+}
+
+#[test]
+fn a_name_that_neither_the_list_nor_the_store_has_is_an_error_with_a_suggestion() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let list = dir.path().join("jobs.yaml");
+    let store = format!("sqlite:{}", dir.path().join("store.db").display());
+    let text = json!({ "store": store, "jobs": [
+        { "name": "nightly-backup", "every": "1h", "command": "true", "lock": { "name": "long" } },
+    ] });
+    fs::write(&list, text.to_string()).expect("a file");
+    let list = list.display().to_string();
+    let unlock = |name: &str| cronlatch(&["unlock", "-c", &list, name]);
+    for (name, meant) in [("lonk", "long"), ("nightly-bakcup", "nightly-backup")] {
+        let refused = unlock(name).expect_code(64).stderr;
+        assert_eq!(
+            refused,
+            format!(
+                "no job or lock {name} in {list}; nothing holds a lock of this name in {store}\n\
+                 help: did you mean {meant}?\n"
+            )
+        );
+    }
+    for name in ["long", "nightly-backup"] {
+        let free = unlock(name).expect_code(0).stdout;
+        assert_eq!(free, format!("lock long is free in {store}\n"));
+    }
+    // Another program's lock has its key alone.
+    let key = cronlatch(&["unlock", "-c", &list, "--key", "app:lock"]);
+    let free = key.expect_code(0).stdout;
+    assert_eq!(free, format!("lock app:lock is free in {store}\n"));
+}
+
+#[test]
+fn without_a_list_and_a_store_it_says_where_it_has_looked() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut unlock = command(BINARY);
+    unlock.args(["unlock", "nightly-backup"]);
+    unlock.env("XDG_STATE_HOME", dir.path());
+    let said = output(unlock).expect_code(0);
+    assert!(
+        said.stderr
+            .starts_with("warning: no job list was found, so this looked in sqlite:"),
+        "{said:?}"
+    );
+    assert!(
+        said.stdout
+            .starts_with("lock nightly-backup is free in sqlite:"),
+        "{said:?}"
+    );
 }

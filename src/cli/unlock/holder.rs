@@ -22,6 +22,8 @@ pub(super) struct UsedLock {
     jobs: Vec<JobName>,
     /// How many records each job keeps.
     pub(super) keep: Retention,
+    /// Whether the list has it: as a lock, or as the lock of a job.
+    pub(super) is_listed: bool,
 }
 
 impl UsedLock {
@@ -37,13 +39,17 @@ impl UsedLock {
         let lock = locks.find(|lock| *lock == named);
         let job = || jobs().find(|job| job.name.as_str() == name.as_str());
         let lock = lock.or_else(|| job().map(|job| job.lock_on(host)));
+        let is_listed = lock.is_some();
         let lock = lock.unwrap_or(named);
         if !lock.exclusive {
             return Err(Failure::Usage(format!(
                 "job {name} takes no lock (scope: none)"
             )));
         }
-        Ok(Self::of(lock, list, host))
+        Ok(Self {
+            is_listed,
+            ..Self::of(lock, list, host)
+        })
     }
 
     /// The lock under a raw key.
@@ -55,6 +61,7 @@ impl UsedLock {
         let users = list.into_iter().flat_map(|list| &list.jobs);
         let users = users.filter(|job| job.lock_on(host) == lock);
         let mut jobs: Vec<JobName> = users.map(|job| job.name.clone()).collect();
+        let is_listed = !jobs.is_empty();
         if jobs.is_empty() {
             // A job that is in no list any more, or `exec`, which has no job.
             let name = lock.name.split('@').next().unwrap_or(&lock.name);
@@ -64,6 +71,7 @@ impl UsedLock {
             lock,
             jobs,
             keep: list.map_or(Retention::DEFAULT, |list| list.history),
+            is_listed,
         }
     }
 }

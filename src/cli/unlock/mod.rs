@@ -11,7 +11,9 @@ use super::exec::lock_key;
 use super::pause::parse_reason;
 use super::request::note;
 use super::requester::requester;
+use super::unknown_job::unknown_lock;
 use super::{Failure, Target, output};
+use crate::config::JobList;
 use crate::names::{HostName, LockName, Token};
 use crate::observe::plain_line;
 use crate::store::protocol::OTHER_TYPE;
@@ -22,8 +24,9 @@ use holder::{Holder, Sign, UsedLock, holder_of, look_for_life};
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "cronlatch unlock [OPTIONS] <NAME|--key <KEY>>",
-    after_help = "Exit codes: 0 when the lock was released or is free; 64 when a question is needed \
-                  and there is no terminal; 69 when the store does not reply; 75 when nothing was \
+    after_help = "Exit codes: 0 when the lock was released or is free; 64 when neither the list nor \
+                  the store has a lock of this name, or a question is needed and there is no \
+                  terminal; 69 when the store does not reply; 75 when nothing was \
                   released."
 )]
 pub(super) struct Args {
@@ -90,15 +93,35 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         note(&*store, what, why).await;
         Ok(Some(holder))
     })?;
+    let shown = settings.shown();
+    if held.is_none() {
+        args.doubt(list.as_ref(), &used, &shown)?;
+    }
     output::print(&if args.json {
         output::json_lines([report(&used, held.as_ref())])?
     } else {
-        for_people(&used, held.as_ref())
+        for_people(&used, held.as_ref(), &shown)
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
 impl Args {
+    /// A lock that nobody holds may be a mistyped name, or one of another store: fails if the list
+    /// does not have the name, and warns if the store was not named either.
+    fn doubt(&self, list: Option<&JobList>, used: &UsedLock, store: &str) -> Result<(), Failure> {
+        match (list, &self.name) {
+            (Some(list), Some(name)) if !used.is_listed => Err(unknown_lock(name, list, store)),
+            (None, _) if self.target.place.store.is_empty() => {
+                output::report(&format!(
+                    "warning: no job list was found, so this looked in {store}\nhelp: name the list \
+                     of the daemons with -c/--config, or their store with --store"
+                ));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Who releases the lock, and why.
     fn why(&self, host: &HostName) -> Release {
         let who = requester(host);
@@ -141,10 +164,9 @@ async fn refuse_while_alive(
         Sign::Alive(why) => why,
         Sign::Gone => {
             return Err(Failure::NotAcquired(format!(
-                "lock {}: {} no longer holds it; nothing was released\nhelp: run the command again \
-                 to see who holds it now",
-                used.lock.name,
-                holder.shown()
+                "lock {}: {} has just released it, or lost it; this command released nothing\n\
+                 help: run the command again to see who holds it now",
+                used.lock.name, holder.by
             )));
         }
     };
@@ -220,10 +242,9 @@ async fn release(
     match store.finish(&finish).await? {
         FinishReply::Released | FinishReply::Moved { .. } => Ok(()),
         FinishReply::Lost => Err(Failure::NotAcquired(format!(
-            "lock {}: {} no longer holds it; nothing was released\nhelp: run the command again to \
-             see who holds it now",
-            used.lock.name,
-            holder.shown()
+            "lock {}: {} has just released it, or lost it; this command released nothing\nhelp: \
+             run the command again to see who holds it now",
+            used.lock.name, holder.by
         ))),
     }
 }
@@ -239,10 +260,10 @@ fn report<'a>(used: &'a UsedLock, held: Option<&'a Holder>) -> UnlockReport<'a> 
     }
 }
 
-fn for_people(used: &UsedLock, held: Option<&Holder>) -> String {
+fn for_people(used: &UsedLock, held: Option<&Holder>, store: &str) -> String {
     let name = &used.lock.name;
     let Some(holder) = held else {
-        return format!("lock {name} is free\n");
+        return format!("lock {name} is free in {store}\n");
     };
     let record = match &holder.run {
         Some((job, open)) => format!(
