@@ -48,7 +48,10 @@ impl ServiceManager {
         let socket = std::env::var_os("NOTIFY_SOCKET").and_then(|path| {
             let opened = open(&path);
             if let Err(error) = &opened {
-                tracing::warn!("cannot reach the service manager: {error}");
+                tracing::warn!(
+                    "cannot reach the service manager (NOTIFY_SOCKET): {error}; the daemon runs all \
+                     the same, but the manager is not told that it is ready, and may end it"
+                );
             }
             opened.ok()
         });
@@ -57,7 +60,13 @@ impl ServiceManager {
         let ping_every = number("WATCHDOG_USEC")
             .filter(|usec| for_us && *usec > 0)
             .map(|usec| Duration::from_micros(usec) / 2);
-        let health = health.map(HealthWriter::start).transpose()?;
+        let start = |path: PathBuf| {
+            let shown = path.display().to_string();
+            let named =
+                |error: io::Error| io::Error::new(error.kind(), format!("{shown}: {error}"));
+            HealthWriter::start(path).map_err(named)
+        };
+        let health = health.map(start).transpose()?;
         let health = health.map(|writer| HealthFile {
             writer,
             last: Mutex::new((HealthState::Starting, String::new())),

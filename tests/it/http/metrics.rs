@@ -166,4 +166,47 @@ fn a_daemon_does_not_start_if_it_cannot_write_its_metrics() {
         .spawn();
     assert_eq!(daemon.wait_exit().code(), Some(74));
     assert!(daemon.log().contains("cannot write the metrics file"));
+    assert!(daemon.log().contains(&path), "{}", daemon.log());
+}
+
+#[test]
+fn a_daemon_does_not_start_if_its_metrics_would_replace_another_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let list = dir.path().join("other.yaml");
+    fs::write(&list, "jobs: []\n").unwrap();
+    let link = dir.path().join("link.prom");
+    std::os::unix::fs::symlink(&list, &link).unwrap();
+    let folder = dir.path().join("folder");
+    fs::create_dir(&folder).unwrap();
+    for path in [&list, &link, &folder] {
+        let path = path.display().to_string();
+        let mut daemon = Daemon::on("web1", format!("jobs:\n  - {QUIET}\n"))
+            .env("CRONLATCH_METRICS_FILE", path.as_str())
+            .spawn();
+        assert_eq!(daemon.wait_exit().code(), Some(70));
+        let why = format!(
+            "{path}: this file exists and is not a metrics file of cronlatch; name another path"
+        );
+        assert!(daemon.log().contains(&why), "{}", daemon.log());
+    }
+    assert_eq!(fs::read_to_string(&list).unwrap(), "jobs: []\n");
+    assert!(link.is_symlink() && folder.is_dir());
+}
+
+#[test]
+fn a_daemon_replaces_the_metrics_of_one_that_was_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("cronlatch.prom");
+    let path = file.display().to_string();
+    let shows = |page: &str| sample(page, "cronlatch_jobs") == Some(1.0);
+    for _ in 0..2 {
+        let mut daemon = Daemon::on("web1", format!("jobs:\n  - {QUIET}\n"))
+            .env("CRONLATCH_METRICS_FILE", path.as_str())
+            .start();
+        daemon.wait_until("the file shows its jobs", |_| {
+            fs::read_to_string(&file).is_ok_and(|page| shows(&page))
+        });
+        daemon.kill();
+        assert!(shows(&fs::read_to_string(&file).unwrap()), "it stays");
+    }
 }
