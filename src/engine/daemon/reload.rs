@@ -104,8 +104,8 @@ impl Reloads {
 
     /// Refuses a list that names another store: half of it would be in force, and the rest after the
     /// next restart.
-    fn judge(&self, read: Result<LoadedList, ListErrors>) -> Result<LoadedList, ListErrors> {
-        let loaded = read?;
+    fn judge(&self, read: Result<LoadedList, ListErrors>) -> Result<LoadedList, Refusal> {
+        let loaded = read.map_err(Refusal::Errors)?;
         if loaded.settings == self.settings {
             return Ok(loaded);
         }
@@ -115,11 +115,18 @@ impl Reloads {
         } else {
             format!("the store was changed from {now} to {then}")
         };
-        Err(ListErrors(vec![format!(
-            "{}: {what}, which takes a restart (docs/stores.md, \"Moving to another store\")",
-            self.source.shown_path()
-        )]))
+        let path = self.source.shown_path();
+        Err(Refusal::OtherStore(format!("{path}: {what}")))
     }
+}
+
+/// Why a list that was read is not applied.
+#[derive(Debug)]
+enum Refusal {
+    /// It has these errors.
+    Errors(ListErrors),
+    /// It is correct, but names another store than the daemon was started with. How, as text.
+    OtherStore(String),
 }
 
 /// Has the loop read the list again whenever its files have changed and are written no more.
@@ -196,9 +203,8 @@ impl Daemon {
         if let Ok(loaded) = &judged
             && let Err(error) = ticker.make_room(loaded.list.jobs.len()).await
         {
-            judged = Err(ListErrors(vec![format!(
-                "cannot schedule so many jobs: {error}"
-            )]));
+            let error = format!("cannot schedule so many jobs: {error}");
+            judged = Err(Refusal::Errors(ListErrors(vec![error])));
         }
         match judged {
             Ok(loaded) => {
@@ -211,7 +217,8 @@ impl Daemon {
                     self.replace_list(loaded.list, ticker, firings);
                 }
             }
-            Err(errors) => self.refuse_list(&errors),
+            Err(Refusal::Errors(errors)) => self.refuse_list(&errors),
+            Err(Refusal::OtherStore(what)) => self.refuse_other_store(&what),
         }
         if self.is_ready {
             self.said_status = self.status_text();
@@ -236,10 +243,22 @@ impl Daemon {
             0 | 1 => String::new(),
             n => format!(" (and {} more)", n - 1),
         };
-        self.reloads.refused = Some(format!(
-            "new job list refused at {}: {first}{more}",
-            Timestamp::now()
-        ));
+        self.note_refusal(&format!("{first}{more}"));
+    }
+
+    fn refuse_other_store(&mut self, what: &str) {
+        tracing::error!(
+            host = %self.host,
+            "reload refused: {what}; the daemon continues with the list it has. Restart the daemon \
+             to change the store (docs/stores.md, \"Moving to another store\")"
+        );
+        self.note_refusal(&format!("{what}, which takes a restart"));
+    }
+
+    /// Keeps, for the status of the service, why the list was refused.
+    fn note_refusal(&mut self, why: &str) {
+        let at = Timestamp::now();
+        self.reloads.refused = Some(format!("new job list refused at {at}: {why}"));
     }
 
     /// Logs the warnings that the list before had not.

@@ -130,12 +130,22 @@ fn a_list_that_cannot_be_used_is_refused_and_the_old_one_goes_on() {
     refused(
         &mut daemon,
         3,
-        &["the store was changed", "takes a restart"],
+        &[
+            "the store was changed",
+            "Restart the daemon to change the store",
+        ],
     );
     assert!(
-        status(&daemon).contains("takes a restart"),
+        status(&daemon).contains("the store was changed from "),
         "{}",
         status(&daemon)
+    );
+    let wrong_advice = ["the store was changed", "cronlatch check"];
+    assert_eq!(daemon.lines_with(&wrong_advice), 0);
+    assert_eq!(
+        daemon.lines_with(&["cronlatch check"]),
+        2,
+        "for the two lists before"
     );
     let before = log.entries().len();
     daemon.wait_until("the old list goes on", |_| log.entries().len() > before + 1);
