@@ -18,6 +18,7 @@ use cronlatch::time::{BootInstant, Timestamp};
 use crate::contract::eventually;
 use crate::support::SmallDisk;
 use crate::support::claims::due;
+use crate::support::command;
 
 /// How a child of this test receives its task: `MODE START PATH`.
 const ORDERS: &str = "CRONLATCH_TEST_SQLITE_CHILD";
@@ -474,4 +475,37 @@ async fn a_full_disk_is_said_to_be_full_and_what_was_told_is_there_when_it_has_s
     told.push(told.len() as u64 + 1);
     assert_eq!(ran(&*store, start).await, told);
     drop((store, disk));
+}
+
+#[test]
+fn a_file_that_this_user_may_not_open_is_reported_with_the_user_and_the_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    let within = |mode| std::fs::Permissions::from_mode(mode);
+    std::fs::set_permissions(dir.path(), within(0o755)).unwrap();
+    let program = dir.path().join("cronlatch");
+    // Others may not reach the directory of the build.
+    std::fs::copy(command::BINARY, &program).unwrap();
+    let directory = dir.path().join("state");
+    std::fs::create_dir(&directory).unwrap();
+    let path = directory.join("store.db");
+    let store = format!("sqlite:{}", path.display());
+    let exec = ["exec", "--lock", "a", "--store", &store, "--", "true"];
+    command::cronlatch(&exec).expect_code(0);
+    // The file itself, then its directory, then a file that may be read alone.
+    for (of_directory, of_file) in [(0o755, 0o600), (0o700, 0o600), (0o755, 0o644)] {
+        std::fs::set_permissions(&path, within(of_file)).unwrap();
+        std::fs::set_permissions(&directory, within(of_directory)).unwrap();
+        let mut asked = command::command("setpriv");
+        asked
+            .args(["--reuid=1", "--regid=1", "--clear-groups"])
+            .arg(&program)
+            .args(exec);
+        let said = command::output(asked).expect_code(69).stderr;
+        let why = format!(
+            "{} cannot be opened by user daemon: Permission denied; run this as root or as the \
+             daemon's user (sudo)",
+            path.display()
+        );
+        assert!(said.contains(&why), "{said}");
+    }
 }

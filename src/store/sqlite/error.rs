@@ -1,6 +1,10 @@
 //! Failures of the file, and how they become errors of the store. A failure of one row affects only
 //! its job.
 
+use std::fmt::Display;
+
+use nix::errno::Errno;
+use nix::unistd::{AccessFlags, User, access, geteuid};
 use rusqlite::ErrorCode;
 
 use crate::store::{ErrorDetail, KeyFault, KeyFaultKind, StoreError};
@@ -102,6 +106,22 @@ impl SqliteFailure {
     }
 }
 
+/// Says that this user may not open a file, and what to do.
+pub(super) fn denied(path: impl Display) -> String {
+    let uid = geteuid();
+    let user = User::from_uid(uid).ok().flatten();
+    let user = user.map_or_else(|| format!("with the id {uid}"), |user| user.name);
+    format!(
+        "{path} cannot be opened by user {user}: Permission denied; run this as root or as the \
+         daemon's user (sudo)"
+    )
+}
+
+/// Whether the rights of the file or of its directories keep this process from using it.
+fn is_denied(path: &str) -> bool {
+    access(path, AccessFlags::R_OK | AccessFlags::W_OK) == Err(Errno::EACCES)
+}
+
 fn store_error(shown: &str, error: rusqlite::Error) -> StoreError {
     type Variant = fn(ErrorDetail) -> StoreError;
     let (variant, text): (Variant, _) = match error.sqlite_error_code() {
@@ -113,6 +133,11 @@ fn store_error(shown: &str, error: rusqlite::Error) -> StoreError {
             StoreError::Refused,
             format!("{shown}: the disk is full, or a quota is used up"),
         ),
+        Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied)
+            if is_denied(shown) =>
+        {
+            (StoreError::Refused, denied(shown))
+        }
         Some(ErrorCode::ReadOnly) => (
             StoreError::Refused,
             format!("{shown}: the file, its directory or its file system is read-only"),

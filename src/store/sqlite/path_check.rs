@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use super::error::denied;
 use crate::store::StoreError;
 
 /// Device and inode, which differ if another file takes the same name.
@@ -32,7 +33,10 @@ pub(super) struct Prepared {
 
 /// Creates the directory (0700) and the file (0600) if they are missing.
 pub(super) fn prepare(path: &Path) -> Result<Prepared, StoreError> {
-    let refused = |e: io::Error| StoreError::refused_by(path.display(), e);
+    let refused = |e: io::Error| match e.kind() {
+        io::ErrorKind::PermissionDenied => StoreError::refused(denied(path.display())),
+        _ => StoreError::refused_by(path.display(), e),
+    };
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
