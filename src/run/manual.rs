@@ -115,7 +115,9 @@ impl ManualClaim {
         }
         claimant.cancel(store).await;
         Err(match reply? {
-            CopyReply::Refused(ClaimReply::Held { by, remaining }) => self.held(&by, remaining),
+            CopyReply::Refused(ClaimReply::Held { by, remaining }) => {
+                self.held(store, &by, remaining).await
+            }
             CopyReply::Refused(ClaimReply::Recovering { remaining }) => self.recovering(remaining),
             CopyReply::Refused(ClaimReply::Paused(pause)) => self.paused(&pause),
             CopyReply::Refused(ClaimReply::Moved { to }) => ManualRefusal::NotNow(format!(
@@ -198,14 +200,33 @@ impl ManualClaim {
         ))
     }
 
-    fn held(&self, by: &str, remaining: Option<Duration>) -> ManualRefusal {
-        let by = plain_line(by);
+    async fn held(
+        &self,
+        store: &dyn Store,
+        by: &str,
+        remaining: Option<Duration>,
+    ) -> ManualRefusal {
         let name = &self.job.name;
-        ManualRefusal::NotNow(match remaining {
-            Some(left) => {
-                format!("the lock of {name} is held by {by}, for {left:.1?} unless renewed")
+        // A refused claim does not say whether a run of this job or something else has the lock.
+        let lock = self.job.lock_on(&self.host);
+        let ledger = tokio::time::timeout(TAKE_BACK, store.ledger(name, &lock)).await;
+        let open = ledger.ok().and_then(Result::ok).and_then(|it| it.state);
+        let open = open.and_then(|state| state.open);
+        let by = plain_line(by);
+        ManualRefusal::NotNow(match (open, remaining) {
+            (Some(open), _) if open.host == *by => format!(
+                "job {name} is in progress on {by} (run {}, since {}); nothing was started\n\
+                 help: wait until it has ended, or end it with `cronlatch kill {name}`",
+                open.run_id, open.started_at
+            ),
+            (_, Some(_)) => {
+                format!("the lock of {name} is held by {by}; nothing was started")
             }
-            None => format!("the lock of {name} is held by {by} and has no TTL: it never expires"),
+            (_, None) => format!(
+                "the lock of {name} is held by {by} and has no TTL, so it never expires; nothing \
+                 was started\nhelp: look at {by}; if it is gone, release the lock with `cronlatch \
+                 unlock {name}`"
+            ),
         })
     }
 }

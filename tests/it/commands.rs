@@ -132,7 +132,12 @@ fn trigger_returns_once_the_run_is_granted_and_the_run_goes_on_alone() {
 
     // The lock is held: a second run is refused, waited for or not.
     let refused = site.run(&["trigger", "--here", "slow"]).expect_code(75);
-    assert!(refused.stderr.contains("held by here"), "{refused:#?}");
+    assert!(
+        refused
+            .stderr
+            .contains("job slow is in progress on here (run "),
+        "{refused:#?}"
+    );
     site.run(&["trigger", "--here", "slow", "--wait"])
         .expect_code(75);
     let other = site

@@ -126,6 +126,28 @@ impl Wanted<'_> {
         if let Some(report) = hosts.first() {
             return Ok(report.info.host.clone());
         }
+        if live.is_empty() {
+            let settings = target.settings(target.list_if_any()?.as_ref())?;
+            return Err(Failure::Usage(format!(
+                "no daemon reports to {}; nothing was started\nhelp: start a daemon with this store \
+                 (`cronlatch run`), or run the job in this process with --here",
+                settings.shown()
+            )));
+        }
+        let draining = live.iter().filter(has);
+        let draining: Vec<&str> = draining.map(|it| it.info.host.as_str()).collect();
+        if let Some(first) = draining.first() {
+            let (hosts, are) = match draining.len() {
+                1 => ((*first).to_owned(), "is"),
+                _ => (draining.join(", "), "are"),
+            };
+            return Err(Failure::Usage(format!(
+                "no daemon can start job {} now: {hosts} {are} draining; nothing was started\n\
+                 help: try again when a daemon has started, or run the job in this process with \
+                 --here",
+                self.job
+            )));
+        }
         // The daemon of this host may have the job disabled.
         if live.iter().any(|report| report.info.host == *here) {
             return Ok(here.clone());

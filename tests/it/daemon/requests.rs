@@ -95,7 +95,8 @@ fn requests_reach_the_other_host(store: &str) {
     let held = one
         .ask(&["trigger", "endless", "--on", "one"])
         .expect_code(75);
-    assert!(held.stderr.contains("is held by two"), "{held:#?}");
+    let in_progress = format!("job endless is in progress on two (run {run}, since ");
+    assert!(held.stderr.contains(&in_progress), "{held:#?}");
     let killed = one.ask(&["kill", "endless", "--reason", "it hangs", "--wait"]);
     let killed = killed.expect_code(0).stdout;
     assert_eq!(
@@ -508,9 +509,20 @@ fn a_paused_job_and_a_daemon_that_drains_start_nothing() {
         refused.contains("the daemon of one is draining"),
         "{refused}"
     );
+    let refused = host
+        .ask(&["trigger", "hand", "--host", "elsewhere"])
+        .expect_code(64)
+        .stderr;
+    assert!(
+        refused
+            .starts_with("no daemon can start job hand now: one is draining; nothing was started"),
+        "{refused}"
+    );
     // The drain waits for the run by hand as for any other, and a kill ends the wait.
     host.ask(&["kill", "endless"]).expect_code(0);
     assert!(host.wait_exit().success());
+    let refused = host.ask(&["trigger", "hand"]).expect_code(64).stderr;
+    assert!(refused.starts_with("no daemon reports to "), "{refused}");
 }
 
 #[test]
