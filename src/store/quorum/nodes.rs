@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use super::merge::quorum;
 use crate::store::redis::node::{PrepareReply, QuorumNode};
 use crate::store::{ErrorDetail, KeyFault, RedlockSettings, StoreError};
+use crate::time::Timestamp;
 
 /// How long a node that failed is asked last.
 const SHUNNED: Duration = Duration::from_secs(5);
@@ -151,9 +152,10 @@ impl Nodes {
         if news && recovers {
             tracing::warn!(
                 node = self.get(at).shown(),
-                "the node has lost its data or was replaced; it does not count towards the \
-                 majority for {:.1} s, then its ledgers are repaired from the other nodes",
-                reply.recovering.as_secs_f64()
+                "this node is new, was restarted or has lost its data; it does not count towards \
+                 the majority until {}, then its ledgers are repaired from the other nodes. Restart \
+                 no other node before that",
+                Timestamp::now().plus(reply.recovering)
             );
         }
         match twin {
@@ -188,8 +190,9 @@ impl Nodes {
             if known[at].is_news(fault) {
                 tracing::warn!(
                     node = self.get(at).shown(),
-                    "this node cannot use one of its keys; the other nodes do without it while they \
-                     can: {fault}. To repair it, {}",
+                    "Redis node {} cannot use key {fault}; the other nodes do without it while they \
+                     can. To repair it, {}",
+                    self.get(at).shown(),
                     fault.repair_on_node()
                 );
             }
@@ -224,11 +227,7 @@ impl Nodes {
                 Err(other) => Some(other.to_string()),
             })
             .collect::<Vec<_>>();
-        let why = errors
-            .iter()
-            .filter_map(|(_, e)| e.as_ref().err().map(ToString::to_string))
-            .collect::<Vec<_>>()
-            .join("; ");
+        let why = self.reasons(errors);
         let text = format!(
             "{answered} of {} nodes respond, and {} must ({why})",
             self.len(),
@@ -244,6 +243,20 @@ impl Nodes {
         } else {
             StoreError::Unreachable(detail)
         }
+    }
+
+    /// Returns, for people, which nodes failed and why.
+    pub(super) fn reasons(&self, errors: &[NodeReply<()>]) -> String {
+        let reason = |(at, result): &NodeReply<()>| {
+            let (error, node) = (result.as_ref().err()?.reason(), self.get(*at).shown());
+            // Most errors begin with the name of their server.
+            Some(match error.contains(&node) {
+                true => error,
+                false => format!("{node}: {error}"),
+            })
+        };
+        let reasons: Vec<String> = errors.iter().filter_map(reason).collect();
+        reasons.join("; ")
     }
 
     fn known(&self) -> MutexGuard<'_, Vec<NodeHealth>> {

@@ -172,15 +172,11 @@ impl Proposer {
         if errors.is_empty() || self.looked.load(Ordering::Relaxed) {
             return;
         }
-        let missing: Vec<String> = errors
-            .iter()
-            .map(|(at, _)| self.nodes.get(*at).shown())
-            .collect();
         tracing::warn!(
-            "{} of {} nodes are unreachable ({}); continuing with the majority",
-            missing.len(),
+            "{} of {} nodes cannot be used: {}; continuing with the majority",
+            errors.len(),
             self.nodes.len(),
-            missing.join(", ")
+            self.nodes.reasons(errors)
         );
     }
 }

@@ -73,8 +73,9 @@ impl<R> QuorumReply<R> {
 /// The error for a majority that recovers from a loss of data.
 pub(super) fn recovering(left: Duration) -> StoreError {
     StoreError::unreachable(format!(
-        "a majority of the nodes has lost its data, or was never declared new (cronlatch init); \
-         nothing is granted for another {:.1} s",
+        "a majority of the nodes is new, was restarted or has lost its data; nothing is granted \
+         for another {:.1} s. Wait: this ends by itself (only before the first use of the nodes does \
+         `cronlatch init` avoid it)",
         left.as_secs_f64()
     ))
 }

@@ -106,7 +106,8 @@ fn a_daemon_starts_without_a_minority_says_so_and_waits_for_a_majority_unless_to
     let runs = RunLog::new();
     let mut host = Daemon::on("one", every_second(&runs)).store(&store).start();
     host.wait_log(&[
-        "1 of 3 nodes are unreachable",
+        "1 of 3 nodes cannot be used: ",
+        &format!("{}: Connection refused", servers[0].url()),
         "continuing with the majority",
     ]);
     wait_for_runs(&mut host, &runs, 1);
@@ -114,7 +115,7 @@ fn a_daemon_starts_without_a_minority_says_so_and_waits_for_a_majority_unless_to
 
     servers[1].stop();
     let mut host = Daemon::on("one", every_second(&runs)).store(&store).start();
-    host.wait_log(&["ready, but the store is unreachable"]);
+    host.wait_log(&["ready, but the store cannot be used: "]);
     let list = format!(
         "store: {{ redis: [{}], redlock: {{ at_start: refuse }} }}\n{}",
         store.replace(',', ", "),
@@ -127,6 +128,19 @@ fn a_daemon_starts_without_a_minority_says_so_and_waits_for_a_majority_unless_to
         refuses.lines_with(&["at_start: refuse", "1 of 3 nodes respond"]),
         1
     );
+    let log = refuses.log();
+    let line = log
+        .lines()
+        .find(|line| line.contains("1 of 3 nodes respond"));
+    let line = line.unwrap_or_default();
+    assert_eq!(
+        line.matches("the store is unreachable").count(),
+        1,
+        "{line}"
+    );
+    for server in &servers[..2] {
+        assert!(line.contains(&format!("{}: ", server.url())), "{line}");
+    }
     servers[1].crash_and_restart();
     wait_for_runs(&mut host, &runs, 1);
     assert!(host.terminate().success());

@@ -26,9 +26,9 @@ fn the_second_waits(before: &str, after: &str, uses: &str) {
     let mut old = Daemon::on("old", list(&runs)).store(before).start();
     old.wait_until("it runs", |_| runs.entries().len() >= 2);
     let mut new = Daemon::on("new", list(&runs)).store(after).start();
-    let words = ["WARN", "claims nothing", "host old uses", uses];
+    let words = ["ERROR", "claims nothing", "host old uses", uses];
     new.wait_log(&words);
-    let said = ["ERROR", "host new uses a majority of 3", "it waits"];
+    let said = ["WARN", "host new uses a majority of 3", "it waits"];
     old.wait_log(&said);
 
     wait_until("status says what it waits for", || {
