@@ -84,7 +84,9 @@ impl Tokens {
             let token = token(line).map_err(|what| format!("line {number}: {what}"))?;
             if tokens.iter().any(|other| other.name == token.name) {
                 let name = token.name;
-                return Err(format!("line {number}: the name {name} is given twice"));
+                return Err(format!(
+                    "line {number}: the name {name} is given twice; give each token its own name"
+                ));
             }
             tokens.push(token);
         }
@@ -188,7 +190,7 @@ mod tests {
         line 1: expected three words: a right, a name and a token
         line 1: a token has at least 32 ASCII characters without blanks; `openssl rand -hex 32` makes one
         line 1: a name has at most 64 letters, digits, `.`, `_` and `-`
-        line 2: the name me is given twice
+        line 2: the name me is given twice; give each token its own name
         line 1: a token has at least 32 ASCII characters without blanks; `openssl rand -hex 32` makes one
         ");
     }

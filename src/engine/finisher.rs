@@ -198,7 +198,7 @@ impl FinishTask {
                 },
                 Some(tried) = self.tries.join_next() => match tried {
                     Ok(tried) => self.tried(tried),
-                    Err(error) => tracing::error!("the task that delivers a result failed, which is a bug: {error}"),
+                    Err(error) => tracing::error!("the task that delivers a result failed, which is a bug: please report it with this log: {error}"),
                 },
                 Some(_) = self.announcing.join_next() => {}
                 () = tokio::time::sleep_until(self.unusable_at), if !self.unusable.is_empty() => {
@@ -302,6 +302,8 @@ impl FinishTask {
                 tracing::error!(
                     job = %record.job,
                     run_id = record.run_id.as_ref().map(tracing::field::display),
+                    scheduled_at = record.scheduled_at.map(tracing::field::display),
+                    host = record.host.as_ref().map(tracing::field::display),
                     outcome = record.outcome.word(),
                     "cannot record the result of this run: {fault}; keeping the result and \
                      retrying. To repair it, {}",
@@ -402,7 +404,11 @@ impl FinishTask {
         {
             tracing::warn!(
                 job = %record.job,
-                "the lease expired before the result of this run reached the store"
+                run_id = record.run_id.as_ref().map(tracing::field::display),
+                scheduled_at = record.scheduled_at.map(tracing::field::display),
+                host = record.host.as_ref().map(tracing::field::display),
+                "the result of this run arrived after its lease had expired; it is recorded. Another \
+                 run may have started meanwhile"
             );
         }
         drop(lease);

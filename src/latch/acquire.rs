@@ -49,8 +49,9 @@ pub(crate) enum NotAcquired {
 pub(crate) fn waits_text(remaining: Duration) -> String {
     format!(
         "the store grants no locks for another {:.1} s: it is new, was restarted or lost its \
-         data, and a lock that it no longer knows may still be held (initialise a new store with \
-         `cronlatch init`, or Latch::init in a program)",
+         data, and a lock that it no longer knows may still be held. Wait: this ends by itself (only \
+         before the first use of a store does `cronlatch init`, or Latch::init in a program, avoid \
+         it)",
         remaining.as_secs_f64()
     )
 }

@@ -201,7 +201,7 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
                 tracing::error!(
                     asked = ids.len(),
                     answered = replies.len(),
-                    "the store returned a different number of renewals than requested, which is a bug; retrying"
+                    "the store returned a different number of renewals than requested, which is a bug: please report it with this log; retrying"
                 );
                 return self.table.failed(now, sent, &ids, spread());
             }
@@ -272,7 +272,14 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
             tracing::debug!(leases, "cannot renew leases yet: {error}");
         } else {
             self.is_failure_logged = true;
-            tracing::warn!(leases, "cannot renew leases: {error}; retrying");
+            let of = match leases {
+                1 => "the lease of 1 run".to_owned(),
+                n => format!("the leases of {n} runs"),
+            };
+            tracing::warn!(
+                leases,
+                "cannot renew {of}: {error}; retrying. Each run is killed when its lease expires"
+            );
         }
     }
 

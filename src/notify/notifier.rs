@@ -92,9 +92,14 @@ impl Notifier {
         if let Err(mpsc::error::TrySendError::Full(_)) = handle.facts.try_send(fact) {
             let lost = handle.lost.fetch_add(1, Ordering::Relaxed) + 1;
             if lost.is_power_of_two() {
-                tracing::error!(
-                    "{lost} events were not considered for notifications: too many at once"
-                );
+                match lost {
+                    1 => tracing::error!(
+                        "1 event was not considered for notifications: too many at once"
+                    ),
+                    n => tracing::error!(
+                        "{n} events were not considered for notifications: too many at once"
+                    ),
+                }
             }
         }
     }

@@ -212,7 +212,7 @@ impl Overdue {
         let looked = self.looks.join_next().await?;
         let (name, finding) = looked
             .inspect_err(|error| {
-                tracing::error!("a notification task failed, which is a bug: {error}");
+                tracing::error!("a notification task failed, which is a bug: please report it with this log: {error}");
             })
             .ok()?;
         let finding = finding.unwrap_or_else(|error| {

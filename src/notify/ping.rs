@@ -156,10 +156,10 @@ impl PingQueue {
             self.waiting.pop_front();
             self.left_out += 1;
             if self.left_out.is_power_of_two() {
-                tracing::warn!(
-                    "{} pings were left out: the service does not keep up",
-                    self.left_out
-                );
+                match self.left_out {
+                    1 => tracing::warn!("1 ping was left out: the service does not keep up"),
+                    n => tracing::warn!("{n} pings were left out: the service does not keep up"),
+                }
             }
         }
         self.waiting.push_back(request);

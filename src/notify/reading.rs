@@ -184,7 +184,8 @@ impl HistoryReader {
                 Err(error) => {
                     tracing::warn!(
                         job = %job.name,
-                        "cannot read the history for notifications: {error}; continuing without it"
+                        "cannot read the history for notifications: {error}; continuing without it: `after` and \
+                         `repeat` are not applied to this event"
                     );
                     break;
                 }

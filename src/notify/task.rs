@@ -19,7 +19,7 @@ use super::overdue::{Overdue, OverdueFinding, OverdueWatch};
 use super::passing::{ReportedVerdicts, recorded_in_passing};
 use super::ping::{PingedRun, Signal};
 use super::reading::{Histories, JobHistory, Question};
-use crate::config::{Job, JobEvent, show_roughly};
+use crate::config::{Job, JobEvent, show_duration, show_roughly};
 use crate::names::{HostName, JobName, RunId};
 use crate::store::{Outcome, Record, Store};
 use crate::time::Timestamp;
@@ -100,7 +100,7 @@ impl NotifyTask {
                 }
                 read = self.histories.next() => match read {
                     Ok((job, questions, history)) => self.answer(&job, questions, &history),
-                    Err(error) => tracing::error!("a notification task failed, which is a bug: {error}"),
+                    Err(error) => tracing::error!("a notification task failed, which is a bug: please report it with this log: {error}"),
                 },
                 () = at(long), if long.is_some() => self.long(),
                 () = at(overdue), if overdue.is_some() => {
@@ -290,7 +290,8 @@ impl NotifyTask {
             tracing::warn!(
                 job = %job.name,
                 run_id = run_id.as_str(),
-                "still running after {limit:?} (long_after)"
+                "still running after {} (long_after)",
+                show_duration(limit)
             );
             let detail = format!("running for more than {}", show_roughly(limit));
             self.event(&job, JobEvent::Long, &run, Some(detail));

@@ -82,6 +82,7 @@ impl StderrState {
         let newline = if self.torn { "\n" } else { "" };
         let text = match self.dropped {
             0 => newline.to_owned(),
+            1 => format!("{newline}(1 log line was dropped because stderr was blocked)\n"),
             n => format!("{newline}({n} log lines were dropped because stderr was blocked)\n"),
         };
         match put(end, text.as_bytes(), until) {
@@ -207,7 +208,7 @@ mod tests {
         state.line(writer.as_fd(), b"next\n", Duration::ZERO);
         assert_eq!(
             read(&mut reader),
-            "\n(1 log lines were dropped because stderr was blocked)\nnext\n"
+            "\n(1 log line was dropped because stderr was blocked)\nnext\n"
         );
     }
 

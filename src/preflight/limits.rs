@@ -61,7 +61,10 @@ impl Load {
         } else {
             "one of each job"
         };
-        format!("{} runs at once ({why})", self.runs)
+        match self.runs {
+            1 => format!("1 run at once ({why})"),
+            n => format!("{n} runs at once ({why})"),
+        }
     }
 }
 

@@ -78,7 +78,9 @@ pub(crate) async fn look(subject: &Subject) -> Report {
     let (mut findings, unreachable) = look_at_store(subject).await;
     match local.await {
         Ok(found) => findings.extend(found),
-        Err(error) => tracing::error!("a check of this host failed, which is a bug: {error}"),
+        Err(error) => tracing::error!(
+            "a check of this host failed, which is a bug: please report it with this log: {error}"
+        ),
     }
     findings.sort_by(|a, b| {
         (b.severity.cmp(&a.severity))

@@ -42,7 +42,9 @@ pub(super) async fn look(settings: &SentinelSettings, jobs: &[Job]) -> Vec<Findi
         match answer {
             Ok((_, Ok(words))) => all.push(words),
             Ok((shown, Err(error))) => found.push(away(&shown, &error)),
-            Err(error) => tracing::error!("a check of a Sentinel failed, which is a bug: {error}"),
+            Err(error) => tracing::error!(
+                "a check of a Sentinel failed, which is a bug: please report it with this log: {error}"
+            ),
         }
     }
     found.extend(judge(&all, settings, jobs));

@@ -28,7 +28,9 @@ pub(super) async fn look(subject: &Subject) -> Vec<Finding> {
         match answer {
             Ok((_, Ok(facts))) => all.push(facts),
             Ok((shown, Err(error))) => found.push(one_away(&subject.settings, &shown, &error)),
-            Err(error) => tracing::error!("a check of a server failed, which is a bug: {error}"),
+            Err(error) => tracing::error!(
+                "a check of a server failed, which is a bug: please report it with this log: {error}"
+            ),
         }
     }
     for facts in &all {
@@ -85,9 +87,21 @@ async fn whom_to_ask(
     }
 }
 
+const UNREACHABLE_FIX: &str =
+    "check the server and the network, and in the list the address, the password and TLS";
+
+/// What to do about a store that replies, but rejects the request.
+fn rejected_fix(shown: &str) -> &'static str {
+    if shown.starts_with("sqlite:") {
+        "correct what the message names: rights, space or the path of the file"
+    } else {
+        "correct the user and the password in the list, or the rights of that user on the server"
+    }
+}
+
 /// The store does not answer.
 pub(super) fn away(shown: &str, error: &StoreError) -> Finding {
-    let fix = "check the server and the network, and in the list the address, the password and TLS";
+    let fix = UNREACHABLE_FIX;
     if matches!(error, StoreError::PartUnreachable(_)) {
         let text = format!(
             "{error}: none of its locks is granted or renewed; those of other servers \
@@ -95,11 +109,18 @@ pub(super) fn away(shown: &str, error: &StoreError) -> Finding {
         );
         return ids::REACHABLE.warning(shown, text, fix);
     }
-    ids::REACHABLE.danger(
-        shown,
-        format!("{error}: no occurrence starts until it replies"),
-        fix,
-    )
+    match error {
+        StoreError::Refused(_) => ids::REACHABLE.danger(
+            shown,
+            format!("{error}: no occurrence starts until this is corrected"),
+            rejected_fix(shown),
+        ),
+        _ => ids::REACHABLE.danger(
+            shown,
+            format!("{error}: no occurrence starts until it replies"),
+            fix,
+        ),
+    }
 }
 
 /// One server of the store does not answer.
@@ -108,7 +129,10 @@ fn one_away(settings: &StoreSettings, shown: &str, error: &StoreError) -> Findin
         StoreSettings::Redlock(_) | StoreSettings::Cluster(_) => ids::REACHABLE.warning(
             shown,
             format!("{error}: the others must do without it"),
-            "check the server and the network, and in the list the address, the password and TLS",
+            match error {
+                StoreError::Refused(_) => rejected_fix(shown),
+                _ => UNREACHABLE_FIX,
+            },
         ),
         _ => away(shown, error),
     }

@@ -50,13 +50,18 @@ impl RunLease {
         let meaning = match lost {
             LeaseLost::Taken => "another holder took the lock",
             LeaseLost::Absent => "the lock disappeared from the store",
-            LeaseLost::Expired => "the lease could not be renewed in time",
+            LeaseLost::Expired => "the lease was not renewed in time",
             LeaseLost::Released => "the lock was released",
         };
-        let trouble = self.lease.as_ref().and_then(Lease::trouble);
-        match trouble.filter(|_| lost == LeaseLost::Expired) {
+        if lost != LeaseLost::Expired {
+            return meaning.to_owned();
+        }
+        match self.lease.as_ref().and_then(Lease::trouble) {
             Some(error) => format!("{meaning} ({})", error.reason()),
-            None => meaning.to_owned(),
+            None => format!(
+                "{meaning}, and no renewal had failed: the daemon or its guard was stopped, or the \
+                 host is overloaded"
+            ),
         }
     }
 }

@@ -254,11 +254,17 @@ fn a_strict_daemon_waits_for_its_store_and_then_refuses_a_dangerous_one() {
     let strict = list(&server.url(), &json!({ "strict": true }));
     server.stop();
     let mut daemon = Daemon::on("web1", &strict).spawn();
-    daemon.wait_log(&["strict", "nothing starts until the store has been checked"]);
+    daemon.wait_log(&[
+        "ERROR",
+        "strict: the daemon has not started: the store is unreachable",
+    ]);
     assert!(daemon.terminate().success(), "it hears SIGTERM meanwhile");
 
     let mut daemon = Daemon::on("web1", &strict).spawn();
-    daemon.wait_log(&["strict", "nothing starts until the store has been checked"]);
+    daemon.wait_log(&[
+        "ERROR",
+        "strict: the daemon has not started: the store is unreachable",
+    ]);
     server.restart();
     daemon.wait_ready();
     assert!(daemon.terminate().success());

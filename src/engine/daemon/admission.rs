@@ -78,10 +78,9 @@ impl Daemon {
             tracing::warn!(
                 %job,
                 host = %self.host,
-                "this host's list uses {} for this job, but {reason}; until then this host \
-                 claims no occurrences of the job. To resolve this, start all hosts with the same \
-                 list",
-                held.lock.shown()
+                "this host's list uses {} for this job, but {}",
+                held.lock.shown(),
+                held.log_text()
             );
         }
         if is_new {
@@ -110,9 +109,9 @@ impl Daemon {
             return;
         };
         tracing::info!(
-            job = held.job.job,
+            job = %held.job.job,
             host = %self.host,
-            "no host uses a different lock any more; this host now runs the job under {}",
+            "the job is no longer held back; this host runs it under {}",
             held.job.lock
         );
         self.announce();
@@ -127,10 +126,12 @@ impl Daemon {
             }
             let Neighbour { host, job, lock } = neighbour;
             tracing::warn!(
-                job,
+                %job,
                 host = %self.host,
-                "host {host} holds this job back: its list uses {lock}, and this host uses a \
-                 different lock. This host continues to run the job; give it the new list"
+                "host {host} holds this job back: its list uses {lock} for the job, and the list \
+                 of {me} another lock. {me} continues to run the job. The list of {me} is older, or \
+                 different: reload {me} with the list of {host}, or {host} with the list of {me}",
+                me = self.host
             );
         }
         self.admission.neighbours = neighbours.into_iter().collect();

@@ -140,7 +140,7 @@ impl Daemon {
     /// This host may claim nothing yet: the jobs are registered later.
     pub(super) fn wait_for_rivals(&mut self, jobs: Vec<JobIx>, reason: String) {
         if self.agreement.waits().as_ref() != Some(&reason) {
-            tracing::warn!(
+            tracing::error!(
                 host = %self.host,
                 "another store is in use for the jobs of this list: {reason}. Jobs would run on \
                  both, so this host claims nothing until those that use it have ended. Give all \
@@ -197,17 +197,20 @@ impl Daemon {
             if known.contains(rival) {
                 continue;
             }
-            let what = if rival.waits {
-                ": it waits until this daemon has ended"
+            let (host, text) = (&self.host, rival.text());
+            if rival.waits {
+                tracing::warn!(
+                    %host,
+                    "{text}: it waits until this daemon has ended. Give all hosts the same list \
+                     (docs/stores.md, \"Moving to another store\")"
+                );
             } else {
-                ": both claim, so jobs may run twice: stop one of the two"
-            };
-            tracing::error!(
-                host = %self.host,
-                "{}{what}. Give all hosts the same list (docs/stores.md, \"Moving to \
-                 another store\")",
-                rival.text()
-            );
+                tracing::error!(
+                    %host,
+                    "{text}: both claim, so jobs may run twice: stop one of the two. Give all hosts \
+                     the same list (docs/stores.md, \"Moving to another store\")"
+                );
+            }
         }
         *known = rivals.into_iter().collect();
     }

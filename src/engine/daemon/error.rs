@@ -29,12 +29,12 @@ pub(crate) enum DaemonError {
     Http(#[from] HttpError),
     /// The last results could be neither delivered to the store nor written to disk.
     #[error(
-        "{lost} lost at the end (each is named above): not delivered to the store, and not \
-         written to {place}: {source}"
+        "the results of {runs} are lost (each is named above): the store did not accept them, and \
+         {place} could not be written: {source}"
     )]
-    VerdictsLost {
-        /// How many results.
-        lost: String,
+    ResultsLost {
+        /// How many runs.
+        runs: String,
         /// The file that could not be written.
         place: String,
         /// Why it could not be written.
@@ -42,8 +42,8 @@ pub(crate) enum DaemonError {
     },
     /// Runs survived SIGKILL, so their results are not recorded.
     #[error(
-        "{0} did not end, so the result is not recorded (each run is named above); other hosts \
-         record interrupted when the lease expires"
+        "{0} did not end, so no result is recorded (each run is named above). When its lease has \
+         expired, other hosts record the run as interrupted, or run it again (on_crash: rerun)"
     )]
     RunsAbandoned(String),
     /// The guard process ended. A service manager should start the daemon again.

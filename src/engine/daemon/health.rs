@@ -6,6 +6,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Daemon;
+use crate::config::OnStoreDown;
 use crate::engine::core::Event;
 use crate::store::StoreError;
 use crate::time::BootInstant;
@@ -157,7 +158,8 @@ impl Daemon {
     }
 
     fn affected(&self) -> String {
-        affected(self.runs.len(), self.jobs.len())
+        let jobs = DueJobs::of(self.jobs.values().map(|job| job.on_store_down));
+        affected(self.runs.len(), jobs)
     }
 
     pub(super) fn store_answers(&mut self) {
@@ -213,22 +215,65 @@ impl Daemon {
 }
 
 /// Returns what an outage of the store means for the runs and the jobs of this host.
-fn affected(runs: usize, jobs: usize) -> String {
+fn affected(runs: usize, jobs: DueJobs) -> String {
     let runs = match runs {
         0 => "No run is in progress on this host".to_owned(),
         1 => "1 run on this host continues until its lease expires".to_owned(),
         n => format!("{n} runs on this host continue until their leases expire"),
     };
-    let jobs = match jobs {
-        1 => "1 job waits".to_owned(),
-        n => format!("{n} jobs wait"),
-    };
-    format!("{runs}; {jobs} for the store when due")
+    let when_due = [
+        of_policy(jobs.wait, ("waits", "wait"), "for the store"),
+        of_policy(
+            jobs.run,
+            ("runs", "run"),
+            "without a lock (on_store_down: run)",
+        ),
+        of_policy(jobs.skip, ("is", "are"), "skipped (on_store_down: skip)"),
+    ];
+    let when_due: Vec<String> = when_due.into_iter().flatten().collect();
+    match when_due.is_empty() {
+        true => runs,
+        false => format!("{runs}; when due, {}", when_due.join(", ")),
+    }
+}
+
+/// How many jobs have each `on_store_down`.
+#[derive(Debug, Clone, Copy, Default)]
+struct DueJobs {
+    wait: usize,
+    run: usize,
+    skip: usize,
+}
+
+impl DueJobs {
+    fn of(policies: impl Iterator<Item = OnStoreDown>) -> Self {
+        let mut jobs = Self::default();
+        for policy in policies {
+            match policy {
+                OnStoreDown::Wait => jobs.wait += 1,
+                OnStoreDown::Run => jobs.run += 1,
+                OnStoreDown::Skip => jobs.skip += 1,
+            }
+        }
+        jobs
+    }
+}
+
+/// Returns what happens to `n` jobs when they are due; `None` without any.
+fn of_policy(n: usize, (one, many): (&str, &str), what: &str) -> Option<String> {
+    match n {
+        0 => None,
+        1 => Some(format!("1 job {one} {what}")),
+        n => Some(format!("{n} jobs {many} {what}")),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Duration, Instant, Notable, REPORT_AGAIN, STEADY, StoreHealth, affected};
+    use super::{
+        DueJobs, Duration, Instant, Notable, OnStoreDown, REPORT_AGAIN, STEADY, StoreHealth,
+        affected,
+    };
 
     #[test]
     fn a_long_outage_is_reported_every_five_minutes_until_it_ends() {
@@ -281,13 +326,16 @@ mod tests {
     }
     #[test]
     fn an_outage_names_the_runs_and_the_jobs_that_it_affects() {
-        let none = "No run is in progress on this host; 1 job waits for the store when due";
-        assert_eq!(affected(0, 1), none);
-        let one = "1 run on this host continues until its lease expires; 2 jobs wait for the store \
-                   when due";
-        assert_eq!(affected(1, 2), one);
-        let many = "3 runs on this host continue until their leases expire; 0 jobs wait for the \
-                    store when due";
-        assert_eq!(affected(3, 0), many);
+        use OnStoreDown::{Run, Skip, Wait};
+        let affected =
+            |runs, jobs: &[OnStoreDown]| affected(runs, DueJobs::of(jobs.iter().copied()));
+        let none = "No run is in progress on this host; when due, 1 job waits for the store";
+        assert_eq!(affected(0, &[Wait]), none);
+        let one = "1 run on this host continues until its lease expires; when due, 2 jobs wait for \
+                   the store, 1 job runs without a lock (on_store_down: run), 2 jobs are skipped \
+                   (on_store_down: skip)";
+        assert_eq!(affected(1, &[Wait, Run, Skip, Wait, Skip]), one);
+        let many = "3 runs on this host continue until their leases expire";
+        assert_eq!(affected(3, &[]), many);
     }
 }

@@ -56,6 +56,27 @@ impl HeldBack {
         }
     }
 
+    /// What the job waits for, what follows for this host, and what to do about it.
+    pub(super) fn log_text(&self) -> String {
+        let reason = self.reason();
+        match &self.why {
+            HoldReason::Hosts(users) => {
+                let hosts: Vec<_> = users.iter().map(|(host, _)| host.to_string()).collect();
+                format!(
+                    "{reason}, so this host does not run the job. Start {} with this list",
+                    hosts.join(", ")
+                )
+            }
+            HoldReason::Run { .. } | HoldReason::Recovering(_) => {
+                format!("{reason}, so this host does not run the job yet. This resolves itself")
+            }
+            HoldReason::Store(error) => format!(
+                "its ledger cannot be moved now, so this host does not run the job yet; retrying: \
+                 {error}"
+            ),
+        }
+    }
+
     pub(super) fn held_job(&self, job: &JobName) -> HeldJob {
         let by = match &self.why {
             HoldReason::Hosts(users) => users.iter().map(|(host, _)| host.to_string()).collect(),
@@ -105,5 +126,44 @@ impl Neighbour {
             held.map(neighbour).collect::<Vec<_>>()
         };
         hosts.iter().flat_map(of_one).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::LockName;
+
+    fn text(why: HoldReason) -> String {
+        let lock = LockId::Fleet("new".to_owned());
+        HeldBack { lock, why }.log_text()
+    }
+
+    #[test]
+    fn each_reason_says_what_follows_and_whether_somebody_must_act() {
+        let host = |name| HostName::parse(name).expect("a name");
+        let old = LockId::Fleet("old".to_owned());
+        let users = vec![(host("w1"), old.clone()), (host("w2"), old)];
+        let hosts = text(HoldReason::Hosts(users));
+        assert!(hosts.starts_with("w1 still uses "), "{hosts}");
+        assert!(
+            hosts.ends_with(", so this host does not run the job. Start w1, w2 with this list"),
+            "{hosts}"
+        );
+        assert_eq!(
+            text(HoldReason::Run {
+                lock: Lock::named(&LockName::parse("old").expect("a name")),
+                by: "w1".to_owned(),
+            }),
+            "a run on w1 still holds the lock old, so this host does not run the job yet. This \
+             resolves itself"
+        );
+        let recovering = text(HoldReason::Recovering(Duration::from_millis(11_500)));
+        assert!(
+            recovering.contains("in 12 s at the earliest, so"),
+            "{recovering}"
+        );
+        let store = text(HoldReason::Store("no reply".to_owned()));
+        assert!(store.ends_with("retrying: no reply"), "{store}");
     }
 }

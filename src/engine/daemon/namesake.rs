@@ -125,8 +125,8 @@ impl Daemon {
             Report::Shares(other) => tracing::error!(
                 %host,
                 "another daemon announces itself under this host's name ({other}): jobs with \
-                 `scope: host` run on one of the two only, and requests reach either. Give each \
-                 its own name (--host, CRONLATCH_HOST)"
+                 `scope: host` run on one of the two only, and requests reach either. No job \
+                 runs twice because of this. Give each its own name (--host, CRONLATCH_HOST)"
             ),
             Report::IsOver => tracing::info!(
                 %host,

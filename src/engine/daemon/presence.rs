@@ -6,9 +6,10 @@ use super::agreement::Agreement;
 use super::shutdown::counted;
 use super::store_clock::Epoch;
 use super::{Daemon, manual};
+use crate::config::show_roughly;
 use crate::engine::core::Event;
 use crate::preflight::Offset;
-use crate::store::HostInfo;
+use crate::store::{HostInfo, StoreError};
 use crate::time::BootInstant;
 
 /// Every how many rounds it announces itself.
@@ -42,13 +43,16 @@ impl Daemon {
         }
     }
 
-    pub(super) fn is_ready_while_waiting(&mut self) {
+    pub(super) fn is_ready_while_waiting(&mut self, error: &StoreError) {
         if !self.is_ready {
             self.is_ready = true;
             self.said_status = self.status_text();
             self.manager.ready(&self.said_status);
-            tracing::warn!(host = %self.host, "ready, but the store is unreachable; retrying. \
-                                               Due jobs wait");
+            tracing::warn!(
+                host = %self.host,
+                "ready, but the store cannot be used: {}; retrying. Due jobs wait",
+                error.reason()
+            );
         }
     }
 
@@ -187,8 +191,10 @@ impl Daemon {
             self.manager.alive();
         } else {
             tracing::error!(
-                "the watchdog thread has not renewed leases for {silent:.1?}; the \
-                             guard kills each run when its lease expires"
+                "the watchdog thread has not renewed leases for {}; the guard kills each run when \
+                 its lease expires. This is a bug, or this host hangs: please report it with this \
+                 log",
+                show_roughly(silent)
             );
         }
     }

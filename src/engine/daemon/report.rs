@@ -36,26 +36,31 @@ pub(super) fn report(job: &JobName, at: Timestamp, host: &HostName, notice: &Occ
         OccurrenceNotice::LedgerAhead(by) => tracing::warn!(
             %job,
             %host,
-            "its ledger is {} ahead of the store's clock, which was wrong earlier; the job waits \
+            "the ledger of this job is {} ahead of the store's clock, which was wrong earlier; the job waits \
              until the clock has caught up, at {at}",
             show_roughly(*by)
         ),
         OccurrenceNotice::LedgerFarAhead(by) => tracing::warn!(
             %job,
             %host,
-            "its ledger is {} ahead of the store's clock, which was wrong earlier; the job \
+            "the ledger of this job is {} ahead of the store's clock, which was wrong earlier; the job \
              continues from now, and the history records the correction once",
             show_roughly(*by)
         ),
         OccurrenceNotice::Paused(cause) => line!(info, "skipped: paused by {cause}"),
-        OccurrenceNotice::QueueFull => line!(warn, "skipped: the queue is full"),
+        OccurrenceNotice::QueueFull => line!(
+            warn,
+            "skipped: the queue is full (on_overlap: queue): runs take longer than the interval"
+        ),
         OccurrenceNotice::Dropped(1) => line!(
             warn,
-            "1 earlier occurrence was dropped; see `cronlatch history`"
+            "1 earlier occurrence was missed: no host could claim it in time (catch_up); see \
+             `cronlatch history {job}`"
         ),
         OccurrenceNotice::Dropped(n) => line!(
             warn,
-            "{n} earlier occurrences were dropped; see `cronlatch history`"
+            "{n} earlier occurrences were missed: no host could claim them in time (catch_up); see \
+             `cronlatch history {job}`"
         ),
         OccurrenceNotice::StoreDown => line!(
             warn,

@@ -81,7 +81,11 @@ impl TaskContext {
     pub(super) async fn reply_to_request(self, id: RunId, reply: RequestReply) {
         let replied = retry(REPLYING, || self.store.reply_to_request(&id, &reply)).await;
         if let Err(error) = replied {
-            tracing::warn!(request = %id, "cannot reply to a request: {error}");
+            tracing::warn!(
+                request = %id,
+                "cannot reply to a request: {error}; the command that sent it finds the result in \
+                 the history"
+            );
         }
     }
 

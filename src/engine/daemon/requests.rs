@@ -142,7 +142,8 @@ impl Daemon {
             Ok(None) => return,
             Ok(Some(reply)) => reply,
             Err(Refusal(kind, reason)) => {
-                tracing::warn!(request = %id, "refused a request: {reason}");
+                let (host, line) = (&self.host, first_line(&reason));
+                tracing::warn!(%host, request = %id, "refused a request: {line}");
                 RequestReply::Refused { kind, reason }
             }
         };
@@ -243,7 +244,8 @@ impl Daemon {
             }
             Err(refusal) => {
                 if let RequestReply::Refused { reason, .. } = &refusal {
-                    tracing::warn!(request = %claimed.request, "refused a request: {reason}");
+                    let (host, reason) = (&self.host, first_line(reason));
+                    tracing::warn!(%host, request = %claimed.request, "refused a request: {reason}");
                 }
                 return self.reply_to(claimed.request, refusal);
             }
@@ -308,4 +310,9 @@ impl Daemon {
             None => format!("the daemon of {host} has no run of job {job} in progress"),
         })
     }
+}
+
+/// Returns what happened without the help below it, which is for the one who asked.
+fn first_line(reason: &str) -> &str {
+    reason.lines().next().unwrap_or_default()
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Daemon;
 use super::runs::NotStarted;
+use crate::config::show_roughly;
 use crate::engine::core::Event;
 use crate::guard::Lack;
 use crate::observe::run_log;
@@ -70,16 +71,17 @@ impl Daemon {
             Shortage::Of(lack) => run_log!(
                 warn,
                 run.fields,
-                "not started: {reason}. This host is short of {lack}; the occurrence is returned \
-                 so that another host can run it. This host claims nothing for {:.1?}, then tries \
+                "not started: {reason}. This host is short of {lack}; the occurrence goes back to \
+                 the store, and any host may run it. This host claims nothing for {}, then tries \
                  one run; {}",
-                until.remaining(),
+                show_roughly(until.remaining()),
                 lack.remedy()
             ),
             Shortage::NoGuard => run_log!(
                 warn,
                 run.fields,
-                "not started: {reason}. The occurrence is returned so that another host can run it"
+                "not started: {reason}. The occurrence goes back to the store, and any host may run \
+                 it"
             ),
         }
         self.tools.starts.watch();
@@ -98,9 +100,9 @@ impl Daemon {
         if let Some(short) = self.resources.short.take() {
             tracing::info!(
                 host = %self.host,
-                "this host can start processes again; it was short of {} for {:.1?}",
+                "this host can start processes again; it was short of {} for {}",
                 short.lack,
-                BootInstant::now().since(short.since)
+                show_roughly(BootInstant::now().since(short.since))
             );
         }
         self.feed(Event::ResourcesBack);

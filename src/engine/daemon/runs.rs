@@ -305,7 +305,7 @@ fn report_failed(failed: &FailedTask) {
     run_log!(
         error,
         failed.run.fields,
-        "the task of this run failed, which is a bug ({}): its processes are killed when its lease \
+        "the task of this run failed, which is a bug ({}); please report it with this log. Its processes are killed when its lease \
          expires, and other hosts then record it as interrupted or rerun it (on_crash: rerun)",
         failed.error
     );

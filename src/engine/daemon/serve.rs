@@ -79,8 +79,9 @@ impl Daemon {
                 () = processes.guard_gone(), if !guard_is_gone => {
                     guard_is_gone = true;
                     tracing::error!(
-                        "the guard process has died: all jobs were killed. The daemon exits, and \
-                         returns what it was granted and did not start to the other hosts"
+                        "the guard process has died: all jobs were killed. The daemon exits with \
+                         70; other hosts run what it had not started. Look for the kernel's OOM \
+                         messages"
                     );
                     self.stop_now();
                 }
@@ -113,9 +114,12 @@ impl Daemon {
     /// Hands what an earlier daemon could not deliver to the finisher.
     fn deliver_spool(&self) {
         let undelivered = self.spool.load();
-        if !undelivered.is_empty() {
-            let results = counted(undelivered.len(), "result");
-            tracing::info!("delivering {results} that an earlier daemon could not deliver");
+        let results = undelivered.iter().filter(|it| it.record.is_some()).count();
+        if results > 0 {
+            let runs = counted(results, "run");
+            tracing::info!(
+                "delivering the results of {runs} that an earlier daemon could not deliver"
+            );
         }
         for finish in undelivered {
             self.finisher.send(PendingFinish {
@@ -238,7 +242,7 @@ impl Daemon {
                 self.put_on_hold(*job, fault);
             }
         }
-        self.is_ready_while_waiting();
+        self.is_ready_while_waiting(&error);
         let is_up = self.health.is_up();
         if is_up || matches!(error, StoreError::PartUnreachable(_) | StoreError::Key(_)) {
             let link = self.link.clone();

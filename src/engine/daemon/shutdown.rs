@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::runs::whole_seconds;
 use super::{Daemon, DaemonError};
+use crate::config::show_duration;
 use crate::engine::core::Event;
 use crate::names::JobName;
 use crate::notify::LAST_MESSAGES;
@@ -84,15 +85,18 @@ impl Daemon {
                     tracing::info!("received {signal}: draining; no run is in progress");
                 } else {
                     tracing::info!(
-                        "received {signal}: draining; {n} may take up to {limit:?} \
-                         (drain_timeout): {}",
+                        "received {signal}: draining; {n} may take up to {} (drain_timeout): {}",
+                        show_duration(limit),
                         self.runs.listed(BootInstant::now())
                     );
                 }
                 self.begin(limit);
             }
             StopRequest::Echo => tracing::info!(
-                "ignored a second {signal} within {ECHO:?}; the next signal kills {n}"
+                "ignored a second {signal} within {}; the next signal kills the runs that are \
+                 still in progress (now {})",
+                show_duration(ECHO),
+                self.runs.len()
             ),
             StopRequest::End => {
                 tracing::warn!("received {signal} again: killing {n}");
@@ -113,10 +117,11 @@ impl Daemon {
         }
         self.wrong_list = Some(StoreError::WrongList(why.clone()));
         let n = counted(self.runs.len(), "run");
-        tracing::error!(
-            "{error}; correct the list. The daemon exits, at the latest when {n} \
-                         finished"
-        );
+        let when = match self.runs.len() {
+            0 => "now".to_owned(),
+            _ => format!("when {n} on this host ended, at the latest after drain_timeout"),
+        };
+        tracing::error!(host = %self.host, "{error}; correct the list. The daemon exits {when}");
         self.begin(self.settings.drain_timeout);
     }
 
@@ -172,7 +177,10 @@ impl Daemon {
         match self.shutdown {
             Some(Shutdown::Draining { .. }) => {
                 let limit = self.settings.drain_timeout;
-                tracing::warn!("{n} did not finish within {limit:?} (drain_timeout); killing");
+                tracing::warn!(
+                    "{n} did not finish within {} (drain_timeout); killing",
+                    show_duration(limit)
+                );
                 self.end_runs();
             }
             Some(Shutdown::Ending { .. }) => {
@@ -236,7 +244,7 @@ impl Daemon {
         }
     }
 
-    /// Delivers the last verdicts, or keeps them for the next start.
+    /// Delivers the last results, or keeps them for the next start.
     pub(super) async fn end(mut self) -> Result<(), DaemonError> {
         for result in self.unsent_results() {
             self.finisher.send(result);
@@ -244,27 +252,34 @@ impl Daemon {
         let mut rest = self.finisher.close(DELIVERY).await;
         // Runs that this daemon had given up on may have ended meanwhile.
         rest.extend(self.unsent_results().into_iter().map(|it| it.finish));
-        let n = rest.len();
+        let n = rest.iter().filter(|finish| finish.record.is_some()).count();
+        let runs = counted(n, "run");
         let mut lost = self.report_abandoned();
         match self.spool.keep(&rest) {
-            Ok(()) if n > 0 => {
-                let results = counted(n, "result");
-                tracing::warn!("could not deliver {results}; kept on disk for the next start");
-            }
+            Ok(()) if n > 0 => tracing::warn!(
+                host = %self.host,
+                "the store did not accept the results of {runs}; they are kept in {}. Start the \
+                 daemon on this host again to deliver them; until then other hosts may record \
+                 these runs as interrupted, or run them again (on_crash: rerun)",
+                self.spool.place()
+            ),
             Ok(()) => {}
             // An earlier start's file that cannot be taken away; nothing of this one's is lost.
-            Err(error) if n == 0 => {
+            Err(error) if rest.is_empty() => {
                 tracing::debug!("cannot clear the file of undelivered results: {error}");
             }
             Err(error) => {
                 for finish in &rest {
                     self.report_lost(finish);
                 }
-                lost = Err(DaemonError::VerdictsLost {
-                    lost: counted(n, "verdict"),
-                    place: self.spool.place(),
-                    source: error,
-                });
+                // A claim that was not returned is over when its lease expires.
+                if n > 0 {
+                    lost = Err(DaemonError::ResultsLost {
+                        runs,
+                        place: self.spool.place(),
+                        source: error,
+                    });
+                }
             }
         }
         self.withdraw().await;
@@ -299,7 +314,7 @@ impl Daemon {
         let Some(record) = &finish.record else {
             let job = finish.job.as_ref().map_or("-", JobName::as_str);
             tracing::warn!(
-                job,
+                %job,
                 lock = finish.lock.name,
                 "could not return a claim to the store; its lock is free again when its lease \
                  expires"
@@ -314,7 +329,8 @@ impl Daemon {
             outcome = record.outcome.word(),
             exit_code = record.exit_code,
             "the result of this run is lost: the store did not accept it, and it could not be \
-             written to disk"
+             written to disk. Other hosts record this run as interrupted, or run it again \
+             (on_crash: rerun)"
         );
     }
 }

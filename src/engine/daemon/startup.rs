@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
 
 use super::DaemonError;
 use super::service_manager::ServiceManager;
@@ -11,6 +12,8 @@ use crate::preflight::{self, Finding, Report, Severity, Subject, ids};
 
 /// How long between two tries to reach a store that must be looked at.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How often the log repeats that the store cannot be checked.
+const REPORT_AGAIN: Duration = Duration::from_secs(300);
 /// How long the service manager is to wait for the next try, at least.
 const TRY: Duration = Duration::from_secs(30);
 
@@ -73,15 +76,17 @@ fn stopped(signal: &str) -> Startup {
 
 /// Looks until the store answers.
 async fn reachable(subject: &Subject, manager: &ServiceManager) -> Report {
-    let mut said = false;
+    let mut logged: Option<Instant> = None;
     loop {
         let report = preflight::look(subject).await;
         let Some(error) = &report.unreachable else {
             return report;
         };
-        if !std::mem::replace(&mut said, true) {
-            tracing::warn!(
-                "{error}; strict: nothing starts until the store has been checked; retrying"
+        if logged.is_none_or(|at| at.elapsed() >= REPORT_AGAIN) {
+            logged = Some(Instant::now());
+            tracing::error!(
+                "strict: the daemon has not started: {error}; it retries until the store can be \
+                 checked"
             );
         }
         manager.status("waiting until the store can be checked (strict)");
@@ -119,8 +124,12 @@ fn log(finding: &Finding) {
         return;
     }
     match finding.severity {
-        Severity::Danger => tracing::error!(finding = id, subject, "{subject}: {text}; {fix}"),
-        Severity::Warning => tracing::warn!(finding = id, subject, "{subject}: {text}; {fix}"),
+        Severity::Danger => {
+            tracing::error!(finding = id, subject, "{subject}: {text}. To fix: {fix}")
+        }
+        Severity::Warning => {
+            tracing::warn!(finding = id, subject, "{subject}: {text}. To fix: {fix}")
+        }
         Severity::Hint | Severity::Ok => {
             tracing::debug!(finding = id, subject, "{subject}: {text}");
         }

@@ -48,7 +48,7 @@ pub enum TickerError {
     #[error("the scheduler failed: {0}")]
     Library(#[from] JobSchedulerError),
     /// There is no thread to be had.
-    #[error("cannot start the timer thread")]
+    #[error("cannot start the timer thread: {0}")]
     Thread(#[from] std::io::Error),
 }
 

@@ -62,12 +62,12 @@ impl MissingReplicas {
     /// Logs that claims on this server are returned.
     pub(super) fn note(&self, server: &str, claim: &Claim, failure: &RedisFailure) {
         if self.servers().insert(server.to_owned()) {
-            let job = claim.what.job().map(ToString::to_string);
+            let job = claim.what.job().map(tracing::field::display);
             tracing::warn!(
                 job,
                 lock = claim.lock.name,
-                "{}; claims are returned until enough replicas acknowledge them, and due jobs \
-                 wait until their start deadlines. Check that the server's replicas are up",
+                "{}; each claim is taken back, so due jobs do not start on any host, until enough \
+                 replicas acknowledge. Check that the server's replicas are up",
                 failure.text()
             );
         }

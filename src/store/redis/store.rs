@@ -104,7 +104,9 @@ impl RedisStore {
                 Ok(Value::BulkString(format)) if format != FORMAT.as_bytes() => {
                     let format = String::from_utf8_lossy(&format).into_owned();
                     Err(RedisFailure::corrupt(format!(
-                        "the store has format {format}, written by another version"
+                        "the store has format {format}, written by another version; this cronlatch \
+                         ({}) uses {FORMAT}: use the version that the other hosts have",
+                        env!("CARGO_PKG_VERSION")
                     )))
                 }
                 // Another part of a Cluster may be usable.

@@ -100,7 +100,12 @@ fn a_clock_far_ahead_that_is_set_right_under_the_daemon_stops_no_job() {
                 .count()
                 >= 3
         });
-        let said = ["WARN", "tick", "its ledger is 400d", "continues from now"];
+        let said = [
+            "WARN",
+            "tick",
+            "the ledger of this job is 400d",
+            "continues from now",
+        ];
         assert_eq!(host.lines_with(&said), 1, "{}", host.log());
         assert_corrected_once(&host);
         assert!(host.terminate().success());
@@ -120,7 +125,12 @@ fn a_clock_far_ahead_that_is_set_right_between_two_daemons_stops_no_job() {
         let mut right = machine.daemon(&["tick"], &runs, 0);
         let again = |_: &Daemon| runs.entries().len() >= count + 2;
         right.wait_until("it runs by the right clock", again);
-        let said = ["WARN", "tick", "its ledger is 400d", "continues from now"];
+        let said = [
+            "WARN",
+            "tick",
+            "the ledger of this job is 400d",
+            "continues from now",
+        ];
         assert_eq!(right.lines_with(&said), 1, "{}", right.log());
         assert_corrected_once(&right);
         assert!(right.terminate().success());
@@ -135,7 +145,12 @@ fn a_job_whose_ledger_is_less_than_three_hours_ahead_waits_and_says_so_once() {
         let mut host = machine.daemon(&["tick"], &runs, 90 * MINUTE);
         host.wait_until("it runs by the wrong clock", |_| runs.entries().len() >= 2);
         machine.set_right();
-        let said = ["WARN", "tick", "its ledger is 1h30m", "the job waits until"];
+        let said = [
+            "WARN",
+            "tick",
+            "the ledger of this job is 1h30m",
+            "the job waits until",
+        ];
         host.wait_log(&said);
         let status = host.ask(&["status"]).expect_code(0).stdout;
         assert!(status.contains("waits until"), "{status}");

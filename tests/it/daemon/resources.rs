@@ -51,7 +51,7 @@ fn a_host_without_file_descriptors_returns_its_occurrences_to_another_host() {
     let words = [
         "WARN",
         "short of open files",
-        "the occurrence is returned",
+        "the occurrence goes back to the store",
         "LimitNOFILE",
     ];
     poor.wait_log(&words);
@@ -107,7 +107,7 @@ fn a_host_without_memory_for_a_process_returns_its_occurrences_to_another_host()
         "WARN",
         "Cannot allocate memory",
         "short of memory",
-        "the occurrence is returned",
+        "the occurrence goes back to the store",
         "MemoryMax",
     ];
     let returned = |poor: &Daemon| -> Vec<(String, Option<i64>)> {
@@ -240,7 +240,7 @@ fn a_host_that_may_start_no_process_returns_its_occurrence_and_another_runs_it_a
         "WARN",
         "job=seldom",
         "short of processes",
-        "the occurrence is returned",
+        "the occurrence goes back to the store",
         "TasksMax",
     ];
     hosts.first.wait_log(&words);
@@ -266,7 +266,11 @@ fn a_host_whose_guard_is_gone_returns_its_occurrence_and_another_runs_it_at_once
     nix::sys::signal::kill(guard, Signal::SIGKILL).expect("it runs");
     hosts.first.signal(Signal::SIGCONT);
     assert_eq!(hosts.first.wait_exit().code(), Some(70));
-    let said = ["ERROR", "the guard process has died", "to the other hosts"];
+    let said = [
+        "ERROR",
+        "the guard process has died",
+        "other hosts run what it had not started",
+    ];
     assert_eq!(hosts.first.lines_with(&said), 1);
     // `status` shows no more of it.
     hosts.second.wait_until("the host is gone", |second| {

@@ -42,13 +42,13 @@ fn the_second_waits(before: &str, after: &str, same: Same) {
     old.wait_until("it runs", |_| runs.entries().len() >= 2);
     let mut new = start("new", &second, after);
     let words = [
-        "WARN",
+        "ERROR",
         "claims nothing",
         "another daemon of this host",
         before,
     ];
     new.wait_log(&words);
-    let said = ["ERROR", "another daemon of this host", after, "it waits"];
+    let said = ["WARN", "another daemon of this host", after, "it waits"];
     old.wait_log(&said);
     new.wait_until("status says why it waits", |new| {
         let status = new.ask(&["status", "--json"]).expect_code(0).json_lines();
@@ -107,7 +107,7 @@ fn a_daemon_whose_store_is_unreachable_runs_nothing_beside_its_predecessor() {
     let mut old = start("old", &file_in(&dir));
     old.wait_until("it runs", |_| runs.entries().len() >= 2);
     let mut new = start("new", "redis://127.0.0.1:1");
-    new.wait_log(&["WARN", "claims nothing", "another daemon of this host"]);
+    new.wait_log(&["ERROR", "claims nothing", "another daemon of this host"]);
     let count = runs.entries().len();
     old.wait_until("it goes on", |_| runs.entries().len() >= count + 3);
     assert!(runs.entries().iter().all(|run| run.host == "old"));

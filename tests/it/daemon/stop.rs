@@ -46,7 +46,7 @@ fn a_drain_reports_which_runs_it_waits_for() {
     let command = format!("{}; while [ -e {path} ]; do sleep 0.05; done", log.begin());
     let mut daemon = busy("drain_timeout: 10m", &log, &command);
     daemon.signal(Signal::SIGTERM);
-    daemon.wait_log(&["SIGTERM: draining; 1 run may take up to 600s", "job ("]);
+    daemon.wait_log(&["SIGTERM: draining; 1 run may take up to 10m", "job ("]);
     daemon.wait_until("the service manager knows it", |daemon| {
         let notices = daemon.notices();
         notices
@@ -189,7 +189,13 @@ fn a_verdict_that_cannot_be_delivered_is_delivered_by_the_next_start() {
     std::fs::write(&go_on, "").expect("a writable directory");
     wait_until("the job has ended", || log.entries()[0].ended);
     assert_eq!(first.terminate().code(), Some(0));
-    assert_eq!(first.lines_with(&["could not deliver"]), 1);
+    assert_eq!(
+        first.lines_with(&[
+            "did not accept the results of 1 run;",
+            "undelivered-host.jsonl"
+        ]),
+        1
+    );
     let kept = || state.path().join("undelivered-host.jsonl").exists();
     assert!(kept());
 
@@ -236,7 +242,7 @@ fn verdicts_that_can_be_neither_delivered_nor_kept_are_named_and_the_exit_is_not
         "host=host",
     ];
     assert_eq!(daemon.lines_with(&words), 1);
-    assert!(daemon.log().contains("1 verdict lost at the end"));
+    assert!(daemon.log().contains("the results of 1 run are lost"));
 }
 
 #[test]

@@ -121,7 +121,7 @@ impl RouterState {
         match (map.has_gap(), self.has_logged_gap) {
             (true, false) => warn!(
                 "no server serves some slots of the Cluster; locks in these slots cannot be \
-                 claimed"
+                 claimed. Restore their primary or a replica (`redis-cli --cluster check`)"
             ),
             (false, true) => info!("all slots of the Cluster are served again"),
             _ => {}
