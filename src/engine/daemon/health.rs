@@ -231,10 +231,10 @@ fn affected(runs: usize, jobs: DueJobs) -> String {
         of_policy(jobs.skip, ("is", "are"), "skipped (on_store_down: skip)"),
     ];
     let when_due: Vec<String> = when_due.into_iter().flatten().collect();
-    match when_due.is_empty() {
-        true => runs,
-        false => format!("{runs}; when due, {}", when_due.join(", ")),
+    if when_due.is_empty() {
+        return runs;
     }
+    format!("{runs}; when due, {}", when_due.join(", "))
 }
 
 /// How many jobs have each `on_store_down`.

@@ -125,10 +125,10 @@ fn log(finding: &Finding) {
     }
     match finding.severity {
         Severity::Danger => {
-            tracing::error!(finding = id, subject, "{subject}: {text}. To fix: {fix}")
+            tracing::error!(finding = id, subject, "{subject}: {text}. To fix: {fix}");
         }
         Severity::Warning => {
-            tracing::warn!(finding = id, subject, "{subject}: {text}. To fix: {fix}")
+            tracing::warn!(finding = id, subject, "{subject}: {text}. To fix: {fix}");
         }
         Severity::Hint | Severity::Ok => {
             tracing::debug!(finding = id, subject, "{subject}: {text}");

@@ -250,9 +250,10 @@ impl Nodes {
         let reason = |(at, result): &NodeReply<()>| {
             let (error, node) = (result.as_ref().err()?.reason(), self.get(*at).shown());
             // Most errors begin with the name of their server.
-            Some(match error.contains(&node) {
-                true => error,
-                false => format!("{node}: {error}"),
+            Some(if error.contains(&node) {
+                error
+            } else {
+                format!("{node}: {error}")
             })
         };
         let reasons: Vec<String> = errors.iter().filter_map(reason).collect();
