@@ -127,11 +127,16 @@ impl Wanted<'_> {
             return Ok(report.info.host.clone());
         }
         if live.is_empty() {
-            let settings = target.settings(target.list_if_any()?.as_ref())?;
+            let store = match list {
+                ListSource::Of(target) => {
+                    let list = target.list_if_any()?;
+                    target.settings(list.as_ref())?.shown()
+                }
+                ListSource::Given(_) => "the store".to_owned(),
+            };
             return Err(Failure::Usage(format!(
-                "no daemon reports to {}; nothing was started\nhelp: start a daemon with this store \
-                 (`cronlatch run`), or run the job in this process with --here",
-                settings.shown()
+                "no daemon reports to {store}; nothing was started\nhelp: start a daemon with this \
+                 store (`cronlatch run`), or run the job in this process with --here"
             )));
         }
         let draining = live.iter().filter(has);

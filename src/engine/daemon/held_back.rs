@@ -47,11 +47,9 @@ impl HeldBack {
                 "the store may have lost data: the ledger moves in {:.0} s at the earliest",
                 left.as_secs_f64().ceil()
             ),
-            HoldReason::Clock => {
-                "this host's clock is wrong, so it leaves what waits in the fleet's \
-                                  ledger to other hosts"
-                    .to_owned()
-            }
+            HoldReason::Clock => "this host's clock is wrong, so it leaves what waits in the \
+                                  ledger of the fleet to other hosts"
+                .to_owned(),
             HoldReason::Store(error) => format!("its ledger cannot be moved now: {error}"),
         }
     }
@@ -69,6 +67,9 @@ impl HeldBack {
             }
             HoldReason::Run { .. } | HoldReason::Recovering(_) => {
                 format!("{reason}, so this host does not run the job yet. This resolves itself")
+            }
+            HoldReason::Clock => {
+                format!("{reason} and does not run the job yet. Correct the clock (NTP)")
             }
             HoldReason::Store(error) => format!(
                 "its ledger cannot be moved now, so this host does not run the job yet; retrying: \
