@@ -60,7 +60,7 @@ pub(super) fn run(mut args: Args, log: &crate::observe::LogArgs) -> Result<ExitC
     let metrics_file = (args.metrics_file.take())
         .map(MetricsFile::create)
         .transpose()
-        .map_err(|error| Failure::Output(format!("cannot write the metrics file: {error}")))?;
+        .map_err(|error| not_created(&error))?;
     let watch = if args.watch {
         WatchMode::Files
     } else {
@@ -76,6 +76,15 @@ pub(super) fn run(mut args: Args, log: &crate::observe::LogArgs) -> Result<ExitC
         guard,
         manager,
     })
+}
+
+/// The metrics file cannot be written, or its path is that of another file.
+fn not_created(error: &std::io::Error) -> Failure {
+    let text = format!("cannot write the metrics file: {error}");
+    match error.kind() {
+        std::io::ErrorKind::AlreadyExists => Failure::Usage(text),
+        _ => Failure::Output(text),
+    }
 }
 
 /// Starts the guard. It forks while there is one thread; threads come with the runtime.

@@ -183,7 +183,7 @@ fn a_daemon_does_not_start_if_its_metrics_would_replace_another_file() {
         let mut daemon = Daemon::on("web1", format!("jobs:\n  - {QUIET}\n"))
             .env("CRONLATCH_METRICS_FILE", path.as_str())
             .spawn();
-        assert_eq!(daemon.wait_exit().code(), Some(70));
+        assert_eq!(daemon.wait_exit().code(), Some(64));
         let why = format!(
             "{path}: this file exists and is not a metrics file of cronlatch; name another path"
         );

@@ -160,8 +160,13 @@ fn run(trace: &Trace, due: i64) -> usize {
 /// The occurrence was not started, for this reason.
 fn unstarted(trace: &mut Trace, due: i64, outcome: Outcome, reason: &str) {
     let at = run(trace, due);
-    trace.starts.remove(at);
-    trace.added[at] = added(due + 3_050, due, outcome, reason);
+    let run = trace.starts.remove(at);
+    let is_its = |it: &&mut Added| {
+        let id = it.record.run_id.as_ref();
+        id.is_some_and(|id| id.as_str() == run.run_id)
+    };
+    let record = trace.added.iter_mut().find(is_its).unwrap();
+    *record = added(due + 3_050, due, outcome, reason);
 }
 
 /// A lock is held under a token.
