@@ -71,8 +71,9 @@ simulate:
 	$(CARGO) test --locked --profile simulate --test simulate -- --ignored --nocapture a_long_simulation
 
 # Runs daemons of another version beside those of this one. PREVIOUS is a commit or a tag.
-PREVIOUS = $(shell git describe --tags --abbrev=0)
+PREVIOUS ?= $(shell git describe --tags --abbrev=0 2>/dev/null)
 test-mixed: needs
+	@test -n '$(PREVIOUS)' || { echo 'no tag: name the other version with PREVIOUS=COMMIT' >&2; exit 1; }
 	rm -rf target/previous/src && mkdir -p target/previous/src
 	git archive $(PREVIOUS) | tar -x -C target/previous/src
 	$(CARGO) build --locked --manifest-path target/previous/src/Cargo.toml --target-dir target/previous/build

@@ -71,7 +71,7 @@ impl RemoteLogs {
         let (mut from, mut notes) = (0, 0);
         loop {
             let part = self.fetch(run, only, from)?;
-            let printed = show(&part.text, printer, notes).and_then(|seen| {
+            let printed = show(&part.text, notes, |item| printer.item(item)).and_then(|seen| {
                 notes = notes.max(seen);
                 printer.flush()
             });
@@ -123,7 +123,11 @@ impl RemoteLogs {
 }
 
 /// Prints lines, of the notes those after the first `seen` ones. Returns how many notes there were.
-fn show(text: &str, printer: &mut Printer, seen: usize) -> std::io::Result<usize> {
+fn show(
+    text: &str,
+    seen: usize,
+    mut print: impl FnMut(&OutputItem<'_>) -> std::io::Result<()>,
+) -> std::io::Result<usize> {
     let mut notes = 0;
     for line in text.lines() {
         let Ok(parsed) = serde_json::from_str::<JsonLine>(line) else {
@@ -144,7 +148,7 @@ fn show(text: &str, printer: &mut Printer, seen: usize) -> std::io::Result<usize
             continue;
         }
         let is_whole = origin == OutputOrigin::Note || parsed.complete;
-        printer.item(&OutputItem::Entry(OutputEntry {
+        print(&OutputItem::Entry(OutputEntry {
             at: parsed.time,
             origin,
             end: if is_whole {
@@ -169,4 +173,35 @@ fn token_in(path: &Path) -> Result<String, Failure> {
     token
         .map(str::to_owned)
         .ok_or_else(|| Failure::Config(format!("{} has no token", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_output_that_is_followed_each_note_is_printed_once() {
+        let time = "1970-01-01T00:01:00Z";
+        let note = |attempt: u32| {
+            format!(r#"{{"time":"{time}","stream":"note","event":"attempt","attempt":{attempt}}}"#)
+        };
+        let line = format!(r#"{{"time":"{time}","stream":"stdout","text":"a","complete":true}}"#);
+        let text = [note(1), line, note(2)].join("\n");
+        let printed = |seen: usize| {
+            let mut texts = Vec::new();
+            let notes = show(&text, seen, |item| {
+                let OutputItem::Entry(entry) = item else {
+                    panic!("not an entry")
+                };
+                texts.push(String::from_utf8_lossy(entry.text).into_owned());
+                Ok(())
+            });
+            assert_eq!(notes.unwrap(), 2, "seen: {seen}");
+            texts
+        };
+        let [first, second] = [1, 2].map(|n| format!(r#"{{"event":"attempt","attempt":{n}}}"#));
+        assert_eq!(printed(0), [&first, "a", &second]);
+        assert_eq!(printed(1), ["a", &second]);
+        assert_eq!(printed(2), ["a"]);
+    }
 }
