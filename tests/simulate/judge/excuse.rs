@@ -1031,7 +1031,7 @@ pub(super) fn many_ends(facts: &Facts<'_>, before: &Added, again: &Added) -> boo
 }
 
 /// `HeldBack`: while a host whose list has another lock or scope for the job lives, or counts as
-/// living for a while after it died, the hosts with the new list claim nothing of it; then they need
+/// living for a while after it died or until its network no longer loses what it tells as it ends, the hosts with the new list claim nothing of it; then they need
 /// a moment. If that is over before `span` ends, there was time.
 pub(super) fn held_back(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) -> bool {
     let holds = holds(facts, subject);
@@ -1066,15 +1066,24 @@ fn holds(facts: &Facts<'_>, subject: &Subject<'_>) -> Vec<(usize, Span)> {
             return Some(until_told(facts, host, *list));
         }
         // A host that drains while the store is unreachable announces nothing either.
-        let mut troubles = facts.trace.troubles.iter();
-        let is_cut =
-            |it: &Trouble| it.host == host && it.how == Hindered::Network && it.span.holds(until);
+        let hindered = |how: Hindered| {
+            let mut troubles = facts.trace.troubles.iter();
+            troubles.any(|it| it.host == host && it.how == how && it.span.holds(until))
+        };
         let untold = life.killed
-            || troubles.any(is_cut)
+            || hindered(Hindered::Network)
             || facts.trace.outages.iter().any(|it| it.holds(until));
+        let counts_until = if untold {
+            until + COUNTS_AS_LIVE
+        } else if hindered(Hindered::Lossy) {
+            let told = until_told(facts, host, Span { until, ..*list }).until;
+            told.min(until + COUNTS_AS_LIVE)
+        } else {
+            until
+        };
         Some(Span {
             from: list.from,
-            until: until + if untold { COUNTS_AS_LIVE } else { 0 },
+            until: counts_until,
         })
     };
     let lived = |regimes: &mut dyn Iterator<Item = &Regime<'_>>| -> Vec<(usize, Lock, Span)> {
@@ -1301,6 +1310,31 @@ pub(super) fn still_waiting(
     waits.from < waits.until && !chances.any(|(_, chance)| is_long(chance, waits))
 }
 
+/// `HeardLate`: of a host whose network loses messages as the time ends in which nobody could act, the store
+/// may hear nothing before that is over. Returns from when on the store can hear a host without loss.
+pub(super) fn heard_from(facts: &Facts<'_>, subject: &Subject<'_>, dark: Span) -> i64 {
+    let is_lossy = |regime: &Regime<'_>| {
+        let mut troubles = facts
+            .trace
+            .troubles
+            .iter()
+            .filter(|it| it.host == regime.host);
+        troubles.any(|it| it.how == Hindered::Lossy && it.span.holds(dark.until))
+    };
+    if !subject.regimes.iter().any(is_lossy) {
+        return dark.until;
+    }
+    let heard = subject.regimes.iter().filter_map(|regime| {
+        let since = Span {
+            from: regime.span.from.max(dark.until),
+            until: regime.span.until,
+        };
+        let heard = facts.able_and_heard(regime.host, since);
+        heard.iter().map(|span| span.from).min()
+    });
+    heard.min().unwrap_or(facts.end)
+}
+
 /// `StoodStill`: a daemon that was stopped, or whose machine was suspended, ran when the occurrence came due,
 /// and takes the newest for one that it noticed late: with `catch_up: none` it starts that one within its
 /// start deadline, besides what it notices at its time.
@@ -1333,6 +1367,14 @@ pub(super) fn stood_still(
 pub(super) fn lost_count(facts: &Facts<'_>, before: &[&Start]) -> usize {
     let lost = |run: &&&Start| facts.trace.losses.iter().any(|it| it.holds(run.begin));
     before.iter().filter(lost).count()
+}
+
+/// `UnknownRange`: the record of a range stands for other occurrences as well. A result that arrives after
+/// that does not replace it, if the store has lost that it granted the run.
+pub(super) fn unknown_range(facts: &Facts<'_>, run: &Start, result: &Added, other: &Added) -> bool {
+    let record = &other.record;
+    let is_range = record.outcome == Outcome::Unknown && record.until.is_some();
+    is_range && other.at <= result.at && run.begin < other.at && forgotten_run(facts, run)
 }
 
 /// `OwedTogether`: hosts that each had a ledger of their own owe one run of what still waits on any of them

@@ -312,16 +312,17 @@ fn not_caught_up(
     next_dark: Option<i64>,
 ) -> Vec<Violation> {
     let mut all = Vec::new();
+    let back = excuse::heard_from(facts, subject, dark);
     for due in wanted {
         let until = due + subject.delay + plan.catch_up_window;
         // The next one may have been due before anybody was back.
         let next = Span {
             from: due + 1,
-            until: dark.until + excuse::awaits_reports(facts, dark).max(excuse::CATCHES_UP),
+            until: back + excuse::awaits_reports(facts, dark).max(excuse::CATCHES_UP),
         };
         let overtaken = plan.catch_up == CatchUp::Latest && !subject.occurrences(next).is_empty();
         let at_its_time = excuse::at_its_time(due + subject.delay, dark, alone);
-        if until < dark.until + 6_000 || overtaken || at_its_time {
+        if until < back + 6_000 || overtaken || at_its_time {
             continue;
         }
         let waited = excuse::waited_for_place(facts, subject, *due);

@@ -715,6 +715,9 @@ fn a_host_that_drains_while_it_is_cut_off_counts_as_live_as_one_that_died() {
     assert!(!miss(31_000, Hindered::Network));
     assert!(miss(29_000, Hindered::Network), "it has told the store");
     assert!(miss(31_000, Hindered::Short));
+    // What it tells as it ends may get lost until its network is good again.
+    assert!(!miss(50_000, Hindered::Lossy));
+    assert!(miss(48_000, Hindered::Lossy), "there was time");
 }
 
 #[test]
@@ -1003,6 +1006,54 @@ fn after_a_loss_what_was_before_may_be_unknown_and_nothing_else() {
     assert!(past(Outcome::Unknown, None).contains(&Rule::DoesNotCount));
     assert!(past(Outcome::Missed, Some(50_000)).contains(&Rule::DoesNotCount));
     assert!(past(Outcome::Unknown, Some(55_100)).contains(&Rule::DoesNotCount));
+}
+
+#[test]
+fn a_result_may_lie_beside_a_range_that_is_unknown_if_the_store_has_lost_the_grant() {
+    let two = |until: Option<i64>, recorded: i64, lost: i64| {
+        broken(&plan(|_| {}), |trace| {
+            let at = run(trace, 20_000);
+            trace.starts.remove(at);
+            trace.added.remove(at);
+            let at = run(trace, 15_000);
+            let late = &mut trace.starts[at];
+            (late.begin, late.end) = (START + 40_008, Some(START + 40_108));
+            trace.added[at].at = START + 48_000;
+            let mut unknown = added(recorded, 15_000, Outcome::Unknown, "");
+            unknown.record.until = until.map(|until| Timestamp::from_millis(START + until));
+            trace.added.push(unknown);
+            trace.losses.push(span(lost, 47_000));
+        })
+        .contains(&Rule::TwoVerdicts)
+    };
+    assert!(!two(Some(20_000), 46_000, 39_000));
+    assert!(two(None, 46_000, 39_000), "the result replaces it");
+    assert!(two(Some(20_000), 49_000, 39_000), "it was reported before");
+    assert!(two(Some(20_000), 46_000, 41_000), "the store knew the run");
+}
+
+#[test]
+fn a_host_whose_network_loses_messages_may_be_heard_only_when_that_is_over() {
+    let wrong = |lossy_until: i64, other_from: i64| {
+        let latest = plan(|job| {
+            job.when = When::Every(10_000);
+            (job.start_deadline, job.catch_up_window) = (30_000, 30_000);
+        });
+        broken(&latest, |trace| {
+            trace.lives[1].from = START + other_from;
+            let cut = trouble(0, 7_500, 23_000, Hindered::Network);
+            let lossy = trouble(0, 18_000, lossy_until, Hindered::Lossy);
+            trace.troubles.extend([cut, lossy]);
+            for due in [10_000, 20_000] {
+                unstarted(trace, due, Outcome::Missed, "nobody was there in time");
+            }
+        })
+        .contains(&Rule::CatchUp)
+    };
+    assert!(!wrong(29_000, 50_000), "what comes due at 30 s is newer");
+    assert!(wrong(24_000, 50_000), "there was time");
+    assert!(wrong(22_000, 50_000), "nothing got lost any more");
+    assert!(wrong(29_000, 23_500), "another host was heard");
 }
 
 #[test]

@@ -285,7 +285,8 @@ fn contradict(
     let unknown = |start: &Start| {
         excuse::not_told(facts, subject, start, other) || excuse::never_measured(facts, start)
     };
-    !start.is_some_and(unknown)
+    let in_range = |start: &Start| excuse::unknown_range(facts, start, run, other);
+    !start.is_some_and(|start| unknown(start) || in_range(start))
         && !excuse::lost_data(facts, at)
         && !excuse::verdicts_owed_together(facts, subject, at, order)
 }
