@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::spread::Spread;
-use crate::config::{CatchUp, Job, OnCrash, OnOverlap, OnStoreDown, Scope};
+use crate::config::{CatchUp, Job, OnCrash, OnLost, OnOverlap, OnStoreDown, Scope};
 use crate::names::HostName;
 use crate::store::{Late, RunTerms};
 use crate::time::Timestamp;
@@ -63,6 +63,8 @@ pub struct Policy {
     pub(crate) on_crash: OnCrash,
     /// How many attempts a run may have, retries and reruns counted; 0 if it has no `retry`.
     pub max_attempts: u32,
+    /// What happens to a run whose lease is lost.
+    pub(crate) on_lost: OnLost,
     /// What happens while the store is unreachable.
     pub(crate) on_store_down: OnStoreDown,
     /// How long to wait for the message of a release before claiming again. Short for raw keys,
@@ -111,6 +113,7 @@ impl Policy {
                 .retry
                 .map_or(0, |retry| retry.attempts)
                 .saturating_mul(u32::from(job.retry.is_some_and(|retry| retry.attempts > 1))),
+            on_lost: job.on_lost,
             on_store_down: job.on_store_down,
             poll: if job.lock.key.is_some() {
                 Duration::from_millis(500)

@@ -7,6 +7,7 @@ use super::event::{Action, ClaimId, OccurrenceNotice};
 use super::lane::{Lane, Wait};
 use super::occurrence::{Aim, Occurrence, Origin};
 use super::shared::{Mode, Shared, TimerKind};
+use crate::config::OnLost;
 use crate::store::{Head, Kind, Late, Overlap};
 use crate::time::Timestamp;
 
@@ -84,7 +85,7 @@ impl Lane {
             ready: is_free,
         });
         // This host's own run has the lock, and its end triggers the claim.
-        if is_free || self.running > 0 || self.closing > 0 {
+        if is_free || self.keeps_lock() || self.closing > 0 {
             return;
         }
         let limit = remaining
@@ -96,6 +97,12 @@ impl Lane {
             claim,
             limit,
         });
+    }
+
+    /// Whether a run of this host has the lock until it ends. One that goes on without its lease
+    /// (`on_lost: continue`) keeps it from nobody.
+    fn keeps_lock(&self) -> bool {
+        self.running > 0 && self.policy.on_lost == OnLost::Kill
     }
 
     /// Waits because the head is due only after `after`: it was added under a wrong clock.

@@ -850,6 +850,24 @@ pub(super) fn opted_out(facts: &Facts<'_>, start: &Start) -> bool {
     jobs.into_iter().any(opts_out)
 }
 
+/// `BegunOutOfOrder`: of runs that exclude nobody the one that was granted later may begin earlier. The fencing
+/// tokens of the grants still rise.
+pub(super) fn begun_out_of_order(facts: &Facts<'_>, before: &Start, start: &Start) -> bool {
+    let granted = |run: &Start| {
+        let of_it = format!(":{}:", run.run_id);
+        let mut held = facts.trace.held.iter();
+        held.position(|held| {
+            let token = held.token.as_ref();
+            held.lock == run.lock && token.is_some_and(|token| token.contains(&of_it))
+        })
+    };
+    let in_order = granted(start).zip(granted(before));
+    opted_out(facts, before)
+        && opted_out(facts, start)
+        && start.fence < before.fence
+        && in_order.is_some_and(|(start, before)| start < before)
+}
+
 /// `OnItsWay`: what a host sent before it died arrives late: after the longest time that a message takes, or
 /// once a store or node that stood still meanwhile continues. Returns until when.
 pub(super) fn on_its_way(facts: &Facts<'_>, died: i64) -> i64 {

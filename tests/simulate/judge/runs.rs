@@ -131,6 +131,7 @@ pub(super) fn fencing(facts: &Facts<'_>) -> Vec<Violation> {
         for pair in runs.windows(2) {
             if let [before, start] = pair
                 && start.fence <= before.fence
+                && !excuse::begun_out_of_order(facts, before, start)
             {
                 let text = format!("{} and {}", shown(before), shown(start));
                 all.push(found(Rule::Fencing, start, text));

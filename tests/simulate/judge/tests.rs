@@ -717,7 +717,7 @@ fn a_host_that_drains_while_it_is_cut_off_counts_as_live_as_one_that_died() {
     assert!(miss(31_000, Hindered::Short));
     // What it tells as it ends may get lost until its network is good again.
     assert!(!miss(50_000, Hindered::Lossy));
-    assert!(miss(48_000, Hindered::Lossy), "there was time");
+    assert!(miss(47_000, Hindered::Lossy), "there was time");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::super::Core;
 use super::super::event::{Action, ClaimId, ClaimSpec, Event, JobIx, Now, OccurrenceNotice};
 use super::super::policy::{Exclusion, OccurrenceSource, Policy};
 use super::super::spread::Spread;
-use crate::config::{CatchUp, OnCrash, OnOverlap, OnStoreDown};
+use crate::config::{CatchUp, OnCrash, OnLost, OnOverlap, OnStoreDown};
 use crate::names::{RunId, Token};
 use crate::store::{ClaimReply, Grant, Head, Kind, Lock, OpenRun, RunStatus};
 use crate::time::{BootInstant, Timestamp};
@@ -50,6 +50,7 @@ pub(super) fn policy() -> Policy {
         catch_up_window: Duration::from_secs(3600),
         on_crash: OnCrash::Ignore,
         max_attempts: 0,
+        on_lost: OnLost::Kill,
         on_store_down: OnStoreDown::Wait,
         poll: Duration::from_secs(5),
         skew: Duration::ZERO,

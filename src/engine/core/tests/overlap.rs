@@ -3,7 +3,7 @@
 use super::super::Policy;
 use super::super::event::{Event, OccurrenceNotice};
 use super::bench::{Bench, JOB, head, held, policy, running, secs, waits_for};
-use crate::config::OnOverlap;
+use crate::config::{OnLost, OnOverlap};
 use crate::store::{ClaimReply, Head, Kind, Overlap};
 
 fn wait() -> Policy {
@@ -55,6 +55,27 @@ fn wait_asks_again_once_the_lock_may_be_free() {
     bench.grant(&again);
     bench.looks();
     bench.nothing();
+}
+
+#[test]
+fn what_waits_is_claimed_beside_an_own_run_only_if_that_may_go_on_without_its_lease() {
+    let beside_own_run = |on_lost: OnLost| {
+        let mut bench = Bench::new(Policy {
+            on_lost,
+            ..queue(1)
+        });
+        bench.due(1010);
+        let own = bench.claim(1010);
+        bench.grant(&own);
+        bench.due(1020);
+        let next = bench.claim(1020);
+        bench.answer(&next, waits_for(1020, 20));
+        bench
+    };
+    beside_own_run(OnLost::Kill).nothing();
+    let mut goes_on = beside_own_run(OnLost::Continue);
+    goes_on.wake();
+    goes_on.claim(1020);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use cronlatch::config::{OnLost, OnOverlap, OnStoreDown, Scope};
 use cronlatch::store::Outcome;
 use cronlatch::store::protocol::REASON_INTERRUPTED;
 
-use super::{START, added, broken, plan, run, span, start, trouble, unstarted, verdict};
+use super::{START, added, broken, lease, plan, run, span, start, trouble, unstarted, verdict};
 use crate::judge::Rule;
 use crate::plan::{Act, ForeignKey, NodeAct, Plan, StoreKind};
 use crate::trace::{Added, Admitted, Ended, Foreign, Held, Hindered, Reloaded};
@@ -21,6 +21,29 @@ fn a_key_that_never_ends_was_released_at_no_time() {
         trace.foreign.push(("job".to_owned(), foreign));
     });
     assert!(rules.contains(&Rule::Missed));
+}
+
+#[test]
+fn runs_that_exclude_nobody_may_begin_in_another_order_than_they_were_granted() {
+    let broken_by = |on_lost: OnLost, granted: [i64; 2]| {
+        broken(&plan(|job| job.on_lost = on_lost), |trace| {
+            let runs = granted.map(|due| run(trace, due));
+            for (nr, at) in runs.into_iter().enumerate() {
+                let token = format!("host-0:1:{}:0", trace.starts[at].run_id);
+                let from = 20_001 + i64::try_from(nr).unwrap();
+                trace.held.push(lease("job", &token, from, from + 3_000));
+            }
+            // The one that begins first has the higher token.
+            let [first, second] = [20_000, 25_000].map(|due| run(trace, due));
+            let fence = trace.starts[first].fence;
+            trace.starts[first].fence = trace.starts[second].fence;
+            trace.starts[second].fence = fence;
+        })
+        .contains(&Rule::Fencing)
+    };
+    assert!(!broken_by(OnLost::Continue, [25_000, 20_000]));
+    assert!(broken_by(OnLost::Continue, [20_000, 25_000]));
+    assert!(broken_by(OnLost::Kill, [25_000, 20_000]));
 }
 
 /// The occurrence of 20 s is skipped while a claim has reached a node, and is granted then.
