@@ -1049,8 +1049,9 @@ pub(super) fn many_ends(facts: &Facts<'_>, before: &Added, again: &Added) -> boo
 }
 
 /// `HeldBack`: while a host whose list has another lock or scope for the job lives, or counts as
-/// living for a while after it died or until its network no longer loses what it tells as it ends, the hosts with the new list claim nothing of it; then they need
-/// a moment. If that is over before `span` ends, there was time.
+/// living for a while after it died, or until its network no longer loses what it tells as it ends, the hosts
+/// with the new list claim nothing of it; then they need a moment. If that is over before `span` ends, there was
+/// time.
 pub(super) fn held_back(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) -> bool {
     let holds = holds(facts, subject);
     let mut holds = holds.iter().map(|(_, hold)| hold);
@@ -1401,8 +1402,7 @@ pub(super) fn unknown_range(facts: &Facts<'_>, run: &Start, result: &Added, othe
 pub(super) fn owed_together(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, then: i64) -> usize {
     let owed = |it: &&Subject<'_>| {
         let is_another = it.host.is_some() && it.host != subject.host;
-        let was_due = it.regimes.iter().any(|regime| regime.is_due(at));
-        is_another && was_due && it.starts_of(at).next().is_none()
+        is_another && may_owe(facts, it, at) && it.starts_of(at).next().is_none()
     };
     let is_shared = |it: &Regime<'_>| {
         it.is_of_scope_other_than(subject) && at < it.span.from && it.span.from <= then
@@ -1410,6 +1410,15 @@ pub(super) fn owed_together(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, t
     let all = || facts.subjects.iter().filter(|it| it.name == subject.name);
     let shared = facts.regimes_of(subject.name).any(is_shared);
     usize::from(subject.host.is_some() && shared && all().any(|it| owed(&it)))
+}
+
+/// Whether the job was due then on the host that has this ledger, under whatever scope: the host may have taken
+/// over the ledger of the fleet, in which it waited.
+fn may_owe(facts: &Facts<'_>, own: &Subject<'_>, at: i64) -> bool {
+    let mut of_host = facts
+        .regimes_of(own.name)
+        .filter(|it| Some(it.host) == own.host);
+    of_host.any(|it| it.is_due(at))
 }
 
 /// So they owe one verdict of it together: a host may have given its own before, and give that of another
@@ -1431,10 +1440,9 @@ pub(super) fn verdicts_owed_together(
     let mut all = facts.subjects.iter();
     all.any(|it| {
         let is_another = it.name == subject.name && it.host.is_some() && it.host != subject.host;
-        let was_due = it.regimes.iter().any(|regime| regime.is_due(at));
         let decided = it.starts_of(at).any(|run| run.begin < shared.span.from)
             || it.records_of(at).any(|it| it.at < shared.span.from);
-        is_another && was_due && !decided
+        is_another && may_owe(facts, it, at) && !decided
     })
 }
 

@@ -876,6 +876,33 @@ fn what_waited_on_another_host_may_run_once_more_on_the_one_that_inherits_it() {
 }
 
 #[test]
+fn what_another_host_took_over_from_the_fleet_may_run_once_more_on_the_one_that_inherits_it() {
+    let twice = |listed_from: i64| {
+        let mut lists = two_lists(|job| job.scope = Scope::Fleet);
+        lists.lists[0].jobs[0].scope = Scope::Host;
+        broken(&lists, |trace| {
+            under_own_lock(trace);
+            let of_host = trace.lives[1];
+            let life = |list: usize, from: i64, until: Option<i64>| Life {
+                list,
+                from: START + from,
+                until: until.map(|until| START + until),
+                ..of_host
+            };
+            trace.lives[1] = life(1, listed_from, Some(20_500));
+            let later = [life(0, 20_500, Some(22_000)), life(1, 22_000, None)];
+            trace.lives.extend(later);
+            let mut again = start(0, 20_000, 31_000, 31_100);
+            again.lock = "job@host-0".to_owned();
+            trace.starts.push(again);
+        })
+        .contains(&Rule::Once)
+    };
+    assert!(!twice(0));
+    assert!(twice(20_200), "it did not have the job when that was due");
+}
+
+#[test]
 fn what_waited_on_another_host_may_have_one_more_verdict_on_the_one_that_inherits_it() {
     let twice = |decided: bool, again: i64, scope: Scope| {
         let mut lists = two_lists(|job| job.scope = scope);
