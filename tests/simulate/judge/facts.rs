@@ -661,6 +661,9 @@ fn subjects<'a>(plan: &'a Plan, trace: &'a Trace, end: i64) -> Vec<Subject<'a>> 
                     }
                     let of = (job.scope != Scope::Fleet).then_some(host);
                     let regimes = subjects.entry((&job.name, of)).or_default();
+                    // A list that has the job may have been in force for too short a time to tell the store.
+                    let newest = regimes.iter().rfind(|it| it.host == host);
+                    let is_untold = newest.is_some_and(|it| it.told > it.span.until);
                     // A list that lacked the job may have been in force for no time at all.
                     let seen = last_seen.insert((&job.name, of, host), (*life, n));
                     let was_listed = seen == list_before;
@@ -676,7 +679,7 @@ fn subjects<'a>(plan: &'a Plan, trace: &'a Trace, end: i64) -> Vec<Subject<'a>> 
                                 .filter(|it| it.is_known_as(&regime))
                                 .map(|it| it.told);
                             let told = told.unwrap_or_else(|| first_told(trace, &regime));
-                            let is_new = regime.by_reload || !was_listed;
+                            let is_new = regime.by_reload || !was_listed || is_untold;
                             regime.told = if is_new { told } else { span.from };
                             regimes.push(regime);
                         }

@@ -405,6 +405,32 @@ fn a_job_that_a_host_starts_with_counts_from_when_it_tells_the_store_if_its_list
 }
 
 #[test]
+fn a_job_that_a_host_had_too_briefly_to_tell_the_store_counts_from_when_a_later_daemon_does() {
+    let silent = |first_told: Option<i64>| {
+        let rules = handed_over(21_000, |trace| {
+            let life = |list: usize, from: i64, until: i64| Life {
+                list,
+                from: START + from,
+                until: Some(START + until),
+                ..trace.lives[0]
+            };
+            let earlier = [life(1, 0, 16_000), life(0, 16_000, 17_000)];
+            trace.lives[0].from = START + 17_000;
+            trace.lives.splice(0..0, earlier);
+            trace.reloads[0].life = 3;
+            let told = first_told.map(|at| Admitted {
+                at: START + at,
+                ..trace.admitted[0].clone()
+            });
+            trace.admitted.splice(0..0, told);
+        });
+        rules.contains(&Rule::Silence)
+    };
+    assert!(!silent(None));
+    assert!(silent(Some(16_500)));
+}
+
+#[test]
 fn what_came_due_before_a_host_told_the_store_of_its_job_is_left_to_others_for_a_while() {
     let held_up = |had: i64, told: i64, left: i64, decided: i64| {
         let rules = handed_over(told, |trace| {
