@@ -202,6 +202,8 @@ pub enum Event {
     ClockRight,
     /// The job list was reloaded.
     Reload(NewList),
+    /// The daemon was paused for seconds, so what it knows of the store may be outdated.
+    Awake,
     /// The store is unreachable.
     StoreDown,
     /// The store is reachable again.

@@ -20,6 +20,10 @@ const LATE: Duration = Duration::from_secs(30);
 /// A host that notices an occurrence within this time was running when it came due.
 const PROMPT: Duration = Duration::from_secs(1);
 
+/// How long a host that was stopped or suspended waits for the store's answer before it acts on an
+/// outage: the outage may have ended meanwhile.
+const ASKS_AGAIN: Duration = Duration::from_secs(3);
+
 /// What the lane does about its first occurrence.
 #[derive(Debug)]
 pub(super) enum Phase {
@@ -106,6 +110,11 @@ pub(super) struct Lane {
     pub(super) returned_meanwhile: bool,
     /// The head of the waiting list, as far as this host knows it.
     pub(super) wait: Option<Wait>,
+    /// A former head of the waiting list that is now behind one with a later deadline.
+    pub(super) behind: Option<Head>,
+    /// This host runs the job without the store. Another run may be open in the ledger, and is not watched
+    /// meanwhile.
+    pub(super) look_once_closed: bool,
     /// This lane skipped occurrences that another host may have claimed since. No reply to a claim
     /// will report those runs, so the lane must query the ledger.
     pub(super) may_have_missed_run: bool,
@@ -140,6 +149,8 @@ impl Lane {
             watch: None,
             returned_meanwhile: false,
             wait: None,
+            behind: None,
+            look_once_closed: false,
             may_have_missed_run: false,
             sync: LedgerSync::Registering,
             registration: RegistrationState::Pending,
@@ -187,6 +198,10 @@ impl Lane {
             self.advance(shared);
             return;
         }
+        if let Some(until) = self.unsure_until(shared) {
+            self.put_off(shared, at, until);
+            return;
+        }
         if shared.store == StoreState::Down && self.due_while_down(shared, at) {
             return;
         }
@@ -205,6 +220,33 @@ impl Lane {
         now.since(self.policy.not_before(at)) > LATE
             || next.is_some_and(|next| self.policy.not_before(next) <= now)
             || (self.needs_ledger_sync && now.since(self.policy.not_before(at)) > PROMPT)
+    }
+
+    /// This host was stopped or suspended.
+    pub(super) fn awoke(&mut self, shared: &mut Shared) {
+        self.awake_since = Some(shared.now.boot);
+    }
+
+    /// Returns until when this host does not act on an outage that it knows of from before it was stopped
+    /// or suspended. What runs without the store is delayed at most until its start deadline.
+    pub(super) fn unsure_until(&self, shared: &Shared) -> Option<BootInstant> {
+        let wait = match self.policy.on_store_down {
+            OnStoreDown::Wait => return None,
+            OnStoreDown::Run => ASKS_AGAIN.min(self.policy.start_deadline),
+            OnStoreDown::Skip => ASKS_AGAIN,
+        };
+        let until = self.awake_since?.plus(wait);
+        (shared.store == StoreState::Down && shared.now.boot < until).then_some(until)
+    }
+
+    /// Keeps what comes due until the store has answered, or had the time to.
+    fn put_off(&mut self, shared: &mut Shared, at: Timestamp, until: BootInstant) {
+        self.needs_ledger_sync = false;
+        self.pending.push_back(Occurrence {
+            needs_ledger_sync: true,
+            ..self.current(at)
+        });
+        shared.arm(until, self.job, TimerKind::Unsure);
     }
 
     /// Whether an occurrence came due before this host noticed that it had been stopped or suspended.
@@ -303,7 +345,10 @@ impl Lane {
             return;
         }
         if down && self.policy.on_store_down == OnStoreDown::Run {
-            self.advance_without_store(shared);
+            match self.unsure_until(shared) {
+                Some(until) => shared.arm(until, self.job, TimerKind::Unsure),
+                None => self.advance_without_store(shared),
+            }
             return;
         }
         // The verdict of this host's own run must arrive first. Until then the store considers the
@@ -422,8 +467,29 @@ impl Lane {
             Origin::Head | Origin::Watch => surely_over(occ.deadline),
         };
         shared.arm_utc(over, self.job, TimerKind::Deadline(claim));
+        if occ.origin == Origin::Lane {
+            self.look_later(shared, claim);
+        }
         self.phase = Phase::Parked { claim, occ };
         self.advance(shared);
+    }
+
+    fn look_later(&self, shared: &mut Shared, parked: ClaimId) {
+        let at = shared.now.boot.plus(self.policy.poll);
+        shared.arm(at, self.job, TimerKind::Look(parked));
+    }
+
+    /// Queries the ledger while an occurrence waits for a place: if another host runs it and dies, this
+    /// host must have the end of that run recorded, which needs no place.
+    fn look_while_parked(&mut self, shared: &mut Shared, id: ClaimId) {
+        if !matches!(&self.phase, Phase::Parked { claim, .. } if *claim == id) {
+            return;
+        }
+        let busy = self.running > 0 || self.closing > 0;
+        if self.watch.is_none() && !busy && shared.store == StoreState::Up {
+            shared.act(Action::QueryLedger { job: self.job });
+        }
+        self.look_later(shared, id);
     }
 
     /// A place is free, and this lane has waited longest for one.
@@ -486,7 +552,10 @@ impl Lane {
                 shared.act(Action::Register { job: self.job });
             }
             TimerKind::Grace | TimerKind::Trial => {}
+            TimerKind::Unsure => self.store_stays_away(shared),
             TimerKind::HeadLate(id) => self.head_due(shared, id),
+            TimerKind::BehindLate => self.behind_due(shared),
+            TimerKind::Look(id) => self.look_while_parked(shared, id),
             TimerKind::Resync => {
                 self.needs_ledger_sync = true;
                 self.advance(shared);
@@ -544,6 +613,19 @@ impl Lane {
             wait.ready = true;
         }
         self.advance(shared);
+        self.look_after_own_run(shared);
+    }
+
+    /// Queries the ledger after a run without the store, unless a registration is to name the open run.
+    fn look_after_own_run(&mut self, shared: &mut Shared) {
+        if self.running > 0 || self.closing > 0 || !std::mem::take(&mut self.look_once_closed) {
+            return;
+        }
+        let is_registered = self.sync == LedgerSync::Known && !self.needs_sync_now();
+        let may_ask = shared.mode == Mode::Working && shared.store == StoreState::Up;
+        if is_registered && may_ask && self.watch.is_none() {
+            shared.act(Action::QueryLedger { job: self.job });
+        }
     }
 
     /// Ends the lane: other hosts, or this daemon's next start, handle what has not begun.
@@ -551,6 +633,7 @@ impl Lane {
         self.pending.clear();
         self.watch = None;
         self.wait = None;
+        self.behind = None;
         if let Phase::Claiming { claim, placed, .. } =
             std::mem::replace(&mut self.phase, Phase::Idle)
         {

@@ -8,7 +8,7 @@ use super::gap;
 use super::lane::{Lane, LedgerSync, Phase, RegistrationState};
 use super::occurrence::{NotClaimed, Occurrence, Origin};
 use super::policy::Exclusion;
-use super::shared::{Mode, Shared, TimerKind};
+use super::shared::{Mode, Shared, StoreState, TimerKind};
 use crate::config::{CatchUp, OnOverlap, OnStoreDown};
 use crate::store::{GapAnswer, Registered};
 use crate::time::Timestamp;
@@ -26,6 +26,16 @@ impl Lane {
             }
         };
         let current = occ.is_current();
+        if let Some(until) = self.unsure_until(shared).filter(|_| current) {
+            // It may have had no reply because this host stood still.
+            self.cancel(shared, claim, placed);
+            self.pending.push_front(Occurrence {
+                needs_ledger_sync: true,
+                ..occ
+            });
+            shared.arm(until, self.job, TimerKind::Unsure);
+            return;
+        }
         match self.policy.on_store_down {
             OnStoreDown::Skip if current => {
                 self.cancel(shared, claim, placed);
@@ -113,6 +123,18 @@ impl Lane {
         }
     }
 
+    /// A host that was stopped or suspended has had no answer from the store since.
+    pub(super) fn store_stays_away(&mut self, shared: &mut Shared) {
+        if shared.store != StoreState::Down {
+            return;
+        }
+        if self.policy.on_store_down == OnStoreDown::Skip {
+            self.needs_ledger_sync = true;
+            self.skip_pending(shared);
+        }
+        self.advance(shared);
+    }
+
     fn overlaps_own_run(&self) -> bool {
         self.running > 0 && self.policy.exclusion == Exclusion::Lock
     }
@@ -149,6 +171,7 @@ impl Lane {
 
     fn start_without_store(&mut self, shared: &mut Shared, claim: ClaimId, at: Timestamp) {
         self.running += 1;
+        self.look_once_closed = true;
         shared.act(Action::StartWithoutStore {
             job: self.job,
             claim,
@@ -196,6 +219,8 @@ impl Lane {
         self.drop_late(shared.now.utc);
         self.await_future(shared, decided_until, store_now);
         if self.grants_grace(shared, decided_until, store_now) {
+            // The head of the waiting list does not wait for hosts whose clocks are behind.
+            self.advance(shared);
             return;
         }
         if self.sync == LedgerSync::RegisteringAgain {

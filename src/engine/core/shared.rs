@@ -38,6 +38,12 @@ pub(super) enum TimerKind {
     Resync,
     /// The wait for hosts whose clocks are behind is over.
     Grace,
+    /// The deadline of an entry behind the head of the waiting list has passed, and its verdict is due.
+    BehindLate,
+    /// Another host may have run meanwhile what waits for a place on this host.
+    Look(ClaimId),
+    /// The store has had the time to answer a host that was stopped or suspended.
+    Unsure,
     /// A host that lacks resources may try one run. Lanes ignore this timer, because any timer
     /// makes the core check for parked jobs.
     Trial,

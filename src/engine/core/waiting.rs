@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use super::event::{Action, ClaimId, OccurrenceNotice};
-use super::lane::{Lane, Wait};
+use super::lane::{Lane, LedgerSync, Phase, Wait};
 use super::occurrence::{Aim, Occurrence, Origin};
-use super::shared::{Mode, Shared, TimerKind};
+use super::shared::{Mode, Shared, StoreState, TimerKind};
 use crate::config::OnLost;
 use crate::store::{Head, Kind, Late, Overlap};
 use crate::time::Timestamp;
@@ -20,6 +20,25 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(20);
 /// How long after the deadline of a head its verdict is asked for. Clocks that differ by a tenth of a second
 /// are used as they are, and the store would grant a claim that comes too soon.
 const VERDICT_AFTER: Duration = Duration::from_millis(150);
+
+/// How long after a failed try the verdict of an entry behind the head is asked for again.
+const BEHIND_AGAIN: Duration = Duration::from_secs(1);
+
+/// Returns the occurrence of an entry of the waiting list, to be claimed.
+fn head_of(head: Head, aim: Aim) -> Occurrence {
+    Occurrence {
+        at: head.scheduled_at,
+        kind: head.kind,
+        deadline: head.deadline,
+        overlap: Overlap::Wait,
+        late: Late::Leave,
+        aim,
+        gap: None,
+        origin: Origin::Head,
+        blocked: false,
+        needs_ledger_sync: false,
+    }
+}
 
 /// Returns when the deadline of the head of a waiting list has passed by the store's clock, too.
 pub(super) fn surely_over(deadline: Timestamp) -> Timestamp {
@@ -76,6 +95,7 @@ impl Lane {
         if shared.mode == Mode::Draining {
             return;
         }
+        self.note_behind(shared, head);
         let claim = shared.new_claim();
         let late = surely_over(head.deadline).max(shared.now.utc.plus(SHORTEST_WAIT));
         shared.arm_utc(late, self.job, TimerKind::HeadLate(claim));
@@ -165,27 +185,57 @@ impl Lane {
         self.woken(shared, id);
     }
 
+    /// Remembers a head that another entry has come before, such as a run to be repeated, if its deadline
+    /// is the first to pass.
+    fn note_behind(&mut self, shared: &mut Shared, head: Head) {
+        let former = self.wait.as_ref().map(|wait| wait.head);
+        let Some(former) = former.filter(|it| {
+            it.scheduled_at != head.scheduled_at
+                && it.deadline < head.deadline
+                && (self.behind).is_none_or(|behind| it.deadline < behind.deadline)
+        }) else {
+            return;
+        };
+        self.behind = Some(former);
+        shared.arm_utc(
+            surely_over(former.deadline),
+            self.job,
+            TimerKind::BehindLate,
+        );
+    }
+
+    /// The deadline of an entry behind the head has passed. Its verdict is recorded with any claim, but the
+    /// head may wait for its lock or a place for long.
+    pub(super) fn behind_due(&mut self, shared: &mut Shared) {
+        let is_due = |it: &mut Head| surely_over(it.deadline) <= shared.now.utc;
+        let Some(behind) = self.behind.take_if(is_due) else {
+            return;
+        };
+        self.set_aside();
+        let may_claim = matches!(self.phase, Phase::Idle)
+            && self.sync != LedgerSync::Rejoining
+            && shared.store == StoreState::Up
+            && self.closing == 0;
+        if may_claim {
+            self.begin(shared, head_of(behind, Aim::Verdict));
+        } else {
+            self.behind = Some(behind);
+            let again = shared.now.boot.plus(BEHIND_AGAIN);
+            shared.arm(again, self.job, TimerKind::BehindLate);
+            self.advance(shared);
+        }
+    }
+
     /// The head of the waiting list, if it is to be claimed now.
     pub(super) fn ready_head(&mut self, now: Timestamp) -> Option<Occurrence> {
         let wait = self.wait.as_mut().filter(|wait| wait.ready)?;
         wait.ready = false;
-        let head = wait.head;
-        Some(Occurrence {
-            at: head.scheduled_at,
-            kind: head.kind,
-            deadline: head.deadline,
-            overlap: Overlap::Wait,
-            late: Late::Leave,
-            aim: if surely_over(head.deadline) <= now {
-                Aim::Verdict
-            } else {
-                Aim::Run
-            },
-            gap: None,
-            origin: Origin::Head,
-            blocked: false,
-            needs_ledger_sync: false,
-        })
+        let aim = if surely_over(wait.head.deadline) <= now {
+            Aim::Verdict
+        } else {
+            Aim::Run
+        };
+        Some(head_of(wait.head, aim))
     }
 
     /// The head was decided, by this host or another. The ledger knows the next head.

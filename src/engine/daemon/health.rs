@@ -186,6 +186,7 @@ impl Daemon {
                  the host is short of CPU time; jobs that came due during the pause start late",
                 pause.as_secs_f64()
             );
+            self.feed(Event::Awake);
             if self.health.is_up() {
                 self.was_absent();
             }

@@ -302,6 +302,12 @@ impl Bench {
         assert_eq!(self.action(), Action::QueryLedger { job: JOB });
     }
 
+    /// Forgets how a full host has looked at the ledger meanwhile.
+    pub(super) fn looked(&mut self) {
+        self.out
+            .retain(|it| !matches!(it, Action::QueryLedger { .. }));
+    }
+
     /// The next action awaits a release; the event that ends the wait.
     #[track_caller]
     pub(super) fn waits(&mut self) -> Event {

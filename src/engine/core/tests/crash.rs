@@ -3,7 +3,7 @@
 use super::super::Policy;
 use super::super::event::{Action, Event};
 use super::bench::{Bench, JOB, decided, granted, head, policy, running, waits_for};
-use crate::config::{OnCrash, OnOverlap};
+use crate::config::{OnCrash, OnOverlap, OnStoreDown};
 use crate::names::RunId;
 use crate::store::{ClaimReply, Kind};
 
@@ -343,5 +343,50 @@ fn a_host_that_looks_after_no_run_does_not_ask_when_an_occurrence_is_returned() 
     bench.answer(&spec, granted());
     bench.started(1010);
     bench.feed(Event::Returned { job: None });
+    bench.nothing();
+}
+
+#[test]
+fn a_host_that_has_just_come_claims_a_rerun_that_waits_at_once() {
+    let skewed = Policy {
+        skew: std::time::Duration::from_secs(3),
+        ..rerun()
+    };
+    let mut bench = Bench::fresh(vec![skewed], None);
+    bench.at(1011);
+    bench.feed(Event::Registered {
+        job: JOB,
+        reply: crate::store::Registered {
+            pauses: Vec::new(),
+            decided_until: super::bench::secs(1000),
+            beyond: Vec::new(),
+            now: super::bench::secs(1011),
+            open: None,
+            head: Some(head(1000, Kind::Rerun)),
+            recovering: std::time::Duration::ZERO,
+            moved: false,
+        },
+    });
+    // What came due at 1010 is left to hosts whose clocks are behind.
+    assert_eq!(bench.claim(1000).kind, Kind::Rerun);
+    bench.nothing();
+}
+
+#[test]
+fn a_host_that_runs_without_the_store_looks_after_another_run_once_its_own_is_closed() {
+    let mut bench = Bench::new(Policy {
+        on_store_down: OnStoreDown::Run,
+        ..policy()
+    });
+    bench.feed(Event::StoreDown);
+    bench.due(1010);
+    bench.started_alone(1010);
+    bench.feed(Event::StoreUp);
+    assert_eq!(bench.action(), Action::Register { job: JOB });
+    bench.registered(1000);
+    bench.nothing();
+    bench.ended();
+    bench.closed();
+    bench.looks();
     bench.nothing();
 }

@@ -74,6 +74,7 @@ fn at_its_deadline_a_parked_occurrence_is_left_to_catch_up() {
     bench.due_of(SECOND, 1010);
     bench.nothing();
     bench.at(1312);
+    bench.looked();
     assert_eq!(bench.action(), Action::Register { job: SECOND });
     bench.nothing();
 }
@@ -90,6 +91,7 @@ fn a_full_host_has_recorded_what_nobody_may_start_any_more() {
     bench.at(1020);
     bench.due_of(SECOND, 1020);
     bench.at(1026);
+    bench.looked();
     assert_eq!(bench.action(), Action::Register { job: SECOND });
     bench.registered_of(SECOND, 1000);
     let action = bench.action();
@@ -181,6 +183,7 @@ fn the_record_of_a_dead_run_does_not_wait_behind_what_waits_for_a_place() {
     }
     bench.nothing();
     bench.at(1031);
+    bench.looked();
     let spec = bench.claim(1000);
     bench.answer(&spec, running(20));
     bench.nothing();
@@ -404,6 +407,7 @@ fn what_lies_behind_one_that_waits_for_a_place_is_dropped_after_that() {
     }
     bench.feed(Event::StoreUp);
     bench.at(1050);
+    bench.looked();
     bench.due_of(SECOND, 1050);
     bench.feed(Event::NotSettled { job: SECOND });
     assert_eq!(bench.action(), Action::QueryLedger { job: SECOND });
@@ -440,6 +444,7 @@ fn the_verdict_of_a_head_does_not_wait_behind_what_waits_for_a_place() {
     bench.due_of(SECOND, 1020);
     assert!(bench.said(1020, &OccurrenceNotice::Full));
     bench.at(1311);
+    bench.looked();
     let spec = bench.claim(1010);
     bench.answer(&spec, ClaimReply::TooLate);
     assert_eq!(bench.action(), Action::QueryLedger { job: SECOND });
@@ -448,6 +453,61 @@ fn the_verdict_of_a_head_does_not_wait_behind_what_waits_for_a_place() {
         "it waits for a place again"
     );
     bench.nothing();
+}
+
+#[test]
+fn the_verdict_of_a_former_head_does_not_wait_behind_a_rerun_that_waits_for_a_place() {
+    let rerun = Policy {
+        on_crash: OnCrash::Rerun { max_reruns: 1 },
+        ..policy()
+    };
+    let mut bench = full_of(&[policy(), rerun, policy()]);
+    let found = |head: Head| Event::LedgerQueried {
+        job: SECOND,
+        open: None,
+        head: Some(head),
+    };
+    bench.feed(found(head(1005, Kind::Queue)));
+    bench.at(1200);
+    bench.feed(found(Head {
+        deadline: secs(3000),
+        ..head(1000, Kind::Rerun)
+    }));
+    bench.nothing();
+    bench.at(1306);
+    let spec = bench.claim(1005);
+    bench.answer(&spec, ClaimReply::TooLate);
+    assert_eq!(bench.action(), Action::QueryLedger { job: SECOND });
+    bench.feed(Event::RunEnded { job: FIRST });
+    bench.nothing();
+    bench.feed(found(Head {
+        deadline: secs(3000),
+        ..head(1000, Kind::Rerun)
+    }));
+    let spec = bench.claim(1000);
+    assert_eq!(spec.kind, Kind::Rerun);
+}
+
+#[test]
+fn a_full_host_notices_that_another_host_runs_what_waits_for_a_place_here() {
+    let mut bench = full();
+    bench.due_of(SECOND, 1010);
+    bench.nothing();
+    bench.at(1015);
+    assert_eq!(bench.action(), Action::QueryLedger { job: SECOND });
+    bench.feed(Event::LedgerQueried {
+        job: SECOND,
+        open: Some(OpenRun {
+            scheduled_at: Some(secs(1010)),
+            ..theirs()
+        }),
+        head: None,
+    });
+    bench.at(1034);
+    bench.nothing();
+    bench.at(1036);
+    let spec = bench.claim(1010);
+    assert_eq!(spec.kind, Kind::Rerun, "for the record of the dead run");
 }
 
 /// The second job, whose ledger is decided until 1000, is registered anew.
