@@ -573,6 +573,18 @@ pub(super) fn lock_busy(facts: &Facts<'_>, subject: &Subject<'_>, span: Span) ->
     lock_busy_for(facts, subject, span, |_| true)
 }
 
+/// As [`lock_busy`], for a run whose window is over then: a place or a lock that is free only afterwards is of no
+/// use to it.
+pub(super) fn lock_busy_until(
+    facts: &Facts<'_>,
+    subject: &Subject<'_>,
+    span: Span,
+    over: i64,
+) -> bool {
+    let mut chances = chances(facts, subject, span).into_iter();
+    !chances.any(|(_, chance)| is_long(chance, span) && chance.from < over)
+}
+
 /// As [`lock_busy`], whenever one of these hosts could have taken it.
 fn lock_busy_for(
     facts: &Facts<'_>,
@@ -900,8 +912,7 @@ pub(super) fn forgotten_run(facts: &Facts<'_>, run: &Start) -> bool {
 }
 
 /// `OnStoreDown`: what comes due on a host that is up while the store is away is not caught up: it runs
-/// without the store, or is skipped. To a host that fell asleep while the store was away it still is when the
-/// host wakes, until it has asked again.
+/// without the store, or is skipped.
 pub(super) fn on_store_down(
     facts: &Facts<'_>,
     subject: &Subject<'_>,
@@ -913,20 +924,11 @@ pub(super) fn on_store_down(
         from: due - PROMPT,
         until: due + PROMPT,
     };
-    let wakes = |sleep: &Trouble| {
-        let is_asleep = matches!(sleep.how, Hindered::Stopped | Hindered::Suspended);
-        let asks_again = Span {
-            from: sleep.span.until,
-            until: sleep.span.until + PROMPT,
-        };
-        let mut outages = facts.trace.outages.iter();
-        is_asleep && around.meets(asks_again) && outages.any(|it| it.holds(sleep.span.from))
-    };
     let away = |host: usize| {
         let mut troubles = facts.trace.troubles.iter().filter(|it| it.host == host);
         let cut = |it: &Trouble| matches!(it.how, Hindered::Network | Hindered::Lossy);
         facts.trace.outages.iter().any(|it| it.meets(around))
-            || troubles.any(|it| cut(it) && it.span.meets(around) || wakes(it))
+            || troubles.any(|it| cut(it) && it.span.meets(around))
     };
     let mut regimes = subject.regimes.iter().filter(|it| it.is_due(at));
     plan.on_store_down != OnStoreDown::Wait
@@ -970,18 +972,6 @@ pub(super) fn awaits_reports(facts: &Facts<'_>, dark: Span) -> i64 {
     }
 }
 
-/// `SeemedAway`: to a host that falls asleep while its network loses messages the store may seem away, and
-/// does so until it has asked again: what came due meanwhile is treated as `on_store_down` says.
-pub(super) fn seemed_away(facts: &Facts<'_>, subject: &Subject<'_>, dark: Span) -> bool {
-    let before = Span {
-        from: dark.from - PROMPT,
-        until: dark.from + 1,
-    };
-    let has_job = |host: usize| subject.regimes.iter().any(|it| it.host == host);
-    let mut troubles = facts.trace.troubles.iter();
-    troubles.any(|it| it.how == Hindered::Lossy && it.span.meets(before) && has_job(it.host))
-}
-
 /// `NotNoticed`: what comes due before anybody can know that the store is away is claimed at its time,
 /// and waits in its turn. One server has a second to answer; of several nodes each is asked three times.
 pub(super) fn not_noticed(facts: &Facts<'_>, dark: Span) -> i64 {
@@ -1006,6 +996,19 @@ pub(super) fn was_in_trouble(facts: &Facts<'_>, host: usize, at: i64) -> bool {
 /// `OwnClock`: a host judges the deadline of what waits for a place of its own, and what is too old
 /// to be caught up, by its own clock, which may be off by so much and still count as right.
 pub(super) const OWN_CLOCK: i64 = 500;
+
+/// `DiedUnreported`: the host died just after the run had ended, or while the run waited for its next attempt. Then
+/// it counts as a crash, which others notice when the lease is over.
+pub(super) fn died_unreported(facts: &Facts<'_>, plan: &JobPlan, run: &Start) -> bool {
+    let end = run.end.unwrap_or(facts.end);
+    let waits = plan.retry.map_or(0, |(_, delay)| delay * 4);
+    let unreported = Span {
+        from: end,
+        until: end + waits + UNDER_WAY,
+    };
+    let mut lives = facts.trace.lives.iter().filter(|it| it.host == run.host);
+    lives.any(|it| it.killed && it.until.is_some_and(|until| unreported.holds(until)))
+}
 
 /// `LostBeginning`: a store that lost its data does not know since when a job exists: what it calls
 /// unknown afterwards may have been due before the job did exist, if it was due before the loss.

@@ -181,8 +181,7 @@ pub(super) fn catch_up(facts: &Facts<'_>) -> Vec<Violation> {
             let Some(plan) = facts.plan_between(subject, around) else {
                 continue;
             };
-            let seemed_away = excuse::seemed_away(facts, subject, dark);
-            if plan.scope == Scope::None || seemed_away && plan.on_store_down != OnStoreDown::Wait {
+            if plan.scope == Scope::None {
                 continue;
             }
             all.extend(caught_up(facts, subject, plan, (dark, next)));

@@ -95,9 +95,10 @@ fn lacks_rerun(
         from: free_from,
         until: soon,
     };
+    let over = lease_end + excuse::rerun_window(plan);
     let within = Span {
         from: free_from,
-        until: facts.end.min(lease_end + excuse::rerun_window(plan)),
+        until: facts.end.min(over),
     };
     let chances = excuse::chances(facts, subject, within);
     let mut long = chances
@@ -106,8 +107,8 @@ fn lacks_rerun(
     if let Some((_, chance)) = long.next() {
         return Some(chance.from + RERUNS);
     }
-    let excused =
-        excuse::lock_busy(facts, subject, busy) || excuse::held_back(facts, subject, busy);
+    let excused = excuse::lock_busy_until(facts, subject, busy, over)
+        || excuse::held_back(facts, subject, busy);
     if excused && excuse::rerun_too_late(plan, lease_end, free_from + RERUNS_AT_LAST) {
         None
     } else if excused {

@@ -159,7 +159,8 @@ fn silent_run(facts: &Facts<'_>, start: &Start) -> Option<Violation> {
         |it: &&Subject<'_>| it.name == start.job && it.host.is_none_or(|host| host == start.host);
     let subject = facts.subjects.iter().find(is_fleet)?;
     let plan = subject.plan_at(start.begin);
-    let died = !matches!(start.ended, Some(Ended::Itself(_)));
+    let died = !matches!(start.ended, Some(Ended::Itself(_)))
+        || excuse::died_unreported(facts, plan, start);
     let cut = excuse::was_in_trouble(facts, start.host, end);
     let from = end + if died || cut { plan.ttl } else { 0 };
     let repeated = excuse::to_be_repeated(facts, plan, start).filter(|_| died || cut);

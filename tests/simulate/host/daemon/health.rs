@@ -46,6 +46,7 @@ impl Daemon {
 
     /// The daemon was paused for so long that it notices.
     pub(crate) fn was_paused(&mut self, env: &mut Env<'_>) {
+        self.feed(env, Event::Awake);
         if self.up {
             self.was_absent(env);
         }

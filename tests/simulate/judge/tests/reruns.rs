@@ -176,6 +176,16 @@ fn a_rerun_is_missed_only_where_a_host_had_time_for_it() {
 }
 
 #[test]
+fn a_lock_that_is_free_after_the_window_is_no_chance_for_a_rerun() {
+    let lacks = |free_from: i64| {
+        let forge = |trace: &mut Trace| trace.held.push(held("other", 0, 23_000, free_from));
+        crash(|_| {}, forge).contains(&Rule::NoRerun)
+    };
+    assert!(!lacks(28_500), "until 28 s it may be run again");
+    assert!(lacks(25_500));
+}
+
+#[test]
 fn a_run_that_may_be_repeated_for_longer_because_its_crash_was_noticed_late_has_its_record_later() {
     let silent = |put_back: i64, other: bool| {
         let rules = crash(
