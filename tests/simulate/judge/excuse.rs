@@ -748,6 +748,22 @@ pub(super) fn being_taken(facts: &Facts<'_>, lock: &str, at: i64) -> bool {
     })
 }
 
+/// `RenewedUnheard`: several nodes that stood still together renew the lease of their time when they continue,
+/// though its host has died meanwhile and nobody hears of it. The lock is held for another TTL from then.
+pub(super) fn renewed_unheard(facts: &Facts<'_>, lock: &str, at: i64) -> bool {
+    let renewed = |still: &Span| {
+        let mut held = facts.trace.held.iter().filter(|it| it.lock == lock);
+        let newest = held.rfind(|it| it.at <= still.until);
+        let lease = newest.filter(|it| it.token.is_some() && still.from < it.until);
+        lease.is_some_and(|it| {
+            let until = still.until + PROMPT + (it.until - it.at);
+            (still.until..until).contains(&at)
+        })
+    };
+    let is_quorum = matches!(facts.plan.store, StoreKind::Quorum(_));
+    is_quorum && facts.trace.outages.iter().any(renewed)
+}
+
 /// `SilentNode`: a host that waits for a node which does not answer decides by what the others said
 /// when they were asked, one time-out of a node ago. Returns how long ago that is at most.
 pub(super) fn asked_before(facts: &Facts<'_>, at: i64) -> i64 {

@@ -87,7 +87,9 @@ fn wrong_reason(
             return Some("the job does not skip");
         }
         let free = facts.free(lock, then) == [then];
-        let free = free && !excuse::being_taken(facts, lock, added.at);
+        let free = free
+            && !excuse::being_taken(facts, lock, added.at)
+            && !excuse::renewed_unheard(facts, lock, added.at);
         return free.then_some("nobody held the lock");
     }
     if reason.contains("superseded") {

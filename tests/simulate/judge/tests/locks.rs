@@ -84,6 +84,40 @@ fn a_claim_keeps_others_out_once_it_has_reached_a_node_if_it_is_granted_soon() {
     assert!(skipped_beside_a_claim(nodes, 20_030, 20_200, another));
 }
 
+/// A lease of 3 s ends at 20 s, the store stands still before, and the occurrence of 20 s is skipped at 20.05 s.
+fn skipped_after_a_standstill(store: StoreKind, still: (i64, i64), token: Option<&str>) -> bool {
+    let plan = Plan {
+        store,
+        ..plan(|_| {})
+    };
+    let rules = broken(&plan, |trace| {
+        let why = "overlap: the lock was held";
+        unstarted(trace, 20_000, Outcome::Skipped, why);
+        let decided = trace.added.iter_mut().find(|it| it.record.run_id.is_none());
+        decided.unwrap().at = START + 20_050;
+        trace.outages.push(span(still.0, still.1));
+        trace.held.push(Held {
+            at: START + 17_000,
+            lock: "job".to_owned(),
+            token: token.map(str::to_owned),
+            until: START + 20_000,
+            exclusive: true,
+        });
+    });
+    rules.contains(&Rule::Reason)
+}
+
+#[test]
+fn nodes_that_continue_may_renew_the_lease_of_a_host_that_has_died_meanwhile() {
+    let (nodes, token) = (StoreKind::Quorum(3), Some("host-1:1:other:0"));
+    let skipped = skipped_after_a_standstill;
+    assert!(!skipped(nodes, (18_000, 19_500), token));
+    assert!(skipped(StoreKind::Redis, (18_000, 19_500), token));
+    assert!(skipped(nodes, (18_000, 19_500), None), "it was released");
+    assert!(skipped(nodes, (20_500, 21_000), token), "it went on then");
+    assert!(skipped(nodes, (12_000, 15_500), token), "before the lease");
+}
+
 #[test]
 fn what_another_decision_has_overtaken_still_fills_the_queue() {
     let wrong = |replaced: bool| {
