@@ -474,6 +474,17 @@ impl Lane {
         self.advance(shared);
     }
 
+    /// What was left to other hosts may need a verdict, which does not wait behind an occurrence that waits
+    /// for a place.
+    fn resync(&mut self, shared: &mut Shared) {
+        if matches!(&self.phase, Phase::Parked { occ, .. } if occ.origin == Origin::Lane) {
+            self.set_aside();
+            self.require_sync_before_pending();
+        }
+        self.needs_ledger_sync = true;
+        self.advance(shared);
+    }
+
     fn look_later(&self, shared: &mut Shared, parked: ClaimId) {
         let at = shared.now.boot.plus(self.policy.poll);
         shared.arm(at, self.job, TimerKind::Look(parked));
@@ -556,10 +567,7 @@ impl Lane {
             TimerKind::HeadLate(id) => self.head_due(shared, id),
             TimerKind::BehindLate => self.behind_due(shared),
             TimerKind::Look(id) => self.look_while_parked(shared, id),
-            TimerKind::Resync => {
-                self.needs_ledger_sync = true;
-                self.advance(shared);
-            }
+            TimerKind::Resync => self.resync(shared),
             TimerKind::Early(id) => match std::mem::replace(&mut self.phase, Phase::Idle) {
                 Phase::Early { claim, occ } if claim == id => self.resume(shared, occ),
                 other => self.phase = other,

@@ -1,11 +1,14 @@
 //! `max_running`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::Policy;
 use super::super::event::{Action, Event, JobIx, OccurrenceNotice};
-use super::bench::{Bench, FENCE, decided, grant, granted, head, policy, running, secs, waits_for};
-use crate::config::{OnCrash, OnOverlap};
+use super::bench::{
+    Bench, Every, FENCE, decided, grant, granted, head, policy, running, secs, waits_for,
+};
+use crate::config::{CatchUp, OnCrash, OnOverlap};
 use crate::names::RunId;
 use crate::store::{ClaimReply, Head, Kind, OpenRun, Registered};
 use crate::time::BootInstant;
@@ -453,6 +456,35 @@ fn the_verdict_of_a_head_does_not_wait_behind_what_waits_for_a_place() {
         "it waits for a place again"
     );
     bench.nothing();
+}
+
+#[test]
+fn the_verdict_of_what_was_left_to_others_does_not_wait_behind_what_waits_for_a_place() {
+    let none = Policy {
+        calendar: Arc::new(Every(30)),
+        start_deadline: Duration::from_secs(30),
+        catch_up: CatchUp::None,
+        ..policy()
+    };
+    let mut bench = Bench::fresh(vec![policy(), none], Some(1));
+    bench.registered_of(FIRST, 1000);
+    bench.registered_of(SECOND, 980);
+    bench.at(1010);
+    bench.due_of(FIRST, 1010);
+    let spec = bench.claim(1010);
+    bench.grant(&spec);
+    bench.at(1020);
+    bench.due_of(SECOND, 1020);
+    assert!(bench.said(1020, &OccurrenceNotice::Full));
+    bench.at(1021);
+    bench.looked();
+    assert_eq!(bench.action(), Action::Register { job: SECOND });
+    bench.registered_of(SECOND, 980);
+    let Action::Drops(spec) = bench.action() else {
+        panic!("nothing is dropped");
+    };
+    let range = spec.answer.drop[0].range;
+    assert_eq!((range.from, range.until), (secs(990), secs(990)));
 }
 
 #[test]
