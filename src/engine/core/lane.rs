@@ -80,6 +80,16 @@ pub(super) enum RegistrationState {
     Done,
 }
 
+/// What the lane does when this host's own runs of the job are closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AfterOwnRun {
+    /// It continues with the next occurrence.
+    Continue,
+    /// It also queries the ledger: while this host ran the job without the store, another run may have
+    /// been open there, and nobody watched it.
+    Look,
+}
+
 /// Whether the log reports that the ledger is ahead of the store's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LedgerAheadReport {
@@ -112,9 +122,7 @@ pub(super) struct Lane {
     pub(super) wait: Option<Wait>,
     /// A former head of the waiting list that is now behind one with a later deadline.
     pub(super) behind: Option<Head>,
-    /// This host runs the job without the store. Another run may be open in the ledger, and is not watched
-    /// meanwhile.
-    pub(super) look_once_closed: bool,
+    pub(super) after_own_run: AfterOwnRun,
     /// This lane skipped occurrences that another host may have claimed since. No reply to a claim
     /// will report those runs, so the lane must query the ledger.
     pub(super) may_have_missed_run: bool,
@@ -150,7 +158,7 @@ impl Lane {
             returned_meanwhile: false,
             wait: None,
             behind: None,
-            look_once_closed: false,
+            after_own_run: AfterOwnRun::Continue,
             may_have_missed_run: false,
             sync: LedgerSync::Registering,
             registration: RegistrationState::Pending,
@@ -626,7 +634,11 @@ impl Lane {
 
     /// Queries the ledger after a run without the store, unless a registration is to name the open run.
     fn look_after_own_run(&mut self, shared: &mut Shared) {
-        if self.running > 0 || self.closing > 0 || !std::mem::take(&mut self.look_once_closed) {
+        if self.running > 0 || self.closing > 0 {
+            return;
+        }
+        let after = std::mem::replace(&mut self.after_own_run, AfterOwnRun::Continue);
+        if after == AfterOwnRun::Continue {
             return;
         }
         let is_registered = self.sync == LedgerSync::Known && !self.needs_sync_now();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::answers::{held_back, join_backlog};
 use super::event::{Action, ClaimId, DropSpec};
 use super::gap;
-use super::lane::{Lane, LedgerSync, Phase, RegistrationState};
+use super::lane::{AfterOwnRun, Lane, LedgerSync, Phase, RegistrationState};
 use super::occurrence::{NotClaimed, Occurrence, Origin};
 use super::policy::Exclusion;
 use super::shared::{Mode, Shared, StoreState, TimerKind};
@@ -171,7 +171,7 @@ impl Lane {
 
     fn start_without_store(&mut self, shared: &mut Shared, claim: ClaimId, at: Timestamp) {
         self.running += 1;
-        self.look_once_closed = true;
+        self.after_own_run = AfterOwnRun::Look;
         shared.act(Action::StartWithoutStore {
             job: self.job,
             claim,
