@@ -341,6 +341,10 @@ impl OutputWriter {
     }
 
     fn keep(&mut self, run: RunInProgress) {
+        if run.storing == Storing::Stopped && run.files.taken == 0 {
+            // The record of the run has more, and each file takes some of what a full disk has left.
+            return self.discard(run);
+        }
         if let Some((_, stored)) = &mut self.place {
             stored.add(run.files.names(), run.files.bytes());
         }

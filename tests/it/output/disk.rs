@@ -40,6 +40,18 @@ fn a_full_disk_stops_the_storage_and_never_the_run() {
     let free = nix::sys::statvfs::statvfs(&output).unwrap();
     assert!(free.blocks_available() > 0);
     assert!(wait_file(state.path(), "\"event\":\"stopped\"").exists());
+    let ask = |args: &[&str]| super::logs::ask(state.path(), &daemon.list(), args).expect_code(0);
+    wait_until(
+        "of a run without room, `logs` shows what its record has",
+        || {
+            let records = ask(&["history", "job", "--json"]).json_lines();
+            let run = records.last().and_then(|record| record["run_id"].as_str());
+            let said = run.map(|run| ask(&["logs", run]));
+            said.is_some_and(|said| {
+                said.stdout.contains("xxx") && said.stderr.contains("keeps no file of run")
+            })
+        },
+    );
     disk.grow();
     for file in files(state.path()) {
         fs::remove_file(file).unwrap();

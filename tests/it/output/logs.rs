@@ -10,7 +10,7 @@ use crate::support::{Daemon, Output, RedisServer, command, wait_until};
 const FAILING: &str = "jobs:\n  - { name: job, every: 1s, command: 'printf \"one\\ntwo\"; sleep 0.2; \
                        echo err >&2; exit 3' }\n";
 
-fn ask(state: &std::path::Path, list: &std::path::Path, args: &[&str]) -> Output {
+pub(super) fn ask(state: &std::path::Path, list: &std::path::Path, args: &[&str]) -> Output {
     let mut logs = command::command(command::BINARY);
     logs.args(args)
         .env("CRONLATCH_CONFIG", list)
