@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::WantedRun;
 use crate::cli::{Failure, Target, output};
-use crate::config::{Job, JobList, Scope};
+use crate::config::{Job, JobList, KeepOutput, OutputPolicy, Scope};
 use crate::names::{HostName, JobName, LockName};
 use crate::store::{self, HostReport, Lock, Outcome, Record, Store, StoreError};
 
@@ -27,6 +27,8 @@ pub(super) struct FleetRun {
     pub(super) http: Option<String>,
     /// Whether the host that has it is live.
     is_live: bool,
+    /// Which output hosts keep, by the list at hand.
+    keep: KeepOutput,
 }
 
 /// How far a run is.
@@ -41,10 +43,16 @@ pub(super) enum RunState {
 }
 
 impl FleetRun {
-    /// Whether its host probably has no file: by default runs that succeeded have none.
+    /// Whether its host has no file, by the list at hand: by default runs that succeeded have none.
     pub(super) fn has_no_file(&self) -> bool {
-        let succeeded = Outcome::Succeeded.word();
-        matches!(&self.state, RunState::Ended { outcome, .. } if *outcome == succeeded)
+        let RunState::Ended { outcome, .. } = &self.state else {
+            return false;
+        };
+        match self.keep {
+            KeepOutput::All => false,
+            KeepOutput::Failures => *outcome == Outcome::Succeeded.word(),
+            KeepOutput::None => true,
+        }
     }
 
     /// The error for a run whose output only another host has.
@@ -209,6 +217,9 @@ impl Search<'_> {
             directory: info.and_then(|info| info.output.clone()).map(PathBuf::from),
             http: info.and_then(|info| info.http.clone()),
             is_live: info.is_some(),
+            keep: self
+                .list
+                .map_or(OutputPolicy::default().keep, |list| list.output.keep),
             host,
             state,
         }

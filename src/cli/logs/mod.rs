@@ -15,7 +15,7 @@ use crate::config::state_directory;
 use crate::names::{HostName, JobName};
 use crate::output::{Progress, RunReader, StoredRun, directory_in};
 use find::{FleetRun, RunState};
-use remote::RemoteLogs;
+use remote::{Printed, RemoteLogs};
 pub(super) use serve::over_http;
 pub(super) use show::StreamName;
 use show::{Form, Printer};
@@ -134,8 +134,18 @@ fn show_found(
     {
         let remote = RemoteLogs::at(address, token_file)?;
         let mut printer = Printer::new(form(args), args.stream);
-        remote.print(&found.run_id, (&mut printer, args.stream), args.follow)?;
-        return Ok(ExitCode::SUCCESS);
+        return match remote.print(&found.run_id, (&mut printer, args.stream), args.follow)? {
+            Printed::Output => Ok(ExitCode::SUCCESS),
+            Printed::Beginning => {
+                output::report(&format!(
+                    "-- the run has ended, and host {} keeps no file of it: `cronlatch history {} \
+                     --output` has its last lines --",
+                    found.host, found.job
+                ));
+                Ok(ExitCode::SUCCESS)
+            }
+            Printed::NotKept => show_tail(args, here, found),
+        };
     }
     if !is_here && !found.has_no_file() {
         return Err(Failure::Unavailable(found.lies_elsewhere()));

@@ -33,6 +33,16 @@ struct OutputPart {
     is_complete: bool,
 }
 
+/// What could be printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Printed {
+    Output,
+    /// What was written while the run was followed: at its end the host has removed the file.
+    Beginning,
+    /// Nothing: the host keeps no file of the run, or not any more.
+    NotKept,
+}
+
 /// A line of `logs --json`.
 #[derive(Debug, Deserialize)]
 struct JsonLine {
@@ -67,23 +77,33 @@ impl RemoteLogs {
         run: &str,
         (printer, only): (&mut Printer, Option<StreamName>),
         follow: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<Printed, Failure> {
         let (mut from, mut notes) = (0, 0);
+        let mut without_file = Printed::NotKept;
         loop {
-            let part = self.fetch(run, only, from)?;
+            let Some(part) = self.fetch(run, only, from)? else {
+                return Ok(without_file);
+            };
+            without_file = Printed::Beginning;
             let printed = show(&part.text, notes, |item| printer.item(item)).and_then(|seen| {
                 notes = notes.max(seen);
                 printer.flush()
             });
             if output::delivered(printed)? == Reader::Gone || part.is_complete || !follow {
-                return Ok(());
+                return Ok(Printed::Output);
             }
             from = part.offset;
             std::thread::sleep(LOOK_EVERY);
         }
     }
 
-    fn fetch(&self, run: &str, only: Option<StreamName>, from: u64) -> Result<OutputPart, Failure> {
+    /// Returns the output from this many bytes on; `None` if the host keeps none of the run.
+    fn fetch(
+        &self,
+        run: &str,
+        only: Option<StreamName>,
+        from: u64,
+    ) -> Result<Option<OutputPart>, Failure> {
         let stream = only.map_or_else(String::new, |only| format!("&stream={}", only.word()));
         let url = format!("{}/api/v1/logs?run={run}&from={from}{stream}", self.address);
         let failed = |why: String| {
@@ -106,6 +126,9 @@ impl RemoteLogs {
         let text = body
             .read_to_string()
             .map_err(|error| failed(error.to_string()))?;
+        if status == 404 {
+            return Ok(None);
+        }
         if status != 200 {
             let error: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
             let message = error["error"]["message"].as_str();
@@ -114,11 +137,11 @@ impl RemoteLogs {
                 message.unwrap_or("no reason")
             )));
         }
-        Ok(OutputPart {
+        Ok(Some(OutputPart {
             text,
             offset: offset.unwrap_or(from),
             is_complete,
-        })
+        }))
     }
 }
 

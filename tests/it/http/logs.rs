@@ -1,5 +1,6 @@
 //! The output of runs over HTTP, and `logs` on another host.
 
+use std::io::BufRead as _;
 use std::path::Path;
 
 use super::openapi::{assert_described, description};
@@ -149,4 +150,89 @@ fn logs_on_another_host_reads_the_output_through_the_server_of_the_host() {
     }
     let json = there(Some(&tokens), &["--json"]).expect_code(0);
     assert!(!json.json_lines().is_empty());
+}
+
+#[test]
+fn a_run_that_succeeded_is_read_from_its_host_if_hosts_keep_all_output() {
+    let redis = RedisServer::start();
+    let dir = tempfile::tempdir().unwrap();
+    let tokens = dir.path().join("tokens");
+    write_tokens(&tokens, &format!("read desk {READ}\n"));
+    let http = format!(
+        "{{ listen: '0.0.0.0:0', token_file: {} }}",
+        tokens.display()
+    );
+    // More than a record keeps.
+    let job = "{ name: job, schedule: '@yearly', command: 'seq 5000' }";
+    let list = format!(
+        "store: {}\noutput: {{ keep: all }}\n{}",
+        redis.url(),
+        list(&http, &[job])
+    );
+    let state = tempfile::tempdir().unwrap();
+    let mut daemon = Daemon::on("localhost", list)
+        .env("STATE_DIRECTORY", state.path().display().to_string())
+        .start();
+    address(&mut daemon);
+    daemon.ask(&["trigger", "job", "--wait"]).expect_code(0);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let there = |options: &[&str]| {
+        let mut logs = command::command(command::BINARY);
+        logs.args(["logs", "job", "--host", "desk"])
+            .args(options)
+            .env("CRONLATCH_CONFIG", daemon.list())
+            .env("STATE_DIRECTORY", elsewhere.path());
+        command::output(logs)
+    };
+    let said = there(&[]).expect_code(69);
+    assert!(said.stderr.contains("its output lies there"), "{said:?}");
+    let token = tokens.display().to_string();
+    let said = there(&["--token-file", &token]).expect_code(0);
+    assert_eq!(said.stdout.lines().count(), 5000, "{}", said.stderr);
+
+    for file in std::fs::read_dir(state.path().join("output")).unwrap() {
+        std::fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    let said = there(&["--token-file", &token]).expect_code(0);
+    assert!(said.stdout.ends_with("4999\n5000\n"), "{said:?}");
+    assert!(said.stderr.contains("keeps no file of run"), "{said:?}");
+}
+
+#[test]
+fn who_follows_a_run_of_another_host_to_a_success_is_told_that_its_file_is_gone() {
+    let redis = RedisServer::start();
+    let dir = tempfile::tempdir().unwrap();
+    let (go_on, tokens) = (dir.path().join("go-on"), dir.path().join("tokens"));
+    write_tokens(&tokens, &format!("read desk {READ}\n"));
+    let http = format!(
+        "{{ listen: '0.0.0.0:0', token_file: {} }}",
+        tokens.display()
+    );
+    let wait = format!("while ! [ -e {} ]; do sleep 0.05; done", go_on.display());
+    let job = format!("{{ name: job, schedule: '@yearly', command: 'echo one; {wait}' }}");
+    let list = format!("store: {}\n{}", redis.url(), list(&http, &[&job]));
+    let mut daemon = Daemon::on("localhost", list).start();
+    address(&mut daemon);
+    daemon.ask(&["trigger", "job"]).expect_code(0);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let mut logs = command::command(command::BINARY);
+    logs.args(["logs", "job", "--host", "desk", "--follow"])
+        .env("CRONLATCH_CONFIG", daemon.list())
+        .env("CRONLATCH_TOKEN_FILE", &tokens)
+        .env("STATE_DIRECTORY", elsewhere.path())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let mut follower = logs.spawn().unwrap();
+    let mut first = String::new();
+    let mut stdout = std::io::BufReader::new(follower.stdout.take().unwrap());
+    stdout.read_line(&mut first).unwrap();
+    assert_eq!(first, "one\n");
+    std::fs::write(&go_on, "").unwrap();
+    let ended = follower.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{stderr}");
+    assert!(
+        stderr.contains("has ended") && stderr.contains("--output"),
+        "{stderr}"
+    );
 }
