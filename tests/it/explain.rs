@@ -100,3 +100,18 @@ fn a_skip_names_the_run_that_held_the_lock() {
         .unwrap();
     assert_eq!(explained(&daemon, due)["answer"], "running");
 }
+
+#[test]
+fn a_job_whose_hosts_match_no_live_host_is_not_called_unknown() {
+    let list = "jobs:\n  - { name: job, every: 1m, command: 'true', hosts: [db-*] }\n";
+    let mut daemon = Daemon::on("web1", list).start();
+    daemon.wait_log(&["ready"]);
+    let answer = wait_for("the host reports", || {
+        let said = daemon.ask(&["explain", "job", "--json"]).expect_code(0);
+        let answer = said.json_lines().remove(0);
+        (answer["hosts"].as_array()?.len() == 1).then_some(answer)
+    });
+    assert_eq!(answer["answer"], "no_host", "{answer:#}");
+    let text = answer["text"].as_str().unwrap();
+    assert!(text.contains("`hosts` (db-*) match no live host"), "{text}");
+}

@@ -117,10 +117,17 @@ fn catch_up(facts: &OccurrenceFacts, at: Timestamp) -> String {
     }
 }
 
-/// No daemon has registered the job in this store.
+/// No daemon has registered the job in this store. Hosts register only jobs that are for them.
 fn not_known(facts: &OccurrenceFacts, at: Timestamp) -> Option<Explanation> {
     if facts.report.last.is_some() {
         return None;
+    }
+    let globs = &facts.job.hosts;
+    let mut live = facts.hosts.iter().map(|report| &report.info.host);
+    if !facts.hosts.is_empty() && !live.any(|host| globs.matches(host)) {
+        let globs = globs.0.join(", ");
+        let text = format!("nobody ran it: its `hosts` ({globs}) match no live host");
+        return Some(begin(facts, at, ExplainAnswer::NoHost, text));
     }
     let text = "nobody ran it: the store does not know the job, because no daemon with it has reached \
                 this store";
