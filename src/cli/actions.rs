@@ -97,6 +97,9 @@ async fn pause(
         (None, None) => None,
         (Some(span), None) => {
             let span = parse_duration(&span).map_err(|error| usage(&format!("`for` {error}")))?;
+            if span.is_zero() {
+                return Err(usage("`for` is zero; nothing was changed"));
+            }
             Some(now.plus(span))
         }
         (None, Some(at)) => Some(instant(&at, now)?),

@@ -111,6 +111,7 @@ fn only_a_token_with_the_right_to_act_acts_and_only_from_this_site_as_json() {
         (path, "{\"jobs\": [\"nothing\"]}"),
         (path, "{\"all\": true, \"jobs\": [\"quiet\"]}"),
         (path, "{\"all\": true, \"for\": \"soon\"}"),
+        (path, "{\"all\": true, \"for\": \"0s\"}"),
         (path, "{\"all\": true, \"until\": \"2020-01-01T00:00:00Z\"}"),
         (path, "{\"all\": true, \"reason\": \"a\\nb\"}"),
         ("/api/v1/pause?all=true", body),
