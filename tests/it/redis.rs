@@ -157,3 +157,58 @@ async fn a_lock_is_claimed_renewed_and_released() {
     assert_eq!(server.number(&["EXISTS", "cronlatch:{backup}:lock"]), 0);
     assert!(server.text(&["HGET", "cronlatch:store", "run_id"]).len() == 40);
 }
+
+/// A long history is read in pages: each reply comes in time also on a slow network, where that of all
+/// records would make the server seem silent.
+#[tokio::test]
+async fn a_long_history_is_read_in_pages_and_whole() {
+    let server = RedisServer::start();
+    let key = "cronlatch:{j}:runs:j";
+    for second in 0..2_500 {
+        let scheduled_at = (second * 1_000).to_string();
+        server.command(&[
+            "XADD",
+            key,
+            "*",
+            "kind",
+            "schedule",
+            "outcome",
+            "missed",
+            "scheduled_at",
+            &scheduled_at,
+            "finished_at",
+            &scheduled_at,
+            "host",
+            "one",
+            "attempts",
+            "0",
+        ]);
+    }
+    let job = cronlatch::names::JobName::parse("j").unwrap();
+    let store = store(&server.url());
+    let read = async |limit: usize| {
+        let lock = Lock::named(&LockName::parse("j").unwrap());
+        let history = store.history(&job, &lock, limit).await.unwrap();
+        assert!(history.unreadable.is_empty(), "{:?}", history.unreadable);
+        let at = history.records.iter().map(|it| it.scheduled_at.unwrap());
+        at.map(cronlatch::time::Timestamp::millis)
+            .collect::<Vec<_>>()
+    };
+    let newest = |n: i64| {
+        (0..n)
+            .map(|back| (2_499 - back) * 1_000)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(read(10_000).await, newest(2_500));
+    assert_eq!(read(1_001).await, newest(1_001));
+    assert_eq!(read(1_000).await, newest(1_000));
+    let stats = server.text(&["INFO", "commandstats"]);
+    let line = stats
+        .lines()
+        .find(|line| line.starts_with("cmdstat_xrevrange"));
+    // Three pages of runs, two, and one; and the failures, of which there are none, three times.
+    assert!(
+        line.is_some_and(|line| line.contains("calls=9,")),
+        "{line:?}"
+    );
+}

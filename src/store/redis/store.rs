@@ -167,8 +167,21 @@ impl RedisStore {
         limit: usize,
     ) -> Result<StreamEntries, StoreError> {
         self.check_format().await?;
-        let reply = self.route.read(key, &history::command(key, limit)).await?;
-        Ok(history::read(reply, job, key)?)
+        let (mut all, mut after) = (StreamEntries::default(), None);
+        let mut left = limit;
+        while left > 0 {
+            let count = left.min(history::PAGE);
+            let command = history::command(key, after.as_deref(), count);
+            let reply = self.route.read(key, &command).await?;
+            let before = all.len();
+            after = history::read(reply, job, key, &mut all)?;
+            let read = all.len() - before;
+            left -= read;
+            if read < count {
+                break;
+            }
+        }
+        Ok(all)
     }
 
     /// The longest TTL of the registered job list; zero without a list.

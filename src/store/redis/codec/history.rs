@@ -1,6 +1,8 @@
 //! The commands that read histories, and their replies. They need no script, because one command reads
 //! a stream.
 
+use std::collections::{HashMap, HashSet};
+
 use redis::Cmd;
 use redis::Value;
 
@@ -20,6 +22,13 @@ pub(in crate::store::redis) struct StreamEntries {
     pub(in crate::store::redis) unreadable: Vec<KeyFault>,
 }
 
+impl StreamEntries {
+    /// How many entries were read.
+    pub(in crate::store::redis) fn len(&self) -> usize {
+        self.records.len() + self.unreadable.len()
+    }
+}
+
 /// A record, its position, and the proposal that added it, as the entry has it.
 #[derive(Debug)]
 pub(in crate::store::redis) struct StreamEntry {
@@ -31,25 +40,32 @@ pub(in crate::store::redis) struct StreamEntry {
 /// The field of a stream's entry that holds [`StreamEntry::ballot`].
 pub(in crate::store::redis) const BALLOT: &str = "ballot";
 
-pub(in crate::store::redis) fn command(stream: &str, limit: usize) -> Cmd {
+/// The most entries that one command reads. A server that replies to each of them in time counts as
+/// reachable, however long the stream is.
+pub(in crate::store::redis) const PAGE: usize = 1000;
+
+/// Reads entries from the newest on, or from the one after this position.
+pub(in crate::store::redis) fn command(stream: &str, after: Option<&str>, limit: usize) -> Cmd {
     let mut command = redis::cmd("XREVRANGE");
     command
         .arg(stream)
-        .arg("+")
+        .arg(after.map_or_else(|| "+".to_owned(), |id| format!("({id}")))
         .arg("-")
         .arg("COUNT")
         .arg(limit);
     command
 }
 
-/// Reads the stream under the key `stream`. Its records are of `job`, or of the jobs that they name.
+/// Reads a page of the stream under the key `stream` into `all`. Its records are of `job`, or of the jobs
+/// that they name. Returns the position of the page's last entry.
 pub(in crate::store::redis) fn read(
     value: Value,
     job: Option<&JobName>,
     stream: &str,
-) -> Result<StreamEntries, RedisFailure> {
+    all: &mut StreamEntries,
+) -> Result<Option<String>, RedisFailure> {
     let mut entries = Items::of(value)?;
-    let mut all = StreamEntries::default();
+    let mut last = None;
     while !entries.is_empty() {
         let entry = entries.next()?;
         let text = record::id_of(&entry);
@@ -69,8 +85,9 @@ pub(in crate::store::redis) fn read(
                 all.unreadable.push(fault);
             }
         }
+        last = Some(text);
     }
-    Ok(all)
+    Ok(last)
 }
 
 /// Returns two histories as one: that of a job and its failures, or the failures of two jobs. A failure
@@ -80,13 +97,19 @@ pub(in crate::store::redis) fn merged(
     mut failures: StreamEntries,
     limit: usize,
 ) -> StreamEntries {
-    let is_known = |entry: &StreamEntry| {
-        let mut known = runs.records.iter();
-        let is_same_place =
-            |it: &StreamEntry| it.id == entry.id && it.record.job == entry.record.job;
-        known.any(|it| is_same_place(it) || it.record == entry.record)
-    };
-    failures.records.retain(|entry| !is_known(entry));
+    let mut places = HashSet::new();
+    let mut by_end: HashMap<_, Vec<&Record>> = HashMap::new();
+    for entry in &runs.records {
+        places.insert((entry.id, &entry.record.job));
+        let ended = by_end.entry(entry.record.finished_at).or_default();
+        ended.push(&entry.record);
+    }
+    failures.records.retain(|entry| {
+        let alike = by_end.get(&entry.record.finished_at);
+        let is_known = places.contains(&(entry.id, &entry.record.job))
+            || alike.is_some_and(|alike| alike.contains(&&entry.record));
+        !is_known
+    });
     runs.records.extend(failures.records);
     runs.records
         .sort_by_key(|entry| std::cmp::Reverse((entry.id, entry.record.finished_at)));
