@@ -168,7 +168,10 @@ fn a_daemon_that_drains_serves_until_its_end_and_is_not_ready() {
     });
     assert_eq!(get(at, "/readyz").status, 503);
     assert_eq!(get(at, "/healthz").status, 200);
-    assert_eq!(get(at, "/api/v1/hosts").json()["draining"], true);
+    // What all hosts can read follows with the next announcement.
+    wait_until("its announcement says so", || {
+        get(at, "/api/v1/hosts").json()["draining"] == true
+    });
     assert_eq!(get(at, "/api/v1/runs").json()["job"], "slow");
     std::fs::write(&go_on, "").unwrap();
     assert_eq!(daemon.wait_exit().code(), Some(0));
