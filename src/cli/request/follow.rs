@@ -1,4 +1,4 @@
-//! Follows a run that a daemon carries: its output, as the daemon sends it through the store, and its
+//! Follows a run in a daemon: its output, as the daemon sends it through the store, and its
 //! record.
 
 use std::io::{self, Write as _};
@@ -16,17 +16,18 @@ use crate::store::{Lock, OpenRun, Outcome, OutputChunk, Record, Store, StoreErro
 const LOOK_EVERY: Duration = Duration::from_millis(150);
 /// How often the record is looked for while there is output to come.
 const LOOK_FOR_RECORD: Duration = Duration::from_secs(1);
-/// How long to wait for more output of a run that is on record.
+/// How long to wait for more output of a run that is on record: from the record on, or from the last part
+/// of its output that came later.
 const REST_OF_OUTPUT: Duration = Duration::from_secs(5);
 /// How long the store may be unreachable.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long a run that nobody carries any more may have no record: its host may have to deliver it, or
+/// How long a run that is not in progress any more may have no record: its host may have to deliver it, or
 /// another host to record its end.
 const UNRECORDED_FOR: Duration = Duration::from_secs(30);
 /// How many records are searched.
 const SEARCHED: usize = 200;
 
-/// A run that a daemon carries.
+/// A run in a daemon.
 #[derive(Debug)]
 pub(in crate::cli) struct FollowedRun {
     pub(in crate::cli) job: JobName,
@@ -76,7 +77,7 @@ impl FollowedRun {
         printer: LinePrinter,
     ) -> Result<Record, Failure> {
         let (mut next, mut looked, mut failing) = (0, Instant::now(), None);
-        let (mut heard, mut unrecorded) = (Instant::now(), None);
+        let (mut heard, mut recorded, mut unrecorded) = (Instant::now(), None, None);
         loop {
             let parts = match store.receive_output(&self.run_id, next).await {
                 Ok(parts) => parts,
@@ -88,9 +89,6 @@ impl FollowedRun {
             };
             failing = None;
             for (number, chunk) in parts {
-                if number < next {
-                    continue;
-                }
                 next = number + 1;
                 heard = Instant::now();
                 printer.chunk(&chunk)?;
@@ -102,15 +100,22 @@ impl FollowedRun {
             }
             if looked.elapsed() > LOOK_FOR_RECORD {
                 looked = Instant::now();
-                let record = self.look_for_record(store).await;
-                if let Ok(Some(record)) = record {
-                    // What the run wrote may still be on its way.
-                    if heard.elapsed() > REST_OF_OUTPUT {
-                        output::report("the end of the run's output did not arrive");
-                        return Ok(record);
+                match self.look_for_record(store).await {
+                    Ok(Some(record)) => {
+                        // What the run wrote may still be on its way.
+                        let recorded = *recorded.get_or_insert_with(Instant::now);
+                        if recorded.max(heard).elapsed() > REST_OF_OUTPUT {
+                            output::report("the end of the run's output did not arrive");
+                            return Ok(record);
+                        }
                     }
-                } else if let Ok(in_progress) = self.is_in_progress(store).await {
-                    self.expect_record(in_progress, &mut unrecorded)?;
+                    Ok(None) => {
+                        if let Ok(in_progress) = self.is_in_progress(store).await {
+                            self.expect_record(in_progress, &mut unrecorded)?;
+                        }
+                    }
+                    // Whether there is a record is unknown: the next look may succeed.
+                    Err(_) => {}
                 }
             }
             tokio::time::sleep(LOOK_EVERY).await;
@@ -134,7 +139,7 @@ impl FollowedRun {
         }
     }
 
-    /// Fails when a run that nobody carries has had no record for too long.
+    /// Fails when a run that is not in progress has had no record for too long.
     fn expect_record(
         &self,
         in_progress: bool,
@@ -152,8 +157,8 @@ impl FollowedRun {
         Ok(())
     }
 
-    /// Whether the run may go on: it has a lease, or its host is live. Without a lock, the ledger has the
-    /// newest run alone.
+    /// Whether the run may go on: it has a lease, or its host is live. Without a lock, the ledger keeps only
+    /// the newest run.
     async fn is_in_progress(&self, store: &dyn Store) -> Result<bool, StoreError> {
         let open = self.open(store).await?;
         if (open.as_ref()).is_some_and(|open| !open.remaining.is_zero()) {
@@ -172,7 +177,7 @@ impl FollowedRun {
     }
 
     async fn look_for_record(&self, store: &dyn Store) -> Result<Option<Record>, StoreError> {
-        // Of the runs of a job without a lock, the ledger has the newest alone.
+        // Of the runs of a job without a lock, the ledger keeps only the newest.
         if self.open(store).await?.is_some() {
             return Ok(None);
         }
@@ -213,7 +218,7 @@ impl FollowedRun {
             return Ok(());
         }
         output::report(&format!(
-            "run {} of job {} goes on on host {}",
+            "run {} of job {} continues on host {}",
             self.run_id, self.job, self.host
         ));
         Err(error.into())

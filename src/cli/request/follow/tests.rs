@@ -12,11 +12,13 @@ use crate::store::{
 };
 use crate::time::Timestamp;
 
-/// A store with the record of the run from the beginning, and with the first part of its output. The last
-/// part arrives once the record has been read, if at all.
+/// A store with the first part of the run's output. The last part arrives once the record has been read, if at
+/// all.
 #[derive(Debug)]
 struct LateOutput {
     record: Record,
+    /// Before, there is no record.
+    recorded_at: Instant,
     arrives: bool,
     seen: Mutex<Seen>,
 }
@@ -56,9 +58,11 @@ impl Store for LateOutput {
         })
     }
     async fn history(&self, _: &JobName, _: &Lock, _: usize) -> Result<History, StoreError> {
-        self.seen.lock().expect("no holder panics").record_was_read = true;
+        let is_recorded = Instant::now() >= self.recorded_at;
+        self.seen.lock().expect("no holder panics").record_was_read = is_recorded;
+        let records = is_recorded.then(|| self.record.clone());
         Ok(History {
-            records: vec![self.record.clone()],
+            records: records.into_iter().collect(),
             unreadable: Vec::new(),
         })
     }
@@ -103,8 +107,9 @@ impl Store for LateOutput {
     }
 }
 
-/// Follows the run. Returns how long that took, and the part that was wanted last.
-async fn followed(arrives: bool) -> (Duration, u64) {
+/// Follows a run that is recorded after so long. Returns how long that took, and the part that was wanted
+/// last.
+async fn followed(recorded_after: Duration, arrives: bool) -> (Duration, u64) {
     let job = JobName::parse("a").expect("a name");
     let run = FollowedRun {
         lock: Lock::named(&LockName::parse("a").expect("a name")),
@@ -132,30 +137,39 @@ async fn followed(arrives: bool) -> (Duration, u64) {
         fence: None,
         output_tail: None,
     };
+    let began = Instant::now();
     let store = LateOutput {
         record: record.clone(),
+        recorded_at: began + recorded_after,
         arrives,
         seen: Mutex::default(),
     };
-    let began = Instant::now();
     let found = run.follow(&store, LinePrinter::StandardError).await;
     assert_eq!(found.expect("a record"), record);
     let wants = store.seen.lock().expect("no holder panics").wants;
     (began.elapsed(), wants)
 }
 
+/// Longer than the rest of the output is waited for.
+const SILENT: Duration = Duration::from_secs(20);
+
 #[tokio::test(start_paused = true)]
-async fn the_output_of_a_run_on_record_is_shown_to_its_end() {
-    let (_, wants) = followed(true).await;
-    assert_eq!(wants, 2, "the last part was not read");
+async fn the_output_of_a_run_on_record_is_shown_to_its_end_however_long_it_was_silent() {
+    for recorded_after in [Duration::ZERO, SILENT] {
+        let (_, wants) = followed(recorded_after, true).await;
+        assert_eq!(wants, 2, "the last part was not read: {recorded_after:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn output_whose_end_never_arrives_is_waited_for_with_a_bound() {
-    let (took, wants) = followed(false).await;
-    assert_eq!(wants, 1);
-    assert!(
-        took > REST_OF_OUTPUT && took < REST_OF_OUTPUT * 2,
-        "{took:?}"
-    );
+    for recorded_after in [Duration::ZERO, SILENT] {
+        let (took, wants) = followed(recorded_after, false).await;
+        assert_eq!(wants, 1);
+        let waited = took.saturating_sub(recorded_after);
+        assert!(
+            waited > REST_OF_OUTPUT && waited < REST_OF_OUTPUT * 2,
+            "{took:?}"
+        );
+    }
 }
