@@ -13,7 +13,6 @@ use crate::config::parse_duration;
 use crate::http::{FleetAction, ViewError, ViewSource, ViewText};
 use crate::names::{HostName, JobName};
 use crate::store::{IfPaused, PauseOrder, retry};
-use crate::time::Timestamp;
 
 /// Carries out an action for who has the token of this name.
 pub(super) async fn act(
@@ -93,18 +92,14 @@ async fn pause(
 ) -> Result<(String, Option<Failure>), Failure> {
     let reason = reason(&body.reason)?;
     let now = retry(super::request::ASKING, || source.store.now()).await?;
-    let until = match (body.duration, body.until) {
-        (None, None) => None,
-        (Some(span), None) => {
-            let span = parse_duration(&span).map_err(|error| usage(&format!("`for` {error}")))?;
-            if span.is_zero() {
-                return Err(usage("`for` is zero; nothing was changed"));
-            }
-            Some(now.plus(span))
-        }
-        (None, Some(at)) => Some(instant(&at, now)?),
-        (Some(_), Some(_)) => return Err(usage("give either `for` or `until`")),
-    };
+    if body.duration.is_some() && body.until.is_some() {
+        return Err(usage("give either `for` or `until`"));
+    }
+    let length = body.duration.as_deref().map(parse_duration).transpose();
+    let length = length.map_err(|error| usage(&format!("`for` {error}")))?;
+    let at = body.until.as_deref().map(times::instant).transpose();
+    let at = at.map_err(|error| usage(&format!("`until`: {error}")))?;
+    let until = pause::end_of_pause((length, at), now)?;
     let call = PauseCall {
         jobs: chosen(body.jobs, body.all)?,
         order: PauseOrder::Pause {
@@ -115,16 +110,6 @@ async fn pause(
         reason,
     };
     pause::over_http(call, &*source.store, (&source.list, &source.host)).await
-}
-
-fn instant(text: &str, now: Timestamp) -> Result<Timestamp, Failure> {
-    let at = times::instant(text).map_err(|error| usage(&format!("`until`: {error}")))?;
-    if at <= now {
-        return Err(usage(&format!(
-            "`until` {at} has passed: by the store's clock it is {now}; nothing was changed"
-        )));
-    }
-    Ok(at)
 }
 
 async fn resume(

@@ -49,12 +49,7 @@ pub(super) struct PauseArgs {
 
 pub(super) fn pause(args: &PauseArgs) -> Result<ExitCode, Failure> {
     order(&args.common, |now| {
-        let until = args.until.or(args.duration.map(|span| now.plus(span)));
-        if let Some(until) = until.filter(|until| *until <= now) {
-            return Err(Failure::Usage(format!(
-                "--until {until} has passed: by the store's clock it is {now}; nothing was changed"
-            )));
-        }
+        let until = end_of_pause((args.duration, args.until), now)?;
         Ok(PauseOrder::Pause {
             until,
             reason: args.common.reason.clone().unwrap_or_default(),
@@ -64,6 +59,21 @@ pub(super) fn pause(args: &PauseArgs) -> Result<ExitCode, Failure> {
 
 pub(super) fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     order(args, |_| Ok(PauseOrder::Resume))
+}
+
+/// Returns when a pause ends: after a length of time, or at an instant. It must be to come.
+pub(super) fn end_of_pause(
+    (length, at): (Option<Duration>, Option<Timestamp>),
+    now: Timestamp,
+) -> Result<Option<Timestamp>, Failure> {
+    let until = at.or(length.map(|length| now.plus(length)));
+    match until.filter(|until| *until <= now) {
+        Some(past) => Err(Failure::Usage(format!(
+            "the end of the pause, {past}, has passed: by the store's clock it is {now}; nothing was \
+             changed"
+        ))),
+        None => Ok(until),
+    }
 }
 
 /// Sends an order for each chosen job, and reports the result.
