@@ -17,7 +17,7 @@ use super::{Failure, Target, output};
 pub(super) struct Args {
     /// The shell
     #[arg(value_name = "SHELL")]
-    wanted: Wanted,
+    wanted: CompletionText,
     /// The job list with the names of the jobs.
     #[arg(
         short,
@@ -31,7 +31,7 @@ pub(super) struct Args {
 
 /// What is printed: the script for a shell that has completions, or what the scripts ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Wanted {
+enum CompletionText {
     Bash,
     Fish,
     Zsh,
@@ -42,10 +42,10 @@ enum Wanted {
 
 pub(super) fn run(args: &Args, cli: Command) -> Result<ExitCode, Failure> {
     let text = match args.wanted {
-        Wanted::Bash => bash::script(&cli),
-        Wanted::Fish => fish::script(&cli),
-        Wanted::Zsh => zsh::script(cli),
-        Wanted::JobNames => job_names(args)?,
+        CompletionText::Bash => bash::script(&cli),
+        CompletionText::Fish => fish::script(&cli),
+        CompletionText::Zsh => zsh::script(cli),
+        CompletionText::JobNames => job_names(args)?,
     };
     output::print(&text)?;
     Ok(ExitCode::SUCCESS)

@@ -137,7 +137,7 @@ pub(super) fn read(
     let ttl_refused = lock.ttl_refused;
     let ttl_place = lock.ttl_place.unwrap_or(name_place);
     let zone_by_default = when.as_ref().is_some_and(|w| w.zone_by_default);
-    let settings = Settings {
+    let settings = OptionalFields {
         policies,
         lock,
         on_overlap,
@@ -166,7 +166,7 @@ pub(super) fn read(
 }
 
 /// The fields of a job besides its name, its schedule and its command.
-struct Settings {
+struct OptionalFields {
     policies: Policies,
     lock: LockPart,
     on_overlap: OnOverlap,
@@ -179,7 +179,7 @@ struct Settings {
     timeout: Option<Duration>,
 }
 
-impl Settings {
+impl OptionalFields {
     fn job(self, name: JobName, when: When, command: Command) -> Job {
         let Self {
             policies,

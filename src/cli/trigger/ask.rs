@@ -1,4 +1,4 @@
-//! A run that a daemon carries: which daemon is asked, and what it replies.
+//! A run in a daemon: which daemon is asked, and what it replies.
 
 use crate::cli::nearest::nearest_name;
 use crate::cli::pause::known_jobs;
@@ -25,12 +25,13 @@ pub(super) struct Wanted<'a> {
     pub(super) follow: Option<LinePrinter>,
 }
 
-/// Where the list comes from that an error refers to.
+/// The list whose jobs an error suggests.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum ListSource<'a> {
+pub(super) enum ListAtHand<'a> {
     /// The list of the command line, read if it is needed.
-    Of(&'a Target),
-    Given(&'a JobList),
+    OfCommand(&'a Target),
+    /// That of the daemon that was asked over HTTP.
+    OfDaemon(&'a JobList),
 }
 
 /// A run that was started.
@@ -56,7 +57,7 @@ impl Wanted<'_> {
     pub(super) async fn ask(
         &self,
         store: &dyn Store,
-        (list, here): (ListSource<'_>, &HostName),
+        (list, here): (ListAtHand<'_>, &HostName),
     ) -> Result<TriggeredRun, Failure> {
         let host = self.choose_host(store, (list, here)).await?;
         let output = match self.follow {
@@ -105,7 +106,7 @@ impl Wanted<'_> {
     async fn choose_host(
         &self,
         store: &dyn Store,
-        (list, here): (ListSource<'_>, &HostName),
+        (list, here): (ListAtHand<'_>, &HostName),
     ) -> Result<HostName, Failure> {
         let live = retry(request::ASKING, || store.peers()).await?;
         if let Some(host) = self.on {
@@ -128,11 +129,11 @@ impl Wanted<'_> {
         }
         if live.is_empty() {
             let store = match list {
-                ListSource::Of(target) => {
+                ListAtHand::OfCommand(target) => {
                     let list = target.list_if_any()?;
                     target.settings(list.as_ref())?.shown()
                 }
-                ListSource::Given(_) => "the store".to_owned(),
+                ListAtHand::OfDaemon(_) => "the store".to_owned(),
             };
             return Err(Failure::Usage(format!(
                 "no daemon reports to {store}; nothing was started\nhelp: start a daemon with this \
@@ -158,8 +159,10 @@ impl Wanted<'_> {
             return Ok(here.clone());
         }
         let known = match list {
-            ListSource::Of(target) => known_jobs(store, target.list_if_any()?.as_ref()).await?,
-            ListSource::Given(list) => known_jobs(store, Some(list)).await?,
+            ListAtHand::OfCommand(target) => {
+                known_jobs(store, target.list_if_any()?.as_ref()).await?
+            }
+            ListAtHand::OfDaemon(list) => known_jobs(store, Some(list)).await?,
         };
         let job = self.job.as_str();
         let others = known.iter().map(JobName::as_str);

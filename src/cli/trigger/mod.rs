@@ -17,7 +17,7 @@ use crate::config::JobList;
 use crate::names::{HostName, JobName};
 use crate::run::Cause;
 use crate::store::{self, IfPaused, Record, Store};
-use ask::{ListSource, TriggeredRun, Waited, Wanted};
+use ask::{ListAtHand, TriggeredRun, Waited, Wanted};
 use carry::Errand;
 
 /// Options of `trigger`.
@@ -111,7 +111,7 @@ fn run_by_daemon(args: &Args) -> Result<ExitCode, Failure> {
     let started = output::ask(async {
         let store = store::open(&settings)?;
         wanted
-            .ask(&*store, (ListSource::Of(&args.target), &host))
+            .ask(&*store, (ListAtHand::OfCommand(&args.target), &host))
             .await
     })?;
     match &started.waited {
@@ -165,7 +165,7 @@ pub(super) async fn over_http(
         reason: call.reason,
         follow: None,
     };
-    let list = ListSource::Given(list);
+    let list = ListAtHand::OfDaemon(list);
     wanted.ask(store, (list, host)).await?.json()
 }
 

@@ -104,8 +104,8 @@ impl Reloads {
 
     /// Refuses a list that names another store: half of it would be in force, and the rest after the
     /// next restart.
-    fn judge(&self, read: Result<LoadedList, ListErrors>) -> Result<LoadedList, Refusal> {
-        let loaded = read.map_err(Refusal::Errors)?;
+    fn judge(&self, read: Result<LoadedList, ListErrors>) -> Result<LoadedList, NotApplied> {
+        let loaded = read.map_err(NotApplied::Errors)?;
         if loaded.settings == self.settings {
             return Ok(loaded);
         }
@@ -116,13 +116,13 @@ impl Reloads {
             format!("the store was changed from {now} to {then}")
         };
         let path = self.source.shown_path();
-        Err(Refusal::OtherStore(format!("{path}: {what}")))
+        Err(NotApplied::OtherStore(format!("{path}: {what}")))
     }
 }
 
 /// Why a list that was read is not applied.
 #[derive(Debug)]
-enum Refusal {
+enum NotApplied {
     /// It has these errors.
     Errors(ListErrors),
     /// It is correct, but names another store than the daemon was started with. How, as text.
@@ -204,7 +204,7 @@ impl Daemon {
             && let Err(error) = ticker.make_room(loaded.list.jobs.len()).await
         {
             let error = format!("cannot schedule so many jobs: {error}");
-            judged = Err(Refusal::Errors(ListErrors(vec![error])));
+            judged = Err(NotApplied::Errors(ListErrors(vec![error])));
         }
         match judged {
             Ok(loaded) => {
@@ -217,8 +217,8 @@ impl Daemon {
                     self.replace_list(loaded.list, ticker, firings);
                 }
             }
-            Err(Refusal::Errors(errors)) => self.refuse_list(&errors),
-            Err(Refusal::OtherStore(what)) => self.refuse_other_store(&what),
+            Err(NotApplied::Errors(errors)) => self.refuse_list(&errors),
+            Err(NotApplied::OtherStore(what)) => self.refuse_other_store(&what),
         }
         if self.is_ready {
             self.said_status = self.status_text();

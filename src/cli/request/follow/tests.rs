@@ -20,11 +20,11 @@ struct LateOutput {
     /// Before, there is no record.
     recorded_at: Instant,
     arrives: bool,
-    seen: Mutex<Seen>,
+    seen: Mutex<Observed>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct Observed {
     record_was_read: bool,
     /// The next part that the reader wants.
     wants: u64,
