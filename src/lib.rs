@@ -54,7 +54,8 @@
 //!
 //! 1. `config` reads the YAML list into validated jobs. It reports all errors at once, each with its
 //!    line.
-//! 2. `schedule` computes the instants at which a job is due; its ticker fires at each of them.
+//! 2. `schedule` computes the instants at which a job is due; its ticker fires at each of them, or some
+//!    milliseconds before it, so that claim and process are ready when it comes.
 //! 3. `engine` decides what this host does: is the host full, is an older run of the job open, is the
 //!    daemon draining? If the job is to run, it sends a *claim* with a new token.
 //! 4. `store` judges the claim in one atomic step: first the *ledger*, which says up to which

@@ -53,6 +53,7 @@ pub(crate) fn occurrence(n: i64) -> Result<(Claim, Finish), String> {
                 max_reruns: 0,
                 max_attempts: 0,
                 rerun_window: Duration::ZERO,
+                lead: Duration::ZERO,
             },
             overlap: Overlap::Skip,
             keep: cronlatch::store::Retention::of_records(100),

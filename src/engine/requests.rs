@@ -41,6 +41,7 @@ impl Requests<'_> {
                     max_reruns: spec.terms.max_reruns,
                     max_attempts: spec.terms.max_attempts,
                     rerun_window: spec.terms.rerun_window,
+                    lead: spec.lead,
                 },
                 overlap: spec.overlap,
                 keep: self.keep,

@@ -29,6 +29,9 @@ pub struct Spawn {
     pub umask: Option<u32>,
     /// The nice value.
     pub nice: Option<i32>,
+    /// The command is not executed before this instant: its process is prepared, and waits; `None`: at
+    /// once.
+    pub start: Option<BootInstant>,
     /// When SIGKILL of the whole tree must be sent at the latest, unless extended; `None` for
     /// `on_lost: continue` and for runs without a lease.
     pub deadline: Option<BootInstant>,

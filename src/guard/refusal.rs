@@ -76,6 +76,7 @@ fn step_text(step: StartStep, spawn: &Spawn) -> String {
         StartStep::Gid => format!("become group {}", user(|user| user.gid)),
         StartStep::Uid => format!("become user {}", user(|user| user.uid)),
         StartStep::Nice => format!("set the nice value {}", spawn.nice.unwrap_or(0)),
+        StartStep::Wait => "wait for the instant of its start".to_owned(),
         StartStep::Dir => {
             let dir = spawn.working_dir.as_ref().map(|dir| dir.as_os_str());
             format!("change to directory {}", quoted(dir))

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use super::Usage;
 
+use crate::time::BootInstant;
+
 /// Whose side of a fork this is.
 pub(super) enum Fork {
     /// The new process.
@@ -75,6 +77,36 @@ pub(super) unsafe fn start_borrower(mut body: &mut dyn FnMut() -> c_int) -> io::
         return Err(io::Error::last_os_error());
     }
     Ok(pid)
+}
+
+/// Sleeps until an instant of `CLOCK_BOOTTIME`, and wakes within a few µs of it, never before.
+pub(super) fn sleep_until(at: BootInstant) {
+    let at = at.to_duration();
+    let at = libc::timespec {
+        tv_sec: libc::time_t::try_from(at.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: at.subsec_nanos().into(),
+    };
+    // The kernel may otherwise be 50 µs late. The command gets back what it would have had.
+    let _ = nix::sys::prctl::set_timerslack(1);
+    // SAFETY: `at` is a timespec of ours. nix has no absolute sleep.
+    let sleep = || unsafe {
+        let none = std::ptr::null_mut();
+        libc::clock_nanosleep(
+            libc::CLOCK_BOOTTIME,
+            libc::TIMER_ABSTIME,
+            &raw const at,
+            none,
+        )
+    };
+    while sleep() == libc::EINTR {}
+    let _ = nix::sys::prctl::set_timerslack(0);
+}
+
+/// Whether the process behind the descriptor has ended.
+pub(super) fn pidfd_has_ended(pidfd: BorrowedFd<'_>) -> bool {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    let mut ended = [PollFd::new(pidfd, PollFlags::POLLIN)];
+    poll(&mut ended, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }
 
 /// A descriptor that means this process for good, whatever becomes of its number.

@@ -84,6 +84,8 @@ pub(super) enum StartStep {
     Dir,
     Run,
     Cgroup,
+    /// The wait for the instant of the start.
+    Wait,
 }
 
 impl StartStep {
@@ -101,6 +103,7 @@ impl StartStep {
             Self::Dir,
             Self::Run,
             Self::Cgroup,
+            Self::Wait,
         ]
         .into_iter()
         .find(|step| *step as u8 == code)
@@ -112,6 +115,8 @@ impl StartStep {
 pub(super) struct StartRequest {
     pub(super) serial: u64,
     pub(super) run: Vec<u8>,
+    /// The command is not executed before this instant.
+    pub(super) start: Option<BootInstant>,
     pub(super) deadline: Option<BootInstant>,
     pub(super) signal: i32,
     pub(super) grace: Duration,
@@ -129,9 +134,11 @@ pub(super) struct StartRequest {
 pub(super) fn spawn(serial: u64, spawn: &Spawn, join: Option<i32>) -> Vec<u8> {
     let mut w = Writer(Vec::with_capacity(2048));
     w.u8(SPAWN).u64(serial).bytes(spawn.run.as_str().as_bytes());
-    w.option(spawn.deadline, |w, at| {
-        w.duration(at.to_duration());
-    });
+    for at in [spawn.start, spawn.deadline] {
+        w.option(at, |w, at| {
+            w.duration(at.to_duration());
+        });
+    }
     w.i32(spawn.signal as i32).duration(spawn.grace);
     w.option(join, |w, group| {
         w.i32(group);
@@ -233,12 +240,12 @@ impl GuardRequest {
 }
 
 fn order(r: &mut ByteReader<'_>) -> Option<StartRequest> {
+    let instant = |r: &mut ByteReader<'_>| r.duration().map(BootInstant::from_duration);
     Some(StartRequest {
         serial: r.u64()?,
         run: r.bytes()?.to_vec(),
-        deadline: r
-            .option(ByteReader::duration)?
-            .map(BootInstant::from_duration),
+        start: r.option(instant)?,
+        deadline: r.option(instant)?,
         signal: r.i32()?,
         grace: r.duration()?,
         join: r.option(ByteReader::i32)?,

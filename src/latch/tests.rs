@@ -72,6 +72,7 @@ impl Store for ScriptedLocks {
                 fence: 7,
                 attempt: 1,
                 at: Timestamp::EPOCH,
+                starts_in: Duration::ZERO,
             }),
             Answer::Held => Ok(ClaimReply::Held {
                 by: "other".to_owned(),

@@ -133,6 +133,7 @@ fn grant(ttl: Duration, sent: BootInstant) -> Grant {
         fence: 1,
         ttl,
         sent,
+        starts_at: None,
     }
 }
 

@@ -409,6 +409,7 @@ impl Look {
                     max_reruns: 0,
                     max_attempts: 0,
                     rerun_window: Duration::ZERO,
+                    lead: Duration::ZERO,
                 },
                 overlap: Overlap::Skip,
                 keep: Retention::of_records(1),

@@ -34,10 +34,12 @@ pub(crate) enum Shortage {
     Of(Lack),
     /// Its guard is gone; the daemon ends.
     NoGuard,
+    /// The daemon stopped between the grant and the instant.
+    Draining,
 }
 
 impl AttemptResult {
-    fn not_started(outcome: Outcome, reason: String) -> Self {
+    pub(super) fn not_started(outcome: Outcome, reason: String) -> Self {
         Self {
             outcome,
             reason: Some(reason),
@@ -74,6 +76,7 @@ impl RunDriver<'_> {
                 };
             }
         };
+        spawn.start = self.assignment.grant().and_then(|grant| grant.starts_at);
         // Not before: the lease may have been renewed while the command was prepared.
         spawn.deadline = match (self.lease.lease(), self.assignment.job.on_lost) {
             (Some(lease), OnLost::Kill) => Some(timing::kill_at(lease.ends())),

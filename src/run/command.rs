@@ -69,6 +69,7 @@ pub(super) async fn prepare(
         user: found.credentials,
         umask: job.umask,
         nice: job.nice,
+        start: None,
         deadline: None,
         signal: job.kill.signal,
         grace: job.kill.grace,

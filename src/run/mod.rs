@@ -10,6 +10,7 @@ mod control;
 mod env_file;
 mod follow;
 mod identity;
+mod instant;
 mod lease;
 mod manual;
 mod not_prepared;
@@ -29,7 +30,7 @@ use crate::store::{
     Attempt, Finish, Grant, GrantedRun, Kind, Lock, ManualRun, Outcome, Record, Retention,
     RunTerms, RunUsage, Store,
 };
-use crate::time::{TimeSource, Timestamp};
+use crate::time::{BootInstant, TimeSource, Timestamp};
 use attempt::AttemptResult;
 pub(crate) use attempt::Shortage;
 pub(crate) use command::{JobEnvironment, inherited};
@@ -146,6 +147,20 @@ impl Assignment {
         }
     }
 
+    /// How long it is until the run may start.
+    fn starts_in(&self) -> Duration {
+        let starts_at = self.grant().and_then(|grant| grant.starts_at);
+        starts_at.map_or(Duration::ZERO, BootInstant::remaining)
+    }
+
+    /// Returns a start as it is recorded: never before the occurrence, whatever this host takes for the
+    /// store's time.
+    fn starts_after(&self, now: Timestamp) -> Timestamp {
+        let due = self.scheduled_at.map(|at| at.plus(self.job.delay()));
+        let ahead = self.grant().and_then(|grant| grant.starts_at).is_some();
+        due.filter(|_| ahead).map_or(now, |due| now.max(due))
+    }
+
     /// The fencing token, if the store gave one.
     pub(crate) fn fence(&self) -> Option<u64> {
         self.grant().map(|grant| grant.fence)
@@ -208,10 +223,14 @@ pub(crate) async fn drive(
     tools: &Tools,
     mut control: RunControl,
 ) -> Ended {
-    let mut work = RunDriver::new(assignment, tools);
-    let began = Instant::now();
-    let started_at = tools.clock.now();
-    let (verdict, attempts) = work.attempts(tools, &mut control).await;
+    let wait = assignment.starts_in();
+    let began = Instant::now() + wait;
+    let started_at = assignment.starts_after(tools.clock.now().plus(wait));
+    let mut work = RunDriver::new(assignment, tools, started_at);
+    let (verdict, attempts) = match instant::wait(wait, &mut work.lease, &mut control).await {
+        Ok(()) => work.attempts(tools, &mut control).await,
+        Err(verdict) => (verdict, assignment.attempt.saturating_sub(1)),
+    };
     // An attempt that did run decides the occurrence, whatever became of the next one.
     let none_started = attempts < assignment.attempt;
     let returnable =
@@ -238,11 +257,11 @@ pub(crate) async fn drive(
 }
 
 impl<'a> RunDriver<'a> {
-    fn new(assignment: &'a Assignment, tools: &Tools) -> Self {
+    fn new(assignment: &'a Assignment, tools: &Tools, started_at: Timestamp) -> Self {
         let lease = match &assignment.authority {
             Authority::Granted { grant, terms } => Some(tools.watchdog.hold(NewLease {
                 grant: grant.clone(),
-                run: Some(assignment.granted_run(*terms, tools.clock.now())),
+                run: Some(assignment.granted_run(*terms, started_at)),
                 guarded: assignment.job.on_lost.into(),
                 renew_until: None,
                 while_held: None,

@@ -77,8 +77,14 @@ impl Claimant {
         let sent = BootInstant::now();
         let reply = store.claim(&self.claim).await;
         match reply {
-            Ok(ClaimReply::Granted { fence, attempt, .. }) => {
-                let grant = Grant::of(&self.claim, fence, sent);
+            Ok(ClaimReply::Granted {
+                fence,
+                attempt,
+                starts_in,
+                ..
+            }) => {
+                let grant =
+                    Grant::of(&self.claim, fence, sent).starting_in(starts_in, BootInstant::now());
                 return Ok(CopyReply::Granted { grant, attempt });
             }
             Err(error) if self.leaves_doubt(&error) => return Err(error),

@@ -7,6 +7,7 @@ mod cost;
 mod deadlines;
 mod deaths;
 mod helper;
+mod instants;
 mod output;
 mod places;
 mod reapers;

@@ -60,6 +60,7 @@ pub(crate) fn command(argv: &[&str]) -> Spawn {
         user: None,
         umask: None,
         nice: None,
+        start: None,
         deadline: None,
         signal: Signal::SIGTERM,
         grace: LONG,

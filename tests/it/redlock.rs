@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
+use cronlatch::store::protocol::FORGOTTEN_AHEAD;
 use cronlatch::store::{
     Claim, ClaimReply, ClaimTarget, Due, Fingerprint, Finish, FinishReply, Grant, Kind, Late, Lock,
     Outcome, Overlap, Record, RedlockSettings, Registration, RenewReply, RunStatus, StartupQuorum,
@@ -121,6 +122,7 @@ impl Scene {
                     max_reruns: 0,
                     max_attempts: 0,
                     rerun_window: Duration::ZERO,
+                    lead: Duration::ZERO,
                 },
                 overlap: Overlap::Wait,
                 keep: cronlatch::store::Retention::of_records(100),
@@ -176,6 +178,7 @@ impl Scene {
             fence: 0,
             ttl: self.ttl,
             sent: BootInstant::BOOT,
+            starts_at: None,
         }
         .renewal();
         let replies = self.store.renew(&[renewal]).await;
@@ -332,10 +335,13 @@ async fn when_a_majority_forgot_nothing_from_before_is_granted_as_new() {
     }
     let early = answer(&*scene.store, &scene.claim("b", 2)).await;
     assert!(matches!(early, ClaimReply::Recovering { .. }), "{early:?}");
+    let noticed = Timestamp::now();
     for (who, n) in [("c", 1), ("d", 2)] {
         let reply = settled(&*scene.store, &scene.claim(who, n)).await;
         assert_eq!(reply, ClaimReply::Unknown);
     }
+    // What comes due until then may have been granted ahead before the loss.
+    tokio::time::sleep(FORGOTTEN_AHEAD.saturating_sub(Timestamp::now().since(noticed))).await;
     let since = Timestamp::now().since(scene.start).as_millis();
     let later = scene.granted("e", u64::try_from(since).unwrap()).await;
     assert!(later > fence, "fences rise through the loss");

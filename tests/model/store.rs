@@ -172,6 +172,7 @@ impl World {
                 fence,
                 ttl: ticks(rules.ttl),
                 sent: BootInstant::BOOT,
+                starts_at: None,
             },
             run: Some(run),
         };
@@ -341,6 +342,7 @@ fn claim_of(rules: &Rules, message: &Message, ticket: Ticket) -> Option<(usize, 
         max_reruns: rules.max_reruns,
         max_attempts: 0,
         rerun_window: terms(rules, *at).rerun_window,
+        lead: std::time::Duration::ZERO,
     };
     if rules.is(Defect::NoGapRule) {
         (due.prev, due.gap) = (None, None);

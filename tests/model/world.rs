@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use cronlatch::store::Kind;
-use cronlatch::store::protocol::{Clock, JobState, Key, LockState, Marker, SUCCESSOR_SKEW, notice};
+use cronlatch::store::protocol::{
+    Clock, FORGOTTEN_AHEAD, JobState, Key, LockState, Marker, notice,
+};
 
 use crate::ids::{Tick, Ticket, clock, fingerprint, instant, tick_of, ticks};
 use crate::rules::{Budget, Defect, Rules};
@@ -476,7 +478,7 @@ impl World {
             let lost_at = lost_at.map(tick_of);
             self.seen.lost_at = self.seen.lost_at.max(lost_at);
             if rules.is(Defect::NoHorizon) {
-                now.past.horizon = now.past.horizon.map(|at| at.minus(SUCCESSOR_SKEW));
+                now.past.horizon = now.past.horizon.map(|at| at.minus(FORGOTTEN_AHEAD));
             }
         }
         now

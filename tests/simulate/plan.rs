@@ -11,6 +11,8 @@ use cronlatch::names::{JobName, LockName};
 use cronlatch::schedule::Schedule;
 use cronlatch::store::Fingerprint;
 
+use crate::chance;
+
 /// A whole schedule of events. Two runs of one plan are the same to the millisecond.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
@@ -199,11 +201,25 @@ pub(crate) struct ForeignKey {
 /// How long the host of a run is looked for, in milliseconds.
 pub(crate) const LOOKS_FOR: i64 = 8_000;
 
+/// The longest lead of a host, in milliseconds.
+const LONGEST_LEAD: u64 = 50;
+
 impl Plan {
     /// The longest TTL of all lists, in milliseconds.
     pub(crate) fn longest_ttl(&self) -> i64 {
         let jobs = self.lists.iter().flat_map(|list| &list.jobs);
         jobs.map(|job| job.ttl).max().unwrap_or(0).max(1_000)
+    }
+
+    /// How long before their instants hosts claim, in milliseconds.
+    pub(crate) fn lead(&self) -> i64 {
+        let draw = chance::hash(&[&self.seed.to_be_bytes(), b"lead"]);
+        i64::try_from(draw % (LONGEST_LEAD + 1)).unwrap_or(0)
+    }
+
+    /// Whether a loss of data under a holder comes between grant and instant of its run.
+    pub(crate) fn loses_before_the_instant(&self) -> bool {
+        self.lead() >= 10 && self.lead() % 2 == 0
     }
 }
 

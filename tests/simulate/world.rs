@@ -24,6 +24,8 @@ const BOOTED: i64 = 1_000_000;
 const MOST_AT_ONCE: i64 = 400;
 /// How often the host of a run is looked for, in milliseconds.
 const LOOKS_AGAIN: i64 = 50;
+/// How soon after that for a process that waits for its instant.
+const LOOKS_AGAIN_AHEAD: i64 = 3;
 
 /// Something that will happen.
 #[derive(Debug)]
@@ -275,15 +277,21 @@ impl World {
         }
     }
 
-    /// Cuts off the host of a run that has just begun, and takes the store's data away, so that
+    /// Cuts off the host of a run that has just begun, or is about to, and takes the store's data away, so that
     /// neither knows of the other; or looks for such a host again a moment later.
     fn lose_under_holder(&mut self, lasts: i64, left: Left) {
         let Self { sim, hosts, store } = self;
         let now = sim.now;
-        let Some(holder) = holder(sim) else {
+        let (found, again) = if sim.plan.loses_before_the_instant() {
+            let prepared = hosts.iter().position(|host| host.has_prepared(now));
+            (prepared, LOOKS_AGAIN_AHEAD)
+        } else {
+            (holder(sim), LOOKS_AGAIN)
+        };
+        let Some(holder) = found else {
             if now + lasts < sim.plan.start + sim.plan.calm {
                 let act = Act::LossUnderHolder { lasts, left };
-                sim.at(now + LOOKS_AGAIN, Item::Act(act));
+                sim.at(now + again, Item::Act(act));
             }
             return;
         };

@@ -181,6 +181,7 @@ impl ExecSession<'_> {
             user: None,
             umask: None,
             nice: None,
+            start: None,
             deadline: (self.plan.on_lost == OnLost::Kill).then_some(deadline),
             signal: Signal::SIGTERM,
             grace: self.plan.grace,

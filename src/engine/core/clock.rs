@@ -16,9 +16,8 @@ impl Lane {
     pub(super) fn clock_set(&mut self, shared: &mut Shared) {
         self.ahead = LedgerAheadReport::NotReported;
         let now = shared.now.utc;
-        let is_ahead = |lane: &Self, occ: &Occurrence| {
-            occ.is_current() && lane.policy.not_before(occ.at) > now
-        };
+        let is_ahead =
+            |lane: &Self, occ: &Occurrence| occ.is_current() && lane.claimed_from(occ) > now;
         let pending = std::mem::take(&mut self.pending);
         self.pending = pending
             .into_iter()
@@ -34,7 +33,10 @@ impl Lane {
         }
         let due = now.minus(self.policy.delay);
         self.forget_skips_after(due);
-        if self.seen_until.is_some_and(|seen| seen > due) {
+        if self
+            .seen_until
+            .is_some_and(|seen| seen > due.plus(self.policy.lead()))
+        {
             self.seen_until = Some(due);
             // Only the ledger knows which of the unclaimed occurrences are decided.
             self.require_sync_before_pending();

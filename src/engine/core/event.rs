@@ -323,6 +323,8 @@ pub struct ClaimSpec {
     pub gap: Option<GapAnswer>,
     /// What happens if the store executes the claim after the deadline.
     pub late: Late,
+    /// How long before `not_before` the store may grant it.
+    pub lead: Duration,
     /// The limits on reruns and attempts, and how long after a crash a rerun may start.
     pub terms: RunTerms,
 }

@@ -435,6 +435,7 @@ impl Lane {
             overlap: occ.overlap,
             gap: occ.gap.clone(),
             late: occ.late,
+            lead: self.lead(&occ),
             terms: self.policy.terms(occ.deadline),
         }));
         self.returned_meanwhile = false;
@@ -446,13 +447,28 @@ impl Lane {
     /// this one.
     fn turn(&self, occ: &Occurrence) -> Timestamp {
         if self.policy.spread.window.is_zero() || !occ.is_current() {
-            return occ.at;
+            return occ.at.min(self.claimed_from(occ));
         }
         let start = self.policy.not_before(occ.at);
         let next = self.policy.calendar.next_after(occ.at);
         let interval = next.map_or(Duration::MAX, |next| next.since(occ.at));
         let limit = interval.min(occ.deadline.since(start));
         start.plus(self.policy.spread.delay(occ.at, limit))
+    }
+
+    /// Returns how long before its instant the store may grant an occurrence. What joined a backlog, or
+    /// was granted before, is not claimed ahead.
+    fn lead(&self, occ: &Occurrence) -> Duration {
+        if occ.is_current() && occ.gap.is_none() {
+            self.policy.lead()
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    /// Returns from when on this host claims an occurrence.
+    pub(super) fn claimed_from(&self, occ: &Occurrence) -> Timestamp {
+        self.policy.not_before(occ.at).minus(self.lead(occ))
     }
 
     /// The clock is right again. Occurrences that can still start in time are claimed; `catch_up`

@@ -33,6 +33,10 @@ impl OccurrenceSource for Job {
     }
 }
 
+/// How long before its instant the store may grant an occurrence to this host. The ticker fires it later
+/// than that: the rest is for a host whose clock is taken for right and is ahead of the store's.
+pub(crate) const CLAIM_AHEAD: Duration = Duration::from_millis(100);
+
 /// Whether the runs of a job exclude one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exclusion {
@@ -181,6 +185,24 @@ impl Policy {
                 until: self.window_end(at),
                 newer: None,
             },
+        }
+    }
+
+    /// Whether this host claims the job's occurrences ahead of their instants. Without a lock every claim
+    /// is decided at once; `spread` has its own order; and what happens while the store is down is
+    /// decided at the instant.
+    pub fn claims_ahead(&self) -> bool {
+        self.exclusion == Exclusion::Lock
+            && self.spread.window.is_zero()
+            && self.on_store_down == OnStoreDown::Wait
+    }
+
+    /// Returns how long before its instant an occurrence is claimed at the earliest.
+    pub(super) fn lead(&self) -> Duration {
+        if self.claims_ahead() {
+            CLAIM_AHEAD
+        } else {
+            Duration::ZERO
         }
     }
 

@@ -21,7 +21,7 @@ use crate::notify::RunBegan;
 use crate::observe::run_log;
 use crate::run::{Assignment, Authority, RunControl, Tools};
 use crate::store::{Claim, Claimant, Finish, Grant, Kind, Settle};
-use crate::time::Timestamp;
+use crate::time::{BootInstant, Timestamp};
 
 /// A claim that is out: no copy of it has a reply yet.
 #[derive(Debug)]
@@ -145,6 +145,8 @@ impl Daemon {
     pub(super) fn granted(&mut self, job: JobIx, claim: ClaimId, (grant, attempt): (Grant, u32)) {
         if let Some(out) = self.claims.remove(&claim) {
             out.claimant.hand_over();
+            self.clock.claim_took(BootInstant::now().since(grant.sent));
+            self.set_lead();
             self.feed(Event::Granted {
                 job,
                 claim,

@@ -15,6 +15,12 @@ const MOVED: Duration = Duration::from_millis(250);
 /// A wall clock that moved by so much since it was measured was stepped.
 const STEPPED: Duration = Duration::from_millis(500);
 
+/// What the host itself does between a firing and a start takes less than this, unless it is busy.
+const PREPARATION: Duration = Duration::from_millis(5);
+
+/// No lead is longer.
+const LONGEST_LEAD: Duration = Duration::from_millis(50);
+
 /// Whether to compare the clocks before a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Measure {
@@ -63,6 +69,8 @@ pub struct HostClock {
     epoch: Option<Epoch>,
     store: StoreClock,
     state: ClockState,
+    /// How long claims take, of late: the slowest counts, and less with each that was faster.
+    claims_take: Duration,
 }
 
 impl HostClock {
@@ -75,6 +83,7 @@ impl HostClock {
             epoch: (!compares).then(Epoch::now),
             store: StoreClock::default(),
             state: ClockState::Authority,
+            claims_take: Duration::ZERO,
         }
     }
 
@@ -113,6 +122,19 @@ impl HostClock {
         } else {
             ClockTrust::Right
         }
+    }
+
+    /// Notes how long a claim took that was granted.
+    pub(super) fn claim_took(&mut self, took: Duration) {
+        self.claims_take = took.max(self.claims_take / 8 * 7);
+    }
+
+    /// How long before their instants jobs are claimed: long enough for the claim, for what the host does
+    /// before a start, and for what the store's clock may be ahead of this host's idea of it.
+    pub(super) fn lead(&self) -> Duration {
+        let error = self.last.map_or(Duration::ZERO, |offset| offset.error);
+        let lead = error * 2 + self.claims_take * 2 + PREPARATION;
+        lead.min(LONGEST_LEAD)
     }
 
     /// The last measurement, in milliseconds.
@@ -256,6 +278,24 @@ mod tests {
             of_another.look(shifted(-5_400)).is_none(),
             "that is measured"
         );
+    }
+
+    #[test]
+    fn the_lead_follows_the_slowest_claims_and_the_error_of_the_measurement_within_limits() {
+        let ms = Duration::from_millis;
+        let mut clock = HostClock::new(ms(30_000), true);
+        assert_eq!(clock.lead(), PREPARATION);
+        clock.claim_took(ms(8));
+        assert_eq!(clock.lead(), PREPARATION + ms(16));
+        clock.claim_took(ms(1));
+        assert_eq!(clock.lead(), PREPARATION + ms(14), "that one was faster");
+        clock.judged(Offset {
+            millis: 0,
+            error: ms(3),
+        });
+        assert_eq!(clock.lead(), PREPARATION + ms(20));
+        clock.claim_took(ms(400));
+        assert_eq!(clock.lead(), LONGEST_LEAD);
     }
 
     #[test]

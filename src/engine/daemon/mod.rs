@@ -43,7 +43,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::core::{ClaimId, Core, JobIx};
+use super::core::{ClaimId, Core, JobIx, Policy};
 use super::finisher::Finisher;
 use super::spool::Spool;
 use crate::config::Job;
@@ -174,17 +174,18 @@ fn by_name(jobs: &BTreeMap<JobIx, Arc<Job>>) -> HashMap<JobName, JobIx> {
     named.map(|(ix, job)| (job.name.clone(), *ix)).collect()
 }
 
-/// Returns the job for the ticker, which fires occurrences after `from`.
-fn ticker_job(job: &Job, from: Timestamp) -> TickerJob {
-    TickerJob {
-        name: job.name.clone(),
-        schedule: job.schedule.clone(),
-        delay: job.delay(),
-        from,
-    }
-}
-
 impl Daemon {
+    /// Returns the job for the ticker, which fires the occurrences that may start after `from`.
+    fn ticker_job(&self, job: &Arc<Job>, from: Timestamp) -> TickerJob {
+        TickerJob {
+            name: job.name.clone(),
+            schedule: job.schedule.clone(),
+            delay: job.delay(),
+            claims_ahead: Policy::of(job, self.claim_context()).claims_ahead(),
+            from: from.minus(job.delay()),
+        }
+    }
+
     fn say_hello(&self, path: &str, settings: &StoreSettings) {
         let mine = shutdown::counted(self.jobs.len(), "job");
         let others = match self.requests.unscheduled_jobs() {

@@ -129,7 +129,15 @@ impl Daemon {
         if let Some(epoch) = self.clock.store_clock().epoch() {
             self.clock_file.keep(epoch);
         }
+        self.set_lead();
         self.clock_moved(events);
+    }
+
+    /// Has the ticker fire as early as claims take.
+    pub(super) fn set_lead(&self) {
+        if let Some(board) = &self.board {
+            board.set_ahead(self.clock.lead());
+        }
     }
 
     fn clock_moved(&mut self, events: Vec<Event>) {

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::requests::UnscheduledJobs;
 use super::shutdown::counted;
-use super::{Daemon, by_name, ticker_job};
+use super::{Daemon, by_name};
 use crate::config::{Job, JobList, OutputPolicy, changed_fields};
 use crate::engine::core::{ClaimContext, Event, JobIx, LaneChange, ListedJob, NewList, Policy};
 use crate::names::JobName;
@@ -170,7 +170,7 @@ impl Daemon {
         self.clock.set_max(settings.max_clock_skew);
         let now = self.clock.now().utc;
         let due = placement.jobs.values();
-        let due = due.map(|job| ticker_job(job, now.minus(job.delay())));
+        let due = due.map(|job| self.ticker_job(job, now));
         ticker.replace(due.collect());
         // What came due so far did so by the old list.
         while let Ok(firing) = firings.try_recv() {
@@ -259,7 +259,7 @@ impl Daemon {
     }
 
     /// Where and in whose company this host makes its claims.
-    fn claim_context(&self) -> ClaimContext<'_> {
+    pub(super) fn claim_context(&self) -> ClaimContext<'_> {
         ClaimContext {
             host: &self.host,
             shared: self.reloads.is_shared(),

@@ -64,7 +64,7 @@ impl Daemon {
         let until = match run.shortage {
             Shortage::Of(lack) => self.resources.failed(lack, now),
             // The daemon is about to end.
-            Shortage::NoGuard => now.plus(LONGEST_PAUSE),
+            Shortage::NoGuard | Shortage::Draining => now.plus(LONGEST_PAUSE),
         };
         let reason = &run.reason;
         match run.shortage {
@@ -77,7 +77,7 @@ impl Daemon {
                 show_roughly(until.remaining()),
                 lack.remedy()
             ),
-            Shortage::NoGuard => run_log!(
+            Shortage::NoGuard | Shortage::Draining => run_log!(
                 warn,
                 run.fields,
                 "not started: {reason}. The occurrence goes back to the store, and any host may run \

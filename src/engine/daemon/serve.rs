@@ -13,7 +13,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::list_source::ReloadCause;
 use super::shutdown::counted;
-use super::{Daemon, DaemonError, ticker_job};
+use super::{Daemon, DaemonError};
 use crate::config::Job;
 use crate::engine::core::{ClaimId, Event, JobIx};
 use crate::engine::finisher::PendingFinish;
@@ -54,6 +54,7 @@ impl Daemon {
         }
         let (mut ticker, mut firings) = self.start_ticker().await?;
         self.board = Some(ticker.board());
+        self.set_lead();
         let mut round = tokio::time::interval(ROUND);
         round.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut ping = tokio::time::interval(self.manager.ping_every().unwrap_or(Duration::MAX));
@@ -104,7 +105,7 @@ impl Daemon {
     async fn start_ticker(&self) -> Result<(Ticker, mpsc::UnboundedReceiver<Firing>), DaemonError> {
         let (tx, firings) = mpsc::unbounded_channel();
         // What came due but may not start yet (`jitter`) is the ticker's; what may, the ledger's.
-        let job = |job: &Arc<Job>| ticker_job(job, self.started_at.minus(job.delay()));
+        let job = |job: &Arc<Job>| self.ticker_job(job, self.started_at);
         let clock = Arc::new(self.clock.store_clock());
         let jobs = self.jobs.values().map(job).collect();
         let ticker = Ticker::start_with_clock(jobs, tx, clock).await?;

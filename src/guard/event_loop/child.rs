@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 
 use nix::errno::Errno;
@@ -17,12 +17,15 @@ use nix::unistd::{
 use super::Dispositions;
 use crate::guard::sys;
 use crate::guard::wire::{StartRequest, StartStep};
+use crate::time::BootInstant;
 
 /// What the child needs in addition to its order.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChildContext<'a> {
     /// The process that forks it, and with which it dies: the guard, or the run's reaper.
     pub(super) parent: Pid,
+    /// The guard, which must be alive when the command starts.
+    pub(super) guard: Option<&'a OwnedFd>,
     /// Input, output, error output.
     pub(super) stdio: &'a [OwnedFd],
     /// The group to join; 0 makes one of its own.
@@ -47,10 +50,27 @@ pub(super) struct Failed(pub(super) StartStep, pub(super) Errno);
 
 /// Becomes the command. Comes back only if that fails.
 pub(super) fn become_command(order: &StartRequest, around: &ChildContext<'_>) -> Failed {
-    match prepare(order, around) {
+    let prepared = prepare(order, around).and_then(|()| await_start(order, around));
+    match prepared {
         Err(failed) => failed,
         Ok(()) => Failed(StartStep::Run, execute(&order.argv, &order.env)),
     }
+}
+
+/// Sleeps until the command may start. In the meantime its lease may have ended, with a machine that was
+/// suspended, and the guard may have died, which a child of a reaper would outlive.
+fn await_start(order: &StartRequest, around: &ChildContext<'_>) -> Result<(), Failed> {
+    let Some(start) = order.start.filter(|at| *at > BootInstant::now()) else {
+        return Ok(());
+    };
+    sys::sleep_until(start);
+    if order.deadline.is_some_and(|at| at <= BootInstant::now()) {
+        return Err(Failed(StartStep::Wait, Errno::ETIMEDOUT));
+    }
+    if (around.guard).is_some_and(|guard| sys::pidfd_has_ended(guard.as_fd())) {
+        return Err(Failed(StartStep::Parent, Errno::ESRCH));
+    }
+    Ok(())
 }
 
 fn prepare(order: &StartRequest, around: &ChildContext<'_>) -> Result<(), Failed> {

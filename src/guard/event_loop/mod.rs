@@ -69,6 +69,8 @@ struct EventLoop {
     epoll: Epoll,
     /// This process.
     me: Pid,
+    /// The same as a descriptor.
+    itself: Option<OwnedFd>,
     daemon: Pid,
     /// Set once the daemon is gone: when the guard gives up on what cannot be killed.
     gone: Option<BootInstant>,

@@ -10,8 +10,9 @@
 //! it act by itself, and kills its tree.
 //!
 //! Until the command is executed, it borrows the reaper's memory (unless it runs as another user), so
-//! the reaper sleeps that long, and wakes at once if the command is killed. A guard that dies meanwhile leaves the command running for
-//! the instant until its reaper wakes and kills it.
+//! the reaper sleeps that long, and wakes at once if the command is killed. A command that waits for the
+//! instant of its start looks for the guard before it starts. A guard that dies after that leaves the
+//! command running for the instant until its reaper wakes and kills it.
 //!
 //! Guard and reaper talk through two means. The reaper writes the wait status of the main process
 //! to a pipe and leaves that process unreaped, so that its number and its group stay its own. The

@@ -35,6 +35,8 @@ pub(super) struct StartedRun {
     pub(super) left_behind: Vec<(i32, u64)>,
     /// The processes we were not permitted to kill, likewise.
     pub(super) survivors: Vec<(i32, u64)>,
+    /// The command is not executed before this instant.
+    pub(super) start: Option<BootInstant>,
     deadline: Option<BootInstant>,
     pub(super) signal: i32,
     grace: Duration,
@@ -152,6 +154,7 @@ impl StartedRun {
             born: 0,
             left_behind: Vec::new(),
             survivors: Vec::new(),
+            start: order.start,
             deadline: order.deadline,
             signal: order.signal,
             grace: order.grace,
@@ -277,6 +280,7 @@ mod tests {
         let order = StartRequest {
             serial: 1,
             run: b"run".to_vec(),
+            start: None,
             deadline: deadline.map(at),
             signal: libc::SIGTERM,
             grace: GRACE,

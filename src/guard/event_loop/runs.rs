@@ -142,6 +142,7 @@ mod tests {
             let order = StartRequest {
                 serial,
                 run: b"run".to_vec(),
+                start: None,
                 deadline: deadline.map(at),
                 signal: libc::SIGTERM,
                 grace: Duration::from_secs(5),

@@ -80,6 +80,8 @@ fn set_up(daemon: Pid, session: Session) -> io::Result<EventLoop> {
         timer,
         epoll,
         me: getpid(),
+        // Without it, what waits for its start does not see the guard die.
+        itself: sys::pidfd_open(getpid().as_raw()).ok(),
         daemon,
         gone: None,
         runs: StartedRuns::default(),

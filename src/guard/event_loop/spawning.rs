@@ -12,6 +12,7 @@ use super::child::{self, ChildContext, ChildMessage, Failed};
 use super::reaper::{self, Pipes, Reaper};
 use super::run::{Containment, Group, Main, StartedRun};
 use super::{Cgroup, EventLoop, PIPES};
+use crate::guard::EndedBy;
 use crate::guard::sys::{self, Fork};
 use crate::guard::tree;
 use crate::guard::wire::{GuardReply, GuardRequest, StartRequest, StartStep};
@@ -57,6 +58,7 @@ impl EventLoop {
         });
         let around = ChildContext {
             parent: self.me,
+            guard: self.itself.as_ref(),
             stdio,
             group: join.unwrap_or(Pid::from_raw(0)),
             dispositions: &self.dispositions,
@@ -99,6 +101,7 @@ impl EventLoop {
 
     /// Looks whether a starting process has become its command.
     pub(super) fn settle_start(&mut self, serial: u64) {
+        let now = BootInstant::now();
         while let Some(run) = self.runs.get_mut(serial)
             && let Main::Starting(pid, pipe) = &mut run.main
             && let Some(message) = child::next_message(pipe)
@@ -108,6 +111,10 @@ impl EventLoop {
                     *pid = Some(announced);
                     run.leader = Some(announced);
                     self.mains.insert(announced, serial);
+                }
+                (ChildMessage::Closed, Some(_)) if run.start.is_some_and(|at| at > now) => {
+                    // It is still to wait for its start, so something has killed it.
+                    self.not_started(serial, StartStep::Wait, libc::ECANCELED);
                 }
                 (ChildMessage::Closed, Some(pid)) => {
                     // Closing is not enough: a child between fork and exec has a copy.
@@ -146,7 +153,13 @@ impl EventLoop {
             }
             _ => {}
         }
-        self.answer(GuardReply::Failed(serial, step, errno));
+        let is_late = step == StartStep::Wait
+            && (errno == libc::ETIMEDOUT || run.ended_by == EndedBy::Deadline);
+        self.answer(if is_late {
+            GuardReply::TooLate(serial)
+        } else {
+            GuardReply::Failed(serial, step, errno)
+        });
     }
 }
 

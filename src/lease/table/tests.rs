@@ -22,6 +22,7 @@ fn lease(ttl: Duration, sent: f64) -> RenewedLease {
         fence: 1,
         ttl,
         sent: at(sent),
+        starts_at: None,
     };
     RenewedLease {
         renewal: grant.renewal(),

@@ -1,6 +1,7 @@
 //! What is due when, and what has been fired: the only state of the ticker.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -31,6 +32,8 @@ pub enum CallbackStep {
 pub struct Board {
     state: Mutex<BoardState>,
     clock: Arc<dyn WallClock>,
+    /// How long before its instant a job fires that is claimed ahead, in microseconds.
+    ahead: AtomicU64,
 }
 
 struct BoardState {
@@ -57,6 +60,15 @@ struct Slot {
 impl Slot {
     fn due(&self) -> Option<Timestamp> {
         self.next.map(|next| next.plus(self.job.delay))
+    }
+
+    /// How long before its instant it fires, if others do by `ahead`.
+    fn lead(&self, ahead: Duration) -> Duration {
+        if self.job.claims_ahead {
+            ahead
+        } else {
+            Duration::ZERO
+        }
     }
 
     fn new(job: TickerJob) -> Self {
@@ -92,7 +104,18 @@ impl Board {
         Self {
             state: Mutex::new(state),
             clock,
+            ahead: AtomicU64::new(0),
         }
+    }
+
+    /// Sets how long before their instants jobs fire that are claimed ahead.
+    pub fn set_ahead(&self, ahead: Duration) {
+        let micros = u64::try_from(ahead.min(LEAD / 2).as_micros()).unwrap_or(0);
+        self.ahead.store(micros, Ordering::Relaxed);
+    }
+
+    fn ahead(&self) -> Duration {
+        Duration::from_micros(self.ahead.load(Ordering::Relaxed))
     }
 
     /// Replaces the jobs. One of the same name, schedule and delay goes on from where it is; any other
@@ -108,10 +131,12 @@ impl Board {
             let known = old.remove(&job.name).filter(|(_, slot)| {
                 (&slot.job.schedule, slot.job.delay) == (&job.schedule, job.delay)
             });
-            let (number, slot) = known.unwrap_or_else(|| {
+            let claims_ahead = job.claims_ahead;
+            let (number, mut slot) = known.unwrap_or_else(|| {
                 state.next_number += 1;
                 (state.next_number - 1, Slot::new(job))
             });
+            slot.job.claims_ahead = claims_ahead;
             state.slots.insert(number, slot);
         }
         state.rebuild_waiting();
@@ -122,7 +147,7 @@ impl Board {
     pub fn clock_set(&self) {
         let now = timestamp(self.clock.now());
         let mut state = self.state();
-        state.believe(now);
+        state.believe(now, self.ahead());
         state.polled_at = now;
     }
 
@@ -135,7 +160,7 @@ impl Board {
             return Vec::new();
         }
         if now.plus(CORRECTION) < state.polled_at {
-            state.believe(now);
+            state.believe(now, self.ahead());
         }
         state.polled_at = now;
         let soon = state.waiting.range(..=(now.plus(LEAD), usize::MAX));
@@ -158,12 +183,13 @@ impl Board {
     /// Fires what is due of an armed job and says what its callback does next.
     pub fn step(&self, job: usize) -> CallbackStep {
         let clock = self.clock.now();
-        let now = timestamp(clock);
         let mut guard = self.state();
         let state = &mut *guard;
         let Some(slot) = state.slots.get_mut(&job).filter(|_| !state.stopped) else {
             return CallbackStep::Leave;
         };
+        let clock = clock + slot.lead(self.ahead());
+        let now = timestamp(clock);
         if slot.due().is_some_and(|due| due <= now) && fire(slot, now, &state.tx).is_err() {
             // The receiver was dropped.
             state.stopped = true;
@@ -205,9 +231,9 @@ impl BoardState {
     }
 
     /// Goes on from `now` with jobs that had been fired ahead of it.
-    fn believe(&mut self, now: Timestamp) {
+    fn believe(&mut self, now: Timestamp, ahead: Duration) {
         for slot in self.slots.values_mut() {
-            let from = now.minus(slot.job.delay);
+            let from = now.plus(slot.lead(ahead)).minus(slot.job.delay);
             if slot.job.from > from {
                 slot.set_from(from);
             }

@@ -19,18 +19,22 @@ pub struct TickerJob {
     pub schedule: Schedule,
     /// How long after its instant it fires (`jitter:`).
     pub delay: Duration,
+    /// Whether it fires ahead of its instant, because it is claimed ahead, by as much as
+    /// [`Board::set_ahead`](super::board::Board::set_ahead) says.
+    pub claims_ahead: bool,
     /// The first occurrence fired is the first strictly after this instant.
     pub from: Timestamp,
 }
 
-/// An occurrence has come due.
+/// An occurrence has come due, or will in a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Firing {
     /// The job.
     pub job: JobName,
     /// The occurrence.
     pub scheduled_at: Timestamp,
-    /// The instant to act on it: `scheduled_at` and the job's delay. It has come.
+    /// The instant to act on it: `scheduled_at` and the job's delay. It has come, unless the job fires
+    /// ahead of it.
     pub due_at: Timestamp,
     /// What was passed over right before this occurrence and will not be delivered.
     pub skipped: Option<Skipped>,

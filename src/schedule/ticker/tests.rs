@@ -72,6 +72,7 @@ impl WallClock for StoppedClock {
 
 fn job(name: &str, schedule: Schedule, from: Timestamp) -> TickerJob {
     TickerJob {
+        claims_ahead: false,
         name: JobName::parse(name).expect("a good name"),
         schedule,
         delay: Duration::ZERO,
@@ -177,6 +178,42 @@ fn a_delay_moves_the_firing_and_not_the_occurrence() {
     let fired = bench.at("2026-06-01T12:00:02.500Z");
     assert_eq!(instants(&fired), ["2026-06-01T12:00:00Z"]);
     assert_eq!(fired[0].due_at, at("2026-06-01T12:00:02.500Z"));
+}
+
+#[test]
+fn a_job_that_is_claimed_ahead_fires_by_so_much_before_its_instant_and_once() {
+    let mut ahead = job("j", every(3600), at("2026-06-01T11:00:00Z"));
+    ahead.claims_ahead = true;
+    ahead.delay = Duration::from_secs(2);
+    let mut bench = TickerBench::new(ahead, "2026-06-01T11:59:59Z");
+    bench.board.set_ahead(Duration::from_millis(40));
+    assert_eq!(bench.at("2026-06-01T12:00:01.900Z"), []);
+    let sleeps = CallbackStep::Sleep(Duration::from_millis(60));
+    assert_eq!(bench.board.step(0), sleeps);
+    assert_eq!(bench.at("2026-06-01T12:00:01.959Z"), []);
+    let fired = bench.at("2026-06-01T12:00:01.960Z");
+    assert_eq!(instants(&fired), ["2026-06-01T12:00:00Z"]);
+    assert_eq!(fired[0].due_at, at("2026-06-01T12:00:02Z"));
+    // A clock that is measured again fires again what is not due within that time.
+    bench.board.clock_set();
+    assert_eq!(bench.at("2026-06-01T12:00:01.970Z"), []);
+    assert_eq!(bench.at("2026-06-01T12:00:02Z"), []);
+    bench.clock.set(at("2026-06-01T12:00:01Z"));
+    bench.board.clock_set();
+    assert_eq!(bench.at("2026-06-01T12:00:01.959Z"), []);
+    let fired = bench.at("2026-06-01T12:00:01.960Z");
+    assert_eq!(instants(&fired), ["2026-06-01T12:00:00Z"]);
+}
+
+#[test]
+fn a_job_that_is_not_claimed_ahead_fires_at_its_instant() {
+    let mut bench = TickerBench::new(
+        job("j", every(3600), at("2026-06-01T11:00:00Z")),
+        "2026-06-01T11:59:59Z",
+    );
+    bench.board.set_ahead(Duration::from_millis(40));
+    assert_eq!(bench.at("2026-06-01T11:59:59.999Z"), []);
+    assert_eq!(bench.at("2026-06-01T12:00:00Z").len(), 1);
 }
 
 #[test]

@@ -35,6 +35,7 @@ const GRANTED: Reply = Ok(ClaimReply::Granted {
     fence: 7,
     attempt: 2,
     at: Timestamp::EPOCH,
+    starts_in: Duration::ZERO,
 });
 
 const REFUSED: Reply = Ok(ClaimReply::Finished);

@@ -30,6 +30,9 @@ pub struct Grant {
     pub ttl: Duration,
     /// When the copy of the claim that was granted was sent: the lease counts from there.
     pub sent: BootInstant,
+    /// Before this instant nothing of the run may start, because the claim was granted ahead of its
+    /// instant; `None` if it may start at once.
+    pub starts_at: Option<BootInstant>,
 }
 
 impl Grant {
@@ -43,7 +46,17 @@ impl Grant {
             fence,
             ttl: claim.ttl,
             sent,
+            starts_at: None,
         }
+    }
+
+    /// The same grant, whose run may start when so much time has passed since a reply that had arrived
+    /// by `received`. The store wrote the reply earlier, so that is never before the instant by the
+    /// store's clock.
+    #[must_use]
+    pub fn starting_in(self, starts_in: Duration, received: BootInstant) -> Self {
+        let starts_at = (!starts_in.is_zero()).then(|| received.plus(starts_in));
+        Self { starts_at, ..self }
     }
 
     /// When the lease ends for its holder unless it is renewed.

@@ -24,6 +24,9 @@ pub enum ClaimReply {
         attempt: u32,
         /// The store's clock at the reply. A copy of the claim gets the instant of its own reply.
         at: Timestamp,
+        /// How long after the reply the run may start, by the store's clock, to the microsecond: zero
+        /// unless the claim came ahead of its instant ([`Due::lead`](super::Due::lead)).
+        starts_in: Duration,
     },
     /// The store is new or may have lost data. It grants nothing until every lease that it may have
     /// lost has been renewed or has expired. Nothing was changed.
@@ -101,6 +104,17 @@ pub enum ClaimReply {
         /// That lock.
         to: LockRef,
     },
+}
+
+impl ClaimReply {
+    /// The same reply so much later.
+    #[must_use]
+    pub(crate) fn after(mut self, passed: Duration) -> Self {
+        if let Self::Granted { starts_in, .. } = &mut self {
+            *starts_in = starts_in.saturating_sub(passed);
+        }
+        self
+    }
 }
 
 /// The first occurrence of a job's waiting list.

@@ -10,6 +10,7 @@ use super::record::{Kind, Outcome, Range, Record};
 use super::registry::HeldJob;
 use super::retention::Retention;
 use crate::names::{HostName, JobName, RunId, Token};
+use crate::store::protocol::LEAD;
 use crate::time::Timestamp;
 
 /// What to do when the lock is held, decided inside the claim.
@@ -84,6 +85,17 @@ pub struct Due {
     pub max_attempts: u32,
     /// How long after the end of a crashed run's lease it may be run again.
     pub rerun_window: Duration,
+    /// How long before `not_before` the store may already grant the claim, for that instant; at most
+    /// [`LEAD`](crate::store::protocol::LEAD). Only a plain grant comes early: whatever else the
+    /// reply would be, it is `Early` until then.
+    pub lead: Duration,
+}
+
+impl Due {
+    /// Returns the earliest instant at which the claim may be granted.
+    pub fn claimable_from(&self) -> Timestamp {
+        self.not_before.minus(self.lead.min(LEAD))
+    }
 }
 
 /// How a host answers `Gap`.

@@ -11,6 +11,7 @@ use super::effect::Effect;
 use super::history::{closed_by, interrupt};
 use super::lock::{LockState, TokenStanding, holder};
 use super::settled::settled;
+use super::usual::is_usual;
 use super::waiting::{self, Context};
 use crate::names::JobName;
 use crate::store::contract::{
@@ -100,7 +101,10 @@ impl Claiming<'_> {
                 state.note(fingerprint, beginning);
                 self.drops(state, (name, Some(*keep)), fingerprint, answer)
             }
-            ClaimTarget::Occurrence { due, .. } if due.not_before > self.clock.utc() => {
+            ClaimTarget::Occurrence { due, .. }
+                if due.not_before > self.clock.utc()
+                    && !is_usual((self.lock, job.as_ref()), self.clock, self.claim, due) =>
+            {
                 ClaimReply::Early {
                     by: due.not_before.since(self.clock.utc()),
                 }
@@ -164,11 +168,7 @@ impl Claiming<'_> {
             open.fence = self.lock.fence;
             open.attempt
         });
-        Some(ClaimReply::Granted {
-            fence: self.lock.fence,
-            attempt,
-            at: self.clock.utc(),
-        })
+        Some(self.granted(attempt))
     }
 
     fn bare(&mut self) -> ClaimReply {
@@ -269,10 +269,27 @@ impl Claiming<'_> {
         self.lock.run_id = Some(claim.run_id.clone());
         let end = self.clock.after(claim.ttl);
         self.lock.take(claim.lock.exclusive, &claim.token, end);
+        self.granted(attempt)
+    }
+
+    fn granted(&self, attempt: u32) -> ClaimReply {
+        let not_before = match &self.claim.what {
+            ClaimTarget::Occurrence { due, .. } => due.not_before,
+            _ => Timestamp::EPOCH,
+        };
         ClaimReply::Granted {
             fence: self.lock.fence,
             attempt,
             at: self.clock.utc(),
+            starts_in: self.clock.until_utc(not_before),
+        }
+    }
+
+    /// Returns when a run that is opened now starts: not before its instant.
+    fn starts_at(&self) -> Timestamp {
+        match &self.claim.what {
+            ClaimTarget::Occurrence { due, .. } => self.clock.utc().max(due.not_before),
+            _ => self.clock.utc(),
         }
     }
 
@@ -292,7 +309,7 @@ impl Claiming<'_> {
             attempt: opening.attempt,
             kind: opening.kind,
             fence: self.lock.fence,
-            started_at: self.clock.utc(),
+            started_at: self.starts_at(),
             host: holder(self.claim.token.as_str()),
             terms: opening.terms,
         });

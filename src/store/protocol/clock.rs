@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// How early the store may decide an occurrence. The watermark is never further ahead of the store's
-/// clock than this.
+/// How early the store may decide an occurrence, and the longest lead of a claim. The watermark is never
+/// further ahead of the store's clock than this.
 pub const LEAD: Duration = Duration::from_secs(1);
 
 /// A ledger that is further ahead of the store's clock than this was written while the clock was wrong:
@@ -21,6 +21,10 @@ pub const LEDGER_AHEAD: Duration = Duration::from_secs(3 * 3600);
 /// clock of the new server only after the loss was noticed. The clocks of servers with NTP or PTP differ
 /// by milliseconds, and a leap second is one second.
 pub const SUCCESSOR_SKEW: Duration = Duration::from_secs(1);
+
+/// Occurrences up to this long after a loss was noticed may have been granted before it: by a server
+/// whose clock was ahead, and for claims that came ahead of their instant.
+pub const FORGOTTEN_AHEAD: Duration = SUCCESSOR_SKEW.saturating_add(LEAD);
 
 /// For this long after a loss, a job that the store does not know counts as lost and not as new.
 pub const AFTERMATH: Duration = Duration::from_secs(3600);
@@ -42,6 +46,12 @@ impl Clock {
         Timestamp::from_millis(i64::try_from(self.micros / 1000).unwrap_or(i64::MAX))
     }
 
+    /// Returns how long it is until an instant of UTC, to the microsecond.
+    pub(super) fn until_utc(self, at: Timestamp) -> Duration {
+        let at = u64::try_from(at.millis()).unwrap_or(0).saturating_mul(1000);
+        Duration::from_micros(at.saturating_sub(self.micros))
+    }
+
     pub(super) fn after(self, ttl: Duration) -> u64 {
         self.lease
             .saturating_add(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
@@ -61,7 +71,7 @@ impl Clock {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Past {
     /// Occurrences up to this instant may have been decided before a loss of data although the ledger
-    /// does not know them: the instant at which the loss was noticed plus [`SUCCESSOR_SKEW`].
+    /// does not know them: the instant at which the loss was noticed plus [`FORGOTTEN_AHEAD`].
     pub horizon: Option<Timestamp>,
     /// When the loss was noticed, on [`Clock::lease`].
     pub since: u64,
@@ -99,7 +109,7 @@ impl Past {
 
     /// Returns when the loss was noticed.
     pub(super) fn lost_at(&self) -> Option<Timestamp> {
-        self.horizon.map(|horizon| horizon.minus(SUCCESSOR_SKEW))
+        self.horizon.map(|horizon| horizon.minus(FORGOTTEN_AHEAD))
     }
 
     /// Returns when the loss was noticed, if that was within [`AFTERMATH`].
@@ -111,5 +121,5 @@ impl Past {
 
 /// Returns the [`Past::horizon`] of a loss that was noticed then.
 pub fn horizon_of(lost_at: Timestamp) -> Timestamp {
-    lost_at.plus(SUCCESSOR_SKEW)
+    lost_at.plus(FORGOTTEN_AHEAD)
 }

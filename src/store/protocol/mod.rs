@@ -58,6 +58,9 @@
 //! - *An occurrence that is returned waits* with the deadline and the attempts it had, so that any
 //!   host can claim it. A run that is closed without a record and not returned is recorded as
 //!   `interrupted`, because otherwise its occurrence would have no verdict (G7).
+//! - *A claim ahead of its instant* ([`Due::lead`](crate::store::Due::lead)) is granted if nothing about it is
+//!   unusual, and is `Early` in every other case, so that before the instant nothing else is decided. After
+//!   a loss of data the horizon lies one longest lead later ([`FORGOTTEN_AHEAD`]).
 //! - *`last` never passes the store's clock* by more than [`LEAD`]: an occurrence that a host with a
 //!   fast clock considers due is decided when it is due.
 //! - *`interrupted` names the host of the run*, not the host that records it.
@@ -83,6 +86,7 @@ mod settle;
 mod settled;
 mod summary;
 mod text;
+mod usual;
 mod waiting;
 
 #[cfg(test)]
@@ -96,7 +100,9 @@ pub use crate::store::contract::{
 pub use attempt::attempt;
 pub use begin::begin;
 pub use claim::claim;
-pub use clock::{AFTERMATH, Clock, LEAD, LEDGER_AHEAD, Past, SUCCESSOR_SKEW, horizon_of};
+pub use clock::{
+    AFTERMATH, Clock, FORGOTTEN_AHEAD, LEAD, LEDGER_AHEAD, Past, SUCCESSOR_SKEW, horizon_of,
+};
 pub use effect::Effect;
 pub use finish::finish;
 pub use history::{

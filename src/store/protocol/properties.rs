@@ -9,7 +9,7 @@ use proptest::prelude::{Just, ProptestConfig, Strategy, any};
 use proptest::{prop_assert, prop_assert_eq, prop_oneof, proptest};
 
 use super::tests::{World, job, record, token_of};
-use super::{JobState, Key, Open, Waiting};
+use super::{JobState, Key, LEAD, Open, Waiting};
 use crate::names::{RunId, Token};
 use crate::store::{
     Attempt, Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, GapAnswer,
@@ -24,7 +24,7 @@ const SECOND: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 enum RuleStep {
     /// A new claim of the newest due occurrence, or of one a little before; `drop`: a gap is
-    /// answered.
+    /// answered. One that has a lead is for the next occurrence.
     Occurrence {
         back: u64,
         drop: bool,
@@ -62,6 +62,7 @@ struct Asked {
     max_reruns: u32,
     max_attempts: u32,
     window: Duration,
+    lead: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,16 +85,27 @@ fn asked() -> impl Strategy<Value = Asked> {
         3 => (window(), any::<bool>())
             .prop_map(|(window, newest)| Lateness::CatchUp { window, newest }),
     ];
-    (overlap, any::<bool>(), late, 0..3_u32, 0..4_u32, window()).prop_map(
-        |(overlap, patient, late, max_reruns, max_attempts, window)| Asked {
-            overlap,
-            patient,
-            late,
-            max_reruns,
-            max_attempts,
-            window,
-        },
+    let lead = prop_oneof![Just(0), 0..1500_u64].prop_map(Duration::from_millis);
+    (
+        overlap,
+        any::<bool>(),
+        late,
+        0..3_u32,
+        0..4_u32,
+        window(),
+        lead,
     )
+        .prop_map(
+            |(overlap, patient, late, max_reruns, max_attempts, window, lead)| Asked {
+                overlap,
+                patient,
+                late,
+                max_reruns,
+                max_attempts,
+                window,
+                lead,
+            },
+        )
 }
 
 fn step() -> impl Strategy<Value = RuleStep> {
@@ -241,6 +253,7 @@ impl RuleFleet {
                 max_reruns: asked.max_reruns,
                 max_attempts: asked.max_attempts,
                 rerun_window: asked.window,
+                lead: asked.lead,
             },
             overlap: asked.overlap,
             keep: crate::store::Retention::of_records(100),
@@ -337,7 +350,12 @@ impl RuleFleet {
             }
             ClaimReply::Moved { .. } => check(false, "the ledger moved")?,
             ClaimReply::Ahead { .. } => check(false, "the ledger passed the clock")?,
-            ClaimReply::Gap { .. } | ClaimReply::Early { .. } | ClaimReply::AlreadyClaimed(_) => {
+            ClaimReply::Early { by } => {
+                check(unchanged, "an early claim changed something")?;
+                let due = claimed.map(|at| at.since(self.world.now()));
+                check(due == Some(*by) && !by.is_zero(), "early by something else")?;
+            }
+            ClaimReply::Gap { .. } | ClaimReply::AlreadyClaimed(_) => {
                 check(stands, "a refusal moved the watermark")?;
                 check(!waits, "what waits was refused")?;
             }
@@ -359,12 +377,18 @@ impl RuleFleet {
             ClaimReply::QueueFull => check(!waits && !stands, "a full queue took it")?,
             ClaimReply::Dropped => {
                 let drops = matches!(&claim.what, ClaimTarget::Drops { .. });
-                check(
-                    drops && self.last() <= self.world.now(),
-                    "dropped what is not due",
-                )?;
+                let due = self.last() <= self.world.now() || stands;
+                check(drops && due, "dropped what is not due")?;
             }
-            ClaimReply::Granted { fence, attempt, .. } => {
+            ClaimReply::Granted {
+                fence,
+                attempt,
+                starts_in,
+                ..
+            } => {
+                let wait = claimed.map_or(Duration::ZERO, |at| at.since(self.world.now()));
+                check(*starts_in == wait, "it may start at another instant")?;
+                check(wait <= lead_of(claim), "granted further ahead than asked")?;
                 check(!finished, "a finished token was granted")?;
                 check(!self.others_hold(&claim.token), "two hold the lock")?;
                 let is_new = !self.granted.contains(&claim.token) && claim.what.job().is_some();
@@ -470,7 +494,8 @@ impl RuleFleet {
                 }
             }
             RuleStep::Occurrence { back, drop, terms } => {
-                let n = self.due().saturating_sub(*back).max(1);
+                let next = u64::from(!terms.lead.is_zero());
+                let n = (self.due() + next).saturating_sub(*back).max(1);
                 let claim = self.new_claim(self.occurrence(n, *terms));
                 self.sent.push(claim.clone());
                 if let ClaimReply::Gap { last, .. } = self.claim(&claim)?
@@ -590,7 +615,7 @@ impl RuleFleet {
     /// started has one verdict and no run; each run has one.
     fn each_decided_occurrence_has_its_verdict(&self) -> Result<(), String> {
         let open = self.world.job.as_ref().and_then(|job| job.open.as_ref());
-        for at in (1..=self.due())
+        for at in (1..=self.due() + 1)
             .map(|n| self.at(n))
             .filter(|at| *at <= self.last())
         {
@@ -642,7 +667,8 @@ impl RuleFleet {
         )?;
         let distinct: BTreeSet<_> = waiting.iter().map(|e| e.scheduled_at).collect();
         check(distinct.len() == waiting.len(), "one waits twice")?;
-        check(last <= self.world.now(), "the ledger is ahead of the clock")
+        let latest = self.world.now().plus(LEAD);
+        check(last <= latest, "the ledger is ahead of the clock")
     }
 }
 
@@ -650,6 +676,15 @@ fn occurrence_of(claim: &Claim) -> Option<Timestamp> {
     match &claim.what {
         ClaimTarget::Occurrence { due, .. } => Some(due.scheduled_at),
         ClaimTarget::Lock | ClaimTarget::Manual { .. } | ClaimTarget::Drops { .. } => None,
+    }
+}
+
+fn lead_of(claim: &Claim) -> Duration {
+    match &claim.what {
+        ClaimTarget::Occurrence { due, .. } => due.lead.min(LEAD),
+        ClaimTarget::Lock | ClaimTarget::Manual { .. } | ClaimTarget::Drops { .. } => {
+            Duration::ZERO
+        }
     }
 }
 

@@ -41,7 +41,7 @@ pub fn settled(
         || !job.waiting.is_empty()
         || due.scheduled_at > job.last
         || job.last > now.plus(LEAD)
-        || due.not_before > now
+        || due.claimable_from() > now
     {
         return None;
     }

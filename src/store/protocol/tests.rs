@@ -1,5 +1,6 @@
 //! One test for each rule of the protocol.
 
+mod ahead;
 mod loss;
 mod waiting;
 mod world;

@@ -135,10 +135,10 @@ fn a_node_that_forgot_counts_only_when_too_few_remember_and_its_wait_is_over() {
         check_quorum(&[reply(), lost.clone(), reply()], 2),
         on(&[0, 2], None)
     );
-    // A second later than noticed: SUCCESSOR_SKEW.
+    // Two seconds later than noticed: FORGOTTEN_AHEAD.
     assert_eq!(
         check_quorum(&[reply(), lost.clone()], 2),
-        on(&[0, 1], Some(1007))
+        on(&[0, 1], Some(2007))
     );
     assert_eq!(
         check_quorum(&[reply(), forgot(7, 300)], 2),

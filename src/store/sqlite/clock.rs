@@ -13,6 +13,8 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 #[derive(Debug, Clone)]
 pub(super) struct TransactionTime {
     pub(super) clock: Clock,
+    /// Not before [`Self::clock`] was read.
+    pub(super) read: BootInstant,
     pub(super) boot: String,
 }
 
@@ -22,13 +24,15 @@ impl TransactionTime {
         let utc = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
-        let lease = BootInstant::now().to_duration();
+        let read = BootInstant::now();
+        let lease = read.to_duration();
         Self {
             clock: Clock {
                 micros: u64::try_from(utc.as_micros()).unwrap_or(u64::MAX),
                 lease: u64::try_from(lease.as_millis()).unwrap_or(u64::MAX),
                 past: Past::default(),
             },
+            read,
             boot: boot.to_owned(),
         }
     }

@@ -48,7 +48,7 @@ use super::{
     RequestReply, Settle, Store, StoreError, relocate::follow,
 };
 use crate::names::{HostName, JobName, RunId};
-use crate::time::Timestamp;
+use crate::time::{BootInstant, Timestamp};
 
 /// How often a waiting task checks for releases by other processes.
 const RELEASE_POLL: Duration = Duration::from_millis(50);
@@ -104,8 +104,13 @@ impl Store for SqliteStore {
     async fn claim(&self, claim: &Claim) -> Result<ClaimReply, StoreError> {
         self.note_ttl(claim.ttl);
         let claim = claim.clone();
-        self.write(move |work| operations::claim(work, &claim))
-            .await
+        let claim = move |work: &WorkContext<'_>| {
+            let reply = operations::claim(work, &claim)?;
+            Ok((reply, work.now.read))
+        };
+        // To write the grant to the disk may take longer than the lead of a claim.
+        let (reply, read) = self.write(claim).await?;
+        Ok(reply.after(BootInstant::now().since(read)))
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<RenewReply>, StoreError> {

@@ -37,6 +37,7 @@ fn at(utc_ms: u64, boot_ms: u64, boot: &str) -> TransactionTime {
             lease: boot_ms,
             past: Past::default(),
         },
+        read: BootInstant::BOOT,
         boot: boot.to_owned(),
     }
 }
@@ -97,6 +98,7 @@ fn a_restart_of_the_machine_ends_all_leases() {
         fence: 1,
         ttl: Duration::from_secs(30),
         sent: BootInstant::BOOT,
+        starts_at: None,
     }
     .renewal();
     let renewed = operations::renew(&restarted, &[renewal]).expect("an answer");

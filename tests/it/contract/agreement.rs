@@ -61,7 +61,7 @@ enum Form {
         /// The watermark a gap answer names: the model's, or a stale one.
         gap: Option<bool>,
         late: Option<Lateness>,
-        early: bool,
+        early: Earliness,
         overlap: Overlap,
         schedule: u8,
         reruns: Reruns,
@@ -73,6 +73,22 @@ enum Form {
         far: bool,
         schedule: u8,
     },
+}
+
+/// How soon an occurrence may start that is claimed ahead.
+const NEAR: Duration = Duration::from_millis(900);
+
+/// The instant of a claim came while it was sent, so nobody knows on which side of it the store replied.
+const AT_ITS_INSTANT: &str = "the instant came meanwhile";
+
+/// When an occurrence may start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Earliness {
+    Not,
+    /// In an hour.
+    Far,
+    /// Within the lead of its claim.
+    Near,
 }
 
 /// How a claim that comes too late is to be judged.
@@ -100,12 +116,17 @@ fn form() -> impl Strategy<Value = Form> {
     use proptest::prelude::{Just, any};
     use proptest::prop_oneof;
     let rarely = || proptest::bool::weighted(0.1);
+    let early = prop_oneof![
+        7 => Just(Earliness::Not),
+        1 => Just(Earliness::Far),
+        2 => Just(Earliness::Near),
+    ];
     let occurrence = (
         1..8_u64,
         any::<bool>(),
         proptest::option::weighted(0.4, proptest::bool::weighted(0.8)),
         proptest::option::weighted(0.3, lateness()),
-        rarely(),
+        early,
         overlap(),
         0..2_u8,
         reruns(),
@@ -267,7 +288,8 @@ impl<S: Subject> Model<'_, S> {
         same("pause", ours, theirs)
     }
 
-    fn claim_for(&self, who: u8, number: usize, wish: &Wish) -> Claim {
+    /// `near` is within the lead of a claim.
+    fn claim_for(&self, who: u8, number: usize, (wish, near): (&Wish, Timestamp)) -> Claim {
         let name = format!("{who}-{number}");
         let job_name = job(wish.job);
         let what = match wish.form {
@@ -305,10 +327,10 @@ impl<S: Subject> Model<'_, S> {
                     kind: Kind::Schedule,
                     due: Due {
                         scheduled_at: at(n),
-                        not_before: if early {
-                            at(1_000_000)
-                        } else {
-                            Timestamp::EPOCH
+                        not_before: match early {
+                            Earliness::Not => Timestamp::EPOCH,
+                            Earliness::Far => at(1_000_000),
+                            Earliness::Near => near,
                         },
                         deadline: if late.is_some() {
                             Timestamp::EPOCH
@@ -338,6 +360,11 @@ impl<S: Subject> Model<'_, S> {
                         // The nodes of a majority do not keep when a lease ended: a window that
                         // ends with the lease would be judged by milliseconds.
                         rerun_window: LONG * 1000,
+                        lead: if early == Earliness::Near {
+                            protocol::LEAD
+                        } else {
+                            Duration::ZERO
+                        },
                     },
                     overlap,
                     keep: cronlatch::store::Retention::of_records(1000),
@@ -429,11 +456,19 @@ impl<S: Subject> Model<'_, S> {
             let schedule = schedule.0[1..].parse().unwrap_or(0);
             self.register_unknown(n, schedule).await?;
         }
+        let before = self.clock().await.utc();
         let theirs = self.store.claim(claim).await.unwrap();
         let clock = match theirs {
             ClaimReply::Granted { at: instant, .. } => at(instant),
             _ => self.clock().await,
         };
+        if let ClaimTarget::Occurrence { due, .. } = &claim.what
+            && !matches!(theirs, ClaimReply::Granted { .. })
+            && before < due.not_before
+            && due.not_before <= clock.utc()
+        {
+            return Err(AT_ITS_INSTANT.to_owned());
+        }
         let state = &mut self.jobs[usize::from(n)];
         let (ours, effects) = protocol::claim(&mut self.lock, state, clock, claim);
         protocol::summarize(state, &effects, clock);
@@ -487,7 +522,8 @@ impl<S: Subject> Model<'_, S> {
     async fn run(&mut self, number: usize, step: &Step) -> Result<(), String> {
         match step {
             Step::Claim(who, wish) => {
-                let claim = self.claim_for(*who, number, wish);
+                let near = self.clock().await.utc().plus(NEAR);
+                let claim = self.claim_for(*who, number, (wish, near));
                 self.sent[usize::from(*who)] = Some((wish.job, claim.clone()));
                 self.claim(wish.job, &claim).await
             }
@@ -528,6 +564,7 @@ impl<S: Subject> Model<'_, S> {
                     fence: 0,
                     ttl,
                     sent: BootInstant::BOOT,
+                    starts_at: None,
                 }
                 .renewal();
                 let theirs = self.store.renew(std::slice::from_ref(&renewal)).await;
@@ -669,10 +706,13 @@ fn at(now: Timestamp) -> Clock {
 fn timeless(reply: ClaimReply) -> ClaimReply {
     let whether = |d: Duration| Duration::from_secs(u64::from(!d.is_zero()));
     match reply {
-        ClaimReply::Granted { attempt, .. } => ClaimReply::Granted {
+        ClaimReply::Granted {
+            attempt, starts_in, ..
+        } => ClaimReply::Granted {
             fence: 0,
             attempt,
             at: Timestamp::EPOCH,
+            starts_in: whether(starts_in),
         },
         ClaimReply::Early { by } => ClaimReply::Early { by: whether(by) },
         ClaimReply::Waits {
@@ -794,6 +834,9 @@ async fn play(subject: &impl Subject, case: usize, steps: &[Step]) -> Result<(),
     model.begin(1).await?;
     for (number, step) in steps.iter().enumerate() {
         let done = model.run(number, step).await;
+        if done.as_ref().is_err_and(|why| why == AT_ITS_INSTANT) {
+            return Ok(());
+        }
         done.map_err(|e| format!("step {number}, {step:?}: {e}"))?;
     }
     model.compare().await

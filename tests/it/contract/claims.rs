@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cronlatch::names::HostName;
+use cronlatch::store::protocol::LEAD;
 use cronlatch::store::{
     Claim, ClaimReply, ClaimTarget, Due, Finish, FinishReply, IfPaused, Kind, Outcome, Overlap,
     RenewReply, RunStatus,
@@ -110,6 +111,72 @@ pub(crate) async fn an_early_claim_is_told_how_long_to_wait_and_leaves_no_trace(
     assert!(by > Duration::from_secs(60 * 50) && by <= Duration::from_secs(3600));
     assert_eq!(scene.last().await, Some(scene.start));
     Scene::granted(&scene.send(&scene.claim("b", 1)).await);
+}
+
+pub(crate) async fn a_claim_ahead_of_its_instant_is_granted_for_it(subject: &impl Subject) {
+    let scene = Scene::new(subject).await;
+    let near = scene
+        .store
+        .now()
+        .await
+        .unwrap()
+        .plus(Duration::from_millis(900));
+    let due = Due {
+        not_before: near,
+        prev: Some(scene.start),
+        lead: LEAD,
+        ..scene.due(1)
+    };
+    let first = scene.claim_due("a", due.clone());
+    let reply = scene.send(&first).await;
+    let ClaimReply::Granted { at, starts_in, .. } = reply else {
+        panic!("not granted: {reply:?}");
+    };
+    let left = near.since(at);
+    let passed = scene.store.now().await.unwrap().since(at) + Duration::from_millis(1);
+    assert!(starts_in <= left && left <= starts_in + passed, "{reply:?}");
+    assert_eq!(scene.last().await, Some(scene.at(1)));
+    let other = scene.send(&scene.claim_due("b", due)).await;
+    assert!(
+        matches!(&other, ClaimReply::AlreadyClaimed(RunStatus::Running { by, .. }) if by == "host-a"),
+        "{other:?}"
+    );
+    // A copy of the claim waits for what is left.
+    let reply = scene.send(&first).await;
+    let ClaimReply::Granted {
+        starts_in: later, ..
+    } = reply
+    else {
+        panic!("not granted: {reply:?}");
+    };
+    assert!(later < starts_in, "{later:?} of {starts_in:?}");
+}
+
+pub(crate) async fn before_its_instant_a_claim_finds_a_held_lock_and_decides_nothing(
+    subject: &impl Subject,
+) {
+    let scene = Scene::new(subject).await;
+    Scene::granted(&scene.send(&scene.claim("a", 1)).await);
+    let due = Due {
+        not_before: scene.start.plus(super::BACK * 2),
+        prev: Some(scene.at(1)),
+        lead: LEAD,
+        ..scene.due(2)
+    };
+    let far = scene.send(&scene.claim_due("b", due.clone())).await;
+    assert!(matches!(far, ClaimReply::Early { .. }), "{far:?}");
+    let not_before = scene
+        .store
+        .now()
+        .await
+        .unwrap()
+        .plus(Duration::from_millis(900));
+    let near = Due { not_before, ..due };
+    let reply = scene.send(&scene.claim_due("c", near)).await;
+    if scene.store.now().await.unwrap() < not_before {
+        assert!(matches!(reply, ClaimReply::Early { .. }), "{reply:?}");
+        assert_eq!(scene.last().await, Some(scene.at(1)));
+    }
 }
 
 pub(crate) async fn past_its_deadline_an_occurrence_is_missed_once(subject: &impl Subject) {

@@ -272,6 +272,7 @@ pub(crate) async fn many_leases_are_renewed_in_one_batch(subject: &impl Subject)
                 fence: 0,
                 ttl: LONG,
                 sent: BootInstant::BOOT,
+                starts_at: None,
             }
             .renewal()
         })

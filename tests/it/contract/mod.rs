@@ -30,6 +30,8 @@ macro_rules! contract {
                 a_claim_cancelled_before_it_arrives_is_not_granted,
                 the_loser_learns_who_runs_it,
                 an_early_claim_is_told_how_long_to_wait_and_leaves_no_trace,
+                a_claim_ahead_of_its_instant_is_granted_for_it,
+                before_its_instant_a_claim_finds_a_held_lock_and_decides_nothing,
                 past_its_deadline_an_occurrence_is_missed_once,
                 with_skip_a_held_lock_decides_the_occurrence,
                 with_wait_a_held_lock_makes_the_occurrence_wait,
@@ -316,6 +318,7 @@ impl Scene {
             max_reruns: 0,
             max_attempts: 0,
             rerun_window: Duration::from_secs(3600),
+            lead: Duration::ZERO,
         }
     }
 
@@ -429,6 +432,7 @@ impl Scene {
             fence: 0,
             ttl: LONG,
             sent: BootInstant::BOOT,
+            starts_at: None,
         }
         .renewal()
     }

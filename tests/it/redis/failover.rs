@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cronlatch::names::JobName;
-use cronlatch::store::protocol::SUCCESSOR_SKEW;
+use cronlatch::store::protocol::FORGOTTEN_AHEAD;
 use cronlatch::store::{Claim, ClaimReply, ClaimTarget, Due, Kind, Outcome, Overlap, Store};
 use cronlatch::time::Timestamp;
 
@@ -86,7 +86,7 @@ async fn what_a_master_ahead_granted_and_did_not_replicate_is_not_granted_again(
     let granted = grant(&old, &first).await;
     old.finish(&finish(&first)).await.unwrap();
     expect_unknown(&new, at).await;
-    let after = lost_at(&replica).plus(SUCCESSOR_SKEW + Duration::from_millis(1));
+    let after = lost_at(&replica).plus(FORGOTTEN_AHEAD + Duration::from_millis(1));
     assert!(fence(Ok(judged(&new, after).await)) > granted);
 }
 
@@ -123,7 +123,7 @@ async fn a_master_that_was_a_replica_meanwhile_may_have_forgotten() {
     let told = store.condition(&[]).await.unwrap();
     assert!(told.lost_at.is_some(), "{told:?}");
     expect_unknown(&store, at).await;
-    let after = lost_at(&master).plus(SUCCESSOR_SKEW + Duration::from_millis(1));
+    let after = lost_at(&master).plus(FORGOTTEN_AHEAD + Duration::from_millis(1));
     assert!(fence(Ok(judged(&store, after).await)) > granted);
 }
 

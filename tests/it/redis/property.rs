@@ -453,6 +453,7 @@ impl Both {
                 fence,
                 ttl: TTL,
                 sent: BootInstant::BOOT,
+                starts_at: None,
             },
             run: run.clone(),
         };
@@ -628,6 +629,7 @@ impl Both {
             max_reruns: wish.max_reruns,
             max_attempts: wish.max_attempts,
             rerun_window: if wish.in_time { far } else { Duration::ZERO },
+            lead: Duration::ZERO,
         };
         ClaimTarget::Occurrence {
             job: job_name(wish.job),
@@ -1081,10 +1083,16 @@ impl Side {
 
     fn claim_reply(&mut self, now: Timestamp, reply: &ClaimReply) -> String {
         match reply {
-            ClaimReply::Granted { fence, attempt, at } => format!(
-                "granted {} {attempt} {}",
+            ClaimReply::Granted {
+                fence,
+                attempt,
+                at,
+                starts_in,
+            } => format!(
+                "granted {} {attempt} {} {}",
                 self.fence(*fence),
-                reduce_instant(now, *at)
+                reduce_instant(now, *at),
+                reduce(*starts_in)
             ),
             ClaimReply::Recovering { remaining } => format!("recovering {}", reduce(*remaining)),
             ClaimReply::Early { by } => format!("early {}", reduce(*by)),

@@ -444,6 +444,7 @@ impl Both<'_> {
             fence: 0,
             ttl: TTL,
             sent: BootInstant::BOOT,
+            starts_at: None,
         }
         .renewal()
     }

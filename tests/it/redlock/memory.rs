@@ -33,6 +33,7 @@ impl Scene {
                 fence,
                 ttl: self.ttl,
                 sent: BootInstant::BOOT,
+                starts_at: None,
             },
             run: Some(GrantedRun {
                 job: job(),

@@ -25,6 +25,7 @@ pub(crate) fn due(at: Timestamp) -> Due {
         max_reruns: 0,
         max_attempts: 0,
         rerun_window: Duration::ZERO,
+        lead: Duration::ZERO,
     }
 }
 

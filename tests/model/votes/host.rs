@@ -279,6 +279,7 @@ impl World {
                     max_reruns: 0,
                     max_attempts: 0,
                     rerun_window: Duration::ZERO,
+                    lead: Duration::ZERO,
                 },
                 overlap: Overlap::Skip,
                 keep: cronlatch::store::Retention::of_records(100),
@@ -334,6 +335,7 @@ impl World {
                     fence: 0,
                     ttl: ticks(TTL),
                     sent: BootInstant::BOOT,
+                    starts_at: None,
                 }
                 .renewal();
                 let said = self.at_node(rules, (node, Some(ticket)), |it, here| {

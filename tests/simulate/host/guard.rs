@@ -33,6 +33,8 @@ pub(crate) struct Process {
     pub(crate) life: u32,
     /// What is noted of it.
     pub(crate) start: Start,
+    /// Prepared before, it begins then.
+    pub(crate) not_before: Option<i64>,
     /// SIGKILL at the latest.
     pub(crate) deadline: Option<i64>,
     /// How long it works.
@@ -78,10 +80,17 @@ impl Guard {
         self.short_until = self.short_until.max(until);
     }
 
+    /// Whether a process waits for its instant.
+    pub(super) fn has_prepared(&self, now: i64) -> bool {
+        let waits = |it: &Living| it.noted.is_none() && it.process.not_before > Some(now);
+        self.living.values().any(waits)
+    }
+
     pub(crate) fn spawn(&mut self, sim: &mut Sim, process: Process) -> u64 {
         let id = sim.fresh();
         let host = self.host;
         let begins = sim.now + sim.dice.range(1, 4);
+        let begins = begins.max(process.not_before.unwrap_or(begins));
         let living = Living {
             end: (i64::MAX, Ended::Itself(process.code)),
             process,

@@ -194,6 +194,7 @@ impl Hand {
                     at: None,
                     attempt: 1,
                     granted: Some(Granted {
+                        starts_at: None,
                         fence,
                         sent: *sent,
                         terms: cronlatch::store::RunTerms::NONE,

@@ -387,6 +387,11 @@ impl Host {
         }
     }
 
+    /// Whether a process of this host waits for its instant.
+    pub(crate) fn has_prepared(&self, now: i64) -> bool {
+        self.guard.has_prepared(now)
+    }
+
     pub(crate) fn run_short(&mut self, until: i64) {
         self.guard.run_short(until);
     }

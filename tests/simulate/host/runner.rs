@@ -20,12 +20,15 @@ use super::tasks::RESPONSE;
 use super::{Env, Timer};
 use crate::chance;
 use crate::message::{Reply, Request};
-use crate::plan::JobPlan;
+use crate::plan::{JobPlan, millis};
 use crate::trace::{Ended, Start};
 use crate::world::Item;
 
 /// The pause before an attempt is reported to the store again, in milliseconds.
 const COUNT_AGAIN: i64 = 250;
+
+/// How long before its instant a process is prepared, as `run` has it.
+const PREPARED_FOR: i64 = 20;
 
 /// Why the daemon ended an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +51,8 @@ pub(crate) struct Granted {
     pub(crate) fence: u64,
     /// When the claim that was granted was sent.
     pub(crate) sent: BootInstant,
+    /// Before this nothing of it may start.
+    pub(crate) starts_at: Option<BootInstant>,
     pub(crate) terms: RunTerms,
 }
 
@@ -78,6 +83,8 @@ struct Run {
     /// The request that counts its next attempt.
     counts: Option<u64>,
     cause: Option<Cause>,
+    /// It was granted ahead of its instant, and its process is not prepared yet.
+    waits: bool,
 }
 
 /// A run that is over; its lease is held until its verdict is delivered.
@@ -126,42 +133,53 @@ impl Runner {
 
     pub(super) fn begin(&mut self, env: &mut Env<'_>, assignment: Assignment) {
         let key = env.sim.fresh();
-        let started_at = env.utc();
-        let lease = (assignment.granted).map(|Granted { fence, sent, terms }| {
-            let id = LeaseId(key);
-            let lease = RenewedLease {
-                renewal: Renewal {
-                    grant: Grant {
-                        lock: assignment.job.lock_on(env.name),
-                        token: assignment.token.clone(),
-                        run_id: assignment.run_id.clone(),
-                        fence,
-                        ttl: assignment.job.lock.ttl,
-                        sent,
+        let starts_at = (assignment.granted).and_then(|granted| granted.starts_at);
+        let wait = starts_at.map_or(0, |at| env.sim.of_boot(at) - env.sim.now);
+        let started_at = env.utc().plus(millis(wait.max(0)));
+        let due = assignment.at.map(|at| at.plus(assignment.job.delay()));
+        let due = due.filter(|_| starts_at.is_some());
+        let started_at = due.map_or(started_at, |due| started_at.max(due));
+        let granted = assignment.granted;
+        let lease = granted.map(
+            |Granted {
+                 fence, sent, terms, ..
+             }| {
+                let id = LeaseId(key);
+                let lease = RenewedLease {
+                    renewal: Renewal {
+                        grant: Grant {
+                            lock: assignment.job.lock_on(env.name),
+                            token: assignment.token.clone(),
+                            run_id: assignment.run_id.clone(),
+                            fence,
+                            ttl: assignment.job.lock.ttl,
+                            sent,
+                            starts_at: None,
+                        },
+                        run: Some(GrantedRun {
+                            job: assignment.job.name.clone(),
+                            scheduled_at: assignment.at,
+                            attempt: assignment.attempt,
+                            kind: assignment.kind,
+                            started_at,
+                            terms,
+                        }),
                     },
-                    run: Some(GrantedRun {
-                        job: assignment.job.name.clone(),
-                        scheduled_at: assignment.at,
-                        attempt: assignment.attempt,
-                        kind: assignment.kind,
-                        started_at,
-                        terms,
-                    }),
-                },
-                renew_until: None,
-            };
-            let ends = self.book.add(id, lease);
-            let lost = false;
-            self.leases.insert(
-                id,
-                Lease {
-                    run: key,
-                    ends,
-                    lost,
-                },
-            );
-            id
-        });
+                    renew_until: None,
+                };
+                let ends = self.book.add(id, lease);
+                let lost = false;
+                self.leases.insert(
+                    id,
+                    Lease {
+                        run: key,
+                        ends,
+                        lost,
+                    },
+                );
+                id
+            },
+        );
         let starts = assignment.attempt.saturating_sub(1);
         let run = Run {
             assignment,
@@ -173,9 +191,14 @@ impl Runner {
             process: None,
             counts: None,
             cause: None,
+            waits: wait > PREPARED_FOR,
         };
         self.runs.insert(key, run);
-        self.attempt(env, key);
+        if wait > PREPARED_FOR {
+            env.arm(env.sim.now + wait - PREPARED_FOR, Timer::Retry(key));
+        } else {
+            self.attempt(env, key);
+        }
         self.tend(env);
     }
 
@@ -219,16 +242,20 @@ impl Runner {
                 end: None,
                 ended: None,
             },
+            not_before: (assignment.granted)
+                .and_then(|granted| granted.starts_at)
+                .map(|at| env.sim.of_boot(at)),
             deadline,
             work,
             code: i32::from(fails),
             grace: millis_of(assignment.job.kill.grace),
             stubborn: plan.stubborn,
         };
+        let begins = process.not_before.unwrap_or(0).max(env.sim.now);
         run.process = Some(env.guard.spawn(env.sim, process));
         if let Some(limit) = assignment.job.timeout {
             let timer = Timer::TimedOut(key, run.tries);
-            env.arm(env.sim.now + millis_of(limit), timer);
+            env.arm(begins + millis_of(limit), timer);
         }
     }
 
@@ -330,7 +357,7 @@ impl Runner {
             return;
         };
         let assignment = &run.assignment;
-        if assignment.granted.is_none() {
+        if std::mem::take(&mut run.waits) || assignment.granted.is_none() {
             return self.attempt(env, key);
         }
         let attempt = Attempt {
@@ -406,7 +433,11 @@ impl Runner {
             let Some(run) = self.runs.get_mut(&key) else {
                 continue;
             };
-            if run.process.is_none() && run.counts.is_none() {
+            if run.waits {
+                // The occurrence goes back undecided.
+                let why = "the daemon stopped before its instant".to_owned();
+                self.end(env, key, Outcome::Stopped, why, Exit::NoResources);
+            } else if run.process.is_none() && run.counts.is_none() {
                 self.end_between(env, key);
             } else if stop == Stop::End {
                 end_process(env, run, Cause::Stopped);

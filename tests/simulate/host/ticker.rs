@@ -14,6 +14,9 @@ use tokio::sync::mpsc;
 use super::{Env, Timer};
 use crate::plan::millis;
 
+/// A job, and whether it is claimed ahead of its instants.
+pub(super) type TickedJob = (Arc<Job>, bool);
+
 /// How often the library polls.
 const POLL: i64 = 500;
 
@@ -40,12 +43,13 @@ impl std::fmt::Debug for Ticker {
 }
 
 impl Ticker {
-    pub(super) fn start(env: &mut Env<'_>, clock: &HostClock, jobs: &[Arc<Job>]) -> Self {
+    pub(super) fn start(env: &mut Env<'_>, clock: &HostClock, jobs: &[TickedJob]) -> Self {
         let started_at = clock.at(env.utc(), env.sim.boot()).utc;
         let wall = Arc::new(Wall(AtomicI64::new(started_at.millis())));
         let (tx, firings) = mpsc::unbounded_channel();
         let clock = Arc::clone(&wall) as Arc<dyn WallClock>;
         let board = Board::new(ticker_jobs(jobs, started_at), tx, clock);
+        board.set_ahead(millis(env.sim.plan.lead()));
         env.arm(env.sim.now, Timer::Poll);
         Self {
             board,
@@ -55,7 +59,7 @@ impl Ticker {
     }
 
     /// Replaces the jobs.
-    pub(super) fn replace(&mut self, env: &mut Env<'_>, clock: &HostClock, jobs: &[Arc<Job>]) {
+    pub(super) fn replace(&mut self, env: &mut Env<'_>, clock: &HostClock, jobs: &[TickedJob]) {
         let now = clock.at(env.utc(), env.sim.boot()).utc;
         self.set(env, clock);
         self.board.replace(ticker_jobs(jobs, now));
@@ -107,8 +111,9 @@ impl Ticker {
 }
 
 /// The jobs as the board knows them, from then on.
-fn ticker_jobs(jobs: &[Arc<Job>], from: Timestamp) -> Vec<TickerJob> {
-    let of = |job: &Arc<Job>| TickerJob {
+fn ticker_jobs(jobs: &[TickedJob], from: Timestamp) -> Vec<TickerJob> {
+    let of = |(job, claims_ahead): &TickedJob| TickerJob {
+        claims_ahead: *claims_ahead,
         name: job.name.clone(),
         schedule: job.schedule.clone(),
         delay: job.delay(),

@@ -336,6 +336,7 @@ pub(super) fn grant(fence: u64) -> Grant {
         fence,
         ttl: Duration::from_secs(30),
         sent: BootInstant::BOOT,
+        starts_at: None,
     }
 }
 
@@ -347,6 +348,7 @@ pub(super) fn granted() -> ClaimReply {
         fence: FENCE,
         attempt: 1,
         at: secs(1000),
+        starts_in: Duration::ZERO,
     }
 }
 

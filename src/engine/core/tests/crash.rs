@@ -39,6 +39,7 @@ fn a_loser_asks_for_the_run_again_when_its_lease_is_over() {
             fence: 8,
             attempt: 2,
             at: super::bench::secs(1016),
+            starts_in: std::time::Duration::ZERO,
         },
     );
     let Action::Start { attempt, kind, .. } = bench.action() else {

@@ -233,7 +233,12 @@ impl Fleet {
 
     fn answer(&self, claim: ClaimId, reply: ClaimReply, (token, run_id): (Token, RunId)) -> Event {
         match reply {
-            ClaimReply::Granted { fence, attempt, .. } => Event::Granted {
+            ClaimReply::Granted {
+                fence,
+                attempt,
+                starts_in,
+                ..
+            } => Event::Granted {
                 job: JOB,
                 claim,
                 grant: Grant {
@@ -243,7 +248,9 @@ impl Fleet {
                     fence,
                     ttl: TTL,
                     sent: BootInstant::BOOT,
-                },
+                    starts_at: None,
+                }
+                .starting_in(starts_in, self.clock(0).boot),
                 attempt,
             },
             reply => Event::Replied {

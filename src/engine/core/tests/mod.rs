@@ -1,5 +1,6 @@
 //! Every policy, without processes, stores and waiting.
 
+mod ahead;
 mod bench;
 mod catch_up;
 mod crash;

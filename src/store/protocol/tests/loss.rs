@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::{World, job, token_of};
 use crate::ground::timing;
 use crate::store::protocol::{
-    self, BARE_TTL_COUNTED, Ending, JobState, Key, LEDGER_AHEAD, LockState, Marker, Past,
-    REASON_UNKNOWN, SUCCESSOR_SKEW, least_wait, notice,
+    self, BARE_TTL_COUNTED, Ending, FORGOTTEN_AHEAD, JobState, Key, LEDGER_AHEAD, LockState,
+    Marker, Past, REASON_UNKNOWN, SUCCESSOR_SKEW, least_wait, notice,
 };
 use crate::store::{
     Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, FinishReply, GapAnswer, Grant,
@@ -40,6 +40,7 @@ impl World {
                 fence,
                 ttl: TTL,
                 sent: BootInstant::BOOT,
+                starts_at: None,
             },
             run: Some(GrantedRun {
                 job: job(),
@@ -120,7 +121,7 @@ fn a_loss_that_was_noticed_under_a_clock_far_ahead_counts_as_noticed_now() {
         world.pass(-back);
         let past = notice(&mut marker, "s", world.clock(), Duration::ZERO);
         assert_eq!(past.recovering(world.clock(), TTL), Some(left), "{back}");
-        let horizon = world.now().plus(SUCCESSOR_SKEW);
+        let horizon = world.now().plus(FORGOTTEN_AHEAD);
         assert_eq!(past.is_unknowable(horizon.plus(hour)), back == far);
         assert!(past.is_unknowable(horizon));
     }
@@ -160,6 +161,7 @@ fn leases_of_different_ttls_on_one_lock_never_overlap_after_a_loss() {
                 fence,
                 ttl: held,
                 sent: BootInstant::BOOT,
+                starts_at: None,
             }
             .renewal();
             let other = Claim {
@@ -368,7 +370,7 @@ fn what_a_server_ahead_by_a_second_may_have_granted_is_unknown_too() {
     let mut world = World::registered();
     let snapshot = (world.lock.clone(), world.job.clone());
     world.loses_data(Some(snapshot));
-    let horizon = world.now().plus(SUCCESSOR_SKEW);
+    let horizon = world.now().plus(FORGOTTEN_AHEAD);
     world.pass(30_000);
     let at_it = world.occurrence("b", world.due_at(horizon));
     assert_eq!(world.send(&at_it), ClaimReply::Unknown);
@@ -392,7 +394,7 @@ fn what_lies_up_to_the_horizon_is_the_gap_of_a_forgotten_job() {
     };
     let gap = ClaimReply::Gap {
         last: lost_at,
-        horizon: Some(lost_at.plus(SUCCESSOR_SKEW)),
+        horizon: Some(lost_at.plus(FORGOTTEN_AHEAD)),
         beyond: Vec::new(),
         pauses: Vec::new(),
     };
@@ -429,7 +431,7 @@ fn a_job_that_is_not_known_after_a_loss_begins_at_it() {
     due.prev = Some(world.now().minus(Duration::from_secs(1)));
     let gap = ClaimReply::Gap {
         last: lost_at,
-        horizon: Some(lost_at.plus(SUCCESSOR_SKEW)),
+        horizon: Some(lost_at.plus(FORGOTTEN_AHEAD)),
         beyond: Vec::new(),
         pauses: Vec::new(),
     };
@@ -506,7 +508,7 @@ fn a_host_that_registers_first_closes_no_ledger_over_what_another_has_in_hand() 
     let before = at.minus(Duration::from_millis(1));
     let gap = ClaimReply::Gap {
         last: before,
-        horizon: Some(lost_at.plus(SUCCESSOR_SKEW)),
+        horizon: Some(lost_at.plus(FORGOTTEN_AHEAD)),
         beyond: Vec::new(),
         pauses: Vec::new(),
     };
@@ -542,7 +544,7 @@ fn a_schedule_that_the_data_forgot_counts_from_the_loss_and_not_from_its_next_cl
     };
     let gap = ClaimReply::Gap {
         last: lost_at,
-        horizon: Some(lost_at.plus(SUCCESSOR_SKEW)),
+        horizon: Some(lost_at.plus(FORGOTTEN_AHEAD)),
         beyond: Vec::new(),
         pauses: Vec::new(),
     };

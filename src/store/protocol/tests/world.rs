@@ -114,6 +114,7 @@ impl World {
             max_reruns: 0,
             max_attempts: 0,
             rerun_window: Duration::from_secs(60 * 5),
+            lead: Duration::ZERO,
         }
     }
 
@@ -197,6 +198,7 @@ impl World {
             fence: 0,
             ttl: TTL,
             sent: BootInstant::BOOT,
+            starts_at: None,
         }
         .renewal();
         let clock = self.clock();

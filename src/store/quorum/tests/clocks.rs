@@ -23,29 +23,32 @@ fn horizon(replies: &[PrepareReply], quorum: usize) -> Option<i64> {
 
 const LOST: i64 = 7;
 
+/// [`FORGOTTEN_AHEAD`](crate::store::protocol::FORGOTTEN_AHEAD) in milliseconds.
+const AHEAD: i64 = 2_000;
+
 #[test]
 fn a_node_whose_clock_is_far_ahead_makes_nothing_unknown_that_came_due_after_a_loss() {
     let lost = || forgot(LOST, 0);
     let year = 365 * 86_400_000;
     for wrong in [25_000, year] {
-        // The third node is away. Clocks may differ by a TTL; SUCCESSOR_SKEW is a second more.
+        // The third node is away. Clocks may differ by a TTL; FORGOTTEN_AHEAD is two seconds more.
         let replies = [ahead(0, 3_000, lost()), ahead(wrong, 3_000, reply())];
-        assert_eq!(horizon(&replies, 2), Some(3_000 + 1_000));
+        assert_eq!(horizon(&replies, 2), Some(3_000 + AHEAD));
         // Of a TTL of an hour no more counts than of the usual one.
         let replies = [ahead(0, 3_600_000, lost()), ahead(wrong, 0, reply())];
         let most = i64::try_from(wrong).unwrap().min(30_000);
-        assert_eq!(horizon(&replies, 2), Some(most + 1_000));
+        assert_eq!(horizon(&replies, 2), Some(most + AHEAD));
         // The node that is wrong is the one that lost its data.
         let replies = [ahead(wrong, 3_000, lost()), ahead(0, 3_000, reply())];
         let behind = i64::try_from(wrong).unwrap();
-        assert_eq!(horizon(&replies, 2), Some(3_000 + 1_000 - behind));
+        assert_eq!(horizon(&replies, 2), Some(3_000 + AHEAD - behind));
         // All nodes are heard: then the middle one has decided.
         let replies = [
             ahead(0, 3_000, lost()),
             ahead(300, 3_000, lost()),
             ahead(wrong, 3_000, reply()),
         ];
-        assert_eq!(horizon(&replies, 2), Some(300 + 1_000));
+        assert_eq!(horizon(&replies, 2), Some(300 + AHEAD));
     }
 }
 
@@ -55,9 +58,9 @@ fn clocks_that_differ_by_less_than_a_ttl_may_each_have_decided() {
         ahead(0, 10_000, forgot(LOST, 0)),
         ahead(5_000, 10_000, reply()),
     ];
-    assert_eq!(horizon(&replies, 2), Some(5_000 + 1_000));
+    assert_eq!(horizon(&replies, 2), Some(5_000 + AHEAD));
     let replies = [ahead(0, 0, forgot(LOST, 0)), ahead(1_000, 0, reply())];
-    assert_eq!(horizon(&replies, 2), Some(1_000 + 1_000), "no TTL is known");
+    assert_eq!(horizon(&replies, 2), Some(1_000 + AHEAD), "no TTL is known");
     let replies = [ahead(0, 0, reply()), ahead(25_000, 0, reply())];
     assert_eq!(
         check_quorum(&replies, 2),

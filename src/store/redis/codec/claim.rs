@@ -11,7 +11,7 @@ use super::record::{from_word, word};
 use super::reply::Items;
 use super::summary::retention;
 use crate::names::{Prefix, RunId};
-use crate::store::protocol::{counted, least_wait};
+use crate::store::protocol::{LEAD, counted, least_wait};
 use crate::store::redis::failure::RedisFailure;
 use crate::store::{
     Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Head, IfPaused, Late, Overlap, Retention,
@@ -106,7 +106,8 @@ fn occurrence(call: &mut Call, due: &Due, overlap: Overlap, keep: Retention) {
         .arg(&due.max_reruns)
         .arg(&due.max_attempts)
         .arg(&retention(keep))
-        .arg(&optional(due.gap.as_ref().map(|gap| gap.if_last)));
+        .arg(&optional(due.gap.as_ref().map(|gap| gap.if_last)))
+        .arg(&due.lead.min(LEAD).as_millis());
     if let Some(gap) = &due.gap {
         ranges(call, &gap.drop);
     }
@@ -133,6 +134,7 @@ pub(in crate::store::redis) fn read(
             fence: items.unsigned()?,
             attempt: items.unsigned()?,
             at: items.timestamp()?,
+            starts_in: Duration::from_micros(items.unsigned()?),
         },
         "early" => ClaimReply::Early {
             by: items.duration()?,

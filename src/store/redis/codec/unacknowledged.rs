@@ -36,7 +36,7 @@ pub(in crate::store::redis) fn clear_call(
     reply: &Value,
 ) -> Option<Call> {
     // As described in claim.lua.
-    let is_noted = matches!(reply, Value::Array(items) if items.len() > 4);
+    let is_noted = matches!(reply, Value::Array(items) if items.len() > 5);
     let mut call = job_call(prefix, claim).filter(|_| is_noted)?;
     call.arg("");
     Some(call)

@@ -7,6 +7,8 @@
 local FORMAT = 1
 local AFTERMATH = 3600 * 1000
 local SUCCESSOR_SKEW = 1000
+-- See clock.rs.
+local FORGOTTEN_AHEAD = SUCCESSOR_SKEW + LEAD
 local LEDGER_AHEAD = 3 * 3600 * 1000
 local STATE_TTL = 30 * 24 * 3600 * 1000
 local HOST_TTL = 7 * 24 * 3600 * 1000
@@ -224,7 +226,7 @@ local function notice(key, longest)
       redis.call('HSET', key, 'until', text(past.till), 'longest', listed)
     end
   end
-  past.horizon = past.lost_at and past.lost_at + SUCCESSOR_SKEW
+  past.horizon = past.lost_at and past.lost_at + FORGOTTEN_AHEAD
   return past
 end
 

@@ -12,11 +12,12 @@
 --       12 fingerprint, 13 'skip' | 'wait' | the limit of the queue,
 --       14 'miss' | 'leave' | the end of the catch-up window, 15 when the next one may start or '',
 --       16 rerun window in ms, 17 max_reruns, 18 max_attempts, 19 what the history keeps,
---       20 if_last of a gap's answer or '', then of each range it drops:
---       from, until, count, outcome, reason
+--       20 if_last of a gap's answer or '', 21 how long before not_before it may be granted in ms,
+--       then of each range it drops: from, until, count, outcome, reason
 --       for drops: 7 fingerprint, 8 what the history keeps, 9 if_last, then the ranges
 -- Reply a list, or a text if there is nothing but the first word:
---       granted FENCE ATTEMPT NOW (then 1 if too few replicas acknowledged the claim before)
+--       granted FENCE ATTEMPT NOW MICROSECONDS (until it may start)
+--         (then 1 if too few replicas acknowledged the claim before)
 --       | recovering MS | early MS | running HOST RUN_ID ATTEMPT MS
 --       | decided | gap LAST HORIZON (or '') BEYOND (the later instants that are decided) PAUSES (as kept)
 --       | unknown | paused PAUSE (as kept)
@@ -38,10 +39,15 @@ local past = notice(KEYS[3], tonumber(ARGV[6]))
 local forgotten_at = forgot(past)
 local waits_for = what == 'lock' and math.max(ttl, tonumber(ARGV[7])) or ttl
 
+local function grant_reply(attempt)
+  local not_before = what == 'occurrence' and tonumber(ARGV[9]) or 0
+  return { 'granted', lock.fence, attempt, now, math.max(0, not_before * 1000 - micros) }
+end
+
 local function grant(attempt)
   lock.fence, lock.run_id, lock_changed = next_fence(lock), run_id, true
   take(lock, token, ttl)
-  return { 'granted', lock.fence, attempt, now }
+  return grant_reply(attempt)
 end
 
 local function own()
@@ -67,7 +73,7 @@ local function own()
   if open then
     open.fence, job_changed = lock.fence, true
   end
-  return { 'granted', lock.fence, open and open.attempt or 1, now }
+  return grant_reply(open and open.attempt or 1)
 end
 
 local NO_TERMS = {
@@ -453,10 +459,10 @@ local function occurrence()
   if ARGV[20] ~= '' then
     differs = tonumber(ARGV[20]) ~= last
   end
-  if differs or covers_decided(21) or misses_unknowable(21) or misses_paused(21) then
+  if differs or covers_decided(22) or misses_unknowable(22) or misses_paused(22) then
     return gap(last)
   end
-  drop_ranges(21)
+  drop_ranges(22)
   if is_beyond(scheduled_at) then
     job.last, job_changed = math.max(job.last, scheduled_at), true
     return { 'decided' }
@@ -525,7 +531,7 @@ if not reply then
   end
 end
 if reply[1] == 'granted' and job and job.noted ~= '' then
-  reply[5] = 1
+  reply[6] = 1
 end
 if job_changed then
   save_job(job)

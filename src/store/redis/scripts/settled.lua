@@ -17,7 +17,7 @@ if ARGV[5] == 'occurrence' then
     and tonumber(job[1])
   if last and tonumber(ARGV[8]) <= last and (job[3] or '') == '' and (job[4] or '') == ''
     and string.find(job[5] or '', ' ' .. ARGV[12] .. '\n', 1, true)
-    and last <= now + LEAD and tonumber(ARGV[9]) <= now then
+    and last <= now + LEAD and tonumber(ARGV[9]) <= now + tonumber(ARGV[21]) then
     local state = redis.pcall('HMGET', KEYS[2], 'token', 'finished')
     local value = ARGV[1] == '1' and redis.pcall('GET', KEYS[1])
     if not state.err and state[1] ~= token and value ~= token

@@ -62,6 +62,7 @@ impl Daemon {
                 let granted = Some(Granted {
                     fence: grant.fence,
                     sent: grant.sent,
+                    starts_at: grant.starts_at,
                     terms,
                 });
                 let identity = (grant.run_id, grant.token);

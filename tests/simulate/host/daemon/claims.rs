@@ -134,9 +134,16 @@ impl Daemon {
                     self.store_recovers(env, remaining);
                 }
                 let ticket = self.tickets.remove(&claim);
-                if let ClaimReply::Granted { fence, attempt, .. } = reply {
+                if let ClaimReply::Granted {
+                    fence,
+                    attempt,
+                    starts_in,
+                    ..
+                } = reply
+                {
                     if let (Request::Claim(asked), Some(_)) = (&task.request, ticket) {
-                        let grant = Grant::of(asked, fence, task.sent);
+                        let grant = Grant::of(asked, fence, task.sent)
+                            .starting_in(starts_in, env.sim.boot());
                         let event = Event::Granted {
                             job,
                             claim,

@@ -134,7 +134,9 @@ impl Daemon {
             now,
         );
         let names = jobs.iter();
-        let due: Vec<_> = jobs.values().map(|(job, _)| Arc::clone(job)).collect();
+        let ahead = |job| Policy::of(job, place).claims_ahead();
+        let due = jobs.values().map(|(job, _)| (Arc::clone(job), ahead(job)));
+        let due: Vec<_> = due.collect();
         let mut daemon = Self {
             life: env.life,
             noted,
@@ -147,7 +149,11 @@ impl Daemon {
             next_job: u32::try_from(jobs.len()).unwrap_or(0),
             waits_for_earlier: false,
             looks_later: false,
-            longest: due.iter().map(|job| job.lock.ttl).max().unwrap_or_default(),
+            longest: due
+                .iter()
+                .map(|(job, _)| job.lock.ttl)
+                .max()
+                .unwrap_or_default(),
             ticker: Ticker::start(env, &clock, &due),
             to_register: jobs.keys().copied().collect(),
             jobs,

@@ -27,10 +27,12 @@ impl Fleet {
                 grant,
                 ..
             } => {
+                let wait = (grant.starts_at).map(|it| it.since(self.clock(0).boot).as_millis());
+                let begins = self.now + i64::try_from(wait.unwrap_or(0)).expect("small");
                 self.started.push(Started {
                     at,
                     attempt,
-                    from: self.now,
+                    from: begins,
                     until: None,
                 });
                 let run = Run {
@@ -41,7 +43,7 @@ impl Fleet {
                     attempt,
                 };
                 self.hosts[host].runs.insert(claim, run);
-                let ends = self.now + self.dice.roll(10, self.longest_run);
+                let ends = begins + self.dice.roll(10, self.longest_run);
                 self.plan(ends, host, Step::RunEnds(claim));
                 self.plan(self.now + 1000, host, Step::Renew(claim));
             }
@@ -83,6 +85,7 @@ impl Fleet {
                     max_reruns: spec.terms.max_reruns,
                     max_attempts: spec.terms.max_attempts,
                     rerun_window: spec.terms.rerun_window,
+                    lead: spec.lead,
                 },
                 overlap: spec.overlap,
                 keep: crate::store::Retention::of_records(100),
@@ -174,6 +177,7 @@ impl Fleet {
             fence: 0,
             ttl: TTL,
             sent: BootInstant::BOOT,
+            starts_at: None,
         }
         .renewal();
         let clock = self.store_clock();

@@ -1,0 +1,164 @@
+//! Occurrences that are claimed ahead of their instants.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use super::super::event::{Action, ClaimSpec, Event, Now};
+use super::super::policy::{Exclusion, Policy};
+use super::super::spread::Spread;
+use super::super::{CLAIM_AHEAD, Core};
+use super::bench::{JOB, grant, policy, secs};
+use crate::config::OnStoreDown;
+use crate::store::{ClaimReply, Grant, Kind, Registered};
+use crate::time::{BootInstant, Timestamp};
+
+const START: i64 = 1_000_000;
+
+/// The clocks so many milliseconds after the start of the daemon.
+fn now(ms: i64) -> Now {
+    let boot = u64::try_from(START + ms).expect("positive");
+    Now {
+        utc: Timestamp::from_millis(START + ms),
+        boot: BootInstant::from_duration(Duration::from_millis(boot)),
+    }
+}
+
+/// A core whose job is due ten seconds after its start.
+fn core(policy: Policy) -> Core {
+    let mut core = Core::new([policy], NonZeroUsize::new(5), now(0));
+    let reply = Registered {
+        pauses: Vec::new(),
+        decided_until: secs(1000),
+        beyond: Vec::new(),
+        now: secs(1000),
+        open: None,
+        head: None,
+        recovering: Duration::ZERO,
+        moved: false,
+    };
+    assert_eq!(
+        core.handle(now(0), Event::Registered { job: JOB, reply }),
+        []
+    );
+    core
+}
+
+fn due(core: &mut Core, ms: i64) -> Vec<Action> {
+    let at = secs(1010);
+    core.handle(now(ms), Event::Due { job: JOB, at })
+}
+
+#[track_caller]
+fn claim(actions: &[Action]) -> ClaimSpec {
+    match actions {
+        [Action::Claim(spec)] => spec.clone(),
+        other => panic!("not a claim: {other:?}"),
+    }
+}
+
+#[test]
+fn an_occurrence_that_fires_ahead_is_claimed_ahead_and_starts_at_its_instant() {
+    let mut core = core(policy());
+    let spec = claim(&due(&mut core, 9_960));
+    assert_eq!((spec.at, spec.not_before), (secs(1010), secs(1010)));
+    assert_eq!((spec.lead, spec.kind), (CLAIM_AHEAD, Kind::Schedule));
+    let starts_at = Some(now(10_000).boot);
+    let grant = Grant {
+        starts_at,
+        ..grant(7)
+    };
+    let granted = Event::Granted {
+        job: JOB,
+        claim: spec.claim,
+        grant,
+        attempt: 1,
+    };
+    let actions = core.handle(now(9_962), granted);
+    let starts = |action: &Action| matches!(action, Action::Start { grant, .. } if grant.starts_at == starts_at);
+    assert!(actions.iter().any(starts), "{actions:?}");
+}
+
+#[test]
+fn an_early_reply_is_followed_by_a_claim_at_the_instant() {
+    let mut core = core(policy());
+    let spec = claim(&due(&mut core, 9_960));
+    let by = Duration::from_millis(40);
+    let replied = Event::Replied {
+        job: JOB,
+        claim: spec.claim,
+        reply: ClaimReply::Early { by },
+    };
+    assert_eq!(core.handle(now(9_961), replied), []);
+    let timer = core.next_timer().expect("it waits");
+    assert_eq!(timer, now(10_001).boot);
+    let again = claim(&core.handle(now(10_001), Event::Timer));
+    assert_ne!(again.claim, spec.claim);
+}
+
+#[test]
+fn what_is_not_claimed_ahead_waits_for_its_instant() {
+    let host = crate::names::HostName::parse("a").expect("a name");
+    let job = crate::names::JobName::parse("j").expect("a name");
+    let policies = [
+        Policy {
+            exclusion: Exclusion::None,
+            ..policy()
+        },
+        Policy {
+            on_store_down: OnStoreDown::Run,
+            ..policy()
+        },
+        Policy {
+            on_store_down: OnStoreDown::Skip,
+            ..policy()
+        },
+        Policy {
+            spread: Spread::new(&host, &job, Duration::from_millis(1)),
+            ..policy()
+        },
+    ];
+    for policy in policies {
+        assert!(!policy.claims_ahead());
+        let mut core = core(policy);
+        assert_eq!(due(&mut core, 9_960), []);
+        let spec = claim(&core.handle(now(10_000), Event::Timer));
+        assert_eq!(spec.lead, Duration::ZERO);
+    }
+}
+
+#[test]
+fn jitter_delays_the_claim_too() {
+    let mut core = core(Policy {
+        delay: Duration::from_secs(3),
+        ..policy()
+    });
+    let spec = claim(&due(&mut core, 12_960));
+    assert_eq!(spec.not_before, secs(1013));
+    assert_eq!(spec.lead, CLAIM_AHEAD);
+}
+
+#[test]
+fn a_drain_before_the_grant_returns_the_occurrence() {
+    let mut core = core(policy());
+    let spec = claim(&due(&mut core, 9_960));
+    let actions = core.handle(now(9_961), Event::Drain);
+    let is_cancelled =
+        |action: &Action| matches!(action, Action::Cancel { claim, .. } if *claim == spec.claim);
+    assert!(actions.iter().any(is_cancelled), "{actions:?}");
+}
+
+#[test]
+fn a_measurement_of_the_clock_leaves_a_claim_ahead_as_it_is_unless_it_is_too_far_ahead_now() {
+    let mut core = core(policy());
+    let spec = claim(&due(&mut core, 9_960));
+    assert_eq!(core.handle(now(9_970), Event::ClockSet), []);
+    // By the clock as it is known now there is still half a second left.
+    let corrected = Now {
+        utc: Timestamp::from_millis(START + 9_500),
+        ..now(9_971)
+    };
+    let actions = core.handle(corrected, Event::ClockSet);
+    let is_cancelled =
+        |action: &Action| matches!(action, Action::Cancel { claim, .. } if *claim == spec.claim);
+    assert!(actions.iter().any(is_cancelled), "{actions:?}");
+}

@@ -1,0 +1,169 @@
+//! Commands that are prepared before the instant of their start.
+
+use std::path::Path;
+use std::time::Duration;
+
+use cronlatch::guard::{Spawn, SpawnError, Status};
+use cronlatch::time::BootInstant;
+
+use crate::support::{LONG, finish, guard, on_runtime, shell, wait_until, with_guard};
+
+/// A command that leaves a file, and starts so much later.
+fn marks(file: &Path, after: Duration) -> Spawn {
+    let mut spawn = shell(&format!("echo > {}", file.display()));
+    spawn.start = Some(BootInstant::now().plus(after));
+    spawn
+}
+
+/// The processes that descend from this one.
+fn descendants(pid: u32) -> Vec<u32> {
+    let of = |pid: u32| {
+        let path = format!("/proc/{pid}/task/{pid}/children");
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.split_whitespace()
+            .filter_map(|pid| pid.parse().ok())
+            .collect::<Vec<u32>>()
+    };
+    let children = of(pid);
+    let further = children.iter().flat_map(|child| of(*child));
+    children.clone().into_iter().chain(further).collect()
+}
+
+fn is_asleep(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/wchan")).is_ok_and(|at| at.contains("nanosleep"))
+        || std::fs::read_to_string(format!("/proc/{pid}/syscall"))
+            .is_ok_and(|at| at.starts_with(&format!("{} ", libc::SYS_clock_nanosleep)))
+}
+
+#[test]
+fn a_prepared_command_starts_at_its_instant_and_holds_up_no_other() {
+    with_guard(async |processes| {
+        let mut later = shell("echo later");
+        let instant = BootInstant::now().plus(Duration::from_millis(700));
+        later.start = Some(instant);
+        let other = processes.clone();
+        let waiting = tokio::spawn(async move {
+            let running = other.spawn(later).await.expect("it starts");
+            (BootInstant::now(), running)
+        });
+        let running = processes.spawn(shell("echo now")).await.expect("it starts");
+        let (lines, exit) = finish(running).await;
+        assert_eq!(
+            (lines, exit.status),
+            (vec!["now".to_owned()], Status::Code(0))
+        );
+        let (started, running) = waiting.await.expect("no panic");
+        assert!(started >= instant, "{started:?} is before {instant:?}");
+        let (lines, exit) = finish(running).await;
+        assert_eq!(
+            (lines, exit.status),
+            (vec!["later".to_owned()], Status::Code(0))
+        );
+    });
+}
+
+#[test]
+fn a_command_whose_deadline_comes_before_its_instant_is_never_executed() {
+    with_guard(async |processes| {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("ran");
+        let mut spawn = marks(&file, Duration::from_millis(900));
+        let start = spawn.start.expect("it has one");
+        spawn.deadline = Some(BootInstant::now().plus(Duration::from_millis(300)));
+        spawn.grace = Duration::ZERO;
+        let refused = processes.spawn(spawn).await.expect_err("it does not start");
+        assert!(matches!(refused, SpawnError::TooLate), "{refused:?}");
+        assert!(BootInstant::now() < start, "killed before its instant");
+        tokio::time::sleep(start.remaining() + Duration::from_millis(100)).await;
+        assert!(!file.exists());
+    });
+}
+
+/// As after a machine was suspended: both instants have passed when the process wakes.
+#[test]
+fn a_command_that_wakes_after_its_deadline_is_never_executed() {
+    on_runtime(async {
+        let guard = guard();
+        let guard_pid = guard.pid();
+        let processes = guard.serve().expect("on a runtime");
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("ran");
+        let mut spawn = marks(&file, Duration::from_millis(500));
+        let deadline = BootInstant::now().plus(Duration::from_millis(800));
+        spawn.deadline = Some(deadline);
+        spawn.grace = Duration::ZERO;
+        let waiting = tokio::spawn(async move { processes.spawn(spawn).await });
+        let sleeper = sleeper_of(guard_pid);
+        let both = [guard_pid, sleeper];
+        signal(both, libc::SIGSTOP);
+        tokio::time::sleep(deadline.remaining() + Duration::from_millis(50)).await;
+        // The process first: the guard must not be what saves it.
+        signal([sleeper, guard_pid], libc::SIGCONT);
+        let refused = waiting.await.expect("no panic");
+        let refused = refused.expect_err("it does not start");
+        assert!(matches!(refused, SpawnError::TooLate), "{refused:?}");
+        assert!(!file.exists());
+    });
+}
+
+#[test]
+fn a_command_that_waits_for_its_instant_ends_with_the_guard() {
+    on_runtime(async {
+        let guard = guard();
+        let guard_pid = guard.pid();
+        let processes = guard.serve().expect("on a runtime");
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("ran");
+        let spawn = marks(&file, Duration::from_millis(700));
+        let start = spawn.start.expect("it has one");
+        let waiting = tokio::spawn(async move { processes.spawn(spawn).await });
+        sleeper_of(guard_pid);
+        signal([guard_pid], libc::SIGKILL);
+        let refused = waiting.await.expect("no panic");
+        assert!(matches!(refused, Err(SpawnError::NoReport)), "{refused:?}");
+        tokio::time::sleep(start.remaining() + Duration::from_millis(100)).await;
+        assert!(!file.exists());
+    });
+}
+
+#[test]
+fn what_kills_a_prepared_process_is_reported_as_no_start() {
+    on_runtime(async {
+        let guard = guard();
+        let guard_pid = guard.pid();
+        let processes = guard.serve().expect("on a runtime");
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("ran");
+        let mut spawn = marks(&file, LONG);
+        spawn.deadline = Some(BootInstant::now().plus(LONG));
+        let waiting = tokio::spawn(async move { processes.spawn(spawn).await });
+        let sleeper = sleeper_of(guard_pid);
+        signal([sleeper], libc::SIGKILL);
+        let refused = waiting.await.expect("no panic");
+        assert!(
+            matches!(&refused, Err(SpawnError::CannotStart { step, .. }) if step.starts_with("wait")),
+            "{refused:?}"
+        );
+        wait_until("its processes are gone", || {
+            descendants(guard_pid).is_empty()
+        });
+        assert!(!file.exists());
+    });
+}
+
+/// The prepared process of a guard, once it sleeps.
+fn sleeper_of(guard: u32) -> u32 {
+    let mut found = None;
+    wait_until("a process is prepared", || {
+        found = descendants(guard).into_iter().find(|pid| is_asleep(*pid));
+        found.is_some()
+    });
+    found.expect("it was found")
+}
+
+fn signal<const N: usize>(pids: [u32; N], signal: i32) {
+    for pid in pids {
+        // SAFETY: plain integers.
+        unsafe { libc::kill(pid.cast_signed(), signal) };
+    }
+}
