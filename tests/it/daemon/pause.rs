@@ -141,12 +141,13 @@ fn a_claim_that_is_under_way_while_its_job_is_paused_starts_nothing() {
     wait_until("a run has ended", || !runs.entries().is_empty());
     proxy.keep_back("occurrence");
     host.wait_until("a claim is under way", |_| proxy.has_kept());
-    let paused = pause(&host, &["tick"]);
-    let since = instant(&paused["since"]).expect("the beginning of the pause");
+    pause(&host, &["tick"]);
+    // A fence is the instant of its grant in microseconds, and the server's clock is this machine's. What
+    // was kept back may be a copy of a claim that was granted before the store had the pause: then the
+    // reply has the fence of that time.
+    let paused = Utc::now();
+    let paused_at = u64::try_from(paused.timestamp_micros()).expect("after 1970");
     let answered = proxy.deliver();
-    // A fence is the instant of its grant in microseconds. What was kept back may be a copy of a claim
-    // that was granted before the pause: then the reply has the fence of that time.
-    let paused_at = u64::try_from(since.timestamp_micros()).expect("after 1970");
     let number = |line: &str| line.strip_prefix(':')?.parse::<u64>().ok();
     let fence = answered
         .contains("granted")
@@ -154,12 +155,12 @@ fn a_claim_that_is_under_way_while_its_job_is_paused_starts_nothing() {
     if let Some(fence) = fence {
         assert!(
             fence.is_some_and(|fence| fence < paused_at),
-            "{since}: {answered}"
+            "{paused}: {answered}"
         );
     }
     wait_record(&mut host, "tick", "paused", is_paused);
     for entry in runs.entries() {
-        assert!(entry.fence < paused_at, "{since}: {entry:?}");
+        assert!(entry.fence < paused_at, "{paused}: {entry:?}");
     }
 }
 
