@@ -16,7 +16,7 @@ async fn five_hundred_jobs_of_every_second_fire_at_each_and_never_early() {
     let from = Timestamp::now();
     let schedule = Schedule::every(Duration::from_secs(1)).unwrap();
     let jobs = (0..JOBS).map(|number| TickerJob {
-        claims_ahead: false,
+        claims_ahead: None,
         name: JobName::parse(&format!("job-{number}")).unwrap(),
         schedule: schedule.clone(),
         // Spread over a tenth of a second, as jitter would.

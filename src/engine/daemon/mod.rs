@@ -52,8 +52,8 @@ use crate::http::Views;
 use crate::metrics::MetricsFile;
 use crate::names::{HostName, JobName};
 use crate::run::{Stop, Tools};
-use crate::schedule::ticker::TickerJob;
 use crate::schedule::ticker::board::Board;
+use crate::schedule::ticker::{HeadStart, TickerJob};
 use crate::store::{Fingerprint, KeyFault, ListedJobs, StoreError, StoreSettings};
 use crate::time::{BootInstant, Timestamp};
 use act::OutstandingClaim;
@@ -177,11 +177,12 @@ fn by_name(jobs: &BTreeMap<JobIx, Arc<Job>>) -> HashMap<JobName, JobIx> {
 impl Daemon {
     /// Returns the job for the ticker, which fires the occurrences that may start after `from`.
     fn ticker_job(&self, job: &Arc<Job>, from: Timestamp) -> TickerJob {
+        let is_ahead = Policy::of(job, self.claim_context()).claims_ahead();
         TickerJob {
             name: job.name.clone(),
             schedule: job.schedule.clone(),
             delay: job.delay(),
-            claims_ahead: Policy::of(job, self.claim_context()).claims_ahead(),
+            claims_ahead: is_ahead.then(|| HeadStart::of(&self.host, &job.name)),
             from: from.minus(job.delay()),
         }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 
 use super::clock::WallClock;
-use super::firing::{Firing, MOST_AT_ONCE, Skipped, TickerJob};
+use super::firing::{Firing, HeadStart, MOST_AT_ONCE, Skipped, TickerJob};
 use crate::time::Timestamp;
 
 /// How long before its instant a job is handed to its callback. The library polls every half
@@ -62,13 +62,18 @@ impl Slot {
         self.next.map(|next| next.plus(self.job.delay))
     }
 
-    /// How long before its instant it fires, if others do by `ahead`.
+    /// How long before its instant the next occurrence fires, if claims need `ahead`.
     fn lead(&self, ahead: Duration) -> Duration {
-        if self.job.claims_ahead {
-            ahead
-        } else {
-            Duration::ZERO
+        match (self.job.claims_ahead, self.next) {
+            (Some(head_start), Some(next)) => ahead + head_start.at(next),
+            _ => Duration::ZERO,
         }
+    }
+
+    /// How long before its instant any occurrence may have fired.
+    fn longest_lead(&self, ahead: Duration) -> Duration {
+        let lead = |_| ahead + HeadStart::LONGEST;
+        self.job.claims_ahead.map_or(Duration::ZERO, lead)
     }
 
     fn new(job: TickerJob) -> Self {
@@ -233,7 +238,7 @@ impl BoardState {
     /// Goes on from `now` with jobs that had been fired ahead of it.
     fn believe(&mut self, now: Timestamp, ahead: Duration) {
         for slot in self.slots.values_mut() {
-            let from = now.plus(slot.lead(ahead)).minus(slot.job.delay);
+            let from = now.plus(slot.longest_lead(ahead)).minus(slot.job.delay);
             if slot.job.from > from {
                 slot.set_from(from);
             }

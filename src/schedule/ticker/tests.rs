@@ -9,8 +9,8 @@ use chrono_tz::Tz::UTC;
 use tokio::sync::mpsc;
 
 use super::board::{Board, CallbackStep};
-use super::{Firing, MOST_AT_ONCE, Skipped, Ticker, TickerJob, WallClock};
-use crate::names::JobName;
+use super::{Firing, HeadStart, MOST_AT_ONCE, Skipped, Ticker, TickerJob, WallClock};
+use crate::names::{HostName, JobName};
 use crate::schedule::Schedule;
 use crate::time::Timestamp;
 
@@ -72,12 +72,16 @@ impl WallClock for StoppedClock {
 
 fn job(name: &str, schedule: Schedule, from: Timestamp) -> TickerJob {
     TickerJob {
-        claims_ahead: false,
+        claims_ahead: None,
         name: JobName::parse(name).expect("a good name"),
         schedule,
         delay: Duration::ZERO,
         from,
     }
+}
+
+fn host(name: &str) -> HostName {
+    HostName::parse(name).expect("a good name")
 }
 
 fn every(seconds: u64) -> Schedule {
@@ -183,10 +187,13 @@ fn a_delay_moves_the_firing_and_not_the_occurrence() {
 #[test]
 fn a_job_that_is_claimed_ahead_fires_by_so_much_before_its_instant_and_once() {
     let mut ahead = job("j", every(3600), at("2026-06-01T11:00:00Z"));
-    ahead.claims_ahead = true;
+    let head_start = HeadStart::of(&host("a"), &ahead.name);
+    ahead.claims_ahead = Some(head_start);
     ahead.delay = Duration::from_secs(2);
     let mut bench = TickerBench::new(ahead, "2026-06-01T11:59:59Z");
-    bench.board.set_ahead(Duration::from_millis(40));
+    // With the host's head start at this occurrence it is 40 ms.
+    let rest = Duration::from_millis(40).abs_diff(head_start.at(at("2026-06-01T12:00:00Z")));
+    bench.board.set_ahead(rest);
     assert_eq!(bench.at("2026-06-01T12:00:01.900Z"), []);
     let sleeps = CallbackStep::Sleep(Duration::from_millis(60));
     assert_eq!(bench.board.step(0), sleeps);
@@ -203,6 +210,22 @@ fn a_job_that_is_claimed_ahead_fires_by_so_much_before_its_instant_and_once() {
     assert_eq!(bench.at("2026-06-01T12:00:01.959Z"), []);
     let fired = bench.at("2026-06-01T12:00:01.960Z");
     assert_eq!(instants(&fired), ["2026-06-01T12:00:00Z"]);
+}
+
+/// Of three hosts whose claims take about as long, each is the first about as often.
+#[test]
+fn hosts_take_turns_at_being_first() {
+    let job = JobName::parse("j").expect("a good name");
+    let hosts = ["a", "b", "c"].map(|name| HeadStart::of(&host(name), &job));
+    let mut first = [0; 3];
+    for minute in 0..300 {
+        let occurrence = Timestamp::from_millis(minute * 60_000);
+        let head_starts = hosts.map(|host| host.at(occurrence));
+        assert!(head_starts.iter().all(|it| *it <= HeadStart::LONGEST));
+        let earliest = (0..3).max_by_key(|at| head_starts[*at]).expect("three");
+        first[earliest] += 1;
+    }
+    assert!(first.iter().all(|wins| *wins > 70), "{first:?}");
 }
 
 #[test]

@@ -7,15 +7,15 @@ use std::time::{Duration, SystemTime};
 use cronlatch::config::Job;
 use cronlatch::engine::simulated::HostClock;
 use cronlatch::schedule::ticker::board::{Board, CallbackStep};
-use cronlatch::schedule::ticker::{Firing, TickerJob, WallClock};
+use cronlatch::schedule::ticker::{Firing, HeadStart, TickerJob, WallClock};
 use cronlatch::time::Timestamp;
 use tokio::sync::mpsc;
 
 use super::{Env, Timer};
 use crate::plan::millis;
 
-/// A job, and whether it is claimed ahead of its instants.
-pub(super) type TickedJob = (Arc<Job>, bool);
+/// A job, and this host's head starts at it, if it is claimed ahead of its instants.
+pub(super) type TickedJob = (Arc<Job>, Option<HeadStart>);
 
 /// How often the library polls.
 const POLL: i64 = 500;

@@ -30,6 +30,7 @@ use cronlatch::engine::simulated::{
     ClaimContext, ClaimId, Core, Epoch, Event, HostClock, JobIx, Policy, Requests,
 };
 use cronlatch::names::{HostName, JobName};
+use cronlatch::schedule::ticker::HeadStart;
 use cronlatch::store::Finish;
 
 use self::act::Ticket;
@@ -41,7 +42,7 @@ use super::finisher::{Finisher, PendingFinish};
 use super::registry::Registry;
 use super::runner::Runner;
 use super::tasks::{Ask, Task};
-use super::ticker::Ticker;
+use super::ticker::{TickedJob, Ticker};
 use super::{Env, Timer};
 use crate::plan::{JobPlan, ListPlan, StoreKind, host_name, millis};
 
@@ -134,9 +135,7 @@ impl Daemon {
             now,
         );
         let names = jobs.iter();
-        let ahead = |job| Policy::of(job, place).claims_ahead();
-        let due = jobs.values().map(|(job, _)| (Arc::clone(job), ahead(job)));
-        let due: Vec<_> = due.collect();
+        let due: Vec<_> = jobs.values().map(|(job, _)| ticked(job, place)).collect();
         let mut daemon = Self {
             life: env.life,
             noted,
@@ -286,6 +285,15 @@ impl Daemon {
         self.follow_reload(env);
         self.look_at_shutdown(env);
     }
+}
+
+/// A job as the ticker has it.
+fn ticked(job: &Arc<Job>, context: ClaimContext<'_>) -> TickedJob {
+    let is_ahead = Policy::of(job, context).claims_ahead();
+    (
+        Arc::clone(job),
+        is_ahead.then(|| HeadStart::of(context.host, &job.name)),
+    )
 }
 
 /// The jobs of a list that are this host's.

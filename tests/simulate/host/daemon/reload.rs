@@ -46,9 +46,9 @@ impl Daemon {
         }
         self.removed.extend(former);
         env.longest = self.longest;
-        let ahead = |job| Policy::of(job, context).claims_ahead();
-        let due = jobs.values().map(|(job, _)| (Arc::clone(job), ahead(job)));
-        let due: Vec<_> = due.collect();
+        let due: Vec<_> = (jobs.values())
+            .map(|(job, _)| super::ticked(job, context))
+            .collect();
         self.ticker.replace(env, &self.clock, &due);
         // What came due so far did so by the old list.
         self.fire(env);
