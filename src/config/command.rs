@@ -11,7 +11,8 @@ use super::section::{Section, ValueError, doubled};
 use super::source::Span;
 use super::values;
 
-const DEFAULT_SHELL: &str = "/bin/sh";
+/// `shell` of a job that does not set it.
+pub(crate) const DEFAULT_SHELL: &str = "/bin/sh";
 
 /// Reads `command:` and `shell:`; `None` when it was refused.
 pub(super) fn read(

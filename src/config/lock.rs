@@ -45,11 +45,18 @@ pub(super) struct LockPart {
 }
 
 impl LockPart {
+    /// Whether the list gives the lock a name or a key, so that others may take it too.
+    pub(super) fn is_named(&self) -> bool {
+        self.name.is_some() || self.key.is_some()
+    }
+
     /// Returns the lock of a job.
     pub(super) fn policy(self, job: &JobName) -> LockPolicy {
         // A job that takes no lock shares none: what the store keeps of its leases is its own.
+        let is_named = self.is_named();
         let shared = self.name.filter(|_| self.scope != Scope::None);
         LockPolicy {
+            is_named,
             name: shared.unwrap_or_else(|| lock_name(job)),
             key: self.key,
             scope: self.scope,

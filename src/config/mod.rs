@@ -65,6 +65,7 @@ mod tests;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub(crate) use self::command::DEFAULT_SHELL;
 pub use self::duration::{InvalidDuration, parse_duration, show_duration, show_roughly};
 pub use self::environment::{embedded_store, machine_host_name};
 pub(crate) use self::environment::{machine_time_zone, state_directory};
@@ -78,6 +79,9 @@ pub use self::model::{
 pub use self::notify::{
     Alerts, Channel, HttpTarget, HttpUrl, InvalidUrl, JobEvent, LATE_AFTER, MailTarget,
     NotifyTarget, Ping, Secret, Template,
+};
+pub(crate) use self::policies::{
+    DEFAULT_CATCH_UP_WINDOW, DEFAULT_MAX_RERUNS, DEFAULT_QUEUE_LIMIT, DEFAULT_START_DEADLINE,
 };
 pub use self::problem::{ConfigError, ConfigErrors};
 pub use self::program::Command;

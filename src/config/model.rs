@@ -206,6 +206,8 @@ impl Job {
 pub struct LockPolicy {
     /// `lock.name`, else the job's name.
     pub name: LockName,
+    /// Whether the list has `lock.name` or `lock.key`, so that others may take the lock too.
+    pub is_named: bool,
     /// `lock.key`: the raw key of a lock that applications take too.
     pub key: Option<String>,
     /// Who competes.

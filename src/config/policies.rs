@@ -10,6 +10,15 @@ use super::section::Section;
 use super::source::Span;
 use super::values;
 
+/// `start_deadline` of a job that does not set it.
+pub(crate) const DEFAULT_START_DEADLINE: Duration = Duration::from_secs(300);
+/// `catch_up_window` of a job that does not set it.
+pub(crate) const DEFAULT_CATCH_UP_WINDOW: Duration = Duration::from_secs(3600);
+/// `max_reruns` of a job that does not set it.
+pub(crate) const DEFAULT_MAX_RERUNS: u32 = 3;
+/// `queue_limit` of a job that does not set it.
+pub(crate) const DEFAULT_QUEUE_LIMIT: usize = 10;
+
 /// The policies that are a word or a duration each.
 pub(super) struct Policies {
     pub(super) start_deadline: Duration,
@@ -24,7 +33,7 @@ impl Policies {
     pub(super) fn read(section: Section<'_>, problems: &mut Problems) -> Self {
         let max_reruns = section
             .read("max_reruns", problems, |n| values::number(n, 1..=1000))
-            .unwrap_or(3);
+            .unwrap_or(DEFAULT_MAX_RERUNS);
         let on_crash = section.read("on_crash", problems, |n| {
             values::word_or_foreign(
                 n,
@@ -44,7 +53,7 @@ impl Policies {
                         "until then a job waits for the store, its lock and a free slot",
                     )
                 })
-                .unwrap_or(Duration::from_secs(300)),
+                .unwrap_or(DEFAULT_START_DEADLINE),
             catch_up: section
                 .read("catch_up", problems, |n| {
                     values::word_or_foreign(
@@ -60,7 +69,7 @@ impl Policies {
                 .unwrap_or(CatchUp::Latest),
             catch_up_window: section
                 .read("catch_up_window", problems, values::duration)
-                .unwrap_or(Duration::from_secs(3600)),
+                .unwrap_or(DEFAULT_CATCH_UP_WINDOW),
             on_crash: on_crash.unwrap_or(OnCrash::Ignore),
             on_lost: section
                 .read("on_lost", problems, |n| {
@@ -90,7 +99,7 @@ pub(super) fn overlap(
 ) -> OnOverlap {
     let limit = section
         .read("queue_limit", problems, |n| values::number(n, 1..=10_000))
-        .unwrap_or(10);
+        .unwrap_or(DEFAULT_QUEUE_LIMIT);
     section
         .read("on_overlap", problems, |n| {
             values::word_or_foreign(
@@ -104,7 +113,7 @@ pub(super) fn overlap(
             )
         })
         // A lock that others take too is expected to be held now and then.
-        .unwrap_or(if lock.name.is_some() || lock.key.is_some() {
+        .unwrap_or(if lock.is_named() {
             OnOverlap::Wait
         } else {
             OnOverlap::Skip

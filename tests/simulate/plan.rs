@@ -374,6 +374,7 @@ impl JobPlan {
             jitter: millis(self.jitter),
             lock: LockPolicy {
                 name: LockName::parse(lock).expect("a name"),
+                is_named: self.lock.is_some(),
                 key: None,
                 scope: self.scope,
                 ttl: millis(self.ttl),

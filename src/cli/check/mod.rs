@@ -1,7 +1,7 @@
-//! `cronlatch check`: whether a job list is right, and what it means.
+//! `cronlatch check`: whether a job list is valid, and what it means.
 
+mod differences;
 mod hints;
-mod policies;
 mod report;
 
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use super::target::StoreArgs;
 use super::{Failure, failure, output};
 use crate::config::{self, ConfigErrors, JobList};
 use crate::time::Timestamp;
-use report::{CheckReport, Mistakes};
+use report::{CheckReport, ErrorReport};
 
 /// Options of `check`.
 #[derive(Debug, clap::Args)]
@@ -32,16 +32,16 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     match config::load(&args.file) {
-        Ok(list) => right(args, &list),
-        Err(errors) => wrong(args, errors),
+        Ok(list) => report_list(args, &list),
+        Err(errors) => report_errors(args, errors),
     }
 }
 
-fn right(args: &Args, list: &JobList) -> Result<ExitCode, Failure> {
+fn report_list(args: &Args, list: &JobList) -> Result<ExitCode, Failure> {
     let host = args.place.host()?;
     let store = match args.place.settings(Some(list)) {
         Ok(settings) => settings.shown(),
-        // A list without a store is right even where the embedded one has no place.
+        // A list without `store:` is valid even if this user has no directory for the embedded store.
         Err(_) if args.place.store.is_empty() => "the embedded one".to_owned(),
         Err(failure) => return Err(failure),
     };
@@ -54,10 +54,12 @@ fn right(args: &Args, list: &JobList) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn wrong(args: &Args, errors: ConfigErrors) -> Result<ExitCode, Failure> {
+fn report_errors(args: &Args, errors: ConfigErrors) -> Result<ExitCode, Failure> {
     if !args.json {
         return Err(errors.into());
     }
-    output::print(&output::json_lines([Mistakes::new(&args.file, &errors)])?)?;
+    output::print(&output::json_lines([ErrorReport::new(
+        &args.file, &errors,
+    )])?)?;
     Ok(ExitCode::from(failure::CONFIG))
 }

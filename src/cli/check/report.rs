@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::{hints, policies};
+use super::{differences, hints};
 use crate::cli::failure::ListError;
 use crate::cli::output;
 use crate::cli::page::{self, Cell, Page, Tone};
@@ -224,7 +224,7 @@ impl TargetLine {
 impl JobLine {
     fn new(job: &Job, host: &HostName, now: Timestamp) -> Self {
         let millis = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
-        let policies = policies::of(job);
+        let policies = differences::of(job);
         // The table has a column for these.
         let in_table = ["catch_up", "catch_up_window"];
         let shown: Vec<_> = policies
@@ -308,15 +308,15 @@ fn bytes(count: u64) -> String {
     format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
 }
 
-/// A list that is wrong.
+/// The errors of a list that is not valid.
 #[derive(Debug, Serialize)]
-pub(super) struct Mistakes {
+pub(super) struct ErrorReport {
     ok: bool,
     path: String,
     errors: Vec<ListError>,
 }
 
-impl Mistakes {
+impl ErrorReport {
     pub(super) fn new(path: &Path, errors: &ConfigErrors) -> Self {
         Self {
             ok: false,
@@ -407,6 +407,20 @@ jobs:
         let json = serde_json::to_string_pretty(&report(LIST)).expect("JSON");
         assert!(!json.contains("geheim"), "{json}");
         insta::assert_snapshot!(json);
+    }
+
+    #[test]
+    fn a_lock_named_like_its_job_has_the_default_of_a_named_lock() {
+        let policies = |on_overlap: &str| {
+            let text = format!(
+                "jobs:\n  - {{ name: own, every: 1h, command: x, lock: {{ name: own }}{on_overlap} }}\n"
+            );
+            report(&text).jobs[0].policies.clone()
+        };
+        assert_eq!(policies("").get("on_overlap"), None);
+        assert_eq!(policies(", on_overlap: wait").get("on_overlap"), None);
+        let skip = policies(", on_overlap: skip");
+        assert_eq!(skip.get("on_overlap").map(String::as_str), Some("skip"));
     }
 
     #[test]

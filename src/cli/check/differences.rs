@@ -6,19 +6,52 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::config::{
-    CatchUp, Command, Job, LATE_AFTER, OnCrash, OnLost, OnOverlap, OnStoreDown, Ping, Scope,
-    has_pipefail_by_default, show_duration,
+    CatchUp, Command, DEFAULT_CATCH_UP_WINDOW, DEFAULT_MAX_RERUNS, DEFAULT_QUEUE_LIMIT,
+    DEFAULT_SHELL, DEFAULT_START_DEADLINE, Job, LATE_AFTER, OnCrash, OnLost, OnOverlap,
+    OnStoreDown, Ping, Scope, has_pipefail_by_default, show_duration,
 };
 use crate::ground::timing;
 use crate::names::TargetName;
 
-/// The fields of a job that differ from their defaults, as the list would have them.
+/// Returns the fields of a job that differ from the defaults of the program, as text for the report.
+/// Values that may be secret are left out.
 pub(super) fn of(job: &Job) -> Vec<(&'static str, String)> {
+    let Job {
+        // The report shows these of every job.
+        name: _,
+        schedule: _,
+        enabled: _,
+        fingerprint: _,
+        // The functions below show these. With a new field, this is an error until it is shown somewhere.
+        lock: _,
+        on_overlap: _,
+        jitter: _,
+        start_deadline: _,
+        catch_up: _,
+        catch_up_window: _,
+        on_crash: _,
+        on_store_down: _,
+        hosts: _,
+        on_lost: _,
+        timeout: _,
+        kill: _,
+        retry: _,
+        success_exit_codes: _,
+        user: _,
+        group: _,
+        umask: _,
+        nice: _,
+        working_dir: _,
+        env: _,
+        env_file: _,
+        command: _,
+        alerts: _,
+    } = job;
     let mut fields = FieldList(Vec::new());
     locking(job, &mut fields);
     starting(job, &mut fields);
     ending(job, &mut fields);
-    surroundings(job, &mut fields);
+    environment(job, &mut fields);
     alerts(job, &mut fields);
     fields.0
 }
@@ -44,28 +77,25 @@ fn locking(job: &Job, fields: &mut FieldList) {
         Scope::None => Some("none"),
     };
     fields.add("scope", scope);
-    let shared = job.lock.key.is_some() || job.lock.name.as_str() != job.name.as_str();
     if job.lock.scope == Scope::None {
-        // Its runs may overlap, whatever `defaults` say.
+        // Its runs may overlap, whatever the section `defaults` of the list says.
         return;
     }
+    let waits_by_default = job.lock.is_named;
     match job.on_overlap {
-        OnOverlap::Skip => fields.add("on_overlap", shared.then_some("skip")),
-        OnOverlap::Wait => fields.add("on_overlap", (!shared).then_some("wait")),
+        OnOverlap::Skip => fields.add("on_overlap", waits_by_default.then_some("skip")),
+        OnOverlap::Wait => fields.add("on_overlap", (!waits_by_default).then_some("wait")),
         OnOverlap::Queue { limit } => {
             fields.add("on_overlap", Some("queue"));
-            fields.add("queue_limit", (limit != 10).then_some(limit));
+            let differs = limit != DEFAULT_QUEUE_LIMIT;
+            fields.add("queue_limit", differs.then_some(limit));
         }
     }
 }
 
 fn starting(job: &Job, fields: &mut FieldList) {
     fields.duration("jitter", job.jitter, Duration::ZERO);
-    fields.duration(
-        "start_deadline",
-        job.start_deadline,
-        Duration::from_secs(300),
-    );
+    fields.duration("start_deadline", job.start_deadline, DEFAULT_START_DEADLINE);
     let catch_up = match job.catch_up {
         CatchUp::Latest => None,
         CatchUp::None => Some("none"),
@@ -75,11 +105,12 @@ fn starting(job: &Job, fields: &mut FieldList) {
     fields.duration(
         "catch_up_window",
         job.catch_up_window,
-        Duration::from_secs(3600),
+        DEFAULT_CATCH_UP_WINDOW,
     );
     if let OnCrash::Rerun { max_reruns } = job.on_crash {
         fields.add("on_crash", Some("rerun"));
-        fields.add("max_reruns", (max_reruns != 3).then_some(max_reruns));
+        let differs = max_reruns != DEFAULT_MAX_RERUNS;
+        fields.add("max_reruns", differs.then_some(max_reruns));
     }
     let on_store_down = match job.on_store_down {
         OnStoreDown::Wait => None,
@@ -101,10 +132,10 @@ fn ending(job: &Job, fields: &mut FieldList) {
         timing::default_kill_grace(job.lock.ttl),
     );
     let signal = job.kill.signal;
-    let other = signal != Signal::SIGTERM;
+    let differs = signal != Signal::SIGTERM;
     fields.add(
         "kill_signal",
-        other.then(|| signal.as_str().trim_start_matches("SIG")),
+        differs.then(|| signal.as_str().trim_start_matches("SIG")),
     );
     let retry = job.retry.map(|retry| {
         format!(
@@ -120,22 +151,11 @@ fn ending(job: &Job, fields: &mut FieldList) {
         let codes: Vec<_> = codes.iter().map(u8::to_string).collect();
         codes.join(" ")
     };
-    let other = codes.len() != 1 || !codes.contains(&0);
-    fields.add("success_exit_codes", other.then(text));
+    let differs = codes.len() != 1 || !codes.contains(&0);
+    fields.add("success_exit_codes", differs.then(text));
 }
 
-fn alerts(job: &Job, fields: &mut FieldList) {
-    let alerts = &job.alerts;
-    let names: Vec<_> = alerts.targets.iter().map(TargetName::as_str).collect();
-    fields.add("notify", (!names.is_empty()).then(|| names.join(" ")));
-    fields.add("ping", alerts.ping.as_ref().map(Ping::shown));
-    fields.duration("late_after", alerts.late_after, LATE_AFTER);
-    fields.add("long_after", alerts.long_after.map(show_duration));
-    let within = alerts.expect_success_within.map(show_duration);
-    fields.add("expect_success_within", within);
-}
-
-fn surroundings(job: &Job, fields: &mut FieldList) {
+fn environment(job: &Job, fields: &mut FieldList) {
     fields.add("user", job.user.as_ref());
     fields.add("group", job.group.as_ref());
     fields.add("umask", job.umask.map(|mask| format!("{mask:03o}")));
@@ -150,9 +170,20 @@ fn surroundings(job: &Job, fields: &mut FieldList) {
         shell, pipefail, ..
     } = &job.command
     {
-        let other = shell != Path::new("/bin/sh");
-        fields.add("shell", other.then(|| path(shell)));
-        let is_chosen = *pipefail != has_pipefail_by_default(shell);
-        fields.add("pipefail", is_chosen.then_some(pipefail));
+        let differs = shell != Path::new(DEFAULT_SHELL);
+        fields.add("shell", differs.then(|| path(shell)));
+        let differs = *pipefail != has_pipefail_by_default(shell);
+        fields.add("pipefail", differs.then_some(pipefail));
     }
+}
+
+fn alerts(job: &Job, fields: &mut FieldList) {
+    let alerts = &job.alerts;
+    let names: Vec<_> = alerts.targets.iter().map(TargetName::as_str).collect();
+    fields.add("notify", (!names.is_empty()).then(|| names.join(" ")));
+    fields.add("ping", alerts.ping.as_ref().map(Ping::shown));
+    fields.duration("late_after", alerts.late_after, LATE_AFTER);
+    fields.add("long_after", alerts.long_after.map(show_duration));
+    let within = alerts.expect_success_within.map(show_duration);
+    fields.add("expect_success_within", within);
 }
