@@ -10,8 +10,9 @@ use crate::store::{self, HostReport, Lock, Outcome, Record, Store, StoreError};
 
 /// How many records of a job are searched for a run.
 const SEARCHED: usize = 100_000;
-/// How many records of a job are read to find its newest run: those of skips are between.
-const NEWEST: usize = 50;
+/// How many records of a job are read to find its newest run. Records of skipped occurrences lie between those of
+/// runs; a run before more of them is not found.
+pub(super) const NEWEST: usize = 50;
 
 /// A run that the store knows.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub(super) struct FleetRun {
 pub(super) enum RunState {
     InProgress,
     Ended {
-        outcome: &'static str,
+        outcome: Outcome,
         /// The last lines.
         tail: Option<String>,
     },
@@ -50,13 +51,13 @@ impl FleetRun {
         };
         match self.keep {
             KeepOutput::All => false,
-            KeepOutput::Failures => *outcome == Outcome::Succeeded.word(),
+            KeepOutput::Failures => *outcome == Outcome::Succeeded,
             KeepOutput::None => true,
         }
     }
 
     /// The error for a run whose output only another host has.
-    pub(super) fn lies_elsewhere(&self) -> String {
+    pub(super) fn elsewhere_message(&self) -> String {
         let (run, job, host) = (&self.run_id, &self.job, &self.host);
         let file = format!("{job}@{run}.log");
         let place = match &self.directory {
@@ -66,7 +67,7 @@ impl FleetRun {
         let live = if self.is_live {
             ""
         } else {
-            " (which does not report now)"
+            " (which is not reporting)"
         };
         let http = self.http.as_ref().map_or_else(String::new, |address| {
             format!(
@@ -74,7 +75,7 @@ impl FleetRun {
             )
         });
         format!(
-            "run {run} of job {job} ran on host {host}{live}: its output lies there, {place}\n\
+            "run {run} of job {job} ran on host {host}{live}: its output is there, {place}\n\
              help: run `cronlatch logs {run}` on {host}{http}; `cronlatch history {job} --output` has \
              its last lines"
         )
@@ -119,7 +120,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Returns the newest run of a job, preferring one in progress.
+    /// Returns the run of a job with the newest id. Ids are ordered by time.
     async fn newest_of(&self, job: &JobName) -> Result<Option<FleetRun>, StoreError> {
         let mut newest: Option<FleetRun> = None;
         for lock in self.locks(job) {
@@ -147,7 +148,8 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// The locks under which a job's runs are recorded: for `scope: host` and `none`, that of each host.
+    /// The locks under which a job's runs are recorded: for `scope: host` and `none`, that of each host that
+    /// is live now.
     fn locks(&self, name: &JobName) -> Vec<Lock> {
         let listed = self.list.into_iter().flat_map(|list| &list.jobs);
         let job: Option<&Job> = listed.into_iter().find(|job| job.name == *name);
@@ -178,7 +180,7 @@ impl Search<'_> {
             .filter_map(|report| report.open)
             .map(|open| {
                 let run_id = open.run_id.to_string();
-                self.of(job, (run_id, open.by), RunState::InProgress)
+                self.found_run(job, (run_id, open.by), RunState::InProgress)
             })
             .collect();
         let history = self.store.history(job, lock, limit).await?;
@@ -193,14 +195,11 @@ impl Search<'_> {
             else {
                 return None;
             };
-            let state = RunState::Ended {
-                outcome: outcome.word(),
-                tail,
-            };
-            Some(self.of(job, (run_id.to_string(), host.to_string()), state))
+            let state = RunState::Ended { outcome, tail };
+            Some(self.found_run(job, (run_id.to_string(), host.to_string()), state))
         });
         for run in ended {
-            // The record of an open run that was overtaken is provisional.
+            // With `scope: none`, a run that is still open may already have a provisional record.
             if runs.iter().all(|known| known.run_id != run.run_id) {
                 runs.push(run);
             }
@@ -208,9 +207,14 @@ impl Search<'_> {
         Ok(runs)
     }
 
-    fn of(&self, job: &JobName, (run_id, host): (String, String), state: RunState) -> FleetRun {
-        let mut live = self.hosts.iter().map(|report| &report.info);
-        let info = live.find(|info| info.host.as_str() == host);
+    fn found_run(
+        &self,
+        job: &JobName,
+        (run_id, host): (String, String),
+        state: RunState,
+    ) -> FleetRun {
+        let mut infos = self.hosts.iter().map(|report| &report.info);
+        let info = infos.find(|info| info.host.as_str() == host);
         FleetRun {
             job: job.clone(),
             run_id,

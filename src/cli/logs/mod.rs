@@ -14,7 +14,7 @@ use super::{Failure, Target, output};
 use crate::config::state_directory;
 use crate::names::{HostName, JobName};
 use crate::output::{Progress, RunReader, StoredRun, directory_in};
-use find::{FleetRun, RunState};
+use find::{FleetRun, NEWEST, RunState};
 use remote::{Printed, RemoteLogs};
 pub(super) use serve::over_http;
 pub(super) use show::StreamName;
@@ -77,7 +77,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 format!("no host keeps the output of run {run}, and no record names it")
             }
             WantedRun::NewestOf(job) => {
-                format!("job {job} has not run yet, as far as the store knows")
+                format!(
+                    "the store knows no run of job {job}: none is in progress, and its newest {NEWEST} \
+                     records name none"
+                )
             }
         })),
         Err(failure) => without_store(args, here, wanted, failure),
@@ -148,7 +151,7 @@ fn show_found(
         };
     }
     if !is_here && !found.has_no_file() {
-        return Err(Failure::Unavailable(found.lies_elsewhere()));
+        return Err(Failure::Unavailable(found.elsewhere_message()));
     }
     show_tail(args, here, found)
 }
@@ -164,9 +167,10 @@ fn show_tail(args: &Args, here: Option<&Path>, found: &FleetRun) -> Result<ExitC
         )));
     };
     output::report(&format!(
-        "-- host {} keeps no file of run {run} of job {job} ({outcome}): these are the last lines, \
+        "-- host {} keeps no file of run {run} of job {job} ({}): these are the last lines, \
          from its record --",
-        found.host
+        found.host,
+        outcome.word()
     ));
     let mut printer = Printer::new(form(args), args.stream);
     output::delivered(printer.tail(tail.as_deref().unwrap_or_default()))?;

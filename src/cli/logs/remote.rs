@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 
 /// How long a reply may take.
 const LIMIT: Duration = Duration::from_secs(60);
-/// The most bytes of a reply.
+/// The most bytes of a reply. Output of more bytes is an error, because the host sends it in one piece.
 const REPLY_MAX: u64 = 256 << 20;
 /// How often the output of a run in progress is asked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -26,9 +26,11 @@ pub(super) struct RemoteLogs {
     token: String,
 }
 
-/// A part of the output.
-struct OutputPart {
+/// The output of a run after an offset.
+struct OutputReply {
+    /// Lines of JSON: what the command wrote after the offset, and all notes.
     text: String,
+    /// How many bytes the command has written so far, those included that were dropped.
     offset: u64,
     is_complete: bool,
 }
@@ -37,9 +39,9 @@ struct OutputPart {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Printed {
     Output,
-    /// What was written while the run was followed: at its end the host has removed the file.
+    /// What was written while the run was followed: the host removed the file when the run ended.
     Beginning,
-    /// Nothing: the host keeps no file of the run, or not any more.
+    /// Nothing: the host has no file of the run, or has removed it.
     NotKept,
 }
 
@@ -55,7 +57,6 @@ struct JsonLine {
 }
 
 impl RemoteLogs {
-    /// The server at this address, and the token in this file.
     pub(super) fn at(address: &str, token_file: &Path) -> Result<Self, Failure> {
         let agent = Agent::config_builder()
             .http_status_as_error(false)
@@ -79,31 +80,32 @@ impl RemoteLogs {
         follow: bool,
     ) -> Result<Printed, Failure> {
         let (mut from, mut notes) = (0, 0);
-        let mut without_file = Printed::NotKept;
+        let mut if_not_kept = Printed::NotKept;
         loop {
-            let Some(part) = self.fetch(run, only, from)? else {
-                return Ok(without_file);
+            let Some(reply) = self.fetch(run, only, from)? else {
+                return Ok(if_not_kept);
             };
-            without_file = Printed::Beginning;
-            let printed = show(&part.text, notes, |item| printer.item(item)).and_then(|seen| {
+            if_not_kept = Printed::Beginning;
+            let printed = show(&reply.text, notes, |item| printer.item(item)).and_then(|seen| {
                 notes = notes.max(seen);
                 printer.flush()
             });
-            if output::delivered(printed)? == Reader::Gone || part.is_complete || !follow {
+            if output::delivered(printed)? == Reader::Gone || reply.is_complete || !follow {
                 return Ok(Printed::Output);
             }
-            from = part.offset;
+            from = reply.offset;
             std::thread::sleep(LOOK_EVERY);
         }
     }
 
-    /// Returns the output from this many bytes on; `None` if the host keeps none of the run.
+    /// Returns what the command wrote after its first `from` bytes, and all notes; `None` if the host has no
+    /// file of the run.
     fn fetch(
         &self,
         run: &str,
         only: Option<StreamName>,
         from: u64,
-    ) -> Result<Option<OutputPart>, Failure> {
+    ) -> Result<Option<OutputReply>, Failure> {
         let stream = only.map_or_else(String::new, |only| format!("&stream={}", only.word()));
         let url = format!("{}/api/v1/logs?run={run}&from={from}{stream}", self.address);
         let failed = |why: String| {
@@ -137,7 +139,7 @@ impl RemoteLogs {
                 message.unwrap_or("no reason")
             )));
         }
-        Ok(Some(OutputPart {
+        Ok(Some(OutputReply {
             text,
             offset: offset.unwrap_or(from),
             is_complete,
@@ -145,7 +147,8 @@ impl RemoteLogs {
     }
 }
 
-/// Prints lines, of the notes those after the first `seen` ones. Returns how many notes there were.
+/// Prints the lines of a reply. Every reply repeats all notes of the run, because notes have no offset: the
+/// first `seen` notes are skipped. Returns how many notes the reply has.
 fn show(
     text: &str,
     seen: usize,
@@ -154,6 +157,7 @@ fn show(
     let mut notes = 0;
     for line in text.lines() {
         let Ok(parsed) = serde_json::from_str::<JsonLine>(line) else {
+            // The daemon may be newer, and send lines that this program does not know.
             continue;
         };
         let (origin, bytes) = match parsed.stream.as_str() {
@@ -185,8 +189,8 @@ fn show(
     Ok(notes)
 }
 
-/// Returns the first token of a file: a line is the token alone, or ends with it, as in the `token_file` of
-/// a server.
+/// Returns the token of the first line of a file: its last word. The file may be the `token_file` of a server,
+/// with lines `RIGHT NAME TOKEN`, or have only a token.
 fn token_in(path: &Path) -> Result<String, Failure> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::Config(format!("cannot read {}: {error}", path.display())))?;

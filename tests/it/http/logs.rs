@@ -185,7 +185,7 @@ fn a_run_that_succeeded_is_read_from_its_host_if_hosts_keep_all_output() {
         command::output(logs)
     };
     let said = there(&[]).expect_code(69);
-    assert!(said.stderr.contains("its output lies there"), "{said:?}");
+    assert!(said.stderr.contains("its output is there"), "{said:?}");
     let token = tokens.display().to_string();
     let said = there(&["--token-file", &token]).expect_code(0);
     assert_eq!(said.stdout.lines().count(), 5000, "{}", said.stderr);

@@ -151,7 +151,7 @@ fn another_host_names_the_host_and_the_file() {
     wait_until("the store knows the run", || there(&run).code() == 69);
     let said = there(&run);
     let place = format!(
-        "ran on host host: its output lies there, in {}",
+        "ran on host host: its output is there, in {}",
         file.display()
     );
     assert!(said.stderr.contains(&place), "{said:?}");
