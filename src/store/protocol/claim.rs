@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::clock::Clock;
 use super::effect::Effect;
-use super::history::{closed_by, interrupt};
+use super::history::{credit_to_claimant, interrupt};
 use super::lock::{LockState, TokenStanding, holder};
 use super::settled::settled;
 use super::usual::is_usual;
@@ -297,7 +297,7 @@ impl Claiming<'_> {
     fn open(&mut self, job: &mut JobState, opening: &Opening<'_>) -> ClaimReply {
         let interrupted = interrupt((opening.job, job), self.lock, opening.keep, self.clock);
         let token = &self.claim.token;
-        (self.effects).extend(interrupted.map(|effect| closed_by(effect, token)));
+        (self.effects).extend(interrupted.map(|effect| credit_to_claimant(effect, token)));
         let reply = self.grant(opening.attempt);
         if let Some(scheduled_at) = opening.scheduled_at {
             job.last = job.last.max(scheduled_at);

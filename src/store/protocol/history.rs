@@ -1,5 +1,5 @@
-//! The records that the protocol writes itself, and when two of them become one ranged record. Hosts
-//! write the records of the runs that they finish.
+//! The records that the protocol writes itself (hosts write those of the runs that they finish), and when two of
+//! them become one ranged record.
 
 use super::clock::Clock;
 use super::effect::Effect;
@@ -10,31 +10,31 @@ use crate::store::contract::{
 };
 use crate::time::Timestamp;
 
-/// Why an occurrence was skipped.
+/// The reason of a skipped occurrence.
 pub const REASON_OVERLAP: &str = "overlap: the lock was held";
-/// Why an occurrence was missed.
+/// The reason of a missed occurrence.
 pub const REASON_TOO_LATE: &str = "its start deadline had passed";
-/// Why a run was interrupted.
+/// The reason of an interrupted run.
 pub const REASON_INTERRUPTED: &str = "its lease expired before its host reported a result";
-/// Why a run of a job without a lock has a provisional record while it goes on.
-pub const REASON_BESIDE: &str = "another run of the job began before its host reported a result \
-                                 (scope: none); the result replaces this record";
-/// Why a run that its host closed without a record was interrupted.
+/// The reason of the provisional record of a run of a job without a lock, which may still be going on.
+pub const REASON_NEWER_RUN: &str = "another run of the job began before its host reported a result \
+                                    (scope: none); the result replaces this record";
+/// The reason of an interrupted run that its host closed without a record.
 pub const REASON_NO_VERDICT: &str = "its host closed it without a verdict";
-/// Why a waiting occurrence was skipped.
+/// The reason of a waiting occurrence that was skipped.
 pub const REASON_SUPERSEDED: &str = "superseded: a newer occurrence took its place";
-/// Why an occurrence was skipped when the queue was full.
+/// The reason of an occurrence that found the queue full.
 pub const REASON_QUEUE_FULL: &str = "the queue was full";
-/// Why an occurrence was not caught up.
+/// The reason of an occurrence that was not caught up because of a newer one.
 pub const REASON_NOT_NEWEST: &str = "a newer occurrence came due (catch_up: latest)";
-/// Why an occurrence was not caught up whose catch-up window had passed.
+/// The reason of an occurrence that was too old to be caught up.
 pub const REASON_WINDOW_OVER: &str = "its catch_up_window had passed";
-/// Why a crashed run was not repeated.
+/// The reason of an interrupted run whose rerun did not start.
 pub const REASON_NOT_RERUN: &str =
     "its lease expired before its host reported a result; no rerun started in time";
-/// Why it is unknown whether an occurrence ran.
+/// The reason of an `unknown` occurrence.
 pub const REASON_UNKNOWN: &str = "due before the store lost data: nobody knows whether it ran";
-/// Why it is unknown how a run ended.
+/// The reason of an `unknown` run.
 pub const REASON_UNKNOWN_END: &str = "the store lost data: nobody knows how it ended";
 
 pub(super) fn append(record: Record, keep: Option<Retention>) -> Effect {
@@ -95,7 +95,7 @@ pub(super) fn not_started(
     }
 }
 
-/// The verdict of what policy drops.
+/// The record of occurrences that a policy drops.
 pub(super) fn dropped(job: &JobName, drop: &DroppedRange, token: &Token, clock: Clock) -> Record {
     let many = drop.range.count > 1;
     Record {
@@ -111,7 +111,7 @@ pub(super) fn dropped(job: &JobName, drop: &DroppedRange, token: &Token, clock: 
     }
 }
 
-/// The verdict of an open run that its host will not finish.
+/// The record of an open run for which no host has given a result.
 pub(super) fn of_open(
     job: &JobName,
     open: &Open,
@@ -130,8 +130,8 @@ pub(super) fn of_open(
     }
 }
 
-/// The verdict of a run that was to be repeated.
-pub(super) fn of_crashed(
+/// The record of an interrupted run whose rerun never started.
+pub(super) fn of_lost_rerun(
     job: &JobName,
     entry: &Waiting,
     crashed: &Crashed,
@@ -162,9 +162,9 @@ pub(super) fn set_back(job: &JobName, last: Timestamp, token: &Token, clock: Clo
     }
 }
 
-/// Closes the open run of a job and remembers its token. Its lease is over; or the job takes no lock
-/// and another run begins: the ledger keeps the newest alone, and the record of the one before is
-/// provisional.
+/// Closes the open run of a job, with a record, and remembers its token. Its lease is over, or (`scope: none`)
+/// another run begins. In the second case the run may still be going on: the ledger holds only the newest run,
+/// so this record is provisional.
 pub(super) fn interrupt(
     job: (&JobName, &mut JobState),
     lock: &mut LockState,
@@ -179,25 +179,25 @@ pub(super) fn interrupt(
     let reason = if lock.remaining(&open.token, clock).is_zero() {
         REASON_INTERRUPTED
     } else {
-        REASON_BESIDE
+        REASON_NEWER_RUN
     };
     let why = (Outcome::Interrupted, reason);
     Some(append(of_open(name, &open, why, clock), keep))
 }
 
-/// Names the claim that closed a run whose lease is over. That host reports the verdict; the reply
-/// to its claim does not.
-pub(super) fn closed_by(mut effect: Effect, token: &Token) -> Effect {
+/// Names the host whose claim found that the lease of a run was over. That host sends the notifications about
+/// the run; it reads the record in the history, because the reply to its claim does not contain it.
+pub(super) fn credit_to_claimant(mut effect: Effect, token: &Token) -> Effect {
     if let Effect::Append { record, .. } = &mut effect
-        && record.reason.as_deref() != Some(REASON_BESIDE)
+        && record.reason.as_deref() != Some(REASON_NEWER_RUN)
     {
         record.by = Some(holder(token.as_str()));
     }
     effect
 }
 
-/// Whether a record stands for a run only until its host reports a result: the run was called
-/// interrupted when its lease was over, or unknown when the store had lost data.
+/// Whether a record stands for a run only until its host reports a result: the run was recorded
+/// as interrupted when its lease was over, or unknown when the store had lost data.
 pub fn is_provisional(record: &Record) -> bool {
     let outcome = record.outcome;
     record.run_id.is_some() && matches!(outcome, Outcome::Interrupted | Outcome::Unknown)
@@ -222,7 +222,8 @@ pub fn is_replaced_by(known: &Record, result: &Record) -> bool {
 
 /// Makes one ranged record of two that follow each other with the same verdict, or `None`.
 ///
-/// Merges only skipped, missed and unknown occurrences of the same kind, reason and holder, and only if
+/// Merges only skipped, missed and unknown occurrences of the same job, kind, outcome, reason and `by`. Their
+/// hosts may differ: the range names the last one. Merges only if
 /// the watermark was at the end of `newest` when `next` was decided (`follows`): the range must not seem
 /// to contain an occurrence between the two, whose run may still be open.
 pub fn merge(newest: &Record, next: &Record, follows: Option<Timestamp>) -> Option<Record> {

@@ -7,7 +7,7 @@ mod world;
 
 use std::time::Duration;
 
-use super::{Key, OTHER_TYPE, REASON_BESIDE, holder, merge};
+use super::{Key, OTHER_TYPE, REASON_NEWER_RUN, holder, merge};
 use crate::names::{HostName, RunId};
 use crate::store::{
     Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, FinishReply, GapAnswer,
@@ -638,7 +638,7 @@ fn without_exclusion_no_key_is_written_and_runs_overlap_each_with_one_verdict() 
     // The first run goes on; if its host dies now, this is its verdict.
     assert_eq!(world.records.len(), 1);
     assert_eq!(world.records[0].outcome, Outcome::Interrupted);
-    assert_eq!(world.records[0].reason.as_deref(), Some(REASON_BESIDE));
+    assert_eq!(world.records[0].reason.as_deref(), Some(REASON_NEWER_RUN));
     let finish = Finish {
         record: Some(record(None, Outcome::Succeeded)),
         ..world.ending("a")

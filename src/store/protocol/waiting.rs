@@ -7,7 +7,8 @@ use super::clock::Clock;
 use super::effect::Effect;
 use super::history::{
     REASON_INTERRUPTED, REASON_NOT_NEWEST, REASON_NOT_RERUN, REASON_QUEUE_FULL, REASON_SUPERSEDED,
-    REASON_TOO_LATE, REASON_UNKNOWN, append, append_after, closed_by, not_started, of_crashed,
+    REASON_TOO_LATE, REASON_UNKNOWN, append, append_after, credit_to_claimant, not_started,
+    of_lost_rerun,
 };
 use super::lock::{Ending, LockState};
 use crate::names::{JobName, Token};
@@ -37,8 +38,8 @@ impl Context<'_> {
     }
 
     fn interrupted(&self, entry: &Waiting, crashed: &Crashed, reason: &str) -> Effect {
-        let record = of_crashed(self.job, entry, crashed, reason, self.clock);
-        closed_by(append(record, self.keep), self.token)
+        let record = of_lost_rerun(self.job, entry, crashed, reason, self.clock);
+        credit_to_claimant(append(record, self.keep), self.token)
     }
 
     /// The record of the run that a granted rerun repeats.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cronlatch::config::{CatchUp, OnCrash, OnLost, OnStoreDown, Scope};
 use cronlatch::names::RunId;
 use cronlatch::store::protocol::{
-    FINISHED_KEPT, REASON_BESIDE, REASON_OVERLAP, REASON_QUEUE_FULL, REASON_SUPERSEDED,
+    FINISHED_KEPT, REASON_NEWER_RUN, REASON_OVERLAP, REASON_QUEUE_FULL, REASON_SUPERSEDED,
     is_provisional,
 };
 use cronlatch::store::{Kind, Outcome};
@@ -376,7 +376,7 @@ pub(super) fn rerun_beside(
         && records.any(|it| {
             let granted = it.record.started_at.map(Timestamp::millis);
             let id = it.record.run_id.as_ref();
-            it.record.reason.as_deref() == Some(REASON_BESIDE)
+            it.record.reason.as_deref() == Some(REASON_NEWER_RUN)
                 && id.is_some_and(|id| !begun(id))
                 && granted.is_some_and(|then| short(then) || died(then))
         })

@@ -1388,7 +1388,7 @@ fn of_two_runs_that_begin_at_once_the_one_with_the_higher_fence_is_newer() {
 #[test]
 fn a_rerun_that_could_not_be_started_is_overtaken_as_well() {
     use cronlatch::config::{OnCrash, Scope};
-    use cronlatch::store::protocol::{REASON_BESIDE, REASON_INTERRUPTED};
+    use cronlatch::store::protocol::{REASON_INTERRUPTED, REASON_NEWER_RUN};
     let crashed = |hinder: &dyn Fn(&mut Trace), reason: &str| {
         let job = plan(|job| {
             job.scope = Scope::None;
@@ -1414,8 +1414,8 @@ fn a_rerun_that_could_not_be_started_is_overtaken_as_well() {
             (trace.troubles).push(trouble(0, 22_000, until, Hindered::Short));
         }
     };
-    assert!(!crashed(&short(24_000), REASON_BESIDE).contains(&Rule::NoRerun));
-    assert!(crashed(&short(23_000), REASON_BESIDE).contains(&Rule::NoRerun));
+    assert!(!crashed(&short(24_000), REASON_NEWER_RUN).contains(&Rule::NoRerun));
+    assert!(crashed(&short(23_000), REASON_NEWER_RUN).contains(&Rule::NoRerun));
     assert!(crashed(&short(24_000), REASON_INTERRUPTED).contains(&Rule::NoRerun));
     // The daemon dies with the grant of 23.6 s in hand, or later, or another host's dies then.
     let dies = |host: usize, at: i64| {
@@ -1428,9 +1428,9 @@ fn a_rerun_that_could_not_be_started_is_overtaken_as_well() {
             });
         }
     };
-    assert!(!crashed(&dies(0, 23_650), REASON_BESIDE).contains(&Rule::NoRerun));
-    assert!(crashed(&dies(0, 24_600), REASON_BESIDE).contains(&Rule::NoRerun));
-    assert!(crashed(&dies(1, 23_650), REASON_BESIDE).contains(&Rule::NoRerun));
+    assert!(!crashed(&dies(0, 23_650), REASON_NEWER_RUN).contains(&Rule::NoRerun));
+    assert!(crashed(&dies(0, 24_600), REASON_NEWER_RUN).contains(&Rule::NoRerun));
+    assert!(crashed(&dies(1, 23_650), REASON_NEWER_RUN).contains(&Rule::NoRerun));
 }
 
 #[test]
