@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
+use super::command::{OutputBudget, RunEnd, WriterCommand};
 use super::entry::OutputOrigin;
-use super::queue::{OutputQueue, RunEnd, WriterCommand};
 use super::writer::OutputWriter;
 use crate::config::{KeepOutput, OutputPolicy};
 use crate::guard::{OutputSink, Stream};
@@ -40,7 +40,7 @@ pub(crate) struct RunOutput {
     /// `None` if no output is kept.
     inbox: Option<mpsc::Sender<WriterCommand>>,
     serial: u64,
-    queue: Arc<OutputQueue>,
+    budget: Arc<OutputBudget>,
     /// What was dropped since the last chunk that had room, and in all.
     dropped: AtomicU64,
     dropped_in_all: AtomicU64,
@@ -96,7 +96,7 @@ impl OutputKeeper {
         let output = RunOutput {
             inbox: keeps.then(|| self.inbox.clone()),
             serial: self.shared.serials.fetch_add(1, Ordering::Relaxed),
-            queue: Arc::new(OutputQueue::new(&self.shared.waiting)),
+            budget: Arc::new(OutputBudget::new(&self.shared.waiting)),
             dropped: AtomicU64::new(0),
             dropped_in_all: AtomicU64::new(0),
         };
@@ -108,9 +108,9 @@ impl OutputKeeper {
     }
 
     /// Waits until all output that was passed on is written, at most for this long.
-    pub(crate) async fn close(&self, limit: Duration) {
+    pub(crate) async fn flush(&self, limit: Duration) {
         let (done, written) = oneshot::channel();
-        let sent = self.inbox.send(WriterCommand::Close(done));
+        let sent = self.inbox.send(WriterCommand::Flush(done));
         if sent.is_ok() && tokio::time::timeout(limit, written).await.is_err() {
             tracing::warn!(
                 "the disk does not respond: the output of the last runs may be incomplete in \
@@ -163,7 +163,7 @@ impl OutputSink for RunOutput {
         if self.inbox.is_none() {
             return;
         }
-        if !self.queue.enter(bytes.len()) {
+        if !self.budget.reserve(bytes.len()) {
             let missing = bytes.len() as u64;
             self.dropped.fetch_add(missing, Ordering::Relaxed);
             self.dropped_in_all.fetch_add(missing, Ordering::Relaxed);
@@ -179,7 +179,7 @@ impl OutputSink for RunOutput {
             origin,
             bytes: bytes.to_owned(),
             dropped: self.dropped.swap(0, Ordering::Relaxed),
-            queue: Arc::clone(&self.queue),
+            budget: Arc::clone(&self.budget),
         });
     }
 }

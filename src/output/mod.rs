@@ -15,17 +15,17 @@
 //! | --- | --- |
 //! | `entry` | the lines of a file: time, stream, text |
 //! | `keeper` | what runs write to |
-//! | `queue` | what is asked of the thread, and how much may wait for it |
+//! | `command` | what runs ask of the thread, and how many bytes may wait for it |
 //! | `writer` | the thread: limits, and what happens when the disk fails |
 //! | `run_files` | the files of one run |
 //! | `stored` | the files of runs that have ended, and when they are removed |
 //! | `reader` | what `logs` reads |
 //! | `directory` | the directory, and whether it is safe |
 
+mod command;
 mod directory;
 mod entry;
 mod keeper;
-mod queue;
 mod reader;
 mod run_files;
 mod stored;
@@ -36,9 +36,9 @@ mod writer;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub(crate) use command::RunEnd;
 pub(crate) use entry::{LineEnd, OutputEntry, OutputNote, OutputOrigin};
 pub(crate) use keeper::{OutputKeeper, RunOutput};
-pub(crate) use queue::RunEnd;
 pub(crate) use reader::{OutputItem, Progress, RunReader, StoredRun};
 
 /// How long the end of a process waits for the disk to take the last output.

@@ -55,7 +55,7 @@ impl KeeperBench {
 
     /// Waits for the thread.
     async fn settle(&self) {
-        self.keeper.close(Duration::from_secs(60)).await;
+        self.keeper.flush(Duration::from_secs(60)).await;
     }
 
     async fn run(&self, text: &[u8], outcome: Outcome) -> RunId {
@@ -260,7 +260,7 @@ async fn files_expire_and_those_of_a_run_in_progress_elsewhere_do_not() {
     }
     // Another process that uses the same directory.
     let other = keeper(bench.state.path(), policy(KeepOutput::Failures));
-    other.close(Duration::from_secs(60)).await;
+    other.flush(Duration::from_secs(60)).await;
     let kept = bench.files();
     assert_eq!(kept.len(), 2, "{kept:?}");
     assert!(kept.iter().all(|(name, _)| !name.contains(old.as_str())));

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use super::command::{RunEnd, WriterCommand};
 use super::directory::Directory;
 use super::entry::{OutputNote, OutputOrigin, most_added};
-use super::queue::{RunEnd, WriterCommand};
 use super::run_files::{RunFiles, file_name};
 use super::stored::Stored;
 use crate::config::{KeepOutput, OutputPolicy};
@@ -111,11 +111,11 @@ impl OutputWriter {
                 origin,
                 bytes,
                 dropped,
-                queue,
+                budget,
             } => {
                 self.dropped(serial, dropped);
                 self.write(serial, (at, origin), &bytes);
-                queue.leave(bytes.len());
+                budget.release(bytes.len());
             }
             WriterCommand::Attempt { serial, attempt } => {
                 self.note(serial, &OutputNote::Attempt { attempt });
@@ -138,7 +138,7 @@ impl OutputWriter {
                 self.look();
             }
             // The receiver may have given up.
-            WriterCommand::Close(done) => drop(done.send(())),
+            WriterCommand::Flush(done) => drop(done.send(())),
         }
     }
 

@@ -168,7 +168,7 @@ impl Granted {
                     never = note_again(&*self.store, &run) => match never {},
                 };
                 let record = self.finish(ended, stop.clone()).await;
-                self.tools.outputs.close(LAST_OUTPUT).await;
+                self.tools.outputs.flush(LAST_OUTPUT).await;
                 self.notifier.close(LAST_MESSAGES).await;
                 record
             };

@@ -283,7 +283,7 @@ impl Daemon {
             }
         }
         self.withdraw().await;
-        self.tools.outputs.close(LAST_OUTPUT).await;
+        self.tools.outputs.flush(LAST_OUTPUT).await;
         self.link.reporter.notifier.close(LAST_MESSAGES).await;
         self.front.close().await;
         tracing::info!(host = %self.host, "stopped");

@@ -11,40 +11,46 @@ use crate::observe::RunFields;
 use crate::store::Outcome;
 use crate::time::Timestamp;
 
-/// How many bytes of one run may wait for the disk.
-const MOST_OF_RUN: usize = 1 << 20;
+/// How many bytes of one run may wait for the disk. A single chunk is far smaller.
+const RUN_BYTES_MAX: usize = 1 << 20;
 /// How many bytes of all runs may wait for the disk.
-const MOST_OF_ALL: usize = 16 << 20;
+const ALL_BYTES_MAX: usize = 16 << 20;
 
 /// What the thread is asked to do.
 #[derive(Debug)]
 pub(super) enum WriterCommand {
-    /// A run begins.
-    Begin { serial: u64, fields: Box<RunFields> },
+    Begin {
+        serial: u64,
+        fields: Box<RunFields>,
+    },
     /// Its command wrote something.
     Write {
         serial: u64,
         at: Timestamp,
         origin: OutputOrigin,
         bytes: Vec<u8>,
-        /// How many bytes before these had no room in the queue.
+        /// How many bytes before these were dropped, because the budget was used up.
         dropped: u64,
-        queue: Arc<OutputQueue>,
+        budget: Arc<OutputBudget>,
     },
-    /// A further attempt starts.
-    Attempt { serial: u64, attempt: u32 },
+    Attempt {
+        serial: u64,
+        attempt: u32,
+    },
     /// The run has ended.
     End {
         serial: u64,
         end: RunEnd,
         dropped: u64,
     },
-    /// Nothing more comes of the run.
-    Forget { serial: u64 },
+    /// The run's output handle was dropped. If there was no `End`, the file stays, as after a failure.
+    Forget {
+        serial: u64,
+    },
     /// Another policy is in force.
     Policy(OutputPolicy),
-    /// Reports when everything before this is written.
-    Close(oneshot::Sender<()>),
+    /// Replies once everything sent before it is written.
+    Flush(oneshot::Sender<()>),
 }
 
 /// How a run ended, as far as its output is concerned.
@@ -56,15 +62,15 @@ pub(crate) enum RunEnd {
     NotStarted,
 }
 
-/// How many bytes of a run, and of all runs, wait for the disk.
+/// Limits how many bytes of a run, and of all runs, wait for the disk.
 #[derive(Debug)]
-pub(super) struct OutputQueue {
+pub(super) struct OutputBudget {
     own: AtomicUsize,
     all: Arc<AtomicUsize>,
 }
 
-impl OutputQueue {
-    /// The queue of a run; `all` counts the bytes of all runs.
+impl OutputBudget {
+    /// The budget of a run; `all` counts the bytes of all runs.
     pub(super) fn new(all: &Arc<AtomicUsize>) -> Self {
         Self {
             own: AtomicUsize::new(0),
@@ -72,19 +78,19 @@ impl OutputQueue {
         }
     }
 
-    /// Takes room for a chunk, if there is any.
-    pub(super) fn enter(&self, bytes: usize) -> bool {
+    /// Reserves the bytes of a chunk. Returns whether they were within the budget.
+    pub(super) fn reserve(&self, bytes: usize) -> bool {
         let all = self.all.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let own = self.own.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let fits = own <= MOST_OF_RUN && all <= MOST_OF_ALL;
+        let fits = own <= RUN_BYTES_MAX && all <= ALL_BYTES_MAX;
         if !fits {
-            self.leave(bytes);
+            self.release(bytes);
         }
         fits
     }
 
     /// A chunk was written, or dropped.
-    pub(super) fn leave(&self, bytes: usize) {
+    pub(super) fn release(&self, bytes: usize) {
         self.all.fetch_sub(bytes, Ordering::Relaxed);
         self.own.fetch_sub(bytes, Ordering::Relaxed);
     }
