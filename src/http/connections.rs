@@ -1,9 +1,10 @@
-//! Accepting connections, with limits: so many at once, so long for a request, so long for all.
+//! Accepts connections within limits: how many at once, how long a request may take, how long a connection may
+//! live.
 //!
-//! When all places are taken, a new connection takes the place of the one that has been idle longest:
-//! it has sent no whole request, or has read its reply. Slow clients, however many, therefore keep
-//! nobody out who sends a request. While every connection waits for its reply, a new one is closed
-//! with 503.
+//! When there are [`CONNECTIONS_MAX`], a new connection replaces the one that has been idle longest. A connection
+//! is idle unless it has a request whose reply is not made yet; one that reads its reply slowly is idle too.
+//! Therefore slow clients, however many, keep out nobody who sends a request. If every connection is busy, the new
+//! one gets 503.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -24,7 +25,7 @@ use super::listener::{ClientStream, Listening, ServerSocket};
 use super::routes::HttpRoutes;
 
 /// The most connections at once.
-pub(super) const PLACES: usize = 256;
+pub(super) const CONNECTIONS_MAX: usize = 256;
 /// How long a client may take to send a request, and stay idle between two.
 const HEAD_LIMIT: Duration = Duration::from_secs(10);
 /// The longest head of a request, in bytes.
@@ -32,13 +33,15 @@ const HEAD_MAX: usize = 16 * 1024;
 /// How long a connection lasts, whatever its client does.
 const LIFETIME: Duration = Duration::from_secs(120);
 /// How long the last reply of a connection may take.
-const LAST_REPLY: Duration = Duration::from_secs(10);
+const LAST_REPLY_LIMIT: Duration = Duration::from_secs(10);
 /// How long the last replies of a server may take.
-const CLOSING: Duration = Duration::from_secs(1);
-/// The pause after the system refused a connection, for lack of descriptors.
-const REFUSED: Duration = Duration::from_millis(100);
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(1);
+/// The pause after the system could not accept a connection, for lack of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long sending 503 to a client may take.
+const REFUSAL_LIMIT: Duration = Duration::from_millis(100);
 
-/// What a client without a place gets.
+/// What a client gets while every connection is busy.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n\
     Content-Length: 90\r\nRetry-After: 1\r\nConnection: close\r\n\r\n\
     {\"error\":{\"code\":\"unavailable\",\"status\":503,\"message\":\"too many connections\",\
@@ -48,7 +51,7 @@ const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: applicat
 pub(super) async fn serve(
     listener: ServerSocket,
     routes: Arc<HttpRoutes>,
-    mut stop: watch::Receiver<ServerOrder>,
+    mut orders: watch::Receiver<ServerOrder>,
 ) {
     let listening = match listener.listen() {
         Ok(listening) => listening,
@@ -58,31 +61,32 @@ pub(super) async fn serve(
         open: HashMap::new(),
         tasks: JoinSet::new(),
         routes,
-        stop: stop.clone(),
+        orders: orders.clone(),
     };
-    connections.accept_until(&listening, &mut stop).await;
+    connections.accept_until(&listening, &mut orders).await;
     drop(listening);
     let all = async { while connections.tasks.join_next().await.is_some() {} };
-    let _ = timeout(CLOSING, all).await;
+    let _ = timeout(SHUTDOWN_LIMIT, all).await;
 }
 
 struct Connections {
     open: HashMap<Id, OpenConnection>,
     tasks: JoinSet<()>,
     routes: Arc<HttpRoutes>,
-    stop: watch::Receiver<ServerOrder>,
+    orders: watch::Receiver<ServerOrder>,
 }
 
 #[derive(Debug)]
 struct OpenConnection {
     task: AbortHandle,
-    use_of: Arc<Activity>,
+    activity: Arc<Activity>,
 }
 
-/// Since when a connection has been idle, in milliseconds from `began`.
+/// Since when a connection has been idle, in milliseconds from `origin`.
 #[derive(Debug)]
 struct Activity {
-    began: Instant,
+    /// When the server began: the same for all connections, so that they can be compared.
+    origin: Instant,
     /// [`Activity::BUSY`] while a request has no reply yet.
     idle_since: AtomicU64,
 }
@@ -90,9 +94,9 @@ struct Activity {
 impl Activity {
     const BUSY: u64 = u64::MAX;
 
-    fn new(began: Instant) -> Self {
+    fn new(origin: Instant) -> Self {
         let activity = Self {
-            began,
+            origin,
             idle_since: AtomicU64::new(0),
         };
         activity.idle();
@@ -104,7 +108,7 @@ impl Activity {
     }
 
     fn idle(&self) {
-        let millis = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(Self::BUSY - 1);
+        let millis = u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(Self::BUSY - 1);
         self.idle_since.store(millis, Ordering::Relaxed);
     }
 
@@ -118,46 +122,46 @@ impl Connections {
     async fn accept_until(
         &mut self,
         listening: &Listening,
-        stop: &mut watch::Receiver<ServerOrder>,
+        orders: &mut watch::Receiver<ServerOrder>,
     ) {
-        let began = Instant::now();
+        let origin = Instant::now();
         loop {
             // Every arm is cancel-safe.
             tokio::select! {
                 accepted = listening.accept() => match accepted {
-                    Ok(stream) => self.admit(stream, began),
+                    Ok(stream) => self.admit(stream, origin),
                     Err(error) => {
                         tracing::debug!("http: cannot accept a connection: {error}");
-                        sleep(REFUSED).await;
+                        sleep(ACCEPT_PAUSE).await;
                     }
                 },
                 Some(ended) = self.tasks.join_next_with_id() => {
                     let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
                     self.open.remove(&id);
                 }
-                _ = stop.wait_for(|stop| *stop == ServerOrder::Stop) => return,
+                _ = orders.wait_for(|order| *order == ServerOrder::Stop) => return,
             }
         }
     }
 
-    fn admit(&mut self, mut stream: ClientStream, began: Instant) {
-        if self.open.len() >= PLACES && !self.evict() {
+    fn admit(&mut self, mut stream: ClientStream, origin: Instant) {
+        if self.open.len() >= CONNECTIONS_MAX && !self.evict() {
             self.tasks.spawn(async move {
-                let _ = timeout(REFUSED, stream.write_all(FULL)).await;
+                let _ = timeout(REFUSAL_LIMIT, stream.write_all(FULL)).await;
             });
             return;
         }
-        let activity = Arc::new(Activity::new(began));
+        let activity = Arc::new(Activity::new(origin));
         let serving = serve_one(
             stream,
             Arc::clone(&self.routes),
             Arc::clone(&activity),
-            self.stop.clone(),
+            self.orders.clone(),
         );
         let task = self.tasks.spawn(serving);
         let connection = OpenConnection {
             task: task.clone(),
-            use_of: activity,
+            activity,
         };
         self.open.insert(task.id(), connection);
     }
@@ -165,7 +169,7 @@ impl Connections {
     /// Closes the connection that has been idle longest; false if every one is busy.
     fn evict(&mut self) -> bool {
         let idle = self.open.iter().filter_map(|(id, connection)| {
-            let since = connection.use_of.idle_since()?;
+            let since = connection.activity.idle_since()?;
             Some((since, *id))
         });
         let Some((_, id)) = idle.min_by_key(|(since, _)| *since) else {
@@ -182,14 +186,14 @@ async fn serve_one(
     stream: ClientStream,
     routes: Arc<HttpRoutes>,
     activity: Arc<Activity>,
-    mut stop: watch::Receiver<ServerOrder>,
+    mut orders: watch::Receiver<ServerOrder>,
 ) {
-    let way = stream.way();
+    let transport = stream.transport();
     let service = service_fn(|request| {
         let (routes, activity) = (Arc::clone(&routes), Arc::clone(&activity));
         async move {
             activity.busy();
-            let reply = routes.reply(request, way).await;
+            let reply = routes.reply(request, transport).await;
             activity.idle();
             Ok::<_, Infallible>(reply)
         }
@@ -203,10 +207,10 @@ async fn serve_one(
     tokio::select! {
         ended = connection.as_mut() => return log(ended),
         () = sleep(LIFETIME) => {}
-        _ = stop.wait_for(|stop| *stop == ServerOrder::Stop) => {}
+        _ = orders.wait_for(|order| *order == ServerOrder::Stop) => {}
     }
     connection.as_mut().graceful_shutdown();
-    if let Ok(ended) = timeout(LAST_REPLY, connection).await {
+    if let Ok(ended) = timeout(LAST_REPLY_LIMIT, connection).await {
         log(ended);
     }
 }
@@ -232,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reply_without_a_place_is_as_long_as_it_says() {
+    fn the_reply_while_every_connection_is_busy_is_as_long_as_it_says() {
         let text = std::str::from_utf8(FULL).expect("text");
         let (head, body) = text.split_once("\r\n\r\n").expect("a body");
         assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())));

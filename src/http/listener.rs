@@ -159,7 +159,7 @@ pub(super) enum Transport {
 
 impl ClientStream {
     /// How the client is connected.
-    pub(super) fn way(&self) -> Transport {
+    pub(super) fn transport(&self) -> Transport {
         match self {
             Self::Tcp(_) => Transport::Tcp,
             Self::Unix(_) => Transport::Unix,

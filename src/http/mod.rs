@@ -221,7 +221,7 @@ impl HttpServer {
         let (tokens, known_tokens) = watch::channel(tokens);
         let (stop, stopped) = watch::channel(ServerOrder::Serve);
         let (end, ended) = oneshot::channel();
-        let (started, is_started) = blocking::sync_channel(1);
+        let (started, wait_started) = blocking::sync_channel(1);
         let serve = move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -249,7 +249,7 @@ impl HttpServer {
             .spawn(serve)
             .map_err(HttpError::Thread)?;
         let gone = || HttpError::Thread(io::Error::other("it ended unexpectedly at its start"));
-        is_started.recv().map_err(|_| gone())??;
+        wait_started.recv().map_err(|_| gone())??;
         Ok(Self {
             settings,
             address,
