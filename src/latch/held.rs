@@ -11,7 +11,7 @@ use super::shared::LatchShared;
 use super::tally::Counted;
 use super::ticket::Ticket;
 use crate::ground::timing;
-use crate::lease::{Guarded, Keepsake, Lease, LeaseLost, NewLease};
+use crate::lease::{Guarded, Lease, LeaseLost, NewLease, OnDrop};
 use crate::store::{FinishReply, Grant, RenewReply, StoreError};
 use crate::time::BootInstant;
 
@@ -85,7 +85,7 @@ impl HeldLock {
             run: None,
             guarded: Guarded::No,
             renew_until: renew_for.map(|limit| grant.sent.plus(limit)),
-            while_held: turn.map(|turn| Box::new(turn) as Keepsake),
+            while_held: turn.map(|turn| Box::new(turn) as OnDrop),
         });
         Self {
             ticket: Ticket::new(grant.token.clone(), grant.fence, lease.view()),

@@ -13,7 +13,7 @@ use crate::time::BootInstant;
 
 /// A value that is kept alive for as long as a lease or a request lasts, and does its work when it
 /// is dropped.
-pub(crate) type Keepsake = Box<dyn Any + Send + Sync>;
+pub(crate) type OnDrop = Box<dyn Any + Send + Sync>;
 
 /// A request of a handle to the thread.
 #[derive(Debug)]
@@ -25,18 +25,18 @@ pub(super) enum WatchdogCommand {
     /// Stop renewing this lease.
     LetGo(LeaseId),
     /// Deliver a release.
-    Finish(Box<PendingRelease>),
+    Finish(Box<BackgroundFinish>),
 }
 
 /// A release, or the cancellation of a claim in doubt, for which no caller waits.
 #[derive(Debug)]
-pub(super) struct PendingRelease {
+pub(super) struct BackgroundFinish {
     /// The lease that ends with it, if it is held.
     pub(super) lease: Option<LeaseId>,
     pub(super) finish: Finish,
     pub(super) limit: Duration,
     /// Dropped once the store has replied or the limit is over.
-    pub(super) until_done: Keepsake,
+    pub(super) until_done: OnDrop,
 }
 
 /// Where the thread reports on a lease.
@@ -50,7 +50,7 @@ pub(super) struct LeaseSubscriber {
     /// For the log.
     pub(super) lock: String,
     /// Dropped with the subscriber.
-    pub(super) _while_held: Option<Keepsake>,
+    pub(super) _while_held: Option<OnDrop>,
     /// Whether it was logged that this lease alone cannot be renewed.
     pub(super) is_failure_logged: bool,
 }

@@ -15,7 +15,7 @@ pub mod table;
 mod tests;
 mod watchdog;
 
-pub(crate) use command::Keepsake;
+pub(crate) use command::OnDrop;
 pub use handle::{Lease, LeaseView};
 pub use lost::LeaseLost;
 pub use renewal_loop::ExtendRuns;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::command::{LeaseSubscriber, PendingRelease, WatchdogCommand};
+use super::command::{BackgroundFinish, LeaseSubscriber, WatchdogCommand};
 use super::lost::LeaseLost;
 use super::table::{Batch, LeaseId, LeaseTable};
 use crate::ground::timing;
@@ -158,17 +158,17 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
                 self.table.remove(id);
                 self.subscribers.remove(&id);
             }
-            WatchdogCommand::Finish(release) => self.finish(*release),
+            WatchdogCommand::Finish(pending) => self.finish(*pending),
         }
     }
 
-    fn finish(&mut self, release: PendingRelease) {
-        let PendingRelease {
+    fn finish(&mut self, pending: BackgroundFinish) {
+        let BackgroundFinish {
             lease,
             finish,
             limit,
             until_done,
-        } = release;
+        } = pending;
         // Kept until the store has replied: before that, a task of this process that waits for the
         // lock would not be granted it.
         let subscriber = lease.and_then(|id| {

@@ -1,14 +1,15 @@
-//! The watchdog: the one thread of a process that renews every lease it holds.
+//! The watchdog: a thread that renews all leases that it was given. A daemon, `exec` and `trigger` have one;
+//! each `Latch` of the library has its own.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc as blocking;
+use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use super::command::{Keepsake, LeaseState, LeaseSubscriber, PendingRelease, WatchdogCommand};
+use super::command::{BackgroundFinish, LeaseState, LeaseSubscriber, OnDrop, WatchdogCommand};
 use super::handle::{Lease, LeaseView};
 use super::renewal_loop::{ExtendRuns, Heartbeat, RenewalLoop};
 use super::table::{LeaseId, RenewedLease};
@@ -27,8 +28,8 @@ pub struct NewLease {
     pub guarded: Guarded,
     /// No renewal is sent after this; `None`: the lease is renewed for as long as it is held.
     pub renew_until: Option<BootInstant>,
-    /// Dropped as soon as the lease is lost, released or dropped, whichever comes first.
-    pub while_held: Option<Keepsake>,
+    /// Dropped when the lease ends for any reason.
+    pub while_held: Option<OnDrop>,
 }
 
 /// Whether the guard kills the processes of a run before its lease ends.
@@ -75,12 +76,12 @@ impl Watchdog {
         let (commands, inbox) = mpsc::unbounded_channel();
         let heartbeat = Arc::new(Heartbeat::default());
         heartbeat.beat(BootInstant::now());
-        let (opened, is_open) = blocking::sync_channel(1);
+        let (opened, wait_opened) = std_mpsc::sync_channel(1);
         let thread_beat = Arc::clone(&heartbeat);
         std::thread::Builder::new()
             .name("watchdog".to_owned())
-            .spawn(move || keep_watch(open, deadlines, inbox, thread_beat, &opened))?;
-        is_open.recv().map_err(|_| {
+            .spawn(move || run_thread(open, deadlines, inbox, thread_beat, &opened))?;
+        wait_opened.recv().map_err(|_| {
             io::Error::other("the watchdog thread ended unexpectedly at its start")
         })??;
         Ok(Self {
@@ -135,12 +136,12 @@ impl Watchdog {
         lease: Option<Lease>,
         finish: Finish,
         limit: Duration,
-        until_done: Keepsake,
+        until_done: OnDrop,
     ) {
         if let Some(lease) = &lease {
             lease.end();
         }
-        let release = PendingRelease {
+        let pending = BackgroundFinish {
             lease: lease.as_ref().map(|lease| lease.id),
             finish,
             limit,
@@ -149,7 +150,7 @@ impl Watchdog {
         // Fails only when the thread died; the lease then ends with its TTL.
         let _ = self
             .commands
-            .send(WatchdogCommand::Finish(Box::new(release)));
+            .send(WatchdogCommand::Finish(Box::new(pending)));
         // The thread has learned from this command that the lease is not to be renewed.
         drop(lease);
     }
@@ -160,12 +161,12 @@ impl Watchdog {
     }
 }
 
-fn keep_watch(
+fn run_thread(
     open: impl FnOnce() -> Result<Arc<dyn Store>, StoreError>,
     deadlines: Option<Box<dyn ExtendRuns>>,
     inbox: mpsc::UnboundedReceiver<WatchdogCommand>,
     heartbeat: Arc<Heartbeat>,
-    opened: &blocking::SyncSender<io::Result<()>>,
+    opened: &std_mpsc::SyncSender<io::Result<()>>,
 ) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
