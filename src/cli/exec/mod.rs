@@ -1,12 +1,12 @@
 //! `cronlatch exec`: one command under a lock.
 //!
 //! `plan` reads the command line, `signals` knows what the launcher wants ignored, `session` takes
-//! the lock and runs the command, `verdict` turns the outcome into an exit code.
+//! the lock and runs the command, `exit_code` turns the outcome into an exit code.
 
+mod exit_code;
 mod plan;
 mod session;
 mod signals;
-mod verdict;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -90,7 +90,7 @@ impl From<LostChoice> for OnLost {
 }
 
 pub(super) fn run(args: Args, log: &crate::observe::LogArgs) -> Result<ExitCode, Failure> {
-    let dispositions = signals::IgnoredSignals::of_launcher();
+    let ignored = signals::IgnoredSignals::of_launcher();
     let host = args.target.host()?;
     let (settings, named) = store_of(&args.target)?;
     let plan = Plan::new(args)?;
@@ -111,7 +111,7 @@ pub(super) fn run(args: Args, log: &crate::observe::LogArgs) -> Result<ExitCode,
         .enable_all()
         .build()
         .map_err(|e| internal("start the runtime", &e))?;
-    let ended = runtime.block_on(session::run(&plan, &host, &settings, guard, dispositions));
+    let ended = runtime.block_on(session::run(&plan, &host, &settings, guard, ignored));
     // A store call that hangs in a blocking thread must not hold the end up.
     runtime.shutdown_background();
     ended

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
+use super::exit_code::{exit_code, exit_code_of_spawn_error};
 use super::plan::Plan;
-use super::signals::{Arrivals, IgnoredSignals};
-use super::verdict::{exit_code, of_spawn_error};
+use super::signals::{CaughtSignals, IgnoredSignals};
 use super::{internal, show};
 use crate::cli::Failure;
 use crate::config::OnLost;
@@ -35,14 +35,14 @@ pub(super) async fn run(
     host: &HostName,
     settings: &StoreSettings,
     guard: Guard,
-    dispositions: IgnoredSignals,
+    ignored: IgnoredSignals,
 ) -> Result<ExitCode, Failure> {
-    let mut arrivals = Arrivals::catch(dispositions).map_err(|e| internal("catch signals", &e))?;
+    let mut signals = CaughtSignals::catch(ignored).map_err(|e| internal("catch signals", &e))?;
     let processes = guard
         .serve()
         .map_err(|e| internal("talk to the guard process", &e))?;
     let store = crate::store::open(settings)?;
-    let grant = match take(plan, host, &store, &mut arrivals).await? {
+    let grant = match take(plan, host, &store, &mut signals).await? {
         AcquireOutcome::Granted(grant) => grant,
         AcquireOutcome::Signalled(signal) => return Ok(ended_by(signal)),
     };
@@ -52,7 +52,7 @@ pub(super) async fn run(
         store,
         lease: RunLease::default(),
         grant,
-        arrivals,
+        signals,
     };
     let result = session.run(host, settings, &processes).await;
     session.let_go(result).await
@@ -67,14 +67,14 @@ async fn take(
     plan: &Plan,
     host: &HostName,
     store: &Arc<dyn Store>,
-    arrivals: &mut Arrivals,
+    signals: &mut CaughtSignals,
 ) -> Result<AcquireOutcome, Failure> {
     let lock = plan.lock.clone();
     let mut acquisition = Acquisition::new(store.clone(), host, lock, plan.ttl, plan.wait);
     // Both arms are cancel-safe; a claim under way when a signal comes is cancelled below.
     let acquired = tokio::select! {
         biased;
-        signal = arrivals.next_to_end() => Err(signal),
+        signal = signals.next_to_end() => Err(signal),
         acquired = acquisition.acquire() => Ok(acquired),
     };
     match acquired {
@@ -133,7 +133,7 @@ struct ExecSession<'a> {
     grant: Grant,
     /// Without a lease until the watchdog renews it.
     lease: RunLease,
-    arrivals: Arrivals,
+    signals: CaughtSignals,
 }
 
 impl ExecSession<'_> {
@@ -158,14 +158,14 @@ impl ExecSession<'_> {
         self.lease = RunLease::new(Some(lease));
         let running = match processes.spawn(spawn).await {
             Ok(running) => running,
-            Err(error) => return of_spawn_error(&error, &self.lock),
+            Err(error) => return exit_code_of_spawn_error(&error, &self.lock),
         };
         let limits = Limits {
             timeout: self.plan.timeout,
             on_lost: self.plan.on_lost,
         };
         let mut supervisor = CommandSupervisor {
-            arrivals: &mut self.arrivals,
+            signals: &mut self.signals,
         };
         let followed = follow(running, limits, &mut self.lease, &mut supervisor).await;
         exit_code(&followed, self.lease.noticed_loss(), &self.lock)
@@ -214,7 +214,7 @@ impl ExecSession<'_> {
         // Both arms are cancel-safe; what is not released ends with its TTL.
         let released = tokio::select! {
             biased;
-            signal = self.arrivals.next_to_end() => Err(signal.to_string()),
+            signal = self.signals.next_to_end() => Err(signal.to_string()),
             released = release(&*self.store, &self.grant, limit) => {
                 released.map_err(|e| e.to_string())
             }
@@ -246,7 +246,7 @@ impl ExecSession<'_> {
 
 /// Logs what happens to the command, and passes signals on to it.
 struct CommandSupervisor<'a> {
-    arrivals: &'a mut Arrivals,
+    signals: &'a mut CaughtSignals,
 }
 
 impl Supervisor for CommandSupervisor<'_> {
@@ -269,6 +269,6 @@ impl Supervisor for CommandSupervisor<'_> {
     }
 
     async fn interrupted(&mut self) -> Interruption {
-        Interruption::Signal(self.arrivals.next().await)
+        Interruption::Signal(self.signals.next().await)
     }
 }

@@ -6,8 +6,8 @@ use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// What is passed on. A terminal's Ctrl-C reaches the command by itself, which the way to it
-/// knows of.
+/// The signals that are passed on. SIGINT and SIGQUIT of a terminal reach the command directly, so
+/// [`Running::signal`](crate::guard::Running::signal) does not send those again.
 const PASSED_ON: [Signal; 8] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -19,15 +19,15 @@ const PASSED_ON: [Signal; 8] = [
     Signal::SIGWINCH,
 ];
 
-/// Which signals were ignored when this process was started (`nohup`, `trap '' INT`). They stay
-/// so, here and, by the guard, in the command.
+/// Which signals were ignored when this process was started (`nohup`, `trap '' INT`). They
+/// stay ignored here, and the guard leaves them ignored in the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct IgnoredSignals {
     ignored: u64,
 }
 
 impl IgnoredSignals {
-    /// Those of this process. To be called before anything changes them.
+    /// Returns those of this process. To be called before anything changes them.
     pub(super) fn of_launcher() -> Self {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         Self {
@@ -51,28 +51,28 @@ fn ignored_mask(status: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// The signals that come to this process from now on.
+/// The signals that this process receives from now on.
 #[derive(Debug)]
-pub(super) struct Arrivals(mpsc::UnboundedReceiver<Signal>);
+pub(super) struct CaughtSignals(mpsc::UnboundedReceiver<Signal>);
 
-impl Arrivals {
+impl CaughtSignals {
     /// Catches every signal that is to be passed on.
-    pub(super) fn catch(dispositions: IgnoredSignals) -> io::Result<Self> {
+    pub(super) fn catch(ignored: IgnoredSignals) -> io::Result<Self> {
         let (arrived, arrivals) = mpsc::unbounded_channel();
-        for number in PASSED_ON {
-            if dispositions.ignores(number) {
+        for passed_on in PASSED_ON {
+            if ignored.ignores(passed_on) {
                 continue;
             }
-            let mut stream = signal(SignalKind::from_raw(number as i32))?;
+            let mut stream = signal(SignalKind::from_raw(passed_on as i32))?;
             let arrived = arrived.clone();
             tokio::spawn(async move {
-                while stream.recv().await.is_some() && arrived.send(number).is_ok() {}
+                while stream.recv().await.is_some() && arrived.send(passed_on).is_ok() {}
             });
         }
         Ok(Self(arrivals))
     }
 
-    /// The next signal. Cancel-safe.
+    /// Cancel-safe.
     pub(super) async fn next(&mut self) -> Signal {
         match self.0.recv().await {
             Some(signal) => signal,
@@ -80,7 +80,8 @@ impl Arrivals {
         }
     }
 
-    /// The next signal that asks for an end. Cancel-safe.
+    /// Returns the next signal that asks for an end: every one but SIGWINCH, because their default action ends a
+    /// process. Cancel-safe.
     pub(super) async fn next_to_end(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
@@ -100,9 +101,9 @@ mod tests {
     #[test]
     fn ignored_signals_are_read_from_the_kernel_and_term_is_never_among_them() {
         let mask = ignored_mask("Name:\tx\nSigBlk:\tffff\nSigIgn:\t0000000000005001\n");
-        let dispositions = IgnoredSignals { ignored: mask };
-        assert!(dispositions.ignores(Signal::SIGHUP));
-        assert!(!dispositions.ignores(Signal::SIGTERM));
-        assert!(!dispositions.ignores(Signal::SIGINT));
+        let ignored = IgnoredSignals { ignored: mask };
+        assert!(ignored.ignores(Signal::SIGHUP));
+        assert!(!ignored.ignores(Signal::SIGTERM));
+        assert!(!ignored.ignores(Signal::SIGINT));
     }
 }
