@@ -14,6 +14,8 @@ mod standing;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::Value;
+
 pub use self::history::HistoryEntry;
 pub(in crate::store) use self::message::SERIAL_BITS;
 pub use self::message::{
@@ -28,7 +30,7 @@ use super::codec::call::{Call, flag, millis};
 use super::codec::history::{StreamEntries, StreamEntry};
 use super::codec::keys::{self, LockKeys, job_keys};
 use super::codec::record::pairs;
-use super::codec::reply::{Items, integer};
+use super::codec::reply::{Items, integer, text};
 use super::codec::summary::retention;
 use super::codec::{self, renew};
 use super::conn::hello::Part;
@@ -37,7 +39,7 @@ use super::failure::RedisFailure;
 use super::script::NodeScripts;
 use super::{BATCH, RedisStore};
 use crate::names::{JobName, RunId, Token};
-use crate::store::{KeyFault, Lock, RedisSettings, RenewReply, Renewal, StoreError};
+use crate::store::{KeyFault, Lock, RedisSettings, Renewal, StoreError};
 
 /// A node and the link to it.
 #[derive(Debug)]
@@ -66,13 +68,14 @@ impl QuorumNode {
         keys::node(self.store.prefix())
     }
 
-    /// Reads a lock and a job, and asks for the vote or the promise that the mode names.
+    /// Reads a lock and a job. In the modes `Vote` and `Promise` the node also gives the vote or promise;
+    /// `Yield` returns a vote.
     pub async fn prepare(
         &self,
         target: &RequestTarget,
         (mode, ballot): (PrepareMode, Ballot),
-        vote: Duration,
-        limit: Duration,
+        vote_for: Duration,
+        timeout: Duration,
     ) -> Result<PrepareReply, StoreError> {
         let keys = LockKeys::of(self.store.prefix(), &target.lock);
         let mut call = Call::default();
@@ -91,42 +94,39 @@ impl QuorumNode {
             .arg(&ballot.id)
             .arg(&target.longest.listed.as_millis())
             .arg(&target.waits_for().as_millis())
-            .arg(&vote.as_millis())
+            .arg(&vote_for.as_millis())
             .arg(&target.longest.elsewhere.as_millis());
-        let reply = self.link.run(&self.scripts.prepare, &call, limit);
-        let kept = match &target.job {
+        let reply = self.link.run(&self.scripts.prepare, &call, timeout);
+        let blamed_key = match &target.job {
             Some(job) => keys.job(job),
             None => keys.state.clone(),
         };
-        Ok(read_view(reply.await?).map_err(|failure| failure.attributed_to(&kept))?)
+        Ok(read_view(reply.await?).map_err(|failure| failure.attributed_to(&blamed_key))?)
     }
 
-    /// Sends a proposal.
     pub async fn accept(
         &self,
         proposal: &Proposal,
-        limit: Duration,
+        timeout: Duration,
     ) -> Result<AcceptReply, StoreError> {
         let call = self.accept_call(proposal)?;
-        let reply = self.link.run(&self.scripts.accept, &call, limit);
+        let reply = self.link.run(&self.scripts.accept, &call, timeout);
         let mut items = Items::of(reply.await?)?;
         let mut lacks = None;
         let status = match items.text()?.as_str() {
-            "taken" => {
+            "accepted" => {
                 let standing = items.text()?;
                 lacks = Some(items.text()?).filter(|mark| !mark.is_empty());
                 match standing.as_str() {
                     "sound" => AcceptStatus::Accepted,
                     "forgetful" => AcceptStatus::Forgetful,
-                    _ => AcceptStatus::Recovering,
+                    "recovering" => AcceptStatus::Recovering,
+                    other => return Err(unknown_word(other)),
                 }
             }
             "promised" => AcceptStatus::Preempted,
             "held" => AcceptStatus::Held,
-            other => {
-                let said = format!("the reply to a proposal is {other:?}");
-                return Err(RedisFailure::corrupt(said).into());
-            }
+            other => return Err(unknown_word(other)),
         };
         Ok(AcceptReply { status, lacks })
     }
@@ -154,7 +154,7 @@ impl QuorumNode {
         match proposal.lease {
             ProposedLease::Take(ttl) => call.arg("take").arg(&millis(ttl)),
             ProposedLease::Stay(left) => call.arg("stay").arg(&millis(left)),
-            ProposedLease::Over(Some(span)) => call.arg("over").arg(&millis(span)),
+            ProposedLease::Over(Some(ago)) => call.arg("over").arg(&millis(ago)),
             ProposedLease::Over(None) => call.arg("over").arg(&""),
         };
         let job = proposal.job.as_ref().map(ledger::write).transpose()?;
@@ -198,20 +198,21 @@ impl QuorumNode {
         Ok(())
     }
 
-    /// Extends leases. With `again`, also sets locks that are gone.
+    /// Extends leases. A lock that is gone is set again while its lease lasts or the node recovers; with
+    /// `restore_all`, always, because a majority has the lease.
     pub async fn extend(
         &self,
         renewals: &[Renewal],
         longest: LongestTtl,
-        again: bool,
+        restore_all: bool,
     ) -> Result<Vec<ExtendReply>, StoreError> {
-        let limit = renew::limit(renewals);
+        let timeout = renew::limit(renewals);
         let mut replies = Vec::with_capacity(renewals.len());
         for batch in renewals.chunks(BATCH) {
             let mut call = Call::default();
             call.key(self.marker());
             call.arg(&longest.listed.as_millis())
-                .arg(&flag(again))
+                .arg(&flag(restore_all))
                 .arg(&longest.elsewhere.as_millis());
             for renewal in batch {
                 let keys = LockKeys::of(self.store.prefix(), &renewal.grant.lock);
@@ -220,9 +221,8 @@ impl QuorumNode {
                     .arg(renewal.grant.token.as_str())
                     .arg(&millis(renewal.grant.ttl));
             }
-            let reply = self.link.run(&self.scripts.extend, &call, limit);
-            let letters = renew::read(reply.await?, batch.len())?;
-            replies.extend(letters.into_iter().map(extended));
+            let reply = self.link.run(&self.scripts.extend, &call, timeout);
+            replies.extend(read_extended(reply.await?, batch.len())?);
         }
         Ok(replies)
     }
@@ -239,7 +239,7 @@ impl QuorumNode {
         let runs = self.store.stream(&keys.runs(job), Some(job), limit).await?;
         let failures = keys.failures(job);
         let failures = self.store.stream(&failures, Some(job), limit).await?;
-        Ok(parts(codec::history::merged(runs, failures, limit)))
+        Ok(into_history(codec::history::merged(runs, failures, limit)))
     }
 
     /// Returns the newest failures of all jobs, as [`records`](Self::records) does.
@@ -248,7 +248,7 @@ impl QuorumNode {
         limit: usize,
     ) -> Result<(Vec<HistoryEntry>, Vec<KeyFault>), StoreError> {
         let all = keys::all_failures(self.store.prefix());
-        Ok(parts(self.store.stream(&all, None, limit).await?))
+        Ok(into_history(self.store.stream(&all, None, limit).await?))
     }
 
     /// Counts the keys that begin with our prefix, except the markers.
@@ -261,7 +261,7 @@ impl QuorumNode {
         Ok(count.saturating_sub(u64::try_from(markers).unwrap_or(0)))
     }
 
-    /// Initialises the node as new and empty.
+    /// Marks the node as new and empty.
     pub async fn declare_new(&self) -> Result<(), StoreError> {
         let mut call = Call::default();
         call.key(self.marker());
@@ -275,7 +275,7 @@ impl QuorumNode {
     pub(in crate::store) const RESPONSE_TIMEOUT: Duration = RESPONSE_TIMEOUT;
 }
 
-fn parts(entries: StreamEntries) -> (Vec<HistoryEntry>, Vec<KeyFault>) {
+fn into_history(entries: StreamEntries) -> (Vec<HistoryEntry>, Vec<KeyFault>) {
     let entry = |it: StreamEntry| HistoryEntry {
         id: it.id,
         ballot: it.ballot,
@@ -285,11 +285,45 @@ fn parts(entries: StreamEntries) -> (Vec<HistoryEntry>, Vec<KeyFault>) {
     (records, entries.unreadable)
 }
 
-fn extended(letter: Option<RenewReply>) -> ExtendReply {
-    match letter {
-        Some(RenewReply::Renewed) => ExtendReply::Renewed,
-        Some(RenewReply::Taken) => ExtendReply::Taken,
-        Some(RenewReply::Absent | RenewReply::Unanswered) => ExtendReply::Absent,
-        None => ExtendReply::Unrecorded,
+fn unknown_word(word: &str) -> StoreError {
+    RedisFailure::corrupt(format!("the reply to a proposal is {word:?}")).into()
+}
+
+/// Reads the reply of `extend.lua`: a letter for each lease.
+fn read_extended(reply: Value, count: usize) -> Result<Vec<ExtendReply>, RedisFailure> {
+    let letters = text(reply)?;
+    let replies: Option<Vec<ExtendReply>> = letters
+        .chars()
+        .map(|letter| match letter {
+            'R' => Some(ExtendReply::Renewed),
+            'F' => Some(ExtendReply::Unrecorded),
+            'T' => Some(ExtendReply::Taken),
+            'A' => Some(ExtendReply::Absent),
+            _ => None,
+        })
+        .collect();
+    replies
+        .filter(|replies| replies.len() == count)
+        .ok_or_else(|| {
+            RedisFailure::corrupt(format!("the reply to {count} extensions is {letters:?}"))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_letter_of_an_extension_has_its_meaning_and_others_are_errors() {
+        let read = |letters: &str| read_extended(Value::BulkString(letters.into()), 4);
+        let expected = [
+            ExtendReply::Renewed,
+            ExtendReply::Unrecorded,
+            ExtendReply::Taken,
+            ExtendReply::Absent,
+        ];
+        assert_eq!(read("RFTA").expect("letters of the script"), expected);
+        assert!(read("RFTX").is_err());
+        assert!(read("RFT").is_err());
     }
 }

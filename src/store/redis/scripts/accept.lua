@@ -1,4 +1,4 @@
--- Takes a proposal: the state of a lock and of a job as a majority saw and changed it.
+-- Accepts a proposal: the state of a lock and of a job as a majority saw and changed it.
 --
 -- KEYS  1 lock, 2 its state, 3 the node's marker; with a job: 4 job, 5 its history, 6 its failures, 7 the
 --       failures of all jobs
@@ -8,7 +8,7 @@
 --       the lease, or for how long it has been over ('' if that is not known), in ms,
 --       13 the job's ledger or '', 14 number and 15 id of the proposal that it was taken from,
 --       then per record: how many names and values, these
--- Reply taken, 'sound' | 'forgetful' | 'recovering', '' or the mark of a history that may lack records
+-- Reply accepted, 'sound' | 'forgetful' | 'recovering', '' or the mark of a history that may lack records
 --       | promised (to a later one) | held (the lock, by another)
 
 local number, id, token, ended = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[8], ARGV[10]
@@ -103,4 +103,4 @@ if over or ARGV[5] == '1' then
   -- Without the right to publish, waiting hosts still retry by themselves.
   redis.pcall('PUBLISH', ARGV[4], token)
 end
-return { 'taken', standing, lacks }
+return { 'accepted', standing, lacks }

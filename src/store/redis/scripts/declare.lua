@@ -1,4 +1,4 @@
--- Declares an empty node new: it has nothing to remember.
+-- Marks a node as new and empty, as init.lua does for a store: it has nothing to remember.
 --
 -- KEYS  1 the node's marker
 -- Reply 1

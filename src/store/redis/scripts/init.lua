@@ -1,7 +1,8 @@
--- Initialises a new, empty store.
+-- Marks a store as new and empty: its marker has no `lost_at`, so claims need not wait for leases that may have
+-- been lost. The caller has checked that no key is there.
 --
 -- KEYS  1 store marker
--- Reply 1 done | 0 it is marked already
+-- Reply 1 marked | 0 it was marked already
 
 if redis.call('EXISTS', KEYS[1]) == 1 then
   return 0

@@ -3,7 +3,8 @@
 -- KEYS  1 lock, 2 its state, 3 the node's marker; with a job: 4 job
 -- ARGV  1 exclusive (1/0), 2 'vote' | 'promise' | 'read' | 'yield',
 --       3 the proposal's number (for a vote: the least it may be), 4 its id,
---       5 longest TTL of the list in ms, 6 this lock's TTL in ms, 7 how long a vote lasts in ms,
+--       5 longest TTL of the list in ms, 6 for how long this request waits at least after a loss
+--       in ms: the TTL of its lock or more, 7 how long a vote lasts in ms,
 --       8 longest TTL that other nodes know in ms
 -- Reply promised | busy (another's vote) | preempted (by a later promise) | read; number promised, now
 --       in microseconds, server, lost_at, ms until locks count as free, longest TTL,
