@@ -10,6 +10,7 @@ use crate::time::BootInstant;
 
 const TTL: Duration = Duration::from_secs(30);
 
+/// An instant; counted from 1000 s, so that a test may look back.
 fn at(seconds: f64) -> BootInstant {
     BootInstant::from_duration(Duration::from_secs_f64(1000.0 + seconds))
 }
@@ -30,14 +31,14 @@ fn lease(ttl: Duration, sent: f64) -> RenewedLease {
     }
 }
 
-fn ids(batches: &[Batch]) -> Vec<Vec<u64>> {
+fn batch_ids(batches: &[Batch]) -> Vec<Vec<u64>> {
     batches
         .iter()
         .map(|b| b.ids.iter().map(|id| id.0).collect())
         .collect()
 }
 
-fn one(sent: f64) -> LeaseTable {
+fn table_with_one_lease(sent: f64) -> LeaseTable {
     let mut table = LeaseTable::default();
     table.add(LeaseId(1), lease(TTL, sent));
     table
@@ -45,11 +46,12 @@ fn one(sent: f64) -> LeaseTable {
 
 #[test]
 fn a_lease_is_renewed_every_third_of_its_ttl_counted_from_the_send() {
-    let mut table = one(0.0);
+    let mut table = table_with_one_lease(0.0);
     assert_eq!(table.next_wake(), Some(at(10.0)));
     assert!(table.due(at(9.99)).is_empty());
-    assert_eq!(ids(&table.due(at(10.0))), [[1]]);
+    assert_eq!(batch_ids(&table.due(at(10.0))), [[1]]);
     let changes = table.replied(at(10.0), &[LeaseId(1)], &[RenewReply::Renewed]);
+    // The TTL less 1 % (`timing::ends`): 10 + 30 - 0.3.
     assert_eq!(changes.extended, [(LeaseId(1), at(39.7))]);
     assert_eq!(table.next_wake(), Some(at(20.0)));
 }
@@ -68,17 +70,17 @@ fn leases_due_close_together_go_in_one_call() {
 }
 
 #[test]
-fn a_renewal_without_a_reply_is_sent_again_but_not_with_every_other_lease() {
-    let mut table = one(0.0);
+fn a_renewal_without_a_reply_is_resent_at_its_own_time_not_whenever_another_lease_is_due() {
+    let mut table = table_with_one_lease(0.0);
     table.due(at(10.0));
     table.add(LeaseId(2), lease(TTL, 0.3));
-    assert_eq!(ids(&table.due(at(10.3))), [[2]]);
-    assert_eq!(ids(&table.due(at(11.0))), [[1]]);
+    assert_eq!(batch_ids(&table.due(at(10.3))), [[2]]);
+    assert_eq!(batch_ids(&table.due(at(11.0))), [[1]]);
 }
 
 #[test]
-fn a_failed_renewal_is_retried_soon_and_until_the_end() {
-    let mut table = one(0.0);
+fn a_failed_renewal_is_retried_soon_and_until_the_lease_ends() {
+    let mut table = table_with_one_lease(0.0);
     let mut now = at(10.0);
     let mut tries = 0;
     while table.expire(now).is_empty() {
@@ -89,6 +91,7 @@ fn a_failed_renewal_is_retried_soon_and_until_the_end() {
         now = table.next_wake().expect("a lease is held");
     }
     assert_eq!(now, at(29.7));
+    // At most 1 s apart (`timing::response_timeout`), for 19.7 s.
     assert!(tries > 20, "tried {tries} times");
     assert_eq!(table.next_wake(), None);
 }
@@ -96,7 +99,7 @@ fn a_failed_renewal_is_retried_soon_and_until_the_end() {
 #[test]
 fn the_first_retry_comes_within_a_twentieth_of_a_second() {
     for spread in [0, 128, 255] {
-        let mut table = one(0.0);
+        let mut table = table_with_one_lease(0.0);
         table.due(at(10.0));
         table.failed(at(10.1), at(10.0), &[LeaseId(1)], spread);
         let pause = table.next_wake().expect("held").since(at(10.1));
@@ -107,7 +110,7 @@ fn the_first_retry_comes_within_a_twentieth_of_a_second() {
 
 #[test]
 fn the_failure_of_an_older_attempt_does_not_hurry_the_newer_one() {
-    let mut table = one(0.0);
+    let mut table = table_with_one_lease(0.0);
     table.due(at(10.0));
     table.due(at(11.0));
     table.failed(at(11.5), at(10.0), &[LeaseId(1)], 0);
@@ -116,7 +119,7 @@ fn the_failure_of_an_older_attempt_does_not_hurry_the_newer_one() {
 
 #[test]
 fn a_late_reply_counts_from_its_own_send() {
-    let mut table = one(0.0);
+    let mut table = table_with_one_lease(0.0);
     table.due(at(10.0));
     table.due(at(11.0));
     let changes = table.replied(at(10.0), &[LeaseId(1)], &[RenewReply::Renewed]);
@@ -136,7 +139,7 @@ fn a_lease_taken_or_absent_is_lost_at_once_and_once() {
         (RenewReply::Taken, LeaseLost::Taken),
         (RenewReply::Absent, LeaseLost::Absent),
     ] {
-        let mut table = one(0.0);
+        let mut table = table_with_one_lease(0.0);
         table.due(at(10.0));
         let changes = table.replied(at(10.0), &[LeaseId(1)], &[reply]);
         assert_eq!(changes.lost, [(LeaseId(1), why)]);
@@ -148,7 +151,7 @@ fn a_lease_taken_or_absent_is_lost_at_once_and_once() {
 
 #[test]
 fn a_reply_for_a_lease_that_was_removed_changes_nothing() {
-    let mut table = one(0.0);
+    let mut table = table_with_one_lease(0.0);
     table.due(at(10.0));
     table.remove(LeaseId(1));
     let changes = table.replied(at(10.0), &[LeaseId(1)], &[RenewReply::Renewed]);
@@ -160,7 +163,7 @@ fn a_reply_for_a_lease_that_was_removed_changes_nothing() {
 
 #[test]
 fn a_process_that_wakes_late_loses_the_lease_although_a_reply_is_waiting() {
-    let mut table = one(0.0);
+    let mut table = table_with_one_lease(0.0);
     table.due(at(10.0));
     assert_eq!(table.expire(at(30.0)), [LeaseId(1)]);
     let changes = table.replied(at(10.0), &[LeaseId(1)], &[RenewReply::Renewed]);
@@ -170,7 +173,8 @@ fn a_process_that_wakes_late_loses_the_lease_although_a_reply_is_waiting() {
 
 #[test]
 fn leases_of_different_ttl_are_renewed_in_separate_calls() {
-    let mut table = one(0.0);
+    let mut table = table_with_one_lease(0.0);
     table.add(LeaseId(2), lease(Duration::from_secs(3), 9.0));
-    assert_eq!(ids(&table.due(at(10.0))), [[2], [1]]);
+    // Both are due at 10 s; batches are ordered by TTL.
+    assert_eq!(batch_ids(&table.due(at(10.0))), [[2], [1]]);
 }
