@@ -40,7 +40,7 @@ impl Site {
             .env("CRONLATCH_CONFIG", self.list())
             .env("CRONLATCH_HOST", "here")
             .env("STATE_DIRECTORY", self.dir.path())
-            .env(tree::MARK, &self.mark);
+            .env(tree::MARK_VARIABLE, &self.mark);
         command
     }
 

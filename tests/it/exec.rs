@@ -151,7 +151,7 @@ impl Exec {
         let said = dir.path().join("said");
         let file = fs::File::create(&said).expect("a writable directory");
         command
-            .env(tree::MARK, &mark)
+            .env(tree::MARK_VARIABLE, &mark)
             .stdout(file.try_clone().expect("a file handle"))
             .stderr(file);
         let child = match command.spawn() {

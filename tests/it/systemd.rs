@@ -211,7 +211,7 @@ impl Manager {
         let log = File::create(dir.path().join("log")).unwrap();
         let mark = tree::new_mark();
         let mut command = surroundings(dir.path(), SYSTEMD);
-        command.arg("--user").env(tree::MARK, &mark);
+        command.arg("--user").env(tree::MARK_VARIABLE, &mark);
         command
             .stdout(log.try_clone().unwrap())
             .stderr(Stdio::from(log));

@@ -7,7 +7,7 @@ use cronlatch::store::{Claim, ClaimReply, RenewReply, Store, StoreError, check_u
 
 use super::{answer, claim, declare_new, finish, grant, renew, renewal, send_keys, store};
 use crate::support::Cluster;
-use crate::support::claims::expect_shortage;
+use crate::support::claims::expect_missing_replica;
 use crate::support::cluster::Replicas;
 use crate::support::command::{BINARY, command, exit_of};
 use crate::support::redis::{PASSWORD, documented_cluster_rights};
@@ -84,8 +84,8 @@ async fn what_the_replica_of_its_primary_does_not_know_does_not_count() {
     until_short(async || careful.claim(&late).await).await;
     assert_eq!(renew(&careful, &spared).await, RenewReply::Renewed);
     assert_eq!(renew(&plain, &hit).await, RenewReply::Renewed);
-    let lock = claim(&cluster.name_on(0, "short")).lock;
-    expect_shortage(&careful, &lock, cluster.servers[0].port()).await;
+    let lock = claim(&cluster.name_on(0, "unreplicated")).lock;
+    expect_missing_replica(&careful, &lock, cluster.servers[0].port()).await;
     // What is given up takes its claim back, replicas or not.
     finish(&careful, &late).await;
     let again = answer(async || plain.claim(&late).await).await;

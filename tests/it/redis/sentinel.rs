@@ -8,7 +8,7 @@ use cronlatch::store::{
 };
 
 use super::{expect_refused, expect_unreachable, finish, grant, renew, renewal, store, wait_back};
-use crate::support::claims::expect_shortage;
+use crate::support::claims::expect_missing_replica;
 use crate::support::redis::{PASSWORD, documented_rights, write_certificates};
 use crate::support::sentinel::{Door, Sentinel, Watched, caught_up, replica_of, url};
 use crate::support::wait::{INTERVAL, LIMIT};
@@ -319,7 +319,7 @@ async fn an_old_master_that_still_answers_is_left() {
     grant(&careful, &held).await;
     wait_back(&plain).await;
     fleet.replica.pause();
-    expect_shortage(&careful, &Lock::raw("short"), fleet.master.port()).await;
+    expect_missing_replica(&careful, &Lock::raw("unreplicated"), fleet.master.port()).await;
     fleet.replica.resume();
     caught_up(&fleet.master, 1);
 

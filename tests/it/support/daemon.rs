@@ -322,7 +322,7 @@ impl Builder {
             .args(["--host", &self.host])
             .args(&self.args)
             .current_dir(dir.path())
-            .env(tree::MARK, &mark)
+            .env(tree::MARK_VARIABLE, &mark)
             .env("NOTIFY_SOCKET", &socket)
             .env("STATE_DIRECTORY", dir.path())
             .stdout(log.try_clone().expect("a file handle"))

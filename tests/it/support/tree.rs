@@ -1,7 +1,7 @@
-//! Process trees: every process that a test started, however far it ran away.
+//! Process trees: every process that a test started, wherever it went.
 //!
-//! Children of a test carry a mark in their environment, which `setsid`, double forks and the
-//! death of their parents do not wash off.
+//! Children of a test carry a mark in their environment, which survives `setsid`, double forks and the
+//! death of parents.
 
 use std::fs;
 use std::path::Path;
@@ -13,20 +13,20 @@ use nix::unistd::Pid;
 use super::wait;
 
 /// The variable that carries the mark.
-pub(crate) const MARK: &str = "TEST_TREE";
+pub(crate) const MARK_VARIABLE: &str = "TEST_TREE";
 
 /// A mark unlike any other on this machine.
 pub(crate) fn new_mark() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    // The boot clock distinguishes two test processes with one recycled id.
+    // The boot clock distinguishes two test processes with a recycled process id.
     let now = cronlatch::time::BootInstant::now().to_duration().as_nanos();
     format!("{}-{number}-{now}", std::process::id())
 }
 
 /// The processes that carry the mark and are not zombies.
 pub(crate) fn members(mark: &str) -> Vec<i32> {
-    let entry = format!("{MARK}={mark}");
+    let entry = format!("{MARK_VARIABLE}={mark}");
     let Ok(all) = fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -36,7 +36,8 @@ pub(crate) fn members(mark: &str) -> Vec<i32> {
 }
 
 fn carries(pid: i32, entry: &[u8]) -> bool {
-    // A zombie's environment reads as empty.
+    // The environment of a zombie reads as empty. A process of another user, or one that has not executed its
+    // program yet, does not count.
     fs::read(format!("/proc/{pid}/environ"))
         .is_ok_and(|environment| environment.split(|b| *b == 0).any(|part| part == entry))
 }
