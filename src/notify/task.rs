@@ -24,8 +24,8 @@ use crate::names::{HostName, JobName, RunId};
 use crate::store::{Outcome, Record, Store};
 use crate::time::Timestamp;
 
-/// Of the time for the last messages, this much is left for sending them.
-const SENDING: Duration = Duration::from_secs(3);
+/// How much of the time for the last messages is reserved for sending them.
+const SENDING_RESERVE: Duration = Duration::from_secs(3);
 
 /// Starts the task and its senders.
 pub(super) fn start(
@@ -52,7 +52,7 @@ pub(super) fn start(
         timers: BTreeSet::new(),
         overdue: Overdue::none(),
     };
-    task.put_in_place(&list);
+    task.watch_jobs(&list);
     tokio::spawn(task.run(facts, lists));
     Ok(())
 }
@@ -81,7 +81,7 @@ impl NotifyTask {
         let mut closing: Option<(Instant, oneshot::Sender<()>)> = None;
         let mut open = true;
         loop {
-            let until = closing.as_ref().map(|(until, _)| *until - SENDING);
+            let until = closing.as_ref().map(|(until, _)| *until - SENDING_RESERVE);
             if until.is_some_and(|until| self.histories.is_idle() || Instant::now() >= until) {
                 break;
             }
@@ -100,14 +100,16 @@ impl NotifyTask {
                 }
                 read = self.histories.next() => match read {
                     Ok((job, questions, history)) => self.answer(&job, questions, &history),
-                    Err(error) => tracing::error!("a notification task failed, which is a bug: please report it with this log: {error}"),
+                    Err(error) => tracing::error!(
+                        "a notification task failed, which is a bug: please report it with this log: {error}"
+                    ),
                 },
-                () = at(long), if long.is_some() => self.long(),
-                () = at(overdue), if overdue.is_some() => {
+                () = until_instant(long), if long.is_some() => self.report_long_runs(),
+                () = until_instant(overdue), if overdue.is_some() => {
                     self.overdue.look(&self.store, (&self.host, self.keep), &self.jobs);
                 }
-                Some((job, finding)) = self.overdue.found() => self.is_overdue(&job, finding),
-                () = at(until), if until.is_some() => {}
+                Some((job, finding)) = self.overdue.found() => self.report_overdue(&job, finding),
+                () = until_instant(until), if until.is_some() => {}
                 else => return,
             }
         }
@@ -120,16 +122,15 @@ impl NotifyTask {
         }
     }
 
-    /// Puts a new list into force.
     fn replace(&mut self, list: &NotifiedList) {
         let retired = self.outbound.replace(list);
         let until = std::time::Instant::now() + LAST_MESSAGES;
         tokio::task::spawn_blocking(move || retired.close(until));
-        self.put_in_place(list);
+        self.watch_jobs(list);
     }
 
-    /// Takes the jobs of a list whose senders run.
-    fn put_in_place(&mut self, list: &NotifiedList) {
+    /// Watches the jobs of a list whose senders are running.
+    fn watch_jobs(&mut self, list: &NotifiedList) {
         let named = |job: &Arc<Job>| (job.name.clone(), Arc::clone(job));
         self.jobs = list.jobs.iter().map(named).collect();
         self.keep = list.keep;
@@ -148,19 +149,20 @@ impl NotifyTask {
         match fact {
             Fact::Verdict(record) => {
                 self.known.note(&record);
-                self.ended(&record);
+                self.ping_end(&record);
                 self.ask(&record.job.clone(), Question::Verdict(record));
             }
             Fact::Claimed(job, recorded) => {
                 for record in recorded {
                     self.known.note(&record);
+                    // No ping: none of these ran. Interrupted runs are found in the history (`Passing`).
                     self.ask(&job, Question::Verdict(Box::new(record)));
                 }
                 self.ask(&job, Question::Passing);
             }
             Fact::Settled(job, run_id) => self.ask(&job, Question::Settled(run_id)),
             Fact::Began(run) => self.began(run),
-            Fact::Over(run_id) => self.over(&run_id),
+            Fact::Over(run_id) => self.forget_running(&run_id),
             // The loop takes it.
             Fact::Close(..) => {}
         }
@@ -188,12 +190,12 @@ impl NotifyTask {
                 Question::Settled(run_id) => {
                     let is_its = |record: &&Record| record.run_id.as_ref() == Some(&run_id);
                     let record = history.records.iter().find(is_its);
-                    self.found(job, record, history);
+                    self.report_recorded(job, record, history);
                 }
                 Question::Passing => {
                     let Some(since) = history.since else { continue };
                     for record in recorded_in_passing(&history.records, &self.host, since) {
-                        self.found(job, Some(record), history);
+                        self.report_recorded(job, Some(record), history);
                     }
                 }
             }
@@ -201,11 +203,11 @@ impl NotifyTask {
     }
 
     /// Reports a verdict that was read from the history, unless it was reported before.
-    fn found(&mut self, job: &Job, record: Option<&Record>, history: &JobHistory) {
+    fn report_recorded(&mut self, job: &Job, record: Option<&Record>, history: &JobHistory) {
         if let Some(record) = record
             && self.known.note(record)
         {
-            self.ended(record);
+            self.ping_end(record);
             self.verdict(job, record, history);
         }
     }
@@ -219,11 +221,12 @@ impl NotifyTask {
         }
         let (own, records) = earlier_than(record, &history.records);
         let earlier = Earlier {
-            merged: own.and_then(|own| merged(record, own)),
+            merged: own.and_then(|own| earlier_in_range(record, own)),
             records,
             reach: history.reach,
         };
-        // The store knows the reason better than the reply to the claim.
+        // The store may know more than the reply to the claim, for example that the deadline passed because too few
+        // replicas acknowledged the claims before.
         let record = &Record {
             reason: own.map_or(&record.reason, |own| &own.reason).clone(),
             finished_at: own.map_or(record.finished_at, |own| own.finished_at),
@@ -254,12 +257,12 @@ impl NotifyTask {
             pinged(&run.job, &run.run_id, &self.host),
             Signal::Start,
         );
-        self.event(&job, JobEvent::Started, &run, None);
+        self.notify_event(&job, JobEvent::Started, &run, None);
         let due = run.scheduled_at.map(|at| at.plus(job.delay()));
         let late = due.map(|due| Timestamp::now().since(due));
         if let Some(late) = late.filter(|late| *late > job.alerts.late_after) {
             let detail = format!("{} after it was due", show_roughly(late));
-            self.event(&job, JobEvent::Late, &run, Some(detail));
+            self.notify_event(&job, JobEvent::Late, &run, Some(detail));
         }
         if let Some(long_after) = job.alerts.long_after {
             let at = Instant::now() + long_after;
@@ -268,14 +271,14 @@ impl NotifyTask {
         }
     }
 
-    fn over(&mut self, run_id: &RunId) {
+    fn forget_running(&mut self, run_id: &RunId) {
         if let Some((_, at)) = self.running.remove(run_id) {
             self.timers.remove(&(at, run_id.clone()));
         }
     }
 
     /// Reports the runs that have become `long` by now.
-    fn long(&mut self) {
+    fn report_long_runs(&mut self) {
         while let Some((at, run_id)) = self.timers.first().cloned()
             && at <= Instant::now()
         {
@@ -294,12 +297,12 @@ impl NotifyTask {
                 show_duration(limit)
             );
             let detail = format!("running for more than {}", show_roughly(limit));
-            self.event(&job, JobEvent::Long, &run, Some(detail));
+            self.notify_event(&job, JobEvent::Long, &run, Some(detail));
         }
     }
 
     /// Notifies of an event that is not a verdict.
-    fn event(&self, job: &Job, event: JobEvent, run: &RunBegan, detail: Option<String>) {
+    fn notify_event(&self, job: &Job, event: JobEvent, run: &RunBegan, detail: Option<String>) {
         let notice = Notice {
             event,
             run_id: Some(run.run_id.clone()),
@@ -310,7 +313,7 @@ impl NotifyTask {
         self.outbound.push(job, &Arc::new(notice));
     }
 
-    fn is_overdue(&mut self, job: &JobName, finding: OverdueFinding) {
+    fn report_overdue(&mut self, job: &JobName, finding: OverdueFinding) {
         let Some(job) = self.jobs.get(job).map(Arc::clone) else {
             return;
         };
@@ -335,7 +338,7 @@ impl NotifyTask {
     }
 
     /// Reports the end of a run to the job's monitoring service.
-    fn ended(&self, record: &Record) {
+    fn ping_end(&self, record: &Record) {
         let Some(job) = self.jobs.get(&record.job) else {
             return;
         };
@@ -369,7 +372,7 @@ fn blank(job: &JobName, host: &HostName) -> Notice {
 }
 
 /// Returns the record as the history has it, and those before it, newest first. A verdict that is
-/// not in the history (any more) comes after all that are.
+/// not in the history (any more) is taken to be newer than all that are.
 fn earlier_than<'a>(record: &Record, history: &'a [Record]) -> (Option<&'a Record>, &'a [Record]) {
     let is_same = |other: &Record| match (&record.run_id, record.scheduled_at) {
         (Some(run), _) => other.run_id.as_ref() == Some(run) && other.outcome == record.outcome,
@@ -387,13 +390,13 @@ fn earlier_than<'a>(record: &Record, history: &'a [Record]) -> (Option<&'a Recor
     }
 }
 
-/// The verdicts before this one in the record that the history has of it.
-fn merged(record: &Record, own: &Record) -> Option<Merged> {
+/// Returns how many verdicts of a ranged record came before this one, and about when the last of them was: the
+/// record keeps only the first and the last instant, so the interval is averaged.
+fn earlier_in_range(record: &Record, own: &Record) -> Option<Merged> {
     let all = own.count?;
     let before = all
         .checked_sub(record.count.unwrap_or(1))
         .filter(|count| *count > 0)?;
-    // The record keeps the instants of the first and the last alone.
     let span = own.until?.since(own.scheduled_at?);
     let interval = span / u32::try_from(all - 1).unwrap_or(u32::MAX).max(1);
     Some(Merged {
@@ -403,7 +406,7 @@ fn merged(record: &Record, own: &Record) -> Option<Merged> {
 }
 
 /// Waits until then; for ever without an instant. Cancel-safe.
-async fn at(at: Option<Instant>) {
+async fn until_instant(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
