@@ -1,4 +1,4 @@
-//! The system calls that nix has no safe wrapper for.
+//! System calls for which nix has no wrapper that can be used; each says why if it is not simply missing.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -6,11 +6,14 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::time::Duration;
 
-use super::Usage;
+use nix::errno::Errno;
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
 
+use super::Usage;
 use crate::time::BootInstant;
 
-/// Whose side of a fork this is.
+/// Which side of a fork this is.
 pub(super) enum Fork {
     /// The new process.
     Child,
@@ -22,7 +25,8 @@ pub(super) enum Fork {
 ///
 /// # Safety
 ///
-/// The calling process must have one thread, so that its memory is whole in the child.
+/// The calling process must have one thread, so that no lock is held in the child by a thread that it
+/// does not have.
 pub(super) unsafe fn fork(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Fork> {
     const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
     let pid = match cgroup {
@@ -48,30 +52,31 @@ pub(super) unsafe fn fork(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Fork> {
     }
 }
 
-/// The stack of a process that borrows its parent's memory.
-const BORROWERS_STACK: usize = 256 * 1024;
+/// The stack of a process that shares its parent's memory.
+const VFORK_STACK: usize = 256 * 1024;
 
-/// Starts a process that borrows the memory of this one, which sleeps until the new process has
-/// executed a program or has ended, as with `vfork`. No page table is copied, and no page twice:
-/// this takes half of the processor time of a fork. Returns the process id.
+/// As `vfork`: the new process shares this one's memory until it executes a program or ends; meanwhile this one
+/// sleeps. Page tables are not copied, and no page is copied on write: `docs/performance.md` says what that saves.
+/// Returns the process id.
 ///
 /// # Safety
 ///
 /// The calling process must have one thread. `body` runs in that same memory, so whatever it changes
-/// or leaves behind there is also changed for the caller. What it returns is its exit code.
-pub(super) unsafe fn start_borrower(mut body: &mut dyn FnMut() -> c_int) -> io::Result<i32> {
+/// or leaves behind there is also changed for the caller, and it must not unwind. What it returns is its exit
+/// code.
+pub(super) unsafe fn vfork_on_own_stack(mut body: &mut dyn FnMut() -> c_int) -> io::Result<i32> {
     extern "C" fn enter(body: *mut c_void) -> c_int {
         // SAFETY: the pointer below, whose target outlives this process's use of the memory.
         let body = unsafe { &mut *body.cast::<&mut dyn FnMut() -> c_int>() };
         body()
     }
 
-    let mut stack = Box::<[u8]>::new_uninit_slice(BORROWERS_STACK);
+    let mut stack = Box::<[u8]>::new_uninit_slice(VFORK_STACK);
     let top = stack.as_mut_ptr_range().end;
     let top = top.wrapping_byte_sub(top.addr() % 16);
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     // SAFETY: the stack and `body` live until this call returns, and with CLONE_VFORK it returns when
-    // the new process does not use them any more. There is no other thread that could.
+    // the new process does not use them any more. No other thread could use them.
     let pid = unsafe { libc::clone(enter, top.cast(), flags, (&raw mut body).cast()) };
     if pid < 0 {
         return Err(io::Error::last_os_error());
@@ -82,23 +87,15 @@ pub(super) unsafe fn start_borrower(mut body: &mut dyn FnMut() -> c_int) -> io::
 /// Sleeps until an instant of `CLOCK_BOOTTIME`, and wakes within a few µs of it, never before.
 pub(super) fn sleep_until(at: BootInstant) {
     let at = at.to_duration();
-    let at = libc::timespec {
-        tv_sec: libc::time_t::try_from(at.as_secs()).unwrap_or(libc::time_t::MAX),
-        tv_nsec: at.subsec_nanos().into(),
-    };
-    // The kernel may otherwise be 50 µs late. The command gets back what it would have had.
+    let at = TimeSpec::new(
+        libc::time_t::try_from(at.as_secs()).unwrap_or(libc::time_t::MAX),
+        at.subsec_nanos().into(),
+    );
+    // The kernel may otherwise wake this process 50 µs late (timer slack). 0 restores the default, so that the
+    // command does not inherit this.
     let _ = nix::sys::prctl::set_timerslack(1);
-    // SAFETY: `at` is a timespec of ours. nix has no absolute sleep.
-    let sleep = || unsafe {
-        let none = std::ptr::null_mut();
-        libc::clock_nanosleep(
-            libc::CLOCK_BOOTTIME,
-            libc::TIMER_ABSTIME,
-            &raw const at,
-            none,
-        )
-    };
-    while sleep() == libc::EINTR {}
+    let flags = ClockNanosleepFlags::TIMER_ABSTIME;
+    while clock_nanosleep(ClockId::CLOCK_BOOTTIME, flags, &at) == Err(Errno::EINTR) {}
     let _ = nix::sys::prctl::set_timerslack(0);
 }
 
@@ -157,8 +154,8 @@ pub(super) struct Reaped {
     pub(super) usage: Usage,
 }
 
-/// Reaps one child that has ended, if there is one. nix would lose a child that a real-time signal
-/// ended.
+/// Reaps one child that has ended, if there is one. The `waitpid` of nix fails for a child that a real-time signal
+/// ended, and so loses it.
 pub(super) fn reap_any() -> Option<Reaped> {
     reap(-1)
 }
@@ -224,7 +221,7 @@ fn wait_unreaped(kind: libc::idtype_t, id: libc::id_t) -> io::Result<libc::sigin
     loop {
         // SAFETY: an all-zero siginfo is valid: no child.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        // SAFETY: the siginfo is ours. nix would lose a child that a real-time signal ended.
+        // SAFETY: the siginfo is ours. As for `waitpid`, nix would lose a child that a real-time signal ended.
         if unsafe { libc::waitid(kind, id, &raw mut info, flags) } == 0 {
             return Ok(info);
         }
@@ -238,7 +235,7 @@ fn wait_unreaped(kind: libc::idtype_t, id: libc::id_t) -> io::Result<libc::sigin
 /// The process group that the controlling terminal, if there is one, sends its signals to.
 pub(super) fn foreground_group() -> Option<i32> {
     let terminal = std::fs::File::open("/dev/tty").ok()?;
-    // SAFETY: a descriptor that is open, and no memory.
+    // SAFETY: a descriptor that is open, and no memory. nix has this in a feature that nothing else here needs.
     let group = unsafe { libc::tcgetpgrp(terminal.as_raw_fd()) };
     (group > 0).then_some(group)
 }

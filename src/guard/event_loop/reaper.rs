@@ -9,7 +9,7 @@
 //! nothing either: deadlines and signals stay with the guard. Only when the guard has died does
 //! it act by itself, and kills its tree.
 //!
-//! Until the command is executed, it borrows the reaper's memory (unless it runs as another user), so
+//! Until the command is executed, it shares the reaper's memory (unless it runs as another user), so
 //! the reaper sleeps that long, and wakes at once if the command is killed. A command that waits for the
 //! instant of its start looks for the guard before it starts. A guard that dies after that leaves the
 //! command running for the instant until its reaper wakes and kills it.
@@ -147,7 +147,7 @@ fn fork_command(
     } else {
         // SAFETY: this process is a fork of the guard and has one thread. It does not depend on
         // anything that the child changes in its memory.
-        unsafe { sys::start_borrower(&mut || run_command(order, &around, error)) }
+        unsafe { sys::vfork_on_own_stack(&mut || run_command(order, &around, error)) }
     };
     started.map_err(|error| {
         let errno = error.raw_os_error().unwrap_or(libc::EIO);
