@@ -587,7 +587,7 @@ impl Lane {
                 shared.act(Action::Register { job: self.job });
             }
             TimerKind::Grace | TimerKind::Trial => {}
-            TimerKind::Unsure => self.store_stays_away(shared),
+            TimerKind::Unsure => self.outage_confirmed(shared),
             TimerKind::HeadLate(id) => self.head_due(shared, id),
             TimerKind::BehindLate => self.behind_due(shared),
             TimerKind::Look(id) => self.look_while_parked(shared, id),
@@ -607,7 +607,7 @@ impl Lane {
                     }
                 }
                 Phase::Claiming { claim, placed, .. } if claim == id => {
-                    self.give_up(shared, claim, placed);
+                    self.give_up_claim(shared, claim, placed);
                 }
                 other => self.phase = other,
             },

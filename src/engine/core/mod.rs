@@ -168,7 +168,7 @@ impl Core {
         self.shared.store = state;
         self.each_lane(|lane, shared| {
             if state == StoreState::Down {
-                lane.store_lost();
+                lane.store_unreachable();
             }
             lane.advance(shared);
         });

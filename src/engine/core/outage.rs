@@ -13,6 +13,7 @@ use crate::config::{CatchUp, OnOverlap, OnStoreDown};
 use crate::store::{GapAnswer, Registered};
 use crate::time::Timestamp;
 
+/// Added to bounds that are exclusive where they are used, to include an instant.
 const MILLISECOND: Duration = Duration::from_millis(1);
 
 impl Lane {
@@ -54,8 +55,8 @@ impl Lane {
                 }
                 self.advance(shared);
             }
-            // Waiting occurrences stay in the ledger, and `catch_up` judges past ones again.
-            // Neither must hold up what comes due in the meantime.
+            // Occurrences in the waiting list stay there, and `catch_up` judges past ones again; neither must
+            // hold up what comes due in the meantime.
             OnStoreDown::Run | OnStoreDown::Skip => {
                 self.cancel(shared, claim, placed);
                 self.require_sync_before_pending();
@@ -93,9 +94,9 @@ impl Lane {
         }
     }
 
-    /// The start deadline has passed without a reply. `catch_up` judges the occurrence when the
-    /// store is reachable again.
-    pub(super) fn give_up(&mut self, shared: &mut Shared, claim: ClaimId, placed: bool) {
+    /// The start deadline has passed without a reply. This and all pending occurrences are left to `catch_up`,
+    /// once the store is reachable again.
+    pub(super) fn give_up_claim(&mut self, shared: &mut Shared, claim: ClaimId, placed: bool) {
         self.cancel(shared, claim, placed);
         self.pending.clear();
         self.needs_ledger_sync = true;
@@ -123,8 +124,9 @@ impl Lane {
         }
     }
 
-    /// A host that was stopped or suspended has had no answer from the store since.
-    pub(super) fn store_stays_away(&mut self, shared: &mut Shared) {
+    /// The wait for the store after a stop of this host is over. If the store is still unreachable, acts on the
+    /// outage.
+    pub(super) fn outage_confirmed(&mut self, shared: &mut Shared) {
         if shared.store != StoreState::Down {
             return;
         }
@@ -179,14 +181,13 @@ impl Lane {
         });
     }
 
-    /// The store is unreachable. If this daemon has not reached it since the start, `catch_up` also
-    /// judges what came due since then.
+    /// The store became unreachable (its data need not be lost).
     ///
-    /// With `catch_up: all`, pending occurrences are delayed from now on: they came due before this host
-    /// noticed the outage, and may overlap late runs. With `catch_up: latest`, what waits for the reply to a
-    /// registration is left to `catch_up`: while it waited, this host sent no claim, and could not notice the
-    /// outage.
-    pub(super) fn store_lost(&mut self) {
+    /// With `on_store_down: wait` and `catch_up: all`, pending occurrences came due before the outage was noticed,
+    /// so they may overlap late runs; they join the backlog. While a registration had no reply, no claim was sent
+    /// and the outage could not be noticed, so what waits for it is left to `catch_up` (with `catch_up: latest`, or
+    /// if this daemon has never reached the store).
+    pub(super) fn store_unreachable(&mut self) {
         if self.policy.on_store_down == OnStoreDown::Wait && self.policy.catch_up == CatchUp::All {
             for occ in &mut self.pending {
                 join_backlog(&self.policy, occ);
@@ -218,7 +219,7 @@ impl Lane {
         self.returned_before_reply(shared);
         self.drop_late(shared.now.utc);
         self.await_future(shared, decided_until, store_now);
-        if self.grants_grace(shared, decided_until, store_now) {
+        if self.start_grace(shared, decided_until, store_now) {
             // The head of the waiting list does not wait for hosts whose clocks are behind.
             self.advance(shared);
             return;
@@ -234,7 +235,7 @@ impl Lane {
             Some(first) => first.needs_ledger_sync = false,
             None => self.needs_ledger_sync = false,
         }
-        let occs = self.undecided(shared, decided_until, store_now);
+        let occs = self.take_undecided(shared, decided_until, store_now);
         if !occs.is_empty() {
             for occ in &mut self.pending {
                 join_backlog(&self.policy, occ);
@@ -243,7 +244,7 @@ impl Lane {
         for occ in occs.into_iter().rev() {
             self.pending.push_front(occ);
         }
-        self.leave_out_claimed();
+        self.remove_claimed_from_pending();
         // A full host may send no claim for a long time.
         let carried = !self.pending.is_empty() && shared.has_place();
         match self.phase {
@@ -292,7 +293,7 @@ impl Lane {
 
     /// Removes the occurrence whose claim is in progress, so that it is neither claimed twice nor
     /// run without the store.
-    fn leave_out_claimed(&mut self) {
+    fn remove_claimed_from_pending(&mut self) {
         if let Phase::Claiming { occ: claimed, .. } = &self.phase
             && claimed.origin == Origin::Lane
         {
@@ -314,7 +315,7 @@ impl Lane {
             .seen_until
             .map_or(now, |seen| seen.min(now))
             .plus(MILLISECOND);
-        let newest = self.newest_open(decided_until, before);
+        let newest = self.newest_undecided_here(decided_until, before);
         let is_passed = self.needs_ledger_sync && newest.is_some_and(|newest| last.at < newest);
         if is_passed && self.policy.catch_up == CatchUp::Latest {
             self.pending.retain(|occ| !occ.is_current());
@@ -322,23 +323,24 @@ impl Lane {
         }
     }
 
-    /// Has the ledger record undecided occurrences that will not run, if no claim is about to do
-    /// so.
+    /// Asks the ledger to record, as dropped, undecided occurrences that will not run, unless a claim is about to do
+    /// so. What was due until `horizon` is `unknown`, because the store lost data.
     pub(super) fn drop_undecided(
         &mut self,
         shared: &mut Shared,
-        last: Timestamp,
+        decided_until: Timestamp,
         horizon: Option<Timestamp>,
     ) {
         let end = self
             .left_to_others(shared)
             .unwrap_or(shared.now.utc.minus(self.policy.delay).plus(MILLISECOND));
         let end = (self.pending.front()).map_or(end, |first| end.min(first.at));
-        if shared.mode == Mode::Draining || end <= last {
+        if shared.mode == Mode::Draining || end <= decided_until {
             return;
         }
         let now = shared.now.utc;
-        let drop = gap::sort(&self.policy, &self.notes, (last, end), horizon, now).drop;
+        let span = (decided_until, end);
+        let drop = gap::sort(&self.policy, &self.notes, span, horizon, now).drop;
         let Some(until) = drop.iter().map(|drop| drop.range.until).max() else {
             return;
         };
@@ -348,7 +350,7 @@ impl Lane {
             job: self.job,
             claim,
             answer: GapAnswer {
-                if_last: last,
+                if_last: decided_until,
                 drop,
             },
         }));
@@ -390,25 +392,25 @@ impl Lane {
     /// Starts a wait if the newest undecided occurrence is recent, and returns whether it did. A
     /// host whose clock is a little behind may be about to claim it; judged now, it would be
     /// dropped first.
-    fn grants_grace(
+    fn start_grace(
         &mut self,
         shared: &mut Shared,
         decided_until: Timestamp,
-        now: Timestamp,
+        store_now: Timestamp,
     ) -> bool {
         let before = self.undecided_before(shared.now.utc);
-        let newest = self.newest_left(decided_until, before);
+        let newest = self.newest_claimable(decided_until, before);
         // After the start deadline no host will start it, so the wait is at most that long.
         let grace = self.policy.skew.min(self.policy.start_deadline);
         let Some(over) = newest.map(|newest| self.policy.not_before(newest).plus(grace)) else {
             return false;
         };
         let is_first = matches!(self.sync, LedgerSync::Registering | LedgerSync::Rejoining);
-        if !is_first || over <= now {
+        if !is_first || over <= store_now {
             return false;
         }
         self.sync = LedgerSync::Grace;
-        let at = shared.now.boot.plus(over.since(now));
+        let at = shared.now.boot.plus(over.since(store_now));
         shared.arm(at, self.job, TimerKind::Grace);
         true
     }
@@ -420,7 +422,7 @@ impl Lane {
     }
 
     /// Returns the undecided occurrences up to now that policy claims, ascending.
-    fn undecided(
+    fn take_undecided(
         &mut self,
         shared: &mut Shared,
         decided_until: Timestamp,
@@ -428,15 +430,16 @@ impl Lane {
     ) -> Vec<Occurrence> {
         let now = shared.now.utc;
         let before = self.undecided_before(now);
-        let Some(newest) = self.newest_open(decided_until, before) else {
+        let Some(newest) = self.newest_undecided_here(decided_until, before) else {
             return Vec::new();
         };
         self.seen_until = self.seen_until.max(Some(newest));
         let none = self.policy.catch_up == CatchUp::None;
-        self.may_have_missed_run |= none || self.newest_open(decided_until, newest).is_some();
+        self.may_have_missed_run |=
+            none || self.newest_undecided_here(decided_until, newest).is_some();
         if none {
-            // This host may claim nothing for a long time. After the deadline no host is granted
-            // the occurrence.
+            // This host may claim nothing for a long time. After the deadline no host is granted the occurrence:
+            // the first timer asks whether another host ran it, the second registers again.
             let over = self.policy.deadline(newest).plus(MILLISECOND);
             shared.arm_utc(over, self.job, TimerKind::QueryLedger);
             shared.arm_utc(over, self.job, TimerKind::Resync);
@@ -467,13 +470,17 @@ impl Lane {
     }
 
     /// Returns the newest occurrence that this host has not decided.
-    fn newest_open(&self, decided_until: Timestamp, before: Timestamp) -> Option<Timestamp> {
+    fn newest_undecided_here(
+        &self,
+        decided_until: Timestamp,
+        before: Timestamp,
+    ) -> Option<Timestamp> {
         self.newest(decided_until, before, |note| note.is_none())
     }
 
     /// Returns the newest occurrence that another host may still claim. One that this host skipped
     /// because it could not reach the store is among them.
-    fn newest_left(&self, decided_until: Timestamp, before: Timestamp) -> Option<Timestamp> {
+    fn newest_claimable(&self, decided_until: Timestamp, before: Timestamp) -> Option<Timestamp> {
         self.newest(decided_until, before, |note| {
             matches!(note, None | Some(NotClaimed::StoreDown))
         })
