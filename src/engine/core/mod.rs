@@ -5,6 +5,7 @@
 //! (`engine::daemon`) sends claims and executes runs.
 
 mod answers;
+mod catch_up;
 mod clock;
 mod event;
 mod gap;
