@@ -23,7 +23,7 @@ pub(super) struct AttemptResult {
     pub(super) status: Option<Status>,
     /// Whether the command was started at all.
     pub(super) started: bool,
-    /// Set if this host lacked the resources to start it.
+    /// Set if it was not started, but another host may be able to start it.
     pub(super) shortage: Option<Shortage>,
 }
 
