@@ -141,16 +141,18 @@ impl QuorumNode {
             job_keys(&mut call, (&keys, job), Some(&all_failures));
         }
         let lock = &proposal.lock;
-        call.arg(&flag(target.lock.exclusive))
-            .arg(&proposal.ballot.number)
-            .arg(&proposal.ballot.id)
-            .arg(&keys.released)
-            .arg(&flag(proposal.released))
-            .arg(&proposal.keep.map(retention).unwrap_or_default())
-            .arg(&lock.fence)
-            .arg(lock.token.as_ref().map_or("", Token::as_str))
-            .arg(lock.run_id.as_ref().map_or("", RunId::as_str))
-            .arg(&finished_text(lock));
+        // The numbers are those of ARGV in accept.lua.
+        call.arg(&flag(target.lock.exclusive)) // 1
+            .arg(&proposal.ballot.number) // 2
+            .arg(&proposal.ballot.id) // 3
+            .arg(&keys.released) // 4
+            .arg(&flag(proposal.released)) // 5
+            .arg(&proposal.keep.map(retention).unwrap_or_default()) // 6
+            .arg(&lock.fence) // 7
+            .arg(lock.token.as_ref().map_or("", Token::as_str)) // 8
+            .arg(lock.run_id.as_ref().map_or("", RunId::as_str)) // 9
+            .arg(&finished_text(lock)); // 10
+        // 11, 12
         match proposal.lease {
             ProposedLease::Take(ttl) => call.arg("take").arg(&millis(ttl)),
             ProposedLease::Stay(left) => call.arg("stay").arg(&millis(left)),
@@ -158,9 +160,9 @@ impl QuorumNode {
             ProposedLease::Over(None) => call.arg("over").arg(&""),
         };
         let job = proposal.job.as_ref().map(ledger::write).transpose()?;
-        call.arg(&job.unwrap_or_default())
-            .arg(&proposal.base.number)
-            .arg(&proposal.base.id);
+        call.arg(&job.unwrap_or_default()) // 13
+            .arg(&proposal.base.number) // 14
+            .arg(&proposal.base.id); // 15
         for proposed in &proposal.records {
             let mut fields = pairs(&proposed.record);
             if let Some(follows) = proposed.follows {
