@@ -37,11 +37,23 @@ impl Lane {
             .seen_until
             .is_some_and(|seen| seen > due.plus(self.policy.lead()))
         {
-            self.seen_until = Some(due);
+            self.seen_until = self.newest_current().max(Some(due));
             // Only the ledger knows which of the unclaimed occurrences are decided.
             self.require_sync_before_pending();
         }
         self.advance(shared);
+    }
+
+    /// Returns the newest occurrence that this lane claims, or is about to, at its time.
+    fn newest_current(&self) -> Option<Timestamp> {
+        let first = match &self.phase {
+            Phase::Early { occ, .. } | Phase::Parked { occ, .. } | Phase::Claiming { occ, .. } => {
+                Some(occ)
+            }
+            Phase::Idle | Phase::Dropping { .. } => None,
+        };
+        let all = self.pending.iter().chain(first);
+        all.filter(|occ| occ.is_current()).map(|occ| occ.at).max()
     }
 
     /// Forgets that this host skipped occurrences which are not due at `due`.

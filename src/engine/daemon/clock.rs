@@ -221,10 +221,15 @@ impl HostClock {
 
     /// Takes a measurement, made while the wall clock was at `epoch`. Says what has changed, once,
     /// and returns what the core must know, in order.
+    ///
+    /// A first measurement that moves the clock at all counts as a step: the ticker has begun by the clock
+    /// before it, and must not leave out what lies between the two.
     pub fn measured(&mut self, offset: Offset, epoch: Epoch) -> Vec<Event> {
+        let is_first = self.last.is_none();
         let moved = self.store.measured(offset, epoch);
         self.epoch = Some(epoch);
-        let set = (moved > MOVED).then_some(Event::ClockSet);
+        let is_set = moved > MOVED || is_first && !moved.is_zero();
+        let set = is_set.then_some(Event::ClockSet);
         set.into_iter().chain(self.judged(offset)).collect()
     }
 
@@ -277,6 +282,27 @@ mod tests {
         assert!(
             of_another.look(shifted(-5_400)).is_none(),
             "that is measured"
+        );
+    }
+
+    #[test]
+    fn a_first_measurement_that_moves_the_clock_sets_it_and_later_ones_only_if_they_move_it_far() {
+        let epoch = Epoch::of(Timestamp::from_secs(1_000), BootInstant::now());
+        let mut clock = HostClock::new(Duration::from_secs(30), true);
+        let mut is_set = |millis| {
+            let error = Duration::from_millis(1);
+            let events = clock.measured(Offset { millis, error }, epoch);
+            matches!(events[..], [Event::ClockSet])
+        };
+        assert!(is_set(76), "the ticker began by a clock that was ahead");
+        assert!(!is_set(90));
+        assert!(is_set(400));
+        let mut right = HostClock::new(Duration::from_secs(30), true);
+        let error = Duration::from_millis(1);
+        assert!(
+            right
+                .measured(Offset { millis: 3, error }, epoch)
+                .is_empty()
         );
     }
 

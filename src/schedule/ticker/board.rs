@@ -51,6 +51,8 @@ struct BoardState {
 /// One job.
 struct Slot {
     job: TickerJob,
+    /// Nothing before this was fired.
+    began: Timestamp,
     /// The first occurrence after `job.from`, which moves on as occurrences are fired.
     next: Option<Timestamp>,
     /// Whether a callback holds it.
@@ -79,6 +81,7 @@ impl Slot {
     fn new(job: TickerJob) -> Self {
         Self {
             next: job.schedule.next_after(job.from),
+            began: job.from,
             job,
             armed: false,
         }
@@ -87,6 +90,21 @@ impl Slot {
     fn set_from(&mut self, from: Timestamp) {
         self.job.from = from;
         self.next = self.job.schedule.next_after(from);
+    }
+
+    /// The clock shows `now`. What was fired further ahead of that than by `lead` fires again, and so does
+    /// what was never fired because the job began by a clock that was ahead.
+    fn believe(&mut self, now: Timestamp, lead: Duration) {
+        let now = now.minus(self.job.delay);
+        let from = if self.began > now {
+            now
+        } else {
+            now.plus(lead)
+        };
+        if self.job.from > from {
+            self.set_from(from);
+            self.began = self.began.min(from);
+        }
     }
 }
 
@@ -238,10 +256,7 @@ impl BoardState {
     /// Goes on from `now` with jobs that had been fired ahead of it.
     fn believe(&mut self, now: Timestamp, ahead: Duration) {
         for slot in self.slots.values_mut() {
-            let from = now.plus(slot.longest_lead(ahead)).minus(slot.job.delay);
-            if slot.job.from > from {
-                slot.set_from(from);
-            }
+            slot.believe(now, slot.longest_lead(ahead));
         }
         self.rebuild_waiting();
     }

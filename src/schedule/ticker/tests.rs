@@ -185,6 +185,22 @@ fn a_delay_moves_the_firing_and_not_the_occurrence() {
 }
 
 #[test]
+fn what_lies_between_a_corrected_clock_and_the_start_of_a_job_fires_however_near_it_is() {
+    let mut ahead = job("j", every(3600), at("2026-06-01T12:00:00.033Z"));
+    ahead.claims_ahead = Some(HeadStart::of(&host("a"), &ahead.name));
+    let mut bench = TickerBench::new(ahead, "2026-06-01T12:00:00.033Z");
+    bench.board.set_ahead(Duration::from_millis(46));
+    assert_eq!(bench.at("2026-06-01T12:00:00.034Z"), []);
+    // The clock was 76 ms ahead.
+    bench.clock.set(at("2026-06-01T11:59:59.990Z"));
+    bench.board.clock_set();
+    let fired = bench.at("2026-06-01T11:59:59.991Z");
+    assert_eq!(instants(&fired), ["2026-06-01T12:00:00Z"]);
+    bench.board.clock_set();
+    assert_eq!(bench.at("2026-06-01T12:00:00Z"), []);
+}
+
+#[test]
 fn a_job_that_is_claimed_ahead_fires_by_so_much_before_its_instant_and_once() {
     let mut ahead = job("j", every(3600), at("2026-06-01T11:00:00Z"));
     let head_start = HeadStart::of(&host("a"), &ahead.name);

@@ -1,15 +1,16 @@
 //! Occurrences that are claimed ahead of their instants.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::event::{Action, ClaimSpec, Event, Now};
 use super::super::policy::{Exclusion, Policy};
 use super::super::spread::Spread;
 use super::super::{CLAIM_AHEAD, Core};
-use super::bench::{JOB, grant, policy, secs};
+use super::bench::{Every, JOB, grant, policy, secs};
 use crate::config::OnStoreDown;
-use crate::store::{ClaimReply, Grant, Kind, Registered};
+use crate::store::{ClaimReply, Grant, Kind, Registered, RunStatus};
 use crate::time::{BootInstant, Timestamp};
 
 const START: i64 = 1_000_000;
@@ -161,4 +162,34 @@ fn a_measurement_of_the_clock_leaves_a_claim_ahead_as_it_is_unless_it_is_too_far
     let is_cancelled =
         |action: &Action| matches!(action, Action::Cancel { claim, .. } if *claim == spec.claim);
     assert!(actions.iter().any(is_cancelled), "{actions:?}");
+}
+
+#[test]
+fn what_stays_claimed_when_the_clock_is_corrected_is_not_claimed_twice() {
+    let mut core = core(Policy {
+        calendar: Arc::new(Every(1)),
+        ..policy()
+    });
+    // The clock is 2050 ms ahead, and nobody knows it yet.
+    let fast = |ms: i64| Now {
+        utc: Timestamp::from_millis(START + ms + 2_050),
+        ..now(ms)
+    };
+    let due = |at: i64| Event::Due {
+        job: JOB,
+        at: secs(1000 + at),
+    };
+    let spec = claim(&core.handle(fast(3_940), due(5)));
+    assert_eq!(spec.at, secs(1005));
+    assert_eq!(core.handle(fast(4_940), due(6)), []);
+    assert_eq!(core.handle(now(4_945), Event::ClockSet), []);
+    assert_eq!(core.handle(now(4_950), due(5)), [], "it is being claimed");
+    let decided = Event::Replied {
+        job: JOB,
+        claim: spec.claim,
+        reply: ClaimReply::AlreadyClaimed(RunStatus::Decided),
+    };
+    let actions = core.handle(now(4_955), decided);
+    let claims = |action: &Action| matches!(action, Action::Claim(_));
+    assert!(!actions.iter().any(claims), "{actions:?}");
 }
