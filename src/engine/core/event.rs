@@ -150,6 +150,8 @@ pub enum Event {
         open: Option<OpenRun>,
         /// The first of the waiting list.
         head: Option<Head>,
+        /// Of those behind it the one whose deadline passes first.
+        behind: Option<Head>,
     },
     /// A run's processes have ended, and its place on this host is free.
     RunEnded {

@@ -491,18 +491,19 @@ impl Lane {
             Origin::Head | Origin::Watch => surely_over(occ.deadline),
         };
         shared.arm_utc(over, self.job, TimerKind::Deadline(claim));
-        if occ.origin == Origin::Lane {
-            self.look_later(shared, claim);
-        }
+        self.look_later(shared, claim);
         self.phase = Phase::Parked { claim, occ };
         self.advance(shared);
     }
 
-    /// What was left to other hosts may need a verdict, which does not wait behind an occurrence that waits
-    /// for a place.
+    /// What was left to other hosts, skipped, or became too late needs a verdict, which does not wait behind
+    /// an occurrence that waits for a place.
     fn resync(&mut self, shared: &mut Shared) {
+        let is_parked = matches!(self.phase, Phase::Parked { .. });
         if matches!(&self.phase, Phase::Parked { occ, .. } if occ.origin == Origin::Lane) {
             self.set_aside();
+        }
+        if is_parked {
             self.require_sync_before_pending();
         }
         self.needs_ledger_sync = true;
@@ -514,17 +515,35 @@ impl Lane {
         shared.arm(at, self.job, TimerKind::Look(parked));
     }
 
-    /// Queries the ledger while an occurrence waits for a place: if another host runs it and dies, this
-    /// host must have the end of that run recorded, which needs no place.
+    /// Queries the ledger while an occurrence waits for a place: another host may run it and die, and what
+    /// waits behind it in the ledger may become too late. The records of both need no place. If the lane
+    /// itself owes verdicts, it registers, so that they are recorded.
     fn look_while_parked(&mut self, shared: &mut Shared, id: ClaimId) {
         if !matches!(&self.phase, Phase::Parked { claim, .. } if *claim == id) {
             return;
         }
-        let busy = self.running > 0 || self.closing > 0;
-        if self.watch.is_none() && !busy && shared.store == StoreState::Up {
+        self.look_later(shared, id);
+        if shared.store != StoreState::Up {
+            return;
+        }
+        if self.closing == 0 && self.owes_verdicts(shared.now.utc) {
+            self.resync(shared);
+        } else if self.watch.is_none() && self.running == 0 && self.closing == 0 {
             shared.act(Action::QueryLedger { job: self.job });
         }
-        self.look_later(shared, id);
+    }
+
+    /// Whether the first own occurrence, which waits for a place or behind one that does, is too late, or has
+    /// skipped ones before it. Otherwise their verdicts come with its claim.
+    fn owes_verdicts(&self, now: Timestamp) -> bool {
+        match &self.phase {
+            Phase::Parked { occ, .. } if occ.origin == Origin::Lane => {
+                self.notes.has_skips_before(occ.at)
+            }
+            _ => (self.pending.iter())
+                .find(|occ| occ.origin == Origin::Lane)
+                .is_some_and(|occ| occ.deadline < now || self.notes.has_skips_before(occ.at)),
+        }
     }
 
     /// A place is free, and this lane has waited longest for one.

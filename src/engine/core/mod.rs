@@ -116,8 +116,16 @@ impl Core {
             Event::Registered { job, reply } => {
                 self.lane(job, |lane, shared| lane.registered(shared, reply));
             }
-            Event::LedgerQueried { job, open, head } => {
-                self.lane(job, |lane, shared| lane.ledger_queried(shared, open, head));
+            Event::LedgerQueried {
+                job,
+                open,
+                head,
+                behind,
+            } => {
+                let waiting = (head, behind);
+                self.lane(job, |lane, shared| {
+                    lane.ledger_queried(shared, open, waiting)
+                });
             }
             Event::RunEnded { job } => self.run_ended(job),
             Event::RunNotStarted {

@@ -95,7 +95,7 @@ impl Lane {
         if shared.mode == Mode::Draining {
             return;
         }
-        self.note_behind(shared, head);
+        self.note_former_head(shared, head);
         let claim = shared.new_claim();
         let late = surely_over(head.deadline).max(shared.now.utc.plus(SHORTEST_WAIT));
         shared.arm_utc(late, self.job, TimerKind::HeadLate(claim));
@@ -156,7 +156,21 @@ impl Lane {
         self.await_head(shared, head, None, false);
     }
 
-    /// Applies the head of the waiting list that a read of the ledger returned.
+    /// Applies the waiting list that a read of the ledger returned: its head, and the entry behind it
+    /// whose deadline passes first.
+    pub(super) fn apply_waiting(
+        &mut self,
+        shared: &mut Shared,
+        head: Option<Head>,
+        behind: Option<Head>,
+    ) {
+        if let (Some(head), Some(behind)) = (head, behind) {
+            self.note_behind(shared, head, behind);
+        }
+        self.apply_head(shared, head);
+    }
+
+    /// Applies the head of the waiting list.
     pub(super) fn apply_head(&mut self, shared: &mut Shared, head: Option<Head>) {
         match head {
             Some(head) if self.running > 0 || self.closing > 0 => {
@@ -185,23 +199,23 @@ impl Lane {
         self.woken(shared, id);
     }
 
-    /// Remembers a head that another entry has come before, such as a run to be repeated, if its deadline
-    /// is the first to pass.
-    fn note_behind(&mut self, shared: &mut Shared, head: Head) {
+    /// Remembers a head that another entry has come before, such as a run to be repeated.
+    fn note_former_head(&mut self, shared: &mut Shared, head: Head) {
         let former = self.wait.as_ref().map(|wait| wait.head);
-        let Some(former) = former.filter(|it| {
-            it.scheduled_at != head.scheduled_at
-                && it.deadline < head.deadline
-                && (self.behind).is_none_or(|behind| it.deadline < behind.deadline)
-        }) else {
-            return;
-        };
-        self.behind = Some(former);
-        shared.arm_utc(
-            surely_over(former.deadline),
-            self.job,
-            TimerKind::BehindLate,
-        );
+        if let Some(former) = former.filter(|it| it.scheduled_at != head.scheduled_at) {
+            self.note_behind(shared, head, former);
+        }
+    }
+
+    /// Remembers an entry behind the head, if its deadline is the first to pass.
+    fn note_behind(&mut self, shared: &mut Shared, head: Head, entry: Head) {
+        let is_first = entry.deadline < head.deadline
+            && (self.behind).is_none_or(|behind| entry.deadline < behind.deadline);
+        if is_first && shared.mode != Mode::Draining {
+            self.behind = Some(entry);
+            let late = surely_over(entry.deadline);
+            shared.arm_utc(late, self.job, TimerKind::BehindLate);
+        }
     }
 
     /// The deadline of an entry behind the head has passed. Its verdict is recorded with any claim, but the

@@ -123,12 +123,12 @@ impl Lane {
         &mut self,
         shared: &mut Shared,
         open: Option<OpenRun>,
-        head: Option<Head>,
+        (head, behind): (Option<Head>, Option<Head>),
     ) {
         if let Some(open) = open.filter(|_| self.watch.is_none()) {
             self.watch_open(shared, open);
         }
-        self.apply_head(shared, head);
+        self.apply_waiting(shared, head, behind);
         self.advance(shared);
     }
 

@@ -23,8 +23,8 @@ use crate::preflight::Offset;
 use crate::run::random;
 use crate::siblings::Siblings;
 use crate::store::{
-    Claimant, CopyReply, HostInfo, HostReport, Lock, LockId, Registered, Registration, Returned,
-    Seen, Settle, Store, StoreError,
+    Claimant, CopyReply, HostInfo, HostReport, JobReport, Lock, LockId, Registered, Registration,
+    Returned, Seen, Settle, Store, StoreError,
 };
 
 /// How many jobs are registered in one request.
@@ -233,9 +233,14 @@ impl TaskContext {
             match answer {
                 Ok(reports) => {
                     let report = reports.into_iter().next();
-                    let head = report.as_ref().and_then(|it| it.waiting.first().copied());
-                    let open = report.and_then(|it| it.open);
-                    self.tell(Message::Core(Event::LedgerQueried { job, open, head }));
+                    let waiting = report.as_ref();
+                    let event = Event::LedgerQueried {
+                        job,
+                        head: waiting.and_then(|it| it.waiting.first().copied()),
+                        behind: waiting.and_then(JobReport::first_due_behind_head),
+                        open: report.and_then(|it| it.open),
+                    };
+                    self.tell(Message::Core(event));
                     return;
                 }
                 Err(error) => self.tell(Message::StoreFailed(error)),

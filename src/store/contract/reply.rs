@@ -374,6 +374,14 @@ pub struct JobReport {
     pub summary: Summary,
 }
 
+impl JobReport {
+    /// Returns the occurrence that waits behind another and whose deadline passes first.
+    pub fn first_due_behind_head(&self) -> Option<Head> {
+        let behind = self.waiting.iter().skip(1);
+        behind.min_by_key(|entry| entry.deadline).copied()
+    }
+}
+
 /// A host that announced itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostReport {

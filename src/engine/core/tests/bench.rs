@@ -293,6 +293,7 @@ impl Bench {
             job: JOB,
             open,
             head,
+            behind: None,
         });
     }
 

@@ -191,6 +191,7 @@ fn ledger_queried(at: i64) -> Event {
             remaining: std::time::Duration::from_secs(5),
         }),
         head: None,
+        behind: None,
     }
 }
 

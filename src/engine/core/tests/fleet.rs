@@ -395,8 +395,13 @@ impl Fleet {
     fn query_ledger(&mut self, host: usize) {
         let clock = self.store_clock();
         let report = protocol::report(&name(), &self.state, true, self.job.as_ref(), clock);
-        let (job, open, head) = (JOB, report.open, report.waiting.first().copied());
-        self.feed(host, Event::LedgerQueried { job, open, head });
+        let event = Event::LedgerQueried {
+            job: JOB,
+            head: report.waiting.first().copied(),
+            behind: report.first_due_behind_head(),
+            open: report.open,
+        };
+        self.feed(host, event);
     }
 
     fn feed(&mut self, host: usize, event: Event) {

@@ -8,7 +8,7 @@ use super::super::event::{Action, Event, JobIx, OccurrenceNotice};
 use super::bench::{
     Bench, Every, FENCE, decided, grant, granted, head, policy, running, secs, waits_for,
 };
-use crate::config::{CatchUp, OnCrash, OnOverlap};
+use crate::config::{CatchUp, OnCrash, OnOverlap, OnStoreDown};
 use crate::names::RunId;
 use crate::store::{ClaimReply, Head, Kind, OpenRun, Registered};
 use crate::time::BootInstant;
@@ -118,10 +118,12 @@ fn a_full_host_still_asks_for_the_verdict_of_a_head_that_is_too_late() {
         job: SECOND,
         open: None,
         head: Some(head(1000, Kind::Queue)),
+        behind: None,
     });
     assert!(bench.said(1000, &OccurrenceNotice::Full));
     bench.nothing();
     bench.at(1302);
+    bench.looked();
     let spec = bench.claim(1000);
     bench.answer(&spec, granted());
     let give_back = Action::GiveBack {
@@ -140,7 +142,9 @@ fn the_verdict_of_a_head_is_asked_for_when_it_is_too_late_by_the_store_s_clock_a
         job: SECOND,
         open: None,
         head: Some(head(1000, Kind::Queue)),
+        behind: None,
     });
+    bench.at(1300);
     let asks = bench.next_timer().expect("the deadline").to_duration();
     let deadline = Duration::from_secs(1300);
     assert!(asks > deadline + Duration::from_millis(100), "{asks:?}");
@@ -159,6 +163,7 @@ fn a_full_host_asks_for_the_record_of_a_dead_run_that_is_not_run_again() {
             job,
             open: Some(theirs()),
             head: None,
+            behind: None,
         });
     }
     bench.nothing();
@@ -180,6 +185,7 @@ fn the_record_of_a_dead_run_does_not_wait_behind_what_waits_for_a_place() {
         job: SECOND,
         open: Some(theirs()),
         head: None,
+        behind: None,
     });
     for job in [SECOND, THIRD] {
         bench.due_of(job, 1010);
@@ -202,6 +208,7 @@ fn the_record_of_a_dead_run_does_not_wait_behind_a_head_that_waits_for_a_place()
         job: SECOND,
         open: Some(theirs()),
         head: Some(head(1010, Kind::Queue)),
+        behind: None,
     });
     assert!(bench.said(1010, &OccurrenceNotice::Full));
     bench.at(1031);
@@ -227,6 +234,7 @@ fn a_full_host_reruns_a_dead_run_when_it_has_a_place() {
             job,
             open: Some(theirs()),
             head: None,
+            behind: None,
         });
     }
     // The leases end at 1030, and the ledger says until when the reruns may start.
@@ -242,6 +250,7 @@ fn a_full_host_reruns_a_dead_run_when_it_has_a_place() {
         settled_to(&mut bench, job, Some(waiting));
     }
     bench.at(1050);
+    bench.looked();
     bench.nothing();
     bench.feed(Event::RunEnded { job: FIRST });
     let spec = bench.claim(1000);
@@ -249,8 +258,10 @@ fn a_full_host_reruns_a_dead_run_when_it_has_a_place() {
     bench.grant(&spec);
     assert_eq!(bench.action(), Action::QueryLedger { job: SECOND });
     bench.at(1089);
+    bench.looked();
     bench.nothing();
     bench.at(1092);
+    bench.looked();
     let verdict = bench.claim(1000);
     assert_eq!((verdict.job, verdict.kind), (THIRD, Kind::Rerun));
 }
@@ -301,6 +312,7 @@ fn a_full_host_does_not_claim_a_rerun_whose_window_may_have_become_longer() {
             ..theirs()
         }),
         head: None,
+        behind: None,
     });
     bench.nothing();
     bench.at(1013);
@@ -312,6 +324,7 @@ fn a_full_host_does_not_claim_a_rerun_whose_window_may_have_become_longer() {
         job: SECOND,
         open,
         head,
+        behind: None,
     };
     let renewed = OpenRun {
         remaining: Duration::from_secs(2),
@@ -348,6 +361,7 @@ fn the_record_of_a_dead_run_that_has_no_attempt_left_needs_no_place() {
         job: SECOND,
         open: Some(theirs()),
         head: None,
+        behind: None,
     });
     bench.at(1031);
     assert_eq!(bench.action(), settles_theirs(SECOND));
@@ -371,6 +385,7 @@ fn a_full_host_has_a_run_settled_once_a_second_while_the_store_refuses() {
         job: SECOND,
         open: Some(dead),
         head: None,
+        behind: None,
     });
     bench.at(1011);
     bench.nothing();
@@ -498,15 +513,18 @@ fn the_verdict_of_a_former_head_does_not_wait_behind_a_rerun_that_waits_for_a_pl
         job: SECOND,
         open: None,
         head: Some(head),
+        behind: None,
     };
     bench.feed(found(head(1005, Kind::Queue)));
     bench.at(1200);
+    bench.looked();
     bench.feed(found(Head {
         deadline: secs(3000),
         ..head(1000, Kind::Rerun)
     }));
     bench.nothing();
     bench.at(1306);
+    bench.looked();
     let spec = bench.claim(1005);
     bench.answer(&spec, ClaimReply::TooLate);
     assert_eq!(bench.action(), Action::QueryLedger { job: SECOND });
@@ -518,6 +536,111 @@ fn the_verdict_of_a_former_head_does_not_wait_behind_a_rerun_that_waits_for_a_pl
     }));
     let spec = bench.claim(1000);
     assert_eq!(spec.kind, Kind::Rerun);
+}
+
+/// On a full host a rerun waits for a place that may start for long, and another entry is behind it.
+fn rerun_before(bench: &mut Bench, behind: Option<Head>) {
+    bench.feed(Event::LedgerQueried {
+        job: SECOND,
+        open: None,
+        head: Some(Head {
+            deadline: secs(3000),
+            ..head(1000, Kind::Rerun)
+        }),
+        behind,
+    });
+}
+
+#[test]
+fn the_verdicts_of_all_that_waits_behind_a_rerun_do_not_wait_for_its_place() {
+    let mut bench = full();
+    rerun_before(&mut bench, Some(head(1005, Kind::CatchUp)));
+    bench.at(1305);
+    bench.looked();
+    bench.nothing();
+    bench.at(1306);
+    let spec = bench.claim(1005);
+    bench.answer(&spec, ClaimReply::TooLate);
+    assert_eq!(bench.action(), Action::QueryLedger { job: SECOND });
+    rerun_before(&mut bench, Some(head(1008, Kind::CatchUp)));
+    bench.nothing();
+    bench.at(1309);
+    bench.looked();
+    bench.claim(1008);
+}
+
+#[test]
+fn a_full_host_that_knows_only_the_head_looks_for_what_is_behind_it() {
+    let mut bench = full();
+    rerun_before(&mut bench, None);
+    bench.nothing();
+    bench.at(1015);
+    assert_eq!(bench.action(), Action::QueryLedger { job: SECOND });
+    bench.nothing();
+}
+
+#[test]
+fn an_own_occurrence_that_becomes_too_late_behind_a_rerun_has_its_verdict_before_that_has_a_place()
+{
+    let short = Policy {
+        start_deadline: Duration::from_secs(15),
+        catch_up_window: Duration::from_secs(5),
+        ..policy()
+    };
+    let mut bench = full_of(&[policy(), short, policy()]);
+    rerun_before(&mut bench, None);
+    bench.due_of(SECOND, 1010);
+    bench.at(1025);
+    bench.looked();
+    bench.nothing();
+    bench.at(1030);
+    bench.looked();
+    registered_anew(
+        &mut bench,
+        Some(Head {
+            deadline: secs(3000),
+            ..head(1000, Kind::Rerun)
+        }),
+    );
+    let Action::Drops(spec) = bench.action() else {
+        panic!("nothing is dropped");
+    };
+    let range = spec.answer.drop[0].range;
+    assert_eq!((range.from, range.until), (secs(1010), secs(1020)));
+}
+
+#[test]
+fn what_was_skipped_during_an_outage_is_on_record_before_what_comes_after_it_has_a_place() {
+    let all = Policy {
+        on_store_down: OnStoreDown::Skip,
+        catch_up: CatchUp::All,
+        ..policy()
+    };
+    let mut bench = Bench::fresh(vec![all], Some(1));
+    bench.feed(Event::StoreDown);
+    bench.at(1010);
+    bench.due_of(FIRST, 1010);
+    bench.feed(Event::StoreUp);
+    bench.at(1020);
+    bench.registered_of(FIRST, 980);
+    for at in [990, 1000] {
+        let spec = bench.claim(at);
+        bench.grant(&spec);
+        bench.nothing();
+        if at == 990 {
+            bench.ended();
+            bench.closed();
+        }
+    }
+    // The run of 1000 has the place, and 1020 waits for it.
+    bench.at(1026);
+    assert_eq!(bench.action(), Action::Register { job: FIRST });
+    bench.registered_of(FIRST, 1000);
+    let Action::Drops(spec) = bench.action() else {
+        panic!("nothing is dropped");
+    };
+    let range = spec.answer.drop[0].range;
+    assert_eq!((range.from, range.until), (secs(1010), secs(1010)));
 }
 
 #[test]
@@ -534,6 +657,7 @@ fn a_full_host_notices_that_another_host_runs_what_waits_for_a_place_here() {
             ..theirs()
         }),
         head: None,
+        behind: None,
     });
     bench.at(1034);
     bench.nothing();
@@ -584,6 +708,7 @@ fn what_a_dead_run_has_behind_it_is_dropped_while_its_rerun_waits_for_a_place() 
         job: SECOND,
         open: Some(theirs()),
         head: None,
+        behind: None,
     });
     bench.at(1055);
     assert_eq!(bench.action(), settles_theirs(SECOND));
@@ -615,8 +740,10 @@ fn a_rerun_that_gets_its_place_does_not_wait_for_a_registration() {
         job: SECOND,
         open: None,
         head: Some(head(1000, Kind::Rerun)),
+        behind: None,
     });
     bench.at(1055);
+    bench.looked();
     bench.feed(Event::NotSettled { job: SECOND });
     assert_eq!(bench.action(), Action::Register { job: SECOND });
     bench.feed(Event::RunEnded { job: FIRST });
@@ -632,9 +759,11 @@ fn what_lies_behind_a_head_is_dropped_while_that_waits_for_a_place() {
         job: SECOND,
         open: None,
         head: Some(waiting),
+        behind: None,
     });
     assert!(bench.said(1000, &OccurrenceNotice::Full));
     bench.at(1055);
+    bench.looked();
     bench.feed(Event::NotSettled { job: SECOND });
     registered_anew(&mut bench, Some(waiting));
     dropped(&mut bench);

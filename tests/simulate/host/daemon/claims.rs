@@ -168,8 +168,13 @@ impl Daemon {
                 self.feed(env, Event::NotSettled { job });
             }
             (Errand::Look(job), Reply::Report(report)) => {
-                let (open, head) = (report.open, report.waiting.first().copied());
-                self.feed(env, Event::LedgerQueried { job, open, head });
+                let event = Event::LedgerQueried {
+                    job,
+                    head: report.waiting.first().copied(),
+                    behind: report.first_due_behind_head(),
+                    open: report.open,
+                };
+                self.feed(env, event);
             }
             _ => {}
         }
