@@ -299,7 +299,8 @@ impl Acceptor {
     }
 
     /// Withdraws the lock of a proposal that no majority accepted. Returns whether this node had accepted
-    /// it. What a later proposal wrote stays.
+    /// it. What a later proposal wrote stays, and so does the lock if that one was of the same token. A later
+    /// one of somebody else leaves the lock, but knows that nobody was granted it.
     pub(crate) fn withdraw(
         &mut self,
         here: ServerNow<'_>,
@@ -308,11 +309,16 @@ impl Acceptor {
         token: &Token,
     ) -> bool {
         self.expire(here);
-        if self.register.ballot != ballot || self.register.token.as_ref() != Some(token) {
+        let is_its = self.register.token.as_ref() == Some(token);
+        let is_accepted = is_its && self.register.ballot == ballot;
+        let is_left = !is_its && self.register.ballot > ballot;
+        let is_held = exclusive && self.is_held_by(token);
+        if is_accepted {
+            self.register.lease_end = 0;
+        } else if !(is_left && is_held) {
             return false;
         }
-        self.register.lease_end = 0;
-        if exclusive && self.is_held_by(token) {
+        if is_held {
             self.key = Key::Absent;
         }
         true

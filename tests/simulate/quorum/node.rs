@@ -218,3 +218,73 @@ pub(super) fn longest_of(longest: i64) -> LongestTtl {
         ..LongestTtl::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cronlatch::names::RunId;
+    use cronlatch::store::protocol::LockState;
+    use cronlatch::store::quorum::ProposedLease;
+
+    const HERE: ServerNow<'_> = ServerNow {
+        micros: 1_000_000_000,
+        server: "this",
+    };
+
+    fn lock() -> Lock {
+        Lock::named(&LockName::parse("job").expect("a name"))
+    }
+
+    /// A proposal that takes the lock for a token, or that ends another run.
+    fn proposal(number: u64, token: Option<&Token>) -> Proposal {
+        let ttl = millis(3_000);
+        Proposal {
+            ballot: Ballot { number, id: 1 },
+            target: RequestTarget {
+                lock: lock(),
+                job: None,
+                ttl,
+                longest: LongestTtl::default(),
+            },
+            lock: LockState {
+                token: token.cloned(),
+                run_id: token.map(|_| RunId::from_text("run")),
+                ..LockState::default()
+            },
+            lease: token.map_or(ProposedLease::Over(None), |_| ProposedLease::Take(ttl)),
+            job: None,
+            base: Ballot::default(),
+            records: Vec::new(),
+            keep: None,
+            released: false,
+        }
+    }
+
+    fn accept(node: &mut Acceptor, proposal: &Proposal) {
+        node.register.promised = proposal.ballot;
+        assert_eq!(node.accept(HERE, proposal), AcceptStatus::Accepted);
+    }
+
+    /// A node that has accepted these proposals, of which the first one is then withdrawn.
+    fn withdrawn(later: &Proposal) -> Acceptor {
+        let token = Token::from_text("mine");
+        let mut node = Acceptor::default();
+        node.declare_new(HERE.server);
+        accept(&mut node, &proposal(1, Some(&token)));
+        accept(&mut node, later);
+        node.withdraw(HERE, true, Ballot { number: 1, id: 1 }, &token);
+        node
+    }
+
+    #[test]
+    fn a_withdrawn_lock_is_free_although_somebody_elses_proposal_was_accepted_since() {
+        assert_eq!(withdrawn(&proposal(2, None)).key, Key::Absent);
+    }
+
+    #[test]
+    fn a_late_withdrawal_leaves_the_lock_that_a_later_proposal_of_the_same_claim_took() {
+        let token = Token::from_text("mine");
+        let node = withdrawn(&proposal(2, Some(&token)));
+        assert!(matches!(node.key, Key::Value { .. }));
+    }
+}
