@@ -481,7 +481,7 @@ impl Store {
         let (reply, effects) = rules(&mut lock, &mut state);
         protocol::summarize(&mut state, &effects, clock_of(sim, Past::default()));
         if let (Some(place), Some(state)) = (place, state) {
-            sim.trace.note_waiting(sim.now, &state.waiting);
+            sim.trace.note_waiting(sim.now, &place.1, &state.waiting);
             self.data.jobs.insert(place, state);
         }
         watch(sim, (&on.name, token), &before, &lock);

@@ -1,5 +1,6 @@
 //! What really happened, by the true clock: the judge's input in addition to the history.
 
+use cronlatch::names::JobName;
 use cronlatch::store::protocol::Waiting;
 use cronlatch::store::{Pause, Record};
 
@@ -130,6 +131,17 @@ pub(crate) struct Held {
     pub(crate) exclusive: bool,
 }
 
+/// A run whose host died stands in the waiting list of its job, to be repeated.
+#[derive(Debug, Clone)]
+pub(crate) struct PutBack {
+    /// Since when.
+    pub(crate) at: i64,
+    pub(crate) job: String,
+    pub(crate) run_id: String,
+    /// Its occurrence.
+    pub(crate) due: i64,
+}
+
 /// A key that another program wrote.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Foreign {
@@ -187,8 +199,8 @@ pub(crate) struct Trace {
     pub(crate) ordered: Vec<Ordered>,
     /// Ascending.
     pub(crate) admitted: Vec<Admitted>,
-    /// A run whose host died stands in the waiting list, to be repeated: since when, its id.
-    pub(crate) put_back: Vec<(i64, String)>,
+    /// Runs whose hosts died and that stand in a waiting list, to be repeated.
+    pub(crate) put_back: Vec<PutBack>,
     /// A lease was changed that is another's.
     pub(crate) trespasses: Vec<(i64, String)>,
     /// The job of a manual run was refused though it takes no lock.
@@ -210,12 +222,20 @@ impl Trace {
             .collect()
     }
 
-    /// Notes the runs in a waiting list that are to be repeated.
-    pub(crate) fn note_waiting(&mut self, at: i64, waiting: &[Waiting]) {
-        for crashed in waiting.iter().filter_map(|it| it.crashed.as_ref()) {
+    /// Notes the runs in the waiting list of a job that are to be repeated.
+    pub(crate) fn note_waiting(&mut self, at: i64, job: &JobName, waiting: &[Waiting]) {
+        for entry in waiting {
+            let Some(crashed) = &entry.crashed else {
+                continue;
+            };
             let run_id = crashed.run_id.as_str();
-            if !self.put_back.iter().any(|(_, known)| known == run_id) {
-                self.put_back.push((at, run_id.to_owned()));
+            if !self.put_back.iter().any(|known| known.run_id == run_id) {
+                self.put_back.push(PutBack {
+                    at,
+                    job: job.to_string(),
+                    run_id: run_id.to_owned(),
+                    due: entry.scheduled_at.millis(),
+                });
             }
         }
     }

@@ -14,7 +14,7 @@ use cronlatch::time::Timestamp;
 use super::facts::{RECOVERS, Regime, Subject, span_of, without};
 use super::{Facts, pauses, verdicts};
 use crate::plan::{Act, JobPlan, NodeAct, StoreKind, host_name};
-use crate::trace::{Added, Ended, Foreign, Hindered, Life, Ordered, Span, Start, Trouble};
+use crate::trace::{Added, Ended, Foreign, Hindered, Life, Ordered, PutBack, Span, Start, Trouble};
 
 /// A free lock that is seen for a shorter time is somebody else's before a host can claim it.
 const FREE_FOR: i64 = 1_500;
@@ -468,6 +468,31 @@ pub(super) fn rerun_of_not_begun(
     Some(last + rerun_window(plan))
 }
 
+/// `WaitsInVain`: a claim that the store executes after its host has died is granted to nobody. If the job is run
+/// again, the occurrence waits for a rerun, which has its own window. Returns until when.
+pub(super) fn rerun_waits(
+    facts: &Facts<'_>,
+    plan: &JobPlan,
+    subject: &Subject<'_>,
+    at: i64,
+) -> Option<i64> {
+    if !matches!(plan.on_crash, OnCrash::Rerun { .. }) {
+        return None;
+    }
+    let begun = |id: &str| subject.starts.iter().any(|it| it.run_id == id);
+    let mut waits: Vec<&PutBack> = facts.trace.put_back.iter().collect();
+    waits.retain(|it| it.job == subject.name && it.due == at && !begun(&it.run_id));
+    let lease_end = |it: &&PutBack| {
+        let of_it = format!(":{}:", it.run_id);
+        let is_its = |token: &String| token.contains(&of_it);
+        let held = facts.trace.held.iter();
+        let held = held.filter(|it| it.token.as_ref().is_some_and(is_its));
+        held.map(|it| it.until).max()
+    };
+    let last = waits.iter().filter_map(lease_end).max()?;
+    Some(last + rerun_window(plan))
+}
+
 /// As [`tries_used_up`], by an attempt that never began: it was counted just before it was to start, or is that
 /// of a rerun that was granted.
 pub(super) fn last_try_not_begun(plan: &JobPlan, subject: &Subject<'_>, at: i64) -> bool {
@@ -517,8 +542,8 @@ pub(super) fn noticed_late(
 ) -> Option<i64> {
     let lease_end = facts.lease_end(crashed)?;
     let mut put_back = facts.trace.put_back.iter();
-    let noticed = put_back.find(|(_, run_id)| *run_id == crashed.run_id);
-    let noticed = noticed.map_or(granted, |(at, _)| *at);
+    let noticed = put_back.find(|it| it.run_id == crashed.run_id);
+    let noticed = noticed.map_or(granted, |it| it.at);
     let own = [crashed, rerun].map(|it| format!(":{}:", it.run_id));
     let mut held = facts.trace.held.iter().filter(|it| it.lock == crashed.lock);
     let taken = held.any(|it| {
@@ -1013,13 +1038,13 @@ pub(super) fn was_in_trouble(facts: &Facts<'_>, host: usize, at: i64) -> bool {
 /// to be caught up, by its own clock, which may be off by so much and still count as right.
 pub(super) const OWN_CLOCK: i64 = 500;
 
-/// `DiedUnreported`: the host died just after the run had ended, or while the run waited for its next attempt. Then
-/// it counts as a crash, which others notice when the lease is over.
+/// `DiedUnreported`: the host died during the run, just after that had ended, or while it waited for its next
+/// attempt. Then it counts as a crash, which others notice when the lease is over.
 pub(super) fn died_unreported(facts: &Facts<'_>, plan: &JobPlan, run: &Start) -> bool {
     let end = run.end.unwrap_or(facts.end);
     let waits = plan.retry.map_or(0, |(_, delay)| delay * 4);
     let unreported = Span {
-        from: end,
+        from: run.begin,
         until: end + waits + UNDER_WAY,
     };
     let mut lives = facts.trace.lives.iter().filter(|it| it.host == run.host);

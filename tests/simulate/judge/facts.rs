@@ -302,6 +302,17 @@ impl<'a> Facts<'a> {
         self.quiet_among(subject, |regime| regime.host == host, (from, long))
     }
 
+    /// As [`Self::quiet_on`], while that host has the job on the same schedule.
+    pub(crate) fn quiet_as(
+        &self,
+        subject: &Subject<'_>,
+        regime: &Regime<'_>,
+        (from, long): (i64, i64),
+    ) -> Option<i64> {
+        let is_meant = |it: &Regime<'_>| it.host == regime.host && it.is_alike(regime);
+        self.quiet_among(subject, is_meant, (from, long))
+    }
+
     fn quiet_among(
         &self,
         subject: &Subject<'_>,

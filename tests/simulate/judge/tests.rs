@@ -780,10 +780,12 @@ fn what_was_decided_under_the_other_lock_while_a_host_was_held_back_has_its_verd
 fn what_waits_in_a_ledger_that_no_host_shares_any_more_is_decided_by_one_that_could() {
     let silent_every = |every: i64, forge: &dyn Fn(&mut Trace)| {
         let mut changed = plan(|_| {});
-        let mut list = changed.lists[0].clone();
-        list.jobs[0].scope = cronlatch::config::Scope::Host;
-        list.jobs[0].when = When::Every(every);
-        changed.lists.push(list);
+        for every in [every, 10_000] {
+            let mut list = changed.lists[0].clone();
+            list.jobs[0].scope = cronlatch::config::Scope::Host;
+            list.jobs[0].when = When::Every(every);
+            changed.lists.push(list);
+        }
         broken(&changed, |trace| {
             // From 32 s on each host has a ledger of its own.
             let reloads = (0..2).map(|life| Reloaded {
@@ -810,6 +812,19 @@ fn what_waits_in_a_ledger_that_no_host_shares_any_more_is_decided_by_one_that_co
     let silent = |forge: &dyn Fn(&mut Trace)| silent_every(5_000, forge);
     assert!(silent(&|_| {}));
     assert!(!silent_every(10_000, &|_| {}), "on another schedule");
+    // From then on the job is on another schedule.
+    let changed_at = |at: i64| {
+        silent(&move |trace: &mut Trace| {
+            let reloads = (0..2).map(|life| Reloaded {
+                at: START + at,
+                life,
+                list: 2,
+            });
+            trace.reloads.extend(reloads);
+        })
+    };
+    assert!(changed_at(55_000));
+    assert!(!changed_at(41_000), "before they had to decide it");
     let by_heir = |at: i64| {
         silent(&move |trace: &mut Trace| {
             let mut record = added(at, 30_000, Outcome::Missed, "its start deadline had passed");

@@ -48,6 +48,8 @@ pub(super) fn silence(facts: &Facts<'_>) -> Vec<Violation> {
             }
             let plan = subject.plan_at(at);
             let deadline = last_deadline(plan, at + subject.delay);
+            let rerun = excuse::rerun_waits(facts, plan, subject, at);
+            let deadline = rerun.map_or(deadline, |until| deadline.max(until));
             let runs: Vec<_> = subject.starts_of(at).collect();
             // A run in hand is the verdict to come; what becomes of it is judged below.
             if !runs.is_empty() {
@@ -110,7 +112,7 @@ fn quiet_heirs(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, from: i64) -> 
         let mut later = heir.regimes.iter().filter(goes_on);
         let regime = later.find(|it| is_alike(it))?;
         let from = excuse::moves_by(facts, heir, regime, from);
-        let by = facts.quiet_on(heir, regime.host, (from, PROMPT))?;
+        let by = facts.quiet_as(heir, regime, (from, PROMPT))?;
         let waits = Span {
             from: at,
             until: by,

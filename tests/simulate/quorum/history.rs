@@ -108,8 +108,8 @@ fn drop_overtaken(sim: &mut Sim, is_there: impl Fn(&Added) -> bool) {
 pub(super) fn decided(sim: &mut Sim, proposal: &Proposal) {
     let lock = proposal.target.lock.name.clone();
     let token = proposal.lock.token.as_ref();
-    if let Some(job) = &proposal.job {
-        sim.trace.note_waiting(sim.now, &job.state.waiting);
+    if let (Some(name), Some(job)) = (&proposal.target.job, &proposal.job) {
+        sim.trace.note_waiting(sim.now, name, &job.state.waiting);
     }
     let until = match proposal.lease {
         ProposedLease::Take(ttl) => Some(sim.now + i64::try_from(ttl.as_millis()).unwrap_or(0)),

@@ -184,6 +184,8 @@ fn a_run_whose_host_dies_before_its_next_attempt_has_crashed() {
         "its rerun was too late at 28 s"
     );
     assert!(silent(Some(26_000), 37_000), "its attempts were over");
+    assert!(!silent(Some(20_400), 37_000), "it could report nothing");
+    assert!(silent(Some(20_000), 37_000), "that was another daemon");
     assert!(silent(None, 37_000));
 }
 

@@ -7,7 +7,8 @@ use cronlatch::store::protocol::{REASON_INTERRUPTED, REASON_NOT_RERUN};
 use super::fleets::crash;
 use super::{START, run, span, start, trouble, verdict};
 use crate::judge::Rule;
-use crate::trace::{Held, Hindered, Trace};
+use crate::plan::JobPlan;
+use crate::trace::{Held, Hindered, PutBack, Start, Trace};
 
 /// The lock's lease, under the token of a run of this host.
 fn held(run_id: &str, host: usize, from: i64, until: i64) -> Held {
@@ -17,6 +18,16 @@ fn held(run_id: &str, host: usize, from: i64, until: i64) -> Held {
         lock: "job".to_owned(),
         token: Some(format!("host-{host}:1:{run_id}:0")),
         until: START + until,
+    }
+}
+
+/// The run waits for its rerun from then on.
+fn waits(died: &Start, at: i64) -> PutBack {
+    PutBack {
+        at: START + at,
+        job: died.job.clone(),
+        run_id: died.run_id.clone(),
+        due: died.at.unwrap(),
     }
 }
 
@@ -35,8 +46,7 @@ fn rerun_at(granted: i64, put_back: Option<i64>, other: Option<(i64, i64)>) -> b
             let other = other.map(|(from, until)| held("other", 0, from, until));
             trace.held.extend(other);
             trace.held.push(held("again", 1, granted, granted + 3_000));
-            let put_back = put_back.map(|at| (START + at, died.run_id));
-            trace.put_back.extend(put_back);
+            trace.put_back.extend(put_back.map(|at| waits(&died, at)));
         },
     );
     rules.contains(&Rule::RerunWindow)
@@ -195,7 +205,7 @@ fn a_run_that_may_be_repeated_for_longer_because_its_crash_was_noticed_late_has_
                 if other {
                     trace.held.push(held("other", 0, 24_000, 29_500));
                 }
-                trace.put_back.push((START + put_back, died.run_id.clone()));
+                trace.put_back.push(waits(&died, put_back));
                 let mut record = verdict(&died, Outcome::Interrupted);
                 record.at = START + 44_000;
                 record.record.reason = Some(REASON_NOT_RERUN.to_owned());
@@ -207,4 +217,29 @@ fn a_run_that_may_be_repeated_for_longer_because_its_crash_was_noticed_late_has_
     assert!(!silent(30_000, true), "until 35 s, and ten seconds");
     assert!(silent(28_000, true), "until 33 s");
     assert!(silent(30_000, false), "nobody else had the lock");
+}
+
+#[test]
+fn what_was_granted_to_a_dead_host_and_waits_for_its_rerun_has_its_verdict_when_that_is_too_late() {
+    let silent = |lease_end: i64, recorded: i64, reruns: bool| {
+        let edit = |job: &mut JobPlan| {
+            if !reruns {
+                job.on_crash = OnCrash::Ignore;
+            }
+        };
+        let rules = crash(edit, |trace| {
+            let died = trace.starts.remove(run(trace, 20_000));
+            trace.put_back.push(waits(&died, 26_000));
+            trace.held[0].until = START + lease_end;
+            let mut record = verdict(&died, Outcome::Interrupted);
+            record.at = START + recorded;
+            record.record.reason = Some(REASON_NOT_RERUN.to_owned());
+            trace.added.push(record);
+        });
+        rules.contains(&Rule::Silence)
+    };
+    assert!(!silent(31_000, 45_900, true), "until 36 s, and ten seconds");
+    assert!(silent(31_000, 46_100, true));
+    assert!(silent(31_000, 45_900, false), "it is not run again");
+    assert!(silent(23_000, 45_900, true), "until 28 s");
 }
