@@ -72,6 +72,14 @@ pub fn check_quorum(replies: &[PrepareReply], quorum: usize) -> QuorumCheck {
     }
 }
 
+/// Whether so many nodes have promised a later ballot that no majority can promise this one, whatever the
+/// `silent` nodes reply.
+pub fn is_preempted(replies: &[PrepareReply], silent: usize, quorum: usize) -> bool {
+    let preempted = |reply: &&PrepareReply| reply.status == PrepareStatus::Preempted;
+    let lost = replies.iter().filter(preempted).count();
+    lost > 0 && replies.len() - lost + silent < quorum
+}
+
 /// As [`check_quorum`], for the report of a holder on its own run: nodes that recover count as well.
 pub fn check_quorum_for_holder(replies: &[PrepareReply], quorum: usize) -> QuorumCheck {
     let usable = |reply: &PrepareReply| {

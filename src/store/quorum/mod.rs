@@ -47,7 +47,8 @@ mod turns;
 pub use self::decide::{Decision, Requester, decide};
 pub use self::history::{covers, is_overtaken};
 pub use self::merge::{
-    Doubt, MergedState, QuorumCheck, check_quorum, check_quorum_for_holder, merge, quorum,
+    Doubt, MergedState, QuorumCheck, check_quorum, check_quorum_for_holder, is_preempted, merge,
+    quorum,
 };
 pub use self::trust::Trust;
 pub use super::redis::node::{

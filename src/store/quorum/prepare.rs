@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::clock;
-use super::merge::{QuorumCheck, check_quorum, merge};
+use super::merge::{QuorumCheck, check_quorum, is_preempted, merge};
 use super::nodes::NodeReply;
 use super::proposer::Proposer;
 use super::request::{QuorumRequest, QuorumWait};
@@ -130,6 +130,11 @@ impl Proposer {
         let (mut errors, mut heard_at) = (Vec::new(), Vec::new());
         let quorum = self.nodes.quorum();
         let enough = |replies: &[PrepareReply], silent: &BTreeSet<usize>| {
+            // A node that has forgotten the ballots of the others may have chosen too low a number. The next
+            // try has a greater one, and need not wait for a node that is silent.
+            if wait == QuorumWait::Enough && is_preempted(replies, silent.len(), quorum) {
+                return true;
+            }
             let QuorumCheck::Met {
                 counted,
                 horizon: None,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::condition::judge;
 use super::history::{merged_records, with_rising_ids};
-use super::merge::{QuorumCheck, check_quorum, merge, quorum};
+use super::merge::{QuorumCheck, check_quorum, is_preempted, merge, quorum};
 use super::nodes::Nodes;
 use super::renew::Tally;
 use crate::names::{JobName, RunId, Token};
@@ -152,6 +152,20 @@ fn a_node_that_forgot_counts_only_when_too_few_remember_and_its_wait_is_over() {
         ..reply()
     };
     assert_eq!(check_quorum(&[reply(), preempted], 2), QuorumCheck::TooFew);
+}
+
+#[test]
+fn a_ballot_that_a_majority_cannot_promise_any_more_does_not_wait_for_a_silent_node() {
+    let preempted = || PrepareReply {
+        status: PrepareStatus::Preempted,
+        ..reply()
+    };
+    // Of five nodes, one of which is silent. The first has lost its data, and chose the number.
+    let replies = [forgot(7, 300), preempted(), preempted()];
+    assert!(!is_preempted(&replies, 2, 3), "two more may promise");
+    let replies = [forgot(7, 300), preempted(), preempted(), preempted()];
+    assert!(is_preempted(&replies, 1, 3));
+    assert!(!is_preempted(&[reply()], 1, 3), "nobody has promised more");
 }
 
 #[test]

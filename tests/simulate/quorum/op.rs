@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cronlatch::store::quorum::{
     AcceptStatus, Ballot, Decision, PrepareMode, PrepareReply, PrepareStatus, Proposal,
-    QuorumCheck, Requester, Trust, check_quorum, decide, merge,
+    QuorumCheck, Requester, Trust, check_quorum, decide, is_preempted, merge,
 };
 
 use super::node::{Answer, Ask};
@@ -207,7 +207,8 @@ impl Op {
             return Next::Wait;
         };
         let hopeless = silent.is_subset(shunned);
-        if !silent.is_empty() && !is_enough(replies, quorum, (&part, hopeless)) {
+        let preempted = is_preempted(replies, silent.len(), quorum);
+        if !silent.is_empty() && !preempted && !is_enough(replies, quorum, (&part, hopeless)) {
             return Next::Wait;
         }
         let requester = Requester {
