@@ -289,7 +289,8 @@ pub(super) fn attempt_under_way(facts: &Facts<'_>, last: &Start) -> bool {
 }
 
 /// `AttemptNotBegun`: an attempt is counted before it is started, and the host died in between; `last`
-/// is the attempt before it.
+/// is the attempt before it. A store that stood still as the attempt was to be counted counts it when it goes on,
+/// also if the host has given the run up meanwhile, and died before it could say so.
 pub(super) fn attempt_not_begun(
     facts: &Facts<'_>,
     plan: &JobPlan,
@@ -301,6 +302,12 @@ pub(super) fn attempt_not_begun(
     let counting = Span {
         from: end,
         until: end + delay + UNDER_WAY,
+    };
+    let away = facts.trace.outages.iter().filter(|it| it.meets(counting));
+    let back = away.map(|it| it.until).max().unwrap_or(counting.until);
+    let counting = Span {
+        until: counting.until.max(back),
+        ..counting
     };
     let mut lives = facts.trace.lives.iter();
     let died_with = matches!(last.ended, Some(Ended::WithMachine | Ended::WithDaemon));
@@ -832,6 +839,15 @@ pub(super) fn node_behind(facts: &Facts<'_>, dark: Span) -> i64 {
         }
     }
     behind.into_values().max().unwrap_or(0).max(0)
+}
+
+/// As [`node_behind`], for what was claimed then: a while after the outage hosts wait for all nodes again.
+pub(super) fn node_behind_at(facts: &Facts<'_>, dark: Span, then: i64) -> i64 {
+    if then < dark.until + NODE_FAILED {
+        node_behind(facts, dark)
+    } else {
+        0
+    }
 }
 
 /// `LateVote`: a node that stood still gives its vote to whoever asked for it meanwhile, also to a process

@@ -255,7 +255,8 @@ fn caught_up(
             }
             CatchUp::None => {
                 let until = again.map_or(deadline, |again| again.max(deadline));
-                (begin > until + 50).then_some("catch_up: none, and too late")
+                let behind = excuse::node_behind_at(facts, dark, begin);
+                (begin > until + 50 + behind).then_some("catch_up: none, and too late")
             }
             CatchUp::Latest => {
                 let newer = dues.iter().filter(|newer| *newer > due);

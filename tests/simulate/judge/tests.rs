@@ -1203,6 +1203,32 @@ fn by_a_node_that_is_behind_what_is_newer_may_not_have_been_due_after_an_outage(
 }
 
 #[test]
+fn by_a_node_that_is_behind_a_start_deadline_may_not_have_passed_after_an_outage() {
+    let wrong = |offset: i64, (due, begin): (i64, i64)| {
+        let how = NodeAct::Clock { offset };
+        let plan = Plan {
+            store: StoreKind::Quorum(3),
+            acts: vec![(0, Act::Node { node: 1, how })],
+            ..plan(|job| job.catch_up = CatchUp::None)
+        };
+        let rules = broken(&plan, |trace| {
+            let at = run(trace, due);
+            let run = &mut trace.starts[at];
+            (run.begin, run.end) = (START + begin, Some(START + begin + 100));
+            run.fence = Some(u64::try_from(begin).unwrap());
+            trace.outages.push(span(24_000, 36_000));
+        });
+        rules.contains(&Rule::CatchUp)
+    };
+    assert!(!wrong(-2_500, (35_000, 40_500)));
+    assert!(wrong(0, (35_000, 40_500)) && wrong(2_500, (35_000, 40_500)));
+    assert!(wrong(-2_500, (35_000, 40_700)));
+    let late = (35_000, 41_100);
+    assert!(wrong(-3_500, late), "hosts wait for all nodes again");
+    assert!(!wrong(-3_500, (35_000, 40_900)));
+}
+
+#[test]
 fn what_comes_due_while_results_are_awaited_after_an_outage_of_nodes_is_newer() {
     let caught_up = |store: StoreKind, ttl: i64, away: bool| {
         let seven = |job: &mut JobPlan| {
@@ -1476,9 +1502,12 @@ fn a_run_without_a_lock_is_overtaken_from_its_first_attempt_on() {
 
 #[test]
 fn an_attempt_may_be_counted_whose_host_died_before_it_could_begin() {
-    let miscounts = |died: i64, tries: u32| {
+    let miscounts_beside = |died: i64, tries: u32, away: Option<(i64, i64)>| {
         let job = plan(|job| job.retry = Some((tries, 500)));
         let rules = broken(&job, |trace| {
+            trace
+                .outages
+                .extend(away.map(|(from, until)| span(from, until)));
             (trace.lives[0].until, trace.lives[0].killed) = (Some(START + died), true);
             let at = run(trace, 20_000);
             let failed = &mut trace.starts[at];
@@ -1488,9 +1517,15 @@ fn an_attempt_may_be_counted_whose_host_died_before_it_could_begin() {
         });
         rules.contains(&Rule::Attempts)
     };
+    let miscounts = |died: i64, tries: u32| miscounts_beside(died, tries, None);
     assert!(!miscounts(23_500, 3));
     assert!(miscounts(30_000, 3));
     assert!(miscounts(23_500, 1));
+    let frozen = Some((26_000, 35_000));
+    assert!(!miscounts_beside(30_000, 3, frozen));
+    assert!(miscounts_beside(36_000, 3, frozen), "it could say so");
+    let later = Some((28_000, 35_000));
+    assert!(miscounts_beside(30_000, 3, later), "it was counted before");
 }
 
 #[test]
