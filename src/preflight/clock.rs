@@ -10,6 +10,10 @@ use crate::time::{BootInstant, Timestamp};
 /// The smallest offset that is reported as a warning.
 pub(crate) const NOTABLE: Duration = Duration::from_secs(1);
 
+/// A store replies within a second, or the request fails: if a measurement may be wrong by more than this, the
+/// host was stopped or suspended during the round trip.
+const LONGEST_ERROR: Duration = Duration::from_millis(600);
+
 /// The host's clock less the store's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offset {
@@ -42,6 +46,12 @@ impl Offset {
             }
         }
         Ok(best)
+    }
+
+    /// Whether the measurement says nothing, because the host was stopped or suspended meanwhile. As it takes the
+    /// earliest time that is possible, such a one would set the clock back by the length of the pause.
+    pub fn is_worthless(self) -> bool {
+        self.error > LONGEST_ERROR
     }
 
     /// Whether the clocks are certainly further apart than `limit`.
@@ -119,6 +129,12 @@ mod tests {
             millis,
             error: Duration::from_millis(error),
         }
+    }
+
+    #[test]
+    fn a_measurement_during_which_the_host_was_suspended_is_worthless() {
+        assert!(!offset(40, 500).is_worthless());
+        assert!(offset(14_000, 14_000).is_worthless());
     }
 
     #[test]

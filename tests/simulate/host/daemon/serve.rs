@@ -193,8 +193,12 @@ impl Daemon {
         let error = env.sim.boot().since(began) / 2;
         let ours = sent.plus(error);
         let millis = ours.millis() - theirs.millis();
+        let offset = Offset { millis, error };
+        if offset.is_worthless() {
+            return self.measure(env, then);
+        }
         self.measured = true;
-        self.clock_measured(env, Offset { millis, error }, epoch);
+        self.clock_measured(env, offset, epoch);
         match then {
             Then::Up => self.store_answers(env),
             Then::Announce => self.announce(env),
