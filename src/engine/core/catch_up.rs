@@ -261,7 +261,11 @@ impl Lane {
             shared.arm_utc(over, self.job, TimerKind::Resync);
         }
         match self.policy.catch_up {
-            CatchUp::None if self.policy.deadline(newest) < now || self.has_newer(store_now) => {
+            CatchUp::None
+                if self.policy.deadline(newest) < now
+                    || self.has_newer(store_now)
+                    || self.ran_newer(newest) =>
+            {
                 Vec::new()
             }
             CatchUp::None if newest >= self.began(shared.now) => vec![self.current(newest)],
@@ -280,7 +284,8 @@ impl Lane {
         first.is_some_and(|first| self.policy.not_before(first.at) <= store_now)
     }
 
-    /// Whether a newer occurrence ran without the store. `latest` runs no older one after it.
+    /// Whether a newer occurrence ran without the store. `latest` runs no older one after it, and neither does
+    /// `none` after this host stood still.
     fn ran_newer(&self, newest: Timestamp) -> bool {
         self.notes.newest_ran().is_some_and(|ran| newest < ran)
     }

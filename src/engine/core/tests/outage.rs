@@ -861,3 +861,31 @@ fn what_is_being_claimed_when_the_job_is_registered_once_more_runs_alone_once() 
     bench.ended();
     bench.nothing();
 }
+
+#[test]
+fn without_catch_up_nothing_starts_that_is_older_than_what_ran_without_the_store() {
+    let mut bench = Bench::new(Policy {
+        catch_up: CatchUp::None,
+        on_store_down: OnStoreDown::Run,
+        ..policy()
+    });
+    bench.at(1035);
+    bench.feed(Event::Awake);
+    for at in [1010, 1020, 1030] {
+        bench.due_of(JOB, at);
+    }
+    assert_eq!(bench.action(), Action::Register { job: JOB });
+    bench.feed(Event::StoreDown);
+    bench.due(1040);
+    bench.started_alone(1040);
+    bench.ended();
+    bench.closed();
+    bench.feed(Event::StoreUp);
+    bench.looked();
+    bench.registered(1000);
+    let Action::Drops(spec) = bench.action() else {
+        panic!("nothing is dropped");
+    };
+    let range = spec.answer.drop[0].range;
+    assert_eq!((range.from, range.until), (secs(1010), secs(1030)));
+}
