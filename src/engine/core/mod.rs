@@ -124,7 +124,7 @@ impl Core {
             } => {
                 let waiting = (head, behind);
                 self.lane(job, |lane, shared| {
-                    lane.ledger_queried(shared, open, waiting)
+                    lane.ledger_queried(shared, open, waiting);
                 });
             }
             Event::RunEnded { job } => self.run_ended(job),

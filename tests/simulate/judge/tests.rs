@@ -1209,7 +1209,7 @@ fn by_a_node_that_is_behind_a_start_deadline_may_not_have_passed_after_an_outage
         let plan = Plan {
             store: StoreKind::Quorum(3),
             acts: vec![(0, Act::Node { node: 1, how })],
-            ..plan(|job| job.catch_up = CatchUp::None)
+            ..plan(|job| (job.catch_up, job.catch_up_window) = (CatchUp::None, 30_000))
         };
         let rules = broken(&plan, |trace| {
             let at = run(trace, due);

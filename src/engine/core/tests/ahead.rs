@@ -24,10 +24,8 @@ fn now(ms: i64) -> Now {
     }
 }
 
-/// A core whose job is due ten seconds after its start.
-fn core(policy: Policy) -> Core {
-    let mut core = Core::new([policy], NonZeroUsize::new(5), now(0));
-    let reply = Registered {
+fn registered() -> Registered {
+    Registered {
         pauses: Vec::new(),
         decided_until: secs(1000),
         beyond: Vec::new(),
@@ -36,7 +34,13 @@ fn core(policy: Policy) -> Core {
         head: None,
         recovering: Duration::ZERO,
         moved: false,
-    };
+    }
+}
+
+/// A core whose job is due ten seconds after its start.
+fn core(policy: Policy) -> Core {
+    let mut core = Core::new([policy], NonZeroUsize::new(5), now(0));
+    let reply = registered();
     assert_eq!(
         core.handle(now(0), Event::Registered { job: JOB, reply }),
         []
@@ -189,7 +193,14 @@ fn what_stays_claimed_when_the_clock_is_corrected_is_not_claimed_twice() {
         claim: spec.claim,
         reply: ClaimReply::AlreadyClaimed(RunStatus::Decided),
     };
-    let actions = core.handle(now(4_955), decided);
     let claims = |action: &Action| matches!(action, Action::Claim(_));
+    let actions = core.handle(now(4_955), decided);
+    assert!(!actions.iter().any(claims), "{actions:?}");
+    let reply = Registered {
+        decided_until: secs(1005),
+        now: Timestamp::from_millis(START + 4_957),
+        ..registered()
+    };
+    let actions = core.handle(now(4_958), Event::Registered { job: JOB, reply });
     assert!(!actions.iter().any(claims), "{actions:?}");
 }
