@@ -1135,41 +1135,59 @@ fn until_told(facts: &Facts<'_>, host: usize, list: Span) -> Span {
     Span { until, ..list }
 }
 
+/// Until when other hosts assume that a host has the list with which its daemon ended.
+fn until_gone(facts: &Facts<'_>, life: &Life, list: Span) -> i64 {
+    let (host, until) = (life.host, life.until.unwrap_or(facts.end));
+    // A host that drains while the store is unreachable announces nothing either.
+    let hindered = |how: Hindered| {
+        let mut troubles = facts.trace.troubles.iter();
+        troubles.any(|it| it.host == host && it.how == how && it.span.holds(until))
+    };
+    let untold = life.killed
+        || hindered(Hindered::Network)
+        || facts.trace.outages.iter().any(|it| it.holds(until));
+    if untold {
+        until + COUNTS_AS_LIVE
+    } else if hindered(Hindered::Lossy) {
+        let told = until_told(facts, host, Span { until, ..list }).until;
+        told.min(until + COUNTS_AS_LIVE)
+    } else {
+        until
+    }
+}
+
+/// `KnownByItsOldList`: a daemon announces that its host lives before it tells the store of its list. If it is
+/// hindered in between, its host counts as having the list before. Returns when.
+fn known_by_its_old_list(facts: &Facts<'_>, life: &Life) -> Option<Span> {
+    let mut lives = facts.trace.lives.iter().filter(|it| it.host == life.host);
+    let from = lives.find(|it| life.until.is_some_and(|until| until <= it.from))?.from;
+    let until = until_told(facts, life.host, Span { from, until: from }).until;
+    let until = until.min(from + COUNTS_AS_LIVE + PROMPT);
+    (from < until).then_some(Span { from, until })
+}
+
 /// When which host was held back, as far as can be told.
 fn holds(facts: &Facts<'_>, subject: &Subject<'_>) -> Vec<(usize, Span)> {
-    let believed = |host: usize, list: &Span| {
+    let believed = |host: usize, list: &Span| -> Vec<Span> {
         let mut lives = facts.trace.lives.iter().filter(|it| it.host == host);
-        let life = lives.rfind(|life| life.from <= list.from)?;
-        let until = life.until.unwrap_or(facts.end);
-        if list.until < until {
-            return Some(until_told(facts, host, *list));
+        let Some(life) = lives.rfind(|life| life.from <= list.from) else {
+            return Vec::new();
+        };
+        if list.until < life.until.unwrap_or(facts.end) {
+            return vec![until_told(facts, host, *list)];
         }
-        // A host that drains while the store is unreachable announces nothing either.
-        let hindered = |how: Hindered| {
-            let mut troubles = facts.trace.troubles.iter();
-            troubles.any(|it| it.host == host && it.how == how && it.span.holds(until))
-        };
-        let untold = life.killed
-            || hindered(Hindered::Network)
-            || facts.trace.outages.iter().any(|it| it.holds(until));
-        let counts_until = if untold {
-            until + COUNTS_AS_LIVE
-        } else if hindered(Hindered::Lossy) {
-            let told = until_told(facts, host, Span { until, ..*list }).until;
-            told.min(until + COUNTS_AS_LIVE)
-        } else {
-            until
-        };
-        Some(Span {
+        let known = Span {
             from: list.from,
-            until: counts_until,
-        })
+            until: until_gone(facts, life, *list),
+        };
+        let again = known_by_its_old_list(facts, life);
+        std::iter::once(known).chain(again).collect()
     };
     let lived = |regimes: &mut dyn Iterator<Item = &Regime<'_>>| -> Vec<(usize, Lock, Span)> {
-        let lived = regimes.filter_map(|regime| {
-            let believed = believed(regime.host, &regime.span)?;
+        let lived = regimes.flat_map(|regime| {
             let lock = (regime.job.lock_name().to_owned(), regime.job.scope);
-            Some((regime.host, lock, believed))
+            let believed = believed(regime.host, &regime.span).into_iter();
+            believed.map(move |span| (regime.host, lock.clone(), span))
         });
         lived.collect()
     };
@@ -1343,6 +1361,35 @@ fn lost(facts: &Facts<'_>, loss: &Span) -> Span {
 /// half a minute, for the host may just be slow.
 pub(super) fn at_its_time(due: i64, dark: Span, alone: bool) -> bool {
     dark.until <= due + if alone { LATE } else { PROMPT }
+}
+
+/// `NoticedAsItAwoke`: a host that awakes within a second of an instant claims what is due then, also if it
+/// drains or dies at once. What it returns waits in the ledger until its start deadline, whatever comes due
+/// before a host is there again.
+pub(super) fn noticed_as_it_awoke(facts: &Facts<'_>, subject: &Subject<'_>, at: i64) -> bool {
+    let due = at + subject.delay;
+    let notices = Span {
+        from: due,
+        until: due + PROMPT,
+    };
+    let ends_at_once = |host: usize, awake: i64| {
+        let soon = Span {
+            from: awake,
+            until: awake + SPAWNS,
+        };
+        let life = life_of(facts, host, awake);
+        let ends = life.and_then(|life| life.drains.or(life.until));
+        ends.is_some_and(|end| soon.holds(end))
+    };
+    let awoke = |it: &&Trouble| {
+        let stood_still = matches!(it.how, Hindered::Stopped | Hindered::Suspended);
+        stood_still && notices.holds(it.span.until) && ends_at_once(it.host, it.span.until)
+    };
+    let mut hosts = facts.trace.troubles.iter().filter(awoke).map(|it| it.host);
+    hosts.any(|host| {
+        let mut regimes = subject.regimes.iter();
+        regimes.any(|it| it.host == host && it.is_due(at))
+    })
 }
 
 /// `DarkAgain`: nobody could act again before any host had recovered, and what came due then is newer.

@@ -179,8 +179,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) quiet: Vec<Vec<Span>>,
     /// Per host: the spans in which it could act at all.
     pub(crate) able: Vec<Vec<Span>>,
-    /// Per host: the same, without daemons that were started while the clock was wrong: until it changes,
-    /// they claim nothing.
+    /// Per host: the same, without daemons that were started while the clock was wrong: until it is set
+    /// right, they claim nothing.
     pub(crate) trusted: Vec<Vec<Span>>,
     /// Per host: the spans in which its daemon ran, neither stopped nor suspended.
     pub(crate) up: Vec<Vec<Span>>,
@@ -524,8 +524,9 @@ fn trusted(trace: &Trace, host: usize, end: i64) -> Vec<Span> {
     };
     let lives = trace.lives.iter().filter(|it| it.host == host);
     let wrong = lives.filter(|it| is_wrong_from(it.from)).map(|life| {
-        let next = clocks().find(|(set, ..)| life.from < *set);
-        let ends = [life.until, next.map(|(set, ..)| *set)];
+        let is_right = |offset: i64| offset.abs() <= WRONG_CLOCK;
+        let right = clocks().find(|(set, _, offset)| life.from < *set && is_right(*offset));
+        let ends = [life.until, right.map(|(set, ..)| *set)];
         Span {
             from: life.from,
             until: ends.into_iter().flatten().min().unwrap_or(end),

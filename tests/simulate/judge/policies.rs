@@ -232,6 +232,7 @@ fn caught_up(
     let first = dues.first().copied();
     let alone = dues.len() == 1;
     dues.retain(|due| !excuse::on_store_down(facts, subject, plan, *due));
+    dues.retain(|due| !excuse::noticed_as_it_awoke(facts, subject, *due));
     if dues.is_empty() || excuse::lost_data(facts, dark.until) {
         return Vec::new();
     }

@@ -721,6 +721,35 @@ fn a_host_that_drains_while_it_is_cut_off_counts_as_live_as_one_that_died() {
 }
 
 #[test]
+fn a_host_that_is_hindered_as_it_starts_counts_as_having_its_list_before() {
+    let mut changed = plan(|_| {});
+    let mut list = changed.lists[0].clone();
+    list.jobs[0].lock = Some("other".to_owned());
+    changed.lists.push(list);
+    let miss = |again: i64, stopped: Option<(i64, i64)>| {
+        broken(&changed, |trace| {
+            trace.lives[1].list = 1;
+            trace.lives[0].until = Some(START + 9_000);
+            trace.lives.push(Life {
+                from: START + again,
+                until: None,
+                list: 1,
+                ..trace.lives[0]
+            });
+            let stopped = stopped.map(|(from, until)| trouble(0, from, until, Hindered::Stopped));
+            trace.troubles.extend(stopped);
+            let reason = "its start deadline had passed";
+            unstarted(trace, 50_000, Outcome::Missed, reason);
+        })
+        .contains(&Rule::Missed)
+    };
+    assert!(!miss(30_000, Some((30_010, 58_000))));
+    assert!(miss(30_000, Some((30_010, 46_000))), "it has told");
+    assert!(miss(12_000, Some((12_010, 58_000))), "it no longer lives");
+    assert!(miss(30_000, None));
+}
+
+#[test]
 fn a_host_with_a_ledger_of_its_own_is_held_back_while_another_has_the_job_for_the_fleet() {
     let mut changed = plan(|_| {});
     let mut list = changed.lists[0].clone();
@@ -1136,7 +1165,7 @@ fn a_pause_ends_where_the_ledger_was_resumed_under_the_lock_that_the_job_had_mea
 
 #[test]
 fn a_host_that_was_started_with_a_wrong_clock_ends_no_time_in_which_nobody_could_act() {
-    let wrong = |offset: i64, corrected: i64| {
+    let wrong = |clocks: &[(i64, i64)]| {
         let latest = plan(|job| {
             job.when = When::Every(10_000);
             (job.start_deadline, job.catch_up_window) = (30_000, 30_000);
@@ -1151,8 +1180,8 @@ fn a_host_that_was_started_with_a_wrong_clock_ends_no_time_in_which_nobody_could
             };
             trace.lives.push(again);
             trace.lives[1].from = START + 23_000;
-            trace.clocks.push((START + 22_000, 1, offset));
-            trace.clocks.push((START + corrected, 1, 0));
+            let set = |(at, offset): &(i64, i64)| (START + at, 1, *offset);
+            trace.clocks.extend(clocks.iter().map(set));
             for due in (10_000..40_000).step_by(5_000) {
                 unstarted(trace, due, Outcome::Missed, "nobody was there in time");
             }
@@ -1166,9 +1195,10 @@ fn a_host_that_was_started_with_a_wrong_clock_ends_no_time_in_which_nobody_could
         })
         .contains(&Rule::CatchUp)
     };
-    assert!(!wrong(40_000, 60_000));
-    assert!(wrong(20_000, 60_000), "it claims");
-    assert!(wrong(40_000, 24_000), "it was corrected");
+    assert!(!wrong(&[(22_000, 40_000)]));
+    assert!(wrong(&[(22_000, 20_000)]), "it claims");
+    assert!(wrong(&[(22_000, 40_000), (24_000, 0)]), "it was corrected");
+    assert!(!wrong(&[(22_000, 40_000), (24_000, 900_000)]));
 }
 
 #[test]

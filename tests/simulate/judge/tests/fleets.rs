@@ -738,6 +738,41 @@ fn a_bad_network_and_a_full_host_are_no_time_in_which_nobody_could_act() {
 }
 
 #[test]
+fn what_a_host_claims_as_it_awakes_waits_in_the_ledger_if_its_daemon_ends_at_once() {
+    let latest = plan(|job| (job.start_deadline, job.catch_up_window) = (30_000, 30_000));
+    let wrong = |awake: i64, ends: i64| {
+        broken(&latest, |trace| {
+            // From 21 s to 37 s host 0 is awake for a moment at most.
+            for life in &mut trace.lives {
+                life.drains = Some(START + ends);
+                life.until = Some(START + ends);
+            }
+            for host in 0..2 {
+                trace.lives.push(Life {
+                    from: START + 37_000,
+                    until: None,
+                    drains: None,
+                    ..trace.lives[host]
+                });
+                trace
+                    .troubles
+                    .push(trouble(host, 21_000, awake, Hindered::Suspended));
+            }
+            for (due, begin) in [(25_000, 37_500), (35_000, 37_700)] {
+                let at = run(trace, due);
+                let run = &mut trace.starts[at];
+                (run.begin, run.end) = (START + begin, Some(START + begin + 100));
+            }
+            forget(trace, 30_000, 30_001);
+        })
+        .contains(&Rule::CatchUp)
+    };
+    assert!(!wrong(25_700, 25_700));
+    assert!(wrong(24_900, 24_900), "it was not due");
+    assert!(wrong(26_100, 26_100), "it was noticed late");
+}
+
+#[test]
 fn what_a_host_slept_through_is_caught_up_though_its_network_was_bad_before() {
     let caught_up = |down: OnStoreDown| {
         let skips = plan(|job| {
