@@ -137,8 +137,6 @@ pub(super) struct Lane {
     pub(super) told_early: Option<Timestamp>,
     /// The newest occurrence that the lane has handled.
     pub(super) seen_until: Option<Timestamp>,
-    /// When this host last noticed that it had been stopped or suspended.
-    pub(super) awake_since: Option<BootInstant>,
     /// Runs of this host whose processes have not ended.
     pub(super) running: usize,
     /// Runs of this host that have ended, but whose verdict has not reached the store.
@@ -166,7 +164,6 @@ impl Lane {
             ahead: LedgerAheadReport::NotReported,
             told_early: None,
             seen_until: None,
-            awake_since: None,
             running: 0,
             closing: 0,
         }
@@ -199,9 +196,9 @@ impl Lane {
         // The store may have been reachable for other hosts in the meantime.
         let slept_through = self.slept_through(shared.now.utc, at);
         if slept_through {
-            self.awake_since = Some(shared.now.boot);
+            shared.awoke();
         }
-        if slept_through || shared.store == StoreState::Down && self.was_asleep(shared.now, at) {
+        if slept_through || shared.store == StoreState::Down && self.was_asleep(shared, at) {
             self.needs_ledger_sync = true;
             self.advance(shared);
             return;
@@ -230,11 +227,6 @@ impl Lane {
             || (self.needs_ledger_sync && now.since(self.policy.not_before(at)) > PROMPT)
     }
 
-    /// This host was stopped or suspended.
-    pub(super) fn awoke(&mut self, shared: &mut Shared) {
-        self.awake_since = Some(shared.now.boot);
-    }
-
     /// Returns until when this host does not act on an outage that it knows of from before it was stopped
     /// or suspended. What runs without the store is delayed at most until its start deadline.
     pub(super) fn unsure_until(&self, shared: &Shared) -> Option<BootInstant> {
@@ -243,7 +235,7 @@ impl Lane {
             OnStoreDown::Run => ASKS_AGAIN.min(self.policy.start_deadline),
             OnStoreDown::Skip => ASKS_AGAIN,
         };
-        let until = self.awake_since?.plus(wait);
+        let until = shared.awake_since?.plus(wait);
         (shared.store == StoreState::Down && shared.now.boot < until).then_some(until)
     }
 
@@ -258,10 +250,10 @@ impl Lane {
     }
 
     /// Whether an occurrence came due before this host noticed that it had been stopped or suspended.
-    fn was_asleep(&self, now: Now, at: Timestamp) -> bool {
+    fn was_asleep(&self, shared: &Shared, at: Timestamp) -> bool {
+        let now = shared.now;
         let late = now.utc.since(self.policy.not_before(at));
-        self.awake_since
-            .is_some_and(|awake| now.boot.since(awake) < late)
+        (shared.awake_since).is_some_and(|awake| now.boot.since(awake) < late)
     }
 
     /// Returns when this daemon began to run the job, by the clock as it is known now.

@@ -150,7 +150,7 @@ impl Core {
             Event::Reload(list) => self.reload(list),
             Event::ClockWrong => self.shared.clock_wrong = true,
             Event::ClockRight => self.clock_right(),
-            Event::Awake => self.each_lane(Lane::awoke),
+            Event::Awake => self.shared.awoke(),
             Event::StoreDown => self.store(StoreState::Down),
             Event::StoreUp => self.store(StoreState::Up),
             Event::Drain => self.drain(),

@@ -66,6 +66,8 @@ pub(super) struct Shared {
     pub(super) mode: Mode,
     /// The host's clock is wrong, so there are no claims.
     pub(super) clock_wrong: bool,
+    /// When this host last noticed that it had been stopped or suspended.
+    pub(super) awake_since: Option<BootInstant>,
     pub(super) out: Vec<Action>,
     timers: BTreeSet<(BootInstant, JobIx, TimerKind)>,
     max_running: Option<NonZeroUsize>,
@@ -82,6 +84,7 @@ impl Shared {
             store: StoreState::Up,
             mode: Mode::Working,
             clock_wrong: false,
+            awake_since: None,
             out: Vec::new(),
             timers: BTreeSet::new(),
             max_running,
@@ -90,6 +93,11 @@ impl Shared {
             shortage: None,
             next_claim: 0,
         }
+    }
+
+    /// This host was stopped or suspended.
+    pub(super) fn awoke(&mut self) {
+        self.awake_since = Some(self.now.boot);
     }
 
     /// Sets the maximum number of concurrent runs. Runs above it continue.

@@ -233,6 +233,25 @@ fn what_came_due_just_before_a_host_awoke_is_not_judged_by_an_outage_that_may_be
     }
 }
 
+#[test]
+fn a_host_that_notices_by_one_job_that_it_slept_acts_on_the_outage_for_none_at_once() {
+    let other = JobIx(1);
+    let mut bench = Bench::fresh(vec![policy(), down(OnStoreDown::Run)], None);
+    for job in [JOB, other] {
+        bench.registered_of(job, 1000);
+    }
+    bench.feed(Event::StoreDown);
+    bench.at(1019);
+    bench.due_of(JOB, 1010);
+    bench.at(1031);
+    bench.due_of(JOB, 1020);
+    bench.due_of(other, 1030);
+    bench.nothing();
+    back(&mut bench);
+    assert_eq!(bench.action(), Action::Register { job: JOB });
+    assert_eq!(bench.action(), Action::Register { job: other });
+}
+
 /// A host whose store failed at 1010, and that was asleep until 1019. Then 1020 comes due.
 fn awake(policy: Policy) -> Bench {
     let is_run = policy.on_store_down == OnStoreDown::Run;
