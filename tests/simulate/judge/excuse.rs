@@ -1160,7 +1160,9 @@ fn until_gone(facts: &Facts<'_>, life: &Life, list: Span) -> i64 {
 /// hindered in between, its host counts as having the list before. Returns when.
 fn known_by_its_old_list(facts: &Facts<'_>, life: &Life) -> Option<Span> {
     let mut lives = facts.trace.lives.iter().filter(|it| it.host == life.host);
-    let from = lives.find(|it| life.until.is_some_and(|until| until <= it.from))?.from;
+    let from = lives
+        .find(|it| life.until.is_some_and(|until| until <= it.from))?
+        .from;
     let until = until_told(facts, life.host, Span { from, until: from }).until;
     let until = until.min(from + COUNTS_AS_LIVE + PROMPT);
     (from < until).then_some(Span { from, until })
