@@ -1,6 +1,7 @@
 //! The daemon's side: what callers hold of the guard and of running commands.
 
 use std::fs::{File, OpenOptions};
+use std::future::pending;
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::Child;
@@ -88,14 +89,17 @@ impl Processes {
     /// Starts a command; its events then arrive in [`Running::events`]. When the future is
     /// dropped before its end, the command is ended.
     pub async fn spawn(&self, spawn: Spawn) -> Result<Running, SpawnError> {
-        self.spawn_into(spawn, None).await
+        self.spawn_unless(spawn, None, pending()).await
     }
 
-    /// The same; with [`Stdio::Capture`], `sink` receives the output, too.
-    pub async fn spawn_into(
+    /// The same; with [`Stdio::Capture`], `sink` receives the output, too. If `withdrawn` ends while the
+    /// command waits for its instant, the command does not begin ([`SpawnError::Withdrawn`]). The guard
+    /// decides which of the two came first, and this returns what it decided.
+    pub async fn spawn_unless(
         &self,
         spawn: Spawn,
         sink: Option<Arc<dyn OutputSink>>,
+        withdrawn: impl Future<Output = ()>,
     ) -> Result<Running, SpawnError> {
         let serial = self.shared.serials.fetch_add(1, Ordering::Relaxed);
         refusal::nul(&spawn)?;
@@ -110,7 +114,7 @@ impl Processes {
             fds.push(file_of(&packet).map_err(receive)?);
             packet = wire::spawn_in_file();
         }
-        let (started_tx, started) = oneshot::channel();
+        let (started_tx, mut started) = oneshot::channel();
         let (exited_tx, exited) = oneshot::channel();
         let start = PendingSpawn {
             serial,
@@ -125,7 +129,16 @@ impl Processes {
             .commands
             .send(TaskCommand::Spawn(Box::new(start)));
         sent.map_err(|_| SpawnError::GuardGone)?;
-        let pid = match started.await {
+        // Both arms are cancel-safe: a channel, and what is not polled again.
+        let started = tokio::select! {
+            started = &mut started => started,
+            () = withdrawn => {
+                let withdraw = TaskCommand::Send(wire::withdraw(serial));
+                let _ = self.shared.commands.send(withdraw);
+                started.await
+            }
+        };
+        let pid = match started {
             Ok(Ok(pid)) => pid,
             Ok(Err(refused)) => return Err(refusal::explain(&refused, &spawn)),
             // The serving task broke off: the guard may have been asked.

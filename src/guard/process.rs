@@ -180,6 +180,9 @@ pub enum SpawnError {
     /// The deadline had passed before the guard came to it.
     #[error("the lease expired before the command could start")]
     TooLate,
+    /// It was withdrawn before the instant of its start. The command was not started.
+    #[error("it was withdrawn before its instant")]
+    Withdrawn,
     /// This host lacks what any command needs. The command was not started.
     #[error("cannot {step}: {source}")]
     NoResources {

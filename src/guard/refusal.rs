@@ -41,6 +41,7 @@ pub(super) fn explain(refused: &SpawnRefused, spawn: &Spawn) -> SpawnError {
         SpawnRefused::TooLate => SpawnError::TooLate,
         SpawnRefused::GuardGone => SpawnError::GuardGone,
         SpawnRefused::NoReport => SpawnError::NoReport,
+        SpawnRefused::Failed(StartStep::Wait, libc::ECANCELED) => SpawnError::Withdrawn,
         SpawnRefused::Failed(step, errno) => {
             let source = io::Error::from_raw_os_error(*errno);
             let text = step_text(*step, spawn);

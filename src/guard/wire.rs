@@ -22,6 +22,7 @@ const EXTEND: u8 = 3;
 const END: u8 = 4;
 const SIGNAL: u8 = 5;
 const PING: u8 = 6;
+const WITHDRAW: u8 = 7;
 
 const READY: u8 = 64;
 const STARTED: u8 = 65;
@@ -40,6 +41,8 @@ pub(super) enum GuardRequest {
     Extend(Vec<(Vec<u8>, BootInstant)>),
     /// First signal, grace, SIGKILL.
     End(u64),
+    /// Do not start a command that still waits for its instant.
+    Withdraw(u64),
     /// One signal.
     Signal(u64, i32),
     /// Reply with [`GuardReply::Ready`].
@@ -204,6 +207,13 @@ pub(super) fn end(serial: u64) -> Vec<u8> {
     w.0
 }
 
+/// The packet that withdraws a command that waits for its instant.
+pub(super) fn withdraw(serial: u64) -> Vec<u8> {
+    let mut w = Writer(vec![WITHDRAW]);
+    w.u64(serial);
+    w.0
+}
+
 /// The packet that signals a command.
 pub(super) fn signal(serial: u64, signal: i32) -> Vec<u8> {
     let mut w = Writer(vec![SIGNAL]);
@@ -232,6 +242,7 @@ impl GuardRequest {
                 Self::Extend(runs)
             }
             END => Self::End(r.u64()?),
+            WITHDRAW => Self::Withdraw(r.u64()?),
             SIGNAL => Self::Signal(r.u64()?, r.i32()?),
             PING => Self::Ping,
             _ => return None,

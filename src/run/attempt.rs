@@ -1,8 +1,10 @@
 //! One attempt of a run: starts the command, follows it, and judges how it ended.
 
+use std::future::pending;
 use std::sync::Arc;
 
 use super::follow::{Followed, Interruption, KillReason, Limits, Supervisor, follow};
+use super::instant::{self, Withdrawal};
 use super::lease::RunLease;
 use super::tail::FailureTail;
 use super::{RunControl, RunDriver, Tools, command};
@@ -10,7 +12,7 @@ use nix::sys::signal::Signal;
 
 use crate::config::OnLost;
 use crate::ground::timing;
-use crate::guard::{EndedBy, Exit, Lack, OutputSink, Running, SpawnError, Status, Stream};
+use crate::guard::{EndedBy, Exit, Lack, OutputSink, Running, Spawn, SpawnError, Status, Stream};
 use crate::lease::LeaseLost;
 use crate::observe::{RunFields, run_log};
 use crate::store::Outcome;
@@ -36,6 +38,8 @@ pub(crate) enum Shortage {
     NoGuard,
     /// The daemon stopped between the grant and the instant.
     Draining,
+    /// The lease was lost between the grant and the instant.
+    LeaseLost,
 }
 
 impl AttemptResult {
@@ -76,7 +80,8 @@ impl RunDriver<'_> {
                 };
             }
         };
-        spawn.start = self.assignment.grant().and_then(|grant| grant.starts_at);
+        let starts_at = self.assignment.grant().and_then(|grant| grant.starts_at);
+        spawn.start = starts_at.filter(|at| !at.remaining().is_zero());
         // Not before: the lease may have been renewed while the command was prepared.
         spawn.deadline = match (self.lease.lease(), self.assignment.job.on_lost) {
             (Some(lease), OnLost::Kill) => Some(timing::kill_at(lease.ends())),
@@ -85,14 +90,17 @@ impl RunDriver<'_> {
         if number > self.assignment.attempt {
             self.output.begin_attempt(number);
         }
-        let sink: Arc<dyn OutputSink> = self.output.clone();
-        match tools.processes.spawn_into(spawn, Some(sink)).await {
-            Ok(running) => {
+        let (started, withdrawal) = self.spawn(tools, spawn, control).await;
+        match (started, withdrawal) {
+            (Err(SpawnError::Withdrawn | SpawnError::TooLate), Some(why)) => {
+                why.result(&mut self.lease)
+            }
+            (Ok(running), _) => {
                 self.report_start(number, running.pid);
                 tools.starts.report();
                 self.follow(running, control).await
             }
-            Err(error) => {
+            (Err(error), _) => {
                 let (outcome, shortage) = judge_failed_start(&error);
                 AttemptResult {
                     shortage,
@@ -100,6 +108,29 @@ impl RunDriver<'_> {
                 }
             }
         }
+    }
+
+    /// Has the guard start the command. If it waits for its instant, and must not start any more before that,
+    /// the guard withdraws it. The second result is why, also if that came too late: what follows the
+    /// process then learns of it again.
+    async fn spawn(
+        &mut self,
+        tools: &Tools,
+        spawn: Spawn,
+        control: &mut RunControl,
+    ) -> (Result<Running, SpawnError>, Option<Withdrawal>) {
+        let sink: Arc<dyn OutputSink> = self.output.clone();
+        let waits = spawn.start.is_some();
+        let mut why = None;
+        let lease = &mut self.lease;
+        let withdrawn = async {
+            if !waits {
+                pending::<()>().await;
+            }
+            why = Some(instant::withdrawn(lease, control).await);
+        };
+        let started = tools.processes.spawn_unless(spawn, Some(sink), withdrawn);
+        (started.await, why)
     }
 
     /// Logs the start: a run's first attempt as `info`, so that each run has one such line; its
@@ -259,7 +290,8 @@ impl Supervisor for AttemptSupervisor<'_> {
 /// start it.
 fn judge_failed_start(error: &SpawnError) -> (Outcome, Option<Shortage>) {
     match error {
-        SpawnError::TooLate => (Outcome::LeaseLost, None),
+        // Nothing else withdraws a command.
+        SpawnError::TooLate | SpawnError::Withdrawn => (Outcome::LeaseLost, None),
         SpawnError::NoReport => (Outcome::Unknown, None),
         SpawnError::CannotStart { .. } => (Outcome::Failed, None),
         SpawnError::NoResources { lack, .. } => (Outcome::Failed, Some(Shortage::Of(*lack))),

@@ -1,16 +1,65 @@
 //! The wait for the instant of a run that was granted ahead of it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::RunControl;
 use super::attempt::{AttemptResult, Shortage};
 use super::lease::RunLease;
-use crate::guard::SpawnError;
+use super::{Cause, RunControl};
+use crate::lease::LeaseLost;
 use crate::store::Outcome;
 
-/// How long before its instant the process of a run is prepared; it then waits for the rest by itself. A
-/// daemon that stops before that returns the occurrence; afterwards, the run counts as started.
+/// How long before its instant the process of a run is prepared; it then waits for the rest by itself.
 const PREPARED_FOR: Duration = Duration::from_millis(20);
+
+/// Why a run that was granted ahead of its instant must not start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Withdrawal {
+    /// The daemon stops.
+    Draining,
+    /// Somebody had the run killed.
+    Killed(Arc<Cause>),
+    /// Its lease was lost.
+    Lost(LeaseLost),
+}
+
+impl Withdrawal {
+    /// Returns how a run ends that has not started for this reason. It has a result only if a person wanted
+    /// that; otherwise its occurrence is returned undecided.
+    pub(super) fn result(self, lease: &mut RunLease) -> AttemptResult {
+        let (outcome, why, shortage) = match self {
+            Self::Draining => {
+                let why = "the daemon stopped before its instant".to_owned();
+                (Outcome::Stopped, why, Some(Shortage::Draining))
+            }
+            Self::Killed(cause) => {
+                let why = format!("killed by {cause} before its instant");
+                (Outcome::Stopped, why, None)
+            }
+            Self::Lost(lost) => {
+                lease.notice(lost);
+                let why = format!("{} before its instant", lease.explain(lost));
+                (Outcome::LeaseLost, why, Some(Shortage::LeaseLost))
+            }
+        };
+        AttemptResult {
+            shortage,
+            ..AttemptResult::not_started(outcome, why)
+        }
+    }
+}
+
+/// Waits until a run must not start any more. Cancel-safe, and returns the same again.
+pub(super) async fn withdrawn(lease: &mut RunLease, control: &mut RunControl) -> Withdrawal {
+    // Every arm is cancel-safe, as the documentation of each says.
+    tokio::select! {
+        lost = lease.is_lost() => Withdrawal::Lost(lost),
+        told = control.told_to_stop() => match told {
+            Some(cause) => Withdrawal::Killed(cause),
+            None => Withdrawal::Draining,
+        },
+    }
+}
 
 /// Waits until the process of a run is to be prepared that starts after so long. The error is why it does
 /// not start.
@@ -23,34 +72,21 @@ pub(super) async fn wait(
     if wait.is_zero() {
         return Ok(());
     }
-    // Every arm is cancel-safe: a timer, a watch, and the lease, whose documentation says so.
-    let told = tokio::select! {
+    let why = tokio::select! {
         () = tokio::time::sleep(wait) => return Ok(()),
-        _ = lease.next_loss() => {
-            let why = SpawnError::TooLate.to_string();
-            return Err(AttemptResult::not_started(Outcome::LeaseLost, why));
-        }
-        told = control.told_to_stop() => told,
+        why = withdrawn(lease, control) => why,
     };
-    if let Some(cause) = told {
-        let why = format!("killed by {cause} before its instant");
-        return Err(AttemptResult::not_started(Outcome::Stopped, why));
-    }
-    let why = "the daemon stopped before its instant".to_owned();
-    Err(AttemptResult {
-        shortage: Some(Shortage::Draining),
-        ..AttemptResult::not_started(Outcome::Stopped, why)
-    })
+    Err(why.result(lease))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use tokio::sync::watch;
 
     use super::*;
-    use crate::run::{Cause, RunOrder, Stop};
+    use crate::lease::Lease;
+    use crate::run::{RunOrder, Stop};
+    use crate::time::BootInstant;
 
     const FAR: Duration = Duration::from_secs(60);
 
@@ -81,6 +117,25 @@ mod tests {
             assert_eq!(told.shortage, Some(Shortage::Draining));
             assert!(!told.started);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_is_lost_meanwhile_returns_the_occurrence() {
+        let (_stopper, mut control) = control();
+        let ends = BootInstant::now().plus(FAR);
+        let mut lease = RunLease::new(Some(Lease::unrenewed(ends)));
+        lease.lease().expect("it has one").lose(LeaseLost::Taken);
+        let again = withdrawn(&mut lease, &mut control).await;
+        assert_eq!(again, Withdrawal::Lost(LeaseLost::Taken));
+        assert_eq!(
+            lease.noticed_loss(),
+            None,
+            "what follows a process notices it"
+        );
+        let told = wait(FAR, &mut lease, &mut control).await;
+        let told = told.expect_err("it does not start");
+        assert_eq!(told.shortage, Some(Shortage::LeaseLost));
+        assert_eq!(lease.noticed_loss(), Some(LeaseLost::Taken));
     }
 
     #[tokio::test(start_paused = true)]

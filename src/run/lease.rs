@@ -30,6 +30,20 @@ impl RunLease {
         }
     }
 
+    /// Waits until the lease is lost, for ever without one. Unlike [`Self::next_loss`] it returns that each
+    /// time, and notices nothing. Cancel-safe.
+    pub(super) async fn is_lost(&mut self) -> LeaseLost {
+        match &mut self.lease {
+            Some(lease) => lease.lost().await,
+            None => pending().await,
+        }
+    }
+
+    /// Counts a loss as noticed.
+    pub(super) fn notice(&mut self, lost: LeaseLost) {
+        self.lost = Some(lost);
+    }
+
     /// The loss that [`Self::next_loss`] has returned.
     pub(crate) fn noticed_loss(&self) -> Option<LeaseLost> {
         self.lost

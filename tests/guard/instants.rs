@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use cronlatch::guard::{Spawn, SpawnError, Status};
+use cronlatch::guard::{EndedBy, Spawn, SpawnError, Status};
 use cronlatch::time::BootInstant;
 
 use crate::support::{LONG, finish, guard, on_runtime, shell, wait_until, with_guard};
@@ -148,6 +148,69 @@ fn what_kills_a_prepared_process_is_reported_as_no_start() {
             descendants(guard_pid).is_empty()
         });
         assert!(!file.exists());
+    });
+}
+
+#[test]
+fn a_command_that_is_withdrawn_before_its_instant_is_never_executed() {
+    on_runtime(async {
+        let guard = guard();
+        let guard_pid = guard.pid();
+        let processes = guard.serve().expect("on a runtime");
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("ran");
+        let mut spawn = marks(&file, LONG);
+        // Not even a signal that a prepared process ignores saves it.
+        spawn.signal = nix::sys::signal::Signal::SIGCHLD;
+        let (withdraw, withdrawn) = tokio::sync::oneshot::channel();
+        let waiting = tokio::spawn(async move {
+            let withdrawn = async { withdrawn.await.expect("it is withdrawn") };
+            processes.spawn_unless(spawn, None, withdrawn).await
+        });
+        sleeper_of(guard_pid);
+        withdraw.send(()).expect("it waits");
+        let refused = waiting.await.expect("no panic");
+        assert!(matches!(refused, Err(SpawnError::Withdrawn)), "{refused:?}");
+        wait_until("its processes are gone", || {
+            descendants(guard_pid).is_empty()
+        });
+        assert!(!file.exists());
+    });
+}
+
+/// Whatever comes first, what is reported is what happened.
+#[test]
+fn a_command_that_is_withdrawn_around_its_instant_runs_to_its_end_or_not_at_all() {
+    with_guard(async |processes| {
+        let dir = tempfile::tempdir().expect("a directory");
+        for round in 0..200_u32 {
+            let file = dir.path().join(round.to_string());
+            let spawn = marks(&file, Duration::from_millis(8));
+            let start = spawn.start.expect("it has one");
+            // From a millisecond before the instant to one after it.
+            let at = start.minus(Duration::from_millis(1));
+            let at = at.plus(Duration::from_micros(10) * round);
+            let withdrawn = async {
+                let near = at.remaining().saturating_sub(Duration::from_millis(2));
+                tokio::time::sleep(near).await;
+                while !at.remaining().is_zero() {
+                    tokio::task::yield_now().await;
+                }
+            };
+            match processes.spawn_unless(spawn, None, withdrawn).await {
+                Ok(running) => {
+                    let (_, exit) = finish(running).await;
+                    let how = (exit.status, exit.ended_by);
+                    assert_eq!(how, (Status::Code(0), EndedBy::Itself), "round {round}");
+                    assert!(file.exists(), "round {round}");
+                }
+                Err(SpawnError::Withdrawn) => {
+                    tokio::time::sleep(start.remaining() + Duration::from_millis(5)).await;
+                    assert!(!file.exists(), "round {round}");
+                }
+                Err(error) => panic!("round {round}: {error}"),
+            }
+        }
     });
 }
 

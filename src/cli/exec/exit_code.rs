@@ -63,9 +63,11 @@ pub(super) fn exit_code_of_spawn_error(
             }))
         }
         SpawnError::TooLate => Err(Failure::NotAcquired(format!("lock {lock:?}: {error}"))),
-        SpawnError::GuardGone | SpawnError::NoReport | SpawnError::NoResources { .. } => {
-            Err(Failure::Internal(error.to_string()))
-        }
+        SpawnError::GuardGone
+        | SpawnError::NoReport
+        | SpawnError::NoResources { .. }
+        // A command of `exec` waits for no instant.
+        | SpawnError::Withdrawn => Err(Failure::Internal(error.to_string())),
     }
 }
 

@@ -158,8 +158,9 @@ pub enum Event {
         /// The job.
         job: JobIx,
     },
-    /// A granted run could not be started because this host lacks resources. Its occurrence goes
-    /// back to the store undecided. The host claims nothing before `until`, then one run as a trial.
+    /// A granted run was not started, because this host lacks resources, or lost the lease before the
+    /// instant. Its occurrence goes back to the store undecided. The host claims nothing before `until`,
+    /// then one run as a trial; an instant that has come means that it lacks nothing.
     RunNotStarted {
         /// The job.
         job: JobIx,

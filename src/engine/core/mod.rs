@@ -134,7 +134,9 @@ impl Core {
                 kind,
                 until,
             } => {
-                self.shared.run_short_until(until, job);
+                if until > self.shared.now.boot {
+                    self.shared.run_short_until(until, job);
+                }
                 self.run_not_started(job, at, kind);
             }
             Event::ResourcesBack => self.shared.resources_back(),

@@ -65,6 +65,7 @@ impl Daemon {
             Shortage::Of(lack) => self.resources.failed(lack, now),
             // The daemon is about to end.
             Shortage::NoGuard | Shortage::Draining => now.plus(LONGEST_PAUSE),
+            Shortage::LeaseLost => now,
         };
         let reason = &run.reason;
         match run.shortage {
@@ -77,7 +78,7 @@ impl Daemon {
                 show_roughly(until.remaining()),
                 lack.remedy()
             ),
-            Shortage::NoGuard | Shortage::Draining => run_log!(
+            Shortage::NoGuard | Shortage::Draining | Shortage::LeaseLost => run_log!(
                 warn,
                 run.fields,
                 "not started: {reason}. The occurrence goes back to the store, and any host may run \

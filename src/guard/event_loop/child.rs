@@ -6,6 +6,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 
 use nix::errno::Errno;
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
@@ -26,6 +27,8 @@ pub(super) struct ChildContext<'a> {
     pub(super) parent: Pid,
     /// The guard, which must be alive when the command starts.
     pub(super) guard: Option<&'a OwnedFd>,
+    /// What the child must take before it begins, if it waits for an instant.
+    pub(super) permit: Option<&'a Permit>,
     /// Input, output, error output.
     pub(super) stdio: &'a [OwnedFd],
     /// The group to join; 0 makes one of its own.
@@ -45,6 +48,23 @@ impl ChildContext<'_> {
     }
 }
 
+/// The permission to begin, of a command that waits for its instant. Only one side gets it: the child, which
+/// then executes the command, or the guard, after which the command never begins.
+#[derive(Debug)]
+pub(super) struct Permit(EventFd);
+
+impl Permit {
+    pub(super) fn new() -> nix::Result<Self> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        EventFd::from_value_and_flags(1, flags).map(Self)
+    }
+
+    /// Takes the permission. Returns whether the other side had not.
+    pub(super) fn take(&self) -> bool {
+        self.0.read().is_ok()
+    }
+}
+
 /// The step that failed, and why.
 pub(super) struct Failed(pub(super) StartStep, pub(super) Errno);
 
@@ -58,17 +78,24 @@ pub(super) fn become_command(order: &StartRequest, around: &ChildContext<'_>) ->
 }
 
 /// Sleeps until the command may start. In the meantime its lease may have ended, with a machine that was
-/// suspended, and the guard may have died, which a child of a reaper would outlive.
+/// suspended, the guard may have died, which a child of a reaper would outlive, or the guard may have
+/// withdrawn the command.
 fn await_start(order: &StartRequest, around: &ChildContext<'_>) -> Result<(), Failed> {
-    let Some(start) = order.start.filter(|at| *at > BootInstant::now()) else {
+    let Some((start, permit)) = order.start.zip(around.permit) else {
         return Ok(());
     };
-    sys::sleep_until(start);
+    if start > BootInstant::now() {
+        sys::sleep_until(start);
+    }
     if order.deadline.is_some_and(|at| at <= BootInstant::now()) {
         return Err(Failed(StartStep::Wait, Errno::ETIMEDOUT));
     }
     if (around.guard).is_some_and(|guard| sys::pidfd_has_ended(guard.as_fd())) {
         return Err(Failed(StartStep::Parent, Errno::ESRCH));
+    }
+    // Last, because from here on the guard takes the command for started.
+    if !permit.take() {
+        return Err(Failed(StartStep::Wait, Errno::ECANCELED));
     }
     Ok(())
 }

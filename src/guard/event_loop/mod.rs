@@ -175,6 +175,13 @@ impl EventLoop {
                 });
                 self.send_to_trees(send);
             }
+            GuardRequest::Withdraw(serial) => {
+                let send = self.runs.get_mut(serial).and_then(|run| {
+                    let send = run.withdraw(now);
+                    send.map(|send| (run.serial, send))
+                });
+                self.send_to_trees(send);
+            }
             GuardRequest::Signal(serial, signal) => {
                 if let Some(run) = self.runs.get(serial) {
                     ending::signal_main(run, signal);

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use super::child::Permit;
 use super::reaper::Reaper;
 use crate::guard::cgroup::Cgroup;
 use crate::guard::wire::StartRequest;
@@ -35,8 +36,7 @@ pub(super) struct StartedRun {
     pub(super) left_behind: Vec<(i32, u64)>,
     /// The processes we were not permitted to kill, likewise.
     pub(super) survivors: Vec<(i32, u64)>,
-    /// The command is not executed before this instant.
-    pub(super) start: Option<BootInstant>,
+    pub(super) beginning: Beginning,
     deadline: Option<BootInstant>,
     pub(super) signal: i32,
     grace: Duration,
@@ -67,6 +67,17 @@ impl Main {
             Self::Ended(_) => None,
         }
     }
+}
+
+/// Whether the command may begin.
+#[derive(Debug)]
+pub(super) enum Beginning {
+    /// It has begun, or begins as soon as its process is ready.
+    Free,
+    /// It begins at its instant, with this permit.
+    Waits(Permit),
+    /// It never begins: the guard has taken its permit.
+    Withdrawn,
 }
 
 /// What keeps the run's processes apart from those of other runs.
@@ -154,7 +165,7 @@ impl StartedRun {
             born: 0,
             left_behind: Vec::new(),
             survivors: Vec::new(),
-            start: order.start,
+            beginning: Beginning::Free,
             deadline: order.deadline,
             signal: order.signal,
             grace: order.grace,
@@ -214,8 +225,31 @@ impl StartedRun {
         if self.is_ending() {
             return None;
         }
+        if let Some(step) = self.withdraw(now) {
+            return Some(step);
+        }
         self.blame(EndedBy::Request);
         Some(self.send_first(now, self.grace.min(grace)))
+    }
+
+    /// Makes sure that a command that waits for its instant never begins, and kills its process. Changes
+    /// nothing if the command has begun.
+    pub(super) fn withdraw(&mut self, now: BootInstant) -> Option<KillStep> {
+        if !self.take_permit() {
+            return None;
+        }
+        self.beginning = Beginning::Withdrawn;
+        self.blame(EndedBy::Request);
+        Some(self.kill(now, FIRST_PAUSE))
+    }
+
+    /// Takes the permit of a command that waits for its instant. Returns whether it was there: the command
+    /// then never begins.
+    pub(super) fn take_permit(&self) -> bool {
+        match &self.beginning {
+            Beginning::Waits(permit) => permit.take(),
+            Beginning::Free | Beginning::Withdrawn => false,
+        }
     }
 
     /// The run has until `to` to live. Never shortens: packets of two threads may overtake.
@@ -374,5 +408,27 @@ mod tests {
         assert_eq!(run.advance(at(16)), Some(KillStep::Kill));
         assert_eq!(run.advance(at(17)), Some(KillStep::Kill));
         assert_eq!(run.ended_by, EndedBy::Itself);
+    }
+
+    #[test]
+    fn an_end_withdraws_a_command_that_waits_for_its_instant() {
+        let mut run = run(None);
+        let permit = Permit::new().expect("a descriptor");
+        run.beginning = Beginning::Waits(permit);
+        assert_eq!(run.end(at(10), GRACE), Some(KillStep::Kill));
+        assert!(matches!(run.beginning, Beginning::Withdrawn));
+        assert_eq!(run.ended_by, EndedBy::Request);
+        assert_eq!(run.withdraw(at(11)), None, "it is gone");
+    }
+
+    #[test]
+    fn a_command_that_has_begun_cannot_be_withdrawn_and_ends_as_any_other() {
+        let mut run = run(None);
+        let permit = Permit::new().expect("a descriptor");
+        assert!(permit.take() && !permit.take(), "only one side gets it");
+        run.beginning = Beginning::Waits(permit);
+        assert_eq!(run.withdraw(at(9)), None);
+        assert_eq!(run.ended_by, EndedBy::Itself);
+        assert_eq!(run.end(at(10), GRACE), Some(KillStep::First));
     }
 }

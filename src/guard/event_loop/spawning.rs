@@ -8,9 +8,9 @@ use nix::errno::Errno;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nix::unistd::{Pid, getsid, setpgid};
 
-use super::child::{self, ChildContext, ChildMessage, Failed};
+use super::child::{self, ChildContext, ChildMessage, Failed, Permit};
 use super::reaper::{self, Pipes, Reaper};
-use super::run::{Containment, Group, Main, StartedRun};
+use super::run::{Beginning, Containment, Group, Main, StartedRun};
 use super::{Cgroup, EventLoop, PIPES};
 use crate::guard::EndedBy;
 use crate::guard::sys::{self, Fork};
@@ -52,6 +52,8 @@ impl EventLoop {
             .get(..3)
             .ok_or(Failed(StartStep::Receive, Errno::EMFILE))?;
         let (reading, writing) = child::error_pipe().map_err(fork)?;
+        let permit = order.start.map(|_| Permit::new()).transpose();
+        let permit = permit.map_err(|errno| Failed(StartStep::Fork, errno))?;
         let join = order.join.map(Pid::from_raw).filter(|group| {
             // A process group lives within one session.
             getsid(Some(*group)).is_ok_and(|session| getsid(None) == Ok(session))
@@ -59,6 +61,7 @@ impl EventLoop {
         let around = ChildContext {
             parent: self.me,
             guard: self.itself.as_ref(),
+            permit: permit.as_ref(),
             stdio,
             group: join.unwrap_or(Pid::from_raw(0)),
             dispositions: &self.dispositions,
@@ -95,13 +98,13 @@ impl EventLoop {
         };
         let mut run = StartedRun::new(order, Main::Starting(pid, reading), group, place);
         run.born = born;
+        run.beginning = permit.map_or(Beginning::Free, Beginning::Waits);
         self.runs.insert(run);
         Ok(())
     }
 
     /// Looks whether a starting process has become its command.
     pub(super) fn settle_start(&mut self, serial: u64) {
-        let now = BootInstant::now();
         while let Some(run) = self.runs.get_mut(serial)
             && let Main::Starting(pid, pipe) = &mut run.main
             && let Some(message) = child::next_message(pipe)
@@ -112,13 +115,18 @@ impl EventLoop {
                     run.leader = Some(announced);
                     self.mains.insert(announced, serial);
                 }
-                (ChildMessage::Closed, Some(_)) if run.start.is_some_and(|at| at > now) => {
-                    // It is still to wait for its start, so something has killed it.
+                (ChildMessage::Closed, _) if matches!(run.beginning, Beginning::Withdrawn) => {
                     self.not_started(serial, StartStep::Wait, libc::ECANCELED);
                 }
                 (ChildMessage::Closed, Some(pid)) => {
                     // Closing is not enough: a child between fork and exec has a copy.
                     let _ = self.epoll.delete(pipe);
+                    if run.take_permit() {
+                        // It has not taken it, so something has killed it before it began.
+                        self.not_started(serial, StartStep::Wait, libc::EINTR);
+                        continue;
+                    }
+                    run.beginning = Beginning::Free;
                     run.main = Main::Alive(pid);
                     self.answer(GuardReply::Started(serial, pid));
                 }

@@ -1,5 +1,6 @@
 //! The main job: from a list to runs that happen once.
 
+mod ahead;
 mod blast;
 mod burst;
 mod clocks;

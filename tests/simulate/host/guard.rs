@@ -24,6 +24,8 @@ pub(crate) enum Exit {
     TooLate,
     /// It was not started: the machine lacks the resources.
     NoResources,
+    /// It was not started: it was withdrawn before its instant.
+    Withdrawn,
 }
 
 /// A process; instants by the true clock.
@@ -109,6 +111,18 @@ impl Guard {
             living.process.deadline = Some(deadline);
             self.arm(sim, id);
         }
+    }
+
+    /// The daemon withdraws a process that waits for its instant. Returns whether it had not begun.
+    pub(crate) fn withdraw(&mut self, sim: &mut Sim, id: u64) -> bool {
+        let waits = |it: &Living| it.noted.is_none() && it.process.not_before.is_some();
+        let Some(living) = self.living.get(&id).filter(|it| waits(it)) else {
+            return false;
+        };
+        let life = living.process.life;
+        self.living.remove(&id);
+        self.tell(sim, life, id, Exit::Withdrawn);
+        true
     }
 
     /// The daemon wants the process to end.

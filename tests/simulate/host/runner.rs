@@ -87,6 +87,15 @@ struct Run {
     waits: bool,
 }
 
+/// Why an occurrence goes back undecided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Returned {
+    /// The host lacks resources.
+    Short,
+    /// The run was withdrawn before its instant.
+    Withdrawn,
+}
+
 /// A run that is over; its lease is held until its verdict is delivered.
 #[derive(Debug)]
 pub(crate) struct Over {
@@ -95,8 +104,8 @@ pub(crate) struct Over {
     pub(crate) token: Token,
     pub(crate) record: Record,
     pub(crate) lease: Option<LeaseId>,
-    /// Nothing was started for want of resources: the occurrence can go back undecided.
-    pub(crate) returns: bool,
+    /// Nothing was started, and the occurrence goes back undecided: for this reason.
+    pub(crate) returns: Option<Returned>,
 }
 
 #[derive(Debug)]
@@ -273,7 +282,8 @@ impl Runner {
         let (outcome, reason) = verdict(run, cause, exit);
         run.starts += u32::from(matches!(exit, Exit::Ended(_)));
         let none_started = run.starts < run.assignment.attempt;
-        if exit == Exit::NoResources && none_started && run.assignment.granted.is_some() {
+        let returns = matches!(exit, Exit::NoResources | Exit::Withdrawn);
+        if returns && none_started && run.assignment.granted.is_some() {
             // Retries are for the command. Another host may start it at once.
             return self.end(env, key, outcome, reason, exit);
         }
@@ -342,10 +352,12 @@ impl Runner {
             job,
             place,
             token,
-            returns: exit == Exit::NoResources
-                && run.starts < attempt
-                && granted.is_some()
-                && at.is_some(),
+            returns: match exit {
+                Exit::NoResources => Some(Returned::Short),
+                Exit::Withdrawn => Some(Returned::Withdrawn),
+                Exit::Ended(_) | Exit::TooLate => None,
+            }
+            .filter(|_| run.starts < attempt && granted.is_some() && at.is_some()),
             record,
             lease: run.lease,
         });
@@ -436,7 +448,11 @@ impl Runner {
             if run.waits {
                 // The occurrence goes back undecided.
                 let why = "the daemon stopped before its instant".to_owned();
-                self.end(env, key, Outcome::Stopped, why, Exit::NoResources);
+                self.end(env, key, Outcome::Stopped, why, Exit::Withdrawn);
+            } else if let Some(process) = run.process
+                && env.guard.withdraw(env.sim, process)
+            {
+                // So does this one, once the guard has said so.
             } else if run.process.is_none() && run.counts.is_none() {
                 self.end_between(env, key);
             } else if stop == Stop::End {
@@ -541,6 +557,16 @@ impl Runner {
             )
         });
         run.lost = Some(why);
+        if run.waits {
+            // The occurrence goes back undecided.
+            let reason = reason_of(why);
+            return self.end(env, key, Outcome::LeaseLost, reason, Exit::Withdrawn);
+        }
+        if let Some(process) = run.process
+            && env.guard.withdraw(env.sim, process)
+        {
+            return;
+        }
         if run.assignment.job.on_lost == OnLost::Continue {
             return;
         }
@@ -573,6 +599,7 @@ fn verdict(run: &Run, cause: Option<Cause>, exit: Exit) -> (Outcome, String) {
         u8::try_from(code).is_ok_and(|code| codes.contains(&code))
     };
     match (cause, exit) {
+        (_, Exit::Withdrawn) => (Outcome::Stopped, "withdrawn before its instant".to_owned()),
         (Some(Cause::Lost(lost)), _) => (Outcome::LeaseLost, reason_of(lost)),
         (_, Exit::TooLate) => (Outcome::LeaseLost, "too late to start it".to_owned()),
         (_, Exit::NoResources) => (Outcome::Failed, "cannot start a process".to_owned()),

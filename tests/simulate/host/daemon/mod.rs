@@ -268,8 +268,8 @@ impl Daemon {
     fn follow(&mut self, env: &mut Env<'_>) {
         for over in self.runner.take_over() {
             self.running -= 1;
-            let finish = if over.returns {
-                self.not_started(env, &over);
+            let finish = if let Some(why) = over.returns {
+                self.not_started(env, &over, why);
                 Self::requests(&over.job, env).give_back(over.token)
             } else {
                 if let Some(job) = over.place {

@@ -1,10 +1,11 @@
 //! A host that lacks the resources to start processes, as `engine::daemon::resources` has it.
 
 use cronlatch::engine::simulated::Event;
+use cronlatch::time::BootInstant;
 
 use super::Daemon;
 use crate::host::Env;
-use crate::host::runner::Over;
+use crate::host::runner::{Over, Returned};
 use crate::plan::millis;
 
 /// The first pause without claims, and the longest, in milliseconds.
@@ -20,20 +21,12 @@ pub(super) struct Short {
 
 impl Daemon {
     /// A granted run could not be started, and its occurrence goes back undecided.
-    pub(super) fn not_started(&mut self, env: &mut Env<'_>, over: &Over) {
-        let now = env.sim.now;
-        let short = match self.short {
-            Some(before) if now < before.until => before,
-            before => {
-                let twice = |before: Short| (before.pause * 2).min(LONGEST_PAUSE);
-                let pause = before.map_or(FIRST_PAUSE, twice);
-                let until = now + pause;
-                Short { pause, until }
-            }
+    pub(super) fn not_started(&mut self, env: &mut Env<'_>, over: &Over, why: Returned) {
+        let until = match why {
+            Returned::Short => self.run_short(env),
+            Returned::Withdrawn => env.sim.boot(),
         };
-        self.short = Some(short);
         env.guard.watched = Some(env.life);
-        let until = env.sim.boot().plus(millis(short.until - now));
         if let (Some(job), Some(at)) = (over.place, over.record.scheduled_at) {
             let kind = over.record.kind;
             self.feed(
@@ -46,6 +39,22 @@ impl Daemon {
                 },
             );
         }
+    }
+
+    /// Returns until when this host claims nothing.
+    fn run_short(&mut self, env: &mut Env<'_>) -> BootInstant {
+        let now = env.sim.now;
+        let short = match self.short {
+            Some(before) if now < before.until => before,
+            before => {
+                let twice = |before: Short| (before.pause * 2).min(LONGEST_PAUSE);
+                let pause = before.map_or(FIRST_PAUSE, twice);
+                let until = now + pause;
+                Short { pause, until }
+            }
+        };
+        self.short = Some(short);
+        env.sim.boot().plus(millis(short.until - now))
     }
 
     /// A run was started after others could not be.
