@@ -15,6 +15,7 @@ use proptest::prelude::Strategy;
 use proptest::test_runner::{Config, TestError, TestRunner};
 
 use super::{BACK, LONG, Subject, run_id, token};
+use crate::support::test_cases;
 
 const CASES: u32 = 60;
 const CLAIMANTS: u8 = 5;
@@ -846,7 +847,7 @@ pub(crate) async fn the_store_does_what_the_protocol_says_call_by_call(subject: 
     let runtime = tokio::runtime::Handle::current();
     let cases = std::cell::Cell::new(0);
     let config = Config {
-        cases: CASES,
+        cases: test_cases(CASES),
         failure_persistence: None,
         ..Config::default()
     };

@@ -11,7 +11,7 @@ use proptest::test_runner::{Config as ProptestConfig, TestCaseError, TestRunner}
 
 use super::property::{self, Meddler, Meddling};
 use super::store;
-use crate::support::RedisServer;
+use crate::support::{RedisServer, test_cases};
 
 /// Reaches into the server as another program would.
 struct Hands<'a>(&'a RedisServer);
@@ -148,14 +148,6 @@ impl Hands<'_> {
     }
 }
 
-/// How many sequences are compared; `CRONLATCH_TEST_CASES` asks for more.
-fn cases() -> u32 {
-    std::env::var("CRONLATCH_TEST_CASES")
-        .ok()
-        .and_then(|cases| cases.parse().ok())
-        .unwrap_or(40)
-}
-
 #[test]
 fn the_scripts_do_what_the_plain_function_does() {
     let server = RedisServer::start();
@@ -168,7 +160,7 @@ fn the_scripts_do_what_the_plain_function_does() {
     let hands = Hands(&server);
     let next = AtomicU32::new(0);
     let config = ProptestConfig {
-        cases: cases(),
+        cases: test_cases(40),
         failure_persistence: None,
         ..ProptestConfig::default()
     };

@@ -23,8 +23,8 @@ use cronlatch::time::{BootInstant, Timestamp};
 use proptest::prelude::{Just, Strategy, any, prop, prop_oneof};
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
-use crate::support::RedisServer;
 use crate::support::wait::LIMIT;
+use crate::support::{RedisServer, test_cases};
 
 const TTL: Duration = Duration::from_secs(200);
 /// Longer than a node recovers.
@@ -730,14 +730,6 @@ fn hundreds(span: Duration) -> u64 {
     (span.as_secs() + 50) / 100
 }
 
-/// How many sequences are compared; `CRONLATCH_TEST_CASES` asks for more.
-fn cases() -> u32 {
-    std::env::var("CRONLATCH_TEST_CASES")
-        .ok()
-        .and_then(|cases| cases.parse().ok())
-        .unwrap_or(30)
-}
-
 /// A real node, and what the comparison needs of it.
 struct Bench {
     server: RedisServer,
@@ -811,7 +803,7 @@ impl Bench {
 fn a_node_does_what_its_plain_form_does_call_by_call() {
     let bench = Bench::start();
     let mut runner = TestRunner::new(Config {
-        cases: cases(),
+        cases: test_cases(30),
         failure_persistence: None,
         ..Config::default()
     });

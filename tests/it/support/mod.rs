@@ -69,3 +69,9 @@ fn a_run_log_finds_overlaps_doubles_early_runs_and_falling_fences() {
     ));
     assert!(fails(&|log| log.assert_none_missing(1000)));
 }
+
+/// How many random sequences a test plays; `CRONLATCH_TEST_CASES` asks for more.
+pub(crate) fn test_cases(usual: u32) -> u32 {
+    let asked = std::env::var("CRONLATCH_TEST_CASES").ok();
+    asked.and_then(|asked| asked.parse().ok()).unwrap_or(usual)
+}
