@@ -6,6 +6,7 @@ use crate::search::{ENDED, G1, G2, G5, G7, Step, Story, fails};
 use crate::world::{Ask, Word, World};
 use crate::worlds::{
     answers, cancelled, copies, forgetful, gaps, renewed, shared, shared_and_slow, succeeded,
+    succeeded_ahead,
 };
 
 fn has(story: &Story, step: impl Fn(&Step) -> bool) -> bool {
@@ -139,4 +140,21 @@ fn without_the_second_that_clocks_may_differ_what_a_failed_server_granted_starts
         has(story, |step| matches!(step, Step::Lose(_)))
             && twice.is_some_and(|(at, _)| lost_at.is_some_and(|lost_at| lost_at < *at))
     });
+}
+
+#[test]
+fn without_the_second_that_claims_may_come_ahead_what_was_granted_ahead_starts_twice() {
+    fails(
+        succeeded_ahead().without(Defect::NoLeadInHorizon),
+        G2,
+        |story| {
+            // It was due later than the clocks of two servers may differ after the loss was noticed.
+            let twice = end(story).seen.fates[0]
+                .iter()
+                .find(|(_, fate)| fate.starts > 1);
+            let lost_at = end(story).seen.lost_at;
+            has(story, |step| matches!(step, Step::Lose(_)))
+                && twice.is_some_and(|(at, _)| lost_at.is_some_and(|lost_at| lost_at + 1 < *at))
+        },
+    );
 }

@@ -104,7 +104,12 @@ impl World {
         } else {
             As::Current
         };
-        (from <= self.now && at <= self.now + rules.clocks[host]).then_some((at, what))
+        let lead = match what {
+            As::Current => rules.lead,
+            As::CaughtUp | As::Rerun | As::Head => 0,
+        };
+        let fired = self.now + rules.clocks[host] + lead;
+        (from <= self.now && at <= fired).then_some((at, what))
     }
 
     pub(crate) fn claim(&mut self, host: usize, job: usize, (at, what): (Tick, As)) {
@@ -207,13 +212,44 @@ impl World {
         self.finish((host, job), at, ticket, word);
     }
 
+    /// A run ends with its lease. One that still waits for its instant never starts.
+    fn lose_run(&mut self, host: usize, run: usize) {
+        if self.hosts[host].runs[run].begins > 0 {
+            self.withdraw(host, run);
+        } else {
+            self.end_run(host, run, Word::Lost);
+        }
+    }
+
+    /// A run is withdrawn before its instant: its occurrence goes back undecided.
+    pub(crate) fn withdraw(&mut self, host: usize, run: usize) {
+        let job = self.hosts[host].runs[run].job;
+        self.hosts[host].lanes[job].stale = true;
+        self.end_run(host, run, Word::GivenBack);
+    }
+
+    /// The instants of runs come for which they were granted ahead.
+    pub(crate) fn start_prepared(&mut self, host: usize) {
+        let now = self.now;
+        let runs = &mut self.hosts[host].runs;
+        let due = |run: &&mut Run| run.alive && run.begins > 0 && run.begins <= now;
+        let mut started = Vec::new();
+        for run in runs.iter_mut().filter(due) {
+            run.begins = 0;
+            started.push((run.job, run.at));
+        }
+        for (job, at) in started {
+            self.fate(job, at).starts += 1;
+        }
+    }
+
     /// A job is dead before its lease ends; a verdict whose lease is over hinders nobody.
     pub(crate) fn end_leases(&mut self, host: usize) {
         let now = self.now;
         for run in 0..self.hosts[host].runs.len() {
             let it = &self.hosts[host].runs[run];
             if it.alive && it.end <= now {
-                self.end_run(host, run, Word::Lost);
+                self.lose_run(host, run);
             }
         }
         self.hosts[host].runs.retain(|run| run.end > now);
@@ -291,13 +327,28 @@ impl World {
         let version = self.hosts[host].version;
         let lane = &mut self.hosts[host].lanes[job];
         match answer {
-            Answer::Granted { fence, attempt } => {
+            Answer::Granted {
+                fence,
+                attempt,
+                begins,
+            } => {
                 if what == As::Rerun {
                     lane.watch = None;
                     lane.stale |= rules.overlap != Overlap::Skip;
                 }
                 lane.decided(what);
-                self.start(rules, message, (job, at), ticket, (*fence, *attempt));
+                let run = Run {
+                    ticket,
+                    job,
+                    at,
+                    fence: *fence,
+                    attempt: *attempt,
+                    begins: if *begins > now { *begins } else { 0 },
+                    end: 0,
+                    alive: true,
+                    renewing: None,
+                };
+                self.start(rules, message, run);
             }
             Answer::Recovering { until } if what == As::Rerun => {
                 if let Some(watch) = &mut lane.watch {
@@ -346,38 +397,21 @@ impl World {
         }
     }
 
-    /// A grant: the run starts, unless its lease is over.
-    fn start(
-        &mut self,
-        rules: &Rules,
-        message: &Message,
-        (job, at): (usize, Tick),
-        ticket: Ticket,
-        (fence, attempt): (u64, u32),
-    ) {
+    /// A grant: the run starts, or waits for its instant, unless its lease is over.
+    fn start(&mut self, rules: &Rules, message: &Message, mut run: Run) {
+        let (job, at, ticket) = (run.job, run.at, run.ticket);
         let from = if rules.is(Defect::LeaseFromReply) {
             self.now
         } else {
             message.sent
         };
-        let end = from + rules.ttl;
-        let alive = end > self.now;
-        if alive {
-            self.fate(job, at).starts += 1;
-        }
+        run.end = from + rules.ttl;
         let host = message.host;
-        let runs = &mut self.hosts[host].runs;
-        if alive {
-            runs.push(Run {
-                ticket,
-                job,
-                at,
-                fence,
-                attempt,
-                end,
-                alive,
-                renewing: None,
-            });
+        if run.end > self.now {
+            if run.begins == 0 {
+                self.fate(job, at).starts += 1;
+            }
+            self.hosts[host].runs.push(run);
         } else {
             self.finish((host, job), at, ticket, Word::NeverStarted);
         }
@@ -393,7 +427,7 @@ impl World {
         if *answer == Answer::Renewed {
             run.end = run.end.max(message.sent + rules.ttl);
         } else if run.alive {
-            self.end_run(message.host, index, Word::Lost);
+            self.lose_run(message.host, index);
             self.hosts[message.host].runs.remove(index);
         }
     }

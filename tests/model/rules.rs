@@ -31,7 +31,7 @@ pub(crate) struct Budget {
     pub(crate) copies: u8,
     /// Claims sent again for want of an answer.
     pub(crate) resends: u8,
-    /// Claims cancelled for want of an answer.
+    /// Claims cancelled for want of an answer, and runs withdrawn before their instant.
     pub(crate) give_ups: u8,
     pub(crate) renewals: u8,
     pub(crate) crashes: u8,
@@ -65,6 +65,8 @@ pub(crate) enum Defect {
     NoGapRule,
     /// Only what was due when a loss was noticed is taken for forgotten.
     NoHorizon,
+    /// What may have been granted ahead of its instant is not taken for forgotten.
+    NoLeadInHorizon,
 }
 
 /// Something that must be seen in a world, or it proves nothing.
@@ -87,6 +89,8 @@ pub(crate) struct Rules {
     pub(crate) overlap: Overlap,
     pub(crate) catch_up: CatchUp,
     pub(crate) max_reruns: u32,
+    /// How early hosts claim.
+    pub(crate) lead: Tick,
     pub(crate) net: Net,
     pub(crate) budget: Budget,
     /// How far the clock of the first server is ahead of those that may follow.
@@ -110,6 +114,7 @@ impl Rules {
             overlap: Overlap::Skip,
             catch_up: CatchUp::All,
             max_reruns: 0,
+            lead: 0,
             net: Net::Instant,
             budget: Budget::default(),
             ahead: 0,

@@ -33,6 +33,8 @@ pub(crate) enum Step {
     Renew(usize, usize),
     /// A job is done.
     Done(usize, usize),
+    /// A run is withdrawn before its instant.
+    Withdraw(usize, usize),
     Crash(usize),
     Restart(usize),
     Evict,
@@ -74,8 +76,11 @@ impl Protocol {
                 }
             }
             for (index, run) in me.runs.iter().enumerate() {
-                if run.alive {
+                if run.alive && run.begins == 0 {
                     steps.push(Step::Done(host, index));
+                }
+                if run.alive && run.begins > 0 && left.give_ups > 0 {
+                    steps.push(Step::Withdraw(host, index));
                 }
                 let renewed = run.end == world.now + rules.ttl;
                 if left.renewals > 0 && !renewed && run.renewing.is_none_or(|at| at < world.now) {
@@ -126,6 +131,10 @@ impl Protocol {
                 world.renew(host, run);
             }
             Step::Done(host, run) => world.end_run(host, run, Word::Succeeded),
+            Step::Withdraw(host, run) => {
+                world.left.give_ups -= 1;
+                world.withdraw(host, run);
+            }
             Step::Crash(host) => {
                 world.left.crashes -= 1;
                 world.crash(host);

@@ -1,5 +1,7 @@
 //! A request reaches the store: the protocol's own functions answer it, an onlooker watches.
 
+use std::time::Duration;
+
 use cronlatch::store::protocol::{self, Effect, Key, REASON_UNKNOWN};
 use cronlatch::store::{
     Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Finish, GapAnswer, Grant, GrantedRun, Kind,
@@ -10,7 +12,7 @@ use cronlatch::time::BootInstant;
 
 use crate::ids::{self, Tick, Ticket, fingerprint, in_ticks, instant, tick_of, ticks};
 use crate::rules::{Defect, Rules};
-use crate::world::{Answer, Ask, Gap, Message, Watch, Word, World, verdict};
+use crate::world::{Answer, As, Ask, Gap, Message, Watch, Word, World, verdict};
 
 const KEEP: cronlatch::store::Retention = cronlatch::store::Retention::of_records(100);
 
@@ -91,7 +93,12 @@ impl World {
         let (reply, effects) = protocol::claim(&mut self.lock, &mut self.jobs[job], clock, &claim);
         self.record(rules, message, effects);
         match reply {
-            ClaimReply::Granted { fence, attempt, .. } => {
+            ClaimReply::Granted {
+                fence,
+                attempt,
+                starts_in,
+                ..
+            } => {
                 let own = self.seen.fence_of == Some(ticket);
                 let rises = fence > self.seen.fence || own && fence == self.seen.fence;
                 self.seen.fence_fell |= !rises;
@@ -100,6 +107,10 @@ impl World {
                 Answer::Granted {
                     fence: if rules.is_forgetful() { fence } else { 0 },
                     attempt,
+                    begins: match in_ticks(starts_in) {
+                        0 => 0,
+                        wait => now + wait,
+                    },
                 }
             }
             ClaimReply::Recovering { remaining } => Answer::Recovering {
@@ -342,7 +353,11 @@ fn claim_of(rules: &Rules, message: &Message, ticket: Ticket) -> Option<(usize, 
         max_reruns: rules.max_reruns,
         max_attempts: 0,
         rerun_window: terms(rules, *at).rerun_window,
-        lead: std::time::Duration::ZERO,
+        lead: if *what == As::Current && gap.is_none() {
+            ticks(rules.lead)
+        } else {
+            Duration::ZERO
+        },
     };
     if rules.is(Defect::NoGapRule) {
         (due.prev, due.gap) = (None, None);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cronlatch::store::Kind;
 use cronlatch::store::protocol::{
-    Clock, FORGOTTEN_AHEAD, JobState, Key, LockState, Marker, notice,
+    Clock, FORGOTTEN_AHEAD, JobState, Key, LEAD, LockState, Marker, notice,
 };
 
 use crate::ids::{Tick, Ticket, clock, fingerprint, instant, tick_of, ticks};
@@ -139,6 +139,8 @@ pub(crate) enum Answer {
     Granted {
         fence: u64,
         attempt: u32,
+        /// When the run may start; zero if it may at once.
+        begins: Tick,
     },
     Recovering {
         until: Tick,
@@ -243,6 +245,8 @@ pub(crate) struct Run {
     pub(crate) at: Tick,
     pub(crate) fence: u64,
     pub(crate) attempt: u32,
+    /// The instant that it still waits for; zero once it has started.
+    pub(crate) begins: Tick,
     /// The host's own end of the lease.
     pub(crate) end: Tick,
     /// Whether its processes live; else its verdict is on the way.
@@ -378,6 +382,7 @@ impl World {
         }
         for host in 0..self.hosts.len() {
             self.end_leases(host);
+            self.start_prepared(host);
         }
     }
 
@@ -479,6 +484,9 @@ impl World {
             self.seen.lost_at = self.seen.lost_at.max(lost_at);
             if rules.is(Defect::NoHorizon) {
                 now.past.horizon = now.past.horizon.map(|at| at.minus(FORGOTTEN_AHEAD));
+            }
+            if rules.is(Defect::NoLeadInHorizon) {
+                now.past.horizon = now.past.horizon.map(|at| at.minus(LEAD));
             }
         }
         now

@@ -2,7 +2,7 @@
 
 use cronlatch::store::Overlap;
 
-use crate::ids::Tick;
+use crate::ids::{Tick, instant};
 use crate::rules::{Budget, CatchUp, Net, Rules, Sight};
 use crate::search::{Protocol, holds};
 use crate::world::{Fate, World, verdict};
@@ -30,6 +30,21 @@ const MISSED: Sight = ("an occurrence is missed", |_, world| {
 const LATE: Sight = ("a grant comes when its lease is over", |_, world| {
     some(world, |fate| fate.verdicts & verdict::LATE > 0)
 });
+const AHEAD: Sight = ("a run waits for its instant", |_, world| {
+    let mut runs = world.hosts.iter().flat_map(|host| &host.runs);
+    runs.any(|run| run.alive && run.begins > world.now)
+});
+const RETURNED: Sight = (
+    "an occurrence that was returned before its instant waits",
+    |_, world| {
+        let mut jobs = world.jobs.iter().flatten();
+        jobs.any(|job| {
+            job.waiting
+                .iter()
+                .any(|it| it.scheduled_at > instant(world.now))
+        })
+    },
+);
 const ALL_RAN: Sight = ("every occurrence runs", |Protocol(rules), world| {
     rules.schedules.iter().enumerate().all(|(job, versions)| {
         let fates = &world.seen.fates[job];
@@ -81,11 +96,12 @@ pub(crate) fn answers() -> Rules {
     }
 }
 
-/// Hosts that die, both at once too, and one that comes back.
+/// Hosts that claim ahead of the instant, that die, both at once too, and one that comes back.
 pub(crate) fn crashes(max_reruns: u32) -> Rules {
-    let mut sights = vec![ALL_RAN, SETTLED];
+    let mut sights = vec![ALL_RAN, AHEAD, SETTLED];
     sights.extend((max_reruns > 0).then_some(RERUN));
     Rules {
+        lead: 1,
         max_reruns,
         end: 6,
         budget: Budget {
@@ -172,16 +188,17 @@ pub(crate) fn gaps(catch_up: CatchUp) -> Rules {
     }
 }
 
-/// A store that is started again: with its data, with old data, or with none.
+/// A store that is started again: with its data, with old data, or with none. It may have granted ahead.
 pub(crate) fn forgetful() -> Rules {
     Rules {
+        lead: 1,
         end: 5,
         budget: Budget {
             losses: 1,
             renewals: 1,
             ..Budget::default()
         },
-        sights: vec![ALL_RAN, UNKNOWN],
+        sights: vec![ALL_RAN, AHEAD, UNKNOWN],
         ..Rules::one_job(&[1, 4], &[0, 1])
     }
 }
@@ -212,6 +229,38 @@ pub(crate) fn succeeded() -> Rules {
         },
         sights: vec![ALL_RAN, UNKNOWN],
         ..Rules::one_job(&[1, 2, 4], &[0, 1])
+    }
+}
+
+/// The same, with an occurrence that it granted ahead of the instant to a host that dies.
+pub(crate) fn succeeded_ahead() -> Rules {
+    Rules {
+        lead: 1,
+        budget: Budget {
+            losses: 1,
+            crashes: 1,
+            ..Budget::default()
+        },
+        sights: vec![ALL_RAN, AHEAD, UNKNOWN],
+        end: 4,
+        ahead: 1,
+        ..Rules::one_job(&[2], &[1, 1])
+    }
+}
+
+/// Runs that were granted ahead and are withdrawn before their instant, on hosts that die.
+pub(crate) fn withdrawn() -> Rules {
+    Rules {
+        lead: 1,
+        end: 5,
+        budget: Budget {
+            give_ups: 2,
+            crashes: 1,
+            renewals: 1,
+            ..Budget::default()
+        },
+        sights: vec![ALL_RAN, AHEAD, RETURNED],
+        ..Rules::one_job(&[1, 3], &[0, 1])
     }
 }
 
@@ -369,6 +418,16 @@ fn a_host_that_starts_after_a_loss_closes_no_ledger_over_what_another_has_in_han
 #[test]
 fn what_a_server_that_was_ahead_granted_and_forgot_is_not_granted_again() {
     holds(succeeded(), 80_000);
+}
+
+#[test]
+fn what_such_a_server_granted_ahead_of_its_instant_is_not_granted_again() {
+    holds(succeeded_ahead(), 3_000);
+}
+
+#[test]
+fn what_is_withdrawn_before_its_instant_is_returned_and_starts_once() {
+    holds(withdrawn(), 60_000);
 }
 
 #[test]
