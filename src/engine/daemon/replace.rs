@@ -171,9 +171,8 @@ impl Daemon {
         let now = self.clock.now().utc;
         let due = placement.jobs.values();
         let due = due.map(|job| self.ticker_job(job, now));
-        ticker.replace(due.collect());
         // What came due so far did so by the old list.
-        while let Ok(firing) = firings.try_recv() {
+        for firing in ticker.replace(due.collect(), firings) {
             self.fire(&firing);
         }
         let text = placement.changes.text();

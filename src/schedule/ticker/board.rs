@@ -143,9 +143,17 @@ impl Board {
 
     /// Replaces the jobs. One of the same name, schedule and delay goes on from where it is; any other
     /// begins at its `from`. Once this returns, nothing of the jobs before is fired any more.
-    pub fn replace(&self, jobs: Vec<TickerJob>) {
+    ///
+    /// Takes what the jobs before have fired from `firings`, and returns it: a new job that is claimed
+    /// ahead may fire before the caller has the new list in force.
+    pub fn replace(
+        &self,
+        jobs: Vec<TickerJob>,
+        firings: &mut mpsc::UnboundedReceiver<Firing>,
+    ) -> Vec<Firing> {
         let mut guard = self.state();
         let state = &mut *guard;
+        let fired = std::iter::from_fn(|| firings.try_recv().ok()).collect();
         let old = std::mem::take(&mut state.slots).into_iter();
         let mut old: HashMap<_, _> = old
             .map(|(number, slot)| (slot.job.name.clone(), (number, slot)))
@@ -163,6 +171,7 @@ impl Board {
             state.slots.insert(number, slot);
         }
         state.rebuild_waiting();
+        fired
     }
 
     /// The clock shows another time than it did, and is right now: what was fired ahead of it is

@@ -102,9 +102,14 @@ impl Ticker {
     }
 
     /// Replaces the jobs, for which [`Self::make_room`] has made room; see [`Board::replace`].
-    pub fn replace(&self, jobs: Vec<TickerJob>) {
-        self.board.replace(jobs);
+    pub fn replace(
+        &self,
+        jobs: Vec<TickerJob>,
+        firings: &mut mpsc::UnboundedReceiver<Firing>,
+    ) -> Vec<Firing> {
+        let fired = self.board.replace(jobs, firings);
         self.call_at_once();
+        fired
     }
 
     /// The library's next poll comes within half a second: too late for what is due before.

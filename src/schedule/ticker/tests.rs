@@ -436,28 +436,51 @@ fn a_replaced_job_begins_anew_and_one_that_is_the_same_goes_on() {
         job("same", every(3600), later),
         job("new", every(1800), at(now)),
     ];
-    bench.board.replace(list);
+    assert_eq!(bench.board.replace(list, &mut bench.fired), []);
     assert_eq!(bench.board.due_soon(), [1], "the other one is in hand");
     assert!(bench.board.arm(1));
     bench.clock.set(later);
     for number in [0, 1] {
         bench.board.step(number);
     }
-    let mut names = || -> Vec<_> {
+    let names = |bench: &mut TickerBench| -> Vec<_> {
         let fired = std::iter::from_fn(|| bench.fired.try_recv().ok());
         fired.map(|firing| firing.job.to_string()).collect()
     };
-    assert_eq!(names(), ["same", "new"]);
-    bench.board.replace(vec![job("same", every(60), later)]);
+    assert_eq!(names(&mut bench), ["same", "new"]);
+    let list = vec![job("same", every(60), later)];
+    assert_eq!(bench.board.replace(list, &mut bench.fired), []);
     bench.clock.set(at("2026-06-01T13:00:00Z"));
     for number in [0, 1] {
         assert_eq!(bench.board.step(number), CallbackStep::Leave, "it is gone");
     }
-    assert_eq!(names(), [""; 0]);
+    assert_eq!(names(&mut bench), [""; 0]);
     assert_eq!(bench.board.due_soon(), [2]);
     assert!(bench.board.arm(2));
     bench.board.step(2);
-    assert_eq!(names().len(), 60, "on its new schedule from then on");
+    assert_eq!(
+        names(&mut bench).len(),
+        60,
+        "on its new schedule from then on"
+    );
+}
+
+#[test]
+fn what_a_new_job_fires_ahead_at_once_is_not_taken_for_what_the_list_before_fired() {
+    let now = "2026-06-01T11:59:59.980Z";
+    let mut bench = TickerBench::new(job("old", every(60), at("2026-06-01T11:58:59Z")), now);
+    bench.board.set_ahead(Duration::from_millis(40));
+    assert!(bench.board.arm(0));
+    bench.board.step(0);
+    let mut new = job("new", every(3600), at(now));
+    new.claims_ahead = Some(HeadStart::of(&host("a"), &new.name));
+    let before = bench.board.replace(vec![new], &mut bench.fired);
+    assert_eq!(instants(&before), ["2026-06-01T11:59:00Z"]);
+    assert_eq!(bench.board.due_soon(), [1]);
+    assert!(bench.board.arm(1));
+    bench.board.step(1);
+    let fired: Vec<_> = std::iter::from_fn(|| bench.fired.try_recv().ok()).collect();
+    assert_eq!(instants(&fired), ["2026-06-01T12:00:00Z"]);
 }
 
 #[tokio::test]
@@ -469,7 +492,7 @@ async fn a_list_that_grows_fires_as_many_jobs_as_it_has() {
     let mut ticker = Ticker::start_with_clock(first, tx, clock).await.unwrap();
     let jobs = (0..500).map(|n| job(&format!("j-{n}"), every(3600), now));
     ticker.make_room(500).await.unwrap();
-    ticker.replace(jobs.collect());
+    assert_eq!(ticker.replace(jobs.collect(), &mut fired), []);
     let mut names = std::collections::BTreeSet::new();
     while names.len() < 500 {
         let firing = tokio::time::timeout(LONG, fired.recv()).await;

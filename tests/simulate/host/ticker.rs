@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use cronlatch::config::Job;
 use cronlatch::engine::simulated::HostClock;
+use cronlatch::names::JobName;
 use cronlatch::schedule::ticker::board::{Board, CallbackStep};
 use cronlatch::schedule::ticker::{Firing, HeadStart, TickerJob, WallClock};
 use cronlatch::time::Timestamp;
@@ -16,6 +17,9 @@ use crate::plan::millis;
 
 /// A job, and this host's head starts at it, if it is claimed ahead of its instants.
 pub(super) type TickedJob = (Arc<Job>, Option<HeadStart>);
+
+/// An occurrence that has come due: of which job.
+pub(super) type Fired = (JobName, Timestamp);
 
 /// How often the library polls.
 const POLL: i64 = 500;
@@ -58,12 +62,19 @@ impl Ticker {
         }
     }
 
-    /// Replaces the jobs.
-    pub(super) fn replace(&mut self, env: &mut Env<'_>, clock: &HostClock, jobs: &[TickedJob]) {
+    /// Replaces the jobs. Returns what the jobs before have fired.
+    pub(super) fn replace(
+        &mut self,
+        env: &mut Env<'_>,
+        clock: &HostClock,
+        jobs: &[TickedJob],
+    ) -> Vec<Fired> {
         let now = clock.at(env.utc(), env.sim.boot()).utc;
         self.set(env, clock);
-        self.board.replace(ticker_jobs(jobs, now));
+        let jobs = ticker_jobs(jobs, now);
+        let fired = self.board.replace(jobs, &mut self.firings);
         self.call(env);
+        fired.into_iter().map(by_name).collect()
     }
 
     pub(super) fn poll(&mut self, env: &mut Env<'_>, clock: &HostClock) {
@@ -91,9 +102,9 @@ impl Ticker {
     }
 
     /// The occurrences that have come due.
-    pub(super) fn fired(&mut self) -> Vec<(cronlatch::names::JobName, Timestamp)> {
+    pub(super) fn fired(&mut self) -> Vec<Fired> {
         let fired = std::iter::from_fn(|| self.firings.try_recv().ok());
-        fired.map(|it| (it.job, it.scheduled_at)).collect()
+        fired.map(by_name).collect()
     }
 
     fn set(&self, env: &Env<'_>, clock: &HostClock) {
@@ -108,6 +119,10 @@ impl Ticker {
             env.arm(env.sim.now + span + late, Timer::Tick(job));
         }
     }
+}
+
+fn by_name(firing: Firing) -> Fired {
+    (firing.job, firing.scheduled_at)
 }
 
 /// The jobs as the board knows them, from then on.

@@ -49,9 +49,9 @@ impl Daemon {
         let due: Vec<_> = (jobs.values())
             .map(|(job, _)| super::ticked(job, context))
             .collect();
-        self.ticker.replace(env, &self.clock, &due);
         // What came due so far did so by the old list.
-        self.fire(env);
+        let fired = self.ticker.replace(env, &self.clock, &due);
+        self.fire_all(env, fired);
         self.names = (jobs.iter())
             .map(|(place, (job, _))| (job.name.clone(), *place))
             .collect();
@@ -71,6 +71,7 @@ impl Daemon {
             }),
         );
         self.jobs = now;
+        self.fire(env);
         self.measure_and_announce(env);
         self.follow(env);
     }

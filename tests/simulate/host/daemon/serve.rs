@@ -11,6 +11,7 @@ use super::Daemon;
 use crate::host::finisher::Notice;
 use crate::host::registry::Next;
 use crate::host::tasks::{Ask, RESPONSE, Then};
+use crate::host::ticker::Fired;
 use crate::host::{Env, Timer, noted};
 use crate::message::{Reply, unanswered};
 use crate::trace::Admitted;
@@ -318,7 +319,12 @@ impl Daemon {
     }
 
     pub(super) fn fire(&mut self, env: &mut Env<'_>) {
-        for (name, at) in self.ticker.fired() {
+        let fired = self.ticker.fired();
+        self.fire_all(env, fired);
+    }
+
+    pub(super) fn fire_all(&mut self, env: &mut Env<'_>, fired: Vec<Fired>) {
+        for (name, at) in fired {
             if let Some(job) = self.names.get(&name).copied() {
                 self.feed(env, Event::Due { job, at });
             }
