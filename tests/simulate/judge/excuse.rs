@@ -184,7 +184,7 @@ fn caught_up_by_another(facts: &Facts<'_>, subject: &Subject<'_>, run: &Start, t
 }
 
 /// Whether the record may be what the store made of the claim that a run without the store began with:
-/// it found the lock held or the queue full, and was executed before the run began, or late.
+/// it found the lock held, the queue full or the job paused, and was executed before the run began, or late.
 fn is_of_unanswered_claim(facts: &Facts<'_>, run: &Start, added: &Added) -> bool {
     let thaws = away_until(facts, run.begin).map(|until| until + SPAWNS);
     let claimed = Span {
@@ -197,7 +197,9 @@ fn is_of_unanswered_claim(facts: &Facts<'_>, run: &Start, added: &Added) -> bool
     let arrives = lossy.map(|_| run.begin + ON_ITS_WAY);
     let executed_by = thaws.into_iter().chain(arrives).max().unwrap_or(run.begin);
     let reason = added.record.reason.as_deref();
-    matches!(reason, Some(REASON_OVERLAP | REASON_QUEUE_FULL)) && added.at <= executed_by
+    let is_of_claim = matches!(reason, Some(REASON_OVERLAP | REASON_QUEUE_FULL))
+        || pauses::is_skipped(&added.record);
+    is_of_claim && added.at <= executed_by
 }
 
 /// When the store was there again that was away then; outages may follow one another.

@@ -41,6 +41,8 @@ fn what_became_of_an_unanswered_claim_its_host_does_not_know() {
     let overlap = "overlap: the lock was held";
     assert!(!decided_at(20_500, overlap, false));
     assert!(!decided_at(20_500, "the queue was full", false));
+    assert!(!decided_at(20_500, "paused by alice@host", false));
+    assert!(decided_at(21_500, "paused by alice@host", false));
     assert!(decided_at(20_500, "superseded", false));
     assert!(decided_at(21_500, overlap, false), "nothing arrives late");
     assert!(!decided_at(21_500, overlap, true));
