@@ -185,10 +185,13 @@ impl Lane {
         is_left.then_some(newest)
     }
 
-    /// Adds occurrences that are due by this host's clock but not by the store's. No host has
-    /// missed them, so they are claimed at their time.
+    /// Adds occurrences that are due by this host's clock, or have fired ahead of their instants, and
+    /// are not due by the store's clock. No host has missed them, so they are claimed at their time.
     fn await_future(&mut self, shared: &Shared, decided_until: Timestamp, store_now: Timestamp) {
-        let end = self.undecided_before(shared.now.utc);
+        let seen = self.seen_until.map(|seen| seen.plus(MILLISECOND));
+        let next = shared.now.utc.minus(self.policy.delay).plus(MILLISECOND);
+        let next = next.max(seen.unwrap_or(next));
+        let end = (self.pending.front()).map_or(next, |first| next.min(first.at));
         let mut from = decided_until.max(store_now.minus(self.policy.delay));
         let mut future = Vec::new();
         while let Some(at) = self.policy.calendar.next_after(from)
@@ -198,6 +201,10 @@ impl Lane {
                 future.push(self.current(at));
             }
             from = at;
+        }
+        if self.pending.is_empty() && !future.is_empty() {
+            // Nothing has come due after these.
+            self.needs_ledger_sync = false;
         }
         self.seen_until = self.seen_until.max(future.last().map(|occ| occ.at));
         for occ in future.into_iter().rev() {

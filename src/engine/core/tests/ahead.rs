@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::event::{Action, ClaimSpec, Event, Now};
+use super::super::event::{Action, ClaimSpec, Event, JobIx, LaneChange, ListedJob, NewList, Now};
 use super::super::policy::{Exclusion, Policy};
 use super::super::spread::Spread;
 use super::super::{CLAIM_AHEAD, Core};
@@ -24,27 +24,10 @@ fn now(ms: i64) -> Now {
     }
 }
 
-fn registered() -> Registered {
-    Registered {
-        pauses: Vec::new(),
-        decided_until: secs(1000),
-        beyond: Vec::new(),
-        now: secs(1000),
-        open: None,
-        head: None,
-        recovering: Duration::ZERO,
-        moved: false,
-    }
-}
-
 /// A core whose job is due ten seconds after its start.
 fn core(policy: Policy) -> Core {
     let mut core = Core::new([policy], NonZeroUsize::new(5), now(0));
-    let reply = registered();
-    assert_eq!(
-        core.handle(now(0), Event::Registered { job: JOB, reply }),
-        []
-    );
+    assert_eq!(registered(&mut core, JOB, 0), []);
     core
 }
 
@@ -131,6 +114,71 @@ fn what_is_not_claimed_ahead_waits_for_its_instant() {
     }
 }
 
+/// The reply to a registration: the store has decided nothing after 1000.
+fn reply(ms: i64) -> Registered {
+    Registered {
+        pauses: Vec::new(),
+        decided_until: secs(1000),
+        beyond: Vec::new(),
+        now: now(ms).utc,
+        open: None,
+        head: None,
+        recovering: Duration::ZERO,
+        moved: false,
+    }
+}
+
+fn registered(core: &mut Core, job: JobIx, ms: i64) -> Vec<Action> {
+    let reply = reply(ms);
+    core.handle(now(ms), Event::Registered { job, reply })
+}
+
+#[test]
+fn what_fires_ahead_in_an_outage_that_ends_before_its_instant_is_claimed_at_its_time() {
+    let mut core = core(policy());
+    core.handle(now(9_000), Event::StoreDown);
+    assert_eq!(due(&mut core, 9_960), []);
+    let actions = core.handle(now(9_970), Event::StoreUp);
+    assert_eq!(actions, [Action::Register { job: JOB }]);
+    let spec = claim(&registered(&mut core, JOB, 9_972));
+    assert_eq!((spec.at, spec.kind), (secs(1010), Kind::Schedule));
+}
+
+#[test]
+fn what_fires_ahead_just_before_the_clock_is_right_again_is_claimed_at_its_time() {
+    let mut core = core(policy());
+    core.handle(now(9_000), Event::ClockWrong);
+    assert_eq!(due(&mut core, 9_960), []);
+    let actions = core.handle(now(9_970), Event::ClockRight);
+    assert_eq!(actions, [Action::Register { job: JOB }]);
+    let spec = claim(&registered(&mut core, JOB, 9_972));
+    assert_eq!((spec.at, spec.kind), (secs(1010), Kind::Schedule));
+}
+
+#[test]
+fn a_claim_ahead_under_a_lock_that_the_job_no_longer_has_is_made_again_under_its_new_one() {
+    let mut core = core(policy());
+    let spec = claim(&due(&mut core, 9_960));
+    let new = JobIx(1);
+    let listed = ListedJob {
+        job: new,
+        policy: policy(),
+        change: LaneChange::Moved { before: JOB },
+    };
+    let list = NewList {
+        jobs: vec![listed],
+        max_running: None,
+    };
+    let actions = core.handle(now(9_961), Event::Reload(list));
+    let cancel = Action::Cancel {
+        job: JOB,
+        claim: spec.claim,
+    };
+    assert_eq!(actions, [cancel, Action::Register { job: new }]);
+    let again = claim(&registered(&mut core, new, 9_970));
+    assert_eq!((again.at, again.kind), (secs(1010), Kind::Schedule));
+}
+
 #[test]
 fn jitter_delays_the_claim_too() {
     let mut core = core(Policy {
@@ -198,8 +246,7 @@ fn what_stays_claimed_when_the_clock_is_corrected_is_not_claimed_twice() {
     assert!(!actions.iter().any(claims), "{actions:?}");
     let reply = Registered {
         decided_until: secs(1005),
-        now: Timestamp::from_millis(START + 4_957),
-        ..registered()
+        ..reply(4_957)
     };
     let actions = core.handle(now(4_958), Event::Registered { job: JOB, reply });
     assert!(!actions.iter().any(claims), "{actions:?}");
