@@ -19,7 +19,7 @@ export RUST_TEST_THREADS ?= 6
 # The generated cases of property tests are the same each time; another number makes others.
 export PROPTEST_RNG_SEED ?= 7
 
-.PHONY: all test needs lint deny bench bench-instructions campaign simulate soak dist install help binary deb rpm musl test-packages test-mixed
+.PHONY: all test needs lint deny bench bench-instructions bench-peers campaign simulate soak dist install help binary deb rpm musl test-packages test-mixed
 
 all:
 	$(CARGO) build --locked --release
@@ -38,6 +38,7 @@ help:
 	@echo 'make simulate   simulated fleets: SECONDS=600 SEED=7; SECONDS=0 looks at one seed'
 	@echo 'make soak       50 jobs a second on damaged keys: SECONDS=1800; nothing may grow'
 	@echo 'make bench      runs every benchmark and prints figures beside their floors'
+	@echo 'make bench-peers    this program beside others (docs/benchmarks.md): ROUNDS=3; ROUNDS=1 for a trial'
 	@echo 'make bench-instructions  counts instructions (valgrind) and compares; ACCEPT=1 keeps the counts'
 	@echo 'make deb, rpm   packages of the dist binary, in target/packages'
 	@echo 'make musl       a static binary'
@@ -92,6 +93,12 @@ bench: needs
 bench-instructions:
 	@sh tests/needs.sh valgrind
 	$(CARGO) bench --locked --bench instructions -- $(if $(ACCEPT),--accept)
+
+# This program beside what people use today, at pinned versions below target/peers; writes
+# docs/benchmarks.md. ROUNDS=1 is a trial; benches/peers/bench.py names the other settings.
+bench-peers:
+	@sh tests/needs.sh
+	python3 -B benches/peers/bench.py
 
 # Packages have the smaller binary.
 binary deb rpm musl test-packages: PROFILE = dist
