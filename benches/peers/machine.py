@@ -240,7 +240,7 @@ def shifted(seconds):
     if not found:
         raise Failed("libfaketime is not installed")
     return {
-        "LD_PRELOAD": found[0], "FAKETIME": f"{seconds:+.3f}",
+        "LD_PRELOAD": f"{TARGET / 'steady'} {found[0]}", "FAKETIME": f"{seconds:+.3f}",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1", "NO_FAKE_STAT": "1",
     }
 
