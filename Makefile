@@ -135,6 +135,8 @@ install:
 	install -D -m 0644 jobs.schema.json '$(DESTDIR)$(PREFIX)/share/doc/cronlatch/jobs.schema.json'
 	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/cronlatch' README.md CHANGELOG.md LICENSE
 	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/cronlatch/docs' docs/*.md docs/*.json
+	for plot in docs/benchmarks/*.svg; do test ! -e "$$plot" || \
+	  install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/cronlatch/docs/benchmarks' "$$plot" || exit 1; done
 	install -d '$(DESTDIR)$(PREFIX)/share/doc/cronlatch/drop-ins'
 	install -m 0644 systemd/drop-ins/*.conf '$(DESTDIR)$(PREFIX)/share/doc/cronlatch/drop-ins/'
 	install -d '$(DESTDIR)$(PREFIX)/share/man/man1' '$(DESTDIR)$(PREFIX)/share/bash-completion/completions' \

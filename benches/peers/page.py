@@ -8,17 +8,30 @@ OURS = "cronlatch"
 
 INTRO = """# Benchmarks: cronlatch beside other schedulers
 
-`make bench-peers` writes this page. It installs each program from its registry at a pinned version, and gives each the
-same jobs, the same Redis server, and the same job: a static C program whose first act is to write down the time. The
-programs run one after the other within each round, and each round begins with another one. A figure is the median of
-{rounds}, followed by the least and the most of them in parentheses. Where a program failed, its cell says how.
+`make bench-peers` writes this page. It installs each program from its registry at a pinned version, and gives all of
+them the same job lists, the same Redis server and the same command: a static C program that first writes down the time.
+Within a round the programs run one after the other, and each round begins with another one. {spread} If a program
+failed, its cell says how.
 
-The programs and their settings are in `benches/peers/`: the shortest scheduler that the documentation of each recommends,
+`benches/peers/` has the programs and their settings: for each the shortest scheduler that its documentation recommends,
 with the settings that it recommends for many jobs.
+"""
+
+SPREAD = """A figure is the median of
+{count} rounds, followed by the lowest and the highest of them in parentheses."""
+
+NOTHING = """# Benchmarks: cronlatch beside other schedulers
+
+`make bench-peers` writes this page: cronlatch beside cron, BullMQ, node-cron, APScheduler, Celery, cronstable and
+tokio-cron-scheduler. It has not been run on this version yet.
 """
 
 
 def write(results, path):
+    """Writes the page of these results; without any, one that says so."""
+    if results is None:
+        path.write_text(NOTHING)
+        return
     folder = path.parent / path.stem
     folder.mkdir(parents=True, exist_ok=True)
     pictures = {}
@@ -31,8 +44,8 @@ def write(results, path):
                 locks(results, picture), rest(results, picture), skewed(results, picture),
                 again(results)]
     count = results["rounds"]
-    rounds = "one round" if count == 1 else f"{count} rounds"
-    text = INTRO.format(rounds=rounds) + "\n" + "\n".join(filter(None, sections))
+    of_rounds = SPREAD.format(count=count) if count > 1 else "The figures are those of one round."
+    text = INTRO.format(spread=of_rounds) + "\n" + "\n".join(filter(None, sections))
     path.write_text(text)
     for name, svg in pictures.items():
         (folder / f"{name}.svg").write_text(svg)
@@ -42,10 +55,6 @@ def rows_of(results, name):
     """(key, title, rounds, failure) of each program that has figures of this name."""
     figures = results["figures"].get(name, {})
     for key, program in results["programs"].items():
-        if program["failure"]:
-            if key != "node-cron-coordinator":
-                yield key, program["title"], [], f"not installed: {program['failure']}"
-            continue
         if key not in figures:
             continue
         rounds = [entry for entry in figures[key] if "failure" not in entry]
@@ -85,7 +94,7 @@ def about(results):
     loads = [entry["load"] for rows in results["figures"].values() for row in rows.values()
              for entry in row if "load" in entry]
     facts = dict(results["machine"])
-    facts["Date"] = f"{results['began']} to {results['ended']} UTC, {results['minutes']} minutes"
+    facts["Date"] = f"{results['began']} to {results['ended']} UTC"
     if loads:
         facts["Load"] = (f"{median(loads):.1f} (at most {max(loads):.1f}): "
                          "the average of the last minute, the measured programs included")
@@ -96,12 +105,11 @@ def about(results):
         title = program["title"]
         if program["source"]:
             title = f"[{title}]({program['source']})"
-        rows.append([title, program["version"], program["registry"], program["apart"]])
+        version = program["version"]
+        if program["failure"]:
+            version = f"**not installed:** {' '.join(program['failure'].split())}"
+        rows.append([title, version, program["registry"], program["apart"]])
     lines.append(table(head, rows))
-    missing = [f"{plain(p['title'])}: {p['failure']}." for p in results["programs"].values()
-               if p["failure"]]
-    if missing:
-        lines.append("Not installed. " + " ".join(missing) + "\n")
     return "\n".join(lines)
 
 
@@ -123,17 +131,16 @@ def late(results, picture):
         plotted.append((plain(title), key == OURS, [half]))
     text = f"""## Lateness
 
-From the instant at which a job is due to its first instruction. One job is due every second, for {settings['seconds']} s
-in each round. Debian's cron has no seconds: its job is due every minute, {settings['minutes']} times in each round.
-All but cron and the bare scheduler take a lock before the job starts. cronlatch takes it ahead of the instant, which is
-why it can be earlier than a bare scheduler.
+The time from the instant at which a job is due to its first instruction. One job is due every second, {settings['seconds']}
+times in each round. Debian's cron has no seconds: its job is due every minute, {settings['minutes']} times in each round.
+Whatever keeps hosts apart (see the table above) is part of the figure. cronlatch does it ahead of the instant.
 
 """
     text += picture("lateness", "Lateness of one job by program", "Lateness of one job",
                     "from the due instant to the first instruction of the job; logarithmic", "ms",
                     ["median"], plotted)
     return text + "\n" + table(
-        ["program", "median", "most", "least", "runs"], rows)
+        ["program", "median", "latest of all", "earliest of all", "runs"], rows)
 
 
 def burst(results, picture):
@@ -147,8 +154,8 @@ def burst(results, picture):
             row = rows.setdefault(key, [title])
             entries = plotted.setdefault(key, (plain(title), key == OURS, []))[2]
             if not rounds:
-                row.append(reason(failure) if len(row) == 1 or "installed" not in failure else "")
-                entries.append(failure if not entries or "installed" not in failure else "")
+                row.append(reason(failure))
+                entries.append(failure)
                 continue
             seconds = spread(entry["last"] and entry["last"] / 1000 for entry in rounds)
             # The worst round counts.
@@ -156,17 +163,17 @@ def burst(results, picture):
             most = max(entry["began"] for entry in rounds)
             wrong = ""
             if fewest < count:
-                wrong = f"**{number(count - fewest)} did not start** within the time"
+                wrong = f"**{number(count - fewest)} did not start**"
             if most > count:
-                wrong = f"**{number(most - count)} started twice**"
+                wrong = f"**{number(most - count)} too many started**"
             shown = cell(seconds, "s") if seconds else ""
             row.append("; ".join(filter(None, [shown, wrong])))
             entries.append(seconds if seconds and not wrong else f"{plain_text(wrong)}")
     series = [f"{count:,} jobs" for count in counts]
     text = """## Many jobs at one instant
 
-So many jobs are due at the same instant: the time until the last one has begun. The bench waits until none has begun
-for ten seconds, for two minutes at most.
+Many jobs are due at the same instant. The figure is the time until the last one has begun. The bench stops waiting when
+no job has begun for ten seconds, or after two minutes.
 
 """
     text += picture("at-once", "Time until the last of many jobs has begun",
@@ -184,8 +191,6 @@ def locks(results, picture):
         return None
     rows, plotted, pings = [], [], None
     for key, title, rounds, failure in rows_of(results, "cycles"):
-        if not rounds and (failure is None or "not installed" in failure):
-            continue
         if not rounds:
             rows.append([title, reason(failure), ""])
             plotted.append((plain(title), key == OURS, [failure]))
@@ -201,10 +206,9 @@ def locks(results, picture):
         plotted.append(("two PINGs, as a floor", False, [pings]))
     text = f"""## Cycles of a lock
 
-One lock taken and released by one client, {results['settings']['cycles']:,} times in each round. cronlatch is its library
-here. Its cycle does more than the others: a fencing token, a renewal in the background, and a ledger that keeps a lock
-from being granted again too early after a loss of data. BullMQ, Celery, cron, cronstable and the bare scheduler have no
-lock to measure.
+One client takes and releases one lock, {results['settings']['cycles']:,} times in each round. For cronlatch this is the
+lock of its library. Its cycle does more than the others: it grants a fencing token, registers the lease for renewal,
+and keeps a state that outlives the lock. Programs without such a lock are left out.
 
 """
     text += picture("locks", "Duration of a lock's cycle by program", "A lock taken and released",
@@ -223,9 +227,8 @@ def rest(results, picture):
             row = rows.setdefault(key, [title])
             entries = plotted.setdefault(key, (plain(title), key == OURS, []))[2]
             if not rounds:
-                shown = reason(failure) if len(row) == 1 or "installed" not in failure else ""
-                row += [shown, "", "", ""]
-                entries.append(failure if not entries or "installed" not in failure else "")
+                row += [reason(failure), "", "", ""]
+                entries.append(failure)
                 continue
             memory = spread(entry["memory"] for entry in rounds)
             row += [cell(memory, "MB"), cell(spread(entry["cpu"] for entry in rounds), "%"),
@@ -237,9 +240,9 @@ def rest(results, picture):
         head += [f"memory, {count:,} jobs", "CPU", "CPU of Redis", "start"]
     text = f"""## At rest
 
-All jobs are due about twelve hours away, each at its own second. Memory is that of all processes of a program (PSS, so
-that shared pages count once), CPU the share of one core over {results['settings']['idle_seconds']} s (cron: a minute,
-because it wakes once a minute). The start lasts until the program is at rest.
+All jobs are due in about twelve hours, at different seconds. Memory is that of all processes of a program (PSS, which
+counts shared pages once). CPU is the share of one core over {results['settings']['idle_seconds']} s; for cron over a
+minute, because it wakes once a minute. The start lasts until the program is at rest, with a resolution of half a second.
 
 """
     text += picture("idle", "Memory at rest by program", "Memory at rest",
@@ -269,10 +272,10 @@ def skewed(results, picture):
         plotted.append((plain(title), key == OURS, [share]))
     text = f"""## Doubled runs when clocks disagree
 
-Two hosts with the same list, one of them with a clock that is 1.5 s behind (libfaketime; the bench checks that the
-runtime of each program sees the shift and that the library is in its processes). The job takes 50 ms and is due every
-{results['settings']['skew_every']} s (cron: every minute). The last columns show when the job began, by the right clock:
-a program that lets one of the hosts decide is 1.5 s late if that host is the one with the wrong clock.
+Two hosts have the same list, and the clock of the second one is 1.5 s behind (libfaketime; the bench checks that the
+runtime of each program sees the shift, and that its processes have loaded the library). The job takes 50 ms and is due
+every {results['settings']['skew_every']} s, for cron every minute. The last columns show when the job began, by the right
+clock. A scheduler that gives the schedule to one of the hosts depends on the clock of that host.
 
 """
     text += picture("skew", "Share of occurrences that ran twice by program",
@@ -289,10 +292,10 @@ def again(results):
     return f"""## Measure it yourself
 
 ```sh
-make bench-peers            # three rounds, less than two hours
-make bench-peers ROUNDS=1   # a trial
+make bench-peers            # three rounds, about 90 minutes
+make bench-peers ROUNDS=1   # one round
 ```
 
-{warning}It needs root (for Debian's cron), Node.js with npm, Python 3.10 or later with venv, and access to the registries.
-Nothing is installed outside of `target/peers`. Figures of a busy machine say little: the table of the machine has the load.
+{warning}You need root (for Debian's cron), Node.js with npm, Python 3.10 or later with venv, and the registries. The bench
+installs below `target/peers` only. Run it on a machine that does nothing else: the table above shows its load.
 """
