@@ -9,9 +9,8 @@ import os
 import re
 import shutil
 import sys
-from pathlib import Path
 
-from machine import HERE, ROOT, TARGET, Failed, Running, fresh, run
+from machine import HERE, ROOT, TARGET, Failed, fresh, run
 
 
 def build_rust():
