@@ -212,5 +212,6 @@ def skew(program, redis):
     return {
         "due": count, "doubled": sum(len(values) > 1 for values in starts.values()),
         "missing": count - len(starts), "load": load(),
-        "earliest": round(min(late)) if late else None, "latest": round(max(late)) if late else None,
+        "earliest": round(min(late)) if late else None,
+        "latest": round(max(late)) if late else None,
     }

@@ -133,7 +133,8 @@ def late(results, picture):
 
 The time from the instant at which a job is due to its first instruction. One job is due every second, {settings['seconds']}
 times in each round. Debian's cron has no seconds: its job is due every minute, {settings['minutes']} times in each round.
-Whatever keeps hosts apart (see the table above) is part of the figure. cronlatch does it ahead of the instant.
+Whatever keeps hosts apart (see the table above) is part of the figure. cronlatch does it ahead of the instant. A job that
+starts more than a second late counts for the next second.
 
 """
     text += picture("lateness", "Lateness of one job by program", "Lateness of one job",

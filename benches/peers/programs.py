@@ -222,8 +222,8 @@ class Python(Program):
              "--require-hashes", "-r", self.manifest / "requirements.txt"])
 
     def version(self):
-        pins = dict(re.findall(r"^([\w-]+)(?:\[\w+\])?==(\S+)", (self.manifest / "requirements.in").read_text(),
-                               re.MULTILINE))
+        text = (self.manifest / "requirements.in").read_text()
+        pins = dict(re.findall(r"^([\w-]+)(?:\[\w+\])?==(\S+)", text, re.MULTILINE))
         return ", ".join(f"{name} {pins[name]}" for name in self.shown)
 
     def clock(self):
