@@ -192,6 +192,8 @@ def locks(results, picture):
         return None
     rows, plotted, pings = [], [], None
     for key, title, rounds, failure in rows_of(results, "cycles"):
+        if not rounds and not failure:
+            continue  # it has no lock
         if not rounds:
             rows.append([title, reason(failure), ""])
             plotted.append((plain(title), key == OURS, [failure]))
