@@ -10,15 +10,15 @@ INTRO = """# Benchmarks: cronlatch beside other schedulers
 
 `make bench-peers` writes this page. It installs each program from its registry at a pinned version, and gives all of
 them the same job lists, the same Redis server and the same command: a static C program that first writes down the time.
-Within a round the programs run one after the other, and each round begins with another one. {spread} If a program
-failed, its cell says how.
+Within a round the programs run one after the other, and each round begins with another one.{spread}
+If a program failed, its cell says how.
 
 `benches/peers/` has the programs and their settings: for each the shortest scheduler that its documentation recommends,
 with the settings that it recommends for many jobs.
 """
 
-SPREAD = """A figure is the median of
-{count} rounds, followed by the lowest and the highest of them in parentheses."""
+SPREAD = """
+A figure is the median of {count} rounds, followed by the lowest and the highest of them in parentheses."""
 
 NOTHING = """# Benchmarks: cronlatch beside other schedulers
 
@@ -44,7 +44,7 @@ def write(results, path):
                 locks(results, picture), rest(results, picture), skewed(results, picture),
                 again(results)]
     count = results["rounds"]
-    of_rounds = SPREAD.format(count=count) if count > 1 else "The figures are those of one round."
+    of_rounds = SPREAD.format(count=count) if count > 1 else "\nThe figures are those of one round."
     text = INTRO.format(spread=of_rounds) + "\n" + "\n".join(filter(None, sections))
     path.write_text(text)
     for name, svg in pictures.items():

@@ -202,7 +202,7 @@ class NodeCron(Node):
 class NodeCronCoordinator(NodeCron):
     """The same, and the lock is asked for an occurrence: differs only where hosts disagree."""
 
-    key, title, folder_of = "node-cron-coordinator", "the same as run coordinator", "node-cron"
+    key, title, folder_of = "node-cron-coordinator", "node-cron, redlock as coordinator", "node-cron"
     source = "https://www.nodecron.com/distributed-coordination.html"
     keeps_apart = "a lock for each occurrence, kept for 30 s"
     way = ("coordinator",)

@@ -44,11 +44,13 @@ const runCoordinator = {
   ),
 };
 
+// After the default of one second, node-cron counts a late run as missed and drops it.
+const options = { timezone: 'UTC', missedExecutionTolerance: 60_000 };
 for (const { name, cron: pattern } of jobs) {
   if (way === 'coordinator') {
-    cron.schedule(pattern, run, { name, timezone: 'UTC', distributed: true, runCoordinator });
+    cron.schedule(pattern, run, { ...options, name, distributed: true, runCoordinator });
   } else {
-    cron.schedule(pattern, underLock(name), { name, timezone: 'UTC' });
+    cron.schedule(pattern, underLock(name), { ...options, name });
   }
 }
 console.log('ready');
