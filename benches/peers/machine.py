@@ -134,6 +134,15 @@ class Running:
         text = (self.folder / f"log-{number}").read_text(errors="replace").strip()
         return " / ".join(text.splitlines()[-3:])[-300:]
 
+    def complaint(self):
+        """An error that it has logged, in its own words."""
+        for number in range(len(self.children)):
+            text = (self.folder / f"log-{number}").read_text(errors="replace")
+            found = re.search(r"^.*(?:error|failed|EAGAIN).*$", text, re.MULTILINE | re.IGNORECASE)
+            if found:
+                return found.group().strip()[:150]
+        return ""
+
     def pids(self):
         """Its processes and all that these have started."""
         word = f"{MARKER}={self.word}".encode()

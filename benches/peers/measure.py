@@ -128,6 +128,7 @@ def at_once(program, redis, count):
             watch(folder / "marks", count, due)
         late = [(began - due) * 1000 for began in marks(folder / "marks")]
         return {"began": len(late), "due": count, "load": load(),
+                "said": "" if len(late) >= count else running.complaint(),
                 "last": round(max(late), 1) if late else None,
                 "half": round(percentile(late, 50), 1) if late else None}
     raise Failed(f"it did not come to rest within {patience:.0f} s")

@@ -162,13 +162,15 @@ def burst(results, picture):
             # The worst round counts.
             fewest = min(entry["began"] for entry in rounds)
             most = max(entry["began"] for entry in rounds)
-            wrong = ""
+            wrong = because = ""
             if fewest < count:
                 wrong = f"**{number(count - fewest)} did not start**"
+                said = next((entry["said"] for entry in rounds if entry.get("said")), "")
+                because = f" (`{said.replace('`', '')}`)" if said else ""
             if most > count:
                 wrong = f"**{number(most - count)} too many started**"
             shown = cell(seconds, "s") if seconds else ""
-            row.append("; ".join(filter(None, [shown, wrong])))
+            row.append("; ".join(filter(None, [shown, wrong + because])))
             entries.append(seconds if seconds and not wrong else f"{plain_text(wrong)}")
     series = [f"{count:,} jobs" for count in counts]
     text = """## Many jobs at one instant
