@@ -140,7 +140,9 @@ class Running:
             text = (self.folder / f"log-{number}").read_text(errors="replace")
             found = re.search(r"^.*(?:error|failed|EAGAIN).*$", text, re.MULTILINE | re.IGNORECASE)
             if found:
-                return found.group().strip()[:150]
+                # Without colours, and without the brackets of time and process before the words.
+                words = re.sub(r"\x1b\[\d*m|\[[^\]]*\] ?", "", found.group())
+                return words.replace(f"{TARGET}/", "").strip()[:80]
         return ""
 
     def pids(self):

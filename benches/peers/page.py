@@ -2,6 +2,7 @@
 
 from statistics import median
 
+from machine import TARGET
 from plots import number, plot
 
 OURS = "cronlatch"
@@ -86,7 +87,7 @@ def table(head, rows):
 
 
 def reason(text):
-    return "**failed:** " + " ".join(text.split())
+    return "**failed:** " + " ".join(text.replace(f"{TARGET}/", "").split())
 
 
 def about(results):
