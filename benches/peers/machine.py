@@ -278,6 +278,17 @@ def first_line(argv):
         return "not there"
 
 
+def most_processes():
+    """How many processes the control group allows: a program that starts all at once can meet it."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, kind, path = line.split(":", 2)
+        if kind in ("", "pids"):
+            limit = Path("/sys/fs/cgroup" + (f"/{kind}" if kind else "") + path, "pids.max")
+            if limit.exists():
+                return limit.read_text().strip()
+    return "no limit"
+
+
 def describe():
     """What the figures were measured on."""
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
@@ -286,6 +297,7 @@ def describe():
     redis = re.search(r"v=([\d.]+)", first_line(["redis-server", "--version"]))
     return {
         "Processor": f"{os.cpu_count()} × {cpu.group(1) if cpu else platform.machine()}",
+        "Processes at most": most_processes(),
         "Memory": f"{memory / 1024**2:.0f} GiB",
         "System": f"{system.group(1) if system else '?'}, Linux {platform.release()}",
         "Redis": redis.group(1) if redis else "?",
