@@ -208,7 +208,7 @@ fn core_of_thousand() -> Result<Core, String> {
     for job in 0..JOBS {
         let reply = Registered {
             decided_until: now(0).utc,
-            beyond: Vec::new(),
+            decided_later: Vec::new(),
             pauses: Vec::new(),
             now: now(0).utc,
             open: None,

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::page::{Page, Tone};
 use super::{Failure, Target, output};
-use crate::preflight::{self, Finding, Report, Severity, Subject};
+use crate::preflight::{self, Finding, PreflightReport, Severity, Subject};
 
 /// How often a person at a terminal is told that the checks take time.
 const SAY_EVERY: Duration = Duration::from_secs(2);
@@ -60,7 +60,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 /// Looks at the store and this host. Servers that do not reply take seconds, and at a terminal a line
 /// says that the command waits for them.
-async fn look(subject: &Subject) -> Report {
+async fn look(subject: &Subject) -> PreflightReport {
     let began = Instant::now();
     let mut looking = Box::pin(preflight::look(subject));
     loop {

@@ -81,7 +81,7 @@ impl Failure {
         if stderr::prints_json() {
             stderr::report_json(&self.object());
         } else {
-            stderr::report_page(&toned(&self.to_string()));
+            stderr::report_page(&toned(&marked(&self.to_string())));
         }
         ExitCode::from(self.code())
     }
@@ -204,6 +204,17 @@ pub(super) fn of_command_line(error: &clap::Error) -> Failure {
     Failure::Usage(format!("{message}{help}{hint}"))
 }
 
+/// Returns a message that begins with `error: `, as those about the command line do. The errors of a list
+/// have the word behind their place already.
+fn marked(text: &str) -> String {
+    let first = text.lines().next().unwrap_or_default();
+    if first.starts_with("error: ") || first.contains(": error: ") {
+        text.to_owned()
+    } else {
+        format!("error: {text}")
+    }
+}
+
 /// Gives the words and marks of messages their tones: `error:` where a message begins, and the marks
 /// under what is wrong.
 fn toned(text: &str) -> Page {
@@ -217,6 +228,9 @@ fn toned(text: &str) -> Page {
         if is_mark {
             page.push(&line[..line.len() - marks.len()]);
             page.push_toned(Tone::Bad, marks);
+        } else if let Some(message) = line.strip_prefix("error: ").filter(|_| index == 0) {
+            page.push_toned(Tone::Bad, "error:");
+            page.push(format!(" {message}"));
         } else if let Some((place, message)) = line.split_once(": error: ") {
             page.push(format!("{place}: "));
             page.push_toned(Tone::Bad, "error:");
@@ -234,7 +248,20 @@ fn toned(text: &str) -> Page {
 
 #[cfg(test)]
 mod tests {
-    use super::toned;
+    use super::{marked, toned};
+
+    #[test]
+    fn every_message_says_once_that_it_is_an_error() {
+        let cases = [
+            ("no such job\nhelp: a", "error: no such job\nhelp: a"),
+            ("a.yaml:2:3: error: b", "a.yaml:2:3: error: b"),
+            ("a failed\nb: error: c", "error: a failed\nb: error: c"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(marked(text), expected);
+        }
+        assert!(toned("error: a").coloured().starts_with("\x1b[31merror:"));
+    }
 
     #[test]
     fn tones_change_nothing_of_a_message() {

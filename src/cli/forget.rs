@@ -49,7 +49,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let host = args.target.host()?;
     let list = args.target.list_if_any()?;
     let settings = args.target.settings(list.as_ref())?;
-    args.target.warn_of(&settings);
+    args.target.warn_about_store(&settings);
     let request = request(args, list.as_ref(), &host)?;
     let forgotten = output::ask(async {
         let store = store::open(&settings)?;

@@ -28,7 +28,7 @@ enum InitResult {
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let list = args.target.list_if_any()?;
     let settings = args.target.settings(list.as_ref())?;
-    args.target.warn_of(&settings);
+    args.target.warn_about_store(&settings);
     let result = output::ask(async {
         let store = store::open(&settings)?;
         if !args.force {

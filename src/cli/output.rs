@@ -28,23 +28,23 @@ fn write(text: &str) -> Result<(), Failure> {
 }
 
 /// What became of a write to standard output. A reader that went away is no failure.
-pub(super) fn delivered(written: io::Result<()>) -> Result<Reader, Failure> {
+pub(super) fn delivered(written: io::Result<()>) -> Result<StdoutReader, Failure> {
     match written {
-        Ok(()) => Ok(Reader::Present),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
+        Ok(()) => Ok(StdoutReader::Present),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(StdoutReader::Gone),
         Err(error) => Err(Failure::cannot_print(&error)),
     }
 }
 
 /// Whether somebody still reads what is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reader {
+pub(super) enum StdoutReader {
     Present,
     Gone,
 }
 
 /// Writes a command for the terminal, which may be empty, then text as [`print`] writes it.
-pub(super) fn draw(command: &str, text: &str) -> Result<Reader, Failure> {
+pub(super) fn draw(command: &str, text: &str) -> Result<StdoutReader, Failure> {
     let mut out = io::stdout().lock();
     let text = format!("{command}{}", plain(text));
     delivered(out.write_all(text.as_bytes()).and_then(|()| out.flush()))

@@ -24,26 +24,26 @@ pub(super) fn prints_json() -> bool {
 /// What a command reports that is no error: `{"warning":{…}}` or `{"note":{…}}`.
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Remark<'a> {
-    Warning(RemarkBody<'a>),
-    Note(RemarkBody<'a>),
+enum WarningOrNote<'a> {
+    Warning(MessageBody<'a>),
+    Note(MessageBody<'a>),
 }
 
 #[derive(Serialize)]
-struct RemarkBody<'a> {
+struct MessageBody<'a> {
     message: &'a str,
     hint: Option<&'a str>,
 }
 
-impl<'a> Remark<'a> {
+impl<'a> WarningOrNote<'a> {
     fn of(text: &'a str) -> Self {
         let (message, hint) = message_and_hint(text);
         if let Some(message) = message.strip_prefix("warning: ") {
-            return Self::Warning(RemarkBody { message, hint });
+            return Self::Warning(MessageBody { message, hint });
         }
         // Among the output of a run, remarks are marked.
         let message = message.trim_start_matches("-- ").trim_end_matches(" --");
-        Self::Note(RemarkBody { message, hint })
+        Self::Note(MessageBody { message, hint })
     }
 }
 
@@ -51,7 +51,7 @@ impl<'a> Remark<'a> {
 /// ignored, because there is nowhere to report it; the macros of the standard library would panic.
 pub(super) fn report(text: &str) {
     if prints_json() {
-        return report_json(&Remark::of(text));
+        return report_json(&WarningOrNote::of(text));
     }
     write(&plain(text));
 }
@@ -88,11 +88,11 @@ pub(super) fn message_and_hint(text: &str) -> (&str, Option<&str>) {
 
 #[cfg(test)]
 mod tests {
-    use super::Remark;
+    use super::WarningOrNote;
 
     #[test]
     fn programs_get_the_kind_the_message_and_the_hint_of_a_remark() {
-        let json = |text| serde_json::to_string(&Remark::of(text)).expect("JSON");
+        let json = |text| serde_json::to_string(&WarningOrNote::of(text)).expect("JSON");
         let cases = [
             (
                 "warning: a\n  help: b",

@@ -103,7 +103,7 @@ impl Target {
 
     /// Warns on standard error about settings of a store from the options that are valid but
     /// probably unintended. For a store in the list, `check` warns.
-    pub fn warn_of(&self, settings: &StoreSettings) {
+    pub fn warn_about_store(&self, settings: &StoreSettings) {
         if !self.place.store.is_empty() {
             for warning in settings.warnings() {
                 output::report(&format!("warning: {warning}"));

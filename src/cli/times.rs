@@ -86,7 +86,7 @@ impl Times {
         }
     }
 
-    /// The instant as text. A local one can be given back to `--since`.
+    /// The instant as text. A local one can be passed to `--since`.
     pub(super) fn show(self, at: Timestamp) -> String {
         match self {
             Self::Utc => at.to_string(),

@@ -155,6 +155,11 @@ fn listen(node: &Node) -> Result<ListenAddress, ValueError> {
 /// What was probably meant by a text that is not an address with a port.
 fn meant(text: &str) -> String {
     let port = |port: &str| port.parse::<u16>().ok();
+    let digits = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let last = text.rsplit(':').next().unwrap_or(text);
+    if digits(last) && port(last).is_none() {
+        return "a port is a number from 0 to 65535".to_owned();
+    }
     if let Some(port) = port(text).or_else(|| port(text.strip_prefix(':')?)) {
         return format!("write `127.0.0.1:{port}` for this machine, `0.0.0.0:{port}` for all");
     }

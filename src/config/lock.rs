@@ -5,6 +5,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use super::duration::show_duration;
+use super::job::JOB;
 use super::model::{KillPlan, LockPolicy, OnLost, Scope};
 use super::node::Node;
 use super::problem::{Problem, Problems};
@@ -23,7 +24,10 @@ pub(super) const LOCK: Vocabulary = Vocabulary {
         ("expires", "did you mean `ttl`?"),
         ("expiry", "did you mean `ttl`?"),
     ],
-    elsewhere: &[],
+    elsewhere: &[(
+        JOB.fields,
+        "this is a field of the job: write it next to `lock:`, not below it",
+    )],
     not_yet: &[],
 };
 

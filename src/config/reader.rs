@@ -23,7 +23,7 @@ use super::syntax;
 /// Reads one file; `None` when it holds nothing but comments.
 pub(super) fn read(source: &Source, file: usize) -> Result<Option<Node>, Problem> {
     nesting::check(source, file)?;
-    let reader = Reader {
+    let reader = YamlReader {
         source,
         file,
         aside: RefCell::new(None),
@@ -69,7 +69,7 @@ struct Position {
     column: usize,
 }
 
-struct Reader<'s> {
+struct YamlReader<'s> {
     source: &'s Source,
     file: usize,
     aside: RefCell<Option<Scalar>>,
@@ -93,7 +93,7 @@ fn place(error: &impl fmt::Display) -> Position {
         .unwrap_or(Position { line: 1, column: 1 })
 }
 
-impl Reader<'_> {
+impl YamlReader<'_> {
     /// A node from an answer of `serde_yaml`: the tree, or the scalar put aside.
     fn node<E: fmt::Display>(&self, result: Result<Option<Node>, E>) -> Result<Option<Node>, E> {
         result.or_else(|error| match self.aside.take() {
@@ -193,7 +193,7 @@ fn width(rest: &str, value: &Value) -> usize {
     counted.max(1)
 }
 
-impl<'de> DeserializeSeed<'de> for &Reader<'_> {
+impl<'de> DeserializeSeed<'de> for &YamlReader<'_> {
     type Value = Node;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
@@ -208,14 +208,14 @@ impl<'de> DeserializeSeed<'de> for &Reader<'_> {
     }
 }
 
-impl Reader<'_> {
+impl YamlReader<'_> {
     fn put<E: serde::de::Error>(&self, scalar: Scalar) -> Result<Node, E> {
         *self.aside.borrow_mut() = Some(scalar);
         Err(E::custom("here"))
     }
 }
 
-impl<'de> Visitor<'de> for &Reader<'_> {
+impl<'de> Visitor<'de> for &YamlReader<'_> {
     type Value = Node;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -273,7 +273,7 @@ impl<'de> Visitor<'de> for &Reader<'_> {
         let mut list: Vec<Node> = Vec::new();
         while let Some(mut node) = self.node(seq.next_element_seed(self))? {
             if let Some(before) = list.last() {
-                Reader::adopt(&mut node, before.span);
+                YamlReader::adopt(&mut node, before.span);
             }
             list.push(node);
         }
@@ -303,7 +303,7 @@ impl<'de> Visitor<'de> for &Reader<'_> {
             if matches!(value.value, Value::Null) {
                 value.span = key.span;
             }
-            Reader::adopt(&mut value, key.span);
+            YamlReader::adopt(&mut value, key.span);
             entries.push(KeyValue {
                 key: name,
                 span: key.span,

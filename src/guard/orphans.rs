@@ -158,7 +158,7 @@ pub(super) async fn reap_as_init(guard: i32) {
 
 /// Reaps a child that has ended and that no task waits for. Returns false if there is none.
 fn reap_one(guard: i32) -> bool {
-    let programs = programs::started();
+    let programs = programs::known_programs();
     let is_free = |pid: &i32| *pid != guard && !programs.contains(pid);
     let zombie = next_zombie().filter(is_free);
     zombie.map(sys::reap).is_some()

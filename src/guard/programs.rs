@@ -22,7 +22,7 @@ impl Program {
     /// Starts a program.
     pub(crate) fn start(command: &mut Command) -> io::Result<Self> {
         // It may end before it is entered: the lock is held meanwhile.
-        let mut started = started();
+        let mut started = known_programs();
         let child = command.spawn()?;
         started.insert(child.id().cast_signed());
         Ok(Self { child })
@@ -31,11 +31,11 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        started().remove(&self.child.id().cast_signed());
+        known_programs().remove(&self.child.id().cast_signed());
     }
 }
 
 /// The programs; none is started while this is held.
-pub(super) fn started() -> MutexGuard<'static, BTreeSet<i32>> {
+pub(super) fn known_programs() -> MutexGuard<'static, BTreeSet<i32>> {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner)
 }

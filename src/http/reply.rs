@@ -101,13 +101,13 @@ pub(super) struct HttpFailure {
 }
 
 #[derive(Serialize)]
-struct ErrorObject<'a> {
-    error: ErrorBody<'a>,
+struct HttpErrorObject<'a> {
+    error: HttpErrorBody<'a>,
 }
 
 /// The same names as those of the errors of commands, with the status in place of the exit code.
 #[derive(Serialize)]
-struct ErrorBody<'a> {
+struct HttpErrorBody<'a> {
     code: &'static str,
     status: u16,
     message: &'a str,
@@ -178,8 +178,8 @@ impl HttpFailure {
             Some((message, hint)) => (message, Some(hint)),
             None => (self.error.as_str(), None),
         };
-        let body = ErrorObject {
-            error: ErrorBody {
+        let body = HttpErrorObject {
+            error: HttpErrorBody {
                 code: code(self.status),
                 status: self.status.as_u16(),
                 message,

@@ -86,7 +86,7 @@ impl HttpRoute {
 
 /// Who asks, as far as the path needs to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Client {
+enum Caller {
     /// Somebody who may read.
     Reader,
     /// Who has the token of this name, which has the right to act.
@@ -146,7 +146,7 @@ impl HttpRoutes {
         let (route, client) = self.route(&head.method, head.uri.path(), &head.headers, way)?;
         let query = QueryParameters::parse(head.uri.query()).map_err(bad_request)?;
         match (route, client) {
-            (HttpRoute::FleetAction(action), Client::Actor(token)) => {
+            (HttpRoute::FleetAction(action), Caller::Actor(token)) => {
                 query.of(&[]).map_err(bad_request)?;
                 self.act(action, &read_body(body).await?, &token).await
             }
@@ -161,7 +161,7 @@ impl HttpRoutes {
         path: &str,
         headers: &HeaderMap,
         way: Transport,
-    ) -> Result<(HttpRoute, Client), HttpFailure> {
+    ) -> Result<(HttpRoute, Caller), HttpFailure> {
         let length = headers.get(CONTENT_LENGTH).and_then(|it| it.to_str().ok());
         if length.and_then(|it| it.parse().ok()) > Some(BODY_MAX) {
             return Err(body_too_large());
@@ -178,17 +178,17 @@ impl HttpRoutes {
         }
         let tokens = self.tokens.borrow();
         let client = match route {
-            HttpRoute::Health | HttpRoute::Ready => Client::Reader,
+            HttpRoute::Health | HttpRoute::Ready => Caller::Reader,
             HttpRoute::FleetAction(_) => {
-                Client::Actor(access::check_to_act(headers, tokens.as_ref())?)
+                Caller::Actor(access::check_to_act(headers, tokens.as_ref())?)
             }
             HttpRoute::FleetView(FleetView::Logs) => {
                 access::check_for_output(headers, way, tokens.as_ref())?;
-                Client::Reader
+                Caller::Reader
             }
             _ => {
                 access::check(headers, way, tokens.as_ref())?;
-                Client::Reader
+                Caller::Reader
             }
         };
         Ok((route, client))

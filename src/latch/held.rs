@@ -170,7 +170,7 @@ impl HeldLock {
 
     /// Releases the lock, and wakes those who wait for it.
     ///
-    /// All [tickets](Self::ticket) are over before the lock is given back. While the store does not
+    /// All [tickets](Self::ticket) are over before the lock is released. While the store does not
     /// answer, the release is tried again until the lease is over, for 1 to 10 s; what is left then
     /// ends with the TTL. Dropping the future leaves the release to the background.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
@@ -194,7 +194,9 @@ impl HeldLock {
 
     /// Ends the lease here, as the store has; returns why it was lost.
     fn give_up(&self, why: LeaseLost) -> LeaseLost {
-        self.lease.as_ref().map_or(why, |lease| lease.lose(why))
+        self.lease
+            .as_ref()
+            .map_or(why, |lease| lease.mark_lost(why))
     }
 
     fn why_lost(&self) -> LeaseLost {

@@ -124,7 +124,7 @@ impl LockRequest {
     /// dropped or lost.
     ///
     /// Dropping the future gives up waiting, and leaves the queue; a lease that was granted
-    /// meanwhile is given back in the background.
+    /// meanwhile is released in the background.
     ///
     /// # Errors
     ///

@@ -4,18 +4,14 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::acquire::{Acquisition, NotAcquired};
 use super::patience::WaitLimit;
-use crate::names::{HostName, JobName, Token};
-use crate::store::{
-    Attempt, Claim, ClaimReply, Finish, FinishReply, Forget, Forgotten, History, HostInfo,
-    HostReport, JobReport, Lock, Registered, Registration, RenewReply, Renewal, Settle, Store,
-    StoreError,
-};
+use crate::names::{HostName, Token};
+use crate::store::stub::stub_store;
+use crate::store::{Claim, ClaimReply, Finish, FinishReply, Lock, StoreError};
 use crate::time::Timestamp;
 
 #[derive(Debug, Clone, Copy)]
@@ -51,82 +47,45 @@ impl ScriptedLocks {
     }
 }
 
-fn no<T>() -> Result<T, StoreError> {
-    Err(StoreError::refused("not asked in these tests".to_owned()))
-}
-
-#[async_trait]
-impl Store for ScriptedLocks {
-    async fn claim(&self, claim: &Claim) -> Result<ClaimReply, StoreError> {
-        let answer = {
-            let mut asked = self.asked.lock().expect("no test panics within");
-            asked.push((claim.token.clone(), Instant::now()));
-            let mut answers = self.answers.lock().expect("no test panics within");
-            match answers.len() {
-                1 => answers[0],
-                _ => answers.pop_front().expect("an answer is left"),
+stub_store! {
+    ScriptedLocks {
+        async fn claim(&self, claim: &Claim) -> Result<ClaimReply, StoreError> {
+            let answer = {
+                let mut asked = self.asked.lock().expect("no test panics within");
+                asked.push((claim.token.clone(), Instant::now()));
+                let mut answers = self.answers.lock().expect("no test panics within");
+                match answers.len() {
+                    1 => answers[0],
+                    _ => answers.pop_front().expect("an answer is left"),
+                }
+            };
+            match answer {
+                Answer::Granted => Ok(ClaimReply::Granted {
+                    fence: 7,
+                    attempt: 1,
+                    at: Timestamp::EPOCH,
+                    starts_in: Duration::ZERO,
+                }),
+                Answer::Held => Ok(ClaimReply::Held {
+                    by: "other".to_owned(),
+                    remaining: Some(Duration::from_secs(3600)),
+                }),
+                Answer::Silence => std::future::pending().await,
             }
-        };
-        match answer {
-            Answer::Granted => Ok(ClaimReply::Granted {
-                fence: 7,
-                attempt: 1,
-                at: Timestamp::EPOCH,
-                starts_in: Duration::ZERO,
-            }),
-            Answer::Held => Ok(ClaimReply::Held {
-                by: "other".to_owned(),
-                remaining: Some(Duration::from_secs(3600)),
-            }),
-            Answer::Silence => std::future::pending().await,
+        }
+
+        async fn finish(&self, finish: &Finish) -> Result<FinishReply, StoreError> {
+            let mut finished = self.finished.lock().expect("no test panics within");
+            finished.push(finish.token.clone());
+            Ok(FinishReply::Released)
+        }
+
+        async fn released(&self, _: &Lock, _: Duration) -> Result<(), StoreError> {
+            self.release.notified().await;
+            Ok(())
         }
     }
-
-    async fn finish(&self, finish: &Finish) -> Result<FinishReply, StoreError> {
-        let mut finished = self.finished.lock().expect("no test panics within");
-        finished.push(finish.token.clone());
-        Ok(FinishReply::Released)
-    }
-
-    async fn released(&self, _: &Lock, _: Duration) -> Result<(), StoreError> {
-        self.release.notified().await;
-        Ok(())
-    }
-
-    async fn renew(&self, _: &[Renewal]) -> Result<Vec<RenewReply>, StoreError> {
-        no()
-    }
-    async fn settle(&self, _: &Settle) -> Result<bool, StoreError> {
-        no()
-    }
-    async fn attempt(&self, _: &Attempt) -> Result<bool, StoreError> {
-        no()
-    }
-    async fn register(&self, _: &[Registration]) -> Result<Vec<Registered>, StoreError> {
-        no()
-    }
-    async fn announce(&self, _: &HostInfo, _: Duration) -> Result<(), StoreError> {
-        no()
-    }
-    async fn now(&self) -> Result<Timestamp, StoreError> {
-        no()
-    }
-    async fn jobs(&self, _: &[(JobName, Lock)]) -> Result<Vec<JobReport>, StoreError> {
-        no()
-    }
-    async fn history(&self, _: &JobName, _: &Lock, _: usize) -> Result<History, StoreError> {
-        no()
-    }
-    async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
-        no()
-    }
-    async fn forget(&self, _: &Forget) -> Result<Forgotten, StoreError> {
-        no()
-    }
-
-    async fn init(&self) -> Result<Option<u64>, StoreError> {
-        no()
-    }
+    away: renew settle note_attempt register announce now jobs history hosts forget init
 }
 
 fn acquisition(store: &Arc<ScriptedLocks>, wait: WaitLimit) -> Acquisition {

@@ -7,9 +7,9 @@ use tokio::sync::watch;
 
 use super::lost::LeaseLost;
 use super::table::{LeaseId, RenewedLease};
-use crate::names::RunId;
-use crate::store::{Finish, StoreError};
-use crate::time::BootInstant;
+use crate::names::{JobName, RunId};
+use crate::store::{Finish, Renewal, StoreError};
+use crate::time::{BootInstant, Timestamp};
 
 /// A value that is kept alive for as long as a lease or a request lasts, and does its work when it
 /// is dropped.
@@ -47,12 +47,34 @@ pub(super) struct LeaseSubscriber {
     pub(super) run: Option<RunId>,
     /// Why renewals have failed since the last one that succeeded.
     pub(super) trouble: watch::Sender<Option<StoreError>>,
-    /// For the log.
-    pub(super) lock: String,
+    pub(super) fields: LeaseFields,
     /// Dropped with the subscriber.
     pub(super) _while_held: Option<OnDrop>,
     /// Whether it was logged that this lease alone cannot be renewed.
     pub(super) is_failure_logged: bool,
+}
+
+/// The fields of log lines about a lease.
+#[derive(Debug)]
+pub(super) struct LeaseFields {
+    pub(super) lock: String,
+    pub(super) run_id: RunId,
+    /// `None` for a bare lock.
+    pub(super) job: Option<JobName>,
+    /// `None` for a bare lock and for a manual run.
+    pub(super) scheduled_at: Option<Timestamp>,
+}
+
+impl LeaseFields {
+    pub(super) fn of(renewal: &Renewal) -> Self {
+        let run = renewal.run.as_ref();
+        Self {
+            lock: renewal.grant.lock.name.clone(),
+            run_id: renewal.grant.run_id.clone(),
+            job: run.map(|run| run.job.clone()),
+            scheduled_at: run.and_then(|run| run.scheduled_at),
+        }
+    }
 }
 
 /// The state of a lease, as the thread last reported it.
@@ -73,7 +95,7 @@ impl LeaseState {
     }
 
     /// Ends a lease that is held; returns whether it was. A lease that is over keeps its reason.
-    pub(super) fn lose(&mut self, why: LeaseLost) -> bool {
+    pub(super) fn mark_lost(&mut self, why: LeaseLost) -> bool {
         let is_held = matches!(self, Self::Held { .. });
         if is_held {
             *self = Self::Lost(why);

@@ -59,8 +59,8 @@ impl Lease {
 
     /// Ends the lease for a reason that the holder found out by itself. Returns why the lease is
     /// over: an earlier reason if it had one.
-    pub(crate) fn lose(&self, why: LeaseLost) -> LeaseLost {
-        self.state.send_if_modified(|state| state.lose(why));
+    pub(crate) fn mark_lost(&self, why: LeaseLost) -> LeaseLost {
+        self.state.send_if_modified(|state| state.mark_lost(why));
         self.view.known_loss().unwrap_or(why)
     }
 
@@ -68,7 +68,7 @@ impl Lease {
     /// is released: no code then works under a lock that another holder may already have.
     pub(crate) fn end(&self) {
         self.state
-            .send_if_modified(|state| state.lose(LeaseLost::Released));
+            .send_if_modified(|state| state.mark_lost(LeaseLost::Released));
     }
 
     /// Returns a view of the lease. It does not keep the renewal going.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::command::{BackgroundFinish, LeaseSubscriber, WatchdogCommand};
+use super::command::{BackgroundFinish, LeaseFields, LeaseSubscriber, WatchdogCommand};
 use super::lost::LeaseLost;
 use super::table::{Batch, LeaseId, LeaseTable};
 use crate::ground::timing;
@@ -179,6 +179,8 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
         self.finishing.spawn(async move {
             if let Err(error) = deliver(&*store, &finish, limit).await {
                 tracing::warn!(
+                    job = finish.job.as_ref().map(tracing::field::display),
+                    holder = finish.token.redacted(),
                     lock = finish.lock.name,
                     "cannot release the lock: {error}; it expires after its TTL"
                 );
@@ -189,7 +191,7 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
 
     fn expire(&mut self, now: BootInstant) {
         for id in self.table.expire(now) {
-            self.lose(id, LeaseLost::Expired);
+            self.mark_lost(id, LeaseLost::Expired);
         }
     }
 
@@ -242,7 +244,7 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
         // starts one then reads the state.
         self.extend_in_guard(&changes.extended);
         for (id, why) in changes.lost {
-            self.lose(id, why);
+            self.mark_lost(id, why);
         }
     }
 
@@ -259,8 +261,17 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
             return;
         };
         if !std::mem::replace(&mut subscriber.is_failure_logged, true) {
+            let LeaseFields {
+                lock,
+                run_id,
+                job,
+                scheduled_at,
+            } = &subscriber.fields;
             tracing::error!(
-                lock = subscriber.lock,
+                job = job.as_ref().map(tracing::field::display),
+                %run_id,
+                scheduled_at = scheduled_at.map(tracing::field::display),
+                lock,
                 "cannot renew this lease: {error}; retrying until it expires"
             );
         }
@@ -302,12 +313,15 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
         }
     }
 
-    fn lose(&mut self, id: LeaseId, why: LeaseLost) {
+    fn mark_lost(&mut self, id: LeaseId, why: LeaseLost) {
         if let Some(subscriber) = self.subscribers.remove(&id) {
             // Only at debug: this may be the reply to a renewal that crossed the release on its
             // way, and the holder logs what the loss means.
-            tracing::debug!(lock = subscriber.lock, "{why}");
-            subscriber.state.send_if_modified(|state| state.lose(why));
+            let LeaseFields { lock, run_id, .. } = &subscriber.fields;
+            tracing::debug!(%run_id, lock, "{why}");
+            subscriber
+                .state
+                .send_if_modified(|state| state.mark_lost(why));
         }
     }
 

@@ -4,21 +4,17 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::command::{LeaseState, LeaseSubscriber, WatchdogCommand};
+use super::command::{LeaseFields, LeaseState, LeaseSubscriber, WatchdogCommand};
 use super::renewal_loop::{Heartbeat, RenewalLoop};
 use super::table::{LeaseId, RenewedLease};
 use super::{Guarded, LeaseLost, NewLease, Watchdog};
-use crate::names::{JobName, RunId, Token};
-use crate::store::{
-    Attempt, Claim, ClaimReply, Finish, FinishReply, Forget, Forgotten, Grant, History, HostInfo,
-    HostReport, JobReport, Lock, Registered, Registration, RenewReply, Renewal, Settle, Store,
-    StoreError,
-};
-use crate::time::{BootInstant, Timestamp};
+use crate::names::{RunId, Token};
+use crate::store::stub::stub_store;
+use crate::store::{Grant, Lock, RenewReply, Renewal, Store, StoreError};
+use crate::time::BootInstant;
 
 /// How the store treats one call of `renew`.
 #[derive(Debug, Clone, Copy)]
@@ -57,70 +53,27 @@ impl ScriptedRenewals {
     }
 }
 
-fn no<T>() -> Result<T, StoreError> {
-    Err(StoreError::refused("not asked in these tests".to_owned()))
-}
-
-#[async_trait]
-impl Store for ScriptedRenewals {
-    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<RenewReply>, StoreError> {
-        let call = self.calls.fetch_add(1, Ordering::Relaxed);
-        let size = renewals.len();
-        self.asked.lock().expect("no test panics within").push(size);
-        match self.answers[call.min(self.answers.len() - 1)] {
-            StoreBehaviour::All(reply) => Ok(vec![reply; size]),
-            StoreBehaviour::After(pause, reply) => {
-                tokio::time::sleep(pause).await;
-                Ok(vec![reply; size])
+stub_store! {
+    ScriptedRenewals {
+        async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<RenewReply>, StoreError> {
+            let call = self.calls.fetch_add(1, Ordering::Relaxed);
+            let size = renewals.len();
+            self.asked.lock().expect("no test panics within").push(size);
+            match self.answers[call.min(self.answers.len() - 1)] {
+                StoreBehaviour::All(reply) => Ok(vec![reply; size]),
+                StoreBehaviour::After(pause, reply) => {
+                    tokio::time::sleep(pause).await;
+                    Ok(vec![reply; size])
+                }
+                StoreBehaviour::Fails => Err(StoreError::unreachable("scripted".to_owned())),
+                StoreBehaviour::Hangs => std::future::pending().await,
+                StoreBehaviour::Blocks => loop {
+                    std::thread::park();
+                },
             }
-            StoreBehaviour::Fails => Err(StoreError::unreachable("scripted".to_owned())),
-            StoreBehaviour::Hangs => std::future::pending().await,
-            StoreBehaviour::Blocks => loop {
-                std::thread::park();
-            },
         }
     }
-
-    async fn claim(&self, _: &Claim) -> Result<ClaimReply, StoreError> {
-        no()
-    }
-    async fn finish(&self, _: &Finish) -> Result<FinishReply, StoreError> {
-        no()
-    }
-    async fn settle(&self, _: &Settle) -> Result<bool, StoreError> {
-        no()
-    }
-    async fn attempt(&self, _: &Attempt) -> Result<bool, StoreError> {
-        no()
-    }
-    async fn register(&self, _: &[Registration]) -> Result<Vec<Registered>, StoreError> {
-        no()
-    }
-    async fn announce(&self, _: &HostInfo, _: Duration) -> Result<(), StoreError> {
-        no()
-    }
-    async fn released(&self, _: &Lock, _: Duration) -> Result<(), StoreError> {
-        no()
-    }
-    async fn now(&self) -> Result<Timestamp, StoreError> {
-        no()
-    }
-    async fn jobs(&self, _: &[(JobName, Lock)]) -> Result<Vec<JobReport>, StoreError> {
-        no()
-    }
-    async fn history(&self, _: &JobName, _: &Lock, _: usize) -> Result<History, StoreError> {
-        no()
-    }
-    async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
-        no()
-    }
-    async fn forget(&self, _: &Forget) -> Result<Forgotten, StoreError> {
-        no()
-    }
-
-    async fn init(&self) -> Result<Option<u64>, StoreError> {
-        no()
-    }
+    away: claim finish settle note_attempt register announce released now jobs history hosts forget init
 }
 
 const TTL: Duration = Duration::from_secs(30);
@@ -179,16 +132,17 @@ impl LeaseBench {
     fn hold(&self, id: u64) -> watch::Receiver<LeaseState> {
         let now = self.boot.plus(self.start.elapsed());
         let (state, view) = watch::channel(LeaseState::Held { ends: now });
+        let renewal = grant(TTL, now).renewal();
         let subscriber = LeaseSubscriber {
             trouble: watch::channel(None).0,
             state,
             run: None,
-            lock: "k".to_owned(),
+            fields: LeaseFields::of(&renewal),
             _while_held: None,
             is_failure_logged: false,
         };
         let lease = RenewedLease {
-            renewal: grant(TTL, now).renewal(),
+            renewal,
             renew_until: None,
         };
         self.commands

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use super::command::{BackgroundFinish, LeaseState, LeaseSubscriber, OnDrop, WatchdogCommand};
+use super::command::{
+    BackgroundFinish, LeaseFields, LeaseState, LeaseSubscriber, OnDrop, WatchdogCommand,
+};
 use super::handle::{Lease, LeaseView};
 use super::renewal_loop::{ExtendRuns, Heartbeat, RenewalLoop};
 use super::table::{LeaseId, RenewedLease};
@@ -99,19 +101,21 @@ impl Watchdog {
         let ends = new.grant.ends();
         let (state, view) = watch::channel(LeaseState::Held { ends });
         let (trouble, last_trouble) = watch::channel(None);
+        let renewal = Renewal {
+            grant: new.grant,
+            run: new.run,
+        };
+        let fields = LeaseFields::of(&renewal);
         let subscriber = LeaseSubscriber {
             state: state.clone(),
             trouble,
-            run: (new.guarded == Guarded::Yes).then(|| new.grant.run_id.clone()),
-            lock: new.grant.lock.name.clone(),
+            run: (new.guarded == Guarded::Yes).then(|| fields.run_id.clone()),
+            fields,
             _while_held: new.while_held,
             is_failure_logged: false,
         };
         let lease = Box::new(RenewedLease {
-            renewal: Renewal {
-                grant: new.grant,
-                run: new.run,
-            },
+            renewal,
             renew_until: new.renew_until,
         });
         // Fails only when the thread died; the lease then expires, and its view reports that.

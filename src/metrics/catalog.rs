@@ -57,7 +57,7 @@ families! {
     LIST_INFO Gauge "job_list_info" "The fingerprint of the job list in force, as a label; always 1."
     LIST_REJECTED Gauge "job_list_rejected" "1 if the newest job list was rejected, and an earlier one is in force."
     JOBS Gauge "jobs" "The jobs that this host runs."
-    JOBS_ON_HOLD Gauge "jobs_on_hold" "Jobs that do not run because their keys cannot be used."
+    JOBS_WITH_UNUSABLE_KEYS Gauge "jobs_on_hold" "Jobs that do not run because their keys cannot be used."
     JOBS_HELD_BACK Gauge "jobs_held_back" "Jobs that this host does not claim while their lock changes."
     IN_PROGRESS Gauge "runs_in_progress" "Runs of this host that have started and not ended."
     LATENESS Histogram "start_lateness_seconds" "How long after its instant a scheduled occurrence started, jitter excluded."

@@ -86,7 +86,7 @@ pub(crate) struct DaemonGauges {
     pub(crate) clock_offset_ms: Option<i64>,
     pub(crate) list: Fingerprint,
     pub(crate) newest_list: ListState,
-    pub(crate) on_hold: usize,
+    pub(crate) unusable_keys: usize,
     pub(crate) held_back: usize,
     pub(crate) started_at: Timestamp,
 }

@@ -184,8 +184,8 @@ fn write_daemon(page: &mut PageText, daemon: &DaemonGauges) {
         .count(&[("fingerprint", &daemon.list.0)], 1);
     page.family(&catalog::LIST_REJECTED)
         .flag(&[], daemon.newest_list == ListState::Rejected);
-    page.family(&catalog::JOBS_ON_HOLD)
-        .count(&[], daemon.on_hold as u64);
+    page.family(&catalog::JOBS_WITH_UNUSABLE_KEYS)
+        .count(&[], daemon.unusable_keys as u64);
     page.family(&catalog::JOBS_HELD_BACK)
         .count(&[], daemon.held_back as u64);
 }

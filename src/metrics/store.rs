@@ -71,8 +71,9 @@ impl Store for MeasuredStore {
         self.measured("other", self.store.pause(request)).await
     }
 
-    async fn attempt(&self, attempt: &Attempt) -> Result<bool, StoreError> {
-        self.measured("other", self.store.attempt(attempt)).await
+    async fn note_attempt(&self, attempt: &Attempt) -> Result<bool, StoreError> {
+        self.measured("other", self.store.note_attempt(attempt))
+            .await
     }
 
     async fn register(&self, jobs: &[Registration]) -> Result<Vec<Registered>, StoreError> {

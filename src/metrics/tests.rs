@@ -247,7 +247,7 @@ async fn every_metric_of_the_catalog_is_on_a_page_and_its_samples_follow_it() {
         clock_offset_ms: Some(-12),
         list: Fingerprint("f".to_owned()),
         newest_list: ListState::InForce,
-        on_hold: 0,
+        unusable_keys: 0,
         held_back: 0,
         started_at: Timestamp::from_secs(5),
     });

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::decide::{NotifyRule, event_of};
-use super::deliver::http::Client;
+use super::deliver::http::HttpClient;
 use super::deliver::{Delivery, SendEnvironment};
 use super::fact::NotifiedList;
 use super::notice::Notice;
@@ -34,7 +34,7 @@ type Pingers = HashMap<String, Vec<Sender<PingQueue>>>;
 
 /// The senders.
 pub(super) struct Outbound {
-    client: Client,
+    client: HttpClient,
     environment: SendEnvironment,
     targets: Vec<TargetSender>,
     pingers: Pingers,
@@ -43,7 +43,7 @@ pub(super) struct Outbound {
 impl Outbound {
     /// Starts the senders that a list needs.
     pub(super) fn start(list: &NotifiedList) -> io::Result<Self> {
-        let mut outbound = Self::empty(Client::default(), &list.environment);
+        let mut outbound = Self::empty(HttpClient::default(), &list.environment);
         for target in used(list) {
             let started = outbound.start_target(target)?;
             outbound.targets.push(started);
@@ -55,7 +55,7 @@ impl Outbound {
         Ok(outbound)
     }
 
-    fn empty(client: Client, environment: &SendEnvironment) -> Self {
+    fn empty(client: HttpClient, environment: &SendEnvironment) -> Self {
         Self {
             client,
             environment: Arc::clone(environment),

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use super::deliver::SendFailure;
-use super::deliver::http::{Client, Request};
+use super::deliver::http::{HttpClient, Request};
 use super::outbox::{Next, Pace};
 use super::sender::Queue;
 use crate::config::Ping;
@@ -102,7 +102,7 @@ impl PingRequest {
     }
 
     /// Sends it, once.
-    pub(super) fn send(&self, client: &Client, limit: Duration) -> Result<(), SendFailure> {
+    pub(super) fn send(&self, client: &HttpClient, limit: Duration) -> Result<(), SendFailure> {
         let request = Request {
             url: &self.url,
             headers: Vec::new(),

@@ -1,7 +1,7 @@
 //! What `notify-test` sends.
 
 use super::TRY;
-use super::deliver::http::Client;
+use super::deliver::http::HttpClient;
 use super::deliver::{Delivery, SendEnvironment};
 use super::notice::{Notice, NoticeKind};
 use super::notification::Notification;
@@ -16,7 +16,7 @@ pub(crate) fn send(
     host: &HostName,
     environment: SendEnvironment,
 ) -> Result<(), String> {
-    let delivery = Delivery::new(&target.channel, Client::default(), environment);
+    let delivery = Delivery::new(&target.channel, HttpClient::default(), environment);
     let run_id = RunId::new();
     for event in events(&target.channel) {
         let message = Notification::one(notice(*event, host, &run_id));

@@ -293,6 +293,8 @@ impl NotifyTask {
             tracing::warn!(
                 job = %job.name,
                 run_id = run_id.as_str(),
+                scheduled_at = run.scheduled_at.map(tracing::field::display),
+                host = %self.host,
                 "still running after {} (long_after)",
                 show_duration(limit)
             );
@@ -323,7 +325,7 @@ impl NotifyTask {
             Some(at) => format!("no success since {at}, expected within {within}"),
             None => format!("no success on record, expected within {within}"),
         };
-        tracing::warn!(job = %job.name, "overdue: {detail} (expect_success_within)");
+        tracing::warn!(job = %job.name, host = %self.host, "overdue: {detail} (expect_success_within)");
         let notice = Arc::new(Notice {
             event: JobEvent::Overdue,
             scheduled_at: None,

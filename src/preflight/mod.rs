@@ -52,14 +52,14 @@ use crate::store::{self, StoreError, StoreSettings};
 
 /// The findings of all checks.
 #[derive(Debug)]
-pub(crate) struct Report {
+pub(crate) struct PreflightReport {
     /// The worst first.
     pub(crate) findings: Vec<Finding>,
     /// Why the store could not be checked, if so.
     pub(crate) unreachable: Option<StoreError>,
 }
 
-impl Report {
+impl PreflightReport {
     /// The findings that `strict` does not start on.
     pub(crate) fn dangers(&self) -> impl Iterator<Item = &Finding> {
         self.findings
@@ -72,7 +72,7 @@ impl Report {
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(30);
 
 /// Runs all checks.
-pub(crate) async fn look(subject: &Subject) -> Report {
+pub(crate) async fn look(subject: &Subject) -> PreflightReport {
     let on_host = subject.clone();
     let local = tokio::task::spawn_blocking(move || look_at_host(&on_host));
     let (mut findings, unreachable) = look_at_store(subject).await;
@@ -87,7 +87,7 @@ pub(crate) async fn look(subject: &Subject) -> Report {
             .then_with(|| a.id.cmp(b.id))
             .then_with(|| a.subject.cmp(&b.subject))
     });
-    Report {
+    PreflightReport {
         findings,
         unreachable,
     }

@@ -15,7 +15,7 @@ use crate::ground::timing;
 use crate::guard::{EndedBy, Exit, Lack, OutputSink, Running, Spawn, SpawnError, Status, Stream};
 use crate::lease::LeaseLost;
 use crate::observe::{RunFields, run_log};
-use crate::store::Outcome;
+use crate::store::{Kind, Outcome};
 
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,7 +137,17 @@ impl RunDriver<'_> {
     /// retries, which the failed attempt has announced, as `debug`.
     fn report_start(&self, number: u32, pid: i32) {
         let fence = self.assignment.fence();
-        if number == self.assignment.attempt {
+        if number == self.assignment.attempt && self.assignment.kind == Kind::Rerun {
+            run_log!(
+                info as "run_started",
+                self.fields,
+                fence,
+                attempt = number,
+                pid,
+                "started again: the earlier run of this occurrence did not report its end before its \
+                 lease expired (on_crash: rerun)"
+            );
+        } else if number == self.assignment.attempt {
             run_log!(info as "run_started", self.fields, fence, attempt = number, pid, "started");
         } else {
             run_log!(debug, self.fields, fence, attempt = number, pid, "started");

@@ -237,6 +237,7 @@ async fn leave_note(store: &dyn Store, run: &ManualRun) -> Result<(), StoreError
         Err(StoreError::Key(fault)) => {
             tracing::warn!(
                 job = %run.job,
+                run_id = %run.run_id,
                 "cannot write the note of this run: {fault}. If this process is killed, the run is \
                  recorded as interrupted only when the job is next due. To repair it, {}",
                 fault.repair(None)

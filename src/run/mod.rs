@@ -338,7 +338,7 @@ impl<'a> RunDriver<'a> {
             attempt: number,
         };
         loop {
-            match store.attempt(&attempt).await {
+            match store.note_attempt(&attempt).await {
                 Ok(false) if must && self.assignment.job.on_lost == OnLost::Kill => {
                     let why = "the ledger has closed this run; no further attempt".to_owned();
                     return Err((Some(Outcome::LeaseLost), why));

@@ -25,6 +25,8 @@ pub mod relocate;
 mod retry;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
+#[cfg(test)]
+pub(crate) mod stub;
 
 pub use apart::apart;
 pub(crate) use claimant::{CANCEL_LIMIT, Claimant, CopyReply, deliver};

@@ -53,7 +53,10 @@ fn a_daemon_reports_that_it_is_alive_ready_and_stopping() {
             .starts_with("stopping: 1 job, 1 running")
     });
     let stopping = health(&file, &["--ready"]).expect_code(69);
-    assert!(stopping.stderr.starts_with("stopping"), "{stopping:#?}");
+    assert!(
+        stopping.stderr.starts_with("error: stopping"),
+        "{stopping:#?}"
+    );
     fs::write(&release, "").unwrap();
     assert!(daemon.wait_exit().success());
     // Only the daemon is asked with it.
@@ -73,7 +76,7 @@ fn a_daemon_that_no_longer_reports_is_not_alive() {
         health(&file, &[])
     };
     let silent = report(60.0).expect_code(69);
-    let text = "the daemon has not reported for 1m";
+    let text = "error: the daemon has not reported for 1m";
     assert!(silent.stderr.starts_with(text), "{silent:#?}");
     report(1.0).expect_code(0);
     fs::write(&file, "something else\n").unwrap();

@@ -25,6 +25,7 @@ use cronlatch::store::{
 use cronlatch::time::{BootInstant, Timestamp};
 
 use crate::contract::eventually;
+use crate::support::claims::record;
 use crate::support::redis::documented_rights;
 use crate::support::wait::{INTERVAL, LIMIT};
 use crate::support::{Daemon, Mode, Proxy, RedisServer, RunLog, cronlatch, wait_until};
@@ -48,6 +49,15 @@ pub(crate) fn store_at(urls: &[String]) -> Arc<dyn Store> {
         at_start: StartupQuorum::Wait,
     };
     open(&StoreSettings::Redlock(settings)).unwrap()
+}
+
+/// A proxy before each server, and the URLs of the servers through them.
+pub(crate) fn proxied(servers: &[RedisServer]) -> (Vec<Proxy>, Vec<String>) {
+    let proxies: Vec<Proxy> = servers.iter().map(|s| Proxy::to(s.port())).collect();
+    let with_proxy = servers.iter().zip(&proxies);
+    let urls = with_proxy.map(|(server, proxy)| server.url_via(proxy.port()));
+    let urls = urls.collect();
+    (proxies, urls)
 }
 
 /// A job on three nodes that were declared new.
@@ -141,24 +151,14 @@ impl Scene {
             lock: lock(),
             token: token(who),
             record: Some(Record {
-                job: job(),
                 run_id: Some(RunId::from_text(&format!("run-{who}"))),
-                kind: Kind::Schedule,
-                scheduled_at: Some(at),
-                until: None,
-                count: None,
                 started_at: Some(at),
                 finished_at: Some(at),
                 host: HostName::parse("h").ok(),
-                outcome: Outcome::Succeeded,
-                reason: None,
-                by: None,
                 exit_code: Some(0),
-                signal: None,
                 attempts: 1,
                 fence: Some(1),
-                output_tail: None,
-                usage: None,
+                ..record(job(), Some(at), Outcome::Succeeded)
             }),
             job: Some(job()),
             give_back: false,
@@ -448,13 +448,7 @@ async fn what_a_claim_left_on_one_node_does_not_let_it_run_what_another_has_run(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_lost_on_the_way_leave_nothing_behind_that_blocks_others() {
     let scene = Scene::new(LONG).await;
-    let proxies: Vec<Proxy> = scene.servers.iter().map(|s| Proxy::to(s.port())).collect();
-    let by_proxy: Vec<String> = scene
-        .servers
-        .iter()
-        .zip(&proxies)
-        .map(|(server, proxy)| server.url_via(proxy.port()))
-        .collect();
+    let (proxies, by_proxy) = proxied(&scene.servers);
     let unlucky = store_at(&by_proxy);
     // One node is slow: the other two are enough.
     proxies[2].set(Mode::Delay(Duration::from_millis(400)));
@@ -473,13 +467,7 @@ async fn answers_lost_on_the_way_leave_nothing_behind_that_blocks_others() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_that_took_longer_than_its_lease_is_none() {
     let scene = Scene::new(LONG).await;
-    let proxies: Vec<Proxy> = scene.servers.iter().map(|s| Proxy::to(s.port())).collect();
-    let by_proxy: Vec<String> = scene
-        .servers
-        .iter()
-        .zip(&proxies)
-        .map(|(server, proxy)| server.url_via(proxy.port()))
-        .collect();
+    let (proxies, by_proxy) = proxied(&scene.servers);
     let far_away = store_at(&by_proxy);
     let claim = |who: &str, ttl: Duration| Claim {
         ttl,
@@ -503,9 +491,7 @@ async fn a_grant_that_took_longer_than_its_lease_is_none() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_is_released_right_after_its_grant_though_one_node_has_not_taken_it_yet() {
     let scene = Scene::new(LONG).await;
-    let proxies: Vec<Proxy> = scene.servers.iter().map(|s| Proxy::to(s.port())).collect();
-    let with_port = scene.servers.iter().zip(&proxies);
-    let by_proxy: Vec<String> = with_port.map(|(s, p)| s.url_via(p.port())).collect();
+    let (proxies, by_proxy) = proxied(&scene.servers);
     let store = store_at(&by_proxy);
     for behind in 0..3 {
         let who = format!("a{behind}");
@@ -621,12 +607,7 @@ async fn who_has_the_vote_and_nothing_to_propose_gives_it_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_vote_that_came_too_late_does_not_count_against_a_retry_of_its_own_process() {
     let servers: Vec<RedisServer> = (0..3).map(|_| RedisServer::start()).collect();
-    let proxies: Vec<Proxy> = servers.iter().map(|s| Proxy::to(s.port())).collect();
-    let by_proxy: Vec<String> = servers
-        .iter()
-        .zip(&proxies)
-        .map(|(server, proxy)| server.url_via(proxy.port()))
-        .collect();
+    let (proxies, by_proxy) = proxied(&servers);
     let store = store_at(&by_proxy);
     assert_eq!(store.init().await.unwrap(), None);
     let claim = Claim {

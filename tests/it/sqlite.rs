@@ -17,7 +17,7 @@ use cronlatch::time::{BootInstant, Timestamp};
 
 use crate::contract::eventually;
 use crate::support::SmallDisk;
-use crate::support::claims::due;
+use crate::support::claims::{due, record};
 use crate::support::command;
 
 /// How a child of this test receives its task: `MODE START PATH`.
@@ -72,24 +72,11 @@ fn success(claim: &Claim, at: Timestamp, output: &str) -> Finish {
         lock: claim.lock.clone(),
         token: claim.token.clone(),
         record: Some(Record {
-            job: job(),
             run_id: Some(claim.run_id.clone()),
-            kind: Kind::Schedule,
-            scheduled_at: Some(at),
-            until: None,
-            count: None,
-            started_at: None,
-            finished_at: None,
-            host: None,
-            outcome: Outcome::Succeeded,
-            reason: None,
-            by: None,
             exit_code: Some(0),
-            signal: None,
             attempts: 1,
-            fence: None,
             output_tail: Some(output.to_owned()),
-            usage: None,
+            ..record(job(), Some(at), Outcome::Succeeded)
         }),
         job: Some(job()),
         give_back: false,

@@ -203,6 +203,18 @@ fn closed_pipe() -> Stdio {
     writer.into()
 }
 
+/// A command that finds its list and its state in this directory.
+fn command_in(dir: &std::path::Path, args: &[&str]) -> std::process::Command {
+    let mut command = command::command(command::BINARY);
+    command
+        .args(args)
+        .current_dir(dir)
+        .env("STATE_DIRECTORY", dir)
+        .env("CRONLATCH_CONFIG", "jobs.yaml")
+        .env("CRONLATCH_HOST", "here");
+    command
+}
+
 /// `cronlatch check jobs.yaml | head -1`, and what has both ends closed.
 #[test]
 fn no_command_panics_when_nobody_reads_its_output() {
@@ -214,16 +226,7 @@ fn no_command_panics_when_nobody_reads_its_output() {
     std::fs::write(dir.path().join("jobs.yaml"), list).expect("a file");
     std::fs::write(dir.path().join("crontab"), "0 3 * * * a | b\n").expect("a file");
     std::fs::write(dir.path().join("wrong.yaml"), "jobs: 5\n").expect("a file");
-    let start = |args: &[&str]| {
-        let mut command = command::command(command::BINARY);
-        command
-            .args(args)
-            .current_dir(dir.path())
-            .env("STATE_DIRECTORY", dir.path())
-            .env("CRONLATCH_CONFIG", "jobs.yaml")
-            .env("CRONLATCH_HOST", "here");
-        command
-    };
+    let start = |args: &[&str]| command_in(dir.path(), args);
     for args in [
         &["--help"][..],
         &["--version"],
@@ -288,16 +291,7 @@ fn every_command_whose_output_cannot_be_written_exits_with_74() {
                 \x20 - { name: b, every: 1h, command: 'true', enabled: false }\n";
     std::fs::write(dir.path().join("jobs.yaml"), list).expect("a file");
     std::fs::write(dir.path().join("crontab"), "0 3 * * * a\n").expect("a file");
-    let start = |args: &[&str]| {
-        let mut command = command::command(command::BINARY);
-        command
-            .args(args)
-            .current_dir(dir.path())
-            .env("STATE_DIRECTORY", dir.path())
-            .env("CRONLATCH_CONFIG", "jobs.yaml")
-            .env("CRONLATCH_HOST", "here");
-        command
-    };
+    let start = |args: &[&str]| command_in(dir.path(), args);
     command::output(start(&["trigger", "--here", "a", "--wait"])).expect_code(0);
     for args in [
         &["--help"][..],

@@ -20,8 +20,8 @@ fn a_live_holder_keeps_its_lock_unless_forced_and_its_run_has_one_record() {
     });
     let list = json!({ "store": redis.url(), "jobs": [job] });
     let mut daemon = Daemon::on("one", list.to_string()).start();
-    let started = |daemon: &Daemon| daemon.lines_with(&["started", "job=slow"]);
-    daemon.wait_until("a run has begun", |daemon| started(daemon) == 1);
+    let starts = |daemon: &Daemon| daemon.lines_with(&["started", "job=slow"]);
+    daemon.wait_until("a run has begun", |daemon| starts(daemon) == 1);
     let refused = daemon
         .ask(&["unlock", "slow", "--yes"])
         .expect_code(75)
@@ -37,7 +37,7 @@ fn a_live_holder_keeps_its_lock_unless_forced_and_its_run_has_one_record() {
         .expect_code(64)
         .stderr;
     assert!(asked.contains("add --yes"), "{asked}");
-    assert_eq!(started(&daemon), 1, "nothing was released");
+    assert_eq!(starts(&daemon), 1, "nothing was released");
 
     let args = [
         "unlock", "shared", "--force", "--yes", "--reason", "it hangs", "--json",
@@ -50,7 +50,7 @@ fn a_live_holder_keeps_its_lock_unless_forced_and_its_run_has_one_record() {
         .as_str()
         .expect("a run of the job")
         .to_owned();
-    daemon.wait_until("another run has begun", |daemon| started(daemon) >= 2);
+    daemon.wait_until("another run has begun", |daemon| starts(daemon) >= 2);
     daemon.wait_log(&["finished", &run]);
     let history = daemon.ask(&["history", "slow", "--json"]).expect_code(0);
     let records = history.json_lines();
@@ -149,7 +149,7 @@ fn a_name_that_neither_the_list_nor_the_store_has_is_an_error_with_a_suggestion(
         assert_eq!(
             refused,
             format!(
-                "no job or lock {name} in {list}; nothing holds a lock of this name in {store}\n\
+                "error: no job or lock {name} in {list}; nothing holds a lock of this name in {store}\n\
                  help: did you mean {meant}?\n"
             )
         );

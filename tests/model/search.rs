@@ -145,7 +145,7 @@ impl Protocol {
             }
             Step::Lose(kept) => {
                 world.left.losses -= 1;
-                world.lose(rules, kept);
+                world.restart_server(rules, kept);
             }
             Step::Save => {
                 world.left.saves -= 1;

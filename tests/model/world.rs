@@ -311,7 +311,7 @@ impl World {
             waiting: Vec::new(),
             fingerprints: vec![(fingerprint(0), instant(0))],
             moved: None,
-            beyond: Vec::new(),
+            decided_later: Vec::new(),
             pauses: Vec::new(),
             summary: cronlatch::store::Summary::default(),
         };
@@ -502,7 +502,7 @@ impl World {
     }
 
     /// The server starts again, or another takes its place, with these data.
-    pub(crate) fn lose(&mut self, rules: &Rules, kept: Kept) {
+    pub(crate) fn restart_server(&mut self, rules: &Rules, kept: Kept) {
         self.server += 1;
         self.ahead = 0;
         if kept != Kept::All {

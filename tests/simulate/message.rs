@@ -41,7 +41,7 @@ pub(crate) enum Request {
     Listings(Vec<JobName>),
     Enlist(HostName, Vec<(JobName, Entry)>),
     ListedBy(HostName),
-    Begin(Vec<Beginning>),
+    BeginLedgers(Vec<Beginning>),
     NoteManual(Box<ManualRun>),
     ManualRuns,
     ForgetManual(RunId),
@@ -85,7 +85,7 @@ pub(crate) enum Reply {
     Listings(Vec<Listing>),
     Enlisted,
     Listed(Vec<JobName>),
-    Begun,
+    LedgersBegun,
     ManualRuns(Vec<ManualNote>),
     /// A run by hand was noted, or its note forgotten.
     Noted,

@@ -319,7 +319,7 @@ impl Store {
             Request::Attempt(attempt) => {
                 let on = (&attempt.lock, Some(&attempt.job), Some(&attempt.token));
                 Reply::Counted(self.transition(sim, on, |_, job| {
-                    (protocol::attempt(job, attempt), Vec::new())
+                    (protocol::note_attempt(job, attempt), Vec::new())
                 }))
             }
             Request::Renew(renewals) => Reply::Renew(
@@ -370,14 +370,14 @@ impl Store {
                 Reply::Replaced(replaced)
             }
             Request::Now => Reply::Now(clock.utc()),
-            Request::Begin(all) => {
+            Request::BeginLedgers(all) => {
                 for asked in all {
                     let on = (&asked.lock, Some(&asked.job), None);
                     self.transition(sim, on, |_, job| {
                         (protocol::begin(job, clock, asked), Vec::new())
                     });
                 }
-                Reply::Begun
+                Reply::LedgersBegun
             }
             Request::Announce { .. }
             | Request::Hosts

@@ -175,6 +175,16 @@ pub(crate) struct Trouble {
     pub(crate) how: Hindered,
 }
 
+/// The wall clock of a host is set.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ClockStep {
+    /// When, by the true clock.
+    pub(crate) at: i64,
+    pub(crate) host: usize,
+    /// How far the wall clock is ahead of the true clock from then on.
+    pub(crate) ahead: i64,
+}
+
 /// Everything that is noted during a run.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
@@ -194,8 +204,8 @@ pub(crate) struct Trace {
     pub(crate) outages: Vec<Span>,
     /// The store lost data: the span of what may be forgotten, until it grants again.
     pub(crate) losses: Vec<Span>,
-    /// The wall clock of a host was set: when, which, its distance from the true time then.
-    pub(crate) clocks: Vec<(i64, usize, i64)>,
+    /// Ascending. Each host has one from its start.
+    pub(crate) clocks: Vec<ClockStep>,
     pub(crate) ordered: Vec<Ordered>,
     /// Ascending.
     pub(crate) admitted: Vec<Admitted>,

@@ -15,7 +15,7 @@ use crate::message::{Message, Reply};
 use crate::plan::{Act, Left, Plan, millis};
 use crate::quorum::NodeItem;
 use crate::store::Store;
-use crate::trace::{Hindered, Span, Trace, Trouble};
+use crate::trace::{ClockStep, Hindered, Span, Trace, Trouble};
 
 /// The boot clock of every host when the simulation begins, in milliseconds.
 const BOOTED: i64 = 1_000_000;
@@ -150,7 +150,11 @@ impl World {
             .map(|ix| Host::new(ix, &plan))
             .collect();
         for (ix, host) in plan.hosts.iter().enumerate() {
-            sim.trace.clocks.push((plan.start, ix, host.offset));
+            sim.trace.clocks.push(ClockStep {
+                at: plan.start,
+                host: ix,
+                ahead: host.offset,
+            });
         }
         Self {
             store: Store::new(&sim),

@@ -122,7 +122,7 @@ pub(super) fn begin(
 
 impl Explanation {
     /// How late it started, and why.
-    pub(super) fn late(
+    pub(super) fn explain_delay(
         &mut self,
         facts: &OccurrenceFacts,
         (at, kind): (Timestamp, Kind),

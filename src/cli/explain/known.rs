@@ -53,7 +53,7 @@ pub(super) fn of_record(facts: &OccurrenceFacts, at: Timestamp) -> Option<Explan
         ));
     }
     if answer == ExplainAnswer::Ran {
-        explanation.late(facts, (at, record.kind), record.started_at);
+        explanation.explain_delay(facts, (at, record.kind), record.started_at);
     }
     if answer == ExplainAnswer::Skipped && record.by.is_some() {
         explanation.add_holder(facts, record);
@@ -89,7 +89,7 @@ pub(super) fn of_open_run(facts: &OccurrenceFacts, at: Timestamp) -> Option<Expl
     let mut explanation = begin(facts, at, ExplainAnswer::Running, text);
     explanation.hosts = decisions(facts, at, Some(&open.by));
     explanation.run = Some(open_fact(facts));
-    explanation.late(facts, (at, Kind::Schedule), Some(since));
+    explanation.explain_delay(facts, (at, Kind::Schedule), Some(since));
     if open.remaining.is_zero() {
         explanation.details.push(format!(
             "its lease has expired without a result: host {} does not respond, and another host \

@@ -134,7 +134,7 @@ impl Args {
 
 /// What the store returns of the histories of several jobs.
 #[derive(Debug)]
-struct Found {
+struct HistoriesRead {
     /// Those that pass the filters, each with the instant that it is sorted by.
     records: Vec<(Timestamp, Record)>,
     /// The store has returned none at all.
@@ -149,10 +149,10 @@ struct Found {
 /// keeps those that pass the filters.
 async fn read(
     store: &dyn Store,
-    (wanted, host): (&[Wanted], &HostName),
+    (wanted, host): (&[HistoryKey], &HostName),
     (limit, filters): (usize, &select::Filters),
-) -> Result<Found, Failure> {
-    let mut all = Found {
+) -> Result<HistoriesRead, Failure> {
+    let mut all = HistoriesRead {
         records: Vec::new(),
         is_empty: true,
         damage: Vec::new(),
@@ -205,7 +205,7 @@ fn chosen(mut records: Vec<(Timestamp, Record)>, args: &Args) -> Vec<Record> {
 }
 
 /// A job, the lock under which its history lies, and how its list calls that lock.
-type Wanted = (JobName, Lock, LockId);
+type HistoryKey = (JobName, Lock, LockId);
 
 /// The jobs with the locks that keep their histories: for `scope: host` the lock of each live host.
 ///
@@ -215,7 +215,7 @@ async fn wanted(
     jobs: &[JobName],
     list: Option<&JobList>,
     host: &HostName,
-) -> Result<Vec<Wanted>, StoreError> {
+) -> Result<Vec<HistoryKey>, StoreError> {
     let listed = |name: &JobName| {
         let mut entries = list.into_iter().flat_map(|list| &list.jobs);
         entries.find(|entry| entry.name == *name)
@@ -260,23 +260,23 @@ async fn live_hosts(store: &dyn Store, host: &HostName) -> Result<Vec<HostName>,
 /// The same jobs under the locks that they had before, where older records are.
 async fn earlier(
     store: &dyn Store,
-    wanted: &[Wanted],
+    wanted: &[HistoryKey],
     host: &HostName,
-) -> Result<Vec<Wanted>, StoreError> {
+) -> Result<Vec<HistoryKey>, StoreError> {
     let names: Vec<JobName> = wanted.iter().map(|(job, ..)| job.clone()).collect();
     let listings = match store.listings(&names).await {
         Err(StoreError::PartUnreachable(_) | StoreError::Key(_)) => return Ok(Vec::new()),
         answer => answer?,
     };
-    let of_one = |((job, _, id), listing): (&Wanted, Listing)| {
+    let of_one = |((job, _, id), listing): (&HistoryKey, Listing)| {
         let locks = listing.other_locks(host, id).into_iter();
         let wanted = |lock| (job.clone(), lock, id.clone());
         locks.map(wanted).collect::<Vec<_>>()
     };
-    let mut all: Vec<Wanted> = wanted.iter().zip(listings).flat_map(of_one).collect();
+    let mut all: Vec<HistoryKey> = wanted.iter().zip(listings).flat_map(of_one).collect();
     // Locks that share a hash tag share their histories, too.
     all.retain(|(job, lock, _)| {
-        let shares = |(other, known, _): &Wanted| other == job && known.name == lock.name;
+        let shares = |(other, known, _): &HistoryKey| other == job && known.name == lock.name;
         !wanted.iter().any(shares)
     });
     Ok(all)

@@ -14,7 +14,7 @@ use super::{Failure, Target, output};
 use crate::config::JobList;
 use crate::names::{HostName, JobName, RunId};
 use crate::store::{self, DaemonRequest, Lock, Outcome, RefusalKind, RequestOrder, Store};
-use search::{Found, RunSearch};
+use search::{FoundRuns, RunSearch};
 
 /// Options of `kill`.
 #[derive(Debug, clap::Args)]
@@ -106,7 +106,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let host = args.target.host()?;
     let list = args.target.list_if_any()?;
     let settings = args.target.settings(list.as_ref())?;
-    args.target.warn_of(&settings);
+    args.target.warn_about_store(&settings);
     let order = KillOrder {
         what: args.what.clone(),
         signal: args.signal,
@@ -167,11 +167,11 @@ impl KillOrder {
         let search = RunSearch::begin(store, list, host).await?;
         let mut killed = Vec::new();
         let failed = match search.find(&self.what).await? {
-            Found::Known(targets, mut failures) => {
+            FoundRuns::Known(targets, mut failures) => {
                 failures.extend(self.kill_all(&search, &targets, &mut killed).await);
                 first_failure(failures, &killed)
             }
-            Found::Possible(targets, nowhere) => {
+            FoundRuns::Possible(targets, nowhere) => {
                 match self.kill_one(&search, &targets, &mut killed).await {
                     Ok(true) => None,
                     Ok(false) => Some(nowhere),

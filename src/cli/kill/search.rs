@@ -13,11 +13,11 @@ use crate::store::{
 
 /// How many records of each job are searched for a run that is not in progress: it may have ended long
 /// ago, and lists keep at most so many records in general.
-const SEARCHED: usize = 1000;
+const RECORDS_SEARCHED: usize = 1000;
 
 /// What was found.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum FoundRuns {
     /// These hosts have what is to be killed. The errors are about what cannot be killed.
     Known(Vec<KillTarget>, Vec<NotKilled>),
     /// One of these hosts may have the run. The failure applies if none has it.
@@ -54,14 +54,14 @@ impl<'a> RunSearch<'a> {
     }
 
     /// Finds the run with this id, or the runs in progress of the job with this name.
-    pub(super) async fn find(&self, what: &str) -> Result<Found, Failure> {
+    pub(super) async fn find(&self, what: &str) -> Result<FoundRuns, Failure> {
         match uuid::Uuid::parse_str(what) {
             Ok(run) => self.find_run(&RunId::from_text(&run.to_string())).await,
             Err(_) => self.find_runs_of(what).await,
         }
     }
 
-    async fn find_runs_of(&self, name: &str) -> Result<Found, Failure> {
+    async fn find_runs_of(&self, name: &str) -> Result<FoundRuns, Failure> {
         let job = JobName::parse(name).map_err(|error| Failure::Usage(error.to_string()))?;
         let Some((_, locks)) = self.jobs.iter().find(|(name, _)| *name == job) else {
             return Err(self.unknown(&job));
@@ -85,7 +85,7 @@ impl<'a> RunSearch<'a> {
                 "no run of job {job} is in progress"
             )));
         }
-        Ok(Found::Known(found, not_killed))
+        Ok(FoundRuns::Known(found, not_killed))
     }
 
     /// The host of a job without a lock, if it may have runs of it. The ledger, which lies under the
@@ -112,7 +112,7 @@ impl<'a> RunSearch<'a> {
         Ok(reports.into_iter().next().and_then(|report| report.open))
     }
 
-    async fn find_run(&self, run: &RunId) -> Result<Found, Failure> {
+    async fn find_run(&self, run: &RunId) -> Result<FoundRuns, Failure> {
         let mut possible = Vec::new();
         for (job, locks) in &self.jobs {
             for lock in locks {
@@ -127,7 +127,8 @@ impl<'a> RunSearch<'a> {
         }
         for (job, locks) in &self.jobs {
             for lock in locks {
-                let history = retry(ASKING, || self.store.history(job, lock, SEARCHED)).await?;
+                let history =
+                    retry(ASKING, || self.store.history(job, lock, RECORDS_SEARCHED)).await?;
                 if let Some(record) = end_of(run, lock, &history.records) {
                     return Err(ended_already(run, record));
                 }
@@ -139,11 +140,11 @@ impl<'a> RunSearch<'a> {
                 ..target
             })
             .partition(|target| self.is_live(&target.host));
-        Ok(Found::Possible(live, nowhere(run, &silent)))
+        Ok(FoundRuns::Possible(live, nowhere(run, &silent)))
     }
 
     /// The run that the ledger has as open.
-    fn found_run(&self, job: &JobName, lock: &Lock, open: &OpenRun) -> Result<Found, Failure> {
+    fn found_run(&self, job: &JobName, lock: &Lock, open: &OpenRun) -> Result<FoundRuns, Failure> {
         let target = if lock.exclusive {
             Some(holder(job, lock, open.clone()).map_err(NotKilled::into_failure)?)
         } else {
@@ -153,7 +154,7 @@ impl<'a> RunSearch<'a> {
             run: Some(open.run_id.clone()),
             ..target
         });
-        Ok(Found::Known(target.into_iter().collect(), Vec::new()))
+        Ok(FoundRuns::Known(target.into_iter().collect(), Vec::new()))
     }
 
     fn is_live(&self, host: &HostName) -> bool {
@@ -184,7 +185,9 @@ impl<'a> RunSearch<'a> {
         let Some(run) = &target.run else {
             return failure;
         };
-        let history = self.store.history(&target.job, &target.lock, SEARCHED);
+        let history = self
+            .store
+            .history(&target.job, &target.lock, RECORDS_SEARCHED);
         let Ok(history) = history.await else {
             return failure;
         };

@@ -9,7 +9,7 @@ use crate::names::{HostName, JobName, LockName};
 use crate::store::{self, HostReport, Lock, Outcome, Record, Store, StoreError};
 
 /// How many records of a job are searched for a run.
-const SEARCHED: usize = 100_000;
+const RECORDS_SEARCHED: usize = 100_000;
 /// How many records of a job are read to find its newest run. Records of skipped occurrences lie between those of
 /// runs; a run before more of them is not found.
 pub(super) const NEWEST: usize = 50;
@@ -139,7 +139,7 @@ impl Search<'_> {
     async fn run(&self, run: &str) -> Result<Option<FleetRun>, StoreError> {
         for job in self.list.iter().flat_map(|list| &list.jobs) {
             for lock in self.locks(&job.name) {
-                let runs = self.runs(&job.name, &lock, SEARCHED).await?;
+                let runs = self.runs(&job.name, &lock, RECORDS_SEARCHED).await?;
                 if let Some(found) = runs.into_iter().find(|found| found.run_id == run) {
                     return Ok(Some(found));
                 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::output::Reader;
+use super::output::StdoutReader;
 use super::{Failure, Target, output};
 use crate::config::state_directory;
 use crate::names::{HostName, JobName};
@@ -211,7 +211,7 @@ fn print(args: &Args, stored: &StoredRun) -> Result<ExitCode, Failure> {
                 kind.into()
             })
         });
-        if output::delivered(printed.and_then(|()| printer.flush()))? == Reader::Gone {
+        if output::delivered(printed.and_then(|()| printer.flush()))? == StdoutReader::Gone {
             break;
         }
         let progress = read.map_err(failed)?;

@@ -8,7 +8,7 @@ use ureq::Agent;
 
 use super::show::{Printer, StreamName};
 use crate::cli::Failure;
-use crate::cli::output::{self, Reader};
+use crate::cli::output::{self, StdoutReader};
 use crate::output::{LineEnd, OutputEntry, OutputItem, OutputNote, OutputOrigin};
 use crate::time::Timestamp;
 
@@ -90,7 +90,7 @@ impl RemoteLogs {
                 notes = notes.max(seen);
                 printer.flush()
             });
-            if output::delivered(printed)? == Reader::Gone || reply.is_complete || !follow {
+            if output::delivered(printed)? == StdoutReader::Gone || reply.is_complete || !follow {
                 return Ok(Printed::Output);
             }
             from = reply.offset;

@@ -90,7 +90,7 @@ fn order(
     let host = target.host()?;
     let list = target.list_if_any()?;
     let settings = target.settings(list.as_ref())?;
-    target.warn_of(&settings);
+    target.warn_about_store(&settings);
     let (done, failed) = output::ask(async {
         let store = store::open(&settings)?;
         let sender = PauseSender {

@@ -24,8 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a run that is not in progress any more may have no record: its host may have to deliver it, or
 /// another host to record its end.
 const UNRECORDED_FOR: Duration = Duration::from_secs(30);
-/// How many records are searched.
-const SEARCHED: usize = 200;
+/// How many of the newest records of the job are searched: the run ended while it was followed.
+const NEWEST_SEARCHED: usize = 200;
 
 /// A run in a daemon.
 #[derive(Debug)]
@@ -181,7 +181,9 @@ impl FollowedRun {
         if self.open(store).await?.is_some() {
             return Ok(None);
         }
-        let history = store.history(&self.job, &self.lock, SEARCHED).await?;
+        let history = store
+            .history(&self.job, &self.lock, NEWEST_SEARCHED)
+            .await?;
         let mut records = history.records.into_iter();
         let record = records.find(|record| record.run_id.as_ref() == Some(&self.run_id));
         match record {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use super::output::Reader;
+use super::output::StdoutReader;
 use super::{Failure, Target, output};
 use crate::config::{self, Job, JobList};
 use crate::names::{HostName, JobName};
@@ -62,7 +62,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let host = args.target.host()?;
     let list = args.target.list_if_any()?;
     let settings = args.target.settings(list.as_ref())?;
-    args.target.warn_of(&settings);
+    args.target.warn_about_store(&settings);
     output::ask(async {
         let asked = StatusRequest {
             store: &store::open(&settings)?,
@@ -125,7 +125,7 @@ async fn watch(
             Err(Failure::Unavailable(reason)) => format!("{reason}; retrying\n"),
             Err(failure) => return Err(failure),
         };
-        if screen.draw(&page, every)? == Reader::Gone {
+        if screen.draw(&page, every)? == StdoutReader::Gone {
             return Ok(ExitCode::SUCCESS);
         }
     }

@@ -7,7 +7,7 @@ use std::io::{IsTerminal as _, stdout};
 use std::time::Duration;
 
 use super::Failure;
-use crate::cli::output::{self, Reader};
+use crate::cli::output::{self, StdoutReader};
 
 /// Moves to the top and clears the screen from there.
 const REDRAW: &str = "\x1b[H\x1b[2J";
@@ -34,7 +34,7 @@ impl Screen {
     }
 
     /// Draws a page.
-    pub(super) fn draw(self, page: &str, every: Duration) -> Result<Reader, Failure> {
+    pub(super) fn draw(self, page: &str, every: Duration) -> Result<StdoutReader, Failure> {
         match self {
             Self::Stream => output::draw("", page),
             Self::Terminal => {

@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 
 /// What is asked for.
 #[derive(Debug)]
-pub(super) struct Wanted<'a> {
+pub(super) struct WantedRun<'a> {
     pub(super) job: &'a JobName,
     /// The host whose daemon is to run the job; `None`: one that has the job.
     pub(super) on: Option<&'a HostName>,
@@ -52,7 +52,7 @@ pub(super) enum Waited {
     Interrupted,
 }
 
-impl Wanted<'_> {
+impl WantedRun<'_> {
     /// Has a daemon run the job.
     pub(super) async fn ask(
         &self,

@@ -17,7 +17,7 @@ use crate::config::JobList;
 use crate::names::{HostName, JobName};
 use crate::run::Cause;
 use crate::store::{self, IfPaused, Record, Store};
-use ask::{ListAtHand, TriggeredRun, Waited, Wanted};
+use ask::{ListAtHand, TriggeredRun, Waited, WantedRun};
 use carry::Errand;
 
 /// Options of `trigger`.
@@ -94,9 +94,9 @@ fn run_by_daemon(args: &Args) -> Result<ExitCode, Failure> {
     let host = args.target.host()?;
     let list = args.target.list_if_any()?;
     let settings = args.target.settings(list.as_ref())?;
-    args.target.warn_of(&settings);
+    args.target.warn_about_store(&settings);
     let cause = args.cause(&host);
-    let wanted = Wanted {
+    let wanted = WantedRun {
         job: &args.job,
         on: args.on.as_ref(),
         if_paused: args.if_paused(),
@@ -157,7 +157,7 @@ pub(super) async fn over_http(
     store: &dyn Store,
     (list, host): (&JobList, &HostName),
 ) -> Result<String, Failure> {
-    let wanted = Wanted {
+    let wanted = WantedRun {
         job: &call.job,
         on: call.on.as_ref(),
         if_paused: call.if_paused,

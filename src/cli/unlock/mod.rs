@@ -69,7 +69,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let host = args.target.host()?;
     let list = args.target.list_if_any()?;
     let settings = args.target.settings(list.as_ref())?;
-    args.target.warn_of(&settings);
+    args.target.warn_about_store(&settings);
     let used = match (&args.key, &args.name) {
         (Some(key), _) => UsedLock::raw(key, list.as_ref(), &host),
         (None, Some(name)) => UsedLock::named(name, list.as_ref(), &host)?,

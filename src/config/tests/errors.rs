@@ -76,6 +76,7 @@ fn the_words_of_people_and_of_other_tools_are_understood() {
         "{ name: j, every: 1h, command: x, on_crash: restart }",
         "{ name: j, every: 1h, command: x, maxActiveRuns: 1 }",
         "{ name: j, every: 1h, command: x, drain_timeout: 1m }",
+        "{ name: j, every: 1h, command: x, lock: { on_lost: continue } }",
     ]
     .map(|fields| {
         let dash = if fields.starts_with('{') {
@@ -89,6 +90,7 @@ fn the_words_of_people_and_of_other_tools_are_understood() {
         "timezone: Europe/Berlin\njobs: []\n",
         "name: a\nschedule: '@daily'\ncommand: x\n",
         "apiVersion: batch/v1\nkind: CronJob\n",
+        "http: { listen: '127.0.0.1:99999' }\njobs: []\n",
     ]
     .map(str::to_owned);
     let shown = |text: &String| format!("{text}-----\n{}", errors(text));

@@ -107,10 +107,10 @@ impl Lane {
             ClaimReply::Gap {
                 last,
                 horizon,
-                beyond,
+                decided_later,
                 pauses,
             } => {
-                self.notes.learn(beyond);
+                self.notes.learn(decided_later);
                 self.notes.learn_pauses(pauses);
                 self.gap(shared, occ, last, horizon);
             }
@@ -188,10 +188,10 @@ impl Lane {
             ClaimReply::Gap {
                 last,
                 horizon,
-                beyond,
+                decided_later,
                 pauses,
             } if last < until && (horizon.is_some() || !pauses.is_empty()) => {
-                self.notes.learn(beyond);
+                self.notes.learn(decided_later);
                 self.notes.learn_pauses(pauses);
                 self.drop_undecided(shared, last, horizon);
             }

@@ -274,7 +274,7 @@ impl Lane {
                     limit: u32::try_from(limit).unwrap_or(u32::MAX),
                 },
             },
-            late: self.policy.late(at),
+            late: self.policy.if_late(at),
             aim: Aim::Run,
             gap: None,
             origin: Origin::Lane,

@@ -185,8 +185,8 @@ impl Notes {
     }
 
     /// Adds occurrences that the ledger has decided after its watermark.
-    pub(super) fn learn(&mut self, beyond: Vec<Timestamp>) {
-        self.ran.extend(beyond);
+    pub(super) fn learn(&mut self, decided_later: Vec<Timestamp>) {
+        self.ran.extend(decided_later);
     }
 
     /// Whether the ledger has decided an occurrence between these two, or this lane has run one without the

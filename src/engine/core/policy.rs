@@ -166,7 +166,7 @@ impl Policy {
     }
 
     /// Returns what the store does with an occurrence if it executes the claim after the deadline.
-    pub(super) fn late(&self, at: Timestamp) -> Late {
+    pub(super) fn if_late(&self, at: Timestamp) -> Late {
         if self.on_store_down != OnStoreDown::Wait {
             return Late::Leave;
         }

@@ -8,7 +8,6 @@ use tokio::task::AbortHandle;
 use super::Daemon;
 use super::clock::Measure;
 use super::newcomer::Newcomer;
-use super::report::report;
 use super::runs::{DaemonRun, RunOrigin};
 use super::tasks::Entrance;
 use crate::config::Job;
@@ -80,11 +79,7 @@ impl Daemon {
                 }
             }
             Action::Drops(spec) => self.drops(spec),
-            Action::Report { job, at, notice } => {
-                if let Some(job) = self.job(job) {
-                    report(&job.name, at, &self.host, &notice);
-                }
-            }
+            Action::Report { job, at, notice } => self.report(job, at, &notice),
         }
     }
 

@@ -26,7 +26,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 /// What is known of the other hosts.
 #[derive(Debug, Default)]
-pub(super) struct Fleet {
+pub(super) struct OtherHosts {
     /// The hosts that were live at the last look, with this one.
     live: BTreeSet<HostName>,
     /// Those that were live before and are not any more, and since when.
@@ -52,7 +52,7 @@ enum ListNews {
     AllAlike,
 }
 
-impl Fleet {
+impl OtherHosts {
     /// Notes which hosts are live. Returns those that had vanished and report again.
     fn looked(&mut self, live: BTreeSet<HostName>, now: BootInstant) -> Vec<HostName> {
         for host in self.live.difference(&live) {

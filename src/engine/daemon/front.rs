@@ -232,7 +232,7 @@ impl Daemon {
                 Some(_) => ListState::Rejected,
                 None => ListState::InForce,
             },
-            on_hold: self.on_hold.len(),
+            unusable_keys: self.unusable.len(),
             held_back: self.admission.count(),
             started_at: self.started_at,
         });

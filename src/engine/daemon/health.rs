@@ -77,6 +77,12 @@ impl StoreHealth {
         self.now.subscribe()
     }
 
+    /// Returns how long ago the last outage ended; `None` before the first one, and during one.
+    pub(super) fn reachable_for(&self) -> Option<Duration> {
+        let up_since = self.up_since.filter(|_| self.is_up())?;
+        Some(up_since.elapsed())
+    }
+
     pub(super) fn is_up(&self) -> bool {
         *self.now.borrow() == Health::Up
     }

@@ -1,6 +1,6 @@
 //! Builds a daemon from its list, settings and guard, and runs it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use super::list_source::{ListSource, LoadedList, WatchMode};
 use super::registry::Registry;
 use super::reload::{self, Reloads};
 use super::replace::ListSettings;
+use super::report::LastWaits;
 use super::requests::{ReceivedRequests, UnscheduledJobs};
 use super::resources::Resources;
 use super::runs::Runs;
@@ -43,7 +44,7 @@ use crate::output::{self, OutputKeeper};
 use crate::preflight::Subject;
 use crate::run::{Starts, Stop, Tools, inherited};
 use crate::siblings::{self, Siblings};
-use crate::store::{self, Store, StoreError, StoreSettings};
+use crate::store::{self, Fingerprint, ListedJobs, Store, StoreError, StoreSettings};
 use crate::time::Timestamp;
 
 /// Runs the daemon until it is told to stop.
@@ -78,7 +79,7 @@ pub(crate) async fn run(setup: DaemonSetup) -> Result<(), DaemonError> {
         processes: processes.clone(),
         inbox: inbox.clone(),
     };
-    let daemon = assemble(loaded, parts)?;
+    let daemon = new_daemon(start(loaded, parts)?);
     watch_files(watch, files, revision, &inbox);
     daemon.say_hello(&path, &settings);
     Box::pin(daemon.serve(messages, processes)).await
@@ -96,8 +97,32 @@ struct DaemonParts {
     inbox: mpsc::UnboundedSender<Message>,
 }
 
-/// Starts the daemon's threads and tasks, and returns the state of its loop.
-fn assemble(loaded: LoadedList, parts: DaemonParts) -> Result<Daemon, DaemonError> {
+/// What a daemon is made of once its threads and tasks have started.
+struct StartedParts {
+    front: Box<Front>,
+    manager: ServiceManager,
+    host: HostName,
+    reloads: Reloads,
+    settings: ListSettings,
+    fingerprint: Fingerprint,
+    listed: Option<Arc<ListedJobs>>,
+    secrets: BTreeSet<String>,
+    /// Those that this host schedules, by their places.
+    jobs: BTreeMap<JobIx, Arc<Job>>,
+    unscheduled: UnscheduledJobs,
+    core: Core,
+    link: TaskContext,
+    health: StoreHealth,
+    finisher: Finisher,
+    spool: Spool,
+    tools: Tools,
+    clock: HostClock,
+    clock_file: ClockFile,
+    started_at: Timestamp,
+}
+
+/// Starts the daemon's threads and tasks.
+fn start(loaded: LoadedList, parts: DaemonParts) -> Result<StartedParts, DaemonError> {
     let LoadedList {
         list,
         settings,
@@ -150,53 +175,79 @@ fn assemble(loaded: LoadedList, parts: DaemonParts) -> Result<Daemon, DaemonErro
         spread: list.spread,
     };
     let core = new_core((&jobs, context), list.max_running, now);
-    let jobs: BTreeMap<_, _> = (0..).map(JobIx).zip(jobs).collect();
-    Ok(Daemon {
+    Ok(StartedParts {
+        front,
+        manager,
+        reloads,
+        settings: list_settings,
+        fingerprint: list.fingerprint,
+        listed,
+        secrets: list.secret_variables,
+        jobs: (0..).map(JobIx).zip(jobs).collect(),
+        unscheduled,
         core,
+        link,
+        health,
+        finisher,
+        spool,
+        tools,
+        clock,
+        clock_file,
+        started_at: now.utc,
+        host,
+    })
+}
+
+/// Returns the state of the daemon's loop before its first event.
+fn new_daemon(parts: StartedParts) -> Daemon {
+    let jobs = parts.jobs;
+    Daemon {
+        core: parts.core,
         names: by_name(&jobs),
         to_register: jobs.keys().copied().collect(),
         waits_for_earlier: false,
         next_job: u32::try_from(jobs.len()).unwrap_or(u32::MAX),
         jobs,
-        requests: ReceivedRequests::of(unscheduled),
+        requests: ReceivedRequests::of(parts.unscheduled),
         removed: HashMap::new(),
-        reloads,
-        front,
-        host,
-        config: list.fingerprint,
-        listed,
+        reloads: parts.reloads,
+        front: parts.front,
+        host: parts.host,
+        config: parts.fingerprint,
+        listed: parts.listed,
         fleet: Box::default(),
-        settings: list_settings,
-        secrets: list.secret_variables,
-        started_at: now.utc,
-        link,
-        health,
+        settings: parts.settings,
+        secrets: parts.secrets,
+        started_at: parts.started_at,
+        link: parts.link,
+        health: parts.health,
         recovers: None,
         registry: Registry::default(),
         admission: HeldJobs::default(),
         agreement: Agreement::Unknown,
         namesakes: Box::default(),
-        finisher,
-        spool,
-        tools,
+        finisher: parts.finisher,
+        spool: parts.spool,
+        tools: parts.tools,
         stop: watch::channel(Stop::Not).0,
         claims: HashMap::new(),
-        on_hold: HashMap::new(),
+        unusable: HashMap::new(),
+        last_waits: LastWaits::default(),
         runs: Runs::default(),
         announcements: JoinSet::new(),
         resources: Resources::default(),
-        manager,
+        manager: parts.manager,
         is_ready: false,
         said_status: String::new(),
         rounds: 0,
         last_seen: None,
-        clock,
-        clock_file,
+        clock: parts.clock,
+        clock_file: parts.clock_file,
         board: None,
         shutdown: None,
         was_served: false,
         wrong_list: None,
-    })
+    }
 }
 
 /// Makes this daemon known to the others of its machine.

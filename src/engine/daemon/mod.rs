@@ -18,7 +18,6 @@ mod list_source;
 mod manual;
 mod namesake;
 mod newcomer;
-mod on_hold;
 mod presence;
 mod recovery;
 mod registry;
@@ -36,6 +35,7 @@ mod shutdown;
 mod startup;
 mod store_clock;
 mod tasks;
+mod unusable_keys;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -62,7 +62,7 @@ use agreement::Agreement;
 pub use clock::{ClockTrust, HostClock};
 use clock_file::ClockFile;
 pub(crate) use error::DaemonError;
-use fleet::Fleet;
+use fleet::OtherHosts;
 use front::Front;
 use health::StoreHealth;
 pub(super) use held_back::{HeldBack, Neighbour};
@@ -75,6 +75,7 @@ pub(super) use newcomer::RegistryNews;
 use registry::Registry;
 use reload::Reloads;
 use replace::ListSettings;
+use report::LastWaits;
 pub(super) use requests::ClaimedByRequest;
 use requests::ReceivedRequests;
 use resources::Resources;
@@ -123,7 +124,7 @@ struct Daemon {
     config: Fingerprint,
     /// The jobs of the list in short.
     listed: Option<Arc<ListedJobs>>,
-    fleet: Box<Fleet>,
+    fleet: Box<OtherHosts>,
     settings: ListSettings,
     /// The variables that jobs do not inherit.
     secrets: BTreeSet<String>,
@@ -146,8 +147,9 @@ struct Daemon {
     to_register: Vec<JobIx>,
     /// The next registration waits until those of an earlier list have ended.
     waits_for_earlier: bool,
-    /// The jobs whose keys cannot be used.
-    on_hold: HashMap<JobIx, KeyFault>,
+    /// The jobs whose keys in the store cannot be used.
+    unusable: HashMap<JobIx, KeyFault>,
+    last_waits: LastWaits,
     runs: Runs,
     /// Announcements of this host that are being sent.
     announcements: JoinSet<()>,

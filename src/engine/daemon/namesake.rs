@@ -68,7 +68,7 @@ pub(super) struct Namesakes {
 
 /// What is to be logged.
 #[derive(Debug, PartialEq, Eq)]
-enum Report {
+enum NamesakeNews {
     Nothing,
     Shares(String),
     IsOver,
@@ -80,7 +80,7 @@ impl Namesakes {
         self.alive.as_ref()
     }
 
-    fn looked(&mut self, seen: Option<Sighting>, now: BootInstant) -> Report {
+    fn looked(&mut self, seen: Option<Sighting>, now: BootInstant) -> NamesakeNews {
         let Some(seen) = seen else {
             return self.nobody(now);
         };
@@ -92,25 +92,25 @@ impl Namesakes {
             self.last = Some((seen, now));
         }
         if !again {
-            return Report::Nothing;
+            return NamesakeNews::Nothing;
         }
         let is_news = self.alive.as_ref() != Some(&text);
         let is_old = |at: BootInstant| now.since(at) >= REPORT_AGAIN;
         self.alive = Some(text.clone());
         if !is_news && !self.reported.is_none_or(is_old) {
-            return Report::Nothing;
+            return NamesakeNews::Nothing;
         }
         self.reported = Some(now);
-        Report::Shares(text)
+        NamesakeNews::Shares(text)
     }
 
-    fn nobody(&mut self, now: BootInstant) -> Report {
+    fn nobody(&mut self, now: BootInstant) -> NamesakeNews {
         let last = self.last.as_ref().map(|(_, at)| now.since(*at));
         if last.is_some_and(|since| since < GONE_AFTER) || self.alive.take().is_none() {
-            return Report::Nothing;
+            return NamesakeNews::Nothing;
         }
         *self = Self::default();
-        Report::IsOver
+        NamesakeNews::IsOver
     }
 }
 
@@ -121,14 +121,14 @@ impl Daemon {
         let report = self.namesakes.looked(seen, BootInstant::now());
         let host = &self.host;
         match report {
-            Report::Nothing => {}
-            Report::Shares(other) => tracing::error!(
+            NamesakeNews::Nothing => {}
+            NamesakeNews::Shares(other) => tracing::error!(
                 %host,
                 "another daemon announces itself under this host's name ({other}): jobs with \
                  `scope: host` run on one of the two only, and requests reach either. No job \
                  runs twice because of this. Give each its own name (--host, CRONLATCH_HOST)"
             ),
-            Report::IsOver => tracing::info!(
+            NamesakeNews::IsOver => tracing::info!(
                 %host,
                 "no other daemon announces itself under this host's name any more"
             ),
@@ -161,19 +161,19 @@ mod tests {
         let mut names = Namesakes::default();
         for now in [100, 110, 120] {
             let reported = names.looked(Some(sighting(7, 99)), at(now));
-            assert_eq!(reported, Report::Nothing, "its last announcement");
+            assert_eq!(reported, NamesakeNews::Nothing, "its last announcement");
         }
         for now in [130, 140, 200] {
-            assert_eq!(names.looked(None, at(now)), Report::Nothing);
+            assert_eq!(names.looked(None, at(now)), NamesakeNews::Nothing);
         }
         // Two that died one after the other.
         assert_eq!(
             names.looked(Some(sighting(8, 220)), at(220)),
-            Report::Nothing
+            NamesakeNews::Nothing
         );
         assert_eq!(
             names.looked(Some(sighting(9, 230)), at(230)),
-            Report::Nothing
+            NamesakeNews::Nothing
         );
         assert_eq!(names.alive(), None);
     }
@@ -183,22 +183,24 @@ mod tests {
         let mut names = Namesakes::default();
         assert_eq!(
             names.looked(Some(sighting(7, 99)), at(100)),
-            Report::Nothing
+            NamesakeNews::Nothing
         );
         let shares = names.looked(Some(sighting(7, 109)), at(110));
-        assert!(matches!(shares, Report::Shares(_)), "{shares:?}");
+        assert!(matches!(shares, NamesakeNews::Shares(_)), "{shares:?}");
         assert!(names.alive().is_some_and(|text| text.contains("process 7")));
         let reported = (12..=60)
-            .filter(|round| names.looked(Some(sighting(7, round * 10)), at(100)) != Report::Nothing)
+            .filter(|round| {
+                names.looked(Some(sighting(7, round * 10)), at(100)) != NamesakeNews::Nothing
+            })
             .count();
         assert_eq!(reported, 0);
         let again = names.looked(Some(sighting(7, 700)), at(410));
-        assert!(matches!(again, Report::Shares(_)), "{again:?}");
+        assert!(matches!(again, NamesakeNews::Shares(_)), "{again:?}");
         // It may announce itself less often than this daemon looks.
-        assert_eq!(names.looked(None, at(439)), Report::Nothing);
+        assert_eq!(names.looked(None, at(439)), NamesakeNews::Nothing);
         assert!(names.alive().is_some());
-        assert_eq!(names.looked(None, at(440)), Report::IsOver);
-        assert_eq!(names.looked(None, at(450)), Report::Nothing);
+        assert_eq!(names.looked(None, at(440)), NamesakeNews::IsOver);
+        assert_eq!(names.looked(None, at(450)), NamesakeNews::Nothing);
         assert_eq!(names.alive(), None);
     }
 }

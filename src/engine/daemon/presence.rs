@@ -62,13 +62,13 @@ impl Daemon {
             true => "",
             false => "; waiting for the store",
         };
-        let on_hold = match self.on_hold.len() {
+        let unusable = match self.unusable.len() {
             0 => String::new(),
-            n => format!(", {n} on hold (see the log)"),
+            n => format!(", {n} with unusable keys (see the log)"),
         };
-        let on_hold = match self.admission.count() {
-            0 => on_hold,
-            n => format!("{on_hold}, {n} held back (their lock changes)"),
+        let held_back = match self.admission.count() {
+            0 => String::new(),
+            n => format!(", {n} held back (their lock changes)"),
         };
         let draining = match (self.shutdown, self.runs.len()) {
             (None, _) => String::new(),
@@ -83,7 +83,7 @@ impl Daemon {
             .map_or_else(String::new, |lack| format!("; lacks {lack} to start jobs"));
         let refused = (self.reloads.refused()).map_or_else(String::new, |why| format!("; {why}"));
         format!(
-            "{}, {} running{on_hold}{store}{waits}{lacks}{draining}{refused}",
+            "{}, {} running{unusable}{held_back}{store}{waits}{lacks}{draining}{refused}",
             counted(self.jobs.len(), "job"),
             self.runs.len()
         )

@@ -338,7 +338,13 @@ impl TaskContext {
         });
         for (job, written) in jobs.iter().zip(written.await?) {
             if let Err(error) = written {
-                tracing::warn!(%job, "cannot register this job in the store: {error}");
+                tracing::warn!(
+                    %job,
+                    %host,
+                    "cannot register this job in the store: {error}; this host runs the job all the \
+                     same, but hosts that are given another lock for it do not wait for this one. \
+                     Retrying within a day"
+                );
             }
         }
         Ok(())

@@ -245,7 +245,8 @@ impl Daemon {
         self.names = by_name(&jobs);
         self.registry.keep_only(|place| jobs.contains_key(&place));
         self.admission.keep_only(|place| jobs.contains_key(&place));
-        self.on_hold.retain(|place, _| jobs.contains_key(place));
+        self.unusable.retain(|place, _| jobs.contains_key(place));
+        self.last_waits.keep_only(|place| jobs.contains_key(&place));
         self.to_register.retain(|place| jobs.contains_key(place));
         self.waits_for_earlier = true;
         // The old definitions are needed to cancel their claims.

@@ -1,13 +1,85 @@
 //! The log messages about occurrences that did not run.
 
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::Daemon;
 use crate::config::show_roughly;
-use crate::engine::core::OccurrenceNotice;
+use crate::engine::core::{JobIx, OccurrenceNotice};
 use crate::names::{HostName, JobName};
 use crate::time::Timestamp;
 
+/// What the last occurrence of each job that had to wait on this host waited for.
+#[derive(Debug, Default)]
+pub(super) struct LastWaits(HashMap<JobIx, (Timestamp, String)>);
+
+impl LastWaits {
+    fn note(&mut self, job: JobIx, at: Timestamp, notice: &OccurrenceNotice) {
+        let why = match notice {
+            OccurrenceNotice::Full => "this host had max_running runs".to_owned(),
+            OccurrenceNotice::Short => "this host could not start processes".to_owned(),
+            OccurrenceNotice::Waiting(by) => format!("{by} held the lock"),
+            _ => return,
+        };
+        self.0.insert(job, (at, why));
+    }
+
+    fn take(&mut self, job: JobIx, at: Timestamp) -> Option<String> {
+        let (_, why) = self.0.remove(&job).filter(|(waited, _)| *waited == at)?;
+        Some(why)
+    }
+
+    /// Forgets the jobs that a new list no longer has.
+    pub(super) fn keep_only(&mut self, is_listed: impl Fn(JobIx) -> bool) {
+        self.0.retain(|job, _| is_listed(*job));
+    }
+}
+
+impl Daemon {
+    /// Logs what happened to an occurrence.
+    pub(super) fn report(&mut self, place: JobIx, at: Timestamp, notice: &OccurrenceNotice) {
+        let Some(job) = self.job(place).map(|job| job.name.clone()) else {
+            return;
+        };
+        self.last_waits.note(place, at, notice);
+        if *notice == OccurrenceNotice::TooLate {
+            let wait = self.last_waits.take(place, at);
+            let late = self.clock.now().utc.since(at);
+            let reachable_for = self.health.reachable_for();
+            let why = wait.unwrap_or_else(|| {
+                why_missed(self.started_at > at, late, reachable_for).to_owned()
+            });
+            tracing::warn!(
+                %job,
+                scheduled_at = %at,
+                host = %self.host,
+                "missed: its start deadline has passed: {why}"
+            );
+        } else {
+            log(&job, at, &self.host, notice);
+        }
+    }
+}
+
+/// Returns why nobody claimed an occurrence that this host did not make wait, as far as this host knows.
+/// `reachable_for` is the time since the last outage of the store ended.
+fn why_missed(
+    was_due_before_start: bool,
+    late: Duration,
+    reachable_for: Option<Duration>,
+) -> &'static str {
+    if was_due_before_start {
+        "it was due before this daemon started, and no other host claimed it"
+    } else if reachable_for.is_some_and(|since| since < late) {
+        "the store was unreachable after it was due"
+    } else {
+        "no host claimed it in time"
+    }
+}
+
 /// Logs what happened to an occurrence. What another host does with it is logged there, so here it
 /// is `debug`.
-pub(super) fn report(job: &JobName, at: Timestamp, host: &HostName, notice: &OccurrenceNotice) {
+fn log(job: &JobName, at: Timestamp, host: &HostName, notice: &OccurrenceNotice) {
     macro_rules! line {
         ($level:ident, $($text:tt)+) => {
             tracing::$level!(%job, scheduled_at = %at, %host, $($text)+)
@@ -32,7 +104,8 @@ pub(super) fn report(job: &JobName, at: Timestamp, host: &HostName, notice: &Occ
             "not run: it was due before the store lost its data and may have run already \
              (recorded as unknown)"
         ),
-        OccurrenceNotice::TooLate => line!(warn, "missed: its start deadline has passed"),
+        // Logged with its cause, which only the daemon knows.
+        OccurrenceNotice::TooLate => {}
         OccurrenceNotice::LedgerAhead(by) => tracing::warn!(
             %job,
             %host,
@@ -80,5 +153,47 @@ pub(super) fn report(job: &JobName, at: Timestamp, host: &HostName, notice: &Occ
              removed the job"
         ),
         OccurrenceNotice::Full => line!(info, "waiting: this host already has max_running runs"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_miss_is_reported_with_what_the_occurrence_waited_for() {
+        let (job, other) = (JobIx(1), JobIx(2));
+        let [first, second] = [100, 200].map(Timestamp::from_secs);
+        let mut waits = LastWaits::default();
+        waits.note(job, first, &OccurrenceNotice::Full);
+        waits.note(job, first, &OccurrenceNotice::Decided);
+        assert_eq!(waits.take(other, first), None);
+        let full = "this host had max_running runs".to_owned();
+        assert_eq!(waits.take(job, first), Some(full));
+        waits.note(job, first, &OccurrenceNotice::Waiting("web2".to_owned()));
+        assert_eq!(
+            waits.take(job, second),
+            None,
+            "it is about another occurrence"
+        );
+        waits.note(job, second, &OccurrenceNotice::Short);
+        waits.keep_only(|listed| listed != job);
+        assert_eq!(waits.take(job, second), None);
+    }
+
+    #[test]
+    fn a_miss_that_did_not_wait_here_is_explained_by_the_start_or_the_outage() {
+        let seconds = Duration::from_secs;
+        let late = seconds(60);
+        let started = why_missed(true, late, Some(seconds(10)));
+        assert!(started.contains("before this daemon started"));
+        let outage = why_missed(false, late, Some(seconds(59)));
+        assert!(outage.contains("unreachable"));
+        for before in [None, Some(seconds(61))] {
+            assert_eq!(
+                why_missed(false, late, before),
+                "no host claimed it in time"
+            );
+        }
     }
 }

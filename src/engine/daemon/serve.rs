@@ -202,7 +202,7 @@ impl Daemon {
     }
 
     fn claim_answered(&mut self, job: JobIx, claim: ClaimId, reply: CopyReply) {
-        self.usable_again(job);
+        self.keys_usable(job);
         match reply {
             CopyReply::Granted { grant, attempt } => self.granted(job, claim, (grant, attempt)),
             CopyReply::Refused(reply) => {
@@ -225,7 +225,7 @@ impl Daemon {
         let event = match error {
             StoreError::PartUnreachable(_) => Event::NoReplyForLock { job, claim },
             StoreError::Key(fault) => {
-                self.put_on_hold(job, &fault);
+                self.keys_unusable(job, &fault);
                 Event::KeysUnusable { job, claim }
             }
             _ => Event::NoReply { job, claim },
@@ -240,7 +240,7 @@ impl Daemon {
         self.look_for_wrong_list(&error);
         if let StoreError::Key(fault) = &error {
             for job in &jobs {
-                self.put_on_hold(*job, fault);
+                self.keys_unusable(*job, fault);
             }
         }
         self.is_ready_while_waiting(&error);
@@ -270,7 +270,7 @@ impl Daemon {
             if !self.jobs.contains_key(&job) {
                 continue;
             }
-            self.usable_again(job);
+            self.keys_usable(job);
             if answer.moved {
                 self.registry.leave(job);
             }

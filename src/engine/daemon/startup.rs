@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::DaemonError;
 use super::service_manager::ServiceManager;
 use crate::guard::Processes;
-use crate::preflight::{self, Finding, Report, Severity, Subject, ids};
+use crate::preflight::{self, Finding, PreflightReport, Severity, Subject, ids};
 
 /// How long between two tries to reach a store that must be looked at.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -75,7 +75,7 @@ fn stopped(signal: &str) -> Startup {
 }
 
 /// Looks until the store answers.
-async fn reachable(subject: &Subject, manager: &ServiceManager) -> Report {
+async fn reachable(subject: &Subject, manager: &ServiceManager) -> PreflightReport {
     let mut logged: Option<Instant> = None;
     loop {
         let report = preflight::look(subject).await;
@@ -95,7 +95,7 @@ async fn reachable(subject: &Subject, manager: &ServiceManager) -> Report {
     }
 }
 
-fn judge(report: &Report) -> Result<Startup, DaemonError> {
+fn judge(report: &PreflightReport) -> Result<Startup, DaemonError> {
     report.findings.iter().for_each(log);
     let dangers: Vec<String> = report
         .dangers()

@@ -3,15 +3,10 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use async_trait::async_trait;
-
 use super::*;
 use crate::names::{HostName, JobName, LockName, RunId, Token};
-use crate::store::{
-    Attempt, Claim, ClaimReply, Forget, Forgotten, History, HostInfo, HostReport, JobReport, Lock,
-    Registered, Registration, RenewReply, Renewal, Settle, StoreSettings,
-};
-use crate::time::Timestamp;
+use crate::store::stub::{away, stub_store};
+use crate::store::{Lock, StoreSettings};
 
 /// Takes verdicts while it is up, and does nothing else.
 #[derive(Debug, Default)]
@@ -21,73 +16,30 @@ struct Sink {
     told: Mutex<Vec<JobName>>,
 }
 
-fn away<T>() -> Result<T, StoreError> {
-    Err(StoreError::unreachable("away".to_owned()))
-}
-
-#[async_trait]
-impl Store for Sink {
-    async fn finish(&self, finish: &Finish) -> Result<FinishReply, StoreError> {
-        if !self.up.load(Ordering::SeqCst) {
-            return away();
+stub_store! {
+    Sink {
+        async fn finish(&self, finish: &Finish) -> Result<FinishReply, StoreError> {
+            if !self.up.load(Ordering::SeqCst) {
+                return away();
+            }
+            let mut taken = self.taken.lock().expect("no holder panics");
+            taken.push(finish.token.clone());
+            Ok(FinishReply::Released)
         }
-        let mut taken = self.taken.lock().expect("no holder panics");
-        taken.push(finish.token.clone());
-        Ok(FinishReply::Released)
-    }
 
-    /// Takes a while.
-    async fn tell_returned(&self, job: &JobName) -> Result<(), StoreError> {
-        for _ in 0..1_000 {
-            tokio::task::yield_now().await;
+        /// Takes a while.
+        async fn tell_returned(&self, job: &JobName) -> Result<(), StoreError> {
+            for _ in 0..1_000 {
+                tokio::task::yield_now().await;
+            }
+            self.told
+                .lock()
+                .expect("no holder panics")
+                .push(job.clone());
+            Ok(())
         }
-        self.told
-            .lock()
-            .expect("no holder panics")
-            .push(job.clone());
-        Ok(())
     }
-
-    async fn claim(&self, _: &Claim) -> Result<ClaimReply, StoreError> {
-        away()
-    }
-    async fn renew(&self, _: &[Renewal]) -> Result<Vec<RenewReply>, StoreError> {
-        away()
-    }
-    async fn settle(&self, _: &Settle) -> Result<bool, StoreError> {
-        away()
-    }
-    async fn attempt(&self, _: &Attempt) -> Result<bool, StoreError> {
-        away()
-    }
-    async fn register(&self, _: &[Registration]) -> Result<Vec<Registered>, StoreError> {
-        away()
-    }
-    async fn announce(&self, _: &HostInfo, _: Duration) -> Result<(), StoreError> {
-        away()
-    }
-    async fn released(&self, _: &Lock, _: Duration) -> Result<(), StoreError> {
-        away()
-    }
-    async fn now(&self) -> Result<Timestamp, StoreError> {
-        away()
-    }
-    async fn jobs(&self, _: &[(JobName, Lock)]) -> Result<Vec<JobReport>, StoreError> {
-        away()
-    }
-    async fn history(&self, _: &JobName, _: &Lock, _: usize) -> Result<History, StoreError> {
-        away()
-    }
-    async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
-        away()
-    }
-    async fn forget(&self, _: &Forget) -> Result<Forgotten, StoreError> {
-        away()
-    }
-
-    async fn init(&self) -> Result<Option<u64>, StoreError> {
-        away()
-    }
+    away: claim renew settle note_attempt register announce released now jobs history hosts forget init
 }
 
 fn pending(number: u32) -> PendingFinish {

@@ -26,15 +26,15 @@ pub(in crate::notify) struct Request<'a> {
 
 /// Sends requests. Clones share their connections.
 #[derive(Clone, Default)]
-pub(crate) struct Client(Arc<OnceLock<Agent>>);
+pub(crate) struct HttpClient(Arc<OnceLock<Agent>>);
 
-impl fmt::Debug for Client {
+impl fmt::Debug for HttpClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Client")
+        f.write_str("HttpClient")
     }
 }
 
-impl Client {
+impl HttpClient {
     /// Sends a request and waits for the status.
     pub(in crate::notify) fn send(
         &self,

@@ -14,7 +14,7 @@ use super::notification::Notification;
 use super::template::{self, Body};
 use crate::config::{Channel, Command, HttpTarget, MailTarget};
 pub(crate) use failure::{Again, SendFailure};
-use http::{Client, Request};
+use http::{HttpClient, Request};
 
 /// The environment of programs.
 pub(crate) type SendEnvironment = Arc<BTreeMap<OsString, OsString>>;
@@ -23,13 +23,13 @@ pub(crate) type SendEnvironment = Arc<BTreeMap<OsString, OsString>>;
 #[derive(Debug, Clone)]
 pub(crate) struct Delivery {
     channel: Channel,
-    client: Client,
+    client: HttpClient,
     environment: SendEnvironment,
 }
 
 impl Delivery {
     /// The way to a target. Programs get this environment.
-    pub(crate) fn new(channel: &Channel, client: Client, environment: SendEnvironment) -> Self {
+    pub(crate) fn new(channel: &Channel, client: HttpClient, environment: SendEnvironment) -> Self {
         Self {
             channel: channel.clone(),
             client,

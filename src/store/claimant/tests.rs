@@ -4,14 +4,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
-
 use super::{Claimant, CopyReply};
 use crate::names::{HostName, JobName, RunId, Token};
+use crate::store::stub::stub_store;
 use crate::store::{
-    Attempt, Claim, ClaimReply, ClaimTarget, Finish, FinishReply, Forget, Forgotten, History,
-    HostInfo, HostReport, IfPaused, JobReport, Lock, Registered, Registration, RenewReply, Renewal,
-    Settle, Store, StoreError,
+    Claim, ClaimReply, ClaimTarget, Finish, FinishReply, IfPaused, Lock, StoreError,
 };
 use crate::time::Timestamp;
 
@@ -48,60 +45,22 @@ fn rejected() -> Reply {
     Err(StoreError::refused("rejected".to_owned()))
 }
 
-fn unused<T>() -> Result<T, StoreError> {
-    Err(StoreError::refused("not asked in these tests".to_owned()))
-}
-
-#[async_trait]
-impl Store for ScriptedClaims {
-    async fn claim(&self, _: &Claim) -> Result<ClaimReply, StoreError> {
-        let reply = self.replies.lock().expect("no test panics").pop_front();
-        match reply {
-            Some(reply) => reply,
-            None => std::future::pending().await,
+stub_store! {
+    ScriptedClaims {
+        async fn claim(&self, _: &Claim) -> Result<ClaimReply, StoreError> {
+            let reply = self.replies.lock().expect("no test panics").pop_front();
+            match reply {
+                Some(reply) => reply,
+                None => std::future::pending().await,
+            }
+        }
+        async fn finish(&self, finish: &Finish) -> Result<FinishReply, StoreError> {
+            let mut finished = self.finished.lock().expect("no test panics");
+            finished.push(finish.token.clone());
+            Ok(FinishReply::Released)
         }
     }
-    async fn finish(&self, finish: &Finish) -> Result<FinishReply, StoreError> {
-        let mut finished = self.finished.lock().expect("no test panics");
-        finished.push(finish.token.clone());
-        Ok(FinishReply::Released)
-    }
-    async fn renew(&self, _: &[Renewal]) -> Result<Vec<RenewReply>, StoreError> {
-        unused()
-    }
-    async fn settle(&self, _: &Settle) -> Result<bool, StoreError> {
-        unused()
-    }
-    async fn attempt(&self, _: &Attempt) -> Result<bool, StoreError> {
-        unused()
-    }
-    async fn register(&self, _: &[Registration]) -> Result<Vec<Registered>, StoreError> {
-        unused()
-    }
-    async fn announce(&self, _: &HostInfo, _: Duration) -> Result<(), StoreError> {
-        unused()
-    }
-    async fn released(&self, _: &Lock, _: Duration) -> Result<(), StoreError> {
-        unused()
-    }
-    async fn now(&self) -> Result<Timestamp, StoreError> {
-        unused()
-    }
-    async fn jobs(&self, _: &[(JobName, Lock)]) -> Result<Vec<JobReport>, StoreError> {
-        unused()
-    }
-    async fn history(&self, _: &JobName, _: &Lock, _: usize) -> Result<History, StoreError> {
-        unused()
-    }
-    async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
-        unused()
-    }
-    async fn forget(&self, _: &Forget) -> Result<Forgotten, StoreError> {
-        unused()
-    }
-    async fn init(&self) -> Result<Option<u64>, StoreError> {
-        unused()
-    }
+    away: renew settle note_attempt register announce released now jobs history hosts forget init
 }
 
 fn claimant(what: ClaimTarget) -> Claimant {

@@ -106,7 +106,7 @@ pub struct GrantedRun {
 }
 
 /// What the ledger keeps of the claim that a run was granted for: enough to put the occurrence
-/// back into the waiting list, or to run it again, when its host gives it back or dies.
+/// back into the waiting list, or to run it again, when its host returns it or dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RunTerms {
     /// When it is too late to start the occurrence.

@@ -38,8 +38,8 @@ pub use self::grant::{Grant, GrantedRun, Renewal, RunTerms};
 pub(super) use self::heartbeat::HostHeartbeat;
 pub use self::key_fault::{KeyFault, KeyFaultKind};
 pub use self::ledger::{
-    BEYOND_KEPT, Crashed, FINGERPRINTS_KEPT, JobState, Ledger, Moved, Open, Replaced, Replacement,
-    Waiting,
+    Crashed, DECIDED_LATER_KEPT, FINGERPRINTS_KEPT, JobState, Ledger, Moved, Open, Replaced,
+    Replacement, Waiting,
 };
 pub use self::listed_jobs::{LIST_KEPT_FOR, ListDifference, ListedJobs};
 pub use self::lock::{Fingerprint, Lock, LockKey, LockRef};

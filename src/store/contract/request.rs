@@ -214,7 +214,8 @@ pub struct Finish {
     /// The job whose open run this token may have; `None` for a bare lock.
     pub job: Option<JobName>,
     /// True when the claim is given up before anything ran: an open run of this token is closed and
-    /// its occurrence returns to the waiting list, so that another host may take it.
+    /// its occurrence returns to the waiting list, so that another host may take it. Messages say that it is
+    /// *returned*.
     pub give_back: bool,
     /// What the job's history keeps.
     pub keep: Retention,

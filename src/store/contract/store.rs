@@ -63,7 +63,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// Notes that a further attempt of a run is about to start, so that a rerun after a crash
     /// continues the count. Returns false if the run is not open under the token any more.
-    async fn attempt(&self, attempt: &Attempt) -> Result<bool, StoreError>;
+    async fn note_attempt(&self, attempt: &Attempt) -> Result<bool, StoreError>;
 
     /// Registers the jobs: creates the ledger of a new job, and adds the fingerprint of a changed
     /// schedule.

@@ -36,14 +36,27 @@ impl Encryption {
     }
 }
 
+/// Returns what is wrong with a URL whose address cannot be read. It does not repeat the port, which
+/// may be a password that has no `@` behind it.
+pub(super) fn why_unreadable(url: &str) -> &'static str {
+    let (_, rest) = url.split_once("://").unwrap_or(("", url));
+    let address = rest.split(['/', '?']).next().unwrap_or(rest);
+    let port = address.rsplit_once(':').map_or("", |(_, port)| port);
+    let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number && port.parse::<u16>().is_err() {
+        "its port is not between 1 and 65535"
+    } else {
+        "its host or port cannot be read"
+    }
+}
+
 impl Endpoint {
     /// Parses `redis://`, `rediss://` and `redis+unix://` URLs.
     ///
     /// Returns an error that names what is wrong, without the URL, because that may hold a
     /// password. [`check_url`](super::check_url) has more to say about a wrong URL.
     pub fn parse(url: &str) -> Result<Self, String> {
-        let unreadable =
-            || "its host or port cannot be read, as in redis://10.0.0.5:6379/0".to_owned();
+        let unreadable = || format!("{}, as in redis://10.0.0.5:6379/0", why_unreadable(url));
         let url = parse_redis_url(url).ok_or_else(unreadable)?;
         let is_socket = url.scheme().contains("unix");
         let has_port = url.port().is_some();

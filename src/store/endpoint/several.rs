@@ -3,7 +3,7 @@
 
 use super::characters::check_characters;
 use super::mask::shown_url;
-use super::server::{Encryption, Endpoint};
+use super::server::{Encryption, Endpoint, why_unreadable};
 use super::settings::{ClusterSettings, RedisSettings, SentinelSettings, StoreSettings};
 
 /// The port of a Sentinel whose URL names none.
@@ -146,7 +146,7 @@ pub(crate) fn listed_server(
         ServerRole::Sentinel => SENTINEL_PORT,
         ServerRole::Data => REDIS_PORT,
     };
-    let endpoint = Endpoint::parse(&url).map_err(|_| wrong("its host or port cannot be read"))?;
+    let endpoint = Endpoint::parse(&url).map_err(|_| wrong(why_unreadable(&url)))?;
     Ok(RedisSettings::new(endpoint.or_port(port)))
 }
 

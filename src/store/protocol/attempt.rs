@@ -4,7 +4,7 @@ use crate::store::contract::{Attempt, JobState};
 
 /// Notes that a further attempt of the open run is about to start. Returns false, and changes
 /// nothing, if the run is not open under this token.
-pub fn attempt(job: &mut Option<JobState>, attempt: &Attempt) -> bool {
+pub fn note_attempt(job: &mut Option<JobState>, attempt: &Attempt) -> bool {
     let here = job
         .as_mut()
         .filter(|job| job.moved_from(&attempt.lock).is_none());

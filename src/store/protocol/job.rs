@@ -5,7 +5,7 @@ use super::clock::Clock;
 use super::lock::LockState;
 use crate::names::Token;
 use crate::store::contract::{
-    BEYOND_KEPT, FINGERPRINTS_KEPT, Fingerprint, Head, JobState, Kind, Lock, LockRef, Open,
+    DECIDED_LATER_KEPT, FINGERPRINTS_KEPT, Fingerprint, Head, JobState, Kind, Lock, LockRef, Open,
     OpenRun, Summary, Waiting,
 };
 use crate::time::Timestamp;
@@ -15,7 +15,7 @@ impl JobState {
     pub fn starting_after(last: Timestamp) -> Self {
         Self {
             last,
-            beyond: Vec::new(),
+            decided_later: Vec::new(),
             open: None,
             waiting: Vec::new(),
             fingerprints: Vec::new(),
@@ -43,21 +43,22 @@ impl JobState {
     /// earlier occurrence, so all are kept until a move.
     pub(crate) fn decide_beyond(&mut self, at: Timestamp) {
         let (last, is_begun) = (self.last, !self.fingerprints.is_empty());
-        if is_begun && at <= last || self.beyond.contains(&at) {
+        if is_begun && at <= last || self.decided_later.contains(&at) {
             return;
         }
-        self.beyond.retain(|known| !is_begun || *known > last);
-        self.beyond.push(at);
-        self.beyond.sort_unstable();
-        let surplus = self.beyond.len().saturating_sub(BEYOND_KEPT);
-        if let Some(newest) = self.beyond.drain(..surplus).next_back() {
+        self.decided_later
+            .retain(|known| !is_begun || *known > last);
+        self.decided_later.push(at);
+        self.decided_later.sort_unstable();
+        let surplus = self.decided_later.len().saturating_sub(DECIDED_LATER_KEPT);
+        if let Some(newest) = self.decided_later.drain(..surplus).next_back() {
             self.last = last.max(newest);
         }
     }
 
     /// Returns the occurrences after `base` that are decided although the watermark is before them.
-    pub(super) fn beyond(&self, base: Timestamp) -> Vec<Timestamp> {
-        let beyond = self.beyond.iter().copied();
+    pub(super) fn decided_later(&self, base: Timestamp) -> Vec<Timestamp> {
+        let beyond = self.decided_later.iter().copied();
         beyond.filter(|at| *at > base).collect()
     }
 

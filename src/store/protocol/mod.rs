@@ -95,9 +95,9 @@ mod properties;
 mod tests;
 
 pub use crate::store::contract::{
-    BEYOND_KEPT, Crashed, FINGERPRINTS_KEPT, JobState, Moved, Open, Pause, Waiting,
+    Crashed, DECIDED_LATER_KEPT, FINGERPRINTS_KEPT, JobState, Moved, Open, Pause, Waiting,
 };
-pub use attempt::attempt;
+pub use attempt::note_attempt;
 pub use begin::begin;
 pub use claim::claim;
 pub use clock::{
@@ -121,7 +121,7 @@ pub use settle::settle;
 pub use settled::settled;
 pub use summary::{summarize, trim};
 pub use text::{
-    beyond_of_text, beyond_text, pauses_of_text, pauses_text, terms_of_text, terms_text,
-    waiting_of_text, waiting_text,
+    decided_later_of_text, decided_later_text, pauses_of_text, pauses_text, terms_of_text,
+    terms_text, waiting_of_text, waiting_text,
 };
 pub(crate) use waiting::given_back;

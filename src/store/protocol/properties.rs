@@ -139,7 +139,7 @@ struct RuleFleet {
     sent: Vec<Claim>,
     /// Until when each granted token may believe it holds the lock.
     leases: BTreeMap<Token, i64>,
-    /// Occurrences whose first attempt was granted and not given back.
+    /// Occurrences whose first attempt was granted and not returned.
     started: BTreeSet<Timestamp>,
     granted: BTreeSet<Token>,
     newest_fence: u64,
@@ -490,7 +490,7 @@ impl RuleFleet {
             }
             RuleStep::Attempt(n) => {
                 if let Some(claim) = self.nth(*n) {
-                    self.attempt(&claim)?;
+                    self.start_attempt(&claim)?;
                 }
             }
             RuleStep::Occurrence { back, drop, terms } => {
@@ -551,7 +551,7 @@ impl RuleFleet {
         Ok(())
     }
 
-    fn attempt(&mut self, claim: &Claim) -> Result<(), String> {
+    fn start_attempt(&mut self, claim: &Claim) -> Result<(), String> {
         let open = |job: &Option<JobState>| job.as_ref().and_then(|job| job.open.clone());
         let before = open(&self.world.job);
         let next = before.as_ref().map_or(1, |open| open.attempt + 1);
@@ -561,7 +561,7 @@ impl RuleFleet {
             job: job(),
             attempt: next,
         };
-        let noted = super::attempt(&mut self.world.job, &attempt);
+        let noted = super::note_attempt(&mut self.world.job, &attempt);
         let after = open(&self.world.job);
         let ours = before
             .as_ref()

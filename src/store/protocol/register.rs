@@ -23,7 +23,7 @@ pub fn register(
         return Registered {
             decided_until: beginning,
             now,
-            beyond: Vec::new(),
+            decided_later: Vec::new(),
             pauses: Vec::new(),
             open: None,
             head: None,
@@ -40,7 +40,7 @@ pub fn register(
     let base = state.base(&registration.fingerprint);
     Registered {
         decided_until: base,
-        beyond: state.beyond(base),
+        decided_later: state.decided_later(base),
         pauses: state.pauses.clone(),
         now,
         open: open.map(|open| open.report(lock, clock)),

@@ -25,7 +25,7 @@ pub(super) fn is_usual(
     let is_free = claim.lock.exclusive && lock.key == Key::Absent && lock.token.is_none();
     let is_idle = job.open.is_none()
         && job.waiting.is_empty()
-        && job.beyond.is_empty()
+        && job.decided_later.is_empty()
         && job.pauses.is_empty()
         && job.moved.is_none();
     let is_next = due.gap.is_none()

@@ -205,7 +205,7 @@ impl Store for QuorumStore {
         })
     }
 
-    async fn attempt(&self, attempt: &Attempt) -> Result<bool, StoreError> {
+    async fn note_attempt(&self, attempt: &Attempt) -> Result<bool, StoreError> {
         let request = QuorumRequest {
             me: Some(&attempt.token),
             reports: true,
@@ -214,7 +214,7 @@ impl Store for QuorumStore {
         let done = self
             .proposer
             .transact(&request, |_, job, _| Transition {
-                reply: protocol::attempt(job, attempt),
+                reply: protocol::note_attempt(job, attempt),
                 effects: Vec::new(),
                 taken: false,
             })

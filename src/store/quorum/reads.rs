@@ -156,9 +156,12 @@ impl QuorumStore {
         let done = ask(|node, request| Box::pin(async move { node.store.forget(&request).await }));
         let done = done.await?;
         if done.len() < nodes.len() {
-            return Err(StoreError::unreachable(
-                "not all nodes have forgotten the job: try again".to_owned(),
-            ));
+            return Err(StoreError::unreachable(format!(
+                "only {} of {} nodes have forgotten the job, and the others would bring it back: repeat \
+                 the command once all nodes respond",
+                done.len(),
+                nodes.len()
+            )));
         }
         let most = done.into_iter().max_by_key(|answer| match answer {
             Forgotten::Done { entries } => entries.to_owned(),
@@ -201,10 +204,13 @@ impl QuorumStore {
             0..nodes.len(),
             |node| async move { node.declare_new().await },
         );
-        if self.collect(answers, |_, _| false).await?.len() < nodes.len() {
-            return Err(StoreError::unreachable(
-                "not all nodes could be declared new".to_owned(),
-            ));
+        let declared = self.collect(answers, |_, _| false).await?.len();
+        if declared < nodes.len() {
+            return Err(StoreError::unreachable(format!(
+                "only {declared} of {} nodes are declared new; the others count in no quorum until they \
+                 have been up for one TTL",
+                nodes.len()
+            )));
         }
         Ok(None)
     }
@@ -304,7 +310,9 @@ where
         match asked.join_next().await {
             Some(Ok(replies)) => all.extend(replies?),
             Some(Err(error)) => {
-                return Err(StoreError::unreachable(format!("given up: {error}")));
+                return Err(StoreError::unreachable(format!(
+                    "the task that asks the nodes failed, which is a bug: {error}"
+                )));
             }
             None => break,
         }

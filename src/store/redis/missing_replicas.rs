@@ -66,7 +66,7 @@ impl MissingReplicas {
             tracing::warn!(
                 job,
                 lock = claim.lock.name,
-                "{}; each claim is taken back, so due jobs do not start on any host, until enough \
+                "{}; each claim is returned, so due jobs do not start on any host, until enough \
                  replicas acknowledge. Check that the server's replicas are up",
                 failure.text()
             );

@@ -287,7 +287,7 @@ impl Store for RedisStore {
         Ok(pause::read(self.prefix(), reply)?)
     }
 
-    async fn attempt(&self, attempt: &Attempt) -> Result<bool, StoreError> {
+    async fn note_attempt(&self, attempt: &Attempt) -> Result<bool, StoreError> {
         let call = attempt::call(self.prefix(), attempt);
         let reply = self.run(&self.scripts.attempt, call).await?;
         Ok(attempt::read(&reply)?)

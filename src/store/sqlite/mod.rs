@@ -142,9 +142,9 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn attempt(&self, attempt: &Attempt) -> Result<bool, StoreError> {
+    async fn note_attempt(&self, attempt: &Attempt) -> Result<bool, StoreError> {
         let attempt = attempt.clone();
-        self.write(move |work| operations::attempt(work, &attempt))
+        self.write(move |work| operations::note_attempt(work, &attempt))
             .await
     }
 

@@ -112,9 +112,12 @@ pub(super) fn pause(
     })
 }
 
-pub(super) fn attempt(work: &WorkContext<'_>, attempt: &Attempt) -> Result<bool, SqliteFailure> {
+pub(super) fn note_attempt(
+    work: &WorkContext<'_>,
+    attempt: &Attempt,
+) -> Result<bool, SqliteFailure> {
     transition(work, &attempt.lock, Some(&attempt.job), |_, job| {
-        (protocol::attempt(job, attempt), Vec::new())
+        (protocol::note_attempt(job, attempt), Vec::new())
     })
 }
 

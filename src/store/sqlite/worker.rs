@@ -162,7 +162,7 @@ impl ConnectionThread {
     }
 
     fn serve_batch(&mut self, mut batch: Vec<Box<dyn QueuedRequest>>) {
-        let outcome = self.attempt(&mut batch);
+        let outcome = self.run_batch(&mut batch);
         let alone = batch.len() == 1 || matches!(&outcome, Ok(()) | Err(BatchError::Whole(_)));
         for mut request in batch {
             let outcome = if alone {
@@ -172,14 +172,15 @@ impl ConnectionThread {
                     .copied()
             } else {
                 let one = std::slice::from_mut(&mut request);
-                self.attempt(one).map_err(|trouble| trouble.error().clone())
+                self.run_batch(one)
+                    .map_err(|trouble| trouble.error().clone())
             };
             request.reply(outcome);
         }
     }
 
     /// Runs all requests in one transaction.
-    fn attempt(&mut self, batch: &mut [Box<dyn QueuedRequest>]) -> Result<(), BatchError> {
+    fn run_batch(&mut self, batch: &mut [Box<dyn QueuedRequest>]) -> Result<(), BatchError> {
         let shown = self.shown.clone();
         let opened = self.opened().map_err(BatchError::Whole)?;
         let released = transact(opened, &shown, batch);

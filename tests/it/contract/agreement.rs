@@ -16,6 +16,7 @@ use proptest::test_runner::{Config, TestError, TestRunner};
 
 use super::{BACK, LONG, Subject, run_id, token};
 use crate::support::test_cases;
+use crate::support::claims::record;
 
 const CASES: u32 = 60;
 const CLAIMANTS: u8 = 5;
@@ -246,7 +247,7 @@ impl<S: Subject> Model<'_, S> {
         let state = &mut self.jobs[usize::from(n)];
         let ours = protocol::register(&self.lock, state, at(theirs.now), &registration);
         same("decided until", ours.decided_until, theirs.decided_until)?;
-        same("beyond", ours.beyond, theirs.beyond)?;
+        same("beyond", ours.decided_later, theirs.decided_later)?;
         same("pauses", ours.pauses, theirs.pauses)?;
         same("head", told_head(ours.head), told_head(theirs.head))?;
         same(
@@ -610,8 +611,8 @@ impl<S: Subject> Model<'_, S> {
                     job: job(n),
                     attempt: *attempt,
                 };
-                let theirs = self.store.attempt(&attempt).await.unwrap();
-                let ours = protocol::attempt(&mut self.jobs[state], &attempt);
+                let theirs = self.store.note_attempt(&attempt).await.unwrap();
+                let ours = protocol::note_attempt(&mut self.jobs[state], &attempt);
                 same("attempt", ours, theirs)
             }
             _ => self.claim(n, claim).await,
@@ -665,24 +666,11 @@ fn finish_of(n: u8, claim: &Claim, how: How) -> Finish {
     };
     let with_job = !matches!(claim.what, ClaimTarget::Lock | ClaimTarget::Drops { .. });
     let record = Record {
-        job: job(n),
         run_id: Some(claim.run_id.clone()),
-        kind: Kind::Schedule,
-        scheduled_at,
-        until: None,
-        count: None,
-        started_at: None,
-        finished_at: None,
-        host: None,
-        outcome: Outcome::Succeeded,
-        reason: None,
-        by: None,
         exit_code: Some(0),
-        signal: None,
         attempts: 1,
         fence: Some(1),
-        output_tail: None,
-        usage: None,
+        ..record(job(n), scheduled_at, Outcome::Succeeded)
     };
     Finish {
         lock: claim.lock.clone(),

@@ -381,24 +381,14 @@ impl Scene {
 
     pub(crate) fn record(&self, scheduled_at: Option<Timestamp>, outcome: Outcome) -> Record {
         Record {
-            job: self.job.clone(),
             run_id: Some(RunId::from_text("a-run")),
-            kind: Kind::Schedule,
-            scheduled_at,
-            until: None,
-            count: None,
             started_at: scheduled_at,
             finished_at: scheduled_at,
             host: Some(HostName::parse("h").unwrap()),
-            outcome,
-            reason: None,
-            by: None,
             exit_code: Some(0),
-            signal: None,
             attempts: 1,
             fence: Some(1),
-            output_tail: None,
-            usage: None,
+            ..crate::support::claims::record(self.job.clone(), scheduled_at, outcome)
         }
     }
 
@@ -453,14 +443,14 @@ impl Scene {
         self.store.settle(&settle).await.expect("the store answers")
     }
 
-    pub(crate) async fn attempt(&self, who: &str, attempt: u32) -> bool {
+    pub(crate) async fn note_attempt(&self, who: &str, attempt: u32) -> bool {
         let attempt = Attempt {
             lock: self.lock.clone(),
             token: token(who),
             job: self.job.clone(),
             attempt,
         };
-        let noted = self.store.attempt(&attempt).await;
+        let noted = self.store.note_attempt(&attempt).await;
         noted.expect("the store answers")
     }
 

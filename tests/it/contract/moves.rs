@@ -144,7 +144,7 @@ pub(crate) async fn runs_without_the_store_move_along_in_whatever_order_they_are
     scene.moves(&other, vec![scene.lock.clone()]).await;
     let registered = there.register().await;
     assert_eq!(registered.decided_until, scene.start);
-    assert_eq!(registered.beyond, [2, 4, 6].map(|n| scene.at(n)));
+    assert_eq!(registered.decided_later, [2, 4, 6].map(|n| scene.at(n)));
 }
 
 pub(crate) async fn a_move_waits_for_the_run_under_the_old_lock(subject: &impl Subject) {

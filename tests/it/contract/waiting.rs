@@ -230,11 +230,11 @@ pub(crate) async fn a_rerun_continues_the_count_of_attempts(subject: &impl Subje
         max_attempts: 4,
         ..scene.due(1)
     };
-    assert!(!scene.attempt("a", 2).await, "there is no run");
+    assert!(!scene.note_attempt("a", 2).await, "there is no run");
     scene.send(&scene.claim_due("a", due.clone())).await;
-    assert!(scene.attempt("a", 3).await);
-    assert!(scene.attempt("a", 2).await, "a copy that comes late");
-    assert!(!scene.attempt("b", 9).await, "the run is another's");
+    assert!(scene.note_attempt("a", 3).await);
+    assert!(scene.note_attempt("a", 2).await, "a copy that comes late");
+    assert!(!scene.note_attempt("b", 9).await, "the run is another's");
     subject.expire(&scene.lock).await;
     let rerun = scene.send(&scene.claim_due("b", due.clone())).await;
     assert_eq!(Scene::granted(&rerun).1, 4);
@@ -287,7 +287,7 @@ pub(crate) async fn drops_are_recorded_unless_the_ledger_moved(subject: &impl Su
         ClaimReply::Gap {
             last,
             horizon,
-            beyond: Vec::new(),
+            decided_later: Vec::new(),
             pauses: Vec::new(),
         }
     );
@@ -300,7 +300,7 @@ pub(crate) async fn drops_are_recorded_unless_the_ledger_moved(subject: &impl Su
         ClaimReply::Gap {
             last,
             horizon,
-            beyond: Vec::new(),
+            decided_later: Vec::new(),
             pauses: Vec::new(),
         }
     );

@@ -220,12 +220,12 @@ fn what_no_host_has_cannot_be_paused() {
     let refused = host.ask(&["pause", "nightly-*", "tick"]).expect_code(64);
     assert_eq!(
         refused.stderr,
-        "no job matches nightly-*: nothing was changed\nhelp: jobs are tick\n"
+        "error: no job matches nightly-*: nothing was changed\nhelp: jobs are tick\n"
     );
     let refused = host.ask(&["pause", "tic"]).expect_code(64);
     assert_eq!(
         refused.stderr,
-        "no host and no list has a job tic: nothing was changed\nhelp: did you mean tick?\n"
+        "error: no host and no list has a job tic: nothing was changed\nhelp: did you mean tick?\n"
     );
     let refused = host
         .ask(&["pause", "tick", "--until", "2001-01-01"])

@@ -113,7 +113,7 @@ fn requests_reach_the_other_host(store: &str) {
     let again = one.ask(&["kill", &run]).expect_code(75);
     assert_eq!(
         again.stderr,
-        format!("run {run} of job endless has ended already: stopped\n")
+        format!("error: run {run} of job endless has ended already: stopped\n")
     );
 
     let status = one
@@ -427,8 +427,8 @@ fn a_host_that_cannot_be_asked_is_reported_although_a_run_of_another_was_killed(
     assert_eq!(
         refused.stderr,
         format!(
-            "no live host has run {unknown}; host two, which does not report, may have it. Nothing \
-             was done\n"
+            "error: no live host has run {unknown}; host two, which does not report, may have it. \
+             Nothing was done\n"
         )
     );
 }
@@ -444,7 +444,8 @@ fn a_run_that_no_host_has_is_not_looked_for_in_vain() {
     assert_eq!(
         refused.stderr,
         format!(
-            "no host has a run {unknown} in progress, and no history has it; nothing was done\n"
+            "error: no host has a run {unknown} in progress, and no history has it; nothing was \
+             done\n"
         )
     );
 }
@@ -514,15 +515,19 @@ fn a_paused_job_and_a_daemon_that_drains_start_nothing() {
         .expect_code(64)
         .stderr;
     assert!(
-        refused
-            .starts_with("no daemon can start job hand now: one is draining; nothing was started"),
+        refused.starts_with(
+            "error: no daemon can start job hand now: one is draining; nothing was started"
+        ),
         "{refused}"
     );
     // The drain waits for the run by hand as for any other, and a kill ends the wait.
     host.ask(&["kill", "endless"]).expect_code(0);
     assert!(host.wait_exit().success());
     let refused = host.ask(&["trigger", "hand"]).expect_code(64).stderr;
-    assert!(refused.starts_with("no daemon reports to "), "{refused}");
+    assert!(
+        refused.starts_with("error: no daemon reports to "),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -518,7 +518,7 @@ impl Both {
                 None => return Default::default(),
             },
             Call::Attempt(back, attempt) => match self.recent(*back) {
-                Some(index) => self.attempt(index, *attempt).await,
+                Some(index) => self.note_attempt(index, *attempt).await,
                 None => return Default::default(),
             },
             Call::Register { job, schedule } => self.register(*job, *schedule, clock).await,
@@ -731,24 +731,14 @@ impl Both {
             _ => None,
         };
         let record = job.filter(|_| record).map(|job| Record {
-            job: job_name(job),
             run_id: Some(claim.run_id.clone()),
-            kind: Kind::Schedule,
-            scheduled_at,
-            until: None,
-            count: None,
             started_at: Some(self.start),
             finished_at: Some(self.start),
             host: HostName::parse("h").ok(),
-            outcome: Outcome::Failed,
             reason: Some("a reason".to_owned()),
-            by: None,
             exit_code: Some(3),
-            signal: None,
             attempts: 1,
-            fence: None,
-            output_tail: None,
-            usage: None,
+            ..crate::support::claims::record(job_name(job), scheduled_at, Outcome::Failed)
         });
         let finish = Finish {
             lock: self.lock.clone(),
@@ -801,7 +791,7 @@ impl Both {
         (format!("{replies:?}"), format!("{expected:?}"))
     }
 
-    async fn attempt(&mut self, index: usize, attempt: u32) -> (String, String) {
+    async fn note_attempt(&mut self, index: usize, attempt: u32) -> (String, String) {
         let (claim, _, Some(job)) = self.claims[index].clone() else {
             return Default::default();
         };
@@ -811,9 +801,9 @@ impl Both {
             job: job_name(job),
             attempt,
         };
-        let real = self.store.attempt(&attempt).await;
+        let real = self.store.note_attempt(&attempt).await;
         let state = self.model.kept.jobs.entry(job).or_default();
-        let plain = protocol::attempt(state, &attempt);
+        let plain = protocol::note_attempt(state, &attempt);
         let real = real.expect("the store answers");
         (format!("{real:?}"), format!("{plain:?}"))
     }
@@ -900,7 +890,7 @@ impl Both {
                 "{} {} {:?} {} {} {:?} {:?}",
                 reduce(known.recovering),
                 reduce_instant(self.now, known.decided_until),
-                reduce_instants(self.now, &known.beyond),
+                reduce_instants(self.now, &known.decided_later),
                 reduce_instant(self.now, known.now),
                 reduce_open(self.now, known.open.as_ref()),
                 known.head.map(|head| reduce_head(self.now, head)),
@@ -1148,13 +1138,13 @@ impl Side {
             ClaimReply::Gap {
                 last,
                 horizon,
-                beyond,
+                decided_later,
                 pauses,
             } => format!(
                 "gap {} {:?} {:?} {pauses:?}",
                 reduce_instant(now, *last),
                 horizon.map(|at| reduce_instant(now, at)),
-                reduce_instants(now, beyond)
+                reduce_instants(now, decided_later)
             ),
             ClaimReply::Held { by, remaining } => {
                 format!("held {by} {:?}", remaining.map(reduce))

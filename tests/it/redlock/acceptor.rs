@@ -24,7 +24,7 @@ use proptest::prelude::{Just, Strategy, any, prop, prop_oneof};
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
 use crate::support::wait::LIMIT;
-use crate::support::{RedisServer, test_cases};
+use crate::support::{RedisServer, claims, test_cases};
 
 const TTL: Duration = Duration::from_secs(200);
 /// Longer than a node recovers.
@@ -254,7 +254,7 @@ fn ledger(wish: (u8, bool, bool, Option<u8>), ballot: Ballot) -> JobView {
             }],
             fingerprints: vec![(Fingerprint("one of them".to_owned()), at(0))],
             moved: None,
-            beyond: Vec::new(),
+            decided_later: Vec::new(),
             pauses: Vec::new(),
             summary: cronlatch::store::Summary::default(),
         },
@@ -265,29 +265,16 @@ fn ledger(wish: (u8, bool, bool, Option<u8>), ballot: Ballot) -> JobView {
 
 /// A skipped occurrence, or one that ran.
 fn record(name: &JobName, n: u8, skipped: bool) -> Record {
+    let outcome = if skipped {
+        Outcome::Skipped
+    } else {
+        Outcome::Succeeded
+    };
     Record {
-        job: name.clone(),
         run_id: (!skipped).then(|| run_id(n)),
-        kind: Kind::Schedule,
-        scheduled_at: Some(at(n)),
-        until: None,
-        count: None,
-        started_at: None,
         finished_at: Some(at(n)),
         host: HostName::parse("h").ok(),
-        outcome: if skipped {
-            Outcome::Skipped
-        } else {
-            Outcome::Succeeded
-        },
-        reason: None,
-        by: None,
-        exit_code: None,
-        signal: None,
-        attempts: 0,
-        fence: None,
-        output_tail: None,
-        usage: None,
+        ..claims::record(name.clone(), Some(at(n)), outcome)
     }
 }
 

@@ -7,9 +7,9 @@ use cronlatch::names::{JobName, LockName};
 use cronlatch::store::{Fingerprint, Lock, NodeStanding, Registration, StoreError};
 use serde_json::{Value, json};
 
-use super::{LONG, Scene, job, lock, store_at, urls};
+use super::{LONG, Scene, job, lock, proxied, store_at, urls};
 use crate::contract::eventually;
-use crate::support::{Mode, Output, Proxy, RedisServer, cronlatch};
+use crate::support::{Mode, Output, RedisServer, cronlatch};
 
 /// A list on these nodes, in a directory of its own.
 fn list(nodes: &[String]) -> tempfile::TempDir {
@@ -206,12 +206,7 @@ fn doctor_finds_one_server_under_two_names_and_a_replica_among_the_nodes() {
 async fn of_many_jobs_none_waits_for_the_answer_about_another() {
     const JOBS: usize = 40;
     let servers: Vec<RedisServer> = (0..3).map(|_| RedisServer::start()).collect();
-    let proxies: Vec<Proxy> = servers.iter().map(|s| Proxy::to(s.port())).collect();
-    let by_proxy: Vec<String> = servers
-        .iter()
-        .zip(&proxies)
-        .map(|(server, proxy)| server.url_via(proxy.port()))
-        .collect();
+    let (proxies, by_proxy) = proxied(&servers);
     let store = store_at(&by_proxy);
     assert_eq!(store.init().await.unwrap(), None);
     let jobs: Vec<(JobName, Lock)> = (0..JOBS)

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cronlatch::names::{HostName, JobName, RunId, Token};
 use cronlatch::store::{
-    Claim, ClaimReply, ClaimTarget, Due, Fingerprint, Kind, Late, Lock, Outcome, Overlap,
+    Claim, ClaimReply, ClaimTarget, Due, Fingerprint, Kind, Late, Lock, Outcome, Overlap, Record,
     RunStatus, Store, StoreError,
 };
 use cronlatch::time::Timestamp;
@@ -26,6 +26,30 @@ pub(crate) fn due(at: Timestamp) -> Due {
         max_attempts: 0,
         rerun_window: Duration::ZERO,
         lead: Duration::ZERO,
+    }
+}
+
+/// The record of an occurrence of a job of which nothing else is known.
+pub(crate) fn record(job: JobName, scheduled_at: Option<Timestamp>, outcome: Outcome) -> Record {
+    Record {
+        job,
+        run_id: None,
+        kind: Kind::Schedule,
+        scheduled_at,
+        until: None,
+        count: None,
+        started_at: None,
+        finished_at: None,
+        host: None,
+        outcome,
+        reason: None,
+        by: None,
+        exit_code: None,
+        signal: None,
+        attempts: 0,
+        fence: None,
+        output_tail: None,
+        usage: None,
     }
 }
 

@@ -87,14 +87,20 @@ impl Finisher {
         let number = self.next;
         self.next += 1;
         if self.backlog.is_empty() {
-            self.attempt(env, number, pending, false);
+            self.send_or_queue(env, number, pending, false);
         } else {
             self.backlog.insert(number, pending);
             self.arm(env);
         }
     }
 
-    fn attempt(&mut self, env: &mut Env<'_>, number: u64, pending: PendingFinish, again: bool) {
+    fn send_or_queue(
+        &mut self,
+        env: &mut Env<'_>,
+        number: u64,
+        pending: PendingFinish,
+        again: bool,
+    ) {
         if self.under_way.len() >= TURNS {
             self.queue.push_back((number, pending, again));
             return;
@@ -136,7 +142,7 @@ impl Finisher {
             && let Some((number, pending)) = self.backlog.pop_first()
         {
             self.retrying = true;
-            self.attempt(env, number, pending, true);
+            self.send_or_queue(env, number, pending, true);
         }
         self.retry_at = env.sim.now + LONGEST_DELAY;
         self.arm(env);
@@ -161,7 +167,7 @@ impl Finisher {
             let notices = returned.map(Notice::Returned).into_iter();
             let notices = notices.chain(pending.job.map(Notice::Closed));
             if let Some((number, pending, again)) = self.queue.pop_front() {
-                self.attempt(env, number, pending, again);
+                self.send_or_queue(env, number, pending, again);
             }
             (pending.lease, notices.collect())
         } else {

@@ -11,9 +11,9 @@ use super::Timer;
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum GuardStep {
     /// A process begins.
-    Begin(u64),
+    StartProcess(u64),
     /// A process may have come to its end.
-    Check(u64),
+    CheckProcess(u64),
 }
 
 /// What a daemon receives about a process.
@@ -100,7 +100,7 @@ impl Guard {
             told: false,
         };
         self.living.insert(id, living);
-        let step = GuardStep::Begin(id);
+        let step = GuardStep::StartProcess(id);
         sim.at(begins, Item::Guard { host, step });
         id
     }
@@ -177,8 +177,8 @@ impl Guard {
 
     pub(super) fn step(&mut self, sim: &mut Sim, step: GuardStep) {
         match step {
-            GuardStep::Begin(id) => self.begin(sim, id),
-            GuardStep::Check(id) => self.check(sim, id),
+            GuardStep::StartProcess(id) => self.begin(sim, id),
+            GuardStep::CheckProcess(id) => self.check(sim, id),
         }
     }
 
@@ -269,7 +269,7 @@ impl Guard {
                 next = next.min(deadline - living.process.grace);
             }
         }
-        let (host, step) = (self.host, GuardStep::Check(id));
+        let (host, step) = (self.host, GuardStep::CheckProcess(id));
         sim.at(next, Item::Guard { host, step });
     }
 }

@@ -23,7 +23,7 @@ use self::guard::{Exit, Guard};
 use self::hand::Hand;
 use crate::message::{Message, Request, Wire};
 use crate::plan::{self, Act, Plan, StoreKind};
-use crate::trace::{Ended, Hindered, Life};
+use crate::trace::{ClockStep, Ended, Hindered, Life};
 use crate::world::{Item, Sim};
 
 /// A daemon notices a pause of this length, in milliseconds.
@@ -381,7 +381,7 @@ impl Host {
     pub(crate) fn guard_step(&mut self, sim: &mut Sim, step: GuardStep) {
         if self.frozen.as_ref().is_none_or(|frozen| !frozen.whole) {
             self.guard.step(sim, step);
-        } else if matches!(step, GuardStep::Begin(_)) {
+        } else if matches!(step, GuardStep::StartProcess(_)) {
             let host = self.ix;
             self.held.push(Item::Guard { host, step });
         }
@@ -398,7 +398,11 @@ impl Host {
 
     pub(crate) fn step_clock(&mut self, sim: &mut Sim, by: i64) {
         self.offset += by;
-        sim.trace.clocks.push((sim.now, self.ix, self.offset));
+        sim.trace.clocks.push(ClockStep {
+            at: sim.now,
+            host: self.ix,
+            ahead: self.offset,
+        });
     }
 
     /// A person runs `trigger`.

@@ -160,7 +160,7 @@ impl Entering {
                 }
                 self.next_move()
             }
-            Reply::Begun => Next::Done(self),
+            Reply::LedgersBegun => Next::Done(self),
             _ => Next::Failed(self),
         }
     }
@@ -266,7 +266,7 @@ impl Entering {
         let is_held = |job: &JobIx| self.held.contains(job);
         let begin = self.new.iter().filter(|(ix, ..)| !is_held(ix));
         let begin = begin.map(|(_, _, job)| job.clone()).collect();
-        Next::Send(Request::Begin(begin), self)
+        Next::Send(Request::BeginLedgers(begin), self)
     }
 }
 

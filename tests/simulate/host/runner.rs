@@ -206,12 +206,12 @@ impl Runner {
         if wait > PREPARED_FOR {
             env.arm(env.sim.now + wait - PREPARED_FOR, Timer::Retry(key));
         } else {
-            self.attempt(env, key);
+            self.start_attempt(env, key);
         }
         self.tend(env);
     }
 
-    fn attempt(&mut self, env: &mut Env<'_>, key: u64) {
+    fn start_attempt(&mut self, env: &mut Env<'_>, key: u64) {
         let Some(run) = self.runs.get_mut(&key) else {
             return;
         };
@@ -370,7 +370,7 @@ impl Runner {
         };
         let assignment = &run.assignment;
         if std::mem::take(&mut run.waits) || assignment.granted.is_none() {
-            return self.attempt(env, key);
+            return self.start_attempt(env, key);
         }
         let attempt = Attempt {
             lock: assignment.job.lock_on(env.name),
@@ -408,7 +408,7 @@ impl Runner {
             None if must && self.stop.is_some() => self.end_between(env, key),
             None if must => env.arm(env.sim.now + COUNT_AGAIN, Timer::Retry(key)),
             _ => {
-                self.attempt(env, key);
+                self.start_attempt(env, key);
                 if self.stop == Some(Stop::End)
                     && let Some(run) = self.runs.get_mut(&key)
                 {
@@ -471,7 +471,7 @@ impl Runner {
     pub(super) fn tend(&mut self, env: &mut Env<'_>) {
         let now = env.sim.boot();
         for id in self.book.expire(now) {
-            self.lose(env, id, LeaseLost::Expired);
+            self.lease_lost(env, id, LeaseLost::Expired);
         }
         for batch in self.book.due(now) {
             let limits = batch
@@ -506,7 +506,7 @@ impl Runner {
         };
         let now = env.sim.boot();
         for id in self.book.expire(now) {
-            self.lose(env, id, LeaseLost::Expired);
+            self.lease_lost(env, id, LeaseLost::Expired);
         }
         match replies {
             None => {
@@ -519,7 +519,7 @@ impl Runner {
                     self.extended(env, id, ends);
                 }
                 for (id, why) in changes.lost {
-                    self.lose(env, id, why);
+                    self.lease_lost(env, id, why);
                 }
             }
         }
@@ -541,7 +541,7 @@ impl Runner {
         }
     }
 
-    fn lose(&mut self, env: &mut Env<'_>, id: LeaseId, why: LeaseLost) {
+    fn lease_lost(&mut self, env: &mut Env<'_>, id: LeaseId, why: LeaseLost) {
         let Some(lease) = self.leases.get_mut(&id) else {
             return;
         };

@@ -258,8 +258,8 @@ fn was_begun_by_wall_clock(facts: &Facts<'_>, added: &Added) -> bool {
 /// that is stepped meanwhile passes over all that lies between.
 fn was_due_by_wall_clock(facts: &Facts<'_>, life: &Life, then: i64, at: i64) -> bool {
     let clocks = facts.trace.clocks.iter();
-    let clocks = clocks.filter(|(set, host, _)| *host == life.host && *set <= then);
-    let offsets = || clocks.clone().map(|(.., offset)| *offset);
+    let clocks = clocks.filter(|step| step.host == life.host && step.at <= then);
+    let offsets = || clocks.clone().map(|step| step.ahead);
     let by_wall_clock = Span {
         from: life.from + offsets().min().unwrap_or(0) - OWN_CLOCK,
         until: then + offsets().max().unwrap_or(0) + 1,

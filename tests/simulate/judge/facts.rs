@@ -8,7 +8,9 @@ use cronlatch::store::Record;
 use cronlatch::time::Timestamp;
 
 use crate::plan::{JobPlan, Plan, StoreKind};
-use crate::trace::{Added, Admitted, Ended, Held, Hindered, Span, Start, Trace, Trouble};
+use crate::trace::{
+    Added, Admitted, ClockStep, Ended, Held, Hindered, Span, Start, Trace, Trouble,
+};
 
 /// How long after its start a daemon may take to be of use: it registers, and leaves what came
 /// due just before to hosts whose clocks are behind.
@@ -449,17 +451,20 @@ fn quiet(trace: &Trace, host: usize, end: i64) -> Vec<Span> {
     let mut clocks = trace
         .clocks
         .iter()
-        .filter(|(_, of, _)| *of == host)
+        .filter(|step| step.host == host)
         .peekable();
-    while let Some((from, _, offset)) = clocks.next() {
-        let until = clocks.peek().map_or(i64::MAX, |(next, ..)| *next);
+    while let Some(ClockStep {
+        at: from, ahead, ..
+    }) = clocks.next()
+    {
+        let until = clocks.peek().map_or(i64::MAX, |next| next.at);
         let settles = from
-            + if *from == trace.clocks[0].0 {
+            + if *from == trace.clocks[0].at {
                 0
             } else {
                 15_000
             };
-        if offset.abs() > RIGHT_CLOCK {
+        if ahead.abs() > RIGHT_CLOCK {
             spans = without(spans, Span { from: *from, until });
         } else {
             // A clock that was wrong is measured again every ten seconds.
@@ -517,16 +522,16 @@ fn able(trace: &Trace, host: usize, end: i64) -> Vec<Span> {
 }
 
 fn trusted(trace: &Trace, host: usize, end: i64) -> Vec<Span> {
-    let clocks = || trace.clocks.iter().filter(|(_, of, _)| *of == host);
+    let clocks = || trace.clocks.iter().filter(|step| step.host == host);
     let is_wrong_from = |at: i64| {
-        let shown = clocks().rfind(|(set, ..)| *set <= at);
-        shown.is_some_and(|(.., offset)| offset.abs() > WRONG_CLOCK)
+        let shown = clocks().rfind(|step| step.at <= at);
+        shown.is_some_and(|step| step.ahead.abs() > WRONG_CLOCK)
     };
     let lives = trace.lives.iter().filter(|it| it.host == host);
     let wrong = lives.filter(|it| is_wrong_from(it.from)).map(|life| {
-        let is_right = |offset: i64| offset.abs() <= WRONG_CLOCK;
-        let right = clocks().find(|(set, _, offset)| life.from < *set && is_right(*offset));
-        let ends = [life.until, right.map(|(set, ..)| *set)];
+        let is_right = |step: &ClockStep| step.ahead.abs() <= WRONG_CLOCK;
+        let right = clocks().find(|step| life.from < step.at && is_right(step));
+        let ends = [life.until, right.map(|step| step.at)];
         Span {
             from: life.from,
             until: ends.into_iter().flatten().min().unwrap_or(end),

@@ -109,11 +109,11 @@ const ALL: [fn(&Facts<'_>) -> Vec<Violation>; 23] = [
     verdicts::does_not_count,
     verdicts::missed,
     policies::reasons,
-    reruns::started,
+    reruns::lost_runs_are_repeated,
     reruns::in_their_window,
     policies::catch_up,
     policies::takes_no_lock,
-    pauses::started,
+    pauses::no_run_is_granted,
     radius::held_up,
 ];
 

@@ -25,7 +25,7 @@ pub(super) fn in_force(ordered: &Ordered, at: i64) -> Option<&Pause> {
 }
 
 /// No run is granted while its job is paused.
-pub(super) fn started(facts: &Facts<'_>) -> Vec<Violation> {
+pub(super) fn no_run_is_granted(facts: &Facts<'_>) -> Vec<Violation> {
     let mut all = Vec::new();
     for subject in &facts.subjects {
         for start in subject.starts.iter().filter(|it| it.fence.is_some()) {

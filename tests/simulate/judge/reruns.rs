@@ -24,7 +24,7 @@ fn takes(store: StoreKind) -> i64 {
 }
 
 /// A run whose host died is run again, as often as the job allows.
-pub(super) fn started(facts: &Facts<'_>) -> Vec<Violation> {
+pub(super) fn lost_runs_are_repeated(facts: &Facts<'_>) -> Vec<Violation> {
     let mut all = Vec::new();
     for subject in &facts.subjects {
         for start in &subject.starts {

@@ -15,7 +15,8 @@ use cronlatch::time::Timestamp;
 use super::{Rule, judge};
 use crate::plan::{Act, HostPlan, JobPlan, ListPlan, NodeAct, Plan, StoreKind, When, host_name};
 use crate::trace::{
-    Added, Ended, Foreign, Held, Hindered, Life, Ordered, Reloaded, Span, Start, Trace, Trouble,
+    Added, ClockStep, Ended, Foreign, Held, Hindered, Life, Ordered, Reloaded, Span, Start, Trace,
+    Trouble,
 };
 
 const START: i64 = 1_772_712_000_000;
@@ -120,7 +121,7 @@ fn verdict(run: &Start, outcome: Outcome) -> Added {
 /// A minute in which everything went well.
 fn truth() -> Trace {
     let mut trace = Trace {
-        clocks: vec![(START, 0, 0), (START, 1, 0)],
+        clocks: vec![clock_step(0, 0, 0), clock_step(0, 1, 0)],
         ..Trace::default()
     };
     for host in 0..2 {
@@ -151,15 +152,15 @@ fn broken(plan: &Plan, forge: impl FnOnce(&mut Trace)) -> Vec<Rule> {
     rules
 }
 
-/// The place of the run that was due then.
-fn run(trace: &Trace, due: i64) -> usize {
+/// Returns the index in `trace.starts` of the run that was due then.
+fn index_of_run(trace: &Trace, due: i64) -> usize {
     let is_it = |it: &Start| it.at == Some(START + due);
     trace.starts.iter().position(is_it).unwrap()
 }
 
 /// The occurrence was not started, for this reason.
 fn unstarted(trace: &mut Trace, due: i64, outcome: Outcome, reason: &str) {
-    let at = run(trace, due);
+    let at = index_of_run(trace, due);
     let run = trace.starts.remove(at);
     let is_its = |it: &&mut Added| {
         let id = it.record.run_id.as_ref();
@@ -188,6 +189,12 @@ fn trouble(host: usize, from: i64, until: i64, how: Hindered) -> Trouble {
     Trouble { host, span, how }
 }
 
+/// The clock of a host is set to be this far ahead.
+fn clock_step(at: i64, host: usize, ahead: i64) -> ClockStep {
+    let at = START + at;
+    ClockStep { at, host, ahead }
+}
+
 fn span(from: i64, until: i64) -> Span {
     trouble(0, from, until, Hindered::Network).span
 }
@@ -203,7 +210,7 @@ fn each_lie_is_caught() {
     let plain = plan(|_| {});
     let caught = |forge: fn(&mut Trace)| broken(&plain, forge);
     let overlap = caught(|trace| {
-        let at = run(trace, 20_000);
+        let at = index_of_run(trace, 20_000);
         trace.starts[at].end = Some(START + 25_050);
     });
     assert_eq!(overlap, [Rule::Exclusion]);
@@ -214,19 +221,19 @@ fn each_lie_is_caught() {
     });
     assert!(twice.contains(&Rule::Once), "{twice:?}");
     let early = caught(|trace| {
-        let at = run(trace, 20_000);
+        let at = index_of_run(trace, 20_000);
         trace.starts[at].begin = START + 19_990;
     });
     assert_eq!(early, [Rule::Early]);
     let endless = caught(|trace| trace.endless = Some(START + 20_000));
     assert_eq!(endless, [Rule::Endless]);
     let fence = caught(|trace| {
-        let at = run(trace, 20_000);
+        let at = index_of_run(trace, 20_000);
         trace.starts[at].fence = Some(1);
     });
     assert_eq!(fence, [Rule::Fencing]);
     let silent = caught(|trace| {
-        let at = run(trace, 20_000);
+        let at = index_of_run(trace, 20_000);
         trace.starts.remove(at);
         trace.added.remove(at);
     });
@@ -234,8 +241,8 @@ fn each_lie_is_caught() {
     let in_time = plan(|job| job.start_deadline = 10_000);
     let held_up = broken(&in_time, |trace| {
         // By the clock of host 1 it is due half a minute later.
-        trace.clocks[1].2 = -30_000;
-        let at = run(trace, 20_000);
+        trace.clocks[1].ahead = -30_000;
+        let at = index_of_run(trace, 20_000);
         let late = &mut trace.starts[at];
         (late.begin, late.end) = (START + 23_200, Some(START + 23_300));
         trace.added[at].at = START + 23_302;
@@ -246,12 +253,12 @@ fn each_lie_is_caught() {
     });
     assert_eq!(missed, [Rule::Missed, Rule::Radius]);
     let forged = caught(|trace| {
-        let at = run(trace, 20_000);
+        let at = index_of_run(trace, 20_000);
         trace.starts[at].ended = Some(Ended::Itself(1));
     });
     assert_eq!(forged, [Rule::Untrue]);
     let foretold = caught(|trace| {
-        let at = run(trace, 20_000);
+        let at = index_of_run(trace, 20_000);
         trace.starts.remove(at);
         trace.added[at] = added(15_000, 20_000, Outcome::Skipped, "superseded");
     });
@@ -260,13 +267,13 @@ fn each_lie_is_caught() {
     assert_eq!(past, [Rule::DoesNotCount]);
     let rerun = plan(|job| job.on_crash = OnCrash::Rerun { max_reruns: 1 });
     let no_rerun = broken(&rerun, |trace| {
-        let at = run(trace, 20_000);
+        let at = index_of_run(trace, 20_000);
         trace.starts[at].ended = Some(Ended::WithMachine);
         trace.added[at].record.outcome = Outcome::Interrupted;
     });
     assert_eq!(no_rerun, [Rule::NoRerun]);
     let too_late = broken(&rerun, |trace| {
-        let at = run(trace, 20_000);
+        let at = index_of_run(trace, 20_000);
         trace.starts[at].ended = Some(Ended::WithMachine);
         trace.added[at].record.outcome = Outcome::Interrupted;
         let token = format!("host-0:1:{}:0", trace.starts[at].run_id);
@@ -285,7 +292,7 @@ fn each_lie_is_caught() {
     });
     assert!(too_late.contains(&Rule::RerunWindow), "{too_late:?}");
     let order = caught(|trace| {
-        let (first, second) = (run(trace, 20_000), run(trace, 25_000));
+        let (first, second) = (index_of_run(trace, 20_000), index_of_run(trace, 25_000));
         trace.starts[first].begin = START + 26_000;
         trace.starts[first].end = Some(START + 26_100);
         trace.starts[first].fence = Some(26_000);
@@ -294,7 +301,7 @@ fn each_lie_is_caught() {
     });
     assert!(order.contains(&Rule::Order), "{order:?}");
     let progress = caught(|trace| {
-        let at = run(trace, 20_000);
+        let at = index_of_run(trace, 20_000);
         trace.starts[at].ended = Some(Ended::WithMachine);
         trace.added[at].record.outcome = Outcome::Interrupted;
         let token = format!("host-0:1:{}:0", trace.starts[at].run_id);
@@ -304,7 +311,7 @@ fn each_lie_is_caught() {
     });
     assert!(progress.contains(&Rule::Progress), "{progress:?}");
     let for_long = caught(|trace| {
-        let at = run(trace, 20_000);
+        let at = index_of_run(trace, 20_000);
         trace.starts[at].ended = Some(Ended::WithMachine);
         trace.added[at].record.outcome = Outcome::Interrupted;
         let token = format!("host-0:1:{}:0", trace.starts[at].run_id);
@@ -338,20 +345,20 @@ fn each_lie_is_caught() {
             measured: Some(START),
         }));
         trace.lives.sort_by_key(|life| life.from);
-        let at = run(trace, 20_000);
+        let at = index_of_run(trace, 20_000);
         (trace.starts[at].begin, trace.starts[at].end) = (START + 22_050, Some(START + 22_100));
     });
     assert_eq!(caught_up, [Rule::CatchUp]);
     let two = caught(|trace| {
         let again = verdict(
-            &trace.starts[run(trace, 20_000)].clone(),
+            &trace.starts[index_of_run(trace, 20_000)].clone(),
             Outcome::Interrupted,
         );
         trace.added.push(again);
     });
     assert_eq!(two, [Rule::TwoVerdicts]);
     let interrupted_and_missed = caught(|trace| {
-        let at = run(trace, 20_000);
+        let at = index_of_run(trace, 20_000);
         let run = trace.starts.remove(at);
         let why = "its start deadline had passed";
         trace.added[at] = verdict(&run, Outcome::Interrupted);
@@ -362,12 +369,12 @@ fn each_lie_is_caught() {
         "{interrupted_and_missed:?}"
     );
     let miscounted = caught(|trace| {
-        let at = run(trace, 20_000);
+        let at = index_of_run(trace, 20_000);
         trace.added[at].record.attempts = 2;
     });
     assert_eq!(miscounted, [Rule::Attempts]);
     let started = caught(|trace| {
-        let at = run(trace, 20_000);
+        let at = index_of_run(trace, 20_000);
         let begin = trace.starts[at].begin;
         trace.ordered.push(paused(begin - 3_000));
     });
@@ -389,9 +396,9 @@ fn each_lie_is_caught() {
 
 #[test]
 fn a_suspended_machine_may_end_its_jobs_when_it_wakes_and_not_later() {
-    let late = |end: i64, how: Hindered| {
+    let ended_at = |end: i64, how: Hindered| {
         broken(&plan(|_| {}), |trace| {
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             trace.starts[at].end = Some(START + end);
             trace.troubles.push(trouble(0, 20_010, 40_000, how));
             for later in &mut trace.starts[at + 1..] {
@@ -399,9 +406,9 @@ fn a_suspended_machine_may_end_its_jobs_when_it_wakes_and_not_later() {
             }
         })
     };
-    assert!(!late(40_010, Hindered::Suspended).contains(&Rule::Exclusion));
-    assert!(late(41_000, Hindered::Suspended).contains(&Rule::Exclusion));
-    assert!(late(40_010, Hindered::Stopped).contains(&Rule::Exclusion));
+    assert!(!ended_at(40_010, Hindered::Suspended).contains(&Rule::Exclusion));
+    assert!(ended_at(41_000, Hindered::Suspended).contains(&Rule::Exclusion));
+    assert!(ended_at(40_010, Hindered::Stopped).contains(&Rule::Exclusion));
 }
 
 #[test]
@@ -498,7 +505,7 @@ fn a_run_by_the_wall_clock_is_excused_only_while_the_host_has_measured_nothing()
 /// Host 1, whose clock is ahead, runs what is due at 40 s at 20 s, without the store.
 fn by_clock(job: &Plan, ahead: i64, measured: Option<i64>, fence: Option<u64>) -> Vec<Rule> {
     broken(job, |trace| {
-        trace.clocks[1].2 = ahead;
+        trace.clocks[1].ahead = ahead;
         trace.outages.push(span(10_000, 25_000));
         trace.lives[1].measured = measured.map(|at| START + at);
         let mut run = start(1, 40_000, 20_200, 20_300);
@@ -512,7 +519,7 @@ fn by_clock(job: &Plan, ahead: i64, measured: Option<i64>, fence: Option<u64>) -
 fn only_a_fresh_attempt_of_a_dead_host_may_be_uncounted() {
     let lags = |lived: i64| {
         broken(&plan(|_| {}), |trace| {
-            let at = run(trace, 55_000);
+            let at = index_of_run(trace, 55_000);
             let end = Some(START + 55_005 + lived);
             let run = &mut trace.starts[at];
             (run.attempt, run.end, run.ended) = (2, end, Some(Ended::WithMachine));
@@ -688,7 +695,7 @@ fn a_miss_is_excused_while_a_run_goes_on_under_the_lock_of_the_list_before_and_n
                 .collect();
             let reason = "its start deadline had passed";
             unstarted(trace, 50_000, Outcome::Missed, reason);
-            let long = run(trace, 40_000);
+            let long = index_of_run(trace, 40_000);
             trace.starts[long].end = Some(START + ends);
         })
     };
@@ -795,7 +802,7 @@ fn what_was_decided_under_the_other_lock_while_a_host_was_held_back_has_its_verd
                 trace.starts.push(run);
             }
             if !decided {
-                let at = run(trace, 30_000);
+                let at = index_of_run(trace, 30_000);
                 trace.starts.remove(at);
                 trace.added.remove(at);
             }
@@ -1027,7 +1034,7 @@ fn a_run_that_waits_for_its_next_attempt_has_its_place_until_it_is_given_up() {
 fn data_that_were_lost_excuse_silence_near_the_loss_alone() {
     let silent = |due: i64| {
         broken(&plan(|_| {}), |trace| {
-            let at = run(trace, due);
+            let at = index_of_run(trace, due);
             trace.starts.remove(at);
             trace.added.remove(at);
             trace.losses.push(span(20_000, 24_000));
@@ -1056,10 +1063,10 @@ fn after_a_loss_what_was_before_may_be_unknown_and_nothing_else() {
 fn a_result_may_lie_beside_a_range_that_is_unknown_if_the_store_has_lost_the_grant() {
     let two = |until: Option<i64>, recorded: i64, lost: i64| {
         broken(&plan(|_| {}), |trace| {
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             trace.starts.remove(at);
             trace.added.remove(at);
-            let at = run(trace, 15_000);
+            let at = index_of_run(trace, 15_000);
             let late = &mut trace.starts[at];
             (late.begin, late.end) = (START + 40_008, Some(START + 40_108));
             trace.added[at].at = START + 48_000;
@@ -1104,7 +1111,7 @@ fn a_host_whose_network_loses_messages_may_be_heard_only_when_that_is_over() {
 fn the_first_of_an_outage_may_run_besides_the_newest_and_not_after_a_pause() {
     let two = |trace: &mut Trace| {
         for due in [25_000, 35_000] {
-            let at = run(trace, due);
+            let at = index_of_run(trace, due);
             let begin = START + if due == 25_000 { 36_500 } else { 36_700 };
             let run = &mut trace.starts[at];
             (run.begin, run.end) = (begin, Some(begin + 100));
@@ -1131,7 +1138,7 @@ fn the_first_of_an_outage_may_run_besides_the_newest_and_not_after_a_pause() {
 
 #[test]
 fn a_pause_ends_where_the_ledger_was_resumed_under_the_lock_that_the_job_had_meanwhile() {
-    let started = |lock: &str, resumed: Option<i64>| {
+    let is_judged_paused = |lock: &str, resumed: Option<i64>| {
         let mut changed = plan(|_| {});
         let mut list = changed.lists[0].clone();
         list.jobs[0].lock = Some("other".to_owned());
@@ -1150,17 +1157,20 @@ fn a_pause_ends_where_the_ledger_was_resumed_under_the_lock_that_the_job_had_mea
                 ..paused(START + at)
             }));
             for due in [15_000, 20_000] {
-                let at = run(trace, due);
+                let at = index_of_run(trace, due);
                 trace.starts[at].lock = "other".to_owned();
                 trace.added[at].lock = "other".to_owned();
             }
         })
         .contains(&Rule::Paused)
     };
-    assert!(!started("other", Some(15_000)));
-    assert!(started("other", None));
-    assert!(started("other", Some(10_000)), "before the pause");
-    assert!(started("third", Some(15_000)), "it was never its lock");
+    assert!(!is_judged_paused("other", Some(15_000)));
+    assert!(is_judged_paused("other", None));
+    assert!(is_judged_paused("other", Some(10_000)), "before the pause");
+    assert!(
+        is_judged_paused("third", Some(15_000)),
+        "it was never its lock"
+    );
 }
 
 #[test]
@@ -1180,8 +1190,8 @@ fn a_host_that_was_started_with_a_wrong_clock_ends_no_time_in_which_nobody_could
             };
             trace.lives.push(again);
             trace.lives[1].from = START + 23_000;
-            let set = |(at, offset): &(i64, i64)| (START + at, 1, *offset);
-            trace.clocks.extend(clocks.iter().map(set));
+            let steps = clocks.iter().map(|(at, ahead)| clock_step(*at, 1, *ahead));
+            trace.clocks.extend(steps);
             for due in (10_000..40_000).step_by(5_000) {
                 unstarted(trace, due, Outcome::Missed, "nobody was there in time");
             }
@@ -1212,7 +1222,7 @@ fn by_a_node_that_is_behind_what_is_newer_may_not_have_been_due_after_an_outage(
         };
         let rules = broken(&plan, |trace| {
             for (due, begin) in [(30_000, 36_500), (35_000, 36_700)] {
-                let at = run(trace, due);
+                let at = index_of_run(trace, due);
                 let run = &mut trace.starts[at];
                 (run.begin, run.end) = (START + begin, Some(START + begin + 100));
                 run.fence = Some(u64::try_from(begin).unwrap());
@@ -1296,7 +1306,7 @@ fn an_outage_of_several_nodes_is_noticed_later_than_one_of_a_server() {
         };
         let rules = broken(&plan, |trace| {
             for (due, begin) in [(25_000, 36_500), (30_000, 36_700), (35_000, 36_900)] {
-                let at = run(trace, due);
+                let at = index_of_run(trace, due);
                 let run = &mut trace.starts[at];
                 (run.begin, run.end) = (START + begin, Some(START + begin + 100));
                 run.fence = Some(u64::try_from(begin).unwrap());
@@ -1337,7 +1347,7 @@ fn a_host_may_be_half_a_second_early_by_its_own_clock() {
 fn a_host_in_trouble_tells_of_its_run_a_ttl_later() {
     let told = |at: i64, troubled: bool| {
         broken(&plan(|_| {}), |trace| {
-            let of = run(trace, 30_000);
+            let of = index_of_run(trace, 30_000);
             trace.added[of].at = START + at;
             let cut = trouble(0, 29_900, 30_500, Hindered::Network);
             trace.troubles.extend(troubled.then_some(cut));
@@ -1369,7 +1379,7 @@ fn only_the_newest_run_of_a_job_without_a_lock_is_run_again() {
         });
         broken(&job, |trace| {
             under_own_lock(trace);
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             let run = &mut trace.starts[at];
             (run.end, run.ended) = (Some(START + next), Some(Ended::WithDaemon));
             trace.added[at].record.outcome = Outcome::Interrupted;
@@ -1390,7 +1400,7 @@ fn a_run_without_a_lock_counts_as_going_on_until_its_lease_ends() {
         });
         broken(&job, |trace| {
             under_own_lock(trace);
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             let run = &mut trace.starts[at];
             (run.end, run.ended) = (Some(START + 20_500), Some(Ended::WithMachine));
             trace.added[at].record.outcome = Outcome::Interrupted;
@@ -1418,7 +1428,7 @@ fn a_newer_run_that_was_granted_and_never_began_overtakes_as_well() {
         });
         broken(&job, |trace| {
             under_own_lock(trace);
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             let run = &mut trace.starts[at];
             (run.end, run.ended) = (Some(START + 24_000), Some(Ended::WithDaemon));
             trace.added[at].record.outcome = Outcome::Interrupted;
@@ -1443,7 +1453,7 @@ fn of_two_runs_that_begin_at_once_the_one_with_the_higher_fence_is_newer() {
         });
         broken(&job, |trace| {
             under_own_lock(trace);
-            let (at, other) = (run(trace, 20_000), run(trace, 25_000));
+            let (at, other) = (index_of_run(trace, 20_000), index_of_run(trace, 25_000));
             let other = trace.starts[other].clone();
             let fence = other.fence.map(|it| if is_newer { it + 1 } else { it - 1 });
             let run = &mut trace.starts[at];
@@ -1468,7 +1478,7 @@ fn a_rerun_that_could_not_be_started_is_overtaken_as_well() {
         });
         broken(&job, |trace| {
             under_own_lock(trace);
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             let run = &mut trace.starts[at];
             (run.end, run.ended) = (Some(START + 20_500), Some(Ended::WithDaemon));
             trace.added[at].record.outcome = Outcome::Interrupted;
@@ -1516,7 +1526,7 @@ fn a_run_without_a_lock_is_overtaken_from_its_first_attempt_on() {
         });
         broken(&job, |trace| {
             under_own_lock(trace);
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             let mut again = trace.starts[at].clone();
             again.attempt = 2;
             (again.begin, again.end) = (START + second, Some(START + second + 100));
@@ -1539,7 +1549,7 @@ fn an_attempt_may_be_counted_whose_host_died_before_it_could_begin() {
                 .outages
                 .extend(away.map(|(from, until)| span(from, until)));
             (trace.lives[0].until, trace.lives[0].killed) = (Some(START + died), true);
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             let failed = &mut trace.starts[at];
             (failed.end, failed.ended) = (Some(START + 23_000), Some(Ended::Itself(1)));
             trace.added[at].record.outcome = Outcome::Interrupted;
@@ -1564,7 +1574,7 @@ fn an_attempt_that_a_host_could_not_start_has_a_number_and_is_not_counted() {
     let miscounts = |counted: u32, short: bool| {
         let job = plan(|job| job.retry = Some((3, 500)));
         let rules = broken(&job, |trace| {
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             let mut third = trace.starts[at].clone();
             trace.starts[at].ended = Some(Ended::Itself(1));
             third.attempt = 3;
@@ -1594,7 +1604,7 @@ fn a_run_without_a_lock_that_was_overtaken_counts_the_attempts_until_then() {
         broken(&job, |trace| {
             under_own_lock(trace);
             (trace.lives[0].until, trace.lives[0].killed) = (Some(START + 33_000), dies);
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             let mut first = trace.starts[at].clone();
             for (attempt, begin) in [(2, second), (3, 29_000)] {
                 first.attempt = attempt;

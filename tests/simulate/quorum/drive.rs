@@ -28,19 +28,19 @@ impl Quorum {
         if let Some(op) = self.ops.get(&id)
             && self.turns.take(op.queue(), id)
         {
-            self.attempt(sim, id);
+            self.start_phase_1(sim, id);
         }
     }
 
     /// A try is over: the next request about this lock has its turn.
     fn end_turn(&mut self, sim: &mut Sim, id: u64, queue: &Queue) {
         if let Some(next) = self.turns.end(queue, id) {
-            self.attempt(sim, next);
+            self.start_phase_1(sim, next);
         }
     }
 
     /// Phase 1 begins.
-    fn attempt(&mut self, sim: &mut Sim, id: u64) {
+    fn start_phase_1(&mut self, sim: &mut Sim, id: u64) {
         let len = self.nodes.len();
         self.ids += 1;
         let Some((host, life)) = self.ops.get(&id).map(|op| (op.host, op.life)) else {
@@ -112,7 +112,7 @@ impl Quorum {
         sim.at(sim.now + LIMIT, Item::Node(limit));
     }
 
-    pub(super) fn late(&mut self, sim: &mut Sim, id: u64, step: u32) {
+    pub(super) fn time_limit_reached(&mut self, sim: &mut Sim, id: u64, step: u32) {
         let Some(op) = self.ops.get(&id).filter(|op| op.step == step) else {
             return;
         };
@@ -175,7 +175,9 @@ impl Quorum {
                         let remaining = left;
                         Some(Reply::Replaced(Replaced::Recovering { remaining }))
                     }
-                    Part::Begin(_) => return self.done(sim, id, Some(PartReply::Begun)),
+                    Part::BeginLedger(_) => {
+                        return self.done(sim, id, Some(PartReply::LedgerBegun));
+                    }
                     _ => None,
                 };
                 self.done(sim, id, reply.map(PartReply::Whole));
@@ -292,7 +294,7 @@ impl Quorum {
 /// The reply to a whole request.
 fn whole(replies: Vec<PartReply>) -> Reply {
     let mut registered = Vec::new();
-    let mut reply = Reply::Begun;
+    let mut reply = Reply::LedgersBegun;
     for part in replies {
         match part {
             PartReply::Whole(whole) => return whole,
@@ -300,7 +302,7 @@ fn whole(replies: Vec<PartReply>) -> Reply {
                 registered.push(*it);
                 reply = Reply::Registered(Vec::new());
             }
-            PartReply::Begun | PartReply::Nothing | PartReply::Follow(_) => {}
+            PartReply::LedgerBegun | PartReply::Nothing | PartReply::Follow(_) => {}
         }
     }
     match reply {

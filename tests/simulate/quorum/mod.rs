@@ -111,7 +111,12 @@ impl Quorum {
                 .map(Box::new)
                 .map(Part::Register)
                 .collect(),
-            Request::Begin(all) => all.iter().cloned().map(Box::new).map(Part::Begin).collect(),
+            Request::BeginLedgers(all) => all
+                .iter()
+                .cloned()
+                .map(Box::new)
+                .map(Part::BeginLedger)
+                .collect(),
             Request::Renew(_) => return self.renew(sim, message),
             Request::Announce { .. }
             | Request::Now
@@ -127,7 +132,7 @@ impl Quorum {
             // No node is asked about no job.
             let reply = match &message.request {
                 Request::Register(_) => Reply::Registered(Vec::new()),
-                _ => Reply::Begun,
+                _ => Reply::LedgersBegun,
             };
             return crate::store::answer(sim, &message, Ok(Box::new(reply)));
         }
@@ -264,7 +269,7 @@ impl Quorum {
                 if self.renewals.contains_key(&op) {
                     return self.extended(sim, op, 0, None);
                 }
-                self.late(sim, op, step);
+                self.time_limit_reached(sim, op, step);
             }
             NodeItem::Again { op, step } => {
                 if self.ops.get(&op).is_some_and(|op| op.step == step) {

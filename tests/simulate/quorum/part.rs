@@ -20,7 +20,7 @@ pub(super) enum Part {
     Attempt(Box<Attempt>),
     Settle(Box<Settle>),
     Register(Box<Registration>),
-    Begin(Box<Beginning>),
+    BeginLedger(Box<Beginning>),
     /// A run that its nodes have no record of is brought back.
     Reassert(Box<Renewal>),
     /// The state of a job is read.
@@ -35,7 +35,7 @@ pub(super) enum Part {
 pub(super) enum PartReply {
     Whole(Reply),
     Registered(Box<Registered>),
-    Begun,
+    LedgerBegun,
     Nothing,
     /// The ledger has moved: the result is reported there.
     Follow(Box<Finish>),
@@ -49,7 +49,7 @@ impl Part {
             Self::Attempt(it) => &it.lock,
             Self::Settle(it) => &it.lock,
             Self::Register(it) => &it.lock,
-            Self::Begin(it) => &it.lock,
+            Self::BeginLedger(it) => &it.lock,
             Self::Reassert(it) => &it.grant.lock,
             Self::Replace(it) => &it.lock,
             Self::Report(_, lock) | Self::Ledger(_, lock) => lock,
@@ -66,7 +66,7 @@ impl Part {
             Self::Attempt(it) => Some(&it.job),
             Self::Settle(it) => Some(&it.job),
             Self::Register(it) => Some(&it.job),
-            Self::Begin(it) => Some(&it.job),
+            Self::BeginLedger(it) => Some(&it.job),
             Self::Reassert(it) => it.run.as_ref().map(|run| &run.job),
             Self::Replace(it) => Some(&it.job),
             Self::Report(job, _) | Self::Ledger(job, _) => Some(job),
@@ -82,7 +82,7 @@ impl Part {
             Self::Reassert(it) => Some(&it.grant.token),
             Self::Settle(_)
             | Self::Register(_)
-            | Self::Begin(_)
+            | Self::BeginLedger(_)
             | Self::Report(..)
             | Self::Ledger(..)
             | Self::Replace(_) => None,
@@ -136,7 +136,7 @@ impl Part {
                 (reply, effects, false)
             }
             Self::Attempt(attempt) => {
-                let counted = protocol::attempt(job, attempt);
+                let counted = protocol::note_attempt(job, attempt);
                 (whole(Reply::Counted(counted)), Vec::new(), false)
             }
             Self::Settle(settle) => {
@@ -151,9 +151,9 @@ impl Part {
                     false,
                 )
             }
-            Self::Begin(asked) => {
+            Self::BeginLedger(asked) => {
                 protocol::begin(job, clock, asked);
-                (PartReply::Begun, Vec::new(), false)
+                (PartReply::LedgerBegun, Vec::new(), false)
             }
             Self::Reassert(renewal) => {
                 let (_, effects) = protocol::reassert(lock, job, clock, renewal);

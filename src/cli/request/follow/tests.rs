@@ -2,14 +2,10 @@
 
 use std::sync::Mutex;
 
-use async_trait::async_trait;
-
 use super::*;
 use crate::names::LockName;
-use crate::store::{
-    Attempt, Claim, ClaimReply, Finish, FinishReply, Forget, Forgotten, History, HostInfo,
-    HostReport, JobReport, Kind, Registered, Registration, RenewReply, Renewal, Settle,
-};
+use crate::store::stub::stub_store;
+use crate::store::{History, HostReport, JobReport, Kind};
 use crate::time::Timestamp;
 
 /// A store with the first part of the run's output. The last part arrives once the record has been read, if at
@@ -30,10 +26,6 @@ struct Observed {
     wants: u64,
 }
 
-fn away<T>() -> Result<T, StoreError> {
-    Err(StoreError::unreachable("away".to_owned()))
-}
-
 fn part(text: &str, last: bool) -> OutputChunk {
     OutputChunk {
         lines: vec![(true, text.to_owned())],
@@ -42,69 +34,38 @@ fn part(text: &str, last: bool) -> OutputChunk {
     }
 }
 
-#[async_trait]
-impl Store for LateOutput {
-    async fn receive_output(
-        &self,
-        _: &RunId,
-        from: u64,
-    ) -> Result<Vec<(u64, OutputChunk)>, StoreError> {
-        let mut seen = self.seen.lock().expect("no holder panics");
-        seen.wants = from;
-        Ok(match from {
-            0 => vec![(0, part("first", false))],
-            1 if seen.record_was_read && self.arrives => vec![(1, part("last", true))],
-            _ => Vec::new(),
-        })
+stub_store! {
+    LateOutput {
+        async fn receive_output(
+            &self,
+            _: &RunId,
+            from: u64,
+        ) -> Result<Vec<(u64, OutputChunk)>, StoreError> {
+            let mut seen = self.seen.lock().expect("no holder panics");
+            seen.wants = from;
+            Ok(match from {
+                0 => vec![(0, part("first", false))],
+                1 if seen.record_was_read && self.arrives => vec![(1, part("last", true))],
+                _ => Vec::new(),
+            })
+        }
+        async fn history(&self, _: &JobName, _: &Lock, _: usize) -> Result<History, StoreError> {
+            let is_recorded = Instant::now() >= self.recorded_at;
+            self.seen.lock().expect("no holder panics").record_was_read = is_recorded;
+            let records = is_recorded.then(|| self.record.clone());
+            Ok(History {
+                records: records.into_iter().collect(),
+                unreadable: Vec::new(),
+            })
+        }
+        async fn jobs(&self, _: &[(JobName, Lock)]) -> Result<Vec<JobReport>, StoreError> {
+            Ok(Vec::new())
+        }
+        async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
+            Ok(Vec::new())
+        }
     }
-    async fn history(&self, _: &JobName, _: &Lock, _: usize) -> Result<History, StoreError> {
-        let is_recorded = Instant::now() >= self.recorded_at;
-        self.seen.lock().expect("no holder panics").record_was_read = is_recorded;
-        let records = is_recorded.then(|| self.record.clone());
-        Ok(History {
-            records: records.into_iter().collect(),
-            unreadable: Vec::new(),
-        })
-    }
-    async fn jobs(&self, _: &[(JobName, Lock)]) -> Result<Vec<JobReport>, StoreError> {
-        Ok(Vec::new())
-    }
-    async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
-        Ok(Vec::new())
-    }
-    async fn claim(&self, _: &Claim) -> Result<ClaimReply, StoreError> {
-        away()
-    }
-    async fn renew(&self, _: &[Renewal]) -> Result<Vec<RenewReply>, StoreError> {
-        away()
-    }
-    async fn finish(&self, _: &Finish) -> Result<FinishReply, StoreError> {
-        away()
-    }
-    async fn settle(&self, _: &Settle) -> Result<bool, StoreError> {
-        away()
-    }
-    async fn attempt(&self, _: &Attempt) -> Result<bool, StoreError> {
-        away()
-    }
-    async fn register(&self, _: &[Registration]) -> Result<Vec<Registered>, StoreError> {
-        away()
-    }
-    async fn announce(&self, _: &HostInfo, _: Duration) -> Result<(), StoreError> {
-        away()
-    }
-    async fn released(&self, _: &Lock, _: Duration) -> Result<(), StoreError> {
-        away()
-    }
-    async fn now(&self) -> Result<Timestamp, StoreError> {
-        away()
-    }
-    async fn forget(&self, _: &Forget) -> Result<Forgotten, StoreError> {
-        away()
-    }
-    async fn init(&self) -> Result<Option<u64>, StoreError> {
-        away()
-    }
+    away: claim renew finish settle note_attempt register announce released now forget init
 }
 
 /// Follows a run that is recorded after so long. Returns how long that took, and the part that was wanted

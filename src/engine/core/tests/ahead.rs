@@ -119,7 +119,7 @@ fn reply(ms: i64) -> Registered {
     Registered {
         pauses: Vec::new(),
         decided_until: secs(1000),
-        beyond: Vec::new(),
+        decided_later: Vec::new(),
         now: now(ms).utc,
         open: None,
         head: None,

@@ -381,7 +381,7 @@ impl Fleet {
                 reply: crate::store::Registered {
                     pauses: Vec::new(),
                     decided_until: answer.decided_until,
-                    beyond: answer.beyond,
+                    decided_later: answer.decided_later,
                     now: answer.now,
                     open: answer.open,
                     head: answer.head,

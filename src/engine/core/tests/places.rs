@@ -276,7 +276,7 @@ fn settled_to(bench: &mut Bench, job: JobIx, head: Option<Head>) {
         reply: Registered {
             pauses: Vec::new(),
             decided_until: secs(1030),
-            beyond: Vec::new(),
+            decided_later: Vec::new(),
             now: secs(1031),
             open: None,
             head,
@@ -395,7 +395,7 @@ fn a_full_host_has_a_run_settled_once_a_second_while_the_store_refuses() {
         reply: Registered {
             pauses: Vec::new(),
             decided_until: secs(1010),
-            beyond: Vec::new(),
+            decided_later: Vec::new(),
             now: secs(1011),
             open: Some(OpenRun {
                 remaining: Duration::ZERO,
@@ -675,7 +675,7 @@ fn registered_anew(bench: &mut Bench, head: Option<Head>) {
         reply: Registered {
             pauses: Vec::new(),
             decided_until: secs(1000),
-            beyond: Vec::new(),
+            decided_later: Vec::new(),
             now: secs(1055),
             open: None,
             head,

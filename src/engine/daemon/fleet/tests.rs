@@ -43,7 +43,7 @@ fn live(hosts: &[&str]) -> BTreeSet<HostName> {
 
 #[test]
 fn the_first_live_host_reports_once_that_another_one_vanished_and_one_that_stopped_is_none() {
-    let (mut first, mut second) = (Fleet::default(), Fleet::default());
+    let (mut first, mut second) = (OtherHosts::default(), OtherHosts::default());
     let expired = || vec![report("c", "l"), report("long-ago", "l")];
     for fleet in [&mut first, &mut second] {
         assert_eq!(fleet.looked(live(&["a", "b", "c", "d"]), at(0)), []);
@@ -75,8 +75,9 @@ fn lists_that_differ_are_reported_once_by_one_host_of_each_list() {
         list: Fingerprint(list.to_owned()),
         hosts: hosts.iter().map(|host| name(host)).collect(),
     };
-    let mut fleets: BTreeMap<&str, Fleet> =
-        ["a", "b", "c"].map(|host| (host, Fleet::default())).into();
+    let mut fleets: BTreeMap<&str, OtherHosts> = ["a", "b", "c"]
+        .map(|host| (host, OtherHosts::default()))
+        .into();
     let mut compare = |host: &str, own: &str, hosts: &[HostReport]| {
         let fleet = fleets.get_mut(host).expect("a host");
         fleet.compare_lists((&name(host), &list(own)), hosts)

@@ -3,16 +3,14 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use async_trait::async_trait;
-
 use super::super::newcomer::Newcomer;
 use super::*;
 use crate::engine::spool::Spool;
 use crate::names::{HostName, JobName, LockName, RunId, Token};
+use crate::store::stub::{away, stub_store};
 use crate::store::{
-    Attempt, Beginning, Claim, ClaimReply, ClaimTarget, CountsFrom, Entry, Fingerprint, Finish,
-    FinishReply, Forget, Forgotten, History, HostReport, JobReport, Keeping, Listing, LockId,
-    Registered, RenewReply, Renewal, Standing,
+    Beginning, Claim, ClaimReply, ClaimTarget, CountsFrom, Entry, Fingerprint, HostReport, Keeping,
+    Listing, LockId, Standing,
 };
 use crate::time::Timestamp;
 
@@ -31,93 +29,60 @@ struct ScriptedStore {
     arrives: Mutex<Option<(HostName, Entry)>>,
 }
 
-fn away<T>() -> Result<T, StoreError> {
-    Err(StoreError::unreachable("away".to_owned()))
-}
-
-#[async_trait]
-impl Store for ScriptedStore {
-    async fn claim(&self, claim: &Claim) -> Result<ClaimReply, StoreError> {
-        let lock = claim.lock.name.clone();
-        self.asked
-            .lock()
-            .expect("no holder panics")
-            .push(lock.clone());
-        if self.hangs {
-            std::future::pending::<()>().await;
+stub_store! {
+    ScriptedStore {
+        async fn claim(&self, claim: &Claim) -> Result<ClaimReply, StoreError> {
+            let lock = claim.lock.name.clone();
+            self.asked
+                .lock()
+                .expect("no holder panics")
+                .push(lock.clone());
+            if self.hangs {
+                std::future::pending::<()>().await;
+            }
+            if lock == "deaf" {
+                return away();
+            }
+            Ok(ClaimReply::TooLate)
         }
-        if lock == "deaf" {
-            return away();
+
+        async fn announce(&self, _: &HostInfo, _: Duration) -> Result<(), StoreError> {
+            self.announced.fetch_add(1, Ordering::SeqCst);
+            Ok(())
         }
-        Ok(ClaimReply::TooLate)
+        async fn now(&self) -> Result<Timestamp, StoreError> {
+            let clock = *self.clock.lock().expect("no holder panics");
+            clock.map_or_else(away, Ok)
+        }
+        async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
+            let listing = self.listing.lock().expect("no holder panics");
+            let report = |host: &HostName| HostReport {
+                info: HostInfo {
+                    host: host.clone(),
+                    ..word()
+                },
+                seen_at: Timestamp::EPOCH,
+            };
+            Ok(listing.entries.keys().map(report).collect())
+        }
+        async fn listings(&self, _: &[JobName]) -> Result<Vec<Listing>, StoreError> {
+            let announced = self.announced.load(Ordering::SeqCst);
+            self.announced_before_look
+                .store(announced, Ordering::SeqCst);
+            let mut listing = self.listing.lock().expect("no holder panics");
+            let read = listing.clone();
+            let arrives = self.arrives.lock().expect("no holder panics").take();
+            listing.entries.extend(arrives);
+            Ok(vec![read])
+        }
+        async fn enlist(&self, host: &HostName, jobs: &[(JobName, Entry)]) -> Result<(), StoreError> {
+            let mut listing = self.listing.lock().expect("no holder panics");
+            let entries = jobs.iter().map(|(_, entry)| (host.clone(), entry.clone()));
+            listing.entries.extend(entries);
+            Ok(())
+        }
     }
-
-    async fn renew(&self, _: &[Renewal]) -> Result<Vec<RenewReply>, StoreError> {
-        away()
-    }
-    async fn finish(&self, _: &Finish) -> Result<FinishReply, StoreError> {
-        away()
-    }
-    async fn settle(&self, _: &Settle) -> Result<bool, StoreError> {
-        away()
-    }
-    async fn attempt(&self, _: &Attempt) -> Result<bool, StoreError> {
-        away()
-    }
-    async fn register(&self, _: &[Registration]) -> Result<Vec<Registered>, StoreError> {
-        away()
-    }
-    async fn announce(&self, _: &HostInfo, _: Duration) -> Result<(), StoreError> {
-        self.announced.fetch_add(1, Ordering::SeqCst);
-        Ok(())
-    }
-    async fn released(&self, _: &Lock, _: Duration) -> Result<(), StoreError> {
-        away()
-    }
-    async fn now(&self) -> Result<Timestamp, StoreError> {
-        let clock = *self.clock.lock().expect("no holder panics");
-        clock.map_or_else(away, Ok)
-    }
-    async fn jobs(&self, _: &[(JobName, Lock)]) -> Result<Vec<JobReport>, StoreError> {
-        away()
-    }
-    async fn history(&self, _: &JobName, _: &Lock, _: usize) -> Result<History, StoreError> {
-        away()
-    }
-    async fn hosts(&self) -> Result<Vec<HostReport>, StoreError> {
-        let listing = self.listing.lock().expect("no holder panics");
-        let report = |host: &HostName| HostReport {
-            info: HostInfo {
-                host: host.clone(),
-                ..word()
-            },
-            seen_at: Timestamp::EPOCH,
-        };
-        Ok(listing.entries.keys().map(report).collect())
-    }
-    async fn listings(&self, _: &[JobName]) -> Result<Vec<Listing>, StoreError> {
-        let announced = self.announced.load(Ordering::SeqCst);
-        self.announced_before_look
-            .store(announced, Ordering::SeqCst);
-        let mut listing = self.listing.lock().expect("no holder panics");
-        let read = listing.clone();
-        let arrives = self.arrives.lock().expect("no holder panics").take();
-        listing.entries.extend(arrives);
-        Ok(vec![read])
-    }
-    async fn enlist(&self, host: &HostName, jobs: &[(JobName, Entry)]) -> Result<(), StoreError> {
-        let mut listing = self.listing.lock().expect("no holder panics");
-        let entries = jobs.iter().map(|(_, entry)| (host.clone(), entry.clone()));
-        listing.entries.extend(entries);
-        Ok(())
-    }
-    async fn forget(&self, _: &Forget) -> Result<Forgotten, StoreError> {
-        away()
-    }
-
-    async fn init(&self) -> Result<Option<u64>, StoreError> {
-        away()
-    }
+    away: renew finish settle note_attempt register released jobs history forget init
 }
 
 struct TaskBench {

@@ -105,14 +105,14 @@ impl Claiming<'_> {
             keep,
         };
         if is_late {
-            self.late(job, candidate)
+            self.decide_late(job, candidate)
         } else {
             Ok(candidate)
         }
     }
 
     /// Decides an occurrence whose deadline has passed, as the claim's [`Late`] says.
-    fn late<'b>(
+    fn decide_late<'b>(
         &mut self,
         job: &mut JobState,
         candidate: Candidate<'b>,

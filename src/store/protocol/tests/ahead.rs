@@ -119,7 +119,7 @@ fn before_the_instant_nothing_but_a_plain_grant_is_decided() {
         }),
         ("an occurrence is decided beyond", |world| {
             let at = world.now().plus(Duration::from_secs(60));
-            state(world).beyond = vec![at];
+            state(world).decided_later = vec![at];
         }),
         ("the job is paused", |world| {
             let since = world.now();

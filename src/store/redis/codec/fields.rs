@@ -3,14 +3,16 @@
 
 use super::reply::Items;
 use crate::names::RunId;
-use crate::store::protocol::{Pause, Waiting, beyond_of_text, pauses_of_text, waiting_of_text};
+use crate::store::protocol::{
+    Pause, Waiting, decided_later_of_text, pauses_of_text, waiting_of_text,
+};
 use crate::store::redis::failure::RedisFailure;
 use crate::store::{Fingerprint, Head, OpenRun};
 use crate::time::Timestamp;
 
 /// Reads the decided instants beyond the watermark.
-pub(in crate::store::redis) fn beyond(text: &str) -> Result<Vec<Timestamp>, RedisFailure> {
-    beyond_of_text(text)
+pub(in crate::store::redis) fn decided_later(text: &str) -> Result<Vec<Timestamp>, RedisFailure> {
+    decided_later_of_text(text)
         .ok_or_else(|| RedisFailure::corrupt(format!("what a job has decided reads {text:?}")))
 }
 
@@ -69,7 +71,8 @@ pub(in crate::store::redis) fn waiting(text: &str) -> Result<Vec<Head>, RedisFai
 /// Logs that a key had a type that cronlatch does not write, and was replaced.
 pub(super) fn log_replaced(key: &str) {
     tracing::warn!(
-        "replaced the key {key}, which was of another type than cronlatch writes; another program \
-         may use the same prefix"
+        "replaced the key {key}, which was of another type than cronlatch writes: another program \
+         may use the same prefix. Look for its keys with `redis-cli --scan`, and give one of the two \
+         another prefix"
     );
 }

@@ -288,7 +288,7 @@ impl Listener {
     }
 
     /// Drops the connection, which wakes all tasks that wait on it.
-    fn lose(&self, generation: u64) {
+    fn drop_connection(&self, generation: u64) {
         let mut channels = self.channels();
         if channels.generation == generation {
             channels.connection = None;
@@ -352,7 +352,7 @@ async fn pump(
             None => keep_up(&listener, &mut connection, generation).await,
         };
         if !is_usable {
-            listener.lose(generation);
+            listener.drop_connection(generation);
             return;
         }
     }

@@ -54,7 +54,7 @@ local function damaged(key, what)
   error({ err = 'CORRUPT ' .. key .. ': ' .. what })
 end
 
-local OTHER_KIND = 'is of another type than cronlatch writes'
+local OTHER_KIND = 'is of another type than cronlatch writes (redis-cli TYPE shows which)'
 
 local function is_of_other_kind(answer)
   return type(answer) == 'table' and answer.err and string.sub(answer.err, 1, 9) == 'WRONGTYPE'

@@ -5,7 +5,9 @@ use cronlatch::names::{HostName, RunId};
 use cronlatch::store::Outcome;
 use cronlatch::time::Timestamp;
 
-use super::{START, added, broken, by_clock, plan, run, span, start, trouble, unstarted, verdict};
+use super::{
+    START, added, broken, by_clock, index_of_run, plan, span, start, trouble, unstarted, verdict,
+};
 use crate::judge::Rule;
 use crate::plan::{Plan, StoreKind, host_name};
 use crate::trace::{Admitted, Ended, Hindered, Reloaded, Told, Trace};
@@ -198,7 +200,7 @@ fn nobody_else_knows_of_a_run_without_the_store_that_could_not_be_started() {
 fn a_retry_of_what_ran_by_the_wall_clock_is_excused_as_its_first_attempt_is() {
     let counts = |measured: i64| {
         let rules = broken(&without_store(), |trace| {
-            trace.clocks[1].2 = -25_000;
+            trace.clocks[1].ahead = -25_000;
             trace.outages.push(span(10_000, 22_000));
             trace.lives[1].measured = Some(START + measured);
             let mut first = start(1, -5_000, 20_200, 20_300);
@@ -229,7 +231,7 @@ fn what_was_decided_by_the_wall_clock_may_start_just_after_the_clock_is_known() 
 fn the_record_of_a_run_that_could_not_be_started_goes_by_the_wall_clock_as_well() {
     let foretold = |measured: i64, attempts: u32| {
         let rules = broken(&without_store(), |trace| {
-            trace.clocks[1].2 = 25_000;
+            trace.clocks[1].ahead = 25_000;
             trace.lives[1].measured = Some(START + measured);
             let mut failed = added(20_000, 40_000, Outcome::Failed, "cannot start a process");
             failed.record.run_id = Some(RunId::from_text("run-short"));
@@ -246,7 +248,7 @@ fn the_record_of_a_run_that_could_not_be_started_goes_by_the_wall_clock_as_well(
 
 /// Host 1, whose clock is ahead, runs what is due at 40 s, and host 0 skips it when it is due.
 fn skips_it(trace: &mut Trace) {
-    trace.clocks[1].2 = 25_000;
+    trace.clocks[1].ahead = 25_000;
     trace.outages.push(span(10_000, 19_000));
     unstarted(
         trace,
@@ -277,7 +279,7 @@ fn an_occurrence_that_ran_by_a_wrong_clock_has_its_own_verdict_when_it_is_due() 
 fn a_machine_that_was_started_during_an_outage_may_run_by_its_clock_what_it_ran_before() {
     let twice = |measured: Option<i64>| {
         let rules = broken(&without_store(), |trace| {
-            trace.clocks[1].2 = -3_000;
+            trace.clocks[1].ahead = -3_000;
             trace.outages.push(span(19_000, 35_000));
             let mut life = trace.lives[1];
             trace.lives[1].until = Some(START + 22_000);
@@ -310,7 +312,7 @@ fn the_result_of_a_run_may_be_recorded_under_another_scope() {
             trace.lives[0].until = Some(START + 20_050);
             (life.from, life.list) = (START + 20_050, 1);
             trace.lives.push(life);
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             trace.added[at].lock = "job@host-0".to_owned();
             trace.starts[at].ended = Some(Ended::Itself(code));
         });

@@ -4,7 +4,9 @@ use cronlatch::config::{CatchUp, OnLost, OnStoreDown, Scope};
 use cronlatch::store::Outcome;
 use cronlatch::store::protocol::REASON_SUPERSEDED;
 
-use super::{START, broken, lease, plan, run, span, start, trouble, under_own_lock, unstarted};
+use super::{
+    START, broken, index_of_run, lease, plan, span, start, trouble, under_own_lock, unstarted,
+};
 use crate::judge::Rule;
 use crate::plan::{Act, JobPlan, NodeAct, Plan, StoreKind, When};
 use crate::trace::{Ended, Hindered, Reloaded};
@@ -13,7 +15,7 @@ use crate::trace::{Ended, Hindered, Reloaded};
 fn what_ran_is_forgotten_by_a_loss_of_that_time_and_not_by_an_earlier_one() {
     let out_of_order = |loss: Option<i64>| {
         broken(&plan(|_| {}), |trace| {
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             let late = &mut trace.starts[at];
             (late.begin, late.end) = (START + 41_000, Some(START + 41_100));
             trace
@@ -34,7 +36,7 @@ fn occurrences_run_in_order_once_all_lists_agree() {
     lists.lists[1].jobs[0].start_deadline = 4_000;
     let out_of_order = |reloaded: i64| {
         broken(&lists, |trace| {
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             let late = &mut trace.starts[at];
             (late.begin, late.end) = (START + 26_000, Some(START + 26_100));
             trace.reloads.extend((0..2).map(|life| Reloaded {
@@ -58,7 +60,7 @@ fn extended(store: StoreKind, acts: Vec<(i64, Act)>, at: i64, outage: Option<(i6
         ..plan(|_| {})
     };
     let rules = broken(&plan, |trace| {
-        let died = run(trace, 20_000);
+        let died = index_of_run(trace, 20_000);
         trace.starts[died].ended = Some(Ended::WithMachine);
         trace.added[died].record.outcome = Outcome::Interrupted;
         let token = format!("host-0:1:{}:0", trace.starts[died].run_id);
@@ -95,9 +97,9 @@ fn a_run_that_may_outlive_its_lease_overlaps_and_its_fence_rises_all_the_same() 
                 life,
                 list: 1,
             }));
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             trace.starts[at].end = Some(START + 25_050);
-            let at = run(trace, 25_000);
+            let at = index_of_run(trace, 25_000);
             trace.starts[at].fence = Some(fence);
         })
     };
@@ -119,7 +121,7 @@ fn what_ran_under_the_list_before_excludes_others_whatever_the_list_says_later()
             life,
             list: 1,
         }));
-        let at = run(trace, 20_000);
+        let at = index_of_run(trace, 20_000);
         trace.starts[at].end = Some(START + 25_050);
     });
     assert!(rules.contains(&Rule::Exclusion));
@@ -130,7 +132,7 @@ fn the_fences_of_a_job_without_a_lock_rise() {
     let none = plan(|job| job.scope = Scope::None);
     let rules = broken(&none, |trace| {
         under_own_lock(trace);
-        let at = run(trace, 20_000);
+        let at = index_of_run(trace, 20_000);
         trace.starts[at].fence = Some(1);
     });
     assert!(rules.contains(&Rule::Fencing), "{rules:?}");
@@ -253,7 +255,7 @@ fn woken(down: OnStoreDown, (asleep, awake): (i64, i64)) -> bool {
     broken(&latest, |trace| {
         let why = "the store was unreachable (on_store_down: skip)";
         unstarted(trace, 25_000, Outcome::Skipped, why);
-        let at = run(trace, 20_000);
+        let at = index_of_run(trace, 20_000);
         let begin = START + awake + 700;
         let run = &mut trace.starts[at];
         (run.begin, run.end) = (begin, Some(begin + 100));

@@ -6,8 +6,8 @@ use cronlatch::store::Outcome;
 use cronlatch::time::Timestamp;
 
 use super::{
-    START, added, broken, plan, run, span, start, trouble, truth, under_own_lock, unstarted,
-    verdict,
+    START, added, broken, clock_step, index_of_run, plan, span, start, trouble, truth,
+    under_own_lock, unstarted, verdict,
 };
 use crate::judge::{Rule, judge};
 use crate::plan::{Act, JobPlan, NodeAct, Plan, StoreKind, When};
@@ -61,7 +61,7 @@ fn crash_on(
     });
     let plan = Plan { store, ..plan };
     broken(&plan, |trace| {
-        let at = run(trace, 20_000);
+        let at = index_of_run(trace, 20_000);
         trace.added.remove(at);
         let run = &mut trace.starts[at];
         (run.end, run.ended) = (Some(START + 20_500), Some(Ended::WithMachine));
@@ -144,7 +144,7 @@ fn a_rerun_is_excused_when_nobody_was_there_within_its_window_and_not_before() {
 fn a_run_that_is_to_be_repeated_has_its_record_once_it_is_too_late_for_that() {
     let told = |at: i64, reruns: bool| {
         let forge = |trace: &mut Trace| {
-            let died = trace.starts[run(trace, 20_000)].clone();
+            let died = trace.starts[index_of_run(trace, 20_000)].clone();
             let mut record = verdict(&died, Outcome::Interrupted);
             record.at = START + at;
             trace.added.push(record);
@@ -166,7 +166,7 @@ fn a_run_whose_host_dies_before_its_next_attempt_has_crashed() {
     let silent = |died: Option<i64>, recorded: i64| {
         let retries = |job: &mut JobPlan| job.retry = Some((3, 500));
         let rules = crash(retries, |trace| {
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             trace.starts[at].ended = Some(Ended::Itself(1));
             let mut record = verdict(&trace.starts[at], Outcome::Interrupted);
             record.at = START + recorded;
@@ -228,7 +228,7 @@ fn a_vote_that_a_node_gives_late_may_cost_a_start_deadline_that_is_no_longer() {
 fn a_store_that_lost_its_data_may_have_forgotten_an_attempt() {
     let miscounted = |loss: i64| {
         broken(&plan(|_| {}), |trace| {
-            let at = run(trace, 40_000);
+            let at = index_of_run(trace, 40_000);
             trace.starts[at].attempt = 2;
             trace.losses.push(span(loss, loss + 15_000));
         })
@@ -246,7 +246,7 @@ fn a_rerun_repeats_the_number_of_an_attempt_that_the_store_has_forgotten() {
         });
         broken(&job, |trace| {
             // Long after the last loss of data that could excuse the occurrence itself.
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             let mut second = start(0, 20_000, 36_000, 38_500);
             second.run_id.clone_from(&trace.starts[at].run_id);
             let mut rerun = start(0, 20_000, 44_000, 44_100);
@@ -496,8 +496,7 @@ fn a_host_that_loses_the_job_meanwhile_misses_nothing() {
     let missed = |left: i64| {
         let rules = handed_over(0, |trace| {
             trace.reloads[0].at = START + left;
-            let away = |host: usize| (START + 10_000, host, 25_000);
-            trace.clocks.push(away(0));
+            trace.clocks.push(clock_step(10_000, 0, 25_000));
             trace.added.push(added(31_000, 20_000, Outcome::Missed, ""));
         });
         rules.contains(&Rule::Missed)
@@ -573,7 +572,7 @@ fn an_occurrence_is_passed_by_a_schedule_that_comes_as_a_host_with_the_first_is_
 fn a_provisional_interruption_is_a_verdict_in_time_and_not_a_second_one() {
     let late = |provisional: bool, replaced: bool| {
         broken(&plan(|_| {}), |trace| {
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             let mut interrupted = verdict(&trace.starts[at], Outcome::Interrupted);
             interrupted.at = START + 24_000;
             interrupted.replaced = replaced;
@@ -653,7 +652,7 @@ fn a_verdict_that_was_lost_is_no_silence() {
 fn the_result_of_a_run_that_was_lost_is_no_silence() {
     let silent = |lost: bool| {
         let rules = broken(&plan(|_| {}), |trace| {
-            let at = run(trace, 5_000);
+            let at = index_of_run(trace, 5_000);
             (trace.added[at].at, trace.added[at].lost) = (START + 34_000, lost);
             trace.losses.push(span(33_000, 38_000));
         });
@@ -667,7 +666,7 @@ fn the_result_of_a_run_that_was_lost_is_no_silence() {
 fn a_copy_of_a_result_is_known_unless_many_others_came_in_between() {
     let twice = |others: i64, outcome: Outcome| {
         let rules = broken(&plan(|_| {}), |trace| {
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             for n in 0..others {
                 let other = start(1, 20_000, 20_200 + n, 20_201 + n);
                 trace.added.push(verdict(&other, Outcome::Failed));
@@ -712,7 +711,7 @@ fn two_of_latest(plan: &Plan, how: Hindered, other_until: i64) -> Vec<Rule> {
         (other.job, other.lock) = ("other".to_owned(), "other".to_owned());
         trace.starts.push(other);
         for due in [25_000, 35_000] {
-            let at = run(trace, due);
+            let at = index_of_run(trace, due);
             let begin = START + if due == 25_000 { 37_500 } else { 37_700 };
             let run = &mut trace.starts[at];
             (run.begin, run.end) = (begin, Some(begin + 100));
@@ -821,7 +820,7 @@ fn the_window_of_a_rerun_counts_from_the_end_of_a_lease_under_which_nothing_bega
             }
         });
         broken(&job, |trace| {
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             let rerun = &mut trace.starts[at];
             (rerun.begin, rerun.end) = (START + begin, Some(START + begin + 100));
             let both = |host| trouble(host, 18_500, 23_500, Hindered::Stopped);
@@ -939,7 +938,7 @@ fn what_waited_on_another_host_may_run_once_more_on_the_one_that_inherits_it() {
                 until: None,
                 ..trace.lives[1]
             });
-            let first = run(trace, 20_000);
+            let first = index_of_run(trace, 20_000);
             trace.starts[first].end = Some(START + 23_000);
             let mut again = start(0, 20_000, 31_000, 31_100);
             again.lock = "job@host-0".to_owned();
@@ -1063,7 +1062,7 @@ fn without_catch_up(due: i64, begin: i64, how: Option<Hindered>) -> bool {
     let rules = broken(&none, |trace| {
         forget(trace, 16_000, due);
         forget(trace, due + 1, 27_000);
-        let at = run(trace, due);
+        let at = index_of_run(trace, due);
         let run = &mut trace.starts[at];
         (run.begin, run.end) = (START + begin, Some(START + begin + 50));
         match how {

@@ -4,7 +4,9 @@ use cronlatch::config::{OnLost, OnOverlap, OnStoreDown, Scope};
 use cronlatch::store::Outcome;
 use cronlatch::store::protocol::REASON_INTERRUPTED;
 
-use super::{START, added, broken, lease, plan, run, span, start, trouble, unstarted, verdict};
+use super::{
+    START, added, broken, index_of_run, lease, plan, span, start, trouble, unstarted, verdict,
+};
 use crate::judge::Rule;
 use crate::plan::{Act, ForeignKey, NodeAct, Plan, StoreKind};
 use crate::trace::{Added, Admitted, Ended, Foreign, Held, Hindered, Reloaded};
@@ -27,14 +29,14 @@ fn a_key_that_never_ends_was_released_at_no_time() {
 fn runs_that_exclude_nobody_may_begin_in_another_order_than_they_were_granted() {
     let broken_by = |on_lost: OnLost, granted: [i64; 2]| {
         broken(&plan(|job| job.on_lost = on_lost), |trace| {
-            let runs = granted.map(|due| run(trace, due));
+            let runs = granted.map(|due| index_of_run(trace, due));
             for (nr, at) in runs.into_iter().enumerate() {
                 let token = format!("host-0:1:{}:0", trace.starts[at].run_id);
                 let from = 20_001 + i64::try_from(nr).unwrap();
                 trace.held.push(lease("job", &token, from, from + 3_000));
             }
             // The one that begins first has the higher token.
-            let [first, second] = [20_000, 25_000].map(|due| run(trace, due));
+            let [first, second] = [20_000, 25_000].map(|due| index_of_run(trace, due));
             let fence = trace.starts[first].fence;
             trace.starts[first].fence = trace.starts[second].fence;
             trace.starts[second].fence = fence;
@@ -128,7 +130,7 @@ fn what_another_decision_has_overtaken_still_fills_the_queue() {
             unstarted(trace, 25_000, Outcome::Skipped, why);
             let skip = added(20_001, 20_000, Outcome::Skipped, why);
             trace.added.push(Added { replaced, ..skip });
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             trace.starts[at].begin = START + 26_000;
             trace.added[at].at = START + 26_100;
         });
@@ -157,7 +159,7 @@ fn what_was_reported_under_a_lock_that_the_store_does_not_know_fills_the_queue()
                 let (at, host, job) = (START + 29_950, 0, "job".to_owned());
                 trace.admitted.push(Admitted { at, host, job });
             }
-            let at = run(trace, 30_000);
+            let at = index_of_run(trace, 30_000);
             (trace.starts[at].fence, trace.starts[at].lock) = (fence, lock.to_owned());
             trace.added[at].lock = lock.to_owned();
             trace.added[at].record.fence = fence;
@@ -214,7 +216,7 @@ fn what_a_ledger_inherits_fills_the_queue() {
                 list: 1,
             }));
             let own = "job@host-0".to_owned();
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             match begin {
                 Some(begin) => trace.starts[at].begin = START + begin,
                 None => drop(trace.starts.remove(at)),
@@ -250,7 +252,7 @@ fn what_ran_before_it_was_due_still_fills_the_queue() {
             let told = verdict(&alone, Outcome::Succeeded);
             trace.added.push(Added { at, ..told });
             trace.starts.push(alone);
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             trace.starts[at].begin = START + 26_000;
             trace.added[at].at = START + 26_100;
         });
@@ -311,7 +313,7 @@ fn a_run_that_goes_on_without_its_lease_counts_its_attempts_alone() {
             job.retry = Some((2, 500));
         });
         let rules = broken(&job, |trace| {
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             let mut second = trace.starts[at].clone();
             trace.starts[at].ended = Some(Ended::Itself(1));
             second.attempt = 2;
@@ -346,7 +348,7 @@ fn a_dead_run_has_no_record_while_a_host_with_another_lock_counts_as_live() {
         let rules = broken(&changed, |trace| {
             trace.lives[1].list = list;
             (trace.lives[0].until, trace.lives[0].killed) = (Some(START + died), true);
-            let at = run(trace, 5_000);
+            let at = index_of_run(trace, 5_000);
             trace.added.remove(at);
             let run = &mut trace.starts[at];
             (run.end, run.ended) = (Some(START + died), Some(Ended::WithMachine));
@@ -365,7 +367,7 @@ fn the_record_of_a_run_that_lost_its_lease_lacks_what_it_did_since() {
             job.retry = Some((3, 500));
         });
         let rules = broken(&job, |trace| {
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             let mut third = trace.starts[at].clone();
             trace.starts[at].ended = Some(Ended::Itself(1));
             third.attempt = 2;
@@ -479,7 +481,7 @@ fn what_came_due_while_all_were_away_has_no_verdict_while_they_are_held_back() {
     changed.lists.push(list);
     let silent = |stopped_until: i64, list: usize| {
         let rules = broken(&changed, |trace| {
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             trace.starts.remove(at);
             trace.added.remove(at);
             // Host 0 has the old list, and stands still.
@@ -502,7 +504,7 @@ fn what_came_due_while_all_were_away_has_no_verdict_while_they_are_held_back() {
 fn what_stood_for_a_run_under_another_lock_is_not_shown_beside_its_result() {
     let two = |lock: &str, outcome: Outcome| {
         let rules = broken(&plan(|_| {}), |trace| {
-            let at = run(trace, 20_000);
+            let at = index_of_run(trace, 20_000);
             let mut before = trace.added[at].clone();
             before.record.outcome = outcome;
             before.record.reason = Some(REASON_INTERRUPTED.to_owned());

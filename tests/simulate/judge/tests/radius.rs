@@ -2,16 +2,16 @@
 
 use cronlatch::store::Outcome;
 
-use super::{START, added, broken, lease, plan, run, span, start, trouble};
+use super::{START, added, broken, index_of_run, lease, plan, span, start, trouble};
 use crate::judge::Rule;
 use crate::trace::{Foreign, Hindered, Trace};
 
-/// The occurrence of 20 s begins at 24 s; whether somebody was held up.
-fn late(forge: impl FnOnce(&mut Trace)) -> bool {
+/// Returns whether the judge blames a host or a job for the run of 20 s, which begins at 24 s.
+fn is_held_up(forge: impl FnOnce(&mut Trace)) -> bool {
     let mut plan = plan(|job| job.start_deadline = 10_000);
     plan.lists[0].max_running = Some(1);
     let rules = broken(&plan, |trace| {
-        let at = run(trace, 20_000);
+        let at = index_of_run(trace, 20_000);
         let late = &mut trace.starts[at];
         (late.begin, late.end) = (START + 24_000, Some(START + 24_100));
         trace.added[at].at = START + 24_102;
@@ -30,7 +30,7 @@ fn a_healthy_host_starts_a_job_whatever_befalls_another_host() {
         Hindered::Short,
     ] {
         let befalls = |hosts: std::ops::Range<usize>| {
-            late(|trace| {
+            is_held_up(|trace| {
                 let troubles = hosts.map(|host| trouble(host, 19_000, 24_000, how));
                 trace.troubles.extend(troubles);
             })
@@ -38,15 +38,16 @@ fn a_healthy_host_starts_a_job_whatever_befalls_another_host() {
         assert!(befalls(1..2), "{how:?}");
         assert!(!befalls(0..2), "{how:?}");
     }
-    assert!(late(|trace| trace.clocks[1].2 = 25_000));
-    let both_wrong = late(|trace| (trace.clocks[0].2, trace.clocks[1].2) = (25_000, 25_000));
+    assert!(is_held_up(|trace| trace.clocks[1].ahead = 25_000));
+    let both_wrong =
+        is_held_up(|trace| (trace.clocks[0].ahead, trace.clocks[1].ahead) = (25_000, 25_000));
     assert!(!both_wrong);
 }
 
 #[test]
 fn a_healthy_host_starts_a_job_whatever_befalls_another_job() {
     let foreign = |lock: &str| {
-        late(|trace| {
+        is_held_up(|trace| {
             let (span, deleted) = (span(19_000, 24_000), false);
             let foreign = Foreign { span, deleted };
             trace.foreign.push((lock.to_owned(), foreign));
@@ -54,7 +55,8 @@ fn a_healthy_host_starts_a_job_whatever_befalls_another_job() {
     };
     assert!(foreign("other"));
     assert!(!foreign("job"));
-    let held = |lock: &str| late(|trace| trace.held.push(lease(lock, "token", 19_900, 23_900)));
+    let held =
+        |lock: &str| is_held_up(|trace| trace.held.push(lease(lock, "token", 19_900, 23_900)));
     assert!(held("other"));
     assert!(!held("job"));
 }
@@ -62,7 +64,7 @@ fn a_healthy_host_starts_a_job_whatever_befalls_another_job() {
 #[test]
 fn a_host_that_is_full_holds_up_itself_alone() {
     let full = |hosts: std::ops::Range<usize>| {
-        late(|trace| {
+        is_held_up(|trace| {
             for host in hosts {
                 let mut other = start(host, 18_000, 19_000, 23_900);
                 (other.job, other.lock) = ("other".to_owned(), format!("other@{host}"));
@@ -79,7 +81,7 @@ fn what_was_decided_in_time_was_not_held_up() {
     let decided = |at: i64| {
         let plan = plan(|job| job.start_deadline = 10_000);
         let rules = broken(&plan, |trace| {
-            let place = run(trace, 20_000);
+            let place = index_of_run(trace, 20_000);
             trace.starts.remove(place);
             trace.added[place] = added(at, 20_000, Outcome::Skipped, "paused by alice@host");
         });

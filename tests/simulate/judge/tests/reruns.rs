@@ -5,7 +5,7 @@ use cronlatch::store::Outcome;
 use cronlatch::store::protocol::{REASON_INTERRUPTED, REASON_NOT_RERUN};
 
 use super::fleets::crash;
-use super::{START, run, span, start, trouble, verdict};
+use super::{START, index_of_run, span, start, trouble, verdict};
 use crate::judge::Rule;
 use crate::plan::JobPlan;
 use crate::trace::{Held, Hindered, PutBack, Start, Trace};
@@ -37,7 +37,7 @@ fn rerun_at(granted: i64, put_back: Option<i64>, other: Option<(i64, i64)>) -> b
     let rules = crash(
         |_| {},
         |trace| {
-            let died = trace.starts[run(trace, 20_000)].clone();
+            let died = trace.starts[index_of_run(trace, 20_000)].clone();
             trace.added.push(verdict(&died, Outcome::Interrupted));
             let mut again = start(1, 20_000, granted + 5, granted + 50);
             (again.run_id, again.attempt) = ("again".to_owned(), 2);
@@ -77,7 +77,7 @@ fn unsaid(reason: &str, forge: impl FnOnce(&mut Trace)) -> bool {
     let rules = crash(
         |_| {},
         |trace| {
-            let died = trace.starts[run(trace, 20_000)].clone();
+            let died = trace.starts[index_of_run(trace, 20_000)].clone();
             let mut record = verdict(&died, Outcome::Interrupted);
             record.at = START + 24_000;
             record.record.reason = Some(reason.to_owned());
@@ -109,7 +109,7 @@ fn a_run_that_outlives_its_lease_may_make_its_last_attempt_after_its_rerun() {
         let rules = crash(
             |job| job.on_crash = OnCrash::Rerun { max_reruns: 3 },
             |trace| {
-                let died = trace.starts[run(trace, 20_000)].clone();
+                let died = trace.starts[index_of_run(trace, 20_000)].clone();
                 let mut record = verdict(&died, Outcome::Interrupted);
                 record.at = START + 24_000;
                 record.record.reason = Some(REASON_INTERRUPTED.to_owned());
@@ -135,7 +135,7 @@ fn an_attempt_that_was_counted_and_never_began_may_be_the_last() {
         let rules = crash(
             |job| job.retry = Some((tries, 500)),
             |trace| {
-                let died = trace.starts[run(trace, 20_000)].clone();
+                let died = trace.starts[index_of_run(trace, 20_000)].clone();
                 let mut record = verdict(&died, Outcome::Interrupted);
                 record.at = START + 24_000;
                 record.record.reason = Some(REASON_INTERRUPTED.to_owned());
@@ -201,7 +201,7 @@ fn a_run_that_may_be_repeated_for_longer_because_its_crash_was_noticed_late_has_
         let rules = crash(
             |_| {},
             |trace| {
-                let died = trace.starts[run(trace, 20_000)].clone();
+                let died = trace.starts[index_of_run(trace, 20_000)].clone();
                 if other {
                     trace.held.push(held("other", 0, 24_000, 29_500));
                 }

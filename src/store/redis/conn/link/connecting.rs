@@ -44,7 +44,7 @@ impl Link {
                 _ => {
                     let (done, attempt) = watch::channel(None);
                     state.attempt = Some(attempt.clone());
-                    tokio::spawn(Arc::clone(self).attempt(done));
+                    tokio::spawn(Arc::clone(self).connect_once(done));
                     attempt
                 }
             }
@@ -65,7 +65,10 @@ impl Link {
 
     /// One attempt to connect. It is a separate task, so that it continues when a caller with a short
     /// limit stops waiting.
-    async fn attempt(self: Arc<Self>, done: watch::Sender<Option<Result<Live, RedisFailure>>>) {
+    async fn connect_once(
+        self: Arc<Self>,
+        done: watch::Sender<Option<Result<Live, RedisFailure>>>,
+    ) {
         let (pushes, ended) = mpsc::unbounded_channel();
         let outcome = self.connect(pushes).await;
         let mut server = None;

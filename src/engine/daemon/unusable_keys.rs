@@ -6,11 +6,11 @@ use crate::store::KeyFault;
 
 impl Daemon {
     /// Logs, once for each fault, that a job waits and what can be done about it.
-    pub(super) fn put_on_hold(&mut self, place: JobIx, fault: &KeyFault) {
+    pub(super) fn keys_unusable(&mut self, place: JobIx, fault: &KeyFault) {
         let Some(job) = self.job(place).map(|job| job.name.clone()) else {
             return;
         };
-        if self.on_hold.insert(place, fault.clone()).as_ref() == Some(fault) {
+        if self.unusable.insert(place, fault.clone()).as_ref() == Some(fault) {
             return;
         }
         tracing::error!(
@@ -26,8 +26,8 @@ impl Daemon {
     }
 
     /// The store answered about the job.
-    pub(super) fn usable_again(&mut self, place: JobIx) {
-        if self.on_hold.remove(&place).is_none() {
+    pub(super) fn keys_usable(&mut self, place: JobIx) {
+        if self.unusable.remove(&place).is_none() {
             return;
         }
         if let Some(job) = self.job(place) {
