@@ -124,7 +124,10 @@ mod tests {
         let (_stopper, mut control) = control();
         let ends = BootInstant::now().plus(FAR);
         let mut lease = RunLease::new(Some(Lease::unrenewed(ends)));
-        lease.lease().expect("it has one").lose(LeaseLost::Taken);
+        lease
+            .lease()
+            .expect("it has one")
+            .mark_lost(LeaseLost::Taken);
         let again = withdrawn(&mut lease, &mut control).await;
         assert_eq!(again, Withdrawal::Lost(LeaseLost::Taken));
         assert_eq!(

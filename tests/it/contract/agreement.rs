@@ -15,8 +15,8 @@ use proptest::prelude::Strategy;
 use proptest::test_runner::{Config, TestError, TestRunner};
 
 use super::{BACK, LONG, Subject, run_id, token};
-use crate::support::test_cases;
 use crate::support::claims::record;
+use crate::support::test_cases;
 
 const CASES: u32 = 60;
 const CLAIMANTS: u8 = 5;

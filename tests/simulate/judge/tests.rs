@@ -1252,7 +1252,7 @@ fn by_a_node_that_is_behind_a_start_deadline_may_not_have_passed_after_an_outage
             ..plan(|job| (job.catch_up, job.catch_up_window) = (CatchUp::None, 30_000))
         };
         let rules = broken(&plan, |trace| {
-            let at = run(trace, due);
+            let at = index_of_run(trace, due);
             let run = &mut trace.starts[at];
             (run.begin, run.end) = (START + begin, Some(START + begin + 100));
             run.fence = Some(u64::try_from(begin).unwrap());

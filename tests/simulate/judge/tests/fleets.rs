@@ -758,7 +758,7 @@ fn what_a_host_claims_as_it_awakes_waits_in_the_ledger_if_its_daemon_ends_at_onc
                     .push(trouble(host, 21_000, awake, Hindered::Suspended));
             }
             for (due, begin) in [(25_000, 37_500), (35_000, 37_700)] {
-                let at = run(trace, due);
+                let at = index_of_run(trace, due);
                 let run = &mut trace.starts[at];
                 (run.begin, run.end) = (START + begin, Some(START + begin + 100));
             }

@@ -228,7 +228,7 @@ fn what_was_granted_to_a_dead_host_and_waits_for_its_rerun_has_its_verdict_when_
             }
         };
         let rules = crash(edit, |trace| {
-            let died = trace.starts.remove(run(trace, 20_000));
+            let died = trace.starts.remove(index_of_run(trace, 20_000));
             trace.put_back.push(waits(&died, 26_000));
             trace.held[0].until = START + lease_end;
             let mut record = verdict(&died, Outcome::Interrupted);
