@@ -182,6 +182,7 @@ impl Lane {
     fn dropped(&mut self, shared: &mut Shared, until: Timestamp, reply: ClaimReply) {
         match reply {
             ClaimReply::Dropped => {
+                self.note_decided(until);
                 self.notes
                     .forget_before(until.plus(Duration::from_millis(1)));
             }
@@ -293,7 +294,10 @@ impl Lane {
     /// The occurrence is decided, by this host or another. Continues with the next one.
     fn decided(&mut self, shared: &mut Shared, occ: &Occurrence) {
         match occ.origin {
-            Origin::Lane => self.notes.forget_before(occ.at),
+            Origin::Lane => {
+                self.notes.forget_before(occ.at);
+                self.note_decided(occ.at);
+            }
             Origin::Head => self.head_decided(shared),
             Origin::Watch => {}
         }

@@ -23,6 +23,8 @@ impl Lane {
         self.notes.learn(reply.decided_later);
         self.notes.learn_pauses(reply.pauses);
         self.registration = RegistrationState::Done;
+        // It may have been set back.
+        self.decided_until = Some(decided_until);
         let waited_for_place = self.take_back();
         self.compare_ledger(shared, decided_until, store_now);
         // In a cluster, the server that keeps this job may be behind the one whose clock this host

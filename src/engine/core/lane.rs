@@ -137,6 +137,8 @@ pub(super) struct Lane {
     pub(super) told_early: Option<Timestamp>,
     /// The newest occurrence that the lane has handled.
     pub(super) seen_until: Option<Timestamp>,
+    /// How far the ledger was decided when this lane last heard of it.
+    pub(super) decided_until: Option<Timestamp>,
     /// Runs of this host whose processes have not ended.
     pub(super) running: usize,
     /// Runs of this host that have ended, but whose verdict has not reached the store.
@@ -164,6 +166,7 @@ impl Lane {
             ahead: LedgerAheadReport::NotReported,
             told_early: None,
             seen_until: None,
+            decided_until: None,
             running: 0,
             closing: 0,
         }
@@ -526,16 +529,25 @@ impl Lane {
     }
 
     /// Whether the first own occurrence, which waits for a place or behind one that does, is too late, or has
-    /// skipped ones before it. Otherwise their verdicts come with its claim.
+    /// undecided ones before it. Otherwise their verdicts come with its claim.
     fn owes_verdicts(&self, now: Timestamp) -> bool {
         match &self.phase {
-            Phase::Parked { occ, .. } if occ.origin == Origin::Lane => {
-                self.notes.has_skips_before(occ.at)
-            }
+            Phase::Parked { occ, .. } if occ.origin == Origin::Lane => self.has_gap_before(occ),
             _ => (self.pending.iter())
                 .find(|occ| occ.origin == Origin::Lane)
-                .is_some_and(|occ| occ.deadline < now || self.notes.has_skips_before(occ.at)),
+                .is_some_and(|occ| occ.deadline < now || self.has_gap_before(occ)),
         }
+    }
+
+    /// Whether occurrences before this one are undecided, as far as this lane knows.
+    fn has_gap_before(&self, occ: &Occurrence) -> bool {
+        let before = self.policy.calendar.last_before(occ.at);
+        before.is_some_and(|before| self.decided_until.is_some_and(|until| until < before))
+    }
+
+    /// The ledger is decided up to an occurrence.
+    pub(super) fn note_decided(&mut self, until: Timestamp) {
+        self.decided_until = self.decided_until.max(Some(until));
     }
 
     /// A place is free, and this lane has waited longest for one.

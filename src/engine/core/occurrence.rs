@@ -132,12 +132,6 @@ impl Notes {
         }
     }
 
-    /// Whether this lane skipped occurrences before `at` that are not on record yet.
-    pub(super) fn has_skips_before(&self, at: Timestamp) -> bool {
-        let is_skip = |note: &Note| note.why.verdict().is_some() && note.range.from < at;
-        self.own.iter().any(is_skip)
-    }
-
     /// Whether nothing is noted about single occurrences.
     pub(super) fn has_no_instants(&self) -> bool {
         self.own.is_empty() && self.ran.is_empty()

@@ -75,6 +75,7 @@ impl Lane {
         self.await_head(shared, waits.head, waits.remaining.filter(|_| !free), free);
         if waits.entered || occ.origin != Origin::Lane {
             self.notes.forget_before(occ.at);
+            self.note_decided(occ.at);
         } else {
             // The store has applied the drops that the claim contained.
             occ.gap = None;

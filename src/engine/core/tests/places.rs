@@ -644,6 +644,37 @@ fn what_was_skipped_during_an_outage_is_on_record_before_what_comes_after_it_has
 }
 
 #[test]
+fn what_is_missed_is_on_record_although_a_head_takes_the_place_of_what_comes_after_it() {
+    let mut bench = Bench::fresh(vec![policy()], Some(1));
+    bench.at(1050);
+    bench.feed(Event::Registered {
+        job: FIRST,
+        reply: Registered {
+            pauses: Vec::new(),
+            decided_until: secs(1000),
+            beyond: Vec::new(),
+            now: secs(1050),
+            open: None,
+            head: Some(head(1000, Kind::Queue)),
+            recovering: Duration::ZERO,
+            moved: false,
+        },
+    });
+    let spec = bench.claim(1000);
+    bench.grant(&spec);
+    assert_eq!(bench.action(), Action::QueryLedger { job: FIRST });
+    assert!(bench.said(1050, &OccurrenceNotice::Full));
+    bench.at(1056);
+    assert_eq!(bench.action(), Action::Register { job: FIRST });
+    bench.registered_of(FIRST, 1000);
+    let Action::Drops(spec) = bench.action() else {
+        panic!("nothing is dropped");
+    };
+    let range = spec.answer.drop[0].range;
+    assert_eq!((range.from, range.until), (secs(1010), secs(1040)));
+}
+
+#[test]
 fn a_full_host_notices_that_another_host_runs_what_waits_for_a_place_here() {
     let mut bench = full();
     bench.due_of(SECOND, 1010);
