@@ -49,7 +49,7 @@ pub use endpoint::{
     ClusterSettings, Endpoint, RedisSettings, RedlockSettings, SentinelSettings, StartupQuorum,
     StoreSettings, check_url,
 };
-pub use open::open;
+pub use open::{open, open_existing};
 pub(crate) use redis::check_raw_in_cluster as check_key_in_cluster;
 #[doc(hidden)]
 pub use redis::measured;

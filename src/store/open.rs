@@ -1,5 +1,6 @@
 //! Opens the store that the settings name. Its callers then use only the trait [`Store`].
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use super::endpoint::StoreSettings;
@@ -26,4 +27,16 @@ pub fn open(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError> {
         StoreSettings::Redlock(settings) => Ok(Arc::new(QuorumStore::new(settings)?)),
         StoreSettings::Cluster(settings) => Ok(Arc::new(RedisStore::cluster(settings)?)),
     }
+}
+
+/// As [`open`], for callers that need what a daemon has written. Fails if the file of an embedded store
+/// does not exist, because opening would create it, and the caller would report an empty store.
+pub fn open_existing(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError> {
+    if let StoreSettings::Sqlite { path } = settings
+        && let Err(error) = std::fs::metadata(path)
+        && matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+    {
+        return Err(StoreError::absent(&settings.shown()));
+    }
+    open(settings)
 }

@@ -496,3 +496,39 @@ fn a_file_that_this_user_may_not_open_is_reported_with_the_user_and_the_remedy()
         assert!(said.contains(&why), "{said}");
     }
 }
+
+/// A mistyped path must not look like a store in which nothing ever ran.
+#[test]
+fn only_what_runs_jobs_makes_a_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let list = dir.path().join("jobs.yaml");
+    std::fs::write(&list, "jobs: [{ name: a, every: 1h, command: 'true' }]\n").unwrap();
+    let absent = dir.path().join("mistyped");
+    let store = format!("sqlite:{}/store.db", absent.display());
+    let commands: [&[&str]; 11] = [
+        &["history"],
+        &["status"],
+        &["explain", "a"],
+        &["logs", "a"],
+        &["kill", "a"],
+        &["unlock", "a"],
+        &["pause", "a"],
+        &["resume", "a"],
+        &["forget", "a", "--yes"],
+        &["trigger", "a"],
+        &["status", "--check"],
+    ];
+    for words in commands {
+        let mut command = command::command(command::BINARY);
+        command.args(words).args(["--store", &store]);
+        command.arg("--config").arg(&list);
+        command.env("STATE_DIRECTORY", dir.path());
+        let output = command::output(command);
+        let is_check = words.contains(&"--check");
+        let output = output.expect_code(if is_check { 3 } else { 69 });
+        let said = output.stdout + &output.stderr;
+        let expected = format!("there is no store {store}: no daemon has used this path");
+        assert!(said.contains(&expected), "{words:?}: {said}");
+        assert!(!absent.exists(), "{words:?}");
+    }
+}

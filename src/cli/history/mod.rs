@@ -23,7 +23,13 @@ pub(super) struct Args {
     #[arg(long, value_name = "JOB")]
     job: Vec<String>,
     /// The number of records per job (the newest)
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N",
+        default_value_t = 20,
+        allow_negative_numbers = true
+    )]
     limit: usize,
     #[command(flatten)]
     filters: select::Filters,
@@ -51,7 +57,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let settings = args.target.settings(list.as_ref())?;
     let found = output::ask(async {
-        let store = store::open(&settings)?;
+        let store = store::open_existing(&settings)?;
         collect(&*store, list.as_ref(), &host, args).await
     })?;
     let records = found.records;

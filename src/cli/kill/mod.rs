@@ -115,7 +115,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         wait: args.wait,
     };
     let (killed, failed) = output::ask(async {
-        let store = store::open(&settings)?;
+        let store = store::open_existing(&settings)?;
         order.carry_out(&*store, (list.as_ref(), &host)).await
     })?;
     output::print(&if args.json {

@@ -170,8 +170,9 @@ impl<'a> RunSearch<'a> {
         Err(Failure::Unavailable(match run {
             Some(run) => format!(
                 "run {run} of job {job} runs on host {host}, whose daemon does not report: if it is \
-                 dead, the run is recorded as interrupted once its lease has expired\nhelp: if \
-                 `cronlatch trigger --here` runs it, end that process on {host}"
+                 dead, the run is recorded as interrupted once its lease has expired\nhelp: restore \
+                 the daemon of {host} or its way to the store, or end the processes of the run on \
+                 {host}; a run of `trigger --here` has no daemon, and ends with that process"
             ),
             None => format!(
                 "host {host}, whose daemon does not report, may have runs of job {job}: if it is \

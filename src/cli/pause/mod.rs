@@ -40,11 +40,15 @@ pub(super) struct PauseArgs {
     #[command(flatten)]
     common: ResumeArgs,
     /// End the pause after this time
-    #[arg(long = "for", value_name = "D", value_parser = parse_duration)]
+    #[arg(long = "for", value_name = "D", value_parser = duration)]
     duration: Option<Duration>,
     /// End the pause at this time (`18:00`, `2026-01-31 08:00`, RFC 3339)
     #[arg(long, value_name = "T", value_parser = times::instant, conflicts_with = "duration")]
     until: Option<Timestamp>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|error| format!("it {error}"))
 }
 
 pub(super) fn pause(args: &PauseArgs) -> Result<ExitCode, Failure> {
@@ -92,7 +96,7 @@ fn order(
     let settings = target.settings(list.as_ref())?;
     target.warn_about_store(&settings);
     let (done, failed) = output::ask(async {
-        let store = store::open(&settings)?;
+        let store = store::open_existing(&settings)?;
         let sender = PauseSender {
             store: &*store,
             order: order(store.now().await?)?,

@@ -76,7 +76,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         (None, None) => return Err(Failure::Usage("name a lock, or use --key".to_owned())),
     };
     let held = output::ask(async {
-        let store = store::open(&settings)?;
+        let store = store::open_existing(&settings)?;
         let Some(holder) = holder_of(&*store, &used).await? else {
             return Ok(None);
         };
@@ -170,9 +170,13 @@ async fn refuse_while_alive(
             )));
         }
     };
+    let by_kill = match &holder.run {
+        Some((job, _)) => format!(" with `cronlatch kill {job}`"),
+        None => format!(" on {}", holder.by),
+    };
     Err(Failure::NotAcquired(format!(
         "lock {} is held by {}, and {why}; nothing was released\nhelp: wait until the run has \
-         ended, or end it on that host. --force releases the lock now: the run is killed once its \
+         ended, or end it{by_kill}. --force releases the lock now: the run is killed once its \
          host notices, and until then another one may start",
         used.lock.name,
         holder.shown()

@@ -46,6 +46,13 @@ impl StoreError {
         Self::Corrupt(detail.into())
     }
 
+    /// There is no such store, and the caller must not create it.
+    pub(crate) fn absent(store: &str) -> Self {
+        Self::refused(format!(
+            "there is no store {store}: no daemon has used this path"
+        ))
+    }
+
     /// As [`Self::refused`], for a file or another part of this machine. `what` names it.
     pub(crate) fn refused_by(
         what: impl fmt::Display,
@@ -57,7 +64,10 @@ impl StoreError {
     /// Returns what went wrong, for a sentence that already says that the store could not be used.
     pub(crate) fn reason(&self) -> String {
         match self {
-            Self::Unreachable(detail) | Self::PartUnreachable(detail) => detail.to_string(),
+            Self::Unreachable(detail)
+            | Self::PartUnreachable(detail)
+            | Self::Refused(detail)
+            | Self::Replica(detail) => detail.to_string(),
             other => other.to_string(),
         }
     }
@@ -83,7 +93,7 @@ impl fmt::Display for StoreError {
                 write!(f, "part of the store is unreachable: {detail}")
             }
             Self::Refused(detail) | Self::Replica(detail) => {
-                write!(f, "the store rejected the request: {detail}")
+                write!(f, "the store cannot be used: {detail}")
             }
             Self::WrongList(detail) => {
                 write!(f, "the store URL names unsuitable servers: {detail}")
