@@ -297,3 +297,31 @@ fn a_host_with_another_list_is_named_with_the_jobs_that_differ() {
         "{status:#}"
     );
 }
+
+#[test]
+fn a_job_list_that_cannot_be_used_is_unknown() {
+    let dir = tempfile::tempdir().unwrap();
+    let wrong = dir.path().join("wrong.yaml");
+    std::fs::write(
+        &wrong,
+        "jobs:\n  - { name: a, every: 1h }\n  - { name: a b }\n",
+    )
+    .unwrap();
+    let absent = dir.path().join("absent.yaml");
+    let check = |list: &std::path::Path, options: &[&str]| {
+        let mut command = command::command(command::BINARY);
+        command.args(["status", "--check"]).args(options);
+        command.env("CRONLATCH_CONFIG", list);
+        command.env("STATE_DIRECTORY", dir.path());
+        command::output(command).expect_code(3).stdout
+    };
+    let text = check(&absent, &[]);
+    let expected = format!("UNKNOWN: {}: this file cannot be read: ", absent.display());
+    assert!(text.starts_with(&expected), "{text}");
+    let text = check(&wrong, &[]);
+    let expected = format!("UNKNOWN: {}:2:", wrong.display());
+    assert!(text.starts_with(&expected), "{text}");
+    assert!(text.contains("more error"), "{text}");
+    let json = check(&wrong, &["--json"]);
+    assert!(json.contains("\"status\":\"unknown\""), "{json}");
+}

@@ -17,7 +17,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::output::StdoutReader;
 use super::{Failure, Target, output};
-use crate::config::{self, Job, JobList};
+use crate::config::{self, ConfigError, Job, JobList};
 use crate::names::{HostName, JobName};
 use crate::preflight;
 use crate::store::{self, HostReport, JobReport, KeyFault, Lock, Store, StoreError, StoreSettings};
@@ -59,20 +59,20 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if args.check {
+        return check(args);
+    }
     let host = args.target.host()?;
     let list = args.target.list_if_any()?;
     let settings = args.target.settings(list.as_ref())?;
     args.target.warn_about_store(&settings);
     output::ask(async {
         let asked = StatusRequest {
-            store: &store::open(&settings)?,
+            store: &store::open_existing(&settings)?,
             settings: &settings,
             list: list.as_ref(),
             host: &host,
         };
-        if args.check {
-            return check(args, asked).await;
-        }
         if let Some(every) = args.watch {
             return watch(args, asked, every).await;
         }
@@ -89,20 +89,51 @@ fn page(args: &Args, status: &StatusReport) -> Result<String, Failure> {
     }
 }
 
-/// Judges the fleet. A store that cannot be read is a result, too.
-async fn check(args: &Args, asked: StatusRequest<'_>) -> Result<ExitCode, Failure> {
-    let jobs = asked.list.map_or(&[][..], |list| &list.jobs);
-    let result = match collect(asked).await {
-        Ok(report) => CheckResult::of(&report, jobs, args.max_age),
-        Err(Failure::Unavailable(reason)) => CheckResult::unknown(reason),
-        Err(failure) => return Err(failure),
-    };
+/// Prints what is wrong with the fleet. If that cannot be found out, this is a result, too: a monitoring
+/// system knows no other exit codes.
+fn check(args: &Args) -> Result<ExitCode, Failure> {
+    let result = judge(args).unwrap_or_else(|failure| CheckResult::unknown(why_unknown(&failure)));
     output::print(&if args.json {
         output::json_lines([&result])?
     } else {
         result.text()
     })?;
     Ok(result.status.exit_code())
+}
+
+fn judge(args: &Args) -> Result<CheckResult, Failure> {
+    let host = args.target.host()?;
+    let list = args.target.list_if_any()?;
+    let settings = args.target.settings(list.as_ref())?;
+    args.target.warn_of(&settings);
+    let report = output::ask(async {
+        let asked = StatusRequest {
+            store: &store::open_existing(&settings)?,
+            settings: &settings,
+            list: list.as_ref(),
+            host: &host,
+        };
+        collect(asked).await
+    })?;
+    let jobs = list.as_ref().map_or(&[][..], |list| &list.jobs);
+    Ok(CheckResult::of(&report, jobs, args.max_age))
+}
+
+/// The failure in one line.
+fn why_unknown(failure: &Failure) -> String {
+    let Failure::List(errors) = failure else {
+        let text = failure.to_string();
+        return text.lines().next().unwrap_or_default().to_owned();
+    };
+    let mut all = errors.iter();
+    let first = all
+        .next()
+        .map_or_else(String::new, ConfigError::in_one_line);
+    match all.count() {
+        0 => first,
+        1 => format!("{first} (and 1 more error)"),
+        n => format!("{first} (and {n} more errors)"),
+    }
 }
 
 /// Shows the fleet until the process is ended. An outage of the store is shown while it lasts.
