@@ -99,11 +99,14 @@ fn read(path: &Path, options: &ReadOptions, crontabs: &mut Crontabs) -> Result<(
     if path == Path::new("-") {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).map_err(cannot)?;
-        crontabs.add(Path::new("standard input"), &text, options);
+        let name = Path::new("standard input");
+        refuse_list(name, &text)?;
+        crontabs.add(name, &text, options);
         return Ok(());
     }
     if !path.is_dir() {
-        let text = config::read_text(path)?;
+        let text = config::read_crontab(path)?;
+        refuse_list(path, &text)?;
         crontabs.add(path, &text, options);
         return Ok(());
     }
@@ -128,6 +131,17 @@ fn read(path: &Path, options: &ReadOptions, crontabs: &mut Crontabs) -> Result<(
         }
     }
     Ok(())
+}
+
+/// Fails for a job list, of which each line would be a remark.
+fn refuse_list(path: &Path, text: &str) -> Result<(), Failure> {
+    if !config::looks_like_a_list(text) {
+        return Ok(());
+    }
+    Err(Failure::Config(format!(
+        "{} is a job list already: there is nothing to import",
+        path.display()
+    )))
 }
 
 /// Whether cron reads a file of this name: editors and package managers leave others behind.

@@ -107,12 +107,32 @@ pub fn load_without_secrets(path: &Path) -> Result<JobList, ConfigErrors> {
     load_in(path, &Environment::of_process().without_secrets())
 }
 
-/// Reads the text of a file, for example of a crontab.
-pub(crate) fn read_text(path: &Path) -> Result<String, ConfigErrors> {
-    match Source::read(path) {
-        Ok(source) => Ok(source.text),
-        Err(error) => Err(unreadable(path, &error)),
-    }
+/// Reads the text of a crontab.
+pub(crate) fn read_crontab(path: &Path) -> Result<String, ConfigErrors> {
+    const EXPECTED: &str = "name a crontab, /etc/cron.d, a directory of scripts, or `-` for standard \
+                            input";
+    let whole = |message: String| ConfigErrors::of_path(path.to_owned(), message, EXPECTED);
+    let errors = match Source::read(path) {
+        Ok(source) => return Ok(source.text),
+        Err(Unreadable::NotUtf8 { line, column }) => whole(format!(
+            "this is not a crontab: it has a byte that is no text (line {line}, column {column})"
+        )),
+        Err(Unreadable::NotAFile(what)) => whole(format!("this is {what}, not a file")),
+        Err(Unreadable::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+            whole(format!("this file cannot be read: {error}"))
+        }
+        Err(error) => unreadable(path, &error),
+    };
+    Err(errors)
+}
+
+/// Whether a text is a job list: a mapping with one of its sections at the left margin.
+pub(crate) fn looks_like_a_list(text: &str) -> bool {
+    let is_section = |line: &str| {
+        let name = line.split_once(':').map_or("", |(name, _)| name);
+        matches!(name, "jobs" | "defaults" | "store" | "notify")
+    };
+    text.lines().any(is_section)
 }
 
 /// Returns the warnings about a list that is not in a file yet, each with its line.

@@ -449,3 +449,40 @@ fn the_crontab_of_the_documentation_is_imported() {
     let next = folder.run(&["next", "--json", "jobs.yaml"]).expect_code(0);
     assert_eq!(occurrences(&next).len(), jobs);
 }
+
+#[test]
+fn what_is_no_crontab_is_refused_with_what_import_reads() {
+    let folder = Folder::new();
+    let refused = |name: &str| folder.run(&["import", name]).expect_code(78).stderr;
+    let absent = refused("absent");
+    assert!(
+        absent.contains("name a crontab, /etc/cron.d, a directory of scripts, or `-`"),
+        "{absent}"
+    );
+    assert!(!absent.contains("yaml"), "{absent}");
+    let path = folder.write("binary", "");
+    fs::write(path, b"\x7fELF\x02\x01\n\xff\xfe").unwrap();
+    let binary = refused("binary");
+    assert!(binary.contains("this is not a crontab: "), "{binary}");
+    assert!(!binary.contains("UTF-8"), "{binary}");
+    let list = "jobs:\n  - name: a\n    every: 1h\n    command: 'true'\n";
+    folder.write("jobs.yaml", list);
+    let yaml = refused("jobs.yaml");
+    assert!(
+        yaml.contains("jobs.yaml is a job list already: there is nothing to import"),
+        "{yaml}"
+    );
+    assert_eq!(yaml.trim_end().lines().count(), 1, "{yaml}");
+}
+
+#[test]
+fn only_imported_jobs_are_counted_as_without_mailto() {
+    let folder = Folder::new();
+    folder.write(
+        "crontab",
+        "0 1 * * * true\n61 1 * * * true\n62 1 * * * true\n",
+    );
+    let report = folder.run(&["import", "crontab"]).expect_code(0).stderr;
+    assert!(report.contains("1 job imported"), "{report}");
+    assert!(report.contains("1 job has no MAILTO"), "{report}");
+}

@@ -204,6 +204,10 @@ impl CrontabReader<'_> {
         fields.extend(self.settings.fields(user, self.crontabs.zone()));
         fields.extend(lock);
         fields.extend(self.notify());
+        if refused.is_none() {
+            self.mailed_to_user += usize::from(self.settings.mails_to_user());
+            self.silenced += usize::from(command.contains("/dev/null"));
+        }
         let job = CrontabJob {
             line: LineRef {
                 file: self.crontabs.paths.len() - 1,
@@ -221,7 +225,6 @@ impl CrontabReader<'_> {
 
     /// The target of the job's notifications, if `MAILTO` names one.
     fn notify(&mut self) -> Option<(&'static str, FieldValue)> {
-        self.mailed_to_user += usize::from(self.settings.mails_to_user());
         let target = mail::target(self.settings.mailbox()?, self.crontabs);
         Some(("notify", FieldValue::List(vec![target])))
     }
@@ -328,7 +331,6 @@ impl CrontabReader<'_> {
         if input.is_some() {
             remarks.extend(command::input_remarks(command, shell));
         }
-        self.silenced += usize::from(command.contains("/dev/null"));
         for (kind, text) in remarks {
             self.crontabs.remark(number, kind, text);
         }
