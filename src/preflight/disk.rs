@@ -25,14 +25,25 @@ pub(super) fn look(subject: &Subject) -> Option<Finding> {
 
 /// Whether this process may write there.
 pub(super) fn writable(subject: &Subject) -> Option<Finding> {
-    let (directory, is_store) = state_directory(subject)?;
+    let (wanted, is_store) = wanted_directory(subject)?;
+    let directory = existing(&wanted)?;
     let may = nix::unistd::eaccess(&directory, AccessFlags::W_OK | AccessFlags::X_OK);
-    Some(judge_rights(&directory, may, is_store))
+    Some(judge_rights(
+        (wanted.as_path(), directory.as_path()),
+        may,
+        is_store,
+    ))
 }
 
 /// The directory of the embedded store or of the spool, or the nearest one above that exists, and
 /// whether the store lies there.
 fn state_directory(subject: &Subject) -> Option<(PathBuf, bool)> {
+    let (wanted, is_store) = wanted_directory(subject)?;
+    Some((existing(&wanted)?, is_store))
+}
+
+/// The same, whether or not it exists.
+fn wanted_directory(subject: &Subject) -> Option<(PathBuf, bool)> {
     let (path, is_store) = match &subject.settings {
         StoreSettings::Sqlite { path } => (path.clone(), true),
         _ => match config::embedded_store() {
@@ -40,15 +51,35 @@ fn state_directory(subject: &Subject) -> Option<(PathBuf, bool)> {
             Ok(_) | Err(_) => return None,
         },
     };
-    Some((existing(path.parent()?)?, is_store))
+    Some((path.parent()?.to_owned(), is_store))
 }
 
-fn judge_rights(directory: &Path, may: nix::Result<()>, is_store: bool) -> Finding {
-    let subject = directory.display().to_string();
+/// Judges the rights to `existing`, which is `wanted` or the nearest directory above it.
+fn judge_rights(
+    (wanted, existing): (&Path, &Path),
+    may: nix::Result<()>,
+    is_store: bool,
+) -> Finding {
+    let is_there = wanted == existing || wanted.as_os_str().is_empty();
+    let subject = if is_there { existing } else { wanted };
+    let subject = subject.display().to_string();
     let Err(errno) = may else {
-        return ids::STATE.ok(&subject, "can be written to");
+        let text = if is_there {
+            "can be written to"
+        } else {
+            "can be created"
+        };
+        return ids::STATE.ok(&subject, text);
     };
-    let text = format!("cannot be written to ({})", errno.desc());
+    let text = if is_there {
+        format!("cannot be written to ({})", errno.desc())
+    } else {
+        format!(
+            "cannot be created in {} ({})",
+            existing.display(),
+            errno.desc()
+        )
+    };
     let fix = "run cronlatch by its unit, which has StateDirectory=, or set STATE_DIRECTORY to a \
                 directory that its account can write to";
     if is_store {
@@ -127,10 +158,19 @@ mod tests {
 
     #[test]
     fn a_directory_that_cannot_be_written_to_is_worse_for_the_store_than_for_the_spool() {
-        let judged = |may, is_store| judge_rights(Path::new("/x"), may, is_store).severity;
+        let here = (Path::new("/x"), Path::new("/x"));
+        let judged = |may, is_store| judge_rights(here, may, is_store).severity;
         let denied = Err(nix::errno::Errno::EROFS);
         assert_eq!(judged(denied, true), Danger);
         assert_eq!(judged(denied, false), Warning);
         assert_eq!(judged(Result::Ok(()), true), Ok);
+        let absent = (Path::new("/root/x/cronlatch"), Path::new("/root"));
+        let finding = judge_rights(absent, denied, false);
+        assert_eq!(finding.subject, "/root/x/cronlatch");
+        assert!(
+            (finding.text).starts_with("cannot be created in /root (Read-only file system)"),
+            "{}",
+            finding.text
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! What the user may do on a server, and the smallest rule that is enough.
 
 use super::{Finding, ids};
+use crate::names::Prefix;
 use crate::store::redis::{Inspector, NoAnswer};
 use crate::store::{RedisSettings, StoreError};
 
@@ -161,12 +162,26 @@ pub(super) async fn ask(
         Err(NoAnswer::Failed(StoreError::Refused(_))) => Vec::new(),
         Err(NoAnswer::Failed(error)) => return Err(error),
     };
-    let missing = denied.iter().filter_map(|n| wanted.get(n.checked_sub(1)?));
     Ok(Rights {
-        missing: missing.map(|words| shown(words)).collect(),
+        missing: missing(&denied, &wanted, &settings.prefix),
         too_much: !denied.contains(&lines.len()),
         rule: smallest(settings, place, raw_keys),
     })
+}
+
+/// Names what was denied, by its numbers from 1. Without any command on our keys, these are named once.
+fn missing(denied: &[usize], wanted: &[Vec<String>], prefix: &Prefix) -> Vec<String> {
+    let first = ON_NOTHING.len() + 1;
+    let on_keys = first..first + ON_LOCKS.len() + ON_OURS.len();
+    let no_keys = on_keys.clone().all(|n| denied.contains(&n));
+    let keys = no_keys.then(|| format!("use the keys {prefix}:*"));
+    let others = denied
+        .iter()
+        .filter(|n| !no_keys || !on_keys.contains(*n))
+        .filter_map(|n| wanted.get(n.checked_sub(1)?));
+    keys.into_iter()
+        .chain(others.map(|words| shown(words)))
+        .collect()
 }
 
 /// The command, and the key or channel where there is one.
@@ -247,6 +262,23 @@ mod tests {
         assert!(
             line == Some(&rule) || line == Some(&with_replicas),
             "{line:?} is not {rule}"
+        );
+    }
+
+    #[test]
+    fn a_user_without_our_keys_is_told_so_once() {
+        let settings = settings();
+        let wanted = wanted(&settings, ServerKind::Alone, &[]);
+        let missing = |denied: &[usize]| missing(denied, &wanted, &settings.prefix);
+        let all_keys: Vec<usize> = (8..=22).collect();
+        assert_eq!(missing(&all_keys), ["use the keys cronlatch:*"]);
+        assert_eq!(
+            missing(&[&[1], &all_keys[..]].concat()),
+            ["use the keys cronlatch:*", "EVALSHA"]
+        );
+        assert_eq!(
+            missing(&all_keys[1..3]),
+            ["SET cronlatch:{doctor}:lock", "DEL cronlatch:{doctor}:lock"]
         );
     }
 

@@ -90,12 +90,14 @@ async fn whom_to_ask(
 const UNREACHABLE_FIX: &str =
     "check the server and the network, and in the list the address, the password and TLS";
 
+const REPLICA_FIX: &str = "in the list, write the URL of its master";
+
 /// What to do about a store that replies, but rejects the request.
 fn rejected_fix(shown: &str) -> &'static str {
     if shown.starts_with("sqlite:") {
         "correct what the message names: rights, space or the path of the file"
     } else {
-        "correct the user and the password in the list, or the rights of that user on the server"
+        "correct what the message names, in the list or on the server"
     }
 }
 
@@ -115,6 +117,11 @@ pub(super) fn away(shown: &str, error: &StoreError) -> Finding {
             format!("{error}: no occurrence starts until this is corrected"),
             rejected_fix(shown),
         ),
+        StoreError::Replica(_) => ids::REACHABLE.danger(
+            shown,
+            format!("{error}: no occurrence starts until this is corrected"),
+            REPLICA_FIX,
+        ),
         _ => ids::REACHABLE.danger(
             shown,
             format!("{error}: no occurrence starts until it replies"),
@@ -131,6 +138,7 @@ fn one_away(settings: &StoreSettings, shown: &str, error: &StoreError) -> Findin
             format!("{error}: the others must do without it"),
             match error {
                 StoreError::Refused(_) => rejected_fix(shown),
+                StoreError::Replica(_) => REPLICA_FIX,
                 _ => UNREACHABLE_FIX,
             },
         ),

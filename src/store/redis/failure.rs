@@ -200,11 +200,13 @@ impl RedisFailure {
         let denied = error.code() == Some("NOPERM")
             || said.contains("can't run this command")
             || said.contains("can't access at least one of the keys");
+        // A whole command, which no right to a key allows.
+        let of_command = said.contains("permissions to run the");
         if denied {
             let denied =
                 format!("{said} (the rights that cronlatch needs are listed in docs/stores.md)");
             return Self {
-                about: (error.code() == Some("NOPERM")).then_some(About::Denied),
+                about: (error.code() == Some("NOPERM") && !of_command).then_some(About::Denied),
                 ..Self::refused(detail(denied))
             };
         }
@@ -241,6 +243,13 @@ impl RedisFailure {
                 demoted: code == "READONLY",
                 ..Self::refused(detail)
             },
+            Some("OOM") => {
+                let said = format!(
+                    "{shown} has reached its maxmemory and rejects writes: raise maxmemory, or delete \
+                     other data"
+                );
+                Self::refused(ErrorDetail::from(said).caused_by(error.clone()))
+            }
             Some("NOSCRIPT") => Self {
                 unknown_script: true,
                 ..Self::refused(detail)

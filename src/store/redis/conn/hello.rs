@@ -92,7 +92,7 @@ pub(super) fn judge(shown: &str, part: Part, hello: &Hello) -> Result<(), RedisF
         ("cluster", Part::InCluster) => return Ok(()),
         (_, Part::InCluster) => {
             return Err(RedisFailure::refused(format!(
-                "{shown} does not belong to a Redis Cluster: write it as a single server, redis://"
+                "{shown} does not belong to a Redis Cluster: write redis:// instead of redis+cluster://"
             )));
         }
         ("cluster", Part::Alone | Part::Watched) => {
@@ -173,7 +173,7 @@ mod tests {
                 "taken"
             );
         }
-        assert!(judged_as(Part::InCluster, "7.0.0", "standalone", "master").contains("single"));
+        assert!(judged_as(Part::InCluster, "7.0.0", "standalone", "master").contains("redis://"));
         assert!(judged("7.0.0", "standalone", "replica").contains("replica"));
     }
 }

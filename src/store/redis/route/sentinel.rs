@@ -235,7 +235,10 @@ impl Sentinel {
         if Hello::ask(&shown, &mut connection).await?.is_sentinel() {
             Ok(connection)
         } else {
-            Err(RedisFailure::refused(format!("{shown} is not a Sentinel")))
+            Err(RedisFailure::refused(format!(
+                "{shown} is not a Sentinel: write the host and the port of the Sentinels (usually \
+                 26379)"
+            )))
         }
     }
 
