@@ -39,6 +39,33 @@ enum Notable {
     No,
 }
 
+/// What a store that cannot be used does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OutageKind {
+    /// It does not reply.
+    Silent,
+    /// It replies, and rejects requests: a full disk, no memory, missing rights. It may accept some, so
+    /// one that succeeds is no sign that it works again.
+    Rejects,
+}
+
+impl OutageKind {
+    fn of(error: &StoreError) -> Self {
+        match error {
+            StoreError::Unreachable(_) => Self::Silent,
+            _ => Self::Rejects,
+        }
+    }
+
+    /// The message at its end.
+    fn end(self) -> &'static str {
+        match self {
+            Self::Silent => "the store is reachable again",
+            Self::Rejects => "the store can be used again",
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 struct CurrentOutage {
     since: Instant,
@@ -55,8 +82,11 @@ pub(super) struct StoreHealth {
     reported_up: bool,
     /// When the present outage began, and when it was last logged.
     outage: Option<CurrentOutage>,
-    /// It failed soon after it was reported as reachable. It is reported again only once it is stable.
+    /// It rejects requests, or failed soon after it was reported as reachable. It is reported again only
+    /// once it is stable.
     flaps: bool,
+    /// What the reported outage was.
+    kind: OutageKind,
     probe_delay: Duration,
 }
 
@@ -69,6 +99,7 @@ impl StoreHealth {
             reported_up: true,
             outage: None,
             flaps: false,
+            kind: OutageKind::Silent,
             probe_delay: FIRST_PROBE,
         }
     }
@@ -87,7 +118,7 @@ impl StoreHealth {
         *self.now.borrow() == Health::Up
     }
 
-    fn failed(&mut self, now: Instant) -> Notable {
+    fn failed(&mut self, now: Instant, kind: OutageKind) -> Notable {
         let soon = self.up_since.is_some_and(|since| now - since < STEADY);
         // A store that replies to some requests is not probed ten times a second.
         self.probe_delay = if soon {
@@ -95,7 +126,10 @@ impl StoreHealth {
         } else {
             FIRST_PROBE
         };
-        self.flaps |= soon;
+        self.flaps |= soon || kind == OutageKind::Rejects;
+        if self.reported_up || kind == OutageKind::Rejects {
+            self.kind = kind;
+        }
         self.now.send_replace(Health::Down);
         self.outage.get_or_insert(CurrentOutage {
             since: now,
@@ -151,7 +185,7 @@ impl Daemon {
             // shows it.
             return;
         }
-        if self.health.failed(Instant::now()) == Notable::Yes {
+        if self.health.failed(Instant::now(), OutageKind::of(error)) == Notable::Yes {
             tracing::error!("{error}; retrying. {}", self.affected());
         }
         let (word, measure) = (self.word(), self.clock.measure());
@@ -170,7 +204,7 @@ impl Daemon {
 
     pub(super) fn store_answers(&mut self) {
         if self.health.answers(Instant::now()) == Notable::Yes {
-            tracing::info!("the store is reachable again");
+            tracing::info!("{}", self.health.kind.end());
         }
         self.finisher.retry_now();
         self.was_absent();
@@ -188,8 +222,9 @@ impl Daemon {
         let pause = before.map_or(Duration::ZERO, |before| now.since(before));
         if pause >= NOTABLE_PAUSE {
             tracing::warn!(
-                "the daemon was paused for {:.1} s: it was stopped, the host was suspended, or \
-                 the host is short of CPU time; jobs that came due during the pause start late",
+                "the daemon did not run for {:.1} s: it was stopped (SIGSTOP), the host was \
+                 suspended, or the host is short of CPU time; jobs that came due meanwhile start \
+                 late",
                 pause.as_secs_f64()
             );
             self.feed(Event::Awake);
@@ -210,13 +245,17 @@ impl Daemon {
     pub(super) fn look_at_health(&mut self) {
         if let Some(away) = self.health.still_away(Instant::now()) {
             tracing::error!(
-                "the store has been unreachable for {} minutes; retrying. {}",
+                "the store has been {} for {} minutes; retrying. {}",
+                match self.health.kind {
+                    OutageKind::Silent => "unreachable",
+                    OutageKind::Rejects => "unusable",
+                },
                 away.as_secs() / 60,
                 self.affected()
             );
         }
         if self.health.believed(Instant::now()) == Notable::Yes {
-            tracing::info!("the store is reachable again, and stable");
+            tracing::info!("{}, and stable", self.health.kind.end());
         }
     }
 }
@@ -278,8 +317,8 @@ fn of_policy(n: usize, (one, many): (&str, &str), what: &str) -> Option<String> 
 #[cfg(test)]
 mod tests {
     use super::{
-        DueJobs, Duration, Instant, Notable, OnStoreDown, REPORT_AGAIN, STEADY, StoreHealth,
-        affected,
+        DueJobs, Duration, Instant, Notable, OnStoreDown, OutageKind, REPORT_AGAIN, STEADY,
+        StoreHealth, affected,
     };
 
     #[test]
@@ -287,9 +326,9 @@ mod tests {
         let mut health = StoreHealth::new();
         let began = Instant::now();
         assert_eq!(health.still_away(began), None);
-        health.failed(began);
+        health.failed(began, OutageKind::Silent);
         // A probe that fails later is the same outage.
-        health.failed(began + Duration::from_secs(200));
+        health.failed(began + Duration::from_secs(200), OutageKind::Silent);
         let almost = Duration::from_secs(299);
         assert_eq!(health.still_away(began + almost), None);
         assert_eq!(health.still_away(began + REPORT_AGAIN), Some(REPORT_AGAIN));
@@ -308,14 +347,17 @@ mod tests {
             now += Duration::from_millis(millis);
             now
         };
-        assert_eq!(health.failed(later(10)), Notable::Yes);
+        assert_eq!(health.failed(later(10), OutageKind::Silent), Notable::Yes);
         assert_eq!(health.answers(later(100)), Notable::Yes);
         // A new outage, but so soon that the next reply does not end it.
-        assert_eq!(health.failed(later(9_000)), Notable::Yes);
+        assert_eq!(
+            health.failed(later(9_000), OutageKind::Silent),
+            Notable::Yes
+        );
         for _ in 0..5 {
             assert_eq!(health.answers(later(1_000)), Notable::No);
             assert_eq!(health.believed(later(9_000)), Notable::No);
-            assert_eq!(health.failed(later(500)), Notable::No);
+            assert_eq!(health.failed(later(500), OutageKind::Silent), Notable::No);
             assert_eq!(health.believed(later(20_000)), Notable::No, "it is down");
         }
         assert_eq!(
@@ -327,10 +369,34 @@ mod tests {
         assert_eq!(health.believed(later(10_000)), Notable::Yes);
         assert_eq!(health.believed(later(10_000)), Notable::No, "once");
         // Long afterwards everything is as at the first time.
-        assert_eq!(health.failed(later(60_000)), Notable::Yes);
+        assert_eq!(
+            health.failed(later(60_000), OutageKind::Silent),
+            Notable::Yes
+        );
         assert_eq!(health.answers(later(100)), Notable::Yes);
         assert!(STEADY > health.probe_delay);
     }
+
+    /// On a full disk small writes succeed and others fail: no reply ends the outage by itself.
+    #[test]
+    fn a_store_that_rejects_requests_is_reported_as_usable_once_it_is_stable() {
+        let mut health = StoreHealth::new();
+        let began = Instant::now();
+        let at = |millis| began + Duration::from_millis(millis);
+        let rejects = OutageKind::Rejects;
+        assert_eq!(health.failed(at(0), rejects), Notable::Yes);
+        assert_eq!(health.answers(at(100)), Notable::No);
+        assert_eq!(health.failed(at(102), rejects), Notable::No);
+        assert_eq!(health.answers(at(1_000)), Notable::No);
+        assert_eq!(health.believed(at(10_999)), Notable::No);
+        assert_eq!(health.believed(at(11_000)), Notable::Yes);
+        assert_eq!(health.kind.end(), "the store can be used again");
+        // The next outage is one of the network.
+        assert_eq!(health.failed(at(60_000), OutageKind::Silent), Notable::Yes);
+        assert_eq!(health.answers(at(60_100)), Notable::Yes);
+        assert_eq!(health.kind.end(), "the store is reachable again");
+    }
+
     #[test]
     fn an_outage_names_the_runs_and_the_jobs_that_it_affects() {
         use OnStoreDown::{Run, Skip, Wait};
