@@ -18,6 +18,8 @@ const TRIES: u32 = 3;
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 /// The longest pause that a receiver may ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// How often undelivered messages are logged while a target is down.
+const REPORT_AGAIN: Duration = Duration::from_secs(300);
 /// The pause between tries of a daemon that ends.
 const SHORT_PAUSE: Duration = Duration::from_millis(250);
 
@@ -105,6 +107,7 @@ impl<Q: Queue> Sender<Q> {
             name: name.clone(),
             shared: Arc::clone(&shared),
             deliver,
+            outage: TargetOutage::default(),
         };
         std::thread::Builder::new()
             .name("notify".to_owned())
@@ -167,33 +170,76 @@ impl<Q> SenderShared<Q> {
     }
 }
 
+/// What the log reports of a target that accepts nothing: its first failure, then one every five
+/// minutes, and its end.
+#[derive(Debug, Default)]
+struct TargetOutage {
+    /// How many messages failed since the last success.
+    failed: u64,
+    /// When a failure was last logged, and how many had failed by then.
+    reported: Option<(Instant, u64)>,
+}
+
+impl TargetOutage {
+    /// Notes a failure. If it is to be logged, returns how many others were not logged before it.
+    fn failed(&mut self, now: Instant) -> Option<u64> {
+        self.failed += 1;
+        let before = match self.reported {
+            Some((at, _)) if now.saturating_duration_since(at) < REPORT_AGAIN => return None,
+            Some((_, count)) => count,
+            None => 0,
+        };
+        self.reported = Some((now, self.failed));
+        Some(self.failed - before - 1)
+    }
+
+    /// Notes a success. Returns how many messages had failed before it, if any.
+    fn succeeded(&mut self) -> Option<u64> {
+        let before = std::mem::take(self);
+        (before.failed > 0).then_some(before.failed)
+    }
+}
+
 struct SenderThread<Q, D> {
     name: String,
     shared: Arc<SenderShared<Q>>,
     deliver: D,
+    outage: TargetOutage,
 }
 
 impl<Q: Queue, D: FnMut(&Q::Item, Duration) -> Result<(), SendFailure>> SenderThread<Q, D> {
     fn run(mut self) {
         while let Some(item) = self.take() {
             let sent = self.send(&item);
+            self.report(&item, &sent);
             let mut state = self.shared.lock();
-            match sent {
-                Ok(()) => tracing::debug!("notified {}: {}", self.name, Q::describe(&item)),
-                Err((why, tries)) => {
-                    let s = if tries == 1 { "y" } else { "ies" };
-                    tracing::error!(
-                        "cannot notify {}: {why}; gave up after {tries} tr{s}: {}",
-                        self.name,
-                        Q::describe(&item)
-                    );
-                    state.queue.gave_up(&item);
-                }
+            if sent.is_err() {
+                state.queue.gave_up(&item);
             }
             state.in_hand = 0;
         }
         self.shared.lock().ended = true;
         self.shared.changed.notify_all();
+    }
+
+    fn report(&mut self, item: &Q::Item, sent: &Result<(), (String, u32)>) {
+        let (name, what) = (&self.name, Q::describe(item));
+        let Err((why, tries)) = sent else {
+            tracing::debug!("notified {name}: {what}");
+            match self.outage.succeeded() {
+                None => {}
+                Some(1) => tracing::info!("{name} accepts messages again; 1 was not delivered"),
+                Some(n) => tracing::info!("{name} accepts messages again; {n} were not delivered"),
+            }
+            return;
+        };
+        let s = if *tries == 1 { "y" } else { "ies" };
+        let text = format!("cannot notify {name}: {why}; gave up after {tries} tr{s}: {what}");
+        match self.outage.failed(Instant::now()) {
+            None => tracing::debug!("{text}"),
+            Some(0) => tracing::error!("{text}"),
+            Some(n) => tracing::error!("{text} (and {n} more since the last report)"),
+        }
     }
 
     /// Waits for the next item; `None` once the daemon ends and nothing is left, or no time.

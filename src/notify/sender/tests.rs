@@ -135,3 +135,19 @@ fn an_end_does_not_wait_longer_than_it_may_for_a_target_that_hangs() {
     assert!(!state.ended);
     assert_eq!((state.queue.len(), state.in_hand), (1, 1));
 }
+
+#[test]
+fn a_target_that_is_down_is_logged_once_every_five_minutes_and_at_its_end() {
+    let began = Instant::now();
+    let at = |seconds| began + Duration::from_secs(seconds);
+    let mut outage = TargetOutage::default();
+    assert_eq!(outage.succeeded(), None);
+    assert_eq!(outage.failed(at(0)), Some(0));
+    assert_eq!(outage.failed(at(60)), None);
+    assert_eq!(outage.failed(at(299)), None);
+    assert_eq!(outage.failed(at(300)), Some(2));
+    assert_eq!(outage.failed(at(400)), None);
+    assert_eq!(outage.succeeded(), Some(5));
+    assert_eq!(outage.succeeded(), None);
+    assert_eq!(outage.failed(at(401)), Some(0), "it is another outage");
+}

@@ -1,7 +1,8 @@
 //! How a link finds its server, connects to it, and notices that the connection is no longer usable.
 //! At most one attempt to connect is under way.
 
-use std::sync::{Arc, Weak};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -144,7 +145,8 @@ impl Link {
         }
     }
 
-    /// Warns once, and after each change of the policy, if the server may evict leases and ledgers.
+    /// Warns once, and after each change of the policy, if the server may evict leases and ledgers. A
+    /// process has several links to one server.
     async fn warn_of_eviction(&self, mut connection: MultiplexedConnection) {
         connection.set_response_timeout(RESPONSE_TIMEOUT);
         let mut command = redis::cmd("INFO");
@@ -158,12 +160,9 @@ impl Link {
             .find_map(|line| line.strip_prefix("maxmemory_policy:"))
             .map(str::trim)
             .filter(|policy| *policy != "noeviction");
-        let mut state = self.state();
-        if state.evicts.as_deref() == policy {
+        if !has_changed(&self.shown, policy) {
             return;
         }
-        state.evicts = policy.map(str::to_owned);
-        drop(state);
         if let Some(policy) = policy {
             warn!(
                 store = self.shown,
@@ -172,6 +171,19 @@ impl Link {
             );
         }
     }
+}
+
+/// Notes the eviction policy of a server; `None` if it evicts nothing. Returns whether this process knew
+/// another one.
+fn has_changed(server: &str, policy: Option<&str>) -> bool {
+    static KNOWN: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
+    // No code that holds the lock can panic.
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = match policy {
+        Some(policy) => known.insert(server.to_owned(), policy.to_owned()),
+        None => known.remove(server),
+    };
+    before.as_deref() != policy
 }
 
 /// Gives the connection up once the Sentinels name another master, although the server still replies.

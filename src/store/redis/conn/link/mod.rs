@@ -55,8 +55,6 @@ struct LinkState {
     /// Since when the server is unreachable. Logged once and at debug level, because the caller knows
     /// what the outage means.
     outage: Option<Instant>,
-    /// The eviction policy of the last warning.
-    evicts: Option<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -167,7 +165,12 @@ impl Link {
             let what = self.part.called();
             if self.part == Part::InCluster {
                 // No other message reports it, because the other servers still work.
-                warn!(error = failure.text(), "{what} is unreachable");
+                let problem = if failure.is_outage() {
+                    "is unreachable"
+                } else {
+                    "cannot be used"
+                };
+                warn!("{what} {problem}: {}", failure.text());
             } else {
                 debug!(error = failure.text(), "{what} is unreachable");
             }
@@ -181,7 +184,7 @@ impl Link {
         let (what, seconds) = (self.part.called(), since.elapsed().as_secs_f64());
         let store = &self.shown;
         if self.part == Part::InCluster {
-            info!(store, "{what} is reachable again after {seconds:.1} s");
+            info!(store, "{what} can be used again after {seconds:.1} s");
         } else {
             debug!(store, "{what} is reachable again after {seconds:.1} s");
         }
