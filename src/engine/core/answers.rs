@@ -29,6 +29,9 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 /// decide what is due.
 const EARLY_POLL: Duration = Duration::from_secs(1);
 
+/// A skipped occurrence whose reply comes this late had waited for something else until then.
+const LATE: Duration = Duration::from_secs(2);
+
 /// Reports a clock that is ahead of the store's by this much.
 const CLOCK_AHEAD: Duration = Duration::from_secs(5);
 
@@ -349,7 +352,13 @@ impl Lane {
         if remaining.is_none() {
             self.report(shared, occ.at, OccurrenceNotice::NoEnd(by.clone()));
         }
-        self.report(shared, occ.at, OccurrenceNotice::Skipped(by));
+        let late = shared.now.utc.since(occ.at);
+        let notice = if late < LATE {
+            OccurrenceNotice::Skipped(by)
+        } else {
+            OccurrenceNotice::SkippedLate { by, late }
+        };
+        self.report(shared, occ.at, notice);
         self.refused(shared, occ);
     }
 

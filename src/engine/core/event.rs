@@ -352,6 +352,13 @@ pub enum OccurrenceNotice {
     Decided,
     /// The lock was held, so it was skipped.
     Skipped(String),
+    /// The same, so long after it was due that it had waited for something else until then.
+    SkippedLate {
+        /// The holder.
+        by: String,
+        /// How late the reply of the store came.
+        late: Duration,
+    },
     /// The lock is held; it waits.
     Waiting(String),
     /// This host's clock is ahead of the store's by this much; it waits.

@@ -89,6 +89,12 @@ fn log(job: &JobName, at: Timestamp, host: &HostName, notice: &OccurrenceNotice)
         OccurrenceNotice::LostTo(by) => line!(debug, "{by} runs it"),
         OccurrenceNotice::Decided => line!(debug, "decided before this host asked"),
         OccurrenceNotice::Skipped(by) => line!(info, "skipped: {by} holds the lock"),
+        OccurrenceNotice::SkippedLate { by, late } => line!(
+            info,
+            "skipped: it was claimed {} after it was due, and {by} holds the lock: of the \
+             occurrences that waited, the oldest runs",
+            show_roughly(*late)
+        ),
         OccurrenceNotice::Waiting(by) => line!(debug, "waiting: {by} holds the lock"),
         OccurrenceNotice::ClockAhead(by) => line!(
             warn,

@@ -1,5 +1,7 @@
 //! `on_overlap`: skip, wait, queue.
 
+use std::time::Duration;
+
 use super::super::Policy;
 use super::super::event::{Event, OccurrenceNotice};
 use super::bench::{Bench, JOB, head, held, policy, running, secs, waits_for};
@@ -40,6 +42,22 @@ fn skip_leaves_the_decision_to_the_claim() {
     bench.answer(&spec, held(20));
     assert!(bench.said(1010, &OccurrenceNotice::Skipped("other".to_owned())));
     bench.nothing();
+}
+
+/// After an outage the occurrences that waited are claimed together. The log must not suggest that the
+/// previous run hangs.
+#[test]
+fn an_occurrence_that_is_skipped_late_is_reported_as_late() {
+    let mut bench = Bench::new(policy());
+    bench.due(1010);
+    let spec = bench.claim(1010);
+    bench.at(1015);
+    bench.answer(&spec, held(20));
+    let late = OccurrenceNotice::SkippedLate {
+        by: "other".to_owned(),
+        late: Duration::from_secs(5),
+    };
+    assert!(bench.said(1010, &late));
 }
 
 #[test]
