@@ -102,9 +102,11 @@ impl TaskContext {
             let reason = refusal.to_string();
             RequestReply::Refused { kind, reason }
         });
+        let asked = format!("`trigger {}` of {}", claim.job.name, claim.cause.by);
         let request = claim.run_id;
         self.tell(Message::ClaimedByRequest(Box::new(ClaimedByRequest {
             request,
+            asked,
             output,
             claimed,
         })));

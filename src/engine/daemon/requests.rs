@@ -103,10 +103,22 @@ impl ReceivedRequests {
 /// Why nothing is done, for the one who asked.
 struct Refusal(RefusalKind, String);
 
+/// What was asked, and by whom.
+fn described(request: &DaemonRequest) -> String {
+    let by = &request.by;
+    match &request.order {
+        RequestOrder::Trigger { job, .. } => format!("`trigger {job}` of {by}"),
+        RequestOrder::Kill { job, .. } => format!("`kill {job}` of {by}"),
+        RequestOrder::Note { .. } => format!("a note of {by}"),
+    }
+}
+
 /// A run that somebody asked for, and whether its claim was granted.
 #[derive(Debug)]
 pub(crate) struct ClaimedByRequest {
     pub(super) request: RunId,
+    /// What was asked and by whom, for the log.
+    pub(super) asked: String,
     pub(super) output: OutputWish,
     pub(super) claimed: Result<Assignment, RequestReply>,
 }
@@ -126,6 +138,9 @@ impl Daemon {
 
     /// Does what was asked. The request is taken: nobody else acts on it.
     pub(super) fn request_taken(&mut self, id: RunId, request: Option<DaemonRequest>) {
+        let asked = request
+            .as_ref()
+            .map_or_else(|| "a request".to_owned(), described);
         let done = match request {
             None => Err(Refusal(
                 RefusalKind::Unknown,
@@ -143,7 +158,7 @@ impl Daemon {
             Ok(Some(reply)) => reply,
             Err(Refusal(kind, reason)) => {
                 let (host, line) = (&self.host, first_line(&reason));
-                tracing::warn!(%host, request = %id, "refused a request: {line}");
+                tracing::warn!(%host, request = %id, "refused {asked}: {line}");
                 RequestReply::Refused { kind, reason }
             }
         };
@@ -245,7 +260,8 @@ impl Daemon {
             Err(refusal) => {
                 if let RequestReply::Refused { reason, .. } = &refusal {
                     let (host, reason) = (&self.host, first_line(reason));
-                    tracing::warn!(%host, request = %claimed.request, "refused a request: {reason}");
+                    let asked = &claimed.asked;
+                    tracing::warn!(%host, request = %claimed.request, "refused {asked}: {reason}");
                 }
                 return self.reply_to(claimed.request, refusal);
             }
