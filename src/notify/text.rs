@@ -98,8 +98,15 @@ fn of_record(notice: &Notice, record: &Record) -> String {
         Outcome::Skipped => format!("{job} was skipped"),
         Outcome::Missed => format!("{job} was missed"),
     };
+    if notice.in_a_row > record.count.unwrap_or(1) {
+        let _ = write!(text, ", {} times in a row", notice.in_a_row);
+    }
     if let Some(reason) = &record.reason {
-        let _ = write!(text, ": {reason}");
+        let _ = match record.outcome {
+            // The reason is who asked for the run; why it failed stands before.
+            Outcome::Failed => write!(text, " ({reason})"),
+            _ => write!(text, ": {reason}"),
+        };
     }
     if let Some(by) = record
         .by
@@ -116,9 +123,6 @@ fn of_record(notice: &Notice, record: &Record) -> String {
             let _ = write!(text, " (due at {at})");
         }
         (None, ..) => {}
-    }
-    if notice.in_a_row > record.count.unwrap_or(1) {
-        let _ = write!(text, ", {} in a row", notice.in_a_row);
     }
     text
 }
