@@ -74,9 +74,9 @@ impl Target {
         let default = Path::new(DEFAULT_CONFIG);
         if self.config.is_none() && !default.exists() {
             return Err(Failure::Config(format!(
-                "no job list is named, and {DEFAULT_CONFIG} is not there: name a file or a \
-                 directory of *.yaml files with -c/--config or CRONLATCH_CONFIG (`cronlatch run \
-                 FILE` takes it as its argument)"
+                "no job list was found: name a file or a directory of *.yaml files with \
+                 -c/--config or CRONLATCH_CONFIG (`cronlatch run FILE` takes it as its argument), \
+                 or put it at {DEFAULT_CONFIG}"
             )));
         }
         Ok(load(self.path())?)

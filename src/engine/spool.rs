@@ -211,8 +211,8 @@ fn lines_of(path: &Path) -> Vec<Result<SpoolLine, Fault>> {
         Err(error) => {
             return vec![Err(Fault {
                 text: format!(
-                    "cannot read the undelivered results in {shown}: {error}; they are not \
-                     delivered"
+                    "cannot read {shown}: {error}; if an earlier daemon left results there, they \
+                     are not delivered. Run cronlatch as the owner of this directory"
                 ),
                 line: None,
             })];

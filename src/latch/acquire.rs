@@ -49,11 +49,19 @@ pub(crate) enum NotAcquired {
 pub(crate) fn waits_text(remaining: Duration) -> String {
     format!(
         "the store grants no locks for another {:.1} s: it is new, was restarted or lost its \
-         data, and a lock that it no longer knows may still be held. Wait: this ends by itself (only \
-         before the first use of a store does `cronlatch init`, or Latch::init in a program, avoid \
-         it)",
+         data, and a lock that it no longer knows may still be held. Wait: this ends by itself \
+         (`cronlatch init` avoids it, but only before the first use of a store)",
         remaining.as_secs_f64()
     )
+}
+
+/// How long a claim is still tried, for the end of a sentence.
+fn for_how_long(left: TimeLeft) -> String {
+    match left {
+        TimeLeft::Time(Duration::ZERO) => " a few times".to_owned(),
+        TimeLeft::Time(left) => format!(" for up to {:.0} s", left.as_secs_f64()),
+        TimeLeft::Unbounded => String::new(),
+    }
 }
 
 impl Acquisition {
@@ -122,7 +130,11 @@ impl Acquisition {
             // A warning once, so that the user knows why the wait is long.
             let is_odd = matches!(setback, Setback::Silence | Setback::Recovering(_));
             if is_odd && !std::mem::replace(&mut is_logged, true) {
-                tracing::warn!(lock = self.lock().name, "{why}; retrying");
+                tracing::warn!(
+                    lock = self.lock().name,
+                    "{why}; retrying{}",
+                    for_how_long(left)
+                );
             } else {
                 tracing::debug!(lock = self.lock().name, "{why}; retrying");
             }

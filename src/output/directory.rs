@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 /// A directory that was found to be safe.
 #[derive(Debug)]
 pub(super) struct Directory {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     /// Root creates files for the user whose daemon uses the directory.
     owner: Option<(u32, u32)>,
 }

@@ -253,7 +253,10 @@ impl OutputWriter {
             };
             if room.bytes < len.max(1) + more {
                 self.room_known_at = None;
-                return Err("the disk is almost full".to_owned());
+                return Err(format!(
+                    "the disk of {} is almost full",
+                    directory.path.display()
+                ));
             }
             self.room = room.bytes.min(ROOM_STEP.max(len));
             self.room_known_at = Some(Instant::now());

@@ -267,7 +267,7 @@ impl Supervisor for AttemptSupervisor<'_> {
                 run_log!(
                     warn,
                     self.fields,
-                    "timed out after {limit:?}: killing the run"
+                    "killing the run: it timed out after {limit:?}"
                 );
             }
             KillReason::Lost(lost) => {
@@ -277,7 +277,7 @@ impl Supervisor for AttemptSupervisor<'_> {
             KillReason::Interrupted => {
                 let why = killed_by(self.control);
                 let why = why.unwrap_or_else(|| self.control.why_stopping());
-                run_log!(warn, self.fields, "{why}: killing the run");
+                run_log!(warn, self.fields, "killing the run: {why}");
             }
         }
     }

@@ -71,7 +71,7 @@ impl RunLease {
             return meaning.to_owned();
         }
         match self.lease.as_ref().and_then(Lease::trouble) {
-            Some(error) => format!("{meaning} ({})", error.reason()),
+            Some(error) => format!("{meaning}; last error: {}", error.reason()),
             None => format!(
                 "{meaning}, and no renewal had failed: the daemon or its guard was stopped, or the \
                  host is overloaded"

@@ -53,11 +53,12 @@ async fn look(
     if fate != NoteFate::Ended || !store.settle(&note.settle(keep)).await? {
         return Ok(fate);
     }
-    tracing::warn!(
+    let host = open.map_or("its host", |open| open.by.as_str());
+    tracing::error!(
         job = %note.run.job,
         run_id = %note.run.run_id,
-        "a manual run is recorded as interrupted: its lease expired before `trigger` reported a \
-         result"
+        "the manual run on {host} is recorded as interrupted: its lease expired, and {host} has not \
+         reported a result (it has died, or does not reach the store). The run is not repeated"
     );
     Ok(NoteFate::Over)
 }

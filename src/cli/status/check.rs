@@ -136,6 +136,7 @@ impl CheckResult {
         for (level, name) in [(Level::Critical, "critical"), (Level::Warning, "warning")] {
             match of_level(level) {
                 0 => {}
+                n if level == Level::Warning && n > 1 => counts.push(format!("{n} {name}s")),
                 n => counts.push(format!("{n} {name}")),
             }
         }
@@ -283,7 +284,7 @@ fn of_job(job: &JobStatus, now: Timestamp) -> Option<(Level, String)> {
         return Some((Level::Critical, problem));
     }
     if let Some(run) = job.running.as_ref().filter(|run| run.orphaned) {
-        let problem = format!("its run on {} stopped reporting", run.host);
+        let problem = format!("its run on {0} is orphaned: {0} does not report", run.host);
         return Some((Level::Warning, problem));
     }
     if job.ledger_ahead_ms.is_some() {

@@ -27,11 +27,14 @@ pub(super) fn for_people(status: &StatusReport) -> String {
     text += &clocks_note(&status.nodes);
     text.push('\n');
     text += &if status.hosts.is_empty() && status.away.is_some() {
-        "no hosts to show: none has announced itself, or the part of the store that lists them \
-         is unreachable\n"
+        "no daemon reports to this store, or the part of the store that lists the hosts is \
+         unreachable\n"
             .to_owned()
     } else if status.hosts.is_empty() {
-        "no host has announced itself: no daemon is up, or none reaches this store\n".to_owned()
+        format!(
+            "no daemon reports to {}: none is up, or none can write to this store\n",
+            status.store
+        )
     } else {
         let header = ["HOST", "RUNNING", "UP", "SEEN", "CLOCK", "VERSION", "NOTES"];
         let rows = status.hosts.iter().map(|host| host_row(host, status.now));
@@ -41,7 +44,7 @@ pub(super) fn for_people(status: &StatusReport) -> String {
     text += &lists_note(&status.hosts);
     text.push('\n');
     text += &if status.jobs.is_empty() {
-        "no job list was given: see --config\n".to_owned()
+        "no job list was found: name it with -c/--config\n".to_owned()
     } else {
         let header = [
             "JOB", "NEXT", "NOW", "LAST", "VERDICT", "HOST", "SUCCESS", "TREND", "NOTES",
@@ -127,7 +130,7 @@ fn job_row(job: &JobStatus, now: Timestamp) -> [String; 9] {
     let running = job.running.as_ref().map(|run| {
         let since = output::short(now.since(run.started_at));
         if run.orphaned {
-            format!("orphaned on {} since {since}", run.host)
+            format!("orphaned on {} for {since}", run.host)
         } else if run.unacknowledged {
             format!("{} waits for replicas", run.host)
         } else {
@@ -446,7 +449,7 @@ mod tests {
 store  cluster of redis://10.0.0.5:6379
        part of the store is unreachable: refused
 
-no hosts to show: none has announced itself, or the part of the store that lists them is unreachable
+no daemon reports to this store, or the part of the store that lists the hosts is unreachable
 
 JOB    NEXT                  NOW  LAST  VERDICT  HOST  SUCCESS  TREND  NOTES
 here   1970-01-01T03:00:00Z  -    -     -        -     -

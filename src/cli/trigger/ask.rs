@@ -168,7 +168,7 @@ impl WantedRun<'_> {
         let others = known.iter().map(JobName::as_str);
         let nearest = nearest_name(job, others).filter(|_| !known.contains(self.job));
         let mut text = format!(
-            "no live daemon has job {}; nothing was started\nhelp: ",
+            "no daemon that reports has job {}; nothing was started\nhelp: ",
             self.job
         );
         text += &match nearest {

@@ -49,7 +49,13 @@ pub(super) fn secret<T>(
             return None;
         }
         _ => {
-            problems.add(refused(format!("{} is not a string", quoted(key)), ""));
+            problems.add(refused(
+                format!("{} is not a string", quoted(key)),
+                match key {
+                    "ping" => "write `ping: healthchecks:UUID`, another service, or a URL",
+                    _ => "write it as one string",
+                },
+            ));
             return None;
         }
     };

@@ -177,9 +177,11 @@ impl Daemon {
         match self.shutdown {
             Some(Shutdown::Draining { .. }) => {
                 let limit = self.settings.drain_timeout;
+                let are = if self.runs.len() == 1 { "is" } else { "are" };
                 tracing::warn!(
-                    "{n} did not finish within {} (drain_timeout); killing",
-                    show_duration(limit)
+                    "{n} did not finish within {} (drain_timeout) and {are} killed: {}",
+                    show_duration(limit),
+                    self.runs.listed(BootInstant::now())
                 );
                 self.end_runs();
             }

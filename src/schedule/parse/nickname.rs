@@ -14,6 +14,9 @@ const NICKNAMES: [(&str, &str); 7] = [
     ("@hourly", "0 * * * *"),
 ];
 
+/// What to do instead of `@reboot`.
+const AT_BOOT: &str = "a systemd unit can start a program at boot";
+
 pub(super) fn nickname(fields: &[Piece<'_>], name: Piece<'_>) -> Result<Parsed, CronError> {
     let lower = name.text.to_ascii_lowercase();
     if lower == "@every" {
@@ -37,10 +40,11 @@ pub(super) fn nickname(fields: &[Piece<'_>], name: Piece<'_>) -> Result<Parsed, 
         });
     }
     if lower == "@reboot" {
-        return name.fail(
-            "@reboot is not a time",
-            "a systemd unit can start a program at boot",
-        );
+        return name.fail("@reboot is not a time", AT_BOOT);
+    }
+    if strsim::jaro("@reboot", &lower) > 0.9 {
+        let hint = format!("if you mean @reboot, which is not a time: {AT_BOOT}");
+        return name.fail(format!("unknown nickname {}", name.text), hint);
     }
     let likely = NICKNAMES
         .iter()

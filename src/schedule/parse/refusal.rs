@@ -35,7 +35,10 @@ pub(super) fn wrong_count(fields: &[Piece<'_>]) -> CronError {
     };
     CronError::new(
         columns,
-        format!("{} fields instead of five or six", fields.len()),
+        match fields.len() {
+            1 => "1 field, expected five or six".to_owned(),
+            n => format!("{n} fields, expected five or six"),
+        },
         hint,
     )
 }

@@ -142,13 +142,21 @@ fn store_error(shown: &str, error: rusqlite::Error) -> StoreError {
             StoreError::Refused,
             format!("{shown}: the file, its directory or its file system is read-only"),
         ),
+        Some(ErrorCode::CannotOpen) if std::path::Path::new(shown).is_dir() => (
+            StoreError::Refused,
+            format!("{shown} is a directory: name a file"),
+        ),
         Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => (
             StoreError::Refused,
             format!("{shown}: cannot be opened: {error}"),
         ),
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => (
+        Some(ErrorCode::NotADatabase) => (
             StoreError::Corrupt,
-            format!("{shown}: {error}; restore it, or move it away"),
+            format!("{shown} is not an SQLite database; restore it from a backup, or move it away"),
+        ),
+        Some(ErrorCode::DatabaseCorrupt) => (
+            StoreError::Corrupt,
+            format!("{shown} is damaged ({error}); restore it from a backup, or move it away"),
         ),
         Some(_) => (StoreError::Unreachable, format!("{shown}: {error}")),
         None => (StoreError::Corrupt, format!("{shown}: {error}")),
