@@ -10,9 +10,7 @@ use super::requester::requester;
 use super::{Failure, Target, output};
 use crate::config::JobList;
 use crate::names::{HostName, JobName, LockName};
-use crate::store::{
-    self, Forget, Forgotten, HostReport, Intervention, Listing, Lock, LockId, Standing,
-};
+use crate::store::{Forget, Forgotten, HostReport, Intervention, Listing, Lock, LockId, Standing};
 use crate::time::Timestamp;
 
 /// Options of `forget`.
@@ -52,7 +50,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     args.target.warn_about_store(&settings);
     let request = request(args, list.as_ref(), &host)?;
     let forgotten = output::ask(async {
-        let store = store::open_existing(&settings)?;
+        let store = args.target.open_existing(&settings, list.as_ref())?;
         let listing = store.listings(std::slice::from_ref(&args.job)).await?;
         let listing = listing.into_iter().next().unwrap_or_default();
         if !args.force {

@@ -1,11 +1,12 @@
 //! Which store, which list and which host a command is about.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::{Failure, output};
 use crate::config::{self, ConfigErrors, JobList};
 use crate::names::{HostName, Prefix};
-use crate::store::{StoreSettings, check_key_in_cluster, check_url};
+use crate::store::{self, Store, StoreSettings, check_key_in_cluster, check_url};
 
 const DEFAULT_CONFIG: &str = "/etc/cronlatch/jobs.yaml";
 
@@ -109,6 +110,25 @@ impl Target {
                 output::report(&format!("warning: {warning}"));
             }
         }
+    }
+
+    /// Opens the store, which must exist. Without a list and a store on the command line it may be another
+    /// one than that of the daemons.
+    pub(super) fn open_existing(
+        &self,
+        settings: &StoreSettings,
+        list: Option<&JobList>,
+    ) -> Result<Arc<dyn Store>, Failure> {
+        store::open_existing(settings).map_err(|error| {
+            if list.is_some() || !self.place.store.is_empty() {
+                return error.into();
+            }
+            Failure::Unavailable(format!(
+                "no job list was found, and {}\nhelp: name the list of the daemons with \
+                 -c/--config, or their store with --store",
+                error.reason()
+            ))
+        })
     }
 
     /// The name of this host.

@@ -514,7 +514,7 @@ fn only_what_runs_jobs_makes_a_store() {
         &["unlock", "a"],
         &["pause", "a"],
         &["resume", "a"],
-        &["forget", "a", "--yes"],
+        &["forget", "a"],
         &["trigger", "a"],
         &["status", "--check"],
     ];

@@ -144,6 +144,7 @@ fn a_name_that_neither_the_list_nor_the_store_has_is_an_error_with_a_suggestion(
     fs::write(&list, text.to_string()).expect("a file");
     let list = list.display().to_string();
     let unlock = |name: &str| cronlatch(&["unlock", "-c", &list, name]);
+    cronlatch(&["init", "-c", &list]).expect_code(0);
     for (name, meant) in [("lonk", "long"), ("nightly-bakcup", "nightly-backup")] {
         let refused = unlock(name).expect_code(64).stderr;
         assert_eq!(
@@ -167,10 +168,21 @@ fn a_name_that_neither_the_list_nor_the_store_has_is_an_error_with_a_suggestion(
 #[test]
 fn without_a_list_and_a_store_it_says_where_it_has_looked() {
     let dir = tempfile::tempdir().expect("a directory");
-    let mut unlock = command(BINARY);
-    unlock.args(["unlock", "nightly-backup"]);
-    unlock.env("XDG_STATE_HOME", dir.path());
-    let said = output(unlock).expect_code(0);
+    let run = |args: &[&str]| {
+        let mut run = command(BINARY);
+        run.args(args).env("XDG_STATE_HOME", dir.path());
+        output(run)
+    };
+    let unlock = ["unlock", "nightly-backup"];
+    let said = run(&unlock).expect_code(69).stderr;
+    let expected = "no job list was found, and there is no store sqlite:";
+    assert!(said.starts_with(expected), "{said}");
+    assert!(
+        said.contains("\nhelp: name the list of the daemons with -c/--config"),
+        "{said}"
+    );
+    run(&["init"]).expect_code(0);
+    let said = run(&unlock).expect_code(0);
     assert!(
         said.stderr
             .starts_with("warning: no job list was found, so this looked in sqlite:"),

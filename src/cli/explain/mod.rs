@@ -20,7 +20,7 @@ use super::times::{TimeArgs, Times};
 use super::{Failure, Target, output, unknown_job};
 use crate::config::JobList;
 use crate::names::{HostName, JobName};
-use crate::store::{self, Store};
+use crate::store::Store;
 use crate::time::Timestamp;
 pub(super) use explanation::Explanation;
 use facts::OccurrenceFacts;
@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         return Err(unknown_job(&args.job, &list));
     }
     let explanation = output::ask(async {
-        let store = store::open_existing(&settings)?;
+        let store = args.target.open_existing(&settings, Some(&list))?;
         explain(&*store, &list, (&args.job, &host), args.at).await
     })?;
     output::print(&if args.json {

@@ -10,7 +10,7 @@ use super::times::{TimeArgs, Times};
 use super::{Failure, Target, output};
 use crate::config::{JobList, Scope};
 use crate::names::{HostName, JobName, LockName};
-use crate::store::{self, KeyFault, Listing, Lock, LockId, Record, Store, StoreError};
+use crate::store::{KeyFault, Listing, Lock, LockId, Record, Store, StoreError};
 use crate::time::Timestamp;
 
 /// Options of `history`.
@@ -57,7 +57,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let settings = args.target.settings(list.as_ref())?;
     let found = output::ask(async {
-        let store = store::open_existing(&settings)?;
+        let store = args.target.open_existing(&settings, list.as_ref())?;
         collect(&*store, list.as_ref(), &host, args).await
     })?;
     let records = found.records;

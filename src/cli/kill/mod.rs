@@ -13,7 +13,7 @@ use super::requester::requester;
 use super::{Failure, Target, output};
 use crate::config::JobList;
 use crate::names::{HostName, JobName, RunId};
-use crate::store::{self, DaemonRequest, Lock, Outcome, RefusalKind, RequestOrder, Store};
+use crate::store::{DaemonRequest, Lock, Outcome, RefusalKind, RequestOrder, Store};
 use search::{FoundRuns, RunSearch};
 
 /// Options of `kill`.
@@ -115,7 +115,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         wait: args.wait,
     };
     let (killed, failed) = output::ask(async {
-        let store = store::open_existing(&settings)?;
+        let store = args.target.open_existing(&settings, list.as_ref())?;
         order.carry_out(&*store, (list.as_ref(), &host)).await
     })?;
     output::print(&if args.json {

@@ -6,7 +6,7 @@ use super::WantedRun;
 use crate::cli::{Failure, Target, output};
 use crate::config::{Job, JobList, KeepOutput, OutputPolicy, Scope};
 use crate::names::{HostName, JobName, LockName};
-use crate::store::{self, HostReport, Lock, Outcome, Record, Store, StoreError};
+use crate::store::{HostReport, Lock, Outcome, Record, Store, StoreError};
 
 /// How many records of a job are searched for a run.
 const RECORDS_SEARCHED: usize = 100_000;
@@ -91,7 +91,7 @@ pub(super) fn in_fleet(
     let list = target.list_if_any()?;
     let settings = target.settings(list.as_ref())?;
     let found = output::ask(async {
-        let store = store::open_existing(&settings)?;
+        let store = target.open_existing(&settings, list.as_ref())?;
         let hosts = store.hosts().await?;
         let search = Search {
             store: &*store,

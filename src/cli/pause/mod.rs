@@ -12,7 +12,7 @@ use super::requester::requester;
 use super::{Failure, Target, output, times};
 use crate::config::{JobList, parse_duration};
 use crate::names::HostName;
-use crate::store::{self, Intervention, PauseOrder, REASON_LIMIT, Store};
+use crate::store::{Intervention, PauseOrder, REASON_LIMIT, Store};
 use crate::time::Timestamp;
 use select::{Chosen, Jobs};
 pub(super) use select::{known as known_jobs, locks as locks_of};
@@ -96,7 +96,7 @@ fn order(
     let settings = target.settings(list.as_ref())?;
     target.warn_about_store(&settings);
     let (done, failed) = output::ask(async {
-        let store = store::open_existing(&settings)?;
+        let store = target.open_existing(&settings, list.as_ref())?;
         let sender = PauseSender {
             store: &*store,
             order: order(store.now().await?)?,

@@ -20,7 +20,7 @@ use super::{Failure, Target, output};
 use crate::config::{self, ConfigError, Job, JobList};
 use crate::names::{HostName, JobName};
 use crate::preflight;
-use crate::store::{self, HostReport, JobReport, KeyFault, Lock, Store, StoreError, StoreSettings};
+use crate::store::{HostReport, JobReport, KeyFault, Lock, Store, StoreError, StoreSettings};
 use crate::time::Timestamp;
 use check::CheckResult;
 use report::{HostStatus, JobStatus, NodeStatus, VanishedHost};
@@ -68,7 +68,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     args.target.warn_about_store(&settings);
     output::ask(async {
         let asked = StatusRequest {
-            store: &store::open_existing(&settings)?,
+            store: &args.target.open_existing(&settings, list.as_ref())?,
             settings: &settings,
             list: list.as_ref(),
             host: &host,
@@ -108,7 +108,7 @@ fn judge(args: &Args) -> Result<CheckResult, Failure> {
     args.target.warn_of(&settings);
     let report = output::ask(async {
         let asked = StatusRequest {
-            store: &store::open_existing(&settings)?,
+            store: &args.target.open_existing(&settings, list.as_ref())?,
             settings: &settings,
             list: list.as_ref(),
             host: &host,

@@ -16,7 +16,7 @@ use super::{Failure, Target, history, output, unknown_job};
 use crate::config::JobList;
 use crate::names::{HostName, JobName};
 use crate::run::Cause;
-use crate::store::{self, IfPaused, Record, Store};
+use crate::store::{IfPaused, Record, Store};
 use ask::{ListAtHand, TriggeredRun, Waited, WantedRun};
 use carry::Errand;
 
@@ -109,7 +109,7 @@ fn run_by_daemon(args: &Args) -> Result<ExitCode, Failure> {
         }),
     };
     let started = output::ask(async {
-        let store = store::open_existing(&settings)?;
+        let store = args.target.open_existing(&settings, list.as_ref())?;
         wanted
             .ask(&*store, (ListAtHand::OfCommand(&args.target), &host))
             .await

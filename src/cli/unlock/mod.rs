@@ -17,7 +17,7 @@ use crate::config::JobList;
 use crate::names::{HostName, LockName, Token};
 use crate::observe::plain_line;
 use crate::store::protocol::OTHER_TYPE;
-use crate::store::{self, Finish, FinishReply, Intervention, Outcome, Record, Store};
+use crate::store::{Finish, FinishReply, Intervention, Outcome, Record, Store};
 use holder::{Holder, Sign, UsedLock, holder_of, look_for_life};
 
 /// Options of `unlock`.
@@ -76,7 +76,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         (None, None) => return Err(Failure::Usage("name a lock, or use --key".to_owned())),
     };
     let held = output::ask(async {
-        let store = store::open_existing(&settings)?;
+        let store = args.target.open_existing(&settings, list.as_ref())?;
         let Some(holder) = holder_of(&*store, &used).await? else {
             return Ok(None);
         };

@@ -64,6 +64,14 @@ impl OutageKind {
             Self::Rejects => "the store can be used again",
         }
     }
+
+    /// The message at its end, if the store is reported only once it is stable.
+    fn stable_end(self) -> &'static str {
+        match self {
+            Self::Silent => "the store is reachable again, and stable",
+            Self::Rejects => self.end(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -255,7 +263,7 @@ impl Daemon {
             );
         }
         if self.health.believed(Instant::now()) == Notable::Yes {
-            tracing::info!("{}, and stable", self.health.kind.end());
+            tracing::info!("{}", self.health.kind.stable_end());
         }
     }
 }
