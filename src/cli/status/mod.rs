@@ -105,7 +105,7 @@ fn judge(args: &Args) -> Result<CheckResult, Failure> {
     let host = args.target.host()?;
     let list = args.target.list_if_any()?;
     let settings = args.target.settings(list.as_ref())?;
-    args.target.warn_of(&settings);
+    args.target.warn_about_store(&settings);
     let report = output::ask(async {
         let asked = StatusRequest {
             store: &args.target.open_existing(&settings, list.as_ref())?,
