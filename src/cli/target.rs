@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Failure, output};
 use crate::config::{self, ConfigErrors, JobList};
 use crate::names::{HostName, Prefix};
-use crate::store::{self, Store, StoreSettings, check_key_in_cluster, check_url};
+use crate::store::{self, Store, StoreError, StoreSettings, check_key_in_cluster, check_url};
 
 const DEFAULT_CONFIG: &str = "/etc/cronlatch/jobs.yaml";
 
@@ -112,23 +112,27 @@ impl Target {
         }
     }
 
-    /// Opens the store, which must exist. Without a list and a store on the command line it may be another
-    /// one than that of the daemons.
+    /// Opens the store without creating an embedded one: one that is not there is empty, and may be mistyped.
+    /// Without a list and a store on the command line it may be another one than that of the daemons, which is an
+    /// error.
     pub(super) fn open_existing(
         &self,
         settings: &StoreSettings,
         list: Option<&JobList>,
     ) -> Result<Arc<dyn Store>, Failure> {
-        store::open_existing(settings).map_err(|error| {
-            if list.is_some() || !self.place.store.is_empty() {
-                return error.into();
-            }
-            Failure::Unavailable(format!(
-                "no job list was found, and {}\nhelp: name the list of the daemons with \
-                 -c/--config, or their store with --store",
-                error.reason()
-            ))
-        })
+        if !store::is_absent(settings) {
+            return Ok(store::open(settings)?);
+        }
+        let absent = StoreError::absent(&settings.shown());
+        if list.is_some() || !self.place.store.is_empty() {
+            output::report(&format!("warning: {}", absent.reason()));
+            return Ok(store::open_empty()?);
+        }
+        Err(Failure::Unavailable(format!(
+            "no job list was found, and {}\nhelp: name the list of the daemons with -c/--config, or their \
+             store with --store",
+            absent.reason()
+        )))
     }
 
     /// The name of this host.

@@ -49,7 +49,8 @@ pub use endpoint::{
     ClusterSettings, Endpoint, RedisSettings, RedlockSettings, SentinelSettings, StartupQuorum,
     StoreSettings, check_url,
 };
-pub use open::{open, open_existing};
+pub use open::open;
+pub(crate) use open::{is_absent, open_empty};
 pub(crate) use redis::check_raw_in_cluster as check_key_in_cluster;
 #[doc(hidden)]
 pub use redis::measured;

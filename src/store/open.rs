@@ -29,14 +29,25 @@ pub fn open(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError> {
     }
 }
 
-/// As [`open`], for callers that need what a daemon has written. Fails if the file of an embedded store
-/// does not exist, because opening would create it, and the caller would report an empty store.
-pub fn open_existing(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError> {
-    if let StoreSettings::Sqlite { path } = settings
-        && let Err(error) = std::fs::metadata(path)
-        && matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
-    {
-        return Err(StoreError::absent(&settings.shown()));
-    }
-    open(settings)
+/// Whether this is an embedded store whose file does not exist: [`open`] would create it.
+pub(crate) fn is_absent(settings: &StoreSettings) -> bool {
+    let StoreSettings::Sqlite { path } = settings else {
+        return false;
+    };
+    let found = std::fs::metadata(path).map_err(|error| error.kind());
+    matches!(found, Err(ErrorKind::NotFound | ErrorKind::NotADirectory))
+}
+
+/// Opens an empty store in memory, in the place of an embedded one that does not exist yet.
+#[cfg(feature = "sqlite")]
+pub(crate) fn open_empty() -> Result<Arc<dyn Store>, StoreError> {
+    Ok(Arc::new(SqliteStore::in_memory()?))
+}
+
+/// Without the embedded store there is none that does not exist yet.
+#[cfg(not(feature = "sqlite"))]
+pub(crate) fn open_empty() -> Result<Arc<dyn Store>, StoreError> {
+    Err(StoreError::refused(
+        "this program was built without the embedded store (the feature `sqlite` of cronlatch)",
+    ))
 }

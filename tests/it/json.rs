@@ -228,6 +228,7 @@ fn an_error_is_one_object_on_standard_error_with_the_same_exit_code() {
         "store: redis://127.0.0.1:1/0\njobs: [{ name: a, every: 1h, command: x }]",
     );
     let store = format!("sqlite:{}", dir.path().join("s.db").display());
+    cronlatch(&["init", "--store", &store]).expect_code(0);
     let cases: [(&[&str], i32, &str, &str); 8] = [
         (&["status", "-c", &gone], 69, "unavailable", ""),
         (&["history", "-c", &bad], 78, "config", ""),

@@ -175,7 +175,7 @@ fn without_a_list_and_a_store_it_says_where_it_has_looked() {
     };
     let unlock = ["unlock", "nightly-backup"];
     let said = run(&unlock).expect_code(69).stderr;
-    let expected = "no job list was found, and there is no store sqlite:";
+    let expected = "error: no job list was found, and there is no store sqlite:";
     assert!(said.starts_with(expected), "{said}");
     assert!(
         said.contains("\nhelp: name the list of the daemons with -c/--config"),

@@ -66,6 +66,15 @@ pub(crate) struct SqliteStore {
 impl SqliteStore {
     /// Returns the store on the file at `path`, and starts its thread.
     pub(crate) fn new(path: &Path) -> Result<Self, StoreError> {
+        Self::on(Some(path))
+    }
+
+    /// An empty store that ends with this value.
+    pub(crate) fn in_memory() -> Result<Self, StoreError> {
+        Self::on(None)
+    }
+
+    fn on(path: Option<&Path>) -> Result<Self, StoreError> {
         let freed = Arc::new(Notify::new());
         let longest_ttl = Arc::new(AtomicU64::new(0));
         let worker = Worker::start(path, Arc::clone(&freed), Arc::clone(&longest_ttl))

@@ -201,7 +201,8 @@ fn stored(version: usize) -> i64 {
 pub(super) fn prepare(db: &mut Connection, now_ms: i64, shown: &str) -> Result<(), StoreError> {
     let store_error = |failure: rusqlite::Error| SqliteFailure::from(failure).store_error(shown);
     inspect(db, shown)?;
-    if write_ahead(db).map_err(|failure| failure.store_error(shown))? != "wal" {
+    let mode = write_ahead(db).map_err(|failure| failure.store_error(shown))?;
+    if !["wal", "memory"].contains(&mode.as_str()) {
         return Err(StoreError::refused(format!(
             "{shown}: its file system does not allow SQLite's write-ahead log"
         )));

@@ -88,14 +88,14 @@ pub(super) struct Worker {
 
 impl Worker {
     pub(super) fn start(
-        path: &Path,
+        path: Option<&Path>,
         freed: Arc<Notify>,
         longest_ttl: Arc<AtomicU64>,
     ) -> io::Result<Self> {
         let (requests, queue) = mpsc::channel();
         let keeper = ConnectionThread {
-            path: path.to_owned(),
-            shown: path.display().to_string(),
+            path: path.map(Path::to_owned),
+            shown: path.map_or("memory".into(), |path| path.display().to_string()),
             freed,
             longest_ttl,
             open: None,
@@ -137,7 +137,8 @@ struct Opened {
 
 /// The state of the thread.
 struct ConnectionThread {
-    path: PathBuf,
+    /// The file; without one, the data are in memory.
+    path: Option<PathBuf>,
     shown: String,
     freed: Arc<Notify>,
     longest_ttl: Arc<AtomicU64>,
@@ -220,7 +221,8 @@ impl ConnectionThread {
     /// written any more, because other processes do not see it. Its replacement must not be used before
     /// every lease of this process in the old file has ended.
     fn check_file(&mut self) -> Result<(), StoreError> {
-        if self.ours.is_some() && path_check::identity(&self.path).ok() != Some(self.ours) {
+        let identity = |path: &PathBuf| path_check::identity(path).ok();
+        if self.ours.is_some() && self.path.as_ref().and_then(identity) != Some(self.ours) {
             self.ours = None;
             let kept = self.longest_ttl.load(Ordering::Relaxed);
             self.gone_until = Some(BootInstant::now().plus(Duration::from_millis(kept)));
@@ -249,12 +251,20 @@ impl ConnectionThread {
     fn connect(&mut self) -> Result<Opened, StoreError> {
         let store_error = |e: rusqlite::Error| SqliteFailure::from(e).store_error(&self.shown);
         let boot = boot_id()?;
-        let file = path_check::prepare(&self.path)?;
-        let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_CREATE
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        flags.set(OpenFlags::SQLITE_OPEN_NOFOLLOW, file.is_shared);
-        let mut db = Connection::open_with_flags(&file.path, flags).map_err(store_error)?;
+        let file = (self.path.as_deref())
+            .map(path_check::prepare)
+            .transpose()?;
+        let opened = match &file {
+            None => Connection::open_in_memory(),
+            Some(file) => {
+                let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+                    | OpenFlags::SQLITE_OPEN_CREATE
+                    | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+                flags.set(OpenFlags::SQLITE_OPEN_NOFOLLOW, file.is_shared);
+                Connection::open_with_flags(&file.path, flags)
+            }
+        };
+        let mut db = opened.map_err(store_error)?;
         db.busy_timeout(BUSY).map_err(store_error)?;
         db.set_prepared_statement_cache_capacity(32);
         let now = TransactionTime::read(&boot);
@@ -265,7 +275,7 @@ impl ConnectionThread {
             // The next operation reports what is wrong with the file.
             tracing::debug!(%error, "cannot delete old locks and registry entries");
         }
-        self.ours = Some(file.identity);
+        self.ours = file.map(|file| file.identity);
         let swept = BootInstant::now();
         Ok(Opened { db, boot, swept })
     }
