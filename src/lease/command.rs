@@ -1,6 +1,8 @@
 //! What handles send to the watchdog thread, and how it reports back to them.
 
 use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -48,6 +50,8 @@ pub(super) struct LeaseSubscriber {
     /// Why renewals have failed since the last one that succeeded.
     pub(super) trouble: watch::Sender<Option<StoreError>>,
     pub(super) fields: LeaseFields,
+    /// Set once the run has ended, and only its result waits for the store.
+    pub(super) run_ended: Arc<AtomicBool>,
     /// Dropped with the subscriber.
     pub(super) _while_held: Option<OnDrop>,
     /// Whether it was logged that this lease alone cannot be renewed.

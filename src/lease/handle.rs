@@ -1,5 +1,7 @@
 //! A lease as its holder sees it: how long it lasts, and whether it is lost.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -17,6 +19,7 @@ pub struct Lease {
     pub(super) commands: mpsc::UnboundedSender<WatchdogCommand>,
     pub(super) state: watch::Sender<LeaseState>,
     pub(super) trouble: watch::Receiver<Option<StoreError>>,
+    pub(super) run_ended: Arc<AtomicBool>,
     pub(super) view: LeaseView,
 }
 
@@ -39,6 +42,11 @@ impl Lease {
     /// Why the last renewal failed; `None` if it succeeded or none was sent.
     pub(crate) fn trouble(&self) -> Option<StoreError> {
         self.trouble.borrow().clone()
+    }
+
+    /// The run has ended, and the lease is held for its result. Only what is logged of it changes.
+    pub(crate) fn run_has_ended(&self) {
+        self.run_ended.store(true, Ordering::Relaxed);
     }
 
     /// Records that a renewal which the holder itself sent at `sent` made the lease last until
@@ -87,6 +95,7 @@ impl Lease {
             commands: mpsc::unbounded_channel().0,
             state,
             trouble: watch::channel(None).1,
+            run_ended: Arc::default(),
             view: LeaseView::new(view, ends),
         }
     }

@@ -10,13 +10,15 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::command::{BackgroundFinish, LeaseFields, LeaseSubscriber, WatchdogCommand};
+use super::command::{
+    BackgroundFinish, LeaseFields, LeaseState, LeaseSubscriber, WatchdogCommand,
+};
 use super::lost::LeaseLost;
 use super::table::{Batch, LeaseId, LeaseTable};
 use crate::ground::timing;
 use crate::names::RunId;
 use crate::store::{RenewReply, Store, StoreError, apart, deliver};
-use crate::time::BootInstant;
+use crate::time::{BootInstant, Timestamp};
 
 /// The loop wakes at least this often, so that a hang can be distinguished from idleness.
 const BEAT: Duration = Duration::from_secs(1);
@@ -208,7 +210,7 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
                 return self.table.failed(now, sent, &ids, spread());
             }
             Err(error) => {
-                self.log_failure(ids.len(), &error);
+                self.log_failure(&ids, &error);
                 for id in &ids {
                     self.keep_trouble(*id, &error);
                 }
@@ -278,18 +280,34 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
     }
 
     /// Logs a warning once an outage: renewals are retried several times a second.
-    fn log_failure(&mut self, leases: usize, error: &StoreError) {
-        if self.is_failure_logged {
+    fn log_failure(&mut self, ids: &[LeaseId], error: &StoreError) {
+        let leases = ids.len();
+        if std::mem::replace(&mut self.is_failure_logged, true) {
             tracing::debug!(leases, "cannot renew leases yet: {error}");
-        } else {
-            self.is_failure_logged = true;
-            let of = match leases {
-                1 => "the lease of 1 run".to_owned(),
-                n => format!("the leases of {n} runs"),
+            return;
+        }
+        let held = ids.iter().filter_map(|id| self.subscribers.get(id));
+        let (ended, living): (Vec<_>, Vec<_>) =
+            held.partition(|lease| lease.run_ended.load(Ordering::Relaxed));
+        if !living.is_empty() {
+            let of = leases_of(&living);
+            let then = if living.iter().all(|lease| lease.run.is_none()) {
+                "Each is lost when it expires"
+            } else {
+                "Each run is killed before its lease expires"
             };
             tracing::warn!(
-                leases,
-                "cannot renew {of}: {error}; retrying. Each run is killed when its lease expires"
+                leases = living.len(),
+                "cannot renew {of}: {error}; retrying. {then}{}",
+                first_end(&living)
+            );
+        }
+        if !ended.is_empty() {
+            tracing::warn!(
+                leases = ended.len(),
+                "{}: {error}; retrying. If a lease expires first, another host may record its run as \
+                 interrupted until the result arrives",
+                results_of(&ended)
             );
         }
     }
@@ -362,6 +380,59 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
             });
             RenewalResult { sent, ids, result }
         });
+    }
+}
+
+/// `the lease of backup`; of many only the first are named.
+fn leases_of(leases: &[&LeaseSubscriber]) -> String {
+    match leases {
+        [one] => format!("the lease of {}", one.lock),
+        many => format!("the leases of {}", named(many)),
+    }
+}
+
+/// `the result of the run of backup, which has ended, waits for the store`.
+fn results_of(leases: &[&LeaseSubscriber]) -> String {
+    match leases {
+        [one] => format!(
+            "the result of the run of {}, which has ended, waits for the store",
+            one.lock
+        ),
+        many => format!(
+            "the results of {} runs, which have ended, wait for the store ({})",
+            many.len(),
+            named(many)
+        ),
+    }
+}
+
+fn named(leases: &[&LeaseSubscriber]) -> String {
+    const SHOWN: usize = 3;
+    let names: Vec<&str> = (leases.iter().take(SHOWN))
+        .map(|lease| lease.lock.as_str())
+        .collect();
+    match leases.len().saturating_sub(SHOWN) {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
+/// When the first of these leases ends, by this host's clock.
+fn first_end(leases: &[&LeaseSubscriber]) -> String {
+    let ends = leases
+        .iter()
+        .filter_map(|lease| match *lease.state.borrow() {
+            LeaseState::Held { ends } => Some(ends),
+            LeaseState::Lost(_) => None,
+        });
+    let Some(first) = ends.min() else {
+        return String::new();
+    };
+    let at = Timestamp::now().plus(first.remaining());
+    let at = Timestamp::from_secs(at.millis().div_euclid(1_000));
+    match leases.len() {
+        1 => format!(", at {at}"),
+        _ => format!(", the first at {at}"),
     }
 }
 

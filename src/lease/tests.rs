@@ -138,6 +138,7 @@ impl LeaseBench {
             state,
             run: None,
             fields: LeaseFields::of(&renewal),
+            run_ended: Arc::default(),
             _while_held: None,
             is_failure_logged: false,
         };

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
@@ -101,6 +101,7 @@ impl Watchdog {
         let ends = new.grant.ends();
         let (state, view) = watch::channel(LeaseState::Held { ends });
         let (trouble, last_trouble) = watch::channel(None);
+        let run_ended = Arc::new(AtomicBool::new(false));
         let renewal = Renewal {
             grant: new.grant,
             run: new.run,
@@ -111,6 +112,7 @@ impl Watchdog {
             trouble,
             run: (new.guarded == Guarded::Yes).then(|| fields.run_id.clone()),
             fields,
+            run_ended: Arc::clone(&run_ended),
             _while_held: new.while_held,
             is_failure_logged: false,
         };
@@ -127,6 +129,7 @@ impl Watchdog {
             commands: self.commands.clone(),
             state,
             trouble: last_trouble,
+            run_ended,
             view: LeaseView::new(view, ends),
         }
     }

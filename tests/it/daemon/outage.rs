@@ -10,6 +10,36 @@ fn lines(path: &Path) -> usize {
 }
 
 #[test]
+fn an_outage_names_runs_that_are_killed_and_runs_that_have_ended_apart() {
+    let redis = RedisServer::start();
+    let dir = tempfile::tempdir().expect("a directory");
+    let go = dir.path().join("go");
+    let list = format!(
+        "store: {}\ndefaults: {{ lock: {{ ttl: 12s }} }}\njobs:\n\
+         \x20 - {{ name: ends, schedule: '@yearly', command: 'while ! [ -e {} ]; do sleep 0.02; done' }}\n\
+         \x20 - {{ name: lives, schedule: '@yearly', command: 'sleep 600' }}\n",
+        redis.url(),
+        go.display(),
+    );
+    let mut daemon = Daemon::on("host", &list).start();
+    daemon.ask(&["trigger", "ends"]).expect_code(0);
+    redis.pause();
+    std::fs::write(&go, "").expect("a file");
+    daemon.wait_log(&["the result of the run of ends, which has ended, waits for the store: "]);
+    assert_eq!(daemon.lines_with(&["cannot renew"]), 0, "{}", daemon.log());
+    redis.resume();
+    wait_outcome(&mut daemon, "ends", "succeeded");
+    daemon.ask(&["trigger", "lives"]).expect_code(0);
+    redis.pause();
+    let words = [
+        "cannot renew the lease of lives: ",
+        "run is killed before its lease expires, at 20",
+    ];
+    daemon.wait_log(&words);
+    redis.resume();
+}
+
+#[test]
 fn each_job_says_what_happens_while_the_store_is_away() {
     let redis = RedisServer::start();
     let proxy = Proxy::to(redis.port());
