@@ -128,6 +128,9 @@ pub struct Exit {
     pub survivors: usize,
     /// What its whole tree has used; `None` if that is not known.
     pub usage: Option<Usage>,
+    /// When nothing of it was left, as the guard saw it. Its report may arrive much later, if the daemon was
+    /// stopped meanwhile.
+    pub at: BootInstant,
 }
 
 /// What a process left.

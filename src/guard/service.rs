@@ -18,6 +18,7 @@ use super::process::{EndedBy, Exit, Lack, Status};
 use super::wire::{self, GuardReply, StartStep};
 use super::{channel, orphans};
 use crate::names::RunId;
+use crate::time::BootInstant;
 
 /// Packets read from the guard before others get their turn.
 const BATCH: usize = 64;
@@ -272,6 +273,7 @@ impl GuardTask {
                 left_behind,
                 survivors,
                 usage,
+                at,
             } => {
                 if let Some(entry) = self.entries.remove(&serial) {
                     let _ = entry.exited.send(Exit {
@@ -280,6 +282,7 @@ impl GuardTask {
                         left_behind: left_behind as usize,
                         survivors: survivors as usize,
                         usage,
+                        at,
                     });
                 }
             }
@@ -344,6 +347,7 @@ impl GuardTask {
                 left_behind,
                 survivors,
                 usage: None,
+                at: BootInstant::now(),
             });
         }
         while let Some(command) = inbox.recv().await {

@@ -68,6 +68,7 @@ pub(super) enum GuardReply {
         left_behind: u32,
         survivors: u32,
         usage: Option<Usage>,
+        at: BootInstant,
     },
 }
 
@@ -291,6 +292,7 @@ impl GuardReply {
                 left_behind,
                 survivors,
                 usage,
+                at,
             } => {
                 let (kind, value) = match status {
                     Status::Code(code) => (0, code),
@@ -304,7 +306,7 @@ impl GuardReply {
                     EndedBy::GuardGone => 3,
                 };
                 w.u8(EXITED).u64(serial).u8(kind).i32(value).u8(by);
-                w.u32(left_behind).u32(survivors);
+                w.u32(left_behind).u32(survivors).duration(at.to_duration());
                 let micros = |cpu: Duration| u64::try_from(cpu.as_micros()).unwrap_or(u64::MAX);
                 match usage {
                     Some(usage) => w.u8(1).u64(micros(usage.cpu)).u64(usage.peak_memory),
@@ -342,6 +344,7 @@ impl GuardReply {
                     },
                     left_behind: r.u32()?,
                     survivors: r.u32()?,
+                    at: BootInstant::from_duration(r.duration()?),
                     usage: r.option(|r| {
                         Some(Usage {
                             cpu: Duration::from_micros(r.u64()?),

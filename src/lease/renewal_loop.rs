@@ -386,7 +386,7 @@ impl<C: Fn() -> BootInstant> RenewalLoop<C> {
 /// `the lease of backup`; of many only the first are named.
 fn leases_of(leases: &[&LeaseSubscriber]) -> String {
     match leases {
-        [one] => format!("the lease of {}", one.lock),
+        [one] => format!("the lease of {}", one.fields.lock),
         many => format!("the leases of {}", named(many)),
     }
 }
@@ -396,7 +396,7 @@ fn results_of(leases: &[&LeaseSubscriber]) -> String {
     match leases {
         [one] => format!(
             "the result of the run of {}, which has ended, waits for the store",
-            one.lock
+            one.fields.lock
         ),
         many => format!(
             "the results of {} runs, which have ended, wait for the store ({})",
@@ -409,7 +409,7 @@ fn results_of(leases: &[&LeaseSubscriber]) -> String {
 fn named(leases: &[&LeaseSubscriber]) -> String {
     const SHOWN: usize = 3;
     let names: Vec<&str> = (leases.iter().take(SHOWN))
-        .map(|lease| lease.lock.as_str())
+        .map(|lease| lease.fields.lock.as_str())
         .collect();
     match leases.len().saturating_sub(SHOWN) {
         0 => names.join(", "),

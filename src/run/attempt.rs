@@ -174,6 +174,7 @@ impl RunDriver<'_> {
             control,
         };
         let followed = follow(running, limits, &mut self.lease, &mut supervisor).await;
+        self.ended_at = Some(followed.exit.at);
         self.usage = match (self.usage, followed.exit.usage) {
             (Some(before), Some(usage)) => Some(before.and(usage)),
             (before, usage) => usage.or(before),
@@ -184,7 +185,8 @@ impl RunDriver<'_> {
     /// The order of the arms matters. What the guard did not see is unknown, whatever was ordered. A lost
     /// lease comes before every other reason, because another run may have overlapped this one; so does
     /// the deadline, at which the guard kills a run whose lease this process may not know to be lost. An
-    /// order counts only if the process ended by it: it may have ended by itself meanwhile.
+    /// order counts only if the process ended by it: it may have ended by itself meanwhile. (So `follow` has
+    /// left out a lease that expired, and a timeout that was over, after that.)
     fn judge(&self, followed: &Followed, control: &RunControl) -> AttemptResult {
         let exit = &followed.exit;
         let (outcome, reason) = match (followed.killed, exit.ended_by) {
@@ -272,7 +274,7 @@ impl Supervisor for AttemptSupervisor<'_> {
             }
             KillReason::Lost(lost) => {
                 let why = lease.explain(lost);
-                run_log!(error as "lease_lost", self.fields, "lease lost, {why}: killing the run at once");
+                run_log!(error as "lease_lost", self.fields, "lease lost, {why}: the guard has not reported its end: killing the run");
             }
             KillReason::Interrupted => {
                 let why = killed_by(self.control);

@@ -9,7 +9,12 @@ use super::lease::RunLease;
 use crate::config::OnLost;
 use crate::ground::timing;
 use crate::guard::{EndedBy, Exit, ProcessEvent, Running, Status, Stream};
-use crate::lease::LeaseLost;
+use crate::lease::{Lease, LeaseLost};
+use crate::time::BootInstant;
+
+/// How long the report of the guard may take that a run has ended whose lease expired: the guard kills it
+/// before that.
+const GUARD_REPORTS_WITHIN: Duration = Duration::from_secs(1);
 
 /// When a process is killed without an order to do so.
 #[derive(Debug, Clone, Copy)]
@@ -45,8 +50,11 @@ pub(crate) enum KillReason {
 pub(crate) struct Followed {
     /// What the guard reported.
     pub(crate) exit: Exit,
-    /// The first reason for which the follower killed it; `None` if it did not.
+    /// The first reason for which the follower killed it; `None` if it did not, or came too late: a process
+    /// that had ended by itself before its limit, as the guard saw it, was not killed for that limit.
     pub(crate) killed: Option<KillReason>,
+    /// Why its lease was lost; `None` if it was not, or if the process had ended by itself before.
+    pub(crate) lost: Option<LeaseLost>,
 }
 
 /// What runs and `exec` do differently while they follow a process: they log events in their own
@@ -56,7 +64,8 @@ pub(crate) trait Supervisor {
     fn line(&mut self, stream: Stream, text: &str);
 
     /// The process is about to be killed. Called for the first reason, and for the loss of the
-    /// lease even if the process is being killed already.
+    /// lease even if the process is being killed already. Not called for a lease that expired if the
+    /// guard reports at once that nothing of the process is left.
     fn killing(&mut self, reason: KillReason, lease: &RunLease);
 
     /// The lease is lost, and the process continues (`on_lost: continue`).
@@ -78,8 +87,11 @@ pub(crate) async fn follow(
         // it does not have yet. Those that come from now on reach it.
         running.extend(timing::kill_at(lease.ends()));
     }
+    let began = BootInstant::now();
     let mut timeout = std::pin::pin!(after(limits.timeout));
     let mut killed = None;
+    let mut lost = None;
+    let mut guard_is_late = std::pin::pin!(after(None));
     let mut takes_orders = true;
     // Every arm is cancel-safe: events, a lease, a timer, and what the trait demands.
     let exit = loop {
@@ -90,15 +102,23 @@ pub(crate) async fn follow(
                     continue;
                 }
                 Some(ProcessEvent::Exited(exit)) => break exit,
-                None => break GUARD_GONE,
+                None => break guard_gone(),
             },
-            lost = lease.next_loss() => match limits.on_lost {
-                OnLost::Kill => KillReason::Lost(lost),
+            why = lease.next_loss() => match limits.on_lost {
+                OnLost::Kill => {
+                    lost = Some(KillReason::Lost(why));
+                    KillReason::Lost(why)
+                }
                 OnLost::Continue => {
-                    supervisor.continuing(lost, lease);
+                    supervisor.continuing(why, lease);
                     continue;
                 }
             },
+            _ = &mut guard_is_late => {
+                guard_is_late.set(after(None));
+                supervisor.killing(KillReason::Lost(LeaseLost::Expired), lease);
+                continue;
+            }
             limit = &mut timeout, if killed.is_none() => KillReason::TimedOut(limit),
             order = supervisor.interrupted(), if takes_orders => match order {
                 Interruption::Kill => {
@@ -111,23 +131,49 @@ pub(crate) async fn follow(
                 }
             },
         };
-        if killed.is_none() || matches!(reason, KillReason::Lost(_)) {
+        if reason == KillReason::Lost(LeaseLost::Expired) {
+            // The guard has killed it, unless that is stopped as well; its report may be on the way.
+            guard_is_late.set(after(Some(GUARD_REPORTS_WITHIN)));
+        } else if killed.is_none() || matches!(reason, KillReason::Lost(_)) {
             supervisor.killing(reason, lease);
         }
         killed = killed.or(Some(reason));
         running.end();
     };
-    Followed { exit, killed }
+    let counts = |reason: &KillReason| !came_too_late(*reason, &exit, (began, &*lease));
+    let killed = [killed, lost].into_iter().flatten().find(counts);
+    let noticed = lease.noticed_loss();
+    let lost = noticed.filter(|why| counts(&KillReason::Lost(*why)));
+    Followed { exit, killed, lost }
+}
+
+/// Whether a process had ended by itself before the limit for which it was to be killed. A daemon that was
+/// stopped notices limit and end at the same time, and only the guard knows which came first.
+fn came_too_late(
+    reason: KillReason,
+    exit: &Exit,
+    (began, lease): (BootInstant, &RunLease),
+) -> bool {
+    let limit = match reason {
+        KillReason::TimedOut(limit) => Some(began.plus(limit)),
+        KillReason::Lost(LeaseLost::Expired) => lease.lease().map(Lease::ends),
+        // Another holder may have had the lock before this host noticed.
+        KillReason::Lost(_) | KillReason::Interrupted => None,
+    };
+    exit.ended_by == EndedBy::Itself && limit.is_some_and(|limit| exit.at < limit)
 }
 
 /// All that is known of a process whose guard died before it reported the end.
-const GUARD_GONE: Exit = Exit {
-    status: Status::Unknown,
-    ended_by: EndedBy::GuardGone,
-    left_behind: 0,
-    survivors: 0,
-    usage: None,
-};
+fn guard_gone() -> Exit {
+    Exit {
+        status: Status::Unknown,
+        ended_by: EndedBy::GuardGone,
+        left_behind: 0,
+        survivors: 0,
+        usage: None,
+        at: BootInstant::now(),
+    }
+}
 
 /// Waits until a limit has passed, for ever without one. Cancel-safe while it is pinned.
 async fn after(limit: Option<Duration>) -> Duration {
@@ -144,8 +190,6 @@ async fn after(limit: Option<Duration>) -> Duration {
 mod tests {
     use super::*;
     use crate::guard::ScriptedGuard;
-    use crate::lease::Lease;
-    use crate::time::BootInstant;
 
     struct Silent;
 
@@ -174,6 +218,7 @@ mod tests {
             left_behind: 0,
             survivors: 0,
             usage: None,
+            at: BootInstant::now(),
         };
         guard
             .events
@@ -182,5 +227,63 @@ mod tests {
         let followed = follow(running, limits, &mut lease, &mut Silent).await;
         assert_eq!(followed.exit.status, Status::Code(0));
         assert_eq!(guard.next_deadline().await, Some(timing::kill_at(ends)));
+    }
+
+    /// Follows a process as a daemon does that was stopped from soon after its start until after its lease
+    /// had expired: it notices that before it reads the guard's report.
+    async fn followed_late(exit: impl FnOnce(BootInstant) -> Exit) -> Option<KillReason> {
+        let (guard, running) = ScriptedGuard::start();
+        let ends = BootInstant::now();
+        let mut lease = RunLease::new(Some(Lease::unrenewed(ends)));
+        let limits = Limits {
+            timeout: None,
+            on_lost: OnLost::Kill,
+        };
+        let exit = exit(ends);
+        let mut noticing = Noticing {
+            reports: Some((guard, exit)),
+        };
+        let followed = follow(running, limits, &mut lease, &mut noticing).await;
+        followed.killed
+    }
+
+    /// Reports the end of the process once the loss of its lease was noticed.
+    struct Noticing {
+        reports: Option<(ScriptedGuard, Exit)>,
+    }
+
+    impl Supervisor for Noticing {
+        fn line(&mut self, _stream: Stream, _text: &str) {}
+        fn killing(&mut self, _reason: KillReason, _lease: &RunLease) {
+            let (guard, exit) = self.reports.take().expect("reported once");
+            let sent = guard.events.try_send(ProcessEvent::Exited(exit));
+            sent.expect("room for it");
+            // The guard stays.
+            std::mem::forget(guard);
+        }
+        fn continuing(&mut self, _lost: LeaseLost, _lease: &RunLease) {}
+        async fn interrupted(&mut self) -> Interruption {
+            pending().await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_ended_by_itself_before_its_lease_was_not_killed_for_it() {
+        let exit = |ended_by, at| Exit {
+            status: Status::Code(0),
+            ended_by,
+            left_behind: 0,
+            survivors: 0,
+            usage: None,
+            at,
+        };
+        let earlier = |ends: BootInstant| ends.minus(Duration::from_secs(7));
+        let in_time = followed_late(|ends| exit(EndedBy::Itself, earlier(ends))).await;
+        assert_eq!(in_time, None);
+        let lost = Some(KillReason::Lost(LeaseLost::Expired));
+        let too_late = followed_late(|ends| exit(EndedBy::Itself, ends)).await;
+        assert_eq!(too_late, lost);
+        let killed = followed_late(|ends| exit(EndedBy::Request, earlier(ends))).await;
+        assert_eq!(killed, lost);
     }
 }

@@ -18,7 +18,7 @@ mod starts;
 mod tail;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::config::{Job, OnLost};
 use crate::guard::{Processes, Status, Usage};
@@ -215,6 +215,9 @@ struct RunDriver<'a> {
     output: Arc<RunOutput>,
     /// What all attempts have used; `None` if that of one is not known.
     usage: Option<Usage>,
+    /// When the last process of the run had ended, as the guard saw it; `None` while the run waits for its
+    /// next attempt.
+    ended_at: Option<BootInstant>,
 }
 
 /// Drives a run to its end.
@@ -224,7 +227,7 @@ pub(crate) async fn drive(
     mut control: RunControl,
 ) -> Ended {
     let wait = assignment.starts_in();
-    let began = Instant::now() + wait;
+    let began = BootInstant::now().plus(wait);
     let started_at = assignment.starts_after(tools.clock.now().plus(wait));
     let mut work = RunDriver::new(assignment, tools, started_at);
     let (verdict, attempts) = match instant::wait(wait, &mut work.lease, &mut control).await {
@@ -236,20 +239,28 @@ pub(crate) async fn drive(
     let returnable =
         none_started && assignment.fence().is_some() && assignment.scheduled_at.is_some();
     let shortage = verdict.shortage.filter(|_| returnable);
+    let noticed = BootInstant::now();
+    let ended = work.ended_at.unwrap_or(noticed);
     // The daemon reports an occurrence that is returned.
     let end = if shortage.is_none() {
-        work.report(&verdict, began.elapsed());
+        work.report(&verdict, ended.since(began));
         RunEnd::Ended(verdict.outcome, verdict.reason.clone())
     } else {
         RunEnd::NotStarted
     };
     work.output.end(end, &work.fields);
+    if let Some(lease) = work.lease.lease() {
+        lease.run_has_ended();
+    }
     Ended {
         shortage,
         lost: work.lease.noticed_loss(),
         record: work.record(
             (&verdict, attempts),
-            (started_at, tools.clock.now()),
+            (
+                started_at,
+                started_at.max(tools.clock.now().minus(noticed.since(ended))),
+            ),
             &control,
         ),
         lease: work.lease.into_lease(),
@@ -276,6 +287,7 @@ impl<'a> RunDriver<'a> {
             lease: RunLease::new(lease),
             tail: FailureTail::default(),
             usage: None,
+            ended_at: None,
         }
     }
 
@@ -301,6 +313,7 @@ impl<'a> RunDriver<'a> {
                 return (verdict, starts);
             }
             let delay = backoff::delay(&retry, tries, random());
+            self.ended_at = None;
             self.report_retry(&verdict, delay, retry.attempts - made);
             let mut may_go_on = self.pause(delay, control).await;
             if may_go_on.is_ok() {

@@ -15,17 +15,13 @@ const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
 const SIGNALLED: i32 = 128;
 
-/// Returns the exit code for the way a command ended; `lost` is the reason if its lease was lost.
-pub(super) fn exit_code(
-    followed: &Followed,
-    lost: Option<LeaseLost>,
-    lock: &str,
-) -> Result<ExitCode, Failure> {
+/// Returns the exit code for the way a command ended.
+pub(super) fn exit_code(followed: &Followed, lock: &str) -> Result<ExitCode, Failure> {
     let exit = &followed.exit;
     let lost = match exit.ended_by {
         // The guard acted before the watchdog reported the loss.
-        EndedBy::Deadline => lost.or(Some(LeaseLost::Expired)),
-        _ => lost,
+        EndedBy::Deadline => followed.lost.or(Some(LeaseLost::Expired)),
+        _ => followed.lost,
     };
     if let Some(why) = lost {
         let what = match exit.ended_by {
@@ -87,7 +83,7 @@ mod tests {
             },
             killed: None,
         };
-        let failure = exit_code(&followed, lost, "l").expect_err("a failure");
+        let failure = exit_code(&followed, "l").expect_err("a failure");
         failure.to_string()
     }
 

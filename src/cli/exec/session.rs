@@ -168,7 +168,7 @@ impl ExecSession<'_> {
             signals: &mut self.signals,
         };
         let followed = follow(running, limits, &mut self.lease, &mut supervisor).await;
-        exit_code(&followed, self.lease.noticed_loss(), &self.lock)
+        exit_code(&followed, &self.lock)
     }
 
     fn command(&self, host: &HostName, lease: &Lease) -> Spawn {

@@ -339,6 +339,7 @@ impl EventLoop {
             left_behind: u32::try_from(run.left_behind.len()).unwrap_or(u32::MAX),
             survivors: u32::try_from(run.survivors.len()).unwrap_or(u32::MAX),
             usage,
+            at: BootInstant::now(),
         });
     }
 

@@ -140,6 +140,98 @@ fn a_stopped_daemon_loses_its_job_before_another_host_starts() {
     runs.assert_no_overlap();
 }
 
+/// A job of two hosts whose lease lasts for three seconds, due every minute.
+fn short_lease(command: &str) -> String {
+    let lock = json!({ "ttl": "3s" });
+    list(
+        command,
+        &json!({ "schedule": "@yearly", "lock": lock, "kill_grace": "200ms" }),
+    )
+}
+
+/// Starts the run by hand on a host that is then stopped until its lease has expired. Returns the run, and
+/// what the clock showed when the host continued.
+fn stopped_during_a_run(first: &mut Daemon, redis: &RedisServer, runs: &RunLog) -> (String, i64) {
+    first
+        .ask(&["trigger", "job", "--store", &redis.url()])
+        .expect_code(0);
+    first.wait_until("its job has begun", |_| !runs.entries().is_empty());
+    first.signal(Signal::SIGSTOP);
+    let run = runs.entries().remove(0);
+    wait_until("its process has ended", || !tree::is_alive(run.pid));
+    wait_until("its lease has expired", || {
+        redis.number(&["EXISTS", "cronlatch:{job}:lock"]) == 0
+    });
+    let continued = chrono::Utc::now().timestamp_millis();
+    first.signal(Signal::SIGCONT);
+    (run.run_id, continued)
+}
+
+/// How long a run took, as recorded, and when it had ended.
+fn times(record: &Value) -> (i64, i64) {
+    let millis = |field: &str| {
+        let instant = cronlatch::time::Timestamp::parse(record[field].as_str().unwrap());
+        instant.unwrap().millis()
+    };
+    let ended = millis("finished_at");
+    (ended - millis("started_at"), ended)
+}
+
+#[test]
+fn a_run_that_ended_by_itself_while_its_daemon_was_stopped_did_not_lose_its_lease() {
+    let (redis, runs) = (RedisServer::start(), RunLog::new());
+    let list = short_lease(&runs.job("0.3"));
+    let mut first = Daemon::on("first", &list).store(&redis.url()).start();
+    first.wait_ready();
+    let (run_id, continued) = stopped_during_a_run(&mut first, &redis, &runs);
+    let record = record_of(&first, &redis, &run_id);
+    assert_eq!(record["outcome"], "succeeded", "{record}");
+    assert_eq!(record["exit_code"], 0, "{record}");
+    let (took, ended) = times(&record);
+    assert!(took < 2_500 && ended < continued, "{took}: {record}");
+    assert_eq!(first.lines_with(&["lease lost"]), 0, "{}", first.log());
+}
+
+#[test]
+fn a_run_that_the_guard_killed_while_its_daemon_was_stopped_ended_then_and_is_not_killed_again() {
+    let (redis, runs) = (RedisServer::start(), RunLog::new());
+    let list = short_lease(&runs.job("60"));
+    let mut first = Daemon::on("first", &list).store(&redis.url()).start();
+    first.wait_ready();
+    let (run_id, continued) = stopped_during_a_run(&mut first, &redis, &runs);
+    let record = record_of(&first, &redis, &run_id);
+    assert_eq!(record["outcome"], "lease_lost", "{record}");
+    let (took, ended) = times(&record);
+    assert!(took < 3_000 && ended < continued, "{took}: {record}");
+    first.wait_log(&["ERROR", "finished after 2.", "lease lost"]);
+    assert_eq!(first.lines_with(&["killing the run"]), 0, "{}", first.log());
+}
+
+#[test]
+fn a_host_that_reports_late_replaces_the_interrupted_that_another_has_recorded() {
+    let (redis, runs) = (RedisServer::start(), RunLog::new());
+    let list = list(
+        &runs.job("0.3"),
+        &json!({ "schedule": "*/4 * * * * *", "lock": { "ttl": "3s" }, "kill_grace": "200ms" }),
+    );
+    let mut first = Daemon::on("first", &list).store(&redis.url()).start();
+    first.wait_until("its job has begun", |_| !runs.entries().is_empty());
+    first.signal(Signal::SIGSTOP);
+    let run = runs.entries().remove(0);
+    let second = Daemon::on("second", &list).store(&redis.url()).start();
+    let of_run = || {
+        let records = history(&second, &redis, "job").into_iter();
+        let of_run = records.filter(|record| record["run_id"] == *run.run_id);
+        of_run
+            .map(|record| record["outcome"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    wait_until("the other host records it", || of_run() == ["interrupted"]);
+    first.signal(Signal::SIGCONT);
+    wait_until("its own host has reported", || of_run() == ["succeeded"]);
+    runs.assert_no_overlap();
+}
+
 #[test]
 fn a_killed_daemon_takes_its_jobs_along_and_another_host_runs_the_occurrence_again() {
     let (redis, runs) = (RedisServer::start(), RunLog::new());
