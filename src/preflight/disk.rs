@@ -1,13 +1,15 @@
 //! Where the embedded store and the spool lie: on a disk with room, and of this machine.
 
+use std::error::Error as _;
 use std::path::{Path, PathBuf};
 
+use nix::sys::statfs::{PROC_SUPER_MAGIC, SYSFS_MAGIC, statfs};
 use nix::unistd::AccessFlags;
 
 use super::{Finding, Subject, ids};
 use crate::config;
-use crate::store::StoreSettings;
 use crate::store::sqlite::network_file_system;
+use crate::store::{StoreError, StoreSettings};
 
 const MIB: u64 = 1 << 20;
 /// A verdict cannot be kept in less.
@@ -19,6 +21,10 @@ const SMALL: u64 = 64 * MIB;
 pub(super) fn look(subject: &Subject) -> Option<Finding> {
     let (directory, is_store) = state_directory(subject)?;
     let room = nix::sys::statvfs::statvfs(&directory).ok()?;
+    if room.blocks() == 0 {
+        // It has no limit of its own, or keeps no files.
+        return None;
+    }
     let free = room.blocks_available() * room.fragment_size();
     Some(judge(&directory, free, is_store))
 }
@@ -120,10 +126,42 @@ fn judge(directory: &Path, free: u64, is_store: bool) -> Finding {
     }
 }
 
+/// The file of the embedded store cannot be used.
+pub(super) fn unusable(shown: &str, error: &StoreError) -> Finding {
+    let fix = match error {
+        StoreError::Corrupt(_) if error.source().is_some() => {
+            "restore the file from a backup, or move it away; then the daemon makes a new one"
+        }
+        StoreError::Corrupt(_) => "do what the message says, or name another file",
+        StoreError::Unreachable(_) => {
+            "look which process keeps the file locked (`fuser FILE`), and whether its disk responds"
+        }
+        _ => "correct what the message names: rights, space or the path of the file",
+    };
+    ids::REACHABLE.danger(
+        shown,
+        format!("{error}: nothing starts until this is corrected"),
+        fix,
+    )
+}
+
+/// Whether a directory is one of the kernel's, in which no file can be made.
+fn is_of_kernel(directory: &Path) -> bool {
+    let found = statfs(directory).map(|it| it.filesystem_type());
+    found.is_ok_and(|kind| kind == PROC_SUPER_MAGIC || kind == SYSFS_MAGIC)
+}
+
 /// Whether the embedded store would be refused where it is to lie.
 pub(super) fn place(path: &Path) -> Option<Finding> {
     let directory = existing(path.parent()?)?;
     let subject = path.display().to_string();
+    if is_of_kernel(&directory) {
+        let text = format!(
+            "no file can be made in {}: nothing starts until this is corrected",
+            directory.display()
+        );
+        return Some(ids::PLACE.danger(&subject, text, "name a file on a disk"));
+    }
     Some(match network_file_system(&directory) {
         Ok(None) => ids::PLACE.ok(&subject, "on a file system of this machine"),
         Ok(Some(name)) => ids::PLACE.danger(

@@ -112,6 +112,16 @@ pub(crate) fn look_at_means(subject: &Subject) -> Vec<Finding> {
     found
 }
 
+/// Fails if the file of the embedded store cannot be used.
+async fn look_into_file(subject: &Subject, found: &mut Vec<Finding>) -> Result<(), StoreError> {
+    let store = store::open(&subject.settings)?;
+    store.now().await?;
+    found.extend(namesakes::look(&*store).await);
+    found.extend(lists::look(&*store, subject.list.as_ref()).await);
+    found.extend(damage::look(&store, subject).await);
+    Ok(())
+}
+
 async fn look_at_store(subject: &Subject) -> (Vec<Finding>, Option<StoreError>) {
     let mut found = servers::look(subject).await;
     found.extend(nodes::siblings(subject).await);
@@ -120,15 +130,16 @@ async fn look_at_store(subject: &Subject) -> (Vec<Finding>, Option<StoreError>) 
         let place = disk::place(path);
         let is_refused = (place.iter()).any(|finding| finding.severity != Severity::Ok);
         found.extend(place);
-        if !is_refused
-            && path.exists()
-            && let Ok(store) = store::open(&subject.settings)
-        {
-            found.extend(namesakes::look(&*store).await);
-            found.extend(lists::look(&*store, subject.list.as_ref()).await);
-            found.extend(damage::look(&store, subject).await);
+        if is_refused || !path.exists() {
+            return (found, None);
         }
-        return (found, None);
+        return match look_into_file(subject, &mut found).await {
+            Ok(()) => (found, None),
+            Err(error) => {
+                found.push(disk::unusable(&subject.settings.shown(), &error));
+                (found, Some(error))
+            }
+        };
     }
     let shown = subject.settings.shown();
     let max = subject

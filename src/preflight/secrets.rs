@@ -1,5 +1,6 @@
 //! Who can read passwords and verdicts, and who can change what jobs do.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -20,8 +21,8 @@ enum Use {
     List(bool),
     /// A password, or variables of a job.
     Secret,
-    /// State of this host: the spool, the embedded store.
-    State,
+    /// State of this host: the spool, the embedded store; `true` when nothing else lies beside it.
+    State(bool),
 }
 
 pub(super) fn look(subject: &Subject) -> Vec<Finding> {
@@ -34,7 +35,8 @@ pub(super) fn look(subject: &Subject) -> Vec<Finding> {
     for server in doors(&subject.settings) {
         files.extend(server.password_file.clone().map(|p| (p, Use::Secret)));
     }
-    files.extend(state(&subject.settings).map(|path| (path, Use::State)));
+    let state = state(&subject.settings);
+    files.extend(state.map(|(path, store)| (path.clone(), Use::State(is_ours(&path, &store)))));
     files.sort_by(|a, b| a.0.cmp(&b.0));
     files.dedup_by(|a, b| a.0 == b.0);
     files
@@ -73,8 +75,8 @@ fn list_files(list: &JobList) -> Vec<(PathBuf, Use)> {
     files
 }
 
-/// The directory of spool and embedded store.
-fn state(settings: &StoreSettings) -> Option<PathBuf> {
+/// The directory of spool and embedded store, and the name of that store's file.
+fn state(settings: &StoreSettings) -> Option<(PathBuf, OsString)> {
     let path = match settings {
         StoreSettings::Sqlite { path } => path.clone(),
         _ => match config::embedded_store() {
@@ -83,7 +85,8 @@ fn state(settings: &StoreSettings) -> Option<PathBuf> {
         },
     };
     let directory = path.parent().filter(|p| !p.as_os_str().is_empty());
-    Some(directory.unwrap_or(Path::new(".")).to_owned())
+    let directory = directory.unwrap_or(Path::new(".")).to_owned();
+    Some((directory, path.file_name()?.to_owned()))
 }
 
 fn look_at(path: &Path, what: Use) -> Option<Finding> {
@@ -102,11 +105,18 @@ fn look_at(path: &Path, what: Use) -> Option<Finding> {
 fn judge(path: &Path, what: Use, meta: &Metadata) -> Finding {
     let (mode, subject) = (meta.mode() & 0o7777, path.display().to_string());
     let open = mode & OTHERS_WRITE != 0 && mode & STICKY == 0;
+    if open && what == Use::State(false) {
+        return ids::SECRETS.danger(
+            &subject,
+            format!("mode {mode:04o}: everybody on this host can forge or delete verdicts"),
+            "move the store into a directory of its own, which only the daemon's user can write to",
+        );
+    }
     if open {
         let harm = match what {
             Use::List(_) => "everybody on this host can make cronlatch run anything",
             Use::Secret => "everybody on this host can change it",
-            Use::State => "everybody on this host can forge or delete verdicts",
+            Use::State(_) => "everybody on this host can forge or delete verdicts",
         };
         return ids::SECRETS.danger(
             &subject,
@@ -128,7 +138,7 @@ fn judge(path: &Path, what: Use, meta: &Metadata) -> Finding {
     let told = match what {
         Use::List(true) => Some("everybody on this host can read the store's password"),
         Use::Secret => Some("everybody on this host can read it"),
-        Use::List(false) | Use::State => None,
+        Use::List(false) | Use::State(_) => None,
     };
     if let Some(harm) = told.filter(|_| mode & OTHERS_READ != 0 && !meta.is_dir()) {
         return ids::SECRETS.warning(
@@ -137,14 +147,33 @@ fn judge(path: &Path, what: Use, meta: &Metadata) -> Finding {
             format!("chmod o-rwx {subject}"),
         );
     }
-    if what == Use::State && mode & OTHERS_READ != 0 {
-        return ids::SECRETS.hint(
+    match what {
+        Use::State(true) if mode & OTHERS_READ != 0 => ids::SECRETS.hint(
             &subject,
             format!("mode {mode:04o}: everybody on this host can list its contents"),
             format!("chmod 0700 {subject}"),
-        );
+        ),
+        // Others may need the directory: `/tmp`, `/var/lib`, a home.
+        Use::State(false) if mode & OTHERS_READ != 0 => ids::SECRETS.hint(
+            &subject,
+            format!("mode {mode:04o}: everybody on this host can see what cronlatch keeps here"),
+            "give cronlatch a directory of its own, as by sqlite:/var/lib/cronlatch/store.db or \
+             STATE_DIRECTORY=/var/lib/cronlatch (chmod 0700 /var/lib/cronlatch)",
+        ),
+        _ => ids::SECRETS.ok(&subject, format!("mode {mode:04o}")),
     }
-    ids::SECRETS.ok(&subject, format!("mode {mode:04o}"))
+}
+
+/// Whether a directory holds nothing but what cronlatch has made there, `store` among it.
+fn is_ours(directory: &Path, store: &OsStr) -> bool {
+    let is_ours = |name: &OsStr| {
+        let name = name.as_encoded_bytes();
+        let made: [&[u8]; 3] = [b"clock-", b"undelivered", b"output"];
+        name.starts_with(store.as_encoded_bytes()) || made.iter().any(|it| name.starts_with(it))
+    };
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    let is_sticky = std::fs::metadata(directory).is_ok_and(|meta| meta.mode() & STICKY != 0);
+    !is_sticky && entries.flatten().all(|entry| is_ours(&entry.file_name()))
 }
 
 #[cfg(test)]
@@ -171,10 +200,37 @@ mod tests {
         assert_eq!(judged(0o644, Use::List(false)), Ok);
         assert_eq!(judged(0o644, Use::List(true)), Warning);
         assert_eq!(judged(0o666, Use::List(false)), Danger);
-        assert_eq!(judged(0o755, Use::State), Hint);
-        assert_eq!(judged(0o1777, Use::State), Hint);
-        assert_eq!(judged(0o777, Use::State), Danger);
+        assert_eq!(judged(0o755, Use::State(true)), Hint);
+        assert_eq!(judged(0o1777, Use::State(true)), Hint);
+        assert_eq!(judged(0o777, Use::State(true)), Danger);
         let gone = look_at(Path::new("/nowhere/at/all"), Use::Secret);
         assert_eq!(gone.map(|f| f.severity), Some(Warning));
+    }
+
+    #[test]
+    fn nobody_is_advised_to_close_a_directory_that_others_use() {
+        let advice = |mode: u32, entries: &[&str]| {
+            let place = tempfile::tempdir().expect("a directory");
+            for entry in entries {
+                std::fs::write(place.path().join(entry), "").expect("a file");
+            }
+            let permissions = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(place.path(), permissions).expect("a mode");
+            let use_of = Use::State(is_ours(place.path(), OsStr::new("cronlatch.db")));
+            let found = look_at(place.path(), use_of).expect("it is there");
+            (found.severity, found.fix.starts_with("chmod"))
+        };
+        let own = ["cronlatch.db", "cronlatch.db-wal", "clock-web1", "output"];
+        assert_eq!(advice(0o755, &own), (Hint, true));
+        assert_eq!(advice(0o777, &own), (Danger, true));
+        assert_eq!(
+            advice(0o755, &["cronlatch.db", "another.socket"]),
+            (Hint, false)
+        );
+        assert_eq!(
+            advice(0o777, &["cronlatch.db", "another.socket"]),
+            (Danger, false)
+        );
+        assert_eq!(advice(0o1777, &["cronlatch.db"]), (Hint, false), "/tmp");
     }
 }

@@ -249,6 +249,41 @@ fn without_its_store_doctor_looks_at_the_host_and_says_so_by_its_exit_code() {
 }
 
 #[test]
+fn an_embedded_store_that_cannot_be_used_is_a_danger() {
+    let dir = tempfile::tempdir().unwrap();
+    let garbage = dir.path().join("garbage.db");
+    fs::write(&garbage, "this is no database".repeat(1_000)).unwrap();
+    let directory = dir.path().join("directory.db");
+    fs::create_dir(&directory).unwrap();
+    let newer = dir.path().join("newer.db");
+    let db = rusqlite::Connection::open(&newer).unwrap();
+    db.execute_batch("CREATE TABLE other (a); PRAGMA user_version = 99;")
+        .unwrap();
+    for (path, says) in [
+        (&garbage, "file is not a database"),
+        (&directory, "directory.db"),
+        (&newer, "another program"),
+    ] {
+        let place = Place::with(&list(&format!("sqlite:{}", path.display()), &json!({})));
+        let (found, code) = place.findings();
+        assert_eq!(code, 69, "{found:#?}");
+        let (severity, text) = of(&found, "store.reachable");
+        assert_eq!(severity, "danger");
+        assert!(text.contains(says), "{text}");
+        assert!(
+            text.ends_with("nothing starts until this is corrected"),
+            "{text}"
+        );
+    }
+    let place = Place::with(&list("sqlite:/proc/store.db", &json!({})));
+    let (found, code) = place.findings();
+    assert_eq!(code, 1, "{found:#?}");
+    let (severity, text) = of(&found, "store.place");
+    assert_eq!(severity, "danger");
+    assert!(text.starts_with("no file can be made in /proc"), "{text}");
+}
+
+#[test]
 fn a_strict_daemon_waits_for_its_store_and_then_refuses_a_dangerous_one() {
     let mut server = RedisServer::start();
     let strict = list(&server.url(), &json!({ "strict": true }));
@@ -310,7 +345,7 @@ fn a_host_far_from_the_stores_clock_claims_nothing_and_status_shows_how_far() {
         .store(&server.url())
         .clock_shifted_by(20_000)
         .spawn();
-    wrong.wait_log(&["claims nothing", "ahead"]);
+    wrong.wait_log(&["max_clock_skew", "ahead"]);
     let wide = every_second(&runs, &json!({}));
     let mut off = Daemon::on("off", &wide)
         .store(&server.url())
@@ -318,7 +353,7 @@ fn a_host_far_from_the_stores_clock_claims_nothing_and_status_shows_how_far() {
         .spawn();
     off.wait_until("it has run all jobs", |_| runs_on(&runs, "off") >= 8);
     assert_eq!(off.lines_with(&["WARN", "this host's clock is"]), 1);
-    assert_eq!(wrong.lines_with(&["claims nothing"]), 1);
+    assert_eq!(wrong.lines_with(&["more than max_clock_skew"]), 1);
     assert_eq!(runs_on(&runs, "wrong"), 0, "{}", wrong.log());
     let mut hosts = Value::Null;
     off.wait_until("both have announced themselves", |daemon| {
@@ -343,7 +378,7 @@ fn a_host_whose_clock_was_set_on_for_a_while_takes_part_again_when_it_is_right()
         .start();
     host.wait_until("it runs jobs", |_| runs_on(&runs, "host") >= 2);
     faketime::set(&clock, 600_000);
-    host.wait_log(&["claims nothing", "ahead"]);
+    host.wait_log(&["max_clock_skew", "10m ahead"]);
     faketime::set(&clock, 0);
     host.wait_log(&["correct again"]);
     let right = chrono::Utc::now().timestamp_millis();
