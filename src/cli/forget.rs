@@ -95,6 +95,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     {
         return Err(super::unknown_job(job, list));
     }
+    if entries == 0 {
+        args.target.warn_if_guessed(list.as_ref(), &settings);
+    }
     output::print(&if args.json {
         output::json_lines([ForgetReport {
             job: job.as_str(),
@@ -103,14 +106,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             with_lock: request.with_lock,
         }])?
     } else {
-        for_people(job, &request, entries)
+        for_people((job, &settings.shown()), &request, entries)
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn for_people(job: &JobName, request: &Forget, entries: u64) -> String {
+fn for_people((job, store): (&JobName, &str), request: &Forget, entries: u64) -> String {
     let what = match entries {
-        0 => "the store has no data about it".to_owned(),
+        0 => format!("{store} has no data about it"),
         1 => "1 entry deleted".to_owned(),
         n => format!("{n} entries deleted"),
     };

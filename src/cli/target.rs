@@ -135,6 +135,22 @@ impl Target {
         )))
     }
 
+    /// Whether neither a list nor a store was named or found, so that the store is the embedded one.
+    pub(super) fn is_guessed(&self, list: Option<&JobList>) -> bool {
+        list.is_none() && self.place.store.is_empty()
+    }
+
+    /// Warns on standard error if the store was not named. For a command that has found nothing there.
+    pub(super) fn warn_if_guessed(&self, list: Option<&JobList>, settings: &StoreSettings) {
+        if self.is_guessed(list) {
+            output::report(&format!(
+                "warning: no job list was found, so this looked in {}\nhelp: name the list of the \
+                 daemons with -c/--config, or their store with --store",
+                settings.shown()
+            ));
+        }
+    }
+
     /// The name of this host.
     pub fn host(&self) -> Result<HostName, Failure> {
         self.place.host()

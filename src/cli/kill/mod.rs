@@ -117,7 +117,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (killed, failed) = output::ask(async {
         let store = args.target.open_existing(&settings, list.as_ref())?;
         order.carry_out(&*store, (list.as_ref(), &host)).await
-    })?;
+    })
+    .inspect_err(|_| args.target.warn_if_guessed(list.as_ref(), &settings))?;
     output::print(&if args.json {
         output::json_lines(&killed)?
     } else {

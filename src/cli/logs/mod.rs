@@ -72,17 +72,21 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let host = args.target.host()?;
     match find::in_fleet(&args.target, &host, &wanted) {
         Ok(Some(found)) => show_found(args, &host, here.as_deref(), &found),
-        Ok(None) => Err(Failure::Usage(match wanted {
-            WantedRun::Run(run) => {
-                format!("no host keeps the output of run {run}, and no record names it")
-            }
-            WantedRun::NewestOf(job) => {
-                format!(
-                    "the store knows no run of job {job}: none is in progress, and its newest {NEWEST} \
+        Ok(None) => {
+            let list = args.target.list_if_any()?;
+            let settings = args.target.settings(list.as_ref())?;
+            args.target.warn_if_guessed(list.as_ref(), &settings);
+            let store = settings.shown();
+            Err(Failure::Usage(match wanted {
+                WantedRun::Run(run) => format!(
+                    "no host keeps the output of run {run}, and no record in {store} names it"
+                ),
+                WantedRun::NewestOf(job) => format!(
+                    "{store} knows no run of job {job}: none is in progress, and its newest {NEWEST} \
                      records name none"
-                )
-            }
-        })),
+                ),
+            }))
+        }
         Err(failure) => without_store(args, here, wanted, failure),
     }
 }

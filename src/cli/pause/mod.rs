@@ -104,7 +104,8 @@ fn order(
         };
         let reason = reason.clone().unwrap_or_default();
         carry_out(sender, jobs, (list.as_ref(), &host), reason).await
-    })?;
+    })
+    .inspect_err(|_| target.warn_if_guessed(list.as_ref(), &settings))?;
     output::print(&if *json {
         output::json_lines(&done)?
     } else {

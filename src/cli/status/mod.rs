@@ -76,7 +76,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         if let Some(every) = args.watch {
             return watch(args, asked, every).await;
         }
-        output::print(&page(args, &collect(asked).await?)?)?;
+        let status = collect(asked).await?;
+        output::print(&page(args, &status)?)?;
+        if status.hosts.is_empty() {
+            args.target.warn_if_guessed(list.as_ref(), &settings);
+        }
         Ok(ExitCode::SUCCESS)
     })
 }
@@ -115,6 +119,13 @@ fn judge(args: &Args) -> Result<CheckResult, Failure> {
         };
         collect(asked).await
     })?;
+    if report.hosts.is_empty() && args.target.is_guessed(list.as_ref()) {
+        return Ok(CheckResult::unknown(format!(
+            "no job list was found, so this looked in {}, and no daemon reports to it: name the list of the \
+             daemons with -c/--config, or their store with --store",
+            report.store
+        )));
+    }
     let jobs = list.as_ref().map_or(&[][..], |list| &list.jobs);
     Ok(CheckResult::of(&report, jobs, args.max_age))
 }

@@ -135,8 +135,9 @@ impl WantedRun<'_> {
                 }
                 ListAtHand::OfDaemon(_) => "the store".to_owned(),
             };
-            return Err(Failure::Usage(format!(
-                "no daemon reports to {store}; nothing was started\nhelp: start a daemon with this \
+            return Err(Failure::Unavailable(format!(
+                "no daemon reports to {store}: none is up, or none can write to it; nothing was \
+                 started\nhelp: `cronlatch doctor` looks at the store; start a daemon with this \
                  store (`cronlatch run`), or run the job in this process with --here"
             )));
         }

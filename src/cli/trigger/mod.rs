@@ -29,7 +29,7 @@ use carry::Errand;
 #[command(
     after_help = "Exit codes: 0 when the run was started; with --wait, when it succeeded, else the \
                         run's own exit code, or 128 and the number of the signal that ended it. 130 \
-                        when Ctrl-C ended the wait; the run continues on its host. 64 when no daemon has the job; 69 when the store or the daemon does not reply; \
+                        when Ctrl-C ended the wait; the run continues on its host. 64 when no daemon has the job; 69 when the store or the daemon does not reply, or no daemon reports; \
                         75 when the lock is held, the job is paused, or the lease was lost."
 )]
 pub(super) struct Args {
@@ -113,7 +113,8 @@ fn run_by_daemon(args: &Args) -> Result<ExitCode, Failure> {
         wanted
             .ask(&*store, (ListAtHand::OfCommand(&args.target), &host))
             .await
-    })?;
+    })
+    .inspect_err(|_| args.target.warn_if_guessed(list.as_ref(), &settings))?;
     match &started.waited {
         Waited::No if args.json => output::print(&started.json()?)?,
         Waited::No => output::print(&format!("{}\n", started.run_id))?,

@@ -96,6 +96,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let shown = settings.shown();
     if held.is_none() {
         args.doubt(list.as_ref(), &used, &shown)?;
+        args.target.warn_if_guessed(list.as_ref(), &settings);
     }
     output::print(&if args.json {
         output::json_lines([report(&used, held.as_ref())])?
@@ -107,17 +108,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 impl Args {
     /// A lock that nobody holds may be a mistyped name, or one of another store: fails if the list
-    /// does not have the name, and warns if the store was not named either.
+    /// does not have the name.
     fn doubt(&self, list: Option<&JobList>, used: &UsedLock, store: &str) -> Result<(), Failure> {
         match (list, &self.name) {
             (Some(list), Some(name)) if !used.is_listed => Err(unknown_lock(name, list, store)),
-            (None, _) if self.target.place.store.is_empty() => {
-                output::report(&format!(
-                    "warning: no job list was found, so this looked in {store}\nhelp: name the list \
-                     of the daemons with -c/--config, or their store with --store"
-                ));
-                Ok(())
-            }
             _ => Ok(()),
         }
     }

@@ -523,7 +523,7 @@ fn a_paused_job_and_a_daemon_that_drains_start_nothing() {
     // The drain waits for the run by hand as for any other, and a kill ends the wait.
     host.ask(&["kill", "endless"]).expect_code(0);
     assert!(host.wait_exit().success());
-    let refused = host.ask(&["trigger", "hand"]).expect_code(64).stderr;
+    let refused = host.ask(&["trigger", "hand"]).expect_code(69).stderr;
     assert!(
         refused.starts_with("error: no daemon reports to "),
         "{refused}"
