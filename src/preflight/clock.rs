@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Finding, ids};
-use crate::config::show_duration;
+use crate::config::{show_duration, show_roughly};
 use crate::store::{Store, StoreError};
 use crate::time::{BootInstant, Timestamp};
 
@@ -13,6 +13,8 @@ pub(crate) const NOTABLE: Duration = Duration::from_secs(1);
 /// A store replies within a second, or the request fails: if a measurement may be wrong by more than this, the
 /// host was stopped or suspended during the round trip.
 const LONGEST_ERROR: Duration = Duration::from_millis(600);
+/// From here on an offset is shown in minutes, hours or days.
+const ROUGH: Duration = Duration::from_secs(60);
 
 /// The host's clock less the store's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,16 +67,31 @@ impl Offset {
         Duration::from_millis(self.millis.unsigned_abs()) + self.error <= limit
     }
 
-    /// `2.1 s ahead of the store's`.
+    /// `2.1 s ahead of the store's`; from a minute on without its error, which then matters to nobody.
     pub(crate) fn shown(self) -> String {
-        let seconds = Duration::from_millis(self.millis.unsigned_abs()).as_secs_f64();
-        let side = if self.millis < 0 {
+        let apart = Duration::from_millis(self.millis.unsigned_abs());
+        if apart >= ROUGH && self.error < NOTABLE {
+            return self.roughly();
+        }
+        let (seconds, error) = (apart.as_secs_f64(), self.error.as_secs_f64());
+        format!(
+            "{seconds:.3} s {} the store's (give or take {error:.3} s)",
+            self.side()
+        )
+    }
+
+    /// `1m30s behind the store's`.
+    pub(crate) fn roughly(self) -> String {
+        let apart = Duration::from_secs((self.millis.unsigned_abs() + 500) / 1_000);
+        format!("{} {} the store's", show_roughly(apart), self.side())
+    }
+
+    fn side(self) -> &'static str {
+        if self.millis < 0 {
             "behind"
         } else {
             "ahead of"
-        };
-        let error = self.error.as_secs_f64();
-        format!("{seconds:.3} s {side} the store's (give or take {error:.3} s)")
+        }
     }
 }
 
@@ -135,6 +152,17 @@ mod tests {
     fn a_measurement_during_which_the_host_was_suspended_is_worthless() {
         assert!(!offset(40, 500).is_worthless());
         assert!(offset(14_000, 14_000).is_worthless());
+    }
+
+    #[test]
+    fn an_offset_of_minutes_is_shown_to_the_second() {
+        let error = Duration::from_millis(2);
+        let shown = |millis| Offset { millis, error }.shown();
+        let exact = "2.100 s ahead of the store's (give or take 0.002 s)";
+        assert_eq!(shown(2_100), exact);
+        assert_eq!(shown(-89_998), "1m30s behind the store's");
+        assert_eq!(shown(599_998), "10m ahead of the store's");
+        assert_eq!(shown(-34_560_000_002), "400d behind the store's");
     }
 
     #[test]

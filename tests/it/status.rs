@@ -47,7 +47,67 @@ fn a_fleet_without_problems_is_ok_and_a_failed_job_is_critical() {
     assert!(daemon.terminate().success());
     let (code, text) = check(&daemon, &[]);
     assert_eq!(code, 2);
-    assert!(text.contains("critical: no daemon is up\n"), "{text}");
+    assert!(
+        text.contains("critical: no daemon reports to sqlite:"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_host_that_claims_nothing_because_of_its_clock_is_critical() {
+    let redis = RedisServer::start();
+    let list = list(&["{ name: often, every: 1s, command: 'true' }"]);
+    let list = format!("store: {}\n{list}", redis.url());
+    let mut daemon = Daemon::on("web1", list).clock_shifted_by(-90_000).start();
+    daemon.wait_log(&["ERROR", "1m30s behind the store's", "starts no due jobs"]);
+    let behind = "its clock is 1m30s behind the store's (max_clock_skew 30s)";
+    let text = wait_for("the check finds it", || {
+        let (code, text) = check(&daemon, &[]);
+        (code == 2).then_some(text)
+    });
+    let wanted = format!("critical: host web1: it claims nothing: {behind}");
+    assert!(text.contains(&wanted), "{text}");
+    let status = daemon.ask(&["status"]).expect_code(0).stdout;
+    assert!(
+        status.contains(&format!("claims nothing: {behind}")),
+        "{status}"
+    );
+    let explained = daemon.ask(&["explain", "often"]).expect_code(0).stdout;
+    assert!(explained.contains(behind), "{explained}");
+    assert!(!explained.contains("may run it"), "{explained}");
+}
+
+#[test]
+fn commands_that_find_nothing_in_a_store_that_nobody_named_say_where_they_looked() {
+    let ask = |args: &[&str]| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = command::command(command::BINARY);
+        command.args(args).env("XDG_STATE_HOME", dir.path());
+        command::output(command)
+    };
+    let said = ask(&["status", "--check"]).expect_code(3).stdout;
+    let looked = "no job list was found, so this looked in sqlite:";
+    assert!(said.starts_with(&format!("UNKNOWN: {looked}")), "{said}");
+    for (args, code) in [
+        (&["status"][..], 0),
+        (&["logs", "backup"], 64),
+        (&["forget", "backup"], 0),
+        (&["pause", "backup"], 64),
+        (&["kill", "backup"], 64),
+        (&["trigger", "backup"], 69),
+    ] {
+        let said = ask(args).expect_code(code).stderr;
+        assert!(
+            said.contains(&format!("warning: {looked}")),
+            "{args:?}: {said}"
+        );
+    }
+    let named = ["logs", "backup", "--store", "sqlite:/proc/self/cwd/none.db"];
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = command::command(command::BINARY);
+    command.args(named).current_dir(dir.path());
+    let said = command::output(command).expect_code(64).stderr;
+    assert!(!said.contains("warning:"), "{said}");
 }
 
 #[test]

@@ -107,6 +107,7 @@ fn decision(
     let waits = held
         .map(|held| held.reason.clone())
         .or_else(|| info.waits.clone())
+        .or_else(|| info.clock_wrong.clone())
         .or_else(|| info.lacks.as_ref().map(|lack| format!("it lacks {lack}")));
     if let Some(reason) = waits {
         return (ClaimDecision::Waits, Some(reason));

@@ -111,6 +111,8 @@ fn up(name: &str, since: Timestamp) -> HostReport {
             held_back: Vec::new(),
             nodes: None,
             waits: None,
+            clock_wrong: None,
+            up: None,
             namesake: None,
             output: None,
             http: None,

@@ -172,7 +172,11 @@ fn of_store(report: &StatusReport) -> Vec<CheckFinding> {
         });
     };
     if report.hosts.is_empty() && report.away.is_none() {
-        add(Level::Critical, "no daemon is up".to_owned());
+        let problem = format!(
+            "no daemon reports to {}: none is up, or none can write to this store (`cronlatch doctor`)",
+            report.store
+        );
+        add(Level::Critical, problem);
     }
     if let Some(away) = &report.away {
         add(Level::Critical, away.clone());
@@ -209,7 +213,8 @@ fn of_vanished(host: &VanishedHost, now: Timestamp) -> CheckFinding {
 }
 
 fn of_host(host: &HostStatus) -> Option<CheckFinding> {
-    let (level, problem) = if let Some(waits) = &host.waits {
+    let claims_nothing = host.waits.as_ref().or(host.clock_wrong.as_ref());
+    let (level, problem) = if let Some(waits) = claims_nothing {
         (Level::Critical, format!("it claims nothing: {waits}"))
     } else if let Some(lacks) = &host.lacks {
         (

@@ -172,6 +172,9 @@ pub(in crate::cli) struct HostStatus {
     /// claims.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) waits: Option<String>,
+    /// Why it claims nothing that is due: its clock is too far from the store's. Left out while it claims.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) clock_wrong: Option<String>,
     /// Another live daemon that announces itself under the same name. Left out when there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) namesake: Option<String>,
@@ -181,6 +184,9 @@ pub(in crate::cli) struct HostStatus {
     pub(super) held_back: Vec<HeldJob>,
     /// By its own clock.
     pub(super) started_at: Timestamp,
+    /// For how long it was up when it last reported. Earlier versions did not say so.
+    #[serde(skip)]
+    pub(super) up: Option<Duration>,
     /// By the store's clock.
     pub(super) seen_at: Timestamp,
     /// Its clock less the store's, when it last measured that; positive when it is ahead.
@@ -254,6 +260,14 @@ impl VanishedHost {
 }
 
 impl HostStatus {
+    /// For how long it has been up, whatever its clock shows.
+    pub(super) fn up_at(&self, now: Timestamp) -> Duration {
+        match self.up {
+            Some(up) => up + now.since(self.seen_at),
+            None => now.since(self.started_at),
+        }
+    }
+
     /// The hosts by name, each compared with this command's own list, if it has one.
     pub(super) fn all(
         hosts: &[HostReport],
@@ -279,6 +293,8 @@ impl HostStatus {
                 draining: info.draining,
                 lacks: info.lacks.clone(),
                 waits: info.waits.clone(),
+                clock_wrong: info.clock_wrong.clone(),
+                up: info.up,
                 namesake: info.namesake.clone(),
                 held_back: info.held_back.clone(),
                 started_at: info.started_at,

@@ -72,6 +72,9 @@ fn host_row(host: &HostStatus, now: Timestamp) -> [String; 7] {
     if host.waits.is_some() {
         notes.push("claims nothing: see below".to_owned());
     }
+    if let Some(why) = &host.clock_wrong {
+        notes.push(format!("claims nothing: {why}"));
+    }
     if host.namesake.is_some() {
         notes.push("two daemons have this name: see below".to_owned());
     }
@@ -86,7 +89,7 @@ fn host_row(host: &HostStatus, now: Timestamp) -> [String; 7] {
     [
         host.name.clone(),
         host.running.to_string(),
-        output::short(now.since(host.started_at)),
+        output::short(host.up_at(now)),
         format!("{} ago", output::short(now.since(host.seen_at))),
         host.clock_offset_ms.map_or_else(|| "-".to_owned(), clock),
         host.version.clone(),
@@ -308,6 +311,8 @@ mod tests {
             draining: name == "web2",
             lacks: None,
             waits: None,
+            clock_wrong: None,
+            up: None,
             namesake: None,
             held_back: Vec::new(),
             started_at: Timestamp::from_secs(1_000),

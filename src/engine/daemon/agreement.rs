@@ -240,6 +240,8 @@ mod tests {
                 servers: servers.chars().map(String::from).collect(),
             }),
             waits: waits.then(|| LOOKING.to_owned()),
+            clock_wrong: None,
+            up: None,
             namesake: None,
             output: None,
             http: None,

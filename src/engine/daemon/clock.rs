@@ -115,6 +115,16 @@ impl HostClock {
         self.state == ClockState::Wrong
     }
 
+    /// How far the clock is off, if it is so far that this host claims nothing.
+    pub(super) fn why_wrong(&self) -> Option<String> {
+        let offset = self.last.filter(|_| self.is_wrong())?;
+        Some(format!(
+            "its clock is {} (max_clock_skew {})",
+            offset.roughly(),
+            show_duration(self.max)
+        ))
+    }
+
     /// Whether this host may claim by its clock, as last measured.
     pub fn trust(&self) -> ClockTrust {
         if self.is_wrong() {
@@ -244,8 +254,9 @@ impl HostClock {
         let shown = offset.shown();
         match now {
             ClockState::Wrong => tracing::error!(
-                "this host's clock is {shown}, which is more than max_clock_skew ({}); this host \
-                 claims nothing until the clock is corrected",
+                "this host's clock is {shown}, which is more than max_clock_skew ({}): this host \
+                 starts no due jobs until the clock is corrected; other hosts do. Check its time \
+                 service (chrony, systemd-timesyncd); `trigger` still works here",
                 show_duration(self.max)
             ),
             ClockState::Off => tracing::warn!(

@@ -119,6 +119,7 @@ struct StartedParts {
     clock: HostClock,
     clock_file: ClockFile,
     started_at: Timestamp,
+    up_since: BootInstant,
 }
 
 /// Starts the daemon's threads and tasks.
@@ -194,6 +195,7 @@ fn start(loaded: LoadedList, parts: DaemonParts) -> Result<StartedParts, DaemonE
         clock,
         clock_file,
         started_at: now.utc,
+        up_since: now.boot,
         host,
     })
 }
@@ -219,6 +221,7 @@ fn new_daemon(parts: StartedParts) -> Daemon {
         settings: parts.settings,
         secrets: parts.secrets,
         started_at: parts.started_at,
+        up_since: parts.up_since,
         link: parts.link,
         health: parts.health,
         recovers: None,

@@ -129,6 +129,7 @@ struct Daemon {
     /// The variables that jobs do not inherit.
     secrets: BTreeSet<String>,
     started_at: Timestamp,
+    up_since: BootInstant,
     link: TaskContext,
     health: StoreHealth,
     /// Until when the store grants nothing, because it may have lost data.

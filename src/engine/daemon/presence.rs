@@ -35,7 +35,14 @@ impl Daemon {
             self.is_ready = true;
             self.said_status = self.status_text();
             self.manager.ready(&self.said_status);
-            tracing::info!(host = %self.host, "ready");
+            if self.clock.is_wrong() {
+                tracing::warn!(
+                    host = %self.host,
+                    "ready, but this host starts no due jobs until its clock is corrected"
+                );
+            } else {
+                tracing::info!(host = %self.host, "ready");
+            }
             self.keep_list();
             self.announce();
             self.publish();
@@ -125,12 +132,16 @@ impl Daemon {
 
     /// The clocks were compared.
     pub(super) fn clock_measured(&mut self, offset: Offset, epoch: Epoch) {
+        let was_wrong = self.clock.is_wrong();
         let events = self.clock.measured(offset, epoch);
         if let Some(epoch) = self.clock.store_clock().epoch() {
             self.clock_file.keep(epoch);
         }
         self.set_lead();
         self.clock_moved(events);
+        if self.is_ready && was_wrong != self.clock.is_wrong() {
+            self.announce();
+        }
     }
 
     /// Has the ticker fire as early as claims take.
@@ -186,6 +197,8 @@ impl Daemon {
             held_back: self.admission.held_jobs(),
             nodes: None,
             waits: self.agreement.waits(),
+            clock_wrong: self.clock.why_wrong(),
+            up: Some(BootInstant::now().since(self.up_since)),
             namesake: self.namesakes.alive().cloned(),
             output: self.tools.outputs.directory(),
             http: self.front.address_for_others(),

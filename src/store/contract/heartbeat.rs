@@ -1,5 +1,7 @@
 //! The announcement of a host in its stored form, JSON. Redis and `SQLite` keep the same text.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::lock::Fingerprint;
@@ -31,6 +33,10 @@ pub(in crate::store) struct HostHeartbeat {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     waits: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    clock_wrong: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    up_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     namesake: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     output: Option<String>,
@@ -53,6 +59,8 @@ impl HostHeartbeat {
             held_back: info.held_back.clone(),
             nodes: info.nodes.clone(),
             waits: info.waits.clone(),
+            clock_wrong: info.clock_wrong.clone(),
+            up_ms: (info.up).map(|up| u64::try_from(up.as_millis()).unwrap_or(u64::MAX)),
             namesake: info.namesake.clone(),
             output: info.output.clone(),
             http: info.http.clone(),
@@ -73,6 +81,8 @@ impl HostHeartbeat {
             held_back: self.held_back,
             nodes: self.nodes,
             waits: self.waits,
+            clock_wrong: self.clock_wrong,
+            up: self.up_ms.map(Duration::from_millis),
             namesake: self.namesake,
             output: self.output,
             http: self.http,

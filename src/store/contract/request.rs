@@ -302,6 +302,11 @@ pub struct HostInfo {
     pub nodes: Option<StoreNodes>,
     /// Why it claims nothing: another store is in use. `None` while it claims.
     pub waits: Option<String>,
+    /// Why it claims nothing that is due: how far its clock is from the store's. `None` while that is within
+    /// `max_clock_skew`.
+    pub clock_wrong: Option<String>,
+    /// For how long it was up when it said this, whatever its wall clock shows.
+    pub up: Option<Duration>,
     /// Another live daemon that announces itself under the same name.
     pub namesake: Option<String>,
     /// The directory in which it keeps the output of runs; `None` if it has none.

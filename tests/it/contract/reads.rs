@@ -168,6 +168,8 @@ pub(crate) fn host(name: &str, running: usize) -> HostInfo {
         held_back: Vec::new(),
         nodes: None,
         waits: None,
+        clock_wrong: None,
+        up: None,
         namesake: (running == 0).then(|| "process 43".to_owned()),
         output: Some("/var/lib/cronlatch/output".to_owned()),
         http: Some("http://h:7171".to_owned()),

@@ -43,6 +43,8 @@ async fn announce(store: &dyn Store) {
         held_back: Vec::new(),
         nodes: None,
         waits: None,
+        clock_wrong: None,
+        up: None,
         namesake: None,
         output: None,
         http: None,

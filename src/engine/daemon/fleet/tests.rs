@@ -29,6 +29,8 @@ fn report(host: &str, config: &str) -> HostReport {
             held_back: Vec::new(),
             nodes: None,
             waits: None,
+            clock_wrong: None,
+            up: None,
             namesake: None,
             output: None,
             http: None,

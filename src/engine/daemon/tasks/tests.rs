@@ -194,6 +194,8 @@ fn word() -> HostInfo {
         held_back: Vec::new(),
         nodes: None,
         waits: None,
+        clock_wrong: None,
+        up: None,
         namesake: None,
         output: None,
         http: None,
