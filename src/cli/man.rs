@@ -27,17 +27,25 @@ pub(super) fn run(args: &Args, cli: Command) -> Result<ExitCode, Failure> {
         output::print(&String::from_utf8_lossy(&page))?;
         return Ok(ExitCode::SUCCESS);
     };
-    write_all(&cli, directory).map_err(|error| Failure::cannot_write(directory, &error))?;
+    let written = write_all(&cli, directory);
+    let pages = written.map_err(|error| Failure::cannot_write(directory, &error))?;
+    output::print(&format!(
+        "{pages} pages written to {}\n",
+        directory.display()
+    ))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn write_all(cli: &Command, directory: &Path) -> io::Result<()> {
+/// Returns how many pages it has written.
+fn write_all(cli: &Command, directory: &Path) -> io::Result<usize> {
     std::fs::create_dir_all(directory)?;
+    let mut pages = 0;
     for command in std::iter::once(cli).chain(shown_subcommands(cli)) {
         let path = directory.join(format!("{}.1", page_name(command)));
         std::fs::write(path, page(cli, command)?)?;
+        pages += 1;
     }
-    Ok(())
+    Ok(pages)
 }
 
 fn shown_subcommands(command: &Command) -> impl Iterator<Item = &Command> {

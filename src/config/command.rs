@@ -44,6 +44,12 @@ pub(super) fn read(
             "expected a list or a string, found a mapping",
             "write `command: [program, argument, …]`; quote a string that contains `: `",
         )),
+        Value::Number(number) => Err(ValueError::new(
+            "expected a list or a string, found a number",
+            format!(
+                "write `command: [program, argument, …]`, or quote it: `command: \"{number}\"`"
+            ),
+        )),
         _ => {
             let script = values::filled(node)?;
             let pipes = match (pipefail, section.entry("pipefail")) {

@@ -556,6 +556,9 @@ fn history_names_the_runs_of_today_that_failed() {
         .run(&["history", "--until", "yesterday"])
         .expect_code(0);
     assert_eq!(shown.stdout, "no record passes these filters\n");
+    let empty = site.run(&["history", "--since", "3h", "--until", "5h"]);
+    let refused = empty.expect_code(64).stderr;
+    assert!(refused.contains("is before --since"), "{refused}");
     let refused = site.run(&["history", "--outcome", "fail"]).expect_code(64);
     assert!(
         refused.stderr.contains("did you mean failed?"),

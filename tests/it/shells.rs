@@ -203,7 +203,11 @@ fn the_script_for_zsh_is_valid_and_names_the_jobs() {
 fn every_command_has_a_page_that_man_can_show() {
     let dir = tempfile::tempdir().unwrap();
     let pages = dir.path().join("man1");
-    cronlatch(&["man", pages.to_str().unwrap()]).expect_code(0);
+    let said = cronlatch(&["man", pages.to_str().unwrap()])
+        .expect_code(0)
+        .stdout;
+    let written = format!("pages written to {}\n", pages.display());
+    assert!(said.ends_with(&written), "{said}");
     let commands = subcommands();
     assert!(commands.len() >= 13, "{commands:?}");
     for command in commands {

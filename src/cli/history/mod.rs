@@ -48,6 +48,7 @@ pub(super) struct Args {
 pub(super) use text::{cpu, exit, memory};
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    args.filters.check()?;
     let host = args.target.host()?;
     let asked = args.asked();
     let list = if asked.is_empty() || asked.iter().any(|job| select::is_glob(job)) {

@@ -43,6 +43,16 @@ impl Filters {
             || !self.on.is_empty()
     }
 
+    /// Fails if no record can pass, because the interval is empty.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        match (self.since, self.until) {
+            (Some(since), Some(until)) if until < since => Err(Failure::Usage(format!(
+                "--until ({until}) is before --since ({since}): no record passes"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether only failures are shown.
     pub(super) fn asks_for_failures(&self) -> bool {
         self.failed

@@ -77,7 +77,17 @@ pub(super) fn for_people(changed: &Changed) -> String {
     let mut text = match (&changed.pause, &changed.before) {
         (Some(pause), before) => {
             let again = before.as_ref().map_or_else(String::new, |before| {
-                format!(" (it was paused by {} already)", before.by)
+                let by = &before.by;
+                match before.reason.as_str() {
+                    reason if reason.is_empty() || reason == pause.reason => {
+                        format!(" (it was paused by {by} already)")
+                    }
+                    reason => {
+                        format!(
+                            " (it was paused by {by} already; its reason {reason:?} is replaced)"
+                        )
+                    }
+                }
             });
             match pause.until {
                 Some(until) => format!("job {job}: paused until {until}{again}"),
@@ -97,4 +107,40 @@ pub(super) fn for_people(changed: &Changed) -> String {
     }
     text.push('\n');
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paused(by: &str, reason: &str) -> Pause {
+        Pause {
+            asked_at: Timestamp::EPOCH,
+            since: Timestamp::EPOCH,
+            until: None,
+            by: by.to_owned(),
+            resumed_by: None,
+            reason: reason.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_pause_that_replaces_the_reason_of_another_says_so() {
+        let again = |reason: &str| {
+            for_people(&Changed {
+                job: JobName::parse("backup").expect("a name"),
+                pause: Some(paused("me", reason)),
+                before: Some(paused("you", "db work")),
+                done: true,
+                by: "me".to_owned(),
+                running: Vec::new(),
+            })
+        };
+        let replaced = "job backup: paused (it was paused by you already; its reason \"db work\" is \
+                        replaced)\n";
+        assert_eq!(again(""), replaced);
+        assert_eq!(again("disk"), replaced);
+        let same = "job backup: paused (it was paused by you already)\n";
+        assert_eq!(again("db work"), same);
+    }
 }

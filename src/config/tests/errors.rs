@@ -9,6 +9,16 @@ fn a_file_full_of_mistakes_is_answered_with_all_of_them_at_once() {
 }
 
 #[test]
+fn a_command_that_is_a_number_is_refused_with_the_way_to_write_it() {
+    let text = errors("jobs:\n  - { name: a, every: 1h, command: 5 }\n");
+    assert!(
+        text.contains("expected a list or a string, found a number"),
+        "{text}"
+    );
+    assert!(text.contains("or quote it: `command: \"5\"`"), "{text}");
+}
+
+#[test]
 fn what_is_not_yaml_is_explained() {
     let all = [
         "jobs:\n  - name: a\n    schedule: * * * * *\n    command: x\n",
