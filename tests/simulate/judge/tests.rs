@@ -1569,6 +1569,29 @@ fn an_attempt_may_be_counted_whose_host_died_before_it_could_begin() {
 }
 
 #[test]
+fn a_host_that_stood_still_between_two_attempts_may_die_as_it_goes_on() {
+    let miscounts = |stopped: usize, how: Hindered, died: i64| {
+        let job = plan(|job| job.retry = Some((3, 500)));
+        let rules = broken(&job, |trace| {
+            trace.troubles.push(trouble(stopped, 23_400, 28_000, how));
+            (trace.lives[0].until, trace.lives[0].killed) = (Some(START + died), true);
+            let at = index_of_run(trace, 20_000);
+            let failed = &mut trace.starts[at];
+            (failed.end, failed.ended) = (Some(START + 23_000), Some(Ended::Itself(1)));
+            trace.added[at].record.outcome = Outcome::Interrupted;
+            trace.added[at].record.attempts = 2;
+        });
+        rules.contains(&Rule::Attempts)
+    };
+    for how in [Hindered::Suspended, Hindered::Stopped] {
+        assert!(!miscounts(0, how, 28_010));
+        assert!(miscounts(0, how, 30_010), "it would have begun");
+        assert!(miscounts(1, how, 28_010), "another host stood still");
+    }
+    assert!(miscounts(0, Hindered::Network, 28_010));
+}
+
+#[test]
 fn an_attempt_that_a_host_could_not_start_has_a_number_and_is_not_counted() {
     // Its attempts 1 and 3 were started.
     let miscounts = |counted: u32, short: bool| {

@@ -35,7 +35,8 @@ pub(in crate::judge) fn attempt_under_way(facts: &Facts<'_>, last: &Start) -> bo
 
 /// `AttemptNotBegun`: an attempt is counted before it is started, and the host died in between; `last`
 /// is the attempt before it. A store that stood still as the attempt was to be counted counts it when it goes on,
-/// also if the host has given the run up meanwhile, and died before it could say so.
+/// also if the host has given the run up meanwhile, and died before it could say so. A host that stood still
+/// counts it when it goes on, too, and may die just then.
 pub(in crate::judge) fn attempt_not_begun(
     facts: &Facts<'_>,
     plan: &JobPlan,
@@ -49,7 +50,13 @@ pub(in crate::judge) fn attempt_not_begun(
         until: end + delay + UNDER_WAY,
     };
     let away = facts.trace.outages.iter().filter(|it| it.meets(counting));
-    let back = away.map(|it| it.until).max().unwrap_or(counting.until);
+    let stood_still = facts.trace.troubles.iter().filter(|it| {
+        let stands_still = matches!(it.how, Hindered::Stopped | Hindered::Suspended);
+        stands_still && it.host == last.host && it.span.meets(counting)
+    });
+    let goes_on = stood_still.map(|it| it.span.until + UNDER_WAY);
+    let back = away.map(|it| it.until).chain(goes_on).max();
+    let back = back.unwrap_or(counting.until);
     let counting = Span {
         until: counting.until.max(back),
         ..counting
