@@ -10,9 +10,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::command::{
-    BackgroundFinish, LeaseFields, LeaseState, LeaseSubscriber, WatchdogCommand,
-};
+use super::command::{BackgroundFinish, LeaseFields, LeaseState, LeaseSubscriber, WatchdogCommand};
 use super::lost::LeaseLost;
 use super::table::{Batch, LeaseId, LeaseTable};
 use crate::ground::timing;

@@ -71,6 +71,7 @@ pub(super) fn exit_code_of_spawn_error(
 mod tests {
     use super::*;
     use crate::guard::Exit;
+    use crate::time::BootInstant;
 
     fn text(ended_by: EndedBy, status: Status, lost: Option<LeaseLost>) -> String {
         let followed = Followed {
@@ -80,8 +81,10 @@ mod tests {
                 left_behind: 0,
                 survivors: 0,
                 usage: None,
+                at: BootInstant::BOOT,
             },
             killed: None,
+            lost,
         };
         let failure = exit_code(&followed, "l").expect_err("a failure");
         failure.to_string()

@@ -45,7 +45,7 @@ use crate::preflight::Subject;
 use crate::run::{Starts, Stop, Tools, inherited};
 use crate::siblings::{self, Siblings};
 use crate::store::{self, Fingerprint, ListedJobs, Store, StoreError, StoreSettings};
-use crate::time::Timestamp;
+use crate::time::{BootInstant, Timestamp};
 
 /// Runs the daemon until it is told to stop.
 pub(crate) async fn run(setup: DaemonSetup) -> Result<(), DaemonError> {
