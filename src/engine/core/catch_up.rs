@@ -37,6 +37,7 @@ impl Lane {
         self.returned_before_reply(shared);
         self.drop_late(shared.now.utc);
         self.await_future(shared, decided_until, store_now);
+        self.drop_passed(shared.now.utc, decided_until, waited_for_place);
         if self.start_grace(shared, decided_until, store_now) {
             // The head of the waiting list does not wait for hosts whose clocks are behind.
             self.advance(shared);
@@ -48,7 +49,6 @@ impl Lane {
             }
         }
         self.sync = LedgerSync::Known;
-        self.drop_passed(shared.now.utc, decided_until);
         match self.pending.front_mut() {
             Some(first) => first.needs_ledger_sync = false,
             None => self.needs_ledger_sync = false,
@@ -121,11 +121,29 @@ impl Lane {
         }
     }
 
-    /// With `catch_up: latest`, leaves the pending occurrences to `catch_up` if a newer one came
-    /// due that this lane does not claim one by one.
-    fn drop_passed(&mut self, now: Timestamp, decided_until: Timestamp) {
-        let Some(last) = self.pending.back().filter(|last| last.is_current()) else {
+    /// With `catch_up: latest`, leaves pending occurrences to `catch_up` if a newer one came due that this
+    /// lane does not claim one by one. What waited for a place keeps its turn before those that came due since.
+    fn drop_passed(&mut self, now: Timestamp, decided_until: Timestamp, waited_for_place: bool) {
+        if self.policy.catch_up != CatchUp::Latest {
             return;
+        }
+        if self.are_all_passed(now, decided_until) {
+            self.pending.retain(|occ| !occ.is_current());
+            self.needs_ledger_sync = false;
+            return;
+        }
+        let gap = (1..self.pending.len()).rfind(|place| self.follows_gap(*place, decided_until));
+        if let Some(newer) = gap.filter(|_| !waited_for_place) {
+            let newer = self.pending.split_off(newer);
+            self.pending.retain(|occ| !occ.is_current());
+            self.pending.extend(newer);
+        }
+    }
+
+    /// Whether the newest undecided occurrence is newer than all pending ones.
+    fn are_all_passed(&self, now: Timestamp, decided_until: Timestamp) -> bool {
+        let Some(last) = self.pending.back().filter(|last| last.is_current()) else {
+            return false;
         };
         // An occurrence that has only just come due is claimed in its turn.
         let now = now.minus(self.policy.delay);
@@ -134,11 +152,14 @@ impl Lane {
             .map_or(now, |seen| seen.min(now))
             .plus(MILLISECOND);
         let newest = self.newest_undecided_here(decided_until, before);
-        let is_passed = self.needs_ledger_sync && newest.is_some_and(|newest| last.at < newest);
-        if is_passed && self.policy.catch_up == CatchUp::Latest {
-            self.pending.retain(|occ| !occ.is_current());
-            self.needs_ledger_sync = false;
-        }
+        self.needs_ledger_sync && newest.is_some_and(|newest| last.at < newest)
+    }
+
+    /// Whether there are undecided occurrences between the pending one at this place and the one before.
+    fn follows_gap(&self, place: usize, decided_until: Timestamp) -> bool {
+        let (before, occ) = (&self.pending[place - 1], &self.pending[place]);
+        let from = decided_until.max(before.at);
+        occ.needs_ledger_sync && self.newest_undecided_here(from, occ.at).is_some()
     }
 
     /// Asks the ledger to record, as dropped, undecided occurrences that will not run, unless a claim is about to do

@@ -2,7 +2,7 @@
 
 use super::super::Policy;
 use super::super::event::{Action, Event};
-use super::bench::{Bench, JOB, gap, policy, secs, waits_for};
+use super::bench::{Bench, JOB, decided, gap, head, policy, secs, waits_for};
 use crate::config::{CatchUp, OnOverlap};
 use crate::store::{ClaimReply, GapAnswer, Kind, Outcome, Overlap};
 
@@ -88,6 +88,31 @@ fn latest_runs_the_newest_of_an_outage_alone_and_not_what_came_due_before_it_was
     bench.answer(&spec, gap(1000));
     assert_eq!(dropped(&mut bench, 1030), [(1010, 1020, 2)]);
     bench.nothing();
+}
+
+#[test]
+fn latest_runs_what_came_due_as_the_store_came_back_alone_and_not_what_came_due_before_the_outage()
+{
+    let mut bench = Bench::new(with(CatchUp::Latest));
+    bench.found_head(Some(head(1000, Kind::Queue)));
+    let spec = bench.claim(1000);
+    for at in [1010, 1020] {
+        bench.due(at);
+    }
+    bench.no_reply(&spec);
+    for at in [1030, 1040] {
+        bench.due(at);
+    }
+    bench.feed(Event::Absent { job: None });
+    assert_eq!(bench.action(), Action::Register { job: JOB });
+    bench.feed(Event::StoreUp);
+    bench.answer(&spec, decided());
+    bench.looks();
+    bench.due(1050);
+    bench.registered(1000);
+    let spec = bench.claim(1050);
+    bench.answer(&spec, gap(1000));
+    assert_eq!(dropped(&mut bench, 1050), [(1010, 1040, 4)]);
 }
 
 #[test]

@@ -691,7 +691,10 @@ fn what_was_pending_before_an_outage_is_claimed_before_the_ledger_is_asked() {
 
 #[test]
 fn after_each_of_several_outages_the_ledger_is_asked() {
-    let (mut bench, spec) = cut_off(in_company());
+    let (mut bench, spec) = cut_off(Policy {
+        catch_up: CatchUp::All,
+        ..in_company()
+    });
     bench.due(1011);
     back(&mut bench);
     bench.due(1012);
