@@ -37,7 +37,7 @@ pub fn settled(
         .any(|(it, _)| *it == due.fingerprint);
     if own
         || !is_known
-        || job.moved.is_some()
+        || job.moved_from(&claim.lock).is_some()
         || !job.waiting.is_empty()
         || due.scheduled_at > job.last
         || job.last > now.plus(LEAD)

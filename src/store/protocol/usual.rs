@@ -10,7 +10,7 @@ use crate::store::contract::{Claim, Due, JobState};
 /// Whether this is the next occurrence of an idle job with a free lock and nothing else in its ledger.
 ///
 /// The conditions are those of the short way on Redis (`scripts/granted.lua`), which alone grants ahead.
-/// The caller has checked that the claim did not finish, that the job has not moved, and that the store
+/// The caller has checked that the claim did not finish, that the job uses this lock, and that the store
 /// does not recover.
 pub(super) fn is_usual(
     (lock, job): (&LockState, Option<&JobState>),
@@ -25,9 +25,8 @@ pub(super) fn is_usual(
     let is_free = claim.lock.exclusive && lock.key == Key::Absent && lock.token.is_none();
     let is_idle = job.open.is_none()
         && job.waiting.is_empty()
-        && job.decided_later.is_empty()
-        && job.pauses.is_empty()
-        && job.moved.is_none();
+        && job.decided_later(job.last).is_empty()
+        && job.pauses.is_empty();
     let is_next = due.gap.is_none()
         && job
             .fingerprints

@@ -141,6 +141,7 @@ macro_rules! contract {
             moves: [
                 a_ledger_moves_with_all_it_knows_there_and_back,
                 runs_without_the_store_move_along_in_whatever_order_they_are_reported,
+                after_a_move_a_claim_ahead_of_its_instant_is_granted,
                 a_move_waits_for_the_run_under_the_old_lock,
                 a_verdict_that_comes_after_the_move_replaces_the_provisional_one,
                 a_rerun_has_its_window_from_the_end_of_the_lease_across_a_move_too,

@@ -3,9 +3,11 @@
 use std::time::{Duration, Instant};
 
 use cronlatch::names::HostName;
+use cronlatch::store::protocol::LEAD;
 use cronlatch::store::relocate::{Destination, MoveStep, Relocated, Relocation, relocate};
 use cronlatch::store::{
     Claim, ClaimReply, Due, Kind, Lock, LockId, LockRef, Outcome, Overlap, Registration, Replaced,
+    RunStatus,
 };
 
 use super::{LONG, SHORT, Scene, Subject, eventually};
@@ -145,6 +147,29 @@ pub(crate) async fn runs_without_the_store_move_along_in_whatever_order_they_are
     let registered = there.register().await;
     assert_eq!(registered.decided_until, scene.start);
     assert_eq!(registered.decided_later, [2, 4, 6].map(|n| scene.at(n)));
+}
+
+/// Neither a move that is finished nor a run without the store that the watermark has passed is unusual.
+pub(crate) async fn after_a_move_a_claim_ahead_of_its_instant_is_granted(subject: &impl Subject) {
+    let scene = Scene::new(subject).await;
+    let other = fleet("n");
+    let there = scene.under(&other);
+    scene.moves(&other, vec![scene.lock.clone()]).await;
+    there.finish(&there.success("a", 1)).await;
+    there.runs("b", 2).await;
+    let now = scene.store.now().await.unwrap();
+    let due = Due {
+        not_before: now.plus(Duration::from_millis(900)),
+        prev: Some(scene.at(2)),
+        lead: LEAD,
+        ..scene.due(3)
+    };
+    Scene::granted(&there.send(&there.claim_due("c", due.clone())).await);
+    let other = there.send(&there.claim_due("d", due)).await;
+    assert!(
+        matches!(&other, ClaimReply::AlreadyClaimed(RunStatus::Running { by, .. }) if by == "host-c"),
+        "{other:?}"
+    );
 }
 
 pub(crate) async fn a_move_waits_for_the_run_under_the_old_lock(subject: &impl Subject) {

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use super::world::{World, fence, job, record, token_of};
 use crate::store::protocol::{
-    JobState, Key, LEAD, LockState, Marker, Pause, SUCCESSOR_SKEW, notice,
+    JobState, Key, LEAD, LockState, Marker, Moved, Pause, SUCCESSOR_SKEW, notice,
 };
 use crate::store::{
-    Claim, ClaimReply, Due, Fingerprint, FinishReply, GapAnswer, Outcome, Overlap, RunStatus,
+    Claim, ClaimReply, Due, Fingerprint, FinishReply, GapAnswer, LockRef, Outcome, Overlap,
+    RunStatus,
 };
 use crate::time::Timestamp;
 
@@ -155,6 +156,25 @@ fn before_the_instant_nothing_but_a_plain_grant_is_decided() {
             assert_eq!((world.job.clone(), world.lock.clone()), before, "{what}");
         }
     }
+}
+
+#[test]
+fn what_is_settled_does_not_make_a_claim_wait_for_its_instant() {
+    let mut world = World::registered();
+    let to = LockRef::of(&ahead(&world, "a").lock);
+    let job = state(&mut world);
+    job.moved = Some(Moved {
+        number: 2,
+        since: 1,
+        to,
+    });
+    job.decided_later = vec![job.last.minus(Duration::from_secs(60)), job.last];
+    let claim = ahead(&world, "a");
+    assert_eq!(starts_in(&world.send(&claim)), Duration::from_millis(40));
+    let claim = ahead(&world, "b");
+    let reply = world.send(&claim);
+    let is_running = matches!(reply, ClaimReply::AlreadyClaimed(RunStatus::Running { .. }));
+    assert!(is_running, "{reply:?}");
 }
 
 #[test]

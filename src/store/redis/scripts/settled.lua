@@ -6,6 +6,11 @@
 -- What stands for the token in the list of the finished; see mark() in lock.lua.
 local own_mark
 
+-- Whether the lock of this ledger is the one that the job uses: it never changed, or changed to this one.
+local function is_at_home(moved)
+  return (moved or '') == '' or string.match(moved, '^%d+ %d+ (.+)$') == KEYS[1]
+end
+
 if ARGV[5] == 'occurrence' then
   local token = ARGV[2]
   local random = string.match(token, '^:(%x+)$', -33)
@@ -15,7 +20,7 @@ if ARGV[5] == 'occurrence' then
     'scheduled_at', 'token', 'host', 'run_id', 'attempt')
   local last = not job.err and job[1] and #job[1] <= 17 and string.find(job[1], '^%-?%d+$')
     and tonumber(job[1])
-  if last and tonumber(ARGV[8]) <= last and (job[3] or '') == '' and (job[4] or '') == ''
+  if last and tonumber(ARGV[8]) <= last and (job[3] or '') == '' and is_at_home(job[4])
     and string.find(job[5] or '', ' ' .. ARGV[12] .. '\n', 1, true)
     and last <= now + LEAD and tonumber(ARGV[9]) <= now + tonumber(ARGV[21]) then
     local state = redis.pcall('HMGET', KEYS[2], 'token', 'finished')
