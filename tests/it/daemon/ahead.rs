@@ -28,7 +28,8 @@ impl Far {
 
     fn list(&self, runs: &RunLog) -> String {
         format!(
-            "store: {}\njobs:\n  - name: tick\n    every: 1s\n    lock: {{ ttl: 5s }}\n    command: '{}'\n",
+            "store: {}\njobs:\n  - name: tick\n    every: 1s\n    lock: {{ ttl: 5s }}\n    \
+             on_overlap: queue\n    queue_limit: 100\n    command: '{}'\n",
             self.redis.url_via(self.proxy.port()),
             runs.job("0.02")
         )
