@@ -29,10 +29,8 @@ pub(super) fn run(args: &Args, cli: Command) -> Result<ExitCode, Failure> {
     };
     let written = write_all(&cli, directory);
     let pages = written.map_err(|error| Failure::cannot_write(directory, &error))?;
-    output::print(&format!(
-        "{pages} pages written to {}\n",
-        directory.display()
-    ))?;
+    // Not on standard output, which what packages a program may read.
+    output::report(&format!("{pages} pages written to {}", directory.display()));
     Ok(ExitCode::SUCCESS)
 }
 

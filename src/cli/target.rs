@@ -113,26 +113,16 @@ impl Target {
     }
 
     /// Opens the store without creating an embedded one: one that is not there is empty, and may be mistyped.
-    /// Without a list and a store on the command line it may be another one than that of the daemons, which is an
-    /// error.
     pub(super) fn open_existing(
         &self,
         settings: &StoreSettings,
-        list: Option<&JobList>,
     ) -> Result<Arc<dyn Store>, Failure> {
         if !store::is_absent(settings) {
             return Ok(store::open(settings)?);
         }
         let absent = StoreError::absent(&settings.shown());
-        if list.is_some() || !self.place.store.is_empty() {
-            output::report(&format!("warning: {}", absent.reason()));
-            return Ok(store::open_empty()?);
-        }
-        Err(Failure::Unavailable(format!(
-            "no job list was found, and {}\nhelp: name the list of the daemons with -c/--config, or their \
-             store with --store",
-            absent.reason()
-        )))
+        output::report(&format!("warning: {}", absent.reason()));
+        Ok(store::open_empty()?)
     }
 
     /// Whether neither a list nor a store was named or found, so that the store is the embedded one.

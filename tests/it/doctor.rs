@@ -260,7 +260,7 @@ fn an_embedded_store_that_cannot_be_used_is_a_danger() {
     db.execute_batch("CREATE TABLE other (a); PRAGMA user_version = 99;")
         .unwrap();
     for (path, says) in [
-        (&garbage, "file is not a database"),
+        (&garbage, "is not an SQLite database"),
         (&directory, "directory.db"),
         (&newer, "another program"),
     ] {

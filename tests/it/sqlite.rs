@@ -515,7 +515,7 @@ fn only_what_runs_jobs_makes_a_store() {
         (&["pause", "a"], 64),
         (&["resume", "a"], 64),
         (&["forget", "a"], 0),
-        (&["trigger", "a"], 64),
+        (&["trigger", "a"], 69),
         (&["status", "--check"], 2),
     ];
     for (words, code) in commands {

@@ -174,20 +174,9 @@ fn without_a_list_and_a_store_it_says_where_it_has_looked() {
         output(run)
     };
     let unlock = ["unlock", "nightly-backup"];
-    let said = run(&unlock).expect_code(69).stderr;
-    let expected = "error: no job list was found, and there is no store sqlite:";
-    assert!(said.starts_with(expected), "{said}");
-    assert!(
-        said.contains("\nhelp: name the list of the daemons with -c/--config"),
-        "{said}"
-    );
-    run(&["init"]).expect_code(0);
     let said = run(&unlock).expect_code(0);
-    assert!(
-        said.stderr
-            .starts_with("warning: no job list was found, so this looked in sqlite:"),
-        "{said:?}"
-    );
+    let looked = "warning: no job list was found, so this looked in sqlite:";
+    assert!(said.stderr.contains(looked), "{said:?}");
     assert!(
         said.stdout
             .starts_with("lock nightly-backup is free in sqlite:"),
