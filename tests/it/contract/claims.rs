@@ -127,6 +127,14 @@ pub(crate) async fn a_claim_ahead_of_its_instant_is_granted_for_it(subject: &imp
         lead: LEAD,
         ..scene.due(1)
     };
+    // However long the lead that a claim asks for, the store grants no earlier than its own.
+    let far = Due {
+        not_before: near.plus(LEAD * 60),
+        lead: LEAD * 100,
+        ..due.clone()
+    };
+    let reply = scene.send(&scene.claim_due("c", far)).await;
+    assert!(matches!(reply, ClaimReply::Early { .. }), "{reply:?}");
     let first = scene.claim_due("a", due.clone());
     let reply = scene.send(&first).await;
     let ClaimReply::Granted { at, starts_in, .. } = reply else {

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use chrono::{DateTime, Utc};
 use nix::sys::signal::Signal;
+use serde_json::Value;
 
 use super::{assert_no_silence, instant, records, wait_record};
 use crate::support::proxy::Mode;
@@ -53,6 +55,10 @@ fn now() -> i64 {
     i64::try_from(since.expect("after 1970").as_millis()).expect("in time")
 }
 
+fn millis(value: &Value) -> Option<i64> {
+    instant(value).map(|instant| instant.timestamp_millis())
+}
+
 #[test]
 fn a_host_with_a_wrong_clock_that_claims_ahead_starts_nothing_before_the_instant() {
     let (far, runs) = (Far::start(), RunLog::new());
@@ -60,13 +66,19 @@ fn a_host_with_a_wrong_clock_that_claims_ahead_starts_nothing_before_the_instant
     for (name, shift) in [("ahead", 700), ("behind", -1500)] {
         let daemon = Daemon::on(name, list.as_str()).clock_shifted_by(shift);
         let mut daemon = daemon.start();
+        let mut at = None;
         daemon.wait_until("a run is granted ahead of its instant", |_| {
-            far.granted_ahead().is_some()
+            at = far.granted_ahead();
+            at.is_some()
         });
         let before = runs.entries().len();
         daemon.wait_until("it and three more have begun", |_| {
             runs.entries().len() >= before + 4
         });
+        let record = wait_record(&mut daemon, "tick", "that run", |record| {
+            millis(&record["scheduled_at"]) == at
+        });
+        assert!(millis(&record["started_at"]) >= at, "{record:#?}");
         assert!(daemon.terminate().success());
     }
     runs.assert_none_early();
@@ -74,14 +86,24 @@ fn a_host_with_a_wrong_clock_that_claims_ahead_starts_nothing_before_the_instant
     runs.assert_no_overlap();
 }
 
-/// The daemon is told to stop ten milliseconds before the instant of a run whose process is prepared. If
-/// that comes too late, the run begins, and is drained; then another daemon tries the next one.
+/// The instant of the run that a daemon has returned because it was told to stop, in milliseconds.
+fn returned_at(daemon: &Daemon) -> Option<i64> {
+    let log = daemon.log();
+    let text = "not started: the daemon stopped before its instant";
+    let line = log.lines().find(|line| line.contains(text))?;
+    let at = line.split("scheduled_at=").nth(1)?.split(' ').next()?;
+    let at: DateTime<Utc> = at.parse().ok()?;
+    Some(at.timestamp_millis())
+}
+
+/// The daemon is told to stop some milliseconds before the instant of a run that it was granted. If that
+/// comes too late, the run begins, and is drained; then another daemon tries the next one.
 #[test]
 fn a_daemon_that_stops_just_before_the_instant_returns_the_occurrence_undecided() {
     let (far, runs) = (Far::start(), RunLog::new());
     let list = far.list(&runs);
     let mut returned = None;
-    while returned.is_none() {
+    for before in [10, 20, 15, 25].into_iter().cycle() {
         let mut daemon = Daemon::on("one", list.as_str()).start();
         let mut at = None;
         daemon.wait_until("a run is granted ahead of its instant", |_| {
@@ -89,17 +111,17 @@ fn a_daemon_that_stops_just_before_the_instant_returns_the_occurrence_undecided(
             at.is_some()
         });
         let at = at.expect("it was waited for");
-        let wait = u64::try_from(at - 10 - now()).unwrap_or(0);
+        let wait = u64::try_from(at - before - now()).unwrap_or(0);
         std::thread::sleep(Duration::from_millis(wait));
         daemon.signal(Signal::SIGTERM);
         assert_eq!(daemon.wait_exit().code(), Some(0));
-        let text = "not started: the daemon stopped before its instant";
-        returned = (daemon.lines_with(&[text]) > 0).then_some(at);
+        returned = returned_at(&daemon);
+        if returned.is_some() {
+            break;
+        }
     }
     let at = returned.expect("the loop has ended");
-    let of_it = |record: &serde_json::Value| {
-        instant(&record["scheduled_at"]).is_some_and(|it| it.timestamp_millis() == at)
-    };
+    let of_it = |record: &Value| millis(&record["scheduled_at"]) == Some(at);
     let began = |at| runs.entries().iter().any(|run| run.scheduled == Some(at));
     assert!(!began(at), "it began: {:#?}", runs.entries());
     let mut daemon = Daemon::on("two", list.as_str()).start();
