@@ -4,6 +4,9 @@
 //! made from any thread; within an async task they block that task's thread, so use
 //! [`cronlatch::Latch`](crate::Latch) there.
 //!
+//! Each type here wraps the asynchronous one of the same name, which has the logic. Two types are needed
+//! because a call that blocks and one that is awaited have different signatures.
+//!
 //! ```
 //! # let dir = tempfile::tempdir()?;
 //! # let url = format!("sqlite:{}/locks.db", dir.path().display());
