@@ -10,6 +10,7 @@ use cronlatch::guard::{self, Credentials, Running, Session, Spawn};
 use cronlatch::time::BootInstant;
 use nix::sys::signal::Signal;
 
+use crate::seccomp;
 use crate::support::{announced, finish, on_runtime, options, shell};
 
 const SCRIPT: &str = "GUARD_TEST_SCRIPT";
@@ -137,43 +138,12 @@ impl Setup {
 
 /// Makes `clone3` fail with ENOSYS in this process and all that come from it.
 fn refuse_clone3() -> std::io::Result<()> {
-    let step = |code: u32, jt, jf, k| libc::sock_filter {
-        code: u16::try_from(code).expect("a 16-bit code"),
-        jt,
-        jf,
-        k,
-    };
-    let refusal = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs();
-    let mut steps = [
-        // The number of the system call is the first word of what the filter sees.
-        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        step(
-            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
-            0,
-            1,
-            u32::try_from(libc::SYS_clone3).expect("a small number"),
-        ),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, refusal),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog {
-        len: u16::try_from(steps.len()).expect("four"),
-        filter: steps.as_mut_ptr(),
-    };
-    // SAFETY: plain integers, and a filter that outlives the call.
-    let done = unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-            && libc::prctl(
-                libc::PR_SET_SECCOMP,
-                libc::SECCOMP_MODE_FILTER,
-                &raw const program,
-            ) == 0
-    };
-    if done {
-        Ok(())
-    } else {
-        Err(std::io::Error::last_os_error())
-    }
+    seccomp::install(&mut [
+        seccomp::load(0),
+        seccomp::is(libc::SYS_clone3, 0, 1),
+        seccomp::refuse(libc::ENOSYS),
+        seccomp::allow(),
+    ])
 }
 
 /// Undoes what the launcher of the tests may have had ignored, as `nohup` and shells do.

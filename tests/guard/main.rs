@@ -2,6 +2,9 @@
 
 mod support;
 
+#[path = "../support/seccomp.rs"]
+mod seccomp;
+
 mod basics;
 mod cost;
 mod deadlines;

@@ -343,7 +343,7 @@ impl Builder {
         }
         if self.refuses_forks {
             // SAFETY: only system calls between fork and exec.
-            unsafe { command.pre_exec(fork::refuse) };
+            unsafe { command.pre_exec(fork::refuse_forks) };
         }
         let before_start = Utc::now();
         let child = match command.spawn() {
