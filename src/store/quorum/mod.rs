@@ -117,11 +117,7 @@ impl QuorumStore {
             .proposer
             .transact(&request, |lock, job, clock| {
                 let (reply, effects) = protocol::finish(lock, job, clock, finish);
-                Transition {
-                    reply,
-                    effects,
-                    taken: false,
-                }
+                Transition::of(reply, effects)
             })
             .await?;
         done.or_recovering()
@@ -175,11 +171,7 @@ impl Store for QuorumStore {
             .proposer
             .transact_lazily(&request, |lock, job, clock| {
                 let (reply, effects) = protocol::settle(lock, job, clock, settle);
-                Transition {
-                    reply,
-                    effects,
-                    taken: false,
-                }
+                Transition::of(reply, effects)
             })
             .await?;
         Ok(match done {
@@ -193,10 +185,8 @@ impl Store for QuorumStore {
         let request = QuorumRequest::of_job(&pause.job, &pause.lock);
         let done = self
             .proposer
-            .transact(&request, |_, job, clock| Transition {
-                reply: protocol::pause(job, clock, pause),
-                effects: Vec::new(),
-                taken: false,
+            .transact(&request, |_, job, clock| {
+                Transition::of(protocol::pause(job, clock, pause), Vec::new())
             })
             .await?;
         Ok(match done {
@@ -213,10 +203,8 @@ impl Store for QuorumStore {
         };
         let done = self
             .proposer
-            .transact(&request, |_, job, _| Transition {
-                reply: protocol::note_attempt(job, attempt),
-                effects: Vec::new(),
-                taken: false,
+            .transact(&request, |_, job, _| {
+                Transition::of(protocol::note_attempt(job, attempt), Vec::new())
             })
             .await?;
         done.or_recovering()

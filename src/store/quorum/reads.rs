@@ -220,10 +220,9 @@ impl Proposer {
     async fn register(&self, registration: &Registration) -> Result<Registered, StoreError> {
         let request = QuorumRequest::of_job(&registration.job, &registration.lock);
         let done = self
-            .transact_lazily(&request, |lock, job, clock| Transition {
-                reply: protocol::register(lock, job, clock, registration),
-                effects: Vec::new(),
-                taken: false,
+            .transact_lazily(&request, |lock, job, clock| {
+                let registered = protocol::register(lock, job, clock, registration);
+                Transition::of(registered, Vec::new())
             })
             .await?;
         match done {

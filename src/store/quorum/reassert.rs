@@ -39,11 +39,7 @@ impl Proposer {
         let done = self
             .transact(&request, |lock, job, clock| {
                 let (taken_back, effects) = protocol::reassert(lock, job, clock, renewal);
-                Transition {
-                    reply: taken_back,
-                    effects,
-                    taken: false,
-                }
+                Transition::of(taken_back, effects)
             })
             .await;
         let run_id = &renewal.grant.run_id;

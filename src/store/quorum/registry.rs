@@ -99,10 +99,8 @@ impl Proposer {
     async fn begin(&self, beginning: &Beginning) -> Result<bool, StoreError> {
         let request = QuorumRequest::of_job(&beginning.job, &beginning.lock);
         let done = self
-            .transact_lazily(&request, |_, job, clock| Transition {
-                reply: protocol::begin(job, clock, beginning),
-                effects: Vec::new(),
-                taken: false,
+            .transact_lazily(&request, |_, job, clock| {
+                Transition::of(protocol::begin(job, clock, beginning), Vec::new())
             })
             .await?;
         Ok(match done {

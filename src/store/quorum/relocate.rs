@@ -14,10 +14,8 @@ impl QuorumStore {
         let request = QuorumRequest::of_job(job, lock);
         let done = self
             .proposer
-            .transact_lazily(&request, |lock, job, clock| Transition {
-                reply: protocol::ledger(lock, job.as_ref(), clock),
-                effects: Vec::new(),
-                taken: false,
+            .transact_lazily(&request, |lock, job, clock| {
+                Transition::of(protocol::ledger(lock, job.as_ref(), clock), Vec::new())
             })
             .await?;
         done.or_recovering()
@@ -30,10 +28,8 @@ impl QuorumStore {
         let request = QuorumRequest::of_job(&replacement.job, &replacement.lock);
         let done = self
             .proposer
-            .transact_lazily(&request, |lock, job, clock| Transition {
-                reply: protocol::replace(lock, job, clock, replacement),
-                effects: Vec::new(),
-                taken: false,
+            .transact_lazily(&request, |lock, job, clock| {
+                Transition::of(protocol::replace(lock, job, clock, replacement), Vec::new())
             })
             .await?;
         Ok(match done {

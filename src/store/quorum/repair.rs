@@ -200,11 +200,7 @@ impl Proposer {
             wait: QuorumWait::All,
             ..QuorumRequest::of_job(job, lock)
         };
-        let as_it_is = |_: &mut _, _: &mut _, _| Transition {
-            reply: (),
-            effects: Vec::new(),
-            taken: false,
-        };
+        let as_it_is = |_: &mut _, _: &mut _, _| Transition::of((), Vec::new());
         self.transact(&request, as_it_is).await.map(drop)
     }
 }

@@ -52,6 +52,17 @@ pub(super) struct Transition<R> {
     pub(super) taken: bool,
 }
 
+impl<R> Transition<R> {
+    /// Returns the result of rules that take no lock.
+    pub(super) fn of(reply: R, effects: Vec<Effect>) -> Self {
+        Self {
+            reply,
+            effects,
+            taken: false,
+        }
+    }
+}
+
 /// The outcome of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum QuorumReply<R> {
