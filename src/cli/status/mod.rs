@@ -216,7 +216,9 @@ pub(super) async fn collect(asked: StatusRequest<'_>) -> Result<StatusReport, Fa
     let config = list.and_then(JobList::known_fingerprint);
     let own = list.and_then(JobList::listed_jobs);
     let others = preflight::other_lists(&**store, own, &hosts).await;
-    let requests = RequestStatus::all(requests.unwrap_or_default(), &found, now);
+    let running = found.iter().filter_map(|job| job.running.as_ref());
+    let running = running.map(|run| run.run_id.as_str()).collect();
+    let requests = RequestStatus::all(requests.unwrap_or_default(), &running, now);
     Ok(StatusReport {
         store: settings.shown(),
         now,

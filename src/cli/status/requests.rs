@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::report::JobStatus;
 use crate::cli::output;
 use crate::names::RunId;
 use crate::store::{FiledRequest, RequestOrder, RequestReply};
@@ -42,16 +41,14 @@ pub(super) struct RequestStatus {
 }
 
 impl RequestStatus {
-    /// The requests that a store keeps, the newest first; `jobs` show which runs are in progress.
+    /// The requests that a store keeps, the newest first; `running` has the ids of the runs in progress.
     pub(super) fn all(
         mut filed: Vec<FiledRequest>,
-        jobs: &[JobStatus],
+        running: &BTreeSet<&str>,
         now: Timestamp,
     ) -> Vec<Self> {
         filed.sort_by(|a, b| (a.age, &b.id).cmp(&(b.age, &a.id)));
-        let running = jobs.iter().filter_map(|job| job.running.as_ref());
-        let running: BTreeSet<&str> = running.map(|run| run.run_id.as_str()).collect();
-        let of = |filed| Self::of(filed, &running, now);
+        let of = |filed| Self::of(filed, running, now);
         filed.into_iter().map(of).collect()
     }
 
@@ -205,7 +202,11 @@ mod tests {
             taken: false,
             ..kill("1", 90)
         };
-        let all = RequestStatus::all(vec![unreadable, kill("3", 5), refused], &[], now);
+        let all = RequestStatus::all(
+            vec![unreadable, kill("3", 5), refused],
+            &BTreeSet::new(),
+            now,
+        );
         let text = for_people(&all, now);
         let expected = "
 REQUEST       JOB     HOST  ASKED       BY          WHY       RESULT
@@ -215,7 +216,7 @@ not readable  -       web1  1m 30s ago  -                     expired
 ";
         assert_eq!(text, expected);
         let many = (0..12).map(|n| kill(&n.to_string(), n)).collect();
-        let text = for_people(&RequestStatus::all(many, &[], now), now);
+        let text = for_people(&RequestStatus::all(many, &BTreeSet::new(), now), now);
         assert!(
             text.ends_with("\n2 more in the last hour: see --json\n"),
             "{text}"
