@@ -1,5 +1,7 @@
 //! A run in a daemon: which daemon is asked, and what it replies.
 
+use std::collections::BTreeSet;
+
 use crate::cli::nearest::nearest_name;
 use crate::cli::pause::known_jobs;
 use crate::cli::request::{self, Done, FollowedRun, LinePrinter};
@@ -12,9 +14,9 @@ use crate::store::{
 };
 use crate::time::Timestamp;
 
-/// What is asked for.
+/// A run that is asked of a daemon.
 #[derive(Debug)]
-pub(super) struct WantedRun<'a> {
+pub(super) struct TriggerRequest<'a> {
     pub(super) job: &'a JobName,
     /// The host whose daemon is to run the job; `None`: one that has the job.
     pub(super) on: Option<&'a HostName>,
@@ -52,7 +54,7 @@ pub(super) enum Waited {
     Interrupted,
 }
 
-impl WantedRun<'_> {
+impl TriggerRequest<'_> {
     /// Has a daemon run the job.
     pub(super) async fn ask(
         &self,
@@ -143,17 +145,8 @@ impl WantedRun<'_> {
         }
         let draining = live.iter().filter(has);
         let draining: Vec<&str> = draining.map(|it| it.info.host.as_str()).collect();
-        if let Some(first) = draining.first() {
-            let (hosts, are) = match draining.len() {
-                1 => ((*first).to_owned(), "is"),
-                _ => (draining.join(", "), "are"),
-            };
-            return Err(Failure::Usage(format!(
-                "no daemon can start job {} now: {hosts} {are} draining; nothing was started\n\
-                 help: try again when a daemon has started, or run the job in this process with \
-                 --here",
-                self.job
-            )));
+        if !draining.is_empty() {
+            return Err(self.all_are_draining(&draining));
         }
         // The daemon of this host may have the job disabled.
         if live.iter().any(|report| report.info.host == *here) {
@@ -165,6 +158,23 @@ impl WantedRun<'_> {
             }
             ListAtHand::OfDaemon(list) => known_jobs(store, Some(list)).await?,
         };
+        Err(self.no_host_has_it(&known))
+    }
+
+    /// The error if each host that has the job is draining.
+    fn all_are_draining(&self, draining: &[&str]) -> Failure {
+        let are = if draining.len() == 1 { "is" } else { "are" };
+        Failure::Usage(format!(
+            "no daemon can start job {} now: {} {are} draining; nothing was started\n\
+             help: try again when a daemon has started, or run the job in this process with \
+             --here",
+            self.job,
+            draining.join(", ")
+        ))
+    }
+
+    /// The error if no host that reports has the job. `known` are the jobs whose names it may suggest.
+    fn no_host_has_it(&self, known: &BTreeSet<JobName>) -> Failure {
         let job = self.job.as_str();
         let others = known.iter().map(JobName::as_str);
         let nearest = nearest_name(job, others).filter(|_| !known.contains(self.job));
@@ -180,7 +190,7 @@ impl WantedRun<'_> {
                     .to_owned()
             }
         };
-        Err(Failure::Usage(text))
+        Failure::Usage(text)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::config::JobList;
 use crate::names::{HostName, JobName};
 use crate::run::Cause;
 use crate::store::{IfPaused, Record, Store};
-use ask::{ListAtHand, TriggeredRun, Waited, WantedRun};
+use ask::{ListAtHand, TriggerRequest, TriggeredRun, Waited};
 use carry::Errand;
 
 /// Options of `trigger`.
@@ -96,7 +96,7 @@ fn run_by_daemon(args: &Args) -> Result<ExitCode, Failure> {
     let settings = args.target.settings(list.as_ref())?;
     args.target.warn_about_store(&settings);
     let cause = args.cause(&host);
-    let wanted = WantedRun {
+    let wanted = TriggerRequest {
         job: &args.job,
         on: args.on.as_ref(),
         if_paused: args.if_paused(),
@@ -158,7 +158,7 @@ pub(super) async fn over_http(
     store: &dyn Store,
     (list, host): (&JobList, &HostName),
 ) -> Result<String, Failure> {
-    let wanted = WantedRun {
+    let wanted = TriggerRequest {
         job: &call.job,
         on: call.on.as_ref(),
         if_paused: call.if_paused,
