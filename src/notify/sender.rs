@@ -73,12 +73,12 @@ pub(super) struct Sender<Q> {
 
 #[derive(Debug)]
 struct SenderShared<Q> {
-    state: Mutex<State<Q>>,
+    state: Mutex<SenderState<Q>>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State<Q> {
+struct SenderState<Q> {
     queue: Q,
     /// How many events are being sent.
     in_hand: u64,
@@ -95,7 +95,7 @@ impl<Q: Queue> Sender<Q> {
         deliver: impl FnMut(&Q::Item, Duration) -> Result<(), SendFailure> + Send + 'static,
     ) -> io::Result<Self> {
         let shared = Arc::new(SenderShared {
-            state: Mutex::new(State {
+            state: Mutex::new(SenderState {
                 queue,
                 in_hand: 0,
                 closing: None,
@@ -156,15 +156,15 @@ impl Sender<Outbox> {
 }
 
 impl<Q> SenderShared<Q> {
-    fn lock(&self) -> MutexGuard<'_, State<Q>> {
+    fn lock(&self) -> MutexGuard<'_, SenderState<Q>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wait<'a>(
         &self,
-        state: MutexGuard<'a, State<Q>>,
+        state: MutexGuard<'a, SenderState<Q>>,
         limit: Duration,
-    ) -> MutexGuard<'a, State<Q>> {
+    ) -> MutexGuard<'a, SenderState<Q>> {
         let waited = self.changed.wait_timeout(state, limit);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }

@@ -36,7 +36,7 @@ pub(super) struct StartedRun {
     pub(super) left_behind: Vec<(i32, u64)>,
     /// The processes we were not permitted to kill, likewise.
     pub(super) survivors: Vec<(i32, u64)>,
-    pub(super) beginning: Beginning,
+    pub(super) permission: StartPermission,
     deadline: Option<BootInstant>,
     pub(super) signal: i32,
     grace: Duration,
@@ -71,7 +71,7 @@ impl Main {
 
 /// Whether the command may begin.
 #[derive(Debug)]
-pub(super) enum Beginning {
+pub(super) enum StartPermission {
     /// It has begun, or begins as soon as its process is ready.
     Free,
     /// It begins at its instant, with this permit.
@@ -165,7 +165,7 @@ impl StartedRun {
             born: 0,
             left_behind: Vec::new(),
             survivors: Vec::new(),
-            beginning: Beginning::Free,
+            permission: StartPermission::Free,
             deadline: order.deadline,
             signal: order.signal,
             grace: order.grace,
@@ -238,7 +238,7 @@ impl StartedRun {
         if !self.take_permit() {
             return None;
         }
-        self.beginning = Beginning::Withdrawn;
+        self.permission = StartPermission::Withdrawn;
         self.blame(EndedBy::Request);
         Some(self.kill(now, FIRST_PAUSE))
     }
@@ -246,9 +246,9 @@ impl StartedRun {
     /// Takes the permit of a command that waits for its instant. Returns whether it was there: the command
     /// then never begins.
     pub(super) fn take_permit(&self) -> bool {
-        match &self.beginning {
-            Beginning::Waits(permit) => permit.take(),
-            Beginning::Free | Beginning::Withdrawn => false,
+        match &self.permission {
+            StartPermission::Waits(permit) => permit.take(),
+            StartPermission::Free | StartPermission::Withdrawn => false,
         }
     }
 
@@ -414,9 +414,9 @@ mod tests {
     fn an_end_withdraws_a_command_that_waits_for_its_instant() {
         let mut run = run(None);
         let permit = Permit::new().expect("a descriptor");
-        run.beginning = Beginning::Waits(permit);
+        run.permission = StartPermission::Waits(permit);
         assert_eq!(run.end(at(10), GRACE), Some(KillStep::Kill));
-        assert!(matches!(run.beginning, Beginning::Withdrawn));
+        assert!(matches!(run.permission, StartPermission::Withdrawn));
         assert_eq!(run.ended_by, EndedBy::Request);
         assert_eq!(run.withdraw(at(11)), None, "it is gone");
     }
@@ -426,7 +426,7 @@ mod tests {
         let mut run = run(None);
         let permit = Permit::new().expect("a descriptor");
         assert!(permit.take() && !permit.take(), "only one side gets it");
-        run.beginning = Beginning::Waits(permit);
+        run.permission = StartPermission::Waits(permit);
         assert_eq!(run.withdraw(at(9)), None);
         assert_eq!(run.ended_by, EndedBy::Itself);
         assert_eq!(run.end(at(10), GRACE), Some(KillStep::First));

@@ -10,7 +10,7 @@ use nix::unistd::{Pid, getsid, setpgid};
 
 use super::child::{self, ChildContext, ChildMessage, Failed, Permit};
 use super::reaper::{self, Pipes, Reaper};
-use super::run::{Beginning, Containment, Group, Main, StartedRun};
+use super::run::{Containment, Group, Main, StartPermission, StartedRun};
 use super::{Cgroup, EventLoop, PIPES};
 use crate::guard::EndedBy;
 use crate::guard::sys::{self, Fork};
@@ -98,7 +98,7 @@ impl EventLoop {
         };
         let mut run = StartedRun::new(order, Main::Starting(pid, reading), group, place);
         run.born = born;
-        run.beginning = permit.map_or(Beginning::Free, Beginning::Waits);
+        run.permission = permit.map_or(StartPermission::Free, StartPermission::Waits);
         self.runs.insert(run);
         Ok(())
     }
@@ -115,7 +115,9 @@ impl EventLoop {
                     run.leader = Some(announced);
                     self.mains.insert(announced, serial);
                 }
-                (ChildMessage::Closed, _) if matches!(run.beginning, Beginning::Withdrawn) => {
+                (ChildMessage::Closed, _)
+                    if matches!(run.permission, StartPermission::Withdrawn) =>
+                {
                     self.not_started(serial, StartStep::Wait, libc::ECANCELED);
                 }
                 (ChildMessage::Closed, Some(pid)) => {
@@ -126,7 +128,7 @@ impl EventLoop {
                         self.not_started(serial, StartStep::Wait, libc::EINTR);
                         continue;
                     }
-                    run.beginning = Beginning::Free;
+                    run.permission = StartPermission::Free;
                     run.main = Main::Alive(pid);
                     self.answer(GuardReply::Started(serial, pid));
                 }
