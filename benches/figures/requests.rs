@@ -60,24 +60,15 @@ pub(crate) fn occurrence(n: i64) -> Result<(Claim, Finish), String> {
         },
     };
     let record = Record {
-        job: job.clone(),
         run_id: Some(run_id),
-        kind: Kind::Schedule,
         scheduled_at: Some(at(n)),
-        until: None,
-        count: None,
         started_at: Some(at(n)),
         finished_at: Some(at(n)),
         host: Some(host),
-        outcome: Outcome::Succeeded,
-        reason: None,
-        by: None,
         exit_code: Some(0),
-        signal: None,
         attempts: 1,
-        usage: None,
         fence: Some(1),
-        output_tail: None,
+        ..Record::blank(job.clone(), Kind::Schedule, Outcome::Succeeded)
     };
     let finish = Finish {
         lock,

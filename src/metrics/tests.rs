@@ -34,24 +34,12 @@ fn quiet(names: impl Iterator<Item = String>) -> Vec<Arc<Job>> {
 
 fn record(name: &str, outcome: Outcome) -> Record {
     Record {
-        job: job(name),
         run_id: Some(RunId::new()),
-        kind: Kind::Schedule,
         scheduled_at: Some(Timestamp::from_secs(100)),
-        until: None,
-        count: None,
         started_at: Some(Timestamp::from_secs(100)),
         finished_at: Some(Timestamp::from_millis(102_500)),
-        host: None,
-        outcome,
-        reason: None,
-        by: None,
-        exit_code: None,
-        signal: None,
         attempts: 1,
-        fence: None,
-        output_tail: None,
-        usage: None,
+        ..Record::blank(job(name), Kind::Schedule, outcome)
     }
 }
 

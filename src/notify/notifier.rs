@@ -268,23 +268,9 @@ fn of_dropped(job: &JobName, drop: &DroppedRange, host: &HostName) -> Record {
 
 fn blank(job: &JobName, at: Timestamp, outcome: Outcome, host: &HostName) -> Record {
     Record {
-        job: job.clone(),
-        run_id: None,
-        kind: Kind::Schedule,
         scheduled_at: Some(at),
-        until: None,
-        count: None,
-        started_at: None,
         finished_at: Some(Timestamp::now()),
         host: Some(host.clone()),
-        outcome,
-        reason: None,
-        by: None,
-        exit_code: None,
-        signal: None,
-        attempts: 0,
-        fence: None,
-        output_tail: None,
-        usage: None,
+        ..Record::blank(job.clone(), Kind::Schedule, outcome)
     }
 }

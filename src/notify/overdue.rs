@@ -435,24 +435,14 @@ impl Look {
 
     fn record(&self, run_id: RunId, (due, at): (Timestamp, Timestamp), fence: u64) -> Record {
         Record {
-            job: self.job.name.clone(),
             run_id: Some(run_id),
-            kind: Kind::Schedule,
             scheduled_at: Some(at),
-            until: None,
-            count: None,
             started_at: Some(due),
             finished_at: Some(Timestamp::now()),
             host: Some(self.host.clone()),
-            outcome: Outcome::Succeeded,
             reason: Some("reported as overdue".to_owned()),
-            by: None,
-            exit_code: None,
-            signal: None,
-            attempts: 0,
             fence: Some(fence),
-            output_tail: None,
-            usage: None,
+            ..Record::blank(self.job.name.clone(), Kind::Schedule, Outcome::Succeeded)
         }
     }
 

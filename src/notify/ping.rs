@@ -196,24 +196,15 @@ mod tests {
 
     fn record(outcome: Outcome, output: &str) -> Record {
         Record {
-            job: JobName::parse("backup").expect("a name"),
             run_id: Some(RunId::from_text("R")),
-            kind: Kind::Schedule,
-            scheduled_at: None,
-            until: None,
-            count: None,
-            started_at: None,
-            finished_at: None,
-            host: None,
-            outcome,
-            reason: None,
-            by: None,
             exit_code: Some(3),
-            signal: None,
             attempts: 1,
-            fence: None,
             output_tail: Some(output.to_owned()),
-            usage: None,
+            ..Record::blank(
+                JobName::parse("backup").expect("a name"),
+                Kind::Schedule,
+                outcome,
+            )
         }
     }
 

@@ -420,28 +420,15 @@ fn answer_of(gap: &Gap) -> GapAnswer {
 }
 
 fn record(job: usize, at: Tick, (host, ticket): (usize, Ticket), word: Word) -> Record {
+    let outcome = match word {
+        Word::Succeeded => Outcome::Succeeded,
+        _ => Outcome::LeaseLost,
+    };
     Record {
-        job: ids::job(job),
         run_id: Some(ticket.run_id()),
-        kind: Kind::Schedule,
         scheduled_at: Some(instant(at)),
-        until: None,
-        count: None,
-        started_at: None,
-        finished_at: None,
         host: Some(ids::host_name(host)),
-        outcome: if word == Word::Succeeded {
-            Outcome::Succeeded
-        } else {
-            Outcome::LeaseLost
-        },
-        reason: None,
-        by: None,
-        exit_code: None,
-        signal: None,
         attempts: u32::from(word != Word::NeverStarted),
-        fence: None,
-        output_tail: None,
-        usage: None,
+        ..Record::blank(ids::job(job), Kind::Schedule, outcome)
     }
 }

@@ -123,24 +123,19 @@ fn up(name: &str, since: Timestamp) -> HostReport {
 
 fn record(outcome: Outcome) -> Record {
     Record {
-        job: JobName::parse("job").expect("a name"),
         run_id: Some(RunId::from_text("run-1")),
-        kind: Kind::Schedule,
         scheduled_at: Some(at("02:30:00")),
-        until: None,
-        count: None,
         started_at: Some(at("02:30:00.2")),
         finished_at: Some(at("02:31:00")),
         host: Some(host("b")),
-        outcome,
-        reason: None,
-        by: None,
         exit_code: Some(0),
-        signal: None,
         attempts: 1,
         fence: Some(7),
-        output_tail: None,
-        usage: None,
+        ..Record::blank(
+            JobName::parse("job").expect("a name"),
+            Kind::Schedule,
+            outcome,
+        )
     }
 }
 

@@ -31,24 +31,16 @@ fn pager(on: &[JobEvent]) -> NotifyTarget {
 fn record(minute: i64, outcome: Outcome) -> Record {
     let at = Timestamp::from_secs(60 * minute);
     Record {
-        job: JobName::parse("backup").expect("a name"),
         run_id: Some(RunId::new()),
-        kind: Kind::Schedule,
         scheduled_at: Some(at),
-        until: None,
-        count: None,
         started_at: Some(at),
         finished_at: Some(at),
-        host: None,
-        outcome,
-        reason: None,
-        by: None,
-        exit_code: None,
-        signal: None,
         attempts: 1,
-        fence: None,
-        output_tail: None,
-        usage: None,
+        ..Record::blank(
+            JobName::parse("backup").expect("a name"),
+            Kind::Schedule,
+            outcome,
+        )
     }
 }
 

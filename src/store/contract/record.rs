@@ -191,6 +191,30 @@ pub struct RunUsage {
 }
 
 impl Record {
+    /// Returns a record of which no more is known: every other field is absent, and no attempt was made.
+    pub fn blank(job: JobName, kind: Kind, outcome: Outcome) -> Self {
+        Self {
+            job,
+            run_id: None,
+            kind,
+            scheduled_at: None,
+            until: None,
+            count: None,
+            started_at: None,
+            finished_at: None,
+            host: None,
+            outcome,
+            reason: None,
+            by: None,
+            exit_code: None,
+            signal: None,
+            attempts: 0,
+            fence: None,
+            output_tail: None,
+            usage: None,
+        }
+    }
+
     /// Whether this says that the ledger was ahead of the store's clock and was set back. It names
     /// no occurrence and no run.
     pub fn is_correction(&self) -> bool {

@@ -58,24 +58,8 @@ pub(super) fn append_after(last: Timestamp, record: Record, keep: Option<Retenti
 
 fn blank(job: &JobName, kind: Kind, outcome: Outcome, clock: Clock) -> Record {
     Record {
-        job: job.clone(),
-        run_id: None,
-        kind,
-        scheduled_at: None,
-        until: None,
-        count: None,
-        started_at: None,
         finished_at: Some(clock.utc()),
-        host: None,
-        outcome,
-        reason: None,
-        by: None,
-        exit_code: None,
-        signal: None,
-        attempts: 0,
-        fence: None,
-        output_tail: None,
-        usage: None,
+        ..Record::blank(job.clone(), kind, outcome)
     }
 }
 

@@ -444,25 +444,10 @@ fn entry(ms: u64, ballot: Option<u64>, record: Record) -> HistoryEntry {
 
 /// An occurrence that was skipped.
 fn run(at: i64) -> Record {
+    let job = JobName::parse("j").expect("a name");
     Record {
-        job: JobName::parse("j").expect("a name"),
-        run_id: None,
-        kind: Kind::Schedule,
         scheduled_at: Some(Timestamp::from_millis(at)),
-        until: None,
-        count: None,
-        started_at: None,
-        finished_at: None,
-        host: None,
-        outcome: Outcome::Skipped,
-        reason: None,
-        by: None,
-        exit_code: None,
-        signal: None,
-        attempts: 0,
-        fence: None,
-        output_tail: None,
-        usage: None,
+        ..Record::blank(job, Kind::Schedule, Outcome::Skipped)
     }
 }
 

@@ -58,24 +58,15 @@ pub(super) fn run(job: &str, due: i64, start: i64, end: i64) -> Entry {
 
 pub(super) fn record(run: &Entry, outcome: Outcome) -> Record {
     Record {
-        job: JobName::parse(&run.job).unwrap(),
         run_id: Some(RunId::from_text(&run.run_id)),
-        kind: Kind::Schedule,
         scheduled_at: run.scheduled.map(Timestamp::from_millis),
-        until: None,
-        count: None,
         started_at: Some(Timestamp::from_millis(run.start)),
         finished_at: Some(Timestamp::from_millis(run.last_sign)),
         host: Some(HostName::parse(&run.host).unwrap()),
-        outcome,
-        reason: None,
-        by: None,
         exit_code: Some(0),
-        signal: None,
         attempts: run.attempt,
         fence: Some(run.fence),
-        output_tail: None,
-        usage: None,
+        ..Record::blank(JobName::parse(&run.job).unwrap(), Kind::Schedule, outcome)
     }
 }
 

@@ -32,24 +32,8 @@ pub(crate) fn due(at: Timestamp) -> Due {
 /// The record of an occurrence of a job of which nothing else is known.
 pub(crate) fn record(job: JobName, scheduled_at: Option<Timestamp>, outcome: Outcome) -> Record {
     Record {
-        job,
-        run_id: None,
-        kind: Kind::Schedule,
         scheduled_at,
-        until: None,
-        count: None,
-        started_at: None,
-        finished_at: None,
-        host: None,
-        outcome,
-        reason: None,
-        by: None,
-        exit_code: None,
-        signal: None,
-        attempts: 0,
-        fence: None,
-        output_tail: None,
-        usage: None,
+        ..Record::blank(job, Kind::Schedule, outcome)
     }
 }
 

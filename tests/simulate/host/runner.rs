@@ -326,27 +326,19 @@ impl Runner {
             reason = Some("ran without a lock: the store was unreachable".to_owned());
         }
         let record = Record {
-            job: job.name.clone(),
             run_id: Some(run_id),
-            kind,
             scheduled_at: at,
-            until: None,
-            count: None,
             started_at: Some(run.started_at),
             finished_at: Some(env.utc()),
             host: Some(env.name.clone()),
-            outcome,
             reason,
-            by: None,
             exit_code: match exit {
                 Exit::Ended(Ended::Itself(code)) => Some(code),
                 _ => None,
             },
-            signal: None,
             attempts: run.starts,
             fence: granted.map(|granted| granted.fence),
-            output_tail: None,
-            usage: None,
+            ..Record::blank(job.name.clone(), kind, outcome)
         };
         self.over.push(Over {
             job,

@@ -81,24 +81,9 @@ fn paused(at: i64) -> Ordered {
 
 fn added(at: i64, due: i64, outcome: Outcome, reason: &str) -> Added {
     let record = Record {
-        job: JobName::parse("job").unwrap(),
-        run_id: None,
-        kind: Kind::Schedule,
         scheduled_at: Some(Timestamp::from_millis(START + due)),
-        until: None,
-        count: None,
-        started_at: None,
-        finished_at: None,
-        host: None,
-        outcome,
         reason: Some(reason.to_owned()),
-        by: None,
-        exit_code: None,
-        signal: None,
-        attempts: 0,
-        fence: None,
-        output_tail: None,
-        usage: None,
+        ..Record::blank(JobName::parse("job").unwrap(), Kind::Schedule, outcome)
     };
     Added {
         at: START + at,

@@ -79,24 +79,13 @@ async fn followed(recorded_after: Duration, arrives: bool) -> (Duration, u64) {
         job: job.clone(),
     };
     let record = Record {
-        job,
         run_id: Some(run.run_id.clone()),
-        kind: Kind::Manual,
-        scheduled_at: None,
-        until: None,
-        count: None,
         started_at: Some(Timestamp::from_secs(100)),
         finished_at: Some(Timestamp::from_secs(101)),
         host: Some(run.host.clone()),
-        outcome: Outcome::Succeeded,
-        reason: None,
-        by: None,
         exit_code: Some(0),
-        signal: None,
         attempts: 1,
-        usage: None,
-        fence: None,
-        output_tail: None,
+        ..Record::blank(job, Kind::Manual, Outcome::Succeeded)
     };
     let began = Instant::now();
     let store = LateOutput {

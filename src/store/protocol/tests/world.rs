@@ -251,24 +251,9 @@ pub(in crate::store::protocol) fn record(
     outcome: Outcome,
 ) -> Record {
     Record {
-        job: job(),
-        run_id: None,
-        kind: Kind::Schedule,
         scheduled_at,
-        until: None,
-        count: None,
-        started_at: None,
-        finished_at: None,
-        host: None,
-        outcome,
-        reason: None,
-        by: None,
-        exit_code: None,
-        signal: None,
         attempts: 1,
-        fence: None,
-        output_tail: None,
-        usage: None,
+        ..Record::blank(job(), Kind::Schedule, outcome)
     }
 }
 

@@ -105,26 +105,7 @@ pub(in crate::store::redis) fn read(job: &JobName, entry: Value) -> Result<Recor
 
 /// Returns a record without any field.
 pub(super) fn blank(job: &JobName) -> Record {
-    Record {
-        job: job.clone(),
-        run_id: None,
-        kind: Kind::Schedule,
-        scheduled_at: None,
-        until: None,
-        count: None,
-        started_at: None,
-        finished_at: None,
-        host: None,
-        outcome: Outcome::Unknown,
-        reason: None,
-        by: None,
-        exit_code: None,
-        signal: None,
-        attempts: 0,
-        fence: None,
-        output_tail: None,
-        usage: None,
-    }
+    Record::blank(job.clone(), Kind::Schedule, Outcome::Unknown)
 }
 
 pub(super) fn set(record: &mut Record, name: &str, value: String) -> Result<(), RedisFailure> {

@@ -192,24 +192,14 @@ impl Fleet {
         };
         self.end_of(&run, self.now);
         let record = Record {
-            job: name(),
             run_id: Some(run.id.clone()),
-            kind: run.kind,
             scheduled_at: Some(run.at),
-            until: None,
-            count: None,
             started_at: Some(now),
             finished_at: Some(now),
             host: Some(self.hosts[host].name.clone()),
-            outcome: Outcome::Succeeded,
-            reason: None,
-            by: None,
             exit_code: Some(0),
-            signal: None,
             attempts: run.attempt,
-            fence: None,
-            output_tail: None,
-            usage: None,
+            ..Record::blank(name(), run.kind, Outcome::Succeeded)
         };
         let token = run.token.clone();
         // It stays, so that its lease is renewed until the verdict has arrived.
