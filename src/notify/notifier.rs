@@ -12,6 +12,7 @@ use super::fact::{Fact, NotifiedList, NotifierSetup, Role, RunBegan};
 use super::task;
 use crate::names::{HostName, JobName, RunId};
 use crate::run::RunObserver;
+use crate::store::protocol::{REASON_OVERLAP, REASON_QUEUE_FULL, REASON_TOO_LATE, REASON_UNKNOWN};
 use crate::store::{
     Claim, ClaimReply, ClaimTarget, CopyReply, DroppedRange, Kind, Outcome, Overlap, Record,
 };
@@ -224,24 +225,18 @@ pub(crate) fn recorded(claim: &Claim, reply: &CopyReply, host: &HostName) -> Vec
             let mut records: Vec<Record> = gap.map_or_else(Vec::new, |gap| dropped(&gap.drop));
             let paused;
             let why = match refusal {
-                Some(ClaimReply::Held { by, .. }) if *overlap == Overlap::Skip => Some((
-                    Outcome::Skipped,
-                    "overlap: the lock was held",
-                    Some(by.clone()),
-                )),
+                Some(ClaimReply::Held { by, .. }) if *overlap == Overlap::Skip => {
+                    Some((Outcome::Skipped, REASON_OVERLAP, Some(by.clone())))
+                }
                 Some(ClaimReply::Paused(pause)) => {
                     paused = pause.verdict();
                     Some((Outcome::Skipped, paused.as_str(), None))
                 }
-                Some(ClaimReply::QueueFull) => Some((Outcome::Skipped, "the queue was full", None)),
+                Some(ClaimReply::QueueFull) => Some((Outcome::Skipped, REASON_QUEUE_FULL, None)),
                 Some(ClaimReply::TooLate) if *kind != Kind::Rerun => {
-                    Some((Outcome::Missed, "its start deadline had passed", None))
+                    Some((Outcome::Missed, REASON_TOO_LATE, None))
                 }
-                Some(ClaimReply::Unknown) => Some((
-                    Outcome::Unknown,
-                    "due before the store lost data: nobody knows whether it ran",
-                    None,
-                )),
+                Some(ClaimReply::Unknown) => Some((Outcome::Unknown, REASON_UNKNOWN, None)),
                 _ => None,
             };
             records.extend(why.map(|(outcome, reason, by)| Record {

@@ -33,9 +33,9 @@ pub const REASON_WINDOW_OVER: &str = "its catch_up_window had passed";
 pub const REASON_NOT_RERUN: &str =
     "its lease expired before its host reported a result; no rerun started in time";
 /// The reason of an `unknown` occurrence.
-pub const REASON_UNKNOWN: &str = "due before the store lost data: nobody knows whether it ran";
+pub const REASON_UNKNOWN: &str = "due before the store lost data: it may have run already";
 /// The reason of an `unknown` run.
-pub const REASON_UNKNOWN_END: &str = "the store lost data: nobody knows how it ended";
+pub const REASON_UNKNOWN_END: &str = "the store lost data: how it ended is not known";
 
 pub(super) fn append(record: Record, keep: Option<Retention>) -> Effect {
     Effect::Append {

@@ -278,7 +278,7 @@ local function expire()
   for _, entry in ipairs(late) do
     if unknown(entry) then
       not_started(entry.kind, entry.at, 'unknown',
-        'due before the store lost data: nobody knows whether it ran')
+        'due before the store lost data: it may have run already')
     elseif entry.crashed then
       records[#records + 1] = record_of_crashed(entry,
         'its lease expired before its host reported a result; no rerun started in time',
@@ -469,7 +469,7 @@ local function occurrence()
   end
   if past.horizon and scheduled_at <= past.horizon then
     decide(kind, scheduled_at, 'unknown',
-      'due before the store lost data: nobody knows whether it ran')
+      'due before the store lost data: it may have run already')
     return { 'unknown' }
   end
   local deadline, overlap, late = tonumber(ARGV[10]), ARGV[13], ARGV[14]

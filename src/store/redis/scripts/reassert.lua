@@ -40,7 +40,7 @@ local function reopen(job_key, lock, token, run)
     if open.token == token or open.fence >= run.fence then
       return
     end
-    record = record_of_open(open, 'unknown', 'the store lost data: nobody knows how it ended')
+    record = record_of_open(open, 'unknown', 'the store lost data: how it ended is not known')
     if not ending(lock, open.token) then
       remember(lock, open.token, 'I')
     end
