@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::attempt::{AttemptResult, Shortage};
+use super::attempt_result::{AttemptResult, Shortage};
 use super::lease::RunLease;
 use super::{Cause, RunControl};
 use crate::lease::LeaseLost;

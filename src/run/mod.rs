@@ -4,6 +4,7 @@
 //! of a process.
 
 mod attempt;
+mod attempt_result;
 mod backoff;
 mod command;
 mod control;
@@ -31,8 +32,8 @@ use crate::store::{
     RunTerms, RunUsage, Store,
 };
 use crate::time::{BootInstant, TimeSource, Timestamp};
-use attempt::AttemptResult;
-pub(crate) use attempt::Shortage;
+use attempt_result::AttemptResult;
+pub(crate) use attempt_result::Shortage;
 pub(crate) use command::{JobEnvironment, inherited};
 pub(crate) use control::{Cause, FollowedLines, RunControl, RunOrder, RunOrders, Stop};
 pub(crate) use follow::{Followed, Interruption, KillReason, Limits, Supervisor, follow};

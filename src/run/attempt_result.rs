@@ -1,0 +1,46 @@
+//! How one attempt of a run ended.
+
+use crate::guard::{Lack, Status};
+use crate::store::Outcome;
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct AttemptResult {
+    pub(super) outcome: Outcome,
+    pub(super) reason: Option<String>,
+    pub(super) status: Option<Status>,
+    /// Whether the command was started at all.
+    pub(super) started: bool,
+    /// Set if it was not started, but another host may be able to start it.
+    pub(super) shortage: Option<Shortage>,
+}
+
+/// Why this host could not start a command that another host may be able to start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shortage {
+    /// It has run out of something.
+    Of(Lack),
+    /// Its guard is gone; the daemon ends.
+    NoGuard,
+    /// The daemon stopped between the grant and the instant.
+    Draining,
+    /// The lease was lost between the grant and the instant.
+    LeaseLost,
+}
+
+impl AttemptResult {
+    pub(super) fn not_started(outcome: Outcome, reason: String) -> Self {
+        Self {
+            outcome,
+            reason: Some(reason),
+            status: None,
+            started: false,
+            shortage: None,
+        }
+    }
+
+    /// Whether a further attempt could do better.
+    pub(super) fn is_worth_a_retry(&self) -> bool {
+        matches!(self.outcome, Outcome::Failed | Outcome::TimedOut)
+    }
+}
