@@ -1,5 +1,7 @@
 //! From local times to instants, by Debian's rules for changes of the local clock.
 //!
+//! This is written by hand because croner follows other rules than Debian's cron when the clock changes.
+//!
 //! Instants and local times are whole seconds since the epoch. `L(t)` is the reading of the local
 //! clock at the instant `t`. The rules, each in one line:
 //!
