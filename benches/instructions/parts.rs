@@ -203,7 +203,7 @@ fn core_of_thousand() -> Result<Core, String> {
     let policies = list
         .jobs
         .into_iter()
-        .map(|job| Policy::of(&Arc::new(job), context));
+        .map(|job| Policy::of(&job, context));
     let mut core = Core::new(policies, None, now(0));
     for job in 0..JOBS {
         let reply = Registered {

@@ -123,7 +123,7 @@ mod tests {
             until,
             per_job,
         };
-        of_jobs(list.jobs.iter(), span)
+        of_jobs(list.jobs.iter().map(AsRef::as_ref), span)
     }
 
     #[test]

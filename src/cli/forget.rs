@@ -130,8 +130,8 @@ fn for_people((job, store): (&JobName, &str), request: &Forget, entries: u64) ->
 fn lock_id(args: &Args, list: Option<&JobList>) -> LockId {
     let mut listed = list.into_iter().flat_map(|list| &list.jobs);
     listed.find(|job| job.name == args.job).map_or_else(
-        || LockId::Fleet(args.job.to_string()),
-        crate::config::Job::lock_id,
+        || LockId::Fleet(args.job.as_str().into()),
+        |job| job.lock_id(),
     )
 }
 

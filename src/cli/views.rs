@@ -201,8 +201,9 @@ fn calendar_text(query: &QueryParameters, source: &ViewSource) -> Result<ViewTex
         return Err(unknown_job(job, &source.list).into());
     }
     let from = Timestamp::now();
-    let jobs = source.list.jobs.iter();
-    let jobs = jobs.filter(|it| asked.job.as_ref().is_none_or(|job| it.name == *job));
+    let jobs = source.list.jobs.iter().map(AsRef::as_ref);
+    let jobs = jobs
+        .filter(|it: &&crate::config::Job| asked.job.as_ref().is_none_or(|job| it.name == *job));
     let span = CalendarSpan {
         from,
         until: from.plus(Duration::from_secs(86_400) * asked.days),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use super::habits::{self, PipeStatus};
+use super::model::ProcessSettings;
 use super::node::{KeyValue, Node, Value, quoted};
 use super::problem::{Problem, Problems};
 use super::program::Command;
@@ -95,9 +96,10 @@ fn argv(node: &Node, warnings: &mut Vec<(Span, String)>) -> Result<Command, Valu
     {
         warnings.push((item.span, text));
     }
-    Ok(Command::Argv(
-        argv.into_iter().map(|(text, _)| text).collect(),
-    ))
+    let mut words: Vec<String> = argv.into_iter().map(|(text, _)| text).collect();
+    // Collected in place, they would keep the room of what they are made from.
+    words.shrink_to_fit();
+    Ok(Command::Argv(words))
 }
 
 /// Reads `pipefail:`; by default it is set for bash.
@@ -165,18 +167,6 @@ fn shell(section: Section<'_>, problems: &mut Problems) -> Option<PathBuf> {
             ..trouble
         })
     })
-}
-
-/// What a job runs in.
-#[derive(Debug)]
-pub(super) struct ProcessSettings {
-    pub(super) user: Option<String>,
-    pub(super) group: Option<String>,
-    pub(super) umask: Option<u32>,
-    pub(super) nice: Option<i32>,
-    pub(super) working_dir: Option<PathBuf>,
-    pub(super) env: BTreeMap<String, String>,
-    pub(super) env_file: Option<PathBuf>,
 }
 
 impl ProcessSettings {

@@ -34,7 +34,8 @@ pub(super) fn of_schedule(job: &Job) -> Fingerprint {
 /// The identity of a list: everything in it that changes what its hosts do, the store left out
 /// (hosts may reach the same one under different names).
 pub(super) fn of_list(list: &JobList) -> Fingerprint {
-    let jobs: BTreeMap<&str, &Job> = list.jobs.iter().map(|j| (j.name.as_str(), j)).collect();
+    let named = list.jobs.iter().map(|job| (job.name.as_str(), &**job));
+    let jobs: BTreeMap<&str, &Job> = named.collect();
     let mut text = String::new();
     field(&mut text, "max_running", &list.max_running);
     field(&mut text, "drain_timeout", &list.drain_timeout.as_millis());
@@ -186,13 +187,13 @@ fn describe(text: &mut String, job: &Job) {
     });
     field(text, "retry", &retry);
     field(text, "success_exit_codes", &job.success_exit_codes);
-    field(text, "user", &job.user);
-    field(text, "group", &job.group);
-    field(text, "umask", &job.umask);
-    field(text, "nice", &job.nice);
-    field(text, "working_dir", &job.working_dir);
-    field(text, "env", &job.env);
-    field(text, "env_file", &job.env_file);
+    field(text, "user", &job.process.user);
+    field(text, "group", &job.process.group);
+    field(text, "umask", &job.process.umask);
+    field(text, "nice", &job.process.nice);
+    field(text, "working_dir", &job.process.working_dir);
+    field(text, "env", &job.process.env);
+    field(text, "env_file", &job.process.env_file);
     field(text, "hosts", &job.hosts.0);
     field(text, "enabled", &job.enabled);
     describe_alerts(text, &job.alerts);

@@ -1,13 +1,14 @@
 //! Reads one job: its mapping and `defaults:` become a [`Job`].
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::command::{self, ProcessSettings};
+use super::command;
 use super::fingerprint;
 use super::foreign;
 use super::lock::{self, LockPart};
-use super::model::{HostPatterns, Job, OnOverlap, Retry};
+use super::model::{HostPatterns, Job, OnOverlap, ProcessSettings, Retry};
 use super::node::{KeyValue, Node, Value};
 use super::notify::{self, Alerts, AlertsPart};
 use super::policies::{Policies, idle, overlap};
@@ -141,12 +142,12 @@ pub(super) fn read(
         policies,
         lock,
         on_overlap,
-        surroundings,
+        surroundings: surroundings.into(),
         hosts,
         retry,
-        alerts,
+        alerts: alerts.into(),
         enabled,
-        success_exit_codes: codes.unwrap_or_else(|| [0].into()),
+        success_exit_codes: codes.unwrap_or_else(|| [0].into()).into(),
         timeout,
     };
     let job = build(name.clone(), when, command, |name, when, command| {
@@ -170,12 +171,12 @@ struct OptionalFields {
     policies: Policies,
     lock: LockPart,
     on_overlap: OnOverlap,
-    surroundings: ProcessSettings,
+    surroundings: Arc<ProcessSettings>,
     hosts: HostPatterns,
     retry: Option<Retry>,
-    alerts: Alerts,
+    alerts: Arc<Alerts>,
     enabled: bool,
-    success_exit_codes: BTreeSet<u8>,
+    success_exit_codes: Arc<BTreeSet<u8>>,
     timeout: Option<Duration>,
 }
 
@@ -203,13 +204,7 @@ impl OptionalFields {
             timeout: self.timeout,
             retry: self.retry,
             success_exit_codes: self.success_exit_codes,
-            user: surroundings.user,
-            group: surroundings.group,
-            umask: surroundings.umask,
-            nice: surroundings.nice,
-            working_dir: surroundings.working_dir,
-            env: surroundings.env,
-            env_file: surroundings.env_file,
+            process: surroundings,
             alerts: self.alerts,
             hosts: self.hosts,
             enabled: self.enabled,
@@ -217,6 +212,32 @@ impl OptionalFields {
         };
         job.fingerprint = fingerprint::of_schedule(&job);
         job
+    }
+}
+
+/// Parts of the last job, which the next one shares if its own are equal: most jobs of a long list have
+/// those of `defaults:`.
+#[derive(Debug, Default)]
+pub(super) struct LastParts {
+    success_exit_codes: Arc<BTreeSet<u8>>,
+    process: Arc<ProcessSettings>,
+    alerts: Arc<Alerts>,
+}
+
+impl LastParts {
+    /// Lets a job share what it has in common with the last one.
+    pub(super) fn share_with(&mut self, job: &mut Job) {
+        share(&mut self.success_exit_codes, &mut job.success_exit_codes);
+        share(&mut self.process, &mut job.process);
+        share(&mut self.alerts, &mut job.alerts);
+    }
+}
+
+fn share<T: PartialEq>(last: &mut Arc<T>, own: &mut Arc<T>) {
+    if last == own {
+        own.clone_from(last);
+    } else {
+        last.clone_from(own);
     }
 }
 

@@ -3,11 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::environment::Environment;
 use super::http::{self, HttpSettings};
-use super::job::{self, JOB, JobPart, NOT_IN_DEFAULTS};
+use super::job::{self, JOB, JobPart, LastParts, NOT_IN_DEFAULTS};
 use super::model::{Job, JobList, OutputPolicy};
 use super::node::{KeyValue, Node, Value};
 use super::notify::{self, TargetsPart};
@@ -101,7 +102,14 @@ pub(super) fn read(
     warnings.extend(settings.warnings(section, sources, environment));
     warnings.extend(zone_warning(&parts, environment));
     warnings.extend(parts.iter().flat_map(|p| p.warnings.iter().cloned()));
-    let mut list = settings.into_list(path, parts.into_iter().filter_map(|p| p.job).collect());
+    let mut list = settings.into_list(
+        path,
+        parts
+            .into_iter()
+            .filter_map(|p| p.job)
+            .map(Arc::new)
+            .collect(),
+    );
     list.secret_variables = secret_variables(section, &roots.files);
     list.unset_variables = roots.unset.variables;
     list.warnings = sentences(warnings, sources);
@@ -164,7 +172,7 @@ impl TopLevel {
     }
 
     /// Fills in defaults. The caller adds the fingerprint, the secrets and the warnings.
-    fn into_list(self, path: &Path, jobs: Vec<Job>) -> JobList {
+    fn into_list(self, path: &Path, jobs: Vec<Arc<Job>>) -> JobList {
         JobList {
             path: path.to_owned(),
             jobs,
@@ -428,6 +436,7 @@ fn jobs(
     problems: &mut Problems,
 ) -> (Vec<JobPart>, Option<Span>) {
     let mut parts = Vec::new();
+    let mut last = LastParts::default();
     let mut first = None;
     for entry in roots.iter().flatten().filter(|e| e.key == "jobs") {
         first.get_or_insert(entry.span);
@@ -437,7 +446,11 @@ fn jobs(
                 for node in list {
                     match &node.value {
                         Value::Map(fields) => {
-                            parts.push(job::read(fields, defaults, node.span, problems));
+                            let mut part = job::read(fields, defaults, node.span, problems);
+                            if let Some(job) = &mut part.job {
+                                last.share_with(job);
+                            }
+                            parts.push(part);
                         }
                         Value::Broken => {}
                         _ => problems.add(

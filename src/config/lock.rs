@@ -61,16 +61,12 @@ impl LockPart {
         let shared = self.name.filter(|_| self.scope != Scope::None);
         LockPolicy {
             is_named,
-            name: shared.unwrap_or_else(|| lock_name(job)),
+            name: shared.unwrap_or_else(|| LockName::of_job(job)),
             key: self.key,
             scope: self.scope,
             ttl: self.ttl,
         }
     }
-}
-
-fn lock_name(job: &JobName) -> LockName {
-    LockName::parse(job.as_str()).expect("job names and lock names follow the same rule")
 }
 
 /// Reads `lock:`, `kill_grace` and `kill_signal`.

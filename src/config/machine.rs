@@ -42,8 +42,8 @@ enum Need<'a> {
 
 fn needs(job: &Job) -> Vec<Need<'_>> {
     let mut needs = Vec::new();
-    needs.extend(job.user.as_deref().map(Need::User));
-    needs.extend(job.group.as_deref().map(Need::Group));
+    needs.extend(job.process.user.as_deref().map(Need::User));
+    needs.extend(job.process.group.as_deref().map(Need::Group));
     if let Command::Shell { shell, .. } = &job.command {
         needs.extend(shell.to_str().map(Need::Shell));
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::fingerprint;
@@ -19,7 +20,7 @@ pub struct JobList {
     /// Where the file or directory is, as given.
     pub path: PathBuf,
     /// The jobs, in the order of the file.
-    pub jobs: Vec<Job>,
+    pub jobs: Vec<Arc<Job>>,
     /// The store; `None` when the file leaves it out (then: `--store`, `CRONLATCH_STORE`, or the
     /// embedded store).
     pub store: Option<StoreSettings>,
@@ -137,23 +138,12 @@ pub struct Job {
     /// Further attempts after a failure.
     pub retry: Option<Retry>,
     /// Exit codes that mean success.
-    pub success_exit_codes: BTreeSet<u8>,
-    /// The user to run as; resolved by the daemon, not here.
-    pub user: Option<String>,
-    /// The group to run as.
-    pub group: Option<String>,
-    /// The file mode mask.
-    pub umask: Option<u32>,
-    /// The nice value, -20 to 19.
-    pub nice: Option<i32>,
-    /// Where it runs.
-    pub working_dir: Option<PathBuf>,
-    /// Variables set for it, after `env_file`.
-    pub env: BTreeMap<String, String>,
-    /// A file of `NAME=value` lines, read at every start.
-    pub env_file: Option<PathBuf>,
+    pub success_exit_codes: Arc<BTreeSet<u8>>,
+    /// What its processes run in. Jobs with equal settings share them, as they share the next field and
+    /// the one before.
+    pub process: Arc<ProcessSettings>,
     /// Which targets are notified of its outcomes.
-    pub alerts: Alerts,
+    pub alerts: Arc<Alerts>,
     /// The hosts that may run it.
     pub hosts: HostPatterns,
     /// False: neither scheduled nor caught up; `trigger` still works.
@@ -178,9 +168,9 @@ impl Job {
 
     /// The lock that the list gives to this job, the same on all hosts.
     pub fn lock_id(&self) -> LockId {
-        let name = self.lock.name.to_string();
+        let name = self.lock.name.shared();
         match (&self.lock.scope, &self.lock.key) {
-            (Scope::Fleet, Some(key)) => LockId::Raw(key.clone()),
+            (Scope::Fleet, Some(key)) => LockId::Raw(key.as_str().into()),
             (Scope::Fleet, None) => LockId::Fleet(name),
             (Scope::Host, _) => LockId::Host(name),
             (Scope::None, _) => LockId::None(name),
@@ -199,6 +189,25 @@ impl Job {
         let number = head.iter().fold(0_u64, |n, b| (n << 8) | u64::from(*b));
         Duration::from_millis(number % millis)
     }
+}
+
+/// What the processes of a job run in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProcessSettings {
+    /// The user to run as; resolved by the daemon, not here.
+    pub user: Option<String>,
+    /// The group to run as.
+    pub group: Option<String>,
+    /// The file mode mask.
+    pub umask: Option<u32>,
+    /// The nice value, -20 to 19.
+    pub nice: Option<i32>,
+    /// Where it runs.
+    pub working_dir: Option<PathBuf>,
+    /// Variables set for it, after `env_file`.
+    pub env: BTreeMap<String, String>,
+    /// A file of `NAME=value` lines, read at every start.
+    pub env_file: Option<PathBuf>,
 }
 
 /// `lock:` of a job.

@@ -126,6 +126,18 @@ name!(
     "letters, digits, `.`, `_` and `-`"
 );
 
+impl LockName {
+    /// The lock of a job that names none: the names of jobs are names of locks, too.
+    pub(crate) fn of_job(job: &JobName) -> Self {
+        Self(Arc::clone(&job.0))
+    }
+
+    /// The name as text that is shared, not copied.
+    pub(crate) fn shared(&self) -> Arc<str> {
+        Arc::clone(&self.0)
+    }
+}
+
 impl Default for Prefix {
     fn default() -> Self {
         Self(Arc::from("cronlatch"))

@@ -24,7 +24,7 @@ fn jobs(text: &str) -> Vec<Arc<Job>> {
     let path = dir.path().join("jobs.yaml");
     std::fs::write(&path, format!("jobs:\n{text}")).expect("a file");
     let list = crate::config::load(&path).expect("a list");
-    list.jobs.into_iter().map(Arc::new).collect()
+    list.jobs
 }
 
 fn quiet(names: impl Iterator<Item = String>) -> Vec<Arc<Job>> {

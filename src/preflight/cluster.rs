@@ -1,5 +1,6 @@
 //! A Redis Cluster as a whole: whether all of it is served, and what a failover takes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::facts::Facts;
@@ -10,7 +11,12 @@ use crate::store::redis::Layout;
 /// What the other servers need to agree on a successor once they miss a primary.
 const ELECTION: Duration = Duration::from_secs(2);
 
-pub(super) fn judge(shown: &str, layout: &Layout, all: &[Facts], jobs: &[Job]) -> Vec<Finding> {
+pub(super) fn judge(
+    shown: &str,
+    layout: &Layout,
+    all: &[Facts],
+    jobs: &[Arc<Job>],
+) -> Vec<Finding> {
     let mut found = slots(shown, layout);
     for facts in all {
         found.extend(coverage(facts));
@@ -109,9 +115,14 @@ fn migration(facts: &Facts) -> Option<Finding> {
 }
 
 /// Whether leases live through a failover: they can be renewed until a third of their TTL is left.
-pub(super) fn failover(subject: &str, setting: &str, after: Duration, jobs: &[Job]) -> Finding {
+pub(super) fn failover(
+    subject: &str,
+    setting: &str,
+    after: Duration,
+    jobs: &[Arc<Job>],
+) -> Finding {
     let takes = after + ELECTION;
-    let mut short: Vec<&Job> = jobs
+    let mut short: Vec<&Arc<Job>> = jobs
         .iter()
         .filter(|job| takes > job.lock.ttl / 3 * 2)
         .collect();

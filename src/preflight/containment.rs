@@ -1,10 +1,12 @@
 //! Whether whatever a job starts can be found and ended, and whether jobs can be other users.
 
+use std::sync::Arc;
+
 use super::{Finding, ids};
 use crate::config::Job;
 use crate::guard::{self, NoCgroup};
 
-pub(super) fn look(jobs: &[Job]) -> Vec<Finding> {
+pub(super) fn look(jobs: &[Arc<Job>]) -> Vec<Finding> {
     let root = nix::unistd::geteuid().is_root();
     let mut found = vec![containment(root, guard::delegated())];
     found.extend(users(root, jobs));
@@ -77,10 +79,10 @@ fn advice(why: &NoCgroup) -> &'static str {
 }
 
 /// A job that names a user cannot run under a daemon that is not root.
-fn users(root: bool, jobs: &[Job]) -> Option<Finding> {
+fn users(root: bool, jobs: &[Arc<Job>]) -> Option<Finding> {
     let mut others = jobs
         .iter()
-        .filter(|job| job.user.is_some() || job.group.is_some());
+        .filter(|job| job.process.user.is_some() || job.process.group.is_some());
     let first = others.next().filter(|_| !root)?;
     Some(ids::USERS.warning(
         &format!("job {}", first.name),

@@ -1,5 +1,6 @@
 //! Round trips, against what the shortest leases leave time for.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::facts::Facts;
@@ -7,10 +8,10 @@ use super::{Finding, ids};
 use crate::config::{Job, show_duration};
 use crate::ground::timing;
 
-pub(super) fn judge(facts: &Facts, jobs: &[Job]) -> Finding {
+pub(super) fn judge(facts: &Facts, jobs: &[Arc<Job>]) -> Finding {
     let trip = facts.round_trip;
     let text = format!("{trip:.1?} a round trip");
-    let mut short: Vec<&Job> = jobs
+    let mut short: Vec<&Arc<Job>> = jobs
         .iter()
         .filter(|job| trip > timing::response_timeout(job.lock.ttl) / 4)
         .collect();

@@ -1,5 +1,7 @@
 //! Whether the limits of this process suffice for as many runs at once as its list allows.
 
+use std::sync::Arc;
+
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
 use super::{Finding, Subject, ids};
@@ -45,7 +47,7 @@ pub(super) fn look(subject: &Subject) -> Vec<Finding> {
 
 fn load(subject: &Subject) -> Option<Load> {
     let list = subject.list.as_ref()?;
-    let mine = |job: &&crate::config::Job| job.enabled && job.hosts.matches(&subject.host);
+    let mine = |job: &&Arc<crate::config::Job>| job.enabled && job.hosts.matches(&subject.host);
     let jobs = list.jobs.iter().filter(mine).count();
     let max = list.max_running.map_or(jobs, |max| max.get().min(jobs));
     Some(Load {

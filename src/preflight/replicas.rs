@@ -1,5 +1,6 @@
 //! Replicas: whether a failover can lose a claim, and whether an old master can go on alone.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::facts::Facts;
@@ -36,7 +37,7 @@ impl Replicas {
     }
 }
 
-pub(super) fn judge(facts: &Facts, settings: &StoreSettings, jobs: &[Job]) -> Vec<Finding> {
+pub(super) fn judge(facts: &Facts, settings: &StoreSettings, jobs: &[Arc<Job>]) -> Vec<Finding> {
     if matches!(settings, StoreSettings::Redlock(_)) || facts.info("role") == Some("slave") {
         // Independent servers; what a replica among them means is said by `nodes`.
         return Vec::new();
@@ -98,7 +99,7 @@ fn acknowledged(facts: &Facts, replicas: &Replicas) -> Finding {
 }
 
 /// Checks whether a master that was cut off would continue to accept writes.
-fn old_master(facts: &Facts, replicas: &Replicas, jobs: &[Job]) -> Option<Finding> {
+fn old_master(facts: &Facts, replicas: &Replicas, jobs: &[Arc<Job>]) -> Option<Finding> {
     let to_write = replicas.to_write?;
     if to_write > replicas.good {
         return Some(ids::OLD_MASTER.danger(

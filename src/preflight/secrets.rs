@@ -29,7 +29,10 @@ pub(super) fn look(subject: &Subject) -> Vec<Finding> {
     let mut files = Vec::new();
     if let Some(list) = &subject.list {
         files.extend(list_files(list));
-        let env = list.jobs.iter().filter_map(|job| job.env_file.clone());
+        let env = list
+            .jobs
+            .iter()
+            .filter_map(|job| job.process.env_file.clone());
         files.extend(env.map(|path| (path, Use::Secret)));
     }
     for server in doors(&subject.settings) {

@@ -1,6 +1,7 @@
 //! The Sentinels of a store: whether they are there, agree, and could replace a dead master.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::cluster::failover;
@@ -31,7 +32,7 @@ impl Words {
 }
 
 /// Queries every Sentinel concurrently, and checks the replies.
-pub(super) async fn look(settings: &SentinelSettings, jobs: &[Job]) -> Vec<Finding> {
+pub(super) async fn look(settings: &SentinelSettings, jobs: &[Arc<Job>]) -> Vec<Finding> {
     let mut asked = tokio::task::JoinSet::new();
     for sentinel in &settings.sentinels {
         let (sentinel, master) = (sentinel.clone(), settings.master.clone());
@@ -87,7 +88,7 @@ fn away(shown: &str, error: &StoreError) -> Finding {
     )
 }
 
-fn judge(all: &[Words], settings: &SentinelSettings, jobs: &[Job]) -> Vec<Finding> {
+fn judge(all: &[Words], settings: &SentinelSettings, jobs: &[Arc<Job>]) -> Vec<Finding> {
     let named = settings.sentinels.len();
     let mut found = Vec::new();
     for text in crate::store::StoreSettings::Sentinel(settings.clone()).warnings() {

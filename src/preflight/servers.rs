@@ -1,5 +1,7 @@
 //! The servers of the store, one by one.
 
+use std::sync::Arc;
+
 use super::facts::Facts;
 use super::{
     Finding, Subject, cluster, ids, latency, memory, nodes, persistence, replicas, rights,
@@ -53,7 +55,7 @@ pub(super) async fn look(subject: &Subject) -> Vec<Finding> {
 /// servers.
 async fn whom_to_ask(
     subject: &Subject,
-    jobs: &[Job],
+    jobs: &[Arc<Job>],
     found: &mut Vec<Finding>,
 ) -> (Vec<RedisSettings>, Option<Layout>) {
     let settings = &subject.settings;

@@ -1,12 +1,14 @@
 //! Time zone data: the program has its own, the host another, and both grow old.
 
+use std::sync::Arc;
+
 use super::{Finding, ids};
 use crate::config::{self, Job};
 
 /// Where systems keep the name of their release of the data.
 const RELEASE: &str = "/usr/share/zoneinfo/tzdata.zi";
 
-pub(super) fn look(jobs: &[Job]) -> Vec<Finding> {
+pub(super) fn look(jobs: &[Arc<Job>]) -> Vec<Finding> {
     let ours = chrono_tz::IANA_TZDB_VERSION;
     let release = release();
     let mut found = vec![judge_release(ours, release.as_deref())];

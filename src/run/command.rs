@@ -65,10 +65,10 @@ pub(super) async fn prepare(
         run: assignment.run_id().clone(),
         argv: argv(&job.command),
         env,
-        working_dir: job.working_dir.clone().or(found.home),
+        working_dir: job.process.working_dir.clone().or(found.home),
         user: found.credentials,
-        umask: job.umask,
-        nice: job.nice,
+        umask: job.process.umask,
+        nice: job.process.nice,
         start: None,
         deadline: None,
         signal: job.kill.signal,
@@ -132,8 +132,8 @@ struct LookedUp {
 
 /// What may block, away from the runtime's threads, and only where there is something to do.
 async fn look_up(job: &Arc<Job>) -> Result<LookedUp, NotPrepared> {
-    let of_job = job.env.clone().into_iter().map(pair);
-    if job.user.is_none() && job.group.is_none() && job.env_file.is_none() {
+    let of_job = job.process.env.clone().into_iter().map(pair);
+    if job.process.user.is_none() && job.process.group.is_none() && job.process.env_file.is_none() {
         return Ok(LookedUp {
             env: of_job.collect(),
             ..LookedUp::default()
@@ -143,11 +143,11 @@ async fn look_up(job: &Arc<Job>) -> Result<LookedUp, NotPrepared> {
     let looked_up = tokio::task::spawn_blocking(move || {
         let identity = JobUser::of(&job)?;
         let mut env = identity.env;
-        if let Some(path) = &job.env_file {
+        if let Some(path) = &job.process.env_file {
             env.extend(env_file::read(path)?.into_iter().map(pair));
         }
         env.extend(of_job);
-        let home = job.user.is_some() && job.working_dir.is_none();
+        let home = job.process.user.is_some() && job.process.working_dir.is_none();
         Ok(LookedUp {
             credentials: identity.credentials,
             home: home.then(|| home_directory(&env)),

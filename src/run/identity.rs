@@ -22,8 +22,8 @@ pub(super) struct JobUser {
 impl JobUser {
     /// Looks up a job's user and group. May block on a name service.
     pub(super) fn of(job: &Job) -> Result<Self, NotPrepared> {
-        let group = job.group.as_deref().map(group_id).transpose()?;
-        let Some(name) = job.user.as_deref() else {
+        let group = job.process.group.as_deref().map(group_id).transpose()?;
+        let Some(name) = job.process.user.as_deref() else {
             return Ok(Self {
                 credentials: group.map(own_with_group).transpose()?,
                 env: BTreeMap::new(),

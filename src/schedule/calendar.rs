@@ -22,9 +22,9 @@ pub(super) struct Calendar {
     /// Bits 0 to 59.
     pub(super) minutes: u64,
     /// Bits 0 to 23.
-    pub(super) hours: u64,
+    pub(super) hours: u32,
     /// Bits 1 to 12.
-    pub(super) months: u64,
+    pub(super) months: u16,
     pub(super) days: Days,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Calendar {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Days {
     /// Bits 1 to 31.
-    pub(super) of_month: u64,
+    pub(super) of_month: u32,
     /// `L`: the last day of the month.
     pub(super) last_of_month: bool,
     pub(super) weekdays: Weekdays,
@@ -44,11 +44,11 @@ pub(super) struct Days {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Weekdays {
     /// Every week.
-    pub(super) every: u64,
+    pub(super) every: u8,
     /// `5L`: only the last such day of the month.
-    pub(super) last: u64,
+    pub(super) last: u8,
     /// `5#3`: only the n-th such day of the month, n - 1 being the index.
-    pub(super) nth: [u64; 5],
+    pub(super) nth: [u8; 5],
 }
 
 /// How the two day fields are combined.
@@ -102,7 +102,7 @@ impl Calendar {
     /// The months of the month field that have no matching day in at least one year.
     pub(super) fn months_without_day(&self) -> Vec<u32> {
         let lacks = |month: &u32| (2001..2029).any(|year| self.days_in(year, *month) == 0);
-        bits(self.months)
+        bits(self.months.into())
             .filter_map(|month| u32::try_from(month).ok())
             .filter(lacks)
             .collect()
@@ -119,7 +119,7 @@ impl Calendar {
         let mut first = None;
         let mut last: Option<i64> = None;
         for minute in 0..1440 {
-            if !(has(self.hours, minute / 60) && has(self.minutes, minute % 60)) {
+            if !(has(self.hours.into(), minute / 60) && has(self.minutes, minute % 60)) {
                 continue;
             }
             for second in bits(self.seconds) {
@@ -149,7 +149,7 @@ impl Calendar {
         let mut shortest = 146_097;
         let mut last: Option<i64> = None;
         for year in 2000..2400 {
-            for month in bits(self.months) {
+            for month in bits(self.months.into()) {
                 let month = u32::try_from(month).unwrap_or(1);
                 for day in bits(self.days_in(year, month)) {
                     let Some(day) = day_number(year, month, day) else {
@@ -168,7 +168,7 @@ impl Calendar {
 
     fn time_from(&self, second_of_day: i64) -> Option<i64> {
         let (hour, minute, second) = split(second_of_day);
-        if has(self.hours, hour) {
+        if has(self.hours.into(), hour) {
             if has(self.minutes, minute)
                 && let Some(second) = next_bit(self.seconds, second)
             {
@@ -178,13 +178,13 @@ impl Calendar {
                 return Some(hour * 3600 + minute * 60 + next_bit(self.seconds, 0)?);
             }
         }
-        let hour = next_bit(self.hours, hour + 1)?;
+        let hour = next_bit(self.hours.into(), hour + 1)?;
         Some(hour * 3600 + next_bit(self.minutes, 0)? * 60 + next_bit(self.seconds, 0)?)
     }
 
     fn time_until(&self, second_of_day: i64) -> Option<i64> {
         let (hour, minute, second) = split(second_of_day);
-        if has(self.hours, hour) {
+        if has(self.hours.into(), hour) {
             if has(self.minutes, minute)
                 && let Some(second) = last_bit(self.seconds, second)
             {
@@ -194,7 +194,7 @@ impl Calendar {
                 return Some(hour * 3600 + minute * 60 + last_bit(self.seconds, 59)?);
             }
         }
-        let hour = last_bit(self.hours, hour - 1)?;
+        let hour = last_bit(self.hours.into(), hour - 1)?;
         Some(hour * 3600 + last_bit(self.minutes, 59)? * 60 + last_bit(self.seconds, 59)?)
     }
 
@@ -249,7 +249,7 @@ impl Calendar {
 
     /// The matching days of a month, bits 1 to 31.
     fn days_in(&self, year: i32, month: u32) -> u64 {
-        if !has(self.months, i64::from(month)) {
+        if !has(self.months.into(), i64::from(month)) {
             return 0;
         }
         let Some(first) = NaiveDate::from_ymd_opt(year, month, 1) else {
@@ -258,7 +258,7 @@ impl Calendar {
         let length = u32::from(first.num_days_in_month());
         let weekday_of_first = first.weekday().num_days_from_sunday();
         let all = (2_u64 << length) - 2;
-        let mut of_month = self.days.of_month & all;
+        let mut of_month = u64::from(self.days.of_month) & all;
         if self.days.last_of_month {
             of_month |= 1 << length;
         }
@@ -277,9 +277,9 @@ impl Weekdays {
         for day in 0..length {
             let weekday = i64::from((weekday_of_first + day) % 7);
             let nth = self.nth.get(day as usize / 7).copied().unwrap_or(0);
-            if has(self.every, weekday)
-                || has(nth, weekday)
-                || (day + 7 >= length && has(self.last, weekday))
+            if has(self.every.into(), weekday)
+                || has(nth.into(), weekday)
+                || (day + 7 >= length && has(self.last.into(), weekday))
             {
                 days |= 2 << day;
             }

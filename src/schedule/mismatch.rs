@@ -52,7 +52,7 @@ impl Schedule {
             })
         };
         let bit = |mask: u64, n: u32| mask >> n & 1 == 1;
-        if !bit(calendar.months, local.month()) {
+        if !bit(calendar.months.into(), local.month()) {
             return field("month", text(3), local.month().to_string());
         }
         if !calendar.has_date(local.date_naive()) {
@@ -62,7 +62,7 @@ impl Schedule {
             let is = local.format("%-d %a").to_string();
             return field("day-of-month and weekday", wants.as_deref(), is);
         }
-        if !bit(calendar.hours, local.hour()) {
+        if !bit(calendar.hours.into(), local.hour()) {
             return field("hour", text(1), local.hour().to_string());
         }
         if !bit(calendar.minutes, local.minute()) {

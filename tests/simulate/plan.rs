@@ -417,6 +417,6 @@ fn template() -> &'static Job {
         let text = "jobs:\n  - { name: job, every: 5s, command: 'true' }\n";
         std::fs::write(&path, text).expect("it can be written");
         let mut list = config::load(&path).expect("the list is right");
-        Arc::new(list.jobs.remove(0))
+        list.jobs.remove(0)
     })
 }

@@ -37,13 +37,7 @@ pub(super) fn of(job: &Job) -> Vec<(&'static str, String)> {
         kill: _,
         retry: _,
         success_exit_codes: _,
-        user: _,
-        group: _,
-        umask: _,
-        nice: _,
-        working_dir: _,
-        env: _,
-        env_file: _,
+        process: _,
         command: _,
         alerts: _,
     } = job;
@@ -156,16 +150,16 @@ fn ending(job: &Job, fields: &mut FieldList) {
 }
 
 fn environment(job: &Job, fields: &mut FieldList) {
-    fields.add("user", job.user.as_ref());
-    fields.add("group", job.group.as_ref());
-    fields.add("umask", job.umask.map(|mask| format!("{mask:03o}")));
-    fields.add("nice", job.nice);
+    fields.add("user", job.process.user.as_ref());
+    fields.add("group", job.process.group.as_ref());
+    fields.add("umask", job.process.umask.map(|mask| format!("{mask:03o}")));
+    fields.add("nice", job.process.nice);
     let path = |path: &Path| path.display().to_string();
-    fields.add("working_dir", job.working_dir.as_deref().map(path));
+    fields.add("working_dir", job.process.working_dir.as_deref().map(path));
     // Names only: values may be secret.
-    let names: Vec<_> = job.env.keys().map(String::as_str).collect();
+    let names: Vec<_> = job.process.env.keys().map(String::as_str).collect();
     fields.add("env", (!names.is_empty()).then(|| names.join(" ")));
-    fields.add("env_file", job.env_file.as_deref().map(path));
+    fields.add("env_file", job.process.env_file.as_deref().map(path));
     if let Command::Shell {
         shell, pipefail, ..
     } = &job.command

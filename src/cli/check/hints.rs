@@ -22,7 +22,9 @@ const OCCURRENCES_MAX: usize = 1440;
 
 /// The hints of a list, each a sentence or two.
 pub(super) fn of(list: &JobList, now: Timestamp) -> Vec<String> {
-    let jobs: Vec<&Job> = list.jobs.iter().filter(|job| job.enabled).collect();
+    let jobs: Vec<&Job> = (list.jobs.iter().map(AsRef::as_ref))
+        .filter(|job: &&Job| job.enabled)
+        .collect();
     let mut hints = schedules(&jobs);
     hints.extend(clocks(&jobs, now));
     hints.extend(crowded(&jobs, now));

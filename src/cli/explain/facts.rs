@@ -1,5 +1,7 @@
 //! What list, store and registry know of a job.
 
+use std::sync::Arc;
+
 use crate::cli::Failure;
 use crate::config::{Job, JobList};
 use crate::names::{HostName, JobName};
@@ -16,7 +18,7 @@ pub(super) struct OccurrenceFacts {
     pub(super) now: Timestamp,
     /// This host: for `scope: host` and `none` the answer is about it alone.
     pub(super) host: HostName,
-    pub(super) job: Job,
+    pub(super) job: Arc<Job>,
     /// The identity of the whole list.
     pub(super) config: Fingerprint,
     /// How many records the store keeps of each job.

@@ -88,7 +88,7 @@ fn entry(seen: Timestamp) -> Entry {
     };
     Entry {
         standing: Standing::Uses,
-        lock: LockId::Fleet("job".to_owned()),
+        lock: LockId::Fleet("job".into()),
         earlier: Vec::new(),
         fleet: counts,
         own: counts,

@@ -243,7 +243,7 @@ async fn wanted(
             Some(job) => wanted.push((name.clone(), job.lock_on(host), job.lock_id())),
             None => {
                 let lock = LockName::parse(name.as_str()).map(|name| Lock::named(&name));
-                let id = LockId::Fleet(name.to_string());
+                let id = LockId::Fleet(name.as_str().into());
                 wanted.extend(lock.ok().map(|lock| (name.clone(), lock, id)));
             }
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::WantedRun;
 use crate::cli::{Failure, Target, output};
-use crate::config::{Job, JobList, KeepOutput, OutputPolicy, Scope};
+use crate::config::{JobList, KeepOutput, OutputPolicy, Scope};
 use crate::names::{HostName, JobName, LockName};
 use crate::store::{HostReport, Lock, Outcome, Record, Store, StoreError};
 
@@ -152,7 +152,7 @@ impl Search<'_> {
     /// is live now.
     fn locks(&self, name: &JobName) -> Vec<Lock> {
         let listed = self.list.into_iter().flat_map(|list| &list.jobs);
-        let job: Option<&Job> = listed.into_iter().find(|job| job.name == *name);
+        let job = listed.into_iter().find(|job| job.name == *name);
         let Some(job) = job else {
             let own = LockName::parse(name.as_str()).map(|name| Lock::named(&name));
             return own.into_iter().collect();

@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -73,7 +74,7 @@ pub(super) struct CheckResult {
 
 impl CheckResult {
     /// Judges what `status` found out about the jobs of a list.
-    pub(super) fn of(report: &StatusReport, jobs: &[Job], max_age: Option<Duration>) -> Self {
+    pub(super) fn of(report: &StatusReport, jobs: &[Arc<Job>], max_age: Option<Duration>) -> Self {
         let mut problems = of_store(report);
         problems.extend(report.hosts.iter().filter_map(of_host));
         problems.extend(

@@ -17,11 +17,11 @@ use crate::time::Timestamp;
 /// store keeps the data of that host.
 pub(super) async fn add(
     store: &Arc<dyn Store>,
-    (found, jobs): (&mut [JobStatus], &[Job]),
+    (found, jobs): (&mut [JobStatus], &[Arc<Job>]),
     live: &[&HostName],
     (parts, now): (&mut Parts, Timestamp),
 ) -> Result<(), StoreError> {
-    let of_hosts = |job: &&Job| !job.lock_id().is_shared();
+    let of_hosts = |job: &&Arc<Job>| !job.lock_id().is_shared();
     let names: Vec<JobName> = jobs
         .iter()
         .filter(of_hosts)

@@ -1,6 +1,7 @@
 //! The report of `status`. Field names and their order are an interface (`status --json`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -48,7 +49,7 @@ pub(in crate::cli) struct StatusReport {
 pub(super) fn recovering_until(
     condition: &Condition,
     now: Timestamp,
-    jobs: &[Job],
+    jobs: &[Arc<Job>],
 ) -> Option<Timestamp> {
     let known = now.plus(condition.recovering);
     let longest = jobs

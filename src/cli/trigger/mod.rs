@@ -242,7 +242,7 @@ fn errand(args: &Args) -> Result<Errand, Failure> {
     }
     let cause = args.cause(&host);
     Ok(Errand {
-        job: Arc::new(job.clone()),
+        job: Arc::clone(job),
         host,
         settings,
         keep: list.history,

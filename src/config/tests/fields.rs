@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -22,7 +23,7 @@ fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-fn one(fields: &str) -> crate::config::Job {
+fn one(fields: &str) -> Arc<crate::config::Job> {
     list(&job(fields)).jobs.remove(0)
 }
 
@@ -44,9 +45,9 @@ fn the_example_loads_anywhere_without_warnings_and_fires_within_seconds() {
     assert!(
         list.jobs
             .iter()
-            .all(|j| j.user.is_none() && j.group.is_none())
+            .all(|j| j.process.user.is_none() && j.process.group.is_none())
     );
-    assert!(list.jobs.iter().all(|j| j.nice.unwrap_or(0) >= 0));
+    assert!(list.jobs.iter().all(|j| j.process.nice.unwrap_or(0) >= 0));
 }
 
 #[test]
@@ -102,11 +103,16 @@ fn the_defaults_of_the_example_are_the_defaults() {
     assert_eq!(job.kill.signal, Signal::SIGTERM);
     assert_eq!(job.kill.grace, Duration::from_millis(7500));
     assert_eq!(job.retry, None);
-    assert_eq!(job.success_exit_codes, [0].into());
+    assert_eq!(*job.success_exit_codes, [0].into());
     assert!(job.enabled);
     assert!(job.hosts.matches(&HostName::parse("any").expect("a name")));
     assert_eq!(
-        (&job.user, &job.group, job.umask, job.nice),
+        (
+            &job.process.user,
+            &job.process.group,
+            job.process.umask,
+            job.process.nice
+        ),
         (&None, &None, None, None)
     );
     let list = list(&super::job(""));
@@ -205,14 +211,19 @@ timezone: Asia/Kolkata");
             jitter: false
         })
     );
-    assert_eq!(job.success_exit_codes, [0, 3].into());
-    assert_eq!(job.user.as_deref(), Some("1000"));
-    assert_eq!(job.group.as_deref(), Some("staff"));
-    assert_eq!(job.umask, Some(0o022));
-    assert_eq!(job.nice, Some(-5));
-    assert_eq!(job.working_dir.as_deref(), Some(Path::new("/srv")));
-    assert_eq!(job.env_file.as_deref(), Some(Path::new("/etc/x")));
-    let env: Vec<_> = job.env.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    assert_eq!(*job.success_exit_codes, [0, 3].into());
+    assert_eq!(job.process.user.as_deref(), Some("1000"));
+    assert_eq!(job.process.group.as_deref(), Some("staff"));
+    assert_eq!(job.process.umask, Some(0o022));
+    assert_eq!(job.process.nice, Some(-5));
+    assert_eq!(job.process.working_dir.as_deref(), Some(Path::new("/srv")));
+    assert_eq!(job.process.env_file.as_deref(), Some(Path::new("/etc/x")));
+    let env: Vec<_> = job
+        .process
+        .env
+        .iter()
+        .map(|(k, v)| format!("{k}={v}"))
+        .collect();
     // Values reach the job as they are written, whatever YAML takes them for.
     assert_eq!(env, ["A=1", "B=yes", "C=1.10", "D=", "E=0x1f", "F=true"]);
 }
@@ -246,7 +257,7 @@ fn umasks_are_octal_however_they_are_written() {
 fn a_command_is_a_list_or_a_text() {
     let of = |command: &str| {
         let text = format!("jobs:\n  - name: j\n    every: 1h\n    command: {command}\n");
-        list(&text).jobs.remove(0).command
+        list(&text).jobs.remove(0).command.clone()
     };
     assert_eq!(
         of("[a, -n, 5, 1.10, true]"),
@@ -267,7 +278,7 @@ fn a_command_is_a_list_or_a_text() {
 fn pipefail_is_for_shells_that_know_it() {
     let of = |fields: &str| {
         let text = format!("jobs:\n  - name: j\n    every: 1h\n    command: a\n    {fields}\n");
-        match list(&text).jobs.remove(0).command {
+        match list(&text).jobs.remove(0).command.clone() {
             Command::Shell { pipefail, .. } => pipefail,
             Command::Argv(argv) => panic!("{argv:?}"),
         }
@@ -363,7 +374,14 @@ jobs:
     let shown: Vec<_> = list
         .jobs
         .iter()
-        .map(|j| (j.name.as_str(), j.schedule.interval(), j.timeout, j.nice))
+        .map(|j| {
+            (
+                j.name.as_str(),
+                j.schedule.interval(),
+                j.timeout,
+                j.process.nice,
+            )
+        })
         .collect();
     let hours = |n: u64| secs(n * 3600);
     assert_eq!(
@@ -408,7 +426,7 @@ jobs:
         Command::Argv(vec!["/d/x".into(), "$HOME".into()])
     );
     assert!(!job.enabled);
-    assert_eq!(job.env["A"], "n-1");
+    assert_eq!(job.process.env["A"], "n-1");
 }
 
 #[test]
@@ -469,4 +487,20 @@ fn the_history_keeps_failures_apart_and_for_a_time() {
     for part in ["did you mean `records`?", "keep: 1m", "many"] {
         assert!(errors.contains(part), "{errors}");
     }
+}
+
+#[test]
+fn a_job_that_leaves_most_fields_out_takes_little_memory() {
+    // A list may have 100,000 of them. What most jobs leave out belongs into `ProcessSettings` or `Alerts`,
+    // which equal jobs share.
+    let size = size_of::<crate::config::Job>();
+    assert!(size <= 400, "{size} bytes");
+    let list = "jobs:\n  - { name: a, schedule: '@daily', command: [x] }\n  - { name: b, schedule: '@daily', command: [y] }\n";
+    let list = self::list(list);
+    let [a, b] = &list.jobs[..] else {
+        panic!("{} jobs", list.jobs.len());
+    };
+    assert!(Arc::ptr_eq(&a.process, &b.process));
+    assert!(Arc::ptr_eq(&a.alerts, &b.alerts));
+    assert!(Arc::ptr_eq(&a.success_exit_codes, &b.success_exit_codes));
 }

@@ -8,7 +8,7 @@ fn of(text: &str) -> String {
 
 fn schedule(fields: &str) -> String {
     let text = format!("jobs:\n  - name: j\n    command: x\n{fields}");
-    list(&text).jobs.remove(0).fingerprint.0
+    list(&text).jobs.remove(0).fingerprint.0.clone()
 }
 
 #[test]

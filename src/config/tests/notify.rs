@@ -124,7 +124,7 @@ jobs:
         jobs[1].alerts.expect_success_within,
         Some(Duration::from_secs(26 * 3600))
     );
-    assert_eq!(list(&job("")).jobs[0].alerts, Alerts::default());
+    assert_eq!(*list(&job("")).jobs[0].alerts, Alerts::default());
 }
 
 #[test]

@@ -52,7 +52,7 @@ impl Lane {
         if placed {
             shared.free_place();
         }
-        self.apply_reply(shared, claim, occ, reply);
+        self.apply_reply(shared, claim, *occ, reply);
     }
 
     /// Acts on the reply to the claim of an occurrence.
@@ -222,7 +222,10 @@ impl Lane {
     ) {
         let at = shared.now.boot.plus(after.max(Duration::from_millis(1)));
         shared.arm(at, self.job, TimerKind::Early(claim));
-        self.phase = Phase::Early { claim, occ };
+        self.phase = Phase::Early {
+            claim,
+            occ: Box::new(occ),
+        };
     }
 
     /// A claim was granted.

@@ -89,10 +89,10 @@ impl Lane {
     /// verdicts of newer occurrences need no place.
     fn take_back(&mut self) -> bool {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
-            Phase::Early { occ, .. } if occ.origin == Origin::Lane => self.put_back(occ),
+            Phase::Early { occ, .. } if occ.origin == Origin::Lane => self.put_back(*occ),
             Phase::Parked { occ, .. } => {
                 let is_own = occ.origin == Origin::Lane;
-                self.put_back(occ);
+                self.put_back(*occ);
                 return is_own;
             }
             other => self.phase = other,

@@ -48,7 +48,7 @@ impl Lane {
     fn newest_current(&self) -> Option<Timestamp> {
         let first = match &self.phase {
             Phase::Early { occ, .. } | Phase::Parked { occ, .. } | Phase::Claiming { occ, .. } => {
-                Some(occ)
+                Some(&**occ)
             }
             Phase::Idle | Phase::Dropping { .. } => None,
         };

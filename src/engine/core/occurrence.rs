@@ -88,9 +88,12 @@ pub(super) struct Note {
     pub(super) why: NotClaimed,
 }
 
-/// The notes of a lane.
+/// The notes of a lane. Most lanes have none, so they have memory of their own.
 #[derive(Debug, Default)]
-pub(super) struct Notes {
+pub(super) struct Notes(Option<Box<NoteLists>>);
+
+#[derive(Debug, Default)]
+struct NoteLists {
     /// What this lane did not claim, ascending.
     own: Vec<Note>,
     /// What the ledger has decided after its watermark.
@@ -99,11 +102,28 @@ pub(super) struct Notes {
     pauses: Vec<Pause>,
 }
 
+impl NoteLists {
+    const EMPTY: &Self = &Self {
+        own: Vec::new(),
+        ran: BTreeSet::new(),
+        pauses: Vec::new(),
+    };
+}
+
 impl Notes {
+    fn lists(&self) -> &NoteLists {
+        self.0.as_deref().unwrap_or(NoteLists::EMPTY)
+    }
+
+    fn lists_mut(&mut self) -> &mut NoteLists {
+        self.0.get_or_insert_default()
+    }
+
     /// Adds a note about `at`; `prev` is the occurrence before it in the schedule. A note covers
     /// only consecutive occurrences.
     pub(super) fn add(&mut self, prev: Option<Timestamp>, at: Timestamp, why: NotClaimed) {
-        if let Some(last) = self.own.last_mut()
+        let own = &mut self.lists_mut().own;
+        if let Some(last) = own.last_mut()
             && last.why == why
             && prev == Some(last.range.until)
         {
@@ -111,7 +131,7 @@ impl Notes {
             last.range.count += 1;
             return;
         }
-        self.own.push(Note {
+        own.push(Note {
             range: Range {
                 from: at,
                 until: at,
@@ -123,56 +143,70 @@ impl Notes {
 
     /// Adds the notes that another lane has made of the same job.
     pub(super) fn take_over(&mut self, other: Self) {
-        self.own.extend(other.own);
-        self.own.sort_by_key(|note| note.range.from);
-        self.ran.extend(other.ran);
+        let Some(other) = other.0 else { return };
+        let lists = self.lists_mut();
+        lists.own.extend(other.own);
+        lists.own.sort_by_key(|note| note.range.from);
+        lists.ran.extend(other.ran);
         let asked_at = |pauses: &[Pause]| pauses.last().map(|pause| pause.asked_at);
-        if asked_at(&other.pauses) > asked_at(&self.pauses) {
-            self.pauses = other.pauses;
+        if asked_at(&other.pauses) > asked_at(&lists.pauses) {
+            lists.pauses = other.pauses;
         }
     }
 
     /// Whether nothing is noted about single occurrences.
     pub(super) fn has_no_instants(&self) -> bool {
-        self.own.is_empty() && self.ran.is_empty()
+        self.lists().own.is_empty() && self.lists().ran.is_empty()
     }
 
     /// Replaces the known pauses by those of the ledger.
     pub(super) fn learn_pauses(&mut self, pauses: Vec<Pause>) {
-        self.pauses = pauses;
+        if !pauses.is_empty() || self.0.is_some() {
+            self.lists_mut().pauses = pauses;
+        }
     }
 
     /// Adds the pause that a rejected claim named.
     pub(super) fn learn_pause(&mut self, pause: &Pause) {
-        self.pauses.retain(|known| known.since != pause.since);
-        self.pauses.push(pause.clone());
-        self.pauses.sort_by_key(|known| known.since);
+        let pauses = &mut self.lists_mut().pauses;
+        pauses.retain(|known| known.since != pause.since);
+        pauses.push(pause.clone());
+        pauses.sort_by_key(|known| known.since);
     }
 
     /// Removes pauses in force, because a granted claim shows that the job is not paused.
     pub(super) fn learn_resumed(&mut self, now: Timestamp) {
-        self.pauses.retain(|pause| !pause.is_in_force(now));
+        if let Some(lists) = &mut self.0 {
+            lists.pauses.retain(|pause| !pause.is_in_force(now));
+        }
     }
 
     /// Whether the job is paused at `now`, as far as this host knows.
     pub(super) fn is_paused(&self, now: Timestamp) -> bool {
-        self.pauses.last().is_some_and(|it| it.is_in_force(now))
+        self.lists()
+            .pauses
+            .last()
+            .is_some_and(|it| it.is_in_force(now))
     }
 
     pub(super) fn pauses(&self) -> &[Pause] {
-        &self.pauses
+        &self.lists().pauses
     }
 
     /// Returns the pause during which an occurrence was due.
     pub(super) fn pause_covering(&self, at: Timestamp) -> Option<&Pause> {
-        self.pauses.iter().find(|pause| pause.covers(at))
+        self.lists().pauses.iter().find(|pause| pause.covers(at))
     }
 
     pub(super) fn of(&self, at: Timestamp) -> Option<NotClaimed> {
-        let mut own = self.own.iter();
+        let mut own = self.lists().own.iter();
         let own = own.find(|note| note.range.from <= at && at <= note.range.until);
         let own = own.map(|note| note.why);
-        let ran = self.ran.contains(&at).then_some(NotClaimed::RanElsewhere);
+        let ran = self
+            .lists()
+            .ran
+            .contains(&at)
+            .then_some(NotClaimed::RanElsewhere);
         own.filter(|why| *why == NotClaimed::RanWithoutStore)
             .or(ran)
             .or(own)
@@ -180,7 +214,9 @@ impl Notes {
 
     /// Adds occurrences that the ledger has decided after its watermark.
     pub(super) fn learn(&mut self, decided_later: Vec<Timestamp>) {
-        self.ran.extend(decided_later);
+        if !decided_later.is_empty() {
+            self.lists_mut().ran.extend(decided_later);
+        }
     }
 
     /// Whether the ledger has decided an occurrence between these two, or this lane has run one without the
@@ -191,23 +227,27 @@ impl Notes {
             let range = note.range;
             note.why == NotClaimed::RanWithoutStore && one < range.until && range.from < next
         };
-        let ran = || self.ran.range(between).next().is_some();
-        one < next && (ran() || self.own.iter().any(ran_here))
+        let ran = || self.lists().ran.range(between).next().is_some();
+        one < next && (ran() || self.lists().own.iter().any(ran_here))
     }
 
     /// Whether the job was paused between two occurrences.
     pub(super) fn was_paused_between(&self, one: Timestamp, next: Timestamp) -> bool {
-        self.pauses.iter().any(|pause| pause.meets(one, next))
+        self.lists()
+            .pauses
+            .iter()
+            .any(|pause| pause.meets(one, next))
     }
 
     /// Returns the newest occurrence that is known to have run without the store.
     pub(super) fn newest_ran(&self) -> Option<Timestamp> {
         let own = self
+            .lists()
             .own
             .iter()
             .filter(|note| note.why == NotClaimed::RanWithoutStore);
         let own = own.map(|note| note.range.until).max();
-        own.max(self.ran.last().copied())
+        own.max(self.lists().ran.last().copied())
     }
 
     /// Removes notes about skipped occurrences after `at`, which are not due yet. `until_then`
@@ -217,7 +257,8 @@ impl Notes {
         at: Timestamp,
         until_then: impl Fn(Range) -> Option<Range>,
     ) {
-        self.own.retain_mut(|note| {
+        let Some(lists) = &mut self.0 else { return };
+        lists.own.retain_mut(|note| {
             if note.why == NotClaimed::RanWithoutStore || note.range.until <= at {
                 return true;
             }
@@ -229,9 +270,13 @@ impl Notes {
 
     /// Removes notes about occurrences before `at`, which are all decided.
     pub(super) fn forget_before(&mut self, at: Timestamp) {
-        self.own.retain(|note| note.range.until >= at);
-        self.ran = self.ran.split_off(&at);
-        self.pauses.retain(|pause| pause.is_in_force(at));
+        let Some(lists) = &mut self.0 else { return };
+        lists.own.retain(|note| note.range.until >= at);
+        lists.ran = lists.ran.split_off(&at);
+        lists.pauses.retain(|pause| pause.is_in_force(at));
+        if lists.own.is_empty() && lists.ran.is_empty() && lists.pauses.is_empty() {
+            self.0 = None;
+        }
     }
 }
 

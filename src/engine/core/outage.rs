@@ -25,7 +25,7 @@ impl Lane {
             self.cancel(shared, claim, placed);
             self.pending.push_front(Occurrence {
                 needs_ledger_sync: true,
-                ..occ
+                ..*occ
             });
             shared.arm(until, self.job, TimerKind::Unsure);
             return;
@@ -41,7 +41,7 @@ impl Lane {
                 self.needs_ledger_sync = true;
                 if self.overlaps_own_run() {
                     self.cancel(shared, claim, placed);
-                    self.pending.push_front(occ);
+                    self.pending.push_front(*occ);
                 } else {
                     self.note(occ.at, NotClaimed::RanWithoutStore);
                     self.start_without_store(shared, claim, occ.at);

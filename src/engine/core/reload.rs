@@ -185,7 +185,7 @@ impl Lane {
     /// to the ledger.
     fn retire(&mut self, shared: &mut Shared) {
         let parked = match &self.phase {
-            Phase::Early { occ, .. } | Phase::Parked { occ, .. } => Some(occ),
+            Phase::Early { occ, .. } | Phase::Parked { occ, .. } => Some(&**occ),
             Phase::Idle | Phase::Claiming { .. } | Phase::Dropping { .. } => None,
         };
         let left = parked.into_iter().chain(&self.pending);
@@ -208,7 +208,7 @@ impl Lane {
                 self.require_sync_before_pending();
             }
             Phase::Early { occ, .. } | Phase::Parked { occ, .. } if occ.origin == Origin::Lane => {
-                self.pending.push_front(occ);
+                self.pending.push_front(*occ);
             }
             _ => {}
         }

@@ -430,9 +430,9 @@ mod tests {
         let job = JobName::parse("job").unwrap();
         let now = Timestamp::from_secs(1_700_000_000);
         let mut listing = Listing::default();
-        let fleet = listing.enter(&other, LockId::Fleet("job".to_owned()), now);
+        let fleet = listing.enter(&other, LockId::Fleet("job".into()), now);
         listing.entries.insert(other, fleet);
-        let lock = LockId::Host("job".to_owned());
+        let lock = LockId::Host("job".into());
         let newcomer = Newcomer {
             known: None,
             keeping: Keeping::of(job.clone(), &lock, &mine, Duration::ZERO),

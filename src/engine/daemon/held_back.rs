@@ -136,14 +136,14 @@ mod tests {
     use crate::names::LockName;
 
     fn text(why: HoldReason) -> String {
-        let lock = LockId::Fleet("new".to_owned());
+        let lock = LockId::Fleet("new".into());
         HeldBack { lock, why }.log_text()
     }
 
     #[test]
     fn each_reason_says_what_follows_and_whether_somebody_must_act() {
         let host = |name| HostName::parse(name).expect("a name");
-        let old = LockId::Fleet("old".to_owned());
+        let old = LockId::Fleet("old".into());
         let users = vec![(host("w1"), old.clone()), (host("w2"), old)];
         let hosts = text(HoldReason::Hosts(users));
         assert!(hosts.starts_with("w1 still uses "), "{hosts}");

@@ -25,6 +25,7 @@ use super::requests::{ReceivedRequests, UnscheduledJobs};
 use super::resources::Resources;
 use super::runs::Runs;
 use super::service_manager::ServiceManager;
+use super::spare_memory::SpareMemory;
 use super::startup::{self, Startup};
 use super::tasks::TaskContext;
 use super::{Daemon, DaemonSetup, by_name};
@@ -242,6 +243,7 @@ fn new_daemon(parts: StartedParts) -> Daemon {
         manager: parts.manager,
         is_ready: false,
         said_status: String::new(),
+        spare_memory: SpareMemory::default(),
         rounds: 0,
         last_seen: None,
         clock: parts.clock,

@@ -32,6 +32,7 @@ mod runs;
 mod serve;
 mod service_manager;
 mod shutdown;
+mod spare_memory;
 mod startup;
 mod store_clock;
 mod tasks;
@@ -83,6 +84,7 @@ pub(super) use rival::Rival;
 use runs::Runs;
 pub(crate) use service_manager::ServiceManager;
 use shutdown::Shutdown;
+use spare_memory::SpareMemory;
 pub use store_clock::{Epoch, StoreClock};
 use tasks::TaskContext;
 
@@ -158,6 +160,7 @@ struct Daemon {
     manager: ServiceManager,
     is_ready: bool,
     said_status: String,
+    spare_memory: SpareMemory,
     rounds: u32,
     /// When the loop last did anything: a gap is a pause of the daemon.
     last_seen: Option<BootInstant>,

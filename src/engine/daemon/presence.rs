@@ -19,16 +19,6 @@ const KEEP_LIST_EVERY: u32 = 60;
 /// A watchdog thread that has not reported for this long hangs.
 const BEAT_LIMIT: Duration = Duration::from_secs(5);
 
-/// Reading a long list takes several times the memory of what it means; without this the
-/// allocator keeps it for good.
-fn give_back_memory() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: `malloc_trim` may be called at any time from any thread; no safe wrapper exists.
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
-
 impl Daemon {
     pub(super) fn be_ready(&mut self) {
         if !self.is_ready {
@@ -46,7 +36,7 @@ impl Daemon {
             self.keep_list();
             self.announce();
             self.publish();
-            give_back_memory();
+            self.spare_memory.at_rest_from(BootInstant::now());
         }
     }
 
@@ -113,6 +103,7 @@ impl Daemon {
         self.look_at_admission();
         self.status();
         self.publish_metrics();
+        self.spare_memory.look(BootInstant::now());
         self.extend_shutdown();
         self.report_drain();
         self.rounds += 1;

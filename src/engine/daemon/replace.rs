@@ -19,6 +19,7 @@ use crate::run::inherited;
 use crate::schedule::ticker::{Firing, Ticker};
 use crate::siblings::ListUse;
 use crate::store::Retention;
+use crate::time::BootInstant;
 
 /// How many names a log line has.
 const NAMES_SHOWN: usize = 10;
@@ -178,6 +179,7 @@ impl Daemon {
         let text = placement.changes.text();
         self.put_in_place(placement);
         tracing::info!(host = %self.host, "reloaded {}: {text}", list.path.display());
+        self.spare_memory.at_rest_from(BootInstant::now());
         self.keep_list();
         self.announce();
     }

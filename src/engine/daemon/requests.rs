@@ -37,17 +37,17 @@ pub(super) struct UnscheduledJobs(HashMap<JobName, UnscheduledJob>);
 
 impl UnscheduledJobs {
     /// Separates them from the jobs that the host schedules.
-    pub(super) fn apart(list: Vec<Job>, host: &HostName) -> (Vec<Arc<Job>>, Self) {
+    pub(super) fn apart(list: Vec<Arc<Job>>, host: &HostName) -> (Vec<Arc<Job>>, Self) {
         let (mut scheduled, mut others) = (Vec::new(), HashMap::new());
         for job in list {
             if !job.hosts.matches(host) {
-                let hosts = UnscheduledJob::OfOthers(job.hosts.0);
-                others.insert(job.name, hosts);
+                let hosts = UnscheduledJob::OfOthers(job.hosts.0.clone());
+                others.insert(job.name.clone(), hosts);
             } else if job.enabled {
-                scheduled.push(Arc::new(job));
+                scheduled.push(job);
             } else {
                 let name = job.name.clone();
-                others.insert(name, UnscheduledJob::Disabled(Arc::new(job)));
+                others.insert(name, UnscheduledJob::Disabled(job));
             }
         }
         (scheduled, Self(others))

@@ -256,6 +256,7 @@ impl Daemon {
     fn registered(&mut self, answers: Vec<(JobIx, Registered)>) {
         let recovering = answers.iter().map(|(_, answer)| answer.recovering).max();
         let recovering = recovering.unwrap_or_default();
+        (self.spare_memory).registered(answers.len(), BootInstant::now());
         let mut waits = false;
         for (job, answer) in answers.iter().filter(|(_, it)| !it.recovering.is_zero()) {
             waits |= self.registry.waits_for_others(*job);

@@ -508,7 +508,7 @@ impl Batches {
         (store, host): (&dyn Store, &HostName),
     ) -> bool {
         // The listing of a job lies where a lock of the job's name would.
-        let listing = |job: &JobName| LockId::Fleet(job.to_string()).on(host);
+        let listing = |job: &JobName| LockId::Fleet(job.as_str().into()).on(host);
         let mut parts: BTreeMap<(u64, u64), Vec<_>> = BTreeMap::new();
         for job in batch {
             let place = store.shard(&job.1.lock);

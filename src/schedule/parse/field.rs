@@ -29,7 +29,7 @@ pub(super) fn days_of_month(field: Piece<'_>) -> Result<(u64, bool), CronError> 
 
 pub(super) fn weekdays(field: Piece<'_>) -> Result<Weekdays, CronError> {
     // 7 is Sunday too.
-    let fold = |bits: u64| (bits | bits >> 7) & 0x7f;
+    let fold = |bits: u64| u8::try_from((bits | bits >> 7) & 0x7f).unwrap_or_default();
     let mut weekdays = Weekdays::default();
     for item in items(field, WEEKDAY)? {
         if let Some((day, nth)) = item.split('#') {

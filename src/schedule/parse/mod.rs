@@ -90,6 +90,12 @@ fn split_fields(text: &str) -> Vec<Piece<'_>> {
     fields
 }
 
+/// The bits of a field in the integer that has room for its largest value.
+fn fitting<T: TryFrom<u64> + Default>(bits: u64) -> T {
+    debug_assert!(T::try_from(bits).is_ok(), "{bits:b}");
+    T::try_from(bits).unwrap_or_default()
+}
+
 fn five(second: Option<Piece<'_>>, fields: [Piece<'_>; 5]) -> Result<Parsed, CronError> {
     let [minute, hour, day, month, weekday] = fields;
     let seconds = match second {
@@ -97,9 +103,9 @@ fn five(second: Option<Piece<'_>>, fields: [Piece<'_>; 5]) -> Result<Parsed, Cro
         None => 1,
     };
     let minutes = numbers(minute, MINUTE)?;
-    let hours = numbers(hour, HOUR)?;
+    let hours = fitting(numbers(hour, HOUR)?);
     let (of_month, last_of_month) = days_of_month(day)?;
-    let months = numbers(month, MONTH)?;
+    let months = fitting(numbers(month, MONTH)?);
     let weekdays = weekdays(weekday)?;
     let calendar = Calendar {
         seconds,
@@ -107,7 +113,7 @@ fn five(second: Option<Piece<'_>>, fields: [Piece<'_>; 5]) -> Result<Parsed, Cro
         hours,
         months,
         days: Days {
-            of_month,
+            of_month: fitting(of_month),
             last_of_month,
             weekdays,
             join: if day.begins_with_star() || weekday.begins_with_star() {

@@ -1,6 +1,7 @@
 //! The lock that a job list gives to a job.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::lock::{Lock, LockKey};
 use crate::names::HostName;
@@ -10,13 +11,13 @@ use crate::names::HostName;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LockId {
     /// A named lock of the whole fleet.
-    Fleet(String),
+    Fleet(Arc<str>),
     /// The raw key of a lock that other programs take too.
-    Raw(String),
+    Raw(Arc<str>),
     /// A lock for each host.
-    Host(String),
+    Host(Arc<str>),
     /// No lock, and a ledger for each host.
-    None(String),
+    None(Arc<str>),
 }
 
 impl LockId {
@@ -38,7 +39,7 @@ impl LockId {
             exclusive: true,
         };
         match self {
-            Self::Fleet(name) => named(name.clone()),
+            Self::Fleet(name) => named(name.to_string()),
             Self::Raw(key) => Lock::raw(key),
             Self::Host(name) => named(format!("{name}@{host}")),
             Self::None(name) => Lock {
@@ -62,7 +63,7 @@ impl LockId {
     /// Reads what [`fmt::Display`] writes.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (kind, name) = text.split_once(' ')?;
-        let name = name.to_owned();
+        let name = name.into();
         Some(match kind {
             "fleet" => Self::Fleet(name),
             "key" => Self::Raw(name),

@@ -129,7 +129,7 @@ fn a_job_that_no_host_lists_is_forgotten_after_thirty_days_and_a_hosts_own_after
     let days = |days: u64| at(1_000_000 + days * DAY_MS, 1000, "b");
     let host = HostName::parse("h").expect("a name");
     let job = |name: &str| JobName::parse(name).expect("a name");
-    let of_host = LockId::Host("own".to_owned()).on(&host);
+    let of_host = LockId::Host("own".into()).on(&host);
     // A manual run of each leaves a ledger; its end a record.
     for (name, lock) in [("listed", lock()), ("removed", lock()), ("own", of_host)] {
         let what = ClaimTarget::Manual {
@@ -167,7 +167,7 @@ fn a_job_that_no_host_lists_is_forgotten_after_thirty_days_and_a_hosts_own_after
     };
     let keeping = Keeping::of(
         job("listed"),
-        &LockId::Fleet("l".to_owned()),
+        &LockId::Fleet("l".into()),
         &host,
         Duration::ZERO,
     );

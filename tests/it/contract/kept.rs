@@ -248,7 +248,7 @@ pub(crate) async fn the_summary_moves_with_the_ledger(subject: &impl Subject) {
     scene.finish(&scene.success("b", 2)).await;
     let before = scene.summary().await;
     let host = cronlatch::names::HostName::parse("one").unwrap();
-    let id = LockId::Fleet("elsewhere".to_owned());
+    let id = LockId::Fleet("elsewhere".into());
     let destination = relocate::Destination {
         job: &scene.job,
         lock: &id,

@@ -70,13 +70,13 @@ impl Scene {
 }
 
 fn fleet(name: &str) -> LockId {
-    LockId::Fleet(name.to_owned())
+    LockId::Fleet(name.into())
 }
 
 pub(crate) async fn a_ledger_moves_with_all_it_knows_there_and_back(subject: &impl Subject) {
     let scene = Scene::new(subject).await;
     // A raw key may even share its hash tag with the named lock, and so the place of the ledger.
-    for (t, other) in [("p", fleet("n")), ("q", LockId::Raw("l".to_owned()))] {
+    for (t, other) in [("p", fleet("n")), ("q", LockId::Raw("l".into()))] {
         let t = |who: &str| format!("{t}{who}");
         let job = format!("j{other}").replace(' ', "-");
         let scene = Scene::of(subject, scene.lock.clone(), &job).await;
@@ -407,7 +407,7 @@ pub(crate) async fn two_hosts_that_move_a_ledger_at_once_bring_nothing_back(
 
 pub(crate) async fn ledgers_of_hosts_become_one_and_lose_no_run(subject: &impl Subject) {
     let hosts = ["one", "two"].map(|name| HostName::parse(name).unwrap());
-    let own = LockId::Host("l".to_owned());
+    let own = LockId::Host("l".into());
     let scenes = [
         Scene::of(subject, own.on(&hosts[0]), "j").await,
         Scene::of(subject, own.on(&hosts[1]), "j").await,
@@ -455,7 +455,7 @@ pub(crate) async fn ledgers_of_hosts_become_one_and_lose_no_run(subject: &impl S
     let reply = there.send(&there.claim("e", 4)).await;
     assert!(matches!(reply, ClaimReply::Moved { .. }), "{reply:?}");
     // A host that gives the lock another name takes its own ledger along, and no other host's.
-    let renamed = LockId::Host("m".to_owned());
+    let renamed = LockId::Host("m".into());
     let destination = Destination {
         job: &there.job,
         lock: &renamed,

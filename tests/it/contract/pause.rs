@@ -304,8 +304,8 @@ pub(crate) async fn a_job_that_no_host_has_is_not_paused(subject: &impl Subject)
 }
 
 pub(crate) async fn a_pause_moves_with_the_ledger(subject: &impl Subject) {
-    let old = LockId::Fleet("l".to_owned());
-    let new = LockId::Fleet("n".to_owned());
+    let old = LockId::Fleet("l".into());
+    let new = LockId::Fleet("n".into());
     let host = cronlatch::names::HostName::parse("h").expect("a name");
     let scene = Scene::with_lock(subject, old.on(&host)).await;
     scene.order(&scene.pause(2, None)).await;

@@ -35,8 +35,8 @@ pub(crate) async fn what_hosts_say_about_a_job_is_kept_by_host(subject: &impl Su
     };
     let entry = |standing, at| Entry {
         standing,
-        lock: LockId::Raw("app:{x} with spaces".to_owned()),
-        earlier: vec![LockId::Fleet("old".to_owned())],
+        lock: LockId::Raw("app:{x} with spaces".into()),
+        earlier: vec![LockId::Fleet("old".into())],
         fleet: counts,
         own: counts,
         at: now.plus(Duration::from_secs(at)),
@@ -70,7 +70,7 @@ fn entry(standing: Standing, at: Timestamp) -> Entry {
     let counts = CountsFrom { at, again: false };
     Entry {
         standing,
-        lock: LockId::Fleet("l".to_owned()),
+        lock: LockId::Fleet("l".into()),
         earlier: Vec::new(),
         fleet: counts,
         own: counts,
@@ -184,7 +184,7 @@ pub(crate) async fn a_job_is_kept_by_its_hosts_and_a_forgotten_one_is_not_listed
     let scene = Scene::new(subject).await;
     let store = &scene.store;
     let host = HostName::parse("one").unwrap();
-    let id = LockId::Fleet("l".to_owned());
+    let id = LockId::Fleet("l".into());
     let kept = Keeping::of(scene.job.clone(), &id, &host, LONG);
     let another = Keeping::of(JobName::parse("other").unwrap(), &id, &host, LONG);
     store.keep(&[kept, another]).await.unwrap();

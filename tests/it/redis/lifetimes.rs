@@ -176,8 +176,8 @@ async fn a_listing_host_keeps_its_jobs_every_day_and_silent_hosts_leave_the_regi
         HostName::parse("two").unwrap(),
     );
     let job = JobName::parse("j").unwrap();
-    let shared = LockId::Fleet("l".to_owned());
-    let own = LockId::Host("l".to_owned());
+    let shared = LockId::Fleet("l".into());
+    let own = LockId::Host("l".into());
     let manual = |lock: Lock| Claim {
         what: ClaimTarget::Manual {
             job: job.clone(),
@@ -208,7 +208,7 @@ async fn a_listing_host_keeps_its_jobs_every_day_and_silent_hosts_leave_the_regi
         let counts = CountsFrom { at, again: true };
         Entry {
             standing: Standing::Uses,
-            lock: LockId::Raw("a key with spaces".to_owned()),
+            lock: LockId::Raw("a key with spaces".into()),
             earlier: Vec::new(),
             fleet: counts,
             own: counts,

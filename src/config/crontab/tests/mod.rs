@@ -164,23 +164,26 @@ fn the_owner_is_the_one_given_or_the_name_of_the_file_in_the_spool() {
     let user = |list: String| valid("l.yaml", &list).jobs.remove(0);
     let job = user(of("x", &given));
     assert_eq!(
-        (job.user.as_deref(), job.working_dir),
+        (job.process.user.as_deref(), job.process.working_dir.clone()),
         (Some("backup"), None)
     );
     let spool = "/var/spool/cron/crontabs/www-data";
     let job = user(of(spool, &ReadOptions::default()));
-    assert_eq!(job.user.as_deref(), Some("www-data"));
+    assert_eq!(job.process.user.as_deref(), Some("www-data"));
     // The daemon's own, whose home the list finds when it is read.
     let job = user(of("x", &ReadOptions::default()));
-    assert_eq!(job.user, None);
-    assert_eq!(job.working_dir.as_deref(), Some(Path::new("/home/me")));
+    assert_eq!(job.process.user, None);
+    assert_eq!(
+        job.process.working_dir.as_deref(),
+        Some(Path::new("/home/me"))
+    );
     let home = import(
         "x",
         "HOME=/srv\n0 5 * * * x y\n",
         &options(CrontabKind::User),
     );
     let job = user(home.list().text);
-    assert_eq!(job.working_dir.as_deref(), Some(Path::new("/srv")));
+    assert_eq!(job.process.working_dir.as_deref(), Some(Path::new("/srv")));
 }
 
 #[test]

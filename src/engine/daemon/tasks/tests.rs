@@ -247,7 +247,7 @@ fn newcomer(lock: &str) -> (JobIx, Newcomer) {
         lock: Lock::named(&name),
         span: Duration::from_secs(60),
     };
-    let lock = LockId::Fleet(lock.to_owned());
+    let lock = LockId::Fleet(lock.into());
     let newcomer = Newcomer {
         lock,
         known: None,
@@ -266,7 +266,7 @@ async fn of_hosts_that_enter_a_job_under_different_locks_at_once_one_is_admitted
         let bench = bench(ScriptedStore::default());
         let store = &bench.store;
         *store.clock.lock().expect("no holder panics") = Some(now);
-        let uses = Listing::default().enter(&other, LockId::Fleet("m".to_owned()), now);
+        let uses = Listing::default().enter(&other, LockId::Fleet("m".into()), now);
         *store.arrives.lock().expect("no holder panics") = Some((other.clone(), uses.clone()));
         let enter = async || {
             let host = (&host, ClockTrust::Right);

@@ -11,7 +11,7 @@ fn host(name: &str) -> HostName {
 }
 
 fn lock(name: &str) -> LockId {
-    LockId::Fleet(name.to_owned())
+    LockId::Fleet(name.into())
 }
 
 fn entered(listing: &mut Listing, name: &str, now: Timestamp) -> Entry {
@@ -43,7 +43,7 @@ fn a_job_counts_from_when_the_first_host_listed_it_and_each_host_from_its_own_st
 
 #[test]
 fn a_host_may_take_over_a_ledger_of_the_fleet_if_any_host_has_shared_one() {
-    let own = |name: &str| LockId::Host(name.to_owned());
+    let own = |name: &str| LockId::Host(name.into());
     let mut listing = Listing::default();
     assert!(!listing.may_take_from_fleet(&own("l")));
     entered(&mut listing, "a", at(0));
@@ -178,10 +178,10 @@ fn an_entry_remembers_the_locks_that_its_host_used_before() {
 #[test]
 fn an_entry_is_read_as_it_was_written() {
     let all = [
-        LockId::Fleet("a-b".to_owned()),
-        LockId::Raw("a key\nwith %0A and spaces ".to_owned()),
-        LockId::Host("h".to_owned()),
-        LockId::None("n".to_owned()),
+        LockId::Fleet("a-b".into()),
+        LockId::Raw("a key\nwith %0A and spaces ".into()),
+        LockId::Host("h".into()),
+        LockId::None("n".into()),
     ];
     for (n, standing) in [Standing::Uses, Standing::Waits, Standing::Withdrawn]
         .into_iter()
@@ -217,10 +217,10 @@ fn an_entry_is_read_as_it_was_written() {
 #[test]
 fn locks_conflict_unless_each_host_has_a_ledger_of_its_own() {
     let (one, two) = (lock("l"), lock("m"));
-    let own = LockId::Host("l".to_owned());
+    let own = LockId::Host("l".into());
     assert!(one.conflicts_with(&two) && one.conflicts_with(&own) && own.conflicts_with(&one));
     assert!(!one.conflicts_with(&one));
-    assert!(!own.conflicts_with(&LockId::None("m".to_owned())));
+    assert!(!own.conflicts_with(&LockId::None("m".into())));
 }
 
 #[test]

@@ -1,0 +1,75 @@
+//! Returns memory to the system that a start or a reload has used and freed.
+//!
+//! Reading a long list, comparing it and registering its jobs takes several times the memory of what is kept
+//! of it, and the allocator keeps what was freed. Most of that work ends only after the daemon is ready.
+
+use std::time::Duration;
+
+use crate::time::BootInstant;
+
+/// How long after a start or a reload the work that follows from it is over, as a rule.
+const REST: Duration = Duration::from_secs(5);
+
+/// A registration of fewer jobs uses no memory worth returning.
+const MANY: usize = 100;
+
+/// When the daemon returns memory to the system next.
+#[derive(Debug, Default)]
+pub(super) struct SpareMemory {
+    due: Option<BootInstant>,
+}
+
+impl SpareMemory {
+    /// A start or a reload ends now, except for what runs in the background.
+    pub(super) fn at_rest_from(&mut self, now: BootInstant) {
+        self.due = Some(now.plus(REST));
+    }
+
+    /// The store has registered so many jobs, as in a start or after an outage; more may follow.
+    pub(super) fn registered(&mut self, jobs: usize, now: BootInstant) {
+        if jobs >= MANY {
+            self.at_rest_from(now);
+        }
+    }
+
+    /// Returns memory if it is time to.
+    pub(super) fn look(&mut self, now: BootInstant) {
+        if self.is_due(now) {
+            // It takes milliseconds, for which the loop has no time.
+            tokio::task::spawn_blocking(give_back);
+        }
+    }
+
+    fn is_due(&mut self, now: BootInstant) -> bool {
+        self.due.take_if(|due| *due <= now).is_some()
+    }
+}
+
+fn give_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: `malloc_trim` may be called at any time from any thread; no safe wrapper exists.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_returned_once_when_the_work_of_a_start_or_reload_is_over() {
+        let at = |seconds| BootInstant::from_duration(Duration::from_secs(seconds));
+        let mut memory = SpareMemory::default();
+        assert!(!memory.is_due(at(100)));
+        memory.at_rest_from(at(100));
+        memory.at_rest_from(at(103));
+        assert!(!memory.is_due(at(107)));
+        assert!(memory.is_due(at(108)));
+        memory.registered(MANY - 1, at(200));
+        assert!(!memory.is_due(at(300)));
+        memory.registered(MANY, at(300));
+        assert!(memory.is_due(at(305)));
+        assert!(!memory.is_due(at(400)));
+    }
+}
