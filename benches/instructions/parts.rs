@@ -2,7 +2,6 @@
 //! it is there to measure.
 
 use std::hint::black_box;
-use std::sync::Arc;
 use std::time::Duration;
 
 use chrono_tz::Tz;
@@ -200,10 +199,7 @@ fn core_of_thousand() -> Result<Core, String> {
         shared: true,
         spread: Duration::ZERO,
     };
-    let policies = list
-        .jobs
-        .into_iter()
-        .map(|job| Policy::of(&job, context));
+    let policies = list.jobs.into_iter().map(|job| Policy::of(&job, context));
     let mut core = Core::new(policies, None, now(0));
     for job in 0..JOBS {
         let reply = Registered {

@@ -113,10 +113,7 @@ impl Target {
     }
 
     /// Opens the store without creating an embedded one: one that is not there is empty, and may be mistyped.
-    pub(super) fn open_existing(
-        &self,
-        settings: &StoreSettings,
-    ) -> Result<Arc<dyn Store>, Failure> {
+    pub(super) fn open_existing(settings: &StoreSettings) -> Result<Arc<dyn Store>, Failure> {
         if !store::is_absent(settings) {
             return Ok(store::open(settings)?);
         }

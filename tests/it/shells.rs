@@ -205,7 +205,7 @@ fn every_command_has_a_page_that_man_can_show() {
     let pages = dir.path().join("man1");
     let said = cronlatch(&["man", pages.to_str().unwrap()])
         .expect_code(0)
-        .stdout;
+        .stderr;
     let written = format!("pages written to {}\n", pages.display());
     assert!(said.ends_with(&written), "{said}");
     let commands = subcommands();

@@ -68,7 +68,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     args.target.warn_about_store(&settings);
     output::ask(async {
         let asked = StatusRequest {
-            store: &args.target.open_existing(&settings)?,
+            store: &Target::open_existing(&settings)?,
             settings: &settings,
             list: list.as_ref(),
             host: &host,
@@ -112,7 +112,7 @@ fn judge(args: &Args) -> Result<CheckResult, Failure> {
     args.target.warn_about_store(&settings);
     let report = output::ask(async {
         let asked = StatusRequest {
-            store: &args.target.open_existing(&settings)?,
+            store: &Target::open_existing(&settings)?,
             settings: &settings,
             list: list.as_ref(),
             host: &host,

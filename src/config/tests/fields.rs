@@ -249,7 +249,11 @@ fn umasks_are_octal_however_they_are_written() {
         ("0o077", 0o77),
         ("0", 0),
     ] {
-        assert_eq!(one(&format!("umask: {text}")).umask, Some(mask), "{text}");
+        assert_eq!(
+            one(&format!("umask: {text}")).process.umask,
+            Some(mask),
+            "{text}"
+        );
     }
 }
 
@@ -323,7 +327,12 @@ jobs:
     assert_eq!(a.lock.ttl, secs(60));
     assert_eq!(a.lock.name.as_str(), "shared");
     assert_eq!(a.retry.map(|r| (r.attempts, r.delay)), Some((2, secs(2))));
-    let env: Vec<_> = a.env.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    let env: Vec<_> = a
+        .process
+        .env
+        .iter()
+        .map(|(k, v)| format!("{k}={v}"))
+        .collect();
     assert_eq!(env, ["A=base", "B=own", "C=own"]);
     assert_eq!(a.timeout, Some(secs(3600)));
     assert_eq!(a.schedule.zone().name(), "Europe/Berlin");

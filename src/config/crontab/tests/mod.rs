@@ -2,6 +2,8 @@
 
 mod due;
 
+use std::sync::Arc;
+
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -271,7 +273,7 @@ MAILTO=ops@example.org
     let targets = |path: &str, text: &str| {
         let list = valid(path, text);
         assert!(!list.warnings.iter().any(|w| w.contains("no job names")));
-        let of = |job: &Job| {
+        let of = |job: &Arc<Job>| {
             let targets = job.alerts.targets.iter();
             let shown = targets.map(|name| {
                 let target = list.notify.iter().find(|target| target.name == *name);
