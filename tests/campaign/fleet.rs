@@ -131,7 +131,11 @@ impl Fleet {
         // Each start of a host changes its list.
         let which = [List::First, List::Changed][self.hosts[host].starts % 2];
         self.hosts[host].starts += 1;
-        let mut daemon = Daemon::on(name, self.list(which));
+        // It delivers what the daemon before it has kept.
+        let state = self.files.path().join(format!("state-{name}"));
+        std::fs::create_dir_all(&state).expect("a writable directory");
+        let state = state.to_str().expect("UTF-8").to_owned();
+        let mut daemon = Daemon::on(name, self.list(which)).env("STATE_DIRECTORY", state);
         if self.ground.kind() != Kind::Sqlite {
             daemon = daemon.clock_shifted_by(shift).clock_in(self.clock(host));
         }
@@ -213,6 +217,17 @@ impl Fleet {
             let least = read.map(newest).min()??;
             (least >= at).then_some(least)
         })
+    }
+
+    /// Has the host that joined and left come once more: it may have kept results that it could not deliver.
+    pub(crate) fn deliver_kept(&mut self) {
+        if self.hosts[JOINS].starts > 0 {
+            self.start_host(JOINS);
+            let daemon = self.hosts[JOINS].daemon.as_mut();
+            daemon.expect("it was just started").wait_ready();
+            self.signal(JOINS, Signal::SIGTERM);
+            self.await_exit(JOINS);
+        }
     }
 
     /// Drains every host.

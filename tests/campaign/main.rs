@@ -181,6 +181,7 @@ fn campaign(kind: &str, seed: u64, millis: u64, jobs: Jobs) {
     let faults = make_trouble(&mut fleet, began, &plan);
     observer.wait_for_a_master();
     let decided = fleet.wait_decided(fleet::now() + 8_000);
+    fleet.deliver_kept();
     fleet.stop();
 
     let panics = fleet.panics();
