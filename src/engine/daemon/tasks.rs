@@ -268,7 +268,7 @@ impl TaskContext {
         };
         let Entrance {
             host,
-            newcomers,
+            mut newcomers,
             clock: (clock, _),
             ..
         } = match self.precede(entrance).await {
@@ -282,7 +282,7 @@ impl TaskContext {
             }
         };
         finisher.idle(Duration::from_secs(2)).await;
-        let mut batches = Batches::of(&jobs);
+        let mut batches = Batches::of(jobs);
         while let Some(batch) = batches.next() {
             let jobs: Vec<_> = batch.iter().map(|(job, _)| *job).collect();
             match self
@@ -291,6 +291,10 @@ impl TaskContext {
             {
                 Ok((held, answers)) => {
                     self.last_answer.note();
+                    // A long list has much to register, so what is done is freed.
+                    for job in &jobs {
+                        newcomers.remove(job);
+                    }
                     let jobs = jobs.into_iter().filter(|job| !held.contains_key(job));
                     let jobs: Vec<_> = jobs.collect();
                     self.tell(Message::HeldBack(held.into_iter().collect()));
@@ -493,8 +497,13 @@ impl TaskContext {
 struct Batches(VecDeque<Vec<(JobIx, Registration)>>);
 
 impl Batches {
-    fn of(jobs: &[(JobIx, Registration)]) -> Self {
-        Self(jobs.chunks(BATCH).map(<[_]>::to_vec).collect())
+    fn of(jobs: Vec<(JobIx, Registration)>) -> Self {
+        let mut jobs = jobs.into_iter().peekable();
+        let batch = || {
+            jobs.peek()?;
+            Some(jobs.by_ref().take(BATCH).collect())
+        };
+        Self(std::iter::from_fn(batch).collect())
     }
 
     fn next(&mut self) -> Option<Vec<(JobIx, Registration)>> {
