@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use crate::time::BootInstant;
 
-/// How long after a start or a reload the work that follows from it is over, as a rule.
-const REST: Duration = Duration::from_secs(5);
+/// How long after a start or a reload memory is returned: when most of the work that follows from it is over,
+/// and when the checks are over that run beside it (`doctor`), as a rule.
+const FIRST: Duration = Duration::from_secs(5);
+const LAST: Duration = Duration::from_secs(90);
 
 /// A registration of fewer jobs uses no memory worth returning.
 const MANY: usize = 100;
@@ -16,13 +18,15 @@ const MANY: usize = 100;
 /// When the daemon returns memory to the system next.
 #[derive(Debug, Default)]
 pub(super) struct SpareMemory {
-    due: Option<BootInstant>,
+    first: Option<BootInstant>,
+    last: Option<BootInstant>,
 }
 
 impl SpareMemory {
     /// A start or a reload ends now, except for what runs in the background.
     pub(super) fn at_rest_from(&mut self, now: BootInstant) {
-        self.due = Some(now.plus(REST));
+        self.first = Some(now.plus(FIRST));
+        self.last = Some(now.plus(LAST));
     }
 
     /// The store has registered so many jobs, as in a start or after an outage; more may follow.
@@ -41,7 +45,9 @@ impl SpareMemory {
     }
 
     fn is_due(&mut self, now: BootInstant) -> bool {
-        self.due.take_if(|due| *due <= now).is_some()
+        let passes = |due: &mut Option<BootInstant>| due.take_if(|due| *due <= now).is_some();
+        // Both are looked at, so that two that have passed are one.
+        passes(&mut self.first) | passes(&mut self.last)
     }
 }
 
@@ -58,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_returned_once_when_the_work_of_a_start_or_reload_is_over() {
+    fn memory_is_returned_twice_after_the_work_of_a_start_or_reload() {
         let at = |seconds| BootInstant::from_duration(Duration::from_secs(seconds));
         let mut memory = SpareMemory::default();
         assert!(!memory.is_due(at(100)));
@@ -66,10 +72,13 @@ mod tests {
         memory.at_rest_from(at(103));
         assert!(!memory.is_due(at(107)));
         assert!(memory.is_due(at(108)));
-        memory.registered(MANY - 1, at(200));
+        assert!(!memory.is_due(at(192)));
+        assert!(memory.is_due(at(193)));
         assert!(!memory.is_due(at(300)));
-        memory.registered(MANY, at(300));
-        assert!(memory.is_due(at(305)));
+        memory.registered(MANY - 1, at(300));
         assert!(!memory.is_due(at(400)));
+        memory.registered(MANY, at(400));
+        assert!(memory.is_due(at(500)));
+        assert!(!memory.is_due(at(600)));
     }
 }
