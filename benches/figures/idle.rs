@@ -1,4 +1,4 @@
-//! What a daemon with ten thousand jobs takes while none of them is due.
+//! What a daemon takes while none of its jobs is due, with few and with many jobs.
 
 use std::fs;
 use std::thread;
@@ -9,15 +9,87 @@ use chrono::{Timelike as _, Utc};
 use crate::say;
 use crate::surroundings::{Daemon, Redis};
 
-const JOBS: usize = 10_000;
-const WATCHED: Duration = Duration::from_secs(30);
+/// Numbers of jobs and their goals: memory in megabytes, share of a core in percent.
+const SIZES: [(usize, f64, f64); 3] = [(1, 8.0, 0.1), (10_000, 25.0, 0.1), (100_000, 120.0, 0.1)];
+/// A daemon returns memory that its start has used 5 s and 90 s after it.
+const SETTLED: Duration = Duration::from_secs(110);
+const WATCHED: Duration = Duration::from_secs(60);
+
+/// One daemon at rest.
+struct Resting {
+    jobs: usize,
+    goals: (f64, f64),
+    kind: &'static str,
+    ready_after: Duration,
+    daemon: Daemon,
+    _redis: Option<Redis>,
+    _dir: tempfile::TempDir,
+}
 
 pub(crate) fn measure() -> Result<(), String> {
-    let redis = Redis::start()?;
-    let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
-    // Twelve hours from now, every day: due far away, and all schedules different.
+    let mut resting = Vec::new();
+    for (jobs, memory, share) in SIZES {
+        for kind in ["redis", "sqlite"] {
+            resting.push(Resting::start(kind, jobs, (memory, share))?);
+        }
+    }
+    // All of them at once: at rest they do not disturb one another.
+    thread::sleep(SETTLED);
+    let before: Vec<(i64, Instant)> = resting
+        .iter()
+        .map(|one| Ok((ticks(one.daemon.pid())?, Instant::now())))
+        .collect::<Result<_, String>>()?;
+    thread::sleep(WATCHED);
+    for (one, (before, since)) in resting.iter().zip(before) {
+        one.report(before, since)?;
+    }
+    Ok(())
+}
+
+impl Resting {
+    fn start(kind: &'static str, jobs: usize, goals: (f64, f64)) -> Result<Self, String> {
+        let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
+        let redis = (kind == "redis").then(Redis::start).transpose()?;
+        let store = match &redis {
+            Some(redis) => redis.url(),
+            None => format!("sqlite:{}", dir.path().join("store.db").display()),
+        };
+        let began = Instant::now();
+        let daemon = Daemon::start(dir.path(), &list(jobs), &store)?;
+        Ok(Self {
+            jobs,
+            goals,
+            kind,
+            ready_after: began.elapsed(),
+            daemon,
+            _redis: redis,
+            _dir: dir,
+        })
+    }
+
+    fn report(&self, before: i64, since: Instant) -> Result<(), String> {
+        let pid = self.daemon.pid();
+        let spent = ticks(pid)? - before;
+        #[expect(clippy::cast_precision_loss, reason = "a few ticks")]
+        let share = spent as f64 / per_second() as f64 / since.elapsed().as_secs_f64() * 100.0;
+        let (memory_goal, share_goal) = self.goals;
+        say(&format!(
+            "idle, {:6} jobs, {:6}   {:6.1} MB ({:5.1} MB of its own; goal {memory_goal} MB)   \
+             {share:.2} % of a core (goal {share_goal} %)   ready after {:.2} s",
+            self.jobs,
+            self.kind,
+            memory(pid, "VmRSS")?,
+            memory(pid, "RssAnon")?,
+            self.ready_after.as_secs_f64()
+        ));
+        Ok(())
+    }
+}
+
+/// Jobs that are due once a day in twelve hours, at many different seconds.
+fn list(jobs: usize) -> String {
     let hour = (Utc::now().hour() + 12) % 24;
-    let jobs: Vec<_> = (0..JOBS)
+    let jobs: Vec<_> = (0..jobs)
         .map(|n| {
             serde_json::json!({
                 "name": format!("job-{n}"),
@@ -26,34 +98,14 @@ pub(crate) fn measure() -> Result<(), String> {
             })
         })
         .collect();
-    let list = format!("{:#}", serde_json::json!({ "jobs": jobs }));
-    let daemon = Daemon::start(dir.path(), &list, &redis.url())?;
-    let pid = daemon.pid();
-    // Ready is not yet at rest.
-    thread::sleep(Duration::from_secs(5));
-    let (before, began) = (ticks(pid)?, Instant::now());
-    thread::sleep(WATCHED);
-    let (after, took) = (ticks(pid)?, began.elapsed());
-    let per_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK)
-        .ok()
-        .flatten()
-        .unwrap_or(100);
-    #[expect(clippy::cast_precision_loss, reason = "a few ticks")]
-    let share = (after - before) as f64 / per_second as f64 / took.as_secs_f64() * 100.0;
-    let rss = resident(pid)?;
-    // The floor of memory: what the library and its text take with nothing to do.
-    let floor = floor(&redis)?;
-    say(&format!(
-        "idle with 10,000 jobs   {rss:8.1} MB   with one job {floor:8.1} MB   (goal 40 MB); {share:.2} % of a core (goal 0.2 %)"
-    ));
-    Ok(())
+    format!("{:#}", serde_json::json!({ "jobs": jobs }))
 }
 
-fn floor(redis: &Redis) -> Result<f64, String> {
-    let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
-    let list = r#"{"jobs":[{"name":"one","schedule":"0 0 1 1 *","command":["/bin/true"]}]}"#;
-    let daemon = Daemon::start(dir.path(), list, &redis.url())?;
-    resident(daemon.pid())
+fn per_second() -> i64 {
+    nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK)
+        .ok()
+        .flatten()
+        .unwrap_or(100)
 }
 
 /// User and system time of the process, in ticks.
@@ -67,12 +119,15 @@ fn ticks(pid: u32) -> Result<i64, String> {
     }
 }
 
-/// The resident set, in megabytes.
-fn resident(pid: u32) -> Result<f64, String> {
+/// A figure of the process's status (`VmRSS`, `RssAnon`), in megabytes.
+fn memory(pid: u32, which: &str) -> Result<f64, String> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(|e| e.to_string())?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
+    let value = status.lines().find_map(|line| line.strip_prefix(which));
+    let kilobytes = value.and_then(|value| {
+        let value = value.trim_start_matches(':').trim().trim_end_matches(" kB");
+        value.parse::<f64>().ok()
+    });
     kilobytes
         .map(|kb| kb / 1024.0)
-        .ok_or_else(|| "no VmRSS".to_owned())
+        .ok_or_else(|| format!("no {which}"))
 }

@@ -52,6 +52,10 @@ def write(results, path):
         (folder / f"{name}.svg").write_text(svg)
 
 
+# A program that failed in a later round has figures of the rounds before.
+LATER = " (a later round failed: "
+
+
 def rows_of(results, name):
     """(key, title, rounds, failure) of each program that has figures of this name."""
     figures = results["figures"].get(name, {})
@@ -60,7 +64,10 @@ def rows_of(results, name):
             continue
         rounds = [entry for entry in figures[key] if "failure" not in entry]
         failures = [entry["failure"] for entry in figures[key] if "failure" in entry]
-        yield key, program["title"], rounds, failures[0] if failures else None
+        title = program["title"]
+        if rounds and failures:
+            title += f"{LATER}{failures[0]})"
+        yield key, title, rounds, failures[0] if failures else None
 
 
 def spread(values):
@@ -77,7 +84,7 @@ def cell(entry, unit):
 
 
 def plain(title):
-    return title.replace("*", "")
+    return title.partition(LATER)[0].replace("*", "")
 
 
 def table(head, rows):
@@ -294,12 +301,13 @@ clock. A scheduler that gives the schedule to one of the hosts depends on the cl
 
 def again(results):
     settings = results["settings"]
+    minutes = round(results["minutes"] / results["rounds"]) if results["rounds"] else 0
     warning = "**This page is from a trial with few samples.** " if settings["quick"] else ""
     return f"""## Measure it yourself
 
 ```sh
-make bench-peers            # three rounds, about 90 minutes
-make bench-peers ROUNDS=1   # one round
+make bench-peers            # three rounds
+make bench-peers ROUNDS=1   # one round: {minutes} minutes on the machine above
 ```
 
 {warning}You need root (for Debian's cron), Node.js with npm, Python 3.10 or later with venv, and the registries. The bench

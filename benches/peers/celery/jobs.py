@@ -6,6 +6,7 @@ RedBeat's `rrule` (https://redbeat.readthedocs.io/en/latest/tasks.html).
 """
 
 import json
+import logging
 import os
 import subprocess
 from datetime import datetime, timezone
@@ -16,6 +17,10 @@ from redbeat.schedules import rrule
 URL = os.environ["PEERS_REDIS"]
 with open(os.environ["PEERS_LIST"], encoding="utf-8") as file:
     WORK = json.load(file)
+
+# No lines about runs: the others log none either. The line "ready" has to stay.
+for talker in ("celery.app.trace", "celery.worker.strategy"):
+    logging.getLogger(talker).setLevel(logging.WARNING)
 
 app = Celery("jobs", broker=URL)
 app.conf.update(
