@@ -62,22 +62,25 @@ pub(super) fn of_list(list: &JobList) -> Fingerprint {
     digest(&text)
 }
 
-/// The jobs of a list, each with a digest of its definition.
-pub(super) fn listed_jobs(list: &JobList) -> ListedJobs {
-    let digest_of = |job: &Job| {
-        let mut text = String::new();
-        describe(&mut text, job);
-        let mut digest = digest(&text).0;
-        // Enough to notice a change, and short, because a store keeps it for each of many jobs.
-        digest.truncate(8);
-        digest
-    };
-    let jobs = list.jobs.iter();
-    ListedJobs {
-        fingerprint: list.fingerprint.clone(),
-        jobs: jobs
-            .map(|job| (job.name.to_string(), digest_of(job)))
-            .collect(),
+impl JobList {
+    /// Returns the jobs in short, each with a digest of its definition, unless a part of the list was
+    /// left out.
+    pub fn listed_jobs(&self) -> Option<ListedJobs> {
+        let fingerprint = self.known_fingerprint()?.clone();
+        let digest_of = |job: &Job| {
+            let mut text = String::new();
+            describe(&mut text, job);
+            let mut digest = digest(&text).0;
+            // Enough to notice a change, and short, because a store keeps it for each of many jobs.
+            digest.truncate(8);
+            digest
+        };
+        let jobs = self.jobs.iter();
+        let jobs = jobs.map(|job| (job.name.to_string(), digest_of(job)));
+        Some(ListedJobs {
+            fingerprint,
+            jobs: jobs.collect(),
+        })
     }
 }
 

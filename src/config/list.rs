@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::environment::Environment;
+use super::fields::{JOB, NOT_IN_DEFAULTS};
 use super::http::{self, HttpSettings};
-use super::job::{self, JOB, JobPart, LastParts, NOT_IN_DEFAULTS};
+use super::job::{self, JobPart, LastParts};
 use super::model::{Job, JobList, OutputPolicy};
 use super::node::{KeyValue, Node, Value};
 use super::notify::{self, TargetsPart};

@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | `source`, `nesting`, `reader`, `node` | text -> a tree in which every value knows its place |
 //! | `merge`, `expand` | merge keys and `${VAR}`, on that tree |
-//! | `section`, `values`, `duration` | fields and scalars, each refused with a reason |
+//! | `section`, `fields`, `values`, `duration` | fields and scalars, each refused with a reason |
 //! | `list`, `job`, `when`, `lock`, `policies`, `command`, `store`, `notify`, `history`, `output`, `http` | the tree -> the model |
 //! | `model`, `program` | the validated list, its jobs and their commands |
 //! | `crontab` | a crontab -> the same tree, or the text of a list |
@@ -26,6 +26,7 @@ mod cross;
 mod duration;
 mod environment;
 mod expand;
+mod fields;
 mod fingerprint;
 mod foreign;
 mod habits;

@@ -6,13 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::fingerprint;
 use super::http::HttpSettings;
 use super::notify::{Alerts, NotifyTarget};
 use super::program::Command;
 use crate::names::{HostName, JobName, LockName};
 use crate::schedule::Schedule;
-use crate::store::{Fingerprint, ListedJobs, Lock, LockId, Retention, StoreSettings};
+use crate::store::{Fingerprint, Lock, LockId, Retention, StoreSettings};
 
 /// Everything that a file (or a directory of files) says.
 #[derive(Debug, Clone)]
@@ -60,12 +59,6 @@ impl JobList {
     /// Returns the identity of the list, unless it depends on a variable that is not set.
     pub fn known_fingerprint(&self) -> Option<&Fingerprint> {
         Some(&self.fingerprint).filter(|fingerprint| !fingerprint.0.is_empty())
-    }
-
-    /// Returns the jobs in short, unless a part of the list was left out.
-    pub fn listed_jobs(&self) -> Option<ListedJobs> {
-        self.known_fingerprint()?;
-        Some(fingerprint::listed_jobs(self))
     }
 }
 

@@ -11,7 +11,7 @@ use super::{errors, job, list, read_with};
 use crate::config::environment::Environment;
 use crate::config::{
     CatchUp, Command, OnCrash, OnLost, OnOverlap, OnStoreDown, OutputPolicy, Retry, Scope,
-    job as job_fields, list as top_fields, load_in, lock, notify, output, store,
+    fields as job_fields, list as top_fields, load_in, lock, notify, output, store,
 };
 use crate::names::HostName;
 use crate::store::{Endpoint, Retention, StoreSettings};

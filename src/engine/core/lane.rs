@@ -4,11 +4,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::event::{Action, ClaimId, ClaimSpec, JobIx, Now, OccurrenceNotice};
-use super::occurrence::{Aim, NotClaimed, Notes, Occurrence, Origin, in_order};
+use super::occurrence::{Aim, NotClaimed, Notes, Occurrence, Origin, in_order, surely_over};
 use super::open_run::OpenRunWatch;
 use super::policy::Policy;
 use super::shared::{Mode, Shared, StoreState, TimerKind};
-use super::waiting::surely_over;
 use crate::config::{OnOverlap, OnStoreDown};
 use crate::store::{Head, Kind, Overlap};
 use crate::time::{BootInstant, Timestamp};

@@ -2,9 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
+use std::time::Duration;
 
 use crate::store::{GapAnswer, Kind, Late, Outcome, Overlap, Pause, Range};
 use crate::time::Timestamp;
+
+/// How long after the deadline of the head of a waiting list its verdict is asked for. Clocks that differ by
+/// a tenth of a second are used as they are, and the store would grant a claim that comes too soon.
+const VERDICT_AFTER: Duration = Duration::from_millis(150);
+
+const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// The purpose of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -286,4 +293,9 @@ pub(super) fn in_order(overlap: Overlap) -> Overlap {
         Overlap::Skip => Overlap::Queue { limit: u32::MAX },
         other => other,
     }
+}
+
+/// Returns when the deadline of the head of a waiting list has passed by the store's clock, too.
+pub(super) fn surely_over(deadline: Timestamp) -> Timestamp {
+    deadline.plus(VERDICT_AFTER + MILLISECOND)
 }

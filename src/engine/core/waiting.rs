@@ -5,21 +5,15 @@ use std::time::Duration;
 
 use super::event::{Action, ClaimId, OccurrenceNotice};
 use super::lane::{Lane, LedgerSync, Phase, Wait};
-use super::occurrence::{Aim, Occurrence, Origin};
+use super::occurrence::{Aim, Occurrence, Origin, surely_over};
 use super::shared::{Mode, Shared, StoreState, TimerKind};
 use crate::config::OnLost;
 use crate::store::{Head, Kind, Late, Overlap};
 use crate::time::Timestamp;
 
-const MILLISECOND: Duration = Duration::from_millis(1);
-
 /// The shortest wait for a release, so that a claim which the store always rejects does not become
 /// a busy loop.
 const SHORTEST_WAIT: Duration = Duration::from_millis(20);
-
-/// How long after the deadline of a head its verdict is asked for. Clocks that differ by a tenth of a second
-/// are used as they are, and the store would grant a claim that comes too soon.
-const VERDICT_AFTER: Duration = Duration::from_millis(150);
 
 /// How long after a failed try the verdict of an entry behind the head is asked for again.
 const BEHIND_AGAIN: Duration = Duration::from_secs(1);
@@ -38,11 +32,6 @@ fn head_of(head: Head, aim: Aim) -> Occurrence {
         blocked: false,
         needs_ledger_sync: false,
     }
-}
-
-/// Returns when the deadline of the head of a waiting list has passed by the store's clock, too.
-pub(super) fn surely_over(deadline: Timestamp) -> Timestamp {
-    deadline.plus(VERDICT_AFTER + MILLISECOND)
 }
 
 /// The reply to a claim that did not get the lock.
