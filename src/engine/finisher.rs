@@ -16,8 +16,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::core::{Event, JobIx};
-use super::message::Message;
+use super::core::JobIx;
 use super::reporter::Reporter;
 use super::spool::Spool;
 use super::turns::RequestTurns;
@@ -52,6 +51,18 @@ pub(crate) struct PendingFinish {
     pub(crate) spooled: bool,
 }
 
+/// What the finisher reports to the daemon's loop.
+#[derive(Debug)]
+pub(crate) enum FinisherNotice {
+    /// The result of a run of this job has reached the store, or must not hold up the job any longer.
+    RunClosed(JobIx),
+    /// The store did not accept a result.
+    StoreFailed(StoreError),
+}
+
+/// Takes notices without waiting.
+type Notices = Box<dyn Fn(FinisherNotice) + Send>;
+
 enum Order {
     PendingFinish(Box<PendingFinish>),
     Retry,
@@ -70,7 +81,7 @@ impl Finisher {
     pub(crate) fn start(
         store: Arc<dyn Store>,
         spool: Spool,
-        notices: mpsc::UnboundedSender<Message>,
+        notices: impl Fn(FinisherNotice) + Send + 'static,
         reporter: Reporter,
     ) -> Self {
         let (inbox, orders) = mpsc::unbounded_channel();
@@ -78,7 +89,7 @@ impl Finisher {
         let task = FinishTask {
             store,
             spool,
-            notices,
+            notices: Box::new(notices),
             reporter,
             count,
             backlog: BTreeMap::new(),
@@ -141,7 +152,7 @@ struct Try {
 struct FinishTask {
     store: Arc<dyn Store>,
     spool: Spool,
-    notices: mpsc::UnboundedSender<Message>,
+    notices: Notices,
     /// Takes each verdict that the store has.
     reporter: Reporter,
     /// How many results are being delivered.
@@ -311,7 +322,7 @@ impl FinishTask {
                 );
             }
             if let Some(job) = pending.job.take() {
-                let _ = self.notices.send(Message::Core(Event::RunClosed { job }));
+                (self.notices)(FinisherNotice::RunClosed(job));
             }
         }
         if self.unusable.is_empty() {
@@ -333,7 +344,7 @@ impl FinishTask {
             {
                 pending.lease = None;
                 if let Some(job) = pending.job.take() {
-                    let _ = self.notices.send(Message::Core(Event::RunClosed { job }));
+                    (self.notices)(FinisherNotice::RunClosed(job));
                 }
             }
         }
@@ -369,7 +380,7 @@ impl FinishTask {
                 if again {
                     self.delay = (self.delay * 2).min(LONGEST_DELAY);
                 }
-                let _ = self.notices.send(Message::StoreFailed(error));
+                (self.notices)(FinisherNotice::StoreFailed(error));
             }
         }
     }
@@ -420,7 +431,7 @@ impl FinishTask {
         }
         self.count.send_modify(|count| *count -= 1);
         if let Some(job) = job {
-            let _ = self.notices.send(Message::Core(Event::RunClosed { job }));
+            (self.notices)(FinisherNotice::RunClosed(job));
         }
         if spooled {
             self.spooled -= 1;

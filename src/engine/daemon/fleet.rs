@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Daemon;
+use super::message::Message;
 use super::tasks::TaskContext;
-use crate::engine::message::Message;
 use crate::names::HostName;
 use crate::preflight;
 use crate::store::{Fingerprint, HostReport, ListedJobs};

@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Daemon;
+use super::message::Message;
 use super::newcomer::{RegistryNews, keeping};
 use super::recovery::SAME;
 use super::tasks::TaskContext;
 use crate::engine::core::JobIx;
-use crate::engine::message::Message;
 use crate::names::{HostName, JobName};
 use crate::store::registry::COMPARED_EVERY;
 use crate::store::{Entry, Keeping, Listing, StoreError, apart};

@@ -12,9 +12,9 @@ use tokio::sync::mpsc;
 
 use super::Daemon;
 use super::list_source::{ListErrors, ListRead, ListSource, LoadedList, ReloadCause};
+use super::message::Message;
 use super::shutdown::counted;
 use crate::config::{JobList, Revision};
-use crate::engine::message::Message;
 use crate::schedule::ticker::{Firing, Ticker};
 use crate::store::StoreSettings;
 use crate::time::{BootInstant, Timestamp};

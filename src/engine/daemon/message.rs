@@ -1,18 +1,23 @@
 //! What reaches the daemon's loop from its tasks.
 
-use super::core::{ClaimId, Event, JobIx};
-use super::daemon::{
-    ClaimedByRequest, Epoch, HeldBack, ListRead, Neighbour, RegistryNews, Rival, Sighting,
-};
+use super::held_back::{HeldBack, Neighbour};
+use super::list_source::ListRead;
+use super::namesake::Sighting;
+use super::newcomer::RegistryNews;
+use super::rival::Rival;
+use super::store_clock::Epoch;
+use crate::engine::core::{ClaimId, Event, JobIx};
 use crate::names::RunId;
 use crate::preflight::Offset;
+use crate::run::Assignment;
 use crate::store::{
-    CopyReply, DaemonRequest, Entry, FiledRequest, HostReport, Registered, Returned, StoreError,
+    CopyReply, DaemonRequest, Entry, FiledRequest, HostReport, OutputWish, Registered, RequestReply,
+    Returned, StoreError,
 };
 
 /// A message of a task.
 #[derive(Debug)]
-pub(crate) enum Message {
+pub(super) enum Message {
     /// Something for the core as it is.
     Core(Event),
     /// A copy of a claim has a reply.
@@ -78,4 +83,14 @@ pub(crate) enum Message {
     ClaimedByRequest(Box<ClaimedByRequest>),
     /// These jobs could not be registered.
     NotRegistered(Vec<JobIx>, StoreError),
+}
+
+/// A run that somebody asked for, and whether its claim was granted.
+#[derive(Debug)]
+pub(super) struct ClaimedByRequest {
+    pub(super) request: RunId,
+    /// What was asked and by whom, for the log.
+    pub(super) asked: String,
+    pub(super) output: OutputWish,
+    pub(super) claimed: Result<Assignment, RequestReply>,
 }
