@@ -66,7 +66,14 @@ type Notices = Box<dyn Fn(FinisherNotice) + Send>;
 enum Order {
     PendingFinish(Box<PendingFinish>),
     Retry,
-    Close(Instant, oneshot::Sender<Vec<Finish>>),
+    End(EndRequest),
+}
+
+/// The order to deliver what can be delivered until then, and to end.
+struct EndRequest {
+    limit: Instant,
+    /// Receives what is left.
+    rest: oneshot::Sender<Vec<Finish>>,
 }
 
 /// The handle of the finisher's task.
@@ -131,14 +138,14 @@ impl Finisher {
         let _ = tokio::time::timeout(limit, idle).await;
     }
 
-    /// Delivers what can be delivered within `limit` and answers the rest.
-    pub(crate) async fn close(&self, limit: Duration) -> Vec<Finish> {
-        let (answer, rest) = oneshot::channel();
-        let close = Order::Close(Instant::now() + limit, answer);
-        if self.inbox.send(close).is_err() {
+    /// Delivers what can be delivered within `limit`, ends the task, and returns the rest.
+    pub(crate) async fn end(&self, limit: Duration) -> Vec<Finish> {
+        let (rest, left) = oneshot::channel();
+        let limit = Instant::now() + limit;
+        if self.inbox.send(Order::End(EndRequest { limit, rest })).is_err() {
             return Vec::new();
         }
-        rest.await.unwrap_or_default()
+        left.await.unwrap_or_default()
     }
 }
 
@@ -185,9 +192,9 @@ struct FinishTask {
 
 impl FinishTask {
     async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
-        let mut closing: Option<(Instant, oneshot::Sender<Vec<Finish>>)> = None;
+        let mut ending: Option<EndRequest> = None;
         loop {
-            let limit = closing.as_ref().map(|(limit, _)| *limit);
+            let limit = ending.as_ref().map(|end| end.limit);
             // What its own job's keys hold up is tried once more, and then handed back.
             let done =
                 self.backlog.is_empty() && self.tries.is_empty() && self.announcing.is_empty();
@@ -200,10 +207,10 @@ impl FinishTask {
                 order = orders.recv() => match order {
                     Some(Order::PendingFinish(pending)) => self.take(pending),
                     Some(Order::Retry) => self.retry_at = Instant::now(),
-                    Some(Order::Close(limit, answer)) => {
+                    Some(Order::End(end)) => {
                         self.retry_at = Instant::now();
                         self.retry_unusable();
-                        closing = Some((limit, answer));
+                        ending = Some(end);
                     }
                     None => return,
                 },
@@ -221,7 +228,7 @@ impl FinishTask {
                 }
             }
         }
-        if let Some((_, answer)) = closing {
+        if let Some(end) = ending {
             // A try that is under way may or may not have arrived; once more does no harm.
             self.tries.abort_all();
             let mut rest = self.under_way;
@@ -231,7 +238,7 @@ impl FinishTask {
                     .chain(self.unusable)
                     .map(|(n, pending)| (n, pending.finish)),
             );
-            let _ = answer.send(rest.into_values().collect());
+            let _ = end.rest.send(rest.into_values().collect());
         }
     }
 

@@ -128,7 +128,7 @@ async fn what_cannot_be_delivered_is_handed_back_also_what_is_under_way() {
     for pending in results {
         bench.finisher.send(pending);
     }
-    let rest = bench.finisher.close(Duration::ZERO).await;
+    let rest = bench.finisher.end(Duration::ZERO).await;
     assert_eq!(rest, finishes);
 }
 
@@ -140,7 +140,7 @@ async fn other_hosts_are_told_what_came_back_before_the_daemon_ends() {
     let mut pending = pending(0);
     pending.finish.job = Some(job.clone());
     bench.finisher.send(pending);
-    assert_eq!(bench.finisher.close(Duration::from_secs(60)).await, []);
+    assert_eq!(bench.finisher.end(Duration::from_secs(60)).await, []);
     let told = bench.store.told.lock().expect("no holder panics");
     assert_eq!(*told, [job]);
 }
