@@ -2,6 +2,11 @@
 //!
 //! Integers are in native order (both ends are this very program on this very machine); a text
 //! is a length and its bytes. File descriptors are sent with the packet.
+//!
+//! The packets are written by hand because the two ends have different types: the daemon writes the [`Spawn`]
+//! of a caller, and the guard reads texts that end in a zero byte, which it passes to `execve` as they are.
+//! JSON, the only format of serde among the dependencies, has no bytes that are not UTF-8, which arguments and
+//! environment may have, and [`extend`] must know the size of a packet while it writes it ([`PACKET_MAX`]).
 
 mod bytes;
 
