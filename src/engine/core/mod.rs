@@ -7,12 +7,14 @@
 mod answers;
 mod catch_up;
 mod clock;
+mod due;
 mod event;
 mod gap;
 mod lane;
 mod occurrence;
 mod open_run;
 mod outage;
+mod parked;
 mod policy;
 mod reload;
 mod shared;
