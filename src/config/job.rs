@@ -10,15 +10,15 @@ use super::fingerprint;
 use super::lock::{self, LockPart};
 use super::model::{HostPatterns, Job, OnOverlap, ProcessSettings, Retry};
 use super::node::{KeyValue, Node, Value};
-use super::notify::{self, Alerts, AlertsPart};
+use super::notify::{self, Alerts, AlertsPart, NamedTarget};
 use super::policies::{Policies, idle, overlap};
-use super::problem::{Problem, Problems};
+use super::problem::{Problem, Problems, Warning};
 use super::program::Command;
 use super::section::{Section, ValueError};
 use super::source::Span;
 use super::values;
 use super::when::{self, When};
-use crate::names::{JobName, TargetName};
+use crate::names::JobName;
 
 /// A job, and the positions that errors of later checks point at.
 #[derive(Debug)]
@@ -36,12 +36,12 @@ pub(super) struct JobPart {
     /// The position of its `on_overlap`, or of its name.
     pub(super) overlap_place: Span,
     /// The targets of notifications that it names, and where.
-    pub(super) named_targets: Vec<(TargetName, Span)>,
+    pub(super) named_targets: Vec<NamedTarget>,
     /// Whether its cron fields are read in UTC because neither the job nor `defaults:` names a
     /// zone.
     pub(super) zone_by_default: bool,
     /// Warnings about valid but probably unintended settings, with their positions.
-    pub(super) warnings: Vec<(Span, String)>,
+    pub(super) warnings: Vec<Warning>,
 }
 
 /// Reads a job.
@@ -248,7 +248,7 @@ fn retry(section: Section<'_>, problems: &mut Problems) -> Option<Retry> {
 fn hosts(
     section: Section<'_>,
     problems: &mut Problems,
-    warnings: &mut Vec<(Span, String)>,
+    warnings: &mut Vec<Warning>,
 ) -> HostPatterns {
     let patterns = section.read("hosts", problems, |node| {
         let patterns = values::texts(node)?;
@@ -264,7 +264,7 @@ fn hosts(
                 .chars()
                 .find(|c| !c.is_ascii_alphanumeric() && !"._-*?[]{},!^\\".contains(*c));
             if let Some(odd) = odd {
-                warnings.push((
+                warnings.push(Warning::new(
                     item.span,
                     format!("`hosts: {pattern}` matches no host: none has {odd:?} in its name"),
                 ));
@@ -291,7 +291,7 @@ fn balanced(pattern: &str, item: &Node) -> Result<(), ValueError> {
 pub(super) fn check_defaults(
     entries: &[KeyValue],
     problems: &mut Problems,
-) -> Vec<(TargetName, Span)> {
+) -> Vec<NamedTarget> {
     let section = Section::new(&[], entries);
     let policies = Policies::read(section, problems);
     let lock = lock::read(section, None, policies.on_lost, problems);
