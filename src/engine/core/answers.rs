@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::event::{Action, ClaimId, OccurrenceNotice};
-use super::gap;
+use super::gap::{self, Gap};
 use super::lane::{Lane, LedgerAheadReport, Phase};
 use super::occurrence::{Aim, Occurrence, Origin, in_order};
 use super::policy::Policy;
@@ -372,8 +372,8 @@ impl Lane {
         last: Timestamp,
         horizon: Option<Timestamp>,
     ) {
-        let between = (last, occ.at);
-        let sorted = gap::sort(&self.policy, &self.notes, between, horizon, shared.now.utc);
+        let gap = Gap { last, at: occ.at };
+        let sorted = gap::sort(&self.policy, &self.notes, gap, horizon, shared.now.utc);
         let dropped: u64 = sorted.drop.iter().map(|d| d.range.count).sum();
         if dropped > 0 {
             self.report(shared, occ.at, OccurrenceNotice::Dropped(dropped));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::answers::{held_back, join_backlog};
 use super::event::{Action, DropSpec};
-use super::gap;
+use super::gap::{self, Gap};
 use super::lane::{Lane, LedgerSync, Phase, RegistrationState};
 use super::occurrence::{NotClaimed, Occurrence, Origin};
 use super::shared::{Mode, Shared, TimerKind};
@@ -178,8 +178,11 @@ impl Lane {
             return;
         }
         let now = shared.now.utc;
-        let span = (decided_until, end);
-        let drop = gap::sort(&self.policy, &self.notes, span, horizon, now).drop;
+        let gap = Gap {
+            last: decided_until,
+            at: end,
+        };
+        let drop = gap::sort(&self.policy, &self.notes, gap, horizon, now).drop;
         let Some(until) = drop.iter().map(|drop| drop.range.until).max() else {
             return;
         };

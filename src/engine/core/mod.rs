@@ -41,6 +41,7 @@ use answers::GrantedClaim;
 use lane::Lane;
 use reload::RetiredLanes;
 use shared::{Mode, Shared, StoreState};
+use watch::QueriedLedger;
 
 /// The state of all jobs of a daemon.
 #[derive(Debug)]
@@ -124,10 +125,8 @@ impl Core {
                 head,
                 behind,
             } => {
-                let waiting = (head, behind);
-                self.lane(job, |lane, shared| {
-                    lane.ledger_queried(shared, open, waiting);
-                });
+                let queried = QueriedLedger { open, head, behind };
+                self.lane(job, |lane, shared| lane.ledger_queried(shared, queried));
             }
             Event::RunEnded { job } => self.run_ended(job),
             Event::RunNotStarted {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::time::Duration;
 
-use crate::store::{GapAnswer, Kind, Late, Outcome, Overlap, Pause, Range};
+use crate::store::{GapAnswer, Kind, Late, Overlap, Pause, Range};
 use crate::time::Timestamp;
 
 /// How long after the deadline of the head of a waiting list its verdict is asked for. Clocks that differ by
@@ -69,23 +69,6 @@ pub(super) enum NotClaimed {
     RanWithoutStore,
     /// Another host ran it under `on_store_down: run` and has reported its result.
     RanElsewhere,
-}
-
-impl NotClaimed {
-    /// Returns the verdict to record in the ledger; `None` if the run's own result is the record.
-    pub(super) fn verdict(self) -> Option<(Outcome, &'static str)> {
-        match self {
-            Self::StoreDown => Some((
-                Outcome::Skipped,
-                "the store was unreachable (on_store_down: skip)",
-            )),
-            Self::StillRunning => Some((
-                Outcome::Skipped,
-                "the previous run was still in progress while the store was unreachable",
-            )),
-            Self::RanWithoutStore | Self::RanElsewhere => None,
-        }
-    }
 }
 
 /// Consecutive occurrences that were not claimed for the same reason.
