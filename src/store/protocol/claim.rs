@@ -13,6 +13,7 @@ use super::lock::{LockState, TokenStanding, holder};
 use super::settled::settled;
 use super::usual::is_usual;
 use super::waiting::{self, Context};
+use start::Candidate;
 use crate::names::JobName;
 use crate::store::contract::{
     Claim, ClaimReply, ClaimTarget, Due, IfPaused, JobState, Kind, Open, Retention, RunTerms,
@@ -51,6 +52,13 @@ struct Opening<'a> {
     attempt: u32,
     keep: Option<Retention>,
     terms: RunTerms,
+}
+
+/// The job of a claim, and what its history keeps.
+#[derive(Clone, Copy)]
+struct ClaimedJob<'a> {
+    name: &'a JobName,
+    keep: Option<Retention>,
 }
 
 /// What the ledger says about an occurrence.
@@ -99,7 +107,8 @@ impl Claiming<'_> {
                 let beginning = self.clock.past.beginning(self.clock);
                 let state = job.get_or_insert_with(|| JobState::starting_after(answer.if_last));
                 state.note(fingerprint, beginning);
-                self.drops(state, (name, Some(*keep)), fingerprint, answer)
+                let keep = Some(*keep);
+                self.drops(state, ClaimedJob { name, keep }, fingerprint, answer)
             }
             ClaimTarget::Occurrence { due, .. }
                 if due.not_before > self.clock.utc()
@@ -222,11 +231,12 @@ impl Claiming<'_> {
             return ClaimReply::Finished;
         };
         let keep = Some(*keep);
+        let claimed = ClaimedJob { name, keep };
         waiting::await_rerun(job, self.lock, self.clock);
-        self.correct(job, (name, keep), due.scheduled_at);
+        self.correct(job, claimed, due.scheduled_at);
         let waited = waits(job, due.scheduled_at);
         self.effects
-            .extend(waiting::expire(job, self.context(name, keep)));
+            .extend(waiting::expire(job, self.context(claimed)));
         if waited && !waits(job, due.scheduled_at) {
             return if self.clock.past.is_unknowable(due.scheduled_at) {
                 ClaimReply::Unknown
@@ -235,24 +245,24 @@ impl Claiming<'_> {
             };
         }
         if let Some(pause) = job.paused_at(self.clock.utc()).cloned() {
-            let skipped = waiting::skip_all(job, &pause, self.context(name, keep));
+            let skipped = waiting::skip_all(job, &pause, self.context(claimed));
             self.effects.extend(skipped);
             if waited {
                 return ClaimReply::Paused(pause);
             }
         }
-        match self.judge(job, (name, keep), due) {
+        match self.judge(job, claimed, due) {
             Judgement::Answer(reply) => reply,
-            Judgement::Head => self.head(job, (name, keep), due),
-            Judgement::New => self.begin(job, (name, *kind, keep), (due, *overlap)),
+            Judgement::Head => self.head(job, claimed, due),
+            Judgement::New => self.begin(job, Candidate::new(claimed, *kind, due, *overlap)),
         }
     }
 
-    fn context<'b>(&'b self, job: &'b JobName, keep: Option<Retention>) -> Context<'b> {
+    fn context<'b>(&'b self, claimed: ClaimedJob<'b>) -> Context<'b> {
         Context {
-            job,
+            job: claimed.name,
             token: &self.claim.token,
-            keep,
+            keep: claimed.keep,
             clock: self.clock,
         }
     }

@@ -5,7 +5,7 @@ use super::effect::Effect;
 use super::lock::{Ending, Key, LockState};
 use std::time::Duration;
 
-use super::history::{REASON_NO_VERDICT, append, of_open};
+use super::history::{NoResult, REASON_NO_VERDICT, append, of_open};
 use super::recovery::is_forgotten;
 use super::waiting;
 use crate::names::{JobName, Token};
@@ -77,10 +77,10 @@ fn moved(lock: &LockState, job: Option<&JobState>, finish: &Finish) -> Option<Lo
 /// A run without the store is beyond the watermark. Hosts may still hold earlier occurrences, so the
 /// watermark does not move over them.
 fn note_result(job: &mut Option<JobState>, clock: Clock, (token, record): (&Token, &Record)) {
-    let range = record
-        .scheduled_at
-        .map(|from| (from, record.until.unwrap_or(from)));
-    if let Some((_, until)) = range.filter(|(_, until)| *until <= clock.utc().plus(LEAD)) {
+    let until = |from| record.until.unwrap_or(from);
+    let range = record.scheduled_at.map(|from| from..=until(from));
+    let until = range.as_ref().map(|range| *range.end());
+    if let Some(until) = until.filter(|until| *until <= clock.utc().plus(LEAD)) {
         // No host has registered the job here, so occurrences before the result are undecided.
         let before = match record.until {
             None => until.minus(Duration::from_millis(1)),
@@ -108,7 +108,7 @@ fn close(name: &JobName, job: &mut JobState, clock: Clock, finish: &Finish) -> O
         return None;
     }
     if !finish.give_back {
-        let why = (Outcome::Interrupted, REASON_NO_VERDICT);
+        let why = NoResult::new(Outcome::Interrupted, REASON_NO_VERDICT);
         return Some(append(of_open(name, &open, why, clock), Some(finish.keep)));
     }
     // If the watermark was set back in the meantime, the occurrence is undecided and does not wait.
