@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use redis::Value;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
@@ -64,6 +65,13 @@ struct Live {
     /// Set if replicas must acknowledge claims and renewals.
     barrier: Option<Arc<Barrier>>,
     generation: u64,
+}
+
+/// A reply, and the connection by which it came.
+#[derive(Debug)]
+pub(in crate::store::redis) struct LinkReply {
+    pub(in crate::store::redis) value: Value,
+    pub(in crate::store::redis) connection: ConnectionHandle,
 }
 
 /// The connection by which a reply came.
