@@ -50,6 +50,7 @@ pub use self::merge::{
     Doubt, MergedState, QuorumCheck, check_quorum, check_quorum_for_holder, is_preempted, merge,
     quorum,
 };
+pub use self::request::Transition;
 pub use self::trust::Trust;
 pub use super::redis::node::{
     AcceptReply, AcceptStatus, Ballot, ExtendReply, HistoryEntry, JobView, KeyHolder, LockView,
@@ -68,7 +69,7 @@ use async_trait::async_trait;
 
 use self::proposer::Proposer;
 use self::repair::RepairLoop;
-use self::request::{QuorumReply, QuorumRequest, QuorumWait, Transition};
+use self::request::{QuorumReply, QuorumRequest, QuorumWait};
 use super::protocol;
 use super::{
     Attempt, Beginning, Claim, ClaimReply, Condition, DaemonRequest, Entry, Filed, FiledRequest,
