@@ -279,12 +279,8 @@ impl Parts {
     ) -> Result<JobStatus, StoreError> {
         let (answer, fault) = apart_from_fault(answer);
         let report = answer.map(|answer| self.shown(answer)).transpose()?;
-        let known = (report.flatten(), fault);
-        Ok(JobStatus::new(
-            job,
-            (known.0.as_ref(), known.1.as_ref()),
-            now,
-        ))
+        let report = report.flatten();
+        Ok(JobStatus::new(job, (report.as_ref(), fault.as_ref()), now))
     }
 }
 

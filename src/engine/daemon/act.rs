@@ -276,7 +276,8 @@ impl Daemon {
             host: self.host.clone(),
             newcomers,
             measure,
-            clock: (self.clock.trust(), self.settings.max_clock_skew),
+            clock: self.clock.trust(),
+            max_clock_skew: self.settings.max_clock_skew,
             // One that claims does not look again.
             first: self.agreement.waits().map(|_| self.word()),
             announces: announces.then(|| self.word()),

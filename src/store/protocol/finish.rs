@@ -128,8 +128,8 @@ fn release(
     let token = &finish.token;
     let exclusive = finish.lock.exclusive;
     let forgotten = is_forgotten(lock, clock);
-    let (granted, held) = free(lock, finish, effects);
-    let (reply, ending) = if held || forgotten || (granted && !exclusive) {
+    let freed = free(lock, finish, effects);
+    let (reply, ending) = if freed.key || forgotten || (freed.state && !exclusive) {
         (FinishReply::Released, Ending::Released)
     } else {
         (FinishReply::Lost, Ending::Lost)
@@ -138,9 +138,16 @@ fn release(
     reply
 }
 
-/// Releases the lock by its token. Returns whether the state named the token, and whether the key held
-/// it.
-fn free(lock: &mut LockState, finish: &Finish, effects: &mut Vec<Effect>) -> (bool, bool) {
+/// Where a token was that has released its lock.
+struct Freed {
+    /// The state named it.
+    state: bool,
+    /// The key held it.
+    key: bool,
+}
+
+/// Releases the lock by its token.
+fn free(lock: &mut LockState, finish: &Finish, effects: &mut Vec<Effect>) -> Freed {
     let token = &finish.token;
     let granted = lock.is_granted_to(token);
     let held = finish.lock.exclusive && lock.key_holds(token);
@@ -155,5 +162,8 @@ fn free(lock: &mut LockState, finish: &Finish, effects: &mut Vec<Effect>) -> (bo
     if held || granted {
         effects.push(Effect::Released);
     }
-    (granted, held)
+    Freed {
+        state: granted,
+        key: held,
+    }
 }

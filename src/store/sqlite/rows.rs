@@ -147,11 +147,17 @@ pub(super) fn save_lease(
     Ok(())
 }
 
+/// A state before and after an operation.
+pub(super) struct Change<T> {
+    pub(super) before: T,
+    pub(super) after: T,
+}
+
 /// Writes what an operation changed in a lock.
 pub(super) fn save_lock(
     db: &Connection,
     id: &str,
-    (before, after): (&LockState, &LockState),
+    Change { before, after }: Change<&LockState>,
     now: &TransactionTime,
 ) -> Result<(), SqliteFailure> {
     if before.finished != after.finished {
@@ -253,7 +259,7 @@ pub(super) fn save_job(
     db: &Connection,
     id: &str,
     job: &JobName,
-    (before, after): (Option<&JobState>, Option<&JobState>),
+    Change { before, after }: Change<Option<&JobState>>,
 ) -> Result<(), SqliteFailure> {
     let Some(state) = after.filter(|_| before != after) else {
         return Ok(());
