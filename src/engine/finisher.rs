@@ -53,7 +53,7 @@ pub(crate) struct PendingFinish {
 
 /// What the finisher reports to the daemon's loop.
 #[derive(Debug)]
-pub(crate) enum FinisherNotice {
+pub(super) enum FinisherNotice {
     /// The result of a run of this job has reached the store, or must not hold up the job any longer.
     RunClosed(JobIx),
     /// The store did not accept a result.
@@ -248,9 +248,9 @@ impl FinishTask {
         self.spooled += usize::from(pending.spooled);
         self.count.send_modify(|count| *count += 1);
         // What goes to the same part of the store keeps its order.
-        let place = self.store.shard(&pending.finish.lock);
+        let shard = self.store.shard(&pending.finish.lock);
         let waits =
-            (self.backlog.values()).any(|before| self.store.shard(&before.finish.lock) == place);
+            (self.backlog.values()).any(|before| self.store.shard(&before.finish.lock) == shard);
         if waits {
             self.backlog.insert(number, pending);
             self.spool_soon();

@@ -12,7 +12,7 @@ use crate::store::{Outcome, Record};
 const JOBS_NAMED: usize = 10;
 
 /// What happened, in one line without markup.
-pub(crate) fn headline(message: &Notification) -> String {
+pub(super) fn headline(message: &Notification) -> String {
     let mut text = match &message.content {
         Content::One(notice) => of_notice(notice),
         Content::Digest(digest) => of_digest(digest),

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
+use cronlatch::names::{HostName, LockName, RunId, Token};
 use cronlatch::store::protocol::FORGOTTEN_AHEAD;
 use cronlatch::store::{
     Claim, ClaimReply, ClaimTarget, Due, Fingerprint, Finish, FinishReply, Grant, Kind, Late, Lock,
@@ -25,7 +25,7 @@ use cronlatch::store::{
 use cronlatch::time::{BootInstant, Timestamp};
 
 use crate::contract::eventually;
-use crate::support::claims::record;
+use crate::support::claims::{job, record};
 use crate::support::redis::documented_rights;
 use crate::support::wait::{INTERVAL, LIMIT};
 use crate::support::{Daemon, Mode, Proxy, RedisServer, RunLog, cronlatch, wait_until};
@@ -70,10 +70,6 @@ struct Scene {
 
 fn lock() -> Lock {
     Lock::named(&LockName::parse("l").unwrap())
-}
-
-fn job() -> JobName {
-    JobName::parse("j").unwrap()
 }
 
 fn token(who: &str) -> Token {

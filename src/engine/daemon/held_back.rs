@@ -8,7 +8,7 @@ use crate::store::{HeldJob, HostReport, Lock, LockId};
 
 /// Why a job is held back.
 #[derive(Debug, Clone)]
-pub(crate) struct HeldBack {
+pub(super) struct HeldBack {
     /// The lock of this host's list.
     pub(super) lock: LockId,
     pub(super) why: HoldReason,
@@ -107,7 +107,7 @@ impl HeldBack {
 
 /// Another host that holds a job back because this one uses another lock.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Neighbour {
+pub(super) struct Neighbour {
     pub(super) host: String,
     pub(super) job: String,
     pub(super) lock: String,

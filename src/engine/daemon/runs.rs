@@ -318,6 +318,7 @@ mod tests {
     use super::*;
     use crate::names::HostName;
     use crate::run::Stop;
+    use crate::time::seconds_after_boot;
 
     fn run(job: u32) -> RunUnderWay {
         let stop = watch::channel(Stop::Not).1;
@@ -334,14 +335,14 @@ mod tests {
                 host: HostName::parse("a").expect("a name"),
             },
             grace: Duration::from_secs(job.into()),
-            since: BootInstant::from_duration(Duration::from_secs(100 - u64::from(job))),
+            since: seconds_after_boot(100 - u64::from(job)),
         }
     }
 
     #[tokio::test]
     async fn runs_are_listed_with_their_age_the_oldest_first() {
         let mut runs = Runs::<u32>::default();
-        let now = BootInstant::from_duration(Duration::from_secs(250));
+        let now = seconds_after_boot(250);
         assert_eq!(runs.listed(now), "");
         runs.spawn(run(1), std::future::pending());
         runs.spawn(run(99), std::future::pending());

@@ -11,7 +11,7 @@ use super::super::spread::Spread;
 use crate::config::{CatchUp, OnCrash, OnLost, OnOverlap, OnStoreDown};
 use crate::names::{RunId, Token};
 use crate::store::{ClaimReply, Grant, Head, Kind, Lock, OpenRun, RunStatus};
-use crate::time::{BootInstant, Timestamp};
+use crate::time::{BootInstant, Timestamp, seconds_after_boot};
 
 /// Due at every multiple of so many seconds.
 #[derive(Debug)]
@@ -322,9 +322,7 @@ impl Bench {
 fn now(seconds: i64) -> Now {
     Now {
         utc: secs(seconds),
-        boot: BootInstant::from_duration(Duration::from_secs(
-            u64::try_from(seconds).expect("a second after boot"),
-        )),
+        boot: seconds_after_boot(u64::try_from(seconds).expect("a second after boot")),
     }
 }
 
