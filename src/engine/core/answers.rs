@@ -102,7 +102,7 @@ impl Lane {
                 let waits = Waits {
                     head,
                     entered,
-                    by,
+                    holder: by,
                     remaining,
                 };
                 self.waits(shared, occ, &waits);
@@ -127,14 +127,14 @@ impl Lane {
         }
     }
 
-    fn early(&mut self, shared: &mut Shared, claim: ClaimId, occ: Occurrence, by: Duration) {
-        if by >= CLOCK_AHEAD && occ.is_current() && self.told_early != Some(occ.at) {
+    fn early(&mut self, shared: &mut Shared, claim: ClaimId, occ: Occurrence, left: Duration) {
+        if left >= CLOCK_AHEAD && occ.is_current() && self.told_early != Some(occ.at) {
             self.told_early = Some(occ.at);
-            self.report(shared, occ.at, OccurrenceNotice::ClockAhead(by));
+            self.report(shared, occ.at, OccurrenceNotice::ClockAhead(left));
         }
         let after = match occ.origin {
-            Origin::Lane => by.min(EARLY_POLL),
-            Origin::Head | Origin::Watch => by,
+            Origin::Lane => left.min(EARLY_POLL),
+            Origin::Head | Origin::Watch => left,
         };
         self.not_yet(shared, claim, occ, after);
     }

@@ -66,23 +66,23 @@ impl Lane {
         });
     }
 
-    /// Waits because the occurrence is due only after `by`. An entry that was written under a wrong
+    /// Waits because the occurrence is due only after `left`. An entry that was written under a wrong
     /// clock may be due in years, so it does not hold up the job.
     pub(super) fn not_yet(
         &mut self,
         shared: &mut Shared,
         claim: ClaimId,
         occ: Occurrence,
-        by: Duration,
+        left: Duration,
     ) {
         match occ.origin {
-            Origin::Lane => self.ask_again(shared, claim, occ, by),
+            Origin::Lane => self.ask_again(shared, claim, occ, left),
             Origin::Watch => {
-                self.watch_again(shared, by);
+                self.watch_again(shared, left);
                 self.advance(shared);
             }
             Origin::Head => {
-                self.await_instant(shared, by);
+                self.await_instant(shared, left);
                 self.advance(shared);
             }
         }
@@ -95,11 +95,11 @@ impl Lane {
         } else if std::mem::replace(&mut self.ahead, LedgerAheadReport::Reported)
             == LedgerAheadReport::NotReported
         {
-            let by = last.since(now);
-            let notice = if by > LEDGER_AHEAD {
-                OccurrenceNotice::LedgerFarAhead(by)
+            let ahead = last.since(now);
+            let notice = if ahead > LEDGER_AHEAD {
+                OccurrenceNotice::LedgerFarAhead(ahead)
             } else {
-                OccurrenceNotice::LedgerAhead(by)
+                OccurrenceNotice::LedgerAhead(ahead)
             };
             self.report(shared, last, notice);
         }

@@ -38,7 +38,8 @@ fn head_of(head: Head, aim: Aim) -> Occurrence {
 pub(super) struct Waits {
     pub(super) head: Head,
     pub(super) entered: bool,
-    pub(super) by: Option<String>,
+    /// The holder of the lock; `None` when it is free.
+    pub(super) holder: Option<String>,
     pub(super) remaining: Option<Duration>,
 }
 
@@ -48,19 +49,19 @@ impl Lane {
         if occ.origin == Origin::Watch {
             self.unwatch(shared);
         }
-        if let Some(by) = &waits.by
+        if let Some(holder) = &waits.holder
             && occ.origin == Origin::Lane
         {
             if waits.remaining.is_none() {
-                self.report(shared, occ.at, OccurrenceNotice::NoEnd(by.clone()));
+                self.report(shared, occ.at, OccurrenceNotice::NoEnd(holder.clone()));
             }
-            self.report(shared, occ.at, OccurrenceNotice::Waiting(by.clone()));
+            self.report(shared, occ.at, OccurrenceNotice::Waiting(holder.clone()));
         }
         if occ.origin == Origin::Lane {
             self.query_if_run_missed(shared);
             self.may_have_missed_run = false;
         }
-        let free = waits.by.is_none();
+        let free = waits.holder.is_none();
         self.await_head(shared, waits.head, waits.remaining.filter(|_| !free), free);
         if waits.entered || occ.origin != Origin::Lane {
             self.notes.forget_before(occ.at);

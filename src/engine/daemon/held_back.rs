@@ -20,7 +20,7 @@ pub(super) enum HoldReason {
     /// These hosts live and use other locks.
     Hosts(Vec<(HostName, LockId)>),
     /// A run under another lock goes on.
-    Run { lock: Lock, by: String },
+    Run { lock: Lock, host: String },
     /// The store may have lost data.
     Recovering(Duration),
     /// This host's clock is wrong, and the ledger is the fleet's.
@@ -40,8 +40,8 @@ impl HeldBack {
                     .collect();
                 users.join(", ")
             }
-            HoldReason::Run { lock, by } => {
-                format!("a run on {by} still holds the lock {}", lock.name)
+            HoldReason::Run { lock, host } => {
+                format!("a run on {host} still holds the lock {}", lock.name)
             }
             HoldReason::Recovering(left) => format!(
                 "the store may have lost data: the ledger moves in {:.0} s at the earliest",
@@ -79,14 +79,14 @@ impl HeldBack {
     }
 
     pub(super) fn held_job(&self, job: &JobName) -> HeldJob {
-        let by = match &self.why {
+        let hosts = match &self.why {
             HoldReason::Hosts(users) => users.iter().map(|(host, _)| host.to_string()).collect(),
             _ => Vec::new(),
         };
         HeldJob {
             job: job.to_string(),
             lock: self.lock.shown(),
-            by,
+            hosts,
             reason: self.reason(),
         }
     }
@@ -94,7 +94,7 @@ impl HeldBack {
     pub(super) fn of(lock: &LockId, relocated: Relocated) -> Option<Self> {
         let why = match relocated {
             Relocated::Home { .. } => return None,
-            Relocated::Leased { lock, by, .. } => HoldReason::Run { lock, by },
+            Relocated::Leased { lock, by, .. } => HoldReason::Run { lock, host: by },
             Relocated::Recovering { remaining } => HoldReason::Recovering(remaining),
             Relocated::Contended => HoldReason::Store("other hosts are moving it too".to_owned()),
         };
@@ -116,7 +116,7 @@ pub(super) struct Neighbour {
 impl Neighbour {
     /// Those that wait for `host`.
     pub(super) fn of(host: &HostName, hosts: &[HostReport]) -> Vec<Self> {
-        let waits = |held: &&HeldJob| held.by.iter().any(|by| *by == host.as_str());
+        let waits = |held: &&HeldJob| held.hosts.iter().any(|other| *other == host.as_str());
         let of_one = |report: &HostReport| {
             let held = report.info.held_back.iter().filter(waits);
             let neighbour = |held: &HeldJob| Self {
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(
             text(HoldReason::Run {
                 lock: Lock::named(&LockName::parse("old").expect("a name")),
-                by: "w1".to_owned(),
+                host: "w1".to_owned(),
             }),
             "a run on w1 still holds the lock old, so this host does not run the job yet. This \
              resolves itself"

@@ -157,9 +157,9 @@ impl Claiming<'_> {
         if !granted && open.is_none() && !(exclusive && self.lock.key_holds(token)) {
             return None;
         }
-        if let TokenStanding::Other { by, remaining } =
-            self.lock.standing(exclusive, token, self.clock)
-        {
+        let standing = self.lock.standing(exclusive, token, self.clock);
+        if let TokenStanding::Other { holder, remaining } = standing {
+            let by = holder;
             return Some(ClaimReply::Held { by, remaining });
         }
         // Old data may name a holder whose lease has ended, and not know the next holder.
@@ -182,7 +182,10 @@ impl Claiming<'_> {
 
     fn bare(&mut self) -> ClaimReply {
         match self.standing() {
-            TokenStanding::Other { by, remaining } => ClaimReply::Held { by, remaining },
+            TokenStanding::Other { holder, remaining } => ClaimReply::Held {
+                by: holder,
+                remaining,
+            },
             TokenStanding::Ours | TokenStanding::Free => self.grant(1),
         }
     }
@@ -199,7 +202,10 @@ impl Claiming<'_> {
             return ClaimReply::Paused(pause.clone());
         }
         match self.standing() {
-            TokenStanding::Other { by, remaining } => ClaimReply::Held { by, remaining },
+            TokenStanding::Other { holder, remaining } => ClaimReply::Held {
+                by: holder,
+                remaining,
+            },
             TokenStanding::Ours | TokenStanding::Free => {
                 let beginning = self.clock.past.beginning(self.clock);
                 let state = job.get_or_insert_with(|| JobState::starting_after(beginning));

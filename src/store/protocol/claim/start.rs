@@ -140,13 +140,13 @@ impl Claiming<'_> {
     /// Rules 7 and 8 for an undecided occurrence.
     fn start(&mut self, job: &mut JobState, candidate: &Candidate<'_>) -> ClaimReply {
         let standing = self.standing();
-        if let TokenStanding::Other { by, remaining } = &standing
+        if let TokenStanding::Other { holder, remaining } = &standing
             && candidate.overlap == Overlap::Skip
         {
             let why = NoResult::skipped(REASON_OVERLAP);
-            self.decide_unstarted(job, candidate, why, Some(by));
+            self.decide_unstarted(job, candidate, why, Some(holder));
             return ClaimReply::Held {
-                by: by.clone(),
+                by: holder.clone(),
                 remaining: *remaining,
             };
         }
@@ -230,7 +230,7 @@ impl Claiming<'_> {
             return ClaimReply::AlreadyClaimed(RunStatus::Decided);
         };
         let (by, remaining) = match self.standing() {
-            TokenStanding::Other { by, remaining } => (Some(by), remaining),
+            TokenStanding::Other { holder, remaining } => (Some(holder), remaining),
             TokenStanding::Ours | TokenStanding::Free => (None, Some(Duration::ZERO)),
         };
         ClaimReply::Waits {
