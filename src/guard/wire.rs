@@ -54,8 +54,8 @@ pub(super) enum GuardRequest {
 pub(super) enum GuardReply {
     /// It is ready to serve, or still alive.
     Ready,
-    /// The command runs, under this process id.
-    Started(u64, i32),
+    /// The command runs, under this process id, since this instant.
+    Started(u64, i32, BootInstant),
     /// A step on the way to the command failed with this error number.
     Failed(u64, StartStep, i32),
     /// The deadline had passed.
@@ -279,10 +279,14 @@ fn order(r: &mut ByteReader<'_>) -> Option<StartRequest> {
 impl GuardReply {
     /// The packet.
     pub(super) fn write(self) -> Vec<u8> {
-        let mut w = Writer(Vec::with_capacity(24));
+        let mut w = Writer(Vec::with_capacity(32));
         match self {
             Self::Ready => w.u8(READY),
-            Self::Started(serial, pid) => w.u8(STARTED).u64(serial).i32(pid),
+            Self::Started(serial, pid, at) => w
+                .u8(STARTED)
+                .u64(serial)
+                .i32(pid)
+                .duration(at.to_duration()),
             Self::Failed(serial, step, errno) => w.u8(FAILED).u64(serial).u8(step as u8).i32(errno),
             Self::TooLate(serial) => w.u8(TOO_LATE).u64(serial),
             Self::Exited {
@@ -322,7 +326,11 @@ impl GuardReply {
         let mut r = ByteReader(packet);
         Some(match r.u8()? {
             READY => Self::Ready,
-            STARTED => Self::Started(r.u64()?, r.i32()?),
+            STARTED => Self::Started(
+                r.u64()?,
+                r.i32()?,
+                BootInstant::from_duration(r.duration()?),
+            ),
             FAILED => Self::Failed(r.u64()?, StartStep::from_code(r.u8()?)?, r.i32()?),
             TOO_LATE => Self::TooLate(r.u64()?),
             EXITED => {

@@ -8,7 +8,7 @@ use super::follow::{Followed, Interruption, KillReason, Limits, Supervisor, foll
 use super::instant::{self, Withdrawal};
 use super::lease::RunLease;
 use super::tail::FailureTail;
-use super::{RunControl, RunDriver, Tools, command};
+use super::{Began, RunControl, RunDriver, Tools, command};
 use nix::sys::signal::Signal;
 
 use crate::config::OnLost;
@@ -55,6 +55,8 @@ impl RunDriver<'_> {
                 why.result(&mut self.lease)
             }
             (Ok(running), _) => {
+                let began = Began::of(running.started_at, &tools.clock);
+                self.began.get_or_insert(began);
                 self.report_start(number, running.pid);
                 tools.starts.report();
                 self.follow(running, control).await

@@ -216,9 +216,34 @@ struct RunDriver<'a> {
     output: Arc<RunOutput>,
     /// What all attempts have used; `None` if that of one is not known.
     usage: Option<Usage>,
+    /// When the first process of the run had become the command, as the guard saw it.
+    began: Option<Began>,
     /// When the last process of the run had ended, as the guard saw it; `None` while the run waits for its
     /// next attempt.
     ended_at: Option<BootInstant>,
+}
+
+/// When a run began.
+#[derive(Debug, Clone, Copy)]
+struct Began {
+    at: BootInstant,
+    /// The same instant, as the record shows it.
+    shown: Timestamp,
+}
+
+impl Began {
+    /// Returns an instant of the boot clock with what the store's clock showed then, as far as this host knows.
+    fn of(at: BootInstant, clock: &TimeSource) -> Self {
+        let shown = clock.now().minus(BootInstant::now().since(at));
+        Self { at, shown }
+    }
+}
+
+/// When a run started and ended, as its record has it.
+struct RunTimes {
+    started_at: Timestamp,
+    finished_at: Timestamp,
+    took: Duration,
 }
 
 /// Drives a run to its end.
@@ -228,9 +253,11 @@ pub(crate) async fn drive(
     mut control: RunControl,
 ) -> Ended {
     let wait = assignment.starts_in();
-    let began = BootInstant::now().plus(wait);
-    let started_at = assignment.starts_after(tools.clock.now().plus(wait));
-    let mut work = RunDriver::new(assignment, tools, started_at);
+    let earliest = Began {
+        at: BootInstant::now().plus(wait),
+        shown: assignment.starts_after(tools.clock.now().plus(wait)),
+    };
+    let mut work = RunDriver::new(assignment, tools, earliest.shown);
     let (verdict, attempts) = match instant::wait(wait, &mut work.lease, &mut control).await {
         Ok(()) => work.attempts(tools, &mut control).await,
         Err(verdict) => (verdict, assignment.attempt.saturating_sub(1)),
@@ -240,11 +267,10 @@ pub(crate) async fn drive(
     let returnable =
         none_started && assignment.fence().is_some() && assignment.scheduled_at.is_some();
     let shortage = verdict.shortage.filter(|_| returnable);
-    let noticed = BootInstant::now();
-    let ended = work.ended_at.unwrap_or(noticed);
+    let times = work.times(earliest, tools.clock.now());
     // The daemon reports an occurrence that is returned.
     let end = if shortage.is_none() {
-        work.report(&verdict, ended.since(began));
+        work.report(&verdict, times.took);
         RunEnd::Ended(verdict.outcome, verdict.reason.clone())
     } else {
         RunEnd::NotStarted
@@ -256,14 +282,7 @@ pub(crate) async fn drive(
     Ended {
         shortage,
         lost: work.lease.noticed_loss(),
-        record: work.record(
-            (&verdict, attempts),
-            (
-                started_at,
-                started_at.max(tools.clock.now().minus(noticed.since(ended))),
-            ),
-            &control,
-        ),
+        record: work.record((&verdict, attempts), &times, &control),
         lease: work.lease.into_lease(),
     }
 }
@@ -288,6 +307,7 @@ impl<'a> RunDriver<'a> {
             lease: RunLease::new(lease),
             tail: FailureTail::default(),
             usage: None,
+            began: None,
             ended_at: None,
         }
     }
@@ -441,10 +461,24 @@ impl<'a> RunDriver<'a> {
         }
     }
 
+    /// Returns when the run started and ended, as the guard saw it. A run whose command never began counts from
+    /// the instant it was granted for, and no run is recorded as started before that.
+    fn times(&self, earliest: Began, now: Timestamp) -> RunTimes {
+        let noticed = BootInstant::now();
+        let began = self.began.unwrap_or(earliest);
+        let ended = self.ended_at.unwrap_or(noticed);
+        let started_at = earliest.shown.max(began.shown);
+        RunTimes {
+            started_at,
+            finished_at: started_at.max(now.minus(noticed.since(ended))),
+            took: ended.since(began.at),
+        }
+    }
+
     fn record(
         &self,
         (verdict, attempts): (&AttemptResult, u32),
-        (started_at, finished_at): (Timestamp, Timestamp),
+        times: &RunTimes,
         control: &RunControl,
     ) -> Record {
         let assignment = self.assignment;
@@ -467,8 +501,8 @@ impl<'a> RunDriver<'a> {
             scheduled_at: assignment.scheduled_at,
             until: None,
             count: None,
-            started_at: Some(started_at),
-            finished_at: Some(finished_at),
+            started_at: Some(times.started_at),
+            finished_at: Some(times.finished_at),
             host: Some(assignment.host.clone()),
             outcome: verdict.outcome,
             reason,

@@ -130,7 +130,7 @@ impl EventLoop {
                     }
                     run.permission = StartPermission::Free;
                     run.main = Main::Alive(pid);
-                    self.answer(GuardReply::Started(serial, pid));
+                    self.answer(GuardReply::Started(serial, pid, BootInstant::now()));
                 }
                 // Killed before it could announce itself.
                 (ChildMessage::Closed, None) => {

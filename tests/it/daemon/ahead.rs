@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use chrono::{DateTime, Utc};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 
 use super::{assert_no_silence, instant, records, wait_record};
@@ -37,16 +37,20 @@ impl Far {
         )
     }
 
-    /// The instant of the open run, in milliseconds, if that has not come by the server's clock, which is
-    /// also the one of this process.
-    fn granted_ahead(&self) -> Option<i64> {
+    /// The instant of the open run, in milliseconds.
+    fn open(&self) -> Option<i64> {
         let key = "cronlatch:{tick}:job:tick";
         let kept = self
             .redis
             .command(&["HMGET", key, "status", "scheduled_at"]);
         let [status, at] = ::redis::from_redis_value::<[Option<String>; 2]>(kept).ok()?;
         let at: i64 = at?.parse().ok()?;
-        (status? == "open" && now() < at).then_some(at)
+        (status? == "open").then_some(at)
+    }
+
+    /// The same, if the instant has not come by the server's clock, which is also the one of this process.
+    fn granted_ahead(&self) -> Option<i64> {
+        self.open().filter(|at| now() < *at)
     }
 }
 
@@ -84,6 +88,38 @@ fn a_host_with_a_wrong_clock_that_claims_ahead_starts_nothing_before_the_instant
     runs.assert_none_early();
     runs.assert_each_once();
     runs.assert_no_overlap();
+}
+
+/// The guard stands still over the instant, so the process cannot begin then.
+#[test]
+fn the_start_on_record_is_the_one_of_the_process_and_not_the_instant() {
+    let (far, runs) = (Far::start(), RunLog::new());
+    let mut daemon = Daemon::on("one", far.list(&runs)).start();
+    daemon.wait_until("a run has begun", |_| !runs.entries().is_empty());
+    let guard = daemon.guard();
+    daemon.wait_until("the guard was stopped between two runs", |_| {
+        kill(guard, Signal::SIGSTOP).expect("it lives");
+        let is_between = far.open().is_none();
+        if !is_between {
+            kill(guard, Signal::SIGCONT).expect("it lives");
+        }
+        is_between
+    });
+    let mut at = None;
+    daemon.wait_until("a run is granted ahead of its instant", |_| {
+        at = far.granted_ahead();
+        at.is_some()
+    });
+    let at = at.expect("it was waited for");
+    let wait = u64::try_from(at + 300 - now()).unwrap_or(0);
+    std::thread::sleep(Duration::from_millis(wait));
+    kill(guard, Signal::SIGCONT).expect("it lives");
+    let record = wait_record(&mut daemon, "tick", "that run", |record| {
+        millis(&record["scheduled_at"]) == Some(at)
+    });
+    // The host knows the server's clock to within some milliseconds.
+    let late = Some(at + 250);
+    assert!(millis(&record["started_at"]) >= late, "{record:#?}");
 }
 
 /// The instant of the run that a daemon has returned because it was told to stop, in milliseconds.

@@ -15,7 +15,7 @@ use cronlatch::store::{
 };
 use cronlatch::time::{BootInstant, Timestamp};
 
-use super::guard::{Exit, Process};
+use super::guard::{Exit, Process, ProcessReport};
 use super::tasks::RESPONSE;
 use super::{Env, Timer};
 use crate::chance;
@@ -76,7 +76,9 @@ struct Run {
     assignment: Assignment,
     lease: Option<LeaseId>,
     lost: Option<LeaseLost>,
+    /// When it may start at the earliest, or, once its first process has ended, when that began.
     started_at: Timestamp,
+    has_begun: bool,
     tries: u32,
     starts: u32,
     process: Option<u64>,
@@ -195,6 +197,7 @@ impl Runner {
             lease,
             lost: None,
             started_at,
+            has_begun: false,
             tries: 0,
             starts,
             process: None,
@@ -269,7 +272,8 @@ impl Runner {
     }
 
     /// A process of one of the runs has ended.
-    pub(super) fn exited(&mut self, env: &mut Env<'_>, process: u64, exit: Exit) {
+    pub(super) fn exited(&mut self, env: &mut Env<'_>, process: u64, report: ProcessReport) {
+        let exit = report.exit;
         let found = self.runs.iter().find(|(_, r)| r.process == Some(process));
         let Some(key) = found.map(|(key, _)| *key) else {
             return;
@@ -280,6 +284,10 @@ impl Runner {
         run.process = None;
         let cause = run.cause.take();
         let (outcome, reason) = verdict(run, cause, exit);
+        if let Some(began) = report.began.filter(|_| !run.has_begun) {
+            let shown = env.utc().minus(millis(env.sim.now - began));
+            (run.started_at, run.has_begun) = (run.started_at.max(shown), true);
+        }
         run.starts += u32::from(matches!(exit, Exit::Ended(_)));
         let none_started = run.starts < run.assignment.attempt;
         let returns = matches!(exit, Exit::NoResources | Exit::Withdrawn);
@@ -329,7 +337,7 @@ impl Runner {
             run_id: Some(run_id),
             scheduled_at: at,
             started_at: Some(run.started_at),
-            finished_at: Some(env.utc()),
+            finished_at: Some(run.started_at.max(env.utc())),
             host: Some(env.name.clone()),
             reason,
             exit_code: match exit {
