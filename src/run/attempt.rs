@@ -39,8 +39,7 @@ impl RunDriver<'_> {
                 };
             }
         };
-        let starts_at = self.assignment.grant().and_then(|grant| grant.starts_at);
-        spawn.start = starts_at.filter(|at| !at.remaining().is_zero());
+        spawn.start = self.assignment.start_of(number);
         // Not before: the lease may have been renewed while the command was prepared.
         spawn.deadline = match (self.lease.lease(), self.assignment.job.on_lost) {
             (Some(lease), OnLost::Kill) => Some(timing::kill_at(lease.ends())),
@@ -71,9 +70,9 @@ impl RunDriver<'_> {
         }
     }
 
-    /// Has the guard start the command. If it waits for its instant, and must not start any more before that,
-    /// the guard withdraws it. The second result is why, also if that came too late: what follows the
-    /// process then learns of it again.
+    /// Has the guard start the command. If it was granted ahead of its instant, and must not start any more
+    /// before it has begun, it is not ordered, or the guard withdraws it. The second result is why, also if that
+    /// came too late: what follows the process then learns of it again.
     async fn spawn(
         &mut self,
         tools: &Tools,
@@ -81,11 +80,14 @@ impl RunDriver<'_> {
         control: &mut RunControl,
     ) -> (Result<Running, SpawnError>, Option<Withdrawal>) {
         let sink: Arc<dyn OutputSink> = self.output.clone();
-        let waits = spawn.start.is_some();
-        let mut why = None;
+        let is_ahead = spawn.start.is_some();
         let lease = &mut self.lease;
+        if is_ahead && let Some(why) = instant::withdrawn_already(lease, control).await {
+            return (Err(SpawnError::Withdrawn), Some(why));
+        }
+        let mut why = None;
         let withdrawn = async {
-            if !waits {
+            if !is_ahead {
                 pending::<()>().await;
             }
             why = Some(instant::withdrawn(lease, control).await);

@@ -29,16 +29,16 @@ impl Withdrawal {
     pub(super) fn result(self, lease: &mut RunLease) -> AttemptResult {
         let (outcome, why, shortage) = match self {
             Self::Draining => {
-                let why = "the daemon stopped before its instant".to_owned();
+                let why = "the daemon stopped before the command began".to_owned();
                 (Outcome::Stopped, why, Some(Shortage::Draining))
             }
             Self::Killed(cause) => {
-                let why = format!("killed by {cause} before its instant");
+                let why = format!("killed by {cause} before the command began");
                 (Outcome::Stopped, why, None)
             }
             Self::Lost(lost) => {
                 lease.notice(lost);
-                let why = format!("{} before its instant", lease.explain(lost));
+                let why = format!("{} before the command began", lease.explain(lost));
                 (Outcome::LeaseLost, why, Some(Shortage::LeaseLost))
             }
         };
@@ -58,6 +58,18 @@ pub(super) async fn withdrawn(lease: &mut RunLease, control: &mut RunControl) ->
             Some(cause) => Withdrawal::Killed(cause),
             None => Withdrawal::Draining,
         },
+    }
+}
+
+/// Returns why a run must not start any more, if that is so by now.
+pub(super) async fn withdrawn_already(
+    lease: &mut RunLease,
+    control: &mut RunControl,
+) -> Option<Withdrawal> {
+    tokio::select! {
+        biased;
+        why = withdrawn(lease, control) => Some(why),
+        () = std::future::ready(()) => None,
     }
 }
 
@@ -119,6 +131,20 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn what_stopped_a_run_before_its_command_is_ordered_is_noticed_at_once() {
+        let (stopper, mut control) = control();
+        let mut lease = RunLease::new(Some(Lease::unrenewed(BootInstant::now().plus(FAR))));
+        assert_eq!(withdrawn_already(&mut lease, &mut control).await, None);
+        stopper.send_replace(Stop::Drain);
+        let why = withdrawn_already(&mut lease, &mut control).await;
+        assert_eq!(why, Some(Withdrawal::Draining));
+        let mut over = RunLease::new(Some(Lease::unrenewed(BootInstant::BOOT)));
+        let (_stopper, mut control) = self::control();
+        let why = withdrawn_already(&mut over, &mut control).await;
+        assert_eq!(why, Some(Withdrawal::Lost(LeaseLost::Expired)));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_lease_that_is_lost_meanwhile_returns_the_occurrence() {
         let (_stopper, mut control) = control();
@@ -153,7 +179,7 @@ mod tests {
         let told = wait(FAR, &mut RunLease::default(), &mut control).await;
         let told = told.expect_err("it does not start");
         assert_eq!((told.outcome, told.shortage), (Outcome::Stopped, None));
-        let why = "killed by alice@web1 before its instant";
+        let why = "killed by alice@web1 before the command began";
         assert_eq!(told.reason.as_deref(), Some(why));
     }
 }

@@ -18,6 +18,9 @@ mod not_prepared;
 mod starts;
 mod tail;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -146,6 +149,13 @@ impl Assignment {
             Authority::Granted { grant, .. } => Some(grant),
             Authority::Alone { .. } => None,
         }
+    }
+
+    /// The instant of an attempt that was granted ahead of it, also once that has passed: until its command has
+    /// begun, it can be withdrawn.
+    fn start_of(&self, attempt: u32) -> Option<BootInstant> {
+        let starts_at = self.grant()?.starts_at;
+        starts_at.filter(|_| attempt == self.attempt)
     }
 
     /// How long it is until the run may start.

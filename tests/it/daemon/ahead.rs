@@ -125,7 +125,7 @@ fn the_start_on_record_is_the_one_of_the_process_and_not_the_instant() {
 /// The instant of the run that a daemon has returned because it was told to stop, in milliseconds.
 fn returned_at(daemon: &Daemon) -> Option<i64> {
     let log = daemon.log();
-    let text = "not started: the daemon stopped before its instant";
+    let text = "not started: the daemon stopped before the command began";
     let line = log.lines().find(|line| line.contains(text))?;
     let at = line.split("scheduled_at=").nth(1)?.split(' ').next()?;
     let at: DateTime<Utc> = at.parse().ok()?;

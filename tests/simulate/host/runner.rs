@@ -256,6 +256,7 @@ impl Runner {
             },
             not_before: (assignment.granted)
                 .and_then(|granted| granted.starts_at)
+                .filter(|_| run.tries == 1)
                 .map(|at| env.sim.of_boot(at)),
             deadline,
             work,

@@ -1,0 +1,47 @@
+//! What an assignment says of its start.
+
+use super::*;
+
+/// An occurrence that this host was granted, ahead of `starts_at` if that is set.
+fn granted(starts_at: Option<BootInstant>) -> Assignment {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("jobs.yaml");
+    let job = "{ name: a, schedule: '@daily', command: 'true', jitter: 10m }";
+    std::fs::write(&path, format!("jobs:\n  - {job}\n")).expect("a file");
+    let jobs = crate::config::load(&path).expect("a list").jobs;
+    let terms = RunTerms {
+        deadline: Timestamp::from_secs(1_000_000),
+        rerun_window: Duration::ZERO,
+        max_reruns: 0,
+        max_attempts: 0,
+        reruns: 0,
+        yields: false,
+    };
+    let grant = Grant {
+        lock: Lock::raw("a"),
+        token: Token::from_text("token"),
+        run_id: RunId::new(),
+        fence: 1,
+        ttl: Duration::from_secs(30),
+        sent: BootInstant::now(),
+        starts_at,
+    };
+    Assignment {
+        job: Arc::clone(&jobs[0]),
+        host: HostName::parse("web1").expect("a name"),
+        kind: Kind::Schedule,
+        scheduled_at: Some(Timestamp::from_secs(86_400)),
+        attempt: 1,
+        authority: Authority::Granted { grant, terms },
+        cause: None,
+    }
+}
+
+#[test]
+fn only_the_first_attempt_has_an_instant_and_keeps_it_when_it_has_passed() {
+    let passed = BootInstant::now();
+    let ahead = granted(Some(passed));
+    assert_eq!(ahead.start_of(1), Some(passed));
+    assert_eq!(ahead.start_of(2), None, "a retry");
+    assert_eq!(granted(None).start_of(1), None);
+}
