@@ -27,7 +27,7 @@ impl RunDriver<'_> {
         number: u32,
     ) -> AttemptResult {
         if self.lease_expired_before_first_attempt(number) {
-            return AttemptResult::not_started(Outcome::LeaseLost, SpawnError::TooLate.to_string());
+            return of_failed_start(&SpawnError::TooLate);
         }
         let spawn = command::prepare(self.assignment, &tools.environment, number).await;
         let mut spawn = match spawn {
@@ -60,13 +60,7 @@ impl RunDriver<'_> {
                 tools.starts.report();
                 self.follow(running, control).await
             }
-            (Err(error), _) => {
-                let (outcome, shortage) = judge_failed_start(&error);
-                AttemptResult {
-                    shortage,
-                    ..AttemptResult::not_started(outcome, error.to_string())
-                }
-            }
+            (Err(error), _) => of_failed_start(&error),
         }
     }
 
@@ -261,16 +255,22 @@ impl Supervisor for AttemptSupervisor<'_> {
     }
 }
 
-/// What becomes of an attempt whose command could not be started, and whether another host may be able to
-/// start it.
-fn judge_failed_start(error: &SpawnError) -> (Outcome, Option<Shortage>) {
-    match error {
-        // Nothing else withdraws a command.
-        SpawnError::TooLate | SpawnError::Withdrawn => (Outcome::LeaseLost, None),
+/// Returns what becomes of an attempt whose command could not be started, and whether another host may be able
+/// to start it.
+fn of_failed_start(error: &SpawnError) -> AttemptResult {
+    let (outcome, shortage) = match error {
+        // Whoever notices first that the lease was lost. A run that has made attempts keeps its record.
+        SpawnError::TooLate | SpawnError::Withdrawn => {
+            (Outcome::LeaseLost, Some(Shortage::LeaseLost))
+        }
         SpawnError::NoReport => (Outcome::Unknown, None),
         SpawnError::CannotStart { .. } => (Outcome::Failed, None),
         SpawnError::NoResources { lack, .. } => (Outcome::Failed, Some(Shortage::Of(*lack))),
         SpawnError::GuardGone => (Outcome::Failed, Some(Shortage::NoGuard)),
+    };
+    AttemptResult {
+        shortage,
+        ..AttemptResult::not_started(outcome, error.to_string())
     }
 }
 
@@ -287,4 +287,20 @@ fn signalled(exit: &Exit, control: &RunControl) -> Option<String> {
     let name = Signal::try_from(signal).ok()?;
     let cause = control.sent(signal)?;
     Some(format!("ended by {name}, sent by {cause}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Also the daemon may notice it, and returns the occurrence: see [`Withdrawal`].
+    #[test]
+    fn a_command_whose_lease_was_lost_before_it_began_is_left_to_other_hosts() {
+        let result = of_failed_start(&SpawnError::TooLate);
+        assert_eq!(result.outcome, Outcome::LeaseLost);
+        assert_eq!(result.shortage, Some(Shortage::LeaseLost));
+        assert!(!result.started);
+        let unknown = of_failed_start(&SpawnError::NoReport);
+        assert_eq!(unknown.shortage, None, "it may have begun");
+    }
 }

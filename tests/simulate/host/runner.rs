@@ -94,7 +94,7 @@ struct Run {
 pub(crate) enum Returned {
     /// The host lacks resources.
     Short,
-    /// The run was withdrawn before its instant.
+    /// The run was withdrawn, or its lease was lost, before its process began.
     Withdrawn,
 }
 
@@ -291,7 +291,7 @@ impl Runner {
         }
         run.starts += u32::from(matches!(exit, Exit::Ended(_)));
         let none_started = run.starts < run.assignment.attempt;
-        let returns = matches!(exit, Exit::NoResources | Exit::Withdrawn);
+        let returns = !matches!(exit, Exit::Ended(_));
         if returns && none_started && run.assignment.granted.is_some() {
             // Retries are for the command. Another host may start it at once.
             return self.end(env, key, outcome, reason, exit);
@@ -355,8 +355,8 @@ impl Runner {
             token,
             returns: match exit {
                 Exit::NoResources => Some(Returned::Short),
-                Exit::Withdrawn => Some(Returned::Withdrawn),
-                Exit::Ended(_) | Exit::TooLate => None,
+                Exit::Withdrawn | Exit::TooLate => Some(Returned::Withdrawn),
+                Exit::Ended(_) => None,
             }
             .filter(|_| run.starts < attempt && granted.is_some() && at.is_some()),
             record,
