@@ -1,5 +1,6 @@
 //! What is granted ahead of its instant.
 
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use chrono::{DateTime, Utc};
@@ -130,6 +131,48 @@ fn returned_at(daemon: &Daemon) -> Option<i64> {
     let at = line.split("scheduled_at=").nth(1)?.split(' ').next()?;
     let at: DateTime<Utc> = at.parse().ok()?;
     Some(at.timestamp_millis())
+}
+
+/// On a slow host the command is prepared until after the instant; here the file of its variables holds it up.
+#[test]
+fn a_daemon_that_stops_after_the_instant_and_before_the_command_is_ordered_returns_the_occurrence() {
+    let (far, runs) = (Far::start(), RunLog::new());
+    let dir = tempfile::tempdir().expect("a directory");
+    let [variables, pipe] = ["variables", "pipe"].map(|name| dir.path().join(name));
+    std::fs::write(&variables, "").expect("a directory");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a named pipe");
+    let list = far.list(&runs);
+    let slow = format!("{list}    env_file: {}\n", variables.display());
+    let mut daemon = Daemon::on("one", slow).start();
+    daemon.wait_until("two runs have begun", |_| runs.entries().len() >= 2);
+    std::fs::rename(&pipe, &variables).expect("in the same directory");
+    let (mut ahead, mut writer) = (None, None);
+    daemon.wait_until("a run that was granted ahead is being prepared", |_| {
+        ahead = far.granted_ahead().or(ahead);
+        // Succeeds once somebody reads; any other run goes on as soon as it is closed.
+        let mut options = std::fs::OpenOptions::new();
+        let for_writing = options.write(true).custom_flags(libc::O_NONBLOCK);
+        writer = for_writing.open(&variables).ok();
+        let is_held_up = writer.is_some() && ahead.is_some() && far.open() == ahead;
+        writer = writer.take().filter(|_| is_held_up);
+        is_held_up
+    });
+    let at = ahead.expect("it was waited for");
+    daemon.wait_until("its instant has passed", |_| now() > at);
+    daemon.signal(Signal::SIGTERM);
+    daemon.wait_until("it stops", |daemon| {
+        let stops = |notice: &String| notice.starts_with("STOPPING=1");
+        daemon.notices().iter().any(stops)
+    });
+    drop(writer);
+    assert_eq!(daemon.wait_exit().code(), Some(0));
+    assert_eq!(returned_at(&daemon), Some(at), "{}", daemon.log());
+    let mut daemon = Daemon::on("two", list).start();
+    let record = wait_record(&mut daemon, "tick", "the one that was returned", |record| {
+        millis(&record["scheduled_at"]) == Some(at)
+    });
+    assert_eq!(record["host"], "two", "{record:#?}");
+    runs.assert_each_once();
 }
 
 /// The daemon is told to stop some milliseconds before the instant of a run that it was granted. If that
