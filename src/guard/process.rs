@@ -181,7 +181,7 @@ pub enum SpawnError {
         source: io::Error,
     },
     /// The deadline had passed before the guard came to it.
-    #[error("the lease expired before the command could start")]
+    #[error("the lease was lost before the command could start")]
     TooLate,
     /// It was withdrawn before the instant of its start. The command was not started.
     #[error("it was withdrawn before its instant")]

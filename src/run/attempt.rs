@@ -26,9 +26,6 @@ impl RunDriver<'_> {
         control: &mut RunControl,
         number: u32,
     ) -> AttemptResult {
-        if self.lease_expired_before_first_attempt(number) {
-            return of_failed_start(&SpawnError::TooLate);
-        }
         let spawn = command::prepare(self.assignment, &tools.environment, number).await;
         let mut spawn = match spawn {
             Ok(spawn) => spawn,
@@ -39,8 +36,11 @@ impl RunDriver<'_> {
                 };
             }
         };
+        // Not before: the lease may have been renewed, or lost, while the command was prepared.
+        if self.lease_was_lost_before_first_attempt(number) {
+            return of_failed_start(&SpawnError::TooLate);
+        }
         spawn.start = self.assignment.start_of(number);
-        // Not before: the lease may have been renewed while the command was prepared.
         spawn.deadline = match (self.lease.lease(), self.assignment.job.on_lost) {
             (Some(lease), OnLost::Kill) => Some(timing::kill_at(lease.ends())),
             _ => None,
@@ -113,7 +113,7 @@ impl RunDriver<'_> {
 
     /// `on_lost: continue` lets a job outlive its lease, but not begin after it. While this host
     /// was suspended after the grant, others may have run later occurrences.
-    fn lease_expired_before_first_attempt(&self, number: u32) -> bool {
+    fn lease_was_lost_before_first_attempt(&self, number: u32) -> bool {
         let is_first = number <= self.assignment.attempt;
         let lease = self.lease.lease().filter(|_| is_first);
         lease.is_some_and(|lease| lease.validity().is_zero())
