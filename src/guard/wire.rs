@@ -121,6 +121,8 @@ pub(super) struct StartRequest {
     pub(super) run: Vec<u8>,
     /// The command is not executed before this instant.
     pub(super) start: Option<BootInstant>,
+    /// Nor at this one or later.
+    pub(super) start_until: Option<BootInstant>,
     pub(super) deadline: Option<BootInstant>,
     pub(super) signal: i32,
     pub(super) grace: Duration,
@@ -138,7 +140,7 @@ pub(super) struct StartRequest {
 pub(super) fn spawn(serial: u64, spawn: &Spawn, join: Option<i32>) -> Vec<u8> {
     let mut w = Writer(Vec::with_capacity(2048));
     w.u8(SPAWN).u64(serial).bytes(spawn.run.as_str().as_bytes());
-    for at in [spawn.start, spawn.deadline] {
+    for at in [spawn.start, spawn.start_until, spawn.deadline] {
         w.option(at, |w, at| {
             w.duration(at.to_duration());
         });
@@ -227,6 +229,15 @@ pub(super) fn ping() -> Vec<u8> {
     vec![PING]
 }
 
+impl StartRequest {
+    /// Whether it is too late to execute the command.
+    pub(super) fn is_late(&self) -> bool {
+        let now = BootInstant::now();
+        let limits = [self.start_until, self.deadline];
+        limits.into_iter().flatten().any(|at| at <= now)
+    }
+}
+
 impl GuardRequest {
     /// Reads a packet; `None` when it is not one of ours.
     pub(super) fn read(packet: &[u8]) -> Option<Self> {
@@ -257,6 +268,7 @@ fn order(r: &mut ByteReader<'_>) -> Option<StartRequest> {
         serial: r.u64()?,
         run: r.bytes()?.to_vec(),
         start: r.option(instant)?,
+        start_until: r.option(instant)?,
         deadline: r.option(instant)?,
         signal: r.i32()?,
         grace: r.duration()?,

@@ -11,10 +11,8 @@ use super::tail::FailureTail;
 use super::{Began, RunControl, RunDriver, Tools, command};
 use nix::sys::signal::Signal;
 
-use crate::config::OnLost;
-use crate::ground::timing;
 use crate::guard::{EndedBy, Exit, OutputSink, Running, Spawn, SpawnError, Status, Stream};
-use crate::lease::LeaseLost;
+use crate::lease::{Lease, LeaseLost};
 use crate::observe::{RunFields, run_log};
 use crate::store::{Kind, Outcome};
 
@@ -40,11 +38,8 @@ impl RunDriver<'_> {
         if self.lease_was_lost_before_first_attempt(number) {
             return of_failed_start(&SpawnError::TooLate);
         }
-        spawn.start = self.assignment.start_of(number);
-        spawn.deadline = match (self.lease.lease(), self.assignment.job.on_lost) {
-            (Some(lease), OnLost::Kill) => Some(timing::kill_at(lease.ends())),
-            _ => None,
-        };
+        let lease_ends = self.lease.lease().map(Lease::ends);
+        self.assignment.set_limits(&mut spawn, number, lease_ends);
         if number > self.assignment.attempt {
             self.output.begin_attempt(number);
         }

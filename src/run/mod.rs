@@ -25,7 +25,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{Job, OnLost};
-use crate::guard::{Processes, Status, Usage};
+use crate::ground::timing;
+use crate::guard::{Processes, Spawn, Status, Usage};
 use crate::lease::{Lease, LeaseLost, NewLease, Watchdog};
 use crate::names::{HostName, RunId, Token};
 use crate::observe::{RunFields, run_log};
@@ -156,6 +157,15 @@ impl Assignment {
     fn start_of(&self, attempt: u32) -> Option<BootInstant> {
         let starts_at = self.grant()?.starts_at;
         starts_at.filter(|_| attempt == self.attempt)
+    }
+
+    /// Sets when the command of an attempt may begin, and when it must be dead.
+    fn set_limits(&self, spawn: &mut Spawn, attempt: u32, lease_ends: Option<BootInstant>) {
+        let kill_at = lease_ends.map(timing::kill_at);
+        spawn.start = self.start_of(attempt);
+        // `on_lost: continue` lets a run outlive its lease, but not begin after it.
+        spawn.start_until = kill_at.filter(|_| attempt == self.attempt);
+        spawn.deadline = kill_at.filter(|_| self.job.on_lost == OnLost::Kill);
     }
 
     /// How long it is until the run may start.

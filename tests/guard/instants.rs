@@ -79,9 +79,42 @@ fn a_command_whose_deadline_comes_before_its_instant_is_never_executed() {
     });
 }
 
-/// As after a machine was suspended: both instants have passed when the process wakes.
 #[test]
 fn a_command_that_wakes_after_its_deadline_is_never_executed() {
+    never_executed_after(|spawn, limit| spawn.deadline = Some(limit));
+}
+
+/// Without a deadline it would run on.
+#[test]
+fn a_command_that_wakes_when_it_may_not_start_any_more_is_never_executed() {
+    never_executed_after(|spawn, limit| spawn.start_until = Some(limit));
+}
+
+#[test]
+fn a_command_is_not_executed_once_it_is_too_late_and_runs_on_if_it_has_begun_before() {
+    with_guard(async |processes| {
+        let mut late = shell("true");
+        late.start_until = Some(BootInstant::now());
+        let refused = processes.spawn(late).await.expect_err("it does not start");
+        assert!(matches!(refused, SpawnError::TooLate), "{refused:?}");
+        let mut in_time = shell("read -r line < $FIFO; echo $line");
+        let dir = tempfile::tempdir().expect("a directory");
+        let fifo = dir.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("a named pipe");
+        in_time.env.insert("FIFO".into(), fifo.clone().into());
+        let limit = BootInstant::now().plus(Duration::from_secs(1));
+        in_time.start_until = Some(limit);
+        let running = processes.spawn(in_time).await.expect("it starts");
+        tokio::time::sleep(limit.remaining()).await;
+        std::fs::write(&fifo, "on\n").expect("it is read");
+        let (lines, exit) = finish(running).await;
+        let expected = (vec!["on".to_owned()], EndedBy::Itself);
+        assert_eq!((lines, exit.ended_by), expected);
+    });
+}
+
+/// As after a machine was suspended: the command's instant and this limit have passed when its process wakes.
+fn never_executed_after(limited: impl FnOnce(&mut Spawn, BootInstant)) {
     on_runtime(async {
         let guard = guard();
         let guard_pid = guard.pid();
@@ -89,14 +122,14 @@ fn a_command_that_wakes_after_its_deadline_is_never_executed() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("ran");
         let mut spawn = marks(&file, Duration::from_millis(500));
-        let deadline = BootInstant::now().plus(Duration::from_millis(800));
-        spawn.deadline = Some(deadline);
+        let limit = BootInstant::now().plus(Duration::from_millis(800));
+        limited(&mut spawn, limit);
         spawn.grace = Duration::ZERO;
         let waiting = tokio::spawn(async move { processes.spawn(spawn).await });
         let sleeper = sleeper_of(guard_pid);
         let both = [guard_pid, sleeper];
         signal(both, libc::SIGSTOP);
-        tokio::time::sleep(deadline.remaining() + Duration::from_millis(50)).await;
+        tokio::time::sleep(limit.remaining() + Duration::from_millis(50)).await;
         // The process first: the guard must not be what saves it.
         signal([sleeper, guard_pid], libc::SIGCONT);
         let refused = waiting.await.expect("no panic");

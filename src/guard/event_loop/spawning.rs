@@ -35,7 +35,7 @@ impl EventLoop {
         if self.gone.is_some() {
             return;
         }
-        if order.deadline.is_some_and(|at| at <= BootInstant::now()) {
+        if order.is_late() {
             return self.answer(GuardReply::TooLate(order.serial));
         }
         if let Err(Failed(step, errno)) = self.start(order, fds) {

@@ -45,6 +45,8 @@ pub(crate) struct Process {
     pub(crate) start: Start,
     /// Prepared before, it begins then.
     pub(crate) not_before: Option<i64>,
+    /// It does not begin then or later.
+    pub(crate) start_until: Option<i64>,
     /// SIGKILL at the latest.
     pub(crate) deadline: Option<i64>,
     /// How long it works.
@@ -196,7 +198,8 @@ impl Guard {
             return;
         };
         let process = &mut living.process;
-        if living.told || process.deadline.is_some_and(|deadline| deadline <= now) {
+        let limits = [process.start_until, process.deadline];
+        if living.told || limits.into_iter().flatten().any(|at| at <= now) {
             let life = process.life;
             self.living.remove(&id);
             self.tell(sim, life, id, Exit::TooLate);

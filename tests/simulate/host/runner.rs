@@ -226,9 +226,7 @@ impl Runner {
             let why = "its lease was over before it began".to_owned();
             return self.end(env, key, Outcome::LeaseLost, why, Exit::TooLate);
         }
-        let deadline = lease
-            .filter(|_| assignment.job.on_lost == OnLost::Kill)
-            .map(|lease| env.sim.of_boot(timing::kill_at(lease.ends)));
+        let kill_at = lease.map(|lease| env.sim.of_boot(timing::kill_at(lease.ends)));
         let plan = &assignment.plan;
         let at = assignment.at.map(Timestamp::millis);
         let draw = chance::hash(&[
@@ -258,7 +256,8 @@ impl Runner {
                 .and_then(|granted| granted.starts_at)
                 .filter(|_| run.tries == 1)
                 .map(|at| env.sim.of_boot(at)),
-            deadline,
+            start_until: kill_at.filter(|_| run.tries == 1),
+            deadline: kill_at.filter(|_| assignment.job.on_lost == OnLost::Kill),
             work,
             code: i32::from(fails),
             grace: millis_of(assignment.job.kill.grace),
