@@ -451,7 +451,7 @@ impl Lane {
     /// Returns when this host claims an occurrence (`spread`): always before its deadline and
     /// before the next occurrence, so that no host reaches the next one while another still delays
     /// this one.
-    fn turn(&self, occ: &Occurrence) -> Timestamp {
+    pub(super) fn turn(&self, occ: &Occurrence) -> Timestamp {
         if self.policy.spread.window.is_zero() || !occ.is_current() {
             return occ.at.min(self.claimed_from(occ));
         }
