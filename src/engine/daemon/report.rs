@@ -25,8 +25,8 @@ impl LastWaits {
     }
 
     fn take(&mut self, job: JobIx, at: Timestamp) -> Option<String> {
-        let (_, why) = self.0.remove(&job).filter(|(waited, _)| *waited == at)?;
-        Some(why)
+        self.0.get(&job).filter(|(waited, _)| *waited == at)?;
+        self.0.remove(&job).map(|(_, why)| why)
     }
 
     /// Forgets the jobs that a new list no longer has.
@@ -194,6 +194,8 @@ mod tests {
             None,
             "it is about another occurrence"
         );
+        let held = "web2 held the lock".to_owned();
+        assert_eq!(waits.take(job, first), Some(held), "that one keeps it");
         waits.note(job, second, &OccurrenceNotice::Short);
         waits.keep_only(|listed| listed != job);
         assert_eq!(waits.take(job, second), None);
