@@ -226,7 +226,17 @@ impl Supervisor for AttemptSupervisor<'_> {
             }
             KillReason::Lost(lost) => {
                 let why = lease.explain(lost);
-                run_log!(error as "lease_lost", self.fields, "lease lost, {why}: the guard has not reported its end: killing the run");
+                let late = match lost {
+                    LeaseLost::Expired => {
+                        ", and the guard has not reported the end of the run within 1 s"
+                    }
+                    LeaseLost::Taken | LeaseLost::Absent | LeaseLost::Released => "",
+                };
+                run_log!(
+                    error as "lease_lost",
+                    self.fields,
+                    "the lease was lost ({why}){late}: killing the run"
+                );
             }
             KillReason::Interrupted => {
                 let why = killed_by(self.control);
@@ -241,7 +251,7 @@ impl Supervisor for AttemptSupervisor<'_> {
         run_log!(
             warn as "lease_lost",
             self.fields,
-            "lease lost, {why}: it continues (on_lost: continue), and another run may overlap it"
+            "the lease was lost ({why}): the run continues (on_lost: continue), and another run may overlap it"
         );
     }
 

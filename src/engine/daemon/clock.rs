@@ -69,7 +69,8 @@ pub struct HostClock {
     epoch: Option<Epoch>,
     store: StoreClock,
     state: ClockState,
-    /// How long claims take from the decision to the grant, of late: the slowest counts, and less with each that was faster.
+    /// How long claims take from the decision to the grant, of late: the slowest counts, and less with each that
+    /// was faster.
     claims_take: Duration,
 }
 
