@@ -3,7 +3,7 @@
 use std::future::pending;
 use std::sync::Arc;
 
-use super::attempt_result::{AttemptResult, Shortage};
+use super::attempt_result::{AttemptResult, ReturnReason};
 use super::follow::{Followed, Interruption, KillReason, Limits, Supervisor, follow};
 use super::instant::{self, Withdrawal};
 use super::lease::RunLease;
@@ -29,7 +29,7 @@ impl RunDriver<'_> {
             Ok(spawn) => spawn,
             Err(refused) => {
                 return AttemptResult {
-                    shortage: refused.lack.map(Shortage::Of),
+                    returned: refused.lack.map(ReturnReason::Lacks),
                     ..AttemptResult::not_started(Outcome::Failed, refused.reason)
                 };
             }
@@ -170,7 +170,7 @@ impl RunDriver<'_> {
             reason,
             status: Some(exit.status),
             started: true,
-            shortage: None,
+            returned: None,
         }
     }
 
@@ -263,18 +263,18 @@ impl Supervisor for AttemptSupervisor<'_> {
 /// Returns what becomes of an attempt whose command could not be started, and whether another host may be able
 /// to start it.
 fn of_failed_start(error: &SpawnError) -> AttemptResult {
-    let (outcome, shortage) = match error {
+    let (outcome, returned) = match error {
         // Whoever notices first that the lease was lost. A run that has made attempts keeps its record.
         SpawnError::TooLate | SpawnError::Withdrawn => {
-            (Outcome::LeaseLost, Some(Shortage::LeaseLost))
+            (Outcome::LeaseLost, Some(ReturnReason::LeaseLost))
         }
         SpawnError::NoReport => (Outcome::Unknown, None),
         SpawnError::CannotStart { .. } => (Outcome::Failed, None),
-        SpawnError::NoResources { lack, .. } => (Outcome::Failed, Some(Shortage::Of(*lack))),
-        SpawnError::GuardGone => (Outcome::Failed, Some(Shortage::NoGuard)),
+        SpawnError::NoResources { lack, .. } => (Outcome::Failed, Some(ReturnReason::Lacks(*lack))),
+        SpawnError::GuardGone => (Outcome::Failed, Some(ReturnReason::NoGuard)),
     };
     AttemptResult {
-        shortage,
+        returned,
         ..AttemptResult::not_started(outcome, error.to_string())
     }
 }
@@ -303,9 +303,9 @@ mod tests {
     fn a_command_whose_lease_was_lost_before_it_began_is_left_to_other_hosts() {
         let result = of_failed_start(&SpawnError::TooLate);
         assert_eq!(result.outcome, Outcome::LeaseLost);
-        assert_eq!(result.shortage, Some(Shortage::LeaseLost));
+        assert_eq!(result.returned, Some(ReturnReason::LeaseLost));
         assert!(!result.started);
         let unknown = of_failed_start(&SpawnError::NoReport);
-        assert_eq!(unknown.shortage, None, "it may have begun");
+        assert_eq!(unknown.returned, None, "it may have begun");
     }
 }

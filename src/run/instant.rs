@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::attempt_result::{AttemptResult, Shortage};
+use super::attempt_result::{AttemptResult, ReturnReason};
 use super::lease::RunLease;
 use super::{Cause, RunControl};
 use crate::lease::LeaseLost;
@@ -27,10 +27,10 @@ impl Withdrawal {
     /// Returns how a run ends that has not started for this reason. It has a result only if a person wanted
     /// that; otherwise its occurrence is returned undecided.
     pub(super) fn result(self, lease: &mut RunLease) -> AttemptResult {
-        let (outcome, why, shortage) = match self {
+        let (outcome, why, returned) = match self {
             Self::Draining => {
                 let why = "the daemon stopped before the command began".to_owned();
-                (Outcome::Stopped, why, Some(Shortage::Draining))
+                (Outcome::Stopped, why, Some(ReturnReason::Draining))
             }
             Self::Killed(cause) => {
                 let why = format!("killed by {cause} before the command began");
@@ -39,11 +39,11 @@ impl Withdrawal {
             Self::Lost(lost) => {
                 lease.notice(lost);
                 let why = format!("{} before the command began", lease.explain(lost));
-                (Outcome::LeaseLost, why, Some(Shortage::LeaseLost))
+                (Outcome::LeaseLost, why, Some(ReturnReason::LeaseLost))
             }
         };
         AttemptResult {
-            shortage,
+            returned,
             ..AttemptResult::not_started(outcome, why)
         }
     }
@@ -126,7 +126,7 @@ mod tests {
             stopper.send_replace(stop);
             let told = wait(FAR, &mut RunLease::default(), &mut control).await;
             let told = told.expect_err("it does not start");
-            assert_eq!(told.shortage, Some(Shortage::Draining));
+            assert_eq!(told.returned, Some(ReturnReason::Draining));
             assert!(!told.started);
         }
     }
@@ -163,7 +163,7 @@ mod tests {
         );
         let told = wait(FAR, &mut lease, &mut control).await;
         let told = told.expect_err("it does not start");
-        assert_eq!(told.shortage, Some(Shortage::LeaseLost));
+        assert_eq!(told.returned, Some(ReturnReason::LeaseLost));
         assert_eq!(lease.noticed_loss(), Some(LeaseLost::Taken));
     }
 
@@ -178,7 +178,7 @@ mod tests {
         assert!(orders.send(RunOrder::Kill(Arc::new(cause))));
         let told = wait(FAR, &mut RunLease::default(), &mut control).await;
         let told = told.expect_err("it does not start");
-        assert_eq!((told.outcome, told.shortage), (Outcome::Stopped, None));
+        assert_eq!((told.outcome, told.returned), (Outcome::Stopped, None));
         let why = "killed by alice@web1 before the command began";
         assert_eq!(told.reason.as_deref(), Some(why));
     }

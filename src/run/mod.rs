@@ -37,7 +37,7 @@ use crate::store::{
 };
 use crate::time::{BootInstant, TimeSource, Timestamp};
 use attempt_result::AttemptResult;
-pub(crate) use attempt_result::Shortage;
+pub(crate) use attempt_result::ReturnReason;
 pub(crate) use command::{JobEnvironment, inherited};
 pub(crate) use control::{Cause, FollowedLines, RunControl, RunOrder, RunOrders, Stop};
 pub(crate) use follow::{Followed, Interruption, KillReason, Limits, Supervisor, follow};
@@ -221,9 +221,8 @@ pub(crate) struct Ended {
     pub(crate) record: Record,
     /// The lease, if there was one.
     pub(crate) lease: Option<Lease>,
-    /// Set if the command was never started because this host lacked resources: the occurrence
-    /// can go back undecided instead of being recorded.
-    pub(crate) shortage: Option<Shortage>,
+    /// Set if the command was never started and the occurrence goes back undecided: nothing is recorded.
+    pub(crate) returned: Option<ReturnReason>,
     /// Set if the lease was lost during the run.
     pub(crate) lost: Option<LeaseLost>,
 }
@@ -286,10 +285,10 @@ pub(crate) async fn drive(
     let none_started = attempts < assignment.attempt;
     let returnable =
         none_started && assignment.fence().is_some() && assignment.scheduled_at.is_some();
-    let shortage = verdict.shortage.filter(|_| returnable);
+    let returned = verdict.returned.filter(|_| returnable);
     let times = work.times(earliest, tools.clock.now());
     // The daemon reports an occurrence that is returned.
-    let end = if shortage.is_none() {
+    let end = if returned.is_none() {
         work.report(&verdict, times.took);
         RunEnd::Ended(verdict.outcome, verdict.reason.clone())
     } else {
@@ -300,7 +299,7 @@ pub(crate) async fn drive(
         lease.run_has_ended();
     }
     Ended {
-        shortage,
+        returned,
         lost: work.lease.noticed_loss(),
         record: work.record((&verdict, attempts), &times, &control),
         lease: work.lease.into_lease(),
@@ -342,7 +341,7 @@ impl<'a> RunDriver<'a> {
             tries += 1;
             let mut verdict = self.attempt(tools, control, before + tries).await;
             starts += u32::from(verdict.started);
-            if verdict.shortage.is_some() && starts == before && self.assignment.fence().is_some() {
+            if verdict.returned.is_some() && starts == before && self.assignment.fence().is_some() {
                 // Retries are for the command. Another host may start it at once.
                 return (verdict, starts);
             }

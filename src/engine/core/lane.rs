@@ -659,7 +659,7 @@ impl Lane {
         self.advance(shared);
     }
 
-    /// This host lacked the resources to start a run. The occurrence returns to the waiting list,
+    /// This host did not start a run that it was granted. The occurrence returns to the waiting list,
     /// where another host or, once it has a place, this host can claim it.
     pub(super) fn run_not_started(&mut self, shared: &mut Shared, at: Timestamp, kind: Kind) {
         shared.free_place();

@@ -9,7 +9,7 @@ use crate::config::show_roughly;
 use crate::engine::core::Event;
 use crate::guard::Lack;
 use crate::observe::run_log;
-use crate::run::Shortage;
+use crate::run::ReturnReason;
 use crate::time::BootInstant;
 
 /// The first pause without claims.
@@ -61,15 +61,15 @@ impl Daemon {
     /// A granted run could not be started, and its occurrence goes back undecided.
     pub(super) fn not_started(&mut self, run: &NotStarted) {
         let now = BootInstant::now();
-        let until = match run.shortage {
-            Shortage::Of(lack) => self.resources.failed(lack, now),
+        let until = match run.returned {
+            ReturnReason::Lacks(lack) => self.resources.failed(lack, now),
             // The daemon is about to end.
-            Shortage::NoGuard | Shortage::Draining => now.plus(LONGEST_PAUSE),
-            Shortage::LeaseLost => now,
+            ReturnReason::NoGuard | ReturnReason::Draining => now.plus(LONGEST_PAUSE),
+            ReturnReason::LeaseLost => now,
         };
         let reason = &run.reason;
-        match run.shortage {
-            Shortage::Of(lack) => run_log!(
+        match run.returned {
+            ReturnReason::Lacks(lack) => run_log!(
                 warn,
                 run.fields,
                 "not started: {reason}. This host is short of {lack}; the occurrence goes back to \
@@ -78,7 +78,7 @@ impl Daemon {
                 show_roughly(until.remaining()),
                 lack.remedy()
             ),
-            Shortage::NoGuard | Shortage::Draining | Shortage::LeaseLost => run_log!(
+            ReturnReason::NoGuard | ReturnReason::Draining | ReturnReason::LeaseLost => run_log!(
                 warn,
                 run.fields,
                 "not started: {reason}. The occurrence goes back to the store, and any host may run \
