@@ -61,30 +61,32 @@ impl Daemon {
     /// A granted run could not be started, and its occurrence goes back undecided.
     pub(super) fn not_started(&mut self, run: &NotStarted) {
         let now = BootInstant::now();
-        let until = match run.returned {
-            ReturnReason::Lacks(lack) => self.resources.failed(lack, now),
-            // The daemon is about to end.
-            ReturnReason::NoGuard | ReturnReason::Draining => now.plus(LONGEST_PAUSE),
-            ReturnReason::LeaseLost => now,
-        };
         let reason = &run.reason;
-        match run.returned {
-            ReturnReason::Lacks(lack) => run_log!(
-                warn,
-                run.fields,
-                "not started: {reason}. This host is short of {lack}; the occurrence goes back to \
-                 the store, and any host may run it. This host claims nothing for {}, then tries \
-                 one run; {}",
-                show_roughly(until.remaining()),
-                lack.remedy()
-            ),
-            ReturnReason::NoGuard | ReturnReason::Draining | ReturnReason::LeaseLost => run_log!(
-                warn,
-                run.fields,
-                "not started: {reason}. The occurrence goes back to the store, and any host may run \
-                 it"
-            ),
-        }
+        let until = match run.returned {
+            ReturnReason::Lacks(lack) => {
+                let until = self.resources.failed(lack, now);
+                run_log!(
+                    warn,
+                    run.fields,
+                    "not started: {reason}. This host is short of {lack}; the occurrence goes back to \
+                     the store, and any host may run it. This host claims nothing for {}, then tries \
+                     one run; {}",
+                    show_roughly(until.remaining()),
+                    lack.remedy()
+                );
+                Some(until)
+            }
+            ReturnReason::NoGuard | ReturnReason::Draining | ReturnReason::LeaseLost => {
+                run_log!(
+                    warn,
+                    run.fields,
+                    "not started: {reason}. The occurrence goes back to the store, and any host may run \
+                     it"
+                );
+                // Without its guard the daemon ends, and must not claim until then.
+                (run.returned == ReturnReason::NoGuard).then(|| now.plus(LONGEST_PAUSE))
+            }
+        };
         self.tools.starts.watch();
         self.feed(Event::RunNotStarted {
             job: run.job,
