@@ -850,7 +850,6 @@ fn a_host_that_lost_a_lease_before_the_start_claims_on() {
     });
     let spec = bench.claim(1010);
     assert_eq!(spec.job, SECOND);
-    assert!(!bench.said(1010, &OccurrenceNotice::Short));
 }
 
 #[test]
