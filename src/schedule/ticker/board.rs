@@ -214,19 +214,21 @@ impl Board {
 
     /// Fires what is due of an armed job and says what its callback does next.
     pub fn step(&self, job: usize) -> CallbackStep {
-        let clock = self.clock.now();
         let mut guard = self.state();
         let state = &mut *guard;
         let Some(slot) = state.slots.get_mut(&job).filter(|_| !state.stopped) else {
             return CallbackStep::Leave;
         };
-        let clock = clock + slot.lead(self.ahead());
-        let now = timestamp(clock);
+        let clock_of = |slot: &Slot| self.clock.now() + slot.lead(self.ahead());
+        let now = timestamp(clock_of(slot));
         if slot.due().is_some_and(|due| due <= now) && fire(slot, now, &state.tx).is_err() {
             // The receiver was dropped.
             state.stopped = true;
             return CallbackStep::Leave;
         }
+        // Again: the next occurrence has a lead of its own.
+        let clock = clock_of(slot);
+        let now = timestamp(clock);
         match slot.due() {
             Some(due) if due <= now.plus(LEAD) => {
                 CallbackStep::Sleep(until(due, clock).min(LONGEST_SLEEP))

@@ -228,6 +228,23 @@ fn a_job_that_is_claimed_ahead_fires_by_so_much_before_its_instant_and_once() {
     assert_eq!(instants(&fired), ["2026-06-01T12:00:00Z"]);
 }
 
+#[test]
+fn a_callback_sleeps_until_the_lead_of_the_next_occurrence_and_not_of_the_one_it_has_fired() {
+    let second = |n| at("2026-06-01T12:00:00Z").plus(Duration::from_secs(n));
+    let mut ahead = job("j", every(1), second(0));
+    let head_start = HeadStart::of(&host("a"), &ahead.name);
+    ahead.claims_ahead = Some(head_start);
+    let fires_at = |n| second(n).minus(head_start.at(second(n)));
+    let is_shorter = |n: &u64| fires_at(n + 1).since(fires_at(*n)) < Duration::from_secs(1);
+    let n = (1..100).find(is_shorter).expect("one of many");
+    ahead.from = second(n - 1);
+    let bench = TickerBench::new(ahead, "2026-06-01T12:00:00Z");
+    bench.clock.set(fires_at(n));
+    assert!(bench.board.arm(0));
+    let sleeps = fires_at(n + 1).since(fires_at(n));
+    assert_eq!(bench.board.step(0), CallbackStep::Sleep(sleeps));
+}
+
 /// Of three hosts whose claims take about as long, each is the first about as often.
 #[test]
 fn hosts_take_turns_at_being_first() {
