@@ -90,7 +90,6 @@ pub(crate) async fn follow(
     let began = BootInstant::now();
     let mut timeout = std::pin::pin!(after(limits.timeout));
     let mut killed = None;
-    let mut lost = None;
     let mut guard_is_late = std::pin::pin!(after(None));
     let mut takes_orders = true;
     // Every arm is cancel-safe: events, a lease, a timer, and what the trait demands.
@@ -105,10 +104,7 @@ pub(crate) async fn follow(
                 None => break guard_gone(),
             },
             why = lease.next_loss() => match limits.on_lost {
-                OnLost::Kill => {
-                    lost = Some(KillReason::Lost(why));
-                    KillReason::Lost(why)
-                }
+                OnLost::Kill => KillReason::Lost(why),
                 OnLost::Continue => {
                     supervisor.continuing(why, lease);
                     continue;
@@ -141,9 +137,10 @@ pub(crate) async fn follow(
         running.end();
     };
     let counts = |reason: &KillReason| !came_too_late(*reason, &exit, (began, &*lease));
-    let killed = [killed, lost].into_iter().flatten().find(counts);
     let noticed = lease.noticed_loss();
     let lost = noticed.filter(|why| counts(&KillReason::Lost(*why)));
+    let kills = lost.filter(|_| limits.on_lost == OnLost::Kill);
+    let killed = killed.filter(counts).or(kills.map(KillReason::Lost));
     Followed { exit, killed, lost }
 }
 
