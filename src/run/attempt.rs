@@ -127,6 +127,7 @@ impl RunDriver<'_> {
         };
         let followed = follow(running, limits, &mut self.lease, &mut supervisor).await;
         self.ended_at = Some(followed.exit.at);
+        self.lost = self.lost.or(followed.lost);
         self.usage = match (self.usage, followed.exit.usage) {
             (Some(before), Some(usage)) => Some(before.and(usage)),
             (before, usage) => usage.or(before),

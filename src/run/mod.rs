@@ -240,6 +240,9 @@ struct RunDriver<'a> {
     /// When the last process of the run had ended, as the guard saw it; `None` while the run waits for its
     /// next attempt.
     ended_at: Option<BootInstant>,
+    /// Why the lease was lost while a process ran, or while a run that goes on without it waited for its next
+    /// attempt.
+    lost: Option<LeaseLost>,
 }
 
 /// When a run began.
@@ -300,7 +303,7 @@ pub(crate) async fn drive(
     }
     Ended {
         returned,
-        lost: work.lease.noticed_loss(),
+        lost: work.lost(verdict.outcome),
         record: work.record((&verdict, attempts), &times, &control),
         lease: work.lease.into_lease(),
     }
@@ -328,6 +331,16 @@ impl<'a> RunDriver<'a> {
             usage: None,
             began: None,
             ended_at: None,
+            lost: None,
+        }
+    }
+
+    /// Returns why the run lost its lease. A loss that was noticed after the last process had ended by itself
+    /// does not count.
+    fn lost(&self, outcome: Outcome) -> Option<LeaseLost> {
+        match outcome {
+            Outcome::LeaseLost => self.lease.noticed_loss(),
+            _ => self.lost,
         }
     }
 
@@ -437,6 +450,7 @@ impl<'a> RunDriver<'a> {
                         let why = format!("{} before the next attempt", self.lease.explain(lost));
                         return Err((Some(Outcome::LeaseLost), why));
                     }
+                    self.lost = Some(lost);
                 }
             }
         }
