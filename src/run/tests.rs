@@ -67,3 +67,17 @@ async fn the_first_attempt_does_not_begin_after_its_lease_even_if_the_run_may_ou
         assert_eq!((spawn.start_until, spawn.deadline), (None, deadline));
     }
 }
+
+#[test]
+fn a_start_that_was_granted_ahead_is_recorded_at_its_instant_at_the_earliest() {
+    let moment = Duration::from_millis(5);
+    let ahead = granted(Some(BootInstant::now()));
+    let at = ahead.scheduled_at.expect("an occurrence");
+    let due = at.plus(ahead.job.delay());
+    assert_ne!(due, at, "the job has jitter");
+    assert_eq!(ahead.starts_after(due.minus(moment)), due);
+    assert_eq!(ahead.starts_after(due.plus(moment)), due.plus(moment));
+    // A run that was granted at its instant begins by the clock as this host knows it.
+    let early = due.minus(moment);
+    assert_eq!(granted(None).starts_after(early), early);
+}
