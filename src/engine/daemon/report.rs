@@ -124,20 +124,8 @@ fn log(job: &JobName, at: Timestamp, host: &HostName, notice: &OccurrenceNotice)
         ),
         // Logged with its cause, which only the daemon knows.
         OccurrenceNotice::TooLate => {}
-        OccurrenceNotice::LedgerAhead(by) => tracing::warn!(
-            %job,
-            %host,
-            "the ledger of this job is {} ahead of the store's clock, which was wrong earlier; the job waits \
-             until the clock has caught up, at {at}",
-            show_roughly(*by)
-        ),
-        OccurrenceNotice::LedgerFarAhead(by) => tracing::warn!(
-            %job,
-            %host,
-            "the ledger of this job is {} ahead of the store's clock, which was wrong earlier; the job \
-             continues from now, and the history records the correction once",
-            show_roughly(*by)
-        ),
+        OccurrenceNotice::LedgerAhead(by) => log_ledger_ahead(job, host, *by, Some(at)),
+        OccurrenceNotice::LedgerFarAhead(by) => log_ledger_ahead(job, host, *by, None),
         OccurrenceNotice::Paused(cause) => line!(info, "skipped: paused by {cause}"),
         OccurrenceNotice::QueueFull => line!(
             warn,
@@ -171,6 +159,26 @@ fn log(job: &JobName, at: Timestamp, host: &HostName, notice: &OccurrenceNotice)
              removed the job"
         ),
         OccurrenceNotice::Full => line!(info, "waiting: this host already has max_running runs"),
+    }
+}
+
+/// Logs that the ledger of a job is ahead of the store's clock, and whether the job waits until then.
+fn log_ledger_ahead(job: &JobName, host: &HostName, by: Duration, until: Option<Timestamp>) {
+    let by = show_roughly(by);
+    if let Some(at) = until {
+        tracing::warn!(
+            %job,
+            %host,
+            "the ledger of this job is {by} ahead of the store's clock, which was wrong earlier; the job waits \
+             until the clock has caught up, at {at}"
+        );
+    } else {
+        tracing::warn!(
+            %job,
+            %host,
+            "the ledger of this job is {by} ahead of the store's clock, which was wrong earlier; the job \
+             continues from now, and the history records the correction once"
+        );
     }
 }
 
