@@ -452,7 +452,7 @@ impl Lane {
     /// before the next occurrence, so that no host reaches the next one while another still delays
     /// this one.
     pub(super) fn turn(&self, occ: &Occurrence) -> Timestamp {
-        if self.policy.spread.window.is_zero() || !occ.is_current() {
+        if self.policy.spread.is_none() || !occ.is_current() {
             return occ.at.min(self.claimed_from(occ));
         }
         let start = self.policy.not_before(occ.at);

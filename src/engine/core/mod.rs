@@ -16,7 +16,6 @@ mod outage;
 mod policy;
 mod reload;
 mod shared;
-mod spread;
 mod waiting;
 mod watch;
 

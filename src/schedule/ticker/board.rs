@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 
 use super::clock::WallClock;
-use super::firing::{Firing, HeadStart, MOST_AT_ONCE, Skipped, TickerJob};
+use super::firing::{Firing, MOST_AT_ONCE, Skipped, TickerJob};
+use crate::schedule::Spread;
 use crate::time::Timestamp;
 
 /// How long before its instant a job is handed to its callback. The library polls every half
@@ -67,14 +68,14 @@ impl Slot {
     /// How long before its instant the next occurrence fires, if claims need `ahead`.
     fn lead(&self, ahead: Duration) -> Duration {
         match (self.job.claims_ahead, self.next) {
-            (Some(head_start), Some(next)) => ahead + head_start.at(next),
+            (Some(head_starts), Some(next)) => ahead + head_starts.delay(next, Duration::MAX),
             _ => Duration::ZERO,
         }
     }
 
     /// How long before its instant any occurrence may have fired.
     fn longest_lead(&self, ahead: Duration) -> Duration {
-        let lead = |_| ahead + HeadStart::LONGEST;
+        let lead = |head_starts: Spread| ahead + head_starts.window();
         self.job.claims_ahead.map_or(Duration::ZERO, lead)
     }
 

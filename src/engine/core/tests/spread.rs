@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::super::event::{Action, Event, OccurrenceNotice};
 use super::super::policy::Policy;
-use super::super::spread::Spread;
 use super::bench::{Bench, decided, held, policy, secs};
 use crate::config::OnStoreDown;
 use crate::names::{HostName, JobName};
+use crate::schedule::Spread;
 use crate::time::Timestamp;
 
 const WINDOW: Duration = Duration::from_secs(8);
