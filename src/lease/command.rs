@@ -79,6 +79,11 @@ impl LeaseFields {
             scheduled_at: run.and_then(|run| run.scheduled_at),
         }
     }
+
+    /// The name for people: the job, or the lock of a lease without one.
+    pub(super) fn label(&self) -> &str {
+        self.job.as_ref().map_or(&self.lock, JobName::as_str)
+    }
 }
 
 /// The state of a lease, as the thread last reported it.

@@ -29,8 +29,8 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 /// decide what is due.
 const EARLY_POLL: Duration = Duration::from_secs(1);
 
-/// A skipped occurrence whose reply comes this late had waited for something else until then.
-const LATE: Duration = Duration::from_secs(2);
+/// A skipped occurrence whose reply comes this long after its turn had waited for something else until then.
+const SKIPPED_LATE: Duration = Duration::from_secs(2);
 
 /// Reports a clock that is ahead of the store's by this much.
 const CLOCK_AHEAD: Duration = Duration::from_secs(5);
@@ -355,8 +355,9 @@ impl Lane {
         if remaining.is_none() {
             self.report(shared, occ.at, OccurrenceNotice::NoEnd(by.clone()));
         }
-        let late = shared.now.utc.since(occ.at);
-        let notice = if late < LATE {
+        let due = self.policy.not_before(occ.at).max(self.turn(occ));
+        let late = shared.now.utc.since(due);
+        let notice = if late < SKIPPED_LATE {
             OccurrenceNotice::Skipped(by)
         } else {
             OccurrenceNotice::SkippedLate { by, late }

@@ -310,8 +310,8 @@ impl Lane {
     /// Returns when this host claims an occurrence (`spread`): always before its deadline and
     /// before the next occurrence, so that no host reaches the next one while another still delays
     /// this one.
-    fn turn(&self, occ: &Occurrence) -> Timestamp {
-        if self.policy.spread.window.is_zero() || !occ.is_current() {
+    pub(super) fn turn(&self, occ: &Occurrence) -> Timestamp {
+        if self.policy.spread.is_none() || !occ.is_current() {
             return occ.at.min(self.claimed_from(occ));
         }
         let start = self.policy.not_before(occ.at);
@@ -411,7 +411,7 @@ impl Lane {
         self.advance(shared);
     }
 
-    /// This host lacked the resources to start a run. The occurrence returns to the waiting list,
+    /// This host did not start a run that it was granted. The occurrence returns to the waiting list,
     /// where another host or, once it has a place, this host can claim it.
     pub(super) fn run_not_started(&mut self, shared: &mut Shared, at: Timestamp, kind: Kind) {
         shared.free_place();

@@ -18,7 +18,6 @@ mod parked;
 mod policy;
 mod reload;
 mod shared;
-mod spread;
 mod waiting;
 mod watch;
 
@@ -135,7 +134,7 @@ impl Core {
                 kind,
                 until,
             } => {
-                if until > self.shared.now.boot {
+                if let Some(until) = until {
                     self.shared.run_short_until(until, job);
                 }
                 self.run_not_started(job, at, kind);

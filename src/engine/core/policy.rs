@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::spread::Spread;
 use crate::config::{CatchUp, Job, OnCrash, OnLost, OnOverlap, OnStoreDown, Scope};
 use crate::names::HostName;
+use crate::schedule::Spread;
 use crate::store::{Late, RunTerms};
 use crate::time::Timestamp;
 
@@ -193,7 +193,7 @@ impl Policy {
     /// decided at the instant.
     pub fn claims_ahead(&self) -> bool {
         self.exclusion == Exclusion::Lock
-            && self.spread.window.is_zero()
+            && self.spread.is_none()
             && self.on_store_down == OnStoreDown::Wait
     }
 

@@ -55,7 +55,8 @@ use crate::metrics::MetricsFile;
 use crate::names::{HostName, JobName};
 use crate::run::{Stop, Tools};
 use crate::schedule::ticker::board::Board;
-use crate::schedule::ticker::{HeadStart, TickerJob};
+use crate::schedule::Spread;
+use crate::schedule::ticker::{HEAD_STARTS, TickerJob};
 use crate::store::{Fingerprint, KeyFault, ListedJobs, StoreError, StoreSettings};
 use crate::time::{BootInstant, Timestamp};
 use act::OutstandingClaim;
@@ -183,7 +184,7 @@ impl Daemon {
             name: job.name.clone(),
             schedule: job.schedule.clone(),
             delay: job.delay(),
-            claims_ahead: is_ahead.then(|| HeadStart::of(&self.host, &job.name)),
+            claims_ahead: is_ahead.then(|| Spread::new(&self.host, &job.name, HEAD_STARTS)),
             from: from.minus(job.delay()),
         }
     }

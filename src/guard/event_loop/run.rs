@@ -312,6 +312,7 @@ mod tests {
             serial: 1,
             run: b"run".to_vec(),
             start: None,
+            start_until: None,
             deadline: deadline.map(at),
             signal: libc::SIGTERM,
             grace: GRACE,

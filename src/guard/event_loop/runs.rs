@@ -140,6 +140,7 @@ mod tests {
                 serial,
                 run: b"run".to_vec(),
                 start: None,
+                start_until: None,
                 deadline: deadline.map(at),
                 signal: libc::SIGTERM,
                 grace: Duration::from_secs(5),

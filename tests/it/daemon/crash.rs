@@ -62,7 +62,7 @@ fn a_stolen_lease_ends_the_job_and_stays_with_the_thief() {
     let lost = |r: &serde_json::Value| r["outcome"] == "lease_lost";
     let lost = wait_record(&mut daemon, "ends", "lease lost", lost);
     assert!(has(&lost["reason"], "another holder"), "{lost:#}");
-    daemon.wait_log(&["lease lost", "job=stays", "it continues"]);
+    daemon.wait_log(&["the lease was lost (", "job=stays", "the run continues"]);
     let ran = |r: &serde_json::Value| r["outcome"] == "succeeded";
     wait_record(&mut daemon, "stays", "its own end", ran);
     for job in ["ends", "stays"] {

@@ -15,9 +15,10 @@ fn an_outage_names_runs_that_are_killed_and_runs_that_have_ended_apart() {
     let dir = tempfile::tempdir().expect("a directory");
     let go = dir.path().join("go");
     let list = format!(
-        "store: {}\ndefaults: {{ lock: {{ ttl: 12s }} }}\njobs:\n\
-         \x20 - {{ name: ends, schedule: '@yearly', command: 'while ! [ -e {} ]; do sleep 0.02; done' }}\n\
-         \x20 - {{ name: lives, schedule: '@yearly', command: 'sleep 600' }}\n",
+        "store: {}\njobs:\n\
+         \x20 - {{ name: ends, schedule: '@yearly', command: 'while ! [ -e {} ]; do sleep 0.02; done', \
+         lock: {{ ttl: 12s, name: one }} }}\n\
+         \x20 - {{ name: lives, schedule: '@yearly', command: 'sleep 600', lock: {{ ttl: 12s, name: two }} }}\n",
         redis.url(),
         go.display(),
     );
@@ -33,7 +34,7 @@ fn an_outage_names_runs_that_are_killed_and_runs_that_have_ended_apart() {
     redis.pause();
     let words = [
         "cannot renew the lease of lives: ",
-        "run is killed before its lease expires, at 20",
+        "Each run is killed before its lease expires, at 20",
     ];
     daemon.wait_log(&words);
     redis.resume();

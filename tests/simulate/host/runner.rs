@@ -15,7 +15,7 @@ use cronlatch::store::{
 };
 use cronlatch::time::{BootInstant, Timestamp};
 
-use super::guard::{Exit, Process};
+use super::guard::{Exit, Process, ProcessReport};
 use super::tasks::RESPONSE;
 use super::{Env, Timer};
 use crate::chance;
@@ -76,7 +76,9 @@ struct Run {
     assignment: Assignment,
     lease: Option<LeaseId>,
     lost: Option<LeaseLost>,
+    /// When it may start at the earliest, or, once its first process has ended, when that began.
     started_at: Timestamp,
+    has_begun: bool,
     tries: u32,
     starts: u32,
     process: Option<u64>,
@@ -92,7 +94,7 @@ struct Run {
 pub(crate) enum Returned {
     /// The host lacks resources.
     Short,
-    /// The run was withdrawn before its instant.
+    /// The run was withdrawn, or its lease was lost, before its process began.
     Withdrawn,
 }
 
@@ -195,6 +197,7 @@ impl Runner {
             lease,
             lost: None,
             started_at,
+            has_begun: false,
             tries: 0,
             starts,
             process: None,
@@ -223,9 +226,7 @@ impl Runner {
             let why = "its lease was over before it began".to_owned();
             return self.end(env, key, Outcome::LeaseLost, why, Exit::TooLate);
         }
-        let deadline = lease
-            .filter(|_| assignment.job.on_lost == OnLost::Kill)
-            .map(|lease| env.sim.of_boot(timing::kill_at(lease.ends)));
+        let kill_at = lease.map(|lease| env.sim.of_boot(timing::kill_at(lease.ends)));
         let plan = &assignment.plan;
         let at = assignment.at.map(Timestamp::millis);
         let draw = chance::hash(&[
@@ -253,8 +254,10 @@ impl Runner {
             },
             not_before: (assignment.granted)
                 .and_then(|granted| granted.starts_at)
+                .filter(|_| run.tries == 1)
                 .map(|at| env.sim.of_boot(at)),
-            deadline,
+            start_until: kill_at.filter(|_| run.tries == 1),
+            deadline: kill_at.filter(|_| assignment.job.on_lost == OnLost::Kill),
             work,
             code: i32::from(fails),
             grace: millis_of(assignment.job.kill.grace),
@@ -269,7 +272,8 @@ impl Runner {
     }
 
     /// A process of one of the runs has ended.
-    pub(super) fn exited(&mut self, env: &mut Env<'_>, process: u64, exit: Exit) {
+    pub(super) fn exited(&mut self, env: &mut Env<'_>, process: u64, report: ProcessReport) {
+        let exit = report.exit;
         let found = self.runs.iter().find(|(_, r)| r.process == Some(process));
         let Some(key) = found.map(|(key, _)| *key) else {
             return;
@@ -280,9 +284,13 @@ impl Runner {
         run.process = None;
         let cause = run.cause.take();
         let (outcome, reason) = verdict(run, cause, exit);
+        if let Some(began) = report.began.filter(|_| !run.has_begun) {
+            let shown = env.utc().minus(millis(env.sim.now - began));
+            (run.started_at, run.has_begun) = (run.started_at.max(shown), true);
+        }
         run.starts += u32::from(matches!(exit, Exit::Ended(_)));
         let none_started = run.starts < run.assignment.attempt;
-        let returns = matches!(exit, Exit::NoResources | Exit::Withdrawn);
+        let returns = !matches!(exit, Exit::Ended(_));
         if returns && none_started && run.assignment.granted.is_some() {
             // Retries are for the command. Another host may start it at once.
             return self.end(env, key, outcome, reason, exit);
@@ -329,7 +337,7 @@ impl Runner {
             run_id: Some(run_id),
             scheduled_at: at,
             started_at: Some(run.started_at),
-            finished_at: Some(env.utc()),
+            finished_at: Some(run.started_at.max(env.utc())),
             host: Some(env.name.clone()),
             reason,
             exit_code: match exit {
@@ -346,8 +354,8 @@ impl Runner {
             token,
             returns: match exit {
                 Exit::NoResources => Some(Returned::Short),
-                Exit::Withdrawn => Some(Returned::Withdrawn),
-                Exit::Ended(_) | Exit::TooLate => None,
+                Exit::Withdrawn | Exit::TooLate => Some(Returned::Withdrawn),
+                Exit::Ended(_) => None,
             }
             .filter(|_| run.starts < attempt && granted.is_some() && at.is_some()),
             record,

@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::super::Core;
 use super::super::event::{Action, ClaimId, ClaimSpec, Event, JobIx, Now, OccurrenceNotice};
 use super::super::policy::{Exclusion, OccurrenceSource, Policy};
-use super::super::spread::Spread;
 use crate::config::{CatchUp, OnCrash, OnLost, OnOverlap, OnStoreDown};
 use crate::names::{RunId, Token};
+use crate::schedule::Spread;
 use crate::store::{ClaimReply, Grant, Head, Kind, Lock, OpenRun, RunStatus};
 use crate::time::{BootInstant, Timestamp, seconds_after_boot};
 

@@ -179,8 +179,23 @@ fn not_started(bench: &mut Bench, until: u64) {
         job: FIRST,
         at: secs(1010),
         kind: Kind::Schedule,
-        until: BootInstant::from_duration(Duration::from_secs(until)),
+        until: Some(BootInstant::from_duration(Duration::from_secs(until))),
     });
+}
+
+#[test]
+fn a_host_that_lost_a_lease_before_the_start_claims_on() {
+    let mut bench = full();
+    bench.due_of(SECOND, 1010);
+    bench.nothing();
+    bench.feed(Event::RunNotStarted {
+        job: FIRST,
+        at: secs(1010),
+        kind: Kind::Schedule,
+        until: None,
+    });
+    let spec = bench.claim(1010);
+    assert_eq!(spec.job, SECOND);
 }
 
 #[test]

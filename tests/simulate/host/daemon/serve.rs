@@ -303,7 +303,7 @@ impl Daemon {
             }
             Timer::Watchdog => self.runner.tend(env),
             Timer::Started => self.resources_back(env),
-            Timer::Exited(process, exit) => self.runner.exited(env, process, exit),
+            Timer::Exited(process, report) => self.runner.exited(env, process, report),
             Timer::Retry(run) => self.runner.retry(env, run),
             Timer::TimedOut(run, tries) => self.runner.timed_out(env, run, tries),
             Timer::RegisterAgain => {
