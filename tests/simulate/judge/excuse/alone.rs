@@ -88,7 +88,8 @@ pub(in crate::judge) fn never_began(facts: &Facts<'_>, run: &Added) -> Option<St
             .as_ref()
             .is_some_and(|of| of.as_str() == host_name(*it))
     })?;
-    let begin = record.started_at.or(record.finished_at)?.millis();
+    let shown = record.started_at.or(record.finished_at)?.millis();
+    let begin = when_shown(facts, host, shown);
     let is_alone = record.attempts == 0 && record.fence.is_none();
     is_alone.then_some(Start {
         job: record.job.to_string(),
@@ -102,6 +103,21 @@ pub(in crate::judge) fn never_began(facts: &Facts<'_>, run: &Added) -> Option<St
         end: None,
         ended: None,
     })
+}
+
+/// Returns when a host's wall clock showed this; the last time, if it was set back.
+fn when_shown(facts: &Facts<'_>, host: usize, shown: i64) -> i64 {
+    let of_host = facts.trace.clocks.iter().filter(|it| it.host == host);
+    let mut steps = of_host.peekable();
+    let mut when = shown;
+    while let Some(step) = steps.next() {
+        let until = steps.peek().map_or(i64::MAX, |next| next.at);
+        let then = shown - step.ahead;
+        if (step.at..until).contains(&then) {
+            when = then;
+        }
+    }
+    when
 }
 
 /// Whether another host was there that may have entered the run's occurrence into the waiting list as one
