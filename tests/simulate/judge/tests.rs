@@ -927,14 +927,15 @@ fn what_only_a_full_host_has_on_its_schedule_may_be_missed_unless_it_has_waited(
 
 #[test]
 fn without_catch_up_a_host_that_has_come_since_starts_nothing_that_came_due_before() {
-    let missed = |catch_up: CatchUp, came: i64| {
+    let missed = |catch_up: CatchUp, came: i64, kind: Kind| {
         let mut full = plan(|job| (job.start_deadline, job.catch_up) = (30_000, catch_up));
         full.lists[0].max_running = Some(1);
         broken(&full, |trace| {
             unstarted(trace, 20_000, Outcome::Missed, "a newer one was claimed");
             for added in &mut trace.added {
-                let missed = added.record.outcome == Outcome::Missed;
-                added.at = if missed { START + 30_000 } else { added.at };
+                if added.record.outcome == Outcome::Missed {
+                    (added.at, added.record.kind) = (START + 30_000, kind);
+                }
             }
             trace.lives[1].from = START + came;
             let mut other = start(0, 18_000, 18_000, 31_000);
@@ -943,9 +944,12 @@ fn without_catch_up_a_host_that_has_come_since_starts_nothing_that_came_due_befo
         })
         .contains(&Rule::Missed)
     };
-    assert!(!missed(CatchUp::None, 21_000));
-    assert!(missed(CatchUp::Latest, 21_000));
-    assert!(missed(CatchUp::None, 15_000), "it was there");
+    let plain = Kind::Schedule;
+    assert!(!missed(CatchUp::None, 21_000, plain));
+    assert!(missed(CatchUp::Latest, 21_000, plain));
+    assert!(missed(CatchUp::None, 15_000, plain), "it was there");
+    let waited = missed(CatchUp::None, 21_000, Kind::Queue);
+    assert!(waited, "the ledger names it to all");
 }
 
 #[test]

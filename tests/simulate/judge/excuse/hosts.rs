@@ -17,12 +17,13 @@ use crate::trace::{Added, Hindered, Span, Trouble};
 const SAME_CLOCK: i64 = 100;
 
 /// `NotThere`: with `catch_up: none` a host starts only what came due while its daemon ran. What waits for a
-/// place on a full host is missed if a host that has come since claims a newer occurrence first. As
-/// [`lock_busy`], among the hosts whose daemon has run since the instant.
+/// place on a full host is missed if a host that has come since claims a newer occurrence first, unless it is in
+/// the waiting list, which names it to all. As [`lock_busy`], among the hosts whose daemon has run since the
+/// instant.
 pub(in crate::judge) fn not_there(
     facts: &Facts<'_>,
     subject: &Subject<'_>,
-    plan: &JobPlan,
+    (plan, added): (&JobPlan, &Added),
     span: Span,
 ) -> bool {
     let was_there = |host: usize, then: i64| {
@@ -30,6 +31,7 @@ pub(in crate::judge) fn not_there(
     };
     let mut chances = chances(facts, subject, span).into_iter();
     plan.catch_up == CatchUp::None
+        && added.record.kind == Kind::Schedule
         && !chances.any(|(host, chance)| is_long(chance, span) && was_there(host, chance.from))
 }
 
