@@ -298,10 +298,7 @@ fn caught_up(
 /// Whether no host that had the job was up then, or within the second in which it would have noticed what
 /// came due: its daemon did not run, or was stopped, or its machine was suspended.
 fn nobody_was_up(facts: &Facts<'_>, subject: &Subject<'_>, due: i64) -> bool {
-    let notices = Span {
-        from: due,
-        until: due + excuse::PROMPT,
-    };
+    let notices = excuse::notices(due);
     let mut regimes = subject.regimes.iter().filter(|it| it.span.meets(notices));
     !regimes.any(|it| facts.up[it.host].iter().any(|up| up.meets(notices)))
 }

@@ -1529,6 +1529,16 @@ fn a_run_without_a_lock_is_overtaken_from_its_first_attempt_on() {
     assert!(crashed(22_000).contains(&Rule::NoRerun));
 }
 
+/// An attempt of the run of 20 s fails at 23 s. Its host dies later, and the record counts one more.
+fn dies_between_attempts(trace: &mut Trace, died: i64) {
+    (trace.lives[0].until, trace.lives[0].killed) = (Some(START + died), true);
+    let at = index_of_run(trace, 20_000);
+    let failed = &mut trace.starts[at];
+    (failed.end, failed.ended) = (Some(START + 23_000), Some(Ended::Itself(1)));
+    trace.added[at].record.outcome = Outcome::Interrupted;
+    trace.added[at].record.attempts = 2;
+}
+
 #[test]
 fn an_attempt_may_be_counted_whose_host_died_before_it_could_begin() {
     let miscounts_beside = |died: i64, tries: u32, away: Option<(i64, i64)>| {
@@ -1537,12 +1547,7 @@ fn an_attempt_may_be_counted_whose_host_died_before_it_could_begin() {
             trace
                 .outages
                 .extend(away.map(|(from, until)| span(from, until)));
-            (trace.lives[0].until, trace.lives[0].killed) = (Some(START + died), true);
-            let at = index_of_run(trace, 20_000);
-            let failed = &mut trace.starts[at];
-            (failed.end, failed.ended) = (Some(START + 23_000), Some(Ended::Itself(1)));
-            trace.added[at].record.outcome = Outcome::Interrupted;
-            trace.added[at].record.attempts = 2;
+            dies_between_attempts(trace, died);
         });
         rules.contains(&Rule::Attempts)
     };
@@ -1563,12 +1568,7 @@ fn a_host_that_stood_still_between_two_attempts_may_die_as_it_goes_on() {
         let job = plan(|job| job.retry = Some((3, 500)));
         let rules = broken(&job, |trace| {
             trace.troubles.push(trouble(stopped, 23_400, 28_000, how));
-            (trace.lives[0].until, trace.lives[0].killed) = (Some(START + died), true);
-            let at = index_of_run(trace, 20_000);
-            let failed = &mut trace.starts[at];
-            (failed.end, failed.ended) = (Some(START + 23_000), Some(Ended::Itself(1)));
-            trace.added[at].record.outcome = Outcome::Interrupted;
-            trace.added[at].record.attempts = 2;
+            dies_between_attempts(trace, died);
         });
         rules.contains(&Rule::Attempts)
     };

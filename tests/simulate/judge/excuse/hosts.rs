@@ -104,11 +104,7 @@ pub(in crate::judge) fn waited_for_place(
     subject: &Subject<'_>,
     at: i64,
 ) -> bool {
-    let due = at + subject.delay;
-    let notices = Span {
-        from: due,
-        until: due + PROMPT,
-    };
+    let notices = super::notices(at + subject.delay);
     let mut regimes = subject.regimes.iter().filter(|it| it.is_due(at));
     regimes.any(|it| full_host(facts, it.host).any(|full| full.meets(notices)))
 }
