@@ -225,7 +225,7 @@ fn caught_up(
 ) -> Vec<Violation> {
     // What was due just before may have been claimed, what is due just after is not late.
     let inside = Span {
-        from: dark.from + excuse::not_noticed(facts, dark) - subject.delay,
+        from: dark.from + excuse::not_noticed(facts, subject, dark) - subject.delay,
         until: dark.until - subject.delay,
     };
     let mut dues = subject.occurrences(inside);

@@ -8,6 +8,7 @@ use cronlatch::time::Timestamp;
 use super::super::facts::{Regime, Subject};
 use super::super::{Facts, pauses};
 use super::attempts::{first_attempt, life_of};
+use super::hosts::full_host;
 use super::{ON_ITS_WAY, OWN_CLOCK, PROMPT, SPAWNS, UNDER_WAY};
 use crate::plan::{JobPlan, StoreKind, host_name};
 use crate::trace::{Added, Hindered, Life, Span, Start, Trouble};
@@ -267,12 +268,20 @@ pub(in crate::judge) fn in_doubt(facts: &Facts<'_>, dark: Span) -> bool {
 }
 
 /// `NotNoticed`: what comes due before anybody can know that the store is away is claimed at its time,
-/// and waits in its turn. One server has a second to answer; of several nodes each is asked three times.
-pub(in crate::judge) fn not_noticed(facts: &Facts<'_>, dark: Span) -> i64 {
-    match facts.plan.store {
-        StoreKind::Quorum(_) if in_doubt(facts, dark) => 4_200,
-        _ => 1_200,
+/// and waits in its turn. One server has a second to answer; of several nodes each is asked three times. A host
+/// that is full as the store goes away asks for nothing before it has a place.
+pub(in crate::judge) fn not_noticed(facts: &Facts<'_>, subject: &Subject<'_>, dark: Span) -> i64 {
+    if !in_doubt(facts, dark) {
+        return 1_200;
     }
+    let answers = match facts.plan.store {
+        StoreKind::Quorum(_) => 4_200,
+        StoreKind::Redis | StoreKind::Sqlite => 1_200,
+    };
+    let there = subject.regimes.iter().filter(|it| it.span.holds(dark.from));
+    let full = there.flat_map(|it| full_host(facts, it.host).filter(|it| it.holds(dark.from)));
+    let asks = full.map(|full| full.until - dark.from).max();
+    answers + asks.unwrap_or(0)
 }
 
 /// `ReportedElsewhere`: the result of a run without the store stays under a lock that the store did not know for

@@ -93,7 +93,7 @@ pub(super) fn chances_while(
 
 /// `FullHost`: a host that ran as many as its list allows claimed nothing meanwhile, and for a moment
 /// afterwards had the place for the claims that had waited for it.
-fn full_host(facts: &Facts<'_>, host: usize) -> impl Iterator<Item = Span> {
+pub(super) fn full_host(facts: &Facts<'_>, host: usize) -> impl Iterator<Item = Span> {
     facts.full[host].iter().copied()
 }
 
