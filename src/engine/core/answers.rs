@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::event::{Action, ClaimId, OccurrenceNotice};
 use super::gap::{self, Gap};
-use super::lane::{Lane, LedgerAheadReport, Phase};
+use super::lane::{Lane, LedgerAheadReport, LedgerSync, Phase};
 use super::occurrence::{Aim, Occurrence, Origin, in_order};
 use super::policy::Policy;
 use super::shared::{Mode, Shared, TimerKind};
@@ -194,7 +194,10 @@ impl Lane {
                 horizon,
                 decided_later,
                 pauses,
-            } if last < until && (horizon.is_some() || !pauses.is_empty()) => {
+            } if self.sync != LedgerSync::Rejoining
+                && last < until
+                && (horizon.is_some() || !pauses.is_empty()) =>
+            {
                 self.notes.learn(decided_later);
                 self.notes.learn_pauses(pauses);
                 self.drop_undecided(shared, last, horizon);
@@ -373,6 +376,11 @@ impl Lane {
         last: Timestamp,
         horizon: Option<Timestamp>,
     ) {
+        if self.sync == LedgerSync::Rejoining {
+            // The ledger of the job may be under another lock, and what this one lacks may be decided there.
+            self.put_back(Occurrence { gap: None, ..occ });
+            return self.advance(shared);
+        }
         let gap = Gap { last, at: occ.at };
         let sorted = gap::sort(&self.policy, &self.notes, gap, horizon, shared.now.utc);
         let dropped: u64 = sorted.drop.iter().map(|d| d.range.count).sum();

@@ -140,7 +140,7 @@ fn a_stopped_daemon_loses_its_job_before_another_host_starts() {
     runs.assert_no_overlap();
 }
 
-/// A job of two hosts whose lease lasts for three seconds, due every minute.
+/// A job whose lease lasts for three seconds. It is due once a year: the tests start it by hand.
 fn short_lease(command: &str) -> String {
     let lock = json!({ "ttl": "3s" });
     list(

@@ -19,7 +19,8 @@ pub(crate) enum GuardStep {
 /// What a daemon receives about a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    Ended(Ended),
+    /// How it ended, and when.
+    Ended(Ended, i64),
     /// It was not started: its lease was about to end, or it was to end itself.
     TooLate,
     /// It was not started: the machine lacks the resources.
@@ -262,7 +263,7 @@ impl Guard {
             note_end(sim, &living, living.end.1);
             let process = &living.process;
             let report = ProcessReport {
-                exit: Exit::Ended(living.end.1),
+                exit: Exit::Ended(living.end.1, now),
                 began: Some(process.start.begin),
             };
             self.report(sim, process.life, id, report);

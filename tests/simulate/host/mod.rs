@@ -8,6 +8,8 @@ mod noted;
 mod registry;
 mod runner;
 mod tasks;
+#[cfg(test)]
+mod tests;
 mod ticker;
 
 use std::time::Duration;

@@ -436,5 +436,5 @@ fn missed_in_quiet(facts: &Facts<'_>, subject: &Subject<'_>, at: i64, added: &Ad
         && !excuse::late_vote(facts, plan, due)
         && !excuse::unheard_return(facts, plan, due)
         && !excuse::busy_on_its_schedule(facts, subject, (at, added), busy)
-        && !excuse::not_there(facts, subject, plan, busy)
+        && !excuse::not_there(facts, subject, (plan, added), busy)
 }

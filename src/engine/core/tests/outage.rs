@@ -521,3 +521,48 @@ fn without_catch_up_nothing_starts_that_is_older_than_what_ran_without_the_store
     let range = spec.answer.drop[0].range;
     assert_eq!((range.from, range.until), (secs(1010), secs(1030)));
 }
+
+/// The reply to a claim that found undecided occurrences before its own, some of them from before a loss of data.
+fn gap_after_a_loss(last: i64) -> ClaimReply {
+    ClaimReply::Gap {
+        last: secs(last),
+        horizon: Some(secs(last + 20)),
+        decided_later: Vec::new(),
+        pauses: Vec::new(),
+    }
+}
+
+#[test]
+fn what_one_ledger_lacks_is_not_judged_while_the_job_may_have_another() {
+    let mut bench = Bench::new(policy());
+    bench.due(1010);
+    let spec = bench.claim(1010);
+    bench.feed(Event::Absent { job: None });
+    assert_eq!(bench.action(), Action::Register { job: JOB });
+    bench.answer(&spec, gap_after_a_loss(980));
+    bench.nothing();
+    // The other ledger knows more.
+    bench.registered(1000);
+    assert_eq!(bench.claim(1010).gap, None);
+}
+
+#[test]
+fn what_is_dropped_is_not_judged_again_while_the_job_may_have_another_ledger() {
+    let mut bench = Bench::new(Policy {
+        catch_up_window: Duration::from_secs(5),
+        ..policy()
+    });
+    bench.at(1037);
+    let registers = |bench: &mut Bench| {
+        bench.feed(Event::Absent { job: None });
+        assert_eq!(bench.action(), Action::Register { job: JOB });
+    };
+    registers(&mut bench);
+    bench.registered(1000);
+    let drops = bench.action();
+    registers(&mut bench);
+    bench.answer_drops(&drops, gap_after_a_loss(1000));
+    bench.nothing();
+    bench.registered(1030);
+    bench.nothing();
+}

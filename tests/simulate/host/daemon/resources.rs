@@ -24,6 +24,10 @@ impl Daemon {
     pub(super) fn not_started(&mut self, env: &mut Env<'_>, over: &Over, why: Returned) {
         let until = match why {
             Returned::Short => Some(self.run_short(env)),
+            // The daemon is about to end.
+            Returned::Withdrawn if self.shutdown.is_some() => {
+                Some(env.sim.boot().plus(millis(LONGEST_PAUSE)))
+            }
             Returned::Withdrawn => None,
         };
         env.guard.watched = Some(env.life);

@@ -6,8 +6,8 @@ use super::super::Facts;
 use super::super::facts::{Regime, Subject, without};
 use super::PROMPT;
 use super::hosts::{chances, chances_while};
-use crate::plan::{JobPlan, StoreKind};
-use crate::trace::{Foreign, Hindered, Span, Start};
+use crate::plan::{JobPlan, StoreKind, host_name};
+use crate::trace::{Foreign, Hindered, Span, Start, Trouble};
 
 /// A free lock that is seen for a shorter time is somebody else's before a host can claim it.
 const FREE_FOR: i64 = 1_500;
@@ -84,7 +84,46 @@ pub(super) fn known_free(facts: &Facts<'_>, lock: &str, span: Span) -> Vec<Span>
         from: it.span.until,
         until: it.span.until + LOOKS_AGAIN,
     });
-    unheard.fold(facts.free(lock, span), without)
+    let free = unheard.fold(facts.free(lock, span), without);
+    untold_returns(facts, lock).fold(free, without)
+}
+
+/// `UntoldReturn`: a host tells the others that it has returned an occurrence once it has the store's reply. If its
+/// network loses that, they look again when the lease would have ended, and until then the lock is as good as
+/// held.
+fn untold_returns<'a>(facts: &'a Facts<'_>, lock: &'a str) -> impl Iterator<Item = Span> + 'a {
+    let held = move || facts.trace.held.iter().filter(move |it| it.lock == lock);
+    let changes = held().zip(held().skip(1));
+    changes.filter_map(move |(held, freed)| {
+        let released = freed.token.is_none() && held.exclusive;
+        let token = held.token.as_deref().filter(|_| released)?;
+        let replies = Span {
+            from: freed.at,
+            until: freed.at + PROMPT,
+        };
+        let loses = |it: &&Trouble| {
+            let loses = matches!(it.how, Hindered::Network | Hindered::Lossy);
+            loses && it.span.meets(replies)
+        };
+        let mut lossy = facts.trace.troubles.iter().filter(loses).peekable();
+        lossy.peek()?;
+        let (host, run_id) = holder_of(facts, token);
+        let is_untold = lossy.any(|it| Some(it.host) == host);
+        let begun = || facts.trace.starts.iter().any(|it| it.run_id == run_id);
+        (is_untold && !begun()).then_some(Span {
+            from: freed.at,
+            until: held.until,
+        })
+    })
+}
+
+/// The host and the run of a token.
+pub(super) fn holder_of<'a>(facts: &Facts<'_>, token: &'a str) -> (Option<usize>, &'a str) {
+    let mut parts = token.split(':');
+    let (host, run_id) = (parts.next(), parts.nth(1));
+    let mut hosts = 0..facts.plan.hosts.len();
+    let host = hosts.find(|it| Some(host_name(*it).as_str()) == host);
+    (host, run_id.unwrap_or_default())
 }
 
 /// `BeingTaken`: a claim that has reached some of several nodes keeps others out from then on. It is
