@@ -536,6 +536,8 @@ impl<S: Subject> Model<'_, S> {
                 self.lock.key = Key::Absent;
                 Ok(())
             }
+            // A lease that nobody holds has no end: a store keeps none.
+            Step::Expire if self.lock.token.is_none() => Ok(()),
             Step::Expire => {
                 self.subject.expire(&self.lock_name).await;
                 self.lock.key = Key::Absent;

@@ -59,7 +59,7 @@ const SERVER: &str = "this one";
 /// What a hand from outside does to the lock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Meddling {
-    /// The lease ends: the key is gone, and its end has come.
+    /// The lease ends, if there is one: the key is gone, and its end has come.
     End,
     /// The deadlines of all that waits pass.
     Late,
@@ -943,7 +943,7 @@ impl Both {
         match meddling {
             Meddling::End => {
                 lock.key = Key::Absent;
-                if *lock != LockState::default() {
+                if lock.token.is_some() {
                     lock.lease_end = ended;
                 }
             }

@@ -24,7 +24,7 @@ impl Meddler for Hands<'_> {
         match meddling {
             Meddling::End => {
                 self.0.command(&["DEL", &key]);
-                if self.0.number(&["EXISTS", &state]) == 1 {
+                if self.0.number(&["HEXISTS", &state, "token"]) == 1 {
                     let ended = ended.to_string();
                     self.0.command(&["HSET", &state, "lease_end", &ended]);
                 }
