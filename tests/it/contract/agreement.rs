@@ -77,7 +77,7 @@ enum Form {
     },
 }
 
-/// How soon an occurrence may start that is claimed ahead.
+/// How long before its instant an occurrence is claimed that is near.
 const NEAR: Duration = Duration::from_millis(900);
 
 /// The instant of a claim came while it was sent, so nobody knows on which side of it the store replied.
@@ -87,7 +87,7 @@ const AT_ITS_INSTANT: &str = "the instant came meanwhile";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Earliness {
     Not,
-    /// In an hour.
+    /// Far beyond any lead.
     Far,
     /// Within the lead of its claim.
     Near,
@@ -460,17 +460,17 @@ impl<S: Subject> Model<'_, S> {
         }
         let before = self.clock().await.utc();
         let theirs = self.store.claim(claim).await.unwrap();
-        let clock = match theirs {
-            ClaimReply::Granted { at: instant, .. } => at(instant),
-            _ => self.clock().await,
-        };
+        let after = self.clock().await;
         if let ClaimTarget::Occurrence { due, .. } = &claim.what
-            && !matches!(theirs, ClaimReply::Granted { .. })
             && before < due.not_before
-            && due.not_before <= clock.utc()
+            && due.not_before <= after.utc()
         {
             return Err(AT_ITS_INSTANT.to_owned());
         }
+        let clock = match theirs {
+            ClaimReply::Granted { at: instant, .. } => at(instant),
+            _ => after,
+        };
         let state = &mut self.jobs[usize::from(n)];
         let (ours, effects) = protocol::claim(&mut self.lock, state, clock, claim);
         protocol::summarize(state, &effects, clock);
