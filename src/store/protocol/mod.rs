@@ -103,6 +103,7 @@ pub use claim::claim;
 pub use clock::{
     AFTERMATH, Clock, FORGOTTEN_AHEAD, LEAD, LEDGER_AHEAD, Past, SUCCESSOR_SKEW, horizon_of,
 };
+pub(crate) use clock::lead_of;
 pub use effect::Effect;
 pub use finish::finish;
 pub use history::{

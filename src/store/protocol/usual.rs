@@ -3,7 +3,7 @@
 //! Before its instant an occurrence is only ever granted. A held lock, a gap, a pause, or anything that
 //! waits may be over by then, so all of these are `Early` until the instant.
 
-use super::clock::Clock;
+use super::clock::{Clock, lead_of};
 use super::lock::{Key, LockState};
 use crate::store::contract::{Claim, Due, JobState};
 
@@ -39,7 +39,7 @@ pub(super) fn is_usual(
     is_free
         && is_idle
         && is_next
-        && due.claimable_from() <= now
+        && due.not_before <= now.plus(lead_of(due))
         && now <= due.deadline
         && !clock.past.is_unknowable(due.scheduled_at)
 }

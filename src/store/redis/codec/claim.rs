@@ -11,7 +11,7 @@ use super::record::{from_word, word};
 use super::reply::Items;
 use super::summary::retention;
 use crate::names::{Prefix, RunId};
-use crate::store::protocol::{LEAD, counted, least_wait};
+use crate::store::protocol::{counted, lead_of, least_wait};
 use crate::store::redis::failure::RedisFailure;
 use crate::store::{
     Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Head, IfPaused, Late, Overlap, Retention,
@@ -107,7 +107,7 @@ fn occurrence(call: &mut Call, due: &Due, overlap: Overlap, keep: Retention) {
         .arg(&due.max_attempts)
         .arg(&retention(keep))
         .arg(&optional(due.gap.as_ref().map(|gap| gap.if_last)))
-        .arg(&due.lead.min(LEAD).as_millis());
+        .arg(&lead_of(due).as_millis());
     if let Some(gap) = &due.gap {
         ranges(call, &gap.drop);
     }
