@@ -9,7 +9,10 @@ use crate::store::contract::{Claim, Due, JobState};
 
 /// Whether this is the next occurrence of an idle job with a free lock and nothing else in its ledger.
 ///
-/// The conditions are those of the short way on Redis (`scripts/granted.lua`), which alone grants ahead.
+/// On Redis only the short way grants ahead (`scripts/granted.lua`), under these conditions and some of its
+/// own: no note about missing replicas, and no key or field that it would have to report. What it does not
+/// grant is `Early` until the instant, so it may ask for more than this, but never for less.
+///
 /// The caller has checked that the claim did not finish, that the job uses this lock, and that the store
 /// does not recover.
 pub(super) fn is_usual(

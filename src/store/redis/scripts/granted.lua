@@ -2,7 +2,8 @@
 -- a job that is idle, with a free lock and nothing unusual in any key. It does what the full rules of
 -- claim.lua would do, in less than half of their time. A new rule about when a claim is granted must
 -- also hold here: whatever is not known to be usual goes on to the full rules. It alone grants ahead of
--- the instant (lead), so protocol/usual.rs names the same conditions.
+-- the instant (lead), under the conditions of protocol/usual.rs. Two are its own: no replicas are
+-- missing (unacknowledged), and every key and field is as it was written.
 
 if ARGV[5] == 'occurrence' and ARGV[1] == '1' and ARGV[11] ~= '' and ARGV[20] == '' and #ARGV == 21 then
   local token, ttl, run_id, at = ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[8])
