@@ -148,6 +148,10 @@ impl Scene {
     }
 
     async fn finish(&self, who: &str, n: u64) -> FinishReply {
+        self.ends(who, n, Outcome::Succeeded).await
+    }
+
+    async fn ends(&self, who: &str, n: u64, outcome: Outcome) -> FinishReply {
         let at = self.start.plus(Duration::from_millis(n));
         let finish = Finish {
             lock: lock(),
@@ -160,7 +164,7 @@ impl Scene {
                 exit_code: Some(0),
                 attempts: 1,
                 fence: Some(1),
-                ..record(job(), Some(at), Outcome::Succeeded)
+                ..record(job(), Some(at), outcome)
             }),
             job: Some(job()),
             give_back: false,

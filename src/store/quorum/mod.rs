@@ -392,7 +392,7 @@ impl Store for QuorumStore {
         });
         let found = self.all_there(replies).await?;
         let (found, unreadable): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-        let mut records = history::merged_records(found);
+        let mut records = history::merged_failures(found, nodes.quorum());
         records.truncate(limit);
         Ok(History {
             records,
