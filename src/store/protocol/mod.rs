@@ -95,7 +95,7 @@ mod properties;
 mod tests;
 
 pub use crate::store::contract::{
-    Crashed, DECIDED_LATER_KEPT, FINGERPRINTS_KEPT, JobState, Moved, Open, Pause, Waiting,
+    Crashed, DECIDED_BEYOND_KEPT, FINGERPRINTS_KEPT, JobState, Moved, Open, Pause, Waiting,
 };
 pub use attempt::note_attempt;
 pub use begin::begin;
@@ -122,7 +122,7 @@ pub use settle::settle;
 pub use settled::settled;
 pub use summary::{summarize, trim};
 pub use text::{
-    decided_later_of_text, decided_later_text, pauses_of_text, pauses_text, terms_of_text,
+    decided_beyond_of_text, decided_beyond_text, pauses_of_text, pauses_text, terms_of_text,
     terms_text, waiting_of_text, waiting_text,
 };
 pub(crate) use waiting::given_back;

@@ -28,7 +28,7 @@ pub(super) fn is_usual(
     let is_free = claim.lock.exclusive && lock.key == Key::Absent && lock.token.is_none();
     let is_idle = job.open.is_none()
         && job.waiting.is_empty()
-        && job.decided_later(job.last).is_empty()
+        && job.decided_beyond(job.last).is_empty()
         && job.pauses.is_empty();
     let is_next = due.gap.is_none()
         && job

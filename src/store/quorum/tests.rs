@@ -96,7 +96,7 @@ fn running(number: u64, last: i64, who: u8) -> PrepareReply {
         waiting: Vec::new(),
         fingerprints: Vec::new(),
         moved: None,
-        decided_later: Vec::new(),
+        decided_beyond: Vec::new(),
         pauses: Vec::new(),
         summary: crate::store::Summary::default(),
     };

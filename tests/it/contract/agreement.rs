@@ -247,7 +247,7 @@ impl<S: Subject> Model<'_, S> {
         let state = &mut self.jobs[usize::from(n)];
         let ours = protocol::register(&self.lock, state, at(theirs.now), &registration);
         same("decided until", ours.decided_until, theirs.decided_until)?;
-        same("beyond", ours.decided_later, theirs.decided_later)?;
+        same("beyond", ours.decided_beyond, theirs.decided_beyond)?;
         same("pauses", ours.pauses, theirs.pauses)?;
         same("head", told_head(ours.head), told_head(theirs.head))?;
         same(

@@ -890,7 +890,7 @@ impl Both {
                 "{} {} {:?} {} {} {:?} {:?}",
                 reduce(known.recovering),
                 reduce_instant(self.now, known.decided_until),
-                reduce_instants(self.now, &known.decided_later),
+                reduce_instants(self.now, &known.decided_beyond),
                 reduce_instant(self.now, known.now),
                 reduce_open(self.now, known.open.as_ref()),
                 known.head.map(|head| reduce_head(self.now, head)),
@@ -1138,13 +1138,13 @@ impl Side {
             ClaimReply::Gap {
                 last,
                 horizon,
-                decided_later,
+                decided_beyond,
                 pauses,
             } => format!(
                 "gap {} {:?} {:?} {pauses:?}",
                 reduce_instant(now, *last),
                 horizon.map(|at| reduce_instant(now, at)),
-                reduce_instants(now, decided_later)
+                reduce_instants(now, decided_beyond)
             ),
             ClaimReply::Held { by, remaining } => {
                 format!("held {by} {:?}", remaining.map(reduce))

@@ -469,7 +469,7 @@ fn what_another_host_ran_without_the_store_is_neither_dropped_nor_passed_by_late
             reply: crate::store::Registered {
                 pauses: Vec::new(),
                 decided_until: secs(decided_until),
-                decided_later: vec![secs(beyond)],
+                decided_beyond: vec![secs(beyond)],
                 now: secs(1030),
                 open: None,
                 head: None,
@@ -539,7 +539,7 @@ fn what_other_servers_keep_is_claimed_while_the_server_of_one_lock_is_away() {
             reply: crate::store::Registered {
                 pauses: Vec::new(),
                 decided_until: secs(1000),
-                decided_later: Vec::new(),
+                decided_beyond: Vec::new(),
                 now: secs(1000),
                 open: None,
                 head: None,
@@ -594,7 +594,7 @@ fn what_lies_before_a_loss_is_unknown_and_what_lies_after_it_missed() {
         ClaimReply::Gap {
             last,
             horizon,
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             pauses: Vec::new(),
         },
     );
@@ -620,7 +620,7 @@ fn no_range_that_is_dropped_reaches_over_what_another_schedule_has_decided() {
         ClaimReply::Gap {
             last: secs(1000),
             horizon: None,
-            decided_later: vec![secs(1033)],
+            decided_beyond: vec![secs(1033)],
             pauses: Vec::new(),
         },
     );
@@ -838,7 +838,7 @@ fn registered_behind(bench: &mut Bench, job: JobIx) {
         reply: crate::store::Registered {
             pauses: Vec::new(),
             decided_until: secs(1000),
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             now: secs(1005),
             open: None,
             head: None,

@@ -276,7 +276,7 @@ fn settled_to(bench: &mut Bench, job: JobIx, head: Option<Head>) {
         reply: Registered {
             pauses: Vec::new(),
             decided_until: secs(1030),
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             now: secs(1031),
             open: None,
             head,
@@ -395,7 +395,7 @@ fn a_full_host_has_a_run_settled_once_a_second_while_the_store_refuses() {
         reply: Registered {
             pauses: Vec::new(),
             decided_until: secs(1010),
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             now: secs(1011),
             open: Some(OpenRun {
                 remaining: Duration::ZERO,
@@ -652,7 +652,7 @@ fn what_is_missed_is_on_record_although_a_head_takes_the_place_of_what_comes_aft
         reply: Registered {
             pauses: Vec::new(),
             decided_until: secs(1000),
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             now: secs(1050),
             open: None,
             head: Some(head(1000, Kind::Queue)),
@@ -706,7 +706,7 @@ fn registered_anew(bench: &mut Bench, head: Option<Head>) {
         reply: Registered {
             pauses: Vec::new(),
             decided_until: secs(1000),
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             now: secs(1055),
             open: None,
             head,

@@ -120,7 +120,7 @@ fn before_the_instant_nothing_but_a_plain_grant_is_decided() {
         }),
         ("an occurrence is decided beyond", |world| {
             let at = world.now().plus(Duration::from_secs(60));
-            state(world).decided_later = vec![at];
+            state(world).decided_beyond = vec![at];
         }),
         ("the job is paused", |world| {
             let since = world.now();
@@ -175,7 +175,7 @@ fn what_is_settled_does_not_make_a_claim_wait_for_its_instant() {
         since: 1,
         to,
     });
-    job.decided_later = vec![job.last.minus(Duration::from_secs(60)), job.last];
+    job.decided_beyond = vec![job.last.minus(Duration::from_secs(60)), job.last];
     let claim = ahead(&world, "a");
     assert_eq!(starts_in(&world.send(&claim)), Duration::from_millis(40));
     let claim = ahead(&world, "b");

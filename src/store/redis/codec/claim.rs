@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::call::{Call, flag, millis, optional};
-use super::fields::{decided_later, pause, pauses};
+use super::fields::{decided_beyond, pause, pauses};
 use super::keys::{self, LockKeys, job_keys};
 use super::record::{from_word, word};
 use super::reply::Items;
@@ -153,7 +153,7 @@ pub(in crate::store::redis) fn read(
         "gap" => ClaimReply::Gap {
             last: items.timestamp()?,
             horizon: items.optional_timestamp()?,
-            decided_later: decided_later(&items.text()?)?,
+            decided_beyond: decided_beyond(&items.text()?)?,
             pauses: pauses(&items.text()?)?,
         },
         "too_late" => ClaimReply::TooLate,
