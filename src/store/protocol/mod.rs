@@ -92,6 +92,10 @@ mod waiting;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
+#[path = "../../../tests/support/steps.rs"]
+#[allow(dead_code, reason = "no test uses all of it")]
+mod steps;
+#[cfg(test)]
 mod tests;
 
 pub use crate::store::contract::{

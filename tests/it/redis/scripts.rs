@@ -9,8 +9,9 @@ use cronlatch::store::protocol::{waiting_of_text, waiting_text};
 use cronlatch::time::Timestamp;
 use proptest::test_runner::{Config as ProptestConfig, TestCaseError, TestRunner};
 
-use super::property::{self, Meddler, Meddling};
+use super::property::{self, Meddler};
 use super::store;
+use crate::steps::Meddling;
 use crate::support::{RedisServer, test_cases};
 
 /// Reaches into the server as another program would.
@@ -165,14 +166,14 @@ fn the_scripts_do_what_the_plain_function_does() {
         ..ProptestConfig::default()
     };
     let mut runner = TestRunner::new(config);
-    let outcome = runner.run(&property::sequences(), |(exclusive, calls)| {
+    let outcome = runner.run(&property::sequences(), |(exclusive, steps)| {
         // A shrunk sequence must not find what the longer one left.
         let nr = next.fetch_add(1, Ordering::Relaxed);
         let lock = Lock {
             exclusive,
             ..Lock::named(&LockName::parse(&format!("s{nr}")).unwrap())
         };
-        let compared = property::compare(store.clone(), &hands, lock, &calls);
+        let compared = property::compare(store.clone(), &hands, lock, &steps);
         runtime.block_on(compared).map_err(TestCaseError::fail)
     });
     if let Err(e) = outcome {
