@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Failure, output};
 use crate::config::{self, ConfigErrors, JobList};
 use crate::names::{HostName, Prefix};
-use crate::store::{self, Store, StoreError, StoreSettings, check_key_in_cluster, check_url};
+use crate::store::{self, Store, StoreSettings, check_key_in_cluster, check_url};
 
 const DEFAULT_CONFIG: &str = "/etc/cronlatch/jobs.yaml";
 
@@ -117,8 +117,10 @@ impl Target {
         if !store::is_absent(settings) {
             return Ok(store::open(settings)?);
         }
-        let absent = StoreError::absent(&settings.shown());
-        output::report(&format!("warning: {}", absent.reason()));
+        let shown = settings.shown();
+        output::report(&format!(
+            "warning: there is no store {shown}: no daemon has used this path"
+        ));
         Ok(store::open_empty()?)
     }
 

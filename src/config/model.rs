@@ -97,7 +97,7 @@ impl Default for OutputPolicy {
     }
 }
 
-/// One job.
+/// One job. Jobs of a list share equal values of the fields that are an [`Arc`].
 #[derive(Debug, Clone)]
 pub struct Job {
     /// Its name.
@@ -132,8 +132,7 @@ pub struct Job {
     pub retry: Option<Retry>,
     /// Exit codes that mean success.
     pub success_exit_codes: Arc<BTreeSet<u8>>,
-    /// What its processes run in. Jobs with equal settings share them, as they share the next field and
-    /// the one before.
+    /// What its processes run in.
     pub process: Arc<ProcessSettings>,
     /// Which targets are notified of its outcomes.
     pub alerts: Arc<Alerts>,

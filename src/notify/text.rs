@@ -103,8 +103,8 @@ fn of_record(notice: &Notice, record: &Record) -> String {
     }
     if let Some(reason) = &record.reason {
         let _ = match record.outcome {
-            // The reason is who asked for the run; why it failed stands before.
-            Outcome::Failed => write!(text, " ({reason})"),
+            // The reason is who asked for the run. Why it failed stands before: its exit.
+            Outcome::Failed if !exit(record).is_empty() => write!(text, " ({reason})"),
             _ => write!(text, ": {reason}"),
         };
     }
@@ -170,4 +170,48 @@ fn of_digest(digest: &Digest) -> String {
         digest.host,
         named.join(", ")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::{HostName, JobName};
+    use crate::notify::notice::NoticeKind;
+    use crate::store::Kind;
+    use crate::time::Timestamp;
+
+    /// The message about a run that failed, with this exit code and reason.
+    fn of_failed(exit_code: Option<i32>, reason: &str) -> String {
+        let job = JobName::parse("backup").expect("a name");
+        let host = HostName::parse("web1").expect("a name");
+        headline(&Notification::one(Notice {
+            event: JobEvent::Failed,
+            job: job.clone(),
+            host: host.clone(),
+            at: Timestamp::EPOCH,
+            run_id: None,
+            scheduled_at: None,
+            in_a_row: 1,
+            record: Some(Record {
+                host: Some(host),
+                exit_code,
+                reason: Some(reason.to_owned()),
+                ..Record::blank(job, Kind::Manual, Outcome::Failed)
+            }),
+            detail: None,
+            kind: NoticeKind::Real,
+        }))
+    }
+
+    #[test]
+    fn the_reason_says_why_a_run_failed_that_did_not_start_and_is_a_remark_about_others() {
+        assert_eq!(
+            of_failed(Some(3), "triggered by alice"),
+            "backup failed on web1 with exit code 3 (triggered by alice)"
+        );
+        assert_eq!(
+            of_failed(None, "cannot start /bin/x: no such file"),
+            "backup failed on web1: cannot start /bin/x: no such file"
+        );
+    }
 }

@@ -10,6 +10,10 @@ use super::redis::RedisStore;
 use super::sqlite::SqliteStore;
 use super::{Store, StoreError};
 
+#[cfg(not(feature = "sqlite"))]
+const NO_SQLITE: &str =
+    "this program was built without the embedded store (the feature `sqlite` of cronlatch)";
+
 /// Opens the store on the current tokio runtime. The store connects at its first operation, which also
 /// reports an unreachable server.
 pub fn open(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError> {
@@ -18,11 +22,10 @@ pub fn open(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError> {
         #[cfg(feature = "sqlite")]
         StoreSettings::Sqlite { path } => Ok(Arc::new(SqliteStore::new(path)?)),
         #[cfg(not(feature = "sqlite"))]
-        StoreSettings::Sqlite { path } => Err(StoreError::refused(format!(
-            "sqlite:{}: this program was built without the embedded store (the feature `sqlite` of \
-             cronlatch)",
-            path.display()
-        ))),
+        StoreSettings::Sqlite { path } => {
+            let path = path.display();
+            Err(StoreError::refused(format!("sqlite:{path}: {NO_SQLITE}")))
+        }
         StoreSettings::Sentinel(settings) => Ok(Arc::new(RedisStore::sentinel(settings))),
         StoreSettings::Redlock(settings) => Ok(Arc::new(QuorumStore::new(settings)?)),
         StoreSettings::Cluster(settings) => Ok(Arc::new(RedisStore::cluster(settings)?)),
@@ -47,7 +50,5 @@ pub(crate) fn open_empty() -> Result<Arc<dyn Store>, StoreError> {
 /// Without the embedded store there is none that does not exist yet.
 #[cfg(not(feature = "sqlite"))]
 pub(crate) fn open_empty() -> Result<Arc<dyn Store>, StoreError> {
-    Err(StoreError::refused(
-        "this program was built without the embedded store (the feature `sqlite` of cronlatch)",
-    ))
+    Err(StoreError::refused(NO_SQLITE))
 }

@@ -15,8 +15,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cronlatch::names::{HostName, LockName, RunId, Token};
-use cronlatch::store::protocol::FORGOTTEN_AHEAD;
+use cronlatch::names::{HostName, JobName, LockName, RunId, Token};
+use cronlatch::store::protocol::{FORGOTTEN_AHEAD, LEAD};
 use cronlatch::store::{
     Claim, ClaimReply, ClaimTarget, Due, Fingerprint, Finish, FinishReply, Grant, Kind, Late, Lock,
     Outcome, Overlap, Record, RedlockSettings, Registration, RenewReply, RunStatus, StartupQuorum,
@@ -32,6 +32,8 @@ use crate::support::{Daemon, Mode, Proxy, RedisServer, RunLog, cronlatch, wait_u
 
 /// Long enough that no lease ends by itself while it is needed.
 const LONG: Duration = Duration::from_secs(300);
+/// How long before its instant a claim is sent ahead.
+const NEAR: Duration = Duration::from_millis(900);
 /// How long a node that lost its data does not count.
 const TTL: Duration = Duration::from_millis(1500);
 
@@ -142,6 +144,10 @@ impl Scene {
     }
 
     async fn finish(&self, who: &str, n: u64) -> FinishReply {
+        self.ends(who, n, Outcome::Succeeded).await
+    }
+
+    async fn ends(&self, who: &str, n: u64, outcome: Outcome) -> FinishReply {
         let at = self.start.plus(Duration::from_millis(n));
         let finish = Finish {
             lock: lock(),
@@ -154,7 +160,7 @@ impl Scene {
                 exit_code: Some(0),
                 attempts: 1,
                 fence: Some(1),
-                ..record(job(), Some(at), Outcome::Succeeded)
+                ..record(job(), Some(at), outcome)
             }),
             job: Some(job()),
             give_back: false,
@@ -482,6 +488,37 @@ async fn a_grant_that_took_longer_than_its_lease_is_none() {
         .claim(&claim("b", Duration::from_millis(100)))
         .await;
     assert!(matches!(late, Err(StoreError::Unreachable(_))), "{late:?}");
+}
+
+/// A claim ahead of its instant waits for the instant while the nodes accept it, not afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_time_in_which_the_nodes_accept_a_claim_counts_towards_its_instant() {
+    let scene = Scene::new(LONG).await;
+    let (proxies, by_proxy) = proxied(&scene.servers);
+    let store = store_at(&by_proxy);
+    let mut claim = scene.claim("a", 1);
+    let near = store.now().await.unwrap().plus(NEAR);
+    let ClaimTarget::Occurrence { due, .. } = &mut claim.what else {
+        panic!("not for an occurrence: {claim:?}");
+    };
+    *due = Due {
+        scheduled_at: near,
+        not_before: near,
+        prev: Some(scene.start),
+        lead: LEAD,
+        ..due.clone()
+    };
+    let way = Duration::from_millis(50);
+    for proxy in &proxies {
+        proxy.set(Mode::Delay(way));
+    }
+    let reply = store.claim(&claim).await.unwrap();
+    let ClaimReply::Granted { at, starts_in, .. } = reply else {
+        panic!("not granted: {reply:?}");
+    };
+    // The nodes had replied before the proposal went to them and back.
+    let left = near.since(at).saturating_sub(way * 2);
+    assert!(starts_in <= left, "{reply:?}, for {near}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

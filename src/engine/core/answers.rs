@@ -110,10 +110,10 @@ impl Lane {
             ClaimReply::Gap {
                 last,
                 horizon,
-                decided_later,
+                decided_beyond,
                 pauses,
             } => {
-                self.notes.learn(decided_later);
+                self.notes.learn(decided_beyond);
                 self.notes.learn_pauses(pauses);
                 self.gap(shared, occ, last, horizon);
             }
@@ -192,13 +192,13 @@ impl Lane {
             ClaimReply::Gap {
                 last,
                 horizon,
-                decided_later,
+                decided_beyond,
                 pauses,
             } if self.sync != LedgerSync::Rejoining
                 && last < until
                 && (horizon.is_some() || !pauses.is_empty()) =>
             {
-                self.notes.learn(decided_later);
+                self.notes.learn(decided_beyond);
                 self.notes.learn_pauses(pauses);
                 self.drop_undecided(shared, last, horizon);
             }

@@ -20,7 +20,7 @@ impl Lane {
     /// watermark and now.
     pub(super) fn registered(&mut self, shared: &mut Shared, reply: Registered) {
         let (decided_until, store_now) = (reply.decided_until, reply.now);
-        self.notes.learn(reply.decided_later);
+        self.notes.learn(reply.decided_beyond);
         self.notes.learn_pauses(reply.pauses);
         self.registration = RegistrationState::Done;
         // It may have been set back.

@@ -203,9 +203,9 @@ impl Notes {
     }
 
     /// Adds occurrences that the ledger has decided after its watermark.
-    pub(super) fn learn(&mut self, decided_later: Vec<Timestamp>) {
-        if !decided_later.is_empty() {
-            self.lists_mut().ran.extend(decided_later);
+    pub(super) fn learn(&mut self, decided_beyond: Vec<Timestamp>) {
+        if !decided_beyond.is_empty() {
+            self.lists_mut().ran.extend(decided_beyond);
         }
     }
 

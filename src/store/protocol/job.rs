@@ -5,7 +5,7 @@ use super::clock::Clock;
 use super::lock::LockState;
 use crate::names::Token;
 use crate::store::contract::{
-    DECIDED_LATER_KEPT, FINGERPRINTS_KEPT, Fingerprint, Head, JobState, Kind, Lock, LockRef, Open,
+    DECIDED_BEYOND_KEPT, FINGERPRINTS_KEPT, Fingerprint, Head, JobState, Kind, Lock, LockRef, Open,
     OpenRun, Summary, Waiting,
 };
 use crate::time::Timestamp;
@@ -15,7 +15,7 @@ impl JobState {
     pub fn starting_after(last: Timestamp) -> Self {
         Self {
             last,
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             open: None,
             waiting: Vec::new(),
             fingerprints: Vec::new(),
@@ -43,22 +43,22 @@ impl JobState {
     /// earlier occurrence, so all are kept until a move.
     pub(crate) fn decide_beyond(&mut self, at: Timestamp) {
         let (last, is_begun) = (self.last, !self.fingerprints.is_empty());
-        if is_begun && at <= last || self.decided_later.contains(&at) {
+        if is_begun && at <= last || self.decided_beyond.contains(&at) {
             return;
         }
-        self.decided_later
+        self.decided_beyond
             .retain(|known| !is_begun || *known > last);
-        self.decided_later.push(at);
-        self.decided_later.sort_unstable();
-        let surplus = self.decided_later.len().saturating_sub(DECIDED_LATER_KEPT);
-        if let Some(newest) = self.decided_later.drain(..surplus).next_back() {
+        self.decided_beyond.push(at);
+        self.decided_beyond.sort_unstable();
+        let surplus = self.decided_beyond.len().saturating_sub(DECIDED_BEYOND_KEPT);
+        if let Some(newest) = self.decided_beyond.drain(..surplus).next_back() {
             self.last = last.max(newest);
         }
     }
 
     /// Returns the occurrences after `base` that are decided although the watermark is before them.
-    pub(super) fn decided_later(&self, base: Timestamp) -> Vec<Timestamp> {
-        let beyond = self.decided_later.iter().copied();
+    pub(super) fn decided_beyond(&self, base: Timestamp) -> Vec<Timestamp> {
+        let beyond = self.decided_beyond.iter().copied();
         beyond.filter(|at| *at > base).collect()
     }
 

@@ -124,11 +124,11 @@ fn merge_runs(state: &mut JobState, counting: &[SourceLedger<'_>], now: Timestam
         )
     });
     // One that a host ran without the store, and reported under the lock of its own list, is decided.
-    let decided_later: Vec<Timestamp> = counting
+    let decided_beyond: Vec<Timestamp> = counting
         .iter()
-        .flat_map(|it| it.state.decided_later.iter().copied())
+        .flat_map(|it| it.state.decided_beyond.iter().copied())
         .collect();
-    all.retain(|entry| entry.kind == Kind::Rerun || !decided_later.contains(&entry.scheduled_at));
+    all.retain(|entry| entry.kind == Kind::Rerun || !decided_beyond.contains(&entry.scheduled_at));
     for mut entry in all {
         let opened = state.open.as_ref().and_then(|open| open.scheduled_at);
         let mut known = state.waiting.iter().map(|it| it.scheduled_at).chain(opened);
@@ -146,7 +146,7 @@ fn merge_runs(state: &mut JobState, counting: &[SourceLedger<'_>], now: Timestam
 
 /// Adds the occurrences after the watermark that any of the ledgers has decided.
 fn decide_beyond(state: &mut JobState, sources: &[&JobState]) {
-    for at in sources.iter().flat_map(|source| &source.decided_later) {
+    for at in sources.iter().flat_map(|source| &source.decided_beyond) {
         state.decide_beyond(*at);
     }
 }
@@ -232,11 +232,11 @@ mod tests {
         result.decide_beyond(at(24));
         let state = merged(&[&begun(9), &result]);
         assert_eq!(
-            (state.last, state.decided_later),
+            (state.last, state.decided_beyond),
             (at(9), vec![at(18), at(24)])
         );
         let state = merged(&[&begun(21), &result]);
-        assert_eq!((state.last, state.decided_later), (at(21), vec![at(24)]));
+        assert_eq!((state.last, state.decided_beyond), (at(21), vec![at(24)]));
     }
 
     #[test]
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(merged(&[&begun(9), &begun(12)]).last, at(12));
         let manual = JobState::starting_after(at(18));
         let state = merged(&[&begun(9), &manual]);
-        assert_eq!((state.last, state.decided_later), (at(9), Vec::new()));
+        assert_eq!((state.last, state.decided_beyond), (at(9), Vec::new()));
         assert_eq!(merged(&[&manual]).last, at(18), "no other is known");
     }
 }

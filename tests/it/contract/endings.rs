@@ -100,7 +100,7 @@ pub(crate) async fn a_run_without_the_store_decides_its_occurrence_and_none_befo
     // The fifth was in another host's hands meanwhile, and the fourth was passed over.
     let registered = scene.register().await;
     assert_eq!(registered.decided_until, scene.at(3));
-    assert_eq!(registered.decided_later, [scene.at(6)]);
+    assert_eq!(registered.decided_beyond, [scene.at(6)]);
     let fifth = Due {
         prev: Some(scene.at(4)),
         ..scene.due(5)
@@ -108,7 +108,7 @@ pub(crate) async fn a_run_without_the_store_decides_its_occurrence_and_none_befo
     let gap = |last| ClaimReply::Gap {
         last: scene.at(last),
         horizon: None,
-        decided_later: vec![scene.at(6)],
+        decided_beyond: vec![scene.at(6)],
         pauses: Vec::new(),
     };
     let reply = scene.send(&scene.claim_due("d", fifth.clone())).await;

@@ -119,7 +119,7 @@ fn reply(ms: i64) -> Registered {
     Registered {
         pauses: Vec::new(),
         decided_until: secs(1000),
-        decided_later: Vec::new(),
+        decided_beyond: Vec::new(),
         now: now(ms).utc,
         open: None,
         head: None,

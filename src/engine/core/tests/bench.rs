@@ -139,7 +139,7 @@ impl Bench {
             reply: crate::store::Registered {
                 pauses: Vec::new(),
                 decided_until: secs(decided_until),
-                decided_later: Vec::new(),
+                decided_beyond: Vec::new(),
                 now: secs(self.seconds),
                 open: None,
                 head: None,
@@ -155,7 +155,7 @@ impl Bench {
             reply: crate::store::Registered {
                 pauses: Vec::new(),
                 decided_until: secs(decided_until),
-                decided_later: Vec::new(),
+                decided_beyond: Vec::new(),
                 now: secs(self.seconds),
                 open: Some(OpenRun {
                     scheduled_at: Some(secs(at)),
@@ -381,7 +381,7 @@ pub(super) fn gap(last: i64) -> ClaimReply {
     ClaimReply::Gap {
         last: secs(last),
         horizon: None,
-        decided_later: Vec::new(),
+        decided_beyond: Vec::new(),
         pauses: Vec::new(),
     }
 }

@@ -379,7 +379,7 @@ impl Fleet {
                 reply: crate::store::Registered {
                     pauses: Vec::new(),
                     decided_until: answer.decided_until,
-                    decided_later: answer.decided_later,
+                    decided_beyond: answer.decided_beyond,
                     now: answer.now,
                     open: answer.open,
                     head: answer.head,

@@ -338,7 +338,7 @@ fn what_another_host_ran_without_the_store_is_neither_dropped_nor_passed_by_late
             reply: crate::store::Registered {
                 pauses: Vec::new(),
                 decided_until: secs(decided_until),
-                decided_later: vec![secs(beyond)],
+                decided_beyond: vec![secs(beyond)],
                 now: secs(1030),
                 open: None,
                 head: None,
@@ -408,7 +408,7 @@ fn what_other_servers_keep_is_claimed_while_the_server_of_one_lock_is_away() {
             reply: crate::store::Registered {
                 pauses: Vec::new(),
                 decided_until: secs(1000),
-                decided_later: Vec::new(),
+                decided_beyond: Vec::new(),
                 now: secs(1000),
                 open: None,
                 head: None,
@@ -448,7 +448,7 @@ fn registered_behind(bench: &mut Bench, job: JobIx) {
         reply: crate::store::Registered {
             pauses: Vec::new(),
             decided_until: secs(1000),
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             now: secs(1005),
             open: None,
             head: None,
@@ -527,7 +527,7 @@ fn gap_after_a_loss(last: i64) -> ClaimReply {
     ClaimReply::Gap {
         last: secs(last),
         horizon: Some(secs(last + 20)),
-        decided_later: Vec::new(),
+        decided_beyond: Vec::new(),
         pauses: Vec::new(),
     }
 }

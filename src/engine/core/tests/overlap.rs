@@ -149,7 +149,7 @@ fn a_host_that_was_not_there_learns_what_waits_from_the_ledger() {
         reply: crate::store::Registered {
             pauses: Vec::new(),
             decided_until: secs(1000),
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             now: secs(1000),
             open: None,
             head: Some(head(980, Kind::Queue)),

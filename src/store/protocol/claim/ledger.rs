@@ -34,7 +34,7 @@ impl Claiming<'_> {
         let record = history::set_back(claimed.name, job.last, &self.claim.token, self.clock);
         self.effects.push(history::append(record, claimed.keep));
         job.last = now.min(scheduled_at.minus(Duration::from_millis(1)));
-        job.decided_later.retain(|at| *at <= now);
+        job.decided_beyond.retain(|at| *at <= now);
         self.effects
             .extend(waiting::forget_future(job, self.context(claimed)));
     }
@@ -61,7 +61,7 @@ impl Claiming<'_> {
         for drop in drops {
             self.drop_range(job, claimed, drop);
         }
-        if job.decided_later(job.last).contains(&due.scheduled_at) {
+        if job.decided_beyond(job.last).contains(&due.scheduled_at) {
             job.last = job.last.max(due.scheduled_at);
             return Judgement::Answer(ClaimReply::AlreadyClaimed(RunStatus::Decided));
         }
@@ -80,7 +80,7 @@ impl Claiming<'_> {
         ClaimReply::Gap {
             last: base,
             horizon: self.clock.past.horizon,
-            decided_later: job.decided_later(base),
+            decided_beyond: job.decided_beyond(base),
             pauses: job.pauses.clone(),
         }
     }
@@ -159,7 +159,7 @@ fn covers(drops: &[DroppedRange], job: &JobState) -> bool {
         let mut ranges = drops.iter().map(|drop| drop.range);
         ranges.any(|range| range.from <= *at && *at <= range.until)
     };
-    job.decided_later(job.last).iter().any(covered)
+    job.decided_beyond(job.last).iter().any(covered)
 }
 
 /// Whether one of these ranges would record an occurrence as missed that may have been due during a

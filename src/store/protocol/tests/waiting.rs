@@ -514,7 +514,7 @@ fn drops_are_recorded_unless_the_ledger_moved() {
         ClaimReply::Gap {
             last,
             horizon,
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             pauses: Vec::new(),
         }
     );
@@ -534,7 +534,7 @@ fn drops_are_recorded_unless_the_ledger_moved() {
         ClaimReply::Gap {
             last,
             horizon,
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             pauses: Vec::new(),
         }
     );
@@ -595,7 +595,7 @@ fn a_result_from_a_host_with_a_fast_clock_does_not_move_the_ledger_past_the_stor
     assert_eq!((world.last(), world.records.len()), (last, 1));
     let finish = world.succeeded("b", within);
     world.finish_with(&finish);
-    assert_eq!(world.register("f1").decided_later, [within]);
+    assert_eq!(world.register("f1").decided_beyond, [within]);
 }
 
 #[test]

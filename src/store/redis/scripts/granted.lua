@@ -2,7 +2,8 @@
 -- a job that is idle, with a free lock and nothing unusual in any key. It does what the full rules of
 -- claim.lua would do, in less than half of their time. A new rule about when a claim is granted must
 -- also hold here: whatever is not known to be usual goes on to the full rules. It alone grants ahead of
--- the instant (lead), so protocol/usual.rs names the same conditions.
+-- the instant (lead), under the conditions of protocol/usual.rs. Two are its own: no replicas are
+-- missing (unacknowledged), and every key and field is as it was written.
 
 if ARGV[5] == 'occurrence' and ARGV[1] == '1' and ARGV[11] ~= '' and ARGV[20] == '' and #ARGV == 21 then
   local token, ttl, run_id, at = ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[8])
@@ -18,15 +19,15 @@ if ARGV[5] == 'occurrence' and ARGV[1] == '1' and ARGV[11] ~= '' and ARGV[20] ==
       seen = fingerprint == ARGV[12] and tonumber(first) or seen
     end
   end
-  -- Instants up to the watermark stay among those that are decided later until others are added.
-  local is_decided_later = false
+  -- Of the instants decided beyond the watermark, those that it has passed stay until others are added.
+  local is_decided_beyond = false
   for at in string.gmatch(job[5] or '', '[^ ]+') do
-    is_decided_later = is_decided_later or not last or #at > 17
+    is_decided_beyond = is_decided_beyond or not last or #at > 17
       or not string.find(at, '^%-?%d+$') or tonumber(at) > last
   end
   local host = string.match(token, '^([%w._-]+):%d+:[^:]+:%x+$')
   if last and job[2] ~= 'open' and (job[3] or '') == '' and is_at_home(job[4])
-    and not is_decided_later and (job[6] or '') == '' and (job[7] or '') == ''
+    and not is_decided_beyond and (job[6] or '') == '' and (job[7] or '') == ''
     and seen and well_seen == #job[8] and last < at and last <= now
     and tonumber(ARGV[11]) <= math.max(last, seen)
     and not_before <= now + tonumber(ARGV[21]) and now <= tonumber(ARGV[10]) and host and #host <= 200 then

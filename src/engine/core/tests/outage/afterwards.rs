@@ -39,7 +39,7 @@ fn what_lies_before_a_loss_is_unknown_and_what_lies_after_it_missed() {
         ClaimReply::Gap {
             last,
             horizon,
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             pauses: Vec::new(),
         },
     );
@@ -65,7 +65,7 @@ fn no_range_that_is_dropped_reaches_over_what_another_schedule_has_decided() {
         ClaimReply::Gap {
             last: secs(1000),
             horizon: None,
-            decided_later: vec![secs(1033)],
+            decided_beyond: vec![secs(1033)],
             pauses: Vec::new(),
         },
     );

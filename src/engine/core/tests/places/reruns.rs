@@ -136,7 +136,7 @@ fn settled_to(bench: &mut Bench, job: JobIx, head: Option<Head>) {
         reply: Registered {
             pauses: Vec::new(),
             decided_until: secs(1030),
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             now: secs(1031),
             open: None,
             head,
@@ -248,7 +248,7 @@ fn a_full_host_has_a_run_settled_once_a_second_while_the_store_refuses() {
         reply: Registered {
             pauses: Vec::new(),
             decided_until: secs(1010),
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             now: secs(1011),
             open: Some(OpenRun {
                 remaining: Duration::ZERO,

@@ -247,7 +247,7 @@ fn what_is_missed_is_on_record_although_a_head_takes_the_place_of_what_comes_aft
         reply: Registered {
             pauses: Vec::new(),
             decided_until: secs(1000),
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             now: secs(1050),
             open: None,
             head: Some(head(1000, Kind::Queue)),
@@ -301,7 +301,7 @@ fn registered_anew(bench: &mut Bench, head: Option<Head>) {
         reply: Registered {
             pauses: Vec::new(),
             decided_until: secs(1000),
-            decided_later: Vec::new(),
+            decided_beyond: Vec::new(),
             now: secs(1055),
             open: None,
             head,
