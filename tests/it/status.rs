@@ -176,6 +176,29 @@ fn watch_shows_each_change_until_its_reader_is_gone() {
     assert!(watch.wait().unwrap().success());
 }
 
+#[test]
+fn watch_sees_an_embedded_store_that_is_created_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = format!("sqlite:{}/later.db", dir.path().display());
+    let mut watch = command::command(command::BINARY);
+    watch
+        .args(["status", "--watch=100ms", "--json", "--store", &store])
+        .stdout(Stdio::piped());
+    let mut watch = watch.spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut hosts = || {
+        let line = lines.next().unwrap().unwrap();
+        let status: serde_json::Value = serde_json::from_str(&line).unwrap();
+        status["hosts"].as_array().unwrap().len()
+    };
+    assert_eq!(hosts(), 0);
+    let list = list(&["{ name: yearly, schedule: '@yearly', command: 'true' }"]);
+    let _daemon = Daemon::on("web1", list).store(&store).start();
+    wait_until("the page has the host", || hosts() == 1);
+    drop(lines);
+    assert!(watch.wait().unwrap().success());
+}
+
 /// A job that each host runs for itself, and that fails where a file is missing.
 fn of_each_host(store: &str, file: &str) -> String {
     format!(
