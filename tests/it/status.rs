@@ -79,35 +79,41 @@ fn a_host_that_claims_nothing_because_of_its_clock_is_critical() {
 
 #[test]
 fn commands_that_find_nothing_in_a_store_that_nobody_named_say_where_they_looked() {
-    let ask = |args: &[&str]| {
-        let dir = tempfile::tempdir().unwrap();
+    let (absent, empty) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let ask = |args: &[&str], state: &tempfile::TempDir| {
         let mut command = command::command(command::BINARY);
-        command.args(args).env("XDG_STATE_HOME", dir.path());
+        command.args(args).env("XDG_STATE_HOME", state.path());
         command::output(command)
     };
-    let said = ask(&["status", "--check"]).expect_code(3).stdout;
-    let looked = "no job list was found, so this looked in sqlite:";
-    assert!(said.starts_with(&format!("UNKNOWN: {looked}")), "{said}");
-    for (args, code) in [
-        (&["status"][..], 0),
-        (&["logs", "backup"], 64),
-        (&["forget", "backup"], 0),
-        (&["pause", "backup"], 64),
-        (&["kill", "backup"], 64),
-        (&["trigger", "backup"], 69),
+    ask(&["init"], &empty).expect_code(0);
+    let no_list = "no job list was found, ";
+    let looked = format!("{no_list}so this looked in sqlite:");
+    for (state, found) in [
+        (&absent, format!("{no_list}and there is no store sqlite:")),
+        (&empty, looked.clone()),
     ] {
-        let said = ask(args).expect_code(code).stderr;
-        assert!(
-            said.contains(&format!("warning: {looked}")),
-            "{args:?}: {said}"
-        );
+        let said = ask(&["status", "--check"], state).expect_code(3).stdout;
+        assert!(said.starts_with(&format!("UNKNOWN: {looked}")), "{said}");
+        for (args, code) in [
+            (&["status"][..], 0),
+            (&["logs", "backup"], 64),
+            (&["forget", "backup"], 0),
+            (&["pause", "backup"], 64),
+            (&["kill", "backup"], 64),
+            (&["trigger", "backup"], 69),
+        ] {
+            let said = ask(args, state).expect_code(code).stderr;
+            let expected = format!("warning: {found}");
+            assert!(said.contains(&expected), "{args:?}: {said}");
+            assert_eq!(said.matches("warning: ").count(), 1, "{args:?}: {said}");
+        }
     }
     let named = ["logs", "backup", "--store", "sqlite:/proc/self/cwd/none.db"];
     let dir = tempfile::tempdir().unwrap();
     let mut command = command::command(command::BINARY);
     command.args(named).current_dir(dir.path());
     let said = command::output(command).expect_code(64).stderr;
-    assert!(!said.contains(looked), "{said}");
+    assert!(!said.contains(no_list), "{said}");
 }
 
 #[test]

@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let settings = args.target.settings(list.as_ref())?;
     let found = output::ask(async {
-        let store = Target::open_existing(&settings)?;
+        let store = args.target.open_existing(list.as_ref(), &settings)?;
         collect(&*store, list.as_ref(), &host, args).await
     })?;
     let records = found.records;

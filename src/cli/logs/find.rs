@@ -91,7 +91,7 @@ pub(super) fn in_fleet(
     let list = target.list_if_any()?;
     let settings = target.settings(list.as_ref())?;
     let found = output::ask(async {
-        let store = Target::open_existing(&settings)?;
+        let store = target.open_existing(list.as_ref(), &settings)?;
         let hosts = store.hosts().await?;
         let search = Search {
             store: &*store,

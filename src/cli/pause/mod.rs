@@ -96,7 +96,7 @@ fn order(
     let settings = target.settings(list.as_ref())?;
     target.warn_about_store(&settings);
     let (done, failed) = output::ask(async {
-        let store = Target::open_existing(&settings)?;
+        let store = target.open_existing(list.as_ref(), &settings)?;
         let sender = PauseSender {
             store: &*store,
             order: order(store.now().await?)?,

@@ -68,11 +68,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     args.target.warn_about_store(&settings);
     output::ask(async {
         if let Some(every) = args.watch {
-            let store = WatchedStore::open(&settings)?;
+            let store = WatchedStore::open(&args.target, list.as_ref(), &settings)?;
             return watch(args, (store, list.as_ref(), &host), every).await;
         }
         let status = collect(StatusRequest {
-            store: &Target::open_existing(&settings)?,
+            store: &args.target.open_existing(list.as_ref(), &settings)?,
             settings: &settings,
             list: list.as_ref(),
             host: &host,
@@ -113,7 +113,7 @@ fn judge(args: &Args) -> Result<CheckResult, Failure> {
     args.target.warn_about_store(&settings);
     let report = output::ask(async {
         let asked = StatusRequest {
-            store: &Target::open_existing(&settings)?,
+            store: &args.target.open_existing(list.as_ref(), &settings)?,
             settings: &settings,
             list: list.as_ref(),
             host: &host,

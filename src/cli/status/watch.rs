@@ -7,7 +7,7 @@ use std::io::{IsTerminal as _, stdout};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Failure, Target};
+use super::{Failure, JobList, Target};
 use crate::cli::output::{self, StdoutReader};
 use crate::store::{self, Store, StoreSettings};
 
@@ -26,12 +26,16 @@ pub(super) struct WatchedStore<'a> {
 
 impl<'a> WatchedStore<'a> {
     /// Opens the store; warns about one that does not exist.
-    pub(super) fn open(settings: &'a StoreSettings) -> Result<Self, Failure> {
+    pub(super) fn open(
+        target: &Target,
+        list: Option<&JobList>,
+        settings: &'a StoreSettings,
+    ) -> Result<Self, Failure> {
         // Before it is opened: a store that is created in between is then opened by the next page.
         let is_absent = store::is_absent(settings);
         Ok(Self {
             settings,
-            store: Target::open_existing(settings)?,
+            store: target.open_existing(list, settings)?,
             is_absent,
         })
     }

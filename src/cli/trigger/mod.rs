@@ -109,7 +109,7 @@ fn run_by_daemon(args: &Args) -> Result<ExitCode, Failure> {
         }),
     };
     let started = output::ask(async {
-        let store = Target::open_existing(&settings)?;
+        let store = args.target.open_existing(list.as_ref(), &settings)?;
         wanted
             .ask(&*store, (ListAtHand::OfCommand(&args.target), &host))
             .await
