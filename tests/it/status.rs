@@ -96,6 +96,7 @@ fn commands_that_find_nothing_in_a_store_that_nobody_named_say_where_they_looked
         assert!(said.starts_with(&format!("UNKNOWN: {looked}")), "{said}");
         for (args, code) in [
             (&["status"][..], 0),
+            (&["history", "backup"], 0),
             (&["logs", "backup"], 64),
             (&["forget", "backup"], 0),
             (&["pause", "backup"], 64),
