@@ -17,16 +17,17 @@ fn first_runs(list: &str, jobs: &[&str]) -> (Daemon, Vec<serde_json::Value>) {
 
 #[test]
 fn an_end_is_judged_by_code_signal_and_time() {
-    let list = "jobs:\n\
-        \x20 - { name: fine, every: 1s, command: 'exit 3', success_exit_codes: [0, 3] }\n\
-        \x20 - { name: bad, every: 1s, command: 'echo out; echo err >&2; exit 4' }\n\
-        \x20 - { name: killed, every: 1s, command: 'kill -9 $PPID; kill -9 -0' }\n\
-        \x20 - { name: slow, every: 1s, command: [sleep, '60'], timeout: 300ms }\n\
-        \x20 - { name: absent, every: 1s, command: [/no/such/program] }\n\
-        \x20 - { name: again, every: 1s, command: 'test $CRONLATCH_ATTEMPT = 3', retry: { attempts: 3, delay: 10ms } }\n";
-    let list = list.replace("kill -9 $PPID; kill -9 -0", "kill -9 0");
+    let list = "
+jobs:
+  - { name: fine, every: 1s, command: 'exit 3', success_exit_codes: [0, 3] }
+  - { name: bad, every: 1s, command: 'echo out; echo err >&2; exit 4' }
+  - { name: killed, every: 1s, command: 'kill -9 0' }
+  - { name: slow, every: 1s, command: [sleep, '60'], timeout: 300ms }
+  - { name: absent, every: 1s, command: [/no/such/program] }
+  - { name: again, every: 1s, command: 'test $CRONLATCH_ATTEMPT = 3', retry: { attempts: 3, delay: 10ms } }
+";
     let jobs = ["fine", "bad", "killed", "slow", "absent", "again"];
-    let (daemon, runs) = first_runs(&list, &jobs);
+    let (daemon, runs) = first_runs(list, &jobs);
     let [fine, bad, killed, slow, absent, again] = runs.as_slice() else {
         panic!("six jobs");
     };
@@ -50,6 +51,9 @@ fn an_end_is_judged_by_code_signal_and_time() {
         (&"failed".into(), &0.into())
     );
     assert!(has(&absent["reason"], "/no/such/program"), "{absent:#}");
+    let absent = ["ERROR", "not started: cannot run", "job=absent"];
+    assert!(daemon.lines_with(&absent) > 0);
+    assert_eq!(daemon.lines_with(&["finished after", "job=absent"]), 0);
     assert_eq!(
         (&again["outcome"], &again["attempts"]),
         (&"succeeded".into(), &3.into())
@@ -220,7 +224,7 @@ fn a_record_has_the_cpu_time_and_the_peak_memory_of_the_whole_tree() {
          \x20 - {{ name: absent, every: 1s, command: [/no/such/program] }}\n"
     );
     let jobs = ["idle", "counts", "large", "twice"];
-    let (mut daemon, runs) = first_runs(&list, &jobs);
+    let (mut daemon, runs) = first_runs(list, &jobs);
     let used = |at: usize, what: &str| {
         let usage = &runs[at]["usage"];
         usage[what]
