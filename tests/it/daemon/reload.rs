@@ -131,16 +131,16 @@ fn a_list_that_cannot_be_used_is_refused_and_the_old_one_goes_on() {
         &mut daemon,
         3,
         &[
-            "the store was changed",
+            "changes the store from ",
             "Restart the daemon to change the store",
         ],
     );
     assert!(
-        status(&daemon).contains("the store was changed from "),
+        status(&daemon).contains("it changes the store from "),
         "{}",
         status(&daemon)
     );
-    let wrong_advice = ["the store was changed", "cronlatch check"];
+    let wrong_advice = ["changes the store", "cronlatch check"];
     assert_eq!(daemon.lines_with(&wrong_advice), 0);
     assert_eq!(
         daemon.lines_with(&["cronlatch check"]),
