@@ -16,8 +16,9 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use super::output::StdoutReader;
+use super::times::duration;
 use super::{Failure, Target, output};
-use crate::config::{self, ConfigError, Job, JobList};
+use crate::config::{ConfigError, Job, JobList};
 use crate::names::{HostName, JobName};
 use crate::preflight;
 use crate::store::{HostReport, JobReport, KeyFault, Lock, Store, StoreError, StoreSettings};
@@ -52,10 +53,6 @@ pub(super) struct Args {
     watch: Option<Duration>,
     #[command(flatten)]
     target: Target,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    config::parse_duration(text).map_err(|e| format!("it {e}"))
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
