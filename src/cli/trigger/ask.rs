@@ -29,7 +29,7 @@ pub(super) struct TriggerRequest<'a> {
 
 /// What errors of a request name.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Surroundings<'a> {
+pub(super) struct TriggerContext<'a> {
     /// The list whose jobs they suggest.
     pub(super) list: Option<&'a JobList>,
     /// The store.
@@ -61,9 +61,9 @@ impl TriggerRequest<'_> {
     pub(super) async fn ask(
         &self,
         store: &dyn Store,
-        around: Surroundings<'_>,
+        context: TriggerContext<'_>,
     ) -> Result<TriggeredRun, Failure> {
-        let host = self.choose_host(store, around).await?;
+        let host = self.choose_host(store, context).await?;
         let output = match self.follow {
             Some(_) => OutputWish::Send,
             None => OutputWish::Keep,
@@ -110,9 +110,9 @@ impl TriggerRequest<'_> {
     async fn choose_host(
         &self,
         store: &dyn Store,
-        around: Surroundings<'_>,
+        context: TriggerContext<'_>,
     ) -> Result<HostName, Failure> {
-        let here = around.host;
+        let here = context.host;
         let live = retry(request::ASKING, || store.peers()).await?;
         if let Some(host) = self.on {
             request::check_live(host, &live)?;
@@ -137,7 +137,7 @@ impl TriggerRequest<'_> {
                 "no daemon reports to {}: none is up, or none can write to it; nothing was \
                  started\nhelp: `cronlatch doctor` looks at the store; start a daemon with this \
                  store (`cronlatch run`), or run the job in this process with --here",
-                around.store
+                context.store
             )));
         }
         let draining = live.iter().filter(has);
@@ -149,7 +149,7 @@ impl TriggerRequest<'_> {
         if live.iter().any(|report| report.info.host == *here) {
             return Ok(here.clone());
         }
-        Err(self.no_host_has_it(&known_jobs(store, around.list).await?))
+        Err(self.no_host_has_it(&known_jobs(store, context.list).await?))
     }
 
     /// The error if each host that has the job is draining.

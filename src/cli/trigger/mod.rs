@@ -17,7 +17,7 @@ use crate::config::JobList;
 use crate::names::{HostName, JobName};
 use crate::run::Cause;
 use crate::store::{IfPaused, Record, Store};
-use ask::{Surroundings, TriggerRequest, TriggeredRun, Waited};
+use ask::{TriggerContext, TriggerRequest, TriggeredRun, Waited};
 use carry::Errand;
 
 /// Options of `trigger`.
@@ -110,12 +110,12 @@ fn run_by_daemon(args: &Args) -> Result<ExitCode, Failure> {
     };
     let started = output::ask(async {
         let store = args.target.open_existing(list.as_ref(), &settings)?;
-        let around = Surroundings {
+        let context = TriggerContext {
             list: list.as_ref(),
             store: &settings.shown(),
             host: &host,
         };
-        wanted.ask(&*store, around).await
+        wanted.ask(&*store, context).await
     })
     .inspect_err(|_| args.target.warn_if_guessed(list.as_ref(), &settings))?;
     match &started.waited {
@@ -169,12 +169,12 @@ pub(super) async fn over_http(
         reason: call.reason,
         follow: None,
     };
-    let around = Surroundings {
+    let context = TriggerContext {
         list: Some(list),
         store: "the store",
         host,
     };
-    wanted.ask(store, around).await?.json()
+    wanted.ask(store, context).await?.json()
 }
 
 /// Runs the job in this process, or in one that this command starts.
