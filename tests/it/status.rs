@@ -209,8 +209,11 @@ fn watch_sees_an_embedded_store_that_is_created_later() {
 /// A job that each host runs for itself, and that fails where a file is missing.
 fn of_each_host(store: &str, file: &str) -> String {
     format!(
-        "store: {store}\njobs:\n  - {{ name: collect, every: 1s, command: 'test -e {file}/$CRONLATCH_HOST', \
-         lock: {{ scope: host }} }}\n"
+        "\
+store: {store}
+jobs:
+  - {{ name: collect, every: 1s, command: 'test -e {file}/$CRONLATCH_HOST', lock: {{ scope: host }} }}
+"
     )
 }
 
@@ -321,7 +324,11 @@ fn a_host_with_another_list_is_named_with_the_jobs_that_differ() {
     let redis = RedisServer::start();
     let list = |jobs: &str| {
         let of_both = "{ name: same, schedule: '@yearly', command: 'true' }";
-        format!("store: {}\njobs:\n  - {of_both}\n{jobs}", redis.url())
+        format!("\
+store: {}
+jobs:
+  - {of_both}
+{jobs}", redis.url())
     };
     let job = |name: &str, command: &str| {
         format!("  - {{ name: {name}, schedule: '@yearly', command: '{command}' }}\n")

@@ -78,9 +78,17 @@ fn a_job_gets_the_environment_that_its_list_describes() {
     let file = dir.path().join("secrets");
     std::fs::write(&file, "FROM_FILE=f\nBOTH=file\n").expect("a writable directory");
     let list = format!(
-        "jobs:\n  - name: shows\n    every: 1s\n    umask: '027'\n    nice: 5\n    working_dir: {}\n    \
-         env_file: {}\n    env: {{ BOTH: list, FROM_LIST: l }}\n    \
-         command: echo $FROM_FILE $FROM_LIST $BOTH; umask; nice; pwd; env | grep -e CRONLATCH -e NOTIFY\n",
+        "\
+jobs:
+  - name: shows
+    every: 1s
+    umask: '027'
+    nice: 5
+    working_dir: {}
+    env_file: {}
+    env: {{ BOTH: list, FROM_LIST: l }}
+    command: echo $FROM_FILE $FROM_LIST $BOTH; umask; nice; pwd; env | grep -e CRONLATCH -e NOTIFY
+",
         dir.path().display(),
         file.display(),
     );
@@ -126,12 +134,14 @@ fn a_job_runs_as_its_user_with_that_users_groups_and_home() {
     if !nix::unistd::geteuid().is_root() {
         return;
     }
-    let list = "jobs:\n\
-        \x20 - { name: as-nobody, every: 1s, user: nobody, working_dir: /, command: 'id -un; id -G; echo $USER $LOGNAME $HOME' }\n\
-        \x20 - { name: in-group, every: 1s, user: nobody, group: daemon, working_dir: /, command: 'id -gn' }\n\
-        \x20 - { name: as-nemo, every: 1s, user: no-such-user, command: 'true' }\n\
-        \x20 - { name: at-home, every: 1s, user: nobody, env: { HOME: /usr/lib }, command: pwd }\n\
-        \x20 - { name: homeless, every: 1s, user: nobody, env: { HOME: /no/such/home }, command: pwd }\n";
+    let list = "\
+jobs:
+  - { name: as-nobody, every: 1s, user: nobody, working_dir: /, command: 'id -un; id -G; echo $USER $LOGNAME $HOME' }
+  - { name: in-group, every: 1s, user: nobody, group: daemon, working_dir: /, command: 'id -gn' }
+  - { name: as-nemo, every: 1s, user: no-such-user, command: 'true' }
+  - { name: at-home, every: 1s, user: nobody, env: { HOME: /usr/lib }, command: pwd }
+  - { name: homeless, every: 1s, user: nobody, env: { HOME: /no/such/home }, command: pwd }
+";
     let jobs = ["as-nobody", "in-group", "as-nemo", "at-home", "homeless"];
     let (mut daemon, runs) = first_runs(list, &jobs);
     let user = nix::unistd::User::from_name("nobody")
@@ -151,10 +161,12 @@ fn a_job_runs_as_its_user_with_that_users_groups_and_home() {
 
 #[test]
 fn a_pipe_of_bash_fails_with_any_of_its_commands() {
-    let list = "jobs:\n\
-        \x20 - { name: bash, every: 1s, shell: /bin/bash, command: 'false | true' }\n\
-        \x20 - { name: off, every: 1s, shell: /bin/bash, pipefail: false, command: 'false | true' }\n\
-        \x20 - { name: sh, every: 1s, command: 'false | true' }\n";
+    let list = "\
+jobs:
+  - { name: bash, every: 1s, shell: /bin/bash, command: 'false | true' }
+  - { name: off, every: 1s, shell: /bin/bash, pipefail: false, command: 'false | true' }
+  - { name: sh, every: 1s, command: 'false | true' }
+";
     let (daemon, runs) = first_runs(list, &["bash", "off", "sh"]);
     let outcomes: Vec<_> = runs.iter().map(|run| &run["outcome"]).collect();
     assert_eq!(outcomes, ["failed", "succeeded", "succeeded"]);
@@ -216,12 +228,14 @@ fn a_record_has_the_cpu_time_and_the_peak_memory_of_the_whole_tree() {
     // A process in the background that counts, one that has 64 MiB at once, and twice the same.
     let counts = "(i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done) & wait";
     let list = format!(
-        "jobs:\n\
-         \x20 - {{ name: idle, every: 1s, command: 'true' }}\n\
-         \x20 - {{ name: counts, every: 1s, command: '{counts}' }}\n\
-         \x20 - {{ name: large, every: 1s, command: 'dd if=/dev/zero of=/dev/null bs=64M count=1' }}\n\
-         \x20 - {{ name: twice, every: 1s, command: '{counts}; exit 1', retry: {{ attempts: 2, delay: 1ms }} }}\n\
-         \x20 - {{ name: absent, every: 1s, command: [/no/such/program] }}\n"
+        "\
+jobs:
+  - {{ name: idle, every: 1s, command: 'true' }}
+  - {{ name: counts, every: 1s, command: '{counts}' }}
+  - {{ name: large, every: 1s, command: 'dd if=/dev/zero of=/dev/null bs=64M count=1' }}
+  - {{ name: twice, every: 1s, command: '{counts}; exit 1', retry: {{ attempts: 2, delay: 1ms }} }}
+  - {{ name: absent, every: 1s, command: [/no/such/program] }}
+"
     );
     let jobs = ["idle", "counts", "large", "twice"];
     let (mut daemon, runs) = first_runs(list, &jobs);
