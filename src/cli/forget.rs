@@ -50,7 +50,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     args.target.warn_about_store(&settings);
     let request = request(args, list.as_ref(), &host)?;
     let forgotten = output::ask(async {
-        let store = Target::open_existing(&settings)?;
+        let store = args.target.open_existing(list.as_ref(), &settings)?;
         let listing = store.listings(std::slice::from_ref(&args.job)).await?;
         let listing = listing.into_iter().next().unwrap_or_default();
         if !args.force {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::config;
+use crate::config::{self, SPOOL_FILES};
 use crate::names::{HostName, JobName, RunId, Token};
 use crate::store::{Finish, Lock, LockKey, Record, Retention, StoreSettings};
 
@@ -43,14 +43,14 @@ struct SpoolLine {
 impl Spool {
     /// Returns the path of the spool of a host's daemon for a store, in the state directory.
     pub(crate) fn of(host: &HostName, settings: &StoreSettings) -> Self {
-        let mut spool = Self::named(&format!("undelivered-{host}.jsonl"), settings);
+        let mut spool = Self::named(&format!("{SPOOL_FILES}{host}.jsonl"), settings);
         spool.left = spool.path.as_deref().map(left_by_hand).unwrap_or_default();
         spool
     }
 
     /// The spool of one run by hand: the next daemon of the host delivers it.
     pub(crate) fn of_run(host: &HostName, run_id: &RunId, settings: &StoreSettings) -> Self {
-        Self::named(&format!("undelivered-{host}@{run_id}.jsonl"), settings)
+        Self::named(&format!("{SPOOL_FILES}{host}@{run_id}.jsonl"), settings)
     }
 
     /// Where it lies; `None` when this process has no place for one.

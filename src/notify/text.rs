@@ -99,7 +99,15 @@ fn of_record(notice: &Notice, record: &Record) -> String {
         Outcome::Missed => format!("{job} was missed"),
     };
     if notice.in_a_row > record.count.unwrap_or(1) {
-        let _ = write!(text, ", {} times in a row", notice.in_a_row);
+        // A failure, a kill by a person and a miss are one row.
+        let _ = match record.outcome {
+            Outcome::Skipped => write!(text, ", {} times in a row", notice.in_a_row),
+            _ => write!(
+                text,
+                ", {} occurrences in a row without success",
+                notice.in_a_row
+            ),
+        };
     }
     if let Some(reason) = &record.reason {
         let _ = match record.outcome {

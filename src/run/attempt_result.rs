@@ -40,6 +40,11 @@ impl AttemptResult {
         }
     }
 
+    /// Whether the command was certainly not started. A guard that dies may not have reported a start.
+    pub(super) fn is_unstarted(&self) -> bool {
+        !self.started && self.outcome != Outcome::Unknown
+    }
+
     /// Whether a further attempt could do better.
     pub(super) fn is_worth_a_retry(&self) -> bool {
         matches!(self.outcome, Outcome::Failed | Outcome::TimedOut)

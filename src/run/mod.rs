@@ -292,7 +292,7 @@ pub(crate) async fn drive(
     let times = work.times(earliest, tools.clock.now());
     // The daemon reports an occurrence that is returned.
     let end = if returned.is_none() {
-        work.report(&verdict, times.took);
+        work.report(&verdict, (!none_started).then_some(times.took));
         RunEnd::Ended(verdict.outcome, verdict.reason.clone())
     } else {
         RunEnd::NotStarted
@@ -466,10 +466,11 @@ impl<'a> RunDriver<'a> {
         );
     }
 
-    fn report(&self, verdict: &AttemptResult, took: Duration) {
-        let how = how(verdict);
+    /// Logs the end of the run, and how long it took if its command was started.
+    fn report(&self, verdict: &AttemptResult, took: Option<Duration>) {
+        let end = end_text(verdict, took);
         let outcome = verdict.outcome.word();
-        let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let duration_ms = took.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
         let exit_code = match verdict.status {
             Some(Status::Code(code)) => Some(code),
             Some(Status::Signal(_) | Status::Unknown) | None => None,
@@ -482,7 +483,7 @@ impl<'a> RunDriver<'a> {
                     outcome,
                     duration_ms,
                     exit_code,
-                    "finished after {took:.1?}: {how}"
+                    "{end}"
                 )
             };
         }
@@ -563,6 +564,19 @@ fn usage_of(usage: Usage) -> RunUsage {
     }
 }
 
+/// How a run ended, and after what time; `None` if its command was never started.
+fn end_text(verdict: &AttemptResult, took: Option<Duration>) -> String {
+    let how = how(verdict);
+    match (took, &verdict.reason) {
+        (Some(took), _) if verdict.is_unstarted() => {
+            format!("finished after {took:.1?}: the last attempt was {how}")
+        }
+        (Some(took), _) => format!("finished after {took:.1?}: {how}"),
+        (None, Some(reason)) if verdict.is_unstarted() => format!("not started: {reason}"),
+        (None, _) => how,
+    }
+}
+
 /// How an attempt ended, as a clause.
 fn how(verdict: &AttemptResult) -> String {
     let status = match verdict.status {
@@ -573,10 +587,10 @@ fn how(verdict: &AttemptResult) -> String {
             Err(_) => format!(", ended by signal {signal}"),
         },
     };
-    let word = if verdict.started {
-        verdict.outcome.text()
-    } else {
+    let word = if verdict.is_unstarted() {
         "not started"
+    } else {
+        verdict.outcome.text()
     };
     match &verdict.reason {
         Some(reason) => format!("{word}{status} ({reason})"),
@@ -587,4 +601,34 @@ fn how(verdict: &AttemptResult) -> String {
 /// A number in [0, 1); a source that fails gives 0, which costs spread and nothing else.
 pub(crate) fn random() -> f64 {
     getrandom::u32().map_or(0.0, |n| f64::from(n) / (f64::from(u32::MAX) + 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_was_not_started_has_not_finished() {
+        let text = |verdict: &AttemptResult, took: Option<u64>| {
+            end_text(verdict, took.map(Duration::from_secs))
+        };
+        let absent = AttemptResult::not_started(Outcome::Failed, "no such file".to_owned());
+        assert_eq!(text(&absent, None), "not started: no such file");
+        assert_eq!(
+            text(&absent, Some(2)),
+            "finished after 2.0s: the last attempt was not started (no such file)"
+        );
+        let unknown = AttemptResult::not_started(Outcome::Unknown, "no report".to_owned());
+        assert_eq!(text(&unknown, None), "unknown (no report)");
+        let failed = AttemptResult {
+            started: true,
+            status: Some(Status::Code(3)),
+            reason: None,
+            ..absent
+        };
+        assert_eq!(
+            text(&failed, Some(2)),
+            "finished after 2.0s: failed, exit code 3"
+        );
+    }
 }

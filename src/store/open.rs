@@ -1,5 +1,6 @@
 //! Opens the store that the settings name. Its callers then use only the trait [`Store`].
 
+#[cfg(feature = "program")]
 use std::io::ErrorKind;
 use std::sync::Arc;
 
@@ -33,6 +34,7 @@ pub fn open(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError> {
 }
 
 /// Whether this is an embedded store whose file does not exist: [`open`] would create it.
+#[cfg(feature = "program")]
 pub(crate) fn is_absent(settings: &StoreSettings) -> bool {
     let StoreSettings::Sqlite { path } = settings else {
         return false;
@@ -42,13 +44,7 @@ pub(crate) fn is_absent(settings: &StoreSettings) -> bool {
 }
 
 /// Opens an empty store in memory, in the place of an embedded one that does not exist yet.
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "program")]
 pub(crate) fn open_empty() -> Result<Arc<dyn Store>, StoreError> {
     Ok(Arc::new(SqliteStore::in_memory()?))
-}
-
-/// Without the embedded store there is none that does not exist yet.
-#[cfg(not(feature = "sqlite"))]
-pub(crate) fn open_empty() -> Result<Arc<dyn Store>, StoreError> {
-    Err(StoreError::refused(NO_SQLITE))
 }

@@ -28,7 +28,12 @@ fn host(name: &str) -> HostName {
 fn facts(fields: &str) -> OccurrenceFacts {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("jobs.yaml");
-    let list = format!("jobs:\n  - name: job\n    schedule: 30 2 * * *\n    command: x\n{fields}");
+    let list = format!("\
+jobs:
+  - name: job
+    schedule: 30 2 * * *
+    command: x
+{fields}");
     std::fs::write(&path, list).expect("room");
     let list = config::load(&path).expect("a list");
     let job = list.jobs[0].clone();

@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let settings = args.target.settings(list.as_ref())?;
     let found = output::ask(async {
-        let store = Target::open_existing(&settings)?;
+        let store = args.target.open_existing(list.as_ref(), &settings)?;
         collect(&*store, list.as_ref(), &host, args).await
     })?;
     let records = found.records;
@@ -69,6 +69,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     } else {
         text::for_people(&records, Times::for_stdout(args.times), args.output)
     })?;
+    if records.is_empty() {
+        args.target.warn_if_guessed(list.as_ref(), &settings);
+    }
     for (job, fault) in found.damage {
         let warning = format!(
             "warning: part of the history of job {job} cannot be shown: {fault}\n  help: {}",

@@ -17,7 +17,7 @@ use crate::config::JobList;
 use crate::names::{HostName, JobName};
 use crate::run::Cause;
 use crate::store::{IfPaused, Record, Store};
-use ask::{ListAtHand, TriggerRequest, TriggeredRun, Waited};
+use ask::{TriggerContext, TriggerRequest, TriggeredRun, Waited};
 use carry::Errand;
 
 /// Options of `trigger`.
@@ -109,10 +109,13 @@ fn run_by_daemon(args: &Args) -> Result<ExitCode, Failure> {
         }),
     };
     let started = output::ask(async {
-        let store = Target::open_existing(&settings)?;
-        wanted
-            .ask(&*store, (ListAtHand::OfCommand(&args.target), &host))
-            .await
+        let store = args.target.open_existing(list.as_ref(), &settings)?;
+        let context = TriggerContext {
+            list: list.as_ref(),
+            store: &settings.shown(),
+            host: &host,
+        };
+        wanted.ask(&*store, context).await
     })
     .inspect_err(|_| args.target.warn_if_guessed(list.as_ref(), &settings))?;
     match &started.waited {
@@ -166,8 +169,12 @@ pub(super) async fn over_http(
         reason: call.reason,
         follow: None,
     };
-    let list = ListAtHand::OfDaemon(list);
-    wanted.ask(store, (list, host)).await?.json()
+    let context = TriggerContext {
+        list: Some(list),
+        store: "the store",
+        host,
+    };
+    wanted.ask(store, context).await?.json()
 }
 
 /// Runs the job in this process, or in one that this command starts.

@@ -41,7 +41,7 @@ use crate::names::TargetName;
 pub(super) struct TargetsPart {
     /// Those that can be used, in the order of the file.
     pub(super) targets: Vec<NotifyTarget>,
-    /// Where each target is named, those included that were refused.
+    /// Where each target is named, including targets that were refused.
     defined: Vec<NamedTarget>,
 }
 

@@ -54,7 +54,12 @@ jobs:
 fn habits_from_crontabs_and_shells_are_warned_of() {
     let command = |fields: &str| {
         only(&format!(
-            "jobs:\n  - name: j\n    every: 1h\n    {fields}\n"
+            "\
+jobs:
+  - name: j
+    every: 1h
+    {fields}
+"
         ))
     };
     let text = [
@@ -71,8 +76,11 @@ fn habits_from_crontabs_and_shells_are_warned_of() {
         command("command: ls\n    shell: /bin/missing"),
         only("defaults: { timezone: EST }\njobs: [{ name: a, schedule: '@daily', command: x }]\n"),
         only(
-            "jobs:\n  - { name: a, every: 1h, command: x, user: nemo }\n  - { name: b, every: 1h, \
-             command: x, user: nemo }\n",
+            "\
+jobs:
+  - { name: a, every: 1h, command: x, user: nemo }
+  - { name: b, every: 1h, command: x, user: nemo }
+",
         ),
     ]
     .join("\n");
@@ -86,7 +94,12 @@ fn habits_from_crontabs_and_shells_are_warned_of() {
         "command: ls ${HOME:-/}",
         "command: [cut, -d, '|', -f, 1]",
     ] {
-        let text = format!("jobs:\n  - name: j\n    every: 1h\n    {fields}\n");
+        let text = format!("\
+jobs:
+  - name: j
+    every: 1h
+    {fields}
+");
         assert_eq!(list(&text).warnings, Vec::<String>::new(), "{fields}");
     }
 }

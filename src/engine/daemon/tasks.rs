@@ -428,8 +428,8 @@ impl TaskContext {
         }
         let mut epoch = Epoch::now();
         let mut offset = Offset::measure(&*self.store).await?;
-        // A wall clock that is stepped in between makes the measurement worthless as well.
-        while offset.is_worthless() || Epoch::now().distance(epoch) > STEP {
+        // A wall clock that is stepped in between makes the measurement unusable, too.
+        while offset.is_unusable() || Epoch::now().distance(epoch) > STEP {
             epoch = Epoch::now();
             offset = Offset::measure(&*self.store).await?;
         }

@@ -31,8 +31,16 @@ impl Far {
 
     fn list(&self, runs: &RunLog) -> String {
         format!(
-            "store: {}\njobs:\n  - name: tick\n    every: 1s\n    lock: {{ ttl: 5s }}\n    \
-             on_overlap: queue\n    queue_limit: 100\n    command: '{}'\n",
+            "\
+store: {}
+jobs:
+  - name: tick
+    every: 1s
+    lock: {{ ttl: 5s }}
+    on_overlap: queue
+    queue_limit: 100
+    command: '{}'
+",
             self.redis.url_via(self.proxy.port()),
             runs.job("0.02")
         )

@@ -234,8 +234,11 @@ fn the_record_of_a_run_whose_renewals_no_replica_knows_names_what_is_missing() {
     let master = master();
     let replica = replica_of(&master, master.port(), RedisServer::builder());
     let list = format!(
-        "store: {{ redis: '{}', wait_replicas: 1 }}\njobs:\n  - {{ name: job, every: 1s, \
-         command: [sleep, '60'], lock: {{ ttl: 3s }}, kill_grace: 200ms }}\n",
+        "\
+store: {{ redis: '{}', wait_replicas: 1 }}
+jobs:
+  - {{ name: job, every: 1s, command: [sleep, '60'], lock: {{ ttl: 3s }}, kill_grace: 200ms }}
+",
         master.url()
     );
     let mut daemon = Daemon::on("host", list).start();

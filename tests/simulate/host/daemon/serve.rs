@@ -195,7 +195,7 @@ impl Daemon {
         let ours = sent.plus(error);
         let millis = ours.millis() - theirs.millis();
         let offset = Offset { millis, error };
-        if offset.is_worthless() {
+        if offset.is_unusable() {
             return self.measure(env, then);
         }
         self.measured = true;

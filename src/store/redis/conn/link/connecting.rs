@@ -91,6 +91,7 @@ impl Link {
         };
         match &outcome {
             Ok(live) => {
+                self.log_connection();
                 tokio::spawn(Arc::clone(&self).watch_end(live.generation, ended));
                 if let (Some(source), Some(server)) = (&self.source, server) {
                     let (link, source) = (Arc::downgrade(&self), Arc::clone(source));
