@@ -116,7 +116,7 @@ pub(crate) enum Call {
     Resend(usize),
     Finish {
         claim: usize,
-        record: bool,
+        record: Option<Outcome>,
         give_back: bool,
     },
     Renew(Vec<usize>),
@@ -263,6 +263,12 @@ fn order() -> impl Strategy<Value = Order> {
     )
 }
 
+fn recorded() -> impl Strategy<Value = Option<Outcome>> {
+    use proptest::strategy::Just;
+    let outcome = prop_oneof![3 => Just(Outcome::Succeeded), 1 => Just(Outcome::Failed)];
+    prop::option::weighted(0.6, outcome)
+}
+
 fn call() -> impl Strategy<Value = Call> {
     let meddling = prop_oneof![
         4 => proptest::strategy::Just(Meddling::End),
@@ -287,7 +293,7 @@ fn call() -> impl Strategy<Value = Call> {
         1 => (0..JOBS).prop_map(|job| Call::Claim(Asked::Manual(job))),
         1 => proptest::strategy::Just(Call::Claim(Asked::Lock)),
         3 => recent().prop_map(Call::Resend),
-        5 => (recent(), any::<bool>(), any::<bool>())
+        5 => (recent(), recorded(), any::<bool>())
             .prop_map(|(claim, record, give_back)| Call::Finish { claim, record, give_back }),
         2 => prop::collection::vec(recent(), 0..4).prop_map(Call::Renew),
         2 => recent().prop_map(Call::Settle),
@@ -722,7 +728,7 @@ impl Both {
     async fn finish(
         &mut self,
         index: usize,
-        (record, give_back): (bool, bool),
+        (outcome, give_back): (Option<Outcome>, bool),
         clock: Clock,
     ) -> (String, String) {
         let (claim, _, job) = self.claims[index].clone();
@@ -730,15 +736,16 @@ impl Both {
             ClaimTarget::Occurrence { due, .. } => Some(due.scheduled_at),
             _ => None,
         };
-        let record = job.filter(|_| record).map(|job| Record {
+        let record = job.zip(outcome).map(|(job, outcome)| Record {
             run_id: Some(claim.run_id.clone()),
             started_at: Some(self.start),
             finished_at: Some(self.start),
             host: HostName::parse("h").ok(),
-            reason: Some("a reason".to_owned()),
-            exit_code: Some(3),
+            // The second one is written otherwise in a summary.
+            reason: [None, Some("a reason"), Some("50 %\tof it")][index % 3].map(str::to_owned),
+            exit_code: Some(i32::from(outcome == Outcome::Failed)),
             attempts: 1,
-            ..crate::support::claims::record(job_name(job), scheduled_at, Outcome::Failed)
+            ..crate::support::claims::record(job_name(job), scheduled_at, outcome)
         });
         let finish = Finish {
             lock: self.lock.clone(),
