@@ -43,7 +43,8 @@ pub(crate) enum Step {
     Resend(Earlier),
     Finish {
         claim: Earlier,
-        record: bool,
+        /// With the record of a run that ended so, if at all.
+        record: Option<Outcome>,
         give_back: bool,
     },
     /// The leases of these claims, one after the other.
@@ -198,7 +199,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         14 => asked().prop_map(Step::Claim),
         3 => earlier().prop_map(Step::Resend),
-        5 => (earlier(), any::<bool>(), any::<bool>())
+        5 => (earlier(), recorded(), any::<bool>())
             .prop_map(|(claim, record, give_back)| Step::Finish { claim, record, give_back }),
         2 => claims.prop_map(Step::Renew),
         2 => earlier().prop_map(Step::Settle),
@@ -208,6 +209,11 @@ fn step() -> impl Strategy<Value = Step> {
         5 => meddling().prop_map(Step::Meddle),
         5 => prop_oneof![4 => 1..2500_u32, 1 => Just(3000)].prop_map(Step::Pass),
     ]
+}
+
+fn recorded() -> impl Strategy<Value = Option<Outcome>> {
+    let outcome = prop_oneof![3 => Just(Outcome::Succeeded), 1 => Just(Outcome::Failed)];
+    prop::option::weighted(0.6, outcome)
 }
 
 /// Most are recent, so that most steps are about what goes on now.

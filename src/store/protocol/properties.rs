@@ -532,7 +532,7 @@ impl RuleFleet {
                 record, give_back, ..
             } => {
                 let is_unused = *give_back || !self.granted.contains(&claim.token);
-                self.finish(claim, *record && !give_back, is_unused);
+                self.finish(claim, record.is_some() && !give_back, is_unused);
                 Ok(())
             }
             Step::Settle(_) => self.settle(claim),

@@ -305,7 +305,7 @@ impl<S: Subject> Model<'_, S> {
         &mut self,
         n: usize,
         claim: &Claim,
-        how: (bool, bool),
+        how: (Option<Outcome>, bool),
     ) -> Result<(), String> {
         let finish = finish_of(n, claim, how);
         let theirs = self.store.finish(&finish).await.unwrap();
@@ -395,23 +395,23 @@ fn leave_out_overtaken(records: &mut Vec<Record>) {
     });
 }
 
-fn finish_of(n: usize, claim: &Claim, (with_record, give_back): (bool, bool)) -> Finish {
+fn finish_of(n: usize, claim: &Claim, (outcome, give_back): (Option<Outcome>, bool)) -> Finish {
     let scheduled_at = match &claim.what {
         ClaimTarget::Occurrence { due, .. } => Some(due.scheduled_at),
         ClaimTarget::Lock | ClaimTarget::Manual { .. } | ClaimTarget::Drops { .. } => None,
     };
     let with_job = !matches!(claim.what, ClaimTarget::Lock | ClaimTarget::Drops { .. });
-    let record = Record {
+    let record = outcome.filter(|_| with_job).map(|outcome| Record {
         run_id: Some(claim.run_id.clone()),
-        exit_code: Some(0),
+        exit_code: Some(i32::from(outcome == Outcome::Failed)),
         attempts: 1,
         fence: Some(1),
-        ..record(job_name(n), scheduled_at, Outcome::Succeeded)
-    };
+        ..record(job_name(n), scheduled_at, outcome)
+    });
     Finish {
         lock: claim.lock.clone(),
         token: claim.token.clone(),
-        record: (with_job && with_record).then_some(record),
+        record,
         job: with_job.then(|| job_name(n)),
         give_back,
         keep: KEEP,

@@ -393,7 +393,7 @@ impl Both {
     async fn finish(
         &mut self,
         index: usize,
-        (record, give_back): (bool, bool),
+        (outcome, give_back): (Option<Outcome>, bool),
         clock: Clock,
     ) -> (String, String) {
         let (claim, _, job) = self.claims[index].clone();
@@ -401,15 +401,16 @@ impl Both {
             ClaimTarget::Occurrence { due, .. } => Some(due.scheduled_at),
             _ => None,
         };
-        let record = job.filter(|_| record).map(|job| Record {
+        let record = job.zip(outcome).map(|(job, outcome)| Record {
             run_id: Some(claim.run_id.clone()),
             started_at: Some(self.frame.start),
             finished_at: Some(self.frame.start),
             host: HostName::parse("h").ok(),
-            reason: Some("a reason".to_owned()),
-            exit_code: Some(3),
+            // The second one is written otherwise in a summary.
+            reason: [None, Some("a reason"), Some("50 %\tof it")][index % 3].map(str::to_owned),
+            exit_code: Some(i32::from(outcome == Outcome::Failed)),
             attempts: 1,
-            ..crate::support::claims::record(job_name(job), scheduled_at, Outcome::Failed)
+            ..crate::support::claims::record(job_name(job), scheduled_at, outcome)
         });
         let finish = Finish {
             lock: self.lock.clone(),

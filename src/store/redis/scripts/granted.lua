@@ -34,7 +34,7 @@ if ARGV[5] == 'occurrence' and ARGV[1] == '1' and ARGV[11] ~= '' and ARGV[20] ==
     local state = redis.pcall('HMGET', KEYS[2], 'fence', 'token', 'lease_end', 'finished')
     local fence = not state.err and (state[1] or '0')
     if fence and #fence <= 17 and string.find(fence, '^%d+$') and (state[2] or '') == ''
-      and not state[3] and not string.find(state[4] or '', own_mark, 1, true)
+      and not state[3] and not string.find(state[4] or '', mark(token), 1, true)
       and not redis.pcall('GET', KEYS[1])
       and not is_of_other_kind(redis.pcall('XREVRANGE', KEYS[5], '+', '-', 'COUNT', 0)) then
       local past = notice(KEYS[3], tonumber(ARGV[6]))
