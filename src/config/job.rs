@@ -288,10 +288,7 @@ fn balanced(pattern: &str, item: &Node) -> Result<(), ValueError> {
 
 /// Checks the fields of `defaults:` by themselves, whether or not a job inherits them. Returns the
 /// targets of notifications that they name.
-pub(super) fn check_defaults(
-    entries: &[KeyValue],
-    problems: &mut Problems,
-) -> Vec<NamedTarget> {
+pub(super) fn check_defaults(entries: &[KeyValue], problems: &mut Problems) -> Vec<NamedTarget> {
     let section = Section::new(&[], entries);
     let policies = Policies::read(section, problems);
     let lock = lock::read(section, None, policies.on_lost, problems);

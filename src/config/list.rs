@@ -94,10 +94,7 @@ pub(super) fn read(
         return Err(problems.into_errors(sources));
     }
     if let (true, Some(span)) = (parts.is_empty(), jobs_place) {
-        warnings.push(Warning::new(
-            span,
-            "`jobs` is empty: nothing will ever run",
-        ));
+        warnings.push(Warning::new(span, "`jobs` is empty: nothing will ever run"));
     }
     warnings.extend(roots.remarks);
     warnings.extend(when::doubt_of_defaults(Section::new(&[], &defaults.fields)));
@@ -529,11 +526,7 @@ fn secret_variables(top: Section<'_>, roots: &[Vec<KeyValue>]) -> BTreeSet<Strin
     names
 }
 
-fn store_warnings(
-    top: Section<'_>,
-    store: Option<&StorePart>,
-    sources: &[Source],
-) -> Vec<Warning> {
+fn store_warnings(top: Section<'_>, store: Option<&StorePart>, sources: &[Source]) -> Vec<Warning> {
     let (Some(entry), Some(store)) = (top.entry("store"), store) else {
         return Vec::new();
     };

@@ -68,10 +68,10 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use self::command::DEFAULT_SHELL;
 pub use self::duration::{InvalidDuration, parse_duration, show_duration, show_roughly};
-pub use self::environment::{embedded_store, machine_host_name};
 pub(crate) use self::environment::{
     CLOCK_FILES, OUTPUT_DIRECTORY, SPOOL_FILES, machine_time_zone, state_directory,
 };
+pub use self::environment::{embedded_store, machine_host_name};
 pub(crate) use self::fingerprint::changed_fields;
 pub(crate) use self::habits::has_pipefail_by_default;
 pub use self::http::{HttpSettings, ListenAddress};

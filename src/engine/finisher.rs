@@ -142,7 +142,11 @@ impl Finisher {
     pub(crate) async fn end(&self, limit: Duration) -> Vec<Finish> {
         let (rest, left) = oneshot::channel();
         let limit = Instant::now() + limit;
-        if self.inbox.send(Order::End(EndRequest { limit, rest })).is_err() {
+        if self
+            .inbox
+            .send(Order::End(EndRequest { limit, rest }))
+            .is_err()
+        {
             return Vec::new();
         }
         left.await.unwrap_or_default()

@@ -128,7 +128,11 @@ impl HttpRoutes {
     }
 
     /// Replies to a request. Only an action has its body read.
-    pub(super) async fn reply(&self, request: Request<Incoming>, transport: Transport) -> HttpReply {
+    pub(super) async fn reply(
+        &self,
+        request: Request<Incoming>,
+        transport: Transport,
+    ) -> HttpReply {
         let (head, body) = request.into_parts();
         let reply = self.reply_to(&head, body, transport).await;
         let reply = reply.unwrap_or_else(|failure| failure.reply());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::fact::{LastMessages, Fact, NotifiedList, NotifierSetup, Role, RunBegan};
+use super::fact::{Fact, LastMessages, NotifiedList, NotifierSetup, Role, RunBegan};
 use super::task;
 use crate::names::{HostName, JobName, RunId};
 use crate::run::RunObserver;

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::LAST_MESSAGES;
 use super::decide::{Earlier, Merged, NotifyRule};
-use super::fact::{LastMessages, Fact, NotifiedList, NotifierSetup, Role, RunBegan};
+use super::fact::{Fact, LastMessages, NotifiedList, NotifierSetup, Role, RunBegan};
 use super::notice::{Notice, NoticeKind};
 use super::outbound::Outbound;
 use super::overdue::{Overdue, OverdueFinding, OverdueWatch};

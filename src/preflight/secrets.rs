@@ -171,10 +171,7 @@ fn judge(path: &Path, what: Use, meta: &Metadata) -> Finding {
 fn is_ours(directory: &Path, store: &OsStr) -> bool {
     let made = [CLOCK_FILES, SPOOL_FILES, OUTPUT_DIRECTORY].map(OsStr::new);
     let is_ours = |name: &OsStr| {
-        let begins = |with: &OsStr| {
-            name.as_encoded_bytes()
-                .starts_with(with.as_encoded_bytes())
-        };
+        let begins = |with: &OsStr| name.as_encoded_bytes().starts_with(with.as_encoded_bytes());
         begins(store) || made.into_iter().any(begins)
     };
     let is_sticky = std::fs::metadata(directory).is_ok_and(|meta| meta.mode() & STICKY != 0);

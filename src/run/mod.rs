@@ -602,33 +602,3 @@ fn how(verdict: &AttemptResult) -> String {
 pub(crate) fn random() -> f64 {
     getrandom::u32().map_or(0.0, |n| f64::from(n) / (f64::from(u32::MAX) + 1.0))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_run_that_was_not_started_has_not_finished() {
-        let text = |verdict: &AttemptResult, took: Option<u64>| {
-            end_text(verdict, took.map(Duration::from_secs))
-        };
-        let absent = AttemptResult::not_started(Outcome::Failed, "no such file".to_owned());
-        assert_eq!(text(&absent, None), "not started: no such file");
-        assert_eq!(
-            text(&absent, Some(2)),
-            "finished after 2.0s: the last attempt was not started (no such file)"
-        );
-        let unknown = AttemptResult::not_started(Outcome::Unknown, "no report".to_owned());
-        assert_eq!(text(&unknown, None), "unknown (no report)");
-        let failed = AttemptResult {
-            started: true,
-            status: Some(Status::Code(3)),
-            reason: None,
-            ..absent
-        };
-        assert_eq!(
-            text(&failed, Some(2)),
-            "finished after 2.0s: failed, exit code 3"
-        );
-    }
-}

@@ -1,4 +1,4 @@
-//! What an assignment says of its start.
+//! What an assignment says of its start, and what is said of its end.
 
 use super::*;
 
@@ -80,4 +80,29 @@ fn a_start_that_was_granted_ahead_is_recorded_at_its_instant_at_the_earliest() {
     // A run that was granted at its instant begins by the clock as this host knows it.
     let early = due.minus(moment);
     assert_eq!(granted(None).starts_after(early), early);
+}
+
+#[test]
+fn a_run_that_was_not_started_has_not_finished() {
+    let text = |verdict: &AttemptResult, took: Option<u64>| {
+        end_text(verdict, took.map(Duration::from_secs))
+    };
+    let absent = AttemptResult::not_started(Outcome::Failed, "no such file".to_owned());
+    assert_eq!(text(&absent, None), "not started: no such file");
+    assert_eq!(
+        text(&absent, Some(2)),
+        "finished after 2.0s: the last attempt was not started (no such file)"
+    );
+    let unknown = AttemptResult::not_started(Outcome::Unknown, "no report".to_owned());
+    assert_eq!(text(&unknown, None), "unknown (no report)");
+    let failed = AttemptResult {
+        started: true,
+        status: Some(Status::Code(3)),
+        reason: None,
+        ..absent
+    };
+    assert_eq!(
+        text(&failed, Some(2)),
+        "finished after 2.0s: failed, exit code 3"
+    );
 }

@@ -324,11 +324,14 @@ fn a_host_with_another_list_is_named_with_the_jobs_that_differ() {
     let redis = RedisServer::start();
     let list = |jobs: &str| {
         let of_both = "{ name: same, schedule: '@yearly', command: 'true' }";
-        format!("\
+        format!(
+            "\
 store: {}
 jobs:
   - {of_both}
-{jobs}", redis.url())
+{jobs}",
+            redis.url()
+        )
     };
     let job = |name: &str, command: &str| {
         format!("  - {{ name: {name}, schedule: '@yearly', command: '{command}' }}\n")

@@ -491,11 +491,7 @@ impl Frame {
 
     fn late(&self, late: Option<Lateness>) -> Late {
         let due = |is_due| {
-            if is_due {
-                self.start
-            } else {
-                self.after_all()
-            }
+            if is_due { self.start } else { self.after_all() }
         };
         match late {
             None | Some(Lateness::Miss) => Late::Miss,
@@ -517,7 +513,7 @@ impl Frame {
                 until: self.at(from + count - 1),
                 count: u64::from(count),
             },
-            outcome: if count % 2 == 0 {
+            outcome: if count.is_multiple_of(2) {
                 Outcome::Skipped
             } else {
                 Outcome::Missed
@@ -530,7 +526,9 @@ impl Frame {
                 let undecided = |n: &u32| base.is_none_or(|base| self.at(*n) > base);
                 let end = self.number_from(until);
                 let from = (0..end).find(undecided);
-                from.map(|from| range(from, end - from)).into_iter().collect()
+                from.map(|from| range(from, end - from))
+                    .into_iter()
+                    .collect()
             }
         };
         GapAnswer { if_last, drop }
@@ -538,7 +536,10 @@ impl Frame {
 
     /// The number of the first occurrence that is not due before an instant.
     fn number_from(&self, at: Timestamp) -> u32 {
-        let number = at.since(self.start).as_millis().div_ceil(self.every.as_millis());
+        let number = at
+            .since(self.start)
+            .as_millis()
+            .div_ceil(self.every.as_millis());
         u32::try_from(number).unwrap_or(u32::MAX)
     }
 

@@ -28,12 +28,14 @@ fn host(name: &str) -> HostName {
 fn facts(fields: &str) -> OccurrenceFacts {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("jobs.yaml");
-    let list = format!("\
+    let list = format!(
+        "\
 jobs:
   - name: job
     schedule: 30 2 * * *
     command: x
-{fields}");
+{fields}"
+    );
     std::fs::write(&path, list).expect("room");
     let list = config::load(&path).expect("a list");
     let job = list.jobs[0].clone();

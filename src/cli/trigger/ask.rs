@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use crate::cli::Failure;
 use crate::cli::nearest::nearest_name;
 use crate::cli::pause::known_jobs;
 use crate::cli::request::{self, Done, FollowedRun, LinePrinter};
-use crate::cli::Failure;
 use crate::config::JobList;
 use crate::names::{HostName, JobName, RunId};
 use crate::store::{

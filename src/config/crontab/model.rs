@@ -104,7 +104,7 @@ pub(crate) enum RemarkKind {
 
 /// What the owner of a crontab should know about a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ImportRemark {
+pub(crate) struct ImportRemark {
     pub(crate) line: LineRef,
     pub(crate) kind: RemarkKind,
     pub(crate) text: String,

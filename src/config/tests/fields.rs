@@ -260,12 +260,14 @@ fn umasks_are_octal_however_they_are_written() {
 #[test]
 fn a_command_is_a_list_or_a_text() {
     let of = |command: &str| {
-        let text = format!("\
+        let text = format!(
+            "\
 jobs:
   - name: j
     every: 1h
     command: {command}
-");
+"
+        );
         list(&text).jobs.remove(0).command.clone()
     };
     assert_eq!(
@@ -286,13 +288,15 @@ jobs:
 #[test]
 fn pipefail_is_for_shells_that_know_it() {
     let of = |fields: &str| {
-        let text = format!("\
+        let text = format!(
+            "\
 jobs:
   - name: j
     every: 1h
     command: a
     {fields}
-");
+"
+        );
         match list(&text).jobs.remove(0).command.clone() {
             Command::Shell { pipefail, .. } => pipefail,
             Command::Argv(argv) => panic!("{argv:?}"),
@@ -474,12 +478,14 @@ fn the_daemon_has_its_spread_its_strictness_and_its_bearable_skew() {
     let quiet = list("jobs: []\n");
     assert_eq!((quiet.spread, quiet.strict), (Duration::ZERO, false));
     assert_eq!(quiet.max_clock_skew, secs(30));
-    let list = list("\
+    let list = list(
+        "\
 spread: 5s
 strict: true
 max_clock_skew: 2s
 jobs: []
-");
+",
+    );
     assert_eq!((list.spread, list.strict), (secs(5), true));
     assert_eq!(list.max_clock_skew, secs(2));
     let refused = super::errors("spread: 2m\nstrict: perhaps\njobs: []\n");

@@ -7,11 +7,13 @@ fn of(text: &str) -> String {
 }
 
 fn schedule(fields: &str) -> String {
-    let text = format!("\
+    let text = format!(
+        "\
 jobs:
   - name: j
     command: x
-{fields}");
+{fields}"
+    );
     list(&text).jobs.remove(0).fingerprint.0.clone()
 }
 
@@ -171,14 +173,15 @@ jobs:
 #[test]
 fn the_fields_that_differ_are_named_whichever_of_two_jobs_has_them() {
     let with = |fields: &str| {
-        let text =
-            format!("\
+        let text = format!(
+            "\
 jobs:
   - name: j
     every: 1h
     shell: /bin/bash
     {fields}
-");
+"
+        );
         list(&text).jobs.remove(0)
     };
     let plain = with("command: a");

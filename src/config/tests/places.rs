@@ -52,12 +52,14 @@ fn a_place_inside_a_cron_expression_is_exact() {
         ("\"5 25 * * *\"", "3:18", "25"),
         ("5 25 * * *", "3:17", "25"),
     ] {
-        let text = format!("\
+        let text = format!(
+            "\
 jobs:
   - name: j
     schedule: {schedule}
     command: x
-");
+"
+        );
         assert_eq!(
             place(&text),
             (at.to_owned(), marked.to_owned()),

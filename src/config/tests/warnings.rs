@@ -94,12 +94,14 @@ jobs:
         "command: ls ${HOME:-/}",
         "command: [cut, -d, '|', -f, 1]",
     ] {
-        let text = format!("\
+        let text = format!(
+            "\
 jobs:
   - name: j
     every: 1h
     {fields}
-");
+"
+        );
         assert_eq!(list(&text).warnings, Vec::<String>::new(), "{fields}");
     }
 }

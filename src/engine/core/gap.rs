@@ -192,12 +192,7 @@ fn missed(policy: &Policy) -> &'static str {
     }
 }
 
-fn add(
-    drops: &mut Vec<DroppedRange>,
-    at: Timestamp,
-    verdict: DropVerdict,
-    follows: bool,
-) {
+fn add(drops: &mut Vec<DroppedRange>, at: Timestamp, verdict: DropVerdict, follows: bool) {
     if let Some(last) = drops.last_mut()
         && follows
         && last.outcome == verdict.outcome

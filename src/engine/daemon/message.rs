@@ -11,8 +11,8 @@ use crate::names::RunId;
 use crate::preflight::Offset;
 use crate::run::Assignment;
 use crate::store::{
-    CopyReply, DaemonRequest, Entry, FiledRequest, HostReport, OutputWish, Registered, RequestReply,
-    Returned, StoreError,
+    CopyReply, DaemonRequest, Entry, FiledRequest, HostReport, OutputWish, Registered,
+    RequestReply, Returned, StoreError,
 };
 
 /// A message of a task.

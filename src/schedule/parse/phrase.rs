@@ -111,7 +111,13 @@ impl Phrase {
         match word {
             _ if unit.is_some() => once(&mut self.unit, unit?),
             "midnight" => once(&mut self.time, TimeOfDay::default()),
-            "noon" | "midday" => once(&mut self.time, TimeOfDay { hour: 12, minute: 0 }),
+            "noon" | "midday" => once(
+                &mut self.time,
+                TimeOfDay {
+                    hour: 12,
+                    minute: 0,
+                },
+            ),
             "weekday" | "weekdays" | "workday" | "workdays" => {
                 self.days.push("MON-FRI");
                 Some(())

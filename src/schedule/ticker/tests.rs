@@ -210,7 +210,8 @@ fn a_job_that_is_claimed_ahead_fires_by_so_much_before_its_instant_and_once() {
     ahead.delay = Duration::from_secs(2);
     let mut bench = TickerBench::new(ahead, "2026-06-01T11:59:59Z");
     // With the host's head start at this occurrence it is 40 ms.
-    let rest = Duration::from_millis(40).abs_diff(head_start.delay(at("2026-06-01T12:00:00Z"), Duration::MAX));
+    let rest = Duration::from_millis(40)
+        .abs_diff(head_start.delay(at("2026-06-01T12:00:00Z"), Duration::MAX));
     bench.board.set_ahead(rest);
     assert_eq!(bench.at("2026-06-01T12:00:01.900Z"), []);
     let sleeps = CallbackStep::Sleep(Duration::from_millis(60));

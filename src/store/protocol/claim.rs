@@ -13,12 +13,12 @@ use super::lock::{LockState, TokenStanding, holder};
 use super::settled::settled;
 use super::usual::is_usual;
 use super::waiting::{self, Context};
-use start::Candidate;
 use crate::names::JobName;
 use crate::store::contract::{
     Claim, ClaimReply, ClaimTarget, Due, IfPaused, JobState, Kind, Open, Retention, RunTerms,
 };
 use crate::time::Timestamp;
+use start::Candidate;
 
 /// Claims an occurrence and its lock, or returns why it does not.
 ///

@@ -94,7 +94,7 @@ fn note_result(job: &mut Option<JobState>, clock: Clock, (token, record): (&Toke
         state.last = state.last.max(record.until.unwrap_or(state.last));
     }
     if let Some(state) = job {
-        waiting::settle_by_result(state, token, range);
+        waiting::settle_by_result(state, token, range.as_ref());
     }
 }
 

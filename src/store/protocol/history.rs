@@ -117,12 +117,7 @@ pub(super) fn dropped(job: &JobName, drop: &DroppedRange, token: &Token, clock: 
 }
 
 /// The record of an open run for which no host has given a result.
-pub(super) fn of_open(
-    job: &JobName,
-    open: &Open,
-    why: NoResult<'_>,
-    clock: Clock,
-) -> Record {
+pub(super) fn of_open(job: &JobName, open: &Open, why: NoResult<'_>, clock: Clock) -> Record {
     Record {
         run_id: Some(open.run_id.clone()),
         scheduled_at: open.scheduled_at,

@@ -50,7 +50,10 @@ impl JobState {
             .retain(|known| !is_begun || *known > last);
         self.decided_beyond.push(at);
         self.decided_beyond.sort_unstable();
-        let surplus = self.decided_beyond.len().saturating_sub(DECIDED_BEYOND_KEPT);
+        let surplus = self
+            .decided_beyond
+            .len()
+            .saturating_sub(DECIDED_BEYOND_KEPT);
         if let Some(newest) = self.decided_beyond.drain(..surplus).next_back() {
             self.last = last.max(newest);
         }

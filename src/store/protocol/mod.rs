@@ -104,10 +104,10 @@ pub use crate::store::contract::{
 pub use attempt::note_attempt;
 pub use begin::begin;
 pub use claim::claim;
+pub(crate) use clock::lead_of;
 pub use clock::{
     AFTERMATH, Clock, FORGOTTEN_AHEAD, LEAD, LEDGER_AHEAD, Past, SUCCESSOR_SKEW, horizon_of,
 };
-pub(crate) use clock::lead_of;
 pub use effect::Effect;
 pub use finish::finish;
 pub use history::{

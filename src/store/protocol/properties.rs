@@ -15,8 +15,8 @@ use super::{JobState, Key, LEAD, Open, Waiting};
 use crate::names::{RunId, Token};
 use crate::store::{
     Attempt, Claim, ClaimReply, ClaimTarget, DroppedRange, Due, Fingerprint, Finish, GapAnswer,
-    Grant, IfPaused, Kind, Late, Outcome, Pause, PauseOrder, PauseReply, PauseRequest,
-    Range, Record, RenewReply, Settle,
+    Grant, IfPaused, Kind, Late, Outcome, Pause, PauseOrder, PauseReply, PauseRequest, Range,
+    Record, RenewReply, Settle,
 };
 use crate::time::{BootInstant, Timestamp};
 
@@ -311,8 +311,7 @@ impl RuleFleet {
         before: &Before,
         reply: &ClaimReply,
     ) -> Result<(), String> {
-        let unchanged =
-            before.job == self.world.job && before.records == self.world.records.len();
+        let unchanged = before.job == self.world.job && before.records == self.world.records.len();
         let stands = before.job.as_ref().map(|job| job.last) == Some(self.last());
         let claimed = occurrence_of(claim);
         let undecided = claimed.is_some_and(|at| at > self.last());

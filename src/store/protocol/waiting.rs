@@ -202,11 +202,11 @@ pub(crate) fn given_back(open: &Open, scheduled_at: Timestamp) -> Waiting {
 pub(super) fn settle_by_result(
     job: &mut JobState,
     token: &Token,
-    decided: Option<RangeInclusive<Timestamp>>,
+    decided: Option<&RangeInclusive<Timestamp>>,
 ) {
     job.waiting.retain(|entry| {
         let crashed = entry.crashed.as_ref().is_some_and(|c| c.token == *token);
-        let is_decided = (decided.as_ref()).is_some_and(|range| range.contains(&entry.scheduled_at));
+        let is_decided = decided.is_some_and(|range| range.contains(&entry.scheduled_at));
         !crashed && (!is_decided || entry.kind == Kind::Rerun)
     });
 }

@@ -25,7 +25,10 @@ pub(super) fn merged_records(found: Vec<Vec<HistoryEntry>>) -> Vec<Record> {
 /// majority wrote every record that was decided. So if a majority lacks it, although their failures reach
 /// further back, at least one of them has removed it for the result.
 pub(super) fn merged_failures(mut found: Vec<Vec<HistoryEntry>>, quorum: usize) -> Vec<Record> {
-    let nodes: Vec<_> = found.iter().map(|entries| known_failures(entries)).collect();
+    let nodes: Vec<_> = found
+        .iter()
+        .map(|entries| known_failures(entries))
+        .collect();
     let is_replaced = |entry: &HistoryEntry| {
         let run_id = entry.record.run_id.as_ref();
         let denies = |(oldest, provisional): &&(Option<_>, HashSet<_>)| {

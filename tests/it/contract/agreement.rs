@@ -6,15 +6,17 @@ use std::time::Duration;
 use cronlatch::names::LockName;
 use cronlatch::store::protocol::{self, Clock, Effect, JobState, Key, LockState, Past};
 use cronlatch::store::{
-    Attempt, Claim, ClaimReply, ClaimTarget, Fingerprint, Finish, GapAnswer, Grant, Head, JobReport, Kind, Lock,
-    Outcome, PauseRequest, Record, Registration, Retention, RunStatus, Settle, Store, Summary,
+    Attempt, Claim, ClaimReply, ClaimTarget, Fingerprint, Finish, GapAnswer, Grant, Head,
+    JobReport, Kind, Lock, Outcome, PauseRequest, Record, Registration, Retention, RunStatus,
+    Settle, Store, Summary,
 };
 use cronlatch::time::{BootInstant, Timestamp};
 use proptest::test_runner::{Config, TestError, TestRunner};
 
 use super::{BACK, LONG, Subject, run_id, token};
 use crate::steps::{
-    Asked, Earlier, FAR, Frame, Gap, JOBS, Known, Meddling, PauseStep, Step, fingerprint, job_name, steps,
+    Asked, Earlier, FAR, Frame, Gap, JOBS, Known, Meddling, PauseStep, Step, fingerprint, job_name,
+    steps,
 };
 use crate::support::claims::record;
 use crate::support::test_cases;
@@ -338,12 +340,7 @@ impl<S: Subject> Model<'_, S> {
         same("settle", ours, theirs)
     }
 
-    async fn note_attempt(
-        &mut self,
-        n: usize,
-        claim: &Claim,
-        attempt: u32,
-    ) -> Result<(), String> {
+    async fn note_attempt(&mut self, n: usize, claim: &Claim, attempt: u32) -> Result<(), String> {
         let attempt = Attempt {
             lock: claim.lock.clone(),
             token: claim.token.clone(),
@@ -364,7 +361,10 @@ impl<S: Subject> Model<'_, S> {
             let state = self.jobs[n].as_ref();
             let ours = protocol::report(&job_name(n), &self.lock, true, state, clock);
             same("report", seen(&ours), seen(&theirs))?;
-            let theirs = self.store.history(&job_name(n), &self.lock_name, 1000).await;
+            let theirs = self
+                .store
+                .history(&job_name(n), &self.lock_name, 1000)
+                .await;
             let mut theirs = theirs.unwrap().records;
             theirs.reverse();
             let mut ours = self.records[n].clone();

@@ -143,7 +143,8 @@ fn returned_at(daemon: &Daemon) -> Option<i64> {
 
 /// On a slow host the command is prepared until after the instant; here the file of its variables holds it up.
 #[test]
-fn a_daemon_that_stops_after_the_instant_and_before_the_command_is_ordered_returns_the_occurrence() {
+fn a_daemon_that_stops_after_the_instant_and_before_the_command_is_ordered_returns_the_occurrence()
+{
     let (far, runs) = (Far::start(), RunLog::new());
     let dir = tempfile::tempdir().expect("a directory");
     let [variables, pipe] = ["variables", "pipe"].map(|name| dir.path().join(name));

@@ -238,7 +238,7 @@ jobs:
 "
     );
     let jobs = ["idle", "counts", "large", "twice"];
-    let (mut daemon, runs) = first_runs(list, &jobs);
+    let (mut daemon, runs) = first_runs(&list, &jobs);
     let used = |at: usize, what: &str| {
         let usage = &runs[at]["usage"];
         usage[what]

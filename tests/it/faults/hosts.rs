@@ -189,7 +189,12 @@ fn a_run_that_ended_by_itself_while_its_daemon_was_stopped_did_not_lose_its_leas
     assert_eq!(record["exit_code"], 0, "{record}");
     let (took, ended) = times(&record);
     assert!(took < 2_500 && ended < continued, "{took}: {record}");
-    assert_eq!(first.lines_with(&["the lease was lost"]), 0, "{}", first.log());
+    assert_eq!(
+        first.lines_with(&["the lease was lost"]),
+        0,
+        "{}",
+        first.log()
+    );
 }
 
 #[test]

@@ -15,15 +15,16 @@ use cronlatch::store::protocol::{
     waiting_of_text,
 };
 use cronlatch::store::{
-    Attempt, Claim, ClaimReply, ClaimTarget, Finish, Grant, GrantedRun, Head, JobReport, Kind, Lock,
-    OpenRun, Outcome, PauseReply, PauseRequest, Record, Registered, Registration, Renewal, Retention,
-    RunStatus, RunTerms, Settle, Store, Summary,
+    Attempt, Claim, ClaimReply, ClaimTarget, Finish, Grant, GrantedRun, Head, JobReport, Kind,
+    Lock, OpenRun, Outcome, PauseReply, PauseRequest, Record, Registered, Registration, Renewal,
+    Retention, RunStatus, RunTerms, Settle, Store, Summary,
 };
 use cronlatch::time::{BootInstant, Timestamp};
 use proptest::prelude::{Strategy, any, prop};
 
 use crate::steps::{
-    Asked, Earlier, FAR, Frame, JOBS, Known, Meddling, PauseStep, Step, fingerprint, job_name, steps,
+    Asked, Earlier, FAR, Frame, JOBS, Known, Meddling, PauseStep, Step, fingerprint, job_name,
+    steps,
 };
 
 const TTL: Duration = Duration::from_secs(200);

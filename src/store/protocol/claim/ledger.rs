@@ -114,14 +114,10 @@ impl Claiming<'_> {
         })
     }
 
-    fn drop_range(
-        &mut self,
-        job: &mut JobState,
-        claimed: ClaimedJob<'_>,
-        drop: &DroppedRange,
-    ) {
+    fn drop_range(&mut self, job: &mut JobState, claimed: ClaimedJob<'_>, drop: &DroppedRange) {
         let record = dropped(claimed.name, drop, &self.claim.token, self.clock);
-        self.effects.push(append_after(job.last, record, claimed.keep));
+        self.effects
+            .push(append_after(job.last, record, claimed.keep));
         job.last = job.last.max(drop.range.until);
     }
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::engine::core::Policy;
-use crate::engine::core::event::{Action, Event, OccurrenceNotice};
-use super::super::bench::{Bench, JOB, decided, gap, policy, secs};
+use super::super::bench::{Bench, JOB, decided, policy, secs};
 use super::{back, cut_off, down};
 use crate::config::{CatchUp, OnOverlap, OnStoreDown};
+use crate::engine::core::Policy;
+use crate::engine::core::event::{Action, Event, OccurrenceNotice};
 use crate::store::{ClaimReply, Kind, Outcome, Range};
 
 #[test]
@@ -79,7 +79,7 @@ fn no_range_that_is_dropped_reaches_over_what_another_schedule_has_decided() {
 /// Hosts whose clocks may lie three seconds apart, and a job every second.
 fn in_company() -> Policy {
     Policy {
-        calendar: std::sync::Arc::new(super::bench::Every(1)),
+        calendar: std::sync::Arc::new(super::super::bench::Every(1)),
         skew: Duration::from_secs(3),
         ..policy()
     }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::engine::core::Policy;
-use crate::engine::core::event::{Action, Event, JobIx, OccurrenceNotice};
 use super::super::bench::{Bench, JOB, policy};
 use super::{back, cut_off, down};
 use crate::config::{CatchUp, OnStoreDown};
+use crate::engine::core::Policy;
+use crate::engine::core::event::{Action, Event, JobIx, OccurrenceNotice};
 use crate::store::Kind;
 
 #[test]

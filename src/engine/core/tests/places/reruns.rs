@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use crate::engine::core::Policy;
-use crate::engine::core::event::{Action, Event, JobIx, OccurrenceNotice};
-use super::super::bench::{Bench, decided, grant, head, policy, running, secs};
+use super::super::bench::{Bench, decided, head, policy, running, secs};
 use super::{FIRST, SECOND, THIRD, full, full_of, settles_theirs, theirs};
 use crate::config::OnCrash;
-use crate::names::RunId;
+use crate::engine::core::Policy;
+use crate::engine::core::event::{Action, Event, JobIx, OccurrenceNotice};
 use crate::store::{Head, Kind, OpenRun, Registered};
 use crate::time::BootInstant;
 

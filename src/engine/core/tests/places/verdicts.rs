@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::core::Policy;
-use crate::engine::core::event::{Action, Event, OccurrenceNotice};
-use super::super::bench::{Bench, Every, grant, head, policy, secs, waits_for};
+use super::super::bench::{Bench, Every, head, policy, secs, waits_for};
 use super::{FIRST, SECOND, full, full_of, settles_theirs, theirs};
 use crate::config::{CatchUp, OnCrash, OnOverlap, OnStoreDown};
+use crate::engine::core::Policy;
+use crate::engine::core::event::{Action, Event, OccurrenceNotice};
 use crate::store::{ClaimReply, Head, Kind, OpenRun, Registered};
 
 #[test]
