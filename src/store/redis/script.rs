@@ -149,7 +149,7 @@ impl Scripts {
                 CLOCK,
                 TOKEN,
                 KEEPING,
-                include_str!("scripts/succeeded.lua"),
+                include_str!("scripts/ended.lua"),
                 BASE,
                 LOCK,
                 JOB,

@@ -57,3 +57,22 @@ if ARGV[5] == 'occurrence' and ARGV[1] == '1' and ARGV[11] ~= '' and ARGV[20] ==
     end
   end
 end
+
+-- A lock without a job, in the same way.
+if ARGV[5] == 'lock' and ARGV[1] == '1' then
+  local token, ttl = ARGV[2], tonumber(ARGV[3])
+  local state = redis.pcall('HMGET', KEYS[2], 'fence', 'token', 'lease_end', 'finished')
+  local fence = not state.err and (state[1] or '0')
+  if fence and #fence <= 17 and string.find(fence, '^%d+$') and (state[2] or '') == '' and not state[3]
+    and not string.find(state[4] or '', mark(token), 1, true) and not redis.pcall('GET', KEYS[1]) then
+    local past = notice(KEYS[3], tonumber(ARGV[6]))
+    if recovering(past, math.max(ttl, tonumber(ARGV[7]))) == 0 then
+      fence = math.max(tonumber(fence) + 1, micros)
+      redis.call('HSET', KEYS[2], 'token', token, 'lease_end', text(now + ttl), 'run_id', ARGV[4],
+        'fence', text(fence))
+      keep_for(KEYS[2], state_span(KEYS[2], false, ttl))
+      redis.call('SET', KEYS[1], token, 'PX', text(ttl))
+      return { 'granted', fence, 1, now, 0 }
+    end
+  end
+end

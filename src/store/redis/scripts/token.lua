@@ -1,4 +1,4 @@
--- What also the short ways need (settled.lua, succeeded.lua).
+-- What also the short ways need (settled.lua, ended.lua).
 
 -- 16 characters that stand for a token: 64 of its 128 random bits, else of its digest.
 local function mark(token)

@@ -1,15 +1,51 @@
 -- The short way of a finish, before the rest of the rules is loaded: a run of an occurrence has succeeded
--- under its lease, and nothing is unusual in any key. It does what finish.lua would do, in less than half
--- of its time. Whatever is not known to be usual goes on to the full rules, which also report what is
--- damaged: up to there nothing is written. KEYS and ARGV are those of finish.lua.
+-- under its lease, or a lock without a job is released in time, and nothing is unusual in any key. It does
+-- what finish.lua would do, in less than half of its time. Whatever is not known to be usual goes on to the
+-- full rules, which also report what is damaged: up to there nothing is written. KEYS and ARGV are those of
+-- finish.lua.
+
+local function is_number(value)
+  return value and #value <= 17 and string.find(value, '^%d+$')
+end
+
+-- The state of the lock, if this token holds it by state and key and has not ended: token, fence,
+-- lease_end and the list of the finished.
+local function held_state(token)
+  local state = redis.pcall('HMGET', KEYS[2], 'token', 'fence', 'lease_end', 'finished')
+  local is_held = not state.err and state[1] == token and is_number(state[2]) and is_number(state[3])
+    and not string.find(state[4] or '', mark(token), 1, true) and redis.pcall('GET', KEYS[1]) == token
+  return is_held and state
+end
+
+-- The list of the finished with this token, and without the oldest if it is full: 64 lines of 18
+-- characters.
+local function finished_with(state, token)
+  return string.sub((state[4] or '') .. 'R' .. mark(token) .. '\n', -64 * 18)
+end
+
+local function unlock(token)
+  redis.call('DEL', KEYS[1])
+  -- Without the right to publish, waiting hosts still retry by themselves.
+  redis.pcall('PUBLISH', ARGV[3], token)
+  return 'R'
+end
+
+if ARGV[1] == '1' and not KEYS[4] then
+  local token = ARGV[2]
+  local state = held_state(token)
+  if state then
+    local left, finished = redis.call('PTTL', KEYS[2]), finished_with(state, token)
+    -- Written anew: a hash that once held a token keeps the larger form that this needs.
+    redis.call('DEL', KEYS[2])
+    redis.call('HSET', KEYS[2], 'fence', state[2], 'finished', finished)
+    redis.call('PEXPIRE', KEYS[2], text(math.max(left, state_span(KEYS[2], false, 0))))
+    return unlock(token)
+  end
+end
 
 if ARGV[1] == '1' and ARGV[6] == '1' and KEYS[6] then
-  local RECENT_KEPT, FINISHED_KEPT, FINISHED_LINE = 30, 64, 18
+  local RECENT_KEPT = 30
   local token = ARGV[2]
-
-  local function is_number(value)
-    return value and #value <= 17 and string.find(value, '^%d+$')
-  end
 
   -- The record by its names, and as a line of the summary (see summary.lua).
   local record, parts, is_plain = {}, {}, true
@@ -53,14 +89,9 @@ if ARGV[1] == '1' and ARGV[6] == '1' and KEYS[6] then
     recent = is_usual and recent .. ' '
   end
 
-  local state
-  if is_usual then
-    state = redis.pcall('HMGET', KEYS[2], 'token', 'fence', 'lease_end', 'finished')
-    is_usual = not state.err and state[1] == token and is_number(state[2]) and is_number(state[3])
-      and not string.find(state[4] or '', mark(token), 1, true) and redis.pcall('GET', KEYS[1]) == token
-  end
+  local state = is_usual and held_state(token)
   -- The first write is also the one that can fail, if the history has another type.
-  if is_usual and type(redis.pcall('XADD', KEYS[5], 'MAXLEN', '=', records, '*', unpack(ARGV, 7))) ~= 'table' then
+  if state and type(redis.pcall('XADD', KEYS[5], 'MAXLEN', '=', records, '*', unpack(ARGV, 7))) ~= 'table' then
     local oldest = text(math.max(now - tonumber(age) - 1, 0))
     for i = 5, 6 do
       for _, entry in ipairs(redis.pcall('XREVRANGE', KEYS[i], oldest, '-', 'COUNT', 100)) do
@@ -72,13 +103,9 @@ if ARGV[1] == '1' and ARGV[6] == '1' and KEYS[6] then
     redis.call('HSET', KEYS[4], 'status', 'idle',
       'summary', recent .. '\nn' .. line .. 's' .. line .. failures)
     keep_for(KEYS[4], job_span(KEYS[4]))
-    local finished = (state[4] or '') .. 'R' .. mark(token) .. '\n'
     redis.call('HDEL', KEYS[2], 'token', 'lease_end', 'run_id')
-    redis.call('HSET', KEYS[2], 'finished', string.sub(finished, -FINISHED_KEPT * FINISHED_LINE))
+    redis.call('HSET', KEYS[2], 'finished', finished_with(state, token))
     keep_for(KEYS[2], job_span(KEYS[2]))
-    redis.call('DEL', KEYS[1])
-    -- Without the right to publish, waiting hosts still retry by themselves.
-    redis.pcall('PUBLISH', ARGV[3], token)
-    return 'R'
+    return unlock(token)
   end
 end
