@@ -181,8 +181,11 @@ fn times(record: &Value) -> (i64, i64) {
 fn a_run_that_ended_by_itself_while_its_daemon_was_stopped_did_not_lose_its_lease() {
     let (redis, runs) = (RedisServer::start(), RunLog::new());
     let list = short_lease(&runs.job("0.3"));
-    let mut first = Daemon::on("first", &list).store(&redis.url()).start();
-    first.wait_ready();
+    let dir = tempfile::tempdir().expect("a directory");
+    let metrics = dir.path().join("cronlatch.prom");
+    let first = Daemon::on("first", &list).store(&redis.url());
+    let first = first.env("CRONLATCH_METRICS_FILE", metrics.display().to_string());
+    let mut first = first.start();
     let (run_id, continued) = stopped_during_a_run(&mut first, &redis, &runs);
     let record = record_of(&first, &redis, &run_id);
     assert_eq!(record["outcome"], "succeeded", "{record}");
@@ -195,6 +198,15 @@ fn a_run_that_ended_by_itself_while_its_daemon_was_stopped_did_not_lose_its_leas
         "{}",
         first.log()
     );
+    let page = wait_for("the metrics have its verdict", || {
+        let page = std::fs::read_to_string(&metrics).ok()?;
+        let is_it = |line: &str| {
+            line.starts_with("cronlatch_verdicts_total") && line.contains("succeeded")
+        };
+        page.lines().any(is_it).then_some(page)
+    });
+    let none = "cronlatch_leases_lost_total{reason=\"expired\"} 0\n";
+    assert!(page.contains(none), "{page}");
 }
 
 #[test]
