@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{assert_no_silence, history, list, record_of, stubborn};
 use crate::support::proxy::Mode;
-use crate::support::{Daemon, Proxy, RedisServer, RunLog, cronlatch, tree, wait_until};
+use crate::support::{Daemon, Proxy, RedisServer, RunLog, cronlatch, tree, wait_for, wait_until};
 
 #[test]
 fn hosts_with_wrong_clocks_run_each_occurrence_once_and_none_early() {
