@@ -1,5 +1,7 @@
 //! The contract on Redis: a server of its own for each case.
 
+mod short_ways;
+
 use std::sync::Arc;
 use std::time::Duration;
 
