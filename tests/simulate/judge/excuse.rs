@@ -39,7 +39,7 @@ pub(super) use self::moves::{
     under_its_old_scope,
 };
 pub(super) use self::nodes::{
-    asked_before, awaits_reports, late_vote, node_behind, node_behind_at,
+    asked_before, awaits_reports, late_vote, node_behind, node_behind_at, silent_nodes,
 };
 pub(super) use self::reruns::{
     given_back, last_try_not_begun, lost_count, noticed_late, rerun_beside, rerun_of_not_begun,
