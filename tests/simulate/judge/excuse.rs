@@ -28,7 +28,7 @@ pub(super) use self::hosts::{
 };
 pub(super) use self::locks::{
     begun_out_of_order, being_taken, claim_in_doubt, just_awake, lock_busy_until, opted_out,
-    renewed_unheard,
+    renewed_unheard, unheard_lease_end,
 };
 pub(super) use self::loss::{
     forgotten_run, forgotten_schedule, lost_beginning, lost_data, lost_meanwhile, lost_result,

@@ -155,6 +155,33 @@ pub(in crate::judge) fn renewed_unheard(facts: &Facts<'_>, lock: &str, at: i64) 
     is_quorum && facts.trace.outages.iter().any(renewed)
 }
 
+/// As [`renewed_unheard`], of a run whose host died while the nodes stood still. Returns until when its lease lasts
+/// at most.
+pub(in crate::judge) fn unheard_lease_end(
+    facts: &Facts<'_>,
+    run: &Start,
+    plan: &JobPlan,
+    lease_end: i64,
+) -> i64 {
+    if !matches!(facts.plan.store, StoreKind::Quorum(_)) {
+        return lease_end;
+    }
+    let lease = Span {
+        from: run.begin,
+        until: lease_end,
+    };
+    let died = |still: &&Span| {
+        let mut lives = facts.trace.lives.iter().filter(|it| it.host == run.host);
+        lives.any(|it| it.killed && it.until.is_some_and(|until| still.holds(until)))
+    };
+    let outages = facts.trace.outages.iter();
+    let stood_still = outages.filter(|it| lease.holds(it.from)).filter(died);
+    let renewed = stood_still.map(|it| it.until + PROMPT + plan.ttl);
+    renewed
+        .max()
+        .map_or(lease_end, |until| until.max(lease_end))
+}
+
 /// `OptedOut`: a job without a lock (`scope: none`) and a run that may outlive its lease (`on_lost: continue`)
 /// exclude nobody. What counts is the list under which the run was granted.
 pub(in crate::judge) fn opted_out(facts: &Facts<'_>, start: &Start) -> bool {

@@ -50,7 +50,7 @@ pub(super) fn crash(edit: impl FnOnce(&mut JobPlan), forge: impl FnOnce(&mut Tra
     crash_on(StoreKind::Redis, edit, forge)
 }
 
-fn crash_on(
+pub(super) fn crash_on(
     store: StoreKind,
     edit: impl FnOnce(&mut JobPlan),
     forge: impl FnOnce(&mut Trace),
