@@ -10,6 +10,7 @@ use super::recovery::is_forgotten;
 use super::waiting;
 use crate::names::{JobName, Token};
 use crate::store::contract::{Finish, FinishReply, JobState, LockRef, Outcome, Record};
+use crate::time::Timestamp;
 
 /// Writes verdict and record, closes the run, and then releases the lock by its token.
 ///
@@ -80,7 +81,8 @@ fn note_result(job: &mut Option<JobState>, clock: Clock, (token, record): (&Toke
     let until = |from| record.until.unwrap_or(from);
     let range = record.scheduled_at.map(|from| from..=until(from));
     let until = range.as_ref().map(|range| *range.end());
-    if let Some(until) = until.filter(|until| *until <= clock.utc().plus(LEAD)) {
+    let is_due = |until: &Timestamp| *until <= clock.utc().plus(LEAD);
+    if let (Some(until), Some(range)) = (until.filter(is_due), &range) {
         // No host has registered the job here, so occurrences before the result are undecided.
         let before = match record.until {
             None => until.minus(Duration::from_millis(1)),
@@ -92,6 +94,7 @@ fn note_result(job: &mut Option<JobState>, clock: Clock, (token, record): (&Toke
         }
         // A range has no gaps.
         state.last = state.last.max(record.until.unwrap_or(state.last));
+        state.decide_open(token, range);
     }
     if let Some(state) = job {
         waiting::settle_by_result(state, token, range.as_ref());
@@ -113,7 +116,7 @@ fn close(name: &JobName, job: &mut JobState, clock: Clock, finish: &Finish) -> O
     }
     // If the watermark was set back in the meantime, the occurrence is undecided and does not wait.
     if scheduled_at <= job.last {
-        job.put_back(waiting::given_back(&open, scheduled_at));
+        job.give_back(&open, scheduled_at);
     }
     None
 }

@@ -129,4 +129,3 @@ pub use text::{
     decided_beyond_of_text, decided_beyond_text, pauses_of_text, pauses_text, terms_of_text,
     terms_text, waiting_of_text, waiting_text,
 };
-pub(crate) use waiting::given_back;

@@ -185,7 +185,7 @@ pub(super) fn enqueue(
 }
 
 /// Returns the entry of an occurrence that was granted and returned before anything ran.
-pub(crate) fn given_back(open: &Open, scheduled_at: Timestamp) -> Waiting {
+pub(super) fn given_back(open: &Open, scheduled_at: Timestamp) -> Waiting {
     Waiting {
         scheduled_at,
         kind: open.kind,

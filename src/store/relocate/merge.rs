@@ -129,8 +129,11 @@ fn merge_runs(state: &mut JobState, counting: &[SourceLedger<'_>], now: Timestam
         .flat_map(|it| it.state.decided_beyond.iter().copied())
         .collect();
     all.retain(|entry| entry.kind == Kind::Rerun || !decided_beyond.contains(&entry.scheduled_at));
+    let opened = state.open.as_ref().and_then(|open| open.scheduled_at);
+    if let Some(at) = opened.filter(|at| decided_beyond.contains(at)) {
+        state.note_decided(at);
+    }
     for mut entry in all {
-        let opened = state.open.as_ref().and_then(|open| open.scheduled_at);
         let mut known = state.waiting.iter().map(|it| it.scheduled_at).chain(opened);
         if known.any(|at| at == entry.scheduled_at) {
             // Hosts that each had their own ledger owe one run of it together. A crashed run of
@@ -204,7 +207,8 @@ fn waiting_of(open: &Open, lease_end: Timestamp) -> Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::contract::{LockRef, Moved};
+    use crate::names::{RunId, Token};
+    use crate::store::contract::{LockRef, Moved, RunTerms};
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_secs(seconds)
@@ -266,6 +270,27 @@ mod tests {
             .map(|it| (it.scheduled_at, it.kind))
             .collect();
         assert_eq!(left, [(at(15), Kind::Rerun), (at(21), Kind::Queue)]);
+    }
+
+    #[test]
+    fn a_move_keeps_in_mind_that_the_open_run_is_decided_under_another_lock() {
+        let mut fleet = begun(24);
+        fleet.open = Some(Open {
+            scheduled_at: Some(at(21)),
+            run_id: RunId::from_text("run"),
+            token: Token::from_text("host:1:run:0"),
+            attempt: 1,
+            kind: Kind::Schedule,
+            fence: 1,
+            started_at: at(21),
+            host: "host".to_owned(),
+            terms: RunTerms::NONE,
+        });
+        let mut result = JobState::starting_after(at(17));
+        result.decide_beyond(at(18));
+        assert_eq!(merged(&[&fleet, &result]).decided_beyond, []);
+        result.decide_beyond(at(21));
+        assert_eq!(merged(&[&fleet, &result]).decided_beyond, [at(21)]);
     }
 
     #[test]

@@ -49,7 +49,8 @@ fn outcome_of_first(plan: &Plan) -> Outcome {
 
 #[test]
 fn a_run_that_ended_by_itself_while_its_daemon_was_stopped_keeps_its_verdict() {
-    // Its lease ends three seconds after the instant, and its daemon goes on when that is long over.
+    // Its lease ends three seconds after the instant, the guard begins to end it more than a second before that, and
+    // its daemon goes on when that is long over.
     let ended = |work: i64| {
         let pause = Act::Pause {
             host: 0,
@@ -58,6 +59,6 @@ fn a_run_that_ended_by_itself_while_its_daemon_was_stopped_keeps_its_verdict() {
         let acts = vec![(5_200, pause)];
         outcome_of_first(&plan(|job| job.work = (work, work), acts))
     };
-    assert_eq!(ended(2_000), Outcome::Succeeded);
+    assert_eq!(ended(1_500), Outcome::Succeeded);
     assert_eq!(ended(4_000), Outcome::LeaseLost, "the guard ended it");
 }

@@ -396,6 +396,55 @@ fn a_result_decides_what_waits_in_its_range() {
 }
 
 #[test]
+fn what_is_given_back_does_not_wait_if_a_run_without_the_store_has_decided_it() {
+    for ahead in [0, 5] {
+        let mut world = World::registered();
+        let due = world.due();
+        world.send(&world.occurrence("a", due.clone()));
+        world.pass(10_000);
+        let alone = world.succeeded("alone", due.scheduled_at);
+        world.finish_with(&alone);
+        // Later ones that were decided too do not displace it.
+        for n in 1..=ahead {
+            let at = due.scheduled_at.plus(SECOND * n);
+            let finish = world.succeeded(&format!("later-{n}"), at);
+            world.finish_with(&finish);
+        }
+        world.give_back("a");
+        assert!(world.list().is_empty(), "{:?}", world.list());
+        let reply = world.send(&world.occurrence("b", due));
+        let decided = ClaimReply::AlreadyClaimed(RunStatus::Decided);
+        assert_eq!(reply, decided);
+    }
+}
+
+#[test]
+fn what_is_given_back_waits_if_results_decide_other_occurrences() {
+    let mut world = World::registered();
+    let due = world.due();
+    world.send(&world.occurrence("a", due.clone()));
+    world.pass(10_000);
+    for at in [due.scheduled_at.minus(SECOND), due.scheduled_at.plus(SECOND)] {
+        let finish = world.succeeded(&at.to_string(), at);
+        world.finish_with(&finish);
+    }
+    world.give_back("a");
+    assert_eq!(world.waiting_at(), [due.scheduled_at]);
+}
+
+#[test]
+fn a_rerun_that_is_given_back_waits_whatever_a_run_without_the_store_decides() {
+    let mut world = World::registered();
+    let due = with_rerun(world.due());
+    world.crashes("a", &due);
+    assert_eq!(attempt(&world.send(&world.occurrence("b", due.clone()))), 2);
+    let alone = world.succeeded("alone", due.scheduled_at);
+    world.finish_with(&alone);
+    world.give_back("b");
+    assert_eq!(world.waiting_at(), [due.scheduled_at]);
+}
+
+#[test]
 fn a_late_occurrence_is_caught_up_within_its_window() {
     let mut world = World::registered();
     let due = world.due();
