@@ -3,7 +3,7 @@
 //! The only module that knows `serde_yaml`. It leaves opening stores and computing occurrences
 //! to others.
 //!
-//! | file | story |
+//! | file | contents |
 //! | --- | --- |
 //! | `source`, `nesting`, `reader`, `node` | text -> a tree in which every value knows its place |
 //! | `merge`, `expand` | merge keys and `${VAR}`, on that tree |
@@ -17,7 +17,7 @@
 //! | `fingerprint`, `revision` | the identity of a schedule and of a list, the versions of its files |
 //! | `tokens` | the file of tokens that `http` names |
 //! | `zone` | names of time zones |
-//! | `problem`, `suggest`, `foreign`, `syntax`, `mask` | what a person reads when something is wrong |
+//! | `problem`, `suggest`, `spelling`, `foreign`, `syntax`, `mask` | what a person reads when something is wrong |
 //! | `environment` | what is read of the process and its machine |
 
 mod command;
@@ -129,7 +129,7 @@ pub(crate) fn read_crontab(path: &Path) -> Result<String, ConfigErrors> {
     Err(errors)
 }
 
-/// Whether a text is a job list: a mapping with one of its sections at the left margin.
+/// Whether a text that should be a crontab is a job list: one of the usual sections begins at the left margin.
 pub(crate) fn looks_like_a_list(text: &str) -> bool {
     let is_section = |line: &str| {
         let name = line.split_once(':').map_or("", |(name, _)| name);

@@ -51,7 +51,7 @@ pub struct JobList {
     /// The variables of `notify:` and `ping:` that are not set, in a list that was read without them
     /// ([`load_without_secrets`](super::load_without_secrets)).
     pub unset_variables: BTreeSet<String>,
-    /// What is allowed but hardly meant, each a full sentence with its place.
+    /// What is allowed, but probably not what its author meant; each a full sentence with its place.
     pub warnings: Vec<String>,
 }
 

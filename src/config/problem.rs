@@ -54,7 +54,7 @@ impl Problem {
     }
 }
 
-/// Something that is allowed but hardly meant.
+/// Something that is allowed, but probably not what the author of the list meant.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Warning {
     /// Where it is written.

@@ -1,4 +1,4 @@
-//! What is allowed but hardly meant.
+//! Warnings: what a list may contain, but what its author probably did not mean.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -37,6 +37,7 @@ fn each_warning_names_its_place() {
         only(&job("shell: /bin/bash")),
         only("jobs:\n  - { name: a, every: 1h, command: [echo hi] }\n"),
         only("store: { sqlite: relative.db }\njobs: [{ name: a, every: 1h, command: x }]\n"),
+        // The lock of `c` is another one: with `scope: host` each host has its own.
         only(
             "\
 jobs:
@@ -64,7 +65,7 @@ jobs:
     };
     let text = [
         command("command: mysqldump app | gzip > x"),
-        command("command: date \"+\\\\%F\""),
+        command("command: date \"+\\%F\""),
         command("command: server &"),
         command("command: [mysqldump, app, '|', gzip]"),
         command("command: ls ${HOME:-/}/x\n    user: backup"),
