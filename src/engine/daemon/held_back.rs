@@ -1,4 +1,5 @@
-//! Jobs that a host holds back because another host uses another lock for them.
+//! Jobs that a host holds back: another host uses another lock for them, or their ledger cannot be moved
+//! to the new lock yet.
 
 use std::time::Duration;
 
@@ -21,9 +22,10 @@ pub(super) enum HoldReason {
     Hosts(Vec<(HostName, LockId)>),
     /// A run under another lock goes on.
     Run { lock: Lock, host: String },
-    /// The store may have lost data.
+    /// The store may have lost data. The ledger moves after this time at the earliest.
     Recovering(Duration),
-    /// This host's clock is wrong, and the ledger is the fleet's.
+    /// This host's clock is wrong, and it would take over a ledger of the whole fleet for itself, but claim
+    /// nothing of what waits there.
     Clock,
     /// The ledgers cannot be read or moved now.
     Store(String),
@@ -91,6 +93,7 @@ impl HeldBack {
         }
     }
 
+    /// What a move of the ledger to `lock` waits for; `None` if the ledger is there.
     pub(super) fn of(lock: &LockId, relocated: Relocated) -> Option<Self> {
         let why = match relocated {
             Relocated::Home { .. } => return None,

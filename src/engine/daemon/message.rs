@@ -20,7 +20,7 @@ use crate::store::{
 pub(super) enum Message {
     /// Something for the core as it is.
     Core(Event),
-    /// A copy of a claim has a reply.
+    /// A copy of a claim, one of the requests in which it is sent, has a reply.
     Answered {
         /// The job.
         job: JobIx,
@@ -47,9 +47,9 @@ pub(super) enum Message {
     StoreFailed(StoreError),
     /// The store answers.
     StoreAnswers,
-    /// Jobs were entered into the store's registry.
+    /// Jobs were entered into the store's registry, which precedes their registration.
     Entered(Vec<(JobIx, Entry)>),
-    /// These jobs are not registered: hosts use another lock for them, or a move waits.
+    /// These jobs are not registered: hosts use another lock for them, or their ledgers cannot be moved yet.
     HeldBack(Vec<(JobIx, HeldBack)>),
     /// Hosts that hold jobs back on account of this one.
     Neighbours(Vec<Neighbour>),
@@ -63,15 +63,15 @@ pub(super) enum Message {
     Rivals(Vec<Rival>),
     /// These jobs are not registered: another store is in use, for this reason.
     Disagreed(Vec<JobIx>, String),
-    /// Nobody who matters uses another store.
+    /// No host or daemon that uses another store keeps this one from claiming.
     Agreed,
-    /// What a look after the store's registry found or did.
+    /// What a check of this host's entries in the store's registry found or did.
     Registry(Result<RegistryNews, StoreError>),
     /// The files of the job list have changed.
     ListChanged,
     /// The job list was read again.
     ListRead(Box<ListRead>),
-    /// Jobs were registered.
+    /// Jobs were registered: the store has replied with the state of their ledgers.
     Registered(Vec<(JobIx, Registered)>),
     /// Jobs to be registered once more.
     RegisterAgain(Vec<JobIx>),

@@ -47,7 +47,7 @@ impl Newcomer {
     }
 }
 
-/// What a look after the registry found or did.
+/// What a check of this host's entries in the registry found or did.
 #[derive(Debug, Default)]
 pub(super) struct RegistryNews {
     /// The jobs that the list no longer has are withdrawn.

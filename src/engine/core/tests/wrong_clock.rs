@@ -1,4 +1,5 @@
-//! A host whose clock is too far from the store's makes no claims.
+//! A host whose clock is too far from the store's makes no claims. Nor does one that other hosts did not
+//! see for a while, before it has registered its jobs again.
 
 use std::time::Duration;
 
@@ -174,7 +175,7 @@ fn what_ran_alone_before_the_clock_was_known_does_not_run_again_here() {
 #[test]
 fn a_slow_clock_does_not_run_alone_what_was_due_before_the_daemon_started() {
     let mut bench = ahead_and_alone();
-    // It was twenty seconds behind: 1000 and 1010 come late.
+    // By the corrected clock the daemon began at 1020, so 1000 and 1010 were due before.
     bench.ahead = 20;
     bench.feed(Event::ClockSet);
     bench.due_of(JOB, 1000);
