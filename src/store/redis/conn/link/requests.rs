@@ -220,6 +220,7 @@ impl Link {
         }
     }
 
+    /// Logs the beginning and the end of an outage, and gives up a connection that cannot be used any more.
     fn judge(
         &self,
         generation: u64,
@@ -231,6 +232,7 @@ impl Link {
                 Ok(value)
             }
             Err(mut failure) => {
+                // The Sentinels may name another master by now.
                 if self.source.is_some() && failure.is_demotion() {
                     failure = failure.of_replaced();
                 }
