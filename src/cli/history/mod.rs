@@ -284,7 +284,7 @@ async fn earlier(
         locks.map(wanted).collect::<Vec<_>>()
     };
     let mut all: Vec<HistoryKey> = wanted.iter().zip(listings).flat_map(of_one).collect();
-    // Locks that share a hash tag share their histories, too.
+    // A lock and an application's key of the same name share a hash tag, and with it their histories.
     all.retain(|(job, lock, _)| {
         let shares = |(other, known, _): &HistoryKey| other == job && known.name == lock.name;
         !wanted.iter().any(shares)

@@ -203,6 +203,7 @@ pub(super) async fn collect(asked: StatusRequest<'_>) -> Result<StatusReport, Fa
     let mut parts = Parts::default();
     let condition = parts.shown(store.condition(&wanted).await)?;
     let condition = condition.unwrap_or_default();
+    // Also those that share only one of several nodes with this host.
     let hosts = parts.shown(store.peers().await)?.unwrap_or_default();
     let vanished = parts.shown(store.vanished().await)?.unwrap_or_default();
     let live: Vec<_> = hosts.iter().map(|host| &host.info.host).collect();

@@ -106,7 +106,8 @@ impl TriggerRequest<'_> {
         })
     }
 
-    /// This host if its daemon has the job, else the host with the fewest runs that has it.
+    /// This host if its daemon has the job. Otherwise one that has it: preferably one that can start jobs now, and
+    /// of those the one with the fewest runs.
     async fn choose_host(
         &self,
         store: &dyn Store,
