@@ -185,7 +185,7 @@ impl Explanation {
         let text = match &self.held_by {
             Some(run) => format!("{} held the lock", run.named()),
             None => format!(
-                "{} held the lock; no record of its run is kept",
+                "{} held the lock; no record shows for which run",
                 by.unwrap_or("another program")
             ),
         };

@@ -337,7 +337,7 @@ fn a_skip_names_the_run_that_held_the_lock() {
     facts.report.open = None;
     says(
         &at_half_past(&facts),
-        "b held the lock; no record of its run is kept",
+        "b held the lock; no record shows for which run",
     );
 }
 
