@@ -430,7 +430,8 @@ impl FinishTask {
                 scheduled_at = record.scheduled_at.map(tracing::field::display),
                 host = record.host.as_ref().map(tracing::field::display),
                 "the result of this run arrived after its lease had expired; it is recorded. Another \
-                 run may have started meanwhile"
+                 run may have started once the lease had expired; this one had ended by then, unless \
+                 it has on_lost: continue"
             );
         }
         drop(lease);

@@ -133,13 +133,13 @@ fn log(job: &JobName, at: Timestamp, host: &HostName, notice: &OccurrenceNotice)
         ),
         OccurrenceNotice::Dropped(1) => line!(
             warn,
-            "1 earlier occurrence was missed: no host could claim it in time (catch_up); see \
-             `cronlatch history {job}`"
+            "1 earlier occurrence was missed: no host could claim it in time, and catch_up leaves it \
+             out; see `cronlatch history {job}`"
         ),
         OccurrenceNotice::Dropped(n) => line!(
             warn,
-            "{n} earlier occurrences were missed: no host could claim them in time (catch_up); see \
-             `cronlatch history {job}`"
+            "{n} earlier occurrences were missed: no host could claim them in time, and catch_up \
+             leaves them out; see `cronlatch history {job}`"
         ),
         OccurrenceNotice::StoreDown => line!(
             warn,

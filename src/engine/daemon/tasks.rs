@@ -206,8 +206,9 @@ impl TaskContext {
                     tracing::warn!(
                         job = %settle.job,
                         run_id = %settle.run_id,
-                        "the host of this run stopped reporting before its lease expired; \
-                         recorded as interrupted"
+                        "the lease of this run expired, and its daemon has not reported a result (it \
+                         has died, or did not reach the store); recorded as interrupted, until a \
+                         result arrives"
                     );
                     self.reporter.settled(&settle.job, &settle.run_id);
                     return;
