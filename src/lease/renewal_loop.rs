@@ -437,8 +437,8 @@ fn first_end(leases: &[&LeaseSubscriber]) -> String {
     let at = Timestamp::now().plus(first.remaining());
     let at = Timestamp::from_secs(at.millis().div_euclid(1_000));
     match leases.len() {
-        1 => format!(", at {at}"),
-        _ => format!(", the first at {at}"),
+        1 => format!("; the lease expires at {at}"),
+        _ => format!("; the first lease expires at {at}"),
     }
 }
 

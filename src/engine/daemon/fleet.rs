@@ -185,7 +185,8 @@ impl Daemon {
             tracing::warn!(
                 host = %self.host,
                 "host {} has vanished: its daemon last reported at {} and did not stop in an orderly \
-                 way; other hosts take over when its leases end",
+                 way; other hosts run what comes due. When the leases of its runs end, these are \
+                 recorded as interrupted, or run again (on_crash)",
                 report.info.host,
                 report.seen_at
             );

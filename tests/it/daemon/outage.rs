@@ -36,7 +36,7 @@ jobs:
     redis.pause();
     let words = [
         "cannot renew the lease of lives: ",
-        "Each run is killed before its lease expires, at 20",
+        "Each run is killed before its lease expires; the lease expires at 20",
     ];
     daemon.wait_log(&words);
     redis.resume();
